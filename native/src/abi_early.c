@@ -1,0 +1,82 @@
+// Interface versions 1 to 3: the common part.
+#include "abi_early.h"
+
+nccl_result init_early(void **context, int *mask, unsigned version, u32 events, const void *nccl_address) {
+    struct comm_description description = {.version = version};
+    return plugin_init(context, mask, &description, events, NULL, nccl_address);
+}
+
+void start_early_coll(void *context, void **handle, const struct early_coll *coll) {
+    struct event event = event_begin(context, handle, coll->parent, 2, 1);
+    if (!event.slot) return;
+    struct slot_coll *slot = &event.slot->coll;
+    struct slot_coll_ext *ext = &event.slot[1].coll_ext;
+    slot->seq = coll->seq;
+    slot->count = coll->count;
+    slot->func = coll->func;
+    slot->dtype = coll->dtype;
+    slot->algo = coll->algo;
+    slot->proto = coll->proto;
+    slot->channels = coll->channels;
+    slot->warps = coll->warps;
+    slot->variant = 0;
+    slot->bits = coll->bits;
+    slot->root = coll->root;
+    slot->comm = (u16)event.comm;
+    ext->parent_group = 0;
+    ext->send_buff = (u64)(uintptr_t)coll->send_buff;
+    ext->recv_buff = (u64)(uintptr_t)coll->recv_buff;
+    ext->tag = 0;
+    ext->traffic_bytes = coll->traffic_bytes;
+    ext->comm_hash = coll->comm_hash;
+    ext->rank = coll->rank;
+    ext->op = coll->op;
+    event_commit_ext(&event, KIND_coll_ext);
+    event_commit(&event, KIND_coll, 0, FLAG_EXT | FLAG_RANK_IN | coll->flags);
+}
+
+void start_early_p2p(void *context, void **handle, const struct early_p2p *p2p) {
+    struct event event = event_begin(context, handle, p2p->parent, 2, 2);
+    if (!event.slot) return;
+    struct slot_p2p *slot = &event.slot->p2p;
+    struct slot_p2p_ext *ext = &event.slot[1].p2p_ext;
+    slot->buff = (u64)(uintptr_t)p2p->buff;
+    slot->count = p2p->count;
+    slot->parent_group = 0;
+    slot->func = p2p->func;
+    slot->dtype = p2p->dtype;
+    slot->comm = (u16)event.comm;
+    slot->peer = p2p->peer;
+    ext->tag = 0;
+    ext->comm_hash = p2p->comm_hash;
+    ext->rank = p2p->rank;
+    event_commit_ext(&event, KIND_p2p_ext);
+    event_commit(&event, KIND_p2p, 0, FLAG_EXT | FLAG_RANK_IN | p2p->flags);
+}
+
+static bool store_state(union slot *slot, u64 head, unsigned state, i32 appended) {
+    switch (state) {
+    case NCCL_STEP_SEND_GPU_WAIT: return store_step_state(slot, head, 0, 0, 0);
+    case NCCL_STEP_SEND_WAIT: return store_step_state(slot, head, 2, 0, 0);
+    case NCCL_STEP_RECV_WAIT: return store_step_state(slot, head, 0, STATE_RECV, 0);
+    case NCCL_STEP_RECV_FLUSH_WAIT: return store_step_state(slot, head, 1, STATE_RECV, 0);
+    case NCCL_STEP_RECV_GPU_WAIT: return store_step_state(slot, head, 2, STATE_RECV, 0);
+    default: return state >= NCCL_CTRL_IDLE && state <= NCCL_CTRL_APPEND_END &&
+                    store_ctrl_state(slot, head, state, appended);
+    }
+}
+
+// States 0 to 7 of a ProxyOp come many times over: each has a slot of its own.
+nccl_result state_early(void *eHandle, int eState, const union nccl_state_args_v1 *args) {
+    u64 handle = (u64)(uintptr_t)eHandle, head;
+    unsigned state = (unsigned)eState;
+    if (state <= NCCL_OP_RECV_DONE) {
+        event_op_state(handle, state, args ? args->proxyOp.transSize : 0, args ? args->proxyOp.steps : 0);
+        return 0;
+    }
+    i32 appended = state == NCCL_CTRL_APPEND_END && args ? args->proxyCtrl.appendedProxyOps : 0;
+    union slot *slot = event_find(handle, &head);
+    if (!slot || !store_state(slot, head, state, appended))
+        event_state_elsewhere(handle, state, (u64)(u32)appended, 0, 0);
+    return 0;
+}

@@ -1,0 +1,227 @@
+// Creates the arena within a budget, populates it, and hands out chunks.
+#define _GNU_SOURCE
+#include "arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/falloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "config.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+#define SHM_DIR "/dev/shm"
+#define FRONT_BYTES (MAX_HEADER_BYTES + COUNTER_BYTES + META_SLOTS * SLOT_BYTES)
+#define EXTENT_CHUNKS 128u  // 8 MB
+#define DEFAULT_ARENA_BYTES (256ull << 20)
+#define MIN_CHUNKS 8u
+#define MIN_SHM_BYTES (512ull << 20)  // NCCL's own transport lives there; a container's 64 MB are not ours to take
+
+struct arena arena = {.fd = -1};
+u32 arena_next[MAX_CHUNKS];
+
+static u64 number_in_file(const char *path) {
+    char text[64];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return UINT64_MAX;
+    ssize_t length = read(fd, text, sizeof text - 1);
+    close(fd);
+    if (length <= 0) return UINT64_MAX;
+    text[length] = 0;
+    char *end;
+    u64 number = strtoull(text, &end, 10);
+    return end == text ? UINT64_MAX : number;  // "max"
+}
+
+// What the memory controller still grants: exceeding it kills the process instead of failing a call.
+static u64 cgroup_room(void) {
+    u64 limit = number_in_file("/sys/fs/cgroup/memory.max"), used = number_in_file("/sys/fs/cgroup/memory.current");
+    if (limit == UINT64_MAX) {
+        limit = number_in_file("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+        used = number_in_file("/sys/fs/cgroup/memory/memory.usage_in_bytes");
+    }
+    if (limit == UINT64_MAX || used == UINT64_MAX) return UINT64_MAX;
+    return used < limit ? limit - used : 0;
+}
+
+static u64 smaller(u64 a, u64 b) { return a < b ? a : b; }
+
+static u64 local_processes(void) {
+    static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE", NULL};
+    for (const char *const *name = names; *name; name++) {
+        const char *value = getenv(*name);
+        if (value && atoi(value) > 0) return (u64)atoi(value);
+    }
+    return 8;
+}
+
+static u64 shm_budget(void) {
+    struct statvfs shm;
+    if (statvfs(SHM_DIR, &shm) != 0) return 0;
+    u64 total = (u64)shm.f_blocks * shm.f_frsize, available = (u64)shm.f_bavail * shm.f_frsize;
+    if (total < MIN_SHM_BYTES) return 0;
+    return smaller(total / 4 / local_processes(), available / 2);
+}
+
+static bool populate(char *from, size_t bytes) {
+    if (madvise(from, bytes, MADV_POPULATE_WRITE) == 0) return true;
+    if (errno != EINVAL) return false;  // EFAULT, ENOMEM: no memory behind it
+    for (size_t offset = 0; offset < bytes; offset += 4096) *(volatile char *)(from + offset) = 0;  // before Linux 5.14
+    return true;
+}
+
+// A private directory that nobody else could have prepared for us.
+static int open_shm_dir(char *path, size_t size) {
+    snprintf(path, size, SHM_DIR "/ncclscope-%u", (unsigned)getuid());
+    if (mkdir(path, 0700) != 0 && errno != EEXIST) return -1;
+    int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat info;
+    if (dir >= 0 && (fstat(dir, &info) != 0 || info.st_uid != getuid() || (info.st_mode & 077) != 0)) {
+        close(dir);
+        return -1;
+    }
+    return dir;
+}
+
+static bool map_shared(const char *file_name, u64 bytes) {
+    char dir_path[64];
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes)
+        return false;  // growing past it raises SIGXFSZ
+    int dir = open_shm_dir(dir_path, sizeof dir_path);
+    if (dir < 0) return false;
+    int fd = openat(dir, file_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        void *base = MAP_FAILED;
+        // The lock says that this process lives; the kernel drops it however the process dies.
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && ftruncate(fd, (off_t)bytes) == 0)
+            base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (base != MAP_FAILED) {
+            arena.base = base;
+            arena.fd = fd;
+            snprintf(arena.path, sizeof arena.path, "%s/%s", dir_path, file_name);
+        } else {
+            unlinkat(dir, file_name, 0);
+            close(fd);
+            fd = -1;
+        }
+    }
+    close(dir);
+    return fd >= 0;
+}
+
+static bool ready(size_t offset, size_t bytes) {
+    // A hole in a full tmpfs would be a SIGBUS in NCCL's thread, so space is allocated before it is touched.
+    if (arena.fd >= 0 && fallocate(arena.fd, 0, (off_t)offset, (off_t)bytes) != 0) return false;
+    return populate(arena.base + offset, bytes);
+}
+
+void arena_grow(void) {
+    u32 first = arena.chunks_ready, last = first + EXTENT_CHUNKS;
+    if (last > arena.chunk_limit) last = arena.chunk_limit;
+    if (arena.growth_failed || first == last) return;
+    if (!ready(FRONT_BYTES + (size_t)first * CHUNK_BYTES, (size_t)(last - first) * CHUNK_BYTES)) {
+        arena.growth_failed = true;
+        return;
+    }
+    arena.chunks_ready = last;
+    __atomic_store_n(&arena.low_priority_reserve, last / 8, __ATOMIC_RELAXED);
+    for (u32 chunk = last; chunk-- > first;) arena_give_chunk(chunk);
+    struct file_header *header = (struct file_header *)arena.base;
+    __atomic_store_n(&header->chunk_count, last, __ATOMIC_RELEASE);
+}
+
+static bool try_create(const char *file_name, bool shared, u64 budget) {
+    u64 chunks = budget / CHUNK_BYTES;
+    if (chunks > MAX_CHUNKS) chunks = MAX_CHUNKS;
+    if (chunks < MIN_CHUNKS) return false;
+    u64 bytes = FRONT_BYTES + chunks * CHUNK_BYTES;
+    if (shared) {
+        if (!map_shared(file_name, bytes)) return false;
+    } else {
+        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (base == MAP_FAILED) return false;
+        arena.base = base;
+    }
+    arena.chunk_limit = (u32)chunks;
+    if (ready(0, FRONT_BYTES)) {
+        struct file_header *header = (struct file_header *)arena.base;
+        header->counters_offset = MAX_HEADER_BYTES;
+        header->meta_offset = MAX_HEADER_BYTES + COUNTER_BYTES;
+        header->meta_slots = META_SLOTS;
+        header->chunks_offset = FRONT_BYTES;
+        header->chunk_slots = CHUNK_SLOTS;
+        arena_grow();
+    }
+    if (arena.chunks_ready < MIN_CHUNKS) {
+        munmap(arena.base, bytes);
+        arena_unlink();
+        arena = (struct arena){.fd = -1};
+        return false;
+    }
+    return true;
+}
+
+bool arena_create(const char *file_name) {
+    u64 wanted = smaller(config.arena_bytes ? config.arena_bytes : DEFAULT_ARENA_BYTES, cgroup_room() / 4);
+    for (u64 budget = smaller(wanted, config.arena_bytes ? wanted : shm_budget()); budget >= MIN_CHUNKS * CHUNK_BYTES;
+         budget /= 2)
+        if (try_create(file_name, true, budget)) return true;
+    for (u64 budget = wanted; budget >= MIN_CHUNKS * CHUNK_BYTES; budget /= 2)
+        if (try_create(file_name, false, budget)) return true;
+    return false;
+}
+
+void arena_unlink(void) {
+    if (arena.fd < 0) return;
+    unlink(arena.path);
+    close(arena.fd);
+    arena.fd = -1;
+}
+
+void arena_forget(void) {
+    // The lock is shared with the parent: as long as a child holds the descriptor, a dead parent looks alive.
+    if (arena.fd >= 0) close(arena.fd);
+    arena.fd = -1;
+}
+
+void arena_shrink(void) {
+    if (arena.fd < 0) return;
+    for (u32 chunk; (chunk = arena_take_chunk(false)) != NO_CHUNK;)
+        fallocate(arena.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  (off_t)(FRONT_BYTES + (size_t)chunk * CHUNK_BYTES), CHUNK_BYTES);
+}
+
+u32 arena_take_chunk(bool low_priority) {
+    if (low_priority && __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED) <=
+                            __atomic_load_n(&arena.low_priority_reserve, __ATOMIC_RELAXED))
+        return NO_CHUNK;
+    u64 top = __atomic_load_n(&arena.free_top, __ATOMIC_ACQUIRE), below;
+    do {
+        if ((u32)top == 0) return NO_CHUNK;
+        below = ((top >> 32) + 1) << 32 | __atomic_load_n(&arena_next[(u32)top - 1], __ATOMIC_RELAXED);
+    } while (!__atomic_compare_exchange_n(&arena.free_top, &top, below, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    __atomic_fetch_sub(&arena.free_count, 1, __ATOMIC_RELAXED);
+    return (u32)top - 1;
+}
+
+// The chunk's heads must all be zero: an old head over a new, torn body would pass for a record.
+void arena_give_chunk(u32 chunk) {
+    u64 top = __atomic_load_n(&arena.free_top, __ATOMIC_RELAXED), above;
+    do {
+        __atomic_store_n(&arena_next[chunk], (u32)top, __ATOMIC_RELAXED);
+        above = ((top >> 32) + 1) << 32 | (chunk + 1);
+    } while (!__atomic_compare_exchange_n(&arena.free_top, &top, above, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+    __atomic_fetch_add(&arena.free_count, 1, __ATOMIC_RELAXED);
+}

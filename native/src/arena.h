@@ -1,0 +1,62 @@
+// The arena: memory that is populated before a callback needs it, in /dev/shm where that is possible.
+//
+// Layout: file header, counters, metadata ring, chunks. Chunks are pooled for the whole process; callbacks take them
+// from a lock-free stack and the helper thread gives them back with their heads cleared.
+#ifndef NCCLSCOPE_ARENA_H
+#define NCCLSCOPE_ARENA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "slot.h"
+
+#define MAX_CHUNKS 4096u  // 256 MB
+#define NO_CHUNK 0xFFFFFFFFu
+
+struct arena {
+    char *base;
+    u32 chunk_limit;       // chunks the mapping has room for
+    u32 chunks_ready;      // populated so far; the helper adds more ahead of need
+    u32 low_priority_reserve;
+    int fd;                // -1: anonymous, nothing of it survives the process
+    bool growth_failed;
+    char path[128];
+    // Stack of free chunks: version in the upper half against ABA, 1 + chunk in the lower.
+    _Alignas(64) u64 free_top;
+    u32 free_count;
+};
+extern struct arena arena;
+
+// Next free chunk below this one, and for chunks in use: the stream's next chunk (0: none yet, else 1 + chunk).
+extern u32 arena_next[MAX_CHUNKS];
+
+// False when there is no memory at all: then nothing is recorded.
+bool arena_create(const char *file_name);
+// Populates one more extent; called by the helper (and once by arena_create).
+void arena_grow(void);
+void arena_unlink(void);
+// Gives the memory of all free chunks back to the system and never hands them out again.
+void arena_shrink(void);
+// In a fork child: the arena belongs to the parent.
+void arena_forget(void);
+
+u32 arena_take_chunk(bool low_priority);
+void arena_give_chunk(u32 chunk);
+
+static inline union slot *arena_chunk(u32 chunk) {
+    struct file_header *header = (struct file_header *)arena.base;
+    return (union slot *)(arena.base + header->chunks_offset + (size_t)chunk * CHUNK_BYTES);
+}
+static inline u64 *arena_counter(enum counter counter, unsigned event) {
+    struct file_header *header = (struct file_header *)arena.base;
+    return (u64 *)(arena.base + header->counters_offset) + (unsigned)counter * EVENT_KINDS + event;
+}
+// event: NCCL's event bit number, 0 where the event is not known.
+static inline void count(enum counter counter, unsigned event) {
+    __atomic_fetch_add(arena_counter(counter, event & (EVENT_KINDS - 1)), 1, __ATOMIC_RELAXED);
+}
+static inline void count_many(enum counter counter, unsigned event, u64 many) {
+    __atomic_fetch_add(arena_counter(counter, event & (EVENT_KINDS - 1)), many, __ATOMIC_RELAXED);
+}
+
+#endif

@@ -1,0 +1,48 @@
+// Communicators as the recorder sees them: numbers. A context is the nonce, CONTEXT_STREAM and the number in one word.
+#ifndef NCCLSCOPE_COMM_H
+#define NCCLSCOPE_COMM_H
+
+#include "arena.h"
+#include "nccl_abi.h"
+#include "slot.h"
+#include "stream.h"
+
+struct comm_description {
+    unsigned version;   // of the interface
+    bool known;         // interfaces v1 to v3 say nothing about the communicator
+    u64 id;
+    const char *name;   // the user's pointer, read here only
+    i32 nodes, ranks, rank;
+    u32 mask;
+};
+
+extern i32 comm_ranks[NO_COMM];  // rank of the communicator by number
+extern u32 comm_count;
+
+// A new communicator's context.
+void *comm_open(const struct comm_description *description);
+void comm_close(void *context);
+u32 comms_open(void);
+
+static inline bool context_is_ours(const void *context) {
+    return (u64)(uintptr_t)context >> INDEX_BITS == (stream_nonce << STREAM_BITS | CONTEXT_STREAM);
+}
+// The number in any process's context, NO_COMM in anything else.
+static inline u32 comm_number_in(const void *context) {
+    u64 bits = (u64)(uintptr_t)context;
+    if (!(bits >> 63) || ((bits >> INDEX_BITS) & CONTEXT_STREAM) != CONTEXT_STREAM) return NO_COMM;
+    u64 number = bits & INDEX_MASK;
+    return number < NO_COMM ? (u32)number : NO_COMM;
+}
+static inline void comm_of_context(const void *context, unsigned event_bit, u32 *number, i32 *rank) {
+    if (UNLIKELY(!context_is_ours(context))) {
+        count(COUNTER_context_foreign, event_bit);
+        return;
+    }
+    u64 bits = (u64)(uintptr_t)context & INDEX_MASK;
+    if (UNLIKELY(bits >= NO_COMM)) return;
+    *number = (u32)bits;
+    *rank = comm_ranks[bits];
+}
+
+#endif

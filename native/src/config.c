@@ -1,0 +1,140 @@
+// Reads NCCLSCOPE_* and finds the capture directory that all ranks of a job arrive at.
+#include "config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "identity.h"
+#include "nccl_abi.h"
+
+struct config config;
+
+enum {
+    TRACE_EVENTS = NCCL_GROUP | NCCL_COLL | NCCL_P2P | NCCL_PROXY_OP | NCCL_KERNEL_CH | NCCL_GROUP_API | NCCL_COLL_API |
+                   NCCL_P2P_API | NCCL_KERNEL_LAUNCH | NCCL_CE_COLL | NCCL_CE_SYNC | NCCL_CE_BATCH | NCCL_KERNEL_PHASE,
+    FULL_EVENTS = NCCL_EVENTS_V7,
+};
+
+static void complain(const char *variable, const char *value, const char *instead) {
+    if (config.complaint[0]) return;
+    snprintf(config.complaint, sizeof config.complaint, "%s=%.60s is not understood; using %s", variable, value, instead);
+}
+
+static const char *variable(const char *name) {
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+// Bytes with an optional K, M or G (powers of 1024).
+static u64 size_of(const char *name, u64 otherwise, const char *described) {
+    const char *text = variable(name);
+    if (!text) return otherwise;
+    char *end;
+    double number = strtod(text, &end);
+    u64 unit = 1;
+    if (*end == 'K' || *end == 'k') unit = 1ull << 10, end++;
+    else if (*end == 'M' || *end == 'm') unit = 1ull << 20, end++;
+    else if (*end == 'G' || *end == 'g') unit = 1ull << 30, end++;
+    if (end == text || *end || !(number >= 0) || number > 1e15) {
+        complain(name, text, described);
+        return otherwise;
+    }
+    return (u64)(number * (double)unit);
+}
+
+static void read_mode(void) {
+    const char *text = variable("NCCLSCOPE_MODE");
+    config.mode = MODE_TRACE;
+    if (text && strcmp(text, "full") == 0) config.mode = MODE_FULL;
+    else if (text && strcmp(text, "trace") != 0) complain("NCCLSCOPE_MODE", text, "trace");
+    config.events = config.mode == MODE_FULL ? FULL_EVENTS : TRACE_EVENTS;
+    text = variable("NCCLSCOPE_EVENTS");
+    if (text) {
+        char *end;
+        unsigned long mask = strtoul(text, &end, 0);
+        if (*end || mask > NCCL_EVENTS_V7) complain("NCCLSCOPE_EVENTS", text, "the mode's events");
+        else config.events = (u32)mask;
+    }
+    text = variable("NCCLSCOPE_GPU_TIMING");
+    config.gpu_timing = !(text && strcmp(text, "0") == 0);
+    if (!config.gpu_timing) config.events &= ~(u32)(NCCL_KERNEL_CH | NCCL_KERNEL_PHASE);
+}
+
+const char *config_mode_name(void) {
+    return config.mode == MODE_FULL ? "full" : "trace";
+}
+
+// The name all ranks agree on without talking: the job's id, else the moment its launcher started.
+static void default_capture_name(char *out, size_t size) {
+    static const char *const job_variables[] = {"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE",
+                                                "OMPI_MCA_ess_base_jobid", NULL};
+    for (const char *const *name = job_variables; *name; name++) {
+        const char *id = variable(*name);
+        if (!id || strcmp(id, "none") == 0) continue;  // torchrun's run id unless the user gave one
+        snprintf(out, size, "ncclscope-%.100s", id);
+        for (char *c = out; *c; c++)
+            if (*c == '/') *c = '_';
+        return;
+    }
+    time_t started = identity_process_started(identity_global_rank()[0] ? getppid() : getpid());
+    struct tm when;
+    localtime_r(&started, &when);
+    strftime(out, size, "ncclscope-%Y%m%d-%H%M%S", &when);
+}
+
+// %h host, %p process id, %r global rank, %% a percent sign.
+static void expand(const char *pattern, char *out, size_t size) {
+    size_t used = 0;
+    for (const char *c = pattern; *c && used + 1 < size; c++) {
+        char text[300] = {*c, 0};
+        if (*c == '%' && c[1]) {
+            c++;
+            if (*c == 'h') identity_host(text, sizeof text);
+            else if (*c == 'p') snprintf(text, sizeof text, "%d", (int)getpid());
+            else if (*c == 'r') snprintf(text, sizeof text, "%s", identity_global_rank());
+            else if (*c != '%') snprintf(text, sizeof text, "%%%c", *c);
+        }
+        size_t length = strlen(text);
+        if (length > size - 1 - used) length = size - 1 - used;
+        memcpy(out + used, text, length);
+        used += length;
+    }
+    out[used] = 0;
+}
+
+static void read_capture_dir(void) {
+    char name[PATH_MAX];
+    const char *pattern = variable("NCCLSCOPE_DIR");
+    if (pattern) expand(pattern, name, sizeof name);
+    else default_capture_name(name, sizeof name);
+    if (name[0] == '/') {
+        snprintf(config.capture_dir, sizeof config.capture_dir, "%s", name);
+        return;
+    }
+    char here[PATH_MAX];
+    if (!getcwd(here, sizeof here)) snprintf(here, sizeof here, "/tmp");
+    if ((size_t)snprintf(config.capture_dir, sizeof config.capture_dir, "%s/%s", here, name) >=
+        sizeof config.capture_dir)
+        complain("NCCLSCOPE_DIR", name, "a shortened path");
+}
+
+void config_read(void) {
+    memset(&config, 0, sizeof config);
+    const char *disable = variable("NCCLSCOPE_DISABLE");
+    config.disabled = disable && strcmp(disable, "0") != 0;
+    read_mode();
+    config.arena_bytes = size_of("NCCLSCOPE_ARENA", 0, "the default");
+    config.disk_limit_bytes = size_of("NCCLSCOPE_DISK_LIMIT", 4ull << 30, "4G");
+    config.exit_wait_ns = 2000000000u;
+    const char *wait = variable("NCCLSCOPE_EXIT_WAIT");
+    if (wait) {
+        char *end;
+        double seconds = strtod(wait, &end);
+        if (*end || !(seconds >= 0) || seconds > 3600) complain("NCCLSCOPE_EXIT_WAIT", wait, "2 seconds");
+        else config.exit_wait_ns = (u64)(seconds * 1e9);
+    }
+    read_capture_dir();
+}

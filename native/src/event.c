@@ -1,0 +1,194 @@
+// Events off the fast path: stops and states from elsewhere, repeats, network data.
+#include "event.h"
+
+#include <string.h>
+
+#include "meta.h"
+
+void event_count_lost(unsigned event_bit) {
+    // In a fork child the counters are the parent's.
+    if (__atomic_load_n(&recording, __ATOMIC_RELAXED)) count(COUNTER_dropped_no_stream, event_bit);
+}
+
+void start_unknown(void **handle) {
+    *handle = NULL;
+    if (__atomic_load_n(&recording, __ATOMIC_RELAXED)) count(COUNTER_dropped_unknown_type, 0);
+}
+
+// ---- updates that need a slot of their own ----
+// Says why a handle leads nowhere; true when it may be an event of ours that another slot must speak of.
+static bool handle_may_live(u64 handle) {
+    if (!__atomic_load_n(&recording, __ATOMIC_RELAXED)) return false;
+    if (handle == 0) {
+        count(COUNTER_handle_null, 0);
+        return false;
+    }
+    if (handle >> 48 != stream_nonce) {
+        count(COUNTER_handle_foreign, 0);
+        return false;
+    }
+    u64 number = (handle >> INDEX_BITS) & CONTEXT_STREAM;
+    u64 chunk_number = (handle & INDEX_MASK) >> CHUNK_SLOTS_LOG2;
+    if (number < __atomic_load_n(&streams_used, __ATOMIC_RELAXED)) {
+        u64 newest = __atomic_load_n(&streams[number].published_chunk_number, __ATOMIC_RELAXED);
+        if (((newest - chunk_number) & CHUNK_NUMBER_MASK) <= CHUNK_NUMBER_MASK / 2) return true;
+    }
+    count(COUNTER_handle_dead, 0);
+    return false;
+}
+
+static union slot *append_state(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps, unsigned states,
+                                u64 *own_handle) {
+    struct stream *stream = stream_of_thread();
+    if (!stream) {
+        count(COUNTER_updates_dropped, 0);
+        return NULL;
+    }
+    union slot *slot = stream_take(stream, 1, NO_EVENT, own_handle);
+    if (!slot) return NULL;
+    memset(&slot->words[1], 0, SLOT_BYTES - 8);
+    slot->state.parent = handle;
+    slot->state.t0 = slot->state.t1 = clock_ticks();
+    slot->state.arg = arg;
+    slot->state.arg2 = arg2;
+    slot->state.state = (u16)state;
+    slot->state.repeats = 1;
+    slot->state.steps = steps;
+    slot_commit(slot, head_with_states(head_word(KIND_state, 0, 0, *own_handle), states));
+    return slot;
+}
+
+bool event_state_elsewhere(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps) {
+    if (!handle_may_live(handle)) return false;
+    u64 own_handle, head;
+    struct stream *stream = stream_self;
+    if (stream) {  // an own slot that is no event any more, or never was
+        union slot *slot = stream_find(stream, handle, &head);
+        bool in_window = !((handle ^ stream->prefix) >> INDEX_BITS) &&
+                         ((stream->chunk_number - ((handle & INDEX_MASK) >> CHUNK_SLOTS_LOG2)) & CHUNK_NUMBER_MASK) <=
+                             stream_window;
+        if (in_window && (!slot || !head_is_event(head))) {
+            count(COUNTER_handle_dead, 0);
+            return false;
+        }
+    }
+    count(COUNTER_late_updates, 0);
+    return append_state(handle, state, arg, arg2, steps, STATE_STOPPED, &own_handle) != NULL;
+}
+
+void event_op_state(u64 handle, unsigned state, u64 size, i32 steps) {
+    u64 head, own_handle;
+    union slot *slot = event_find(handle, &head);
+    if (slot && head_kind(head) == KIND_proxy_op) append_state(handle, state, size, 0, steps, STATE_STOPPED, &own_handle);
+    else event_state_elsewhere(handle, state, size, 0, steps);
+}
+
+// NCCL asks again until the network accepts a send: the first time stays in the step, one State slot keeps the last time
+// and the number of repeats.
+void event_peer_wait_again(union slot *slot, u64 head, u64 handle, u64 size) {
+    u64 note_handle, note_head;
+    if (head_states(head) & STATE_NOTED) {
+        union slot *note = stream_find(stream_self, slot->proxy_step.t1, &note_head);
+        if (note && head_kind(note_head) == KIND_state && note->state.parent == handle) {
+            SLOT_STORE(note->state.t1, clock_ticks());
+            SLOT_STORE(note->state.arg, size);
+            SLOT_STORE(note->state.repeats, note->state.repeats + 1);
+            return;
+        }
+    }
+    count(COUNTER_late_updates, 4);
+    if (!append_state(handle, NCCL_STEP_SEND_PEER_WAIT, size, 0, 0, 0, &note_handle)) return;
+    SLOT_STORE(slot->proxy_step.t1, note_handle);
+    slot_commit(slot, head_with_states(head, STATE_NOTED));
+}
+
+static void close_note(const union slot *slot, u64 handle) {
+    u64 head;
+    union slot *note = stream_find(stream_self, slot->proxy_step.t1, &head);
+    if (note && head_kind(head) == KIND_state && note->state.parent == handle)
+        slot_commit(note, head_with_states(head, STATE_STOPPED));
+}
+
+// ---- stop ----
+static void stop_elsewhere(u64 handle) {
+    if (stream_self && handle && stream_self->last_late_stop == handle) count(COUNTER_stop_repeated, 0);
+    else if (event_state_elsewhere(handle, STATE_IS_STOP, 0, 0, 0)) stream_self->last_late_stop = handle;
+}
+
+nccl_result event_stop(void *eHandle) {
+    u64 handle = (u64)(uintptr_t)eHandle, head;
+    union slot *slot = event_find(handle, &head);
+    if (UNLIKELY(!slot)) {
+        stop_elsewhere(handle);
+        return 0;
+    }
+    u64 now = clock_ticks();
+    if (UNLIKELY(head_states(head) & (STATE_STOPPED | STATE_NOTED))) {
+        if (head_states(head) & STATE_STOPPED) {
+            count(COUNTER_stop_repeated, head_kind(head) - 1u);
+            return 0;
+        }
+        close_note(slot, handle);
+    }
+    SLOT_STORE(slot->group.t1, now);
+    slot_commit(slot, head_with_states(head, STATE_STOPPED));
+    return 0;
+}
+
+// ---- start, the rarer kinds ----
+bool event_is_repeated_step(void *handle, const void *parent, i32 step) {
+    u64 head;
+    union slot *slot = event_find((u64)(uintptr_t)handle, &head);
+    if (!slot || head_kind(head) != KIND_proxy_step || (head_states(head) & STATE_STOPPED)) return false;
+    if (slot->proxy_step.parent != (u64)(uintptr_t)parent || slot->proxy_step.step != step) return false;
+    count(COUNTER_start_repeated, 4);
+    if (head_chan(head) < 255) slot_commit(slot, head + (1u << 16));
+    return true;
+}
+
+static void copy_net_data(struct slot_net *slot, u8 *type, i64 id, const void *data) {
+    slot->wr_id = slot->length = 0;
+    slot->opcode = slot->device = 0;
+    slot->qp_or_fd = 0;
+    *type = 0;
+    if (!data) return;
+    if (id == NCCL_NET_IB_V1) {
+        const struct nccl_net_ib_v1 *ib = data;
+        *type = ib->type;
+        slot->device = (u8)ib->device;
+        slot->wr_id = ib->wr_id;
+        slot->opcode = (u8)ib->opcode;
+        slot->qp_or_fd = (u32)ib->qpNum;
+        slot->length = ib->length;
+    } else if (id == NCCL_NET_SOCKET_V1) {
+        const struct nccl_net_socket_v1 *socket = data;
+        *type = socket->type;
+        slot->opcode = (u8)socket->op;
+        slot->qp_or_fd = (u32)socket->fd;
+        slot->length = socket->length;
+    }  // any other id: nobody said what lies there
+}
+
+void start_net(void *context, void **handle, const void *parent, i32 rank, const struct nccl_net_plugin *net) {
+    struct event event = event_begin(context, handle, parent, 1, 7);
+    if (!event.slot) return;
+    u8 type;
+    event.slot->net.id = (u64)net->id;
+    event.slot->net.comm = (u16)event.comm;
+    copy_net_data(&event.slot->net, &type, net->id, net->data);
+    event_commit(&event, KIND_net, type, event_rank_flag(&event, rank));
+}
+
+void event_net_update(u64 handle, const void *data) {
+    u64 head;
+    union slot *slot = event_find(handle, &head);
+    if (!slot || head_kind(head) != KIND_net) {
+        event_state_elsewhere(handle, NCCL_NET_UPDATE, 0, 0, 0);
+        return;
+    }
+    struct slot_net fresh;
+    u8 type;
+    u64 own_handle;
+    copy_net_data(&fresh, &type, (i64)slot->net.id, data);
+    append_state(handle, NCCL_NET_UPDATE, fresh.length, fresh.wr_id, 0, STATE_STOPPED, &own_handle);
+}

@@ -1,0 +1,200 @@
+// The helper thread.
+#define _GNU_SOURCE
+#include "helper.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "arena.h"
+#include "clock.h"
+#include "comm.h"
+#include "drain.h"
+#include "log.h"
+#include "meta.h"
+#include "sink.h"
+
+#define SECOND_NS 1000000000ull
+#define PERIOD_NS 10000000ull        // between passes
+#define BUSY_PERIOD_NS 1000000ull    // while much is written
+#define PATIENCE_MS 1000u            // an open event is on disk after that and one pass more
+#define COMFORTABLE_CHUNKS 512u      // 32 MB, populated in the background right after the start
+
+static const char *folder;
+static struct clock_pair first_pair;
+static u64 ticks_per_ms;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed;
+static enum { RUNNING, FINISHING, FINISHED } phase;
+static bool woken;
+
+// ---- what a pass does ----
+static void drain_meta(void) {
+    static union slot batch[META_SLOTS];
+    if (!sink_is_open()) return;
+    size_t slots = meta_peek(batch, META_SLOTS);
+    if (slots && sink_meta(batch, slots)) meta_release(slots);
+}
+
+static void write_counters(u64 now) {
+    static u64 written[COUNTER_COUNT][EVENT_KINDS];
+    for (unsigned counter = 0; counter < COUNTER_COUNT; counter++)
+        for (unsigned event = 0; event < EVENT_KINDS; event++) {
+            u64 value = __atomic_load_n(arena_counter(counter, event), __ATOMIC_RELAXED);
+            if (value == written[counter][event]) continue;
+            union slot slot = {0};
+            slot.count.value = value;
+            slot.count.t0 = now;
+            slot.count.counter = (u16)counter;
+            slot.count.event = (u16)event;
+            if (meta_append(KIND_count, &slot)) written[counter][event] = value;
+        }
+}
+
+static void beat(void) {
+    struct clock_pair pair = clock_sample();
+    struct file_header *header = (struct file_header *)arena.base;
+    struct sink_totals totals = sink_totals();
+    u64 hz = clock_hz_between(&first_pair, &pair);
+    __atomic_store_n(&header->clock_hz, hz, __ATOMIC_RELAXED);
+    __atomic_store_n(&header->heartbeat_ns, pair.monotonic_ns, __ATOMIC_RELAXED);
+    ticks_per_ms = hz / 1000;
+    meta_sync(&pair, totals.slots, totals.bytes);
+    write_counters(pair.ticks_after);
+}
+
+static void keep_memory_ready(void) {
+    u32 free_chunks = __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED);
+    if (arena.chunks_ready < COMFORTABLE_CHUNKS || free_chunks < arena.chunks_ready / 2) arena_grow();
+}
+
+static u64 pass(bool everything) {
+    struct drain_pass now = {clock_ticks(), PATIENCE_MS * ticks_per_ms, everything};
+    u64 written = 0;
+    if (sink_is_open()) {
+        written = drain_streams(&now);
+        sink_flush();
+    }
+    drain_meta();
+    return written;
+}
+
+static void write_end(void) {
+    union slot slot = {0};
+    slot.end.t0 = clock_ticks();
+    slot.end.slots_written = sink_totals().slots;
+    slot.end.comms_open = comms_open();
+    meta_append(KIND_end, &slot);
+}
+
+static void finish(void) {
+    bool complete = sink_is_open() || sink_open(folder);
+    if (!complete) return;  // the arena stays for whoever comes to salvage it
+    while (pass(true)) {}
+    beat();
+    write_end();
+    drain_meta();
+    // With communicators still open, NCCL's threads may go on calling until the process is gone: what they write then
+    // stays in a small arena for salvage.
+    if (comms_open() == 0) arena_unlink();
+    else arena_shrink();
+}
+
+// ---- the thread ----
+static struct timespec in_future(u64 ns) {
+    struct timespec when;
+    clock_gettime(CLOCK_MONOTONIC, &when);
+    u64 total = (u64)when.tv_nsec + ns;
+    when.tv_sec += (time_t)(total / SECOND_NS);
+    when.tv_nsec = (long)(total % SECOND_NS);
+    return when;
+}
+
+// True when the process is exiting.
+static bool sleep_until_next_pass(u64 ns) {
+    struct timespec deadline = in_future(ns);
+    pthread_mutex_lock(&lock);
+    while (phase == RUNNING && !woken)
+        if (pthread_cond_timedwait(&changed, &lock, &deadline) == ETIMEDOUT) break;
+    woken = false;
+    bool finishing = phase == FINISHING;
+    pthread_mutex_unlock(&lock);
+    return finishing;
+}
+
+static void be_modest(void) {
+    cpu_set_t all;  // NCCL narrows the affinity of the thread that created us
+    memset(&all, 0xFF, sizeof all);
+    sched_setaffinity(0, sizeof all, &all);
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 5);
+    pthread_setname_np(pthread_self(), "ncclscope");
+}
+
+static void *run(void *unused) {
+    (void)unused;
+    be_modest();
+    u64 next_beat = 0, next_try = 0;
+    u64 beats = 0;
+    for (;;) {
+        u64 now = clock_monotonic_ns();
+        if (!sink_is_open() && now >= next_try) {
+            sink_open(folder);
+            next_try = clock_monotonic_ns() + SECOND_NS;
+        }
+        if (now >= next_beat) {  // soon after the start again, for a first idea of the counter's rate
+            beat();
+            next_beat = now + (beats == 0 ? PERIOD_NS : beats == 1 ? SECOND_NS / 10 : SECOND_NS);
+            beats++;
+        }
+        keep_memory_ready();
+        u64 written = pass(false);
+        if (sleep_until_next_pass(written > CHUNK_SLOTS ? BUSY_PERIOD_NS : PERIOD_NS)) break;
+    }
+    finish();
+    pthread_mutex_lock(&lock);
+    phase = FINISHED;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+bool helper_start(const char *process_folder) {
+    folder = process_folder;
+    first_pair = clock_sample();
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&changed, &attributes);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);  // the host's signals are not for this thread
+    pthread_t thread;
+    bool started = pthread_create(&thread, NULL, run, NULL) == 0;
+    if (started) pthread_detach(thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
+void helper_wake(void) {
+    pthread_mutex_lock(&lock);
+    woken = true;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+void helper_finish(u64 wait_ns) {
+    struct timespec deadline = in_future(wait_ns);
+    pthread_mutex_lock(&lock);
+    if (phase == RUNNING) phase = FINISHING;
+    pthread_cond_broadcast(&changed);
+    while (phase != FINISHED)
+        if (pthread_cond_timedwait(&changed, &lock, &deadline) == ETIMEDOUT) break;
+    pthread_mutex_unlock(&lock);
+}

@@ -1,0 +1,220 @@
+// Reads identity from the kernel, the launchers' variables and, where CUDA is loaded already, the driver.
+#define _GNU_SOURCE
+#include "identity.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "version.h"
+
+extern char **environ;
+
+static ssize_t read_file(const char *path, char *out, size_t size) {
+    out[0] = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    ssize_t length = read(fd, out, size - 1);
+    close(fd);
+    if (length < 0) length = 0;
+    out[length] = 0;
+    return length;
+}
+
+void identity_host(char *out, size_t size) {
+    if (gethostname(out, size) != 0) snprintf(out, size, "unknown");
+    out[size - 1] = 0;
+}
+
+const char *identity_global_rank(void) {
+    static const char *const names[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL};
+    for (const char *const *name = names; *name; name++) {
+        const char *value = getenv(*name);
+        if (value && *value) return value;
+    }
+    return "";
+}
+
+u64 identity_start_ticks(pid_t pid) {
+    char path[64], stat[1024];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    if (read_file(path, stat, sizeof stat) <= 0) return 0;
+    char *field = strrchr(stat, ')');  // the command name may hold spaces and brackets
+    for (int number = 2; field && number < 22; number++) field = strchr(field + 1, ' ');
+    return field ? strtoull(field + 1, NULL, 10) : 0;
+}
+
+time_t identity_process_started(pid_t pid) {
+    char uptime[64];
+    u64 ticks = identity_start_ticks(pid);
+    long per_second = sysconf(_SC_CLK_TCK);
+    if (ticks == 0 || per_second <= 0 || read_file("/proc/uptime", uptime, sizeof uptime) <= 0) return time(NULL);
+    double age = strtod(uptime, NULL) - (double)ticks / (double)per_second;
+    return time(NULL) - (time_t)age;
+}
+
+// ---- key/value text ----
+struct writer {
+    char *out;
+    size_t size, used;
+};
+
+static void put_bytes(struct writer *writer, const char *key, const char *value, size_t length) {
+    size_t key_length = strlen(key) + 1;
+    if (writer->used + key_length + 2 > writer->size) return;
+    size_t room = writer->size - writer->used - key_length - 1;
+    if (length > room) length = room;
+    memcpy(writer->out + writer->used, key, key_length);
+    memcpy(writer->out + writer->used + key_length, value, length);
+    writer->used += key_length + length;
+    writer->out[writer->used++] = 0;
+}
+
+static void put(struct writer *writer, const char *key, const char *value) {
+    put_bytes(writer, key, value, strlen(value));
+}
+
+static void put_number(struct writer *writer, const char *key, u64 number) {
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+    put(writer, key, text);
+}
+
+static void put_line_of(struct writer *writer, const char *key, const char *path) {
+    char text[256];
+    if (read_file(path, text, sizeof text) <= 0) return;
+    text[strcspn(text, "\n")] = 0;
+    put(writer, key, text);
+}
+
+static bool names_a_secret(const char *text, size_t length) {
+    static const char *const words[] = {"token", "secret", "password", "passwd", "apikey", "api-key", "api_key",
+                                        "credential", "auth", "private", NULL};
+    char lower[128];
+    if (length >= sizeof lower) length = sizeof lower - 1;
+    for (size_t i = 0; i < length; i++) lower[i] = (char)tolower((unsigned char)text[i]);
+    lower[length] = 0;
+    for (const char *const *word = words; *word; word++)
+        if (strstr(lower, *word)) return true;
+    return false;
+}
+
+// The command line, arguments separated by spaces, values of options and assignments that name a secret replaced.
+static void put_command_line(struct writer *writer) {
+    char raw[4096], clean[4096];
+    ssize_t length = read_file("/proc/self/cmdline", raw, sizeof raw);
+    size_t used = 0;
+    bool hide_next = false;
+    for (char *argument = raw; length > 0 && argument < raw + length; argument += strlen(argument) + 1) {
+        char shown[4096];
+        const char *equals = strchr(argument, '=');
+        size_t name_length = equals ? (size_t)(equals - argument) : strlen(argument);
+        bool secret = (equals || argument[0] == '-') && names_a_secret(argument, name_length);
+        if (hide_next && argument[0] != '-') snprintf(shown, sizeof shown, "***");
+        else if (secret && equals) snprintf(shown, sizeof shown, "%.*s=***", (int)name_length, argument);
+        else snprintf(shown, sizeof shown, "%s", argument);
+        hide_next = secret && !equals;
+        int more = snprintf(clean + used, sizeof clean - used, used ? " %s" : "%s", shown);
+        if (more < 0 || (size_t)more >= sizeof clean - used) break;
+        used += (size_t)more;
+    }
+    put_bytes(writer, "command", clean, used);
+}
+
+static void put_variables(struct writer *writer) {
+    static const char *const names[] = {
+        "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
+        "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID",
+        "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID", "SLURM_RESTART_COUNT", "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_RANK",
+        "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "POD_NAME", "POD_NAMESPACE", "POD_UID", "JOB_COMPLETION_INDEX",
+        "CUDA_VISIBLE_DEVICES", NULL};
+    char key[80];
+    for (const char *const *name = names; *name; name++) {
+        const char *value = getenv(*name);
+        if (!value) continue;
+        snprintf(key, sizeof key, "env.%s", *name);
+        put(writer, key, value);
+    }
+    for (char **entry = environ; entry && *entry; entry++) {  // NCCL's own settings explain what it does
+        const char *equals = strchr(*entry, '=');
+        if (strncmp(*entry, "NCCL", 4) != 0 || !equals || equals - *entry > 70) continue;
+        bool secret = names_a_secret(*entry, (size_t)(equals - *entry));
+        snprintf(key, sizeof key, "env.%.*s", (int)(equals - *entry), *entry);
+        put(writer, key, secret ? "***" : equals + 1);
+    }
+}
+
+// NCCL's release, asked of the very library that called us; the function only stores a constant.
+static void put_nccl(struct writer *writer, const void *nccl_address) {
+    Dl_info info;
+    if (!nccl_address || !dladdr(nccl_address, &info) || !info.dli_fname) return;
+    put(writer, "nccl_library", info.dli_fname);
+    void *library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (!library) return;
+    int (*get_version)(int *) = NULL;
+    *(void **)&get_version = dlsym(library, "ncclGetVersion");
+    int version = 0;
+    if (get_version && get_version(&version) == 0) put_number(writer, "nccl_version", (u64)version);
+    dlclose(library);
+}
+
+static void put_namespace(struct writer *writer, const char *key, const char *path) {
+    struct stat info;
+    if (stat(path, &info) == 0) put_number(writer, key, (u64)info.st_ino);
+}
+
+size_t identity_write(char *out, size_t size, const char *process_folder, const char *arena_path,
+                      const void *nccl_address) {
+    struct writer writer = {out, size, 0};
+    char text[PATH_MAX];
+    struct utsname kernel;
+    put(&writer, "plugin_version", NCCLSCOPE_VERSION);
+    put(&writer, "mode", config_mode_name());
+    identity_host(text, sizeof text);
+    put(&writer, "host", text);
+    put_number(&writer, "pid", (u64)getpid());
+    put_number(&writer, "start_ticks", identity_start_ticks(getpid()));
+    put_number(&writer, "uid", (u64)getuid());
+    put_line_of(&writer, "boot_id", "/proc/sys/kernel/random/boot_id");
+    put_namespace(&writer, "pid_namespace", "/proc/self/ns/pid");
+    put_namespace(&writer, "time_namespace", "/proc/self/ns/time");
+    if (uname(&kernel) == 0) {
+        put(&writer, "kernel", kernel.release);
+        put(&writer, "machine", kernel.machine);
+    }
+    put(&writer, "capture", config.capture_dir);
+    put(&writer, "folder", process_folder);
+    put(&writer, "arena", arena_path);
+    put_nccl(&writer, nccl_address);
+    put_command_line(&writer);
+    put_variables(&writer);
+    return writer.used;
+}
+
+// ---- GPU ----
+bool identity_current_gpu(struct gpu *gpu) {
+    memset(gpu, 0, sizeof *gpu);
+    void *cuda = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    if (!cuda) return false;
+    int (*get_device)(int *) = NULL;
+    int (*get_uuid)(void *, int) = NULL;
+    int (*get_bus_id)(char *, int, int) = NULL;
+    *(void **)&get_device = dlsym(cuda, "cuCtxGetDevice");
+    *(void **)&get_uuid = dlsym(cuda, "cuDeviceGetUuid_v2");
+    *(void **)&get_bus_id = dlsym(cuda, "cuDeviceGetPCIBusId");
+    int device = 0;
+    bool found = get_device && get_uuid && get_bus_id && get_device(&device) == 0 && get_uuid(gpu->uuid, device) == 0 &&
+                 get_bus_id(gpu->bus_id, (int)sizeof gpu->bus_id, device) == 0;
+    dlclose(cuda);
+    return found;
+}

@@ -1,0 +1,134 @@
+// Starting and ending the recorder in its host process.
+#define _GNU_SOURCE
+#include "plugin.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "config.h"
+#include "helper.h"
+#include "identity.h"
+#include "intern.h"
+#include "log.h"
+#include "meta.h"
+#include "version.h"
+
+// Not zero, not an address: handed out where nothing is recorded.
+#define IDLE_CONTEXT ((void *)(uintptr_t)1)
+
+static pthread_mutex_t lifecycle = PTHREAD_MUTEX_INITIALIZER;  // init and finalize only
+static bool started;
+static char process_folder[400];
+
+static u64 random_nonce(void) {
+    u64 random = 0;
+    if (syscall(SYS_getrandom, &random, sizeof random, 1) != sizeof random)
+        random = (clock_monotonic_ns() + (u64)getpid()) * 0x9E3779B97F4A7C15u;
+    return 0x8000 + (random >> 7) % 0x7F00;  // no address of either architecture starts so
+}
+
+static void name_process(void) {
+    char host[256];
+    identity_host(host, sizeof host);
+    for (char *c = host; *c; c++)
+        if (*c == '/' || *c == '.') *c = '_';
+    snprintf(process_folder, sizeof process_folder, "%s.%d.%llu", host, (int)getpid(),
+             (unsigned long long)identity_start_ticks(getpid()));
+}
+
+static void fill_header(const struct clock_pair *pair, const void *nccl_address) {
+    static const char schema[] = FORMAT_SCHEMA;
+    struct file_header *header = (struct file_header *)arena.base;
+    memcpy(header->magic, FORMAT_MAGIC, sizeof header->magic);
+    header->endian = FORMAT_ENDIAN;
+    header->major = FORMAT_MAJOR;
+    header->minor = FORMAT_MINOR;
+    header->file_kind = FILE_ARENA;
+    header->header_bytes = MAX_HEADER_BYTES;
+    header->slot_bytes = SLOT_BYTES;
+    header->schema_offset = sizeof *header;
+    header->schema_bytes = sizeof schema - 1;
+    header->identity_offset = header->schema_offset + header->schema_bytes;
+    memcpy(arena.base + header->schema_offset, schema, header->schema_bytes);
+    header->identity_bytes =
+        (u32)identity_write(arena.base + header->identity_offset, MAX_HEADER_BYTES - header->identity_offset,
+                            process_folder, arena.path, nccl_address);
+    header->nonce = stream_nonce;
+    header->clock_kind = clock_kind;
+    header->start_ticks = pair->ticks_before;
+    header->start_monotonic_ns = pair->monotonic_ns;
+    header->start_realtime_ns = pair->realtime_ns;
+    header->pid = (u32)getpid();
+}
+
+static void in_fork_child(void) {
+    recording = false;
+    stream_self = NULL;
+    arena_forget();
+}
+
+static void at_exit(void) {
+    if (__atomic_load_n(&recording, __ATOMIC_RELAXED)) helper_finish(config.exit_wait_ns);
+}
+
+static void start(const void *nccl_address) {
+    started = true;
+    config_read();
+    if (config.disabled) return;
+    clock_choose();
+    struct clock_pair before = clock_sample();
+    u64 nonce = random_nonce();
+    name_process();
+    if (!arena_create(process_folder)) return;
+    stream_nonce = nonce;
+    fill_header(&before, nccl_address);
+    meta_sync(&before, 0, 0);
+    struct clock_pair after = clock_sample();  // two pairs give the counter's rate, whatever happens next
+    ((struct file_header *)arena.base)->clock_hz = clock_hz_between(&before, &after);
+    meta_sync(&after, 0, 0);
+    streams_setup(nonce);
+    pthread_atfork(NULL, NULL, in_fork_child);
+    atexit(at_exit);
+    if (!helper_start(process_folder)) log_note("no helper thread; recording ends when the arena is full");
+}
+
+static void say_hello(void) {
+    if (config.disabled) log_line("disabled by NCCLSCOPE_DISABLE");
+    else if (!recording) log_line("no memory to record into; nothing is recorded");
+    else
+        log_line("%s records in %s mode to %s/%s (%u MB %s)%s%s", NCCLSCOPE_VERSION, config_mode_name(),
+                 config.capture_dir, process_folder, arena.chunk_limit >> (20 - CHUNK_SLOTS_LOG2 - 6),
+                 arena.fd >= 0 ? "shared memory" : "private memory", config.complaint[0] ? "; " : "",
+                 config.complaint);
+}
+
+nccl_result plugin_init(void **context, int *mask, struct comm_description *description, u32 interface_events,
+                        nccl_log_fn log, const void *nccl_address) {
+    pthread_mutex_lock(&lifecycle);
+    bool first = !started;
+    if (first) start(nccl_address);
+    pthread_mutex_unlock(&lifecycle);
+    log_use(log);
+    if (first) say_hello();
+    log_pending();
+    bool active = __atomic_load_n(&recording, __ATOMIC_ACQUIRE);
+    description->mask = active ? config.events & interface_events : 0;
+    *context = active ? comm_open(description) : IDLE_CONTEXT;
+    __atomic_store_n(mask, (int)description->mask, __ATOMIC_RELAXED);  // one word for all communicators of this NCCL
+    return 0;
+}
+
+nccl_result plugin_finalize(void *context) {
+    if (!__atomic_load_n(&recording, __ATOMIC_ACQUIRE)) return 0;
+    comm_close(context);
+    if (comms_open() == 0) {
+        intern_forget_addresses();
+        helper_wake();
+    }
+    log_pending();
+    return 0;
+}

@@ -1,0 +1,150 @@
+// Attaching threads to streams, and moving a stream on to its next chunk.
+#define _GNU_SOURCE
+#include "stream.h"
+
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+struct stream streams[MAX_STREAMS];
+u32 streams_used;
+u64 stream_nonce;
+u32 stream_window = 1;
+bool recording;
+_Thread_local struct stream *stream_self;
+
+// Stack of streams without an owner, as arena.c keeps its chunks.
+static u64 free_top;
+static u32 free_next[MAX_STREAMS];
+
+static void push_free(u32 number) {
+    u64 top = __atomic_load_n(&free_top, __ATOMIC_RELAXED), above;
+    do {
+        __atomic_store_n(&free_next[number], (u32)top, __ATOMIC_RELAXED);
+        above = ((top >> 32) + 1) << 32 | (number + 1);
+    } while (!__atomic_compare_exchange_n(&free_top, &top, above, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+}
+
+static struct stream *pop_free(void) {
+    u64 top = __atomic_load_n(&free_top, __ATOMIC_ACQUIRE), below;
+    do {
+        if ((u32)top == 0) return NULL;
+        below = ((top >> 32) + 1) << 32 | __atomic_load_n(&free_next[(u32)top - 1], __ATOMIC_RELAXED);
+    } while (!__atomic_compare_exchange_n(&free_top, &top, below, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    return &streams[(u32)top - 1];
+}
+
+void streams_setup(u64 nonce) {
+    stream_nonce = nonce;
+    stream_window = arena.chunk_limit / 64;
+    if (stream_window < 1) stream_window = 1;
+    if (stream_window > WINDOW_TABLE / 2) stream_window = WINDOW_TABLE / 2;
+    for (u32 number = MAX_STREAMS; number-- > 0;) {  // touches every page now rather than in a callback
+        streams[number].prefix = nonce << 48 | (u64)number << INDEX_BITS;
+        push_free(number);
+    }
+    __atomic_store_n(&recording, true, __ATOMIC_RELEASE);
+}
+
+static void begin_chunk(struct stream *stream, u32 chunk, u64 first_index) {
+    union slot *slots = arena_chunk(chunk);
+    slots->block.first = first_index;
+    slots->block.stream = (u32)(stream - streams);
+    slots->block.count = 0;
+    slots->block.written = 0;
+    slot_commit(slots, head_word(KIND_block, 0, 0, first_index));
+    stream->chunk = chunk;
+    stream->chunk_number = first_index >> CHUNK_SLOTS_LOG2;
+    stream->window[stream->chunk_number % WINDOW_TABLE] = slots;
+    stream->cur = slots + 1;
+    stream->end = slots + CHUNK_SLOTS;
+    stream->next_handle = stream->prefix | ((first_index + 1) & INDEX_MASK);
+    __atomic_store_n(&arena_next[chunk], 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&stream->published_chunk_number, stream->chunk_number, __ATOMIC_RELEASE);
+}
+
+struct stream *stream_attach(void) {
+    if (!__atomic_load_n(&recording, __ATOMIC_ACQUIRE)) return NULL;
+    struct stream *stream = pop_free();
+    if (!stream) return NULL;
+    u32 number = (u32)(stream - streams);
+    u32 chunk = arena_take_chunk(false);
+    if (chunk == NO_CHUNK) {
+        push_free(number);
+        return NULL;
+    }
+    memset(stream->window, 0, sizeof stream->window);
+    stream->drops.total = 0;
+    stream->last_late_stop = 0;
+    stream->low_priority_closed = false;
+    begin_chunk(stream, chunk, stream->next_first_index);
+    stream->first_index = stream->next_first_index;
+    stream->first_chunk = chunk + 1;
+    stream->attach_ticks = clock_ticks();
+    stream->tid = (u32)syscall(SYS_gettid);  // two system calls once a thread, neither of which can wait
+    prctl(PR_GET_NAME, stream->thread_name);
+    u32 used = __atomic_load_n(&streams_used, __ATOMIC_RELAXED);
+    while (used <= number &&
+           !__atomic_compare_exchange_n(&streams_used, &used, number + 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+    __atomic_store_n(&stream->attached, 1, __ATOMIC_RELEASE);
+    stream_self = stream;
+    return stream;
+}
+
+void stream_recycle(struct stream *stream) {
+    __atomic_store_n(&stream->attached, 0, __ATOMIC_RELAXED);
+    push_free((u32)(stream - streams));
+}
+
+void stream_count_drop(struct stream *stream, enum counter reason, unsigned event) {
+    static const u8 class_of[EVENT_KINDS] = {1, 2, 3, 4, 5, 7, 6, 7, 0, 0, 0, 0, 7, 7, 7, 6};
+    if (event >= NO_EVENT) {
+        count(COUNTER_updates_dropped, 0);
+        return;
+    }
+    struct slot_drop *drops = &stream->drops;
+    if (drops->total == 0) {
+        memset(drops, 0, sizeof *drops);
+        drops->t0 = clock_ticks();
+    }
+    drops->total++;
+    (&drops->api)[class_of[event]]++;
+    count(reason, event);
+}
+
+static void write_drops(struct stream *stream) {
+    union slot *slot = stream->cur++;
+    memcpy(&slot->words[1], &((union slot *)&stream->drops)->words[1], SLOT_BYTES - 8);
+    slot->drop.t1 = clock_ticks();
+    slot_commit(slot, head_word(KIND_drop, 0, 0, stream->next_handle++));
+    stream->drops.total = 0;
+}
+
+static bool memory_is_short(void) {
+    return __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED) <
+           __atomic_load_n(&arena.low_priority_reserve, __ATOMIC_RELAXED);
+}
+
+bool stream_reopen(struct stream *stream) {
+    if (memory_is_short()) return false;
+    stream->low_priority_closed = false;
+    if (stream->drops.total && stream->cur + 2 <= stream->end) write_drops(stream);
+    return true;
+}
+
+union slot *stream_next_chunk(struct stream *stream, unsigned event) {
+    bool low_priority = event_is_low_priority(event);
+    u32 chunk = arena_take_chunk(low_priority), previous = stream->chunk;
+    if (chunk == NO_CHUNK) {
+        stream_count_drop(stream, low_priority ? COUNTER_dropped_low_priority : COUNTER_dropped_arena_full, event);
+        return NULL;
+    }
+    if (stream->cur < stream->end)  // two slots never straddle a chunk's end
+        slot_commit(stream->cur, head_word(KIND_pad, 0, 0, stream->next_handle));
+    begin_chunk(stream, chunk, (stream->chunk_number + 1) << CHUNK_SLOTS_LOG2);
+    __atomic_store_n(&arena_next[previous], chunk + 1, __ATOMIC_RELEASE);
+    stream->low_priority_closed = memory_is_short();
+    if (stream->drops.total) write_drops(stream);
+    return stream->cur;
+}

@@ -1,0 +1,1 @@
+"""Captures as bytes: what the plugin wrote, as numpy arrays, without a meaning yet."""

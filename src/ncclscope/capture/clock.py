@@ -1,0 +1,53 @@
+"""A process's counter as the host's CLOCK_MONOTONIC, by the pairs that the recorder took once a second."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Straight lines between pairs; before the first and after the last the neighbouring line goes on."""
+
+    ticks: npt.NDArray[np.int64]
+    monotonic_ns: npt.NDArray[np.int64]
+    ns_per_tick: float
+    realtime_offset_ns: int  # CLOCK_REALTIME minus CLOCK_MONOTONIC at the last pair
+
+    def to_ns(self, ticks: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        """CLOCK_MONOTONIC in ns for counter values; exact to the counter's tick over any uptime."""
+        # Differences stay small enough for doubles; absolute times would not.
+        origin, base = int(self.ticks[0]), int(self.monotonic_ns[0])
+        x = (ticks.astype(np.int64) - origin).astype(np.float64)
+        known = (self.ticks - origin).astype(np.float64)
+        values = (self.monotonic_ns - base).astype(np.float64)
+        ns = np.interp(x, known, values)
+        after, before = x > known[-1], x < known[0]
+        ns[after] = values[-1] + (x[after] - known[-1]) * self.ns_per_tick
+        ns[before] = values[0] + (x[before] - known[0]) * self.ns_per_tick
+        return np.rint(ns).astype(np.int64) + base
+
+
+def clock_of(
+    before: npt.NDArray[np.uint64],
+    after: npt.NDArray[np.uint64],
+    monotonic_ns: npt.NDArray[np.uint64],
+    realtime_ns: npt.NDArray[np.uint64],
+    nominal_hz: int,
+) -> Clock:
+    """The clock through the given pairs; pairs that run backwards are left out."""
+    first = before.astype(np.int64)
+    middle = first + (after.astype(np.int64) - first) // 2
+    ns = monotonic_ns.astype(np.int64)
+    order = np.argsort(middle, kind="stable")
+    middle, ns, real = middle[order], ns[order], realtime_ns.astype(np.int64)[order]
+    forward = np.ones(len(middle), bool)
+    forward[1:] = (np.diff(middle) > 0) & (np.diff(ns) > 0)
+    middle, ns, real = middle[forward], ns[forward], real[forward]
+    if not len(middle):
+        middle, ns, real = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
+    rate = 1e9 / nominal_hz if 0 < nominal_hz < 1 << 40 else 1.0
+    if len(middle) > 1:
+        rate = float(ns[-1] - ns[0]) / float(middle[-1] - middle[0])
+    return Clock(middle, ns, rate, int(real[-1] - ns[-1]))

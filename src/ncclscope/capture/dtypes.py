@@ -1,0 +1,86 @@
+"""Slot kinds as numpy dtypes, made from the schema that every file carries."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from ncclscope.capture.layout import SCHEMA, SLOT_BYTES
+from ncclscope.errors import FormatError
+
+_TYPES = {"u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "i32": "<i4", "i64": "<i8", "char": "u1"}
+_HEAD = [("kind", "u1"), ("states", "u1"), ("chan", "u1"), ("flags", "u1"), ("check", "<u4")]
+
+# Any slot: the head, and what can be said without knowing the kind.
+ANY_SLOT = np.dtype([*_HEAD, ("parent", "<u8"), ("t0", "<u8"), ("t1", "<u8"), ("words", "<u8", (4,))])
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """Slot kinds by name: their numbers and numpy dtypes; counters by number."""
+
+    kinds: dict[str, int]
+    names: dict[int, str]
+    dtypes: dict[str, np.dtype[np.void]]
+    counters: tuple[str, ...]
+
+
+def _dtype(fields: list[str]) -> np.dtype[np.void]:
+    """The dtype of one slot. Every field must lie at a multiple of its size: DuckDB scans them where they are."""
+    described: list[tuple[str, str] | tuple[str, str, tuple[int]]] = list(_HEAD)
+    offset = 8
+    for field in fields:
+        name, kind, *length = field.split(":")
+        item = np.dtype(_TYPES[kind])
+        count = int(length[0]) if length else 1
+        if offset % item.itemsize or not 1 <= count <= SLOT_BYTES:
+            raise ValueError(field)
+        described.append((name, _TYPES[kind], (count,)) if length else (name, _TYPES[kind]))
+        offset += item.itemsize * count
+    if offset != SLOT_BYTES:
+        raise ValueError("not one slot")
+    return np.dtype(described)
+
+
+@lru_cache(maxsize=16)
+def parse_schema(text: str) -> Schema:
+    """The schema that a file header carries; FormatError when it cannot be one."""
+    kinds: dict[str, int] = {}
+    dtypes: dict[str, np.dtype[np.void]] = {}
+    counters: tuple[str, ...] = ()
+    try:
+        for line in text.splitlines():
+            first, *rest = line.split(" ")
+            if first == "counters":
+                counters = tuple(rest)
+            else:
+                name, fields = rest[0], rest[1:]
+                kinds[name] = int(first)
+                dtypes[name] = _dtype(fields)
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise FormatError(f"the schema is damaged: {error!s:.80}") from None
+    return Schema(kinds, {number: name for name, number in kinds.items()}, dtypes, counters)
+
+
+# This release's own schema, by which it reads.
+OURS = parse_schema(SCHEMA)
+
+
+@lru_cache(maxsize=16)
+def check_schema(text: str) -> Schema:
+    """A file's schema, when this release can read the file by its own.
+
+    Kinds and fields that only the file knows are skipped, kinds that only this release knows do not occur; a field that
+    both know must lie in the same place.
+    """
+    theirs = parse_schema(text)
+    for name, dtype in OURS.dtypes.items():
+        if name not in theirs.kinds:
+            continue
+        fields = theirs.dtypes[name].fields or {}
+        for field, place in (dtype.fields or {}).items():
+            if not field.startswith("spare") and fields.get(field) != place:
+                raise FormatError(f"its schema describes {name}.{field} differently")
+        if theirs.kinds[name] != OURS.kinds[name]:
+            raise FormatError(f"its schema numbers {name} differently")
+    return theirs

@@ -1,0 +1,115 @@
+"""Shared memory that processes left behind: finding it, and bringing it into the capture it belongs to.
+
+A process holds a lock on its arena as long as it lives; the kernel drops it however the process dies. What is not
+locked is nobody's, and is copied into the capture as the file `arena`, which readers take like the arena itself.
+"""
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from ncclscope.capture import layout
+from ncclscope.capture.header import Header, parse_header
+from ncclscope.errors import FormatError
+
+SHM_DIR = Path("/dev/shm")
+_LARGEST_HEADER = 1 << 16
+_BLOCK = layout.KINDS["Block"]
+
+
+def arena_dir() -> Path:
+    """Where this user's processes keep their arenas."""
+    return SHM_DIR / f"ncclscope-{os.getuid()}"
+
+
+def _open_own(path: Path) -> int | None:
+    """A descriptor of a regular file of this user; no links are followed."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    info = os.fstat(fd)
+    if stat.S_ISREG(info.st_mode) and info.st_uid == os.getuid():
+        return fd
+    os.close(fd)
+    return None
+
+
+def arena_of(folder: Path, identity: dict[str, str]) -> Path | None:
+    """A process's arena: the salvaged copy in its folder, else the shared memory itself on its own host."""
+    if (folder / "arena").exists():
+        return folder / "arena"
+    path = arena_dir() / folder.name
+    if identity.get("arena", str(path)) != str(path) or not path.exists():
+        return None
+    return path if identity.get("boot_id", _boot_id()) == _boot_id() else None
+
+
+def _boot_id() -> str:
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+def _dead_arenas() -> Iterator[tuple[int, Path, Header]]:
+    """Arenas whose processes are gone, locked by us while the caller uses them."""
+    directory = arena_dir()
+    if not directory.is_dir() or directory.is_symlink():
+        return
+    for path in sorted(directory.iterdir()):
+        fd = _open_own(path)
+        if fd is None:
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield fd, path, parse_header(os.pread(fd, _LARGEST_HEADER, 0), path)
+        except (BlockingIOError, FormatError):
+            continue  # alive, or still being created
+        finally:
+            os.close(fd)
+
+
+def _copy_used(fd: int, header: Header, target: Path) -> None:
+    """Copies the front and the chunks in use; free chunks stay holes."""
+    size = os.fstat(fd).st_size
+    chunk_bytes = header.chunk_slots * layout.SLOT_BYTES
+    partial = target.with_name(target.name + ".partial")
+    out = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.ftruncate(out, size)
+        _copy_range(fd, out, 0, min(header.chunks_offset, size))
+        for number in range(header.chunk_count):
+            offset = header.chunks_offset + number * chunk_bytes
+            if os.pread(fd, 1, offset) == bytes([_BLOCK]):
+                _copy_range(fd, out, offset, chunk_bytes)
+    finally:
+        os.close(out)
+    os.replace(partial, target)
+
+
+def _copy_range(fd: int, out: int, offset: int, length: int) -> None:
+    while length > 0:
+        data = os.pread(fd, min(length, 1 << 20), offset)
+        if not data:
+            return
+        os.pwrite(out, data, offset)
+        offset += len(data)
+        length -= len(data)
+
+
+def salvage(capture: Path | None = None) -> list[Path]:
+    """Brings in the arenas of dead processes (of one capture, or of all) and returns the folders they went to."""
+    saved = []
+    for fd, path, header in _dead_arenas():
+        home, folder = Path(header.identity.get("capture", "")), header.identity.get("folder", "")
+        if not home.is_absolute() or folder != path.name or (capture and home.resolve() != capture.resolve()):
+            continue
+        target = home / folder
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _copy_used(fd, header, target / "arena")
+        path.unlink()
+        saved.append(target)
+    return saved

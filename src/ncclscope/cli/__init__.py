@@ -1,0 +1,51 @@
+"""The command line: one module per verb, imported only when that verb is used."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from ncclscope._version import __version__
+from ncclscope.errors import NcclscopeError
+
+# verb -> summary. The module is cli.<verb>, with add_arguments(parser) and run(arguments) -> exit code.
+COMMANDS = {
+    "run": "run a command with every NCCL call recorded",
+    "dump": "print every recorded event",
+    "demo": "record and show a bundled real job, no GPU needed",
+    "env": "print the variables that switch recording on, for use without `run`",
+    "plugin-path": "print the path of the plugin, for NCCL_PROFILER_PLUGIN",
+}
+
+
+def _parser(chosen: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ncclscope", description="See every NCCL call.", epilog="ncclscope VERB --help says more about a verb."
+    )
+    parser.add_argument("--version", action="version", version=f"ncclscope {__version__}")
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, summary in COMMANDS.items():
+        verb = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if name == chosen:
+            module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+            module.add_arguments(verb)
+            verb.set_defaults(entry=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb and returns the exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    chosen = next((word for word in words if not word.startswith("-")), None)
+    arguments = _parser(chosen).parse_args(words)
+    try:
+        return int(arguments.entry(arguments))
+    except NcclscopeError as error:
+        print(f"ncclscope: {error}", file=sys.stderr)
+        return error.exit_code
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130

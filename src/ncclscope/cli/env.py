@@ -1,0 +1,22 @@
+"""`ncclscope env`."""
+
+import argparse
+import shlex
+
+from ncclscope.cli.recording import add_recording_arguments, settings_of
+from ncclscope.launch.environment import reachable_plugin, recording_variables
+from ncclscope.native import plugin_path
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The recording options."""
+    add_recording_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints `export` lines for a shell."""
+    settings = settings_of(arguments)
+    plugin = reachable_plugin(plugin_path(), settings.directory)
+    for name, value in recording_variables(settings, plugin).items():
+        print(f"export {name}={shlex.quote(value)}")
+    return 0

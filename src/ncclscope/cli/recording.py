@@ -1,0 +1,34 @@
+"""The options that `run` and `env` share: where and what to record."""
+
+import argparse
+import os
+from pathlib import Path
+
+from ncclscope.launch.environment import MODES, Settings, default_capture_name
+
+
+def add_recording_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds -o, --mode and the recorder's limits."""
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", help="the capture (default: ./ncclscope-<job id or time>); %%h %%p %%r allowed"
+    )
+    parser.add_argument(
+        "--mode", choices=MODES, default="trace", help="trace: every call; full: down to proxy steps (default: trace)"
+    )
+    parser.add_argument("--events", metavar="MASK", help="NCCL's event bits, instead of the mode's")
+    parser.add_argument("--arena", metavar="BYTES", help="memory per process, K/M/G (default: at most 256M)")
+    parser.add_argument("--disk-limit", metavar="BYTES", help="disk per process, oldest goes first (default: 4G)")
+    parser.add_argument("--no-gpu-timing", action="store_true", help="leave GPU kernel times out (KernelCh)")
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """The settings these arguments ask for, the capture's path absolute."""
+    name = arguments.output or default_capture_name(os.environ)
+    return Settings(
+        directory=Path(os.path.abspath(name)),
+        mode=arguments.mode,
+        events=arguments.events,
+        arena=arguments.arena,
+        disk_limit=arguments.disk_limit,
+        gpu_timing=not arguments.no_gpu_timing,
+    )

@@ -1,0 +1,40 @@
+"""Running the user's command: signals go through, the exit code comes back."""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+
+from ncclscope.errors import NcclscopeError
+
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+
+
+class CommandNotStarted(NcclscopeError):
+    """The command does not exist or cannot be executed; exit codes as shells give them."""
+
+    def __init__(self, command: str, error: OSError) -> None:
+        super().__init__(f"cannot run {command}: {error.strerror}", "Check the words after `--`")
+        self.exit_code = 127 if isinstance(error, FileNotFoundError) else 126
+
+
+def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Runs the command to its end and returns its exit code, 128 + n when signal n ended it."""
+    waited_for = {signal.SIGCHLD, *_FORWARDED}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
+    try:
+        try:
+            child = os.posix_spawnp(command[0], list(command), environment, setsigmask=before)
+        except OSError as error:
+            raise CommandNotStarted(command[0], error) from None
+        while True:
+            info = signal.sigwaitinfo(waited_for)
+            if info.si_signo == signal.SIGCHLD:
+                ended, status = os.waitpid(child, os.WNOHANG)
+                if ended:
+                    break
+            elif info.si_code <= 0:  # somebody's kill; what the terminal sends has reached the child by itself
+                os.kill(child, info.si_signo)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code

@@ -1,0 +1,93 @@
+"""The environment that switches recording on, as a pure function of settings and of the environment there is."""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ncclscope.errors import UsageError
+from ncclscope.native import LONGEST_PLUGIN_PATH
+
+MODES = ("trace", "full")
+# Launchers name a job in these; the plugin looks at the same ones in the same order.
+JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
+RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the user chose; None leaves the plugin's own default."""
+
+    directory: Path
+    mode: str = "trace"
+    events: str | None = None
+    arena: str | None = None
+    disk_limit: str | None = None
+    gpu_timing: bool = True
+
+
+def rank_of(environment: Mapping[str, str]) -> int | None:
+    """The global rank that a launcher gave this process, None in front of a launcher."""
+    for name in RANK_VARIABLES:
+        value = environment.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return None
+
+
+def _process_started(pid: int) -> float:
+    """Wall-clock time at which a process started."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        uptime = float(Path("/proc/uptime").read_text().split()[0])
+    except (OSError, IndexError, ValueError):
+        return time.time()
+    age = int(uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK"))
+    return int(time.time()) - age
+
+
+def default_capture_name(environment: Mapping[str, str]) -> str:
+    """A name that all ranks of a job arrive at: the job's id, else the moment its launcher started."""
+    for name in JOB_VARIABLES:
+        job = environment.get(name, "")
+        if job and job != "none":  # torchrun's run id unless the user gave one
+            return f"ncclscope-{job[:100].replace('/', '_')}"
+    started = time.time()
+    if rank_of(environment) is not None:
+        started = _process_started(os.getppid())
+    return time.strftime("ncclscope-%Y%m%d-%H%M%S", time.localtime(started))
+
+
+def reachable_plugin(plugin: Path, directory: Path) -> Path:
+    """The plugin by a path that NCCL does not cut off: through a link in the capture where it must be."""
+    if len(str(plugin)) <= LONGEST_PLUGIN_PATH:
+        return plugin
+    link = directory / "plugin.so"
+    if len(str(link)) > LONGEST_PLUGIN_PATH:
+        raise UsageError(
+            f"cannot use {plugin}: NCCL cuts plugin paths at {LONGEST_PLUGIN_PATH} characters",
+            "Choose a capture directory with a shorter path (-o DIR); it will hold a link to the plugin",
+        )
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(plugin)
+    return link
+
+
+def recording_variables(settings: Settings, plugin: Path) -> dict[str, str]:
+    """The variables to add to a rank's environment."""
+    variables = {
+        "NCCL_PROFILER_PLUGIN": str(plugin),
+        "NCCLSCOPE_DIR": str(settings.directory),
+        "NCCLSCOPE_MODE": settings.mode,
+    }
+    for name, value in (
+        ("NCCLSCOPE_EVENTS", settings.events),
+        ("NCCLSCOPE_ARENA", settings.arena),
+        ("NCCLSCOPE_DISK_LIMIT", settings.disk_limit),
+        ("NCCLSCOPE_GPU_TIMING", None if settings.gpu_timing else "0"),
+    ):
+        if value is not None:
+            variables[name] = value
+    return variables

@@ -1,0 +1,33 @@
+"""Locates what is compiled: the plugin that NCCL loads, an empty plugin, and the player."""
+
+from pathlib import Path
+
+from ncclscope.errors import NcclscopeError
+
+# NCCL copies the plugin's path into 255 bytes and cuts what is longer.
+LONGEST_PLUGIN_PATH = 254
+
+
+def _built(name: str) -> Path:
+    path = Path(__file__).with_name(name)
+    if not path.is_file():
+        raise NcclscopeError(
+            f"cannot find {name}: it is not beside {__file__}",
+            "The installation is incomplete; run `pip install --force-reinstall ncclscope`",
+        )
+    return path
+
+
+def plugin_path() -> Path:
+    """The profiler plugin for NCCL_PROFILER_PLUGIN."""
+    return _built("libnccl-profiler-ncclscope.so")
+
+
+def empty_plugin_path() -> Path:
+    """A plugin that asks for events and ignores them: what NCCL itself costs with any profiler."""
+    return _built("libnccl-profiler-ncclscope-empty.so")
+
+
+def player_path() -> Path:
+    """The program that plays NCCL's part on machines without a GPU."""
+    return _built("ncclscope-player")
