@@ -14,17 +14,28 @@
 enum { POISON = 0xA5 };
 
 size_t host_descriptor_bytes(int version) {
-    static const size_t bytes[] = {0, sizeof(struct nccl_descr_v1), sizeof(struct nccl_descr_v2),
-                                   sizeof(struct nccl_descr_v3), NCCL_DESCR_V4_BYTES, NCCL_DESCR_V5_BYTES,
-                                   NCCL_DESCR_V5_BYTES, NCCL_DESCR_V7_BYTES};
+    static const size_t bytes[] = {0,
+                                   sizeof(struct nccl_descr_v1),
+                                   sizeof(struct nccl_descr_v2),
+                                   sizeof(struct nccl_descr_v3),
+                                   NCCL_DESCR_V4_BYTES,
+                                   NCCL_DESCR_V5_BYTES,
+                                   NCCL_DESCR_V5_BYTES,
+                                   NCCL_DESCR_V7_BYTES};
     return bytes[version];
 }
 
 int host_max_version(void) { return 7; }
 
 int host_events(int version) {
-    static const int events[] = {0, NCCL_EVENTS_V1, NCCL_EVENTS_V1, NCCL_EVENTS_V3, NCCL_EVENTS_V3, NCCL_EVENTS_V5,
-                                 NCCL_EVENTS_V6, NCCL_EVENTS_V7};
+    static const int events[] = {0,
+                                 NCCL_EVENTS_V1,
+                                 NCCL_EVENTS_V1,
+                                 NCCL_EVENTS_V3,
+                                 NCCL_EVENTS_V3,
+                                 NCCL_EVENTS_V5,
+                                 NCCL_EVENTS_V6,
+                                 NCCL_EVENTS_V7};
     return events[version];
 }
 
@@ -50,7 +61,8 @@ const char *host_literal(const char *text) {
 }
 
 // ---- loading ----
-static void print_log(int level, unsigned long flags, const char *file, int line, const char *format, ...) {
+static void print_log(int level, unsigned long flags, const char *file, int line,
+                      const char *format, ...) {
     (void)level, (void)flags, (void)file, (void)line;
     if (!getenv("NCCL_DEBUG")) return;
     va_list arguments;
@@ -86,9 +98,11 @@ int host_init(struct host *host, void **context, const struct host_comm *comm) {
         return ((const struct nccl_profiler_v1 *)host->object)->init(context, &host->mask);
     if (host->version == 4)
         return ((const struct nccl_profiler_v4 *)host->object)
-            ->init(context, &host->mask, comm->name, comm->id, comm->nodes, comm->ranks, comm->rank, print_log);
+            ->init(context, &host->mask, comm->name, comm->id, comm->nodes, comm->ranks, comm->rank,
+                   print_log);
     return ((const struct nccl_profiler_v5 *)host->object)
-        ->init(context, comm->id, &host->mask, comm->name, comm->nodes, comm->ranks, comm->rank, print_log);
+        ->init(context, comm->id, &host->mask, comm->name, comm->nodes, comm->ranks, comm->rank,
+               print_log);
 }
 
 void host_finalize(const struct host *host, void *context) {
@@ -101,8 +115,12 @@ void host_stop(const struct host *host, void *handle) {
 
 // ---- descriptors ----
 static void fill_proxy_op(struct nccl_proxy_op *op, const struct host_event *e) {
-    *op = (struct nccl_proxy_op){.pid = e->pid, .channelId = (uint8_t)e->channel, .peer = e->peer, .nSteps = e->steps,
-                                 .chunkSize = e->chunk_size, .isSend = e->is_send};
+    *op = (struct nccl_proxy_op){.pid = e->pid,
+                                 .channelId = (uint8_t)e->channel,
+                                 .peer = e->peer,
+                                 .nSteps = e->steps,
+                                 .chunkSize = e->chunk_size,
+                                 .isSend = e->is_send};
 }
 
 static void fill_v1(struct nccl_descr_v1 *d, const struct host_event *e) {
@@ -143,8 +161,13 @@ static void fill_v1(struct nccl_descr_v1 *d, const struct host_event *e) {
 }
 
 static void fill_named_p2p(struct nccl_p2p_v2 *p2p, const struct host_event *e) {
-    *p2p = (struct nccl_p2p_v2){.name = e->name, .commHash = e->comm_hash, .func = e->func, .buff = (void *)e->send,
-                                .datatype = e->dtype, .count = e->count, .peer = e->peer};
+    *p2p = (struct nccl_p2p_v2){.name = e->name,
+                                .commHash = e->comm_hash,
+                                .func = e->func,
+                                .buff = (void *)e->send,
+                                .datatype = e->dtype,
+                                .count = e->count,
+                                .peer = e->peer};
 }
 
 static void fill_v2(struct nccl_descr_v2 *d, const struct host_event *e) {
@@ -180,27 +203,29 @@ static void fill_v3(struct nccl_descr_v3 *d, const struct host_event *e) {
     d->parentObj = e->parent;
     d->rank = e->rank;
     switch (e->type) {
-    case NCCL_COLL:
-        d->coll.name = e->name;
-        d->coll.commHash = e->comm_hash;
-        d->coll.seqNumber = e->seq;
-        d->coll.func = e->func;
-        d->coll.sendBuff = (void *)e->send;
-        d->coll.recvBuff = (void *)e->recv;
-        d->coll.count = e->count;
-        d->coll.root = e->root;
-        d->coll.datatype = e->dtype;
-        d->coll.nMaxChannels = (uint8_t)e->channels;
-        d->coll.nWarps = (uint8_t)e->warps;
-        d->coll.algo = e->algo;
-        d->coll.proto = e->proto;
-        break;
-    case NCCL_P2P: fill_named_p2p(&d->p2p, e); break;
-    case NCCL_PROXY_OP: fill_proxy_op(&d->proxyOp, e); break;
-    case NCCL_PROXY_STEP: d->proxyStep.step = e->step; break;
-    case NCCL_KERNEL_CH: d->kernelCh.channelId = (uint8_t)e->channel; break;
-    case NCCL_NET_PLUGIN: d->netPlugin = (struct nccl_net_plugin){e->net_id, e->net_data}; break;
-    default: break;
+        case NCCL_COLL:
+            d->coll.name = e->name;
+            d->coll.commHash = e->comm_hash;
+            d->coll.seqNumber = e->seq;
+            d->coll.func = e->func;
+            d->coll.sendBuff = (void *)e->send;
+            d->coll.recvBuff = (void *)e->recv;
+            d->coll.count = e->count;
+            d->coll.root = e->root;
+            d->coll.datatype = e->dtype;
+            d->coll.nMaxChannels = (uint8_t)e->channels;
+            d->coll.nWarps = (uint8_t)e->warps;
+            d->coll.algo = e->algo;
+            d->coll.proto = e->proto;
+            break;
+        case NCCL_P2P: fill_named_p2p(&d->p2p, e); break;
+        case NCCL_PROXY_OP: fill_proxy_op(&d->proxyOp, e); break;
+        case NCCL_PROXY_STEP: d->proxyStep.step = e->step; break;
+        case NCCL_KERNEL_CH: d->kernelCh.channelId = (uint8_t)e->channel; break;
+        case NCCL_NET_PLUGIN:
+            d->netPlugin = (struct nccl_net_plugin){e->net_id, e->net_data};
+            break;
+        default: break;
     }
 }
 
@@ -256,72 +281,87 @@ static void fill_modern(struct nccl_descr *d, const struct host_event *e, int ve
     else d->type = e->type;
     d->parentObj = e->parent;
     d->rank = e->rank;
+    if (!(e->type & (uint64_t)host_events(version)))
+        return;  // an event that this version does not know
     switch (e->type) {
-    case NCCL_COLL: fill_coll(&d->coll, e, version); break;
-    case NCCL_P2P: fill_p2p(&d->p2p, e, version); break;
-    case NCCL_PROXY_OP: fill_proxy_op(&d->proxyOp, e); break;
-    case NCCL_PROXY_STEP: d->proxyStep.step = e->step; break;
-    case NCCL_KERNEL_CH: d->kernelCh = (struct nccl_kernel_ch){(uint8_t)e->channel, e->timer}; break;
-    case NCCL_NET_PLUGIN: d->netPlugin = (struct nccl_net_plugin){e->net_id, e->net_data}; break;
-    case NCCL_GROUP_API:
-        d->groupApi.graphCaptured = e->graph;
-        d->groupApi.groupDepth = e->depth;
-        break;
-    case NCCL_COLL_API:
-        d->collApi.func = e->func;
-        d->collApi.count = e->count;
-        d->collApi.datatype = e->dtype;
-        d->collApi.root = e->root;
-        d->collApi.stream = (void *)e->stream;
-        d->collApi.graphCaptured = e->graph;
-        if (version >= 7) d->collApi.userTag = e->tag;
-        break;
-    case NCCL_P2P_API:
-        d->p2pApi.func = e->func;
-        d->p2pApi.count = e->count;
-        d->p2pApi.datatype = e->dtype;
-        d->p2pApi.stream = (void *)e->stream;
-        d->p2pApi.graphCaptured = e->graph;
-        if (version >= 7) d->p2pApi.userTag = e->tag;
-        break;
-    case NCCL_KERNEL_LAUNCH: d->kernelLaunch.stream = (void *)e->stream; break;
-    case NCCL_CE_COLL: fill_ce_coll(&d->ceColl, e, version); break;
-    case NCCL_CE_SYNC:
-        d->ceCollSync.isComplete = e->complete;
-        d->ceCollSync.nRanks = e->ranks;
-        break;
-    case NCCL_CE_BATCH:
-        d->ceCollBatch.numOps = e->ops;
-        d->ceCollBatch.totalBytes = e->bytes;
-        d->ceCollBatch.useIntraSync = e->intra_sync;
-        break;
-    case NCCL_KERNEL_PHASE:
-        d->kernelPhase.channelId = (uint8_t)e->channel;
-        d->kernelPhase.phaseId = (uint8_t)e->phase;
-        d->kernelPhase.phaseName = e->phase_name;
-        d->kernelPhase.pTimer = e->timer;
-        break;
-    default: break;
+        case NCCL_COLL: fill_coll(&d->coll, e, version); break;
+        case NCCL_P2P: fill_p2p(&d->p2p, e, version); break;
+        case NCCL_PROXY_OP: fill_proxy_op(&d->proxyOp, e); break;
+        case NCCL_PROXY_STEP: d->proxyStep.step = e->step; break;
+        case NCCL_KERNEL_CH:
+            d->kernelCh = (struct nccl_kernel_ch){(uint8_t)e->channel, e->timer};
+            break;
+        case NCCL_NET_PLUGIN:
+            d->netPlugin = (struct nccl_net_plugin){e->net_id, e->net_data};
+            break;
+        case NCCL_GROUP_API:
+            d->groupApi.graphCaptured = e->graph;
+            d->groupApi.groupDepth = e->depth;
+            break;
+        case NCCL_COLL_API:
+            d->collApi.func = e->func;
+            d->collApi.count = e->count;
+            d->collApi.datatype = e->dtype;
+            d->collApi.root = e->root;
+            d->collApi.stream = (void *)e->stream;
+            d->collApi.graphCaptured = e->graph;
+            if (version >= 7) d->collApi.userTag = e->tag;
+            break;
+        case NCCL_P2P_API:
+            d->p2pApi.func = e->func;
+            d->p2pApi.count = e->count;
+            d->p2pApi.datatype = e->dtype;
+            d->p2pApi.stream = (void *)e->stream;
+            d->p2pApi.graphCaptured = e->graph;
+            if (version >= 7) d->p2pApi.userTag = e->tag;
+            break;
+        case NCCL_KERNEL_LAUNCH: d->kernelLaunch.stream = (void *)e->stream; break;
+        case NCCL_CE_COLL: fill_ce_coll(&d->ceColl, e, version); break;
+        case NCCL_CE_SYNC:
+            d->ceCollSync.isComplete = e->complete;
+            d->ceCollSync.nRanks = e->ranks;
+            break;
+        case NCCL_CE_BATCH:
+            d->ceCollBatch.numOps = e->ops;
+            d->ceCollBatch.totalBytes = e->bytes;
+            d->ceCollBatch.useIntraSync = e->intra_sync;
+            break;
+        case NCCL_KERNEL_PHASE:
+            d->kernelPhase.channelId = (uint8_t)e->channel;
+            d->kernelPhase.phaseId = (uint8_t)e->phase;
+            d->kernelPhase.phaseName = e->phase_name;
+            d->kernelPhase.pTimer = e->timer;
+            break;
+        default: break;
     }
 }
 
-// A block of exactly `bytes`, one per thread and size class, kept.
-static void *thread_block(size_t bytes, int place) {
-    static _Thread_local struct {
-        void *memory;
-        size_t bytes;
-    } blocks[2];
-    if (blocks[place].bytes != bytes) {
-        free(blocks[place].memory);
-        blocks[place].memory = malloc(bytes);
-        blocks[place].bytes = bytes;
+// Blocks of exactly the size asked for, kept by each thread for its next call.
+enum block_use { FOR_DESCRIPTOR, FOR_ARGUMENTS };
+static _Thread_local struct {
+    void *memory;
+    size_t bytes;
+} blocks[2];
+
+static void *thread_block(size_t bytes, enum block_use use) {
+    if (blocks[use].bytes != bytes) {
+        free(blocks[use].memory);
+        blocks[use].memory = malloc(bytes);
+        blocks[use].bytes = bytes;
     }
-    return blocks[place].memory;
+    return blocks[use].memory;
 }
 
-void host_start(const struct host *host, void *context, void **handle, const struct host_event *event) {
+void host_thread_done(void) {
+    free(blocks[FOR_DESCRIPTOR].memory);
+    free(blocks[FOR_ARGUMENTS].memory);
+    memset(blocks, 0, sizeof blocks);
+}
+
+void host_start(const struct host *host, void *context, void **handle,
+                const struct host_event *event) {
     size_t bytes = host_descriptor_bytes(host->version);
-    void *d = thread_block(bytes, 0);
+    void *d = thread_block(bytes, FOR_DESCRIPTOR);
     memset(d, 0, bytes);
     if (host->version == 1) fill_v1(d, event);
     else if (host->version == 2) fill_v2(d, event);
@@ -331,15 +371,18 @@ void host_start(const struct host *host, void *context, void **handle, const str
     memset(d, POISON, bytes);
 }
 
-void host_state(const struct host *host, void *handle, int state, bool has_args, uint64_t arg, int steps) {
-    size_t bytes = host->version <= 3 ? sizeof(union nccl_state_args_v1) : sizeof(union nccl_state_args);
+void host_state(const struct host *host, void *handle, int state, bool has_args, uint64_t arg,
+                int steps) {
+    size_t bytes =
+        host->version <= 3 ? sizeof(union nccl_state_args_v1) : sizeof(union nccl_state_args);
     char *args = NULL;
     if (has_args) {
-        args = thread_block(bytes, 1);
+        args = thread_block(bytes, FOR_ARGUMENTS);
         memset(args, 0, bytes);
         memcpy(args, &arg, sizeof arg);
         if (host->version <= 3) memcpy(args + 8, &steps, sizeof steps);
     }
-    ((const struct nccl_profiler_v5 *)host->object)->recordEventState(handle, state, (const void *)args);
+    ((const struct nccl_profiler_v5 *)host->object)
+        ->recordEventState(handle, state, (const void *)args);
     if (args) memset(args, POISON, bytes);
 }

@@ -10,13 +10,30 @@ static char *skip(char *at, const char *characters) {
     return at;
 }
 
-// From the opening quote; puts a NUL over the closing one and removes escapes. NULL: no closing quote.
+// The character of an escape whose first letter is at *at; *at is left on its last.
+static char unescape(char **at) {
+    switch (**at) {
+        case 'n': return '\n';
+        case 'r': return '\r';
+        case 't': return '\t';
+        case 'u': {
+            char digits[5] = "";
+            memcpy(digits, *at + 1, strnlen(*at + 1, 4));
+            *at += strlen(digits);
+            return (char)strtol(digits, NULL, 16);  // names here are ASCII
+        }
+        default: return **at;
+    }
+}
+
+// From the opening quote; puts a NUL over the closing one. NULL: no closing quote.
 static char *cut_string(char *at, const char **content) {
     char *to = ++at;
     *content = to;
     for (; *at && *at != '"'; at++) {
-        if (*at == '\\' && at[1]) at++;  // the logger escapes quotes and backslashes only
-        *to++ = *at;
+        bool escaped = *at == '\\' && at[1];
+        if (escaped) at++;
+        *to++ = escaped ? unescape(&at) : *at;
     }
     if (!*at) return NULL;
     *to = 0;

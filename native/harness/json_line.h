@@ -20,6 +20,7 @@ struct json_line {
 bool json_parse(char *line, struct json_line *out);
 const char *json_text(const struct json_line *line, const char *key);  // NULL: no such key
 int64_t json_number(const struct json_line *line, const char *key, int64_t otherwise);
-uint64_t json_hex(const struct json_line *line, const char *key);      // a string of hex digits, 0 without the key
+uint64_t json_hex(const struct json_line *line,
+                  const char *key);  // a string of hex digits, 0 without the key
 
 #endif

@@ -6,21 +6,23 @@
 
 static const char *separator;
 
-#define PRINT_FIELD(type, name) \
-    printf("%s[\"" #name "\",\"" #type "\",%zu,%zu]", separator, offsetof(SLOT, name), sizeof(type)), separator = ",";
-#define PRINT_ARRAY(type, name, length) \
-    printf("%s[\"" #name "\",\"" #type "\",%zu,%zu]", separator, offsetof(SLOT, name), sizeof(type) * (length)), \
+#define PRINT_FIELD(type, name)                                                        \
+    printf("%s[\"" #name "\",\"" #type "\",%zu,%zu]", separator, offsetof(SLOT, name), \
+           sizeof(type)),                                                              \
+        separator = ",";
+#define PRINT_ARRAY(type, name, length)                                                \
+    printf("%s[\"" #name "\",\"" #type "\",%zu,%zu]", separator, offsetof(SLOT, name), \
+           sizeof(type) * (length)),                                                   \
         separator = ",";
 
 // One function per kind, so that SLOT can name its struct.
-#define DEFINE_PRINTER(number, suffix, name, fields)                                              \
-    static void print_##suffix(void) {                                                            \
-        typedef struct slot_##suffix SLOT;                                                        \
-        printf("%s\n\"" #name "\":{\"kind\":%d,\"fields\":[", number == 1 ? "" : ",", number);    \
-        separator = "";                                                                           \
-        HEAD_FIELDS(PRINT_FIELD, PRINT_ARRAY)                                                     \
-        fields(PRINT_FIELD, PRINT_ARRAY)                                                          \
-        printf("]}");                                                                             \
+#define DEFINE_PRINTER(number, suffix, name, fields)                                           \
+    static void print_##suffix(void) {                                                         \
+        typedef struct slot_##suffix SLOT;                                                     \
+        printf("%s\n\"" #name "\":{\"kind\":%d,\"fields\":[", number == 1 ? "" : ",", number); \
+        separator = "";                                                                        \
+        HEAD_FIELDS(PRINT_FIELD, PRINT_ARRAY)                                                  \
+        fields(PRINT_FIELD, PRINT_ARRAY) printf("]}");                                         \
     }
 SLOT_KINDS(DEFINE_PRINTER)
 #define PRINT_SLOT(number, suffix, name, fields) print_##suffix();

@@ -38,7 +38,8 @@ static int64_t now_ns(void) {
 
 static void called(struct worker *worker) {
     worker->callbacks++;
-    if (options->die_at && __atomic_add_fetch(&callbacks_total, 1, __ATOMIC_RELAXED) == options->die_at)
+    if (options->die_at &&
+        __atomic_add_fetch(&callbacks_total, 1, __ATOMIC_RELAXED) == options->die_at)
         kill(getpid(), SIGKILL);
     if (options->rate <= 0 || worker->callbacks % 64) return;
     int64_t due = worker->started + (int64_t)((double)worker->callbacks * 1e9 / options->rate);
@@ -68,7 +69,8 @@ static void state(struct worker *worker, void *handle, int number, bool has_args
     called(worker);
 }
 
-// ---- one collective as NCCL reports it: API and launch, then proxy ops, steps and kernel channels ----
+// ---- one collective as NCCL reports it: API and launch, then proxy ops, steps and kernel channels
+// ----
 static void one_collective(struct worker *worker, uint64_t number) {
     void *context = contexts[number % (uint64_t)options->comms];
     void *group_api = NULL, *call = NULL, *launch, *group = NULL, *coll = NULL;
@@ -76,26 +78,48 @@ static void one_collective(struct worker *worker, uint64_t number) {
     bool api = host.version >= 5;
     int rank = 3;
     if (api && wants(NCCL_GROUP_API | NCCL_COLL_API | NCCL_COLL)) {
-        group_api = start(worker, context, &(struct host_event){.type = NCCL_GROUP_API, .depth = 1});
+        group_api =
+            start(worker, context, &(struct host_event){.type = NCCL_GROUP_API, .depth = 1});
         state(worker, group_api, NCCL_GROUP_START_DONE, false, 0);
-        call = start(worker, context, &(struct host_event){.type = NCCL_COLL_API, .parent = group_api,
-                                                          .func = "AllReduce", .count = 1 << 20,
-                                                          .dtype = "ncclFloat32", .stream = 0x1000});
+        call = start(worker, context,
+                     &(struct host_event){.type = NCCL_COLL_API,
+                                          .parent = group_api,
+                                          .func = "AllReduce",
+                                          .count = 1 << 20,
+                                          .dtype = "ncclFloat32",
+                                          .stream = 0x1000});
         stop(worker, call);
         state(worker, group_api, NCCL_GROUP_END_BEGINS, false, 0);
         if (wants(NCCL_KERNEL_LAUNCH)) {
-            launch = start(worker, context, &(struct host_event){.type = NCCL_KERNEL_LAUNCH, .parent = group_api,
-                                                                .stream = 0x1000});
+            launch = start(worker, context,
+                           &(struct host_event){
+                               .type = NCCL_KERNEL_LAUNCH, .parent = group_api, .stream = 0x1000});
             stop(worker, launch);
         }
     }
-    if (wants(NCCL_GROUP | NCCL_COLL)) group = start(worker, context, &(struct host_event){.type = NCCL_GROUP});
+    if (wants(NCCL_GROUP | NCCL_COLL))
+        group = start(worker, context, &(struct host_event){.type = NCCL_GROUP});
     if (wants(NCCL_COLL) && (group || api))
-        coll = start(worker, context, &(struct host_event){
-            .type = NCCL_COLL, .parent = api ? call : group, .parent_group = group, .rank = rank, .seq = number,
-            .func = "AllReduce", .func_number = 4, .count = 1 << 20, .dtype = "ncclFloat32", .dtype_number = 7,
-            .channels = options->channels, .warps = 16, .algo = "RING", .algo_number = 1, .proto = "SIMPLE",
-            .proto_number = 2, .comm_hash = 0xC0FFEE, .send = 0x2000, .recv = 0x3000});
+        coll = start(worker, context,
+                     &(struct host_event){.type = NCCL_COLL,
+                                          .parent = api ? call : group,
+                                          .parent_group = group,
+                                          .rank = rank,
+                                          .seq = number,
+                                          .func = "AllReduce",
+                                          .func_number = 4,
+                                          .count = 1 << 20,
+                                          .dtype = "ncclFloat32",
+                                          .dtype_number = 7,
+                                          .channels = options->channels,
+                                          .warps = 16,
+                                          .algo = "RING",
+                                          .algo_number = 1,
+                                          .proto = "SIMPLE",
+                                          .proto_number = 2,
+                                          .comm_hash = 0xC0FFEE,
+                                          .send = 0x2000,
+                                          .recv = 0x3000});
     stop(worker, coll);
     stop(worker, group);
     stop(worker, group_api);
@@ -107,23 +131,35 @@ static void one_collective(struct worker *worker, uint64_t number) {
     }
     if (wants(NCCL_PROXY_OP))
         for (int k = 0; k < 2 * options->channels; k++) {
-            ops[k] = start(worker, context, &(struct host_event){
-                .type = NCCL_PROXY_OP, .parent = coll, .rank = rank, .pid = (int)getpid(), .channel = k / 2,
-                .peer = k & 1 ? 2 : 4, .steps = options->steps, .chunk_size = 1 << 19, .is_send = k & 1});
+            ops[k] = start(worker, context,
+                           &(struct host_event){.type = NCCL_PROXY_OP,
+                                                .parent = coll,
+                                                .rank = rank,
+                                                .pid = (int)getpid(),
+                                                .channel = k / 2,
+                                                .peer = k & 1 ? 2 : 4,
+                                                .steps = options->steps,
+                                                .chunk_size = 1 << 19,
+                                                .is_send = k & 1});
             if (host.version >= 4) state(worker, ops[k], NCCL_OP_IN_PROGRESS, true, 0);
         }
     if (wants(NCCL_KERNEL_CH))
         for (int k = 0; k < options->channels; k++)
-            kernels[k] = start(worker, context, &(struct host_event){
-                .type = NCCL_KERNEL_CH, .parent = coll, .channel = k, .timer = 1000000 + number});
+            kernels[k] = start(worker, context,
+                               &(struct host_event){.type = NCCL_KERNEL_CH,
+                                                    .parent = coll,
+                                                    .channel = k,
+                                                    .timer = 1000000 + number});
     if (wants(NCCL_PROXY_STEP))
         for (int step = 0; step < options->steps; step++) {
             static const int states[2][STEP_STATES] = {
                 {NCCL_STEP_RECV_WAIT, NCCL_STEP_RECV_FLUSH_WAIT, NCCL_STEP_RECV_GPU_WAIT},
                 {NCCL_STEP_SEND_GPU_WAIT, NCCL_STEP_SEND_PEER_WAIT, NCCL_STEP_SEND_WAIT}};
             for (int k = 0; k < 2 * options->channels; k++)
-                steps[k] = start(worker, context, &(struct host_event){
-                    .type = NCCL_PROXY_STEP, .parent = ops[k], .rank = rank, .step = step});
+                steps[k] = start(
+                    worker, context,
+                    &(struct host_event){
+                        .type = NCCL_PROXY_STEP, .parent = ops[k], .rank = rank, .step = step});
             for (int s = 0; s < STEP_STATES; s++)
                 for (int k = 0; k < 2 * options->channels; k++)
                     if (host.version >= 4 || states[k & 1][s] != NCCL_STEP_SEND_PEER_WAIT)
@@ -131,16 +167,19 @@ static void one_collective(struct worker *worker, uint64_t number) {
             for (int k = 0; k < 2 * options->channels; k++) stop(worker, steps[k]);
         }
     for (int k = 0; k < options->channels; k++) {
-        if (host.version >= 4) state(worker, kernels[k], NCCL_KERNEL_CH_STOP, true, 2000000 + number);
+        if (host.version >= 4)
+            state(worker, kernels[k], NCCL_KERNEL_CH_STOP, true, 2000000 + number);
         stop(worker, kernels[k]);
     }
     for (int k = 0; k < 2 * options->channels; k++) stop(worker, ops[k]);
 }
 
-// ---- self-checking events: everything a reader finds can be computed from the event's number and thread ----
-// The oracle is shared memory that survives this process: what NCCL knows to be on record.
+// ---- self-checking events: everything a reader finds can be computed from the event's number and
+// thread ---- The oracle is shared memory that survives this process: what NCCL knows to be on
+// record.
 struct oracle {
-    _Alignas(64) uint64_t started, stopped, refused;
+    _Alignas(64) uint64_t started;
+    uint64_t stopped, refused;
 };
 static struct oracle *oracle;
 
@@ -161,28 +200,48 @@ static void open_oracle(const char *path) {
 static struct host_event checked_event(uint64_t n, uint64_t thread) {
     uint64_t key = n << 8 | thread;
     switch (n % 4) {
-    case 0:
-        return (struct host_event){.type = NCCL_P2P, .func = "Send", .dtype = "ncclInt8", .count = n,
-                                   .send = mix(key), .peer = (int)thread, .channels = (int)(n / 4 & 0xFF),
-                                   .parent = (void *)mix(key + 1), .parent_group = (void *)mix(key + 2)};
-    case 1:
-        return (struct host_event){.type = NCCL_COLL, .func = "AllReduce", .dtype = "ncclInt8", .algo = "RING",
-                                   .proto = "LL", .seq = n, .count = mix(key), .root = (int)thread,
-                                   .send = mix(key + 1), .recv = mix(key + 2), .rank = (int)thread,
-                                   .parent_group = (void *)mix(key + 3)};
-    case 2:
-        return (struct host_event){.type = NCCL_PROXY_STEP, .step = (int)n, .rank = (int)thread,
-                                   .parent = (void *)mix(key)};
-    default:
-        return (struct host_event){.type = NCCL_KERNEL_CH, .channel = (int)thread, .timer = n,
-                                   .parent = (void *)mix(key)};
+        case 0:
+            return (struct host_event){.type = NCCL_P2P,
+                                       .func = "Send",
+                                       .dtype = "ncclInt8",
+                                       .count = n,
+                                       .send = mix(key),
+                                       .peer = (int)thread,
+                                       .channels = (int)(n / 4 & 0xFF),
+                                       .parent = (void *)mix(key + 1),
+                                       .parent_group = (void *)mix(key + 2)};
+        case 1:
+            return (struct host_event){.type = NCCL_COLL,
+                                       .func = "AllReduce",
+                                       .dtype = "ncclInt8",
+                                       .algo = "RING",
+                                       .proto = "LL",
+                                       .seq = n,
+                                       .count = mix(key),
+                                       .root = (int)thread,
+                                       .send = mix(key + 1),
+                                       .recv = mix(key + 2),
+                                       .rank = (int)thread,
+                                       .parent_group = (void *)mix(key + 3)};
+        case 2:
+            return (struct host_event){.type = NCCL_PROXY_STEP,
+                                       .step = (int)n,
+                                       .rank = (int)thread,
+                                       .parent = (void *)mix(key)};
+        default:
+            return (struct host_event){.type = NCCL_KERNEL_CH,
+                                       .channel = (int)thread,
+                                       .timer = n,
+                                       .parent = (void *)mix(key)};
     }
 }
 
 static void checked_update(struct worker *worker, void *handle, uint64_t n, int which) {
     uint64_t key = n << 8 | (uint64_t)worker->number;
-    static const int states[3] = {NCCL_STEP_SEND_GPU_WAIT, NCCL_STEP_SEND_PEER_WAIT, NCCL_STEP_SEND_WAIT};
-    if (n % 4 == 2) state(worker, handle, states[which], true, mix(key + (uint64_t)which) & 0xFFFFFFFF);
+    static const int states[3] = {NCCL_STEP_SEND_GPU_WAIT, NCCL_STEP_SEND_PEER_WAIT,
+                                  NCCL_STEP_SEND_WAIT};
+    if (n % 4 == 2)
+        state(worker, handle, states[which], true, mix(key + (uint64_t)which) & 0xFFFFFFFF);
     if (n % 4 == 3 && which == 2) state(worker, handle, NCCL_KERNEL_CH_STOP, true, mix(key + 1));
 }
 
@@ -216,6 +275,7 @@ static void *work(void *argument) {
     else
         for (uint64_t n = 0; n < options->collectives; n++) one_collective(worker, n);
     if (!options->die_at) __atomic_add_fetch(&callbacks_total, worker->callbacks, __ATOMIC_RELAXED);
+    host_thread_done();
     return NULL;
 }
 
@@ -241,20 +301,24 @@ static uint64_t run_threads(void) {
 
 int load(const struct load_options *chosen) {
     options = chosen;
-    if (options->threads > MAX_THREADS || options->comms > MAX_COMMS || options->channels > MAX_CHANNELS) {
-        fprintf(stderr, "at most %d threads, %d communicators, %d channels\n", MAX_THREADS, MAX_COMMS, MAX_CHANNELS);
+    if (options->threads > MAX_THREADS || options->comms > MAX_COMMS ||
+        options->channels > MAX_CHANNELS) {
+        fprintf(stderr, "at most %d threads, %d communicators, %d channels\n", MAX_THREADS,
+                MAX_COMMS, MAX_CHANNELS);
         return 2;
     }
     if (!host_load(&host, options->plugin, options->version)) return 1;
     if (options->oracle) open_oracle(options->oracle);
     for (int i = 0; i < options->comms; i++)
-        host_init(&host, &contexts[i], &(struct host_comm){0xC0FFEE + (uint64_t)i, "world", 2, 16, 3});
+        host_init(&host, &contexts[i],
+                  &(struct host_comm){0xC0FFEE + (uint64_t)i, "world", 2, 16, 3});
     uint64_t refused = 0;
-    for (int generation = 0; generation < options->generations; generation++) refused += run_threads();
+    for (int generation = 0; generation < options->generations; generation++)
+        refused += run_threads();
     if (options->end == END_KILL) kill(getpid(), SIGKILL);
     if (options->end == END_FINALIZE)
         for (int i = 0; i < options->comms; i++) host_finalize(&host, contexts[i]);
-    printf("made %llu callbacks of interface v%d, %llu starts refused\n", (unsigned long long)callbacks_total,
-           options->version, (unsigned long long)refused);
+    printf("made %llu callbacks of interface v%d, %llu starts refused\n",
+           (unsigned long long)callbacks_total, options->version, (unsigned long long)refused);
     return 0;
 }

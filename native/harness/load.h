@@ -7,15 +7,16 @@
 struct load_options {
     const char *plugin;
     int version;
-    int threads;            // at a time
-    uint64_t collectives;   // per thread
-    int channels, steps;    // proxy ops are 2 x channels, each with so many steps
-    double rate;            // callbacks a second and thread; 0: as fast as possible
-    int comms;              // created first, used in turn, destroyed at the end
-    int generations;        // threads are replaced by new ones so many times
-    uint64_t die_at;        // SIGKILL right after this many callbacks
-    int end;                // enum play_end
-    const char *oracle;     // self-checking events instead of NCCL-like ones; progress is written to this file
+    int threads;           // at a time
+    uint64_t collectives;  // per thread
+    int channels, steps;   // proxy ops are 2 x channels, each with so many steps
+    double rate;           // callbacks a second and thread; 0: as fast as possible
+    int comms;             // created first, used in turn, destroyed at the end
+    int generations;       // threads are replaced by new ones so many times
+    uint64_t die_at;       // SIGKILL right after this many callbacks
+    int end;               // enum play_end
+    const char *
+        oracle;  // self-checking events instead of NCCL-like ones; progress is written to this file
 };
 
 int load(const struct load_options *options);

@@ -20,10 +20,10 @@ enum callback { INIT, START, STOP, STATE, FINALIZE };
 struct line {
     enum callback callback;
     int64_t t;
-    int thread;       // index
+    int thread;                               // index
     uint64_t context, handle, parent, group;  // serial numbers of the transcript
-    uint64_t again;   // start: serial number whose handle NCCL still has in the variable
-    uint64_t raw;     // any value in place of the handle or, at start, of the context
+    uint64_t again;  // start: serial number whose handle NCCL still has in the variable
+    uint64_t raw;    // any value in place of the handle or, at start, of the context
     bool has_raw;
     struct host_comm comm;
     struct host_event event;
@@ -38,7 +38,8 @@ static uint64_t max_context, max_handle;
 static int64_t thread_ids[256];
 static int thread_count;
 
-// What the plugin gave for each serial number. `absent`: NCCL of that release would not have made the event at all.
+// What the plugin gave for each serial number. `absent`: NCCL of that release would not have made
+// the event at all.
 static struct {
     void *handle;
     bool absent;
@@ -166,10 +167,13 @@ static bool read_line(char *text, struct line *line) {
     if (strcmp(callback, "init") == 0) {
         line->callback = INIT;
         version = number(&json, "v");
-        if (!own_pid) own_pid = (int)json_number(&json, "tid", 0);  // the file's first line comes from the main thread
+        if (!own_pid)
+            own_pid = (int)json_number(&json, "tid",
+                                       0);  // the file's first line comes from the main thread
         const char *name = json_text(&json, "name");
-        line->comm = (struct host_comm){json_hex(&json, "comm"), name && *name ? host_literal(name) : NULL,
-                                        number(&json, "nnodes"), number(&json, "nranks"), number(&json, "rank")};
+        line->comm = (struct host_comm){
+            json_hex(&json, "comm"), name && *name ? host_literal(name) : NULL,
+            number(&json, "nnodes"), number(&json, "nranks"), number(&json, "rank")};
     } else if (strcmp(callback, "start") == 0) {
         line->callback = START;
         read_event(&json, &line->event);
@@ -218,10 +222,12 @@ static bool read_transcript(const char *path) {
 
 // ---- playing ----
 static void count_callback(void) {
-    if (__atomic_add_fetch(&callbacks, 1, __ATOMIC_RELAXED) == options->die_at) kill(getpid(), SIGKILL);
+    if (__atomic_add_fetch(&callbacks, 1, __ATOMIC_RELAXED) == options->die_at)
+        kill(getpid(), SIGKILL);
 }
 
-// Children of an event that the plugin refused: up to 2.27 a NULL Group hides its collectives, a NULL ProxyOp its steps.
+// Children of an event that the plugin refused: up to 2.27 a NULL Group hides its collectives, a
+// NULL ProxyOp its steps.
 static bool nccl_would_skip(const struct line *line) {
     uint64_t parent = line->parent;
     if (!parent) return false;
@@ -268,20 +274,18 @@ static void play_update(struct line *line) {
 
 static void play_line(struct line *line) {
     switch (line->callback) {
-    case INIT:
-        host_init(&host, &contexts[line->context], &line->comm);
-        count_callback();
-        break;
-    case START: play_start(line); break;
-    case STOP:
-    case STATE:
-        play_update(line);
-        break;
-    case FINALIZE:
-        if (options->end != END_FINALIZE) break;
-        host_finalize(&host, contexts[line->context]);
-        count_callback();
-        break;
+        case INIT:
+            host_init(&host, &contexts[line->context], &line->comm);
+            count_callback();
+            break;
+        case START: play_start(line); break;
+        case STOP:
+        case STATE: play_update(line); break;
+        case FINALIZE:
+            if (options->end != END_FINALIZE) break;
+            host_finalize(&host, contexts[line->context]);
+            count_callback();
+            break;
     }
 }
 
@@ -298,18 +302,22 @@ static int64_t now_ns(void) {
 
 static void wait_until(int64_t t) {
     for (int64_t left; (left = t - now_ns()) > 0;)
-        if (left > 100000) nanosleep(&(struct timespec){left / 1000000000, left % 1000000000 - left % 50000}, NULL);
+        if (left > 100000)
+            nanosleep(&(struct timespec){left / 1000000000, left % 1000000000 - left % 50000},
+                      NULL);
 }
 
 static void *play_thread(void *argument) {
     int thread = (int)(intptr_t)argument;
     pthread_mutex_lock(&lock);
     for (;;) {
-        while (turn < line_count && lines[turn].thread != thread) pthread_cond_wait(&turn_of[thread], &lock);
+        while (turn < line_count && lines[turn].thread != thread)
+            pthread_cond_wait(&turn_of[thread], &lock);
         if (turn == line_count) break;
         size_t at = turn;
         pthread_mutex_unlock(&lock);
-        for (; at < line_count && lines[at].thread == thread; at++) {  // as long as it is this thread's turn
+        for (; at < line_count && lines[at].thread == thread;
+             at++) {  // as long as it is this thread's turn
             if (options->realtime) wait_until(lines[at].t + time_shift);
             play_line(&lines[at]);
         }
@@ -320,6 +328,7 @@ static void *play_thread(void *argument) {
             for (int i = 0; i < thread_count; i++) pthread_cond_signal(&turn_of[i]);
     }
     pthread_mutex_unlock(&lock);
+    host_thread_done();
     return NULL;
 }
 
@@ -330,7 +339,8 @@ static void play_once(void) {
     turn = 0;
     if (line_count) time_shift = now_ns() - lines[0].t;
     for (int i = 0; i < thread_count; i++) pthread_cond_init(&turn_of[i], NULL);
-    for (int i = 1; i < thread_count; i++) pthread_create(&threads[i], NULL, play_thread, (void *)(intptr_t)i);
+    for (int i = 1; i < thread_count; i++)
+        pthread_create(&threads[i], NULL, play_thread, (void *)(intptr_t)i);
     play_thread((void *)0);  // the first recorded thread is the process's own
     for (int i = 1; i < thread_count; i++) pthread_join(threads[i], NULL);
 }

@@ -1,11 +1,16 @@
-// Plays a transcript: the callbacks of one real process, from one thread per recorded thread, in the recorded order.
+// Plays a transcript: the callbacks of one real process, from one thread per recorded thread, in
+// the recorded order.
 #ifndef NCCLSCOPE_PLAY_H
 #define NCCLSCOPE_PLAY_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum play_end { END_FINALIZE, END_EXIT, END_KILL };  // as recorded; exit without finalize; SIGKILL after the last call
+enum play_end {
+    END_FINALIZE,
+    END_EXIT,
+    END_KILL
+};  // as recorded; exit without finalize; SIGKILL after the last call
 
 struct play_options {
     const char *plugin, *transcript;

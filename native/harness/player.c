@@ -1,4 +1,5 @@
-// ncclscope-player: plays NCCL's part on machines without a GPU. Everything it makes is a replay or synthetic.
+// ncclscope-player: plays NCCL's part on machines without a GPU. Everything it makes is a replay or
+// synthetic.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +29,8 @@ static const char usage[] =
     "  layout            the capture format's layout as JSON\n"
     "\n"
     "  --plugin PATH           (NCCL_PROFILER_PLUGIN)\n"
-    "  --end finalize|exit|kill   finalize; exit without it; SIGKILL after the last call (finalize)\n"
+    "  --end finalize|exit|kill   finalize; exit without it; SIGKILL after the last call "
+    "(finalize)\n"
     "  --die-at N              SIGKILL right after the Nth callback\n";
 
 struct arguments {
@@ -84,21 +86,29 @@ int main(int count, char **values) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (strcmp(verb, "layout") == 0) return print_layout();
     if (strcmp(verb, "play") == 0 && count > 2)
-        return play(&(struct play_options){
-            .plugin = plugin_of(&arguments), .transcript = values[2], .realtime = flag(&arguments, "--realtime"),
-            .end = end_of(&arguments), .die_at = number(&arguments, "--die-at", 0),
-            .times = number(&arguments, "--times", 1)});
+        return play(&(struct play_options){.plugin = plugin_of(&arguments),
+                                           .transcript = values[2],
+                                           .realtime = flag(&arguments, "--realtime"),
+                                           .end = end_of(&arguments),
+                                           .die_at = number(&arguments, "--die-at", 0),
+                                           .times = number(&arguments, "--times", 1)});
     if (strcmp(verb, "load") == 0)
-        return load(&(struct load_options){
-            .plugin = plugin_of(&arguments), .version = version_of(&arguments),
-            .threads = (int)number(&arguments, "--threads", 1),
-            .collectives = number(&arguments, "--collectives", 1000),
-            .channels = (int)number(&arguments, "--channels", 16), .steps = (int)number(&arguments, "--steps", 8),
-            .rate = (double)number(&arguments, "--rate", 0), .comms = (int)number(&arguments, "--comms", 1),
-            .generations = (int)number(&arguments, "--generations", 1), .die_at = number(&arguments, "--die-at", 0),
-            .end = end_of(&arguments), .oracle = option(&arguments, "--oracle")});
+        return load(
+            &(struct load_options){.plugin = plugin_of(&arguments),
+                                   .version = version_of(&arguments),
+                                   .threads = (int)number(&arguments, "--threads", 1),
+                                   .collectives = number(&arguments, "--collectives", 1000),
+                                   .channels = (int)number(&arguments, "--channels", 16),
+                                   .steps = (int)number(&arguments, "--steps", 8),
+                                   .rate = (double)number(&arguments, "--rate", 0),
+                                   .comms = (int)number(&arguments, "--comms", 1),
+                                   .generations = (int)number(&arguments, "--generations", 1),
+                                   .die_at = number(&arguments, "--die-at", 0),
+                                   .end = end_of(&arguments),
+                                   .oracle = option(&arguments, "--oracle")});
     if (strcmp(verb, "fuzz") == 0)
-        return fuzz(&(struct fuzz_options){.plugin = plugin_of(&arguments), .version = version_of(&arguments),
+        return fuzz(&(struct fuzz_options){.plugin = plugin_of(&arguments),
+                                           .version = version_of(&arguments),
                                            .calls = number(&arguments, "--calls", 1000000),
                                            .seed = number(&arguments, "--seed", 1)});
     fputs(usage, stderr);

@@ -1,7 +1,8 @@
 // Interface versions 1 to 3: the common part.
 #include "abi_early.h"
 
-nccl_result init_early(void **context, int *mask, unsigned version, u32 events, const void *nccl_address) {
+nccl_result init_early(void **context, int *mask, unsigned version, u32 events,
+                       const void *nccl_address) {
     struct comm_description description = {.version = version};
     return plugin_init(context, mask, &description, events, NULL, nccl_address);
 }
@@ -56,13 +57,14 @@ void start_early_p2p(void *context, void **handle, const struct early_p2p *p2p) 
 
 static bool store_state(union slot *slot, u64 head, unsigned state, i32 appended) {
     switch (state) {
-    case NCCL_STEP_SEND_GPU_WAIT: return store_step_state(slot, head, 0, 0, 0);
-    case NCCL_STEP_SEND_WAIT: return store_step_state(slot, head, 2, 0, 0);
-    case NCCL_STEP_RECV_WAIT: return store_step_state(slot, head, 0, STATE_RECV, 0);
-    case NCCL_STEP_RECV_FLUSH_WAIT: return store_step_state(slot, head, 1, STATE_RECV, 0);
-    case NCCL_STEP_RECV_GPU_WAIT: return store_step_state(slot, head, 2, STATE_RECV, 0);
-    default: return state >= NCCL_CTRL_IDLE && state <= NCCL_CTRL_APPEND_END &&
-                    store_ctrl_state(slot, head, state, appended);
+        case NCCL_STEP_SEND_GPU_WAIT: return store_step_state(slot, head, 0, 0, 0);
+        case NCCL_STEP_SEND_WAIT: return store_step_state(slot, head, 2, 0, 0);
+        case NCCL_STEP_RECV_WAIT: return store_step_state(slot, head, 0, STATE_RECV, 0);
+        case NCCL_STEP_RECV_FLUSH_WAIT: return store_step_state(slot, head, 1, STATE_RECV, 0);
+        case NCCL_STEP_RECV_GPU_WAIT: return store_step_state(slot, head, 2, STATE_RECV, 0);
+        default:
+            return state >= NCCL_CTRL_IDLE && state <= NCCL_CTRL_APPEND_END &&
+                   store_ctrl_state(slot, head, state, appended);
     }
 }
 
@@ -71,7 +73,8 @@ nccl_result state_early(void *eHandle, int eState, const union nccl_state_args_v
     u64 handle = (u64)(uintptr_t)eHandle, head;
     unsigned state = (unsigned)eState;
     if (state <= NCCL_OP_RECV_DONE) {
-        event_op_state(handle, state, args ? args->proxyOp.transSize : 0, args ? args->proxyOp.steps : 0);
+        event_op_state(handle, state, args ? args->proxyOp.transSize : 0,
+                       args ? args->proxyOp.steps : 0);
         return 0;
     }
     i32 appended = state == NCCL_CTRL_APPEND_END && args ? args->proxyCtrl.appendedProxyOps : 0;

@@ -1,4 +1,5 @@
-// What interface versions 1 to 3 share: a silent init, states with other arguments, communicator hash in each event.
+// What interface versions 1 to 3 share: a silent init, states with other arguments, communicator
+// hash in each event.
 #ifndef NCCLSCOPE_ABI_EARLY_H
 #define NCCLSCOPE_ABI_EARLY_H
 
@@ -7,7 +8,8 @@
 #include "plugin.h"
 
 nccl_result state_early(void *handle, int state, const union nccl_state_args_v1 *args);
-nccl_result init_early(void **context, int *mask, unsigned version, u32 events, const void *nccl_address);
+nccl_result init_early(void **context, int *mask, unsigned version, u32 events,
+                       const void *nccl_address);
 
 // A Coll or P2p of these versions in the form that all of them can be brought to.
 struct early_coll {
@@ -29,9 +31,15 @@ void start_early_p2p(void *context, void **handle, const struct early_p2p *p2p);
 // v2 and v3 have one P2p.
 static inline void start_early_named_p2p(void *context, void **handle, const void *parent, i32 rank,
                                          const struct nccl_p2p_v2 *p2p) {
-    start_early_p2p(context, handle, &(struct early_p2p){
-        .comm_hash = p2p->commHash, .count = p2p->count, .parent = parent, .buff = p2p->buff,
-        .func = intern(p2p->func), .dtype = intern(p2p->datatype), .rank = rank, .peer = p2p->peer});
+    start_early_p2p(context, handle,
+                    &(struct early_p2p){.comm_hash = p2p->commHash,
+                                        .count = p2p->count,
+                                        .parent = parent,
+                                        .buff = p2p->buff,
+                                        .func = intern(p2p->func),
+                                        .dtype = intern(p2p->datatype),
+                                        .rank = rank,
+                                        .peer = p2p->peer});
 }
 
 #endif

@@ -1,5 +1,6 @@
-// Interface versions 4 to 7: one family of layouts, each a prefix of the next. abi_v4.c to abi_v7.c call in here with
-// their version as a constant, so that the compiler leaves out what a version does not have.
+// Interface versions 4 to 7: one family of layouts, each a prefix of the next. abi_v4.c to abi_v7.c
+// call in here with their version as a constant, so that the compiler leaves out what a version
+// does not have.
 #ifndef NCCLSCOPE_ABI_MODERN_H
 #define NCCLSCOPE_ABI_MODERN_H
 
@@ -135,7 +136,8 @@ MODERN void start_ce_coll(void *context, void **handle, const struct nccl_descr 
     ext->num_batches = ce->numBatches;
     ext->rank = d->rank;
     event_commit_ext(&event, KIND_ce_ext);
-    event_commit(&event, KIND_ce_coll, 0, FLAG_EXT | FLAG_RANK_IN | (ce->intraBatchSync ? FLAG_SEND : 0));
+    event_commit(&event, KIND_ce_coll, 0,
+                 FLAG_EXT | FLAG_RANK_IN | (ce->intraBatchSync ? FLAG_SEND : 0));
 }
 
 MODERN void start_ce_sync(void *context, void **handle, const struct nccl_descr *d) {
@@ -164,37 +166,45 @@ MODERN void start_kernel_phase(void *context, void **handle, const struct nccl_d
     event.slot->kernel_phase.phase = d->kernelPhase.phaseId;
     event.slot->kernel_phase.name = intern(d->kernelPhase.phaseName);
     event.slot->kernel_phase.comm = (u16)event.comm;
-    event_commit(&event, KIND_kernel_phase, d->kernelPhase.channelId, event_rank_flag(&event, d->rank));
+    event_commit(&event, KIND_kernel_phase, d->kernelPhase.channelId,
+                 event_rank_flag(&event, d->rank));
 }
 
-MODERN nccl_result start_modern(void *context, void **handle, const struct nccl_descr *d, u64 type, int version) {
+MODERN nccl_result start_modern(void *context, void **handle, const struct nccl_descr *d, u64 type,
+                                int version) {
     // Steps first: they are most of what there is.
     if (LIKELY(type == NCCL_PROXY_STEP)) {
         start_proxy_step(context, handle, d->parentObj, d->rank, d->proxyStep.step);
         return 0;
     }
     switch (type) {
-    case NCCL_KERNEL_CH: start_kernel_ch(context, handle, d->parentObj, d->rank, &d->kernelCh, true); return 0;
-    case NCCL_PROXY_OP: start_proxy_op(context, handle, d->parentObj, d->rank, &d->proxyOp); return 0;
-    case NCCL_PROXY_CTRL: start_proxy_ctrl(context, handle, d->parentObj); return 0;
-    case NCCL_COLL: start_coll(context, handle, d, version); return 0;
-    case NCCL_P2P: start_p2p(context, handle, d, version); return 0;
-    case NCCL_GROUP: start_group(context, handle, d->parentObj); return 0;
-    case NCCL_NET_PLUGIN: start_net(context, handle, d->parentObj, d->rank, &d->netPlugin); return 0;
-    default: break;
+        case NCCL_KERNEL_CH:
+            start_kernel_ch(context, handle, d->parentObj, d->rank, &d->kernelCh, true);
+            return 0;
+        case NCCL_PROXY_OP:
+            start_proxy_op(context, handle, d->parentObj, d->rank, &d->proxyOp);
+            return 0;
+        case NCCL_PROXY_CTRL: start_proxy_ctrl(context, handle, d->parentObj); return 0;
+        case NCCL_COLL: start_coll(context, handle, d, version); return 0;
+        case NCCL_P2P: start_p2p(context, handle, d, version); return 0;
+        case NCCL_GROUP: start_group(context, handle, d->parentObj); return 0;
+        case NCCL_NET_PLUGIN:
+            start_net(context, handle, d->parentObj, d->rank, &d->netPlugin);
+            return 0;
+        default: break;
     }
     if (version >= 5) switch (type) {
-        case NCCL_GROUP_API: start_group_api(context, handle, d); return 0;
-        case NCCL_COLL_API: start_coll_api(context, handle, d, version); return 0;
-        case NCCL_P2P_API: start_p2p_api(context, handle, d, version); return 0;
-        case NCCL_KERNEL_LAUNCH: start_kernel_launch(context, handle, d); return 0;
-        default: break;
+            case NCCL_GROUP_API: start_group_api(context, handle, d); return 0;
+            case NCCL_COLL_API: start_coll_api(context, handle, d, version); return 0;
+            case NCCL_P2P_API: start_p2p_api(context, handle, d, version); return 0;
+            case NCCL_KERNEL_LAUNCH: start_kernel_launch(context, handle, d); return 0;
+            default: break;
         }
     if (version >= 6) switch (type) {
-        case NCCL_CE_COLL: start_ce_coll(context, handle, d, version); return 0;
-        case NCCL_CE_SYNC: start_ce_sync(context, handle, d); return 0;
-        case NCCL_CE_BATCH: start_ce_batch(context, handle, d); return 0;
-        default: break;
+            case NCCL_CE_COLL: start_ce_coll(context, handle, d, version); return 0;
+            case NCCL_CE_SYNC: start_ce_sync(context, handle, d); return 0;
+            case NCCL_CE_BATCH: start_ce_batch(context, handle, d); return 0;
+            default: break;
         }
     if (version >= 7 && type == NCCL_KERNEL_PHASE) {
         start_kernel_phase(context, handle, d);
@@ -208,10 +218,16 @@ MODERN nccl_result start_modern(void *context, void **handle, const struct nccl_
 nccl_result state_modern(void *handle, int state, const union nccl_state_args *args);
 
 // v5 to v7 differ from each other in the events they know.
-MODERN nccl_result init_modern(void **context, u64 id, int *mask, const char *name, i32 nodes, i32 ranks, i32 rank,
-                               nccl_log_fn log, int version, u32 events, const void *nccl_address) {
-    struct comm_description description = {.version = (unsigned)version, .known = true, .id = id, .name = name,
-                                           .nodes = nodes, .ranks = ranks, .rank = rank};
+MODERN nccl_result init_modern(void **context, u64 id, int *mask, const char *name, i32 nodes,
+                               i32 ranks, i32 rank, nccl_log_fn log, int version, u32 events,
+                               const void *nccl_address) {
+    struct comm_description description = {.version = (unsigned)version,
+                                           .known = true,
+                                           .id = id,
+                                           .name = name,
+                                           .nodes = nodes,
+                                           .ranks = ranks,
+                                           .rank = rank};
     return plugin_init(context, mask, &description, events, log, nccl_address);
 }
 

@@ -7,29 +7,53 @@ static nccl_result init(void **context, int *mask) {
 
 static nccl_result start(void *context, void **handle, const struct nccl_descr_v1 *d) {
     switch (d->type) {
-    case NCCL_GROUP: start_group(context, handle, d->parentObj); break;
-    case NCCL_COLL:
-        start_early_coll(context, handle, &(struct early_coll){
-            .comm_hash = d->coll.commHash, .seq = d->coll.seqNumber, .count = d->coll.count,
-            .traffic_bytes = d->coll.trafficBytes, .parent = d->parentObj, .send_buff = d->coll.sendBuff,
-            .recv_buff = d->coll.recvBuff, .func = d->coll.func, .dtype = d->coll.datatype, .algo = d->coll.algo,
-            .proto = d->coll.proto, .channels = d->coll.nMaxChannels, .warps = d->coll.nWarps,
-            .bits = (u8)((d->coll.isCollnet ? COLL_IS_COLLNET : 0) | (d->coll.isNvls ? COLL_IS_NVLS : 0)),
-            .flags = FLAG_NUMBERS, .rank = d->rank, .root = d->coll.root, .op = d->coll.op});
-        break;
-    case NCCL_P2P:
-        start_early_p2p(context, handle, &(struct early_p2p){
-            .comm_hash = d->p2p.commHash, .count = d->p2p.count, .parent = d->parentObj, .buff = d->p2p.buff,
-            .func = d->p2p.func, .dtype = d->p2p.datatype, .flags = FLAG_NUMBERS, .rank = d->rank,
-            .peer = d->p2p.peer});
-        break;
-    case NCCL_PROXY_OP: start_proxy_op(context, handle, d->parentObj, d->rank, &d->proxyOp); break;
-    case NCCL_PROXY_STEP: start_proxy_step(context, handle, d->parentObj, d->rank, d->proxyStep.step); break;
-    case NCCL_PROXY_CTRL: start_proxy_ctrl(context, handle, d->parentObj); break;
-    default: start_unknown(handle);
+        case NCCL_GROUP: start_group(context, handle, d->parentObj); break;
+        case NCCL_COLL:
+            start_early_coll(
+                context, handle,
+                &(struct early_coll){.comm_hash = d->coll.commHash,
+                                     .seq = d->coll.seqNumber,
+                                     .count = d->coll.count,
+                                     .traffic_bytes = d->coll.trafficBytes,
+                                     .parent = d->parentObj,
+                                     .send_buff = d->coll.sendBuff,
+                                     .recv_buff = d->coll.recvBuff,
+                                     .func = d->coll.func,
+                                     .dtype = d->coll.datatype,
+                                     .algo = d->coll.algo,
+                                     .proto = d->coll.proto,
+                                     .channels = d->coll.nMaxChannels,
+                                     .warps = d->coll.nWarps,
+                                     .bits = (u8)((d->coll.isCollnet ? COLL_IS_COLLNET : 0) |
+                                                  (d->coll.isNvls ? COLL_IS_NVLS : 0)),
+                                     .flags = FLAG_NUMBERS,
+                                     .rank = d->rank,
+                                     .root = d->coll.root,
+                                     .op = d->coll.op});
+            break;
+        case NCCL_P2P:
+            start_early_p2p(context, handle,
+                            &(struct early_p2p){.comm_hash = d->p2p.commHash,
+                                                .count = d->p2p.count,
+                                                .parent = d->parentObj,
+                                                .buff = d->p2p.buff,
+                                                .func = d->p2p.func,
+                                                .dtype = d->p2p.datatype,
+                                                .flags = FLAG_NUMBERS,
+                                                .rank = d->rank,
+                                                .peer = d->p2p.peer});
+            break;
+        case NCCL_PROXY_OP:
+            start_proxy_op(context, handle, d->parentObj, d->rank, &d->proxyOp);
+            break;
+        case NCCL_PROXY_STEP:
+            start_proxy_step(context, handle, d->parentObj, d->rank, d->proxyStep.step);
+            break;
+        case NCCL_PROXY_CTRL: start_proxy_ctrl(context, handle, d->parentObj); break;
+        default: start_unknown(handle);
     }
     return 0;
 }
 
-PLUGIN_EXPORT const struct nccl_profiler_v1 ncclProfiler_v1 = {PLUGIN_NAME, init,        start,
-                                                               event_stop,  state_early, plugin_finalize};
+PLUGIN_EXPORT const struct nccl_profiler_v1 ncclProfiler_v1 = {
+    PLUGIN_NAME, init, start, event_stop, state_early, plugin_finalize};

@@ -1,15 +1,15 @@
 // NCCL 2.27: the first version that says which communicator it initialises.
 #include "abi_modern.h"
 
-static nccl_result init(void **context, int *mask, const char *commName, uint64_t commHash, int nNodes, int nRanks,
-                        int rank, nccl_log_fn log) {
-    return init_modern(context, commHash, mask, commName, nNodes, nRanks, rank, log, 4, NCCL_EVENTS_V3,
-                       __builtin_return_address(0));
+static nccl_result init(void **context, int *mask, const char *commName, uint64_t commHash,
+                        int nNodes, int nRanks, int rank, nccl_log_fn log) {
+    return init_modern(context, commHash, mask, commName, nNodes, nRanks, rank, log, 4,
+                       NCCL_EVENTS_V3, __builtin_return_address(0));
 }
 
 static nccl_result start(void *context, void **handle, const struct nccl_descr *d) {
     return start_modern(context, handle, d, *(const uint8_t *)d, 4);  // type is one byte here
 }
 
-PLUGIN_EXPORT const struct nccl_profiler_v4 ncclProfiler_v4 = {PLUGIN_NAME, init,         start,
-                                                               event_stop,  state_modern, plugin_finalize};
+PLUGIN_EXPORT const struct nccl_profiler_v4 ncclProfiler_v4 = {
+    PLUGIN_NAME, init, start, event_stop, state_modern, plugin_finalize};

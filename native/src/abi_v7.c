@@ -1,15 +1,15 @@
 // NCCL 2.31 and 2.32: symmetric kernels, kernel phases, tags.
 #include "abi_modern.h"
 
-static nccl_result init(void **context, uint64_t commId, int *mask, const char *commName, int nNodes, int nRanks,
-                        int rank, nccl_log_fn log) {
-    return init_modern(context, commId, mask, commName, nNodes, nRanks, rank, log, 7, NCCL_EVENTS_V7,
-                       __builtin_return_address(0));
+static nccl_result init(void **context, uint64_t commId, int *mask, const char *commName,
+                        int nNodes, int nRanks, int rank, nccl_log_fn log) {
+    return init_modern(context, commId, mask, commName, nNodes, nRanks, rank, log, 7,
+                       NCCL_EVENTS_V7, __builtin_return_address(0));
 }
 
 static nccl_result start(void *context, void **handle, const struct nccl_descr *d) {
     return start_modern(context, handle, d, d->type, 7);
 }
 
-PLUGIN_EXPORT const struct nccl_profiler_v7 ncclProfiler_v7 = {PLUGIN_NAME, init,         start,
-                                                               event_stop,  state_modern, plugin_finalize};
+PLUGIN_EXPORT const struct nccl_profiler_v7 ncclProfiler_v7 = {
+    PLUGIN_NAME, init, start, event_stop, state_modern, plugin_finalize};

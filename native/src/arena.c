@@ -13,6 +13,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "config.h"
@@ -26,7 +27,8 @@
 #define EXTENT_CHUNKS 128u  // 8 MB
 #define DEFAULT_ARENA_BYTES (256ull << 20)
 #define MIN_CHUNKS 8u
-#define MIN_SHM_BYTES (512ull << 20)  // NCCL's own transport lives there; a container's 64 MB are not ours to take
+#define MIN_SHM_BYTES \
+    (512ull << 20)  // NCCL's own transport lives there; a container's 64 MB are not ours to take
 
 struct arena arena = {.fd = -1};
 u32 arena_next[MAX_CHUNKS];
@@ -44,9 +46,11 @@ static u64 number_in_file(const char *path) {
     return end == text ? UINT64_MAX : number;  // "max"
 }
 
-// What the memory controller still grants: exceeding it kills the process instead of failing a call.
+// What the memory controller still grants: exceeding it kills the process instead of failing a
+// call.
 static u64 cgroup_room(void) {
-    u64 limit = number_in_file("/sys/fs/cgroup/memory.max"), used = number_in_file("/sys/fs/cgroup/memory.current");
+    u64 limit = number_in_file("/sys/fs/cgroup/memory.max"),
+        used = number_in_file("/sys/fs/cgroup/memory.current");
     if (limit == UINT64_MAX) {
         limit = number_in_file("/sys/fs/cgroup/memory/memory.limit_in_bytes");
         used = number_in_file("/sys/fs/cgroup/memory/memory.usage_in_bytes");
@@ -58,7 +62,8 @@ static u64 cgroup_room(void) {
 static u64 smaller(u64 a, u64 b) { return a < b ? a : b; }
 
 static u64 local_processes(void) {
-    static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE", NULL};
+    static const char *const names[] = {"LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "SLURM_NTASKS_PER_NODE", NULL};
     for (const char *const *name = names; *name; name++) {
         const char *value = getenv(*name);
         if (value && atoi(value) > 0) return (u64)atoi(value);
@@ -77,7 +82,8 @@ static u64 shm_budget(void) {
 static bool populate(char *from, size_t bytes) {
     if (madvise(from, bytes, MADV_POPULATE_WRITE) == 0) return true;
     if (errno != EINVAL) return false;  // EFAULT, ENOMEM: no memory behind it
-    for (size_t offset = 0; offset < bytes; offset += 4096) *(volatile char *)(from + offset) = 0;  // before Linux 5.14
+    for (size_t offset = 0; offset < bytes; offset += 4096)
+        *(volatile char *)(from + offset) = 0;  // before Linux 5.14
     return true;
 }
 
@@ -87,25 +93,36 @@ static int open_shm_dir(char *path, size_t size) {
     if (mkdir(path, 0700) != 0 && errno != EEXIST) return -1;
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat info;
-    if (dir >= 0 && (fstat(dir, &info) != 0 || info.st_uid != getuid() || (info.st_mode & 077) != 0)) {
+    if (dir >= 0 &&
+        (fstat(dir, &info) != 0 || info.st_uid != getuid() || (info.st_mode & 077) != 0)) {
         close(dir);
         return -1;
     }
     return dir;
 }
 
+// The lock says that this process lives; the kernel drops it however the process dies. Somebody who
+// looks for arenas of the dead may hold it for a moment.
+static bool lock(int fd) {
+    for (int attempt = 0; attempt < 50; attempt++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    return false;
+}
+
 static bool map_shared(const char *file_name, u64 bytes) {
     char dir_path[64];
     struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes)
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur < bytes)
         return false;  // growing past it raises SIGXFSZ
     int dir = open_shm_dir(dir_path, sizeof dir_path);
     if (dir < 0) return false;
     int fd = openat(dir, file_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd >= 0) {
         void *base = MAP_FAILED;
-        // The lock says that this process lives; the kernel drops it however the process dies.
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0 && ftruncate(fd, (off_t)bytes) == 0)
+        if (lock(fd) && ftruncate(fd, (off_t)bytes) == 0)
             base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         if (base != MAP_FAILED) {
             arena.base = base;
@@ -122,7 +139,8 @@ static bool map_shared(const char *file_name, u64 bytes) {
 }
 
 static bool ready(size_t offset, size_t bytes) {
-    // A hole in a full tmpfs would be a SIGBUS in NCCL's thread, so space is allocated before it is touched.
+    // A hole in a full tmpfs would be a SIGBUS in NCCL's thread, so space is allocated before it is
+    // touched.
     if (arena.fd >= 0 && fallocate(arena.fd, 0, (off_t)offset, (off_t)bytes) != 0) return false;
     return populate(arena.base + offset, bytes);
 }
@@ -150,7 +168,8 @@ static bool try_create(const char *file_name, bool shared, u64 budget) {
     if (shared) {
         if (!map_shared(file_name, bytes)) return false;
     } else {
-        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (base == MAP_FAILED) return false;
         arena.base = base;
     }
@@ -174,9 +193,10 @@ static bool try_create(const char *file_name, bool shared, u64 budget) {
 }
 
 bool arena_create(const char *file_name) {
-    u64 wanted = smaller(config.arena_bytes ? config.arena_bytes : DEFAULT_ARENA_BYTES, cgroup_room() / 4);
-    for (u64 budget = smaller(wanted, config.arena_bytes ? wanted : shm_budget()); budget >= MIN_CHUNKS * CHUNK_BYTES;
-         budget /= 2)
+    u64 wanted =
+        smaller(config.arena_bytes ? config.arena_bytes : DEFAULT_ARENA_BYTES, cgroup_room() / 4);
+    for (u64 budget = smaller(wanted, config.arena_bytes ? wanted : shm_budget());
+         budget >= MIN_CHUNKS * CHUNK_BYTES; budget /= 2)
         if (try_create(file_name, true, budget)) return true;
     for (u64 budget = wanted; budget >= MIN_CHUNKS * CHUNK_BYTES; budget /= 2)
         if (try_create(file_name, false, budget)) return true;
@@ -191,7 +211,8 @@ void arena_unlink(void) {
 }
 
 void arena_forget(void) {
-    // The lock is shared with the parent: as long as a child holds the descriptor, a dead parent looks alive.
+    // The lock is shared with the parent: as long as a child holds the descriptor, a dead parent
+    // looks alive.
     if (arena.fd >= 0) close(arena.fd);
     arena.fd = -1;
 }
@@ -210,8 +231,10 @@ u32 arena_take_chunk(bool low_priority) {
     u64 top = __atomic_load_n(&arena.free_top, __ATOMIC_ACQUIRE), below;
     do {
         if ((u32)top == 0) return NO_CHUNK;
-        below = ((top >> 32) + 1) << 32 | __atomic_load_n(&arena_next[(u32)top - 1], __ATOMIC_RELAXED);
-    } while (!__atomic_compare_exchange_n(&arena.free_top, &top, below, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+        below =
+            ((top >> 32) + 1) << 32 | __atomic_load_n(&arena_next[(u32)top - 1], __ATOMIC_RELAXED);
+    } while (!__atomic_compare_exchange_n(&arena.free_top, &top, below, true, __ATOMIC_ACQ_REL,
+                                          __ATOMIC_ACQUIRE));
     __atomic_fetch_sub(&arena.free_count, 1, __ATOMIC_RELAXED);
     return (u32)top - 1;
 }
@@ -222,6 +245,7 @@ void arena_give_chunk(u32 chunk) {
     do {
         __atomic_store_n(&arena_next[chunk], (u32)top, __ATOMIC_RELAXED);
         above = ((top >> 32) + 1) << 32 | (chunk + 1);
-    } while (!__atomic_compare_exchange_n(&arena.free_top, &top, above, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange_n(&arena.free_top, &top, above, true, __ATOMIC_RELEASE,
+                                          __ATOMIC_RELAXED));
     __atomic_fetch_add(&arena.free_count, 1, __ATOMIC_RELAXED);
 }

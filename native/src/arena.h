@@ -1,7 +1,9 @@
-// The arena: memory that is populated before a callback needs it, in /dev/shm where that is possible.
+// The arena: memory that is populated before a callback needs it, in /dev/shm where that is
+// possible.
 //
-// Layout: file header, counters, metadata ring, chunks. Chunks are pooled for the whole process; callbacks take them
-// from a lock-free stack and the helper thread gives them back with their heads cleared.
+// Layout: file header, counters, metadata ring, chunks. Chunks are pooled for the whole process;
+// callbacks take them from a lock-free stack and the helper thread gives them back with their heads
+// cleared.
 #ifndef NCCLSCOPE_ARENA_H
 #define NCCLSCOPE_ARENA_H
 
@@ -15,10 +17,10 @@
 
 struct arena {
     char *base;
-    u32 chunk_limit;       // chunks the mapping has room for
-    u32 chunks_ready;      // populated so far; the helper adds more ahead of need
+    u32 chunk_limit;   // chunks the mapping has room for
+    u32 chunks_ready;  // populated so far; the helper adds more ahead of need
     u32 low_priority_reserve;
-    int fd;                // -1: anonymous, nothing of it survives the process
+    int fd;  // -1: anonymous, nothing of it survives the process
     bool growth_failed;
     char path[128];
     // Stack of free chunks: version in the upper half against ABA, 1 + chunk in the lower.
@@ -27,7 +29,8 @@ struct arena {
 };
 extern struct arena arena;
 
-// Next free chunk below this one, and for chunks in use: the stream's next chunk (0: none yet, else 1 + chunk).
+// Next free chunk below this one, and for chunks in use: the stream's next chunk (0: none yet, else
+// 1 + chunk).
 extern u32 arena_next[MAX_CHUNKS];
 
 // False when there is no memory at all: then nothing is recorded.

@@ -14,16 +14,16 @@ static u64 read_clock(clockid_t id) {
     return (u64)now.tv_sec * 1000000000u + (u64)now.tv_nsec;
 }
 
-u64 clock_monotonic_ns(void) {
-    return read_clock(CLOCK_MONOTONIC);
-}
+u64 clock_monotonic_ns(void) { return read_clock(CLOCK_MONOTONIC); }
 
 #if defined(__x86_64__)
-// The kernel keeps its own time by the TSC only after checking that it runs at one rate on all cores and in all sleep
-// states. kvm-clock and the Hyper-V page correct a TSC that a hypervisor may change under us, so those are not enough.
+// The kernel keeps its own time by the TSC only after checking that it runs at one rate on all
+// cores and in all sleep states. kvm-clock and the Hyper-V page correct a TSC that a hypervisor may
+// change under us, so those are not enough.
 static bool kernel_trusts_tsc(void) {
     char name[32] = "";
-    int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource", O_RDONLY | O_CLOEXEC);
+    int fd = open("/sys/devices/system/clocksource/clocksource0/current_clocksource",
+                  O_RDONLY | O_CLOEXEC);
     if (fd < 0) return false;
     ssize_t length = read(fd, name, sizeof name - 1);
     close(fd);
@@ -48,7 +48,9 @@ struct clock_pair clock_sample(void) {
         pair.monotonic_ns = read_clock(CLOCK_MONOTONIC);
         pair.realtime_ns = read_clock(CLOCK_REALTIME);
         pair.ticks_after = clock_ticks();
-        if (attempt == 0 || pair.ticks_after - pair.ticks_before < best.ticks_after - best.ticks_before) best = pair;
+        if (attempt == 0 ||
+            pair.ticks_after - pair.ticks_before < best.ticks_after - best.ticks_before)
+            best = pair;
     }
     return best;
 }

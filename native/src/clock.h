@@ -1,4 +1,5 @@
-// The recorder's clock: the cheapest counter that runs at one rate on all cores, and its pairing with the host's clocks.
+// The recorder's clock: the cheapest counter that runs at one rate on all cores, and its pairing
+// with the host's clocks.
 #ifndef NCCLSCOPE_CLOCK_H
 #define NCCLSCOPE_CLOCK_H
 

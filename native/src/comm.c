@@ -13,6 +13,7 @@
 
 i32 comm_ranks[NO_COMM];
 u32 comm_count;
+static u8 is_open[NO_COMM];
 static u32 open_count;
 
 void *comm_open(const struct comm_description *description) {
@@ -31,28 +32,34 @@ void *comm_open(const struct comm_description *description) {
     if (identity_current_gpu(&gpu)) {
         slot.comm.has_gpu = 1;
         memcpy(slot.comm.gpu_uuid, gpu.uuid, sizeof gpu.uuid);
-        meta_text(TEXT_GPU_BUS_ID, slot.comm.comm, gpu.bus_id, strnlen(gpu.bus_id, sizeof gpu.bus_id));
+        meta_text(TEXT_GPU_BUS_ID, slot.comm.comm, gpu.bus_id,
+                  strnlen(gpu.bus_id, sizeof gpu.bus_id));
     }
-    if (number < NO_COMM) comm_ranks[number] = description->known ? description->rank : 0;
+    if (number < NO_COMM) {
+        comm_ranks[number] = description->known ? description->rank : 0;
+        is_open[number] = 1;
+        __atomic_fetch_add(&open_count, 1, __ATOMIC_RELAXED);
+    }
     if (description->name)
-        meta_text(TEXT_COMM_NAME, slot.comm.comm, description->name, strnlen(description->name, MAX_NAME_BYTES));
+        meta_text(TEXT_COMM_NAME, slot.comm.comm, description->name,
+                  strnlen(description->name, MAX_NAME_BYTES));
     meta_append(KIND_comm, &slot);
-    __atomic_fetch_add(&open_count, 1, __ATOMIC_RELAXED);
     return (void *)(uintptr_t)(stream_nonce << 48 | (u64)CONTEXT_STREAM << INDEX_BITS | number);
 }
 
 void comm_close(void *context) {
-    union slot slot = {0};
-    slot.comm_end.t0 = clock_ticks();
-    slot.comm_end.comm = (u16)comm_number_in(context);
+    u32 number = comm_number_in(context);
     if (!context_is_ours(context)) {
         count(COUNTER_context_foreign, 0);
         return;
     }
+    if (number == NO_COMM || !__atomic_exchange_n(&is_open[number], 0, __ATOMIC_RELAXED))
+        return;  // not a second time
+    union slot slot = {0};
+    slot.comm_end.t0 = clock_ticks();
+    slot.comm_end.comm = (u16)number;
     meta_append(KIND_comm_end, &slot);
     __atomic_fetch_sub(&open_count, 1, __ATOMIC_RELAXED);
 }
 
-u32 comms_open(void) {
-    return __atomic_load_n(&open_count, __ATOMIC_RELAXED);
-}
+u32 comms_open(void) { return __atomic_load_n(&open_count, __ATOMIC_RELAXED); }

@@ -1,4 +1,5 @@
-// Communicators as the recorder sees them: numbers. A context is the nonce, CONTEXT_STREAM and the number in one word.
+// Communicators as the recorder sees them: numbers. A context is the nonce, CONTEXT_STREAM and the
+// number in one word.
 #ifndef NCCLSCOPE_COMM_H
 #define NCCLSCOPE_COMM_H
 
@@ -8,10 +9,10 @@
 #include "stream.h"
 
 struct comm_description {
-    unsigned version;   // of the interface
-    bool known;         // interfaces v1 to v3 say nothing about the communicator
+    unsigned version;  // of the interface
+    bool known;        // interfaces v1 to v3 say nothing about the communicator
     u64 id;
-    const char *name;   // the user's pointer, read here only
+    const char *name;  // the user's pointer, read here only
     i32 nodes, ranks, rank;
     u32 mask;
 };
@@ -34,7 +35,8 @@ static inline u32 comm_number_in(const void *context) {
     u64 number = bits & INDEX_MASK;
     return number < NO_COMM ? (u32)number : NO_COMM;
 }
-static inline void comm_of_context(const void *context, unsigned event_bit, u32 *number, i32 *rank) {
+static inline void comm_of_context(const void *context, unsigned event_bit, u32 *number,
+                                   i32 *rank) {
     if (UNLIKELY(!context_is_ours(context))) {
         count(COUNTER_context_foreign, event_bit);
         return;

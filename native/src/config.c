@@ -13,14 +13,16 @@
 struct config config;
 
 enum {
-    TRACE_EVENTS = NCCL_GROUP | NCCL_COLL | NCCL_P2P | NCCL_PROXY_OP | NCCL_KERNEL_CH | NCCL_GROUP_API | NCCL_COLL_API |
-                   NCCL_P2P_API | NCCL_KERNEL_LAUNCH | NCCL_CE_COLL | NCCL_CE_SYNC | NCCL_CE_BATCH | NCCL_KERNEL_PHASE,
+    TRACE_EVENTS = NCCL_GROUP | NCCL_COLL | NCCL_P2P | NCCL_PROXY_OP | NCCL_KERNEL_CH |
+        NCCL_GROUP_API | NCCL_COLL_API | NCCL_P2P_API | NCCL_KERNEL_LAUNCH | NCCL_CE_COLL |
+        NCCL_CE_SYNC | NCCL_CE_BATCH | NCCL_KERNEL_PHASE,
     FULL_EVENTS = NCCL_EVENTS_V7,
 };
 
 static void complain(const char *variable, const char *value, const char *instead) {
     if (config.complaint[0]) return;
-    snprintf(config.complaint, sizeof config.complaint, "%s=%.60s is not understood; using %s", variable, value, instead);
+    snprintf(config.complaint, sizeof config.complaint, "%s=%.60s is not understood; using %s",
+             variable, value, instead);
 }
 
 static const char *variable(const char *name) {
@@ -63,14 +65,12 @@ static void read_mode(void) {
     if (!config.gpu_timing) config.events &= ~(u32)(NCCL_KERNEL_CH | NCCL_KERNEL_PHASE);
 }
 
-const char *config_mode_name(void) {
-    return config.mode == MODE_FULL ? "full" : "trace";
-}
+const char *config_mode_name(void) { return config.mode == MODE_FULL ? "full" : "trace"; }
 
 // The name all ranks agree on without talking: the job's id, else the moment its launcher started.
 static void default_capture_name(char *out, size_t size) {
-    static const char *const job_variables[] = {"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE",
-                                                "OMPI_MCA_ess_base_jobid", NULL};
+    static const char *const job_variables[] = {"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID",
+                                                "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL};
     for (const char *const *name = job_variables; *name; name++) {
         const char *id = variable(*name);
         if (!id || strcmp(id, "none") == 0) continue;  // torchrun's run id unless the user gave one
@@ -133,7 +133,8 @@ void config_read(void) {
     if (wait) {
         char *end;
         double seconds = strtod(wait, &end);
-        if (*end || !(seconds >= 0) || seconds > 3600) complain("NCCLSCOPE_EXIT_WAIT", wait, "2 seconds");
+        if (*end || !(seconds >= 0) || seconds > 3600)
+            complain("NCCLSCOPE_EXIT_WAIT", wait, "2 seconds");
         else config.exit_wait_ns = (u64)(seconds * 1e9);
     }
     read_capture_dir();

@@ -1,8 +1,8 @@
 // Draining streams.
 //
-// A slot is written once its event has ended, or after a moment of patience as it stands; in the second case its newer
-// versions follow as updates, and the last one when its chunk leaves the owner's window, because nobody can change it
-// any more then.
+// A slot is written once its event has ended, or after a moment of patience as it stands; in the
+// second case its newer versions follow as updates until it is final: its event ended, its chunk
+// left the owner's window, or the owner is gone.
 #define _GNU_SOURCE
 #include "drain.h"
 
@@ -13,7 +13,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "meta.h"
 #include "sink.h"
 
 // Slots that were written while open.
@@ -46,60 +45,56 @@ static union slot *slot_of(u32 chunk, u64 index) {
     return arena_chunk(chunk) + (index & (CHUNK_SLOTS - 1));
 }
 
-// Writes newer versions of open slots. `chunk`: only slots of that chunk, for the last time; NO_CHUNK: all.
-static u64 write_updates(u32 chunk, u64 now, u64 patience) {
+// Whether nobody can change that slot any more.
+static bool is_final(const struct stream *stream, u64 index) {
+    u64 newest = __atomic_load_n(&stream->published_chunk_number, __ATOMIC_ACQUIRE);
+    return stream->gone || outside_window(newest, index >> CHUNK_SLOTS_LOG2);
+}
+
+// Writes newer versions of slots that were open when they were written, and forgets those that are
+// final now.
+static u64 write_updates(u64 now, u64 patience) {
     u64 written = 0;
     size_t kept = 0;
     for (size_t i = 0; i < open_count; i++) {
         struct open_slot *open = &open_slots[i];
-        bool last_chance = open->chunk == chunk;
-        if (chunk != NO_CHUNK && !last_chance) {
-            open_slots[kept++] = *open;
-            continue;
-        }
+        bool final =
+            is_final(&streams[open->stream], open->index);  // asked before the slot is read
         union slot *slot = slot_of(open->chunk, open->index);
         u64 head = slot_head(slot);
         bool closed = !head_is_open(head);
         bool changed = head != open->written_head || head_kind(head) == KIND_state;
-        if (changed && (closed || last_chance || now - open->written_at > patience)) {
-            sink_begin(KIND_updates, open->stream, open->index);
+        if (changed && (closed || final || now - open->written_at > patience)) {
+            sink_begin(KIND_updates, &streams[open->stream], open->index);
             sink_slot(slot, head);
             sink_end();
             written++;
             open->written_head = head;
             open->written_at = now;
         }
-        if (closed || last_chance) open_in_chunk[open->chunk]--;
+        if (closed || final) open_in_chunk[open->chunk]--;
         else open_slots[kept++] = *open;
     }
     open_count = kept;
     return written;
 }
 
-static void announce(struct stream *stream) {
-    union slot slot = {0};
-    slot.thread.first = stream->first_index;
-    slot.thread.t0 = stream->attach_ticks;
-    slot.thread.stream = (u32)(stream - streams);
-    slot.thread.tid = stream->tid;
-    meta_append(KIND_thread, &slot);
-    meta_text(TEXT_THREAD_NAME, slot.thread.stream, stream->thread_name,
-              strnlen(stream->thread_name, sizeof stream->thread_name));
+static void adopt(struct stream *stream) {
     stream->known = true;
     stream->oldest_chunk = stream->drain_chunk = stream->first_chunk;
     stream->oldest_number = stream->first_index >> CHUNK_SLOTS_LOG2;
     stream->drain_index = stream->first_index + 1;
     stream->idle_passes = 0;
-    stream->orphaned = false;
     // Thread ids are reused, but never shared: whoever had this one before is gone.
     for (u32 number = 0; number < __atomic_load_n(&streams_used, __ATOMIC_RELAXED); number++)
-        if (&streams[number] != stream && streams[number].known && streams[number].tid == stream->tid)
-            streams[number].orphaned = true;
+        if (&streams[number] != stream && streams[number].known &&
+            streams[number].tid == stream->tid)
+            streams[number].gone = true;
 }
 
 static u64 drain_slots(struct stream *stream, const struct drain_pass *pass) {
-    u64 newest = __atomic_load_n(&stream->published_chunk_number, __ATOMIC_ACQUIRE), written = 0;
-    sink_begin(KIND_block, (u32)(stream - streams), stream->drain_index);
+    u64 written = 0;
+    sink_begin(KIND_block, stream, stream->drain_index);
     for (;;) {
         u64 index = stream->drain_index;
         if ((index & (CHUNK_SLOTS - 1)) == 0) {  // the chunk is done
@@ -108,18 +103,18 @@ static u64 drain_slots(struct stream *stream, const struct drain_pass *pass) {
             stream->drain_chunk = next;
             stream->drain_index++;  // past the next chunk's own Block slot
             sink_end();
-            sink_begin(KIND_block, (u32)(stream - streams), stream->drain_index);
+            sink_begin(KIND_block, stream, stream->drain_index);
             continue;
         }
         u32 chunk = stream->drain_chunk - 1;
+        bool final = is_final(stream, index);
         union slot *slot = slot_of(chunk, index);
         u64 head = slot_head(slot);
         if (head == 0) break;
-        if (head_is_open(head)) {
-            bool final = outside_window(newest, index >> CHUNK_SLOTS_LOG2);
+        if (head_is_open(head) && !final) {
             bool old = pass->everything || pass->now - slot->group.t0 > pass->patience;
-            if (!final && !old) break;
-            if (!final) remember_open(stream, chunk, index, head, pass->now);
+            if (!old) break;
+            remember_open(stream, chunk, index, head, pass->now);
         }
         sink_slot(slot, head);
         stream->drain_index++;
@@ -131,52 +126,67 @@ static u64 drain_slots(struct stream *stream, const struct drain_pass *pass) {
 
 static void free_chunk(u32 chunk) {
     union slot *slots = arena_chunk(chunk);
-    for (unsigned i = 0; i < CHUNK_SLOTS; i++) __atomic_store_n(&slots[i].head, 0, __ATOMIC_RELAXED);
+    for (unsigned i = 0; i < CHUNK_SLOTS; i++)
+        __atomic_store_n(&slots[i].head, 0, __ATOMIC_RELAXED);
     arena_give_chunk(chunk);
 }
 
-// Frees chunks that are written and that their owner cannot edit any more (dead: that has no owner any more).
-static void free_chunks(struct stream *stream, u64 now, bool dead) {
+// Frees chunks that are on disk and that nobody can edit any more. The sink must have been flushed.
+static void free_chunks(struct stream *stream) {
     u64 newest = __atomic_load_n(&stream->published_chunk_number, __ATOMIC_ACQUIRE);
     while (stream->oldest_chunk) {
-        bool drained = stream->drain_chunk != stream->oldest_chunk;
-        if (!dead && !(drained && outside_window(newest, stream->oldest_number))) break;
         u32 chunk = stream->oldest_chunk - 1;
-        u32 next = __atomic_load_n(&arena_next[chunk], __ATOMIC_ACQUIRE);
-        if (open_in_chunk[chunk]) write_updates(chunk, now, 0);
-        free_chunk(chunk);
-        stream->oldest_chunk = next;
+        bool drained = stream->drain_chunk != stream->oldest_chunk;
+        bool final = stream->gone || (drained && outside_window(newest, stream->oldest_number));
+        if (!final || open_in_chunk[chunk]) break;
+        stream->oldest_chunk = __atomic_load_n(&arena_next[chunk], __ATOMIC_ACQUIRE);
         stream->oldest_number++;
+        free_chunk(chunk);
     }
 }
 
 // A thread that is gone cannot write; its stream goes to the next one.
 static bool owner_is_gone(const struct stream *stream) {
-    if (stream->orphaned) return true;
     if (stream->idle_passes % 16 != 4) return false;
     return syscall(SYS_tgkill, getpid(), (pid_t)stream->tid, 0) != 0 && errno == ESRCH;
 }
 
+bool drain_is_due(void) {
+    static u64 before;
+    u64 now = 0;
+    u32 used = __atomic_load_n(&streams_used, __ATOMIC_ACQUIRE);
+    for (u32 number = 0; number < used; number++)
+        if (__atomic_load_n(&streams[number].attached, __ATOMIC_RELAXED))
+            now += __atomic_load_n(&streams[number].published_chunk_number, __ATOMIC_RELAXED) + 1;
+    bool due = now != before;
+    before = now;
+    return due;
+}
+
+static void release(struct stream *stream) {
+    stream->next_first_index = (stream->published_chunk_number + 1) << CHUNK_SLOTS_LOG2;
+    stream->known = stream->gone = false;
+    stream_recycle(stream);
+}
+
 u64 drain_streams(const struct drain_pass *pass) {
-    u64 written = write_updates(NO_CHUNK, pass->now, pass->patience);
+    u64 written = write_updates(pass->now, pass->patience);
     u32 used = __atomic_load_n(&streams_used, __ATOMIC_ACQUIRE);
     for (u32 number = 0; number < used; number++) {
         struct stream *stream = &streams[number];
         if (!__atomic_load_n(&stream->attached, __ATOMIC_ACQUIRE)) continue;
-        if (!stream->known) announce(stream);
-        bool gone = owner_is_gone(stream);
-        struct drain_pass last = *pass;
-        last.everything |= gone;
-        u64 here = drain_slots(stream, &last);
+        if (!stream->known) adopt(stream);
+        if (!stream->gone) stream->gone = owner_is_gone(stream);
+        u64 here = drain_slots(stream, pass);
         written += here;
         stream->idle_passes = here ? 0 : stream->idle_passes + 1;
-        free_chunks(stream, pass->now, false);
-        if (gone) {
-            stream->next_first_index = (stream->published_chunk_number + 1) << CHUNK_SLOTS_LOG2;
-            free_chunks(stream, pass->now, true);
-            stream->known = false;
-            stream_recycle(stream);
-        }
+    }
+    sink_flush();  // a chunk that is handed out again must not be the only place of what it held
+    for (u32 number = 0; number < used; number++) {
+        struct stream *stream = &streams[number];
+        if (!stream->known) continue;
+        free_chunks(stream);
+        if (stream->gone && !stream->oldest_chunk) release(stream);
     }
     return written;
 }

@@ -16,7 +16,8 @@ void start_unknown(void **handle) {
 }
 
 // ---- updates that need a slot of their own ----
-// Says why a handle leads nowhere; true when it may be an event of ours that another slot must speak of.
+// Says why a handle leads nowhere; true when it may be an event of ours that another slot must
+// speak of.
 static bool handle_may_live(u64 handle) {
     if (!__atomic_load_n(&recording, __ATOMIC_RELAXED)) return false;
     if (handle == 0) {
@@ -37,8 +38,8 @@ static bool handle_may_live(u64 handle) {
     return false;
 }
 
-static union slot *append_state(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps, unsigned states,
-                                u64 *own_handle) {
+static union slot *append_state(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps,
+                                unsigned states, u64 *own_handle) {
     struct stream *stream = stream_of_thread();
     if (!stream) {
         count(COUNTER_updates_dropped, 0);
@@ -65,8 +66,8 @@ bool event_state_elsewhere(u64 handle, unsigned state, u64 arg, u64 arg2, i32 st
     if (stream) {  // an own slot that is no event any more, or never was
         union slot *slot = stream_find(stream, handle, &head);
         bool in_window = !((handle ^ stream->prefix) >> INDEX_BITS) &&
-                         ((stream->chunk_number - ((handle & INDEX_MASK) >> CHUNK_SLOTS_LOG2)) & CHUNK_NUMBER_MASK) <=
-                             stream_window;
+                         ((stream->chunk_number - ((handle & INDEX_MASK) >> CHUNK_SLOTS_LOG2)) &
+                          CHUNK_NUMBER_MASK) <= stream_window;
         if (in_window && (!slot || !head_is_event(head))) {
             count(COUNTER_handle_dead, 0);
             return false;
@@ -79,12 +80,13 @@ bool event_state_elsewhere(u64 handle, unsigned state, u64 arg, u64 arg2, i32 st
 void event_op_state(u64 handle, unsigned state, u64 size, i32 steps) {
     u64 head, own_handle;
     union slot *slot = event_find(handle, &head);
-    if (slot && head_kind(head) == KIND_proxy_op) append_state(handle, state, size, 0, steps, STATE_STOPPED, &own_handle);
+    if (slot && head_kind(head) == KIND_proxy_op)
+        append_state(handle, state, size, 0, steps, STATE_STOPPED, &own_handle);
     else event_state_elsewhere(handle, state, size, 0, steps);
 }
 
-// NCCL asks again until the network accepts a send: the first time stays in the step, one State slot keeps the last time
-// and the number of repeats.
+// NCCL asks again until the network accepts a send: the first time stays in the step, one State
+// slot keeps the last time and the number of repeats.
 void event_peer_wait_again(union slot *slot, u64 head, u64 handle, u64 size) {
     u64 note_handle, note_head;
     if (head_states(head) & STATE_NOTED) {
@@ -111,8 +113,10 @@ static void close_note(const union slot *slot, u64 handle) {
 
 // ---- stop ----
 static void stop_elsewhere(u64 handle) {
-    if (stream_self && handle && stream_self->last_late_stop == handle) count(COUNTER_stop_repeated, 0);
-    else if (event_state_elsewhere(handle, STATE_IS_STOP, 0, 0, 0)) stream_self->last_late_stop = handle;
+    if (stream_self && handle && stream_self->last_late_stop == handle)
+        count(COUNTER_stop_repeated, 0);
+    else if (event_state_elsewhere(handle, STATE_IS_STOP, 0, 0, 0))
+        stream_self->last_late_stop = handle;
 }
 
 nccl_result event_stop(void *eHandle) {
@@ -139,8 +143,10 @@ nccl_result event_stop(void *eHandle) {
 bool event_is_repeated_step(void *handle, const void *parent, i32 step) {
     u64 head;
     union slot *slot = event_find((u64)(uintptr_t)handle, &head);
-    if (!slot || head_kind(head) != KIND_proxy_step || (head_states(head) & STATE_STOPPED)) return false;
-    if (slot->proxy_step.parent != (u64)(uintptr_t)parent || slot->proxy_step.step != step) return false;
+    if (!slot || head_kind(head) != KIND_proxy_step || (head_states(head) & STATE_STOPPED))
+        return false;
+    if (slot->proxy_step.parent != (u64)(uintptr_t)parent || slot->proxy_step.step != step)
+        return false;
     count(COUNTER_start_repeated, 4);
     if (head_chan(head) < 255) slot_commit(slot, head + (1u << 16));
     return true;
@@ -151,8 +157,9 @@ static void copy_net_data(struct slot_net *slot, u8 *type, i64 id, const void *d
     slot->opcode = slot->device = 0;
     slot->qp_or_fd = 0;
     *type = 0;
-    if (!data) return;
-    if (id == NCCL_NET_IB_V1) {
+    if (id != NCCL_NET_IB_V1 && id != NCCL_NET_SOCKET_V1) {
+        slot->wr_id = (u64)id;  // nobody said what lies at data
+    } else if (data && id == NCCL_NET_IB_V1) {
         const struct nccl_net_ib_v1 *ib = data;
         *type = ib->type;
         slot->device = (u8)ib->device;
@@ -160,23 +167,25 @@ static void copy_net_data(struct slot_net *slot, u8 *type, i64 id, const void *d
         slot->opcode = (u8)ib->opcode;
         slot->qp_or_fd = (u32)ib->qpNum;
         slot->length = ib->length;
-    } else if (id == NCCL_NET_SOCKET_V1) {
+    } else if (data) {
         const struct nccl_net_socket_v1 *socket = data;
         *type = socket->type;
         slot->opcode = (u8)socket->op;
         slot->qp_or_fd = (u32)socket->fd;
         slot->length = socket->length;
-    }  // any other id: nobody said what lies there
+    }
 }
 
-void start_net(void *context, void **handle, const void *parent, i32 rank, const struct nccl_net_plugin *net) {
+void start_net(void *context, void **handle, const void *parent, i32 rank,
+               const struct nccl_net_plugin *net) {
     struct event event = event_begin(context, handle, parent, 1, 7);
     if (!event.slot) return;
     u8 type;
-    event.slot->net.id = (u64)net->id;
+    event.slot->net.id = (u32)net->id;
+    event.slot->net.rank = rank;
     event.slot->net.comm = (u16)event.comm;
     copy_net_data(&event.slot->net, &type, net->id, net->data);
-    event_commit(&event, KIND_net, type, event_rank_flag(&event, rank));
+    event_commit(&event, KIND_net, type, FLAG_RANK_IN);
 }
 
 void event_net_update(u64 handle, const void *data) {
@@ -189,6 +198,6 @@ void event_net_update(u64 handle, const void *data) {
     struct slot_net fresh;
     u8 type;
     u64 own_handle;
-    copy_net_data(&fresh, &type, (i64)slot->net.id, data);
+    copy_net_data(&fresh, &type, slot->net.id, data);
     append_state(handle, NCCL_NET_UPDATE, fresh.length, fresh.wr_id, 0, STATE_STOPPED, &own_handle);
 }

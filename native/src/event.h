@@ -1,8 +1,9 @@
 // The life of an event: a slot is taken and filled at start, edited in place by states and stop.
 //
-// Rules of a callback: no lock, no allocation, no system call, no call into NCCL or CUDA; stores go to populated memory
-// only. Nothing NCCL hands in is dereferenced but the descriptor, string literals on first sight, state arguments that
-// are not NULL, and network data of a known id. Handles and contexts are numbers; any value of them is harmless.
+// Rules of a callback: no lock, no allocation, no system call, no call into NCCL or CUDA; stores go
+// to populated memory only. Nothing NCCL hands in is dereferenced but the descriptor, string
+// literals on first sight, state arguments that are not NULL, and network data of a known id.
+// Handles and contexts are numbers; any value of them is harmless.
 #ifndef NCCLSCOPE_EVENT_H
 #define NCCLSCOPE_EVENT_H
 
@@ -11,26 +12,26 @@
 #include "stream.h"
 
 // ---- start ----
-// Adapters call event_begin, fill the slot that comes back, and event_commit it. For two slots the second is filled and
-// committed (event_commit_ext) first.
+// Adapters call event_begin, fill the slot that comes back, and event_commit it. For two slots the
+// second is filled and committed (event_commit_ext) first.
 
 struct event {
     union slot *slot;  // NULL: dropped, *eHandle is NULL already
     u64 handle;
-    u32 comm;          // NO_COMM when the context is not ours
+    u32 comm;  // NO_COMM when the context is not ours
     i32 comm_rank;
 };
 
 void event_count_lost(unsigned event_bit);
 
-static inline __attribute__((always_inline)) struct event event_begin(void *context, void **handle_out,
-                                                                      const void *parent, unsigned slots,
-                                                                      unsigned event_bit) {
+static inline __attribute__((always_inline)) struct event event_begin(
+    void *context, void **handle_out, const void *parent, unsigned slots, unsigned event_bit) {
     struct event event = {NULL, 0, NO_COMM, 0};
     struct stream *stream = stream_of_thread();
     if (UNLIKELY(!stream)) event_count_lost(event_bit);
     else event.slot = stream_take(stream, slots, event_bit, &event.handle);
-    *handle_out = (void *)(uintptr_t)event.handle;  // NCCL keeps what was there before; NULL when dropped
+    *handle_out =
+        (void *)(uintptr_t)event.handle;  // NCCL keeps what was there before; NULL when dropped
     if (UNLIKELY(!event.slot)) return event;
     event.slot->group.parent = (u64)(uintptr_t)parent;
     event.slot->group.t0 = clock_ticks();
@@ -44,7 +45,8 @@ static inline unsigned event_rank_flag(const struct event *event, i32 rank) {
     return rank == event->comm_rank ? FLAG_RANK : FLAG_RANK_IN;
 }
 
-static inline void event_commit(const struct event *event, unsigned kind, unsigned chan, unsigned flags) {
+static inline void event_commit(const struct event *event, unsigned kind, unsigned chan,
+                                unsigned flags) {
     slot_commit(event->slot, head_word(kind, chan, flags, event->handle));
 }
 static inline void event_commit_ext(const struct event *event, unsigned kind) {
@@ -68,7 +70,8 @@ static inline void start_proxy_op(void *context, void **handle, const void *pare
     slot->peer = op->peer;
     slot->steps = op->nSteps;
     slot->chunk_size = op->chunkSize;
-    slot->comm = (u16)comm_number_in(context);  // another process's number under PXN, told apart by its nonce
+    slot->comm = (u16)comm_number_in(
+        context);  // another process's number under PXN, told apart by its nonce
     slot->ctx_nonce = (u16)((u64)(uintptr_t)context >> 48);
     slot->rank = rank;
     event_commit(&event, KIND_proxy_op, op->channelId, FLAG_RANK_IN | (op->isSend ? FLAG_SEND : 0));
@@ -77,7 +80,8 @@ static inline void start_proxy_op(void *context, void **handle, const void *pare
 // Whether the open step in *handle is this very step: NCCL starts a receive again on every poll.
 bool event_is_repeated_step(void *handle, const void *parent, i32 step);
 
-static inline void start_proxy_step(void *context, void **handle, const void *parent, i32 rank, i32 step) {
+static inline void start_proxy_step(void *context, void **handle, const void *parent, i32 rank,
+                                    i32 step) {
     if (UNLIKELY(*handle != NULL) && event_is_repeated_step(*handle, parent, step)) return;
     struct event event = event_begin(context, handle, parent, 1, 4);
     if (UNLIKELY(!event.slot)) return;
@@ -103,15 +107,16 @@ static inline void start_kernel_ch(void *context, void **handle, const void *par
                  event_rank_flag(&event, rank) | (has_stamp ? 0 : FLAG_NO_STAMP));
 }
 
-void start_net(void *context, void **handle, const void *parent, i32 rank, const struct nccl_net_plugin *net);
+void start_net(void *context, void **handle, const void *parent, i32 rank,
+               const struct nccl_net_plugin *net);
 void start_unknown(void **handle);
 void event_net_update(u64 handle, const void *data);
 
 // ---- states and stop ----
 nccl_result event_stop(void *handle);
 
-// A state that cannot be stored in place: another thread's event, one too old, a state that repeats, or a bad handle.
-// True when it is on record.
+// A state that cannot be stored in place: another thread's event, one too old, a state that
+// repeats, or a bad handle. True when it is on record.
 bool event_state_elsewhere(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps);
 // One of the ProxyOp states 0 to 7.
 void event_op_state(u64 handle, unsigned state, u64 size, i32 steps);
@@ -125,12 +130,14 @@ static inline union slot *event_find(u64 handle, u64 *head) {
     return LIKELY(slot && head_is_event(*head)) ? slot : NULL;
 }
 
-static inline bool store_step_state(union slot *slot, u64 head, unsigned which, unsigned direction, u64 size) {
+static inline bool store_step_state(union slot *slot, u64 head, unsigned which, unsigned direction,
+                                    u64 size) {
     const unsigned seen = STATE_FIRST | STATE_SECOND | STATE_THIRD;
     u64 elapsed = clock_ticks() - slot->proxy_step.t0;
     unsigned states = head_states(head);
     if (UNLIKELY(head_kind(head) != KIND_proxy_step || elapsed > UINT32_MAX || size > UINT32_MAX ||
-                 (states & (1u << which | STATE_STOPPED)) || ((states & seen) && (states & STATE_RECV) != direction)))
+                 (states & (1u << which | STATE_STOPPED)) ||
+                 ((states & seen) && (states & STATE_RECV) != direction)))
         return false;
     SLOT_STORE(slot->proxy_step.dt[which], (u32)elapsed);
     SLOT_STORE(slot->proxy_step.size[which], (u32)size);
@@ -140,7 +147,8 @@ static inline bool store_step_state(union slot *slot, u64 head, unsigned which, 
 
 static inline bool store_ctrl_state(union slot *slot, u64 head, unsigned state, i32 appended) {
     unsigned states = head_states(head);
-    if (UNLIKELY(head_kind(head) != KIND_proxy_ctrl || (states & (STATE_SECOND | STATE_STOPPED)))) return false;
+    if (UNLIKELY(head_kind(head) != KIND_proxy_ctrl || (states & (STATE_SECOND | STATE_STOPPED))))
+        return false;
     if (state == NCCL_CTRL_APPEND_END) SLOT_STORE(slot->proxy_ctrl.appended, appended);
     bool first = !(states & STATE_FIRST);
     if (first) SLOT_STORE(slot->proxy_ctrl.first, (u8)state);
@@ -153,14 +161,17 @@ static inline bool store_ctrl_state(union slot *slot, u64 head, unsigned state, 
 
 // Kinds whose states are one time each.
 static inline bool store_time(union slot *slot, u64 head, unsigned kind, unsigned bit, u64 *field) {
-    if (UNLIKELY(head_kind(head) != kind || (head_states(head) & (bit | STATE_STOPPED)))) return false;
+    if (UNLIKELY(head_kind(head) != kind || (head_states(head) & (bit | STATE_STOPPED))))
+        return false;
     SLOT_STORE(*field, clock_ticks());
     slot_commit(slot, head_with_states(head, bit));
     return true;
 }
 
-static inline bool store_gpu_stop(union slot *slot, u64 head, unsigned kind, u64 *gpu_stop, u64 *t_stop, u64 stamp) {
-    if (UNLIKELY(head_kind(head) != kind || (head_states(head) & (STATE_FIRST | STATE_STOPPED)))) return false;
+static inline bool store_gpu_stop(union slot *slot, u64 head, unsigned kind, u64 *gpu_stop,
+                                  u64 *t_stop, u64 stamp) {
+    if (UNLIKELY(head_kind(head) != kind || (head_states(head) & (STATE_FIRST | STATE_STOPPED))))
+        return false;
     SLOT_STORE(*gpu_stop, stamp);
     SLOT_STORE(*t_stop, clock_ticks());
     slot_commit(slot, head_with_states(head, STATE_FIRST));

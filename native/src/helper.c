@@ -22,10 +22,12 @@
 #include "sink.h"
 
 #define SECOND_NS 1000000000ull
-#define PERIOD_NS 10000000ull        // between passes
-#define BUSY_PERIOD_NS 1000000ull    // while much is written
-#define PATIENCE_MS 1000u            // an open event is on disk after that and one pass more
-#define COMFORTABLE_CHUNKS 512u      // 32 MB, populated in the background right after the start
+#define PERIOD_NS 10000000ull      // between looks at the streams
+#define BUSY_PERIOD_NS 1000000ull  // while much is written
+#define DRAIN_PERIOD_NS \
+    500000000ull                 // little by little is drained so often; with PATIENCE_MS below 2 s
+#define PATIENCE_MS 1000u        // an open event is on disk after that and one pass more
+#define COMFORTABLE_CHUNKS 512u  // 32 MB, populated in the background right after the start
 
 static const char *folder;
 static struct clock_pair first_pair;
@@ -72,16 +74,15 @@ static void beat(void) {
 
 static void keep_memory_ready(void) {
     u32 free_chunks = __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED);
-    if (arena.chunks_ready < COMFORTABLE_CHUNKS || free_chunks < arena.chunks_ready / 2) arena_grow();
+    bool comfortable =
+        arena.chunks_ready >= COMFORTABLE_CHUNKS && free_chunks >= arena.chunks_ready / 2;
+    if (!comfortable) arena_grow();
 }
 
 static u64 pass(bool everything) {
     struct drain_pass now = {clock_ticks(), PATIENCE_MS * ticks_per_ms, everything};
     u64 written = 0;
-    if (sink_is_open()) {
-        written = drain_streams(&now);
-        sink_flush();
-    }
+    if (sink_is_open()) written = drain_streams(&now);
     drain_meta();
     return written;
 }
@@ -97,12 +98,13 @@ static void write_end(void) {
 static void finish(void) {
     bool complete = sink_is_open() || sink_open(folder);
     if (!complete) return;  // the arena stays for whoever comes to salvage it
-    while (pass(true)) {}
+    while (pass(true)) {
+    }
     beat();
     write_end();
     drain_meta();
-    // With communicators still open, NCCL's threads may go on calling until the process is gone: what they write then
-    // stays in a small arena for salvage.
+    // With communicators still open, NCCL's threads may go on calling until the process is gone:
+    // what they write then stays in a small arena for salvage.
     if (comms_open() == 0) arena_unlink();
     else arena_shrink();
 }
@@ -140,21 +142,25 @@ static void be_modest(void) {
 static void *run(void *unused) {
     (void)unused;
     be_modest();
-    u64 next_beat = 0, next_try = 0;
-    u64 beats = 0;
+    u64 next_beat = 0, next_try = 0, next_drain = 0, beats = 0;
     for (;;) {
         u64 now = clock_monotonic_ns();
         if (!sink_is_open() && now >= next_try) {
             sink_open(folder);
             next_try = clock_monotonic_ns() + SECOND_NS;
         }
-        if (now >= next_beat) {  // soon after the start again, for a first idea of the counter's rate
+        if (now >=
+            next_beat) {  // soon after the start again, for a first idea of the counter's rate
             beat();
             next_beat = now + (beats == 0 ? PERIOD_NS : beats == 1 ? SECOND_NS / 10 : SECOND_NS);
             beats++;
         }
         keep_memory_ready();
-        u64 written = pass(false);
+        u64 written = 0;
+        if (drain_is_due() || now >= next_drain) {
+            written = pass(false);
+            next_drain = now + DRAIN_PERIOD_NS;
+        }
         if (sleep_until_next_pass(written > CHUNK_SLOTS ? BUSY_PERIOD_NS : PERIOD_NS)) break;
     }
     finish();

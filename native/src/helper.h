@@ -1,4 +1,5 @@
-// The helper thread: moves slots from the arena to the sink, keeps spare memory ready, pairs clocks, beats.
+// The helper thread: moves slots from the arena to the sink, keeps spare memory ready, pairs
+// clocks, beats.
 #ifndef NCCLSCOPE_HELPER_H
 #define NCCLSCOPE_HELPER_H
 
@@ -6,7 +7,8 @@
 
 #include "ncclscope/format.h"
 
-// process_folder must stay valid. False: no thread could be started; the arena then fills and keeps what fits.
+// process_folder must stay valid. False: no thread could be started; the arena then fills and keeps
+// what fits.
 bool helper_start(const char *process_folder);
 // Makes the helper look now instead of at its next pass.
 void helper_wake(void);

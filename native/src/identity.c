@@ -1,4 +1,5 @@
-// Reads identity from the kernel, the launchers' variables and, where CUDA is loaded already, the driver.
+// Reads identity from the kernel, the launchers' variables and, where CUDA is loaded already, the
+// driver.
 #define _GNU_SOURCE
 #include "identity.h"
 
@@ -36,7 +37,8 @@ void identity_host(char *out, size_t size) {
 }
 
 const char *identity_global_rank(void) {
-    static const char *const names[] = {"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL};
+    static const char *const names[] = {"RANK",      "SLURM_PROCID", "OMPI_COMM_WORLD_RANK",
+                                        "PMIX_RANK", "PMI_RANK",     NULL};
     for (const char *const *name = names; *name; name++) {
         const char *value = getenv(*name);
         if (value && *value) return value;
@@ -57,7 +59,8 @@ time_t identity_process_started(pid_t pid) {
     char uptime[64];
     u64 ticks = identity_start_ticks(pid);
     long per_second = sysconf(_SC_CLK_TCK);
-    if (ticks == 0 || per_second <= 0 || read_file("/proc/uptime", uptime, sizeof uptime) <= 0) return time(NULL);
+    if (ticks == 0 || per_second <= 0 || read_file("/proc/uptime", uptime, sizeof uptime) <= 0)
+        return time(NULL);
     double age = strtod(uptime, NULL) - (double)ticks / (double)per_second;
     return time(NULL) - (time_t)age;
 }
@@ -97,8 +100,9 @@ static void put_line_of(struct writer *writer, const char *key, const char *path
 }
 
 static bool names_a_secret(const char *text, size_t length) {
-    static const char *const words[] = {"token", "secret", "password", "passwd", "apikey", "api-key", "api_key",
-                                        "credential", "auth", "private", NULL};
+    static const char *const words[] = {"token",  "secret",  "password", "passwd",
+                                        "apikey", "api-key", "api_key",  "credential",
+                                        "auth",   "private", NULL};
     char lower[128];
     if (length >= sizeof lower) length = sizeof lower - 1;
     for (size_t i = 0; i < length; i++) lower[i] = (char)tolower((unsigned char)text[i]);
@@ -108,19 +112,22 @@ static bool names_a_secret(const char *text, size_t length) {
     return false;
 }
 
-// The command line, arguments separated by spaces, values of options and assignments that name a secret replaced.
+// The command line, arguments separated by spaces, values of options and assignments that name a
+// secret replaced.
 static void put_command_line(struct writer *writer) {
     char raw[4096], clean[4096];
     ssize_t length = read_file("/proc/self/cmdline", raw, sizeof raw);
     size_t used = 0;
     bool hide_next = false;
-    for (char *argument = raw; length > 0 && argument < raw + length; argument += strlen(argument) + 1) {
+    for (char *argument = raw; length > 0 && argument < raw + length;
+         argument += strlen(argument) + 1) {
         char shown[4096];
         const char *equals = strchr(argument, '=');
         size_t name_length = equals ? (size_t)(equals - argument) : strlen(argument);
         bool secret = (equals || argument[0] == '-') && names_a_secret(argument, name_length);
         if (hide_next && argument[0] != '-') snprintf(shown, sizeof shown, "***");
-        else if (secret && equals) snprintf(shown, sizeof shown, "%.*s=***", (int)name_length, argument);
+        else if (secret && equals)
+            snprintf(shown, sizeof shown, "%.*s=***", (int)name_length, argument);
         else snprintf(shown, sizeof shown, "%s", argument);
         hide_next = secret && !equals;
         int more = snprintf(clean + used, sizeof clean - used, used ? " %s" : "%s", shown);
@@ -131,13 +138,37 @@ static void put_command_line(struct writer *writer) {
 }
 
 static void put_variables(struct writer *writer) {
-    static const char *const names[] = {
-        "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT",
-        "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID",
-        "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID", "SLURM_RESTART_COUNT", "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_RANK",
-        "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "POD_NAME", "POD_NAMESPACE", "POD_UID", "JOB_COMPLETION_INDEX",
-        "CUDA_VISIBLE_DEVICES", NULL};
+    static const char *const names[] = {"RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "GROUP_RANK",
+                                        "NODE_RANK",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "TORCHELASTIC_RUN_ID",
+                                        "TORCHELASTIC_RESTART_COUNT",
+                                        "SLURM_JOB_ID",
+                                        "SLURM_STEP_ID",
+                                        "SLURM_PROCID",
+                                        "SLURM_LOCALID",
+                                        "SLURM_NTASKS",
+                                        "SLURM_NODEID",
+                                        "SLURM_RESTART_COUNT",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "PMIX_RANK",
+                                        "PMIX_NAMESPACE",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "POD_NAME",
+                                        "POD_NAMESPACE",
+                                        "POD_UID",
+                                        "JOB_COMPLETION_INDEX",
+                                        "CUDA_VISIBLE_DEVICES",
+                                        NULL};
     char key[80];
     for (const char *const *name = names; *name; name++) {
         const char *value = getenv(*name);
@@ -145,7 +176,8 @@ static void put_variables(struct writer *writer) {
         snprintf(key, sizeof key, "env.%s", *name);
         put(writer, key, value);
     }
-    for (char **entry = environ; entry && *entry; entry++) {  // NCCL's own settings explain what it does
+    for (char **entry = environ; entry && *entry;
+         entry++) {  // NCCL's own settings explain what it does
         const char *equals = strchr(*entry, '=');
         if (strncmp(*entry, "NCCL", 4) != 0 || !equals || equals - *entry > 70) continue;
         bool secret = names_a_secret(*entry, (size_t)(equals - *entry));
@@ -213,7 +245,8 @@ bool identity_current_gpu(struct gpu *gpu) {
     *(void **)&get_uuid = dlsym(cuda, "cuDeviceGetUuid_v2");
     *(void **)&get_bus_id = dlsym(cuda, "cuDeviceGetPCIBusId");
     int device = 0;
-    bool found = get_device && get_uuid && get_bus_id && get_device(&device) == 0 && get_uuid(gpu->uuid, device) == 0 &&
+    bool found = get_device && get_uuid && get_bus_id && get_device(&device) == 0 &&
+                 get_uuid(gpu->uuid, device) == 0 &&
                  get_bus_id(gpu->bus_id, (int)sizeof gpu->bus_id, device) == 0;
     dlclose(cuda);
     return found;

@@ -1,4 +1,5 @@
-// Who this process is: host, pid, job, ranks, command line. Read at the first init, stored in every file header.
+// Who this process is: host, pid, job, ranks, command line. Read at the first init, stored in every
+// file header.
 #ifndef NCCLSCOPE_IDENTITY_H
 #define NCCLSCOPE_IDENTITY_H
 
@@ -9,15 +10,16 @@
 #include "ncclscope/format.h"
 
 void identity_host(char *out, size_t size);
-const char *identity_global_rank(void);         // "" where no launcher says
-time_t identity_process_started(pid_t pid);     // wall clock, to the second
-u64 identity_start_ticks(pid_t pid);            // as /proc/PID/stat gives it, to tell reused pids apart
+const char *identity_global_rank(void);      // "" where no launcher says
+time_t identity_process_started(pid_t pid);  // wall clock, to the second
+u64 identity_start_ticks(pid_t pid);  // as /proc/PID/stat gives it, to tell reused pids apart
 
 // key NUL value NUL …; returns the bytes used.
 size_t identity_write(char *out, size_t size, const char *process_folder, const char *arena_path,
                       const void *nccl_address);
 
-// The GPU that is current in this thread, through an already loaded CUDA driver; false where there is none.
+// The GPU that is current in this thread, through an already loaded CUDA driver; false where there
+// is none.
 struct gpu {
     u8 uuid[16];
     char bus_id[32];

@@ -1,4 +1,5 @@
-// The table of string literals. Lock-free: callbacks of any thread may meet a new literal at the same time.
+// The table of string literals. Lock-free: callbacks of any thread may meet a new literal at the
+// same time.
 #include "intern.h"
 
 #include <string.h>
@@ -19,7 +20,8 @@ static u32 text_count;  // ids given out; id 0 is NULL
 static u32 find_text(const char *text) {
     u32 known = __atomic_load_n(&text_count, __ATOMIC_ACQUIRE);
     for (u32 i = 0; i < known && i < OVERFLOW_ID - 1; i++)
-        if (__atomic_load_n(&texts[i].ready, __ATOMIC_ACQUIRE) && strncmp(texts[i].text, text, TEXT_BYTES) == 0)
+        if (__atomic_load_n(&texts[i].ready, __ATOMIC_ACQUIRE) &&
+            strncmp(texts[i].text, text, TEXT_BYTES) == 0)
             return i + 1;
     return 0;
 }
@@ -51,12 +53,14 @@ u8 intern_unseen(const char *literal) {
         u32 id = find_text(text);
         if (id == 0) id = add_text(text, length);
         // Lost to another thread: this one keeps its id, the literal is looked up again next time.
-        __atomic_compare_exchange_n(place, &entry, address | (u64)id << 56, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+        __atomic_compare_exchange_n(place, &entry, address | (u64)id << 56, false, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED);
         return (u8)id;
     }
     return OVERFLOW_ID;
 }
 
 void intern_forget_addresses(void) {
-    for (unsigned i = 0; i < INTERN_SLOTS; i++) __atomic_store_n(&intern_table[i], 0, __ATOMIC_RELAXED);
+    for (unsigned i = 0; i < INTERN_SLOTS; i++)
+        __atomic_store_n(&intern_table[i], 0, __ATOMIC_RELAXED);
 }

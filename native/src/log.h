@@ -1,4 +1,5 @@
-// Words to the user, through NCCL's own logger: shown with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=PROFILE.
+// Words to the user, through NCCL's own logger: shown with NCCL_DEBUG=INFO
+// NCCL_DEBUG_SUBSYS=PROFILE.
 #ifndef NCCLSCOPE_LOG_H
 #define NCCLSCOPE_LOG_H
 

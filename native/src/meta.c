@@ -11,9 +11,7 @@ static union slot *slot_at(u64 index) {
     struct file_header *header = (struct file_header *)arena.base;
     return (union slot *)(arena.base + header->meta_offset) + index % META_SLOTS;
 }
-static u64 *drained(void) {
-    return &((struct file_header *)arena.base)->meta_drained;
-}
+static u64 *drained(void) { return &((struct file_header *)arena.base)->meta_drained; }
 
 bool meta_append(enum slot_kind kind, const union slot *body) {
     u64 index = __atomic_load_n(&next_index, __ATOMIC_RELAXED);
@@ -22,7 +20,8 @@ bool meta_append(enum slot_kind kind, const union slot *body) {
             count(COUNTER_meta_dropped, 0);
             return false;
         }
-    } while (!__atomic_compare_exchange_n(&next_index, &index, index + 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange_n(&next_index, &index, index + 1, true, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
     union slot *slot = slot_at(index);
     memcpy(&slot->words[1], &body->words[1], SLOT_BYTES - 8);
     slot_commit(slot, head_word(kind, 0, 0, index));
@@ -72,6 +71,7 @@ size_t meta_peek(union slot *out, size_t room) {
 
 void meta_release(size_t slots) {
     u64 first = *drained();
-    for (size_t i = 0; i < slots; i++) __atomic_store_n(&slot_at(first + i)->head, 0, __ATOMIC_RELAXED);
+    for (size_t i = 0; i < slots; i++)
+        __atomic_store_n(&slot_at(first + i)->head, 0, __ATOMIC_RELAXED);
     __atomic_store_n(drained(), first + slots, __ATOMIC_RELEASE);
 }

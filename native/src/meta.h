@@ -1,6 +1,8 @@
-// Metadata: communicators, strings, threads, clock pairs, counters. Never in a stream, so never rotated away.
+// Metadata: communicators, strings, threads, clock pairs, counters. Never in a stream, so never
+// rotated away.
 //
-// A ring of slots in the arena that any thread may append to; the helper moves it to the capture's meta file.
+// A ring of slots in the arena that any thread may append to; the helper moves it to the capture's
+// meta file.
 #ifndef NCCLSCOPE_META_H
 #define NCCLSCOPE_META_H
 

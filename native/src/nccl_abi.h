@@ -1,7 +1,9 @@
-// What NCCL passes to a profiler plugin, interface versions 1 to 7, declared anew from their layouts.
+// What NCCL passes to a profiler plugin, interface versions 1 to 7, declared anew from their
+// layouts.
 //
-// Offsets hold on LP64 little-endian machines, the only ones NCCL runs on. A descriptor lives on NCCL's stack and is
-// valid during the call only. Nothing here is trusted: see event.h for what may be dereferenced.
+// Offsets hold on LP64 little-endian machines, the only ones NCCL runs on. A descriptor lives on
+// NCCL's stack and is valid during the call only. Nothing here is trusted: see event.h for what may
+// be dereferenced.
 #ifndef NCCLSCOPE_NCCL_ABI_H
 #define NCCLSCOPE_NCCL_ABI_H
 
@@ -10,7 +12,8 @@
 #include <stdint.h>
 
 typedef int32_t nccl_result;  // 0 is success; NCCL reads it from init alone
-typedef void (*nccl_log_fn)(int level, unsigned long flags, const char *file, int line, const char *format, ...);
+typedef void (*nccl_log_fn)(int level, unsigned long flags, const char *file, int line,
+                            const char *format, ...);
 
 enum nccl_event {
     NCCL_GROUP = 1 << 0,
@@ -169,8 +172,8 @@ struct nccl_descr_v3 {
     };
 };
 
-// ---- v4 to v7: each version only adds members at the end of a union arm, and v5 widened `type` ----
-// Declared once in v7's form; an adapter must not read what its version lacks (marked).
+// ---- v4 to v7: each version only adds members at the end of a union arm, and v5 widened `type`
+// ---- Declared once in v7's form; an adapter must not read what its version lacks (marked).
 struct nccl_coll {
     uint64_t seqNumber;
     const char *func;
@@ -307,10 +310,12 @@ struct nccl_net_socket_v1 {
 typedef nccl_result (*nccl_stop_fn)(void *eHandle);
 typedef nccl_result (*nccl_finalize_fn)(void *context);
 typedef nccl_result (*nccl_init_v1_fn)(void **context, int *mask);  // v1 to v3
-typedef nccl_result (*nccl_init_v4_fn)(void **context, int *mask, const char *commName, uint64_t commHash, int nNodes,
-                                       int nRanks, int rank, nccl_log_fn log);
-typedef nccl_result (*nccl_init_v5_fn)(void **context, uint64_t commId, int *mask, const char *commName, int nNodes,
-                                       int nRanks, int rank, nccl_log_fn log);  // v5 to v7
+typedef nccl_result (*nccl_init_v4_fn)(void **context, int *mask, const char *commName,
+                                       uint64_t commHash, int nNodes, int nRanks, int rank,
+                                       nccl_log_fn log);
+typedef nccl_result (*nccl_init_v5_fn)(void **context, uint64_t commId, int *mask,
+                                       const char *commName, int nNodes, int nRanks, int rank,
+                                       nccl_log_fn log);  // v5 to v7
 #define NCCL_PROFILER(version, init_fn, descr, state_args)                                       \
     struct nccl_profiler_v##version {                                                            \
         const char *name;                                                                        \

@@ -54,9 +54,9 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
     header->schema_bytes = sizeof schema - 1;
     header->identity_offset = header->schema_offset + header->schema_bytes;
     memcpy(arena.base + header->schema_offset, schema, header->schema_bytes);
-    header->identity_bytes =
-        (u32)identity_write(arena.base + header->identity_offset, MAX_HEADER_BYTES - header->identity_offset,
-                            process_folder, arena.path, nccl_address);
+    header->identity_bytes = (u32)identity_write(arena.base + header->identity_offset,
+                                                 MAX_HEADER_BYTES - header->identity_offset,
+                                                 process_folder, arena.path, nccl_address);
     header->nonce = stream_nonce;
     header->clock_kind = clock_kind;
     header->start_ticks = pair->ticks_before;
@@ -87,27 +87,30 @@ static void start(const void *nccl_address) {
     stream_nonce = nonce;
     fill_header(&before, nccl_address);
     meta_sync(&before, 0, 0);
-    struct clock_pair after = clock_sample();  // two pairs give the counter's rate, whatever happens next
+    struct clock_pair after =
+        clock_sample();  // two pairs give the counter's rate, whatever happens next
     ((struct file_header *)arena.base)->clock_hz = clock_hz_between(&before, &after);
     meta_sync(&after, 0, 0);
     streams_setup(nonce);
     pthread_atfork(NULL, NULL, in_fork_child);
     atexit(at_exit);
-    if (!helper_start(process_folder)) log_note("no helper thread; recording ends when the arena is full");
+    if (!helper_start(process_folder))
+        log_note("no helper thread; recording ends when the arena is full");
 }
 
 static void say_hello(void) {
     if (config.disabled) log_line("disabled by NCCLSCOPE_DISABLE");
     else if (!recording) log_line("no memory to record into; nothing is recorded");
     else
-        log_line("%s records in %s mode to %s/%s (%u MB %s)%s%s", NCCLSCOPE_VERSION, config_mode_name(),
-                 config.capture_dir, process_folder, arena.chunk_limit >> (20 - CHUNK_SLOTS_LOG2 - 6),
-                 arena.fd >= 0 ? "shared memory" : "private memory", config.complaint[0] ? "; " : "",
-                 config.complaint);
+        log_line("%s records in %s mode to %s/%s (%u MB %s)%s%s", NCCLSCOPE_VERSION,
+                 config_mode_name(), config.capture_dir, process_folder,
+                 arena.chunk_limit >> (20 - CHUNK_SLOTS_LOG2 - 6),
+                 arena.fd >= 0 ? "shared memory" : "private memory",
+                 config.complaint[0] ? "; " : "", config.complaint);
 }
 
-nccl_result plugin_init(void **context, int *mask, struct comm_description *description, u32 interface_events,
-                        nccl_log_fn log, const void *nccl_address) {
+nccl_result plugin_init(void **context, int *mask, struct comm_description *description,
+                        u32 interface_events, nccl_log_fn log, const void *nccl_address) {
     pthread_mutex_lock(&lifecycle);
     bool first = !started;
     if (first) start(nccl_address);
@@ -118,7 +121,8 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     bool active = __atomic_load_n(&recording, __ATOMIC_ACQUIRE);
     description->mask = active ? config.events & interface_events : 0;
     *context = active ? comm_open(description) : IDLE_CONTEXT;
-    __atomic_store_n(mask, (int)description->mask, __ATOMIC_RELAXED);  // one word for all communicators of this NCCL
+    __atomic_store_n(mask, (int)description->mask,
+                     __ATOMIC_RELAXED);  // one word for all communicators of this NCCL
     return 0;
 }
 

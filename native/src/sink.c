@@ -1,4 +1,5 @@
-// Writes the capture's files. Errors are values here: a full disk costs slots, which are counted, and nothing else.
+// Writes the capture's files. Errors are values here: a full disk costs slots, which are counted,
+// and nothing else.
 #define _GNU_SOURCE
 #include "sink.h"
 
@@ -29,12 +30,13 @@ static union slot staged[STAGED_SLOTS];
 static u32 staged_count, block_at;
 static struct {
     enum slot_kind kind;
-    u32 stream;
+    const struct stream *stream;
     u64 next;
     bool open;
 } block;
 
-// Segments on disk: [oldest_segment, segment]; slots in each, for the count of what rotation takes away.
+// Segments on disk: [oldest_segment, segment]; slots in each, for the count of what rotation takes
+// away.
 static u32 segment, oldest_segment;
 static u64 segment_slots[MAX_SEGMENTS], segment_bytes[MAX_SEGMENTS];
 
@@ -56,7 +58,8 @@ static bool write_at(int fd, const void *data, size_t bytes, u64 offset) {
     return true;
 }
 
-// A file with the arena's header, schema and identity, so that each stands for itself. Returns its length.
+// A file with the arena's header, schema and identity, so that each stands for itself. Returns its
+// length.
 static u64 write_header(int fd, enum file_kind kind) {
     char text[MAX_HEADER_BYTES];
     const struct file_header *ours = (const struct file_header *)arena.base;
@@ -74,14 +77,17 @@ static u64 write_header(int fd, enum file_kind kind) {
 }
 
 static int create_file(const char *name, enum file_kind kind, u64 *offset) {
-    char path[PATH_MAX + 32];
+    char path[PATH_MAX + 32], unfinished[PATH_MAX + 32];
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    snprintf(unfinished, sizeof unfinished, "%s/new.%s", folder, name);
+    unlink(unfinished);
+    int fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return -1;
     *offset = write_header(fd, kind);
-    if (*offset) return fd;
+    if (*offset && rename(unfinished, path) == 0)
+        return fd;  // nobody sees a file without its header
     close(fd);
-    unlink(path);
+    unlink(unfinished);
     return -1;
 }
 
@@ -100,7 +106,8 @@ static void segment_name(u32 number, char *out, size_t size) {
 }
 
 bool sink_open(const char *process_folder) {
-    if ((size_t)snprintf(folder, sizeof folder, "%s/%s", config.capture_dir, process_folder) >= sizeof folder) {
+    if ((size_t)snprintf(folder, sizeof folder, "%s/%s", config.capture_dir, process_folder) >=
+        sizeof folder) {
         errno = ENAMETOOLONG;
         complain("cannot create");
         return false;
@@ -117,9 +124,7 @@ bool sink_open(const char *process_folder) {
     return true;
 }
 
-bool sink_is_open(void) {
-    return meta_fd >= 0;
-}
+bool sink_is_open(void) { return meta_fd >= 0; }
 
 static void remove_oldest_segment(void) {
     char name[32], path[PATH_MAX + 32];
@@ -139,7 +144,8 @@ static u64 segment_limit(void) {
 
 static u64 bytes_on_disk(void) {
     u64 sum = log_offset;
-    for (u32 number = oldest_segment; number < segment; number++) sum += segment_bytes[number % MAX_SEGMENTS];
+    for (u32 number = oldest_segment; number < segment; number++)
+        sum += segment_bytes[number % MAX_SEGMENTS];
     return sum;
 }
 
@@ -159,7 +165,8 @@ static void rotate(void) {
     log_offset = 0;
     segment++;
     while (oldest_segment < segment &&
-           (segment - oldest_segment >= MAX_SEGMENTS || bytes_on_disk() + segment_limit() > config.disk_limit_bytes))
+           (segment - oldest_segment >= MAX_SEGMENTS ||
+            bytes_on_disk() + segment_limit() > config.disk_limit_bytes))
         remove_oldest_segment();
 }
 
@@ -184,8 +191,10 @@ static void open_block(void) {
     union slot *slot = &staged[block_at];
     memset(slot, 0, sizeof *slot);
     slot->block.first = block.next;
-    slot->block.stream = block.stream;
+    slot->block.stream = (u32)(block.stream - streams);
     slot->block.written = clock_ticks();
+    slot->block.tid = block.stream->tid;
+    memcpy(slot->block.thread_name, block.stream->thread_name, sizeof slot->block.thread_name);
     slot->head = head_word(block.kind, 0, 0, block.next);
     block.open = true;
 }
@@ -197,7 +206,7 @@ static void close_block(void) {
     if (staged[block_at].block.count == 0) staged_count = block_at;
 }
 
-void sink_begin(enum slot_kind kind, u32 stream, u64 first) {
+void sink_begin(enum slot_kind kind, const struct stream *stream, u64 first) {
     block.kind = kind;
     block.stream = stream;
     block.next = first;
@@ -213,9 +222,7 @@ void sink_slot(const union slot *slot, u64 head) {
     if (block.kind == KIND_block) block.next++;
 }
 
-void sink_end(void) {
-    close_block();
-}
+void sink_end(void) { close_block(); }
 
 bool sink_meta(const union slot *slots, size_t count) {
     if (count == 0) return true;
@@ -227,6 +234,4 @@ bool sink_meta(const union slot *slots, size_t count) {
     return true;
 }
 
-struct sink_totals sink_totals(void) {
-    return totals;
-}
+struct sink_totals sink_totals(void) { return totals; }

@@ -1,19 +1,20 @@
-// The disk sink: capture directory, meta file and log segments of this process. Used by the helper thread alone.
+// The disk sink: capture directory, meta file and log segments of this process. Used by the helper
+// thread alone.
 #ifndef NCCLSCOPE_SINK_H
 #define NCCLSCOPE_SINK_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "slot.h"
+#include "stream.h"
 
 // Creates directory and files; false when that is not possible now.
 bool sink_open(const char *process_folder);
 bool sink_is_open(void);
 
-// Log: slots of one stream, as a run of neighbours (KIND_block, from index `first`) or as newer versions of slots
-// written before (KIND_updates, all at or after `first`).
-void sink_begin(enum slot_kind kind, u32 stream, u64 first);
+// Log: slots of one stream, as a run of neighbours (KIND_block, from index `first`) or as newer
+// versions of slots written before (KIND_updates, all at or after `first`).
+void sink_begin(enum slot_kind kind, const struct stream *stream, u64 first);
 void sink_slot(const union slot *slot, u64 head);
 void sink_end(void);
 // Writes what was gathered. What the disk refuses is counted, not kept.

@@ -1,8 +1,10 @@
-// One 64-byte slot as the recorder's threads see it: bodies are plain memory, the head word is what commits them.
+// One 64-byte slot as the recorder's threads see it: bodies are plain memory, the head word is what
+// commits them.
 //
-// A slot's owner fills the body, then stores the head with release order. Whoever reads a slot loads the head first
-// (acquire); the body is then at least as new as the head's state bits claim. Fields of a committed slot change only
-// by single relaxed stores, each followed by a release store of the head.
+// A slot's owner fills the body, then stores the head with release order. Whoever reads a slot
+// loads the head first (acquire); the body is then at least as new as the head's state bits claim.
+// Fields of a committed slot change only by single relaxed stores, each followed by a release store
+// of the head.
 #ifndef NCCLSCOPE_SLOT_H
 #define NCCLSCOPE_SLOT_H
 
@@ -20,7 +22,8 @@ union slot {
 #undef UNION_MEMBER
 _Static_assert(sizeof(union slot) == SLOT_BYTES, "slot");
 
-// check repeats the low half of the slot's index (or handle: the same bits), so a recycled slot never validates.
+// check repeats the low half of the slot's index (or handle: the same bits), so a recycled slot
+// never validates.
 static inline u64 head_word(unsigned kind, unsigned chan, unsigned flags, u64 index) {
     return kind | (u64)(chan & 0xFF) << 16 | (u64)flags << 24 | index << 32;
 }
@@ -32,12 +35,19 @@ static inline u64 head_with_states(u64 head, unsigned states) { return head | (u
 static inline int head_is_event(u64 head) { return (u8)(head_kind(head) - 1) < EVENT_KINDS; }
 // May its owner still change it?
 static inline int head_is_open(u64 head) {
-    return (head_is_event(head) || head_kind(head) == KIND_state) && !(head_states(head) & STATE_STOPPED);
+    return (head_is_event(head) || head_kind(head) == KIND_state) &&
+           !(head_states(head) & STATE_STOPPED);
 }
 
-static inline u64 slot_head(const union slot *slot) { return __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE); }
-static inline u64 slot_head_own(const union slot *slot) { return __atomic_load_n(&slot->head, __ATOMIC_RELAXED); }
-static inline void slot_commit(union slot *slot, u64 head) { __atomic_store_n(&slot->head, head, __ATOMIC_RELEASE); }
+static inline u64 slot_head(const union slot *slot) {
+    return __atomic_load_n(&slot->head, __ATOMIC_ACQUIRE);
+}
+static inline u64 slot_head_own(const union slot *slot) {
+    return __atomic_load_n(&slot->head, __ATOMIC_RELAXED);
+}
+static inline void slot_commit(union slot *slot, u64 head) {
+    __atomic_store_n(&slot->head, head, __ATOMIC_RELEASE);
+}
 
 // A store into a committed slot.
 #define SLOT_STORE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)

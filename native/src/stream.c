@@ -23,15 +23,18 @@ static void push_free(u32 number) {
     do {
         __atomic_store_n(&free_next[number], (u32)top, __ATOMIC_RELAXED);
         above = ((top >> 32) + 1) << 32 | (number + 1);
-    } while (!__atomic_compare_exchange_n(&free_top, &top, above, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange_n(&free_top, &top, above, true, __ATOMIC_RELEASE,
+                                          __ATOMIC_RELAXED));
 }
 
 static struct stream *pop_free(void) {
     u64 top = __atomic_load_n(&free_top, __ATOMIC_ACQUIRE), below;
     do {
         if ((u32)top == 0) return NULL;
-        below = ((top >> 32) + 1) << 32 | __atomic_load_n(&free_next[(u32)top - 1], __ATOMIC_RELAXED);
-    } while (!__atomic_compare_exchange_n(&free_top, &top, below, true, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+        below =
+            ((top >> 32) + 1) << 32 | __atomic_load_n(&free_next[(u32)top - 1], __ATOMIC_RELAXED);
+    } while (!__atomic_compare_exchange_n(&free_top, &top, below, true, __ATOMIC_ACQ_REL,
+                                          __ATOMIC_ACQUIRE));
     return &streams[(u32)top - 1];
 }
 
@@ -40,7 +43,8 @@ void streams_setup(u64 nonce) {
     stream_window = arena.chunk_limit / 64;
     if (stream_window < 1) stream_window = 1;
     if (stream_window > WINDOW_TABLE / 2) stream_window = WINDOW_TABLE / 2;
-    for (u32 number = MAX_STREAMS; number-- > 0;) {  // touches every page now rather than in a callback
+    for (u32 number = MAX_STREAMS;
+         number-- > 0;) {  // touches every page now rather than in a callback
         streams[number].prefix = nonce << 48 | (u64)number << INDEX_BITS;
         push_free(number);
     }
@@ -53,6 +57,8 @@ static void begin_chunk(struct stream *stream, u32 chunk, u64 first_index) {
     slots->block.stream = (u32)(stream - streams);
     slots->block.count = 0;
     slots->block.written = 0;
+    slots->block.tid = stream->tid;
+    memcpy(slots->block.thread_name, stream->thread_name, sizeof slots->block.thread_name);
     slot_commit(slots, head_word(KIND_block, 0, 0, first_index));
     stream->chunk = chunk;
     stream->chunk_number = first_index >> CHUNK_SLOTS_LOG2;
@@ -78,15 +84,16 @@ struct stream *stream_attach(void) {
     stream->drops.total = 0;
     stream->last_late_stop = 0;
     stream->low_priority_closed = false;
+    stream->tid =
+        (u32)syscall(SYS_gettid);  // two system calls once a thread, neither of which can wait
+    prctl(PR_GET_NAME, stream->thread_name);
     begin_chunk(stream, chunk, stream->next_first_index);
     stream->first_index = stream->next_first_index;
     stream->first_chunk = chunk + 1;
-    stream->attach_ticks = clock_ticks();
-    stream->tid = (u32)syscall(SYS_gettid);  // two system calls once a thread, neither of which can wait
-    prctl(PR_GET_NAME, stream->thread_name);
     u32 used = __atomic_load_n(&streams_used, __ATOMIC_RELAXED);
-    while (used <= number &&
-           !__atomic_compare_exchange_n(&streams_used, &used, number + 1, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {}
+    while (used <= number && !__atomic_compare_exchange_n(&streams_used, &used, number + 1, true,
+                                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+    }
     __atomic_store_n(&stream->attached, 1, __ATOMIC_RELEASE);
     stream_self = stream;
     return stream;
@@ -137,7 +144,9 @@ union slot *stream_next_chunk(struct stream *stream, unsigned event) {
     bool low_priority = event_is_low_priority(event);
     u32 chunk = arena_take_chunk(low_priority), previous = stream->chunk;
     if (chunk == NO_CHUNK) {
-        stream_count_drop(stream, low_priority ? COUNTER_dropped_low_priority : COUNTER_dropped_arena_full, event);
+        stream_count_drop(stream,
+                          low_priority ? COUNTER_dropped_low_priority : COUNTER_dropped_arena_full,
+                          event);
         return NULL;
     }
     if (stream->cur < stream->end)  // two slots never straddle a chunk's end

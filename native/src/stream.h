@@ -1,9 +1,10 @@
 // Streams: each thread that NCCL calls from owns one and is the only writer of its slots.
 //
-// A stream is a chain of arena chunks. Slots are numbered through, over chunks and over the threads that own the
-// stream one after another, so (stream, index) names one slot for the life of the process; a handle is nonce, stream
-// and the index's lower bits in one word. The owner may edit slots of its newest `stream_window` chunks; the helper thread frees only
-// chunks older than that, so the two never meet on one slot.
+// A stream is a chain of arena chunks. Slots are numbered through, over chunks and over the threads
+// that own the stream one after another, so (stream, index) names one slot for the life of the
+// process; a handle is nonce, stream and the index's lower bits in one word. The owner may edit
+// slots of its newest `stream_window` chunks; the helper thread frees only chunks older than that,
+// so the two never meet on one slot.
 #ifndef NCCLSCOPE_STREAM_H
 #define NCCLSCOPE_STREAM_H
 
@@ -13,53 +14,54 @@
 #include "clock.h"
 #include "slot.h"
 
-#define WINDOW_TABLE 32u  // power of two above the largest window
+#define WINDOW_TABLE 32u      // power of two above the largest window
 #define NO_EVENT EVENT_KINDS  // in place of an event bit: the slot is for an update
-#define CHUNK_NUMBER_MASK (INDEX_MASK >> CHUNK_SLOTS_LOG2)  // as far as handles tell chunk numbers apart
+#define CHUNK_NUMBER_MASK \
+    (INDEX_MASK >> CHUNK_SLOTS_LOG2)  // as far as handles tell chunk numbers apart
 
 struct stream {
     // ---- the owner's ----
-    union slot *cur, *end;  // next slot, end of the chunk
-    u64 next_handle;        // of *cur
-    u64 prefix;             // nonce and stream number; index bits zero
-    u64 chunk_number;       // index >> CHUNK_SLOTS_LOG2 of the current chunk
-    u32 chunk;              // the current chunk's place in the arena
-    bool low_priority_closed;  // memory is short: this chunk is not for steps, ctrl and net
+    union slot *cur, *end;             // next slot, end of the chunk
+    u64 next_handle;                   // of *cur
+    u64 prefix;                        // nonce and stream number; index bits zero
+    u64 chunk_number;                  // index >> CHUNK_SLOTS_LOG2 of the current chunk
+    u32 chunk;                         // the current chunk's place in the arena
+    bool low_priority_closed;          // memory is short: this chunk is not for steps, ctrl and net
     union slot *window[WINDOW_TABLE];  // chunks by chunk_number modulo the table
-    u64 last_late_stop;     // handle; a stop that NCCL repeats for ever is recorded once
-    struct slot_drop drops;  // being counted; written out when there is room again
+    u64 last_late_stop;                // handle; a stop that NCCL repeats for ever is recorded once
+    struct slot_drop drops;            // being counted; written out when there is room again
 
     // ---- written by the owner, read by the helper ----
     _Alignas(64) u64 published_chunk_number;
     u32 tid;
     char thread_name[16];
-    u32 attached;           // 1 while a thread owns the stream; the helper resets it
-    u64 first_index;        // of the present owner
-    u64 attach_ticks;
-    u32 first_chunk;        // 1 + chunk; of the present owner
+    u32 attached;     // 1 while a thread owns the stream; the helper resets it
+    u64 first_index;  // of the present owner
+    u32 first_chunk;  // 1 + chunk; of the present owner
 
     // ---- the helper's ----
     _Alignas(64) u32 oldest_chunk;  // 1 + first chunk not yet freed, 0: none
-    u32 drain_chunk;        // 1 + chunk that the next slot to write lies in
+    u32 drain_chunk;                // 1 + chunk that the next slot to write lies in
     u64 drain_index;
-    u64 oldest_number;      // chunk number of oldest_chunk
-    u64 next_first_index;   // where a later owner starts
-    bool known;             // announced in the metadata
-    bool orphaned;          // its thread is known to be gone
+    u64 oldest_number;     // chunk number of oldest_chunk
+    u64 next_first_index;  // where a later owner starts
+    bool known;            // to the helper
+    bool gone;             // its thread does not exist any more
     u32 idle_passes;
 };
 
 extern struct stream streams[MAX_STREAMS];
-extern u32 streams_used;            // streams with a higher number were never taken
-extern u64 stream_nonce;            // 16 bits, the top one set
-extern u32 stream_window;           // chunks
-extern bool recording;              // false before the first init, in fork children and when disabled
+extern u32 streams_used;   // streams with a higher number were never taken
+extern u64 stream_nonce;   // 16 bits, the top one set
+extern u32 stream_window;  // chunks
+extern bool recording;     // false before the first init, in fork children and when disabled
 extern _Thread_local struct stream *stream_self;
 
 void streams_setup(u64 nonce);
 // Slow paths, out of line.
 struct stream *stream_attach(void);
-// Moves on to a new chunk and returns its first free slot; NULL: dropped. event is NCCL's event bit number or NO_EVENT.
+// Moves on to a new chunk and returns its first free slot; NULL: dropped. event is NCCL's event bit
+// number or NO_EVENT.
 union slot *stream_next_chunk(struct stream *stream, unsigned event);
 // Whether steps, ctrl and net may use the current chunk again; leaves room for one slot.
 bool stream_reopen(struct stream *stream);
@@ -78,7 +80,8 @@ static inline struct stream *stream_of_thread(void) {
 }
 
 // `slots` neighbouring slots (1 or 2) and the handle of the first; NULL: dropped and counted.
-static inline union slot *stream_take(struct stream *stream, unsigned slots, unsigned event, u64 *handle) {
+static inline union slot *stream_take(struct stream *stream, unsigned slots, unsigned event,
+                                      u64 *handle) {
     union slot *slot = stream->cur;
     if (UNLIKELY(slot + slots > stream->end)) {
         slot = stream_next_chunk(stream, event);
@@ -101,7 +104,8 @@ static inline union slot *stream_take(struct stream *stream, unsigned slots, uns
 static inline union slot *stream_find(const struct stream *stream, u64 handle, u64 *head) {
     if (UNLIKELY((handle ^ stream->prefix) >> INDEX_BITS)) return NULL;
     u64 index = handle & INDEX_MASK, number = index >> CHUNK_SLOTS_LOG2;
-    if (UNLIKELY(((stream->chunk_number - number) & CHUNK_NUMBER_MASK) > stream_window)) return NULL;
+    if (UNLIKELY(((stream->chunk_number - number) & CHUNK_NUMBER_MASK) > stream_window))
+        return NULL;
     union slot *chunk = stream->window[number % WINDOW_TABLE];
     if (UNLIKELY(!chunk)) return NULL;
     union slot *slot = chunk + (index & (CHUNK_SLOTS - 1));

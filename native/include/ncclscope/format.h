@@ -1,7 +1,9 @@
-// The capture format: every byte that the plugin stores is declared here once. docs/format.md explains it.
+// The capture format: every byte that the plugin stores is declared here once. docs/format.md
+// explains it.
 //
-// Field lists are X-macros. They make the C structs, the asserts below, the schema text that every file carries, and
-// the layout JSON that a test compares with Python. Little endian, 64-byte slots, fields at their natural alignment.
+// Field lists are X-macros. They make the C structs, the asserts below, the schema text that every
+// file carries, and the layout JSON that a test compares with Python. Little endian, 64-byte slots,
+// fields at their natural alignment.
 #ifndef NCCLSCOPE_FORMAT_H
 #define NCCLSCOPE_FORMAT_H
 
@@ -15,14 +17,16 @@ typedef uint64_t u64;
 typedef int32_t i32;
 typedef int64_t i64;
 
-// Minor versions add kinds or use spare bytes: older readers skip them. A major version may change anything.
+// Minor versions add kinds or use spare bytes: older readers skip them. A major version may change
+// anything.
 #define FORMAT_MAJOR 1
 #define FORMAT_MINOR 0
 #define FORMAT_ENDIAN 0x1234
 #define FORMAT_MAGIC "\x89NCCLSC\n"
 
 #define SLOT_BYTES 64
-#define MAX_HEADER_BYTES 16384  // file header, schema and identity text; whole in an arena, as long as needed elsewhere
+// File header, schema and identity text: so much in an arena, as long as needed elsewhere.
+#define MAX_HEADER_BYTES 16384
 #define CHUNK_SLOTS_LOG2 10
 #define CHUNK_SLOTS (1u << CHUNK_SLOTS_LOG2)  // slot 0 of a chunk is its Block slot
 #define CHUNK_BYTES (CHUNK_SLOTS * SLOT_BYTES)
@@ -32,166 +36,176 @@ typedef int64_t i64;
 enum file_kind { FILE_META = 1, FILE_LOG = 2, FILE_ARENA = 3 };
 enum clock_kind { CLOCK_IS_TSC = 1, CLOCK_IS_CNTVCT = 2, CLOCK_IS_MONOTONIC = 3 };
 
-// Handles and parents: nonce16 (top bit set) | stream11 | index37. Contexts use the stream number CONTEXT_STREAM.
+// Handles and parents: nonce16 (top bit set) | stream11 | index37. Contexts use the stream number
+// CONTEXT_STREAM.
 #define INDEX_BITS 37
 #define STREAM_BITS 11
 #define INDEX_MASK ((1ull << INDEX_BITS) - 1)
 #define CONTEXT_STREAM ((1u << STREAM_BITS) - 1)
 #define MAX_STREAMS CONTEXT_STREAM
-#define NO_COMM 0xFFFFu  // comm field of an event whose context was not ours, or past the 65535th communicator
+// comm of an event whose context was not ours, or past the 65535th communicator.
+#define NO_COMM 0xFFFFu
 
+// clang-format off
 // ---- Field lists: F(type, name) is a scalar, A(type, name, length) an array. ----
 
 #define HEAD_FIELDS(F, A) F(u8, kind) F(u8, states) F(u8, chan) F(u8, flags) F(u32, check)
 #define SPAN_FIELDS(F, A) F(u64, parent) F(u64, t0) F(u64, t1)
 
 #define GROUP_FIELDS(F, A) SPAN_FIELDS(F, A) F(u16, comm) A(u8, spare, 30)
-#define COLL_FIELDS(F, A)                                                                                            \
-    SPAN_FIELDS(F, A)                                                                                                \
-    F(u64, seq) F(u64, count) F(u8, func) F(u8, dtype) F(u8, algo) F(u8, proto) F(u8, channels) F(u8, warps)         \
-    F(u8, variant) F(u8, bits) F(i32, root) F(u16, comm) A(u8, spare, 2)
-#define P2P_FIELDS(F, A)                                                                                             \
-    SPAN_FIELDS(F, A)                                                                                                \
-    F(u64, buff) F(u64, count) F(u64, parent_group) F(u8, func) F(u8, dtype) F(u16, comm) F(i32, peer)
-#define PROXY_OP_FIELDS(F, A)                                                                                        \
-    SPAN_FIELDS(F, A)                                                                                                \
-    F(i32, pid) F(i32, peer) F(i32, steps) F(i32, chunk_size) F(u64, t_in_progress) F(u16, comm) F(u16, ctx_nonce)   \
-    F(i32, rank)
-#define PROXY_STEP_FIELDS(F, A) SPAN_FIELDS(F, A) F(i32, step) F(i32, rank) A(u32, dt, 3) A(u32, size, 3)
-#define PROXY_CTRL_FIELDS(F, A)                                                                                      \
-    SPAN_FIELDS(F, A)                                                                                                \
-    F(u64, t_first) F(u64, t_second) F(u8, first) F(u8, second) F(u16, comm) F(i32, appended) A(u8, spare, 8)
-#define KERNEL_CH_FIELDS(F, A)                                                                                       \
-    SPAN_FIELDS(F, A) F(u64, gpu_start) F(u64, gpu_stop) F(u64, t_stop) F(u16, comm) A(u8, spare, 6)
-#define NET_FIELDS(F, A)                                                                                             \
-    SPAN_FIELDS(F, A)                                                                                                \
-    F(u64, id) F(u64, wr_id) F(u64, length) F(u16, comm) F(u8, opcode) F(u8, device) F(u32, qp_or_fd)
-#define GROUP_API_FIELDS(F, A)                                                                                       \
-    SPAN_FIELDS(F, A) F(u64, t_start_done) F(u64, t_end_begins) F(i32, depth) F(u16, comm) A(u8, spare, 10)
-#define CALL_FIELDS(F, A)                                                                                            \
-    SPAN_FIELDS(F, A) F(u64, count) F(u64, stream) F(u64, tag) F(u8, func) F(u8, dtype) F(u16, comm) F(i32, root)
+#define COLL_FIELDS(F, A)                                                             \
+    SPAN_FIELDS(F, A) F(u64, seq) F(u64, count) F(u8, func) F(u8, dtype) F(u8, algo)  \
+    F(u8, proto) F(u8, channels) F(u8, warps) F(u8, variant) F(u8, bits) F(i32, root) \
+    F(u16, comm) A(u8, spare, 2)
+#define P2P_FIELDS(F, A)                                                                       \
+    SPAN_FIELDS(F, A) F(u64, buff) F(u64, count) F(u64, parent_group) F(u8, func) F(u8, dtype) \
+    F(u16, comm) F(i32, peer)
+#define PROXY_OP_FIELDS(F, A)                                                   \
+    SPAN_FIELDS(F, A) F(i32, pid) F(i32, peer) F(i32, steps) F(i32, chunk_size) \
+    F(u64, t_in_progress) F(u16, comm) F(u16, ctx_nonce) F(i32, rank)
+#define PROXY_STEP_FIELDS(F, A) \
+    SPAN_FIELDS(F, A) F(i32, step) F(i32, rank) A(u32, dt, 3) A(u32, size, 3)
+#define PROXY_CTRL_FIELDS(F, A)                                                                \
+    SPAN_FIELDS(F, A) F(u64, t_first) F(u64, t_second) F(u8, first) F(u8, second) F(u16, comm) \
+    F(i32, appended) A(u8, spare, 8)
+#define KERNEL_CH_FIELDS(F, A)                                                       \
+    SPAN_FIELDS(F, A) F(u64, gpu_start) F(u64, gpu_stop) F(u64, t_stop) F(u16, comm) \
+    A(u8, spare, 6)
+// Of an id that is not known, data is not read and wr_id repeats the whole id.
+#define NET_FIELDS(F, A)                                                                \
+    SPAN_FIELDS(F, A) F(u32, id) F(i32, rank) F(u64, wr_id) F(u64, length) F(u16, comm) \
+    F(u8, opcode) F(u8, device) F(u32, qp_or_fd)
+#define GROUP_API_FIELDS(F, A)                                                             \
+    SPAN_FIELDS(F, A) F(u64, t_start_done) F(u64, t_end_begins) F(i32, depth) F(u16, comm) \
+    A(u8, spare, 10)
+#define CALL_FIELDS(F, A)                                                               \
+    SPAN_FIELDS(F, A) F(u64, count) F(u64, stream) F(u64, tag) F(u8, func) F(u8, dtype) \
+    F(u16, comm) F(i32, root)
 #define KERNEL_LAUNCH_FIELDS(F, A) SPAN_FIELDS(F, A) F(u64, stream) F(u16, comm) A(u8, spare, 22)
-#define CE_COLL_FIELDS(F, A)                                                                                         \
-    SPAN_FIELDS(F, A)                                                                                                \
-    F(u64, seq) F(u64, count) F(u8, func) F(u8, dtype) F(u8, sync) F(u8, spare) F(u16, comm) F(u16, spare2)          \
-    F(i32, root) F(u32, ce_seq)
+#define CE_COLL_FIELDS(F, A)                                                         \
+    SPAN_FIELDS(F, A) F(u64, seq) F(u64, count) F(u8, func) F(u8, dtype) F(u8, sync) \
+    F(u8, spare) F(u16, comm) F(u16, spare2) F(i32, root) F(u32, ce_seq)
 #define CE_SYNC_FIELDS(F, A) SPAN_FIELDS(F, A) F(i32, ranks) F(u16, comm) A(u8, spare, 26)
-#define CE_BATCH_FIELDS(F, A) SPAN_FIELDS(F, A) F(u64, bytes) F(i32, ops) F(u16, comm) A(u8, spare, 18)
-#define KERNEL_PHASE_FIELDS(F, A)                                                                                    \
-    SPAN_FIELDS(F, A)                                                                                                \
-    F(u64, gpu_start) F(u64, gpu_stop) F(u64, t_stop) F(u16, comm) F(u8, phase) F(u8, name) A(u8, spare, 4)
+#define CE_BATCH_FIELDS(F, A) \
+    SPAN_FIELDS(F, A) F(u64, bytes) F(i32, ops) F(u16, comm) A(u8, spare, 18)
+#define KERNEL_PHASE_FIELDS(F, A)                                                    \
+    SPAN_FIELDS(F, A) F(u64, gpu_start) F(u64, gpu_stop) F(u64, t_stop) F(u16, comm) \
+    F(u8, phase) F(u8, name) A(u8, spare, 4)
 
 // What does not fit a main slot stands in the slot right after it (FLAG_EXT).
-#define COLL_EXT_FIELDS(F, A)                                                                                        \
-    F(u64, parent_group) F(u64, send_buff) F(u64, recv_buff) F(u64, tag) F(u64, traffic_bytes) F(u64, comm_hash)     \
-    F(i32, rank) F(u32, op)
+#define COLL_EXT_FIELDS(F, A)                                                                  \
+    F(u64, parent_group) F(u64, send_buff) F(u64, recv_buff) F(u64, tag) F(u64, traffic_bytes) \
+    F(u64, comm_hash) F(i32, rank) F(u32, op)
 #define P2P_EXT_FIELDS(F, A) F(u64, tag) F(u64, comm_hash) F(i32, rank) A(u8, spare, 36)
-#define CE_EXT_FIELDS(F, A)                                                                                          \
-    F(u64, send_buff) F(u64, recv_buff) F(u64, stream) F(u64, tag) F(u32, batch_size) F(u32, num_batches)            \
-    F(i32, rank) A(u8, spare, 12)
+#define CE_EXT_FIELDS(F, A)                                                           \
+    F(u64, send_buff) F(u64, recv_buff) F(u64, stream) F(u64, tag) F(u32, batch_size) \
+    F(u32, num_batches) F(i32, rank) A(u8, spare, 12)
 
-// An update that could not be stored into its event's own slot; parent is that event, t1 the last of `repeats` times.
-#define STATE_FIELDS(F, A)                                                                                           \
-    SPAN_FIELDS(F, A) F(u64, arg) F(u64, arg2) F(u16, state) F(u16, spare) F(u32, repeats) F(i32, steps) F(u32, spare2)
+// An update that could not be stored into its event's own slot; parent is that event, t1 the last
+// of `repeats` times.
+#define STATE_FIELDS(F, A)                                                                 \
+    SPAN_FIELDS(F, A) F(u64, arg) F(u64, arg2) F(u16, state) F(u16, spare) F(u32, repeats) \
+    F(i32, steps) F(u32, spare2)
 // Events lost between t0 and t1 by this stream, by class; exact totals by type are counters.
-#define DROP_FIELDS(F, A)                                                                                            \
-    F(u64, total) F(u64, t0) F(u64, t1) F(u32, api) F(u32, group) F(u32, coll) F(u32, p2p) F(u32, proxy_op)          \
-    F(u32, proxy_step) F(u32, kernel) F(u32, other)
+#define DROP_FIELDS(F, A)                                                                  \
+    F(u64, total) F(u64, t0) F(u64, t1) F(u32, api) F(u32, group) F(u32, coll) F(u32, p2p) \
+    F(u32, proxy_op) F(u32, proxy_step) F(u32, kernel) F(u32, other)
 #define PAD_FIELDS(F, A) A(u8, spare, 56)
 
-// Starts `count` slots of one stream (0 in an arena: as many as are committed); updates repeat slots written before.
-#define BLOCK_FIELDS(F, A) F(u64, first) F(u32, stream) F(u32, count) F(u64, written) A(u8, spare, 32)
+// Starts `count` slots of one stream (0 in an arena: as many as are committed), all of one thread;
+// updates repeat slots written before.
+#define BLOCK_FIELDS(F, A)                                                 \
+    F(u64, first) F(u32, stream) F(u32, count) F(u64, written) F(u32, tid) \
+    A(char, thread_name, 16) A(u8, spare, 12)
 
 // ---- Metadata, in the order of `check`. ----
-#define COMM_FIELDS(F, A)                                                                                            \
-    F(u64, id) F(u64, t0) F(u16, comm) F(u8, version) F(u8, has_gpu) F(i32, rank) F(i32, ranks) F(i32, nodes)        \
-    F(u32, tid) F(u32, mask) A(u8, gpu_uuid, 16)
+#define COMM_FIELDS(F, A)                                                         \
+    F(u64, id) F(u64, t0) F(u16, comm) F(u8, version) F(u8, has_gpu) F(i32, rank) \
+    F(i32, ranks) F(i32, nodes) F(u32, tid) F(u32, mask) A(u8, gpu_uuid, 16)
 #define COMM_END_FIELDS(F, A) F(u64, t0) F(u16, comm) A(u8, spare, 46)
 #define TEXT_FIELDS(F, A) F(u16, what) F(u16, owner) F(u16, offset) F(u16, length) A(char, text, 48)
-#define THREAD_FIELDS(F, A) F(u64, first) F(u64, t0) F(u32, stream) F(u32, tid) A(u8, spare, 32)
-#define SYNC_FIELDS(F, A)                                                                                            \
-    F(u64, ticks_before) F(u64, ticks_after) F(u64, monotonic_ns) F(u64, realtime_ns) F(u64, slots_written)          \
-    F(u64, bytes_written) F(u64, spare)
+#define SYNC_FIELDS(F, A)                                                             \
+    F(u64, ticks_before) F(u64, ticks_after) F(u64, monotonic_ns) F(u64, realtime_ns) \
+    F(u64, slots_written) F(u64, bytes_written) F(u64, spare)
 #define COUNT_FIELDS(F, A) F(u64, value) F(u64, t0) F(u16, counter) F(u16, event) A(u8, spare, 36)
 #define END_FIELDS(F, A) F(u64, t0) F(u64, slots_written) F(u64, comms_open) A(u8, spare, 32)
 
 // K(number, struct suffix, name, fields). Numbers 1 to 16 are 1 + NCCL's event bit.
-#define SLOT_KINDS(K)                                                                                                \
-    K(1, group, Group, GROUP_FIELDS)                                                                                 \
-    K(2, coll, Coll, COLL_FIELDS)                                                                                    \
-    K(3, p2p, P2p, P2P_FIELDS)                                                                                       \
-    K(4, proxy_op, ProxyOp, PROXY_OP_FIELDS)                                                                         \
-    K(5, proxy_step, ProxyStep, PROXY_STEP_FIELDS)                                                                   \
-    K(6, proxy_ctrl, ProxyCtrl, PROXY_CTRL_FIELDS)                                                                   \
-    K(7, kernel_ch, KernelCh, KERNEL_CH_FIELDS)                                                                      \
-    K(8, net, NetPlugin, NET_FIELDS)                                                                                 \
-    K(9, group_api, GroupApi, GROUP_API_FIELDS)                                                                      \
-    K(10, coll_api, CollApi, CALL_FIELDS)                                                                            \
-    K(11, p2p_api, P2pApi, CALL_FIELDS)                                                                              \
-    K(12, kernel_launch, KernelLaunch, KERNEL_LAUNCH_FIELDS)                                                         \
-    K(13, ce_coll, CeColl, CE_COLL_FIELDS)                                                                           \
-    K(14, ce_sync, CeSync, CE_SYNC_FIELDS)                                                                           \
-    K(15, ce_batch, CeBatch, CE_BATCH_FIELDS)                                                                        \
-    K(16, kernel_phase, KernelPhase, KERNEL_PHASE_FIELDS)                                                            \
-    K(32, coll_ext, CollExt, COLL_EXT_FIELDS)                                                                        \
-    K(33, p2p_ext, P2pExt, P2P_EXT_FIELDS)                                                                           \
-    K(34, ce_ext, CeExt, CE_EXT_FIELDS)                                                                              \
-    K(35, state, State, STATE_FIELDS)                                                                                \
-    K(36, drop, Drop, DROP_FIELDS)                                                                                   \
-    K(37, pad, Pad, PAD_FIELDS)                                                                                      \
-    K(48, block, Block, BLOCK_FIELDS)                                                                                \
-    K(49, updates, Updates, BLOCK_FIELDS)                                                                            \
-    K(64, comm, Comm, COMM_FIELDS)                                                                                   \
-    K(65, comm_end, CommEnd, COMM_END_FIELDS)                                                                        \
-    K(66, text, Text, TEXT_FIELDS)                                                                                   \
-    K(67, thread, Thread, THREAD_FIELDS)                                                                             \
-    K(68, sync, Sync, SYNC_FIELDS)                                                                                   \
-    K(69, count, Count, COUNT_FIELDS)                                                                                \
-    K(70, end, End, END_FIELDS)
+#define SLOT_KINDS(K)                                        \
+    K(1, group, Group, GROUP_FIELDS)                         \
+    K(2, coll, Coll, COLL_FIELDS)                            \
+    K(3, p2p, P2p, P2P_FIELDS)                               \
+    K(4, proxy_op, ProxyOp, PROXY_OP_FIELDS)                 \
+    K(5, proxy_step, ProxyStep, PROXY_STEP_FIELDS)           \
+    K(6, proxy_ctrl, ProxyCtrl, PROXY_CTRL_FIELDS)           \
+    K(7, kernel_ch, KernelCh, KERNEL_CH_FIELDS)              \
+    K(8, net, NetPlugin, NET_FIELDS)                         \
+    K(9, group_api, GroupApi, GROUP_API_FIELDS)              \
+    K(10, coll_api, CollApi, CALL_FIELDS)                    \
+    K(11, p2p_api, P2pApi, CALL_FIELDS)                      \
+    K(12, kernel_launch, KernelLaunch, KERNEL_LAUNCH_FIELDS) \
+    K(13, ce_coll, CeColl, CE_COLL_FIELDS)                   \
+    K(14, ce_sync, CeSync, CE_SYNC_FIELDS)                   \
+    K(15, ce_batch, CeBatch, CE_BATCH_FIELDS)                \
+    K(16, kernel_phase, KernelPhase, KERNEL_PHASE_FIELDS)    \
+    K(32, coll_ext, CollExt, COLL_EXT_FIELDS)                \
+    K(33, p2p_ext, P2pExt, P2P_EXT_FIELDS)                   \
+    K(34, ce_ext, CeExt, CE_EXT_FIELDS)                      \
+    K(35, state, State, STATE_FIELDS)                        \
+    K(36, drop, Drop, DROP_FIELDS)                           \
+    K(37, pad, Pad, PAD_FIELDS)                              \
+    K(48, block, Block, BLOCK_FIELDS)                        \
+    K(49, updates, Updates, BLOCK_FIELDS)                    \
+    K(64, comm, Comm, COMM_FIELDS)                           \
+    K(65, comm_end, CommEnd, COMM_END_FIELDS)                \
+    K(66, text, Text, TEXT_FIELDS)                           \
+    K(67, sync, Sync, SYNC_FIELDS)                           \
+    K(68, count, Count, COUNT_FIELDS)                        \
+    K(69, end, End, END_FIELDS)
 
 #define EVENT_KINDS 16
 
 // Head flags.
 enum {
-    FLAG_GRAPH = 1,     // graphCaptured
-    FLAG_NUMBERS = 2,   // func, dtype, algo, proto are interface v1's numbers, not string ids
-    FLAG_EXT = 4,       // the next slot extends this one
-    FLAG_SEND = 8,      // ProxyOp isSend; CeColl intraBatchSync, CeBatch useIntraSync, CeSync isComplete
-    FLAG_RANK = 0x10,   // the descriptor's rank was the communicator's (otherwise 0, or in an explicit field)
-    FLAG_RANK_IN = 0x20,  // the descriptor's rank stands in this slot or its extension
+    FLAG_GRAPH = 1,        // graphCaptured
+    FLAG_NUMBERS = 2,      // func, dtype, algo, proto are interface v1's numbers, not string ids
+    FLAG_EXT = 4,          // the next slot extends this one
+    FLAG_SEND = 8,         // ProxyOp isSend; CeColl, CeBatch: intra sync; CeSync isComplete
+    FLAG_RANK = 0x10,      // the descriptor's rank was the communicator's; without it, 0
+    FLAG_RANK_IN = 0x20,   // the descriptor's rank stands in this slot or its extension
     FLAG_NO_STAMP = 0x40,  // KernelCh of an interface without GPU times
 };
 // Head states: which in-place fields are valid.
 enum {
-    STATE_FIRST = 1,   // first state time of the kind (see docs/format.md)
+    STATE_FIRST = 1,  // the kind's first state, and so on: see docs/format.md
     STATE_SECOND = 2,
     STATE_THIRD = 4,
     STATE_RECV = 8,      // ProxyStep: states are RecvWait, RecvFlushWait, RecvGPUWait
-    STATE_NOTED = 0x10,  // ProxyStep: SendPeerWait repeated; while open, t1 is the handle of the State slot that counts
+    STATE_NOTED = 0x10,  // ProxyStep: SendPeerWait repeats; while open, t1 is its State slot's handle
     STATE_STOPPED = 0x80,
 };
 enum { COLL_IS_COLLNET = 1, COLL_IS_NVLS = 2, COLL_IS_SYMMETRIC = 4 };  // Coll bits
-enum { STATE_IS_STOP = 0xFFFF };                                        // State.state of a stop from elsewhere
-enum text_owner { TEXT_STRING = 1, TEXT_COMM_NAME = 2, TEXT_THREAD_NAME = 3, TEXT_GPU_BUS_ID = 4, TEXT_NOTE = 5 };
+enum { STATE_IS_STOP = 0xFFFF };  // State.state of a stop from elsewhere
+enum text_owner { TEXT_STRING = 1, TEXT_COMM_NAME = 2, TEXT_GPU_BUS_ID = 3, TEXT_NOTE = 4 };
 
 // C(name): counters by event type. Dropped events are those NCCL started and the log does not hold.
-#define COUNTERS(C)                                                                                                  \
-    C(dropped_arena_full)    /* no free chunk */                                                                     \
-    C(dropped_low_priority)  /* steps, ctrl and net give way first */                                                \
-    C(dropped_no_stream)     /* more threads than streams, or no memory for one */                                   \
-    C(dropped_unknown_type)  /* an event type this release does not know */                                          \
-    C(updates_dropped)       /* a stop or state that needed a slot and found none */                                 \
-    C(handle_null)           /* stop or state on NULL */                                                             \
-    C(handle_foreign)        /* stop or state on a handle that is not ours */                                        \
-    C(handle_dead)           /* ours, but of no event that can be found */                                           \
-    C(stop_repeated)                                                                                                 \
-    C(start_repeated)        /* ProxyStep started again while open: one event */                                     \
-    C(state_unknown)                                                                                                 \
-    C(context_foreign)       /* started with a context of another process, or none (PXN) */                          \
-    C(late_updates)          /* appended as State slots: other thread, too old, or repeated */                       \
-    C(meta_dropped)          /* metadata that found the ring full */                                                 \
-    C(write_failed)          /* slots that the disk refused */                                                       \
+#define COUNTERS(C)                                                                            \
+    C(dropped_arena_full)    /* no free chunk */                                               \
+    C(dropped_low_priority)  /* steps, ctrl and net give way first */                          \
+    C(dropped_no_stream)     /* more threads than streams, or no memory for one */             \
+    C(dropped_unknown_type)  /* an event type this release does not know */                    \
+    C(updates_dropped)       /* a stop or state that needed a slot and found none */           \
+    C(handle_null)           /* stop or state on NULL */                                       \
+    C(handle_foreign)        /* stop or state on a handle that is not ours */                  \
+    C(handle_dead)           /* ours, but of no event that can be found */                     \
+    C(stop_repeated)                                                                           \
+    C(start_repeated)        /* ProxyStep started again while open: one event */               \
+    C(context_foreign)       /* started with a context of another process, or none (PXN) */    \
+    C(late_updates)          /* appended as State slots: other thread, too old, or repeated */ \
+    C(meta_dropped)          /* metadata that found the ring full */                           \
+    C(write_failed)          /* slots that the disk refused */                                 \
     C(rotated_out)           /* slots deleted to stay within the size limit */
+// clang-format on
 
 #define AS_ENUM_C(name) COUNTER_##name,
 enum counter { COUNTERS(AS_ENUM_C) COUNTER_COUNT };
@@ -199,11 +213,11 @@ enum counter { COUNTERS(AS_ENUM_C) COUNTER_COUNT };
 // ---- Made from the lists above. ----
 #define DECLARE_FIELD(type, name) type name;
 #define DECLARE_ARRAY(type, name, length) type name[length];
-#define DECLARE_SLOT(number, suffix, name, fields)             \
-    struct slot_##suffix {                                     \
-        HEAD_FIELDS(DECLARE_FIELD, DECLARE_ARRAY)              \
-        fields(DECLARE_FIELD, DECLARE_ARRAY)                   \
-    };                                                         \
+#define DECLARE_SLOT(number, suffix, name, fields) \
+    struct slot_##suffix {                         \
+        HEAD_FIELDS(DECLARE_FIELD, DECLARE_ARRAY)  \
+        fields(DECLARE_FIELD, DECLARE_ARRAY)       \
+    };                                             \
     _Static_assert(sizeof(struct slot_##suffix) == SLOT_BYTES, #name " is not one slot");
 SLOT_KINDS(DECLARE_SLOT)
 #undef DECLARE_SLOT
@@ -222,25 +236,28 @@ SLOT_KINDS(CHECK_PACKED)
 
 #define SCHEMA_FIELD(type, name) " " #name ":" #type
 #define SCHEMA_ARRAY(type, name, length) " " #name ":" #type ":" #length
-#define SCHEMA_SLOT(number, suffix, name, fields) #number " " #name fields(SCHEMA_FIELD, SCHEMA_ARRAY) "\n"
+#define SCHEMA_SLOT(number, suffix, name, fields) \
+    #number " " #name fields(SCHEMA_FIELD, SCHEMA_ARRAY) "\n"
 #define SCHEMA_COUNTER(name) " " #name
 #define FORMAT_SCHEMA SLOT_KINDS(SCHEMA_SLOT) "counters" COUNTERS(SCHEMA_COUNTER) "\n"
 
-#define FILE_HEADER_FIELDS(F, A)                                                                                     \
-    A(char, magic, 8)                                                                                                \
-    F(u16, endian) F(u16, major) F(u16, minor) F(u16, file_kind)                                                     \
-    F(u32, header_bytes) F(u32, slot_bytes)                                                                          \
-    F(u32, schema_offset) F(u32, schema_bytes) F(u32, identity_offset) F(u32, identity_bytes)                        \
-    F(u64, nonce) F(u64, clock_kind) F(u64, clock_hz)                                                                \
-    F(u64, start_ticks) F(u64, start_monotonic_ns) F(u64, start_realtime_ns)                                         \
-    F(u32, pid) F(u32, segment)                                                                                      \
-    F(u64, counters_offset) F(u64, meta_offset) F(u64, meta_slots) F(u64, meta_drained)                              \
-    F(u64, chunks_offset) F(u64, chunk_slots) F(u64, chunk_count) F(u64, heartbeat_ns)
+// clang-format off
+#define FILE_HEADER_FIELDS(F, A)                                                                \
+    A(char, magic, 8) F(u16, endian) F(u16, major) F(u16, minor) F(u16, file_kind)              \
+    F(u32, header_bytes) F(u32, slot_bytes) F(u32, schema_offset) F(u32, schema_bytes)          \
+    F(u32, identity_offset) F(u32, identity_bytes) F(u64, nonce) F(u64, clock_kind)             \
+    F(u64, clock_hz) F(u64, start_ticks) F(u64, start_monotonic_ns) F(u64, start_realtime_ns)   \
+    F(u32, pid) F(u32, segment) F(u64, counters_offset) F(u64, meta_offset) F(u64, meta_slots)  \
+    F(u64, meta_drained) F(u64, chunks_offset) F(u64, chunk_slots) F(u64, chunk_count)          \
+    F(u64, heartbeat_ns)
+// clang-format on
 
 struct file_header {
     FILE_HEADER_FIELDS(DECLARE_FIELD, DECLARE_ARRAY)
 };
-_Static_assert(sizeof(struct file_header) == 0 FILE_HEADER_FIELDS(FIELD_SIZE, ARRAY_SIZE), "file header has padding");
-_Static_assert(COUNTER_COUNT * EVENT_KINDS * 8 <= COUNTER_BYTES, "counters need more than their page");
+_Static_assert(sizeof(struct file_header) == 0 FILE_HEADER_FIELDS(FIELD_SIZE, ARRAY_SIZE),
+               "file header has padding");
+_Static_assert(COUNTER_COUNT * EVENT_KINDS * 8 <= COUNTER_BYTES,
+               "counters need more than their page");
 
 #endif

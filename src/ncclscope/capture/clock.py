@@ -1,14 +1,20 @@
-"""A process's counter as the host's CLOCK_MONOTONIC, by the pairs that the recorder took once a second."""
+"""A process's counter as the host's CLOCK_MONOTONIC, by the pairs that the recorder took once a
+second.
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+_FAR_NS = 1 << 61  # damaged times stay in range instead of wrapping around
+
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Straight lines between pairs; before the first and after the last the neighbouring line goes on."""
+    """Straight lines between pairs; before the first and after the last the neighbouring line goes
+    on.
+    """
 
     ticks: npt.NDArray[np.int64]
     monotonic_ns: npt.NDArray[np.int64]
@@ -26,7 +32,7 @@ class Clock:
         after, before = x > known[-1], x < known[0]
         ns[after] = values[-1] + (x[after] - known[-1]) * self.ns_per_tick
         ns[before] = values[0] + (x[before] - known[0]) * self.ns_per_tick
-        return np.rint(ns).astype(np.int64) + base
+        return np.rint(np.clip(ns, -_FAR_NS, _FAR_NS)).astype(np.int64) + base
 
 
 def clock_of(
@@ -44,6 +50,7 @@ def clock_of(
     middle, ns, real = middle[order], ns[order], realtime_ns.astype(np.int64)[order]
     forward = np.ones(len(middle), bool)
     forward[1:] = (np.diff(middle) > 0) & (np.diff(ns) > 0)
+    forward &= (np.abs(middle) < _FAR_NS) & (np.abs(ns) < _FAR_NS) & (np.abs(real) < _FAR_NS)
     middle, ns, real = middle[forward], ns[forward], real[forward]
     if not len(middle):
         middle, ns, real = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)

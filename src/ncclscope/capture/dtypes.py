@@ -8,11 +8,21 @@ import numpy as np
 from ncclscope.capture.layout import SCHEMA, SLOT_BYTES
 from ncclscope.errors import FormatError
 
-_TYPES = {"u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "i32": "<i4", "i64": "<i8", "char": "u1"}
+_TYPES = {
+    "u8": "u1",
+    "u16": "<u2",
+    "u32": "<u4",
+    "u64": "<u8",
+    "i32": "<i4",
+    "i64": "<i8",
+    "char": "u1",
+}
 _HEAD = [("kind", "u1"), ("states", "u1"), ("chan", "u1"), ("flags", "u1"), ("check", "<u4")]
 
 # Any slot: the head, and what can be said without knowing the kind.
-ANY_SLOT = np.dtype([*_HEAD, ("parent", "<u8"), ("t0", "<u8"), ("t1", "<u8"), ("words", "<u8", (4,))])
+ANY_SLOT = np.dtype(
+    [*_HEAD, ("parent", "<u8"), ("t0", "<u8"), ("t1", "<u8"), ("words", "<u8", (4,))]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +36,9 @@ class Schema:
 
 
 def _dtype(fields: list[str]) -> np.dtype[np.void]:
-    """The dtype of one slot. Every field must lie at a multiple of its size: DuckDB scans them where they are."""
+    """The dtype of one slot. Every field must lie at a multiple of its size: DuckDB scans them
+    where they are.
+    """
     described: list[tuple[str, str] | tuple[str, str, tuple[int]]] = list(_HEAD)
     offset = 8
     for field in fields:
@@ -70,14 +82,14 @@ OURS = parse_schema(SCHEMA)
 def check_schema(text: str) -> Schema:
     """A file's schema, when this release can read the file by its own.
 
-    Kinds and fields that only the file knows are skipped, kinds that only this release knows do not occur; a field that
-    both know must lie in the same place.
+    Kinds and fields that only the file knows are skipped, kinds that only this release knows do
+    not occur; a field that both know must lie in the same place.
     """
     theirs = parse_schema(text)
     for name, dtype in OURS.dtypes.items():
         if name not in theirs.kinds:
             continue
-        fields = theirs.dtypes[name].fields or {}
+        fields = dict(theirs.dtypes[name].fields or {})
         for field, place in (dtype.fields or {}).items():
             if not field.startswith("spare") and fields.get(field) != place:
                 raise FormatError(f"its schema describes {name}.{field} differently")

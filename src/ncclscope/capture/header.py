@@ -14,10 +14,10 @@ FIELDS = (
     ("magic", "8s"), ("endian", "H"), ("major", "H"), ("minor", "H"), ("file_kind", "H"),
     ("header_bytes", "I"), ("slot_bytes", "I"), ("schema_offset", "I"), ("schema_bytes", "I"),
     ("identity_offset", "I"), ("identity_bytes", "I"), ("nonce", "Q"), ("clock_kind", "Q"),
-    ("clock_hz", "Q"), ("start_ticks", "Q"), ("start_monotonic_ns", "Q"), ("start_realtime_ns", "Q"),
-    ("pid", "I"), ("segment", "I"), ("counters_offset", "Q"), ("meta_offset", "Q"), ("meta_slots", "Q"),
-    ("meta_drained", "Q"), ("chunks_offset", "Q"), ("chunk_slots", "Q"), ("chunk_count", "Q"),
-    ("heartbeat_ns", "Q"),
+    ("clock_hz", "Q"), ("start_ticks", "Q"), ("start_monotonic_ns", "Q"),
+    ("start_realtime_ns", "Q"), ("pid", "I"), ("segment", "I"), ("counters_offset", "Q"),
+    ("meta_offset", "Q"), ("meta_slots", "Q"), ("meta_drained", "Q"), ("chunks_offset", "Q"),
+    ("chunk_slots", "Q"), ("chunk_count", "Q"), ("heartbeat_ns", "Q"),
 )  # fmt: skip
 _STRUCT = struct.Struct("<" + "".join(code for _, code in FIELDS))
 BYTES = _STRUCT.size
@@ -71,15 +71,21 @@ def parse_header(data: bytes | memoryview, path: Path) -> Header:
         )
     if values["major"] > layout.MAJOR:
         raise FormatError(
-            f"cannot read {path}: its format {values['major']}.{values['minor']} is newer than this release reads "
-            f"({layout.MAJOR}.{layout.MINOR})",
+            f"cannot read {path}: its format {values['major']}.{values['minor']} is newer than "
+            f"this release reads ({layout.MAJOR}.{layout.MINOR})",
             f"Upgrade with `pip install -U ncclscope` (the writer was {_writer(data, values)})",
         )
     start, length = values["schema_offset"], values["schema_bytes"]
     id_start, id_length = values["identity_offset"], values["identity_bytes"]
     inside = max(start + length, id_start + id_length, BYTES) <= values["header_bytes"] <= len(data)
-    if not inside or values["slot_bytes"] != layout.SLOT_BYTES or values["header_bytes"] % layout.SLOT_BYTES:
-        raise FormatError(f"cannot read {path}: its header is damaged", "Restore the file or leave it out")
+    if (
+        not inside
+        or values["slot_bytes"] != layout.SLOT_BYTES
+        or values["header_bytes"] % layout.SLOT_BYTES
+    ):
+        raise FormatError(
+            f"cannot read {path}: its header is damaged", "Restore the file or leave it out"
+        )
     kept = {name: value for name, value in values.items() if name in Header.__slots__}
     return Header(
         **kept,
@@ -90,5 +96,7 @@ def parse_header(data: bytes | memoryview, path: Path) -> Header:
 
 
 def _writer(data: bytes | memoryview, values: dict[str, int]) -> str:
-    raw = bytes(data[values["identity_offset"] : values["identity_offset"] + values["identity_bytes"]])
+    raw = bytes(
+        data[values["identity_offset"] : values["identity_offset"] + values["identity_bytes"]]
+    )
     return f"ncclscope {_identity(raw).get('plugin_version', 'of an unknown version')}"

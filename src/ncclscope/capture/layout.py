@@ -1,7 +1,8 @@
-"""Mirror of native/include/ncclscope/format.h: slot kinds, their fields, and the bits in a slot's head.
+"""Mirror of native/include/ncclscope/format.h: slot kinds, their fields, the bits in a slot's head.
 
-Every file carries its own schema, so that a reader finds the fields of a file written by a newer minor version. The
-schema here is this release's; a test holds it against the C structs. Standard library only: `run` needs the numbers.
+Every file carries its own schema, so that a reader finds the fields of a file written by a newer
+minor version. The schema here is this release's; a test holds it against the C structs. Standard
+library only: `run` needs the numbers.
 """
 
 MAJOR, MINOR = 1, 0
@@ -26,7 +27,8 @@ STATE_NOTED = 0x10
 STATE_STOPPED = 0x80
 COLL_IS_COLLNET, COLL_IS_NVLS, COLL_IS_SYMMETRIC = 1, 2, 4
 STATE_IS_STOP = 0xFFFF
-TEXT_STRING, TEXT_COMM_NAME, TEXT_THREAD_NAME, TEXT_GPU_BUS_ID, TEXT_NOTE = 1, 2, 3, 4, 5
+TEXT_STRING, TEXT_COMM_NAME, TEXT_GPU_BUS_ID, TEXT_NOTE = 1, 2, 3, 4
+NET_IB, NET_SOCKET = 0x10001, 0x20001
 FILE_META, FILE_LOG, FILE_ARENA = 1, 2, 3
 
 SCHEMA = """\
@@ -39,7 +41,7 @@ ctx_nonce:u16 rank:i32
 5 ProxyStep parent:u64 t0:u64 t1:u64 step:i32 rank:i32 dt:u32:3 size:u32:3
 6 ProxyCtrl parent:u64 t0:u64 t1:u64 t_first:u64 t_second:u64 first:u8 second:u8 comm:u16 appended:i32 spare:u8:8
 7 KernelCh parent:u64 t0:u64 t1:u64 gpu_start:u64 gpu_stop:u64 t_stop:u64 comm:u16 spare:u8:6
-8 NetPlugin parent:u64 t0:u64 t1:u64 id:u64 wr_id:u64 length:u64 comm:u16 opcode:u8 device:u8 qp_or_fd:u32
+8 NetPlugin parent:u64 t0:u64 t1:u64 id:u32 rank:i32 wr_id:u64 length:u64 comm:u16 opcode:u8 device:u8 qp_or_fd:u32
 9 GroupApi parent:u64 t0:u64 t1:u64 t_start_done:u64 t_end_begins:u64 depth:i32 comm:u16 spare:u8:10
 10 CollApi parent:u64 t0:u64 t1:u64 count:u64 stream:u64 tag:u64 func:u8 dtype:u8 comm:u16 root:i32
 11 P2pApi parent:u64 t0:u64 t1:u64 count:u64 stream:u64 tag:u64 func:u8 dtype:u8 comm:u16 root:i32
@@ -55,22 +57,23 @@ root:i32 ce_seq:u32
 35 State parent:u64 t0:u64 t1:u64 arg:u64 arg2:u64 state:u16 spare:u16 repeats:u32 steps:i32 spare2:u32
 36 Drop total:u64 t0:u64 t1:u64 api:u32 group:u32 coll:u32 p2p:u32 proxy_op:u32 proxy_step:u32 kernel:u32 other:u32
 37 Pad spare:u8:56
-48 Block first:u64 stream:u32 count:u32 written:u64 spare:u8:32
-49 Updates first:u64 stream:u32 count:u32 written:u64 spare:u8:32
+48 Block first:u64 stream:u32 count:u32 written:u64 tid:u32 thread_name:char:16 spare:u8:12
+49 Updates first:u64 stream:u32 count:u32 written:u64 tid:u32 thread_name:char:16 spare:u8:12
 64 Comm id:u64 t0:u64 comm:u16 version:u8 has_gpu:u8 rank:i32 ranks:i32 nodes:i32 tid:u32 mask:u32 gpu_uuid:u8:16
 65 CommEnd t0:u64 comm:u16 spare:u8:46
 66 Text what:u16 owner:u16 offset:u16 length:u16 text:char:48
-67 Thread first:u64 t0:u64 stream:u32 tid:u32 spare:u8:32
-68 Sync ticks_before:u64 ticks_after:u64 monotonic_ns:u64 realtime_ns:u64 slots_written:u64 bytes_written:u64 spare:u64
-69 Count value:u64 t0:u64 counter:u16 event:u16 spare:u8:36
-70 End t0:u64 slots_written:u64 comms_open:u64 spare:u8:32
+67 Sync ticks_before:u64 ticks_after:u64 monotonic_ns:u64 realtime_ns:u64 slots_written:u64 bytes_written:u64 spare:u64
+68 Count value:u64 t0:u64 counter:u16 event:u16 spare:u8:36
+69 End t0:u64 slots_written:u64 comms_open:u64 spare:u8:32
 counters dropped_arena_full dropped_low_priority dropped_no_stream dropped_unknown_type updates_dropped handle_null \
-handle_foreign handle_dead stop_repeated start_repeated state_unknown context_foreign late_updates meta_dropped \
+handle_foreign handle_dead stop_repeated start_repeated context_foreign late_updates meta_dropped \
 write_failed rotated_out
 """
 
 # Slot kinds by name.
 KINDS = {
-    words[1]: int(words[0]) for words in (line.split(" ") for line in SCHEMA.splitlines()) if words[0].isdigit()
+    words[1]: int(words[0])
+    for words in (line.split(" ") for line in SCHEMA.splitlines())
+    if words[0].isdigit()
 }
 COUNTERS = tuple(SCHEMA.splitlines()[-1].split(" ")[1:])

@@ -12,18 +12,20 @@ from ncclscope.capture.header import Header
 from ncclscope.capture.salvage import arena_of
 from ncclscope.capture.slots import (
     Blocks,
+    Chunk,
     Damage,
     SlotLog,
     Slots,
-    arena_slots,
+    arena_chunks,
     check_blocks,
     find_blocks,
-    key_of,
     merge_blocks,
     open_file,
+    thread_names,
     view_slots,
 )
 from ncclscope.errors import FormatError
+
 _COUNTER_BYTES = 4096  # of an arena
 
 
@@ -47,23 +49,13 @@ class Communicator:
 
 
 @dataclass(frozen=True, slots=True)
-class Thread:
-    """The owner of a stream from slot index `first` on."""
-
-    stream: int
-    first: int
-    tid: int
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
 class Process:
     """Everything one process left behind. Without `ended` it was killed, or still runs."""
 
     folder: str
     header: Header
     communicators: tuple[Communicator, ...]
-    threads: tuple[Thread, ...]
+    threads: dict[int, str]  # names by thread id
     strings: dict[int, str]
     counters: dict[tuple[str, int], int]  # (counter, NCCL's event bit number)
     notes: tuple[str, ...]
@@ -84,7 +76,9 @@ class Process:
 
     @property
     def rank(self) -> int | None:
-        """The global rank that a launcher gave, else the rank in the widest communicator, else None."""
+        """The global rank that a launcher gave, else the rank in the widest communicator, else
+        None.
+        """
         for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"):
             text = self.identity.get(f"env.{name}", "")
             if text.isdigit():
@@ -94,7 +88,9 @@ class Process:
 
     def dropped(self) -> int:
         """Events that NCCL reported and that are not on record, whatever the reason."""
-        return sum(count for (name, _), count in self.counters.items() if name.startswith("dropped_"))
+        return sum(
+            count for (name, _), count in self.counters.items() if name.startswith("dropped_")
+        )
 
 
 @dataclass(slots=True)
@@ -153,16 +149,9 @@ def _communicators(meta: _Meta) -> tuple[Communicator, ...]:
     )
 
 
-def _threads(meta: _Meta) -> tuple[Thread, ...]:
-    names = iter(_texts(meta, layout.TEXT_THREAD_NAME))
-    threads = []
-    for slot in meta.of("Thread"):
-        _, name = next(names, (0, ""))
-        threads.append(Thread(int(slot["stream"]), int(slot["first"]), int(slot["tid"]), name))
-    return tuple(threads)
-
-
-def _counters(meta: _Meta, header: Header, arena: npt.NDArray[np.uint64] | None) -> dict[tuple[str, int], int]:
+def _counters(
+    meta: _Meta, header: Header, arena: npt.NDArray[np.uint64] | None
+) -> dict[tuple[str, int], int]:
     names = dtypes.check_schema(header.schema).counters
     counters: dict[tuple[str, int], int] = {}
     for slot in meta.of("Count"):
@@ -193,24 +182,26 @@ def _meta_ring(data: memoryview, header: Header, already: int) -> Slots:
         return np.empty(0, dtypes.ANY_SLOT)
     ring = np.frombuffer(data, dtypes.ANY_SLOT, header.meta_slots, header.meta_offset)
     ring = ring[ring["kind"] != 0]
-    # The check counts on from what is on disk; a slot that was written out before lies far "ahead" of it.
+    # The check counts on from what is on disk; a slot that was written out before lies far "ahead"
+    # of it.
     start = already or header.meta_drained
     ahead = (ring["check"].astype(np.int64) - start) & 0xFFFFFFFF
     order = np.argsort(ahead, kind="stable")
     in_sequence = ahead[order] == np.arange(len(order))
     end = len(order) if in_sequence.all() else int(np.argmin(in_sequence))
-    return ring[order[:end]]
+    return np.asarray(ring[order[:end]])
 
 
-def _join_arena(log: SlotLog, chunks: list[tuple[int, int, Slots]]) -> SlotLog:
+def _join_arena(log: SlotLog, chunks: list[Chunk]) -> SlotLog:
     """The log with an arena's slots: newer versions over those on disk, the rest behind them."""
     extra: list[Slots] = []
     blocks: list[Blocks] = [log.blocks]
     row = sum(len(segment) for segment in log.segments)
-    for stream, first, slots in chunks:
+    for chunk in chunks:
+        slots = chunk.slots
         if not len(slots):
             continue
-        keys = key_of(stream, first) + np.arange(len(slots), dtype=np.int64)
+        keys = chunk.key + np.arange(len(slots), dtype=np.int64)
         rows = log.rows_of(keys)
         on_disk = rows >= 0
         if on_disk.any():
@@ -222,8 +213,8 @@ def _join_arena(log: SlotLog, chunks: list[tuple[int, int, Slots]]) -> SlotLog:
         if len(missing):
             run = slots[missing[0] :]
             extra.append(run.copy())
-            key = np.array([keys[missing[0]]], np.int64)
-            blocks.append(Blocks(key, np.array([len(run)], np.int64), np.array([row], np.int64)))
+            one = (int(keys[missing[0]]), len(run), row, chunk.tid)
+            blocks.append(Blocks(*(np.array([value], np.int64) for value in one)))
             row += len(run)
     return SlotLog([*log.segments, *extra], merge_blocks(blocks), log.damage)
 
@@ -263,6 +254,7 @@ def open_process(folder: Path) -> Process:
     """The process recorded in `folder`, with its shared memory where that can be reached."""
     damage = Damage()
     log, headers = _read_log(sorted(folder.glob("log.*")), damage)
+    threads = {tid: name for segment in log.segments for tid, name in thread_names(segment).items()}
     meta_slots = np.empty(0, dtypes.ANY_SLOT)
     counters = None
     if (folder / "meta").exists():
@@ -275,17 +267,26 @@ def open_process(folder: Path) -> Process:
     if arena is not None:
         try:
             header, data = open_file(arena)
-            log = _join_arena(log, arena_slots(data, header, arena))
+            chunks = arena_chunks(data, header, arena)
+            threads |= {chunk.tid: chunk.thread_name for chunk in chunks}
+            log = _join_arena(log, chunks)
             meta_slots = np.concatenate([meta_slots, _meta_ring(data, header, len(meta_slots))])
-            if header.counters_offset + _COUNTER_BYTES <= len(data) and header.counters_offset % 8 == 0:
+            if (
+                header.counters_offset + _COUNTER_BYTES <= len(data)
+                and header.counters_offset % 8 == 0
+            ):
                 counters = np.frombuffer(data, "<u8", _COUNTER_BYTES // 8, header.counters_offset)
             headers.append(header)
         except (FormatError, OSError) as error:
             damage.unreadable.append(str(error))
     if not headers:
-        reason = damage.unreadable[0] if damage.unreadable else f"cannot read {folder}: it holds no capture files"
+        reason = (
+            damage.unreadable[0]
+            if damage.unreadable
+            else f"cannot read {folder}: it holds no capture files"
+        )
         raise FormatError(reason)
-    return _assemble(folder.name, headers, meta_slots, log, damage, counters)
+    return _assemble(folder.name, headers, meta_slots, log, threads, counters)
 
 
 def _assemble(
@@ -293,7 +294,7 @@ def _assemble(
     headers: list[Header],
     meta_slots: Slots,
     log: SlotLog,
-    damage: Damage,
+    threads: dict[int, str],
     counters: npt.NDArray[np.uint64] | None,
 ) -> Process:
     header = headers[0]
@@ -301,18 +302,22 @@ def _assemble(
     sync = meta.of("Sync")
     nominal_hz = next((h.clock_hz for h in reversed(headers) if h.clock_hz), 0)
     clock = clock_of(
-        sync["ticks_before"], sync["ticks_after"], sync["monotonic_ns"], sync["realtime_ns"], nominal_hz
+        sync["ticks_before"],
+        sync["ticks_after"],
+        sync["monotonic_ns"],
+        sync["realtime_ns"],
+        nominal_hz,
     )
     return Process(
         folder=folder,
         header=header,
         communicators=_communicators(meta),
-        threads=_threads(meta),
+        threads=threads,
         strings=dict(_texts(meta, layout.TEXT_STRING)),
         counters=_counters(meta, header, counters),
         notes=tuple(text for _, text in _texts(meta, layout.TEXT_NOTE)),
         clock=clock,
         ended=len(meta.of("End")) > 0,
         slots=log,
-        damage=damage,
+        damage=log.damage,
     )

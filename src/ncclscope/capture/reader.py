@@ -1,10 +1,12 @@
 """Captures: the directories that runs leave behind, with one folder per process."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
 from ncclscope.capture.process import Process, open_process
+from ncclscope.capture.salvage import salvage
 from ncclscope.errors import FormatError, UsageError
 
 
@@ -19,12 +21,16 @@ class Capture:
 
 def is_process_folder(path: Path) -> bool:
     """Whether a process left files there."""
-    return any((path / name).exists() for name in ("meta", "log.000000", "arena")) or any(path.glob("log.*"))
+    return any((path / name).exists() for name in ("meta", "log.000000", "arena")) or any(
+        path.glob("log.*")
+    )
 
 
 def is_capture(path: Path) -> bool:
     """Whether any process left files below that directory."""
-    return path.is_dir() and any(is_process_folder(entry) for entry in path.iterdir() if entry.is_dir())
+    return path.is_dir() and any(
+        is_process_folder(entry) for entry in path.iterdir() if entry.is_dir()
+    )
 
 
 def find_captures(below: Path) -> list[Path]:
@@ -38,7 +44,8 @@ def newest_capture(below: Path) -> Path:
     captures = find_captures(below)
     if not captures:
         raise UsageError(
-            f"no capture below {below}", "Record one with `ncclscope run -- COMMAND`, or name its directory"
+            f"no capture below {below}",
+            "Record one with `ncclscope run -- COMMAND`, or name its directory",
         )
     return captures[-1]
 
@@ -48,17 +55,24 @@ def resolve_capture(name: str | None) -> Path:
     if name is None:
         return newest_capture(Path.cwd())
     path = Path(name)
+    with suppress(OSError):  # a capture that cannot be written to is read as it is
+        salvage(path)
     if not path.exists():
-        matches = sorted((Path(match) for match in glob(name)), key=lambda match: match.stat().st_mtime)
+        matches = sorted(
+            (Path(match) for match in glob(name)), key=lambda match: match.stat().st_mtime
+        )
         if not matches:
-            raise UsageError(f"cannot open {name}: no such directory", "Name the directory that `ncclscope run` printed")
+            raise UsageError(
+                f"cannot open {name}: no such directory",
+                "Name the directory that `ncclscope run` printed",
+            )
         path = matches[-1]
     if path.is_dir() and is_process_folder(path):
         return path.parent
     if not is_capture(path):
         raise UsageError(
             f"cannot open {path}: no process recorded anything there",
-            "Either no NCCL communicator was created or the plugin was not loaded; `ncclscope doctor` tells",
+            "No NCCL communicator was created, or its NCCL did not load the plugin",
         )
     return path
 
@@ -67,7 +81,9 @@ def open_capture(path: Path) -> Capture:
     """All processes below `path`; those that cannot be read are named, not fatal."""
     processes: list[Process] = []
     unreadable: list[str] = []
-    for folder in sorted(entry for entry in path.iterdir() if entry.is_dir() and is_process_folder(entry)):
+    for folder in sorted(
+        entry for entry in path.iterdir() if entry.is_dir() and is_process_folder(entry)
+    ):
         try:
             processes.append(open_process(folder))
         except FormatError as error:

@@ -1,7 +1,8 @@
-"""Shared memory that processes left behind: finding it, and bringing it into the capture it belongs to.
+"""Shared memory that processes left behind: finding it, and bringing it into its capture.
 
-A process holds a lock on its arena as long as it lives; the kernel drops it however the process dies. What is not
-locked is nobody's, and is copied into the capture as the file `arena`, which readers take like the arena itself.
+A process holds a lock on its arena as long as it lives; the kernel drops it however the process
+dies. What is not locked is nobody's, and is copied into the capture as the file `arena`, which
+readers take like the arena itself.
 """
 
 import fcntl
@@ -39,7 +40,9 @@ def _open_own(path: Path) -> int | None:
 
 
 def arena_of(folder: Path, identity: dict[str, str]) -> Path | None:
-    """A process's arena: the salvaged copy in its folder, else the shared memory itself on its own host."""
+    """A process's arena: the salvaged copy in its folder, else the shared memory itself on its own
+    host.
+    """
     if (folder / "arena").exists():
         return folder / "arena"
     path = arena_dir() / folder.name
@@ -77,7 +80,9 @@ def _copy_used(fd: int, header: Header, target: Path) -> None:
     size = os.fstat(fd).st_size
     chunk_bytes = header.chunk_slots * layout.SLOT_BYTES
     partial = target.with_name(target.name + ".partial")
-    out = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    out = os.open(
+        partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+    )
     try:
         os.ftruncate(out, size)
         _copy_range(fd, out, 0, min(header.chunks_offset, size))
@@ -101,11 +106,17 @@ def _copy_range(fd: int, out: int, offset: int, length: int) -> None:
 
 
 def salvage(capture: Path | None = None) -> list[Path]:
-    """Brings in the arenas of dead processes (of one capture, or of all) and returns the folders they went to."""
+    """Brings in the arenas of dead processes (of one capture, or of all) and returns the folders
+    they went to.
+    """
     saved = []
     for fd, path, header in _dead_arenas():
         home, folder = Path(header.identity.get("capture", "")), header.identity.get("folder", "")
-        if not home.is_absolute() or folder != path.name or (capture and home.resolve() != capture.resolve()):
+        if (
+            not home.is_absolute()
+            or folder != path.name
+            or (capture and home.resolve() != capture.resolve())
+        ):
             continue
         target = home / folder
         target.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,6 @@
-"""The slots of one process: log segments as they lie on disk, an arena's chunks, and where each slot is found."""
+"""The slots of one process: log segments as they lie on disk, an arena's chunks, and where each
+slot is found.
+"""
 
 import mmap
 from dataclasses import dataclass, field
@@ -38,10 +40,13 @@ class Blocks:
     key: Ints  # stream << 48 | index of the first slot
     count: Ints
     row: Ints
+    tid: Ints  # of the thread that wrote them
 
 
 def map_file(path: Path) -> memoryview:
-    """A file's bytes, private to this process: overlaying newer versions of slots copies single pages only."""
+    """A file's bytes, private to this process: overlaying newer versions of slots copies single
+    pages only.
+    """
     with path.open("rb") as file:
         size = path.stat().st_size
         return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) if size else b"")
@@ -66,23 +71,30 @@ def find_blocks(slots: Slots, first_row: int, damage: Damage) -> tuple[Blocks, I
     count = np.minimum(heads["count"].astype(np.int64), room)
     sound = (heads["stream"] < layout.CONTEXT_STREAM) & (heads["first"] < _INDEX_LIMIT)
     count[~sound] = 0
-    # Slots before the first block, or behind a block that ends before the next one begins, belong to nobody.
+    # Slots before the first block, or behind a block that ends before the next one begins, belong
+    # to nobody.
     damage.bad_slots += int(at[0]) + int((room - count)[:-1].sum())
     is_update = heads["kind"] == _UPDATES
     key = heads["stream"].astype(np.int64) << _KEY_SHIFT | heads["first"].astype(np.int64)
     keep = sound & ~is_update & (count > 0)
-    blocks = Blocks(key[keep], count[keep], at[keep] + 1 + first_row)
-    rows, keys = _update_rows(slots, at[is_update & sound], count[is_update & sound], key[is_update & sound])
+    blocks = Blocks(
+        key[keep], count[keep], at[keep] + 1 + first_row, heads["tid"][keep].astype(np.int64)
+    )
+    rows, keys = _update_rows(
+        slots, at[is_update & sound], count[is_update & sound], key[is_update & sound]
+    )
     return blocks, rows + first_row, keys
 
 
 def _no_blocks() -> Blocks:
     empty = np.empty(0, np.int64)
-    return Blocks(empty, empty, empty)
+    return Blocks(empty, empty, empty, empty)
 
 
 def _update_rows(slots: Slots, at: Ints, count: Ints, key: Ints) -> tuple[Ints, Ints]:
-    """Rows of updated versions and the keys of the slots they replace: the check tells the index's lower half."""
+    """Rows of updated versions and the keys of the slots they replace: the check tells the index's
+    lower half.
+    """
     rows = expand(at + 1, count)
     base = np.repeat(key, count)
     step = (slots["check"][rows].astype(np.int64) - base) & 0xFFFFFFFF
@@ -106,7 +118,7 @@ def merge_blocks(parts: list[Blocks]) -> Blocks:
     order = np.argsort(key, kind="stable")
     count = np.concatenate([part.count for part in parts])[order]
     row = np.concatenate([part.row for part in parts])[order]
-    return Blocks(key[order], count, row)
+    return Blocks(key[order], count, row, np.concatenate([part.tid for part in parts])[order])
 
 
 class SlotLog:
@@ -120,7 +132,9 @@ class SlotLog:
 
     @property
     def segments(self) -> list[Slots]:
-        """The mapped arrays, block heads included; every slot that `blocks` names is in one of them."""
+        """The mapped arrays, block heads included; every slot that `blocks` names is in one of
+        them.
+        """
         return self._segments
 
     def __len__(self) -> int:
@@ -177,8 +191,29 @@ def check_blocks(log: SlotLog) -> None:
             slots["kind"][wrong] = 0
 
 
-def arena_slots(data: memoryview, header: Header, path: Path) -> list[tuple[int, int, Slots]]:
-    """Stream, first index and committed slots (copies) of every chunk in use; its process may go on writing."""
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A run of slots in an arena."""
+
+    key: int
+    slots: Slots  # copies
+    tid: int
+    thread_name: str
+
+
+def thread_names(slots: Slots) -> dict[int, str]:
+    """Names by thread id, from the heads of blocks."""
+    heads = slots[slots["kind"] == _BLOCK].view(_BLOCK_DTYPE)
+    tids, at = np.unique(heads["tid"], return_index=True)
+    return {int(tid): _name(head) for tid, head in zip(tids, heads[at], strict=True)}
+
+
+def _name(head: np.void) -> str:
+    return bytes(head["thread_name"].tobytes()).rstrip(b"\0").decode("utf-8", "replace")
+
+
+def arena_chunks(data: memoryview, header: Header, path: Path) -> list[Chunk]:
+    """The committed slots of every chunk in use; its process may go on writing."""
     size = header.chunk_slots * layout.SLOT_BYTES
     if not 2 <= header.chunk_slots <= 1 << 20 or header.chunks_offset % layout.SLOT_BYTES:
         raise FormatError(f"cannot read {path}: its chunks are not described", "Leave the file out")
@@ -190,18 +225,24 @@ def arena_slots(data: memoryview, header: Header, path: Path) -> list[tuple[int,
         chunk = np.frombuffer(data, dtypes.ANY_SLOT, header.chunk_slots, offset)
         if chunk["kind"][0] != _BLOCK:
             continue
-        # Heads before and after the bodies: a slot whose head stood still while it was copied is whole.
+        # Heads before and after the bodies: a slot whose head stood still while it was copied is
+        # whole.
         before = _heads(chunk).copy()
         slots = chunk.copy()
         steady = _heads(chunk) == before
         _heads(slots)[:] = before
         head = slots[:1].view(_BLOCK_DTYPE)[0]
-        if not steady[0] or head["stream"] >= layout.CONTEXT_STREAM or head["first"] >= _INDEX_LIMIT:
+        if (
+            not steady[0]
+            or head["stream"] >= layout.CONTEXT_STREAM
+            or head["first"] >= _INDEX_LIMIT
+        ):
             continue
         first = int(head["first"])
         committed = steady & (slots["kind"] != 0) & (slots["check"] == _checks(first, len(slots)))
         end = len(slots) if committed.all() else int(np.argmin(committed))
-        found.append((int(head["stream"]), first + 1, slots[1:end]))
+        key = key_of(int(head["stream"]), first + 1)
+        found.append(Chunk(key, slots[1:end], int(head["tid"]), _name(head)))
     return found
 
 
@@ -221,5 +262,7 @@ def open_file(path: Path) -> tuple[Header, memoryview]:
     try:
         dtypes.check_schema(header.schema)
     except FormatError as error:
-        raise FormatError(f"cannot read {path}: {error}", "Restore the file or leave it out") from None
+        raise FormatError(
+            f"cannot read {path}: {error}", "Restore the file or leave it out"
+        ) from None
     return header, data

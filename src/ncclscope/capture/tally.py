@@ -31,7 +31,9 @@ class Tally:
 
     @property
     def calls(self) -> int:
-        """What the user called: API events where the interface has them, collectives and messages before."""
+        """What the user called: API events where the interface has them, collectives and messages
+        before.
+        """
         api = self.kinds.get("CollApi", 0) + self.kinds.get("P2pApi", 0)
         return api or self.kinds.get("Coll", 0) + self.kinds.get("P2p", 0)
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from ncclscope._version import __version__
 from ncclscope.errors import NcclscopeError
 
-# verb -> summary. The module is cli.<verb>, with add_arguments(parser) and run(arguments) -> exit code.
+# verb -> summary. The module is cli.<verb>, with add_arguments(parser) and run(arguments) -> exit
+# code.
 COMMANDS = {
     "run": "run a command with every NCCL call recorded",
     "dump": "print every recorded event",
@@ -21,12 +22,16 @@ COMMANDS = {
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="ncclscope", description="See every NCCL call.", epilog="ncclscope VERB --help says more about a verb."
+        prog="ncclscope",
+        description="See every NCCL call.",
+        epilog="ncclscope VERB --help says more about a verb.",
     )
     parser.add_argument("--version", action="version", version=f"ncclscope {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in COMMANDS.items():
-        verb = verbs.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        verb = verbs.add_parser(
+            name, help=summary, description=summary[0].upper() + summary[1:] + "."
+        )
         if name == chosen:
             module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
             module.add_arguments(verb)

@@ -12,7 +12,9 @@ from ncclscope.launch.environment import Settings
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Where the capture goes."""
-    parser.add_argument("-o", "--output", metavar="DIR", help="the capture (default: ./ncclscope-demo-<time>)")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", help="the capture (default: ./ncclscope-demo-<time>)"
+    )
 
 
 def table_lines(tallies: list[Tally]) -> list[str]:
@@ -31,7 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Plays the bundled job through the real plugin and shows what was recorded."""
     directory = Path(arguments.output or time.strftime("ncclscope-demo-%Y%m%d-%H%M%S")).absolute()
     transcripts = bundled_transcripts()
-    print(f"Playing the NCCL callbacks of a real job ({len(transcripts)} ranks, NCCL 2.28.9, H200) through the plugin …")
+    print(
+        f"Playing the NCCL callbacks of a real job ({len(transcripts)} ranks, NCCL 2.28.9, H200) …"
+    )
     codes = play(transcripts, Settings(directory, mode="full"))
     if any(codes):
         raise NcclscopeError(f"the player failed with exit code {max(codes)}")

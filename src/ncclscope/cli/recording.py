@@ -10,15 +10,27 @@ from ncclscope.launch.environment import MODES, Settings, default_capture_name
 def add_recording_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds -o, --mode and the recorder's limits."""
     parser.add_argument(
-        "-o", "--output", metavar="DIR", help="the capture (default: ./ncclscope-<job id or time>); %%h %%p %%r allowed"
+        "-o",
+        "--output",
+        metavar="DIR",
+        help="the capture (default: ./ncclscope-<job id or time>); %%h %%p %%r allowed",
     )
     parser.add_argument(
-        "--mode", choices=MODES, default="trace", help="trace: every call; full: down to proxy steps (default: trace)"
+        "--mode",
+        choices=MODES,
+        default="trace",
+        help="trace: every call; full: down to proxy steps (default: trace)",
     )
     parser.add_argument("--events", metavar="MASK", help="NCCL's event bits, instead of the mode's")
-    parser.add_argument("--arena", metavar="BYTES", help="memory per process, K/M/G (default: at most 256M)")
-    parser.add_argument("--disk-limit", metavar="BYTES", help="disk per process, oldest goes first (default: 4G)")
-    parser.add_argument("--no-gpu-timing", action="store_true", help="leave GPU kernel times out (KernelCh)")
+    parser.add_argument(
+        "--arena", metavar="BYTES", help="memory per process, K/M/G (default: at most 256M)"
+    )
+    parser.add_argument(
+        "--disk-limit", metavar="BYTES", help="disk per process, oldest goes first (default: 4G)"
+    )
+    parser.add_argument(
+        "--no-gpu-timing", action="store_true", help="leave GPU kernel times out (KernelCh)"
+    )
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:

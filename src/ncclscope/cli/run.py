@@ -19,7 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The recording options and the command."""
     add_recording_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no summary at the end")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="torchrun, mpirun, srun, …")
+    parser.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        metavar="-- COMMAND …",
+        help="torchrun, mpirun, srun, …",
+    )
 
 
 def _size(count: int) -> str:
@@ -34,22 +39,25 @@ def summary_lines(capture: Path, tallies: list[Tally]) -> list[str]:
     """What was recorded, in a few lines, and what to do next."""
     if not tallies:
         return [
-            "ncclscope: nothing recorded: no NCCL communicator was created, or its NCCL did not load the plugin",
-            "           next: NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,PROFILE shows what NCCL did with it",
+            "ncclscope: nothing recorded: no NCCL communicator was created, or its NCCL did not "
+            "load the plugin",
+            "           next: with NCCL_DEBUG=INFO, NCCL says what it did with the plugin",
         ]
     calls, events = sum(t.calls for t in tallies), sum(t.events for t in tallies)
     dropped, killed = sum(t.dropped for t in tallies), sum(not t.ended for t in tallies)
     plural = "" if len(tallies) == 1 else "es"
     ends = f", {killed} of them killed or still running" if killed else ""
     return [
-        f"ncclscope: {len(tallies)} process{plural}{ends}; {calls:,} calls, {events:,} events, {dropped:,} dropped, "
-        f"{_size(sum(t.bytes for t in tallies))} in {capture}",
+        f"ncclscope: {len(tallies)} process{plural}{ends}; {calls:,} calls, {events:,} events, "
+        f"{dropped:,} dropped, {_size(sum(t.bytes for t in tallies))} in {capture}",
         f"           next: ncclscope dump {capture}",
     ]
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; rank 0 alone, or whoever starts the ranks, sums up."""
+    """Runs the command and returns its exit code; rank 0 alone, or whoever starts the ranks, sums
+    up.
+    """
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise UsageError("nothing to run", "Give a command: ncclscope run -- torchrun train.py")
@@ -61,5 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     code = run_command(hand_on_variables(command, variables), {**os.environ, **variables})
     salvage(settings.directory)
     if rank_of(os.environ) in (None, 0) and not arguments.quiet:
-        print("\n".join(summary_lines(settings.directory, tally_capture(settings.directory))), file=sys.stderr)
+        print(
+            "\n".join(summary_lines(settings.directory, tally_capture(settings.directory))),
+            file=sys.stderr,
+        )
     return code

@@ -22,8 +22,7 @@ def bundled_transcripts() -> list[Path]:
 
 def _unpack(transcript: Path, directory: Path) -> Path:
     plain = directory / transcript.name.removesuffix(".gz")
-    opened = gzip.open(transcript, "rb") if transcript.suffix == ".gz" else transcript.open("rb")
-    with opened as source, plain.open("wb") as target:
+    with gzip.open(transcript, "rb") as source, plain.open("wb") as target:
         shutil.copyfileobj(source, target)
     return plain
 
@@ -34,8 +33,14 @@ def play(transcripts: Sequence[Path], settings: Settings, options: Sequence[str]
     with tempfile.TemporaryDirectory(prefix="ncclscope-") as scratch:
         players = []
         for rank, transcript in enumerate(transcripts):
-            environment = {**os.environ, **variables, "RANK": str(rank), "WORLD_SIZE": str(len(transcripts))}
-            command = [player_path(), "play", _unpack(transcript, Path(scratch)), *options]
+            environment = {
+                **os.environ,
+                **variables,
+                "RANK": str(rank),
+                "WORLD_SIZE": str(len(transcripts)),
+            }
+            plain = _unpack(transcript, Path(scratch))
+            command = [str(player_path()), "play", str(plain), *options]
             players.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
         try:
             return [player.wait(_TIMEOUT_S) for player in players]

@@ -1,1 +1,3 @@
-"""Starting a job with the plugin switched on. Standard library only: this sits in front of every rank."""
+"""Starting a job with the plugin switched on. Standard library only: this sits in front of every
+rank.
+"""

@@ -6,10 +6,18 @@ from collections.abc import Mapping, Sequence
 
 from ncclscope.errors import NcclscopeError
 
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_FORWARDED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-class CommandNotStarted(NcclscopeError):
+class CommandNotStartedError(NcclscopeError):
     """The command does not exist or cannot be executed; exit codes as shells give them."""
 
     def __init__(self, command: str, error: OSError) -> None:
@@ -23,16 +31,24 @@ def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     try:
         try:
-            child = os.posix_spawnp(command[0], list(command), environment, setsigmask=before)
+            child = os.posix_spawnp(
+                command[0],
+                list(command),
+                environment,
+                setsigmask=before,
+                setsigdef=_IGNORED_BY_PYTHON,
+            )
         except OSError as error:
-            raise CommandNotStarted(command[0], error) from None
+            raise CommandNotStartedError(command[0], error) from None
         while True:
             info = signal.sigwaitinfo(waited_for)
             if info.si_signo == signal.SIGCHLD:
                 ended, status = os.waitpid(child, os.WNOHANG)
                 if ended:
                     break
-            elif info.si_code <= 0:  # somebody's kill; what the terminal sends has reached the child by itself
+            elif (
+                info.si_code <= 0
+            ):  # somebody's kill; what the terminal sends has reached the child by itself
                 os.kill(child, info.si_signo)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -8,9 +8,13 @@ _MPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
 
 
 def is_open_mpi(program: str) -> bool:
-    """Whether this launcher is Open MPI's, which forwards to other hosts only the variables named by -x."""
+    """Whether this launcher is Open MPI's, which forwards to other hosts only the variables named
+    by -x.
+    """
     try:
-        answer = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False)
+        answer = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return "Open MPI" in answer.stdout or "OpenRTE" in answer.stdout or "PRRTE" in answer.stdout

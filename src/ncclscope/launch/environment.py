@@ -1,4 +1,6 @@
-"""The environment that switches recording on, as a pure function of settings and of the environment there is."""
+"""The environment that switches recording on, as a pure function of settings and of the environment
+there is.
+"""
 
 import os
 import time
@@ -48,7 +50,7 @@ def _process_started(pid: int) -> float:
 
 
 def default_capture_name(environment: Mapping[str, str]) -> str:
-    """A name that all ranks of a job arrive at: the job's id, else the moment its launcher started."""
+    """A name that all ranks of a job arrive at: its id, else the moment its launcher started."""
     for name in JOB_VARIABLES:
         job = environment.get(name, "")
         if job and job != "none":  # torchrun's run id unless the user gave one
@@ -60,14 +62,16 @@ def default_capture_name(environment: Mapping[str, str]) -> str:
 
 
 def reachable_plugin(plugin: Path, directory: Path) -> Path:
-    """The plugin by a path that NCCL does not cut off: through a link in the capture where it must be."""
+    """The plugin by a path that NCCL does not cut off: through a link in the capture where it must
+    be.
+    """
     if len(str(plugin)) <= LONGEST_PLUGIN_PATH:
         return plugin
     link = directory / "plugin.so"
     if len(str(link)) > LONGEST_PLUGIN_PATH:
         raise UsageError(
             f"cannot use {plugin}: NCCL cuts plugin paths at {LONGEST_PLUGIN_PATH} characters",
-            "Choose a capture directory with a shorter path (-o DIR); it will hold a link to the plugin",
+            "Choose a capture with a shorter path (-o DIR); it will hold a link to the plugin",
         )
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     link.unlink(missing_ok=True)

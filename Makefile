@@ -1,0 +1,60 @@
+# Targets explain themselves: `make help`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+NATIVE_SOURCES := $(wildcard native/src/*.[ch] native/harness/*.[ch] native/include/ncclscope/*.h) CMakeLists.txt
+C_FILES := $(wildcard native/src/*.[ch] native/harness/*.[ch] native/include/ncclscope/*.h benchmarks/*.c)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench wheel gpu clean packages
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: $(VENV)/installed  ## install, record a bundled real job through the real plugin, show the result
+	$(BIN)/ncclscope demo
+
+test: $(VENV)/installed packages  ## install what the tests need and run all of them (no GPU)
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(VENV)/installed  ## formatting, lint, types, import direction
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(C_FILES)
+	$(BIN)/lint-imports
+
+format: $(VENV)/installed  ## format C and Python
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_FILES)
+
+bench: $(VENV)/installed  ## measure cost, stalls, kills and readers; results go to docs/measurements.md
+	$(BIN)/python -m benchmarks
+
+wheel: $(VENV)/installed  ## build sdist and wheels for x86_64 and aarch64, glibc 2.17 and later
+	$(BIN)/python -m benchmarks.build_wheels
+
+gpu: $(VENV)/installed  ## on a machine with an NVIDIA GPU: real NCCL, calls made against calls on record
+	$(BIN)/python -m tests.gpu
+
+clean:  ## remove everything that was built
+	rm -rf build dist $(VENV) .bench src/ncclscope/native/*.so src/ncclscope/native/ncclscope-player
+
+# What the tests use besides Python packages. Without root they skip what is missing, and say so.
+packages:
+	@command -v mpirun >/dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq openmpi-bin >/dev/null; \
+	else echo "*** mpirun is missing and cannot be installed without root: its tests will be skipped ***"; fi
+
+$(VENV)/bin/python:
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv && $(PYTHON) -m venv $(VENV); \
+	else echo "python3 cannot make virtual environments: install python3-venv" >&2; exit 1; fi; }
+	@$(BIN)/python -m pip install -q --upgrade pip
+
+$(VENV)/installed: $(VENV)/bin/python pyproject.toml $(NATIVE_SOURCES)
+	$(BIN)/python -m pip install -q -e '.[test,lint]'
+	@touch $@

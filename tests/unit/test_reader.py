@@ -1,0 +1,236 @@
+"""The reader takes what is whole, counts what is not, and raises FormatError for anything else."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ncclscope.capture import header, layout
+from ncclscope.capture.events import events_of
+from ncclscope.capture.process import Process, open_process
+from ncclscope.capture.reader import open_capture, resolve_capture
+from ncclscope.capture.tally import tally_capture
+from ncclscope.errors import FormatError, NcclscopeError, UsageError
+from tests.integration.test_odd_calls import Script, everything
+from tests.playing import ncclscope, player, recording, write_transcript
+
+
+def record(script: Script, directory: Path, **variables: str) -> Path:
+    path = write_transcript(directory / "script.jsonl", script.lines)
+    played = player("play", path, env=recording(directory / "capture", **variables))
+    assert played.returncode == 0, played.stderr
+    return next((directory / "capture").iterdir())
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A process folder that must not be changed."""
+    return record(everything(6), tmp_path_factory.mktemp("recorded"))
+
+
+@pytest.fixture
+def folder(recorded: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(recorded, tmp_path / "capture" / recorded.name))
+
+
+def event_count(process: Process) -> int:
+    return sum(1 for _ in events_of(process))
+
+
+def test_a_whole_capture(recorded: Path) -> None:
+    process = open_process(recorded)
+    assert process.ended
+    assert process.damage.bad_slots == process.damage.torn_bytes == 0
+    assert not process.damage.unreadable
+    assert process.identity["mode"] == "full"
+    assert process.rank == 1
+    assert process.communicators[0].name == "tensor parallel"
+    assert all(name == "ncclscope-playe" for name in process.threads.values())
+
+
+def test_slots_are_views_of_the_file(recorded: Path) -> None:
+    process = open_process(recorded)
+    for segment in process.slots.segments:
+        assert segment.base is not None
+        assert not segment.flags.owndata
+
+
+def flips(data: bytes) -> Iterator[bytes]:
+    damaged = bytearray(data)
+    for place in range(len(damaged)):
+        mask = 0xFF if place % 2 else 1 << (place // 2 % 8)
+        damaged[place] ^= mask
+        yield bytes(damaged)
+        damaged[place] ^= mask
+
+
+def read_everything(folder: Path) -> None:
+    """Opens and decodes; only FormatError may come out."""
+    try:
+        event_count(open_process(folder))
+    except FormatError as error:
+        assert str(folder) in str(error)
+    tally_capture(folder.parent)
+
+
+def test_every_byte_flipped_and_every_truncation(folder: Path) -> None:
+    files = [path for path in folder.iterdir() if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 16384
+    for path in files:
+        whole = path.read_bytes()
+        for number, damaged in enumerate(flips(whole)):
+            path.write_bytes(damaged)
+            try:
+                read_everything(folder)
+            except Exception as error:
+                raise AssertionError(f"{path.name}, byte {number}") from error
+        for length in range(len(whole)):
+            path.write_bytes(whole[:length])
+            try:
+                read_everything(folder)
+            except Exception as error:
+                raise AssertionError(f"{path.name}, {length} bytes") from error
+        path.write_bytes(whole)
+
+
+def test_a_torn_tail_costs_the_torn_slot(folder: Path) -> None:
+    log = folder / "log.000000"
+    before = event_count(open_process(folder))
+    log.write_bytes(log.read_bytes()[:-30])
+    process = open_process(folder)
+    assert process.damage.torn_bytes == 34
+    assert before - 2 <= event_count(process) < before
+
+
+def test_a_flipped_slot_costs_itself(folder: Path) -> None:
+    log = folder / "log.000000"
+    whole = log.read_bytes()
+    start = header.parse_header(whole, log).header_bytes
+    damaged = bytearray(whole)
+    damaged[start + 64 * 3 + 4] ^= 0xFF
+    log.write_bytes(damaged)
+    process = open_process(folder)
+    assert process.damage.bad_slots == 1
+    assert event_count(process) == event_count_of_whole(whole, log) - 1
+
+
+def event_count_of_whole(whole: bytes, log: Path) -> int:
+    log.write_bytes(whole)
+    return event_count(open_process(log.parent))
+
+
+def test_rubbish_between_blocks_is_skipped(folder: Path) -> None:
+    log = folder / "log.000000"
+    whole = log.read_bytes()
+    start = header.parse_header(whole, log).header_bytes
+    before = event_count(open_process(folder))
+    log.write_bytes(whole[:start] + b"\x07" * 640 + whole[start:])
+    process = open_process(folder)
+    assert process.damage.bad_slots == 10
+    assert event_count(process) == before
+
+
+@pytest.mark.parametrize("name", ["meta", "log.000000"])
+def test_a_missing_file_leaves_the_other(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    process = open_process(folder)
+    assert process.identity["host"]
+
+
+def test_a_newer_major_is_refused_by_name(folder: Path) -> None:
+    for path in folder.iterdir():
+        data = bytearray(path.read_bytes())
+        data[10] = 9
+        path.write_bytes(data)
+    with pytest.raises(
+        FormatError, match=r"format 9\.0 is newer than this release reads \(1\.0\).*ncclscope 0"
+    ):
+        open_process(folder)
+
+
+def test_an_oversized_header_is_refused(folder: Path) -> None:
+    for path in folder.iterdir():
+        data = bytearray(path.read_bytes())
+        data[16:20] = (0xFFFFFFC0).to_bytes(4, "little")
+        path.write_bytes(data)
+    with pytest.raises(FormatError, match="header is damaged"):
+        open_process(folder)
+
+
+def test_empty_files_are_named(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(FormatError, match="0 bytes are too few"):
+        open_process(folder)
+
+
+def test_missing_and_unreadable_processes(folder: Path, tmp_path: Path) -> None:
+    other = folder.parent / "other.1.2"
+    other.mkdir()
+    (other / "meta").write_bytes(b"not a capture" * 100)
+    capture = open_capture(folder.parent)
+    assert len(capture.processes) == 1
+    assert "other.1.2/meta: it is not a capture file" in capture.unreadable[0]
+
+
+def test_names_for_captures(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = folder.parent
+    assert resolve_capture(str(capture)) == capture
+    assert resolve_capture(str(folder)) == capture
+    assert resolve_capture(str(tmp_path / "capt*")) == capture
+    monkeypatch.chdir(tmp_path)
+    assert resolve_capture(None) == tmp_path / "capture"
+    with pytest.raises(UsageError, match="no such directory"):
+        resolve_capture(str(tmp_path / "nothing"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(UsageError, match="no process recorded anything"):
+        resolve_capture(str(empty))
+    monkeypatch.chdir(empty)
+    with pytest.raises(NcclscopeError, match="no capture below"):
+        resolve_capture(None)
+
+
+def test_dump_of_a_damaged_capture_has_no_traceback(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.write_bytes(b"x" * 5000)
+    printed = ncclscope("dump", folder.parent)
+    assert printed.returncode == 1
+    assert "it is not a capture file" in printed.stderr
+    assert "Traceback" not in printed.stderr
+
+
+def test_tally_counts_what_dump_prints(recorded: Path) -> None:
+    (tally,) = tally_capture(recorded.parent)
+    process = open_process(recorded)
+    assert tally.events == event_count(process) - len(process.communicators)
+    assert tally.communicators == len(process.communicators)
+    assert tally.ended
+
+
+def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    script = Script(5)
+    script.init(name="\x1b[31m<b>&\r\n")
+    folder = record(script, tmp_path)
+    printed = ncclscope("dump", folder.parent)
+    assert "\x1b" not in printed.stdout
+    assert "\\x1b[31m<b>" in printed.stdout
+
+
+def test_a_long_name_is_cut_and_kept_apart(tmp_path: Path) -> None:
+    script = Script(5)
+    script.init(name="x" * 5000)
+    script.init(name="short")
+    first, second = open_process(record(script, tmp_path)).communicators
+    assert first.name == "x" * 1024
+    assert second.name == "short"
+
+
+def test_clock_over_a_long_uptime(recorded: Path) -> None:
+    clock = open_process(recorded).clock
+    ticks = clock.ticks.astype(np.uint64)
+    assert (np.abs(clock.to_ns(ticks) - clock.monotonic_ns) <= 1).all()
+    assert layout.SLOT_BYTES == 64
