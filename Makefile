@@ -33,7 +33,7 @@ bench: $(VENV)/installed  ## measure cost, stalls, kills and readers; results go
 	$(BIN)/python -m benchmarks
 
 wheel: $(VENV)/installed  ## build sdist and wheels for x86_64 and aarch64, glibc 2.17 and later
-	$(BIN)/python -m benchmarks.build_wheels
+	$(BIN)/python tools/wheels.py
 
 gpu: $(VENV)/installed  ## on a machine with an NVIDIA GPU: real NCCL, calls made against calls on record
 	$(BIN)/python -m tests.gpu

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ncclscope.capture import dtypes, layout
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import open_capture, resolve_capture
-from ncclscope.capture.slots import expand
+from ncclscope.capture.segment import expand
 from tests.playing import recording, start_player
 
 Words = npt.NDArray[np.uint64]

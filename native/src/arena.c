@@ -30,7 +30,7 @@
 #define MIN_SHM_BYTES \
     (512ull << 20)  // NCCL's own transport lives there; a container's 64 MB are not ours to take
 
-struct arena arena = {.fd = -1};
+struct arena arena = {.fd = -1, .lock_fd = -1};
 u32 arena_next[MAX_CHUNKS];
 
 static u64 number_in_file(const char *path) {
@@ -101,14 +101,17 @@ static int open_shm_dir(char *path, size_t size) {
     return dir;
 }
 
-// The lock says that this process lives; the kernel drops it however the process dies. Somebody who
-// looks for arenas of the dead may hold it for a moment.
-static bool lock(int fd) {
-    for (int attempt = 0; attempt < 50; attempt++) {
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+// The lock says that this process lives; the kernel drops it however the process dies. It needs an
+// open file of its own: the mapped one lives on in forked children as long as they are mapped.
+// Somebody who looks for arenas of the dead may hold the lock for a moment.
+static int open_locked(int dir, const char *file_name) {
+    int fd = openat(dir, file_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    for (int attempt = 0; fd >= 0 && attempt < 50; attempt++) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
-    return false;
+    if (fd >= 0) close(fd);
+    return -1;
 }
 
 static bool map_shared(const char *file_name, u64 bytes) {
@@ -120,22 +123,21 @@ static bool map_shared(const char *file_name, u64 bytes) {
     int dir = open_shm_dir(dir_path, sizeof dir_path);
     if (dir < 0) return false;
     int fd = openat(dir, file_name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-        void *base = MAP_FAILED;
-        if (lock(fd) && ftruncate(fd, (off_t)bytes) == 0)
-            base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (base != MAP_FAILED) {
-            arena.base = base;
-            arena.fd = fd;
-            snprintf(arena.path, sizeof arena.path, "%s/%s", dir_path, file_name);
-        } else {
-            unlinkat(dir, file_name, 0);
-            close(fd);
-            fd = -1;
-        }
+    int lock_fd = fd < 0 ? -1 : open_locked(dir, file_name);
+    void *base = MAP_FAILED;
+    if (lock_fd >= 0 && ftruncate(fd, (off_t)bytes) == 0)
+        base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base != MAP_FAILED) {
+        arena.base = base;
+        arena.fd = fd;
+        arena.lock_fd = lock_fd;
+        snprintf(arena.path, sizeof arena.path, "%s/%s", dir_path, file_name);
+    } else {
+        if (fd >= 0) unlinkat(dir, file_name, 0), close(fd);
+        if (lock_fd >= 0) close(lock_fd);
     }
     close(dir);
-    return fd >= 0;
+    return base != MAP_FAILED;
 }
 
 static bool ready(size_t offset, size_t bytes) {
@@ -145,19 +147,20 @@ static bool ready(size_t offset, size_t bytes) {
     return populate(arena.base + offset, bytes);
 }
 
-void arena_grow(void) {
+bool arena_grow(void) {
     u32 first = arena.chunks_ready, last = first + EXTENT_CHUNKS;
     if (last > arena.chunk_limit) last = arena.chunk_limit;
-    if (arena.growth_failed || first == last) return;
+    if (arena.growth_failed || first == last) return false;
     if (!ready(FRONT_BYTES + (size_t)first * CHUNK_BYTES, (size_t)(last - first) * CHUNK_BYTES)) {
         arena.growth_failed = true;
-        return;
+        return false;
     }
     arena.chunks_ready = last;
     __atomic_store_n(&arena.low_priority_reserve, last / 8, __ATOMIC_RELAXED);
     for (u32 chunk = last; chunk-- > first;) arena_give_chunk(chunk);
     struct file_header *header = (struct file_header *)arena.base;
     __atomic_store_n(&header->chunk_count, last, __ATOMIC_RELEASE);
+    return true;
 }
 
 static bool try_create(const char *file_name, bool shared, u64 budget) {
@@ -186,7 +189,7 @@ static bool try_create(const char *file_name, bool shared, u64 budget) {
     if (arena.chunks_ready < MIN_CHUNKS) {
         munmap(arena.base, bytes);
         arena_unlink();
-        arena = (struct arena){.fd = -1};
+        arena = (struct arena){.fd = -1, .lock_fd = -1};
         return false;
     }
     return true;
@@ -203,19 +206,19 @@ bool arena_create(const char *file_name) {
     return false;
 }
 
+static void close_files(void) {
+    if (arena.fd >= 0) close(arena.fd);
+    if (arena.lock_fd >= 0) close(arena.lock_fd);
+    arena.fd = arena.lock_fd = -1;
+}
+
 void arena_unlink(void) {
     if (arena.fd < 0) return;
     unlink(arena.path);
-    close(arena.fd);
-    arena.fd = -1;
+    close_files();
 }
 
-void arena_forget(void) {
-    // The lock is shared with the parent: as long as a child holds the descriptor, a dead parent
-    // looks alive.
-    if (arena.fd >= 0) close(arena.fd);
-    arena.fd = -1;
-}
+void arena_forget(void) { close_files(); }
 
 void arena_shrink(void) {
     if (arena.fd < 0) return;

@@ -20,7 +20,8 @@ struct arena {
     u32 chunk_limit;   // chunks the mapping has room for
     u32 chunks_ready;  // populated so far; the helper adds more ahead of need
     u32 low_priority_reserve;
-    int fd;  // -1: anonymous, nothing of it survives the process
+    int fd;       // -1: anonymous, nothing of it survives the process
+    int lock_fd;  // locked as long as the process lives
     bool growth_failed;
     char path[128];
     // Stack of free chunks: version in the upper half against ABA, 1 + chunk in the lower.
@@ -35,8 +36,8 @@ extern u32 arena_next[MAX_CHUNKS];
 
 // False when there is no memory at all: then nothing is recorded.
 bool arena_create(const char *file_name);
-// Populates one more extent; called by the helper (and once by arena_create).
-void arena_grow(void);
+// Populates one more extent, if there may be one; called by the helper, and once by arena_create.
+bool arena_grow(void);
 void arena_unlink(void);
 // Gives the memory of all free chunks back to the system and never hands them out again.
 void arena_shrink(void);

@@ -72,11 +72,13 @@ static void beat(void) {
     write_counters(pair.ticks_after);
 }
 
+static bool free_below(u32 fraction) {
+    return __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED) < arena.chunks_ready / fraction;
+}
+
 static void keep_memory_ready(void) {
-    u32 free_chunks = __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED);
-    bool comfortable =
-        arena.chunks_ready >= COMFORTABLE_CHUNKS && free_chunks >= arena.chunks_ready / 2;
-    if (!comfortable) arena_grow();
+    while ((arena.chunks_ready < COMFORTABLE_CHUNKS || free_below(2)) && arena_grow()) {
+    }
 }
 
 static u64 pass(bool everything) {
@@ -161,7 +163,8 @@ static void *run(void *unused) {
             written = pass(false);
             next_drain = now + DRAIN_PERIOD_NS;
         }
-        if (sleep_until_next_pass(written > CHUNK_SLOTS ? BUSY_PERIOD_NS : PERIOD_NS)) break;
+        bool busy = written > CHUNK_SLOTS || free_below(4);
+        if (sleep_until_next_pass(busy ? BUSY_PERIOD_NS : PERIOD_NS)) break;
     }
     finish();
     pthread_mutex_lock(&lock);

@@ -20,7 +20,7 @@ from ncclscope.capture.fields import (
     states_in_place,
 )
 from ncclscope.capture.process import Process
-from ncclscope.capture.slots import Slots, expand
+from ncclscope.capture.segment import Slots, expand
 
 Event = dict[str, Any]
 _KINDS, _DTYPES = layout.KINDS, dtypes.OURS.dtypes
@@ -183,7 +183,7 @@ def events_of(process: Process, nonces: dict[int, str] | None = None) -> Iterato
 
     `nonces` names the capture's processes, so that parents in another one (PXN) can be told.
     """
-    names, appended = Names(process, nonces or {}), _Appended(process)
+    names, appended, rank = Names(process, nonces or {}), _Appended(process), process.rank
     yield from _communicator_events(process)
     rows, keys = _event_rows(process)
     for first in range(0, len(rows), _HAND_FULL):
@@ -202,7 +202,7 @@ def events_of(process: Process, nonces: dict[int, str] | None = None) -> Iterato
                 {
                     "event": kind,
                     "process": process.folder,
-                    "rank": process.rank,
+                    "rank": rank,
                     "thread": _thread(process, key),
                     "id": f"{key >> 48}.{key & layout.INDEX_MASK}",
                     "parent": names.reference(int(slot["parent"])),

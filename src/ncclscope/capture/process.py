@@ -10,20 +10,17 @@ from ncclscope.capture import dtypes, layout
 from ncclscope.capture.clock import Clock, clock_of
 from ncclscope.capture.header import Header
 from ncclscope.capture.salvage import arena_of
-from ncclscope.capture.slots import (
+from ncclscope.capture.segment import (
     Blocks,
     Chunk,
     Damage,
-    SlotLog,
     Slots,
     arena_chunks,
-    check_blocks,
-    find_blocks,
-    merge_blocks,
     open_file,
-    thread_names,
+    read_segment,
     view_slots,
 )
+from ncclscope.capture.slots import SlotLog, merge_blocks
 from ncclscope.errors import FormatError
 
 _COUNTER_BYTES = 4096  # of an arena
@@ -219,42 +216,35 @@ def _join_arena(log: SlotLog, chunks: list[Chunk]) -> SlotLog:
     return SlotLog([*log.segments, *extra], merge_blocks(blocks), log.damage)
 
 
-def _read_log(paths: list[Path], damage: Damage) -> tuple[SlotLog, list[Header]]:
-    segments: list[Slots] = []
-    blocks: list[Blocks] = []
-    update_rows: list[npt.NDArray[np.int64]] = []
-    update_keys: list[npt.NDArray[np.int64]] = []
-    headers: list[Header] = []
-    row = 0
+def _read_log(paths: list[Path], damage: Damage) -> tuple[SlotLog, list[Header], dict[int, str]]:
+    """All log segments with newer versions of slots in their places; headers; thread names."""
+    segments, headers = [], []
     for path in paths:
         try:
             header, data = open_file(path)
         except (FormatError, OSError) as error:
             damage.unreadable.append(str(error))
             continue
-        slots = view_slots(data, header.header_bytes, damage)
-        found, rows, keys = find_blocks(slots, row, damage)
         headers.append(header)
-        segments.append(slots)
-        blocks.append(found)
-        update_rows.append(rows)
-        update_keys.append(keys)
-        row += len(slots)
-    log = SlotLog(segments, merge_blocks(blocks), damage)
-    check_blocks(log)
-    if segments and sum(map(len, update_rows)):
-        newer, keys = np.concatenate(update_rows), np.concatenate(update_keys)
-        targets = log.rows_of(keys)
+        segments.append(read_segment(view_slots(data, header.header_bytes, damage), damage))
+    first_rows = np.cumsum([0, *(len(segment.slots) for segment in segments)])
+    moved = [
+        Blocks(s.blocks.key, s.blocks.count, s.blocks.row + first, s.blocks.tid)
+        for s, first in zip(segments, first_rows, strict=False)
+    ]
+    log = SlotLog([segment.slots for segment in segments], merge_blocks(moved), damage)
+    for segment, first in zip(segments, first_rows, strict=False):
+        targets = log.rows_of(segment.update_keys)
         known = targets >= 0  # the slot itself may have been rotated away
-        log.overlay(targets[known], log.take(newer[known]))
-    return log, headers
+        log.overlay(targets[known], log.take(segment.update_rows[known] + first))
+    threads = {tid: name for segment in segments for tid, name in segment.threads.items()}
+    return log, headers, threads
 
 
 def open_process(folder: Path) -> Process:
     """The process recorded in `folder`, with its shared memory where that can be reached."""
     damage = Damage()
-    log, headers = _read_log(sorted(folder.glob("log.*")), damage)
-    threads = {tid: name for segment in log.segments for tid, name in thread_names(segment).items()}
+    log, headers, threads = _read_log(sorted(folder.glob("log.*")), damage)
     meta_slots = np.empty(0, dtypes.ANY_SLOT)
     counters = None
     if (folder / "meta").exists():

@@ -1,6 +1,5 @@
 """Captures: the directories that runs leave behind, with one folder per process."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -55,8 +54,7 @@ def resolve_capture(name: str | None) -> Path:
     if name is None:
         return newest_capture(Path.cwd())
     path = Path(name)
-    with suppress(OSError):  # a capture that cannot be written to is read as it is
-        salvage(path)
+    salvage(path)
     if not path.exists():
         matches = sorted(
             (Path(match) for match in glob(name)), key=lambda match: match.stat().st_mtime

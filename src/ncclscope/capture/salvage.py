@@ -119,8 +119,11 @@ def salvage(capture: Path | None = None) -> list[Path]:
         ):
             continue
         target = home / folder
-        target.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _copy_used(fd, header, target / "arena")
+        try:
+            target.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _copy_used(fd, header, target / "arena")
+        except OSError:
+            continue  # it stays where it is until its capture can be written to
         path.unlink()
         saved.append(target)
     return saved

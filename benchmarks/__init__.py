@@ -1,0 +1,1 @@
+"""Developer measurements. `make bench` runs them all and writes docs/measurements.md."""

@@ -1,0 +1,22 @@
+"""All measurements, or those named on the command line."""
+
+import sys
+
+from benchmarks import callback_cost, kills, reader_speed
+from benchmarks.results import ROOT
+
+ALL = {"callback_cost": callback_cost, "reader_speed": reader_speed, "kills": kills}
+
+
+def main() -> int:
+    """Runs them; the first bar that does not hold ends the run with exit code 1."""
+    (ROOT / ".bench").mkdir(exist_ok=True)
+    for name in sys.argv[1:] or ALL:
+        if name not in ALL:
+            print(f"no measurement is called {name}; there are {', '.join(ALL)}", file=sys.stderr)
+            return 2
+        ALL[name].main()
+    return 0
+
+
+sys.exit(main())

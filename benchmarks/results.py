@@ -1,0 +1,44 @@
+"""Results as sections of docs/measurements.md, each with its machine and day."""
+
+import os
+import platform
+import re
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "measurements.md"
+
+
+def machine() -> str:
+    """This machine in one line."""
+    cpu = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    gigabytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    return (
+        f"{platform.machine()}, {cpu}, {os.cpu_count()} CPUs, {gigabytes:.0f} GB, "
+        f"Linux {platform.release()}"
+    )
+
+
+def table(header: list[str], rows: list[list[object]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *[[str(cell) for cell in row] for row in rows]]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def publish(name: str, body: str) -> None:
+    """Prints a result and puts it into the page, in the place of the one measured before."""
+    section = (
+        f"<!-- begin {name} -->\n{body}\n\n*Measured {time.strftime('%Y-%m-%d')} on {machine()}.*\n"
+        f"<!-- end {name} -->"
+    )
+    print(f"\n{body}\n")
+    page = PAGE.read_text()
+    pattern = re.compile(rf"<!-- begin {name} -->.*?<!-- end {name} -->", re.S)
+    if not pattern.search(page):
+        raise SystemExit(f"{PAGE} has no place for {name}")
+    PAGE.write_text(pattern.sub(lambda _: section, page))

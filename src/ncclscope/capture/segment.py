@@ -1,0 +1,192 @@
+"""Files of slots: what a log segment or an arena holds, block by block, checked slot by slot."""
+
+import mmap
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture import dtypes, layout
+from ncclscope.capture.header import Header, parse_header
+from ncclscope.errors import FormatError
+
+Slots = npt.NDArray[np.void]
+Ints = npt.NDArray[np.int64]
+
+_BLOCK = layout.KINDS["Block"]
+_UPDATES = layout.KINDS["Updates"]
+assert _BLOCK | 1 == _UPDATES  # one comparison finds both
+_BLOCK_DTYPE = dtypes.OURS.dtypes["Block"]
+KEY_SHIFT = 48  # stream number above, slot index below: one sortable key
+INDEX_LIMIT = 1 << KEY_SHIFT
+
+
+@dataclass(slots=True)
+class Damage:
+    """What a reader had to leave out, and why; all zero for a whole capture."""
+
+    torn_bytes: int = 0  # a last slot that is not complete
+    bad_slots: int = 0  # not where they claim to be, or between blocks
+    unreadable: list[str] = field(default_factory=list)  # files, with the reason
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """Runs of neighbouring slots; `row` is the first slot's place."""
+
+    key: Ints  # stream << 48 | index of the first slot
+    count: Ints
+    row: Ints
+    tid: Ints  # of the thread that wrote them
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One log file. Slots that are not what their place says are blanked: their kind is 0."""
+
+    slots: Slots
+    blocks: Blocks
+    update_rows: Ints  # newer versions of slots that were written before
+    update_keys: Ints
+    threads: dict[int, str]  # names by thread id
+
+
+def key_of(stream: int, index: int) -> int:
+    """The key by which a slot is found."""
+    return stream << KEY_SHIFT | index
+
+
+def expand(first: Ints, count: Ints) -> Ints:
+    """All numbers of the runs [first, first + count)."""
+    total = int(count.sum())
+    if total == 0:
+        return np.empty(0, np.int64)
+    starts = np.cumsum(count) - count
+    return np.repeat(first - starts, count) + np.arange(total, dtype=np.int64)
+
+
+def map_file(path: Path) -> memoryview:
+    """A file's bytes, private to this process: replacing a slot copies its page only."""
+    with path.open("rb") as file:
+        size = path.stat().st_size
+        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) if size else b"")
+
+
+def open_file(path: Path) -> tuple[Header, memoryview]:
+    """Header and bytes of a capture file that this release can read."""
+    data = map_file(path)
+    header = parse_header(data, path)
+    try:
+        dtypes.check_schema(header.schema)
+    except FormatError as error:
+        raise FormatError(
+            f"cannot read {path}: {error}", "Restore the file or leave it out"
+        ) from None
+    return header, data
+
+
+def view_slots(data: memoryview, offset: int, damage: Damage) -> Slots:
+    """Everything behind `offset` as slots; a torn last one is counted."""
+    usable = max(len(data) - offset, 0)
+    damage.torn_bytes += usable % layout.SLOT_BYTES
+    return np.frombuffer(data, dtypes.ANY_SLOT, usable // layout.SLOT_BYTES, offset)
+
+
+def _heads(slots: Slots) -> npt.NDArray[np.uint64]:
+    return slots.view("<u8").reshape(-1, 8)[:, 0]
+
+
+def read_segment(slots: Slots, damage: Damage) -> Segment:
+    """The blocks of a log file."""
+    heads = _heads(slots).copy()  # one pass over the file; everything below works on this column
+    at = np.flatnonzero((heads.view(np.uint8)[::8] | 1) == _UPDATES)
+    room = np.diff(at, append=len(slots)) - 1
+    block_heads = slots[at].view(_BLOCK_DTYPE)
+    count = np.minimum(block_heads["count"].astype(np.int64), room)
+    sound = (block_heads["stream"] < layout.CONTEXT_STREAM) & (block_heads["first"] < INDEX_LIMIT)
+    count[~sound] = 0
+    # Slots before the first block, or behind the last of a block, belong to nobody.
+    between = int((room - count)[:-1].sum()) if len(at) else 0
+    damage.bad_slots += between + (int(at[0]) if len(at) else len(slots))
+    key = block_heads["stream"].astype(np.int64) << KEY_SHIFT
+    key |= block_heads["first"].astype(np.int64)
+    update = sound & (block_heads["kind"] == _UPDATES)
+    keep = sound & ~update & (count > 0)
+    tid = block_heads["tid"].astype(np.int64)
+    misplaced = _misplaced(heads, at, key, np.where(keep, count, 0))
+    damage.bad_slots += len(misplaced)
+    slots["kind"][misplaced] = 0
+    rows = expand(at[update] + 1, count[update])
+    base = np.repeat(key[update], count[update])
+    # An updated slot's check is the lower half of its index, its block's first index is near it.
+    step = ((heads[rows] >> np.uint64(32)).astype(np.int64) - base) & 0xFFFFFFFF
+    _, one_each = np.unique(tid, return_index=True)
+    threads = {int(head["tid"]): _name(head) for head in block_heads[one_each]}
+    blocks = Blocks(key[keep], count[keep], at[keep] + 1, tid[keep])
+    return Segment(slots, blocks, rows, base + step, threads)
+
+
+def _misplaced(heads: npt.NDArray[np.uint64], at: Ints, key: Ints, count: Ints) -> Ints:
+    """Rows in blocks whose slot's check is not the index that its place says."""
+    if not len(at):
+        return at
+    # From block to block, check minus row is one number (modulo 2**32). Cheap for all rows at
+    # once; the few that differ are then looked at: most of them are heads of blocks.
+    start = int(at[0])
+    length = np.diff(at, append=len(heads))
+    expected = np.repeat((key - 1 - at).astype(np.uint32), length)
+    expected += np.arange(start, len(heads), dtype=np.uint32)
+    rows = np.flatnonzero(heads.view(np.uint32)[1::2][start:] != expected) + start
+    block = np.searchsorted(at, rows, side="right") - 1
+    inside = (rows > at[block]) & (rows <= at[block] + count[block])
+    return rows[inside]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A run of slots in an arena."""
+
+    key: int
+    slots: Slots  # copies
+    tid: int
+    thread_name: str
+
+
+def _name(head: np.void) -> str:
+    return bytes(head["thread_name"].tobytes()).rstrip(b"\0").decode("utf-8", "replace")
+
+
+def arena_chunks(data: memoryview, header: Header, path: Path) -> list[Chunk]:
+    """The committed slots of every chunk in use; its process may go on writing."""
+    size = header.chunk_slots * layout.SLOT_BYTES
+    if not 2 <= header.chunk_slots <= 1 << 20 or header.chunks_offset % layout.SLOT_BYTES:
+        raise FormatError(f"cannot read {path}: its chunks are not described", "Leave the file out")
+    found = []
+    for number in range(min(header.chunk_count, len(data) // size)):
+        offset = header.chunks_offset + number * size
+        if offset + size > len(data):
+            break
+        chunk = np.frombuffer(data, dtypes.ANY_SLOT, header.chunk_slots, offset)
+        if chunk["kind"][0] != _BLOCK:
+            continue
+        # Heads before and after the bodies: a slot whose head stood still while it was copied is
+        # whole.
+        before = _heads(chunk).copy()
+        slots = chunk.copy()
+        steady = _heads(chunk) == before
+        _heads(slots)[:] = before
+        head = slots[:1].view(_BLOCK_DTYPE)[0]
+        if not steady[0] or head["stream"] >= layout.CONTEXT_STREAM or head["first"] >= INDEX_LIMIT:
+            continue
+        first = int(head["first"])
+        committed = steady & (slots["kind"] != 0) & (slots["check"] == _checks(first, len(slots)))
+        end = len(slots) if committed.all() else int(np.argmin(committed))
+        key = key_of(int(head["stream"]), first + 1)
+        found.append(Chunk(key, slots[1:end], int(head["tid"]), _name(head)))
+    return found
+
+
+def _checks(first: int, count: int) -> npt.NDArray[np.uint32]:
+    """What the `check` of slots `first`, first + 1, … must be."""
+    return np.arange(first, first + count, dtype=np.int64).astype(np.uint32)

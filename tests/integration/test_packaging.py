@@ -1,0 +1,64 @@
+"""sdist and wheel: what is in them, and that an installed wheel works."""
+
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUILT = ("libnccl-profiler-ncclscope.so", "libnccl-profiler-ncclscope-empty.so", "ncclscope-player")
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """sdist, and the wheel that is built from it."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--outdir", out, ROOT]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout[-3000:] + built.stderr[-3000:]
+    return out
+
+
+def test_sdist(dist: Path) -> None:
+    (sdist,) = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"CMakeLists.txt", "pyproject.toml", "LICENSE", "README.md"} <= names
+    assert {
+        "native/src/plugin.c",
+        "native/include/ncclscope/format.h",
+        "native/harness/player.c",
+    } <= names
+    assert not [
+        name for name in names if name.endswith(".so") or name.startswith(("tests/", "build/"))
+    ]
+
+
+def test_wheel(dist: Path, tmp_path: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    assert "-py3-none-linux_" in wheel.name, "one wheel for all Pythons of a platform"
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    assert {f"ncclscope/native/{name}" for name in BUILT} <= names
+    assert {"ncclscope/demo/rank0.jsonl.gz", "ncclscope/demo/rank1.jsonl.gz"} <= names
+    assert wheel.stat().st_size < 5_000_000
+    venv.create(tmp_path / "venv", with_pip=True)
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", wheel], check=True)
+    script = python.with_name("ncclscope")
+    plugin = subprocess.check_output([script, "plugin-path"], text=True).strip()
+    assert Path(plugin).is_relative_to(tmp_path / "venv")
+    # run, env, plugin-path and demo need the standard library only.
+    shown = subprocess.run(
+        [script, "demo"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "dropped                0         0" in shown.stdout
+
+
+def test_editable_install_loads_the_plugin_from_the_tree() -> None:
+    printed = subprocess.check_output([sys.executable, "-m", "ncclscope", "plugin-path"], text=True)
+    assert Path(printed.strip()) == ROOT / "src/ncclscope/native/libnccl-profiler-ncclscope.so"

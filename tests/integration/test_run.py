@@ -1,0 +1,245 @@
+"""`ncclscope run` in front of real launchers and of single ranks."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ncclscope.capture.reader import open_capture
+from ncclscope.native import player_path, plugin_path
+from tests.integration.test_odd_calls import everything
+from tests.playing import dump, ncclscope, write_transcript
+
+PLAYER = str(player_path())
+MPIRUN = ["mpirun", "--allow-run-as-root", "--oversubscribe"]
+needs_mpirun = pytest.mark.skipif(
+    not shutil.which("mpirun"), reason="mpirun (openmpi-bin) is missing"
+)
+
+
+def without_job() -> dict[str, str]:
+    return {
+        n: v for n, v in os.environ.items() if not n.startswith(("NCCL", "SLURM", "OMPI", "PMI"))
+    }
+
+
+def test_exit_codes_come_back(tmp_path: Path) -> None:
+    for code in (0, 3, 255):
+        ran = ncclscope("run", "-o", tmp_path / "c", "--", "sh", "-c", f"exit {code}")
+        assert ran.returncode == code
+    killed = ncclscope("run", "-o", tmp_path / "c", "--", "sh", "-c", "kill -9 $$")
+    assert killed.returncode == 128 + 9
+    missing = ncclscope("run", "--", "/no/such/program")
+    assert missing.returncode == 127
+    assert "cannot run /no/such/program: No such file" in missing.stderr
+    assert "Traceback" not in missing.stderr
+    forbidden = ncclscope("run", "--", "/etc/passwd")
+    assert forbidden.returncode == 126
+    assert ncclscope("run").returncode == 2
+
+
+def test_arguments_pass_untouched(tmp_path: Path) -> None:
+    words = ["-x", "--mode", "full", "--", "a b", ""]
+    ran = ncclscope(
+        "run", "-q", "--", sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))", *words,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert json.loads(ran.stdout) == words
+    assert ran.stderr == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_signals_are_forwarded(number: signal.Signals, tmp_path: Path) -> None:
+    program = (
+        "import signal, sys, time\n"
+        f"signal.signal({int(number)}, lambda *_: sys.exit(42))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(30)\n"
+    )
+    command = [sys.executable, "-m", "ncclscope", "run", "-q", "--", sys.executable, "-c", program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"ready\n"
+        running.send_signal(number)
+        assert running.wait(20) == 42
+
+
+def test_run_costs_little(tmp_path: Path) -> None:
+    def best(command: list[str]) -> float:
+        times = []
+        for _ in range(15):
+            start = time.perf_counter()
+            subprocess.run(command, check=True, cwd=tmp_path, capture_output=True)
+            times.append(time.perf_counter() - start)
+        return min(times)
+
+    script = Path(sys.executable).with_name("ncclscope")
+    alone, with_run = best(["true"]), best([str(script), "run", "--", "true"])
+    assert with_run - alone < 0.1
+
+
+def test_a_single_process(tmp_path: Path) -> None:
+    capture = tmp_path / "capture"
+    load = [PLAYER, "load", "--collectives", "50"]
+    ran = ncclscope("run", "-o", capture, "--mode", "full", "--", *load, env=without_job())
+    assert ran.returncode == 0, ran.stderr
+    assert "1 process; 50 calls" in ran.stderr
+    assert "0 dropped" in ran.stderr
+    assert f"next: ncclscope dump {capture}" in ran.stderr
+    assert "made" in ran.stdout
+
+
+def test_nothing_recorded_is_said(tmp_path: Path) -> None:
+    ran = ncclscope("run", "-o", tmp_path / "c", "--", "true", env=without_job())
+    assert ran.returncode == 0
+    assert "nothing recorded" in ran.stderr
+
+
+def test_a_plugin_of_somebody_else_is_named(tmp_path: Path) -> None:
+    env = without_job() | {"NCCL_PROFILER_PLUGIN": "inspector"}
+    ran = ncclscope("run", "-o", tmp_path / "c", "--", "true", env=env)
+    assert "takes the place of NCCL_PROFILER_PLUGIN=inspector" in ran.stderr
+
+
+def test_killed_ranks_are_summed_up(tmp_path: Path) -> None:
+    capture = tmp_path / "capture"
+    load = [PLAYER, "load", "--collectives", "50", "--die-at", "20000"]
+    ran = ncclscope("run", "-o", capture, "--mode", "full", "--", *load, env=without_job())
+    assert ran.returncode == 137
+    assert "1 process, 1 of them killed or still running" in ran.stderr
+    events = dump(capture)
+    assert f"{len(events) - 1:,} events" in ran.stderr
+    assert len(list(capture.glob("*/arena"))) == 1, "shared memory was brought in"
+
+
+@needs_mpirun
+def test_in_front_of_mpirun(tmp_path: Path) -> None:
+    capture = tmp_path / "capture"
+    load = [PLAYER, "load", "--collectives", "20"]
+    ran = ncclscope("run", "-o", capture, "--", *MPIRUN, "-np", "3", *load, env=without_job())
+    assert ran.returncode == 0, ran.stderr
+    assert "3 processes; 60 calls" in ran.stderr
+    assert sorted(process.rank for process in open_capture(capture).processes) == [0, 1, 2]
+
+
+@needs_mpirun
+def test_mpirun_hands_the_variables_to_clean_environments(tmp_path: Path) -> None:
+    """Ranks on other hosts start with what mpirun forwards by -x and nothing else of ours."""
+    arguments = tmp_path / "arguments"
+    fake = tmp_path / "mpirun"
+    fake.write_text(
+        "#!/bin/sh\n"
+        '[ "$1" = --version ] && exec mpirun.real --version\n'
+        f'printf "%s\\n" "$@" > {arguments}\n'
+        'exec mpirun.real "$@"\n'
+    )
+    fake.chmod(0o755)
+    (tmp_path / "mpirun.real").symlink_to(str(shutil.which("mpirun")))
+    env = without_job() | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["mpirun", *MPIRUN[1:], "-np", "2", "sh", "-c", "echo $NCCLSCOPE_DIR $NCCLSCOPE_MODE"]
+    ran = ncclscope("run", "-q", "-o", tmp_path / "c", "--mode", "full", "--", *command, env=env)
+    assert ran.stdout.split("\n")[:2] == [f"{tmp_path / 'c'} full"] * 2, ran.stderr
+    words = arguments.read_text().split("\n")
+    assert words[:6] == [
+        "-x", "NCCL_PROFILER_PLUGIN", "-x", "NCCLSCOPE_DIR", "-x", "NCCLSCOPE_MODE",
+    ]  # fmt: skip
+
+
+@needs_mpirun
+def test_in_front_of_each_rank_of_mpirun(tmp_path: Path) -> None:
+    """All ranks arrive at the same capture, and rank 0 alone sums up."""
+    rank = [sys.executable, "-m", "ncclscope", "run", "--", PLAYER, "load", "--collectives", "20"]
+    ran = subprocess.run(
+        [*MPIRUN, "-np", "3", *rank],
+        cwd=tmp_path, env=without_job(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    (capture,) = tmp_path.glob("ncclscope-*")
+    assert sorted(process.rank for process in open_capture(capture).processes) == [0, 1, 2]
+    assert ran.stderr.count("next: ncclscope dump") == 1
+
+
+@needs_mpirun
+def test_the_bare_plugin_under_mpirun(tmp_path: Path) -> None:
+    """Without the command line the plugin finds the same name by itself."""
+    env = without_job() | {"NCCL_PROFILER_PLUGIN": str(plugin_path())}
+    ran = subprocess.run(
+        [*MPIRUN, "-np", "2", PLAYER, "load", "--collectives", "20"],
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    (capture,) = tmp_path.glob("ncclscope-*")
+    assert sorted(process.rank for process in open_capture(capture).processes) == [0, 1]
+
+
+def test_env_prints_what_run_sets(tmp_path: Path) -> None:
+    printed = ncclscope("env", "-o", tmp_path / "a b", "--mode", "full", env=without_job())
+    shell = subprocess.run(
+        ["sh", "-c", f"{printed.stdout}\n{PLAYER} load --collectives 5"],
+        capture_output=True, text=True, env=without_job(), check=True,
+    )  # fmt: skip
+    assert "made" in shell.stdout
+    assert len(dump(tmp_path / "a b")) > 100
+
+
+def test_paths_with_placeholders(tmp_path: Path) -> None:
+    env = without_job() | {
+        "NCCL_PROFILER_PLUGIN": str(plugin_path()),
+        "NCCLSCOPE_DIR": f"{tmp_path}/job-%r-%h%%",
+        "RANK": "7",
+    }
+    subprocess.run([PLAYER, "load", "--collectives", "1"], env=env, check=True, capture_output=True)
+    assert (tmp_path / f"job-7-{os.uname().nodename}%").is_dir()
+
+
+def test_disabled(tmp_path: Path) -> None:
+    env = without_job() | {"NCCLSCOPE_DISABLE": "1"}
+    ran = ncclscope(
+        "run", "-o", tmp_path / "c", "--", PLAYER, "load", "--collectives", "5", env=env
+    )
+    assert ran.returncode == 0
+    assert "nothing recorded" in ran.stderr
+    assert not (tmp_path / "c").exists()
+
+
+def test_secrets_are_not_recorded(tmp_path: Path) -> None:
+    script = write_transcript(tmp_path / "t.jsonl", everything(5).lines)
+    secrets = ["--api-key=hunter2", "--token", "hunter2", "PASSWORD=hunter2"]
+    env = without_job() | {"NCCL_SECRET_TOKEN": "hunter2"}
+    ran = ncclscope("run", "-o", tmp_path / "c", "--", PLAYER, "play", script, *secrets, env=env)
+    assert ran.returncode == 0
+    for path in (tmp_path / "c").glob("*/*"):
+        assert b"hunter2" not in path.read_bytes(), path
+    identity = open_capture(tmp_path / "c").processes[0].identity
+    assert "--api-key=*** --token *** PASSWORD=***" in identity["command"]
+    assert identity["env.NCCL_SECRET_TOKEN"] == "***"
+
+
+def test_files_are_private(tmp_path: Path) -> None:
+    ncclscope("run", "-o", tmp_path / "c", "--", PLAYER, "load", "--collectives", "5")
+    for path in [tmp_path / "c", *(tmp_path / "c").rglob("*")]:
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+@pytest.mark.parametrize("verb", ["run", "dump", "demo", "env", "plugin-path", ""])
+def test_help_needs_no_heavy_import(verb: str) -> None:
+    words = [verb, "--help"] if verb else ["--help"]
+    printed = ncclscope(*words)
+    assert printed.returncode == 0
+    assert printed.stdout.startswith("usage: ncclscope")
+    assert max(map(len, printed.stdout.splitlines())) <= 100
+
+
+def test_demo(tmp_path: Path) -> None:
+    ran = ncclscope("demo", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "ProxyStep            305       305" in ran.stdout
+    assert "dropped                0         0" in ran.stdout
+    (capture,) = tmp_path.glob("ncclscope-demo-*")
+    assert f"next: ncclscope dump {capture.name}" in ran.stdout

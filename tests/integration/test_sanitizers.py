@@ -1,0 +1,70 @@
+"""Plugin and player under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer: clean."""
+
+import gzip
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.test_odd_calls import everything
+from tests.playing import FOLDERS, recording, transcript_files, write_transcript
+
+ROOT = Path(__file__).parents[2]
+SANITIZERS = {"asan": "address,undefined", "tsan": "thread"}
+
+
+def tool(name: str) -> str:
+    """A build tool of this environment, else of the machine."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else str(shutil.which(name))
+
+
+@pytest.fixture(scope="session", params=SANITIZERS)
+def build(request: pytest.FixtureRequest) -> Path:
+    """A directory with plugin and player built with one sanitizer."""
+    name = request.param
+    directory = ROOT / "build" / name
+    configure = [
+        tool("cmake"), "-S", ROOT, "-B", directory, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+        f"-DNCCLSCOPE_SANITIZE={SANITIZERS[name]}", "-DNCCLSCOPE_WERROR=ON",
+        f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
+    ]  # fmt: skip
+    for command in (configure, [tool("cmake"), "--build", directory]):
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert built.returncode == 0, built.stdout + built.stderr
+    return directory
+
+
+def run(build: Path, capture: Path, *arguments: object, **variables: str) -> str:
+    plugin = str(build / "libnccl-profiler-ncclscope.so")
+    env = recording(
+        capture, **{"NCCL_PROFILER_PLUGIN": plugin, "TSAN_OPTIONS": "halt_on_error=1"} | variables
+    )
+    command = [build / "ncclscope-player", *map(str, arguments)]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return ran.stdout
+
+
+def test_transcripts(build: Path, tmp_path: Path) -> None:
+    for folder in FOLDERS:
+        plain = tmp_path / f"{folder}.jsonl"
+        plain.write_bytes(gzip.decompress(transcript_files(folder)[0].read_bytes()))
+        for end in ("finalize", "exit"):
+            run(build, tmp_path / f"{folder}-{end}", "play", plain, "--end", end)
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_every_interface(build: Path, version: int, tmp_path: Path) -> None:
+    script = write_transcript(tmp_path / "script.jsonl", everything(version).lines)
+    run(build, tmp_path / "script", "play", script, "--times", 20)
+    load = ["--threads", 4, "--generations", 3, "--collectives", 40, "--comms", 3]
+    run(build, tmp_path / "load", "load", "--version", version, *load, NCCLSCOPE_ARENA="4M")
+    run(build, tmp_path / "fuzz", "fuzz", "--version", version, "--calls", 150_000)
+
+
+def test_rotation_and_recycling(build: Path, tmp_path: Path) -> None:
+    variables = {"NCCLSCOPE_ARENA": "2M", "NCCLSCOPE_DISK_LIMIT": "4M"}
+    run(build, tmp_path / "c", "load", "--threads", 3, "--collectives", 300, **variables)
