@@ -1,0 +1,118 @@
+"""Calls made by the workload against calls on record, for each NCCL release, number of ranks and case."""
+
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ncclscope.capture.events import events_of
+from ncclscope.capture.reader import open_capture, resolve_capture
+from ncclscope.native import plugin_path
+from tests.gpu.ranks import Job, run_job
+
+CASES = ("colls", "many", "group", "p2p", "a2a", "graph", "split", "one", "straggler")
+INVISIBLE = "AllReduce of one rank"  # NCCL reports nothing of communicators of one rank
+
+
+@dataclass(frozen=True)
+class Row:
+    """One case of one job, all ranks together."""
+
+    nccl: str
+    ranks: int
+    case: str
+    made: int
+    recorded: int
+    invisible: int
+    differences: tuple[str, ...]
+
+
+def expected_events(calls: dict[str, int], ranks: int, api: bool) -> Counter[str]:
+    """The events that NCCL reports for these calls: API events from v5 on, work below them."""
+    expected: Counter[str] = Counter()
+    for name, count in calls.items():
+        if name == INVISIBLE:
+            continue
+        if name == "AlltoAll":  # a send and a receive for each rank, itself included
+            expected["call Send"] += count * ranks
+            expected["call Recv"] += count * ranks
+        elif name == "captured AllReduce":
+            expected["call AllReduce"] += count if api else 0
+        elif name == "replayed AllReduce":
+            expected["replay AllReduce"] += count
+        else:
+            expected[f"call {name}"] += count
+    return +expected
+
+
+def recorded_events(events: list[dict[str, Any]], api: bool) -> Counter[str]:
+    """Calls and replays on record, by function."""
+    calls: Counter[str] = Counter()
+    captured = {e["id"] for e in events if e["event"] == "CollApi" and e["fields"]["graphCaptured"]}
+    names = ("CollApi", "P2pApi") if api else ("Coll", "P2p")
+    for event in events:
+        function = event["fields"].get("func")
+        if event["event"] in names:
+            calls[f"call {function}"] += 1
+        elif event["event"] == "Coll" and event["parent"] in captured:
+            calls[f"replay {function}"] += 1
+    return calls
+
+
+def _without_api(expected: Counter[str]) -> Counter[str]:
+    """Before v5 a replay looks like any other collective."""
+    plain: Counter[str] = Counter()
+    for name, count in expected.items():
+        plain[name.replace("replay", "call")] += count
+    return plain
+
+
+def check_job(title: str, job: Job, mode: str = "full") -> list[Row]:
+    """Runs a job under the plugin and compares, case by case."""
+    with tempfile.TemporaryDirectory() as directory:
+        capture = Path(directory) / "capture"
+        variables = {
+            "NCCL_PROFILER_PLUGIN": str(plugin_path()),
+            "NCCLSCOPE_DIR": str(capture),
+            "NCCLSCOPE_MODE": mode,
+        }
+        said = run_job(job, variables)
+        opened = open_capture(resolve_capture(str(capture)))
+        assert len(opened.processes) == job.ranks, opened.unreadable
+        by_rank = {process.rank: list(events_of(process)) for process in opened.processes}
+        dropped = sum(process.dropped() for process in opened.processes)
+    api = any(event["event"] == "GroupApi" for events in by_rank.values() for event in events)
+    rows = []
+    for case in job.cases:
+        made = recorded = invisible = 0
+        differences = [f"{dropped} dropped"] if dropped else []
+        for answer in said:
+            told = answer["cases"][case]
+            window = range(told["from_ns"], told["to_ns"])
+            events = [e for e in by_rank[answer["rank"]] if e["start_ns"] in window]
+            expected = expected_events(told["calls"], job.ranks, api)
+            expected = expected if api else _without_api(expected)
+            found = recorded_events(events, api)
+            made += sum(expected.values())
+            recorded += sum((expected & found).values())
+            invisible += told["calls"].get(INVISIBLE, 0)
+            if expected != found:
+                differences.append(
+                    f"rank {answer['rank']}: {dict(expected - found)} {dict(found - expected)}"
+                )
+        rows.append(Row(title, job.ranks, case, made, recorded, invisible, tuple(differences)))
+    return rows
+
+
+def coverage(libraries: dict[str, Path | None], worlds: tuple[int, ...]) -> list[Row]:
+    """All rows: every release, number of ranks and case; the cases that nobody survives by themselves."""
+    rows = []
+    for title, library in libraries.items():
+        for ranks in worlds:
+            for cases in (CASES, ("hang",), ("mismatch",)):
+                found = check_job(title, Job(cases, ranks, library))
+                for row in found:
+                    print(row, flush=True)
+                rows += found
+    return rows
