@@ -33,6 +33,12 @@ static void print_header(void) {
     FILE_HEADER_FIELDS(PRINT_FIELD, PRINT_ARRAY)
 }
 
+static void print_times(void) {
+    typedef struct times SLOT;
+    separator = "";
+    TIMES_FIELDS(PRINT_FIELD, PRINT_ARRAY)
+}
+
 #define PRINT_COUNTER(name) printf("%s\"" #name "\"", separator), separator = ",";
 
 int print_layout(void) {
@@ -40,6 +46,8 @@ int print_layout(void) {
     SLOT_KINDS(PRINT_SLOT)
     printf("},\n\"header\":[");
     print_header();
+    printf("],\n\"times\":[");
+    print_times();
     printf("],\n\"counters\":[");
     separator = "";
     COUNTERS(PRINT_COUNTER)

@@ -1,6 +1,8 @@
 // Interface versions 1 to 3: the common part.
 #include "abi_early.h"
 
+#include "chain.h"
+
 nccl_result init_early(void **context, int *mask, unsigned version, u32 events,
                        const void *nccl_address) {
     struct comm_description description = {.version = version};
@@ -8,8 +10,11 @@ nccl_result init_early(void **context, int *mask, unsigned version, u32 events,
 }
 
 void start_early_coll(void *context, void **handle, const struct early_coll *coll) {
-    struct event event = event_begin(context, handle, coll->parent, 2, 1);
-    if (!event.slot) return;
+    struct event event = event_of(context, 1);
+    u8 bits = coll->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
+    tally_call(tally_key(event.comm, LEVEL_WORK, coll->func, coll->dtype, coll->algo, coll->proto,
+                         bits, coll->count));
+    if (!event_begin(&event, handle, coll->parent, 2, 1)) return;
     struct slot_coll *slot = &event.slot->coll;
     struct slot_coll_ext *ext = &event.slot[1].coll_ext;
     slot->seq = coll->seq;
@@ -37,8 +42,10 @@ void start_early_coll(void *context, void **handle, const struct early_coll *col
 }
 
 void start_early_p2p(void *context, void **handle, const struct early_p2p *p2p) {
-    struct event event = event_begin(context, handle, p2p->parent, 2, 2);
-    if (!event.slot) return;
+    struct event event = event_of(context, 2);
+    u8 bits = p2p->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
+    tally_call(tally_key(event.comm, LEVEL_WORK, p2p->func, p2p->dtype, 0, 0, bits, p2p->count));
+    if (!event_begin(&event, handle, p2p->parent, 2, 2)) return;
     struct slot_p2p *slot = &event.slot->p2p;
     struct slot_p2p_ext *ext = &event.slot[1].p2p_ext;
     slot->buff = (u64)(uintptr_t)p2p->buff;
@@ -72,6 +79,7 @@ static bool store_state(union slot *slot, u64 head, unsigned state, i32 appended
 nccl_result state_early(void *eHandle, int eState, const union nccl_state_args_v1 *args) {
     u64 handle = (u64)(uintptr_t)eHandle, head;
     unsigned state = (unsigned)eState;
+    if (UNLIKELY(gate_chained) && chain_state(handle, eState, args)) return 0;
     if (state <= NCCL_OP_RECV_DONE) {
         event_op_state(handle, state, args ? args->proxyOp.transSize : 0,
                        args ? args->proxyOp.steps : 0);

@@ -1,6 +1,8 @@
 // States of interface versions 4 to 7.
 #include "abi_modern.h"
 
+#include "chain.h"
+
 static bool store_state(union slot *slot, u64 head, u64 handle, unsigned state, u64 arg) {
     switch (state) {
         case NCCL_STEP_SEND_GPU_WAIT: return store_step_state(slot, head, 0, 0, arg);
@@ -51,6 +53,7 @@ static inline u64 argument_of(unsigned state, const union nccl_state_args *args)
 nccl_result state_modern(void *eHandle, int eState, const union nccl_state_args *args) {
     u64 handle = address(eHandle), head;
     unsigned state = (unsigned)eState;
+    if (UNLIKELY(gate_chained) && chain_state(handle, eState, args)) return 0;
     u64 arg = argument_of(state, args);
     union slot *slot = event_find(handle, &head);
     if (UNLIKELY(state == NCCL_NET_UPDATE))

@@ -5,6 +5,7 @@
 #define NCCLSCOPE_ABI_MODERN_H
 
 #include "event.h"
+#include "gate.h"
 #include "intern.h"
 #include "plugin.h"
 
@@ -13,17 +14,20 @@
 MODERN u64 address(const void *pointer) { return (u64)(uintptr_t)pointer; }
 
 MODERN void start_coll(void *context, void **handle, const struct nccl_descr *d, int version) {
-    struct event event = event_begin(context, handle, d->parentObj, 2, 1);
-    if (UNLIKELY(!event.slot)) return;
+    struct event event = event_of(context, 1);
     const struct nccl_coll *coll = &d->coll;
+    u8 func = intern(coll->func), dtype = intern(coll->datatype);
+    u8 algo = intern(coll->algo), proto = intern(coll->proto);
+    tally_call(tally_key(event.comm, LEVEL_WORK, func, dtype, algo, proto, 0, coll->count));
+    if (UNLIKELY(!event_begin(&event, handle, d->parentObj, 2, 1))) return;
     struct slot_coll *slot = &event.slot->coll;
     struct slot_coll_ext *ext = &event.slot[1].coll_ext;
     slot->seq = coll->seqNumber;
     slot->count = coll->count;
-    slot->func = intern(coll->func);
-    slot->dtype = intern(coll->datatype);
-    slot->algo = intern(coll->algo);
-    slot->proto = intern(coll->proto);
+    slot->func = func;
+    slot->dtype = dtype;
+    slot->algo = algo;
+    slot->proto = proto;
     slot->channels = coll->nChannels;
     slot->warps = coll->nWarps;
     slot->variant = version >= 7 ? intern(coll->kernelVariant) : 0;
@@ -42,17 +46,19 @@ MODERN void start_coll(void *context, void **handle, const struct nccl_descr *d,
 }
 
 MODERN void start_p2p(void *context, void **handle, const struct nccl_descr *d, int version) {
+    struct event event = event_of(context, 2);
     const struct nccl_p2p *p2p = &d->p2p;
+    u8 func = intern(p2p->func), dtype = intern(p2p->datatype);
+    tally_call(tally_key(event.comm, LEVEL_WORK, func, dtype, 0, 0, 0, p2p->count));
     u64 tag = version >= 7 ? p2p->userTag : 0;
     unsigned slots = tag ? 2 : 1;
-    struct event event = event_begin(context, handle, d->parentObj, slots, 2);
-    if (UNLIKELY(!event.slot)) return;
+    if (UNLIKELY(!event_begin(&event, handle, d->parentObj, slots, 2))) return;
     struct slot_p2p *slot = &event.slot->p2p;
     slot->buff = address(p2p->buff);
     slot->count = p2p->count;
     slot->parent_group = version >= 5 ? address(p2p->parentGroup) : 0;
-    slot->func = intern(p2p->func);
-    slot->dtype = intern(p2p->datatype);
+    slot->func = func;
+    slot->dtype = dtype;
     slot->comm = (u16)event.comm;
     slot->peer = p2p->peer;
     unsigned flags = event_rank_flag(&event, d->rank);
@@ -68,7 +74,7 @@ MODERN void start_p2p(void *context, void **handle, const struct nccl_descr *d, 
 }
 
 MODERN void start_group_api(void *context, void **handle, const struct nccl_descr *d) {
-    struct event event = event_begin(context, handle, d->parentObj, 1, 8);
+    struct event event = event_start(context, handle, d->parentObj, 1, 8);
     if (UNLIKELY(!event.slot)) return;
     event.slot->group_api.depth = d->groupApi.groupDepth;
     event.slot->group_api.comm = (u16)event.comm;
@@ -77,37 +83,45 @@ MODERN void start_group_api(void *context, void **handle, const struct nccl_desc
 }
 
 MODERN void start_coll_api(void *context, void **handle, const struct nccl_descr *d, int version) {
-    struct event event = event_begin(context, handle, d->parentObj, 1, 9);
-    if (UNLIKELY(!event.slot)) return;
+    struct event event = event_of(context, 9);
+    u8 func = intern(d->collApi.func), dtype = intern(d->collApi.datatype);
+    bool captured = d->collApi.graphCaptured;
+    tally_call(tally_key(event.comm, LEVEL_CALL, func, dtype, 0, 0, captured ? TALLY_CAPTURED : 0,
+                         d->collApi.count));
+    if (UNLIKELY(!event_begin(&event, handle, d->parentObj, 1, 9))) return;
     struct slot_coll_api *slot = &event.slot->coll_api;
     slot->count = d->collApi.count;
     slot->stream = address(d->collApi.stream);
     slot->tag = version >= 7 ? d->collApi.userTag : 0;
-    slot->func = intern(d->collApi.func);
-    slot->dtype = intern(d->collApi.datatype);
+    slot->func = func;
+    slot->dtype = dtype;
     slot->comm = (u16)event.comm;
     slot->root = d->collApi.root;
     event_commit(&event, KIND_coll_api, 0,
-                 event_rank_flag(&event, d->rank) | (d->collApi.graphCaptured ? FLAG_GRAPH : 0));
+                 event_rank_flag(&event, d->rank) | (captured ? FLAG_GRAPH : 0));
 }
 
 MODERN void start_p2p_api(void *context, void **handle, const struct nccl_descr *d, int version) {
-    struct event event = event_begin(context, handle, d->parentObj, 1, 10);
-    if (UNLIKELY(!event.slot)) return;
+    struct event event = event_of(context, 10);
+    u8 func = intern(d->p2pApi.func), dtype = intern(d->p2pApi.datatype);
+    bool captured = d->p2pApi.graphCaptured;
+    tally_call(tally_key(event.comm, LEVEL_CALL, func, dtype, 0, 0, captured ? TALLY_CAPTURED : 0,
+                         d->p2pApi.count));
+    if (UNLIKELY(!event_begin(&event, handle, d->parentObj, 1, 10))) return;
     struct slot_p2p_api *slot = &event.slot->p2p_api;
     slot->count = d->p2pApi.count;
     slot->stream = address(d->p2pApi.stream);
     slot->tag = version >= 7 ? d->p2pApi.userTag : 0;
-    slot->func = intern(d->p2pApi.func);
-    slot->dtype = intern(d->p2pApi.datatype);
+    slot->func = func;
+    slot->dtype = dtype;
     slot->comm = (u16)event.comm;
     slot->root = 0;
     event_commit(&event, KIND_p2p_api, 0,
-                 event_rank_flag(&event, d->rank) | (d->p2pApi.graphCaptured ? FLAG_GRAPH : 0));
+                 event_rank_flag(&event, d->rank) | (captured ? FLAG_GRAPH : 0));
 }
 
 MODERN void start_kernel_launch(void *context, void **handle, const struct nccl_descr *d) {
-    struct event event = event_begin(context, handle, d->parentObj, 1, 11);
+    struct event event = event_start(context, handle, d->parentObj, 1, 11);
     if (UNLIKELY(!event.slot)) return;
     event.slot->kernel_launch.stream = address(d->kernelLaunch.stream);
     event.slot->kernel_launch.comm = (u16)event.comm;
@@ -115,15 +129,17 @@ MODERN void start_kernel_launch(void *context, void **handle, const struct nccl_
 }
 
 MODERN void start_ce_coll(void *context, void **handle, const struct nccl_descr *d, int version) {
-    struct event event = event_begin(context, handle, d->parentObj, 2, 12);
-    if (UNLIKELY(!event.slot)) return;
+    struct event event = event_of(context, 12);
     const struct nccl_ce_coll *ce = &d->ceColl;
+    u8 func = intern(ce->func), dtype = intern(ce->datatype);
+    tally_call(tally_key(event.comm, LEVEL_COPY_ENGINE, func, dtype, 0, 0, 0, ce->count));
+    if (UNLIKELY(!event_begin(&event, handle, d->parentObj, 2, 12))) return;
     struct slot_ce_coll *slot = &event.slot->ce_coll;
     struct slot_ce_ext *ext = &event.slot[1].ce_ext;
     slot->seq = ce->seqNumber;
     slot->count = ce->count;
-    slot->func = intern(ce->func);
-    slot->dtype = intern(ce->datatype);
+    slot->func = func;
+    slot->dtype = dtype;
     slot->sync = intern(ce->syncStrategy);
     slot->comm = (u16)event.comm;
     slot->root = ce->root;
@@ -141,7 +157,7 @@ MODERN void start_ce_coll(void *context, void **handle, const struct nccl_descr 
 }
 
 MODERN void start_ce_sync(void *context, void **handle, const struct nccl_descr *d) {
-    struct event event = event_begin(context, handle, d->parentObj, 1, 13);
+    struct event event = event_start(context, handle, d->parentObj, 1, 13);
     if (UNLIKELY(!event.slot)) return;
     event.slot->ce_sync.ranks = d->ceCollSync.nRanks;
     event.slot->ce_sync.comm = (u16)event.comm;
@@ -150,7 +166,7 @@ MODERN void start_ce_sync(void *context, void **handle, const struct nccl_descr 
 }
 
 MODERN void start_ce_batch(void *context, void **handle, const struct nccl_descr *d) {
-    struct event event = event_begin(context, handle, d->parentObj, 1, 14);
+    struct event event = event_start(context, handle, d->parentObj, 1, 14);
     if (UNLIKELY(!event.slot)) return;
     event.slot->ce_batch.bytes = d->ceCollBatch.totalBytes;
     event.slot->ce_batch.ops = d->ceCollBatch.numOps;
@@ -160,7 +176,7 @@ MODERN void start_ce_batch(void *context, void **handle, const struct nccl_descr
 }
 
 MODERN void start_kernel_phase(void *context, void **handle, const struct nccl_descr *d) {
-    struct event event = event_begin(context, handle, d->parentObj, 1, 15);
+    struct event event = event_start(context, handle, d->parentObj, 1, 15);
     if (UNLIKELY(!event.slot)) return;
     event.slot->kernel_phase.gpu_start = d->kernelPhase.pTimer;
     event.slot->kernel_phase.phase = d->kernelPhase.phaseId;

@@ -5,7 +5,8 @@ static nccl_result init(void **context, int *mask) {
     return init_early(context, mask, 1, NCCL_EVENTS_V1, __builtin_return_address(0));
 }
 
-static nccl_result start(void *context, void **handle, const struct nccl_descr_v1 *d) {
+static nccl_result record(void *context, void **handle, const void *descriptor) {
+    const struct nccl_descr_v1 *d = descriptor;
     switch (d->type) {
         case NCCL_GROUP: start_group(context, handle, d->parentObj); break;
         case NCCL_COLL:
@@ -53,6 +54,11 @@ static nccl_result start(void *context, void **handle, const struct nccl_descr_v
         default: start_unknown(handle);
     }
     return 0;
+}
+
+static nccl_result start(void *context, void **handle, const struct nccl_descr_v1 *d) {
+    if (UNLIKELY(!gate_is_fast(d->type))) return gate_start(context, handle, d, d->type, 1, record);
+    return record(context, handle, d);
 }
 
 PLUGIN_EXPORT const struct nccl_profiler_v1 ncclProfiler_v1 = {

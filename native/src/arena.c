@@ -23,9 +23,10 @@
 #endif
 
 #define SHM_DIR "/dev/shm"
-#define FRONT_BYTES (MAX_HEADER_BYTES + COUNTER_BYTES + META_SLOTS * SLOT_BYTES)
+#define META_OFFSET (MAX_HEADER_BYTES + COUNTER_BYTES)
+#define TALLY_OFFSET (META_OFFSET + META_SLOTS * SLOT_BYTES)
+#define FRONT_BYTES (TALLY_OFFSET + TALLY_SLOTS * SLOT_BYTES)
 #define EXTENT_CHUNKS 128u  // 8 MB
-#define DEFAULT_ARENA_BYTES (256ull << 20)
 #define MIN_CHUNKS 8u
 #define MIN_SHM_BYTES \
     (512ull << 20)  // NCCL's own transport lives there; a container's 64 MB are not ours to take
@@ -76,6 +77,7 @@ static u64 shm_budget(void) {
     if (statvfs(SHM_DIR, &shm) != 0) return 0;
     u64 total = (u64)shm.f_blocks * shm.f_frsize, available = (u64)shm.f_bavail * shm.f_frsize;
     if (total < MIN_SHM_BYTES) return 0;
+    if (config.arena_bytes) return available / 2;  // the user's choice, but never all that is left
     return smaller(total / 4 / local_processes(), available / 2);
 }
 
@@ -163,47 +165,52 @@ bool arena_grow(void) {
     return true;
 }
 
-static bool try_create(const char *file_name, bool shared, u64 budget) {
-    u64 chunks = budget / CHUNK_BYTES;
-    if (chunks > MAX_CHUNKS) chunks = MAX_CHUNKS;
-    if (chunks < MIN_CHUNKS) return false;
+static bool map_memory(const char *file_name, bool shared, u64 bytes) {
+    if (shared) return map_shared(file_name, bytes);
+    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) return false;
+    arena.base = base;
+    return true;
+}
+
+static bool try_create(const char *file_name, bool shared, u64 chunks) {
     u64 bytes = FRONT_BYTES + chunks * CHUNK_BYTES;
-    if (shared) {
-        if (!map_shared(file_name, bytes)) return false;
-    } else {
-        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (base == MAP_FAILED) return false;
-        arena.base = base;
-    }
+    if (!map_memory(file_name, shared, bytes)) return false;
     arena.chunk_limit = (u32)chunks;
-    if (ready(0, FRONT_BYTES)) {
+    bool front = ready(0, FRONT_BYTES);
+    if (front) {
         struct file_header *header = (struct file_header *)arena.base;
         header->counters_offset = MAX_HEADER_BYTES;
-        header->meta_offset = MAX_HEADER_BYTES + COUNTER_BYTES;
+        header->meta_offset = META_OFFSET;
         header->meta_slots = META_SLOTS;
+        header->tally_offset = TALLY_OFFSET;
+        header->tally_slots = TALLY_SLOTS;
         header->chunks_offset = FRONT_BYTES;
         header->chunk_slots = CHUNK_SLOTS;
         arena_grow();
     }
-    if (arena.chunks_ready < MIN_CHUNKS) {
-        munmap(arena.base, bytes);
-        arena_unlink();
-        arena = (struct arena){.fd = -1, .lock_fd = -1};
-        return false;
-    }
-    return true;
+    if (front && arena.chunks_ready >= smaller(chunks, MIN_CHUNKS)) return true;
+    munmap(arena.base, bytes);
+    arena_unlink();
+    arena = (struct arena){.fd = -1, .lock_fd = -1};
+    return false;
+}
+
+static u64 default_bytes(void) {
+    if (config.ring_bytes) return config.ring_bytes + config.ring_bytes / 4;
+    return config.mode == MODE_PROFILE ? 16ull << 20 : 256ull << 20;
 }
 
 bool arena_create(const char *file_name) {
-    u64 wanted =
-        smaller(config.arena_bytes ? config.arena_bytes : DEFAULT_ARENA_BYTES, cgroup_room() / 4);
-    for (u64 budget = smaller(wanted, config.arena_bytes ? wanted : shm_budget());
-         budget >= MIN_CHUNKS * CHUNK_BYTES; budget /= 2)
-        if (try_create(file_name, true, budget)) return true;
-    for (u64 budget = wanted; budget >= MIN_CHUNKS * CHUNK_BYTES; budget /= 2)
-        if (try_create(file_name, false, budget)) return true;
-    return false;
+    u64 wanted = config.arena_bytes ? config.arena_bytes : default_bytes();
+    wanted = smaller(smaller(wanted, cgroup_room() / 4), (u64)MAX_CHUNKS * CHUNK_BYTES);
+    u64 chunks = smaller(wanted, shm_budget()) / CHUNK_BYTES;
+    for (; chunks >= MIN_CHUNKS; chunks /= 2)
+        if (try_create(file_name, true, chunks)) return true;
+    for (chunks = wanted / CHUNK_BYTES; chunks >= MIN_CHUNKS; chunks /= 2)
+        if (try_create(file_name, false, chunks)) return true;
+    return try_create(file_name, false, 0);  // counts alone
 }
 
 static void close_files(void) {

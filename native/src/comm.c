@@ -12,6 +12,8 @@
 #define MAX_NAME_BYTES 1024  // longer names are cut
 
 i32 comm_ranks[NO_COMM];
+u8 comm_versions[NO_COMM];
+static u8 reports_kernels[NO_COMM];
 u32 comm_count;
 static u8 is_open[NO_COMM];
 static u32 open_count;
@@ -37,7 +39,9 @@ void *comm_open(const struct comm_description *description) {
     }
     if (number < NO_COMM) {
         comm_ranks[number] = description->known ? description->rank : 0;
-        is_open[number] = 1;
+        comm_versions[number] = (u8)description->version;
+        reports_kernels[number] = (description->mask & NCCL_KERNEL_CH) != 0;
+        __atomic_store_n(&is_open[number], 1, __ATOMIC_RELEASE);
         __atomic_fetch_add(&open_count, 1, __ATOMIC_RELAXED);
     }
     if (description->name)
@@ -61,5 +65,8 @@ void comm_close(void *context) {
     meta_append(KIND_comm_end, &slot);
     __atomic_fetch_sub(&open_count, 1, __ATOMIC_RELAXED);
 }
+
+bool comm_is_open(u32 number) { return __atomic_load_n(&is_open[number], __ATOMIC_ACQUIRE); }
+bool comm_reports_kernels(u32 number) { return reports_kernels[number]; }
 
 u32 comms_open(void) { return __atomic_load_n(&open_count, __ATOMIC_RELAXED); }

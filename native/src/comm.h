@@ -17,7 +17,11 @@ struct comm_description {
     u32 mask;
 };
 
-extern i32 comm_ranks[NO_COMM];  // rank of the communicator by number
+// By number.
+extern i32 comm_ranks[NO_COMM];
+extern u8 comm_versions[NO_COMM];  // of the interface
+bool comm_is_open(u32 number);
+bool comm_reports_kernels(u32 number);
 extern u32 comm_count;
 
 // A new communicator's context.

@@ -13,11 +13,20 @@
 struct config config;
 
 enum {
-    TRACE_EVENTS = NCCL_GROUP | NCCL_COLL | NCCL_P2P | NCCL_PROXY_OP | NCCL_KERNEL_CH |
-        NCCL_GROUP_API | NCCL_COLL_API | NCCL_P2P_API | NCCL_KERNEL_LAUNCH | NCCL_CE_COLL |
-        NCCL_CE_SYNC | NCCL_CE_BATCH | NCCL_KERNEL_PHASE,
+    PROFILE_EVENTS = NCCL_COLL | NCCL_P2P | NCCL_KERNEL_CH | NCCL_GROUP_API | NCCL_COLL_API |
+        NCCL_P2P_API | NCCL_CE_COLL | NCCL_CE_SYNC | NCCL_CE_BATCH,
+    TRACE_EVENTS = PROFILE_EVENTS | NCCL_GROUP | NCCL_PROXY_OP | NCCL_KERNEL_LAUNCH |
+        NCCL_KERNEL_PHASE,
     FULL_EVENTS = NCCL_EVENTS_V7,
 };
+
+static const struct {
+    const char *name;
+    enum mode mode;
+    u32 events;
+} modes[] = {{"profile", MODE_PROFILE, PROFILE_EVENTS},
+             {"trace", MODE_TRACE, TRACE_EVENTS},
+             {"full", MODE_FULL, FULL_EVENTS}};
 
 static void complain(const char *variable, const char *value, const char *instead) {
     if (config.complaint[0]) return;
@@ -49,10 +58,18 @@ static u64 size_of(const char *name, u64 otherwise, const char *described) {
 
 static void read_mode(void) {
     const char *text = variable("NCCLSCOPE_MODE");
-    config.mode = MODE_TRACE;
-    if (text && strcmp(text, "full") == 0) config.mode = MODE_FULL;
-    else if (text && strcmp(text, "trace") != 0) complain("NCCLSCOPE_MODE", text, "trace");
-    config.events = config.mode == MODE_FULL ? FULL_EVENTS : TRACE_EVENTS;
+    const size_t count = sizeof modes / sizeof *modes;
+    size_t chosen = 0;  // profile
+    // No `text ? text : "profile"` here: gcc 12 then takes every length for that of "profile".
+    if (text) {
+        while (chosen < count && strcmp(text, modes[chosen].name) != 0) chosen++;
+        if (chosen == count) {
+            complain("NCCLSCOPE_MODE", text, "profile");
+            chosen = 0;
+        }
+    }
+    config.mode = modes[chosen].mode;
+    config.events = modes[chosen].events;
     text = variable("NCCLSCOPE_EVENTS");
     if (text) {
         char *end;
@@ -65,7 +82,7 @@ static void read_mode(void) {
     if (!config.gpu_timing) config.events &= ~(u32)(NCCL_KERNEL_CH | NCCL_KERNEL_PHASE);
 }
 
-const char *config_mode_name(void) { return config.mode == MODE_FULL ? "full" : "trace"; }
+const char *config_mode_name(void) { return modes[config.mode - 1].name; }
 
 // The name all ranks agree on without talking: the job's id, else the moment its launcher started.
 static void default_capture_name(char *out, size_t size) {
@@ -127,6 +144,8 @@ void config_read(void) {
     config.disabled = disable && strcmp(disable, "0") != 0;
     read_mode();
     config.arena_bytes = size_of("NCCLSCOPE_ARENA", 0, "the default");
+    config.ring_bytes = size_of("NCCLSCOPE_RING", 0, "no ring");
+    if (config.mode == MODE_PROFILE) config.ring_bytes = 0;  // it keeps nothing to look back at
     config.disk_limit_bytes = size_of("NCCLSCOPE_DISK_LIMIT", 4ull << 30, "4G");
     config.exit_wait_ns = 2000000000u;
     const char *wait = variable("NCCLSCOPE_EXIT_WAIT");
@@ -137,5 +156,7 @@ void config_read(void) {
             complain("NCCLSCOPE_EXIT_WAIT", wait, "2 seconds");
         else config.exit_wait_ns = (u64)(seconds * 1e9);
     }
+    const char *chain = variable("NCCLSCOPE_CHAIN");
+    snprintf(config.chain, sizeof config.chain, "%s", chain ? chain : "");
     read_capture_dir();
 }

@@ -7,17 +7,17 @@
 
 #include "ncclscope/format.h"
 
-enum mode { MODE_TRACE, MODE_FULL };
-
 struct config {
     bool disabled;    // NCCLSCOPE_DISABLE=1
     enum mode mode;   // NCCLSCOPE_MODE
     u32 events;       // NCCLSCOPE_EVENTS (mask) or the mode's, before the interface's own limit
     bool gpu_timing;  // NCCLSCOPE_GPU_TIMING=0 leaves KernelCh out
     u64 arena_bytes;  // NCCLSCOPE_ARENA: upper limit; 0 = decide
+    u64 ring_bytes;   // NCCLSCOPE_RING: keep so much in memory and write it on request; 0 = no
     u64 disk_limit_bytes;        // NCCLSCOPE_DISK_LIMIT: per process
     u64 exit_wait_ns;            // NCCLSCOPE_EXIT_WAIT
     char capture_dir[PATH_MAX];  // NCCLSCOPE_DIR, expanded and absolute
+    char chain[PATH_MAX];        // NCCLSCOPE_CHAIN: another plugin that hears everything, too
     char complaint[256];         // what could not be understood, for the log
 };
 

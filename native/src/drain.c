@@ -1,8 +1,8 @@
 // Draining streams.
 //
-// A slot is written once its event has ended, or after a moment of patience as it stands; in the
-// second case its newer versions follow as updates until it is final: its event ended, its chunk
-// left the owner's window, or the owner is gone.
+// A slot is met once its event has ended, or after a moment of patience as it stands; in the second
+// case it is looked at again until it is final: its event ended, its chunk left the owner's window,
+// or the owner is gone. On disk, newer versions of a slot follow it as updates.
 #define _GNU_SOURCE
 #include "drain.h"
 
@@ -14,11 +14,13 @@
 #include <unistd.h>
 
 #include "sink.h"
+#include "tracker.h"
 
-// Slots that were written while open.
+// Slots that were met while open.
 struct open_slot {
     u32 stream, chunk;
-    u64 index, written_head, written_at;
+    u64 index, head, since;
+    bool written;  // to disk, in this state
 };
 static struct open_slot *open_slots;
 static size_t open_count, open_room;
@@ -29,7 +31,22 @@ static bool outside_window(u64 newest_number, u64 number) {
     return newest_number > number && newest_number - number > stream_window;
 }
 
-static void remember_open(const struct stream *stream, u32 chunk, u64 index, u64 head, u64 now) {
+// Whether nobody can change that slot any more.
+static bool is_final(const struct stream *stream, u64 index) {
+    u64 newest = __atomic_load_n(&stream->published_chunk_number, __ATOMIC_ACQUIRE);
+    return stream->gone || outside_window(newest, index >> CHUNK_SLOTS_LOG2);
+}
+
+static u64 handle_of(const struct stream *stream, u64 index) {
+    return stream->prefix | (index & INDEX_MASK);
+}
+
+static union slot *slot_of(u32 chunk, u64 index) {
+    return arena_chunk(chunk) + (index & (CHUNK_SLOTS - 1));
+}
+
+static void remember_open(const struct stream *stream, u32 chunk, u64 index, u64 head, u64 now,
+                          bool written) {
     if (open_count == open_room) {
         size_t room = open_room ? open_room * 2 : 1024;
         void *grown = realloc(open_slots, room * sizeof *open_slots);
@@ -37,53 +54,67 @@ static void remember_open(const struct stream *stream, u32 chunk, u64 index, u64
         open_slots = grown;
         open_room = room;
     }
-    open_slots[open_count++] = (struct open_slot){(u32)(stream - streams), chunk, index, head, now};
+    open_slots[open_count++] =
+        (struct open_slot){(u32)(stream - streams), chunk, index, head, now, written};
     open_in_chunk[chunk]++;
 }
 
-static union slot *slot_of(u32 chunk, u64 index) {
-    return arena_chunk(chunk) + (index & (CHUNK_SLOTS - 1));
+// The tracker gets a copy: the owner may be editing the slot itself.
+static void show(const struct stream *stream, const union slot *slot, u64 head, u64 index,
+                 bool first_sight) {
+    switch (head_kind(head)) {
+        case KIND_coll:
+        case KIND_p2p:
+        case KIND_coll_api:
+        case KIND_p2p_api:
+        case KIND_kernel_ch: break;
+        default: return;
+    }
+    union slot copy[2];
+    slot_copy(&copy[0], slot, head);
+    if (head_kind(head) == KIND_coll) slot_copy(&copy[1], slot + 1, slot_head(slot + 1));
+    tracker_see(handle_of(stream, index), copy, first_sight);
 }
 
-// Whether nobody can change that slot any more.
-static bool is_final(const struct stream *stream, u64 index) {
-    u64 newest = __atomic_load_n(&stream->published_chunk_number, __ATOMIC_ACQUIRE);
-    return stream->gone || outside_window(newest, index >> CHUNK_SLOTS_LOG2);
+static void write_update(const struct stream *stream, const union slot *slot, u64 head, u64 index) {
+    sink_begin(KIND_updates, stream, index);
+    sink_slot(slot, head);
+    sink_end();
 }
 
-// Writes newer versions of slots that were open when they were written, and forgets those that are
-// final now.
-static u64 write_updates(u64 now, u64 patience) {
-    u64 written = 0;
+// Looks again at slots that were open when they were met, and forgets those that are final now.
+static u64 revisit(const struct drain_pass *pass) {
+    u64 changes = 0;
     size_t kept = 0;
     for (size_t i = 0; i < open_count; i++) {
         struct open_slot *open = &open_slots[i];
-        bool final =
-            is_final(&streams[open->stream], open->index);  // asked before the slot is read
+        const struct stream *stream = &streams[open->stream];
+        bool final = is_final(stream, open->index);  // asked before the slot is read
         union slot *slot = slot_of(open->chunk, open->index);
         u64 head = slot_head(slot);
         bool closed = !head_is_open(head);
-        bool changed = head != open->written_head || head_kind(head) == KIND_state;
-        if (changed && (closed || final || now - open->written_at > patience)) {
-            sink_begin(KIND_updates, &streams[open->stream], open->index);
-            sink_slot(slot, head);
-            sink_end();
-            written++;
-            open->written_head = head;
-            open->written_at = now;
+        bool changed = head != open->head || head_kind(head) == KIND_state;
+        if (closed && open->head != head) show(stream, slot, head, open->index, false);
+        bool late = pass->now - open->since > pass->patience;
+        if (changed && open->written && (closed || final || late)) {
+            write_update(stream, slot, head, open->index);
+            open->since = pass->now;
+            changes++;
         }
+        if (changed && (open->written || closed)) open->head = head;
         if (closed || final) open_in_chunk[open->chunk]--;
         else open_slots[kept++] = *open;
     }
     open_count = kept;
-    return written;
+    return changes;
 }
 
+// A stream that a thread has taken since the last pass.
 static void adopt(struct stream *stream) {
     stream->known = true;
-    stream->oldest_chunk = stream->drain_chunk = stream->first_chunk;
+    stream->oldest_chunk = stream->met.chunk = stream->written.chunk = stream->first_chunk;
     stream->oldest_number = stream->first_index >> CHUNK_SLOTS_LOG2;
-    stream->drain_index = stream->first_index + 1;
+    stream->met.index = stream->written.index = stream->first_index + 1;
     stream->idle_passes = 0;
     // Thread ids are reused, but never shared: whoever had this one before is gone.
     for (u32 number = 0; number < __atomic_load_n(&streams_used, __ATOMIC_RELAXED); number++)
@@ -92,36 +123,41 @@ static void adopt(struct stream *stream) {
             streams[number].gone = true;
 }
 
-static u64 drain_slots(struct stream *stream, const struct drain_pass *pass) {
-    u64 written = 0;
-    sink_begin(KIND_block, stream, stream->drain_index);
-    for (;;) {
-        u64 index = stream->drain_index;
-        if ((index & (CHUNK_SLOTS - 1)) == 0) {  // the chunk is done
-            u32 next = __atomic_load_n(&arena_next[stream->drain_chunk - 1], __ATOMIC_ACQUIRE);
-            if (next == 0) break;
-            stream->drain_chunk = next;
-            stream->drain_index++;  // past the next chunk's own Block slot
-            sink_end();
-            sink_begin(KIND_block, stream, stream->drain_index);
-            continue;
-        }
-        u32 chunk = stream->drain_chunk - 1;
-        bool final = is_final(stream, index);
-        union slot *slot = slot_of(chunk, index);
+// The next slot of a cursor's chunk chain; NULL: none has been begun.
+static union slot *slot_at(struct cursor *cursor) {
+    if ((cursor->index & (CHUNK_SLOTS - 1)) == 0) {  // the chunk is done
+        u32 next = __atomic_load_n(&arena_next[cursor->chunk - 1], __ATOMIC_ACQUIRE);
+        if (next == 0) return NULL;
+        cursor->chunk = next;
+        cursor->index++;  // past the next chunk's own Block slot
+    }
+    return slot_of(cursor->chunk - 1, cursor->index);
+}
+
+static u64 meet_slots(struct stream *stream, const struct drain_pass *pass) {
+    u64 met = 0;
+    bool write = pass->use == TO_DISK;
+    union slot *slot;
+    while ((slot = slot_at(&stream->met)) != NULL) {
+        u64 index = stream->met.index;
+        bool final = is_final(stream, index);  // asked before the slot is read
         u64 head = slot_head(slot);
         if (head == 0) break;
         if (head_is_open(head) && !final) {
             bool old = pass->everything || pass->now - slot->group.t0 > pass->patience;
             if (!old) break;
-            remember_open(stream, chunk, index, head, pass->now);
+            remember_open(stream, stream->met.chunk - 1, index, head, pass->now, write);
         }
-        sink_slot(slot, head);
-        stream->drain_index++;
-        written++;
+        show(stream, slot, head, index, true);
+        if (write) {
+            sink_continue(stream, index);
+            sink_slot(slot, head);
+        }
+        stream->met.index++;
+        met++;
     }
     sink_end();
-    return written;
+    return met;
 }
 
 static void free_chunk(u32 chunk) {
@@ -131,24 +167,64 @@ static void free_chunk(u32 chunk) {
     arena_give_chunk(chunk);
 }
 
-// Frees chunks that are on disk and that nobody can edit any more. The sink must have been flushed.
-static void free_chunks(struct stream *stream) {
+// Whether the stream's oldest chunk is done with: met, and final.
+static bool oldest_is_over(const struct stream *stream) {
+    if (!stream->oldest_chunk || open_in_chunk[stream->oldest_chunk - 1]) return false;
     u64 newest = __atomic_load_n(&stream->published_chunk_number, __ATOMIC_ACQUIRE);
-    while (stream->oldest_chunk) {
-        u32 chunk = stream->oldest_chunk - 1;
-        bool drained = stream->drain_chunk != stream->oldest_chunk;
-        bool final = stream->gone || (drained && outside_window(newest, stream->oldest_number));
-        if (!final || open_in_chunk[chunk]) break;
-        stream->oldest_chunk = __atomic_load_n(&arena_next[chunk], __ATOMIC_ACQUIRE);
-        stream->oldest_number++;
-        free_chunk(chunk);
+    bool met = stream->met.chunk != stream->oldest_chunk;
+    return stream->gone || (met && outside_window(newest, stream->oldest_number));
+}
+
+static void free_oldest(struct stream *stream) {
+    u32 chunk = stream->oldest_chunk - 1;
+    stream->oldest_chunk = __atomic_load_n(&arena_next[chunk], __ATOMIC_ACQUIRE);
+    stream->oldest_number++;
+    free_chunk(chunk);
+}
+
+// The ring gives up what is oldest, and says how much of it never reached the disk.
+static void evict(struct stream *stream) {
+    if (stream->written.chunk == stream->oldest_chunk) {
+        u64 end = (stream->written.index | (CHUNK_SLOTS - 1)) + 1;
+        count_many(COUNTER_rotated_out, 0, end - stream->written.index);
+        stream->written.index = end;
+        if (slot_at(&stream->written) == NULL) stream->written.index = end;
     }
+    free_oldest(stream);
+}
+
+static u64 first_time(const struct stream *stream) {
+    return arena_chunk(stream->oldest_chunk - 1)[1].group.t0;
+}
+
+static void keep_ring_small(u32 used) {
+    while (__atomic_load_n(&arena.free_count, __ATOMIC_RELAXED) < arena.chunk_limit / 8) {
+        struct stream *oldest = NULL;
+        for (u32 number = 0; number < used; number++) {
+            struct stream *stream = &streams[number];
+            if (stream->known && oldest_is_over(stream) &&
+                (!oldest || first_time(stream) < first_time(oldest)))
+                oldest = stream;
+        }
+        if (!oldest) return;
+        evict(oldest);
+    }
+}
+
+static void free_chunks(struct stream *stream) {
+    while (oldest_is_over(stream)) free_oldest(stream);
 }
 
 // A thread that is gone cannot write; its stream goes to the next one.
 static bool owner_is_gone(const struct stream *stream) {
     if (stream->idle_passes % 16 != 4) return false;
     return syscall(SYS_tgkill, getpid(), (pid_t)stream->tid, 0) != 0 && errno == ESRCH;
+}
+
+static void release(struct stream *stream) {
+    stream->next_first_index = (stream->published_chunk_number + 1) << CHUNK_SLOTS_LOG2;
+    stream->known = stream->gone = false;
+    stream_recycle(stream);
 }
 
 bool drain_is_due(void) {
@@ -163,30 +239,76 @@ bool drain_is_due(void) {
     return due;
 }
 
-static void release(struct stream *stream) {
-    stream->next_first_index = (stream->published_chunk_number + 1) << CHUNK_SLOTS_LOG2;
-    stream->known = stream->gone = false;
-    stream_recycle(stream);
-}
-
 u64 drain_streams(const struct drain_pass *pass) {
-    u64 written = write_updates(pass->now, pass->patience);
+    u64 met = revisit(pass);
     u32 used = __atomic_load_n(&streams_used, __ATOMIC_ACQUIRE);
     for (u32 number = 0; number < used; number++) {
         struct stream *stream = &streams[number];
         if (!__atomic_load_n(&stream->attached, __ATOMIC_ACQUIRE)) continue;
         if (!stream->known) adopt(stream);
         if (!stream->gone) stream->gone = owner_is_gone(stream);
-        u64 here = drain_slots(stream, pass);
-        written += here;
+        u64 here = meet_slots(stream, pass);
+        met += here;
         stream->idle_passes = here ? 0 : stream->idle_passes + 1;
     }
     sink_flush();  // a chunk that is handed out again must not be the only place of what it held
+    if (pass->use == TO_RING) keep_ring_small(used);
     for (u32 number = 0; number < used; number++) {
         struct stream *stream = &streams[number];
         if (!stream->known) continue;
-        free_chunks(stream);
+        if (pass->use != TO_RING) free_chunks(stream);
         if (stream->gone && !stream->oldest_chunk) release(stream);
     }
-    return written;
+    return met;
+}
+
+static void mark_written(const struct stream *stream, u64 index, u64 head) {
+    for (size_t i = 0; i < open_count; i++)
+        if (&streams[open_slots[i].stream] == stream && open_slots[i].index == index) {
+            open_slots[i].written = true;
+            open_slots[i].head = head;
+        }
+}
+
+void drain_copy_out(const struct drain_pass *pass) {
+    struct drain_pass all = *pass;
+    all.everything = true;
+    drain_streams(&all);  // so that every open slot is known
+    u32 used = __atomic_load_n(&streams_used, __ATOMIC_ACQUIRE);
+    for (u32 number = 0; number < used; number++) {
+        struct stream *stream = &streams[number];
+        if (!stream->known) continue;
+        while (stream->written.index < stream->met.index) {
+            union slot *slot = slot_at(&stream->written);
+            if (!slot || stream->written.index >= stream->met.index) break;
+            u64 head = slot_head(slot);
+            if (head_is_open(head)) mark_written(stream, stream->written.index, head);
+            sink_continue(stream, stream->written.index);
+            sink_slot(slot, head);
+            stream->written.index++;
+        }
+        sink_end();
+    }
+    sink_flush();
+}
+
+size_t drain_open_slots(union slot *out, size_t room) {
+    size_t used = 0;
+    for (size_t i = 0; i < open_count && used + 2 <= room; i++) {
+        const struct open_slot *open = &open_slots[i];
+        const struct stream *stream = &streams[open->stream];
+        union slot *slot = slot_of(open->chunk, open->index);
+        u64 head = slot_head(slot);
+        if (!head_is_open(head) || head_check(head) != (u32)open->index) continue;
+        memset(&out[used], 0, sizeof *out);
+        out[used].block.first = open->index;
+        out[used].block.stream = open->stream;
+        out[used].block.count = 1;
+        out[used].block.tid = stream->tid;
+        memcpy(out[used].block.thread_name, stream->thread_name, sizeof stream->thread_name);
+        out[used].head = head_word(KIND_updates, 0, 0, open->index);
+        slot_copy(&out[used + 1], slot, head);
+        used += 2;
+    }
+    return used;
 }

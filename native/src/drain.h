@@ -1,21 +1,34 @@
-// Draining: which slots of a stream go to the sink now, and which chunks are free again. Helper
+// Draining: shows every slot to the tracker, moves slots to the sink, and frees chunks. Helper
 // thread only.
 #ifndef NCCLSCOPE_DRAIN_H
 #define NCCLSCOPE_DRAIN_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "stream.h"
 
+// What becomes of slots once the tracker has seen them.
+enum sink_use {
+    TO_DISK,     // written as they come
+    TO_NOWHERE,  // profile: counted, then forgotten
+    TO_RING,     // kept as long as there is room, written by drain_copy_out
+};
+
 struct drain_pass {
+    enum sink_use use;
     u64 now;          // ticks
-    u64 patience;     // ticks an open event is waited for before it is written as it is
-    bool everything;  // the process is exiting: write all that is committed
+    u64 patience;     // ticks an open event is waited for before it is taken as it is
+    bool everything;  // the process is exiting: take all that is committed
 };
 
 // Whether any stream has begun a chunk, or any thread a stream, since the last call.
 bool drain_is_due(void);
-// Returns how many slots were written.
+// Returns how many slots were met.
 u64 drain_streams(const struct drain_pass *pass);
+// The ring: writes everything that is still in memory and not on disk yet.
+void drain_copy_out(const struct drain_pass *pass);
+// Copies slots that have been open for longer than the patience, oldest first by stream.
+size_t drain_open_slots(union slot *out, size_t room);
 
 #endif

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "chain.h"
+#include "gate.h"
 #include "meta.h"
 
 void event_count_lost(unsigned event_bit) {
@@ -121,6 +123,7 @@ static void stop_elsewhere(u64 handle) {
 
 nccl_result event_stop(void *eHandle) {
     u64 handle = (u64)(uintptr_t)eHandle, head;
+    if (UNLIKELY(gate_chained) && chain_stop(handle)) return 0;
     union slot *slot = event_find(handle, &head);
     if (UNLIKELY(!slot)) {
         stop_elsewhere(handle);
@@ -178,7 +181,7 @@ static void copy_net_data(struct slot_net *slot, u8 *type, i64 id, const void *d
 
 void start_net(void *context, void **handle, const void *parent, i32 rank,
                const struct nccl_net_plugin *net) {
-    struct event event = event_begin(context, handle, parent, 1, 7);
+    struct event event = event_start(context, handle, parent, 1, 7);
     if (!event.slot) return;
     u8 type;
     event.slot->net.id = (u32)net->id;

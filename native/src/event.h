@@ -10,10 +10,12 @@
 #include "comm.h"
 #include "nccl_abi.h"
 #include "stream.h"
+#include "tally.h"
 
 // ---- start ----
-// Adapters call event_begin, fill the slot that comes back, and event_commit it. For two slots the
-// second is filled and committed (event_commit_ext) first.
+// Adapters call event_start (or event_of and event_begin, when something lies between), fill the
+// slot that comes back, and event_commit it. Of two slots the second is filled and committed
+// (event_commit_ext) first.
 
 struct event {
     union slot *slot;  // NULL: dropped, *eHandle is NULL already
@@ -24,18 +26,32 @@ struct event {
 
 void event_count_lost(unsigned event_bit);
 
-static inline __attribute__((always_inline)) struct event event_begin(
-    void *context, void **handle_out, const void *parent, unsigned slots, unsigned event_bit) {
+#define EVENT static inline __attribute__((always_inline))
+
+EVENT struct event event_of(void *context, unsigned event_bit) {
     struct event event = {NULL, 0, NO_COMM, 0};
+    comm_of_context(context, event_bit, &event.comm, &event.comm_rank);
+    return event;
+}
+
+// False: dropped and counted.
+EVENT bool event_begin(struct event *event, void **handle_out, const void *parent, unsigned slots,
+                       unsigned event_bit) {
     struct stream *stream = stream_of_thread();
     if (UNLIKELY(!stream)) event_count_lost(event_bit);
-    else event.slot = stream_take(stream, slots, event_bit, &event.handle);
-    *handle_out =
-        (void *)(uintptr_t)event.handle;  // NCCL keeps what was there before; NULL when dropped
-    if (UNLIKELY(!event.slot)) return event;
-    event.slot->group.parent = (u64)(uintptr_t)parent;
-    event.slot->group.t0 = clock_ticks();
-    comm_of_context(context, event_bit, &event.comm, &event.comm_rank);
+    else event->slot = stream_take(stream, slots, event_bit, &event->handle);
+    // NCCL keeps what was there before; NULL when dropped.
+    *handle_out = (void *)(uintptr_t)event->handle;
+    if (UNLIKELY(!event->slot)) return false;
+    event->slot->group.parent = (u64)(uintptr_t)parent;
+    event->slot->group.t0 = clock_ticks();
+    return true;
+}
+
+EVENT struct event event_start(void *context, void **handle_out, const void *parent, unsigned slots,
+                               unsigned event_bit) {
+    struct event event = event_of(context, event_bit);
+    event_begin(&event, handle_out, parent, slots, event_bit);
     return event;
 }
 
@@ -55,7 +71,7 @@ static inline void event_commit_ext(const struct event *event, unsigned kind) {
 
 // ---- the kinds that all interface versions share ----
 static inline void start_group(void *context, void **handle, const void *parent) {
-    struct event event = event_begin(context, handle, parent, 1, 0);
+    struct event event = event_start(context, handle, parent, 1, 0);
     if (UNLIKELY(!event.slot)) return;
     event.slot->group.comm = (u16)event.comm;
     event_commit(&event, KIND_group, 0, 0);
@@ -63,15 +79,15 @@ static inline void start_group(void *context, void **handle, const void *parent)
 
 static inline void start_proxy_op(void *context, void **handle, const void *parent, i32 rank,
                                   const struct nccl_proxy_op *op) {
-    struct event event = event_begin(context, handle, parent, 1, 3);
+    struct event event = event_start(context, handle, parent, 1, 3);
     if (UNLIKELY(!event.slot)) return;
     struct slot_proxy_op *slot = &event.slot->proxy_op;
     slot->pid = op->pid;
     slot->peer = op->peer;
     slot->steps = op->nSteps;
     slot->chunk_size = op->chunkSize;
-    slot->comm = (u16)comm_number_in(
-        context);  // another process's number under PXN, told apart by its nonce
+    // Under PXN another process's number, told apart by its nonce.
+    slot->comm = (u16)comm_number_in(context);
     slot->ctx_nonce = (u16)((u64)(uintptr_t)context >> 48);
     slot->rank = rank;
     event_commit(&event, KIND_proxy_op, op->channelId, FLAG_RANK_IN | (op->isSend ? FLAG_SEND : 0));
@@ -83,7 +99,7 @@ bool event_is_repeated_step(void *handle, const void *parent, i32 step);
 static inline void start_proxy_step(void *context, void **handle, const void *parent, i32 rank,
                                     i32 step) {
     if (UNLIKELY(*handle != NULL) && event_is_repeated_step(*handle, parent, step)) return;
-    struct event event = event_begin(context, handle, parent, 1, 4);
+    struct event event = event_start(context, handle, parent, 1, 4);
     if (UNLIKELY(!event.slot)) return;
     event.slot->proxy_step.step = step;
     event.slot->proxy_step.rank = rank;
@@ -91,7 +107,7 @@ static inline void start_proxy_step(void *context, void **handle, const void *pa
 }
 
 static inline void start_proxy_ctrl(void *context, void **handle, const void *parent) {
-    struct event event = event_begin(context, handle, parent, 1, 5);
+    struct event event = event_start(context, handle, parent, 1, 5);
     if (UNLIKELY(!event.slot)) return;
     event.slot->proxy_ctrl.comm = (u16)event.comm;
     event_commit(&event, KIND_proxy_ctrl, 0, 0);
@@ -99,7 +115,7 @@ static inline void start_proxy_ctrl(void *context, void **handle, const void *pa
 
 static inline void start_kernel_ch(void *context, void **handle, const void *parent, i32 rank,
                                    const struct nccl_kernel_ch *kernel, bool has_stamp) {
-    struct event event = event_begin(context, handle, parent, 1, 6);
+    struct event event = event_start(context, handle, parent, 1, 6);
     if (UNLIKELY(!event.slot)) return;
     event.slot->kernel_ch.gpu_start = has_stamp ? kernel->pTimer : 0;
     event.slot->kernel_ch.comm = (u16)event.comm;

@@ -16,17 +16,23 @@
 #include "arena.h"
 #include "clock.h"
 #include "comm.h"
+#include "config.h"
+#include "control.h"
 #include "drain.h"
+#include "live.h"
 #include "log.h"
 #include "meta.h"
+#include "reap.h"
 #include "sink.h"
+#include "tracker.h"
 
 #define SECOND_NS 1000000000ull
 #define PERIOD_NS 10000000ull      // between looks at the streams
 #define BUSY_PERIOD_NS 1000000ull  // while much is written
 #define DRAIN_PERIOD_NS \
-    500000000ull                 // little by little is drained so often; with PATIENCE_MS below 2 s
-#define PATIENCE_MS 1000u        // an open event is on disk after that and one pass more
+    500000000ull           // little by little is drained so often; with PATIENCE_MS below 2 s
+#define PATIENCE_MS 1000u  // an open event is on disk after that and one pass more
+#define CONTROL_PERIOD_NS 500000000ull
 #define COMFORTABLE_CHUNKS 512u  // 32 MB, populated in the background right after the start
 
 static const char *folder;
@@ -60,7 +66,12 @@ static void write_counters(u64 now) {
         }
 }
 
-static void beat(void) {
+static enum sink_use use_of_sink(void) {
+    if (config.mode == MODE_PROFILE) return TO_NOWHERE;
+    return config.ring_bytes ? TO_RING : TO_DISK;
+}
+
+static void beat(bool ended) {
     struct clock_pair pair = clock_sample();
     struct file_header *header = (struct file_header *)arena.base;
     struct sink_totals totals = sink_totals();
@@ -68,8 +79,10 @@ static void beat(void) {
     __atomic_store_n(&header->clock_hz, hz, __ATOMIC_RELAXED);
     __atomic_store_n(&header->heartbeat_ns, pair.monotonic_ns, __ATOMIC_RELAXED);
     ticks_per_ms = hz / 1000;
+    tracker_age(&pair, hz);
     meta_sync(&pair, totals.slots, totals.bytes);
     write_counters(pair.ticks_after);
+    live_write(&pair, ended);
 }
 
 static bool free_below(u32 fraction) {
@@ -81,12 +94,24 @@ static void keep_memory_ready(void) {
     }
 }
 
+static struct drain_pass this_pass(bool everything) {
+    return (struct drain_pass){use_of_sink(), clock_ticks(), PATIENCE_MS * ticks_per_ms,
+                               everything};
+}
+
 static u64 pass(bool everything) {
-    struct drain_pass now = {clock_ticks(), PATIENCE_MS * ticks_per_ms, everything};
-    u64 written = 0;
-    if (sink_is_open()) written = drain_streams(&now);
+    struct drain_pass now = this_pass(everything);
+    u64 met = 0;
+    if (sink_is_open() || now.use != TO_DISK) met = drain_streams(&now);
     drain_meta();
-    return written;
+    return met;
+}
+
+static void obey(void) {
+    struct control_request request;
+    if (!control_poll(&request)) return;
+    struct drain_pass now = this_pass(true);
+    if (request.copy_out && now.use == TO_RING && sink_is_open()) drain_copy_out(&now);
 }
 
 static void write_end(void) {
@@ -99,10 +124,14 @@ static void write_end(void) {
 
 static void finish(void) {
     bool complete = sink_is_open() || sink_open(folder);
-    if (!complete) return;  // the arena stays for whoever comes to salvage it
     while (pass(true)) {
     }
-    beat();
+    if (!complete) return;  // the arena stays for whoever comes to salvage it
+    if (use_of_sink() == TO_RING) {
+        struct drain_pass now = this_pass(true);
+        drain_copy_out(&now);
+    }
+    beat(true);
     write_end();
     drain_meta();
     // With communicators still open, NCCL's threads may go on calling until the process is gone:
@@ -144,26 +173,29 @@ static void be_modest(void) {
 static void *run(void *unused) {
     (void)unused;
     be_modest();
-    u64 next_beat = 0, next_try = 0, next_drain = 0, beats = 0;
+    u64 next_beat = 0, next_try = 0, next_drain = 0, next_control = 0, beats = 0;
     for (;;) {
         u64 now = clock_monotonic_ns();
         if (!sink_is_open() && now >= next_try) {
             sink_open(folder);
             next_try = clock_monotonic_ns() + SECOND_NS;
         }
-        if (now >=
-            next_beat) {  // soon after the start again, for a first idea of the counter's rate
-            beat();
+        if (now >= next_beat) {  // soon after the start again, for an idea of the counter's rate
+            beat(false);
             next_beat = now + (beats == 0 ? PERIOD_NS : beats == 1 ? SECOND_NS / 10 : SECOND_NS);
-            beats++;
+            if (beats++ == 1) reap_dead_arenas();
+        }
+        if (now >= next_control) {
+            obey();
+            next_control = now + CONTROL_PERIOD_NS;
         }
         keep_memory_ready();
-        u64 written = 0;
+        u64 met = 0;
         if (drain_is_due() || now >= next_drain) {
-            written = pass(false);
+            met = pass(false);
             next_drain = now + DRAIN_PERIOD_NS;
         }
-        bool busy = written > CHUNK_SLOTS || free_below(4);
+        bool busy = met > CHUNK_SLOTS || free_below(4);
         if (sleep_until_next_pass(busy ? BUSY_PERIOD_NS : PERIOD_NS)) break;
     }
     finish();

@@ -9,12 +9,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "chain.h"
 #include "config.h"
+#include "gate.h"
 #include "helper.h"
 #include "identity.h"
 #include "intern.h"
 #include "log.h"
 #include "meta.h"
+#include "tally.h"
 #include "version.h"
 
 // Not zero, not an address: handed out where nothing is recorded.
@@ -67,6 +70,7 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
 
 static void in_fork_child(void) {
     recording = false;
+    tally_table = NULL;
     stream_self = NULL;
     arena_forget();
 }
@@ -91,6 +95,8 @@ static void start(const void *nccl_address) {
         clock_sample();  // two pairs give the counter's rate, whatever happens next
     ((struct file_header *)arena.base)->clock_hz = clock_hz_between(&before, &after);
     meta_sync(&after, 0, 0);
+    tally_table = (union slot *)(arena.base + ((struct file_header *)arena.base)->tally_offset);
+    gate_fast_events = NCCL_EVENTS_V7;
     streams_setup(nonce);
     pthread_atfork(NULL, NULL, in_fork_child);
     atexit(at_exit);
@@ -117,17 +123,27 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     pthread_mutex_unlock(&lifecycle);
     log_use(log);
     if (first) say_hello();
-    log_pending();
     bool active = __atomic_load_n(&recording, __ATOMIC_ACQUIRE);
     description->mask = active ? config.events & interface_events : 0;
     *context = active ? comm_open(description) : IDLE_CONTEXT;
-    __atomic_store_n(mask, (int)description->mask,
-                     __ATOMIC_RELAXED);  // one word for all communicators of this NCCL
+    u32 chained = 0;
+    if (active && config.chain[0]) {
+        pthread_mutex_lock(&lifecycle);
+        chain_load((int)description->version);
+        pthread_mutex_unlock(&lifecycle);
+        chained = chain_init(*context, (int)description->version, description, log);
+        gate_fast_events = gate_chained ? 0 : NCCL_EVENTS_V7;
+    }
+    // One word for all communicators of this NCCL.
+    __atomic_store_n(mask, (int)(description->mask | (chained & interface_events)),
+                     __ATOMIC_RELAXED);
+    log_pending();
     return 0;
 }
 
 nccl_result plugin_finalize(void *context) {
     if (!__atomic_load_n(&recording, __ATOMIC_ACQUIRE)) return 0;
+    chain_finalize(context);
     comm_close(context);
     if (comms_open() == 0) {
         intern_forget_addresses();

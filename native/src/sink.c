@@ -21,7 +21,8 @@
 #define MIN_SEGMENT_BYTES (1ull << 20)
 
 static char folder[PATH_MAX];
-static int meta_fd = -1, log_fd = -1;
+static int meta_fd = -1, log_fd = -1, live_fd = -1, tally_fd = -1;
+static u64 live_offset, tally_offset;  // behind the file header
 static u64 meta_offset, log_offset;
 static struct sink_totals totals;
 static bool complained;
@@ -67,6 +68,7 @@ static u64 write_header(int fd, enum file_kind kind) {
     header.file_kind = (u16)kind;
     header.segment = kind == FILE_LOG ? segment : 0;
     header.counters_offset = header.meta_offset = header.meta_slots = header.meta_drained = 0;
+    header.tally_offset = header.tally_slots = 0;
     header.chunks_offset = header.chunk_slots = header.chunk_count = header.heartbeat_ns = 0;
     size_t bytes = header.identity_offset + header.identity_bytes;
     header.header_bytes = (u32)((bytes + SLOT_BYTES - 1) / SLOT_BYTES * SLOT_BYTES);
@@ -212,6 +214,13 @@ void sink_begin(enum slot_kind kind, const struct stream *stream, u64 first) {
     block.next = first;
 }
 
+void sink_continue(const struct stream *stream, u64 index) {
+    if (block.open && block.kind == KIND_block && block.stream == stream && block.next == index)
+        return;
+    close_block();
+    sink_begin(KIND_block, stream, index);
+}
+
 void sink_slot(const union slot *slot, u64 head) {
     if (staged_count + 2 > STAGED_SLOTS) {
         close_block();
@@ -232,6 +241,15 @@ bool sink_meta(const union slot *slots, size_t count) {
     }
     meta_offset += count * SLOT_BYTES;
     return true;
+}
+
+void sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset) {
+    if (!sink_is_open()) return;
+    bool live = kind == FILE_LIVE;
+    int *fd = live ? &live_fd : &tally_fd;
+    u64 *start = live ? &live_offset : &tally_offset;
+    if (*fd < 0) *fd = create_file(live ? "live" : "tally", kind, start);
+    if (*fd >= 0) write_at(*fd, data, bytes, *start + offset);
 }
 
 struct sink_totals sink_totals(void) { return totals; }

@@ -15,6 +15,8 @@ bool sink_is_open(void);
 // Log: slots of one stream, as a run of neighbours (KIND_block, from index `first`) or as newer
 // versions of slots written before (KIND_updates, all at or after `first`).
 void sink_begin(enum slot_kind kind, const struct stream *stream, u64 first);
+// Goes on with a run of neighbours, or begins one where `index` is not the next.
+void sink_continue(const struct stream *stream, u64 index);
 void sink_slot(const union slot *slot, u64 head);
 void sink_end(void);
 // Writes what was gathered. What the disk refuses is counted, not kept.
@@ -22,6 +24,10 @@ void sink_flush(void);
 
 // Appends metadata; false: not written, try again.
 bool sink_meta(const union slot *slots, size_t count);
+
+// Small files that are rewritten in place: what is going on, and the tally. Errors are harmless:
+// the next one comes in a second.
+void sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset);
 
 struct sink_totals {
     u64 slots, bytes;  // of the log, written so far

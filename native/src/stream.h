@@ -19,6 +19,12 @@
 #define CHUNK_NUMBER_MASK \
     (INDEX_MASK >> CHUNK_SLOTS_LOG2)  // as far as handles tell chunk numbers apart
 
+// A place in a stream's chain of chunks.
+struct cursor {
+    u32 chunk;  // 1 + chunk in the arena
+    u64 index;
+};
+
 struct stream {
     // ---- the owner's ----
     union slot *cur, *end;             // next slot, end of the chunk
@@ -41,12 +47,12 @@ struct stream {
 
     // ---- the helper's ----
     _Alignas(64) u32 oldest_chunk;  // 1 + first chunk not yet freed, 0: none
-    u32 drain_chunk;                // 1 + chunk that the next slot to write lies in
-    u64 drain_index;
-    u64 oldest_number;     // chunk number of oldest_chunk
-    u64 next_first_index;  // where a later owner starts
-    bool known;            // to the helper
-    bool gone;             // its thread does not exist any more
+    u64 oldest_number;              // its chunk number
+    struct cursor met;              // the next slot to look at
+    struct cursor written;          // ring: the next slot to write
+    u64 next_first_index;           // where a later owner starts
+    bool known;                     // to the helper
+    bool gone;                      // its thread does not exist any more
     u32 idle_passes;
 };
 

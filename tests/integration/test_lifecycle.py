@@ -101,7 +101,7 @@ def test_bad_settings_are_named_and_survived(tmp_path: Path) -> None:
     env = recording(tmp_path / "c", mode="fuller", NCCL_DEBUG="INFO")
     played = player("load", "--collectives", 10, env=env)
     assert played.returncode == 0
-    assert "NCCLSCOPE_MODE=fuller is not understood; using trace" in played.stderr
+    assert "NCCLSCOPE_MODE=fuller is not understood; using profile" in played.stderr
 
 
 def test_log_says_where_it_records(tmp_path: Path) -> None:

@@ -44,6 +44,12 @@ def test_file_header(native: dict) -> None:
     assert offset == header.BYTES
 
 
+def test_times(native: dict) -> None:
+    times = dtypes.OURS.times
+    ours = [[name, times.fields[name][1], times.fields[name][0].itemsize] for name in times.names]
+    assert ours == [[name, *place] for name, _, *place in native["times"]]
+
+
 def test_version_and_counters(native: dict) -> None:
     assert native["version"] == [layout.MAJOR, layout.MINOR]
     assert tuple(native["counters"]) == layout.COUNTERS == dtypes.OURS.counters

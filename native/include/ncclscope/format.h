@@ -31,18 +31,20 @@ typedef int64_t i64;
 #define CHUNK_SLOTS (1u << CHUNK_SLOTS_LOG2)  // slot 0 of a chunk is its Block slot
 #define CHUNK_BYTES (CHUNK_SLOTS * SLOT_BYTES)
 #define META_SLOTS 4096u    // ring of metadata slots inside an arena
+#define TALLY_SLOTS 4096u   // table of call counts inside an arena
 #define COUNTER_BYTES 4096  // page of counters inside an arena
 
-enum file_kind { FILE_META = 1, FILE_LOG = 2, FILE_ARENA = 3 };
+enum file_kind { FILE_META = 1, FILE_LOG = 2, FILE_ARENA = 3, FILE_LIVE = 4, FILE_TALLY = 5 };
 enum clock_kind { CLOCK_IS_TSC = 1, CLOCK_IS_CNTVCT = 2, CLOCK_IS_MONOTONIC = 3 };
 
 // Handles and parents: nonce16 (top bit set) | stream11 | index37. Contexts use the stream number
-// CONTEXT_STREAM.
+// CONTEXT_STREAM, events that only a chained profiler knows CHAIN_STREAM.
 #define INDEX_BITS 37
 #define STREAM_BITS 11
 #define INDEX_MASK ((1ull << INDEX_BITS) - 1)
 #define CONTEXT_STREAM ((1u << STREAM_BITS) - 1)
-#define MAX_STREAMS CONTEXT_STREAM
+#define CHAIN_STREAM (CONTEXT_STREAM - 1)
+#define MAX_STREAMS CHAIN_STREAM
 // comm of an event whose context was not ours, or past the 65535th communicator.
 #define NO_COMM 0xFFFFu
 
@@ -130,6 +132,29 @@ enum clock_kind { CLOCK_IS_TSC = 1, CLOCK_IS_CNTVCT = 2, CLOCK_IS_MONOTONIC = 3 
 #define COUNT_FIELDS(F, A) F(u64, value) F(u64, t0) F(u16, counter) F(u16, event) A(u8, spare, 36)
 #define END_FIELDS(F, A) F(u64, t0) F(u64, slots_written) F(u64, comms_open) A(u8, spare, 32)
 
+// ---- Counts by key, exact whatever is dropped; in the arena and, with times, in the tally file. ----
+#define TALLY_FIELDS(F, A)                                                              \
+    F(u64, count) F(u64, calls) F(u64, count_sum) F(u16, comm) F(u8, level) F(u8, func) \
+    F(u8, dtype) F(u8, algo) F(u8, proto) F(u8, bits) A(u8, spare, 24)
+// What is known about the time of a key's operations; follows its Tally slot in the tally file.
+// Buckets: TIME_BUCKETS_PER_OCTAVE to an octave of ns, the first from 0 to 2^TIME_FIRST_OCTAVE.
+#define TIMES_FIELDS(F, A)                                                                \
+    F(u64, gpu_count) F(u64, gpu_sum_ns) F(u64, gpu_min_ns) F(u64, gpu_max_ns)            \
+    F(u64, host_count) F(u64, host_sum_ns) F(u64, host_min_ns) F(u64, host_max_ns)        \
+    A(u64, untimed, 8) A(u32, gpu_histogram, TIME_BUCKETS) A(u32, host_histogram, TIME_BUCKETS)
+
+// ---- The live page: what is going on, rewritten every second. ----
+#define LIVE_FIELDS(F, A)                                                                 \
+    F(u64, serial) F(u64, monotonic_ns) F(u64, realtime_ns) F(u64, ticks) F(u64, dropped) \
+    F(u32, slots) F(u32, comms_open) F(u8, mode) F(u8, phase) A(u8, spare, 6)
+#define LIVE_COMM_FIELDS(F, A)                                                        \
+    F(u64, calls) F(u64, works) F(u64, done) F(u64, t_last_call) F(u64, t_last_done)  \
+    F(u64, count) F(u16, comm) F(u8, func) F(u8, dtype) F(i32, root_or_peer)
+#define LIVE_OP_FIELDS(F, A)                                                              \
+    F(u64, handle) F(u64, t_call) F(u64, t_work) F(u64, count) F(u64, order) F(u16, comm) \
+    F(u8, func) F(u8, dtype) F(u8, algo) F(u8, proto) F(u8, channels) F(u8, started)      \
+    F(u8, stopped) F(u8, bits) A(u8, spare, 6)
+
 // K(number, struct suffix, name, fields). Numbers 1 to 16 are 1 + NCCL's event bit.
 #define SLOT_KINDS(K)                                        \
     K(1, group, Group, GROUP_FIELDS)                         \
@@ -161,9 +186,17 @@ enum clock_kind { CLOCK_IS_TSC = 1, CLOCK_IS_CNTVCT = 2, CLOCK_IS_MONOTONIC = 3 
     K(66, text, Text, TEXT_FIELDS)                           \
     K(67, sync, Sync, SYNC_FIELDS)                           \
     K(68, count, Count, COUNT_FIELDS)                        \
-    K(69, end, End, END_FIELDS)
+    K(69, end, End, END_FIELDS)                              \
+    K(80, tally, Tally, TALLY_FIELDS)                        \
+    K(96, live, Live, LIVE_FIELDS)                           \
+    K(97, live_comm, LiveComm, LIVE_COMM_FIELDS)             \
+    K(98, live_op, LiveOp, LIVE_OP_FIELDS)                   \
+    K(99, live_end, LiveEnd, LIVE_FIELDS)
 
 #define EVENT_KINDS 16
+#define TIME_BUCKETS 256
+#define TIME_BUCKETS_PER_OCTAVE 8
+#define TIME_FIRST_OCTAVE 9
 
 // Head flags.
 enum {
@@ -186,6 +219,18 @@ enum {
 };
 enum { COLL_IS_COLLNET = 1, COLL_IS_NVLS = 2, COLL_IS_SYMMETRIC = 4 };  // Coll bits
 enum { STATE_IS_STOP = 0xFFFF };  // State.state of a stop from elsewhere
+enum mode { MODE_PROFILE = 1, MODE_TRACE = 2, MODE_FULL = 3 };
+enum tally_level { LEVEL_CALL = 1, LEVEL_WORK = 2, LEVEL_COPY_ENGINE = 3 };
+enum { TALLY_CAPTURED = 1, TALLY_NUMBERS = 2, TALLY_FOLDED = 0x80 };  // Tally bits
+// Why an operation has no GPU time; places in Times.untimed.
+enum untimed {
+    UNTIMED_NO_KERNEL,    // NCCL reported no kernel for it
+    UNTIMED_NO_STAMP,     // an interface without GPU times
+    UNTIMED_STALE,        // the stamps are those of an earlier operation
+    UNTIMED_SUSPECT,      // stop before start, or not after the work before it on its channel
+    UNTIMED_PARTIAL,      // some channels were never reported
+    UNTIMED_OVERRUN,      // the recorder had no room to follow it
+};
 enum text_owner { TEXT_STRING = 1, TEXT_COMM_NAME = 2, TEXT_GPU_BUS_ID = 3, TEXT_NOTE = 4 };
 
 // C(name): counters by event type. Dropped events are those NCCL started and the log does not hold.
@@ -204,7 +249,9 @@ enum text_owner { TEXT_STRING = 1, TEXT_COMM_NAME = 2, TEXT_GPU_BUS_ID = 3, TEXT
     C(late_updates)          /* appended as State slots: other thread, too old, or repeated */ \
     C(meta_dropped)          /* metadata that found the ring full */                           \
     C(write_failed)          /* slots that the disk refused */                                 \
-    C(rotated_out)           /* slots deleted to stay within the size limit */
+    C(rotated_out)           /* slots deleted to stay within the size limit */                 \
+    C(tally_folded)          /* calls counted by size class: too many different sizes */       \
+    C(tally_other)           /* calls counted in the catch-all entry: no room for their key */
 // clang-format on
 
 #define AS_ENUM_C(name) COUNTER_##name,
@@ -236,10 +283,14 @@ SLOT_KINDS(CHECK_PACKED)
 
 #define SCHEMA_FIELD(type, name) " " #name ":" #type
 #define SCHEMA_ARRAY(type, name, length) " " #name ":" #type ":" #length
+#define SCHEMA_TEXT(text) #text
+#define SCHEMA_TEXT_ARRAY(type, name, length) " " #name ":" #type ":" SCHEMA_TEXT(length)
 #define SCHEMA_SLOT(number, suffix, name, fields) \
     #number " " #name fields(SCHEMA_FIELD, SCHEMA_ARRAY) "\n"
 #define SCHEMA_COUNTER(name) " " #name
-#define FORMAT_SCHEMA SLOT_KINDS(SCHEMA_SLOT) "counters" COUNTERS(SCHEMA_COUNTER) "\n"
+#define FORMAT_SCHEMA \
+    SLOT_KINDS(SCHEMA_SLOT) "times" TIMES_FIELDS(SCHEMA_FIELD, SCHEMA_TEXT_ARRAY) "\n" \
+    "counters" COUNTERS(SCHEMA_COUNTER) "\n"
 
 // clang-format off
 #define FILE_HEADER_FIELDS(F, A)                                                                \
@@ -248,9 +299,16 @@ SLOT_KINDS(CHECK_PACKED)
     F(u32, identity_offset) F(u32, identity_bytes) F(u64, nonce) F(u64, clock_kind)             \
     F(u64, clock_hz) F(u64, start_ticks) F(u64, start_monotonic_ns) F(u64, start_realtime_ns)   \
     F(u32, pid) F(u32, segment) F(u64, counters_offset) F(u64, meta_offset) F(u64, meta_slots)  \
-    F(u64, meta_drained) F(u64, chunks_offset) F(u64, chunk_slots) F(u64, chunk_count)          \
-    F(u64, heartbeat_ns)
+    F(u64, meta_drained) F(u64, tally_offset) F(u64, tally_slots) F(u64, chunks_offset)         \
+    F(u64, chunk_slots) F(u64, chunk_count) F(u64, heartbeat_ns)
 // clang-format on
+
+struct times {
+    TIMES_FIELDS(DECLARE_FIELD, DECLARE_ARRAY)
+};
+_Static_assert(sizeof(struct times) == 0 TIMES_FIELDS(FIELD_SIZE, ARRAY_SIZE) &&
+                   sizeof(struct times) % SLOT_BYTES == 0,
+               "times");
 
 struct file_header {
     FILE_HEADER_FIELDS(DECLARE_FIELD, DECLARE_ARRAY)

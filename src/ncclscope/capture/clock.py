@@ -35,19 +35,13 @@ class Clock:
         return np.rint(np.clip(ns, -_FAR_NS, _FAR_NS)).astype(np.int64) + base
 
 
-def clock_of(
-    before: npt.NDArray[np.uint64],
-    after: npt.NDArray[np.uint64],
-    monotonic_ns: npt.NDArray[np.uint64],
-    realtime_ns: npt.NDArray[np.uint64],
-    nominal_hz: int,
-) -> Clock:
-    """The clock through the given pairs; pairs that run backwards are left out."""
-    first = before.astype(np.int64)
-    middle = first + (after.astype(np.int64) - first) // 2
-    ns = monotonic_ns.astype(np.int64)
+def clock_of(sync: npt.NDArray[np.void], nominal_hz: int) -> Clock:
+    """The clock through Sync slots; pairs that run backwards are left out."""
+    first = sync["ticks_before"].astype(np.int64)
+    middle = first + (sync["ticks_after"].astype(np.int64) - first) // 2
+    ns = sync["monotonic_ns"].astype(np.int64)
     order = np.argsort(middle, kind="stable")
-    middle, ns, real = middle[order], ns[order], realtime_ns.astype(np.int64)[order]
+    middle, ns, real = middle[order], ns[order], sync["realtime_ns"].astype(np.int64)[order]
     forward = np.ones(len(middle), bool)
     forward[1:] = (np.diff(middle) > 0) & (np.diff(ns) > 0)
     forward &= (np.abs(middle) < _FAR_NS) & (np.abs(ns) < _FAR_NS) & (np.abs(real) < _FAR_NS)

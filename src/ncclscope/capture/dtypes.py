@@ -17,6 +17,7 @@ _TYPES = {
     "i64": "<i8",
     "char": "u1",
 }
+_LARGEST_TIMES = 1 << 16
 _HEAD = [("kind", "u1"), ("states", "u1"), ("chan", "u1"), ("flags", "u1"), ("check", "<u4")]
 
 # Any slot: the head, and what can be said without knowing the kind.
@@ -32,25 +33,24 @@ class Schema:
     kinds: dict[str, int]
     names: dict[int, str]
     dtypes: dict[str, np.dtype[np.void]]
+    times: np.dtype[np.void]  # what follows a Tally slot in the tally file
     counters: tuple[str, ...]
 
 
-def _dtype(fields: list[str]) -> np.dtype[np.void]:
-    """The dtype of one slot. Every field must lie at a multiple of its size: DuckDB scans them
-    where they are.
-    """
-    described: list[tuple[str, str] | tuple[str, str, tuple[int]]] = list(_HEAD)
-    offset = 8
+def _dtype(fields: list[str], head: list[tuple[str, str]], largest: int) -> np.dtype[np.void]:
+    """Fields one after the other, each at a multiple of its size: DuckDB scans them in place."""
+    described: list[tuple[str, str] | tuple[str, str, tuple[int]]] = list(head)
+    offset = 8 if head else 0
     for field in fields:
         name, kind, *length = field.split(":")
         item = np.dtype(_TYPES[kind])
         count = int(length[0]) if length else 1
-        if offset % item.itemsize or not 1 <= count <= SLOT_BYTES:
+        if offset % item.itemsize or not 1 <= count <= largest:
             raise ValueError(field)
         described.append((name, _TYPES[kind], (count,)) if length else (name, _TYPES[kind]))
         offset += item.itemsize * count
-    if offset != SLOT_BYTES:
-        raise ValueError("not one slot")
+    if offset % SLOT_BYTES or offset > largest:
+        raise ValueError("not whole slots")
     return np.dtype(described)
 
 
@@ -60,18 +60,21 @@ def parse_schema(text: str) -> Schema:
     kinds: dict[str, int] = {}
     dtypes: dict[str, np.dtype[np.void]] = {}
     counters: tuple[str, ...] = ()
+    times = np.dtype([])
     try:
         for line in text.splitlines():
             first, *rest = line.split(" ")
             if first == "counters":
                 counters = tuple(rest)
+            elif first == "times":
+                times = _dtype(rest, [], _LARGEST_TIMES)
             else:
-                name, fields = rest[0], rest[1:]
-                kinds[name] = int(first)
-                dtypes[name] = _dtype(fields)
+                kinds[rest[0]] = int(first)
+                dtypes[rest[0]] = _dtype(rest[1:], _HEAD, SLOT_BYTES)
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise FormatError(f"the schema is damaged: {error!s:.80}") from None
-    return Schema(kinds, {number: name for name, number in kinds.items()}, dtypes, counters)
+    names = {number: name for name, number in kinds.items()}
+    return Schema(kinds, names, dtypes, times, counters)
 
 
 # This release's own schema, by which it reads.
@@ -95,4 +98,6 @@ def check_schema(text: str) -> Schema:
                 raise FormatError(f"its schema describes {name}.{field} differently")
         if theirs.kinds[name] != OURS.kinds[name]:
             raise FormatError(f"its schema numbers {name} differently")
+    if theirs.times not in (OURS.times, np.dtype([])):
+        raise FormatError("its schema describes times differently")
     return theirs

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ncclscope.capture import layout
-from ncclscope.capture.process import Communicator, Process
+from ncclscope.capture.metadata import Communicator
+from ncclscope.capture.process import Process
 
 Fields = dict[str, Any]
 

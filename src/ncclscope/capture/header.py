@@ -16,8 +16,9 @@ FIELDS = (
     ("identity_offset", "I"), ("identity_bytes", "I"), ("nonce", "Q"), ("clock_kind", "Q"),
     ("clock_hz", "Q"), ("start_ticks", "Q"), ("start_monotonic_ns", "Q"),
     ("start_realtime_ns", "Q"), ("pid", "I"), ("segment", "I"), ("counters_offset", "Q"),
-    ("meta_offset", "Q"), ("meta_slots", "Q"), ("meta_drained", "Q"), ("chunks_offset", "Q"),
-    ("chunk_slots", "Q"), ("chunk_count", "Q"), ("heartbeat_ns", "Q"),
+    ("meta_offset", "Q"), ("meta_slots", "Q"), ("meta_drained", "Q"), ("tally_offset", "Q"),
+    ("tally_slots", "Q"), ("chunks_offset", "Q"), ("chunk_slots", "Q"), ("chunk_count", "Q"),
+    ("heartbeat_ns", "Q"),
 )  # fmt: skip
 _STRUCT = struct.Struct("<" + "".join(code for _, code in FIELDS))
 BYTES = _STRUCT.size
@@ -44,6 +45,8 @@ class Header:
     meta_offset: int
     meta_slots: int
     meta_drained: int
+    tally_offset: int
+    tally_slots: int
     chunks_offset: int
     chunk_slots: int
     chunk_count: int

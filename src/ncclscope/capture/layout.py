@@ -29,7 +29,14 @@ COLL_IS_COLLNET, COLL_IS_NVLS, COLL_IS_SYMMETRIC = 1, 2, 4
 STATE_IS_STOP = 0xFFFF
 TEXT_STRING, TEXT_COMM_NAME, TEXT_GPU_BUS_ID, TEXT_NOTE = 1, 2, 3, 4
 NET_IB, NET_SOCKET = 0x10001, 0x20001
-FILE_META, FILE_LOG, FILE_ARENA = 1, 2, 3
+FILE_META, FILE_LOG, FILE_ARENA, FILE_LIVE, FILE_TALLY = 1, 2, 3, 4, 5
+MODES = {1: "profile", 2: "trace", 3: "full"}
+LEVEL_CALL, LEVEL_WORK, LEVEL_COPY_ENGINE = 1, 2, 3
+TALLY_CAPTURED, TALLY_NUMBERS, TALLY_FOLDED = 1, 2, 0x80
+TIME_BUCKETS_PER_OCTAVE = 8
+TIME_FIRST_OCTAVE = 9
+# Why an operation has no GPU time, in the order of Times.untimed.
+UNTIMED = ("no kernel", "no stamp", "stale stamp", "suspect stamp", "some channels", "overrun")
 
 SCHEMA = """\
 1 Group parent:u64 t0:u64 t1:u64 comm:u16 spare:u8:30
@@ -65,9 +72,16 @@ root:i32 ce_seq:u32
 67 Sync ticks_before:u64 ticks_after:u64 monotonic_ns:u64 realtime_ns:u64 slots_written:u64 bytes_written:u64 spare:u64
 68 Count value:u64 t0:u64 counter:u16 event:u16 spare:u8:36
 69 End t0:u64 slots_written:u64 comms_open:u64 spare:u8:32
+80 Tally count:u64 calls:u64 count_sum:u64 comm:u16 level:u8 func:u8 dtype:u8 algo:u8 proto:u8 bits:u8 spare:u8:24
+96 Live serial:u64 monotonic_ns:u64 realtime_ns:u64 ticks:u64 dropped:u64 slots:u32 comms_open:u32 mode:u8 phase:u8 spare:u8:6
+97 LiveComm calls:u64 works:u64 done:u64 t_last_call:u64 t_last_done:u64 count:u64 comm:u16 func:u8 dtype:u8 root_or_peer:i32
+98 LiveOp handle:u64 t_call:u64 t_work:u64 count:u64 order:u64 comm:u16 func:u8 dtype:u8 algo:u8 proto:u8 channels:u8 started:u8 stopped:u8 bits:u8 spare:u8:6
+99 LiveEnd serial:u64 monotonic_ns:u64 realtime_ns:u64 ticks:u64 dropped:u64 slots:u32 comms_open:u32 mode:u8 phase:u8 spare:u8:6
+times gpu_count:u64 gpu_sum_ns:u64 gpu_min_ns:u64 gpu_max_ns:u64 host_count:u64 host_sum_ns:u64 host_min_ns:u64 host_max_ns:u64 \
+untimed:u64:8 gpu_histogram:u32:256 host_histogram:u32:256
 counters dropped_arena_full dropped_low_priority dropped_no_stream dropped_unknown_type updates_dropped handle_null \
 handle_foreign handle_dead stop_repeated start_repeated context_foreign late_updates meta_dropped \
-write_failed rotated_out
+write_failed rotated_out tally_folded tally_other
 """
 
 # Slot kinds by name.

@@ -1,0 +1,24 @@
+// The gate before the recorder: which events take the fast path.
+//
+// Everything else goes through gate_start: types this release does not know, events that only
+// another profiler asked for, and all events while there is one (chain.h).
+#ifndef NCCLSCOPE_GATE_H
+#define NCCLSCOPE_GATE_H
+
+#include "nccl_abi.h"
+#include "slot.h"
+
+extern u32 gate_fast_events;  // NCCL's event bits
+extern bool gate_chained;     // another profiler must hear of stops and states, too
+
+typedef nccl_result (*record_fn)(void *context, void **handle, const void *descriptor);
+
+nccl_result gate_start(void *context, void **handle, const void *descriptor, u64 type, int version,
+                       record_fn record);
+
+// Whether NCCL of that interface version emits the event for this mask.
+bool gate_wants(u32 mask, int version, u64 type);
+
+static inline bool gate_is_fast(u64 type) { return (gate_fast_events & type) != 0; }
+
+#endif

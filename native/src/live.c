@@ -1,0 +1,80 @@
+// Writes the live page and what has changed of the tally.
+#include "live.h"
+
+#include <string.h>
+
+#include "arena.h"
+#include "comm.h"
+#include "config.h"
+#include "drain.h"
+#include "sink.h"
+#include "tally.h"
+#include "tracker.h"
+
+#define PAGE_SLOTS 1024u  // 64 KB at most
+
+static u64 dropped_so_far(void) {
+    u64 sum = 0;
+    for (unsigned counter = COUNTER_dropped_arena_full; counter <= COUNTER_dropped_unknown_type;
+         counter++)
+        for (unsigned event = 0; event < EVENT_KINDS; event++)
+            sum += __atomic_load_n(arena_counter(counter, event), __ATOMIC_RELAXED);
+    return sum;
+}
+
+// Begins and ends with the same serial number: a reader sees whether it met a page half written.
+static void write_page(const struct clock_pair *now, bool ended) {
+    static union slot page[PAGE_SLOTS];
+    static u64 serial;
+    size_t used = 1;
+    used += tracker_live(page + used, PAGE_SLOTS / 2);
+    used += drain_open_slots(page + used, PAGE_SLOTS - 1 - used);
+    struct slot_live *live = &page[0].live;
+    memset(live, 0, sizeof *live);
+    live->serial = ++serial;
+    live->monotonic_ns = now->monotonic_ns;
+    live->realtime_ns = now->realtime_ns;
+    live->ticks = now->ticks_before;
+    live->dropped = dropped_so_far();
+    live->slots = (u32)used + 1;
+    live->comms_open = comms_open();
+    live->mode = (u8)config.mode;
+    live->phase = ended;
+    page[used] = page[0];
+    page[0].head = head_word(KIND_live, 0, 0, serial);
+    page[used].head = head_word(KIND_live_end, 0, 0, serial);
+    sink_write_page(FILE_LIVE, page, (used + 1) * sizeof *page, 0);
+}
+
+struct record {
+    union slot tally;
+    struct times times;
+};
+
+static void write_tally(void) {
+    static struct {
+        u64 calls, timed;
+    } written[TALLY_SLOTS];
+    if (!tally_table) return;
+    for (u32 entry = 0; entry < TALLY_SLOTS; entry++) {
+        u64 head = slot_head(&tally_table[entry]);
+        if (head == 0) continue;
+        struct record record;
+        memset(&record, 0, sizeof record);
+        slot_copy(&record.tally, &tally_table[entry], head);
+        const struct times *times = tracker_times(entry);
+        if (times) record.times = *times;
+        u64 timed = record.times.gpu_count + record.times.host_count;
+        for (int reason = 0; reason < 8; reason++) timed += record.times.untimed[reason];
+        u64 calls = record.tally.tally.calls;
+        if (written[entry].calls == calls && written[entry].timed == timed) continue;
+        written[entry].calls = calls;
+        written[entry].timed = timed;
+        sink_write_page(FILE_TALLY, &record, sizeof record, (size_t)entry * sizeof record);
+    }
+}
+
+void live_write(const struct clock_pair *now, bool ended) {
+    write_tally();
+    write_page(now, ended);
+}

@@ -1,0 +1,395 @@
+// Operations in flight, and the times of those that ended.
+//
+// An operation begins with its Coll or P2p and ends when as many KernelCh have stopped as it has
+// channels, or when later work of its communicator has ended and nothing more came. GPU stamps are
+// checked by what one process can know: NCCL hands out an earlier work's stamps after any work that
+// its host side did not count. What fails is counted under its reason, not guessed at.
+#include "tracker.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena.h"
+#include "comm.h"
+#include "tally.h"
+
+#define MAX_PENDING 16384u  // a power of two
+#define CALLS_KEPT 8192u
+#define WORKS_KEPT 16384u
+#define SLACK_NS 100000   // clock error and drift within two windows
+#define WINDOW_BEATS 16u  // seconds a bound on the GPU's clock is good for
+#define NO_BOUND INT64_MIN
+
+struct operation {
+    u64 handle;  // of its Coll or P2p; 0: free
+    u64 count, t_call, t_work, order;
+    u64 host_first, host_last;  // ticks: first KernelCh seen, last one ended
+    u64 gpu_first, gpu_last;
+    u64 group;
+    u32 entry;  // 1 + place in the tally, 0: not known yet
+    u16 comm;
+    u8 func, dtype, algo, proto, channels, started, stopped;
+    bool has_work, captured, no_stamp, suspect, stale;
+    u32 beats;  // since something happened to it
+};
+struct progress {
+    u64 calls, works, done, newest_done_order, t_last_call, t_last_done, count;
+    i32 root_or_peer;
+    u8 func, dtype;
+    bool has_api;
+};
+
+static struct operation operations[MAX_PENDING];
+static u32 pending;
+static struct progress *progress;  // by communicator
+static struct times *times;        // by tally entry
+static u32 comms_seen;
+
+// Calls, for the moment before which their kernels cannot have started.
+static struct {
+    u64 handle, t0;
+    bool captured;
+} calls[CALLS_KEPT];
+// The last work of each channel.
+static struct {
+    u64 gpu_start, gpu_stop, group;
+    u32 channel;  // 1 + comm << 8 | channel
+} works[WORKS_KEPT];
+
+// Host time of a stamp g is at latest g - bound; the largest of two windows, because clocks drift.
+static i64 bound_now = NO_BOUND, bound_before = NO_BOUND;
+static u32 beats;
+static struct clock_pair anchor;
+static double ns_per_tick;
+
+static u64 mix(u64 value) { return (value * 0x9E3779B97F4A7C15u) >> 40; }
+
+static bool have_memory(void) {
+    if (!progress) progress = calloc(NO_COMM, sizeof *progress);
+    if (!times) times = calloc(TALLY_SLOTS, sizeof *times);
+    return progress && times;
+}
+
+const struct times *tracker_times(u32 entry) { return times ? &times[entry] : NULL; }
+
+// ---- the table of operations: open addressing, closed up when one is removed ----
+static u32 home_of(u64 handle) { return (u32)mix(handle) % MAX_PENDING; }
+
+static struct operation *operation_of(u64 handle, bool create) {
+    for (u32 probe = 0; probe < MAX_PENDING; probe++) {
+        struct operation *operation = &operations[(home_of(handle) + probe) % MAX_PENDING];
+        if (operation->handle == handle) return operation;
+        if (operation->handle) continue;
+        if (!create || pending >= MAX_PENDING * 3 / 4) return NULL;
+        memset(operation, 0, sizeof *operation);
+        operation->handle = handle;
+        operation->comm = (u16)NO_COMM;
+        pending++;
+        return operation;
+    }
+    return NULL;
+}
+
+static void forget(struct operation *operation) {
+    u32 hole = (u32)(operation - operations), at = hole;
+    for (;;) {
+        at = (at + 1) % MAX_PENDING;
+        if (!operations[at].handle) break;
+        u32 home = home_of(operations[at].handle);
+        bool reachable = hole < at ? home > hole && home <= at : home > hole || home <= at;
+        if (reachable) continue;
+        operations[hole] = operations[at];
+        hole = at;
+    }
+    operations[hole].handle = 0;
+    pending--;
+}
+
+// ---- times ----
+static unsigned bucket_of(u64 ns) {
+    if (ns < 1u << TIME_FIRST_OCTAVE) return 0;
+    unsigned octave = 63u - (unsigned)__builtin_clzll(ns);
+    unsigned part = (unsigned)(ns >> (octave - 3)) & (TIME_BUCKETS_PER_OCTAVE - 1);
+    unsigned bucket = (octave - TIME_FIRST_OCTAVE) * TIME_BUCKETS_PER_OCTAVE + part + 1;
+    return bucket < TIME_BUCKETS ? bucket : TIME_BUCKETS - 1;
+}
+
+static void add_time(u64 *count, u64 *sum, u64 *min, u64 *max, u32 *histogram, u64 ns) {
+    if (*count == 0 || ns < *min) *min = ns;
+    if (ns > *max) *max = ns;
+    ++*count;
+    *sum += ns;
+    histogram[bucket_of(ns)]++;
+}
+
+static i64 to_ns(u64 ticks) {
+    return (i64)anchor.monotonic_ns +
+           (i64)((double)(i64)(ticks - anchor.ticks_before) * ns_per_tick);
+}
+
+static i64 bound(void) { return bound_now > bound_before ? bound_now : bound_before; }
+
+// ---- the end of an operation ----
+static enum untimed reason_for(const struct operation *operation) {
+    if (operation->stopped == 0) return UNTIMED_NO_KERNEL;
+    if (operation->no_stamp) return UNTIMED_NO_STAMP;
+    if (operation->suspect) return UNTIMED_SUSPECT;
+    if (operation->stale) return UNTIMED_STALE;
+    return UNTIMED_PARTIAL;
+}
+
+// A kernel cannot start before its call; a replay's cannot before its own Coll.
+static bool starts_too_early(const struct operation *operation) {
+    u64 earliest = operation->captured ? operation->t_work : operation->t_call;
+    if (earliest == 0 || bound() == NO_BOUND || ns_per_tick == 0) return false;
+    return (i64)operation->gpu_first - bound() + SLACK_NS < to_ns(earliest);
+}
+
+static void finish(struct operation *operation, bool complete) {
+    if (operation->has_work && operation->entry) {
+        struct times *known = &times[operation->entry - 1];
+        if (starts_too_early(operation)) operation->stale = true;
+        bool timed = complete && operation->stopped && !operation->no_stamp &&
+                     !operation->suspect && !operation->stale;
+        if (timed)
+            add_time(&known->gpu_count, &known->gpu_sum_ns, &known->gpu_min_ns, &known->gpu_max_ns,
+                     known->gpu_histogram, operation->gpu_last - operation->gpu_first);
+        else known->untimed[reason_for(operation)]++;
+        if (operation->stopped && ns_per_tick > 0)
+            add_time(&known->host_count, &known->host_sum_ns, &known->host_min_ns,
+                     &known->host_max_ns, known->host_histogram,
+                     (u64)((double)(operation->host_last - operation->host_first) * ns_per_tick));
+    }
+    if (operation->comm < NO_COMM) {
+        struct progress *comm = &progress[operation->comm];
+        comm->done++;
+        if (operation->host_last > comm->t_last_done) comm->t_last_done = operation->host_last;
+        if (operation->stopped && operation->order > comm->newest_done_order)
+            comm->newest_done_order = operation->order;
+    }
+    forget(operation);
+}
+
+static void finish_if_complete(struct operation *operation) {
+    if (operation->has_work && operation->channels && operation->stopped >= operation->channels)
+        finish(operation, true);
+}
+
+// ---- what is seen ----
+static void remember_call(u64 handle, const union slot *slot) {
+    u32 place = (u32)mix(handle) % CALLS_KEPT;
+    calls[place].handle = handle;
+    calls[place].t0 = slot->coll_api.t0;
+    calls[place].captured = slot->coll_api.flags & FLAG_GRAPH;
+}
+
+static void note_call(u16 comm, u64 t0, u64 count, u8 func, u8 dtype, i32 root_or_peer, bool api) {
+    if (comm >= NO_COMM) return;
+    struct progress *at = &progress[comm];
+    if (comm >= comms_seen) comms_seen = comm + 1u;
+    if (api) at->has_api = true;
+    if (api != at->has_api) return;  // with API events, works are not calls of their own
+    at->calls++;
+    at->t_last_call = t0;
+    at->count = count;
+    at->func = func;
+    at->dtype = dtype;
+    at->root_or_peer = root_or_peer;
+}
+
+static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct tally_key key,
+                            u8 channels, u64 t0) {
+    union slot *entry = tally_find(key);
+    u32 place = entry ? (u32)(entry - tally_table) + 1 : 0;
+    if (comm < NO_COMM) progress[comm].works++;
+    bool kernels = comm < NO_COMM && comm_reports_kernels(comm);
+    struct operation *operation = kernels ? operation_of(handle, true) : NULL;
+    if (!operation) {
+        if (place) times[place - 1].untimed[kernels ? UNTIMED_OVERRUN : UNTIMED_NO_KERNEL]++;
+        return;
+    }
+    operation->has_work = true;
+    operation->entry = place;
+    operation->comm = comm;
+    operation->order = comm < NO_COMM ? progress[comm].works : 0;
+    operation->count = key.count;
+    operation->func = (u8)(key.word >> 24);
+    operation->dtype = (u8)(key.word >> 32);
+    operation->algo = (u8)(key.word >> 40);
+    operation->proto = (u8)(key.word >> 48);
+    operation->channels = channels;
+    operation->t_work = t0;
+    operation->group = group;
+    u32 call = (u32)mix(parent) % CALLS_KEPT;
+    if (parent && calls[call].handle == parent) {
+        operation->t_call = calls[call].t0;
+        operation->captured = calls[call].captured;
+    }
+    finish_if_complete(operation);
+}
+
+static void see_coll(u64 handle, const union slot *slot) {
+    const struct slot_coll *coll = &slot->coll;
+    u8 bits = coll->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
+    struct tally_key key = tally_key(coll->comm, LEVEL_WORK, coll->func, coll->dtype, coll->algo,
+                                     coll->proto, bits, coll->count);
+    u64 group = slot[1].coll_ext.parent_group;
+    // Before v4 the number of channels is an upper bound.
+    bool early = coll->comm < NO_COMM && comm_versions[coll->comm] < 4;
+    begin_operation(handle, coll->parent, group, coll->comm, key, early ? 0 : coll->channels,
+                    coll->t0);
+    note_call(coll->comm, coll->t0, coll->count, coll->func, coll->dtype, coll->root, false);
+}
+
+static void see_p2p(u64 handle, const union slot *slot) {
+    const struct slot_p2p *p2p = &slot->p2p;
+    u8 bits = p2p->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
+    struct tally_key key =
+        tally_key(p2p->comm, LEVEL_WORK, p2p->func, p2p->dtype, 0, 0, bits, p2p->count);
+    begin_operation(handle, p2p->parent, p2p->parent_group, p2p->comm, key, p2p->chan, p2p->t0);
+    note_call(p2p->comm, p2p->t0, p2p->count, p2p->func, p2p->dtype, p2p->peer, false);
+}
+
+static void check_stamps(struct operation *operation, const struct slot_kernel_ch *kernel) {
+    if (kernel->flags & FLAG_NO_STAMP || !(kernel->states & STATE_FIRST)) {
+        operation->no_stamp = true;
+        return;
+    }
+    if (kernel->gpu_stop < kernel->gpu_start) operation->suspect = true;
+    if (ns_per_tick > 0) {
+        i64 seen = (i64)kernel->gpu_stop - to_ns(kernel->t_stop);
+        if (seen > bound_now) bound_now = seen;
+    }
+    u32 channel = 1 + ((u32)kernel->comm << 8 | kernel->chan);
+    u32 place = (u32)mix(channel) % WORKS_KEPT;
+    if (works[place].channel == channel) {
+        bool same = works[place].gpu_start == kernel->gpu_start;
+        if (same && works[place].group != operation->group) operation->stale = true;
+        if (!same && kernel->gpu_start < works[place].gpu_start) operation->suspect = true;
+    }
+    works[place].channel = channel;
+    works[place].gpu_start = kernel->gpu_start;
+    works[place].gpu_stop = kernel->gpu_stop;
+    works[place].group = operation->group;
+}
+
+static void see_kernel(const union slot *slot, bool first_sight) {
+    const struct slot_kernel_ch *kernel = &slot->kernel_ch;
+    struct operation *operation = operation_of(kernel->parent, first_sight);
+    if (!operation) return;
+    operation->beats = 0;
+    if (first_sight) {
+        operation->started++;
+        if (operation->host_first == 0 || kernel->t0 < operation->host_first)
+            operation->host_first = kernel->t0;
+    }
+    if (!(kernel->states & STATE_STOPPED)) return;
+    operation->stopped++;
+    if (kernel->t1 > operation->host_last) operation->host_last = kernel->t1;
+    if (operation->gpu_first == 0 || kernel->gpu_start < operation->gpu_first)
+        operation->gpu_first = kernel->gpu_start;
+    if ((kernel->states & STATE_FIRST) && kernel->gpu_stop > operation->gpu_last)
+        operation->gpu_last = kernel->gpu_stop;
+    check_stamps(operation, kernel);
+    finish_if_complete(operation);
+}
+
+void tracker_see(u64 handle, const union slot *slot, bool first_sight) {
+    if (!have_memory()) return;
+    switch (slot->group.kind) {
+        case KIND_kernel_ch: see_kernel(slot, first_sight); break;
+        case KIND_coll:
+            if (first_sight) see_coll(handle, slot);
+            break;
+        case KIND_p2p:
+            if (first_sight) see_p2p(handle, slot);
+            break;
+        case KIND_coll_api:
+        case KIND_p2p_api:
+            if (!first_sight) break;
+            remember_call(handle, slot);
+            note_call(slot->coll_api.comm, slot->coll_api.t0, slot->coll_api.count,
+                      slot->coll_api.func, slot->coll_api.dtype, slot->coll_api.root, true);
+            break;
+        default: break;
+    }
+}
+
+// ---- once a second ----
+void tracker_age(const struct clock_pair *now, u64 hz) {
+    anchor = *now;
+    ns_per_tick = hz ? 1e9 / (double)hz : 0;
+    if (++beats % WINDOW_BEATS == 0) {
+        bound_before = bound_now;
+        bound_now = NO_BOUND;
+    }
+    if (!have_memory()) return;
+    for (u32 at = 0; at < MAX_PENDING; at++) {
+        struct operation *operation = &operations[at];
+        if (!operation->handle) continue;
+        bool overtaken = operation->has_work && operation->comm < NO_COMM &&
+                         progress[operation->comm].newest_done_order > operation->order;
+        bool closed = operation->comm < NO_COMM && !comm_is_open(operation->comm);
+        bool all_ended = operation->stopped && operation->stopped == operation->started;
+        // An unknown number of channels is complete when later work has come to its end.
+        bool over = overtaken || closed || (operation->channels == 0 && all_ended);
+        if (++operation->beats < 2 || !over) continue;
+        bool complete = operation->channels == 0 && all_ended;
+        finish(operation, complete);
+        at--;  // another one may have moved here
+    }
+}
+
+static int older(const void *left, const void *right) {
+    const union slot *a = left, *b = right;
+    u64 x = a->live_op.t_work, y = b->live_op.t_work;
+    return x < y ? -1 : x > y;
+}
+
+size_t tracker_live(union slot *out, size_t room) {
+    size_t used = 0;
+    for (u32 comm = 0; comm < comms_seen && used < room / 2; comm++) {
+        const struct progress *at = &progress[comm];
+        if (!at->calls && !at->works) continue;
+        struct slot_live_comm *slot = &out[used].live_comm;
+        memset(slot, 0, sizeof *slot);
+        slot->comm = (u16)comm;
+        slot->calls = at->calls;
+        slot->works = at->works;
+        slot->done = at->done;
+        slot->t_last_call = at->t_last_call;
+        slot->t_last_done = at->t_last_done;
+        slot->count = at->count;
+        slot->func = at->func;
+        slot->dtype = at->dtype;
+        slot->root_or_peer = at->root_or_peer;
+        out[used].head = head_word(KIND_live_comm, 0, 0, used);
+        used++;
+    }
+    size_t first = used;
+    for (u32 at = 0; at < MAX_PENDING && used < room; at++) {
+        const struct operation *operation = &operations[at];
+        if (!operation->handle || !operation->has_work) continue;
+        struct slot_live_op *slot = &out[used].live_op;
+        memset(slot, 0, sizeof *slot);
+        slot->handle = operation->handle;
+        slot->t_call = operation->t_call;
+        slot->t_work = operation->t_work;
+        slot->count = operation->count;
+        slot->order = operation->order;
+        slot->comm = operation->comm;
+        slot->func = operation->func;
+        slot->dtype = operation->dtype;
+        slot->algo = operation->algo;
+        slot->proto = operation->proto;
+        slot->channels = operation->channels;
+        slot->started = operation->started;
+        slot->stopped = operation->stopped;
+        slot->bits = operation->captured ? TALLY_CAPTURED : 0;
+        out[used].head = head_word(KIND_live_op, 0, 0, used);
+        used++;
+    }
+    qsort(out + first, used - first, sizeof *out, older);
+    for (size_t i = first; i < used; i++) out[i].head = head_word(KIND_live_op, 0, 0, i);
+    return used;
+}

@@ -1,0 +1,79 @@
+"""The live page: what a process was doing at its last heartbeat, in every mode."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture import dtypes, layout
+from ncclscope.capture.segment import open_file
+from ncclscope.errors import FormatError
+
+_KINDS, _DTYPES = layout.KINDS, dtypes.OURS.dtypes
+_ATTEMPTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class LivePage:
+    """One reading. Times in slots are counter values of the process."""
+
+    serial: int
+    monotonic_ns: int
+    realtime_ns: int
+    ticks: int
+    dropped: int
+    comms_open: int
+    mode: str
+    ended: bool
+    communicators: npt.NDArray[np.void]  # LiveComm: progress of each
+    operations: npt.NDArray[np.void]  # LiveOp: begun and not ended on the GPU, oldest first
+    open_events: tuple[tuple[int, int, Any], ...]  # (stream, index, slot) open for over a second
+
+
+def _parse(slots: npt.NDArray[np.void]) -> LivePage | None:
+    """The page, or None when it was met half written."""
+    if not len(slots) or slots["kind"][0] != _KINDS["Live"]:
+        return None
+    head = slots[:1].view(_DTYPES["Live"])[0]
+    count = int(head["slots"])
+    if not 2 <= count <= len(slots):
+        return None
+    end = slots[count - 1 : count].view(_DTYPES["LiveEnd"])[0]
+    if end["kind"] != _KINDS["LiveEnd"] or end["serial"] != head["serial"]:
+        return None
+    body = slots[1 : count - 1]
+    events = []
+    for at in np.flatnonzero(body["kind"] == _KINDS["Updates"]).tolist():
+        if at + 1 < len(body) and 1 <= body["kind"][at + 1] <= layout.EVENT_KINDS:
+            block = body[at : at + 1].view(_DTYPES["Block"])[0]
+            events.append((int(block["stream"]), int(block["first"]), body[at + 1]))
+    return LivePage(
+        serial=int(head["serial"]),
+        monotonic_ns=int(head["monotonic_ns"]),
+        realtime_ns=int(head["realtime_ns"]),
+        ticks=int(head["ticks"]),
+        dropped=int(head["dropped"]),
+        comms_open=int(head["comms_open"]),
+        mode=layout.MODES.get(int(head["mode"]), "unknown"),
+        ended=bool(head["phase"]),
+        communicators=body[body["kind"] == _KINDS["LiveComm"]].view(_DTYPES["LiveComm"]),
+        operations=body[body["kind"] == _KINDS["LiveOp"]].view(_DTYPES["LiveOp"]),
+        open_events=tuple(events),
+    )
+
+
+def read_live_page(folder: Path) -> LivePage | None:
+    """A process's live page; None where there is none, or it cannot be read."""
+    for _ in range(_ATTEMPTS):  # it is rewritten in place
+        try:
+            header, data = open_file(folder / "live")
+        except (FormatError, OSError):
+            return None
+        usable = max(len(data) - header.header_bytes, 0) // layout.SLOT_BYTES
+        slots = np.frombuffer(data, dtypes.ANY_SLOT, usable, header.header_bytes).copy()
+        page = _parse(slots)
+        if page is not None:
+            return page
+    return None

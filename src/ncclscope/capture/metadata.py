@@ -1,0 +1,141 @@
+"""A process's metadata: communicators, strings, counters, clock pairs, notes."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture import dtypes, layout
+from ncclscope.capture.header import Header
+from ncclscope.capture.segment import Damage, Slots, open_file, view_slots
+
+COUNTER_BYTES = 4096  # of an arena
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """One communicator as its process saw it; times are counter values."""
+
+    number: int
+    id: int  # equal on all ranks; 0 where the interface does not tell
+    name: str
+    version: int  # of NCCL's profiler interface
+    rank: int  # -1 where the interface does not tell
+    ranks: int
+    nodes: int
+    tid: int
+    mask: int
+    gpu_uuid: str
+    gpu_bus_id: str
+    t_open: int
+    t_close: int | None
+
+
+@dataclass(slots=True)
+class Metadata:
+    """Metadata slots by kind, in order."""
+
+    slots: dict[str, npt.NDArray[np.void]] = field(default_factory=dict)
+
+    def of(self, kind: str) -> npt.NDArray[np.void]:
+        return self.slots[kind]
+
+
+def by_kind(slots: Slots) -> Metadata:
+    """Metadata slots sorted by their kind."""
+    meta = Metadata()
+    for name, number in layout.KINDS.items():
+        meta.slots[name] = slots[slots["kind"] == number].view(dtypes.OURS.dtypes[name])
+    return meta
+
+
+def texts(meta: Metadata, what: int) -> list[tuple[int, str]]:
+    """(owner, text) in order of appearance; a text's pieces are joined by their offsets."""
+    pieces = meta.of("Text")
+    pieces = pieces[pieces["what"] == what]
+    texts: list[tuple[int, bytearray]] = []
+    for piece in pieces:
+        offset, length = int(piece["offset"]), int(piece["length"])
+        if offset == 0 or not texts or texts[-1][0] != int(piece["owner"]):
+            texts.append((int(piece["owner"]), bytearray(length)))
+        text = texts[-1][1]
+        content = piece["text"].tobytes()[: max(len(text) - offset, 0)]
+        text[offset : offset + len(content)] = content
+    return [(owner, text.decode("utf-8", "replace").rstrip("\0")) for owner, text in texts]
+
+
+def communicators(meta: Metadata) -> tuple[Communicator, ...]:
+    """All communicators in the order of their creation."""
+    names = dict(texts(meta, layout.TEXT_COMM_NAME))
+    bus_ids = dict(texts(meta, layout.TEXT_GPU_BUS_ID))
+    closed = {int(end["comm"]): int(end["t0"]) for end in meta.of("CommEnd")}
+    return tuple(
+        Communicator(
+            number=int(comm["comm"]),
+            id=int(comm["id"]),
+            name=names.get(int(comm["comm"]), ""),
+            version=int(comm["version"]),
+            rank=int(comm["rank"]),
+            ranks=int(comm["ranks"]),
+            nodes=int(comm["nodes"]),
+            tid=int(comm["tid"]),
+            mask=int(comm["mask"]),
+            gpu_uuid=comm["gpu_uuid"].tobytes().hex() if comm["has_gpu"] else "",
+            gpu_bus_id=bus_ids.get(int(comm["comm"]), ""),
+            t_open=int(comm["t0"]),
+            t_close=closed.get(int(comm["comm"])),
+        )
+        for comm in meta.of("Comm")
+    )
+
+
+def counters(
+    meta: Metadata, header: Header, arena: npt.NDArray[np.uint64] | None
+) -> dict[tuple[str, int], int]:
+    names = dtypes.check_schema(header.schema).counters
+    counters: dict[tuple[str, int], int] = {}
+    for slot in meta.of("Count"):
+        if int(slot["counter"]) < len(names) and int(slot["event"]) < layout.EVENT_KINDS:
+            counters[names[int(slot["counter"])], int(slot["event"])] = int(slot["value"])
+    if arena is not None:  # newer than anything that was written out
+        for number, name in enumerate(names):
+            for event in range(layout.EVENT_KINDS):
+                value = int(arena[number * layout.EVENT_KINDS + event])
+                if value:
+                    counters[name, event] = max(value, counters.get((name, event), 0))
+    return counters
+
+
+def read_meta_file(path: Path, damage: Damage) -> tuple[Header, Slots]:
+    """The metadata on disk; slots that are not where they claim to be are left out."""
+    header, data = open_file(path)
+    slots = view_slots(data, header.header_bytes, damage)
+    fine = slots["check"] == np.arange(len(slots), dtype=np.int64).astype(np.uint32)
+    damage.bad_slots += int((~fine).sum())
+    return header, slots
+
+
+def read_meta_ring(data: memoryview, header: Header, already: int) -> Slots:
+    """Metadata slots of an arena's ring that are not on disk yet, in order."""
+    fits = header.meta_offset % layout.SLOT_BYTES == 0 and 0 < header.meta_slots <= 1 << 20
+    if not fits or header.meta_offset + header.meta_slots * layout.SLOT_BYTES > len(data):
+        return np.empty(0, dtypes.ANY_SLOT)
+    ring = np.frombuffer(data, dtypes.ANY_SLOT, header.meta_slots, header.meta_offset)
+    ring = ring[ring["kind"] != 0]
+    # The check counts on from what is on disk; a slot that was written out before lies far "ahead"
+    # of it.
+    start = already or header.meta_drained
+    ahead = (ring["check"].astype(np.int64) - start) & 0xFFFFFFFF
+    order = np.argsort(ahead, kind="stable")
+    in_sequence = ahead[order] == np.arange(len(order))
+    end = len(order) if in_sequence.all() else int(np.argmin(in_sequence))
+    return np.asarray(ring[order[:end]])
+
+
+def arena_counters(data: memoryview, header: Header) -> npt.NDArray[np.uint64] | None:
+    """The arena's page of counters."""
+    offset = header.counters_offset
+    if offset % 8 or offset + COUNTER_BYTES > len(data):
+        return None
+    return np.frombuffer(data, "<u8", COUNTER_BYTES // 8, offset)
