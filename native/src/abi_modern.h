@@ -18,8 +18,9 @@ MODERN void start_coll(void *context, void **handle, const struct nccl_descr *d,
     const struct nccl_coll *coll = &d->coll;
     u8 func = intern(coll->func), dtype = intern(coll->datatype);
     u8 algo = intern(coll->algo), proto = intern(coll->proto);
-    tally_call(tally_key(event.comm, LEVEL_WORK, func, dtype, algo, proto, 0, coll->count));
-    if (UNLIKELY(!event_begin(&event, handle, d->parentObj, 2, 1))) return;
+    struct stream *stream = stream_of_thread();
+    tally_call(stream, tally_key(event.comm, LEVEL_WORK, func, dtype, algo, proto, 0, coll->count));
+    if (UNLIKELY(!event_begin(&event, stream, handle, d->parentObj, 2, 1))) return;
     struct slot_coll *slot = &event.slot->coll;
     struct slot_coll_ext *ext = &event.slot[1].coll_ext;
     slot->seq = coll->seqNumber;
@@ -49,10 +50,11 @@ MODERN void start_p2p(void *context, void **handle, const struct nccl_descr *d, 
     struct event event = event_of(context, 2);
     const struct nccl_p2p *p2p = &d->p2p;
     u8 func = intern(p2p->func), dtype = intern(p2p->datatype);
-    tally_call(tally_key(event.comm, LEVEL_WORK, func, dtype, 0, 0, 0, p2p->count));
+    struct stream *stream = stream_of_thread();
+    tally_call(stream, tally_key(event.comm, LEVEL_WORK, func, dtype, 0, 0, 0, p2p->count));
     u64 tag = version >= 7 ? p2p->userTag : 0;
     unsigned slots = tag ? 2 : 1;
-    if (UNLIKELY(!event_begin(&event, handle, d->parentObj, slots, 2))) return;
+    if (UNLIKELY(!event_begin(&event, stream, handle, d->parentObj, slots, 2))) return;
     struct slot_p2p *slot = &event.slot->p2p;
     slot->buff = address(p2p->buff);
     slot->count = p2p->count;
@@ -86,9 +88,10 @@ MODERN void start_coll_api(void *context, void **handle, const struct nccl_descr
     struct event event = event_of(context, 9);
     u8 func = intern(d->collApi.func), dtype = intern(d->collApi.datatype);
     bool captured = d->collApi.graphCaptured;
-    tally_call(tally_key(event.comm, LEVEL_CALL, func, dtype, 0, 0, captured ? TALLY_CAPTURED : 0,
-                         d->collApi.count));
-    if (UNLIKELY(!event_begin(&event, handle, d->parentObj, 1, 9))) return;
+    struct stream *stream = stream_of_thread();
+    tally_call(stream, tally_key(event.comm, LEVEL_CALL, func, dtype, 0, 0,
+                                 captured ? TALLY_CAPTURED : 0, d->collApi.count));
+    if (UNLIKELY(!event_begin(&event, stream, handle, d->parentObj, 1, 9))) return;
     struct slot_coll_api *slot = &event.slot->coll_api;
     slot->count = d->collApi.count;
     slot->stream = address(d->collApi.stream);
@@ -105,9 +108,10 @@ MODERN void start_p2p_api(void *context, void **handle, const struct nccl_descr 
     struct event event = event_of(context, 10);
     u8 func = intern(d->p2pApi.func), dtype = intern(d->p2pApi.datatype);
     bool captured = d->p2pApi.graphCaptured;
-    tally_call(tally_key(event.comm, LEVEL_CALL, func, dtype, 0, 0, captured ? TALLY_CAPTURED : 0,
-                         d->p2pApi.count));
-    if (UNLIKELY(!event_begin(&event, handle, d->parentObj, 1, 10))) return;
+    struct stream *stream = stream_of_thread();
+    tally_call(stream, tally_key(event.comm, LEVEL_CALL, func, dtype, 0, 0,
+                                 captured ? TALLY_CAPTURED : 0, d->p2pApi.count));
+    if (UNLIKELY(!event_begin(&event, stream, handle, d->parentObj, 1, 10))) return;
     struct slot_p2p_api *slot = &event.slot->p2p_api;
     slot->count = d->p2pApi.count;
     slot->stream = address(d->p2pApi.stream);
@@ -132,8 +136,9 @@ MODERN void start_ce_coll(void *context, void **handle, const struct nccl_descr 
     struct event event = event_of(context, 12);
     const struct nccl_ce_coll *ce = &d->ceColl;
     u8 func = intern(ce->func), dtype = intern(ce->datatype);
-    tally_call(tally_key(event.comm, LEVEL_COPY_ENGINE, func, dtype, 0, 0, 0, ce->count));
-    if (UNLIKELY(!event_begin(&event, handle, d->parentObj, 2, 12))) return;
+    struct stream *stream = stream_of_thread();
+    tally_call(stream, tally_key(event.comm, LEVEL_COPY_ENGINE, func, dtype, 0, 0, 0, ce->count));
+    if (UNLIKELY(!event_begin(&event, stream, handle, d->parentObj, 2, 12))) return;
     struct slot_ce_coll *slot = &event.slot->ce_coll;
     struct slot_ce_ext *ext = &event.slot[1].ce_ext;
     slot->seq = ce->seqNumber;

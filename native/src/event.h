@@ -35,9 +35,8 @@ EVENT struct event event_of(void *context, unsigned event_bit) {
 }
 
 // False: dropped and counted.
-EVENT bool event_begin(struct event *event, void **handle_out, const void *parent, unsigned slots,
-                       unsigned event_bit) {
-    struct stream *stream = stream_of_thread();
+EVENT bool event_begin(struct event *event, struct stream *stream, void **handle_out,
+                       const void *parent, unsigned slots, unsigned event_bit) {
     if (UNLIKELY(!stream)) event_count_lost(event_bit);
     else event->slot = stream_take(stream, slots, event_bit, &event->handle);
     // NCCL keeps what was there before; NULL when dropped.
@@ -51,7 +50,7 @@ EVENT bool event_begin(struct event *event, void **handle_out, const void *paren
 EVENT struct event event_start(void *context, void **handle_out, const void *parent, unsigned slots,
                                unsigned event_bit) {
     struct event event = event_of(context, event_bit);
-    event_begin(&event, handle_out, parent, slots, event_bit);
+    event_begin(&event, stream_of_thread(), handle_out, parent, slots, event_bit);
     return event;
 }
 

@@ -79,7 +79,7 @@ static void beat(bool ended) {
     __atomic_store_n(&header->clock_hz, hz, __ATOMIC_RELAXED);
     __atomic_store_n(&header->heartbeat_ns, pair.monotonic_ns, __ATOMIC_RELAXED);
     ticks_per_ms = hz / 1000;
-    tracker_age(&pair, hz);
+    tracker_age(&pair, hz, ended);
     meta_sync(&pair, totals.slots, totals.bytes);
     write_counters(pair.ticks_after);
     live_write(&pair, ended);

@@ -7,8 +7,8 @@
 #include "comm.h"
 #include "config.h"
 #include "drain.h"
+#include "ledger.h"
 #include "sink.h"
-#include "tally.h"
 #include "tracker.h"
 
 #define PAGE_SLOTS 1024u  // 64 KB at most
@@ -52,25 +52,18 @@ struct record {
 };
 
 static void write_tally(void) {
-    static struct {
-        u64 calls, timed;
-    } written[TALLY_SLOTS];
-    if (!tally_table) return;
-    for (u32 entry = 0; entry < TALLY_SLOTS; entry++) {
-        u64 head = slot_head(&tally_table[entry]);
-        if (head == 0) continue;
-        struct record record;
-        memset(&record, 0, sizeof record);
-        slot_copy(&record.tally, &tally_table[entry], head);
-        const struct times *times = tracker_times(entry);
-        if (times) record.times = *times;
-        u64 timed = record.times.gpu_count + record.times.host_count;
-        for (int reason = 0; reason < 8; reason++) timed += record.times.untimed[reason];
-        u64 calls = record.tally.tally.calls;
-        if (written[entry].calls == calls && written[entry].timed == timed) continue;
-        written[entry].calls = calls;
-        written[entry].timed = timed;
-        sink_write_page(FILE_TALLY, &record, sizeof record, (size_t)entry * sizeof record);
+    ledger_update();
+    for (u32 place = 0; place < LEDGER_ENTRIES; place++) {
+        struct ledger_entry *entry = ledger_at(place);
+        if (!entry || !entry->changed) continue;
+        struct record record = {.times = entry->times};
+        record.tally.head = head_word(KIND_tally, 0, 0, place);
+        record.tally.tally.count = entry->key.count;
+        record.tally.tally.calls = entry->calls;
+        record.tally.tally.count_sum = entry->count_sum;
+        record.tally.words[4] = entry->key.word;
+        sink_write_page(FILE_TALLY, &record, sizeof record, (size_t)place * sizeof record);
+        entry->changed = !sink_is_open();
     }
 }
 

@@ -70,7 +70,7 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
 
 static void in_fork_child(void) {
     recording = false;
-    tally_table = NULL;
+    tally_forget();
     stream_self = NULL;
     arena_forget();
 }
@@ -95,7 +95,7 @@ static void start(const void *nccl_address) {
         clock_sample();  // two pairs give the counter's rate, whatever happens next
     ((struct file_header *)arena.base)->clock_hz = clock_hz_between(&before, &after);
     meta_sync(&after, 0, 0);
-    tally_table = (union slot *)(arena.base + ((struct file_header *)arena.base)->tally_offset);
+    tally_setup();
     gate_fast_events = NCCL_EVENTS_V7;
     streams_setup(nonce);
     pthread_atfork(NULL, NULL, in_fork_child);

@@ -56,7 +56,8 @@ static bool copy_arena(const char *base, const struct file_header *header, u64 b
     if (!copy_range(out, base, 0, header->chunks_offset)) return false;
     for (u64 chunk = 0; chunk < header->chunk_count; chunk++) {
         u64 offset = header->chunks_offset + chunk * CHUNK_BYTES;
-        if (base[offset] == KIND_block && !copy_range(out, base, offset, CHUNK_BYTES)) return false;
+        bool used = base[offset] == KIND_block || base[offset] == KIND_tallies;
+        if (used && !copy_range(out, base, offset, CHUNK_BYTES)) return false;
     }
     return true;
 }

@@ -34,8 +34,10 @@ struct stream {
     u32 chunk;                         // the current chunk's place in the arena
     bool low_priority_closed;          // memory is short: this chunk is not for steps, ctrl and net
     union slot *window[WINDOW_TABLE];  // chunks by chunk_number modulo the table
-    u64 last_late_stop;                // handle; a stop that NCCL repeats for ever is recorded once
-    struct slot_drop drops;            // being counted; written out when there is room again
+    union slot *tally;                 // its table of call counts; stays with the stream
+    u32 tally_keys;
+    u64 last_late_stop;      // handle; a stop that NCCL repeats for ever is recorded once
+    struct slot_drop drops;  // being counted; written out when there is room again
 
     // ---- written by the owner, read by the helper ----
     _Alignas(64) u64 published_chunk_number;

@@ -1,71 +1,139 @@
-// The table of call counts.
+// The tables of call counts.
 #include "tally.h"
+
+#include <string.h>
 
 #include "arena.h"
 
 #define PROBES 16u
-#define CATCH_ALL 3u  // entries at the table's end, one per level
+#define MAX_TABLES 64u
+#define CATCH_ALLS 4u  // entries at the end of the shared table, by level
 
-union slot *tally_table;
-static u32 keys_used;
+static union slot *shared;              // TALLY_SLOTS entries, any thread's
+static union slot *tables[MAX_TABLES];  // the streams' own, for the helper
+static u32 table_count;
 
-static union slot *catch_all(u64 word) {
-    return &tally_table[TALLY_SLOTS - 1 - ((word >> 16) & 0xFF) % CATCH_ALL];
+void tally_setup(void) {
+    shared = (union slot *)(arena.base + ((struct file_header *)arena.base)->tally_offset);
 }
 
-// The key under which a size is counted once there are too many of them.
-static struct tally_key folded(struct tally_key key) {
+void tally_forget(void) { shared = NULL; }
+
+struct tally_key tally_folded(struct tally_key key) {
     u64 power = key.count ? 1ull << (63 - __builtin_clzll(key.count)) : 0;
     return (struct tally_key){key.word | (u64)TALLY_FOLDED << 56, power};
 }
 
-// The key's entry; made when `create` and there is room. Two threads may make two entries for one
-// key at the same time: readers add them up.
-static union slot *entry_of(struct tally_key key, bool create) {
-    u32 place = tally_place(key);
+struct tally_key tally_other(struct tally_key key) {
+    return (struct tally_key){(key.word & 0xFF0000u) | NO_COMM, 0};
+}
+
+// A chunk of the arena becomes the stream's table and stays it, whichever thread owns the stream.
+static bool give_table(struct stream *stream) {
+    u32 limit = arena.chunk_limit / 16;
+    if (limit > MAX_TABLES) limit = MAX_TABLES;
+    u32 number = __atomic_load_n(&table_count, __ATOMIC_RELAXED);
+    do {
+        if (number >= limit) return false;
+    } while (!__atomic_compare_exchange_n(&table_count, &number, number + 1, true, __ATOMIC_RELAXED,
+                                          __ATOMIC_RELAXED));
+    u32 chunk = arena_take_chunk(false);
+    if (chunk == NO_CHUNK) return false;  // this place in the list stays empty
+    union slot *table = arena_chunk(chunk);
+    for (u32 i = 0; i < CHUNK_SLOTS; i++) memset(&table[i].words[1], 0, SLOT_BYTES - 8);
+    slot_commit(table, head_word(KIND_tallies, 0, 0, 0));
+    stream->tally = table;
+    stream->tally_keys = 0;
+    __atomic_store_n(&tables[number], table, __ATOMIC_RELEASE);
+    return true;
+}
+
+// The owner's entry for a key, made where there is room; NULL: none.
+static union slot *own_entry(struct stream *stream, struct tally_key key, bool create) {
     for (u32 probe = 0; probe < PROBES; probe++) {
-        u32 index = (place + probe) % TALLY_SLOTS;
-        if (index >= TALLY_SLOTS - CATCH_ALL) continue;
-        union slot *entry = &tally_table[index];
+        u32 index = (tally_hash(key) + probe) % CHUNK_SLOTS;
+        union slot *entry = &stream->tally[index];
+        if (index == 0) continue;  // the table's own head
         if (tally_matches(entry, key)) return entry;
-        if (!create || __atomic_load_n(&entry->words[4], __ATOMIC_RELAXED) != 0) continue;
+        if (!create || entry->words[4] != 0) continue;
+        SLOT_STORE(entry->tally.count, key.count);
+        SLOT_STORE(entry->words[4], key.word);
+        slot_commit(entry, head_word(KIND_tally, 0, 0, index));
+        stream->tally_keys++;
+        return entry;
+    }
+    return NULL;
+}
+
+static bool count_in_own(struct stream *stream, struct tally_key key) {
+    bool exact = stream->tally_keys < TALLY_EXACT_KEYS;
+    union slot *entry = own_entry(stream, key, exact);
+    if (!entry) {
+        entry = own_entry(stream, tally_folded(key), true);
+        if (entry) count(COUNTER_tally_folded, 0);
+    }
+    if (entry) tally_add(entry, key.count);
+    return entry != NULL;
+}
+
+// Made by compare-and-swap. Two threads may make two entries for one key: readers add them up.
+static union slot *shared_entry(struct tally_key key) {
+    for (u32 probe = 0; probe < PROBES; probe++) {
+        u32 index = (tally_hash(key) + probe) % (TALLY_SLOTS - CATCH_ALLS);
+        union slot *entry = &shared[index];
+        if (tally_matches(entry, key) && slot_head(entry) != 0) return entry;
         u64 empty = 0;
         if (!__atomic_compare_exchange_n(&entry->words[4], &empty, key.word, false,
                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             continue;
         __atomic_store_n(&entry->tally.count, key.count, __ATOMIC_RELAXED);
         slot_commit(entry, head_word(KIND_tally, 0, 0, index));
-        __atomic_fetch_add(&keys_used, 1, __ATOMIC_RELAXED);
         return entry;
     }
     return NULL;
 }
 
-static struct tally_key catch_all_key(u64 word) {
-    return (struct tally_key){(word & 0xFF0000u) | NO_COMM, 0};
-}
-
-void tally_elsewhere(struct tally_key key) {
-    bool exact = __atomic_load_n(&keys_used, __ATOMIC_RELAXED) < TALLY_EXACT_KEYS;
-    union slot *entry = entry_of(key, exact);
+static void count_in_shared(struct tally_key key) {
+    union slot *entry = shared_entry(key);
     if (!entry) {
-        entry = entry_of(folded(key), true);
+        entry = shared_entry(tally_folded(key));
         if (entry) count(COUNTER_tally_folded, 0);
     }
     if (!entry) {
-        struct tally_key other = catch_all_key(key.word);
-        entry = catch_all(key.word);
+        struct tally_key other = tally_other(key);
+        entry = &shared[TALLY_SLOTS - CATCH_ALLS + ((key.word >> 16) % CATCH_ALLS)];
         __atomic_store_n(&entry->words[4], other.word, __ATOMIC_RELAXED);
-        slot_commit(entry, head_word(KIND_tally, 0, 0, (u64)(entry - tally_table)));
+        __atomic_store_n(&entry->tally.count, 0, __ATOMIC_RELAXED);
+        slot_commit(entry, head_word(KIND_tally, 0, 0, (u64)(entry - shared)));
         count(COUNTER_tally_other, 0);
     }
-    tally_add(entry, key.count);
+    __atomic_fetch_add(&entry->tally.calls, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&entry->tally.count_sum, key.count, __ATOMIC_RELAXED);
 }
 
-union slot *tally_find(struct tally_key key) {
-    if (!tally_table) return NULL;
-    union slot *entry = entry_of(key, false);
-    if (!entry) entry = entry_of(folded(key), false);
-    if (!entry && slot_head(catch_all(key.word)) != 0) entry = catch_all(key.word);
-    return entry;
+void tally_elsewhere(struct stream *stream, struct tally_key key) {
+    if (!shared) return;
+    bool own = stream && (stream->tally || give_table(stream)) && count_in_own(stream, key);
+    if (!own) count_in_shared(key);
+}
+
+static void visit_table(const union slot *table, u32 entries,
+                        void (*visit)(struct tally_key key, u64 calls, u64 count_sum)) {
+    for (u32 i = 0; i < entries; i++) {
+        const union slot *entry = &table[i];
+        if (head_kind(slot_head(entry)) != KIND_tally) continue;
+        struct tally_key key = {__atomic_load_n(&entry->words[4], __ATOMIC_RELAXED),
+                                __atomic_load_n(&entry->tally.count, __ATOMIC_RELAXED)};
+        visit(key, __atomic_load_n(&entry->tally.calls, __ATOMIC_RELAXED),
+              __atomic_load_n(&entry->tally.count_sum, __ATOMIC_RELAXED));
+    }
+}
+
+void tally_visit(void (*visit)(struct tally_key key, u64 calls, u64 count_sum)) {
+    if (!shared) return;
+    visit_table(shared, TALLY_SLOTS, visit);
+    for (u32 number = 0; number < MAX_TABLES; number++) {
+        const union slot *table = __atomic_load_n(&tables[number], __ATOMIC_ACQUIRE);
+        if (table) visit_table(table, CHUNK_SLOTS, visit);
+    }
 }

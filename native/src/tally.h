@@ -1,21 +1,20 @@
 // Exact counts of calls, by communicator, function, count, datatype, algorithm and protocol.
 //
-// Counted in the callback itself, whether or not there is room to record the event. One table per
-// process in the arena's front; entries are found by hashing, made by compare-and-swap, and never
-// removed.
+// Counted in the callback itself, whether or not there is room to record the event. Each stream
+// that makes calls has a table of its own, a chunk of Tally slots: a shared counter would need
+// locked instructions, and those wait until every store before them has reached memory. What finds
+// no place in its stream's table goes to a shared one.
 #ifndef NCCLSCOPE_TALLY_H
 #define NCCLSCOPE_TALLY_H
 
 #include "slot.h"
+#include "stream.h"
 
-// NULL where nothing is recorded.
-extern union slot *tally_table;
-
-// Past so many keys, new ones are folded into powers of two of their count.
-#define TALLY_EXACT_KEYS 3072u
+// Past so many keys in a stream's table, new ones are folded into powers of two of their count.
+#define TALLY_EXACT_KEYS 768u
 
 struct tally_key {
-    u64 word;  // comm, level, func, dtype, algo, proto, bits: the last eight bytes of a Tally's key
+    u64 word;   // comm, level, func, dtype, algo, proto, bits: as in a Tally slot
     u64 count;  // elements, as NCCL gives them
 };
 
@@ -26,35 +25,45 @@ static inline struct tally_key tally_key(u32 comm, enum tally_level level, u8 fu
     return (struct tally_key){word, count};
 }
 
-static inline u32 tally_place(struct tally_key key) {
-    u64 mixed = (key.word ^ key.count * 0xD6E8FEB86659FD93u) * 0x9E3779B97F4A7C15u;
-    return (u32)(mixed >> 52) % TALLY_SLOTS;
+static inline u32 tally_hash(struct tally_key key) {
+    return (u32)(((key.word ^ key.count * 0xD6E8FEB86659FD93u) * 0x9E3779B97F4A7C15u) >> 40);
 }
-_Static_assert(TALLY_SLOTS == 1u << 12, "tally_place takes 12 bits");
 
-static inline int tally_matches(const union slot *entry, struct tally_key key) {
+static inline bool tally_matches(const union slot *entry, struct tally_key key) {
     return __atomic_load_n(&entry->words[4], __ATOMIC_RELAXED) == key.word &&
-           __atomic_load_n(&entry->tally.count, __ATOMIC_RELAXED) == key.count &&
-           slot_head(entry) != 0;
+           __atomic_load_n(&entry->tally.count, __ATOMIC_RELAXED) == key.count;
 }
 
+// By the table's owner: nobody else writes.
 static inline void tally_add(union slot *entry, u64 count) {
-    __atomic_fetch_add(&entry->tally.calls, 1, __ATOMIC_RELAXED);
-    __atomic_fetch_add(&entry->tally.count_sum, count, __ATOMIC_RELAXED);
+    SLOT_STORE(entry->tally.calls, entry->tally.calls + 1);
+    SLOT_STORE(entry->tally.count_sum, entry->tally.count_sum + count);
 }
 
-// Counts a call whose entry is not where it is expected first.
-void tally_elsewhere(struct tally_key key);
+// Counts a call whose entry is not where it is expected first. stream may be NULL.
+void tally_elsewhere(struct stream *stream, struct tally_key key);
 
-static inline void tally_call(struct tally_key key) {
-    union slot *table = tally_table;
-    if (UNLIKELY(!table)) return;
-    union slot *entry = &table[tally_place(key)];
-    if (LIKELY(tally_matches(entry, key))) tally_add(entry, key.count);
-    else tally_elsewhere(key);
+static inline void tally_call(struct stream *stream, struct tally_key key) {
+    if (LIKELY(stream && stream->tally)) {
+        union slot *entry = &stream->tally[tally_hash(key) % CHUNK_SLOTS];
+        if (LIKELY(tally_matches(entry, key))) {
+            tally_add(entry, key.count);
+            return;
+        }
+    }
+    tally_elsewhere(stream, key);
 }
 
-// The entry that counts this key, for whoever knows more about such calls; NULL: none yet.
-union slot *tally_find(struct tally_key key);
+// The key under which a size is counted once there are too many of them.
+struct tally_key tally_folded(struct tally_key key);
+// The catch-all of a level.
+struct tally_key tally_other(struct tally_key key);
+
+// Helper: shows every entry there is. The same key may come several times.
+void tally_visit(void (*visit)(struct tally_key key, u64 calls, u64 count_sum));
+// In a fork child: the tables are the parent's.
+void tally_forget(void);
+// The shared table in the arena's front.
+void tally_setup(void);
 
 #endif

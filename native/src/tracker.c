@@ -11,7 +11,7 @@
 
 #include "arena.h"
 #include "comm.h"
-#include "tally.h"
+#include "ledger.h"
 
 #define MAX_PENDING 16384u  // a power of two
 #define CALLS_KEPT 8192u
@@ -25,8 +25,9 @@ struct operation {
     u64 count, t_call, t_work, order;
     u64 host_first, host_last;  // ticks: first KernelCh seen, last one ended
     u64 gpu_first, gpu_last;
+    u64 t_gpu_last;  // ticks at which gpu_last was seen
     u64 group;
-    u32 entry;  // 1 + place in the tally, 0: not known yet
+    struct ledger_entry *entry;
     u16 comm;
     u8 func, dtype, algo, proto, channels, started, stopped;
     bool has_work, captured, no_stamp, suspect, stale;
@@ -40,9 +41,9 @@ struct progress {
 };
 
 static struct operation operations[MAX_PENDING];
+static struct operation *latest;  // channels of one operation come one after the other
 static u32 pending;
 static struct progress *progress;  // by communicator
-static struct times *times;        // by tally entry
 static u32 comms_seen;
 
 // Calls, for the moment before which their kernels cannot have started.
@@ -51,8 +52,8 @@ static struct {
     bool captured;
 } calls[CALLS_KEPT];
 // The last work of each channel.
-static struct {
-    u64 gpu_start, gpu_stop, group;
+static struct work {
+    u64 gpu_start, group;
     u32 channel;  // 1 + comm << 8 | channel
 } works[WORKS_KEPT];
 
@@ -66,26 +67,24 @@ static u64 mix(u64 value) { return (value * 0x9E3779B97F4A7C15u) >> 40; }
 
 static bool have_memory(void) {
     if (!progress) progress = calloc(NO_COMM, sizeof *progress);
-    if (!times) times = calloc(TALLY_SLOTS, sizeof *times);
-    return progress && times;
+    return progress;
 }
-
-const struct times *tracker_times(u32 entry) { return times ? &times[entry] : NULL; }
 
 // ---- the table of operations: open addressing, closed up when one is removed ----
 static u32 home_of(u64 handle) { return (u32)mix(handle) % MAX_PENDING; }
 
 static struct operation *operation_of(u64 handle, bool create) {
+    if (latest && latest->handle == handle) return latest;
     for (u32 probe = 0; probe < MAX_PENDING; probe++) {
         struct operation *operation = &operations[(home_of(handle) + probe) % MAX_PENDING];
-        if (operation->handle == handle) return operation;
+        if (operation->handle == handle) return latest = operation;
         if (operation->handle) continue;
         if (!create || pending >= MAX_PENDING * 3 / 4) return NULL;
         memset(operation, 0, sizeof *operation);
         operation->handle = handle;
         operation->comm = (u16)NO_COMM;
         pending++;
-        return operation;
+        return latest = operation;
     }
     return NULL;
 }
@@ -103,6 +102,7 @@ static void forget(struct operation *operation) {
     }
     operations[hole].handle = 0;
     pending--;
+    latest = NULL;
 }
 
 // ---- times ----
@@ -129,6 +129,12 @@ static i64 to_ns(u64 ticks) {
 
 static i64 bound(void) { return bound_now > bound_before ? bound_now : bound_before; }
 
+static void learn_bound(const struct operation *operation) {
+    if (operation->gpu_last == 0 || ns_per_tick == 0) return;
+    i64 seen = (i64)operation->gpu_last - to_ns(operation->t_gpu_last);
+    if (seen > bound_now) bound_now = seen;
+}
+
 // ---- the end of an operation ----
 static enum untimed reason_for(const struct operation *operation) {
     if (operation->stopped == 0) return UNTIMED_NO_KERNEL;
@@ -147,7 +153,9 @@ static bool starts_too_early(const struct operation *operation) {
 
 static void finish(struct operation *operation, bool complete) {
     if (operation->has_work && operation->entry) {
-        struct times *known = &times[operation->entry - 1];
+        struct times *known = &operation->entry->times;
+        operation->entry->changed = true;
+        learn_bound(operation);
         if (starts_too_early(operation)) operation->stale = true;
         bool timed = complete && operation->stopped && !operation->no_stamp &&
                      !operation->suspect && !operation->stale;
@@ -199,17 +207,18 @@ static void note_call(u16 comm, u64 t0, u64 count, u8 func, u8 dtype, i32 root_o
 
 static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct tally_key key,
                             u8 channels, u64 t0) {
-    union slot *entry = tally_find(key);
-    u32 place = entry ? (u32)(entry - tally_table) + 1 : 0;
+    struct ledger_entry *entry = ledger_entry(key);
     if (comm < NO_COMM) progress[comm].works++;
     bool kernels = comm < NO_COMM && comm_reports_kernels(comm);
     struct operation *operation = kernels ? operation_of(handle, true) : NULL;
     if (!operation) {
-        if (place) times[place - 1].untimed[kernels ? UNTIMED_OVERRUN : UNTIMED_NO_KERNEL]++;
+        if (!entry) return;
+        entry->times.untimed[kernels ? UNTIMED_OVERRUN : UNTIMED_NO_KERNEL]++;
+        entry->changed = true;
         return;
     }
     operation->has_work = true;
-    operation->entry = place;
+    operation->entry = entry;
     operation->comm = comm;
     operation->order = comm < NO_COMM ? progress[comm].works : 0;
     operation->count = key.count;
@@ -256,21 +265,20 @@ static void check_stamps(struct operation *operation, const struct slot_kernel_c
         return;
     }
     if (kernel->gpu_stop < kernel->gpu_start) operation->suspect = true;
-    if (ns_per_tick > 0) {
-        i64 seen = (i64)kernel->gpu_stop - to_ns(kernel->t_stop);
-        if (seen > bound_now) bound_now = seen;
+    if (operation->gpu_first == 0 || kernel->gpu_start < operation->gpu_first)
+        operation->gpu_first = kernel->gpu_start;
+    if (kernel->gpu_stop > operation->gpu_last) {
+        operation->gpu_last = kernel->gpu_stop;
+        operation->t_gpu_last = kernel->t_stop;
     }
     u32 channel = 1 + ((u32)kernel->comm << 8 | kernel->chan);
-    u32 place = (u32)mix(channel) % WORKS_KEPT;
-    if (works[place].channel == channel) {
-        bool same = works[place].gpu_start == kernel->gpu_start;
-        if (same && works[place].group != operation->group) operation->stale = true;
-        if (!same && kernel->gpu_start < works[place].gpu_start) operation->suspect = true;
+    struct work *work = &works[((u32)kernel->comm * 61 + kernel->chan) % WORKS_KEPT];
+    if (work->channel == channel) {
+        bool same = work->gpu_start == kernel->gpu_start;
+        if (same && work->group != operation->group) operation->stale = true;
+        if (!same && kernel->gpu_start < work->gpu_start) operation->suspect = true;
     }
-    works[place].channel = channel;
-    works[place].gpu_start = kernel->gpu_start;
-    works[place].gpu_stop = kernel->gpu_stop;
-    works[place].group = operation->group;
+    *work = (struct work){kernel->gpu_start, operation->group, channel};
 }
 
 static void see_kernel(const union slot *slot, bool first_sight) {
@@ -286,10 +294,6 @@ static void see_kernel(const union slot *slot, bool first_sight) {
     if (!(kernel->states & STATE_STOPPED)) return;
     operation->stopped++;
     if (kernel->t1 > operation->host_last) operation->host_last = kernel->t1;
-    if (operation->gpu_first == 0 || kernel->gpu_start < operation->gpu_first)
-        operation->gpu_first = kernel->gpu_start;
-    if ((kernel->states & STATE_FIRST) && kernel->gpu_stop > operation->gpu_last)
-        operation->gpu_last = kernel->gpu_stop;
     check_stamps(operation, kernel);
     finish_if_complete(operation);
 }
@@ -316,7 +320,7 @@ void tracker_see(u64 handle, const union slot *slot, bool first_sight) {
 }
 
 // ---- once a second ----
-void tracker_age(const struct clock_pair *now, u64 hz) {
+void tracker_age(const struct clock_pair *now, u64 hz, bool last) {
     anchor = *now;
     ns_per_tick = hz ? 1e9 / (double)hz : 0;
     if (++beats % WINDOW_BEATS == 0) {
@@ -333,7 +337,7 @@ void tracker_age(const struct clock_pair *now, u64 hz) {
         bool all_ended = operation->stopped && operation->stopped == operation->started;
         // An unknown number of channels is complete when later work has come to its end.
         bool over = overtaken || closed || (operation->channels == 0 && all_ended);
-        if (++operation->beats < 2 || !over) continue;
+        if (!over || (++operation->beats < 2 && !last)) continue;
         bool complete = operation->channels == 0 && all_ended;
         finish(operation, complete);
         at--;  // another one may have moved here

@@ -12,13 +12,11 @@
 #include "slot.h"
 
 void tracker_see(u64 handle, const union slot *slot, bool first_sight);
-// Once a second: gives up on operations whose kernels will not be reported any more.
-void tracker_age(const struct clock_pair *now, u64 hz);
+// Once a second: gives up on operations whose kernels will not be reported any more. last: nothing
+// more will be seen.
+void tracker_age(const struct clock_pair *now, u64 hz, bool last);
 
 // Copies what is in flight: LiveComm slots, then LiveOp slots, oldest first.
 size_t tracker_live(union slot *out, size_t room);
-
-// Times of a tally entry, by its place in the table.
-const struct times *tracker_times(u32 entry);
 
 #endif

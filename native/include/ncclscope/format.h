@@ -31,7 +31,7 @@ typedef int64_t i64;
 #define CHUNK_SLOTS (1u << CHUNK_SLOTS_LOG2)  // slot 0 of a chunk is its Block slot
 #define CHUNK_BYTES (CHUNK_SLOTS * SLOT_BYTES)
 #define META_SLOTS 4096u    // ring of metadata slots inside an arena
-#define TALLY_SLOTS 4096u   // table of call counts inside an arena
+#define TALLY_SLOTS 1024u   // table of call counts inside an arena, besides the streams' own
 #define COUNTER_BYTES 4096  // page of counters inside an arena
 
 enum file_kind { FILE_META = 1, FILE_LOG = 2, FILE_ARENA = 3, FILE_LIVE = 4, FILE_TALLY = 5 };
@@ -188,6 +188,7 @@ enum clock_kind { CLOCK_IS_TSC = 1, CLOCK_IS_CNTVCT = 2, CLOCK_IS_MONOTONIC = 3 
     K(68, count, Count, COUNT_FIELDS)                        \
     K(69, end, End, END_FIELDS)                              \
     K(80, tally, Tally, TALLY_FIELDS)                        \
+    K(81, tallies, Tallies, PAD_FIELDS)                      \
     K(96, live, Live, LIVE_FIELDS)                           \
     K(97, live_comm, LiveComm, LIVE_COMM_FIELDS)             \
     K(98, live_op, LiveOp, LIVE_OP_FIELDS)                   \

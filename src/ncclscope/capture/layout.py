@@ -33,6 +33,7 @@ FILE_META, FILE_LOG, FILE_ARENA, FILE_LIVE, FILE_TALLY = 1, 2, 3, 4, 5
 MODES = {1: "profile", 2: "trace", 3: "full"}
 LEVEL_CALL, LEVEL_WORK, LEVEL_COPY_ENGINE = 1, 2, 3
 TALLY_CAPTURED, TALLY_NUMBERS, TALLY_FOLDED = 1, 2, 0x80
+TIME_BUCKETS = 256
 TIME_BUCKETS_PER_OCTAVE = 8
 TIME_FIRST_OCTAVE = 9
 # Why an operation has no GPU time, in the order of Times.untimed.
@@ -73,6 +74,7 @@ root:i32 ce_seq:u32
 68 Count value:u64 t0:u64 counter:u16 event:u16 spare:u8:36
 69 End t0:u64 slots_written:u64 comms_open:u64 spare:u8:32
 80 Tally count:u64 calls:u64 count_sum:u64 comm:u16 level:u8 func:u8 dtype:u8 algo:u8 proto:u8 bits:u8 spare:u8:24
+81 Tallies spare:u8:56
 96 Live serial:u64 monotonic_ns:u64 realtime_ns:u64 ticks:u64 dropped:u64 slots:u32 comms_open:u32 mode:u8 phase:u8 spare:u8:6
 97 LiveComm calls:u64 works:u64 done:u64 t_last_call:u64 t_last_done:u64 count:u64 comm:u16 func:u8 dtype:u8 root_or_peer:i32
 98 LiveOp handle:u64 t_call:u64 t_work:u64 count:u64 order:u64 comm:u16 func:u8 dtype:u8 algo:u8 proto:u8 channels:u8 started:u8 stopped:u8 bits:u8 spare:u8:6

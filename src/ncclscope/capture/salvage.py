@@ -18,7 +18,7 @@ from ncclscope.errors import FormatError
 
 SHM_DIR = Path("/dev/shm")
 _LARGEST_HEADER = 1 << 16
-_BLOCK = layout.KINDS["Block"]
+_IN_USE = (bytes([layout.KINDS["Block"]]), bytes([layout.KINDS["Tallies"]]))
 
 
 def arena_dir() -> Path:
@@ -88,7 +88,7 @@ def _copy_used(fd: int, header: Header, target: Path) -> None:
         _copy_range(fd, out, 0, min(header.chunks_offset, size))
         for number in range(header.chunk_count):
             offset = header.chunks_offset + number * chunk_bytes
-            if os.pread(fd, 1, offset) == bytes([_BLOCK]):
+            if os.pread(fd, 1, offset) in _IN_USE:
                 _copy_range(fd, out, offset, chunk_bytes)
     finally:
         os.close(out)

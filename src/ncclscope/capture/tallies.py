@@ -13,77 +13,83 @@ from ncclscope.errors import FormatError
 
 _TALLY = dtypes.OURS.dtypes["Tally"]
 _RECORD = np.dtype([("tally", _TALLY), ("times", dtypes.OURS.times)])
+_KEY_FIELDS = ("level", "comm", "func", "count", "dtype", "algo", "proto", "bits")
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """All calls of one key. `level` tells user calls from NCCL's work and copy-engine work."""
+class TallyKey:
+    """What calls are counted by. Strings are ids of the process, or v1's numbers."""
 
-    level: int
-    communicator: int  # number; layout.NO_COMM: unknown, or past what the table holds
-    function: int  # string id, or v1's number (TALLY_NUMBERS in bits)
+    level: int  # layout.LEVEL_CALL: the user's calls; LEVEL_WORK, LEVEL_COPY_ENGINE: NCCL's work
+    communicator: int  # number; layout.NO_COMM: unknown, or the catch-all
+    function: int
     count: int  # elements as NCCL gives them; of a folded key, the power of two below
     datatype: int
     algorithm: int
     protocol: int
     bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """All calls of one key."""
+
+    key: TallyKey
     calls: int
     count_sum: int
     times: np.void  # dtypes.OURS.times; zeros where nothing is known
 
 
-def _entries(records: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-    return np.asarray(records[records["tally"]["kind"] == layout.KINDS["Tally"]])
+def _key(entry: np.void) -> TallyKey:
+    return TallyKey(*(int(entry[name]) for name in _KEY_FIELDS))
 
 
 def read_tally_file(path: Path) -> npt.NDArray[np.void]:
-    """Records of the tally file by their place in the table; empty where there is none."""
+    """Records of the tally file; empty where there is none."""
     try:
         header, data = open_file(path)
     except (FormatError, OSError):
         return np.empty(0, _RECORD)
-    usable = max(len(data) - header.header_bytes, 0)
-    return np.frombuffer(data, _RECORD, usable // _RECORD.itemsize, header.header_bytes)
+    usable = max(len(data) - header.header_bytes, 0) // _RECORD.itemsize
+    records = np.frombuffer(data, _RECORD, usable, header.header_bytes)
+    return np.array(records[records["tally"]["kind"] == layout.KINDS["Tally"]])
 
 
 def arena_tallies(data: memoryview, header: Header) -> Slots:
-    """The arena's own table: newer counts, no times."""
-    size = header.tally_slots * layout.SLOT_BYTES
-    fits = header.tally_offset % layout.SLOT_BYTES == 0 and header.tally_slots <= 1 << 20
-    if not fits or header.tally_offset + size > len(data):
-        return np.empty(0, _TALLY)
-    return np.array(np.frombuffer(data, _TALLY, header.tally_slots, header.tally_offset))
+    """Every entry of an arena's tables: newer counts than the file's, no times."""
+    offsets = [(header.tally_offset, header.tally_slots)]
+    size = header.chunk_slots * layout.SLOT_BYTES
+    for number in range(min(header.chunk_count, len(data) // max(size, 1))):
+        offset = header.chunks_offset + number * size
+        if offset < len(data) and data[offset] == layout.KINDS["Tallies"]:
+            offsets.append((offset, header.chunk_slots))
+    found = [np.empty(0, _TALLY)]
+    for offset, count in offsets:
+        if offset % layout.SLOT_BYTES == 0 and offset + count * layout.SLOT_BYTES <= len(data):
+            table = np.frombuffer(data, _TALLY, count, offset)
+            found.append(np.array(table[table["kind"] == layout.KINDS["Tally"]]))
+    return np.concatenate(found)
 
 
 def merge_tallies(records: npt.NDArray[np.void], newer: Slots) -> tuple[Tally, ...]:
-    """One Tally per table entry; counts from the arena where it has them."""
-    merged = np.zeros(max(len(records), len(newer)), _RECORD)
-    merged[: len(records)] = records
-    known = newer["kind"] == layout.KINDS["Tally"]
-    merged["tally"][: len(newer)][known] = newer[known]
+    """One Tally per key: counts from the arena where there is one, times from the file."""
+    times = {_key(record["tally"]): record["times"] for record in records}
+    counts: dict[TallyKey, list[int]] = {}
+    for entry in newer if len(newer) else records["tally"]:
+        sums = counts.setdefault(_key(entry), [0, 0])
+        sums[0] += int(entry["calls"])
+        sums[1] += int(entry["count_sum"])
+    unknown = np.zeros(1, dtypes.OURS.times)[0]
     return tuple(
-        Tally(
-            level=int(entry["level"]),
-            communicator=int(entry["comm"]),
-            function=int(entry["func"]),
-            count=int(entry["count"]),
-            datatype=int(entry["dtype"]),
-            algorithm=int(entry["algo"]),
-            protocol=int(entry["proto"]),
-            bits=int(entry["bits"]),
-            calls=int(entry["calls"]),
-            count_sum=int(entry["count_sum"]),
-            times=times,
-        )
-        for entry, times in ((record["tally"], record["times"]) for record in _entries(merged))
+        Tally(key, calls, count_sum, times.get(key, unknown))
+        for key, (calls, count_sum) in counts.items()
     )
 
 
 def bucket_bounds_ns() -> npt.NDArray[np.float64]:
     """Lower bounds of the time histograms' buckets, in ns."""
     per_octave = layout.TIME_BUCKETS_PER_OCTAVE
-    buckets = dtypes.OURS.times.fields["gpu_histogram"][0].shape[0]  # type: ignore[index]
-    place = np.arange(buckets - 1)
+    place = np.arange(layout.TIME_BUCKETS - 1)
     octave = layout.TIME_FIRST_OCTAVE + place // per_octave
     bounds = 2.0**octave * (1 + (place % per_octave) / per_octave)
     return np.concatenate([[0.0], bounds])
