@@ -27,7 +27,7 @@ static uint64_t callbacks_total;  // of threads that have ended
 struct worker {
     int number;
     uint64_t callbacks, refused;
-    int64_t started;
+    int64_t started, longest;  // ns
 };
 
 static int64_t now_ns(void) {
@@ -47,11 +47,21 @@ static void called(struct worker *worker) {
     if (early > 100000) nanosleep(&(struct timespec){early / 1000000000, early % 1000000000}, NULL);
 }
 
+// Around a callback, when its length matters.
+static int64_t before_call(void) { return options->stalls ? now_ns() : 0; }
+static void after_call(struct worker *worker, int64_t before) {
+    if (!options->stalls) return;
+    int64_t length = now_ns() - before;
+    if (length > worker->longest) worker->longest = length;
+}
+
 static bool wants(int events) { return (host.mask & events) != 0; }
 
 static void *start(struct worker *worker, void *context, const struct host_event *event) {
     void *handle = NULL;
+    int64_t before = before_call();
     host_start(&host, context, &handle, event);
+    after_call(worker, before);
     if (!handle) worker->refused++;
     called(worker);
     return handle;
@@ -59,13 +69,17 @@ static void *start(struct worker *worker, void *context, const struct host_event
 
 static void stop(struct worker *worker, void *handle) {
     if (!handle) return;
+    int64_t before = before_call();
     host_stop(&host, handle);
+    after_call(worker, before);
     called(worker);
 }
 
 static void state(struct worker *worker, void *handle, int number, bool has_args, uint64_t arg) {
     if (!handle) return;
+    int64_t before = before_call();
     host_state(&host, handle, number, has_args, arg, 0);
+    after_call(worker, before);
     called(worker);
 }
 
@@ -279,6 +293,8 @@ static void *work(void *argument) {
     return NULL;
 }
 
+static int64_t longest_callback;  // ns
+
 static uint64_t run_threads(void) {
     static pthread_t threads[MAX_THREADS];
     static struct worker workers[MAX_THREADS];
@@ -295,6 +311,7 @@ static uint64_t run_threads(void) {
     for (int i = 0; i < created; i++) {
         pthread_join(threads[i], NULL);
         refused += workers[i].refused;
+        if (workers[i].longest > longest_callback) longest_callback = workers[i].longest;
     }
     return refused;
 }
@@ -320,5 +337,6 @@ int load(const struct load_options *chosen) {
         for (int i = 0; i < options->comms; i++) host_finalize(&host, contexts[i]);
     printf("made %llu callbacks of interface v%d, %llu starts refused\n",
            (unsigned long long)callbacks_total, options->version, (unsigned long long)refused);
+    if (options->stalls) printf("longest callback %.1f us\n", (double)longest_callback / 1e3);
     return 0;
 }

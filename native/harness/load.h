@@ -2,6 +2,7 @@
 #ifndef NCCLSCOPE_LOAD_H
 #define NCCLSCOPE_LOAD_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct load_options {
@@ -15,8 +16,9 @@ struct load_options {
     int generations;       // threads are replaced by new ones so many times
     uint64_t die_at;       // SIGKILL right after this many callbacks
     int end;               // enum play_end
-    const char *
-        oracle;  // self-checking events instead of NCCL-like ones; progress is written to this file
+    bool stalls;           // time every callback
+    // Self-checking events instead of NCCL-like ones; progress is written to this file.
+    const char *oracle;
 };
 
 int load(const struct load_options *options);

@@ -23,6 +23,7 @@ static const char usage[] =
     "      --channels C        (16) --steps S of each of the 2 x C proxy ops (8)\n"
     "      --comms M           communicators, used in turn (1)\n"
     "      --rate R            callbacks a second and thread (no limit)\n"
+    "      --stalls            say how long the longest callback took\n"
     "      --oracle FILE       self-checking events instead; what is certain is written to FILE\n"
     "  fuzz              hostile handles and contexts\n"
     "      --version V --calls N (1000000) --seed S (1)\n"
@@ -105,6 +106,7 @@ int main(int count, char **values) {
                                    .generations = (int)number(&arguments, "--generations", 1),
                                    .die_at = number(&arguments, "--die-at", 0),
                                    .end = end_of(&arguments),
+                                   .stalls = flag(&arguments, "--stalls"),
                                    .oracle = option(&arguments, "--oracle")});
     if (strcmp(verb, "fuzz") == 0)
         return fuzz(&(struct fuzz_options){.plugin = plugin_of(&arguments),

@@ -23,11 +23,9 @@
 #endif
 
 #define SHM_DIR "/dev/shm"
-#define META_OFFSET (MAX_HEADER_BYTES + COUNTER_BYTES)
-#define TALLY_OFFSET (META_OFFSET + META_SLOTS * SLOT_BYTES)
-#define FRONT_BYTES (TALLY_OFFSET + TALLY_SLOTS * SLOT_BYTES)
 #define EXTENT_CHUNKS 128u  // 8 MB
 #define MIN_CHUNKS 8u
+#define MIN_SHARED_CHUNKS 32u
 #define MIN_SHM_BYTES \
     (512ull << 20)  // NCCL's own transport lives there; a container's 64 MB are not ours to take
 
@@ -153,7 +151,7 @@ bool arena_grow(void) {
     u32 first = arena.chunks_ready, last = first + EXTENT_CHUNKS;
     if (last > arena.chunk_limit) last = arena.chunk_limit;
     if (arena.growth_failed || first == last) return false;
-    if (!ready(FRONT_BYTES + (size_t)first * CHUNK_BYTES, (size_t)(last - first) * CHUNK_BYTES)) {
+    if (!ready(ARENA_CHUNKS + (size_t)first * CHUNK_BYTES, (size_t)(last - first) * CHUNK_BYTES)) {
         arena.growth_failed = true;
         return false;
     }
@@ -175,18 +173,18 @@ static bool map_memory(const char *file_name, bool shared, u64 bytes) {
 }
 
 static bool try_create(const char *file_name, bool shared, u64 chunks) {
-    u64 bytes = FRONT_BYTES + chunks * CHUNK_BYTES;
+    u64 bytes = ARENA_CHUNKS + chunks * CHUNK_BYTES;
     if (!map_memory(file_name, shared, bytes)) return false;
     arena.chunk_limit = (u32)chunks;
-    bool front = ready(0, FRONT_BYTES);
+    bool front = ready(0, ARENA_CHUNKS);
     if (front) {
         struct file_header *header = (struct file_header *)arena.base;
-        header->counters_offset = MAX_HEADER_BYTES;
-        header->meta_offset = META_OFFSET;
+        header->counters_offset = ARENA_COUNTERS;
+        header->meta_offset = ARENA_META;
         header->meta_slots = META_SLOTS;
-        header->tally_offset = TALLY_OFFSET;
+        header->tally_offset = ARENA_TALLY;
         header->tally_slots = TALLY_SLOTS;
-        header->chunks_offset = FRONT_BYTES;
+        header->chunks_offset = ARENA_CHUNKS;
         header->chunk_slots = CHUNK_SLOTS;
         arena_grow();
     }
@@ -198,15 +196,17 @@ static bool try_create(const char *file_name, bool shared, u64 chunks) {
 }
 
 static u64 default_bytes(void) {
-    if (config.ring_bytes) return config.ring_bytes + config.ring_bytes / 4;
+    if (config.ring_bytes) return config.ring_bytes + config.ring_bytes / 2;  // room to write into
     return config.mode == MODE_PROFILE ? 16ull << 20 : 256ull << 20;
 }
 
 bool arena_create(const char *file_name) {
     u64 wanted = config.arena_bytes ? config.arena_bytes : default_bytes();
     wanted = smaller(smaller(wanted, cgroup_room() / 4), (u64)MAX_CHUNKS * CHUNK_BYTES);
+    // A tiny arena that survives the process is worth less than one that loses nothing.
+    u64 least = smaller(wanted / CHUNK_BYTES, MIN_SHARED_CHUNKS);
     u64 chunks = smaller(wanted, shm_budget()) / CHUNK_BYTES;
-    for (; chunks >= MIN_CHUNKS; chunks /= 2)
+    for (; chunks >= least && chunks >= MIN_CHUNKS; chunks /= 2)
         if (try_create(file_name, true, chunks)) return true;
     for (chunks = wanted / CHUNK_BYTES; chunks >= MIN_CHUNKS; chunks /= 2)
         if (try_create(file_name, false, chunks)) return true;
@@ -231,7 +231,7 @@ void arena_shrink(void) {
     if (arena.fd < 0) return;
     for (u32 chunk; (chunk = arena_take_chunk(false)) != NO_CHUNK;)
         fallocate(arena.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  (off_t)(FRONT_BYTES + (size_t)chunk * CHUNK_BYTES), CHUNK_BYTES);
+                  (off_t)(ARENA_CHUNKS + (size_t)chunk * CHUNK_BYTES), CHUNK_BYTES);
 }
 
 u32 arena_take_chunk(bool low_priority) {

@@ -47,13 +47,20 @@ void arena_forget(void);
 u32 arena_take_chunk(bool low_priority);
 void arena_give_chunk(u32 chunk);
 
+// Places are constants: what the file says is for readers, and somebody may truncate it.
+#define ARENA_COUNTERS MAX_HEADER_BYTES
+#define ARENA_META (ARENA_COUNTERS + COUNTER_BYTES)
+#define ARENA_TALLY (ARENA_META + META_SLOTS * SLOT_BYTES)
+#define ARENA_CHUNKS (ARENA_TALLY + TALLY_SLOTS * SLOT_BYTES)
+
+static inline size_t arena_bytes(void) {
+    return ARENA_CHUNKS + (size_t)arena.chunk_limit * CHUNK_BYTES;
+}
 static inline union slot *arena_chunk(u32 chunk) {
-    struct file_header *header = (struct file_header *)arena.base;
-    return (union slot *)(arena.base + header->chunks_offset + (size_t)chunk * CHUNK_BYTES);
+    return (union slot *)(arena.base + ARENA_CHUNKS + (size_t)chunk * CHUNK_BYTES);
 }
 static inline u64 *arena_counter(enum counter counter, unsigned event) {
-    struct file_header *header = (struct file_header *)arena.base;
-    return (u64 *)(arena.base + header->counters_offset) + (unsigned)counter * EVENT_KINDS + event;
+    return (u64 *)(arena.base + ARENA_COUNTERS) + (unsigned)counter * EVENT_KINDS + event;
 }
 // event: NCCL's event bit number, 0 where the event is not known.
 static inline void count(enum counter counter, unsigned event) {

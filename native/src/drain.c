@@ -142,7 +142,12 @@ static u64 meet_slots(struct stream *stream, const struct drain_pass *pass) {
         u64 index = stream->met.index;
         bool final = is_final(stream, index);  // asked before the slot is read
         u64 head = slot_head(slot);
-        if (head == 0) break;
+        if (head == 0) {
+            if (!final) break;
+            count(COUNTER_slots_lost, 0);  // somebody took the memory away
+            stream->met.index++;
+            continue;
+        }
         if (head_is_open(head) && !final) {
             bool old = pass->everything || pass->now - slot->group.t0 > pass->patience;
             if (!old) break;
@@ -198,7 +203,7 @@ static u64 first_time(const struct stream *stream) {
 }
 
 static void keep_ring_small(u32 used) {
-    while (__atomic_load_n(&arena.free_count, __ATOMIC_RELAXED) < arena.chunk_limit / 8) {
+    while (__atomic_load_n(&arena.free_count, __ATOMIC_RELAXED) < arena.chunk_limit / 4) {
         struct stream *oldest = NULL;
         for (u32 number = 0; number < used; number++) {
             struct stream *stream = &streams[number];
@@ -216,8 +221,8 @@ static void free_chunks(struct stream *stream) {
 }
 
 // A thread that is gone cannot write; its stream goes to the next one.
-static bool owner_is_gone(const struct stream *stream) {
-    if (stream->idle_passes % 16 != 4) return false;
+static bool owner_is_gone(const struct stream *stream, bool scarce) {
+    if (stream->idle_passes % 16 != 4 && !(scarce && stream->idle_passes)) return false;
     return syscall(SYS_tgkill, getpid(), (pid_t)stream->tid, 0) != 0 && errno == ESRCH;
 }
 
@@ -246,7 +251,7 @@ u64 drain_streams(const struct drain_pass *pass) {
         struct stream *stream = &streams[number];
         if (!__atomic_load_n(&stream->attached, __ATOMIC_ACQUIRE)) continue;
         if (!stream->known) adopt(stream);
-        if (!stream->gone) stream->gone = owner_is_gone(stream);
+        if (!stream->gone) stream->gone = owner_is_gone(stream, pass->scarce);
         u64 here = meet_slots(stream, pass);
         met += here;
         stream->idle_passes = here ? 0 : stream->idle_passes + 1;

@@ -20,6 +20,7 @@ struct drain_pass {
     u64 now;          // ticks
     u64 patience;     // ticks an open event is waited for before it is taken as it is
     bool everything;  // the process is exiting: take all that is committed
+    bool scarce;      // memory is: look for threads that are gone at every pass
 };
 
 // Whether any stream has begun a chunk, or any thread a stream, since the last call.

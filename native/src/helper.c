@@ -19,6 +19,7 @@
 #include "config.h"
 #include "control.h"
 #include "drain.h"
+#include "guard.h"
 #include "live.h"
 #include "log.h"
 #include "meta.h"
@@ -41,7 +42,7 @@ static u64 ticks_per_ms;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed;
 static enum { RUNNING, FINISHING, FINISHED } phase;
-static bool woken;
+static bool woken, guard_noted;
 
 // ---- what a pass does ----
 static void drain_meta(void) {
@@ -80,6 +81,11 @@ static void beat(bool ended) {
     __atomic_store_n(&header->heartbeat_ns, pair.monotonic_ns, __ATOMIC_RELAXED);
     ticks_per_ms = hz / 1000;
     tracker_age(&pair, hz, ended);
+    sink_look_after_files();
+    if (guard_was_needed() && !guard_noted) {
+        log_note("somebody truncated %s; events in it are lost", arena.path);
+        guard_noted = true;
+    }
     meta_sync(&pair, totals.slots, totals.bytes);
     write_counters(pair.ticks_after);
     live_write(&pair, ended);
@@ -89,14 +95,21 @@ static bool free_below(u32 fraction) {
     return __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED) < arena.chunks_ready / fraction;
 }
 
+// While a write takes its time, nobody adds memory: a slow disk gets all there may be.
 static void keep_memory_ready(void) {
-    while ((arena.chunks_ready < COMFORTABLE_CHUNKS || free_below(2)) && arena_grow()) {
+    bool comfortable = arena.chunks_ready >= COMFORTABLE_CHUNKS && !sink_is_slow();
+    while ((!comfortable || free_below(2)) && arena_grow()) {
+        comfortable = arena.chunks_ready >= COMFORTABLE_CHUNKS && !sink_is_slow();
     }
 }
 
 static struct drain_pass this_pass(bool everything) {
-    return (struct drain_pass){use_of_sink(), clock_ticks(), PATIENCE_MS * ticks_per_ms,
-                               everything};
+    u32 used = __atomic_load_n(&streams_used, __ATOMIC_RELAXED);
+    return (struct drain_pass){.use = use_of_sink(),
+                               .now = clock_ticks(),
+                               .patience = PATIENCE_MS * ticks_per_ms,
+                               .everything = everything,
+                               .scarce = free_below(2) || used > MAX_STREAMS / 4};
 }
 
 static u64 pass(bool everything) {
@@ -173,6 +186,7 @@ static void be_modest(void) {
 static void *run(void *unused) {
     (void)unused;
     be_modest();
+    keep_memory_ready();  // before the first system call that may take long
     u64 next_beat = 0, next_try = 0, next_drain = 0, next_control = 0, beats = 0;
     for (;;) {
         u64 now = clock_monotonic_ns();
@@ -215,6 +229,8 @@ bool helper_start(const char *process_folder) {
     pthread_cond_init(&changed, &attributes);
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);  // of a thread's own doing; blocked, they kill
+    sigdelset(&all, SIGSEGV);
     pthread_sigmask(SIG_SETMASK, &all, &before);  // the host's signals are not for this thread
     pthread_t thread;
     bool started = pthread_create(&thread, NULL, run, NULL) == 0;

@@ -11,6 +11,7 @@ struct ledger_entry {
     struct tally_key key;  // word 0: free
     u64 calls, count_sum;
     struct times times;
+    u32 record;    // its place in the tally file
     bool changed;  // since it was written last
 };
 

@@ -57,12 +57,12 @@ static void write_tally(void) {
         struct ledger_entry *entry = ledger_at(place);
         if (!entry || !entry->changed) continue;
         struct record record = {.times = entry->times};
-        record.tally.head = head_word(KIND_tally, 0, 0, place);
+        record.tally.head = head_word(KIND_tally, 0, 0, entry->record);
         record.tally.tally.count = entry->key.count;
         record.tally.tally.calls = entry->calls;
         record.tally.tally.count_sum = entry->count_sum;
         record.tally.words[4] = entry->key.word;
-        sink_write_page(FILE_TALLY, &record, sizeof record, (size_t)place * sizeof record);
+        sink_write_page(FILE_TALLY, &record, sizeof record, (size_t)entry->record * sizeof record);
         entry->changed = !sink_is_open();
     }
 }

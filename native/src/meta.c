@@ -5,18 +5,16 @@
 
 #include "arena.h"
 
-static u64 next_index;  // of the next slot to reserve
+static u64 next_index;     // of the next slot to reserve
+static u64 drained_index;  // repeated in the arena's header for whoever salvages it
 
 static union slot *slot_at(u64 index) {
-    struct file_header *header = (struct file_header *)arena.base;
-    return (union slot *)(arena.base + header->meta_offset) + index % META_SLOTS;
+    return (union slot *)(arena.base + ARENA_META) + index % META_SLOTS;
 }
-static u64 *drained(void) { return &((struct file_header *)arena.base)->meta_drained; }
-
 bool meta_append(enum slot_kind kind, const union slot *body) {
     u64 index = __atomic_load_n(&next_index, __ATOMIC_RELAXED);
     do {
-        if (index - __atomic_load_n(drained(), __ATOMIC_ACQUIRE) >= META_SLOTS) {
+        if (index - __atomic_load_n(&drained_index, __ATOMIC_ACQUIRE) >= META_SLOTS) {
             count(COUNTER_meta_dropped, 0);
             return false;
         }
@@ -56,7 +54,7 @@ void meta_sync(const struct clock_pair *pair, u64 slots_written, u64 bytes_writt
 }
 
 size_t meta_peek(union slot *out, size_t room) {
-    u64 first = *drained();
+    u64 first = drained_index;
     size_t taken = 0;
     for (; taken < room; taken++) {
         u64 index = first + taken;
@@ -70,8 +68,9 @@ size_t meta_peek(union slot *out, size_t room) {
 }
 
 void meta_release(size_t slots) {
-    u64 first = *drained();
+    u64 first = drained_index;
     for (size_t i = 0; i < slots; i++)
         __atomic_store_n(&slot_at(first + i)->head, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(drained(), first + slots, __ATOMIC_RELEASE);
+    ((struct file_header *)arena.base)->meta_drained = first + slots;
+    __atomic_store_n(&drained_index, first + slots, __ATOMIC_RELEASE);
 }

@@ -12,6 +12,7 @@
 #include "chain.h"
 #include "config.h"
 #include "gate.h"
+#include "guard.h"
 #include "helper.h"
 #include "identity.h"
 #include "intern.h"
@@ -98,6 +99,7 @@ static void start(const void *nccl_address) {
     tally_setup();
     gate_fast_events = NCCL_EVENTS_V7;
     streams_setup(nonce);
+    if (arena.fd >= 0) guard_install();
     pthread_atfork(NULL, NULL, in_fork_child);
     atexit(at_exit);
     if (!helper_start(process_folder))

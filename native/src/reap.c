@@ -13,9 +13,12 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "arena.h"
+
+#define OLDEST_SECONDS 86400  // memory that cannot be brought in is given up after a day
 
 // The value of a key in an identity; NULL: not there.
 static const char *identity_value(const char *base, const struct file_header *header,
@@ -97,7 +100,8 @@ static void reap(int dir, const char *name) {
         u64 bytes = (u64)info.st_size;
         void *base = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (base != MAP_FAILED) {
-            if (bring_in(base, bytes, name)) unlinkat(dir, name, 0);
+            bool too_old = time(NULL) - info.st_mtime > OLDEST_SECONDS;
+            if (bring_in(base, bytes, name) || too_old) unlinkat(dir, name, 0);
             munmap(base, bytes);
         }
     }

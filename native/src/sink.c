@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,13 +20,18 @@
 #define STAGED_SLOTS 16384u  // 1 MB a write
 #define MAX_SEGMENTS 16u     // kept at a time
 #define MIN_SEGMENT_BYTES (1ull << 20)
+#define SLOW_WRITE_NS 50000000u
 
 static char folder[PATH_MAX];
 static int meta_fd = -1, log_fd = -1, live_fd = -1, tally_fd = -1;
 static u64 live_offset, tally_offset;  // behind the file header
 static u64 meta_offset, log_offset;
 static struct sink_totals totals;
-static bool complained;
+static bool complained, slow;
+
+// Metadata that a capture cannot be read without, in case its directory vanishes.
+static union slot *kept_meta;
+static size_t kept_count, kept_room;
 
 static union slot staged[STAGED_SLOTS];
 static u32 staged_count, block_at;
@@ -49,7 +55,9 @@ static void complain(const char *what) {
 static bool write_at(int fd, const void *data, size_t bytes, u64 offset) {
     const char *from = data;
     while (bytes > 0) {
+        u64 before = clock_monotonic_ns();
         ssize_t written = pwrite(fd, from, bytes, (off_t)offset);
+        if (clock_monotonic_ns() - before > SLOW_WRITE_NS) slow = true;
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) return false;
         from += written;
@@ -123,6 +131,8 @@ bool sink_open(const char *process_folder) {
         complain("cannot write to");
         return false;
     }
+    if (kept_count && write_at(meta_fd, kept_meta, kept_count * SLOT_BYTES, meta_offset))
+        meta_offset += kept_count * SLOT_BYTES;
     return true;
 }
 
@@ -233,6 +243,21 @@ void sink_slot(const union slot *slot, u64 head) {
 
 void sink_end(void) { close_block(); }
 
+static void keep_meta(const union slot *slots, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        u8 kind = head_kind(slots[i].head);
+        if (kind != KIND_comm && kind != KIND_comm_end && kind != KIND_text) continue;
+        if (kept_count == kept_room) {
+            size_t room = kept_room ? kept_room * 2 : 256;
+            void *grown = realloc(kept_meta, room * sizeof *kept_meta);
+            if (!grown) return;
+            kept_meta = grown;
+            kept_room = room;
+        }
+        kept_meta[kept_count++] = slots[i];
+    }
+}
+
 bool sink_meta(const union slot *slots, size_t count) {
     if (count == 0) return true;
     if (!write_at(meta_fd, slots, count * SLOT_BYTES, meta_offset)) {
@@ -240,7 +265,26 @@ bool sink_meta(const union slot *slots, size_t count) {
         return false;
     }
     meta_offset += count * SLOT_BYTES;
+    keep_meta(slots, count);
     return true;
+}
+
+static void close_file(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+}
+
+void sink_look_after_files(void) {
+    struct stat info;
+    if (meta_fd < 0 || fstat(meta_fd, &info) != 0 || info.st_nlink > 0) return;
+    log_note("%.300s was deleted; what was written before is gone", folder);
+    count_many(COUNTER_write_failed, 0, totals.slots);
+    close_file(&meta_fd);
+    close_file(&log_fd);
+    close_file(&live_fd);
+    close_file(&tally_fd);
+    log_offset = 0;
+    oldest_segment = ++segment;
 }
 
 void sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset) {
@@ -251,5 +295,7 @@ void sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t
     if (*fd < 0) *fd = create_file(live ? "live" : "tally", kind, start);
     if (*fd >= 0) write_at(*fd, data, bytes, *start + offset);
 }
+
+bool sink_is_slow(void) { return slow; }
 
 struct sink_totals sink_totals(void) { return totals; }

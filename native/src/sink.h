@@ -11,6 +11,8 @@
 // Creates directory and files; false when that is not possible now.
 bool sink_open(const char *process_folder);
 bool sink_is_open(void);
+// Once a second: files that somebody deleted are begun anew.
+void sink_look_after_files(void);
 
 // Log: slots of one stream, as a run of neighbours (KIND_block, from index `first`) or as newer
 // versions of slots written before (KIND_updates, all at or after `first`).
@@ -28,6 +30,9 @@ bool sink_meta(const union slot *slots, size_t count);
 // Small files that are rewritten in place: what is going on, and the tally. Errors are harmless:
 // the next one comes in a second.
 void sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset);
+
+// Whether a write has ever taken long: then memory must bridge more.
+bool sink_is_slow(void);
 
 struct sink_totals {
     u64 slots, bytes;  // of the log, written so far

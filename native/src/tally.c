@@ -13,9 +13,7 @@ static union slot *shared;              // TALLY_SLOTS entries, any thread's
 static union slot *tables[MAX_TABLES];  // the streams' own, for the helper
 static u32 table_count;
 
-void tally_setup(void) {
-    shared = (union slot *)(arena.base + ((struct file_header *)arena.base)->tally_offset);
-}
+void tally_setup(void) { shared = (union slot *)(arena.base + ARENA_TALLY); }
 
 void tally_forget(void) { shared = NULL; }
 

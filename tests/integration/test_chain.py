@@ -22,6 +22,7 @@ from tests.playing import (
     player,
     read_transcript,
     recording,
+    start_player,
     transcript_files,
     write_transcript,
 )
@@ -106,12 +107,12 @@ def test_theirs_goes_on_when_ours_is_out_of_memory(logging_plugin: Path, tmp_pat
     blocked.write_text("no directory")
     chain = {"NCCLSCOPE_CHAIN": str(logging_plugin), "LOGGING_PLUGIN_FILE": str(log)}
     env = recording(blocked / "c", NCCLSCOPE_ARENA="512K", NCCLSCOPE_EXIT_WAIT="0.1", **chain)
-    before = set(arena_dir().glob("*"))
-    played = player("load", "--version", 6, "--threads", 2, "--collectives", 60, env=env)
-    assert " 0 starts refused" in played.stdout, "they have a handle for each"
+    with start_player("load", "--version", 6, "--threads", 2, "--collectives", 60, env=env) as ran:
+        printed, _ = ran.communicate(timeout=60)
+    assert " 0 starts refused" in printed, "they have a handle for each"
     heard = Counter(json.loads(line)["cb"] for line in log.read_text().splitlines())
     assert heard["start"] == heard["stop"] == 2 * 60 * 310
-    (left,) = set(arena_dir().glob("*")) - before
+    (left,) = arena_dir().glob(f"*.{ran.pid}.*")
     header, data = open_file(left)
     counters = arena_counters(data, header)
     left.unlink()

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from ncclscope.capture import dtypes, header, layout
+from ncclscope.capture import dtypes, header, layout, tally
 from ncclscope.errors import FormatError
 from ncclscope.native import player_path
 
@@ -95,3 +95,10 @@ def test_a_newer_minor_may_add_kinds_and_use_spare_bytes() -> None:
 def test_a_schema_that_says_something_else_is_refused(before: str, after: str) -> None:
     with pytest.raises(FormatError):
         dtypes.check_schema(layout.SCHEMA.replace(before, after, 1))
+
+
+def test_the_size_of_a_tally_record() -> None:
+    """What counts without numpy knows the size by heart."""
+    assert layout.SLOT_BYTES + dtypes.OURS.times.itemsize == tally._RECORD
+    fields = dtypes.OURS.dtypes["Tally"].fields
+    assert (fields["calls"][1], fields["level"][1]) == (16, 34)

@@ -251,6 +251,7 @@ enum text_owner { TEXT_STRING = 1, TEXT_COMM_NAME = 2, TEXT_GPU_BUS_ID = 3, TEXT
     C(meta_dropped)          /* metadata that found the ring full */                           \
     C(write_failed)          /* slots that the disk refused */                                 \
     C(rotated_out)           /* slots deleted to stay within the size limit */                 \
+    C(slots_lost)            /* memory that was taken away before it was written out */        \
     C(tally_folded)          /* calls counted by size class: too many different sizes */       \
     C(tally_other)           /* calls counted in the catch-all entry: no room for their key */
 // clang-format on

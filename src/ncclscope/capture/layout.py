@@ -83,7 +83,7 @@ times gpu_count:u64 gpu_sum_ns:u64 gpu_min_ns:u64 gpu_max_ns:u64 host_count:u64 
 untimed:u64:8 gpu_histogram:u32:256 host_histogram:u32:256
 counters dropped_arena_full dropped_low_priority dropped_no_stream dropped_unknown_type updates_dropped handle_null \
 handle_foreign handle_dead stop_repeated start_repeated context_foreign late_updates meta_dropped \
-write_failed rotated_out tally_folded tally_other
+write_failed rotated_out slots_lost tally_folded tally_other
 """
 
 # Slot kinds by name.

@@ -11,6 +11,7 @@ from ncclscope.capture.header import Header
 from ncclscope.capture.segment import Damage, Slots, open_file, view_slots
 
 COUNTER_BYTES = 4096  # of an arena
+_LARGEST_STEP = 1 << 24  # in metadata numbers; more is damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +109,26 @@ def counters(
 
 
 def read_meta_file(path: Path, damage: Damage) -> tuple[Header, Slots]:
-    """The metadata on disk; slots that are not where they claim to be are left out."""
+    """The metadata on disk, in order: `check` counts up, and starts over where files were lost."""
     header, data = open_file(path)
     slots = view_slots(data, header.header_bytes, damage)
-    fine = slots["check"] == np.arange(len(slots), dtype=np.int64).astype(np.uint32)
+    checks = slots["check"].astype(np.int64)
+    highest = np.maximum.accumulate(checks) if len(checks) else checks
+    fine = np.ones(len(slots), bool)
+    fine[1:] = (checks[1:] > highest[:-1]) & (checks[1:] - highest[:-1] < _LARGEST_STEP)
     damage.bad_slots += int((~fine).sum())
-    return header, slots
+    return header, slots[fine]
 
 
-def read_meta_ring(data: memoryview, header: Header, already: int) -> Slots:
+def read_meta_ring(data: memoryview, header: Header, on_disk: Slots) -> Slots:
     """Metadata slots of an arena's ring that are not on disk yet, in order."""
     fits = header.meta_offset % layout.SLOT_BYTES == 0 and 0 < header.meta_slots <= 1 << 20
     if not fits or header.meta_offset + header.meta_slots * layout.SLOT_BYTES > len(data):
         return np.empty(0, dtypes.ANY_SLOT)
     ring = np.frombuffer(data, dtypes.ANY_SLOT, header.meta_slots, header.meta_offset)
     ring = ring[ring["kind"] != 0]
-    # The check counts on from what is on disk; a slot that was written out before lies far "ahead"
-    # of it.
-    start = already or header.meta_drained
+    # The check counts on; a slot that was written out before lies far "ahead".
+    start = int(on_disk["check"][-1]) + 1 if len(on_disk) else header.meta_drained
     ahead = (ring["check"].astype(np.int64) - start) & 0xFFFFFFFF
     order = np.argsort(ahead, kind="stable")
     in_sequence = ahead[order] == np.arange(len(order))

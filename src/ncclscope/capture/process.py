@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout, metadata
+from ncclscope.capture.arena import Chunk, read_arena
 from ncclscope.capture.clock import Clock, clock_of
 from ncclscope.capture.header import Header
 from ncclscope.capture.live import LivePage, read_live_page
@@ -14,16 +15,15 @@ from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.salvage import arena_of
 from ncclscope.capture.segment import (
     Blocks,
-    Chunk,
     Damage,
     Slots,
-    arena_chunks,
+    map_file,
     open_file,
     read_segment,
     view_slots,
 )
 from ncclscope.capture.slots import SlotLog, merge_blocks
-from ncclscope.capture.tallies import Tally, arena_tallies, merge_tallies, read_tally_file
+from ncclscope.capture.tallies import Tally, merge_tallies, read_tally_file
 from ncclscope.errors import FormatError
 
 
@@ -74,7 +74,7 @@ class Process:
         )
 
 
-def _join_arena(log: SlotLog, chunks: list[Chunk]) -> SlotLog:
+def _join_arena(log: SlotLog, chunks: tuple[Chunk, ...]) -> SlotLog:
     """The log with an arena's slots: newer versions over those on disk, the rest behind them."""
     extra: list[Slots] = []
     blocks: list[Blocks] = [log.blocks]
@@ -106,7 +106,7 @@ def _read_log(paths: list[Path], damage: Damage) -> tuple[SlotLog, list[Header],
     segments, headers = [], []
     for path in paths:
         try:
-            header, data = open_file(path)
+            header, data = open_file(path, map_file)
         except (FormatError, OSError) as error:
             damage.unreadable.append(str(error))
             continue
@@ -140,15 +140,14 @@ class _Found:
 
 def _add_arena(found: _Found, path: Path) -> None:
     """Newer slots, metadata and counts from a process's shared memory."""
-    header, data = open_file(path)
-    chunks = arena_chunks(data, header, path)
-    found.threads |= {chunk.tid: chunk.thread_name for chunk in chunks}
-    found.log = _join_arena(found.log, chunks)
-    ring = metadata.read_meta_ring(data, header, len(found.meta))
+    arena = read_arena(path)
+    found.threads |= {chunk.tid: chunk.thread_name for chunk in arena.chunks}
+    found.log = _join_arena(found.log, arena.chunks)
+    ring = metadata.read_meta_ring(arena.front, arena.header, found.meta)
     found.meta = np.concatenate([found.meta, ring])
-    found.counters = metadata.arena_counters(data, header)
-    found.tallies = arena_tallies(data, header)
-    found.headers.append(header)
+    found.counters = metadata.arena_counters(arena.front, arena.header)
+    found.tallies = arena.tallies
+    found.headers.append(arena.header)
 
 
 def open_process(folder: Path) -> Process:

@@ -1,6 +1,7 @@
 """Files of slots: what a log segment or an arena holds, block by block, checked slot by slot."""
 
 import mmap
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,17 +74,28 @@ def map_file(path: Path) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) if size else b"")
 
 
-def open_file(path: Path) -> tuple[Header, memoryview]:
+def read_file(path: Path) -> memoryview:
+    """A small file's bytes. Files with holes are not mapped: on a full tmpfs a hole is a SIGBUS."""
+    return memoryview(path.read_bytes())
+
+
+def open_file(
+    path: Path, read: Callable[[Path], memoryview] = read_file
+) -> tuple[Header, memoryview]:
     """Header and bytes of a capture file that this release can read."""
-    data = map_file(path)
+    data = read(path)
+    return checked_header(data, path), data
+
+
+def checked_header(data: memoryview, path: Path) -> Header:
+    """The header of a file whose slots this release understands."""
     header = parse_header(data, path)
     try:
         dtypes.check_schema(header.schema)
     except FormatError as error:
-        raise FormatError(
-            f"cannot read {path}: {error}", "Restore the file or leave it out"
-        ) from None
-    return header, data
+        message = f"cannot read {path}: {error}"
+        raise FormatError(message, "Restore the file or leave it out") from None
+    return header
 
 
 def view_slots(data: memoryview, offset: int, damage: Damage) -> Slots:
@@ -93,13 +105,14 @@ def view_slots(data: memoryview, offset: int, damage: Damage) -> Slots:
     return np.frombuffer(data, dtypes.ANY_SLOT, usable // layout.SLOT_BYTES, offset)
 
 
-def _heads(slots: Slots) -> npt.NDArray[np.uint64]:
+def heads_of(slots: Slots) -> npt.NDArray[np.uint64]:
+    """The head words, as a view."""
     return slots.view("<u8").reshape(-1, 8)[:, 0]
 
 
 def read_segment(slots: Slots, damage: Damage) -> Segment:
     """The blocks of a log file."""
-    heads = _heads(slots).copy()  # one pass over the file; everything below works on this column
+    heads = heads_of(slots).copy()  # one pass over the file; everything below works on this column
     at = np.flatnonzero((heads.view(np.uint8)[::8] | 1) == _UPDATES)
     room = np.diff(at, append=len(slots)) - 1
     block_heads = slots[at].view(_BLOCK_DTYPE)
@@ -122,7 +135,7 @@ def read_segment(slots: Slots, damage: Damage) -> Segment:
     # An updated slot's check is the lower half of its index, its block's first index is near it.
     step = ((heads[rows] >> np.uint64(32)).astype(np.int64) - base) & 0xFFFFFFFF
     _, one_each = np.unique(tid, return_index=True)
-    threads = {int(head["tid"]): _name(head) for head in block_heads[one_each]}
+    threads = {int(head["tid"]): thread_name(head) for head in block_heads[one_each]}
     blocks = Blocks(key[keep], count[keep], at[keep] + 1, tid[keep])
     return Segment(slots, blocks, rows, base + step, threads)
 
@@ -143,50 +156,6 @@ def _misplaced(heads: npt.NDArray[np.uint64], at: Ints, key: Ints, count: Ints) 
     return rows[inside]
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A run of slots in an arena."""
-
-    key: int
-    slots: Slots  # copies
-    tid: int
-    thread_name: str
-
-
-def _name(head: np.void) -> str:
+def thread_name(head: np.void) -> str:
+    """The thread's name in a block's head."""
     return bytes(head["thread_name"].tobytes()).rstrip(b"\0").decode("utf-8", "replace")
-
-
-def arena_chunks(data: memoryview, header: Header, path: Path) -> list[Chunk]:
-    """The committed slots of every chunk in use; its process may go on writing."""
-    size = header.chunk_slots * layout.SLOT_BYTES
-    if not 2 <= header.chunk_slots <= 1 << 20 or header.chunks_offset % layout.SLOT_BYTES:
-        raise FormatError(f"cannot read {path}: its chunks are not described", "Leave the file out")
-    found = []
-    for number in range(min(header.chunk_count, len(data) // size)):
-        offset = header.chunks_offset + number * size
-        if offset + size > len(data):
-            break
-        chunk = np.frombuffer(data, dtypes.ANY_SLOT, header.chunk_slots, offset)
-        if chunk["kind"][0] != _BLOCK:
-            continue
-        # Heads before and after the bodies: a slot whose head stood still while it was copied is
-        # whole.
-        before = _heads(chunk).copy()
-        slots = chunk.copy()
-        steady = _heads(chunk) == before
-        _heads(slots)[:] = before
-        head = slots[:1].view(_BLOCK_DTYPE)[0]
-        if not steady[0] or head["stream"] >= layout.CONTEXT_STREAM or head["first"] >= INDEX_LIMIT:
-            continue
-        first = int(head["first"])
-        committed = steady & (slots["kind"] != 0) & (slots["check"] == _checks(first, len(slots)))
-        end = len(slots) if committed.all() else int(np.argmin(committed))
-        key = key_of(int(head["stream"]), first + 1)
-        found.append(Chunk(key, slots[1:end], int(head["tid"]), _name(head)))
-    return found
-
-
-def _checks(first: int, count: int) -> npt.NDArray[np.uint32]:
-    """What the `check` of slots `first`, first + 1, … must be."""
-    return np.arange(first, first + count, dtype=np.int64).astype(np.uint32)

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
-from ncclscope.capture.header import Header
 from ncclscope.capture.segment import Slots, open_file
 from ncclscope.errors import FormatError
 
@@ -53,22 +52,6 @@ def read_tally_file(path: Path) -> npt.NDArray[np.void]:
     usable = max(len(data) - header.header_bytes, 0) // _RECORD.itemsize
     records = np.frombuffer(data, _RECORD, usable, header.header_bytes)
     return np.array(records[records["tally"]["kind"] == layout.KINDS["Tally"]])
-
-
-def arena_tallies(data: memoryview, header: Header) -> Slots:
-    """Every entry of an arena's tables: newer counts than the file's, no times."""
-    offsets = [(header.tally_offset, header.tally_slots)]
-    size = header.chunk_slots * layout.SLOT_BYTES
-    for number in range(min(header.chunk_count, len(data) // max(size, 1))):
-        offset = header.chunks_offset + number * size
-        if offset < len(data) and data[offset] == layout.KINDS["Tallies"]:
-            offsets.append((offset, header.chunk_slots))
-    found = [np.empty(0, _TALLY)]
-    for offset, count in offsets:
-        if offset % layout.SLOT_BYTES == 0 and offset + count * layout.SLOT_BYTES <= len(data):
-            table = np.frombuffer(data, _TALLY, count, offset)
-            found.append(np.array(table[table["kind"] == layout.KINDS["Tally"]]))
-    return np.concatenate(found)
 
 
 def merge_tallies(records: npt.NDArray[np.void], newer: Slots) -> tuple[Tally, ...]:

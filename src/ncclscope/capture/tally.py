@@ -1,6 +1,9 @@
 """What a capture holds, counted without numpy: `run` prints it when the job has ended."""
 
 import mmap
+import os
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,15 +13,19 @@ from ncclscope.errors import FormatError
 
 _SLOT = layout.SLOT_BYTES
 _EVENTS = {name: number for name, number in layout.KINDS.items() if number <= layout.EVENT_KINDS}
+_KINDS = layout.KINDS
+_RECORD = 2240  # bytes of a record in the tally file: a Tally slot and its times
+_LARGEST_CHUNK = 64 << 20
 
 
 @dataclass(slots=True)
-class Tally:
-    """One process: slots by kind, and how it ended."""
+class ProcessTally:
+    """One process: events by kind, calls, and how it ended."""
 
     folder: str
     identity: dict[str, str] = field(default_factory=dict)
-    kinds: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_EVENTS, 0))
+    calls_by_level: dict[int, int] = field(default_factory=dict)
     communicators: int = 0
     dropped: int = 0
     ended: bool = False
@@ -27,99 +34,122 @@ class Tally:
     @property
     def events(self) -> int:
         """All events on record."""
-        return sum(self.kinds.get(name, 0) for name in _EVENTS)
+        return sum(self.kinds.values())
 
     @property
     def calls(self) -> int:
-        """What the user called: API events where the interface has them, collectives and messages
-        before.
-        """
-        api = self.kinds.get("CollApi", 0) + self.kinds.get("P2pApi", 0)
-        return api or self.kinds.get("Coll", 0) + self.kinds.get("P2p", 0)
+        """What the user called: API calls where the interface has them, NCCL's work before."""
+        levels = self.calls_by_level
+        return levels.get(layout.LEVEL_CALL, 0) or levels.get(layout.LEVEL_WORK, 0)
 
 
 def _number(data: mmap.mmap | bytes, offset: int, size: int) -> int:
     return int.from_bytes(data[offset : offset + size], "little")
 
 
-def _count_kinds(tally: Tally, kinds: bytes) -> None:
+def _count_kinds(tally: ProcessTally, kinds: bytes) -> None:
     for name, number in _EVENTS.items():
-        tally.kinds[name] = tally.kinds.get(name, 0) + kinds.count(number)
+        tally.kinds[name] += kinds.count(number)
 
 
-def _count_log(tally: Tally, data: mmap.mmap, header: Header, ends: dict[int, int]) -> None:
+def _count_log(tally: ProcessTally, data: mmap.mmap, start: int, ends: dict[int, int]) -> None:
     """Walks from block to block; `ends` remembers how far each stream is on disk."""
-    offset = header.header_bytes
+    offset = start
     while offset + _SLOT <= len(data):
         kind, first = data[offset], _number(data, offset + 8, 8)
         stream, count = _number(data, offset + 16, 4), _number(data, offset + 20, 4)
-        if kind not in (layout.KINDS["Block"], layout.KINDS["Updates"]):
-            return  # damaged from here on; `report` looks closer
-        start, end = offset + _SLOT, min(offset + _SLOT * (1 + count), len(data))
-        if kind == layout.KINDS["Block"]:
-            _count_kinds(tally, data[start:end:_SLOT])
-            ends[stream] = max(ends.get(stream, 0), first + (end - start) // _SLOT)
+        if kind not in (_KINDS["Block"], _KINDS["Updates"]):
+            return  # damaged from here on; readers look closer
+        begin, end = offset + _SLOT, min(offset + _SLOT * (1 + count), len(data))
+        if kind == _KINDS["Block"]:
+            _count_kinds(tally, data[begin:end:_SLOT])
+            ends[stream] = max(ends.get(stream, 0), first + (end - begin) // _SLOT)
         offset += _SLOT * (1 + count)
 
 
-def _count_arena(tally: Tally, data: mmap.mmap, header: Header, ends: dict[int, int]) -> None:
-    size = header.chunk_slots * _SLOT
-    for number in range(header.chunk_count):
-        offset = header.chunks_offset + number * size
-        if data[offset : offset + 1] != bytes([layout.KINDS["Block"]]):
-            continue
-        first, stream = _number(data, offset + 8, 8), _number(data, offset + 16, 4)
-        kinds = data[offset : offset + size : _SLOT]
-        committed = kinds.find(b"\0") if b"\0" in kinds else len(kinds)
-        known = max(ends.get(stream, 0) - first, 1)  # slot 0 is the chunk's own
-        _count_kinds(tally, kinds[known:committed])
-
-
-def _count_meta(tally: Tally, data: mmap.mmap | bytes, start: int) -> None:
+def _count_meta(tally: ProcessTally, data: mmap.mmap | bytes, start: int) -> None:
     dropped: dict[tuple[int, int], int] = {}
     for offset in range(start, len(data) - _SLOT + 1, _SLOT):
         kind = data[offset]
-        if kind == layout.KINDS["Comm"]:
+        if kind == _KINDS["Comm"]:
             tally.communicators += 1
-        elif kind == layout.KINDS["End"]:
+        elif kind == _KINDS["End"]:
             tally.ended = True
-        elif kind == layout.KINDS["Count"]:
+        elif kind == _KINDS["Count"]:
             counter, event = _number(data, offset + 24, 2), _number(data, offset + 26, 2)
-            if counter < len(layout.COUNTERS) and layout.COUNTERS[counter].startswith("dropped_"):
+            known = counter < len(layout.COUNTERS)
+            if known and layout.COUNTERS[counter].startswith("dropped_"):
                 dropped[counter, event] = _number(data, offset + 8, 8)
     tally.dropped += sum(dropped.values())
 
 
-def _read(path: Path) -> tuple[mmap.mmap, Header]:
-    with path.open("rb") as file:
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return data, parse_header(memoryview(data), path)
+def _count_calls(tally: ProcessTally, table: bytes, step: int) -> None:
+    for offset in range(0, len(table) - _SLOT + 1, step):
+        if table[offset] == _KINDS["Tally"]:
+            level = table[offset + 34]
+            calls = tally.calls_by_level.get(level, 0) + _number(table, offset + 16, 8)
+            tally.calls_by_level[level] = calls
 
 
-def tally_process(folder: Path) -> Tally:
+def _count_arena(tally: ProcessTally, fd: int, header: Header, ends: dict[int, int]) -> None:
+    """An arena has holes: it is read piece by piece, not mapped."""
+    size = header.chunk_slots * _SLOT
+    if not 0 < size <= _LARGEST_CHUNK:
+        return
+    tally.calls_by_level.clear()  # newer than what the tally file says
+    table = os.pread(fd, header.tally_slots * _SLOT, header.tally_offset)
+    _count_calls(tally, table, _SLOT)
+    for number in range(header.chunk_count):
+        offset = header.chunks_offset + number * size
+        kind = os.pread(fd, 1, offset)
+        if not kind:
+            break
+        if kind[0] == _KINDS["Tallies"]:
+            _count_calls(tally, os.pread(fd, size, offset), _SLOT)
+        elif kind[0] == _KINDS["Block"]:
+            chunk = os.pread(fd, size, offset)
+            first, stream = _number(chunk, 8, 8), _number(chunk, 16, 4)
+            kinds = chunk[::_SLOT]
+            committed = kinds.find(b"\0") if b"\0" in kinds else len(kinds)
+            known = max(ends.get(stream, 0) - first, 1)  # slot 0 is the chunk's own
+            _count_kinds(tally, kinds[known:committed])
+    ring = os.pread(fd, header.meta_slots * _SLOT, header.meta_offset)
+    _count_meta(tally, ring, 0)
+
+
+def _headers(folder: Path, names: list[str]) -> Iterator[tuple[Path, int, Header]]:
+    """Files of a folder that can be opened, with their headers."""
+    for name in names:
+        with suppress(OSError, FormatError):
+            fd = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                yield folder / name, fd, parse_header(os.pread(fd, 1 << 16, 0), folder / name)
+            finally:
+                os.close(fd)
+
+
+def tally_process(folder: Path) -> ProcessTally:
     """Counts of one process folder; files that cannot be read count nothing."""
-    tally = Tally(folder.name)
+    tally = ProcessTally(folder.name)
     ends: dict[int, int] = {}
-    for path in [folder / "meta", *sorted(folder.glob("log.*")), folder / "arena"]:
-        try:
-            data, header = _read(path)
-        except (OSError, ValueError, FormatError):  # missing, empty or not ours
-            continue
+    logs = sorted(path.name for path in folder.glob("log.*"))
+    for path, fd, header in _headers(folder, ["meta", "tally", *logs, "arena"]):
         tally.identity = tally.identity or header.identity
-        tally.bytes += path.stat().st_blocks * 512
+        tally.bytes += os.fstat(fd).st_blocks * 512
         if path.name == "meta":
-            _count_meta(tally, data, header.header_bytes)
+            _count_meta(tally, os.pread(fd, os.fstat(fd).st_size, 0), header.header_bytes)
+        elif path.name == "tally":
+            records = os.pread(fd, os.fstat(fd).st_size, header.header_bytes)
+            _count_calls(tally, records, _RECORD)
         elif path.name == "arena":
-            _count_arena(tally, data, header, ends)
-            first, last = header.meta_offset, header.meta_offset + header.meta_slots * _SLOT
-            ring = data[first:last]
-            _count_meta(tally, ring, 0)
+            _count_arena(tally, fd, header, ends)
         else:
-            _count_log(tally, data, header, ends)
+            with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as data:
+                _count_log(tally, data, header.header_bytes, ends)
     return tally
 
 
-def tally_capture(capture: Path) -> list[Tally]:
+def tally_capture(capture: Path) -> list[ProcessTally]:
     """Counts of every process below a capture."""
     if not capture.is_dir():
         return []

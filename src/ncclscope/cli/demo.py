@@ -4,7 +4,7 @@ import argparse
 import time
 from pathlib import Path
 
-from ncclscope.capture.tally import Tally, tally_capture
+from ncclscope.capture.tally import ProcessTally, tally_capture
 from ncclscope.demo.play import bundled_transcripts, play
 from ncclscope.errors import NcclscopeError
 from ncclscope.launch.environment import Settings
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def table_lines(tallies: list[Tally]) -> list[str]:
+def table_lines(tallies: list[ProcessTally]) -> list[str]:
     """Events by type, a column per rank."""
     ranks = [tally.identity.get("env.RANK", "?") for tally in tallies]
     kinds = [kind for kind in tallies[0].kinds if any(tally.kinds[kind] for tally in tallies)]

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from ncclscope.capture.salvage import salvage
-from ncclscope.capture.tally import Tally, tally_capture
+from ncclscope.capture.tally import ProcessTally, tally_capture
 from ncclscope.cli.recording import add_recording_arguments, settings_of
 from ncclscope.errors import UsageError
 from ncclscope.launch.child import run_command
@@ -35,7 +35,7 @@ def _size(count: int) -> str:
     return f"{count} GB"
 
 
-def summary_lines(capture: Path, tallies: list[Tally]) -> list[str]:
+def summary_lines(capture: Path, tallies: list[ProcessTally]) -> list[str]:
     """What was recorded, in a few lines, and what to do next."""
     if not tallies:
         return [

@@ -1,0 +1,33 @@
+"""The control file of a capture: what is asked of the processes of a running job.
+
+Every process looks at it twice a second. It is replaced as a whole and has a serial number, so that
+a request is carried out once.
+"""
+
+import os
+from pathlib import Path
+
+
+def _serial(path: Path) -> int:
+    try:
+        first = path.read_text().split("\n", 1)[0]
+    except OSError:
+        return 0
+    number = first.removeprefix("serial ")
+    return int(number) if number.isdigit() else 0
+
+
+def request(capture: Path, *lines: str) -> int:
+    """Asks all processes of a capture for something and returns the request's serial number."""
+    path = capture / "control"
+    serial = _serial(path) + 1
+    new = path.with_name(f"control.{os.getpid()}")
+    new.write_text("\n".join([f"serial {serial}", *lines, ""]))
+    new.chmod(0o600)
+    new.replace(path)
+    return serial
+
+
+def request_copy_out(capture: Path) -> int:
+    """Asks for the flight recorder to be written to disk now."""
+    return request(capture, "copy-out")
