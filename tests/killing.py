@@ -22,7 +22,7 @@ from tests.playing import recording, start_player
 
 Words = npt.NDArray[np.uint64]
 THREADS = 2
-CHUNKS = 32  # of 64 KB: little enough to be recycled all the time
+CHUNKS = 48  # of 64 KB: little enough to be recycled all the time
 _ORACLE = np.dtype(
     [("started", "<u8"), ("stopped", "<u8"), ("refused", "<u8"), ("pad", "<u8", (5,))]
 )
@@ -46,7 +46,7 @@ def mix(x: Words) -> Words:
     return x ^ (x >> np.uint64(29))
 
 
-def kill_once(directory: Path, seed: int, rate: int = 2_000_000) -> Verdict:
+def kill_once(directory: Path, seed: int, rate: int = 1_500_000) -> Verdict:
     """Runs the self-checking load, kills it at a random moment, and checks what it left."""
     chance = random.Random(seed)
     capture, oracle_path = directory / f"kill-{seed}", directory / f"oracle-{seed}"
@@ -64,7 +64,7 @@ def kill_once(directory: Path, seed: int, rate: int = 2_000_000) -> Verdict:
     victim = start_player("load", *arguments, "--rate", rate, env=env)
     while not (oracle_path.exists() and oracle_path.stat().st_size):
         time.sleep(0.001)
-    time.sleep(chance.uniform(0.003, 0.3))
+    time.sleep(chance.uniform(0.003, 0.5))
     os.kill(victim.pid, signal.SIGKILL)
     victim.communicate()
     oracle = np.fromfile(oracle_path, _ORACLE, THREADS)

@@ -143,7 +143,9 @@ static u64 meet_slots(struct stream *stream, const struct drain_pass *pass) {
         bool final = is_final(stream, index);  // asked before the slot is read
         u64 head = slot_head(slot);
         if (head == 0) {
-            if (!final) break;
+            bool later = (index >> CHUNK_SLOTS_LOG2) <
+                         __atomic_load_n(&stream->published_chunk_number, __ATOMIC_ACQUIRE);
+            if (!final || !later) break;
             count(COUNTER_slots_lost, 0);  // somebody took the memory away
             stream->met.index++;
             continue;
@@ -189,11 +191,12 @@ static void free_oldest(struct stream *stream) {
 
 // The ring gives up what is oldest, and says how much of it never reached the disk.
 static void evict(struct stream *stream) {
-    if (stream->written.chunk == stream->oldest_chunk) {
-        u64 end = (stream->written.index | (CHUNK_SLOTS - 1)) + 1;
-        count_many(COUNTER_rotated_out, 0, end - stream->written.index);
-        stream->written.index = end;
-        if (slot_at(&stream->written) == NULL) stream->written.index = end;
+    struct cursor *written = &stream->written;
+    if (written->chunk == stream->oldest_chunk) {
+        u64 left = -written->index & (CHUNK_SLOTS - 1);  // 0: all of the chunk is on disk
+        count_many(COUNTER_rotated_out, 0, left);
+        written->index += left;
+        slot_at(written);  // on to the next chunk
     }
     free_oldest(stream);
 }

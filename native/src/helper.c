@@ -193,11 +193,13 @@ static void *run(void *unused) {
         if (!sink_is_open() && now >= next_try) {
             sink_open(folder);
             next_try = clock_monotonic_ns() + SECOND_NS;
+            keep_memory_ready();
         }
         if (now >= next_beat) {  // soon after the start again, for an idea of the counter's rate
             beat(false);
             next_beat = now + (beats == 0 ? PERIOD_NS : beats == 1 ? SECOND_NS / 10 : SECOND_NS);
             if (beats++ == 1) reap_dead_arenas();
+            keep_memory_ready();
         }
         if (now >= next_control) {
             obey();
@@ -209,7 +211,7 @@ static void *run(void *unused) {
             met = pass(false);
             next_drain = now + DRAIN_PERIOD_NS;
         }
-        bool busy = met > CHUNK_SLOTS || free_below(4);
+        bool busy = met > CHUNK_SLOTS || free_below(2);
         if (sleep_until_next_pass(busy ? BUSY_PERIOD_NS : PERIOD_NS)) break;
     }
     finish();

@@ -55,14 +55,29 @@ u64 identity_start_ticks(pid_t pid) {
     return field ? strtoull(field + 1, NULL, 10) : 0;
 }
 
+// From whole numbers that do not change: every process of a job must arrive at the same second.
 time_t identity_process_started(pid_t pid) {
-    char uptime[64];
+    char stat[8192];
     u64 ticks = identity_start_ticks(pid);
     long per_second = sysconf(_SC_CLK_TCK);
-    if (ticks == 0 || per_second <= 0 || read_file("/proc/uptime", uptime, sizeof uptime) <= 0)
-        return time(NULL);
-    double age = strtod(uptime, NULL) - (double)ticks / (double)per_second;
-    return time(NULL) - (time_t)age;
+    int fd = open("/proc/stat", O_RDONLY | O_CLOEXEC);
+    u64 booted = 0;
+    // The line may lie behind one per processor and a long one about interrupts.
+    char line[32] = "";
+    size_t length = 0;
+    for (ssize_t got; fd >= 0 && !booted && (got = read(fd, stat, sizeof stat)) > 0;)
+        for (ssize_t i = 0; i < got && !booted; i++) {
+            if (stat[i] == '\n') {
+                if (strncmp(line, "btime ", 6) == 0) booted = strtoull(line + 6, NULL, 10);
+                length = 0;
+            } else if (length < sizeof line - 1) {
+                line[length++] = stat[i];
+                line[length] = 0;
+            }
+        }
+    if (fd >= 0) close(fd);
+    if (ticks == 0 || per_second <= 0 || booted == 0) return time(NULL);
+    return (time_t)(booted + ticks / (u64)per_second);
 }
 
 // ---- key/value text ----

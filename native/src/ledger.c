@@ -4,37 +4,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PROBES 1024u
+#define PROBES 16u
 
+// Keys lie apart from what is known about them: looking for one passes many.
+static struct tally_key *keys;
 static struct ledger_entry *entries;
-static u32 room, used;  // entries there is memory for, and those in use
 static struct {
     u64 calls, count_sum;
-} *sums;  // of the adding-up under way
-
-static struct ledger_entry *find(struct tally_key key) {
-    for (u32 probe = 0; probe < PROBES && probe < room; probe++) {
-        struct ledger_entry *entry = &entries[(tally_hash(key) + probe) % room];
-        if (entry->key.word == key.word && entry->key.count == key.count) return entry;
-        if (entry->key.word) continue;
-        entry->key = key;
-        entry->record = used++;
-        return entry;
-    }
-    return NULL;
-}
+} *sums;                // of the adding-up under way
+static u32 room, used;  // entries there is memory for (a power of two), and those in use
 
 static bool have_memory(void) {
-    for (u32 wanted = LEDGER_ENTRIES; !entries && wanted >= 16; wanted /= 4) {
+    for (u32 wanted = LEDGER_ENTRIES; !room && wanted >= 16; wanted /= 4) {
+        keys = calloc(wanted, sizeof *keys);
+        sums = calloc(wanted, sizeof *sums);
         entries = calloc(wanted, sizeof *entries);
-        sums = entries ? calloc(wanted, sizeof *sums) : NULL;
-        if (entries && !sums) {
-            free(entries);
-            entries = NULL;
+        if (keys && sums && entries) {
+            room = wanted;
+            break;
         }
-        room = wanted;
+        free(keys);
+        free(sums);
+        free(entries);
     }
-    return entries;
+    return room;
+}
+
+static struct ledger_entry *find(struct tally_key key) {
+    for (u32 probe = 0; probe < PROBES; probe++) {
+        u32 place = (tally_hash(key) + probe) & (room - 1);
+        if (keys[place].word == 0) {
+            keys[place] = key;
+            entries[place].key = key;
+            entries[place].record = used++;
+        }
+        if (keys[place].word == key.word && keys[place].count == key.count) return &entries[place];
+    }
+    return NULL;
 }
 
 struct ledger_entry *ledger_entry(struct tally_key key) {
@@ -66,5 +72,5 @@ void ledger_update(void) {
 }
 
 struct ledger_entry *ledger_at(u32 place) {
-    return place < room && entries && entries[place].key.word ? &entries[place] : NULL;
+    return place < room && keys[place].word ? &entries[place] : NULL;
 }

@@ -65,6 +65,17 @@ static bool copy_arena(const char *base, const struct file_header *header, u64 b
     return true;
 }
 
+// All directories above a file.
+static bool make_directories(char *path) {
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        bool failed = mkdir(path, 0700) != 0 && errno != EEXIST;
+        *slash = '/';
+        if (failed) return false;
+    }
+    return true;
+}
+
 static bool bring_in(const char *base, u64 bytes, const char *name) {
     const struct file_header *header = (const struct file_header *)base;
     if (!is_arena(header, bytes)) return false;
@@ -75,11 +86,10 @@ static bool bring_in(const char *base, u64 bytes, const char *name) {
     if ((size_t)snprintf(path, sizeof path, "%s/%s/arena", capture, folder) >= sizeof path - 16)
         return false;
     snprintf(partial, sizeof partial, "%s.partial", path);
-    if (access(capture, F_OK) != 0 && errno == ENOENT) return true;  // the capture was deleted
-    char *slash = strrchr(path, '/');
-    *slash = 0;
-    bool exists = mkdir(path, 0700) == 0 || errno == EEXIST;
-    *slash = '/';
+    // A capture that was there and is not any more was deleted, and this goes with it.
+    bool deleted = header->segment && access(capture, F_OK) != 0 && errno == ENOENT;
+    if (deleted) return true;
+    bool exists = make_directories(path);
     int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
     int out = exists ? open(partial, flags, 0600) : -1;
     if (out < 0) return false;

@@ -28,6 +28,10 @@ struct tally_key tally_other(struct tally_key key) {
 
 // A chunk of the arena becomes the stream's table and stays it, whichever thread owns the stream.
 static bool give_table(struct stream *stream) {
+    // Never at the expense of events: the shared table counts as well, if more slowly.
+    u32 free_chunks = __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED);
+    if (free_chunks < 4 * __atomic_load_n(&arena.low_priority_reserve, __ATOMIC_RELAXED))
+        return false;
     u32 limit = arena.chunk_limit / 16;
     if (limit > MAX_TABLES) limit = MAX_TABLES;
     u32 number = __atomic_load_n(&table_count, __ATOMIC_RELAXED);

@@ -337,6 +337,7 @@ void tracker_age(const struct clock_pair *now, u64 hz, bool last) {
         bool all_ended = operation->stopped && operation->stopped == operation->started;
         // An unknown number of channels is complete when later work has come to its end.
         bool over = overtaken || closed || (operation->channels == 0 && all_ended);
+        over |= !operation->has_work;  // kernels of an operation that was dropped
         if (!over || (++operation->beats < 2 && !last)) continue;
         bool complete = operation->channels == 0 && all_ended;
         finish(operation, complete);

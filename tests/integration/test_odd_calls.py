@@ -352,7 +352,7 @@ def test_many_threads_and_communicators(tmp_path: Path) -> None:
     capture = tmp_path / "capture"
     played = player(
         "load", "--version", 7, "--threads", 64, "--generations", 8, "--collectives", 4, "--channels", 2,
-        "--steps", 2, "--comms", 500, env=recording(capture),
+        "--steps", 2, "--comms", 500, "--rate", 5000, env=recording(capture),
     )  # fmt: skip
     assert played.returncode == 0, played.stderr
     assert " 0 starts refused" in played.stdout

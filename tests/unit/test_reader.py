@@ -76,24 +76,58 @@ def read_everything(folder: Path) -> None:
     tally_capture(folder.parent)
 
 
-def test_every_byte_flipped_and_every_truncation(folder: Path) -> None:
-    files = [path for path in folder.iterdir() if path.is_file()]
-    assert sum(path.stat().st_size for path in files) <= 16384
-    for path in files:
-        whole = path.read_bytes()
-        for number, damaged in enumerate(flips(whole)):
-            path.write_bytes(damaged)
-            try:
-                read_everything(folder)
-            except Exception as error:
-                raise AssertionError(f"{path.name}, byte {number}") from error
-        for length in range(len(whole)):
-            path.write_bytes(whole[:length])
-            try:
-                read_everything(folder)
-            except Exception as error:
-                raise AssertionError(f"{path.name}, {length} bytes") from error
-        path.write_bytes(whole)
+def try_all(folder: Path, path: Path, variants: Iterator[bytes]) -> None:
+    whole = path.read_bytes()
+    for number, damaged in enumerate(variants):
+        path.write_bytes(damaged)
+        try:
+            read_everything(folder)
+        except Exception as error:
+            raise AssertionError(f"{path.name}, variant {number}") from error
+    path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("name", ["meta", "log.000000"])
+def test_every_byte_flipped_and_every_truncation(folder: Path, name: str) -> None:
+    """Of a capture as small as it can be: the events and what they cannot be read without."""
+    (folder / "live").unlink()
+    (folder / "tally").unlink()
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 16384
+    path = folder / name
+    whole = path.read_bytes()
+    try_all(folder, path, flips(whole))
+    try_all(folder, path, (whole[:length] for length in range(len(whole))))
+
+
+@pytest.mark.parametrize("name", ["live", "tally"])
+def test_every_byte_of_the_rewritten_files(folder: Path, name: str) -> None:
+    (folder / "log.000000").unlink()
+    path = folder / name
+    whole = path.read_bytes()
+    try_all(folder, path, flips(whole))
+    try_all(folder, path, (whole[:length] for length in range(0, len(whole), 63)))
+
+
+def test_every_head_of_an_arena(tmp_path: Path) -> None:
+    """A killed process's shared memory, flipped where readers look first."""
+    path = write_transcript(tmp_path / "script.jsonl", everything(6).lines)
+    env = recording(tmp_path / "capture", NCCLSCOPE_ARENA="512K")
+    assert player("play", path, "--end", "kill", env=env).returncode == -9
+    resolve_capture(str(tmp_path / "capture"))
+    folder = next((tmp_path / "capture").iterdir())
+    arena = folder / "arena"
+    whole = arena.read_bytes()
+    start = header.parse_header(whole, arena).chunks_offset
+    places = [*range(header.BYTES), *range(start, start + 40 * 64)]
+
+    def variants() -> Iterator[bytes]:
+        for place in places:
+            damaged = bytearray(whole)
+            damaged[place] ^= 0xFF
+            yield bytes(damaged)
+
+    try_all(folder, arena, variants())
+    try_all(folder, arena, (whole[:length] for length in range(0, len(whole), 9999)))
 
 
 def test_a_torn_tail_costs_the_torn_slot(folder: Path) -> None:

@@ -77,7 +77,7 @@ def read_arena(path: Path) -> Arena:
 
 def _used_chunks(fd: int, header: Header, bytes_a_chunk: int) -> Iterator[tuple[int, int]]:
     size = os.fstat(fd).st_size
-    for number in range(header.chunk_count):
+    for number in range(min(header.chunk_count, size // bytes_a_chunk + 1)):
         offset = header.chunks_offset + number * bytes_a_chunk
         if offset >= size:
             return

@@ -129,7 +129,7 @@ def read_meta_ring(data: memoryview, header: Header, on_disk: Slots) -> Slots:
     ring = ring[ring["kind"] != 0]
     # The check counts on; a slot that was written out before lies far "ahead".
     start = int(on_disk["check"][-1]) + 1 if len(on_disk) else header.meta_drained
-    ahead = (ring["check"].astype(np.int64) - start) & 0xFFFFFFFF
+    ahead = (ring["check"].astype(np.int64) - (start & 0xFFFFFFFF)) & 0xFFFFFFFF
     order = np.argsort(ahead, kind="stable")
     in_sequence = ahead[order] == np.arange(len(order))
     end = len(order) if in_sequence.all() else int(np.argmin(in_sequence))

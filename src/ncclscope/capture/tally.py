@@ -94,7 +94,9 @@ def _count_calls(tally: ProcessTally, table: bytes, step: int) -> None:
 def _count_arena(tally: ProcessTally, fd: int, header: Header, ends: dict[int, int]) -> None:
     """An arena has holes: it is read piece by piece, not mapped."""
     size = header.chunk_slots * _SLOT
-    if not 0 < size <= _LARGEST_CHUNK:
+    places = (header.tally_offset, header.meta_offset, header.chunks_offset)
+    counts = (header.tally_slots, header.meta_slots)
+    if not 0 < size <= _LARGEST_CHUNK or max(*places, *counts) > _LARGEST_CHUNK:
         return
     tally.calls_by_level.clear()  # newer than what the tally file says
     table = os.pread(fd, header.tally_slots * _SLOT, header.tally_offset)
