@@ -14,6 +14,11 @@ from ncclscope.errors import NcclscopeError
 COMMANDS = {
     "run": "run a command with every NCCL call recorded",
     "dump": "print every recorded event",
+    "doctor": "say whether NCCL would be recorded here, and if not, why",
+    "ls": "list captures with their size, job, ranks, mode and state",
+    "prune": "delete captures by age and size",
+    "pack": "make one archive of a capture for a bug report, cleaned of private things",
+    "salvage": "bring in what dead processes left in shared memory",
     "demo": "record and show a bundled real job, no GPU needed",
     "env": "print the variables that switch recording on, for use without `run`",
     "plugin-path": "print the path of the plugin, for NCCL_PROFILER_PLUGIN",

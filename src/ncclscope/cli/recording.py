@@ -19,11 +19,20 @@ def add_recording_arguments(parser: argparse.ArgumentParser) -> None:
         "--mode",
         choices=MODES,
         default="trace",
-        help="trace: every call; full: down to proxy steps (default: trace)",
+        help="profile: counts and times by key; trace: every call; full: down to proxy steps "
+        "(default: trace)",
     )
     parser.add_argument("--events", metavar="MASK", help="NCCL's event bits, instead of the mode's")
     parser.add_argument(
         "--arena", metavar="BYTES", help="memory per process, K/M/G (default: at most 256M)"
+    )
+    parser.add_argument(
+        "--ring",
+        metavar="BYTES",
+        help="flight recorder: keep the newest in memory, write at the end",
+    )
+    parser.add_argument(
+        "--chain", metavar="PLUGIN", help="another profiler plugin that is to hear everything, too"
     )
     parser.add_argument(
         "--disk-limit", metavar="BYTES", help="disk per process, oldest goes first (default: 4G)"
@@ -41,6 +50,8 @@ def settings_of(arguments: argparse.Namespace) -> Settings:
         mode=arguments.mode,
         events=arguments.events,
         arena=arguments.arena,
+        ring=arguments.ring,
+        chain=arguments.chain,
         disk_limit=arguments.disk_limit,
         gpu_timing=not arguments.no_gpu_timing,
     )

@@ -8,16 +8,28 @@ from pathlib import Path
 from ncclscope.capture.salvage import salvage
 from ncclscope.capture.tally import ProcessTally, tally_capture
 from ncclscope.cli.recording import add_recording_arguments, settings_of
+from ncclscope.cli.words import plural, size_words
 from ncclscope.errors import UsageError
 from ncclscope.launch.child import run_command
 from ncclscope.launch.command import hand_on_variables
-from ncclscope.launch.environment import rank_of, reachable_plugin, recording_variables
+from ncclscope.launch.environment import (
+    Settings,
+    debug_variables,
+    rank_of,
+    reachable_plugin,
+    recording_variables,
+)
 from ncclscope.native import plugin_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The recording options and the command."""
     add_recording_arguments(parser)
+    parser.add_argument(
+        "--nccl-debug",
+        metavar="LEVEL[:SUBSYS]",
+        help="NCCL's own log into the capture, e.g. INFO:INIT,NET",
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no summary at the end")
     parser.add_argument(
         "command",
@@ -27,50 +39,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _size(count: int) -> str:
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count //= 1000
-    return f"{count} GB"
-
-
 def summary_lines(capture: Path, tallies: list[ProcessTally]) -> list[str]:
     """What was recorded, in a few lines, and what to do next."""
     if not tallies:
         return [
             "ncclscope: nothing recorded: no NCCL communicator was created, or its NCCL did not "
             "load the plugin",
-            "           next: with NCCL_DEBUG=INFO, NCCL says what it did with the plugin",
+            "           next: ncclscope doctor",
         ]
     calls, events = sum(t.calls for t in tallies), sum(t.events for t in tallies)
     dropped, killed = sum(t.dropped for t in tallies), sum(not t.ended for t in tallies)
-    plural = "" if len(tallies) == 1 else "es"
+    size = size_words(sum(t.bytes for t in tallies))
+    counts = f"{plural(calls, 'call')}, {plural(events, 'event')}, {dropped:,} dropped, {size}"
     ends = f", {killed} of them killed or still running" if killed else ""
     return [
-        f"ncclscope: {len(tallies)} process{plural}{ends}; {calls:,} calls, {events:,} events, "
-        f"{dropped:,} dropped, {_size(sum(t.bytes for t in tallies))} in {capture}",
+        f"ncclscope: {plural(len(tallies), 'process', 'processes')}{ends}; {counts} in {capture}",
         f"           next: ncclscope dump {capture}",
     ]
 
 
+def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, str]:
+    """What to add to the job's environment; what it takes the place of, or leaves, is said."""
+    variables = recording_variables(settings, reachable_plugin(plugin_path(), settings.directory))
+    other = os.environ.get("NCCL_PROFILER_PLUGIN")
+    if other and other != variables["NCCL_PROFILER_PLUGIN"]:
+        both = "" if settings.chain else f" (--chain {other} keeps both)"
+        print(f"ncclscope: takes the place of NCCL_PROFILER_PLUGIN={other}{both}", file=sys.stderr)
+    if arguments.nccl_debug:
+        added, kept = debug_variables(arguments.nccl_debug, settings.directory, os.environ)
+        for name in kept:
+            print(f"ncclscope: {name} stays as you set it", file=sys.stderr)
+        settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # NCCL does not make it
+        variables |= added
+    return variables
+
+
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; rank 0 alone, or whoever starts the ranks, sums
-    up.
-    """
+    """Runs the command and returns its exit code; rank 0, or who starts the ranks, sums up."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise UsageError("nothing to run", "Give a command: ncclscope run -- torchrun train.py")
     settings = settings_of(arguments)
-    variables = recording_variables(settings, reachable_plugin(plugin_path(), settings.directory))
-    other = os.environ.get("NCCL_PROFILER_PLUGIN")
-    if other and other != variables["NCCL_PROFILER_PLUGIN"]:
-        print(f"ncclscope: takes the place of NCCL_PROFILER_PLUGIN={other}", file=sys.stderr)
+    variables = _variables(arguments, settings)
     code = run_command(hand_on_variables(command, variables), {**os.environ, **variables})
     salvage(settings.directory)
     if rank_of(os.environ) in (None, 0) and not arguments.quiet:
-        print(
-            "\n".join(summary_lines(settings.directory, tally_capture(settings.directory))),
-            file=sys.stderr,
-        )
+        lines = summary_lines(settings.directory, tally_capture(settings.directory))
+        print("\n".join(lines), file=sys.stderr)
     return code

@@ -11,7 +11,7 @@ from pathlib import Path
 from ncclscope.errors import UsageError
 from ncclscope.native import LONGEST_PLUGIN_PATH
 
-MODES = ("trace", "full")
+MODES = ("profile", "trace", "full")
 # Launchers name a job in these; the plugin looks at the same ones in the same order.
 JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
@@ -25,6 +25,8 @@ class Settings:
     mode: str = "trace"
     events: str | None = None
     arena: str | None = None
+    ring: str | None = None
+    chain: str | None = None
     disk_limit: str | None = None
     gpu_timing: bool = True
 
@@ -89,9 +91,32 @@ def recording_variables(settings: Settings, plugin: Path) -> dict[str, str]:
     for name, value in (
         ("NCCLSCOPE_EVENTS", settings.events),
         ("NCCLSCOPE_ARENA", settings.arena),
+        ("NCCLSCOPE_RING", settings.ring),
+        ("NCCLSCOPE_CHAIN", settings.chain),
         ("NCCLSCOPE_DISK_LIMIT", settings.disk_limit),
         ("NCCLSCOPE_GPU_TIMING", None if settings.gpu_timing else "0"),
     ):
         if value is not None:
             variables[name] = value
     return variables
+
+
+_DEBUG_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "ATTENTION")
+
+
+def debug_variables(
+    wish: str, directory: Path, environment: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Variables for NCCL's own log, written into the capture; and what the user had set already.
+
+    `wish` is LEVEL or LEVEL:SUBSYSTEMS. What the user's environment says stays as it is.
+    """
+    level, _, subsystems = wish.upper().partition(":")
+    if level not in _DEBUG_LEVELS:
+        message = f"NCCL has no debug level {level or 'of no name'}"
+        raise UsageError(message, f"Levels are {', '.join(_DEBUG_LEVELS)}")
+    wanted = {"NCCL_DEBUG": level, "NCCL_DEBUG_FILE": str(directory / "debug.%h.%p")}
+    if subsystems:
+        wanted["NCCL_DEBUG_SUBSYS"] = subsystems
+    kept = [name for name in wanted if name in environment]
+    return {name: value for name, value in wanted.items() if name not in kept}, kept

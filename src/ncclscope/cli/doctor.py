@@ -1,0 +1,75 @@
+"""`ncclscope doctor`."""
+
+import argparse
+import json
+import os
+from dataclasses import asdict
+
+from ncclscope._version import __version__
+from ncclscope.doctor import checks
+from ncclscope.doctor.libraries import candidates, mapped_by
+from ncclscope.errors import UsageError
+from ncclscope.native import plugin_path
+
+_MARKS = {checks.FINE: "ok  ", checks.NOTE: "note", checks.PROBLEM: "FAIL"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which process to look at, and the form."""
+    parser.add_argument("--pid", type=int, help="look at the NCCL that this process has loaded")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+
+
+def _examine(pid: int | None) -> list[checks.Check]:
+    plugin = plugin_path()
+    if pid is None:
+        libraries = candidates(os.environ)
+    else:
+        try:
+            libraries = mapped_by(pid)
+        except OSError as error:
+            message = f"cannot look at process {pid}: {error.strerror}"
+            raise UsageError(message, "Give the id of a running process of yours") from None
+    return [
+        checks.check_plugin_file(plugin),
+        checks.check_recording(),
+        checks.check_slot(os.environ, plugin),
+        *checks.check_library(libraries),
+        checks.check_shared_memory(),
+        checks.check_clock(),
+        checks.check_gpu(),
+    ]
+
+
+def _verdict(found: list[checks.Check]) -> tuple[str, str]:
+    problems = [check for check in found if check.state == checks.PROBLEM]
+    if problems:
+        return "NCCL would not be recorded here", problems[0].remedy
+    if not any(check.name == "interface" for check in found):
+        return "ready, as far as can be seen without NCCL", "ncclscope demo"
+    return "ready", "ncclscope run -- COMMAND"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints what was seen and a verdict; exit code 1 when something is in the way."""
+    found = _examine(arguments.pid)
+    verdict, step = _verdict(found)
+    failed = any(check.state == checks.PROBLEM for check in found)
+    if arguments.json:
+        answer = {
+            "version": __version__,
+            "system": checks.python_line(),
+            "ok": not failed,
+            "verdict": verdict,
+            "next": step,
+            "checks": [asdict(check) for check in found],
+        }
+        print(json.dumps(answer, indent=2))
+        return int(failed)
+    print(f"ncclscope {__version__}, {checks.python_line()}\n")
+    for check in found:
+        print(f"  {_MARKS[check.state]}  {check.name:<14} {check.text}")
+        if check.remedy:
+            print(f"  {'':<4}  {'':<14} {check.remedy}")
+    print(f"\n{verdict}. Next: {step}")
+    return int(failed)

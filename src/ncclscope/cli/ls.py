@@ -1,0 +1,52 @@
+"""`ncclscope ls`."""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+from ncclscope.capture.inventory import CaptureInfo, captures_below
+from ncclscope.cli.words import size_words
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where to look, and the form."""
+    parser.add_argument("directory", nargs="?", default=".", metavar="DIR", help="(default: here)")
+    parser.add_argument("--json", action="store_true", help="a JSON list")
+
+
+def _row(info: CaptureInfo) -> list[str]:
+    age = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.newest))
+    state = f"{info.state} ({info.running})" if info.running else info.state
+    hosts = f"{len(info.hosts)} host" + ("s" if len(info.hosts) != 1 else "")
+    ranks = f"{info.processes} on {hosts}"
+    return [
+        size_words(info.bytes),
+        age,
+        state,
+        ",".join(info.modes),
+        ranks,
+        info.job,
+        str(info.path),
+    ]
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints one line per capture, the newest last."""
+    found = captures_below(Path(arguments.directory))
+    if arguments.json:
+        fields = ("bytes", "newest", "job", "processes", "ranks", "hosts", "modes", "state")
+        rows = [{"path": str(i.path), **{name: getattr(i, name) for name in fields}} for i in found]
+        print(json.dumps(rows, indent=2))
+        return 0
+    if not found:
+        print(f"no captures below {arguments.directory}")
+        return 0
+    header = ["size", "last write", "state", "mode", "processes", "job", "capture"]
+    table = [header, *map(_row, found)]
+    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
+    for row in table:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
+    return 0

@@ -1,0 +1,32 @@
+"""`ncclscope pack`."""
+
+import argparse
+from pathlib import Path
+
+from ncclscope.capture.pack import pack
+from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.words import plural, size_words
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which capture, where to, and how much is hidden."""
+    parser.add_argument(
+        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="(default: CAPTURE.tar.gz here)")
+    parser.add_argument(
+        "--replace-hosts", action="store_true", help="host1, host2, … for host names"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes the archive and says what is still in it."""
+    capture = resolve_capture(arguments.capture)
+    archive = Path(arguments.output or f"{capture.resolve().name}.tar.gz")
+    count = pack(capture, archive, arguments.replace_hosts)
+    print(f"{archive}: {plural(count, 'file')}, {size_words(archive.stat().st_size)}")
+    hosts = "host names are replaced" if arguments.replace_hosts else "host names are in it"
+    print(
+        f"Command lines, paths and other variables are removed; {hosts}; communicator names are in it."
+    )
+    return 0

@@ -1,0 +1,45 @@
+"""`ncclscope prune`."""
+
+import argparse
+from pathlib import Path
+
+from ncclscope.capture.inventory import (
+    captures_below,
+    choose_for_deletion,
+    delete,
+    parse_age,
+    parse_bytes,
+)
+from ncclscope.cli.words import plural, size_words
+from ncclscope.errors import UsageError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which captures go."""
+    parser.add_argument("directory", nargs="?", default=".", metavar="DIR", help="(default: here)")
+    parser.add_argument("--older-than", metavar="AGE", help="last written so long ago: 12h, 7d, 2w")
+    parser.add_argument(
+        "--keep", metavar="BYTES", help="the oldest, until the rest has this size: 50G"
+    )
+    parser.add_argument("-n", "--dry-run", action="store_true", help="only say what would go")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Deletes what was asked for; captures of running jobs stay."""
+    if not arguments.older_than and not arguments.keep:
+        message = "prune needs to be told what to delete"
+        raise UsageError(message, "Give --older-than AGE, --keep BYTES, or both")
+    age = parse_age(arguments.older_than) if arguments.older_than else None
+    keep = parse_bytes(arguments.keep) if arguments.keep else None
+    found = captures_below(Path(arguments.directory))
+    chosen = choose_for_deletion(found, age, keep)
+    for info in chosen:
+        verb = "would delete" if arguments.dry_run else "deleting"
+        print(f"{verb} {info.path} ({size_words(info.bytes)})")
+        if not arguments.dry_run:
+            delete(info)
+    freed = size_words(sum(info.bytes for info in chosen))
+    running = sum(bool(info.running) for info in found)
+    stays = f"; {plural(running, 'running capture')} left alone" if running else ""
+    print(f"{plural(len(chosen), 'capture')}, {freed}{stays}")
+    return 0

@@ -1,0 +1,191 @@
+"""ls, prune, pack, salvage, and NCCL's own log inside a capture."""
+
+import json
+import os
+import tarfile
+import time
+from pathlib import Path
+
+import pytest
+
+from ncclscope.capture.events import events_of
+from ncclscope.capture.inventory import captures_below, parse_age, parse_bytes
+from ncclscope.capture.reader import open_capture
+from ncclscope.capture.salvage import arena_dir
+from ncclscope.errors import UsageError
+from ncclscope.native import player_path
+from tests.playing import dump, ncclscope, player, recording, start_player
+
+
+def record(
+    directory: Path, name: str, *options: str, mode: str = "trace", **variables: str
+) -> Path:
+    capture = directory / name
+    player("load", "--collectives", 20, *options, env=recording(capture, mode, **variables))
+    return capture
+
+
+def make_older(capture: Path, seconds: float) -> None:
+    when = time.time() - seconds
+    for path in capture.rglob("*"):
+        os.utime(path, (when, when))
+
+
+def test_ls(tmp_path: Path) -> None:
+    record(tmp_path, "first", mode="profile", RANK="0", SLURM_JOB_ID="4711")
+    killed = record(tmp_path, "second", "--end", "kill", RANK="3")
+    ncclscope("salvage", killed)
+    with start_player(
+        "load", "--collectives", 1 << 30, "--rate", 1000, env=recording(tmp_path / "third", "full")
+    ) as running:
+        while not list(tmp_path.glob("third/*/live")):
+            time.sleep(0.05)
+        printed = ncclscope("ls", tmp_path)
+        listed = json.loads(ncclscope("ls", "--json", tmp_path).stdout)
+        running.kill()
+    assert printed.returncode == 0, printed.stderr
+    by_name = {Path(row["path"]).name: row for row in listed}
+    assert by_name["first"]["state"] == "ended"
+    assert by_name["first"]["job"] == "4711"
+    assert by_name["first"]["modes"] == ["profile"]
+    assert by_name["second"]["state"] == "killed"
+    assert by_name["second"]["ranks"] == [3]
+    assert by_name["third"]["state"] == "running"
+    assert all(row["bytes"] > 1000 for row in listed)
+    assert "1 on 1 host" in printed.stdout
+    assert ncclscope("ls", tmp_path / "nothing").returncode == 2
+
+
+def test_prune_by_age_and_size(tmp_path: Path) -> None:
+    captures = [record(tmp_path, name) for name in ("old", "older", "new")]
+    make_older(captures[0], 3 * 86400)
+    make_older(captures[1], 30 * 86400)
+    dry = ncclscope("prune", "--older-than", "2d", "--dry-run", tmp_path)
+    assert "2 captures" in dry.stdout
+    assert len(captures_below(tmp_path)) == 3
+    ncclscope("prune", "--older-than", "7d", tmp_path)
+    assert [info.path.name for info in captures_below(tmp_path)] == ["old", "new"]
+    size = captures_below(tmp_path)[1].bytes
+    ncclscope("prune", "--keep", str(size), tmp_path)
+    assert [info.path.name for info in captures_below(tmp_path)] == ["new"]
+    assert ncclscope("prune", tmp_path).returncode == 2
+    assert ncclscope("prune", "--older-than", "soon", tmp_path).returncode == 2
+
+
+def test_prune_leaves_running_captures_alone(tmp_path: Path) -> None:
+    env = recording(tmp_path / "live", "profile")
+    with start_player("load", "--collectives", 1 << 30, "--rate", 1000, env=env) as running:
+        while not list(tmp_path.glob("live/*/live")):
+            time.sleep(0.05)
+        pruned = ncclscope("prune", "--keep", "0", tmp_path)
+        running.kill()
+    assert "1 running capture left alone" in pruned.stdout
+    assert (tmp_path / "live").is_dir()
+
+
+def test_prune_does_not_follow_links(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("mine")
+    capture = record(tmp_path / "captures", "c")
+    (capture / "link").symlink_to(precious)
+    ncclscope("prune", "--keep", "0", tmp_path / "captures")
+    assert not capture.exists()
+    assert (precious / "file").read_text() == "mine"
+
+
+def test_ages_and_sizes() -> None:
+    assert parse_age("90m") == 5400
+    assert parse_age("1.5d") == 129600
+    assert parse_bytes("2G") == parse_bytes("2gb") == 2 << 30
+    for bad in ("", "7", "d", "-1d"):
+        with pytest.raises(UsageError):
+            parse_age(bad)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_pack(replace: bool, tmp_path: Path) -> None:
+    host = os.uname().nodename
+    capture = record(
+        tmp_path,
+        "secret-project",
+        "--end",
+        "kill",
+        RANK="1",
+        NCCL_TEST="kept",
+        MASTER_ADDR="10.1.2.3",
+    )
+    packed = ncclscope(
+        "pack", capture, "-o", tmp_path / "report.tar.gz", *(["--replace-hosts"] if replace else [])
+    )
+    assert packed.returncode == 0, packed.stderr
+    with tarfile.open(tmp_path / "report.tar.gz") as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    (folder,) = (tmp_path / "unpacked" / "report").iterdir()
+    content = b"".join(path.read_bytes() for path in folder.iterdir())
+    for private in (
+        b"secret-project",
+        b"10.1.2.3",
+        b"ncclscope-player load",
+        str(tmp_path).encode(),
+    ):
+        assert private not in content
+    (process,) = open_capture(tmp_path / "unpacked" / "report").processes
+    assert process.identity["env.NCCL_TEST"] == "kept"
+    assert process.identity["env.RANK"] == "1"
+    assert process.host == ("host1" if replace else host)
+    assert folder.name.startswith("host1." if replace else host.replace(".", "_"))
+    if replace:
+        assert host.encode() + b"\0" not in content
+    (original,) = open_capture(capture).processes
+    theirs = [{**e, "process": ""} for e in events_of(process)]
+    assert theirs == [{**e, "process": ""} for e in events_of(original)]
+
+
+def test_salvage_for_an_epilog(tmp_path: Path) -> None:
+    capture = tmp_path / "c"
+    for _ in range(2):
+        player("load", "--collectives", 20, "--end", "kill", env=recording(capture))
+    saved = ncclscope("salvage")
+    assert saved.returncode == 0
+    assert saved.stdout.count(f"{capture}/") == 2
+    assert len(list(capture.glob("*/arena"))) == 2
+    assert not list(arena_dir().glob("*"))
+    assert sum(event["event"] == "Coll" for event in dump(capture)) == 40
+    assert "0 processes brought in" in ncclscope("salvage", capture).stdout
+
+
+def test_salvage_leaves_what_it_cannot_write(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    env = recording(tmp_path / "file" / "c", NCCLSCOPE_EXIT_WAIT="0.1")
+    player("load", "--collectives", 20, "--end", "kill", env=env)
+    assert str(tmp_path) not in ncclscope("salvage").stdout
+    assert len(list(arena_dir().glob("*"))) == 1
+    (tmp_path / "file").unlink()
+    assert f"{tmp_path}/file/c/" in ncclscope("salvage").stdout
+
+
+def test_nccl_debug_goes_into_the_capture(tmp_path: Path) -> None:
+    show = 'echo "$NCCL_DEBUG $NCCL_DEBUG_SUBSYS $NCCL_DEBUG_FILE"'
+    capture = tmp_path / "c"
+    base = {n: v for n, v in os.environ.items() if not n.startswith("NCCL")}
+    run = ["run", "-q", "-o", capture, "--nccl-debug"]
+    ran = ncclscope(*run, "info:init,net", "--", "sh", "-c", show, env=base)
+    assert ran.stdout == f"INFO INIT,NET {capture}/debug.%h.%p\n"
+    assert capture.is_dir(), "NCCL does not make directories"
+    ran = ncclscope(*run, "TRACE", "--", "sh", "-c", show, env=base | {"NCCL_DEBUG_FILE": "/mine"})
+    assert ran.stdout == "TRACE  /mine\n"
+    assert "NCCL_DEBUG_FILE stays as you set it" in ran.stderr
+    assert ncclscope(*run, "LOUD", "--", "true", env=base).returncode == 2
+
+
+def test_run_in_profile_mode(tmp_path: Path) -> None:
+    load = [str(player_path()), "load", "--collectives", "25"]
+    ran = ncclscope("run", "-o", tmp_path / "c", "--mode", "profile", "--", *load)
+    assert "25 calls, 0 events, 0 dropped" in ran.stderr
+
+
+def test_run_with_a_ring(tmp_path: Path) -> None:
+    load = [str(player_path()), "load", "--collectives", "25"]
+    ran = ncclscope("run", "-o", tmp_path / "c", "--mode", "full", "--ring", "8M", "--", *load)
+    assert "25 calls, 7,750 events, 0 dropped" in ran.stderr
