@@ -237,6 +237,7 @@ bool helper_start(const char *process_folder) {
     pthread_t thread;
     bool started = pthread_create(&thread, NULL, run, NULL) == 0;
     if (started) pthread_detach(thread);
+    else phase = FINISHED;  // nobody to wait for at exit
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return started;
 }

@@ -96,6 +96,19 @@ int main(int argc, char **argv) {
         }
         kill(getpid(), 0);
         _exit(0);
+    } else if (strcmp(what, "vfork") == 0) {
+        for (int i = 0; i < 10; i++) {
+            pid_t child = vfork();
+            if (child == 0) {
+                execl("/bin/true", "true", NULL);
+                _exit(1);
+            }
+            int status;
+            waitpid(child, &status, 0);
+            if (status) return 2;
+            groups(plugin, context, 10);
+        }
+        plugin->finalize(context);
     } else if (strcmp(what, "exec") == 0) {
         execl("/bin/true", "true", NULL);
     } else if (strcmp(what, "segv") == 0) {

@@ -239,13 +239,6 @@ def test_hardly_any_descriptors(tmp_path: Path) -> None:
         NCCLSCOPE_EXIT_WAIT="0.2")  # fmt: skip
 
 
-def test_no_more_threads(tmp_path: Path) -> None:
-    """Without a helper thread the arena fills and is salvaged."""
-    if os.geteuid() == 0:
-        pytest.skip("root may start any number of threads")
-    run(["load", "--collectives", "50"], tmp_path / "c", limit=limiting(resource.RLIMIT_NPROC, 1))
-
-
 @pytest.fixture(scope="module")
 def slow_io(tmp_path_factory: pytest.TempPathFactory) -> Path:
     library = tmp_path_factory.mktemp("slow") / "slow_io.so"

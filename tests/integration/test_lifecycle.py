@@ -2,7 +2,10 @@
 
 import os
 import re
+import resource
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,9 @@ from ncclscope.capture.reader import open_capture
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.native import empty_plugin_path, player_path, plugin_path
 from tests.integration.test_odd_calls import Script
-from tests.playing import dump, player, recording, write_transcript
+from tests.playing import dump, ncclscope, player, recording, write_transcript
 
+NOBODY = 65534
 HOST = Path(__file__).with_name("host_process.c")
 
 
@@ -48,6 +52,37 @@ def test_fork_children_record_nothing(host: Path, tmp_path: Path) -> None:
     events = [event for event in dump(tmp_path / "c") if event["event"] == "Group"]
     assert len(events) == 20, "the parent's, before and after; none of the children's"
     assert process.dropped() == 0
+
+
+def test_vfork_children_take_nothing_away(host: Path, tmp_path: Path) -> None:
+    run_host(host, tmp_path / "c", "vfork")
+    (process,) = open_capture(tmp_path / "c").processes
+    assert sum(event["event"] == "Group" for event in dump(tmp_path / "c")) == 110
+    assert process.dropped() == 0
+
+
+def test_no_more_threads(host: Path) -> None:
+    """Without a helper thread nothing is drained: what was recorded is salvaged from shared memory.
+
+    The limit does not bind root, so root becomes nobody.
+    """
+
+    def become_limited() -> None:
+        if os.geteuid() == 0:
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+
+    with tempfile.TemporaryDirectory() as temporary:
+        program = shutil.copy(host, temporary)  # where nobody may look, unlike in tmp_path
+        os.chmod(temporary, 0o777)
+        capture = Path(temporary) / "c"
+        subprocess.run(
+            [program], env=recording(capture), timeout=60, preexec_fn=become_limited, check=True
+        )
+        assert not list(capture.rglob("*")), "nobody was there to write"
+        assert ncclscope("salvage", capture).stdout.endswith("1 process brought in\n")
+        assert sum(event["event"] == "Group" for event in dump(capture)) == 10
 
 
 def test_a_forked_child_does_not_keep_a_dead_parent_alive(host: Path, tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ _LARGEST_HEADER = 1 << 16
 _IN_USE = (bytes([layout.KINDS["Block"]]), bytes([layout.KINDS["Tallies"]]))
 
 
-def arena_dir() -> Path:
-    """Where this user's processes keep their arenas."""
-    return SHM_DIR / f"ncclscope-{os.getuid()}"
+def arena_dir(uid: int | None = None) -> Path:
+    """Where a user's processes keep their arenas; this user's, unless told."""
+    return SHM_DIR / f"ncclscope-{os.getuid() if uid is None else uid}"
 
 
 def _open_own(path: Path) -> int | None:
@@ -127,3 +127,32 @@ def salvage(capture: Path | None = None) -> list[Path]:
         path.unlink()
         saved.append(target)
     return saved
+
+
+def salvage_for_all(capture: Path | None = None) -> list[Path]:
+    """As root, for an epilog: every user's arenas, each brought in with that user's rights, because
+    the paths to write to are what the user's process says they are.
+    """
+    saved = salvage(capture)
+    for directory in sorted(SHM_DIR.glob("ncclscope-*")):
+        uid = directory.name.removeprefix("ncclscope-")
+        if uid.isdecimal() and int(uid) and not directory.is_symlink():
+            saved += _salvage_as(int(uid), directory.stat().st_gid, capture)
+    return saved
+
+
+def _salvage_as(uid: int, gid: int, capture: Path | None) -> list[Path]:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            os.setgroups([])
+            os.setgid(gid)
+            os.setuid(uid)
+            os.write(writing, b"".join(os.fsencode(path) + b"\0" for path in salvage(capture)))
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as answers:
+        saved = answers.read().split(b"\0")[:-1]
+    os.waitpid(child, 0)
+    return [Path(os.fsdecode(path)) for path in saved]

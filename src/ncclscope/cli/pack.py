@@ -26,7 +26,6 @@ def run(arguments: argparse.Namespace) -> int:
     count = pack(capture, archive, arguments.replace_hosts)
     print(f"{archive}: {plural(count, 'file')}, {size_words(archive.stat().st_size)}")
     hosts = "host names are replaced" if arguments.replace_hosts else "host names are in it"
-    print(
-        f"Command lines, paths and other variables are removed; {hosts}; communicator names are in it."
-    )
+    print(f"Command lines, paths and other variables are removed; {hosts}.")
+    print("Communicator names are in it.")
     return 0

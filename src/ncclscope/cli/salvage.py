@@ -1,9 +1,10 @@
 """`ncclscope salvage`."""
 
 import argparse
+import os
 from pathlib import Path
 
-from ncclscope.capture.salvage import salvage
+from ncclscope.capture.salvage import salvage, salvage_for_all
 from ncclscope.cli.words import plural
 
 
@@ -13,13 +14,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "capture",
         nargs="?",
         metavar="DIR",
-        help="only this capture (default: all of this user's on this host)",
+        help="only this capture (default: all of this user's on this host; as root: of all users)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Brings in what dead processes left; for an epilog or a preStop hook, harmless at any time."""
-    saved = salvage(Path(arguments.capture) if arguments.capture else None)
+    capture = Path(arguments.capture) if arguments.capture else None
+    saved = salvage_for_all(capture) if os.geteuid() == 0 else salvage(capture)
     for folder in saved:
         print(folder)
     print(f"{plural(len(saved), 'process', 'processes')} brought in")
