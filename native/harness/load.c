@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,11 +24,27 @@ static struct host host;
 static void *contexts[MAX_COMMS];
 static uint64_t callbacks_total;  // of threads that have ended
 
+// Callbacks that took long, by what the kernel did with their thread meanwhile. A callback that
+// waits for a lock, a page or a disk gives its core up of its own accord; one that is preempted, or
+// whose core the host took away, would have been without a plugin too.
+#define LONG_CALLBACK_NS 100000
+enum { BLOCKED, PREEMPTED, NEITHER, LONG_KINDS };
+static const char *const long_names[LONG_KINDS] = {"blocked", "preempted", "neither"};
+
+struct stalls {
+    int64_t longest;  // ns, of all callbacks
+    uint64_t count[LONG_KINDS];
+    int64_t longest_of[LONG_KINDS];
+    uint64_t page_faults;
+    struct rusage seen;  // since when switches count for the next long callback
+};
+
 // ---- pace and death ----
 struct worker {
     int number;
     uint64_t callbacks, refused;
-    int64_t started, longest;  // ns
+    int64_t started;  // ns
+    struct stalls stalls;
 };
 
 static int64_t now_ns(void) {
@@ -45,14 +62,46 @@ static void called(struct worker *worker) {
     int64_t due = worker->started + (int64_t)((double)worker->callbacks * 1e9 / options->rate);
     int64_t early = due - now_ns();
     if (early > 100000) nanosleep(&(struct timespec){early / 1000000000, early % 1000000000}, NULL);
+    if (options->stalls) getrusage(RUSAGE_THREAD, &worker->stalls.seen);
 }
 
 // Around a callback, when its length matters.
 static int64_t before_call(void) { return options->stalls ? now_ns() : 0; }
+
+static void note_long_callback(struct stalls *stalls, int64_t length) {
+    struct rusage now;
+    getrusage(RUSAGE_THREAD, &now);
+    int kind = now.ru_nvcsw != stalls->seen.ru_nvcsw     ? BLOCKED
+               : now.ru_nivcsw != stalls->seen.ru_nivcsw ? PREEMPTED
+                                                         : NEITHER;
+    stalls->seen = now;
+    stalls->count[kind]++;
+    if (length > stalls->longest_of[kind]) stalls->longest_of[kind] = length;
+}
+
 static void after_call(struct worker *worker, int64_t before) {
     if (!options->stalls) return;
     int64_t length = now_ns() - before;
-    if (length > worker->longest) worker->longest = length;
+    if (length > worker->stalls.longest) worker->stalls.longest = length;
+    if (length >= LONG_CALLBACK_NS) note_long_callback(&worker->stalls, length);
+}
+
+static void add_stalls(struct stalls *sum, const struct stalls *more) {
+    if (more->longest > sum->longest) sum->longest = more->longest;
+    sum->page_faults += more->page_faults;
+    for (int kind = 0; kind < LONG_KINDS; kind++) {
+        sum->count[kind] += more->count[kind];
+        if (more->longest_of[kind] > sum->longest_of[kind])
+            sum->longest_of[kind] = more->longest_of[kind];
+    }
+}
+
+static void print_stalls(const struct stalls *stalls) {
+    printf("longest callback %.1f us\n", (double)stalls->longest / 1e3);
+    for (int kind = 0; kind < LONG_KINDS; kind++)
+        printf("%s %llu callbacks of 100 us or more, longest %.1f us\n", long_names[kind],
+               (unsigned long long)stalls->count[kind], (double)stalls->longest_of[kind] / 1e3);
+    printf("page faults %llu\n", (unsigned long long)stalls->page_faults);
 }
 
 static bool wants(int events) { return (host.mask & events) != 0; }
@@ -285,15 +334,20 @@ static void checked_events(struct worker *worker, uint64_t events) {
 static void *work(void *argument) {
     struct worker *worker = argument;
     worker->started = now_ns();
+    getrusage(RUSAGE_THREAD, &worker->stalls.seen);
+    long faults_before = worker->stalls.seen.ru_minflt + worker->stalls.seen.ru_majflt;
     if (options->oracle) checked_events(worker, options->collectives);
     else
         for (uint64_t n = 0; n < options->collectives; n++) one_collective(worker, n);
     if (!options->die_at) __atomic_add_fetch(&callbacks_total, worker->callbacks, __ATOMIC_RELAXED);
     host_thread_done();
+    getrusage(RUSAGE_THREAD, &worker->stalls.seen);
+    worker->stalls.page_faults = (uint64_t)(worker->stalls.seen.ru_minflt +
+                                            worker->stalls.seen.ru_majflt - faults_before);
     return NULL;
 }
 
-static int64_t longest_callback;  // ns
+static struct stalls all_stalls;
 
 static uint64_t run_threads(void) {
     static pthread_t threads[MAX_THREADS];
@@ -311,7 +365,7 @@ static uint64_t run_threads(void) {
     for (int i = 0; i < created; i++) {
         pthread_join(threads[i], NULL);
         refused += workers[i].refused;
-        if (workers[i].longest > longest_callback) longest_callback = workers[i].longest;
+        add_stalls(&all_stalls, &workers[i].stalls);
     }
     return refused;
 }
@@ -330,13 +384,18 @@ int load(const struct load_options *chosen) {
         host_init(&host, &contexts[i],
                   &(struct host_comm){0xC0FFEE + (uint64_t)i, "world", 2, 16, 3});
     uint64_t refused = 0;
-    for (int generation = 0; generation < options->generations; generation++)
+    for (int generation = 0; generation < options->generations; generation++) {
+        if (generation && options->pause_ms)
+            nanosleep(&(struct timespec){options->pause_ms / 1000,
+                                         options->pause_ms % 1000 * 1000000L},
+                      NULL);
         refused += run_threads();
+    }
     if (options->end == END_KILL) kill(getpid(), SIGKILL);
     if (options->end == END_FINALIZE)
         for (int i = 0; i < options->comms; i++) host_finalize(&host, contexts[i]);
     printf("made %llu callbacks of interface v%d, %llu starts refused\n",
            (unsigned long long)callbacks_total, options->version, (unsigned long long)refused);
-    if (options->stalls) printf("longest callback %.1f us\n", (double)longest_callback / 1e3);
+    if (options->stalls) print_stalls(&all_stalls);
     return 0;
 }

@@ -14,6 +14,7 @@ struct load_options {
     double rate;           // callbacks a second and thread; 0: as fast as possible
     int comms;             // created first, used in turn, destroyed at the end
     int generations;       // threads are replaced by new ones so many times
+    long pause_ms;         // before each new generation
     uint64_t die_at;       // SIGKILL right after this many callbacks
     int end;               // enum play_end
     bool stalls;           // time every callback

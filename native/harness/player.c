@@ -18,12 +18,12 @@ static const char usage[] =
     "  load              synthetic collectives, as NCCL reports a ring AllReduce over a network\n"
     "      --version V         interface version 1 to 7 (7)\n"
     "      --threads T         calling at the same time (1)\n"
-    "      --generations G     each ended and replaced so many times (1)\n"
+    "      --generations G     each ended and replaced so many times (1) --pause MS before (0)\n"
     "      --collectives N     per thread (1000)\n"
     "      --channels C        (16) --steps S of each of the 2 x C proxy ops (8)\n"
     "      --comms M           communicators, used in turn (1)\n"
     "      --rate R            callbacks a second and thread (no limit)\n"
-    "      --stalls            say how long the longest callback took\n"
+    "      --stalls            say how long the longest callbacks took, and why\n"
     "      --oracle FILE       self-checking events instead; what is certain is written to FILE\n"
     "  fuzz              hostile handles and contexts\n"
     "      --version V --calls N (1000000) --seed S (1)\n"
@@ -104,6 +104,7 @@ int main(int count, char **values) {
                                    .rate = (double)number(&arguments, "--rate", 0),
                                    .comms = (int)number(&arguments, "--comms", 1),
                                    .generations = (int)number(&arguments, "--generations", 1),
+                                   .pause_ms = (long)number(&arguments, "--pause", 0),
                                    .die_at = number(&arguments, "--die-at", 0),
                                    .end = end_of(&arguments),
                                    .stalls = flag(&arguments, "--stalls"),

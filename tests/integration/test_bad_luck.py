@@ -279,6 +279,8 @@ def test_ten_thousand_threads(tmp_path: Path) -> None:
         "500",
         "--generations",
         "20",
+        "--pause",
+        "250",
         "--collectives",
         "2",
         "--channels",
@@ -290,8 +292,7 @@ def test_ten_thousand_threads(tmp_path: Path) -> None:
     refused = int(printed.split(", ")[1].split()[0])
     process = the_process(tmp_path / "c")
     assert counted_calls(process) == 20_000
-    assert process.dropped() == refused
-    assert refused < 0.2 * 20_000 * 12
+    assert process.dropped() == refused == 0
 
 
 def test_thousands_of_threads_at_once(tmp_path: Path) -> None:
