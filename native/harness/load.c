@@ -342,8 +342,8 @@ static void *work(void *argument) {
     if (!options->die_at) __atomic_add_fetch(&callbacks_total, worker->callbacks, __ATOMIC_RELAXED);
     host_thread_done();
     getrusage(RUSAGE_THREAD, &worker->stalls.seen);
-    worker->stalls.page_faults = (uint64_t)(worker->stalls.seen.ru_minflt +
-                                            worker->stalls.seen.ru_majflt - faults_before);
+    worker->stalls.page_faults =
+        (uint64_t)(worker->stalls.seen.ru_minflt + worker->stalls.seen.ru_majflt - faults_before);
     return NULL;
 }
 
@@ -386,9 +386,9 @@ int load(const struct load_options *chosen) {
     uint64_t refused = 0;
     for (int generation = 0; generation < options->generations; generation++) {
         if (generation && options->pause_ms)
-            nanosleep(&(struct timespec){options->pause_ms / 1000,
-                                         options->pause_ms % 1000 * 1000000L},
-                      NULL);
+            nanosleep(
+                &(struct timespec){options->pause_ms / 1000, options->pause_ms % 1000 * 1000000L},
+                NULL);
         refused += run_threads();
     }
     if (options->end == END_KILL) kill(getpid(), SIGKILL);
