@@ -1,7 +1,7 @@
-"""`python -m tests.gpu [coverage] [--nccl DIR] [--releases A,B] [--worlds 2,4]`: real NCCL, in slices of minutes.
+"""`python -m tests.gpu [coverage|overhead|torchrun]…`: real NCCL, in slices of minutes; without a name, all.
 
-DIR holds further NCCL releases as libnccl-<release>.so or .so.gz; without it only the one that
-PyTorch brings is tried. Results go to docs/measurements.md.
+`--nccl DIR` holds further NCCL releases as libnccl-<release>.so or .so.gz; without it only the one
+that PyTorch brings is tried. Results go to docs/measurements.md.
 """
 
 import argparse
@@ -13,6 +13,10 @@ from pathlib import Path
 
 from benchmarks.results import publish, table
 from tests.gpu.coverage import Row, coverage
+from tests.gpu.overhead import BAR, CALLS, ROUNDS, Placing, overhead
+from tests.gpu.torchrun import torchrun
+
+MULTI_RANK_RELEASE = "2.30.7"  # allows two ranks on one GPU of one host
 
 
 def torch_release() -> str:
@@ -21,24 +25,34 @@ def torch_release() -> str:
     return subprocess.check_output([sys.executable, "-c", code], text=True).strip()
 
 
-def libraries(directory: Path | None, releases: str | None) -> dict[str, Path | None]:
-    """NCCL libraries by release; None stands for PyTorch's own."""
-    found: dict[str, Path | None] = {f"{torch_release()} (torch)": None}
-    for packed in sorted(directory.glob("libnccl-*.so*")) if directory else []:
+def torch_library() -> Path:
+    """The NCCL that PyTorch brings."""
+    code = "import nvidia.nccl as n; print(list(n.__path__)[0])"
+    return Path(subprocess.check_output([sys.executable, "-c", code], text=True).strip()) / (
+        "lib/libnccl.so.2"
+    )
+
+
+def unpacked(directory: Path) -> dict[str, Path]:
+    """Further NCCL libraries by release."""
+    found = {}
+    for packed in sorted(directory.glob("libnccl-*.so*")):
         path = packed.with_suffix("") if packed.suffix == ".gz" else packed
         if packed != path and not path.exists():
             with gzip.open(packed) as source, path.open("wb") as target:
                 shutil.copyfileobj(source, target)
         found[path.name.removeprefix("libnccl-").removesuffix(".so")] = path.resolve()
+    return found
+
+
+def libraries(directory: Path | None, releases: str | None) -> dict[str, Path | None]:
+    """NCCL libraries by release; None stands for PyTorch's own."""
+    found: dict[str, Path | None] = {f"{torch_release()} (torch)": None}
+    found |= unpacked(directory) if directory else {}
     if releases:
         chosen = releases.split(",")
         found = {name: path for name, path in found.items() if name.split()[0] in chosen}
     return found
-
-
-def percent(row: Row) -> str:
-    """Share of calls on record; nothing where NCCL reports nothing."""
-    return f"{100 * row.recorded / row.made:.4g} %" if row.made else "–"
 
 
 def gpu_name() -> str:
@@ -48,13 +62,13 @@ def gpu_name() -> str:
     return f"{name}, driver {driver}"
 
 
-def main() -> int:
-    """Runs what was asked for and publishes it."""
-    parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
-    parser.add_argument("--nccl", type=Path, metavar="DIR")
-    parser.add_argument("--releases", help="only these, comma-separated")
-    parser.add_argument("--worlds", default="2,4", help="numbers of ranks (default: 2,4)")
-    arguments = parser.parse_args()
+def percent(row: Row) -> str:
+    """Share of calls on record; nothing where NCCL reports nothing."""
+    return f"{100 * row.recorded / row.made:.4g} %" if row.made else "–"
+
+
+def show_coverage(arguments: argparse.Namespace) -> bool:
+    """Calls made against calls on record."""
     worlds = tuple(int(world) for world in arguments.worlds.split(","))
     rows = coverage(libraries(arguments.nccl, arguments.releases), worlds)
     header = ["NCCL", "ranks", "case", "calls made", "on record", "", "NCCL reports nothing of"]
@@ -63,14 +77,63 @@ def main() -> int:
     ]
     note = (
         f"All ranks share one {gpu_name()}, each posing as a host of its own. Calls of all ranks "
-        "together, graph replays and captured calls included. NCCL reports no event of "
-        "communicators of one rank to any plugin: their calls stand in the last column."
+        "together, graph replays and captured calls included. The ranks of `hang` and `mismatch` "
+        "end by SIGKILL. NCCL reports no event of communicators of one rank to any plugin: their "
+        "calls stand in the last column."
     )
     publish("gpu-coverage", f"{table(header, cells)}\n\n{note}")
     wrong = [row for row in rows if row.differences]
     for row in wrong:
         print("DIFFERENT", row, file=sys.stderr)
-    return 1 if wrong else 0
+    return not wrong
+
+
+def show_overhead(arguments: argparse.Namespace) -> bool:
+    """What recording adds to small calls."""
+    placings = [Placing(f"two hosts, {torch_release()}", torch_library(), 2)]
+    further = unpacked(arguments.nccl) if arguments.nccl else {}
+    if MULTI_RANK_RELEASE in further:
+        title = f"one host, {MULTI_RANK_RELEASE}"
+        placings.append(Placing(title, further[MULTI_RANK_RELEASE], 1))
+    rows, fine = overhead(placings)
+    header = ["ranks pose as", "64 bytes of", "calls", "mode", "no plugin, µs", "empty plugin, µs"]
+    header += ["ncclscope, µs", "ratio to empty [95 %]", f"≤ {BAR}"]
+    note = (
+        f"Two ranks on one {gpu_name()} under CUDA MPS. Medians of {ROUNDS} rounds of blocks in "
+        f"random order, {CALLS} calls a block, a fresh communicator each; the slower rank counts. "
+        "Synchronised: one call and a stream synchronisation, median of the block. Back to back: "
+        "mean without waiting in between. The empty plugin asks for the same events. The ratio is "
+        "the median over rounds, its interval by bootstrap."
+    )
+    publish("gpu-overhead", f"{table(header, rows)}\n\n{note}")
+    return fine
+
+
+def show_torchrun(_: argparse.Namespace) -> bool:
+    """`ncclscope run` in front of torchrun."""
+    rows, fine = torchrun()
+    header = ["rank", "function", "calls made", "on record"]
+    note = f"`ncclscope run -- torchrun`, two ranks on one {gpu_name()}, NCCL {torch_release()}."
+    publish("gpu-torchrun", f"{table(header, rows)}\n\n{note}")
+    return fine
+
+
+# Coverage kills ranks, which can leave MPS unusable: it comes last.
+PARTS = {"torchrun": show_torchrun, "overhead": show_overhead, "coverage": show_coverage}
+
+
+def main() -> int:
+    """Runs what was asked for and publishes it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--nccl", type=Path, metavar="DIR")
+    parser.add_argument("--releases", help="coverage: only these, comma-separated")
+    parser.add_argument("--worlds", default="2,4", help="coverage: numbers of ranks (2,4)")
+    arguments = parser.parse_args()
+    fine = True
+    for name in arguments.parts or PARTS:
+        fine &= PARTS[name](arguments)
+    return 0 if fine else 1
 
 
 sys.exit(main())

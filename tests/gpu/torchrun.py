@@ -1,0 +1,44 @@
+"""`ncclscope run` in front of PyTorch's own launcher: one capture, every call of every rank."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from ncclscope.capture.events import events_of
+from ncclscope.capture.reader import open_capture, resolve_capture
+
+JOB = Path(__file__).with_name("torch_job.py")
+
+
+def torchrun(ranks: int = 2) -> tuple[list[list[object]], bool]:
+    """Rows by rank and function: calls made, calls on record; and whether they agree."""
+    with tempfile.TemporaryDirectory() as directory:
+        capture = f"{directory}/capture"
+        command = [sys.executable, "-m", "ncclscope", "run", "-o", capture, "--"]
+        command += [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
+        ran = subprocess.run(
+            [*command, str(JOB)], capture_output=True, text=True, env=dict(os.environ), check=False
+        )
+        print(ran.stderr[-3000:], file=sys.stderr)
+        said = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+        if ran.returncode != 0 or len(said) != ranks:
+            return [], False
+        opened = open_capture(resolve_capture(capture))
+        recorded = {
+            process.rank: Counter(
+                event["fields"]["func"]
+                for event in events_of(process)
+                if event["event"] in ("CollApi", "P2pApi")
+            )
+            for process in opened.processes
+        }
+    rows: list[list[object]] = [
+        [answer["rank"], function, made, recorded[answer["rank"]][function]]
+        for answer in sorted(said, key=lambda answer: int(answer["rank"]))
+        for function, made in answer["calls"].items()
+    ]
+    return rows, all(made == found for _, _, made, found in rows)
