@@ -2,10 +2,28 @@
 
 import sys
 
-from benchmarks import callback_cost, kills, reader_speed
+from benchmarks import (
+    bytes_per_operation,
+    callback_cost,
+    helper_cpu,
+    kills,
+    reader_speed,
+    soak,
+    stalls,
+    start_and_exit,
+)
 from benchmarks.results import ROOT
 
-ALL = {"callback_cost": callback_cost, "reader_speed": reader_speed, "kills": kills}
+ALL = {
+    "callback_cost": callback_cost,
+    "stalls": stalls,
+    "helper_cpu": helper_cpu,
+    "bytes_per_operation": bytes_per_operation,
+    "start_and_exit": start_and_exit,
+    "reader_speed": reader_speed,
+    "soak": soak,
+    "kills": kills,
+}
 
 
 def main() -> int:

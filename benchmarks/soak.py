@@ -1,0 +1,264 @@
+"""Minutes at a steady pace: memory, files and descriptors stay as they are, totals are exact."""
+
+import os
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.loads import Shape, callbacks_made, holds, load_command, scratch, the_process
+from benchmarks.results import publish, table
+from ncclscope.capture import layout
+from ncclscope.capture.process import Process
+from tests.playing import recording
+
+SHAPE = Shape(channels=2, steps=0)
+EVENTS_PER_S = 200_000
+THREADS = 2
+GENERATION_S = 30  # then other threads take over: what a thread leaves behind must not add up
+COMMUNICATORS = 4
+SAMPLE_S = 5.0
+WARM_UP_S = 30.0
+FLAT = 0.01  # of what it was
+CLOCK_PAIR_BYTES_PER_S = 64
+DISK_LIMIT_MB = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One soak."""
+
+    mode: str
+    minutes: float
+    window_s: float  # the first after warm-up is compared with the last
+    variables: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The process at one moment."""
+
+    at_s: float
+    resident_bytes: int
+    arena_bytes: int
+    descriptors: int
+    files: int
+    file_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Soaked:
+    """What came of it."""
+
+    plan: Plan
+    samples: tuple[Sample, ...]
+    seconds: float
+    events: int
+    calls: int  # made
+    counted: int  # by the plugin
+    works_counted: int
+    works_explained: int  # timed, or untimed with a reason
+    dropped: int
+    rotated_out: int
+
+
+PLANS = (
+    Plan("profile", 10, 60, {}),
+    Plan("trace", 2, 30, {"NCCLSCOPE_DISK_LIMIT": f"{DISK_LIMIT_MB}M"}),
+)
+
+
+def resident_bytes(pid: int) -> int:
+    """VmRSS."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def sizes(folder: Path) -> list[int]:
+    """Bytes of each file; one that rotation takes away meanwhile is not there."""
+    found = []
+    for path in folder.iterdir():
+        try:
+            found.append(path.stat().st_size)
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def sample(pid: int, folder: Path, at_s: float) -> Sample:
+    """Looks at the process and at what it has written."""
+    arena = Path(f"/dev/shm/ncclscope-{os.getuid()}") / folder.name
+    files = sizes(folder)
+    return Sample(
+        at_s=at_s,
+        resident_bytes=resident_bytes(pid),
+        arena_bytes=arena.stat().st_blocks * 512,
+        descriptors=len(os.listdir(f"/proc/{pid}/fd")),
+        files=len(files),
+        file_bytes=sum(files),
+    )
+
+
+def options(plan: Plan) -> tuple[list[object], int]:
+    """The load, and the collectives it makes."""
+    generations = max(1, round(plan.minutes * 60 / GENERATION_S))
+    each = EVENTS_PER_S * GENERATION_S // THREADS // SHAPE.events(plan.mode)
+    rate = EVENTS_PER_S * SHAPE.callbacks(plan.mode) // SHAPE.events(plan.mode) // THREADS
+    words: list[object] = [*SHAPE.options(), "--threads", THREADS, "--comms", COMMUNICATORS]
+    words += ["--generations", generations, "--collectives", each, "--rate", rate]
+    return words, generations * each * THREADS
+
+
+def watch(running: "subprocess.Popen[str]", capture: Path) -> list[Sample]:
+    """Samples until the process is about to end."""
+    started = time.monotonic()
+    samples: list[Sample] = []
+    while running.poll() is None:
+        time.sleep(SAMPLE_S)
+        try:
+            (folder,) = capture.iterdir()
+            samples.append(sample(running.pid, folder, time.monotonic() - started))
+        except (FileNotFoundError, ProcessLookupError):  # it has just ended
+            continue
+    return samples
+
+
+def counted(process: Process, level: int) -> int:
+    """Calls of one level."""
+    return sum(tally.calls for tally in process.tallies if tally.key.level == level)
+
+
+def explained(process: Process) -> int:
+    """Operations that have a time, or a reason for having none."""
+    return sum(
+        int(tally.times["gpu_count"]) + int(tally.times["untimed"].sum())
+        for tally in process.tallies
+        if tally.key.level == layout.LEVEL_WORK
+    )
+
+
+def soak(plan: Plan, capture: Path) -> Soaked:
+    """Runs one plan to its end."""
+    words, calls = options(plan)
+    env = recording(capture, plan.mode, **plan.variables)
+    started = time.monotonic()
+    with subprocess.Popen(
+        load_command(*words), env=env, stdout=subprocess.PIPE, text=True
+    ) as running:
+        samples = watch(running, capture)
+        printed = running.communicate()[0]
+    seconds = time.monotonic() - started
+    assert callbacks_made(printed) == calls * SHAPE.callbacks(plan.mode)
+    process = the_process(capture)
+    return Soaked(
+        plan=plan,
+        samples=tuple(samples),
+        seconds=seconds,
+        events=calls * SHAPE.events(plan.mode),
+        calls=calls,
+        counted=counted(process, layout.LEVEL_CALL),
+        works_counted=counted(process, layout.LEVEL_WORK),
+        works_explained=explained(process),
+        dropped=process.dropped(),
+        rotated_out=process.counters.get(("rotated_out", 0), 0),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One number, in the first window and in the last."""
+
+    first: float
+    last: float
+    highest: float
+
+    @property
+    def flat(self) -> bool:
+        return self.last <= self.first * (1 + FLAT)
+
+
+def change(soaked: Soaked, number: Callable[[Sample], float]) -> Change:
+    """Medians of the windows, and the highest of all."""
+    window_s, end_s = soaked.plan.window_s, soaked.samples[-1].at_s
+    settled = [one for one in soaked.samples if one.at_s >= WARM_UP_S]
+    first = [number(one) for one in settled if one.at_s < WARM_UP_S + window_s]
+    last = [number(one) for one in settled if one.at_s > end_s - window_s]
+    return Change(statistics.median(first), statistics.median(last), max(map(number, settled)))
+
+
+def changes(soaked: Soaked) -> dict[str, Change]:
+    """What is watched, by name; sizes in MB."""
+    return {
+        "resident memory, MB": change(soaked, lambda one: one.resident_bytes / 1e6),
+        "arena, MB": change(soaked, lambda one: one.arena_bytes / 1e6),
+        "descriptors": change(soaked, lambda one: one.descriptors),
+        "files": change(soaked, lambda one: one.files),
+        "bytes of files, MB": change(soaked, lambda one: one.file_bytes / 1e6),
+    }
+
+
+def growth_bytes_per_s(soaked: Soaked) -> float:
+    """Of all files, from the end of the warm-up to the last sample."""
+    settled = [one for one in soaked.samples if one.at_s >= WARM_UP_S]
+    grown = settled[-1].file_bytes - settled[0].file_bytes
+    return grown / (settled[-1].at_s - settled[0].at_s)
+
+
+def failures(soaked: Soaked) -> list[str]:
+    """What is not flat or not exact."""
+    found = changes(soaked)
+    size = found.pop("bytes of files, MB")
+    wrong = [name for name, one in found.items() if not one.flat]
+    if soaked.plan.mode == "profile":
+        if growth_bytes_per_s(soaked) > 1.1 * CLOCK_PAIR_BYTES_PER_S:
+            wrong.append("bytes of files")
+    elif size.highest > DISK_LIMIT_MB * (1 << 20) / 1e6 * (1 + FLAT):
+        wrong.append("bytes of files")
+    if not soaked.calls == soaked.counted == soaked.works_counted == soaked.works_explained:
+        wrong.append("totals")
+    return wrong + (["dropped"] if soaked.dropped else [])
+
+
+def described(soaked: Soaked) -> str:
+    """One soak's table and verdict."""
+    rows: list[list[object]] = []
+    for name, one in changes(soaked).items():
+        digits = 3 if "MB" in name else 0
+        numbers = [f"{number:.{digits}f}" for number in (one.first, one.last, one.highest)]
+        rows.append([name, *numbers])
+    window_s = soaked.plan.window_s
+    header = [f"{soaked.plan.mode} mode", f"first {window_s:.0f} s after warm-up"]
+    header += [f"last {window_s:.0f} s", "highest"]
+    rate = soaked.events / soaked.seconds
+    wrong = failures(soaked)
+    verdict = holds(not wrong) + (f" ({', '.join(wrong)})" if wrong else "")
+    return (
+        f"{table(header, rows)}\n\n"
+        f"{soaked.seconds / 60:.1f} minutes, {soaked.events / 1e6:.1f} M events at {rate:,.0f}/s; "
+        f"{soaked.calls:,} calls made, {soaked.counted:,} counted; of {soaked.works_counted:,} "
+        f"operations {soaked.works_explained:,} are timed or say why not; {soaked.dropped} events "
+        f"dropped, {soaked.rotated_out:,} slots rotated away. Files grew by "
+        f"{growth_bytes_per_s(soaked):.0f} bytes/s. Flat and exact: {verdict}."
+    )
+
+
+def main() -> None:
+    """All plans, one after the other."""
+    soaks = []
+    for plan in PLANS:
+        with scratch() as directory:
+            soaks.append(soak(plan, directory / "capture"))
+    note = (
+        f"{THREADS} threads, replaced by new ones every {GENERATION_S} s, {COMMUNICATORS} "
+        f"communicators, looked at every {SAMPLE_S:.0f} s. Bar: memory, arena, descriptors and "
+        f"number of files at the end at most {FLAT:.0%} above those at the start; in profile mode "
+        f"files grow by nothing but a clock pair of {CLOCK_PAIR_BYTES_PER_S} bytes a second; in "
+        f"trace mode with NCCLSCOPE_DISK_LIMIT={DISK_LIMIT_MB}M they stay below that; every call "
+        "counted, nothing dropped."
+    )
+    publish("soak", "\n\n".join([*map(described, soaks), note]))
+    wrong = [f"{one.plan.mode}: {', '.join(failures(one))}" for one in soaks if failures(one)]
+    if wrong:
+        raise SystemExit("; ".join(wrong))
