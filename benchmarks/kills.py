@@ -29,8 +29,9 @@ def main() -> None:
     row: list[object] = [KILLS, f"{checked / 1e6:.1f} M", lost, corrupt, median, dropping]
     note = (
         f"{THREADS} threads at {CALLBACKS_PER_S / 1e6} M callbacks/s each into an arena of "
-        f"{CHUNKS} chunks of 64 KB, drained to disk; killed 3 to 500 ms after the start. Lost "
-        "and corrupt: kills after which a record that was certain was missing, or one held something else than it should."
+        f"{CHUNKS} chunks of 64 KB, drained to disk; killed 3 to 500 ms after the start. Lost and "
+        "corrupt: kills after which a record that was certain was missing, or one held something "
+        "else than it should."
     )
     publish("kills", f"{table(header, [row])}\n\n{note}")
     if problems:

@@ -212,8 +212,9 @@ def report(found: dict[str, Stalls], disk_mb_per_s: float) -> None:
         "dropped, refused by the disk or rotated away.\n\n"
         "Bar: 100 M records, no callback blocked, nothing lost: "
         f"{holds(fine)}. Left out: the calling thread's own first malloc. It maps memory, and "
-        "right after init, while the helper thread populates the arena, any mmap of the application "
-        "can wait for milliseconds; MALLOC_ARENA_MAX=1 keeps that out of the player's timed calls."
+        "right after init, while the helper thread populates the arena, any mmap of the "
+        "application can wait for milliseconds; MALLOC_ARENA_MAX=1 keeps that out of the player's "
+        "timed calls."
     )
     publish("stalls", body)
     if not fine:
