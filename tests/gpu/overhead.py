@@ -12,14 +12,13 @@ import shutil
 import statistics
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ncclscope.native import empty_plugin_path, plugin_path
+from tests.gpu.mps import mps
 
-ROUNDS, CALLS, RANKS = 24, 1500, 2
+ROUNDS, CALLS, RANKS = 20, 1500, 2
 BAR = 1.03
 # The events of each mode, as native/src/config.c asks for them.
 EVENTS = {"profile": 0x7746, "trace": 0xFF4F, "full": 0xFFFF}
@@ -115,26 +114,6 @@ class Ranks:
         for process in self.processes:
             if process.wait(timeout=30) != 0:
                 raise RuntimeError("a rank did not end well")
-
-
-@contextmanager
-def mps() -> Iterator[None]:
-    """CUDA's multi-process service, which runs kernels of several processes side by side."""
-    with tempfile.TemporaryDirectory() as directory:
-        settings = {
-            "CUDA_MPS_PIPE_DIRECTORY": f"{directory}/pipe",
-            "CUDA_MPS_LOG_DIRECTORY": f"{directory}/log",
-        }
-        for path in settings.values():
-            Path(path).mkdir()
-        os.environ.update(settings)
-        subprocess.run(["nvidia-cuda-mps-control", "-d"], check=True)
-        try:
-            yield
-        finally:
-            subprocess.run(["nvidia-cuda-mps-control"], input="quit\n", text=True, check=False)
-            for name in settings:
-                del os.environ[name]
 
 
 def find_cudart() -> Path:

@@ -227,10 +227,12 @@ def hang() -> None:
 
 
 def mismatch() -> None:
-    """After some AllReduces the last rank calls AllGather instead. Nobody survives this."""
+    """The last rank calls AllGather where the others call AllReduce. Nobody survives this."""
     began = time.monotonic_ns()
     for _ in range(ITERATIONS):
         all_reduce(65536)
+        # NCCL connects on first use, and that call would wait for the other ranks itself.
+        collective("AllGather", 65536)
         sync()
     collective("AllGather" if RANK == WORLD - 1 else "AllReduce", 65536)
     _say_and_die("mismatch", began)
