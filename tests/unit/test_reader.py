@@ -268,3 +268,29 @@ def test_clock_over_a_long_uptime(recorded: Path) -> None:
     ticks = clock.ticks.astype(np.uint64)
     assert (np.abs(clock.to_ns(ticks) - clock.monotonic_ns) <= 1).all()
     assert layout.SLOT_BYTES == 64
+
+
+def test_dump_of_an_event_that_does_not_exist(recorded: Path) -> None:
+    printed = ncclscope("dump", "--event", "Nonsense", recorded.parent)
+    assert printed.returncode == 2
+    assert printed.stderr.startswith("ncclscope: cannot choose events: Nonsense: NCCL has no such")
+    assert "Events are Comm, Group, Coll, P2p, " in printed.stderr
+    known = ncclscope("dump", "--json", "--event", "Comm", "--event", "Coll", recorded.parent)
+    assert known.returncode == 0
+    assert len(known.stdout.splitlines()) == 2
+
+
+def test_dump_of_a_profile_says_what_it_lacks(tmp_path: Path) -> None:
+    folder = record(everything(6), tmp_path, mode="profile")
+    printed = ncclscope("dump", "--json", folder.parent)
+    assert printed.returncode == 0
+    assert "1 process recorded in mode profile: totals, no events" in printed.stderr
+    assert "tally" in printed.stderr
+
+
+def test_dump_points_to_its_page(recorded: Path) -> None:
+    words = ncclscope("dump", "--help").stdout.split()
+    (page,) = (word for word in words if word.endswith(".md"))
+    assert (Path(__file__).parents[2] / page).is_file()
+    printed = ncclscope("dump", "--json", recorded.parent)
+    assert "profile" not in printed.stderr

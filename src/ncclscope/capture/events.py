@@ -25,6 +25,8 @@ from ncclscope.capture.segment import Slots, expand
 Event = dict[str, Any]
 _KINDS, _DTYPES = layout.KINDS, dtypes.OURS.dtypes
 _KIND_NAMES = dtypes.OURS.names
+# What an event can be called: NCCL's names, and Comm for a communicator's life.
+EVENT_NAMES = ("Comm", *(name for name, number in _KINDS.items() if number <= layout.EVENT_KINDS))
 _EXTENSIONS = {
     _KINDS["Coll"]: "CollExt",
     _KINDS["P2p"]: "P2pExt",

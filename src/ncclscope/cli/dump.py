@@ -5,8 +5,11 @@ import json
 import sys
 from typing import Any
 
-from ncclscope.capture.events import events_of
+from ncclscope.capture.events import EVENT_NAMES, events_of
+from ncclscope.capture.process import Process
 from ncclscope.capture.reader import open_capture, resolve_capture
+from ncclscope.cli.words import plural, printable
+from ncclscope.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
     parser.add_argument(
-        "--json", action="store_true", help="one JSON object per event; see docs/dump.md"
+        "--json", action="store_true", help="one JSON object per event; see docs/verbs/dump.md"
     )
     parser.add_argument(
         "--event", action="append", metavar="NAME", help="only these events, by NCCL's name"
@@ -47,15 +50,29 @@ def _line(event: dict[str, Any], origin_ns: int) -> str:
     )
 
 
-def _shown(text: str) -> str:
-    """Names come from the job: control characters must not reach a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def _check_names(names: list[str]) -> None:
+    unknown = [name for name in names if name not in EVENT_NAMES]
+    if unknown:
+        message = f"cannot choose events: {', '.join(unknown)}: NCCL has no such event"
+        raise UsageError(message, f"Events are {', '.join(EVENT_NAMES)}")
+
+
+def _say_what_has_no_events(processes: list[Process]) -> None:
+    """Profile mode keeps totals; without a word an empty table looks like an idle job."""
+    without = sum(process.identity.get("mode") == "profile" for process in processes)
+    if without:
+        print(
+            f"ncclscope: {plural(without, 'process', 'processes')} recorded in mode profile: "
+            "totals, no events. Calls, bytes and times by key are in the tally files "
+            "(docs/format.md); record with --mode trace to get events",
+            file=sys.stderr,
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the events of all processes, one process after the other."""
-    path = resolve_capture(arguments.capture)
-    capture = open_capture(path)
+    _check_names(arguments.event or [])
+    capture = open_capture(resolve_capture(arguments.capture))
     for problem in capture.unreadable:
         print(f"ncclscope: {problem}", file=sys.stderr)
     nonces = {process.header.nonce: process.folder for process in capture.processes}
@@ -65,11 +82,11 @@ def run(arguments: argparse.Namespace) -> int:
             f"{'start us':>14} {'length us':>12} {'rank':>5} {'thread':>8} {'event':<13}"
             f"{'id':>10} < parent     fields"
         )
-    for process in capture.processes:
-        if arguments.rank and process.rank not in arguments.rank:
-            continue
+    chosen = [p for p in capture.processes if not arguments.rank or p.rank in arguments.rank]
+    _say_what_has_no_events(chosen)
+    for process in chosen:
         for event in events_of(process, nonces):
             if arguments.event and event["event"] not in arguments.event:
                 continue
-            print(json.dumps(event) if arguments.json else _shown(_line(event, origin)))
+            print(json.dumps(event) if arguments.json else printable(_line(event, origin)))
     return 0 if capture.processes else 1

@@ -1,4 +1,4 @@
-"""Numbers in words, as the command line shows them."""
+"""Numbers and foreign texts, as the command line shows them."""
 
 
 def size_words(count: int) -> str:
@@ -9,6 +9,11 @@ def size_words(count: int) -> str:
             return f"{size:.3g} {unit}"
         size /= 1000
     return f"{size:.3g} TB"
+
+
+def printable(text: str) -> str:
+    """Names come from the job: control characters must not reach a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def plural(count: int, word: str, many: str = "") -> str:
