@@ -198,6 +198,35 @@ def test_paths_with_placeholders(tmp_path: Path) -> None:
     assert (tmp_path / f"job-7-{os.uname().nodename}%").is_dir()
 
 
+@pytest.mark.parametrize("sign", ["%h", "%p", "%r"])
+def test_run_records_into_one_capture(sign: str, tmp_path: Path) -> None:
+    ran = ncclscope("run", "-o", f"job-{sign}", "--", "true", cwd=tmp_path, env=without_job())
+    assert ran.returncode == 2
+    assert f"cannot record into job-{sign}: {sign} would make several captures" in ran.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_percent_signs_that_mean_nothing(tmp_path: Path) -> None:
+    """In the directory one stands in, or doubled: a name is a name."""
+    here = tmp_path / "100%real"
+    here.mkdir()
+    load = [PLAYER, "load", "--collectives", "5"]
+    ran = ncclscope("run", "-o", "a%%p", "--", *load, cwd=here, env=without_job())
+    assert "1 process; 5 calls" in ran.stderr
+    assert [path.name for path in here.iterdir()] == ["a%%p"]
+
+
+def test_env_leaves_placeholders_to_the_plugin(tmp_path: Path) -> None:
+    here = tmp_path / "100%real"
+    here.mkdir()
+    printed = ncclscope("env", "-o", "job-%r", cwd=here, env=without_job())
+    subprocess.run(
+        ["sh", "-c", f"{printed.stdout}\n{PLAYER} load --collectives 5"],
+        capture_output=True, env=without_job() | {"RANK": "7"}, check=True,
+    )  # fmt: skip
+    assert [path.name for path in here.iterdir()] == ["job-7"]
+
+
 def test_disabled(tmp_path: Path) -> None:
     env = without_job() | {"NCCLSCOPE_DISABLE": "1"}
     ran = ncclscope(

@@ -10,7 +10,9 @@ from ncclscope.errors import UsageError
 from ncclscope.launch.command import hand_on_variables
 from ncclscope.launch.environment import (
     Settings,
+    debug_variables,
     default_capture_name,
+    placeholders_in,
     rank_of,
     reachable_plugin,
     recording_variables,
@@ -85,6 +87,13 @@ def test_srun_keeps_our_variables(given: str, expected: str) -> None:
     assert hand_on_variables(["srun", given, "a.out"], NAMES) == ["srun", expected, "a.out"]
 
 
+def test_placeholders() -> None:
+    assert placeholders_in("a-%r-%h%%p") == ["%h", "%r"]
+    assert placeholders_in("100%") == placeholders_in("a%%r%x") == []
+    added, _ = debug_variables("INFO", Path("/100%real"), {})
+    assert added["NCCL_DEBUG_FILE"] == "/100%%real/debug.%h.%p"
+
+
 def test_a_plugin_path_that_nccl_would_cut(tmp_path: Path) -> None:
     deep = tmp_path / ("d" * 120) / ("e" * 120)
     deep.mkdir(parents=True)
@@ -93,6 +102,7 @@ def test_a_plugin_path_that_nccl_would_cut(tmp_path: Path) -> None:
     link = reachable_plugin(plugin, tmp_path / "capture")
     assert os.path.realpath(link) == str(plugin)
     assert len(str(link)) <= 254
+    assert link.parent.stat().st_mode & 0o077 == 0
     assert reachable_plugin(plugin, tmp_path / "capture") == link, "again"
     with pytest.raises(UsageError, match="shorter path"):
         reachable_plugin(plugin, deep / "capture")

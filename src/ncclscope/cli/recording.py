@@ -4,16 +4,21 @@ import argparse
 import os
 from pathlib import Path
 
-from ncclscope.launch.environment import MODES, Settings, default_capture_name
+from ncclscope.launch.environment import (
+    MODES,
+    Settings,
+    default_capture_name,
+    without_placeholders,
+)
 
 
-def add_recording_arguments(parser: argparse.ArgumentParser) -> None:
+def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = "") -> None:
     """Adds -o, --mode and the recorder's limits."""
     parser.add_argument(
         "-o",
         "--output",
         metavar="DIR",
-        help="the capture (default: ./ncclscope-<job id or time>); %%h %%p %%r allowed",
+        help=f"the capture (default: ./ncclscope-<job id or time>){output_help}",
     )
     parser.add_argument(
         "--mode",
@@ -42,11 +47,18 @@ def add_recording_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def settings_of(arguments: argparse.Namespace) -> Settings:
-    """The settings these arguments ask for, the capture's path absolute."""
+def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings:
+    """The settings these arguments ask for, the capture's path absolute.
+
+    With `expand`, %h, %p and %r in the name are left to the plugin.
+    """
     name = arguments.output or default_capture_name(os.environ)
+    pattern = None
+    if arguments.output and expand:
+        pattern = os.path.normpath(os.path.join(without_placeholders(Path.cwd()), name))
     return Settings(
         directory=Path(os.path.abspath(name)),
+        pattern=pattern,
         mode=arguments.mode,
         events=arguments.events,
         arena=arguments.arena,

@@ -15,11 +15,13 @@ from ncclscope.launch.command import hand_on_variables
 from ncclscope.launch.environment import (
     Settings,
     debug_variables,
+    placeholders_in,
     rank_of,
     reachable_plugin,
     recording_variables,
 )
 from ncclscope.native import plugin_path
+from ncclscope.private import make_private_directory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +60,16 @@ def summary_lines(capture: Path, tallies: list[ProcessTally]) -> list[str]:
     ]
 
 
+def _refuse_placeholders(name: str) -> None:
+    """`run` sums up and salvages one capture, and all ranks have to arrive at it."""
+    found = placeholders_in(name)
+    if found:
+        raise UsageError(
+            f"cannot record into {name}: {', '.join(found)} would make several captures of one run",
+            "Give -o a plain name; for a capture per host or process use `ncclscope env`",
+        )
+
+
 def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, str]:
     """What to add to the job's environment; what it takes the place of, or leaves, is said."""
     variables = recording_variables(settings, reachable_plugin(plugin_path(), settings.directory))
@@ -69,7 +81,7 @@ def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, s
         added, kept = debug_variables(arguments.nccl_debug, settings.directory, os.environ)
         for name in kept:
             print(f"ncclscope: {name} stays as you set it", file=sys.stderr)
-        settings.directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # NCCL does not make it
+        make_private_directory(settings.directory)  # NCCL does not make it
         variables |= added
     return variables
 
@@ -79,6 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise UsageError("nothing to run", "Give a command: ncclscope run -- torchrun train.py")
+    _refuse_placeholders(arguments.output or "")
     settings = settings_of(arguments)
     variables = _variables(arguments, settings)
     code = run_command(hand_on_variables(command, variables), {**os.environ, **variables})

@@ -3,6 +3,7 @@ there is.
 """
 
 import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from ncclscope.errors import UsageError
 from ncclscope.native import LONGEST_PLUGIN_PATH
+from ncclscope.private import make_private_directory
 
 MODES = ("profile", "trace", "full")
 # Launchers name a job in these; the plugin looks at the same ones in the same order.
@@ -21,7 +23,7 @@ RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "
 class Settings:
     """What the user chose; None leaves the plugin's own default."""
 
-    directory: Path
+    directory: Path  # as it is, whatever signs are in its name
     mode: str = "trace"
     events: str | None = None
     arena: str | None = None
@@ -29,6 +31,7 @@ class Settings:
     chain: str | None = None
     disk_limit: str | None = None
     gpu_timing: bool = True
+    pattern: str | None = None  # for the plugin to expand (%h, %p, %r), instead of the directory
 
 
 def rank_of(environment: Mapping[str, str]) -> int | None:
@@ -63,6 +66,17 @@ def default_capture_name(environment: Mapping[str, str]) -> str:
     return time.strftime("ncclscope-%Y%m%d-%H%M%S", time.localtime(started))
 
 
+def without_placeholders(path: Path | str) -> str:
+    """A path in which the plugin, or NCCL, finds nothing to expand."""
+    return str(path).replace("%", "%%")
+
+
+def placeholders_in(name: str) -> list[str]:
+    """Which of %h, %p and %r the plugin would expand in a name."""
+    found = re.findall("%.", name)
+    return sorted({sign for sign in found if sign in ("%h", "%p", "%r")})
+
+
 def reachable_plugin(plugin: Path, directory: Path) -> Path:
     """The plugin by a path that NCCL does not cut off: through a link in the capture where it must
     be.
@@ -75,7 +89,7 @@ def reachable_plugin(plugin: Path, directory: Path) -> Path:
             f"cannot use {plugin}: NCCL cuts plugin paths at {LONGEST_PLUGIN_PATH} characters",
             "Choose a capture with a shorter path (-o DIR); it will hold a link to the plugin",
         )
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private_directory(directory)
     link.unlink(missing_ok=True)
     link.symlink_to(plugin)
     return link
@@ -85,7 +99,7 @@ def recording_variables(settings: Settings, plugin: Path) -> dict[str, str]:
     """The variables to add to a rank's environment."""
     variables = {
         "NCCL_PROFILER_PLUGIN": str(plugin),
-        "NCCLSCOPE_DIR": str(settings.directory),
+        "NCCLSCOPE_DIR": settings.pattern or without_placeholders(settings.directory),
         "NCCLSCOPE_MODE": settings.mode,
     }
     for name, value in (
@@ -115,7 +129,8 @@ def debug_variables(
     if level not in _DEBUG_LEVELS:
         message = f"NCCL has no debug level {level or 'of no name'}"
         raise UsageError(message, f"Levels are {', '.join(_DEBUG_LEVELS)}")
-    wanted = {"NCCL_DEBUG": level, "NCCL_DEBUG_FILE": str(directory / "debug.%h.%p")}
+    log = f"{without_placeholders(directory)}/debug.%h.%p"
+    wanted = {"NCCL_DEBUG": level, "NCCL_DEBUG_FILE": log}
     if subsystems:
         wanted["NCCL_DEBUG_SUBSYS"] = subsystems
     kept = [name for name in wanted if name in environment]
