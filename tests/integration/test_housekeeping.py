@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import tarfile
 import time
 from pathlib import Path
@@ -164,7 +165,53 @@ def test_salvage_leaves_what_it_cannot_write(tmp_path: Path) -> None:
     assert str(tmp_path) not in ncclscope("salvage").stdout
     assert len(set(arena_dir().glob("*")) - others) == 1
     (tmp_path / "file").unlink()
-    assert f"{tmp_path}/file/c/" in ncclscope("salvage").stdout
+    assert f"{tmp_path}/file/c/" in ncclscope("salvage", umask=0o022).stdout
+    for path in (tmp_path / "file", *(tmp_path / "file").rglob("*")):
+        assert path.stat().st_mode & 0o077 == 0, path
+
+
+def killed(capture: Path) -> str:
+    """Records into a capture, is killed, and returns the name of its folder."""
+    load = ["load", "--collectives", 1 << 30, "--rate", 1000]
+    with start_player(*load, env=recording(capture)) as running:
+        while not list(capture.glob("*/meta")):
+            time.sleep(0.01)
+        time.sleep(0.2)  # the arena is told right after
+        running.kill()
+    return next(capture.iterdir()).name
+
+
+def test_salvage_does_not_bring_back_what_was_deleted(tmp_path: Path) -> None:
+    capture = tmp_path / "c"
+    folder = killed(capture)
+    shutil.rmtree(capture)
+    assert (arena_dir() / folder).exists()
+    assert "0 processes brought in" in ncclscope("salvage", capture).stdout
+    assert not capture.exists()
+    assert not (arena_dir() / folder).exists(), "it goes with the rest"
+
+
+def test_readers_do_not_bring_back_what_was_deleted(tmp_path: Path) -> None:
+    capture = tmp_path / "c"
+    killed(capture)
+    shutil.rmtree(capture)
+    assert ncclscope("dump", capture).returncode == 2
+    assert not capture.exists()
+
+
+@pytest.mark.parametrize("pattern", [[], ["../never/*"]])
+def test_a_capture_that_is_in_shared_memory_only(pattern: list[str], tmp_path: Path) -> None:
+    """Found without its name, too."""
+    in_the_way = tmp_path / "never"
+    in_the_way.write_text("in the way")
+    env = recording(in_the_way / "c", NCCLSCOPE_EXIT_WAIT="0.1")
+    player("load", "--collectives", 20, "--end", "kill", env=env)
+    in_the_way.unlink()
+    here = tmp_path / "elsewhere" if pattern else in_the_way
+    here.mkdir()
+    printed = ncclscope("dump", "--json", "--event", "Coll", *pattern, cwd=here)
+    assert printed.returncode == 0, printed.stderr
+    assert len(printed.stdout.splitlines()) == 20
 
 
 def test_nccl_debug_goes_into_the_capture(tmp_path: Path) -> None:
@@ -179,6 +226,11 @@ def test_nccl_debug_goes_into_the_capture(tmp_path: Path) -> None:
     assert ran.stdout == "TRACE  /mine\n"
     assert "NCCL_DEBUG_FILE stays as you set it" in ran.stderr
     assert ncclscope(*run, "LOUD", "--", "true", env=base).returncode == 2
+    (tmp_path / "file").write_text("in the way")
+    run = ["run", "-q", "-o", tmp_path / "file" / "c", "--nccl-debug"]
+    ran = ncclscope(*run, "INFO", "--", "true", env=base)
+    assert ran.returncode == 2
+    assert "file/c: Not a directory. Choose another directory" in ran.stderr
 
 
 def test_run_in_profile_mode(tmp_path: Path) -> None:

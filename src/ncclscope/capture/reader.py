@@ -5,7 +5,7 @@ from glob import glob
 from pathlib import Path
 
 from ncclscope.capture.process import Process, open_process
-from ncclscope.capture.salvage import salvage
+from ncclscope.capture.salvage import salvage, salvage_below, salvage_matching
 from ncclscope.errors import FormatError, UsageError
 
 
@@ -50,12 +50,17 @@ def newest_capture(below: Path) -> Path:
 
 
 def resolve_capture(name: str | None) -> Path:
-    """The capture that a user means by a directory, a glob, or nothing at all."""
+    """The capture that a user means by a directory, a glob, or nothing at all.
+
+    What dead processes of it left in shared memory is brought in: it may be all there is.
+    """
     if name is None:
+        salvage_below(Path.cwd())
         return newest_capture(Path.cwd())
     path = Path(name)
     salvage(path)
     if not path.exists():
+        salvage_matching(name)
         matches = sorted(
             (Path(match) for match in glob(name)), key=lambda match: match.stat().st_mtime
         )

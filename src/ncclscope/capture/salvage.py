@@ -8,13 +8,14 @@ readers take like the arena itself.
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from ncclscope.capture import layout
 from ncclscope.capture.header import Header, parse_header
 from ncclscope.errors import FormatError
+from ncclscope.private import make_private_directory
 
 SHM_DIR = Path("/dev/shm")
 _LARGEST_HEADER = 1 << 16
@@ -105,28 +106,54 @@ def _copy_range(fd: int, out: int, offset: int, length: int) -> None:
         length -= len(data)
 
 
+def _was_deleted(home: Path, header: Header) -> bool:
+    """Whether a capture is gone that its process had made; one that was never made is not."""
+    if not header.segment:
+        return False
+    try:
+        home.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        pass  # it cannot be reached now
+    return False
+
+
+def _bring_in(wanted: Callable[[Path], bool]) -> list[Path]:
+    """Copies dead arenas to those captures that are wanted, and returns the folders."""
+    saved = []
+    for fd, path, header in _dead_arenas():
+        home, folder = Path(header.identity.get("capture", "")), header.identity.get("folder", "")
+        if not home.is_absolute() or folder != path.name or not wanted(home):
+            continue
+        target = home / folder
+        try:
+            if not _was_deleted(home, header):  # who deleted the rest does not want this either
+                make_private_directory(target)
+                _copy_used(fd, header, target / "arena")
+                saved.append(target)
+        except OSError:
+            continue  # it stays where it is until its capture can be written to
+        path.unlink()
+    return saved
+
+
 def salvage(capture: Path | None = None) -> list[Path]:
     """Brings in the arenas of dead processes (of one capture, or of all) and returns the folders
     they went to.
     """
-    saved = []
-    for fd, path, header in _dead_arenas():
-        home, folder = Path(header.identity.get("capture", "")), header.identity.get("folder", "")
-        if (
-            not home.is_absolute()
-            or folder != path.name
-            or (capture and home.resolve() != capture.resolve())
-        ):
-            continue
-        target = home / folder
-        try:
-            target.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _copy_used(fd, header, target / "arena")
-        except OSError:
-            continue  # it stays where it is until its capture can be written to
-        path.unlink()
-        saved.append(target)
-    return saved
+    return _bring_in(lambda home: capture is None or home.resolve() == capture.resolve())
+
+
+def salvage_below(directory: Path) -> list[Path]:
+    """The same for all captures right below a directory."""
+    return _bring_in(lambda home: home.resolve().parent == directory.resolve())
+
+
+def salvage_matching(pattern: str) -> list[Path]:
+    """The same for captures whose path matches a glob."""
+    whole = os.path.abspath(pattern)
+    return _bring_in(lambda home: home.match(whole))
 
 
 def salvage_for_all(capture: Path | None = None) -> list[Path]:

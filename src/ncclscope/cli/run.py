@@ -15,13 +15,13 @@ from ncclscope.launch.command import hand_on_variables
 from ncclscope.launch.environment import (
     Settings,
     debug_variables,
+    make_capture,
     placeholders_in,
     rank_of,
     reachable_plugin,
     recording_variables,
 )
 from ncclscope.native import plugin_path
-from ncclscope.private import make_private_directory
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -81,7 +81,7 @@ def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, s
         added, kept = debug_variables(arguments.nccl_debug, settings.directory, os.environ)
         for name in kept:
             print(f"ncclscope: {name} stays as you set it", file=sys.stderr)
-        make_private_directory(settings.directory)  # NCCL does not make it
+        make_capture(settings.directory)  # NCCL does not make it
         variables |= added
     return variables
 

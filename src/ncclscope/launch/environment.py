@@ -77,6 +77,15 @@ def placeholders_in(name: str) -> list[str]:
     return sorted({sign for sign in found if sign in ("%h", "%p", "%r")})
 
 
+def make_capture(directory: Path) -> None:
+    """Makes the directory of a capture, for what has to lie in it before the plugin does."""
+    try:
+        make_private_directory(directory)
+    except OSError as error:
+        message = f"cannot create {directory}: {error.strerror}"
+        raise UsageError(message, "Choose another directory with -o") from None
+
+
 def reachable_plugin(plugin: Path, directory: Path) -> Path:
     """The plugin by a path that NCCL does not cut off: through a link in the capture where it must
     be.
@@ -89,7 +98,7 @@ def reachable_plugin(plugin: Path, directory: Path) -> Path:
             f"cannot use {plugin}: NCCL cuts plugin paths at {LONGEST_PLUGIN_PATH} characters",
             "Choose a capture with a shorter path (-o DIR); it will hold a link to the plugin",
         )
-    make_private_directory(directory)
+    make_capture(directory)
     link.unlink(missing_ok=True)
     link.symlink_to(plugin)
     return link
