@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,11 +19,15 @@ static const struct nccl_profiler_v6 *load(void **library) {
     return dlsym(*library, "ncclProfiler_v6");
 }
 
-static void *open_comm(const struct nccl_profiler_v6 *plugin) {
+static void *open_named_comm(const struct nccl_profiler_v6 *plugin, const char *name) {
     void *context = NULL;
     int mask = 0;
-    plugin->init(&context, 1, &mask, "host", 1, 2, 0, NULL);
+    plugin->init(&context, 1, &mask, name, 1, 2, 0, NULL);
     return context;
+}
+
+static void *open_comm(const struct nccl_profiler_v6 *plugin) {
+    return open_named_comm(plugin, "host");
 }
 
 static void groups(const struct nccl_profiler_v6 *plugin, void *context, int many) {
@@ -39,6 +44,16 @@ static void *init_and_call(void *argument) {
     void *context = open_comm(plugin);
     groups(plugin, context, 100);
     plugin->finalize(context);
+    return NULL;
+}
+
+// Names of one letter each, long enough to be recorded in many pieces.
+static void *init_with_long_names(void *argument) {
+    static int threads;
+    char name[1001] = {0};
+    memset(name, 'A' + __atomic_fetch_add(&threads, 1, __ATOMIC_RELAXED), sizeof name - 1);
+    const struct nccl_profiler_v6 *plugin = argument;
+    for (int i = 0; i < 10; i++) plugin->finalize(open_named_comm(plugin, name));
     return NULL;
 }
 
@@ -63,11 +78,14 @@ int main(int argc, char **argv) {
         }
         return 0;
     }
-    if (strcmp(what, "threads") == 0) {
+    bool names = strcmp(what, "names") == 0;
+    if (names || strcmp(what, "threads") == 0) {
         pthread_t threads[64];
-        for (int i = 0; i < 64; i++)
-            pthread_create(&threads[i], NULL, init_and_call, (void *)plugin);
-        for (int i = 0; i < 64; i++) pthread_join(threads[i], NULL);
+        int many = names ? 8 : 64;
+        for (int i = 0; i < many; i++)
+            pthread_create(&threads[i], NULL, names ? init_with_long_names : init_and_call,
+                           (void *)plugin);
+        for (int i = 0; i < many; i++) pthread_join(threads[i], NULL);
         return 0;
     }
     void *context = open_comm(plugin);

@@ -57,6 +57,14 @@ def test_ls(tmp_path: Path) -> None:
     assert ncclscope("ls", tmp_path / "nothing").returncode == 2
 
 
+@pytest.mark.parametrize(
+    "variable", ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"]
+)
+def test_ls_knows_the_ranks_of_every_launcher(variable: str, tmp_path: Path) -> None:
+    (info,) = captures_below(record(tmp_path, "c", mode="profile", **{variable: "5"}))
+    assert info.ranks == (5,)
+
+
 def test_prune_by_age_and_size(tmp_path: Path) -> None:
     captures = [record(tmp_path, name) for name in ("old", "older", "new")]
     make_older(captures[0], 3 * 86400)

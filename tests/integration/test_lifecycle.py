@@ -100,6 +100,13 @@ def test_concurrent_init(host: Path, tmp_path: Path) -> None:
     assert sum(event["event"] == "Group" for event in dump(tmp_path / "c")) == 6400
 
 
+def test_concurrent_long_names(host: Path, tmp_path: Path) -> None:
+    run_host(host, tmp_path / "c", "names")
+    (process,) = open_capture(tmp_path / "c").processes
+    names = sorted(comm.name for comm in process.communicators)
+    assert names == sorted(letter * 1000 for letter in "ABCDEFGH" for _ in range(10))
+
+
 def test_exec_leaves_what_was_recorded(host: Path, tmp_path: Path) -> None:
     run_host(host, tmp_path / "c", "exec")
     assert sum(event["event"] == "Group" for event in dump(tmp_path / "c")) == 10

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ncclscope.capture import header, layout
+from ncclscope.capture import dtypes, header, layout, metadata
+from ncclscope.capture.arena import Chunk
 from ncclscope.capture.events import events_of
-from ncclscope.capture.process import Process, open_process
+from ncclscope.capture.process import Process, _join_arena, open_process
 from ncclscope.capture.reader import open_capture, resolve_capture
 from ncclscope.capture.tally import tally_capture
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
@@ -261,6 +262,59 @@ def test_a_long_name_is_cut_and_kept_apart(tmp_path: Path) -> None:
     first, second = open_process(record(script, tmp_path)).communicators
     assert first.name == "x" * 1024
     assert second.name == "short"
+
+
+def test_an_arena_knows_more_of_a_slot_than_the_disk(recorded: Path) -> None:
+    """A step that was started again, with no new state: the count alone is newer."""
+    log = open_process(recorded).slots
+    for number in range(len(log.blocks.key)):
+        stream, first, slots = log.block_slots(number)
+        steps = np.flatnonzero(slots["kind"] == layout.KINDS["ProxyStep"])
+        if len(steps):
+            break
+    newer = slots.copy()
+    newer["chan"][steps] += 7
+    joined = _join_arena(log, (Chunk(stream << 48 | first, newer, 1, ""),))
+    assert (joined.block_slots(number)[2]["chan"][steps] == newer["chan"][steps]).all()
+    assert (newer["chan"][steps] >= 7).all()
+
+
+def text_pieces(what: int, owner: int, text: str) -> list[np.void]:
+    """A text as the plugin cuts it."""
+    pieces = []
+    for offset in range(0, len(text), 48):
+        piece = np.zeros(1, dtypes.OURS.dtypes["Text"])[0]
+        piece["kind"], piece["what"], piece["owner"] = layout.KINDS["Text"], what, owner
+        piece["offset"], piece["length"] = offset, len(text)
+        part = text[offset : offset + 48].encode()
+        piece["text"][: len(part)] = np.frombuffer(part, np.uint8)
+        pieces.append(piece)
+    return pieces
+
+
+def test_texts_whose_pieces_lie_between_each_other() -> None:
+    first, second = "a" * 130, "b" * 130
+    pairs = zip(
+        text_pieces(layout.TEXT_COMM_NAME, 1, first),
+        text_pieces(layout.TEXT_COMM_NAME, 2, second),
+        strict=True,
+    )
+    pieces = np.array([piece for pair in pairs for piece in pair])
+    meta = metadata.by_kind(pieces.view(dtypes.ANY_SLOT))
+    assert metadata.texts(meta, layout.TEXT_COMM_NAME) == [(1, first), (2, second)]
+
+
+def test_a_capture_without_clock_pairs_starts_at_the_right_time(folder: Path) -> None:
+    expected = {e["id"]: e["start_ns"] for e in events_of(open_process(folder))}
+    (folder / "meta").unlink()
+    process = open_process(folder)
+    found = {e["id"]: e["start_ns"] for e in events_of(process)}
+    assert found
+    for name, start_ns in found.items():
+        assert abs(start_ns - expected[name]) < 1e6, name
+    start = process.header
+    offset = start.start_realtime_ns - start.start_monotonic_ns
+    assert process.clock.realtime_offset_ns == offset
 
 
 def test_clock_over_a_long_uptime(recorded: Path) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.capture.header import Header
+
 _FAR_NS = 1 << 61  # damaged times stay in range instead of wrapping around
 
 
@@ -35,8 +37,16 @@ class Clock:
         return np.rint(np.clip(ns, -_FAR_NS, _FAR_NS)).astype(np.int64) + base
 
 
-def clock_of(sync: npt.NDArray[np.void], nominal_hz: int) -> Clock:
-    """The clock through Sync slots; pairs that run backwards are left out."""
+def _start(header: Header) -> tuple[int, int, int]:
+    """The reading at the first init, which every file carries."""
+    start = (header.start_ticks, header.start_monotonic_ns, header.start_realtime_ns)
+    return start if max(start) < _FAR_NS else (0, 0, 0)  # damaged
+
+
+def clock_of(sync: npt.NDArray[np.void], header: Header, nominal_hz: int) -> Clock:
+    """The clock through Sync slots, pairs that run backwards left out; without any, from the
+    header's.
+    """
     first = sync["ticks_before"].astype(np.int64)
     middle = first + (sync["ticks_after"].astype(np.int64) - first) // 2
     ns = sync["monotonic_ns"].astype(np.int64)
@@ -47,7 +57,7 @@ def clock_of(sync: npt.NDArray[np.void], nominal_hz: int) -> Clock:
     forward &= (np.abs(middle) < _FAR_NS) & (np.abs(ns) < _FAR_NS) & (np.abs(real) < _FAR_NS)
     middle, ns, real = middle[forward], ns[forward], real[forward]
     if not len(middle):
-        middle, ns, real = np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)
+        middle, ns, real = (np.array([value], np.int64) for value in _start(header))
     rate = 1e9 / nominal_hz if 0 < nominal_hz < 1 << 40 else 1.0
     if len(middle) > 1:
         rate = float(ns[-1] - ns[0]) / float(middle[-1] - middle[0])

@@ -20,6 +20,8 @@ FIELDS = (
     ("tally_slots", "Q"), ("chunks_offset", "Q"), ("chunk_slots", "Q"), ("chunk_count", "Q"),
     ("heartbeat_ns", "Q"),
 )  # fmt: skip
+# Launchers give the global rank in these; the plugin looks at the same ones in the same order.
+_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _STRUCT = struct.Struct("<" + "".join(code for _, code in FIELDS))
 BYTES = _STRUCT.size
 _CLOCKS = {1: "tsc", 2: "cntvct", 3: "monotonic"}
@@ -58,6 +60,15 @@ class Header:
 def _identity(raw: bytes) -> dict[str, str]:
     pieces = raw.decode("utf-8", "replace").split("\0")
     return dict(zip(pieces[0::2], pieces[1::2], strict=False))
+
+
+def launcher_rank(identity: dict[str, str]) -> int | None:
+    """The global rank that a launcher gave the process, None where there was none."""
+    for name in _RANK_VARIABLES:
+        text = identity.get(f"env.{name}", "")
+        if text.isdigit():
+            return int(text)
+    return None
 
 
 def parse_header(data: bytes | memoryview, path: Path) -> Header:

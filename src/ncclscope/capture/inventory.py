@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncclscope.capture.header import Header, parse_header
+from ncclscope.capture.header import Header, launcher_rank, parse_header
 from ncclscope.errors import FormatError, UsageError
 
 _HEARTBEAT_S = 10.0  # a process that has not been heard of for longer does not run
@@ -101,14 +101,14 @@ def describe(capture: Path) -> CaptureInfo | None:
         return None
     size, newest = _size(capture)
     jobs = [i.get(f"env.{name}", "") for i in identities for name in _JOB_VARIABLES]
-    ranks = {i.get("env.RANK") or i.get("env.OMPI_COMM_WORLD_RANK", "") for i in identities}
+    ranks = {launcher_rank(identity) for identity in identities}
     return CaptureInfo(
         path=capture,
         bytes=size,
         newest=newest,
         job=next((job for job in jobs if job and job != "none"), ""),
         processes=len(identities),
-        ranks=tuple(sorted(int(rank) for rank in ranks if rank.isdigit())),
+        ranks=tuple(sorted(rank for rank in ranks if rank is not None)),
         hosts=tuple(sorted({i["host"] for i in identities if "host" in i})),
         modes=tuple(sorted({i["mode"] for i in identities if "mode" in i})),
         running=running,

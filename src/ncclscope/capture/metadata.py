@@ -52,15 +52,20 @@ def by_kind(slots: Slots) -> Metadata:
 
 
 def texts(meta: Metadata, what: int) -> list[tuple[int, str]]:
-    """(owner, text) in order of appearance; a text's pieces are joined by their offsets."""
+    """(owner, text) in order of appearance; a text's pieces are joined by their offsets.
+
+    Threads append at the same time, so pieces of different owners may lie between each other.
+    """
     pieces = meta.of("Text")
     pieces = pieces[pieces["what"] == what]
     texts: list[tuple[int, bytearray]] = []
+    latest: dict[int, bytearray] = {}  # by owner
     for piece in pieces:
-        offset, length = int(piece["offset"]), int(piece["length"])
-        if offset == 0 or not texts or texts[-1][0] != int(piece["owner"]):
-            texts.append((int(piece["owner"]), bytearray(length)))
-        text = texts[-1][1]
+        owner, offset, length = (int(piece[name]) for name in ("owner", "offset", "length"))
+        if offset == 0 or owner not in latest:
+            latest[owner] = bytearray(length)
+            texts.append((owner, latest[owner]))
+        text = latest[owner]
         content = piece["text"].tobytes()[: max(len(text) - offset, 0)]
         text[offset : offset + len(content)] = content
     return [(owner, text.decode("utf-8", "replace").rstrip("\0")) for owner, text in texts]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ncclscope.capture import dtypes, layout, metadata
 from ncclscope.capture.arena import Chunk, read_arena
 from ncclscope.capture.clock import Clock, clock_of
-from ncclscope.capture.header import Header
+from ncclscope.capture.header import Header, launcher_rank
 from ncclscope.capture.live import LivePage, read_live_page
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.salvage import arena_of
@@ -17,6 +17,7 @@ from ncclscope.capture.segment import (
     Blocks,
     Damage,
     Slots,
+    heads_of,
     map_file,
     open_file,
     read_segment,
@@ -60,10 +61,9 @@ class Process:
         """The global rank that a launcher gave, else the rank in the widest communicator, else
         None.
         """
-        for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"):
-            text = self.identity.get(f"env.{name}", "")
-            if text.isdigit():
-                return int(text)
+        given = launcher_rank(self.identity)
+        if given is not None:
+            return given
         known = [comm for comm in self.communicators if comm.rank >= 0]
         return max(known, key=lambda comm: comm.ranks).rank if known else None
 
@@ -88,7 +88,9 @@ def _join_arena(log: SlotLog, chunks: tuple[Chunk, ...]) -> SlotLog:
         on_disk = rows >= 0
         if on_disk.any():
             before, now = log.take(rows[on_disk]), slots[on_disk]
-            newer = (now["states"] != before["states"]) | (now["kind"] == layout.KINDS["State"])
+            # The arena was read later, so what differs in it is newer; State slots change without
+            # their heads.
+            newer = (heads_of(now) != heads_of(before)) | (now["kind"] == layout.KINDS["State"])
             log.overlay(rows[on_disk][newer], now[newer])
         # What is missing on disk is a run at the chunk's end; a hole before it stays a hole.
         missing = np.flatnonzero(~on_disk)
@@ -184,7 +186,7 @@ def _assemble(folder: Path, found: _Found) -> Process:
         strings=dict(metadata.texts(meta, layout.TEXT_STRING)),
         counters=metadata.counters(meta, header, found.counters),
         notes=tuple(text for _, text in metadata.texts(meta, layout.TEXT_NOTE)),
-        clock=clock_of(meta.of("Sync"), nominal_hz),
+        clock=clock_of(meta.of("Sync"), header, nominal_hz),
         tallies=merge_tallies(read_tally_file(folder / "tally"), found.tallies),
         live=read_live_page(folder),
         ended=len(meta.of("End")) > 0,
