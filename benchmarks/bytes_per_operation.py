@@ -82,9 +82,10 @@ def record(capture: Path, case: Case, operations: int) -> int:
 def cost_of(case: Case, directory: Path) -> Cost:
     """Over a run long enough that nothing else counts."""
     operations = case.operations_per_s * LONG_S
-    fixed_bytes = record(directory / "one", case, 1)
-    grown = record(directory / "many", case, operations) - fixed_bytes
-    slots = len(the_process(directory / "many").slots)
+    short, long = directory / "short", directory / "long."  # headers hold the path: equal lengths
+    fixed_bytes = record(short, case, 1)
+    grown = record(long, case, operations) - fixed_bytes
+    slots = len(the_process(long).slots)
     shutil.rmtree(directory)
     return Cost(slots * SLOT_BYTES / operations, grown / (operations - 1), fixed_bytes)
 
@@ -114,8 +115,8 @@ def real_job(directory: Path) -> Cost:
     sizes = []
     for rounds in (1, REAL_ROUNDS):
         path = write_transcript(directory / "job.jsonl", [*opened, *calls * rounds, *closed])
-        sizes.append(play(path, directory / f"rounds-{rounds}"))
-    slots = len(the_process(directory / f"rounds-{REAL_ROUNDS}").slots)
+        sizes.append(play(path, directory / f"rounds-{rounds:05}"))
+    slots = len(the_process(directory / f"rounds-{REAL_ROUNDS:05}").slots)
     grown = (sizes[1] - sizes[0]) / operations / (REAL_ROUNDS - 1)
     return Cost(slots * SLOT_BYTES / operations / REAL_ROUNDS, grown, None)
 
@@ -124,7 +125,7 @@ def idle_bytes_per_s(directory: Path) -> float:
     """What a process writes for being there; live page and tally are rewritten in place."""
     sizes = []
     for pause_s in (1, 1 + IDLE_S):
-        capture = directory / f"idle-{pause_s}"
+        capture = directory / f"idle-{pause_s:05}"
         shape = ["--collectives", 1, *ONE_HOST.shape.options()]
         waiting = ["--pause", pause_s * 1000, "--generations", 2]
         run_load(ONE_HOST.environment(capture), *shape, *waiting)
