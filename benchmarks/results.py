@@ -30,6 +30,13 @@ def table(header: list[str], rows: list[list[object]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def rows_of(name: str) -> list[list[object]]:
+    """The rows of the table that stands in a section now."""
+    section = PAGE.read_text().partition(f"<!-- begin {name} -->")[2].partition("<!-- end")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
+
+
 def publish(name: str, body: str) -> None:
     """Prints a result and puts it into the page, in the place of the one measured before."""
     section = (

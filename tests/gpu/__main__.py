@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.results import publish, table
+from benchmarks.results import publish, rows_of, table
 from tests.gpu.coverage import Row, coverage
 from tests.gpu.overhead import BAR, CALLS, ROUNDS, Placing, overhead
 from tests.gpu.torchrun import torchrun
@@ -67,21 +67,29 @@ def percent(row: Row) -> str:
     return f"{100 * row.recorded / row.made:.4g} %" if row.made else "–"
 
 
-def show_coverage(arguments: argparse.Namespace) -> bool:
-    """Calls made against calls on record."""
-    worlds = tuple(int(world) for world in arguments.worlds.split(","))
-    rows = coverage(libraries(arguments.nccl, arguments.releases), worlds)
+def publish_coverage(rows: list[Row]) -> None:
+    """The table, with the rows of other releases and numbers of ranks that stand there already."""
     header = ["NCCL", "ranks", "case", "calls made", "on record", "", "NCCL reports nothing of"]
-    cells: list[list[object]] = [
-        [r.nccl, r.ranks, r.case, r.made, r.recorded, percent(r), r.invisible or ""] for r in rows
-    ]
+    cells: dict[tuple[str, ...], list[object]] = {
+        tuple(str(cell) for cell in row[:3]): row for row in rows_of("gpu-coverage")
+    }
+    for r in rows:
+        row = [r.nccl, r.ranks, r.case, r.made, r.recorded, percent(r), r.invisible or ""]
+        cells[r.nccl, str(r.ranks), r.case] = row
     note = (
         f"All ranks share one {gpu_name()}, each posing as a host of its own. Calls of all ranks "
         "together, graph replays and captured calls included. The ranks of `hang` and `mismatch` "
         "end by SIGKILL. NCCL reports no event of communicators of one rank to any plugin: their "
-        "calls stand in the last column."
+        "calls stand in the last column; AlltoAll does not exist before 2.28."
     )
-    publish("gpu-coverage", f"{table(header, cells)}\n\n{note}")
+    in_order = [cells[key] for key in sorted(cells)]
+    publish("gpu-coverage", f"{table(header, in_order)}\n\n{note}")
+
+
+def show_coverage(arguments: argparse.Namespace) -> bool:
+    """Calls made against calls on record."""
+    worlds = tuple(int(world) for world in arguments.worlds.split(","))
+    rows = coverage(libraries(arguments.nccl, arguments.releases), worlds, publish_coverage)
     wrong = [row for row in rows if row.differences]
     for row in wrong:
         print("DIFFERENT", row, file=sys.stderr)

@@ -1,7 +1,10 @@
 """Calls made by the workload against calls on record, for each NCCL release, number of ranks and case."""
 
 import tempfile
+import time
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from tests.gpu.mps import mps
 from tests.gpu.ranks import Job, run_job
 
 CASES = ("colls", "many", "group", "p2p", "a2a", "graph", "split", "one", "straggler")
+JOBS_AT_ONCE = 4
 INVISIBLE = "AllReduce of one rank"  # NCCL reports nothing of communicators of one rank
 
 
@@ -106,14 +110,31 @@ def check_job(title: str, job: Job, mode: str = "full") -> list[Row]:
     return rows
 
 
-def coverage(libraries: dict[str, Path | None], worlds: tuple[int, ...]) -> list[Row]:
-    """All rows: every release, number of ranks and case; the cases that nobody survives by themselves."""
-    rows = []
-    for title, library in libraries.items():
-        for ranks in worlds:
-            with mps():  # side by side is quicker; killed clients can leave MPS unusable
-                rows += check_job(title, Job(CASES, ranks, library))
-            rows += check_job(title, Job(("hang",), ranks, library))
-            rows += check_job(title, Job(("mismatch",), ranks, library))
-            print(title, ranks, "ranks done", flush=True)
+def coverage(
+    libraries: dict[str, Path | None], worlds: tuple[int, ...], publish: Callable[[list[Row]], None]
+) -> list[Row]:
+    """All rows: every release, number of ranks and case; published as they come.
+
+    Jobs run side by side, most of their time being start-up. What kills its ranks comes after the
+    rest, because killed clients can leave MPS unusable.
+    """
+    rows: list[Row] = []
+    worlds_of_all = [(title, ranks) for title in libraries for ranks in worlds]
+
+    def run(title: str, ranks: int, cases: tuple[str, ...]) -> list[Row]:
+        began = time.monotonic()
+        found = check_job(title, Job(cases, ranks, libraries[title]))
+        print(f"{title}, {ranks} ranks, {cases[0]}…: {time.monotonic() - began:.0f} s", flush=True)
+        return found
+
+    def run_all(kinds: tuple[tuple[str, ...], ...]) -> None:
+        with ThreadPoolExecutor(max_workers=JOBS_AT_ONCE) as pool:
+            jobs = [pool.submit(run, *world, cases) for cases in kinds for world in worlds_of_all]
+            for job in as_completed(jobs):
+                rows.extend(job.result())
+                publish(rows)
+
+    with mps():
+        run_all((CASES,))
+    run_all((("hang",), ("mismatch",)))
     return rows
