@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from ncclscope.capture.reader import open_capture
+from ncclscope.capture.tally import ProcessTally
+from ncclscope.cli.run import summary_lines
 from ncclscope.native import player_path, plugin_path
 from tests.integration.test_odd_calls import everything
 from tests.playing import dump, ncclscope, write_transcript
@@ -95,6 +97,22 @@ def test_a_single_process(tmp_path: Path) -> None:
     assert "made" in ran.stdout
 
 
+@pytest.mark.parametrize("end", [[], ["--end", "kill"]])
+def test_what_went_wrong_is_in_the_summary(end: list[str], tmp_path: Path) -> None:
+    """Whether the note reached the disk or was brought in from memory."""
+    load = [PLAYER, "load", "--collectives", "5", *end]
+    chain = f"/no/{'such/' * 12}plugin.so"
+    ran = ncclscope("run", "-o", tmp_path / "c", "--chain", chain, "--", *load, env=without_job())
+    note = f"           note: NCCLSCOPE_CHAIN={chain} is left out: {chain}: cannot open shared"
+    assert sum(line.startswith(note) for line in ran.stderr.splitlines()) == 1, ran.stderr
+
+
+def test_many_notes_are_counted(tmp_path: Path) -> None:
+    tallies = [ProcessTally("a.1.2", note_texts={n: bytearray(b"\x1b[0m!")}) for n in range(5)]
+    lines = summary_lines(tmp_path, tallies)
+    assert lines[1:5] == ["           note: \\x1b[0m!"] * 3 + ["           and 2 more notes"]
+
+
 def test_nothing_recorded_is_said(tmp_path: Path) -> None:
     ran = ncclscope("run", "-o", tmp_path / "c", "--", "true", env=without_job())
     assert ran.returncode == 0
@@ -104,7 +122,9 @@ def test_nothing_recorded_is_said(tmp_path: Path) -> None:
 def test_a_plugin_of_somebody_else_is_named(tmp_path: Path) -> None:
     env = without_job() | {"NCCL_PROFILER_PLUGIN": "inspector"}
     ran = ncclscope("run", "-o", tmp_path / "c", "--", "true", env=env)
-    assert "takes the place of NCCL_PROFILER_PLUGIN=inspector" in ran.stderr
+    assert "takes the place of NCCL_PROFILER_PLUGIN=inspector (--chain inspector" in ran.stderr
+    ran = ncclscope("run", "--", "true", cwd=tmp_path, env=env | {"NCCL_PROFILER_PLUGIN": "none"})
+    assert "takes the place of NCCL_PROFILER_PLUGIN=none\n" in ran.stderr
 
 
 def test_killed_ranks_are_summed_up(tmp_path: Path) -> None:

@@ -30,11 +30,18 @@ class ProcessTally:
     dropped: int = 0
     ended: bool = False
     bytes: int = 0
+    note_texts: dict[int, bytearray] = field(default_factory=dict)  # by number
 
     @property
     def events(self) -> int:
         """All events on record."""
         return sum(self.kinds.values())
+
+    @property
+    def notes(self) -> list[str]:
+        """What the recorder said went wrong."""
+        texts = [text.decode("utf-8", "replace") for text in self.note_texts.values()]
+        return [text.rstrip("\0") for text in texts]
 
     @property
     def calls(self) -> int:
@@ -67,12 +74,22 @@ def _count_log(tally: ProcessTally, data: mmap.mmap, start: int, ends: dict[int,
         offset += _SLOT * (1 + count)
 
 
+def _add_note(tally: ProcessTally, data: mmap.mmap | bytes, at: int) -> None:
+    """A piece of a note, from its Text slot; pieces say where in the text they belong."""
+    owner, offset, length = (_number(data, at + place, 2) for place in (10, 12, 14))
+    text = tally.note_texts.setdefault(owner, bytearray(length))
+    piece = bytes(data[at + 16 : at + _SLOT])[: max(len(text) - offset, 0)]
+    text[offset : offset + len(piece)] = piece
+
+
 def _count_meta(tally: ProcessTally, data: mmap.mmap | bytes, start: int) -> None:
     dropped: dict[tuple[int, int], int] = {}
     for offset in range(start, len(data) - _SLOT + 1, _SLOT):
         kind = data[offset]
         if kind == _KINDS["Comm"]:
             tally.communicators += 1
+        elif kind == _KINDS["Text"] and _number(data, offset + 8, 2) == layout.TEXT_NOTE:
+            _add_note(tally, data, offset)
         elif kind == _KINDS["End"]:
             tally.ended = True
         elif kind == _KINDS["Count"]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ncclscope.capture.salvage import salvage
 from ncclscope.capture.tally import ProcessTally, tally_capture
 from ncclscope.cli.recording import add_recording_arguments, settings_of
-from ncclscope.cli.words import plural, size_words
+from ncclscope.cli.words import plural, printable, size_words
 from ncclscope.errors import UsageError
 from ncclscope.launch.child import run_command
 from ncclscope.launch.command import hand_on_variables
@@ -22,6 +22,8 @@ from ncclscope.launch.environment import (
     recording_variables,
 )
 from ncclscope.native import plugin_path
+
+_NOTES_SHOWN = 3
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _note_lines(tallies: list[ProcessTally]) -> list[str]:
+    """What the recorder said went wrong; of a large job, the first few."""
+    notes = [note for tally in tallies for note in tally.notes]
+    lines = [f"           note: {printable(note)}" for note in notes[:_NOTES_SHOWN]]
+    if len(notes) > _NOTES_SHOWN:
+        lines.append(f"           and {plural(len(notes) - _NOTES_SHOWN, 'more note')}")
+    return lines
+
+
 def summary_lines(capture: Path, tallies: list[ProcessTally]) -> list[str]:
     """What was recorded, in a few lines, and what to do next."""
     if not tallies:
@@ -56,6 +67,7 @@ def summary_lines(capture: Path, tallies: list[ProcessTally]) -> list[str]:
     ends = f", {killed} of them killed or still running" if killed else ""
     return [
         f"ncclscope: {plural(len(tallies), 'process', 'processes')}{ends}; {counts} in {capture}",
+        *_note_lines(tallies),
         f"           next: ncclscope dump {capture}",
     ]
 
@@ -75,7 +87,8 @@ def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, s
     variables = recording_variables(settings, reachable_plugin(plugin_path(), settings.directory))
     other = os.environ.get("NCCL_PROFILER_PLUGIN")
     if other and other != variables["NCCL_PROFILER_PLUGIN"]:
-        both = "" if settings.chain else f" (--chain {other} keeps both)"
+        is_library = other.lower() != "none" and not "STATIC_PLUGIN".startswith(other.upper())
+        both = f" (--chain {other} keeps both)" if is_library and not settings.chain else ""
         print(f"ncclscope: takes the place of NCCL_PROFILER_PLUGIN={other}{both}", file=sys.stderr)
     if arguments.nccl_debug:
         added, kept = debug_variables(arguments.nccl_debug, settings.directory, os.environ)
