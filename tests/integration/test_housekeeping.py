@@ -12,6 +12,7 @@ import pytest
 from ncclscope.capture.events import events_of
 from ncclscope.capture.inventory import captures_below, parse_age, parse_bytes
 from ncclscope.capture.reader import open_capture
+from ncclscope.capture.redact import Redaction
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.errors import UsageError
 from ncclscope.native import player_path
@@ -123,6 +124,13 @@ def test_pack(replace: bool, tmp_path: Path) -> None:
         RANK="1",
         NCCL_TEST="kept",
         MASTER_ADDR="10.1.2.3",
+        NCCL_COMM_ID="10.1.2.3:99",
+        NCCL_ADDRESS="at 10.1.2.3",
+        NCCL_DEBUG_FILE="secret-project.log",
+        NCCL_TOPO="../secret-project/topo.xml",
+        NCCL_HOSTID=f"{host}-4",
+        NCCL_ON=f"run on {host}.",
+        NCCLSCOPE_CHAIN=f"{tmp_path}/secret-project with spaces/plugin.so",
     )
     packed = ncclscope(
         "pack", capture, "-o", tmp_path / "report.tar.gz", *(["--replace-hosts"] if replace else [])
@@ -144,11 +152,47 @@ def test_pack(replace: bool, tmp_path: Path) -> None:
     assert process.identity["env.RANK"] == "1"
     assert process.host == ("host1" if replace else host)
     assert folder.name.startswith("host1." if replace else host.replace(".", "_"))
+    for gone in ("NCCL_COMM_ID", "NCCL_ADDRESS", "NCCL_DEBUG_FILE", "NCCL_TOPO"):
+        assert f"env.{gone}" not in process.identity
+    (note,) = process.notes
+    assert note.startswith("NCCLSCOPE_CHAIN=<path> is left out: <path>: cannot open shared object")
     if replace:
+        assert not [key for key, value in process.identity.items() if host in value]
         assert host.encode() + b"\0" not in content
+        assert process.identity["env.NCCL_HOSTID"] == "host2"
+        assert process.identity["env.NCCL_ON"] == "run on host1."
+        assert "Replaced: the names of its hosts" in packed.stdout
     (original,) = open_capture(capture).processes
     theirs = [{**e, "process": ""} for e in events_of(process)]
     assert theirs == [{**e, "process": ""} for e in events_of(original)]
+
+
+@pytest.mark.parametrize("end", ["finalize", "kill"])
+def test_pack_cleans_notes_wherever_they_are(end: str, tmp_path: Path) -> None:
+    """On disk, in shared memory that was brought in, and in what is left of both there."""
+    chain = f"{tmp_path}/secret-project/{'x' * 150}.so"
+    capture = record(tmp_path, "c", "--end", end, mode="full", NCCLSCOPE_CHAIN=chain)
+    assert ncclscope("pack", capture, cwd=tmp_path).returncode == 0
+    with tarfile.open(tmp_path / "c.tar.gz") as tar:
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    for path in (tmp_path / "unpacked").rglob("*"):
+        assert path.is_dir() or b"secret-project" not in path.read_bytes(), path
+    (process,) = open_capture(tmp_path / "unpacked" / "c").processes
+    assert len(process.notes) == 1
+
+
+def test_hosts_and_paths_in_notes() -> None:
+    identity = {"host": "node1.example.org", "capture": "/data/my run", "folder": "node1.2.3"}
+    redaction = Redaction([identity, {"host": "node2"}], replace_hosts=True)
+    for note, clean in (
+        ("cannot write to /data/my run/node1.2.3: No space", "cannot write to <path>: No space"),
+        ("a relative/one, and 3/4", "a <path>, and <path>"),
+        ("NODE1 and node1.example.org, not node10", "host1 and host1, not node10"),
+        ("told by node2", "told by host2"),
+    ):
+        assert redaction.note(note, identity) == clean
+    kept = Redaction([identity], replace_hosts=False)
+    assert kept.note("on node1: /a", identity) == "on node1: <path>"
 
 
 def test_salvage_for_an_epilog(tmp_path: Path) -> None:

@@ -1,74 +1,53 @@
 """One archive of a capture for a bug report, without what is nobody's business.
 
-Command lines, paths and environment variables are removed from every file's header; host names are
-replaced where asked. Events stay as they are: they hold sizes, times and addresses, no data.
+Identities in file headers and the recorder's notes are cleaned. Events stay as they are: they hold
+sizes, times and addresses of memory, no data.
 """
 
 import io
+import os
 import struct
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 
 from ncclscope.capture import layout
 from ncclscope.capture.header import BYTES, FIELDS, Header, parse_header
 from ncclscope.capture.inventory import process_folders
+from ncclscope.capture.redact import Redaction, clean_metadata
 from ncclscope.errors import FormatError, UsageError
 
-# What helps to understand a capture and says nothing about who made it.
-_KEPT = (
-    "plugin_version", "mode", "host", "pid", "start_ticks", "boot_id", "pid_namespace",
-    "time_namespace", "kernel", "machine", "folder", "nccl_version",
-)  # fmt: skip
-_KEPT_VARIABLES = (
-    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK",
-    "TORCHELASTIC_RESTART_COUNT", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID",
-    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
-)  # fmt: skip
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer as Buffer
+
 _PLACES = {
     name: struct.calcsize("<" + "".join(c for _, c in FIELDS[:n]))
     for n, (name, _) in enumerate(FIELDS)
 }
+_LARGEST_HEADER = 1 << 16
 _ARENA_HEADER_BYTES = 16384
+Entry = tuple[str, int, BinaryIO]  # name in the archive, bytes, content
 
 
-class Redaction:
-    """How names are replaced, the same in every file of an archive."""
+class _Spliced(io.RawIOBase):
+    """A file with another beginning; log files are too large to be held in memory."""
 
-    def __init__(self, replace_hosts: bool) -> None:
-        self._replace = replace_hosts
-        self.hosts: dict[str, str] = {}
+    def __init__(self, beginning: bytes, rest: BinaryIO) -> None:
+        self._beginning, self._rest = io.BytesIO(beginning), rest
 
-    def host(self, name: str) -> str:
-        """A host's name in the archive."""
-        if not self._replace:
-            return name
-        return self.hosts.setdefault(name, f"host{len(self.hosts) + 1}")
+    def readable(self) -> bool:
+        return True
 
-    def folder(self, name: str, host: str) -> str:
-        """A process folder's name: it begins with the host's."""
-        plain = host.replace("/", "_").replace(".", "_")
-        rest = name.removeprefix(plain)
-        return self.host(host).replace(".", "_") + rest if rest != name else name
+    def readinto(self, buffer: "Buffer") -> int:
+        room = memoryview(buffer)
+        data = self._beginning.read(len(room)) or self._rest.read(len(room))
+        room[: len(data)] = data
+        return len(data)
 
-    def identity(self, identity: dict[str, str]) -> bytes:
-        """A header's identity, cleaned."""
-        host = identity.get("host", "")
-        clean = {key: value for key, value in identity.items() if key in _KEPT}
-        clean |= {
-            f"env.{name}": identity[f"env.{name}"]
-            for name in _KEPT_VARIABLES
-            if f"env.{name}" in identity
-        }
-        clean |= {
-            key: value
-            for key, value in identity.items()
-            if key.startswith(("env.NCCL_", "env.NCCLSCOPE_")) and not value.startswith("/")
-        }
-        clean["host"] = self.host(host)
-        clean["folder"] = self.folder(identity.get("folder", ""), host)
-        clean["redacted"] = "1"
-        return "".join(f"{key}\0{value}\0" for key, value in clean.items()).encode()
+    def close(self) -> None:
+        self._rest.close()
+        super().close()
 
 
 def _clean_header(data: bytes, header: Header, redaction: Redaction) -> bytes:
@@ -87,35 +66,58 @@ def _clean_header(data: bytes, header: Header, redaction: Redaction) -> bytes:
     return bytes(clean)
 
 
-def _clean_files(capture: Path, redaction: Redaction) -> Iterator[tuple[str, bytes]]:
-    """Names and contents for the archive."""
+def _files(capture: Path) -> Iterator[tuple[Path, bytes, Header]]:
+    """Capture files with their beginnings; what cannot be read cannot be cleaned, and is left."""
     for folder in process_folders(capture):
         for path in sorted(folder.iterdir()):
             if not path.is_file() or path.name.startswith("new."):
                 continue
-            data = path.read_bytes()
+            with path.open("rb") as file:
+                beginning = file.read(_LARGEST_HEADER)
             try:
-                header = parse_header(memoryview(data), path)
+                yield path, beginning, parse_header(beginning, path)
             except FormatError:
-                continue  # what cannot be read cannot be cleaned
-            name = redaction.folder(folder.name, header.identity.get("host", ""))
-            yield (
-                f"{name}/{path.name}",
-                _clean_header(data, header, redaction) + data[header.header_bytes :],
-            )
+                continue
+
+
+def _entry(path: Path, head: bytes, header: Header, redaction: Redaction) -> tuple[int, BinaryIO]:
+    """Size and content of one file, cleaned."""
+    file = path.open("rb")
+    file.seek(header.header_bytes)
+    if header.file_kind not in (layout.FILE_META, layout.FILE_ARENA):
+        size = max(os.fstat(file.fileno()).st_size - header.header_bytes, 0)
+        return len(head) + size, io.BufferedReader(_Spliced(head, file))
+    with file:
+        data = bytearray(head + file.read())
+    start, end = len(head), len(data)
+    if header.file_kind == layout.FILE_ARENA:
+        start = header.meta_offset
+        end = min(end, start + header.meta_slots * layout.SLOT_BYTES)
+    clean_metadata(data, start, end, header.identity, redaction)
+    return len(data), io.BytesIO(data)
+
+
+def _clean_files(capture: Path, redaction: Redaction) -> Iterator[Entry]:
+    """What goes into the archive."""
+    for path, beginning, header in _files(capture):
+        head = _clean_header(beginning, header, redaction)
+        size, content = _entry(path, head, header, redaction)
+        folder = redaction.folder(path.parent.name, header.identity.get("host", ""))
+        with content:
+            yield f"{folder}/{path.name}", size, content
 
 
 def pack(capture: Path, archive: Path, replace_hosts: bool) -> int:
     """Writes the archive and returns how many files it holds."""
     assert BYTES <= _ARENA_HEADER_BYTES
-    redaction = Redaction(replace_hosts)
+    redaction = Redaction((header.identity for _, _, header in _files(capture)), replace_hosts)
     count = 0
     partial = archive.with_name(archive.name + ".partial")
     with tarfile.open(partial, "w:gz") as tar:
-        for name, data in _clean_files(capture, redaction):
+        for name, size, content in _clean_files(capture, redaction):
             entry = tarfile.TarInfo(f"{archive.name.partition('.')[0]}/{name}")
-            entry.size, entry.mode = len(data), 0o600
-            tar.addfile(entry, io.BytesIO(data))
+            entry.size, entry.mode = size, 0o600
+            tar.addfile(entry, content)
             count += 1
     if not count:
         partial.unlink()

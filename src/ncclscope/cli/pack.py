@@ -25,7 +25,11 @@ def run(arguments: argparse.Namespace) -> int:
     archive = Path(arguments.output or f"{capture.resolve().name}.tar.gz")
     count = pack(capture, archive, arguments.replace_hosts)
     print(f"{archive}: {plural(count, 'file')}, {size_words(archive.stat().st_size)}")
-    hosts = "host names are replaced" if arguments.replace_hosts else "host names are in it"
-    print(f"Command lines, paths and other variables are removed; {hosts}.")
-    print("Communicator names are in it.")
+    print("Removed: command lines, paths, addresses of hosts, and all variables but NCCL's and the")
+    print("launchers' ranks and sizes.")
+    if arguments.replace_hosts:
+        print("Replaced: the names of its hosts, and NCCL_HOSTID.")
+    else:
+        print("In it: the names of its hosts (--replace-hosts replaces them).")
+    print("In it as they are: names of communicators and threads, and ids of GPUs.")
     return 0

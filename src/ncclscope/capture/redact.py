@@ -1,0 +1,140 @@
+"""What leaves a capture before others see it: command lines, paths, addresses, names of hosts."""
+
+import re
+from collections.abc import Iterable
+
+from ncclscope.capture import layout
+
+# What helps to understand a capture and says nothing about who made it.
+_KEPT = (
+    "plugin_version", "mode", "host", "pid", "start_ticks", "boot_id", "pid_namespace",
+    "time_namespace", "kernel", "machine", "folder", "nccl_version",
+)  # fmt: skip
+_KEPT_VARIABLES = (
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK",
+    "TORCHELASTIC_RESTART_COUNT", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID",
+    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_SIZE",
+)  # fmt: skip
+_PATH_NAMES = ("_FILE", "_DIR", "_PATH")  # such a variable holds a path, with or without a slash
+_ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+|[0-9a-fA-F]{0,4}:[0-9a-fA-F]{0,4}:")
+_PATH = re.compile(r"[^\s=:;,()]*/[^\s:;,()]*")
+_NOTE_CUTS = (300, 200, 60)  # the recorder cuts what it names in a note
+_SLOT = layout.SLOT_BYTES
+_PIECE = 48  # bytes of text in a Text slot
+_METADATA = [layout.KINDS[name] for name in ("Comm", "CommEnd", "Text", "Sync", "Count", "End")]
+_TEXTS = (layout.TEXT_STRING, layout.TEXT_COMM_NAME, layout.TEXT_GPU_BUS_ID, layout.TEXT_NOTE)
+
+
+def _is_path(variable: str, value: str) -> bool:
+    return "/" in value or value.startswith("~") or variable.endswith(_PATH_NAMES)
+
+
+class Redaction:
+    """How names are replaced, the same in every file of an archive."""
+
+    def __init__(self, identities: Iterable[dict[str, str]], replace_hosts: bool) -> None:
+        self._replace = replace_hosts
+        self._hosts: dict[str, str] = {}
+        self._forms: dict[str, str] = {}  # a host's name in lower case, whole and without domain
+        for identity in identities:
+            name = identity.get("host", "")
+            for form in filter(None, (name.lower(), name.lower().partition(".")[0])):
+                self._forms.setdefault(form, self.host(name))
+        forms = sorted(map(re.escape, self._forms), key=len, reverse=True)
+        whole = rf"(?<![a-z0-9])({'|'.join(forms)})(?![a-z0-9])"
+        self._pattern = re.compile(whole if forms else "(?!)", re.IGNORECASE)
+
+    def host(self, name: str) -> str:
+        """A host's name in the archive."""
+        if not self._replace:
+            return name
+        return self._hosts.setdefault(name, f"host{len(self._hosts) + 1}")
+
+    def _without_hosts(self, text: str) -> str:
+        if not self._replace:
+            return text
+        return self._pattern.sub(lambda match: self._forms[match[0].lower()], text)
+
+    def folder(self, name: str, host: str) -> str:
+        """A process folder's name: it begins with the host's."""
+        plain = host.replace("/", "_").replace(".", "_")
+        rest = name.removeprefix(plain)
+        if rest != name:
+            return self.host(host).replace(".", "_") + rest
+        return self._without_hosts(name)
+
+    def _variable(self, name: str, value: str) -> str | None:
+        """A variable's value in the archive; None: it is left out."""
+        if name in _KEPT_VARIABLES:
+            return value
+        if not name.startswith(("NCCL_", "NCCLSCOPE_")) or name == "NCCL_COMM_ID":
+            return None
+        if _is_path(name, value) or _ADDRESS.search(value):
+            return None
+        return self.host(value) if name == "NCCL_HOSTID" else self._without_hosts(value)
+
+    def identity(self, identity: dict[str, str]) -> bytes:
+        """A header's identity, cleaned."""
+        host = identity.get("host", "")
+        clean = {key: value for key, value in identity.items() if key in _KEPT}
+        for key, value in identity.items():
+            shown = self._variable(key[4:], value) if key.startswith("env.") else None
+            if shown is not None:
+                clean[key] = shown
+        clean["host"] = self.host(host)
+        clean["folder"] = self.folder(identity.get("folder", ""), host)
+        clean["redacted"] = "1"
+        return "".join(f"{key}\0{value}\0" for key, value in clean.items()).encode()
+
+    def note(self, text: str, identity: dict[str, str]) -> str:
+        """A note of the recorder, without paths and, where asked, hosts."""
+        # Those that are known go first: a path may hold spaces, and then nobody sees its end.
+        known = [identity.get(key, "") for key in ("arena", "nccl_library", "capture")]
+        known.append(f"{identity.get('capture', '')}/{identity.get('folder', '')}")
+        variables = (item for item in identity.items() if item[0].startswith("env."))
+        known += [value for key, value in variables if _is_path(key, value)]
+        cut = {path[:length] for path in known for length in (len(path), *_NOTE_CUTS)}
+        for path in sorted(cut, key=len, reverse=True):
+            text = text.replace(path, "<path>") if "/" in path[:-1] else text
+        return self._without_hosts(_PATH.sub("<path>", text))
+
+
+def clean_metadata(
+    data: bytearray, start: int, end: int, identity: dict[str, str], redaction: Redaction
+) -> None:
+    """Cleans metadata slots in place: notes are rewritten, what is not known is blanked.
+
+    In an arena's ring, slots without a head still hold the text that was there before.
+    """
+    notes: dict[int, list[int]] = {}
+    for at in range(start, end - _SLOT + 1, _SLOT):
+        is_text = data[at] == layout.KINDS["Text"]
+        what = int.from_bytes(data[at + 8 : at + 10], "little")
+        if data[at] not in _METADATA or (is_text and what not in _TEXTS):
+            data[at + 8 : at + _SLOT] = bytes(_SLOT - 8)
+        elif is_text and what == layout.TEXT_NOTE:
+            notes.setdefault(int.from_bytes(data[at + 10 : at + 12], "little"), []).append(at)
+    for places in notes.values():
+        text = _joined(data, places)
+        clean = "(incomplete note removed)" if text is None else redaction.note(text, identity)
+        _split(data, places, clean.encode()[: _PIECE * len(places)])
+
+
+def _joined(data: bytearray, places: list[int]) -> str | None:
+    """A note's text; None where pieces are missing, since half a path cannot be told from words."""
+    places.sort(key=lambda at: int.from_bytes(data[at + 12 : at + 14], "little"))
+    length = int.from_bytes(data[places[0] + 14 : places[0] + 16], "little")
+    for number, at in enumerate(places):
+        if int.from_bytes(data[at + 12 : at + 14], "little") != number * _PIECE:
+            return None
+    text = b"".join(data[at + 16 : at + _SLOT] for at in places)
+    return text[:length].decode("utf-8", "replace") if length <= len(text) else None
+
+
+def _split(data: bytearray, places: list[int], text: bytes) -> None:
+    """Puts a text into the slots of another one; those that are left over hold nothing."""
+    for number, at in enumerate(places):
+        piece = text[number * _PIECE : (number + 1) * _PIECE]
+        data[at + 12 : at + 14] = (number * _PIECE).to_bytes(2, "little")
+        data[at + 14 : at + 16] = len(text).to_bytes(2, "little")
+        data[at + 16 : at + _SLOT] = piece.ljust(_PIECE, b"\0")

@@ -1,0 +1,1 @@
+"""What a capture means: communicators, operations, cross-rank instances, one clock."""

@@ -1,0 +1,156 @@
+"""The model's tables: every column with its type, unit and meaning. docs/schema.md is made of this.
+
+Integers are signed, because Spark turns unsigned ones into decimals. NONE stands for "not known" or
+"does not apply"; views for SQL and exports turn it into NULL. Times are ns on the one clock of the
+capture: CLOCK_MONOTONIC of its first node. Names are kept as codes into `Model.words`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+NONE = -1
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `words`: the values are codes of names of that sort."""
+
+    name: str
+    dtype: str
+    meaning: str
+    words: bool = False
+
+
+def _columns(*rows: tuple[str, str, str]) -> tuple[Column, ...]:
+    return tuple(
+        Column(name, "i1" if dtype == "word" else dtype, meaning, dtype == "word")
+        for name, dtype, meaning in rows
+    )
+
+
+# Where an operation's duration comes from, best first (truth before availability).
+SOURCES = (
+    "gpu",
+    "gpu-repaired",
+    "gpu-partial",
+    "gpu-early",
+    "proxy",
+    "host",
+    "enqueue",
+    "none",
+)
+# What became of an operation. captured: recorded into a CUDA graph, carried out by its replays.
+STATES = ("done", "in flight", "never launched", "captured", "unknown")
+FORMS = ("collective", "send", "recv", "copy-engine")
+# What was found about the stamps of one channel of an operation.
+STAMPS = ("valid", "repaired", "recovered", "rejected", "missing")
+
+OPERATIONS = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("communicator", "i4", "row of `communicators`"),
+    ("rank", "i4", "rank in the communicator"),
+    ("global_rank", "i4", "rank in the job"),
+    ("node", "i4", "row of `nodes`: hosts that share a clock"),
+    ("thread", "i4", "id of the thread that called, else of the one that enqueued"),
+    ("form", "word", "collective, send, recv or copy-engine"),
+    ("function", "word", "NCCL's name of the operation; inferred where `inferred` is 1"),
+    ("datatype", "word", "float32, bfloat16 …"),
+    ("algorithm", "word", "RING, TREE, NVLS …"),
+    ("protocol", "word", "LL, LL128, SIMPLE"),
+    ("variant", "word", "kernel of a symmetric operation"),
+    ("count", "i8", "elements, as the caller gave them"),
+    ("size_bytes", "i8", "bytes as nccl-tests count them"),
+    ("root", "i4", "root where the function has one"),
+    ("peer", "i4", "other rank of a send or receive"),
+    ("channels", "i2", "channels used"),
+    ("warps", "i2", "warps a channel"),
+    ("tag", "i8", "the caller's profiler tag"),
+    ("stream", "i8", "CUDA stream"),
+    ("call_ns", "i8", "the call began"),
+    ("call_end_ns", "i8", "the call was queued"),
+    ("launch_ns", "i8", "its kernel's launch began"),
+    ("launch_end_ns", "i8", "its kernel's launch returned"),
+    ("enqueue_ns", "i8", "NCCL reported the work as queued"),
+    ("start_ns", "i8", "the GPU began, mapped to the host's clock"),
+    ("end_ns", "i8", "the GPU ended, mapped to the host's clock"),
+    ("duration_ns", "i8", "end - start of the best source there is"),
+    ("source", "word", "where the duration comes from"),
+    ("reason", "word", "why the source is not `gpu`"),
+    ("wait_ns", "i8", "of the duration: until the last rank arrived"),
+    ("wire_ns", "i8", "of the duration: after the last rank arrived"),
+    ("relative_wait_ns", "i8", "duration less the shortest of all ranks: needs no clock"),
+    ("instance", "i8", "row of `instances`: the same operation on all ranks"),
+    ("call_order", "i8", "number of the call on its communicator and rank"),
+    ("sequence", "i8", "NCCL's number, by communicator and function"),
+    ("group_call", "i8", "the group call it was part of, by process"),
+    ("replay", "i1", "1: a replay of a captured call"),
+    ("symmetric", "i1", "1: on symmetric memory"),
+    ("inferred", "i1", "1: the function is inferred from a group of sends and receives"),
+    ("part_of", "i8", "row of the operation that this send or receive is a part of"),
+    ("state", "word", "done, in flight, never launched, captured, unknown"),
+    ("event", "i8", "stream << 48 | index of its main event in the process's capture"),
+)
+
+CHANNELS = _columns(
+    ("operation", "i8", "row of `operations`"),
+    ("channel", "i2", "NCCL's channel"),
+    ("start_ns", "i8", "first stamp, mapped to the one clock"),
+    ("end_ns", "i8", "last stamp, mapped to the one clock"),
+    ("seen_start_ns", "i8", "the host noticed the start"),
+    ("seen_end_ns", "i8", "the host noticed the end"),
+    ("stamp", "word", "valid, repaired, recovered, rejected, missing"),
+)
+
+INSTANCES = _columns(
+    ("communicator", "i4", "row of `communicators`"),
+    ("form", "word", "collective or send"),
+    ("function", "word", "of the majority of its ranks"),
+    ("size_bytes", "i8", "of the majority of its ranks"),
+    ("call_order", "i8", "number on its communicator; of a pair, on its source and destination"),
+    ("source_rank", "i4", "of a send and receive pair"),
+    ("destination_rank", "i4", "of a send and receive pair"),
+    ("ranks_seen", "i4", "operations that belong to it"),
+    ("ranks_expected", "i4", "operations that must exist"),
+    ("ranks_timed", "i4", "operations with times good enough to compare"),
+    ("mismatch", "i1", "1: ranks disagree on function, bytes or datatype"),
+    ("first_start_ns", "i8", "first arrival"),
+    ("last_start_ns", "i8", "last arrival"),
+    ("last_end_ns", "i8", "last end"),
+    ("last_rank", "i4", "rank that arrived last, where that is certain"),
+    ("skew_ns", "i8", "last arrival - first arrival"),
+    ("error_ns", "i8", "how far the clocks of its nodes may be apart"),
+)
+
+COMMUNICATORS = _columns(
+    ("id", "i8", "NCCL's hash"),
+    ("name_inferred", "i1", "1: the name is inferred from membership"),
+    ("ranks", "i4", "number of ranks"),
+    ("nodes", "i4", "number of nodes"),
+    ("parent", "i4", "row of the smallest communicator that contains it"),
+    ("created_ns", "i8", "first creation of it on any rank"),
+)
+
+MEMBERS = _columns(
+    ("communicator", "i4", "row of `communicators`"),
+    ("rank", "i4", "rank in it"),
+    ("process", "i4", "row of `processes`"),
+    ("global_rank", "i4", "rank in the job"),
+    ("node", "i4", "row of `nodes`"),
+    ("opened_ns", "i8", "created on this rank"),
+    ("closed_ns", "i8", "destroyed on this rank"),
+)
+
+TABLES = {
+    "operations": OPERATIONS,
+    "channels": CHANNELS,
+    "instances": INSTANCES,
+    "communicators": COMMUNICATORS,
+    "members": MEMBERS,
+}
+
+
+def empty(columns: tuple[Column, ...], rows: int) -> dict[str, np.ndarray]:
+    """Columns of that many rows, everything NONE."""
+    return {column.name: np.full(rows, NONE, column.dtype) for column in columns}
