@@ -1,0 +1,57 @@
+"""Slots from plain values, and streams of them cut into blocks as the drain writes them."""
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture import dtypes, layout
+
+Slot = dict[str, Any]  # fields by name, "kind" and "check" among them; others are zero
+Slots = npt.NDArray[np.void]
+Ints = npt.NDArray[np.int64]
+
+CHUNK_SLOTS = 1024  # each 1024th index is the head of a chunk, which is not written to logs
+_BLOCK = dtypes.OURS.dtypes["Block"]
+
+
+def _zeros(dtype: np.dtype[np.void]) -> dict[str, Any]:
+    """A zero for each field."""
+    shapes = {name: dtype.fields[name][0].shape for name in dtype.names or ()}  # type: ignore[index]
+    return {name: (0,) * shape[0] if shape else 0 for name, shape in shapes.items()}
+
+
+_ZEROS = {number: _zeros(dtypes.OURS.dtypes[name]) for name, number in dtypes.OURS.kinds.items()}
+
+
+def pack(slots: list[Slot]) -> Slots:
+    """The slots as they lie in a file."""
+    out = np.zeros(len(slots), dtypes.ANY_SLOT)
+    places: dict[int, list[int]] = defaultdict(list)
+    for place, slot in enumerate(slots):
+        places[slot["kind"]].append(place)
+    for kind, mine in places.items():
+        zeros = _ZEROS[kind]
+        rows = [tuple((zeros | slots[place]).values()) for place in mine]
+        assert all(len(row) == len(zeros) for row in rows), "a field that the kind does not have"
+        out[mine] = np.array(rows, dtypes.OURS.dtypes[dtypes.OURS.names[kind]]).view(out.dtype)
+    return out
+
+
+def handle_of(nonce: int, stream: int, index: int) -> int:
+    """What NCCL holds for the event in that slot."""
+    return nonce << 48 | stream << layout.INDEX_BITS | index
+
+
+def block_heads(
+    first: Ints, count: Ints, written_ns: Ints, stream: int, tid: int, thread_name: str
+) -> Slots:
+    """Block slots for runs of one stream."""
+    heads = np.zeros(len(first), _BLOCK)
+    heads["kind"] = layout.KINDS["Block"]
+    heads["check"] = first & 0xFFFFFFFF
+    heads["first"], heads["count"], heads["written"] = first, count, written_ns
+    heads["stream"], heads["tid"] = stream, tid
+    heads["thread_name"] = np.frombuffer(thread_name.encode()[:15].ljust(16, b"\0"), np.uint8)
+    return heads.view(dtypes.ANY_SLOT)
