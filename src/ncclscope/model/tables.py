@@ -6,8 +6,12 @@ capture: CLOCK_MONOTONIC of its first node. Names are kept as codes into `Model.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+
+Columns = dict[str, npt.NDArray[Any]]  # by name
 
 NONE = -1
 SCHEMA_VERSION = 1
@@ -151,6 +155,6 @@ TABLES = {
 }
 
 
-def empty(columns: tuple[Column, ...], rows: int) -> dict[str, np.ndarray]:
+def empty(columns: tuple[Column, ...], rows: int) -> Columns:
     """Columns of that many rows, everything NONE."""
     return {column.name: np.full(rows, NONE, column.dtype) for column in columns}

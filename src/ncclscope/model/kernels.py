@@ -1,0 +1,322 @@
+"""GPU times of one process's works, from the stamps of their channels."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture import layout
+from ncclscope.model import stamps
+from ncclscope.model.decode import Bools, Decoded, Ints, find
+from ncclscope.model.gpu_clock import Bound, GpuClock, lower_bound, upper_bound
+from ncclscope.model.stamps import FAR_FUTURE, FAR_PAST, Claims
+from ncclscope.model.tables import NONE, Columns
+from ncclscope.model.works import COLLECTIVE, COPY_ENGINE, RECV, SEND, Works
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Channels of works, one row each. Stamps are GPU ns until they are mapped."""
+
+    work: Ints  # place among the works, NONE: its work is not on record
+    channel: Ints
+    gpu: Ints
+    gpu_start: Ints
+    gpu_stop: Ints
+    seen_start_ns: Ints
+    seen_end_ns: Ints  # NONE: still running
+    stamp: npt.NDArray[np.int8]
+    reason: npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTimes:
+    """For each work what its channels tell."""
+
+    start_ns: Ints  # host clock; NONE without a believable stamp
+    end_ns: Ints
+    stamp: npt.NDArray[np.int8]  # the worst of its channels; NONE without any
+    reason: npt.NDArray[np.int8]  # of stamps.REASONS
+    partial: Bools  # some channels have no believable stamp
+    seen_start_ns: Ints  # when the host noticed; NONE without kernel events
+    seen_end_ns: Ints
+    running: Bools  # a channel started and did not stop
+    kernels: Ints  # channels that NCCL reported
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """What bounds a work's start: the launch of an eager one, the report of a replayed one."""
+
+    start_ns: Ints  # NONE
+    end_ns: Ints  # NONE
+    replay: Bools
+
+    def not_before_ns(self, works: Works) -> Ints:
+        """The earliest moment at which each work can have started."""
+        eager = np.where(self.start_ns != NONE, self.start_ns, FAR_PAST)
+        return np.where(self.replay, works.enqueue_ns, eager)
+
+
+def _reported(decoded: Decoded, works: Works, gpu_of_comm: Ints) -> Channels:
+    """Kernel events as NCCL reported them."""
+    events = decoded["KernelCh"]
+    slots, clock = events.slots, decoded.process.clock
+    stopped = (slots["states"] & layout.STATE_FIRST) != 0
+    no_stamp = (slots["flags"] & layout.FLAG_NO_STAMP) != 0
+    ended = (slots["states"] & layout.STATE_STOPPED) != 0
+    seen_end = np.where(stopped, clock.to_ns(slots["t_stop"]), NONE)
+    seen_end = np.where(~stopped & ended, clock.to_ns(slots["t1"]), seen_end)
+    has_both = stopped & ~no_stamp
+    return Channels(
+        work=find(works.keys, decoded.parents(slots["parent"])),
+        channel=slots["chan"].astype(np.int64),
+        gpu=gpu_of_comm[np.minimum(slots["comm"].astype(np.int64), len(gpu_of_comm) - 1)],
+        gpu_start=np.where(no_stamp, NONE, slots["gpu_start"].astype(np.int64)),
+        gpu_stop=np.where(has_both, slots["gpu_stop"].astype(np.int64), NONE),
+        seen_start_ns=events.start_ns,
+        seen_end_ns=seen_end,
+        stamp=np.full(len(events), stamps.MISSING, np.int8),
+        reason=np.zeros(len(events), np.int8),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Uncounted:
+    """Works that the device counted and the host did not, in the order of their reports."""
+
+    work: Ints
+    comm: Ints
+    enqueue_ns: Ints
+    first_channels: Ints  # it used channels 0 up to this; FAR_FUTURE: any
+
+
+def _uncounted(works: Works, kernels: Ints, rank_of_comm: Ints, timed_comms: Ints) -> _Uncounted:
+    own_rank = rank_of_comm[np.minimum(works.comm, len(rank_of_comm) - 1)]
+    to_self = np.isin(works.form, (SEND, RECV)) & (works.peer == own_rank)
+    mine = (
+        (kernels == 0)
+        & (works.channels > 0)
+        & ~works.symmetric
+        & (works.form != COPY_ENGINE)
+        & ~(to_self & (works.form == RECV))  # the pair is one work
+        & np.isin(works.comm, timed_comms)
+    )
+    chosen = np.flatnonzero(mine)
+    chosen = chosen[np.argsort(works.enqueue_ns[chosen], kind="stable")]
+    _, group, members = np.unique(works.group, return_inverse=True, return_counts=True)
+    alone = (members[group] == 1) | (works.group == NONE)
+    first = np.where(
+        to_self, 1, np.where((works.form == COLLECTIVE) & alone, works.channels, FAR_FUTURE)
+    )
+    return _Uncounted(chosen, works.comm[chosen], works.enqueue_ns[chosen], first[chosen])
+
+
+def _claims_of(
+    channels: Channels,
+    mine: Ints,
+    works: Works,
+    launches: Launches,
+    lower: Bound,
+    uncounted_at: Ints,
+    uncounted_groups: Ints,
+) -> Claims:
+    """One channel's kernel events as claims. `uncounted_at`: when its uncounted works came."""
+    work = channels.work[mine]
+    known, at = work != NONE, np.maximum(work, 0)
+    offset = lower.at(channels.seen_end_ns[mine])
+    not_before = launches.not_before_ns(works)[at]
+    launch_end = np.where(launches.end_ns[at] != NONE, launches.end_ns[at], FAR_FUTURE)
+    group = np.where(known, works.group[at], NONE)
+    when = np.where(known, works.enqueue_ns[at], channels.seen_start_ns[mine])
+    return Claims(
+        gpu_start=channels.gpu_start[mine],
+        gpu_stop=channels.gpu_stop[mine],
+        latest_start_ns=channels.gpu_start[mine] - offset,
+        latest_stop_ns=channels.gpu_stop[mine] - offset,
+        group=group,
+        not_before_ns=np.where(known, not_before, FAR_PAST),
+        launch_end_ns=np.where(known & ~launches.replay[at], launch_end, FAR_FUTURE),
+        uncounted_before=np.searchsorted(uncounted_at, when),
+        uncounted_in_group=np.isin(group, uncounted_groups) & (group != NONE),
+    )
+
+
+def _recover(
+    channels: Channels, left_over: Ints, candidates: Ints, not_before_ns: Ints, lower: Bound
+) -> list[tuple[int, int]]:
+    """(work, kernel event that brought its stamps) for works that the host did not count."""
+    found, next_one = [], 0
+    latest = channels.gpu_start[left_over] - lower.at(channels.seen_end_ns[left_over])
+    for event, latest_ns in zip(left_over.tolist(), latest.tolist(), strict=True):
+        if next_one == len(candidates):
+            break
+        if not_before_ns[next_one] <= latest_ns:
+            found.append((int(candidates[next_one]), event))
+            next_one += 1
+    return found
+
+
+def judge_channels(
+    decoded: Decoded, works: Works, launches: Launches, gpu_of_comm: Ints, rank_of_comm: Ints
+) -> tuple[Channels, dict[int, GpuClock]]:
+    """All channels with stamps that are theirs, recovered ones included; clocks by GPU."""
+    channels = _reported(decoded, works, gpu_of_comm)
+    comm = decoded["KernelCh"].slots["comm"].astype(np.int64)
+    kernels = np.bincount(channels.work[channels.work >= 0], minlength=len(works))
+    stamped = np.flatnonzero(channels.gpu_stop != NONE)
+    lower = {
+        int(gpu): lower_bound(
+            channels.seen_end_ns[stamped][channels.gpu[stamped] == gpu],
+            channels.gpu_stop[stamped][channels.gpu[stamped] == gpu],
+        )
+        for gpu in np.unique(channels.gpu[stamped])
+    }
+    uncounted = _uncounted(works, kernels, rank_of_comm, np.unique(comm[stamped]))
+    true_start, true_stop = channels.gpu_start.copy(), channels.gpu_stop.copy()
+    recovered: list[tuple[int, int]] = []
+    not_before = launches.not_before_ns(works)
+    order = stamped[np.lexsort((channels.channel[stamped], comm[stamped]))]
+    where = comm[order] << 16 | channels.channel[order]
+    cuts = np.flatnonzero(np.diff(where)) + 1
+    for mine in np.split(order, cuts) if len(order) else []:
+        bound = lower[int(channels.gpu[mine[0]])]
+        can_use = (uncounted.comm == comm[mine[0]]) & (
+            channels.channel[mine[0]] < uncounted.first_channels
+        )
+        candidates = uncounted.work[can_use]
+        claims = _claims_of(
+            channels,
+            mine,
+            works,
+            launches,
+            bound,
+            uncounted.enqueue_ns[can_use],
+            works.group[candidates],
+        )
+        verdicts = stamps.judge(claims)
+        channels.stamp[mine] = verdicts.stamp
+        channels.reason[mine] = verdicts.reason
+        owner = mine[np.maximum(verdicts.owner, 0)]
+        true_start[mine] = np.where(verdicts.owner != NONE, channels.gpu_start[owner], NONE)
+        true_stop[mine] = np.where(verdicts.owner != NONE, channels.gpu_stop[owner], NONE)
+        left = mine[verdicts.left_over]
+        recovered += _recover(channels, left, candidates, not_before[candidates], bound)
+    return _with_recovered(channels, true_start, true_stop, works, recovered), {
+        gpu: _clock(bound, gpu, channels, true_start, launches) for gpu, bound in lower.items()
+    }
+
+
+def _clock(
+    lower: Bound, gpu: int, channels: Channels, true_start: Ints, launches: Launches
+) -> GpuClock:
+    """The GPU's clock; only stamps that are sure, of eager works, bound it from above."""
+    work = np.maximum(channels.work, 0)
+    sure = (
+        (channels.gpu == gpu)
+        & (channels.work != NONE)
+        & np.isin(channels.stamp, (stamps.VALID, stamps.REPAIRED))
+        & (true_start != NONE)
+        & ~launches.replay[work]
+        & (launches.start_ns[work] != NONE)
+    )
+    return GpuClock(lower, upper_bound(launches.start_ns[work][sure], true_start[sure], lower))
+
+
+def _with_recovered(
+    channels: Channels,
+    true_start: Ints,
+    true_stop: Ints,
+    works: Works,
+    recovered: list[tuple[int, int]],
+) -> Channels:
+    """Channels with their true stamps; the works that got left-over ones as rows at the end."""
+    work = np.array([work for work, _ in recovered], np.int64)
+    event = np.array([event for _, event in recovered], np.int64)
+    # A receive from itself ran in its send's work.
+    twins, origin = _self_receives(works, work)
+    work, event = np.concatenate([work, twins]), np.concatenate([event, event[origin]])
+    none = np.full(len(work), NONE, np.int64)
+    return Channels(
+        work=np.concatenate([channels.work, work]),
+        channel=np.concatenate([channels.channel, channels.channel[event]]),
+        gpu=np.concatenate([channels.gpu, channels.gpu[event]]),
+        gpu_start=np.concatenate([true_start, channels.gpu_start[event]]),
+        gpu_stop=np.concatenate([true_stop, channels.gpu_stop[event]]),
+        seen_start_ns=np.concatenate([channels.seen_start_ns, none]),
+        seen_end_ns=np.concatenate([channels.seen_end_ns, none]),
+        stamp=np.concatenate([channels.stamp, np.full(len(work), stamps.RECOVERED, np.int8)]),
+        reason=np.concatenate([channels.reason, np.zeros(len(work), np.int8)]),
+    )
+
+
+def _self_receives(works: Works, sends: Ints) -> tuple[Ints, Ints]:
+    """The receives that ran in the works of these sends to self: (receive, place in `sends`)."""
+    receives = np.flatnonzero(works.form == RECV)
+    is_send = works.form[sends] == SEND
+    twins, origin = [], []
+    for place in np.flatnonzero(is_send).tolist():
+        send = sends[place]
+        same = (works.group[receives] == works.group[send]) & (
+            works.peer[receives] == works.peer[send]
+        )
+        for receive in receives[same & (works.comm[receives] == works.comm[send])][:1]:
+            twins.append(int(receive))
+            origin.append(place)
+    return np.array(twins, np.int64), np.array(origin, np.int64)
+
+
+def times_of_works(
+    works: Works, channels: Channels, clocks: dict[int, GpuClock]
+) -> tuple[KernelTimes, Ints, Ints]:
+    """Works' times over all their channels; start and end of each channel on the host's clock."""
+    start, end = np.full(len(channels.work), NONE), np.full(len(channels.work), NONE)
+    good = (channels.gpu_stop != NONE) & (channels.stamp <= stamps.RECOVERED)
+    for gpu, clock in clocks.items():
+        mine = np.flatnonzero(good & (channels.gpu == gpu))
+        start[mine] = clock.to_host(channels.gpu_start[mine])
+        end[mine] = start[mine] + channels.gpu_stop[mine] - channels.gpu_start[mine]
+    owned = channels.work != NONE
+    count = len(works)
+    reported = np.bincount(
+        channels.work[owned & (channels.stamp != stamps.RECOVERED)], minlength=count
+    )
+    first, last = np.full(count, FAR_FUTURE), np.full(count, FAR_PAST)
+    fine = np.flatnonzero(good & owned)
+    np.minimum.at(first, channels.work[fine], start[fine])
+    np.maximum.at(last, channels.work[fine], end[fine])
+    timed = np.bincount(channels.work[fine], minlength=count)
+    worst = np.full(count, NONE, np.int8)
+    reason = np.zeros(count, np.int8)
+    np.maximum.at(worst, channels.work[owned], channels.stamp[owned])
+    np.maximum.at(reason, channels.work[owned], channels.reason[owned])
+    return (
+        KernelTimes(
+            start_ns=np.where(timed > 0, first, NONE),
+            end_ns=np.where(timed > 0, last, NONE),
+            stamp=worst,
+            reason=reason,
+            partial=(timed > 0) & (timed < np.maximum(reported, works.channels)),
+            **_seen(works, channels, owned),
+            kernels=reported,
+        ),
+        start,
+        end,
+    )
+
+
+def _seen(works: Works, channels: Channels, owned: Bools) -> Columns:
+    """When the host noticed start and end of each work."""
+    count = len(works)
+    reported = np.flatnonzero(owned & (channels.seen_start_ns != NONE))
+    first, last = np.full(count, FAR_FUTURE), np.full(count, NONE)
+    np.minimum.at(first, channels.work[reported], channels.seen_start_ns[reported])
+    np.maximum.at(last, channels.work[reported], channels.seen_end_ns[reported])
+    running = np.zeros(count, bool)
+    open_ones = reported[channels.seen_end_ns[reported] == NONE]
+    running[channels.work[open_ones]] = True
+    return {
+        "seen_start_ns": np.where(first < FAR_FUTURE, first, NONE),
+        "seen_end_ns": np.where(running, NONE, last),
+        "running": running,
+    }

@@ -1,0 +1,211 @@
+"""Operations of one process: a row for each call, and one for each replay of a captured call.
+
+Rows are in the order of time. Communicators are still numbers of the process, times those of its
+host.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture.process import Process
+from ncclscope.model import outcome, sizes, stamps
+from ncclscope.model.calls import Calls, Rows, calls_of, link, pick, rows_of
+from ncclscope.model.decode import Bools, Ints, decode
+from ncclscope.model.gpu_clock import GpuClock
+from ncclscope.model.kernels import Channels, KernelTimes, Launches, judge_channels, times_of_works
+from ncclscope.model.local import LocalCommunicators, local_communicators
+from ncclscope.model.tables import NONE, OPERATIONS, Columns, empty
+from ncclscope.model.words import Words, element_bytes
+from ncclscope.model.works import COPY_ENGINE, RECV, SEND, Works, launches_of, works_of
+
+KINDS = (
+    "Group",
+    "Coll",
+    "P2p",
+    "CeColl",
+    "KernelCh",
+    "KernelLaunch",
+    "ProxyOp",
+    "GroupApi",
+    "CollApi",
+    "P2pApi",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StampCounts:
+    """Works by what became of their stamps."""
+
+    valid: int = 0
+    repaired: int = 0
+    recovered: int = 0
+    partial: int = 0
+    rejected: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkChannels:
+    """Channels of a process's rows, with their times on the host's clock."""
+
+    row: Ints  # NONE: its work is not on record
+    channels: Channels
+    start_ns: Ints
+    end_ns: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOperations:
+    """One process's operations and what they rest on."""
+
+    process: Process
+    local: LocalCommunicators
+    columns: Columns
+    group_depth: Ints  # nesting of each row's group call; 1: no group of the user's
+    channels: WorkChannels
+    clocks: dict[int, GpuClock]  # by GPU of the process
+    stamp_counts: StampCounts
+
+
+def operations_of(process: Process, words: Words) -> ProcessOperations:
+    """Decodes a process, judges its stamps, and makes its operations."""
+    decoded = decode(process, KINDS)
+    works, calls = works_of(decoded, words), calls_of(decoded, words)
+    local, links = local_communicators(process, works), link(calls, works)
+    rows = rows_of(calls, links)
+    launch = launches_of(decoded, works, links.group_call)
+    launches = Launches(
+        pick(decoded["KernelLaunch"].start_ns, launch),
+        pick(decoded.stop_ns("KernelLaunch"), launch),
+        links.replay,
+    )
+    channels, clocks = judge_channels(decoded, works, launches, local.gpu, local.rank)
+    kernel, start_ns, end_ns = times_of_works(works, channels, clocks)
+    columns = _columns(calls, works, rows, launches, words)
+    _set_communicator(columns, works, rows, local, words)
+    proxies = outcome.proxies_of(decoded, works)
+    outcome.set_times(columns, works, rows, kernel, proxies, words)
+    group_open = outcome.group_is_open(decoded, columns["group_call"])
+    outcome.set_states(columns, rows, kernel, proxies, group_open)
+    outcome.explain(columns, rows, decoded, words)
+    order = np.argsort(outcome.first_time(columns), kind="stable")
+    for name in columns:
+        columns[name] = columns[name][order]
+    set_orders(columns)
+    groups = decoded["GroupApi"]
+    depth = pick(groups.slots["depth"].astype(np.int64), groups.find(columns["group_call"]))
+    return ProcessOperations(
+        process,
+        local,
+        columns,
+        depth,
+        WorkChannels(
+            _rows_of_channels(rows, order, channels, len(works)), channels, start_ns, end_ns
+        ),
+        clocks,
+        _count_stamps(works, kernel),
+    )
+
+
+def _columns(calls: Calls, works: Works, rows: Rows, launches: Launches, words: Words) -> Columns:
+    """What calls and works say; the caller's own words first."""
+    columns = empty(OPERATIONS, len(rows))
+    called = np.where(rows.replay, NONE, rows.call)
+
+    def either(name: str) -> Ints:
+        of_call = pick(getattr(calls, name).astype(np.int64), rows.call)
+        of_work = pick(getattr(works, name).astype(np.int64), rows.work)
+        return np.where(rows.call != NONE, of_call, of_work)
+
+    for name in ("thread", "function", "datatype", "count", "tag", "stream"):
+        columns[name] = either(name).astype(columns[name].dtype)
+    columns["communicator"] = either("comm")
+    for name in ("algorithm", "protocol", "variant", "peer", "sequence", "channels", "warps"):
+        of_work = pick(getattr(works, name).astype(np.int64), rows.work)
+        columns[name] = of_work.astype(columns[name].dtype)
+    form = pick(works.form.astype(np.int64), rows.work)
+    form_of_call = pick(calls.form.astype(np.int64), rows.call)
+    columns["form"] = np.where(form != NONE, form, form_of_call).astype(np.int8)
+    columns["event"] = np.where(
+        called != NONE, pick(calls.keys, called), pick(works.keys, rows.work)
+    )
+    columns["group_call"] = pick(calls.group_call, called)
+    columns["call_ns"] = pick(calls.start_ns, called)
+    columns["call_end_ns"] = pick(calls.end_ns, called)
+    columns["enqueue_ns"] = pick(works.enqueue_ns, rows.work)
+    columns["launch_ns"] = pick(launches.start_ns, rows.work)
+    columns["launch_end_ns"] = pick(launches.end_ns, rows.work)
+    columns["replay"] = rows.replay.astype(np.int8)
+    columns["symmetric"] = pick(works.symmetric.astype(np.int64), rows.work, 0).astype(np.int8)
+    columns["inferred"][:] = 0
+    rooted = np.isin(columns["function"], words.known("function", sizes.ROOTED))
+    columns["root"] = np.where(rooted, either("root"), NONE).astype(np.int32)
+    return columns
+
+
+def _set_communicator(
+    columns: Columns, works: Works, rows: Rows, local: LocalCommunicators, words: Words
+) -> None:
+    """Rank, and bytes as nccl-tests count them: both depend on the communicator."""
+    number = np.minimum(columns["communicator"], len(local.rank) - 1)
+    columns["communicator"] = number
+    of_comm = local.rank[number]
+    columns["rank"] = np.where(of_comm != NONE, of_comm, pick(works.rank, rows.work))
+    # Works count the bytes of some functions; the caller's datatype is lost then.
+    in_bytes = pick(works.counted_in_bytes.astype(np.int64), rows.work, 0) == 1
+    in_bytes &= rows.call == NONE
+    element = np.where(in_bytes, 1, element_bytes(words, columns["datatype"]))
+    per_rank = np.isin(columns["function"], words.known("function", sizes.PER_RANK))
+    shares = np.where(per_rank, np.maximum(local.ranks[number], 1), 1)
+    columns["size_bytes"] = columns["count"] * element * shares
+
+
+def set_orders(columns: Columns) -> None:
+    """Number of each collective on its communicator, of each send and receive with its peer."""
+    eager = (columns["replay"] == 0) & (columns["state"] != outcome.CAPTURED)
+    p2p = np.isin(columns["form"], (SEND, RECV))
+    columns["call_order"] = np.full(len(eager), NONE, np.int64)
+    comm = columns["communicator"].astype(np.int64)
+    _number(columns["call_order"], eager & ~p2p, comm)
+    peer, form = columns["peer"].astype(np.int64), columns["form"].astype(np.int64)
+    _number(columns["call_order"], eager & p2p & (peer != NONE), comm << 34 | peer << 2 | form)
+
+
+def _number(out: Ints, mask: Bools, key: Ints) -> None:
+    """Numbers the marked rows from 0 for each key, in their order."""
+    rows = np.flatnonzero(mask)
+    if not len(rows):
+        return
+    order = rows[np.argsort(key[rows], kind="stable")]
+    changes = np.flatnonzero(np.diff(key[order], prepend=key[order[0]] - 1))
+    counts = np.diff(np.append(changes, len(order)))
+    out[order] = np.arange(len(order)) - np.repeat(changes, counts)
+
+
+def _rows_of_channels(rows: Rows, order: Ints, channels: Channels, works: int) -> Ints:
+    """The row of each channel's work."""
+    row_of_work = np.full(works, NONE, np.int64)
+    work = rows.work[order]
+    row_of_work[work[work != NONE]] = np.flatnonzero(work != NONE)
+    return pick(row_of_work, channels.work)
+
+
+def _count_stamps(works: Works, kernel: KernelTimes) -> StampCounts:
+    """Works by what became of their stamps; copy engines and running works have none to judge."""
+    judged = (works.form != COPY_ENGINE) & ~kernel.running
+    whole = judged & (kernel.start_ns != NONE) & ~kernel.partial
+    none = judged & (kernel.start_ns == NONE)
+
+    def count(mask: npt.NDArray[np.bool_]) -> int:
+        return int(np.count_nonzero(mask))
+
+    return StampCounts(
+        valid=count(whole & (kernel.stamp == stamps.VALID)),
+        repaired=count(whole & (kernel.stamp == stamps.REPAIRED)),
+        recovered=count(whole & (kernel.stamp == stamps.RECOVERED)),
+        partial=count(judged & kernel.partial),
+        rejected=count(none & np.isin(kernel.stamp, (stamps.REJECTED, stamps.MISSING))),
+        missing=count(none & (kernel.stamp == NONE)),
+    )

@@ -1,0 +1,71 @@
+"""NCCL's names and numbers of datatypes and functions, and what their counts count."""
+
+# NCCL's names of datatypes; ncclUint8 has none and is called "Unknown" in every release.
+DATATYPES = {
+    "ncclInt8": "int8",
+    "ncclUint8": "uint8",
+    "Unknown": "uint8",
+    "ncclInt32": "int32",
+    "ncclUint32": "uint32",
+    "ncclInt64": "int64",
+    "ncclUint64": "uint64",
+    "ncclFloat16": "float16",
+    "ncclFloat32": "float32",
+    "ncclFloat64": "float64",
+    "ncclBfloat16": "bfloat16",
+    "ncclFloat8e4m3": "float8e4m3",
+    "ncclFloat8e5m2": "float8e5m2",
+}
+ELEMENT_BYTES = {
+    "int8": 1,
+    "uint8": 1,
+    "float8e4m3": 1,
+    "float8e5m2": 1,
+    "float16": 2,
+    "bfloat16": 2,
+    "int32": 4,
+    "uint32": 4,
+    "float32": 4,
+    "int64": 8,
+    "uint64": 8,
+    "float64": 8,
+}
+# Interface v1 gives numbers instead of names.
+NUMBERED_FUNCTIONS = (
+    "Broadcast",
+    "Reduce",
+    "AllGather",
+    "ReduceScatter",
+    "AllReduce",
+    "SendRecv",
+    "Send",
+    "Recv",
+)
+NUMBERED_DATATYPES = (
+    "int8",
+    "uint8",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float16",
+    "float32",
+    "float64",
+    "bfloat16",
+)
+NUMBERED_ALGORITHMS = (
+    "TREE",
+    "RING",
+    "COLLNET_DIRECT",
+    "COLLNET_CHAIN",
+    "NVLS",
+    "NVLS_TREE",
+    "PAT",
+)
+NUMBERED_PROTOCOLS = ("LL", "LL128", "SIMPLE")
+
+# Functions whose count is one rank's share, and whose bytes are those of all ranks together.
+PER_RANK = ("AllGather", "ReduceScatter", "AlltoAll", "Gather", "Scatter")
+# In Coll events the count of these is bytes already.
+COUNTED_IN_BYTES = ("AllGather", "Broadcast")
+ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")

@@ -1,0 +1,95 @@
+"""Names as small codes: one list for each sort of name, shared by all processes of a capture."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture import layout
+from ncclscope.model import sizes
+from ncclscope.model.tables import FORMS, NONE, SOURCES, STAMPS, STATES
+
+Codes = npt.NDArray[np.int8]
+_MOST = 127  # codes are signed bytes; what comes later is called "other"
+
+
+class Words:
+    """Lists of names by sort; a name's place is its code."""
+
+    def __init__(self, lists: dict[str, list[str]] | None = None) -> None:
+        self.lists: dict[str, list[str]] = lists or {
+            "form": list(FORMS),
+            "source": list(SOURCES),
+            "state": list(STATES),
+            "stamp": list(STAMPS),
+            "reason": [""],
+            "function": [],
+            "datatype": [],
+            "algorithm": [],
+            "protocol": [],
+            "variant": [],
+        }
+        self._codes = {
+            sort: {name: code for code, name in enumerate(names)}
+            for sort, names in self.lists.items()
+        }
+
+    def code(self, sort: str, name: str) -> int:
+        """The code of a name, a new one where it is new."""
+        codes = self._codes[sort]
+        if name not in codes:
+            if len(codes) >= _MOST:
+                return codes["other"]
+            fresh = name if len(codes) < _MOST - 1 else "other"
+            codes[fresh] = len(self.lists[sort])
+            self.lists[sort].append(fresh)
+            return codes[fresh]
+        return codes[name]
+
+    def known(self, sort: str, names: Sequence[str]) -> Codes:
+        """Codes of those names that occurred."""
+        codes = self._codes[sort]
+        return np.array([codes[name] for name in names if name in codes], np.int8)
+
+
+def _codes_of(words: Words, sort: str, names: dict[int, str], ids: set[int]) -> Codes:
+    table = np.full(256, NONE, np.int8)
+    for number in ids:
+        if number in names:
+            table[number] = words.code(sort, names[number])
+    return table
+
+
+def translate(
+    words: Words,
+    sort: str,
+    ids: npt.NDArray[np.uint8],
+    flags: npt.NDArray[np.uint8],
+    strings: dict[int, str],
+    rename: Callable[[str], str] = str,
+    numbered: Sequence[str] = (),
+) -> Codes:
+    """Codes of the names behind a process's string ids, or behind interface v1's numbers."""
+    as_numbers = (flags & layout.FLAG_NUMBERS) != 0
+    named = {number: rename(text) for number, text in strings.items() if number < 256 and text}
+    out = np.full(len(ids), NONE, np.int8)
+    plain = ids[~as_numbers]
+    out[~as_numbers] = _codes_of(words, sort, named, set(np.unique(plain).tolist()) - {0})[plain]
+    if as_numbers.any():
+        counted = dict(enumerate(numbered))
+        numbers = ids[as_numbers]
+        out[as_numbers] = _codes_of(words, sort, counted, set(np.unique(numbers).tolist()))[numbers]
+    return out
+
+
+def datatype_name(text: str) -> str:
+    """Our name of one of NCCL's datatypes; one that is not known keeps NCCL's."""
+    return sizes.DATATYPES.get(text, text.removeprefix("nccl").lower())
+
+
+def element_bytes(words: Words, datatype: Codes) -> npt.NDArray[np.int64]:
+    """Bytes of an element by datatype code; 1 where the datatype is not known."""
+    names = words.lists["datatype"]
+    table = np.ones(len(names) + 1, np.int64)
+    table[: len(names)] = [sizes.ELEMENT_BYTES.get(name, 1) for name in names]
+    return table[datatype]
