@@ -36,11 +36,23 @@ static struct {
 
 static struct nccl_profiler_v1 const *v1(int version) { return objects[version]; }
 
+// As NCCL takes NCCL_PROFILER_PLUGIN: a library, or else the short name of one.
+static void *open_library(void) {
+    void *library = dlopen(config.chain, RTLD_NOW | RTLD_LOCAL);
+    size_t length = strlen(config.chain);
+    bool is_file =
+        strchr(config.chain, '/') || (length > 3 && strcmp(config.chain + length - 3, ".so") == 0);
+    if (library || is_file) return library;
+    char file[sizeof config.chain + 32];
+    snprintf(file, sizeof file, "libnccl-profiler-%s.so", config.chain);
+    return dlopen(file, RTLD_NOW | RTLD_LOCAL);
+}
+
 void chain_load(int version) {
     if (!config.chain[0] || objects[version]) return;
     char symbol[32];
     snprintf(symbol, sizeof symbol, "ncclProfiler_v%d", version);
-    void *library = dlopen(config.chain, RTLD_NOW | RTLD_LOCAL);
+    void *library = open_library();
     const void *object = library ? dlsym(library, symbol) : NULL;
     if (!object) {
         log_note("NCCLSCOPE_CHAIN=%.200s is left out: %.200s", config.chain,

@@ -84,6 +84,15 @@ def test_every_interface(version: int, logging_plugin: Path, tmp_path: Path) -> 
     assert reduced(heard) == reduced(script.lines)
 
 
+def test_the_short_name_of_a_plugin(logging_plugin: Path, tmp_path: Path) -> None:
+    """As NCCL takes it: NCCL_PROFILER_PLUGIN=logging becomes --chain logging."""
+    script = everything(6)
+    path = write_transcript(tmp_path / "s.jsonl", script.lines)
+    heard = play(tmp_path, path, "logging", LD_LIBRARY_PATH=str(logging_plugin.parent))
+    assert reduced(heard) == reduced(script.lines)
+    assert not open_capture(tmp_path / "c").processes[0].notes
+
+
 def test_each_has_its_own_mask(logging_plugin: Path, tmp_path: Path) -> None:
     """Ours asks for profile events, theirs for proxy steps: neither hears more than it asked for."""
     plain = tmp_path / "t.jsonl"
@@ -121,13 +130,17 @@ def test_theirs_goes_on_when_ours_is_out_of_memory(logging_plugin: Path, tmp_pat
     assert full > 2 * 60 * 310 - 8 * 1023
 
 
-@pytest.mark.parametrize("broken", ["missing", "not a library", "no symbol", "init fails"])
+@pytest.mark.parametrize(
+    "broken", ["missing", "short name", "not a library", "no symbol", "init fails"]
+)
 def test_a_broken_plugin_is_left_out(broken: str, logging_plugin: Path, tmp_path: Path) -> None:
     script = everything(6)
     plain = write_transcript(tmp_path / "s.jsonl", script.lines)
     plugin: Path | str = "/no/such/plugin.so"
     variables = {"NCCL_DEBUG": "INFO"}
-    if broken == "not a library":
+    if broken == "short name":
+        plugin = "nosuch"
+    elif broken == "not a library":
         plugin = tmp_path / "text.so"
         plugin.write_text("hello")
     elif broken == "no symbol":
@@ -141,3 +154,5 @@ def test_a_broken_plugin_is_left_out(broken: str, logging_plugin: Path, tmp_path
     (note,) = process.notes
     assert note.startswith("NCCLSCOPE_CHAIN=")
     assert "is left out" in note
+    if broken == "short name":
+        assert "libnccl-profiler-nosuch.so: cannot open" in note
