@@ -18,8 +18,6 @@
 #include "log.h"
 
 #define STAGED_SLOTS 16384u  // 1 MB a write
-#define MAX_SEGMENTS 16u     // kept at a time
-#define MIN_SEGMENT_BYTES (1ull << 20)
 #define SLOW_WRITE_NS 50000000u
 
 static char folder[PATH_MAX];
@@ -45,7 +43,7 @@ static struct {
 // Segments on disk: [oldest_segment, segment]; slots in each, for the count of what rotation takes
 // away.
 static u32 segment, oldest_segment;
-static u64 segment_slots[MAX_SEGMENTS], segment_bytes[MAX_SEGMENTS];
+static u64 segment_slots[SINK_SEGMENTS], segment_bytes[SINK_SEGMENTS];
 
 static void complain(const char *what) {
     if (!complained) log_note("%s %.300s: %s", what, folder, strerror(errno));
@@ -144,21 +142,16 @@ static void remove_oldest_segment(void) {
     segment_name(oldest_segment, name, sizeof name);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     unlink(path);
-    count_many(COUNTER_rotated_out, 0, segment_slots[oldest_segment % MAX_SEGMENTS]);
+    count_many(COUNTER_rotated_out, 0, segment_slots[oldest_segment % SINK_SEGMENTS]);
     oldest_segment++;
 }
 
-// A quarter of the limit at most is lost to rotation at once.
-static u64 segment_limit(void) {
-    u64 limit = config.disk_limit_bytes / 8;
-    if (limit > (256ull << 20)) limit = 256ull << 20;
-    return limit < MIN_SEGMENT_BYTES ? MIN_SEGMENT_BYTES : limit;
-}
+static u64 segment_limit(void) { return sink_segment_bytes(config.disk_limit_bytes); }
 
 static u64 bytes_on_disk(void) {
     u64 sum = log_offset;
     for (u32 number = oldest_segment; number < segment; number++)
-        sum += segment_bytes[number % MAX_SEGMENTS];
+        sum += segment_bytes[number % SINK_SEGMENTS];
     return sum;
 }
 
@@ -166,7 +159,7 @@ static bool open_segment(void) {
     char name[32];
     segment_name(segment, name, sizeof name);
     log_fd = create_file(name, FILE_LOG, &log_offset);
-    segment_slots[segment % MAX_SEGMENTS] = 0;
+    segment_slots[segment % SINK_SEGMENTS] = 0;
     if (log_fd < 0) complain("cannot write to");
     return log_fd >= 0;
 }
@@ -174,13 +167,14 @@ static bool open_segment(void) {
 static void rotate(void) {
     close(log_fd);
     log_fd = -1;
-    segment_bytes[segment % MAX_SEGMENTS] = log_offset;
+    segment_bytes[segment % SINK_SEGMENTS] = log_offset;
     log_offset = 0;
     segment++;
     while (oldest_segment < segment &&
-           (segment - oldest_segment >= MAX_SEGMENTS ||
+           (segment - oldest_segment >= SINK_SEGMENTS ||
             bytes_on_disk() + segment_limit() > config.disk_limit_bytes))
         remove_oldest_segment();
+    segment_slots[segment % SINK_SEGMENTS] = 0;
 }
 
 void sink_flush(void) {
@@ -190,7 +184,7 @@ void sink_flush(void) {
         log_offset += bytes;
         totals.slots += staged_count;
         totals.bytes += bytes;
-        segment_slots[segment % MAX_SEGMENTS] += staged_count;
+        segment_slots[segment % SINK_SEGMENTS] += staged_count;
         if (log_offset >= segment_limit()) rotate();
     } else {
         if (log_fd >= 0) complain("cannot write to");
@@ -279,13 +273,16 @@ void sink_look_after_files(void) {
     struct stat info;
     if (meta_fd < 0 || fstat(meta_fd, &info) != 0 || info.st_nlink > 0) return;
     log_note("%.300s was deleted; what was written before is gone", folder);
-    count_many(COUNTER_write_failed, 0, totals.slots);
+    // What was lost before, or rotated away, has been counted.
+    for (u32 number = oldest_segment; number <= segment; number++)
+        count_many(COUNTER_write_failed, 0, segment_slots[number % SINK_SEGMENTS]);
     close_file(&meta_fd);
     close_file(&log_fd);
     close_file(&live_fd);
     close_file(&tally_fd);
     log_offset = 0;
     oldest_segment = ++segment;
+    segment_slots[segment % SINK_SEGMENTS] = 0;
 }
 
 void sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset) {

@@ -8,6 +8,18 @@
 
 #include "stream.h"
 
+#define SINK_SEGMENTS 16u  // kept at a time, whatever the limit: readers map them all
+
+// What a segment may hold: small enough for rotation to take little at once, and large enough for
+// all of them to reach the limit. Readers number the slots of a file in 32 bits.
+static inline u64 sink_segment_bytes(u64 disk_limit) {
+    u64 bytes = disk_limit / 8;
+    if (bytes > 256ull << 20) bytes = 256ull << 20;
+    if (bytes < disk_limit / SINK_SEGMENTS) bytes = disk_limit / SINK_SEGMENTS;
+    if (bytes > 128ull << 30) bytes = 128ull << 30;
+    return bytes < 1ull << 20 ? 1ull << 20 : bytes;
+}
+
 // Creates directory and files; false when that is not possible now.
 bool sink_open(const char *process_folder);
 bool sink_is_open(void);

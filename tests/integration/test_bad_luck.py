@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from ncclscope.capture.metadata import by_kind, read_meta_file
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import open_capture, resolve_capture
 from ncclscope.capture.salvage import arena_dir
+from ncclscope.capture.segment import Damage, open_file
 from ncclscope.native import player_path
 from tests.integration.test_odd_calls import Script
 from tests.playing import recording, start_player, write_transcript
@@ -137,6 +139,27 @@ def test_a_capture_that_is_deleted_under_it(tmp_path: Path) -> None:
     assert len(process.slots) > 1000
     assert any("was deleted" in note for note in process.notes)
     assert process.counters["write_failed", 0] > 0
+
+
+def test_slots_are_lost_once(tmp_path: Path) -> None:
+    """However often the capture is deleted: what was written is on disk, or counted as lost."""
+    capture = tmp_path / "c"
+    load = ["load", "--collectives", 800, "--rate", 180_000]
+    with start_player(*load, env=recording(capture)) as running:
+        for _ in range(2):
+            time.sleep(2)
+            shutil.rmtree(capture)
+        running.communicate(timeout=60)
+    process = the_process(capture)
+    folder = capture / process.folder
+    _, slots = read_meta_file(folder / "meta", Damage())
+    (end,) = by_kind(slots).of("End")
+    on_disk = 0
+    for log in folder.glob("log.*"):
+        header, data = open_file(log)
+        on_disk += (len(data) - header.header_bytes) // 64
+    assert sum("was deleted" in note for note in process.notes) == 2
+    assert process.counters["write_failed", 0] + on_disk == int(end["slots_written"])
 
 
 def test_somebody_truncates_our_files(tmp_path: Path) -> None:

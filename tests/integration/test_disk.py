@@ -1,5 +1,6 @@
 """Size limit and rotation, and a capture that is read while it grows."""
 
+import subprocess
 import time
 from pathlib import Path
 
@@ -22,6 +23,34 @@ def test_rotation_keeps_the_newest_within_the_limit(tmp_path: Path) -> None:
     newest = max(e["fields"]["seqNumber"] for e in events_of(process) if e["event"] == "Coll")
     assert newest == 1999
     assert process.damage.bad_slots == 0
+
+
+SEGMENTS = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include "sink.h"
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        printf("%llu\n", (unsigned long long)sink_segment_bytes(strtoull(argv[i], NULL, 10)));
+    return 0;
+}
+"""
+
+
+def test_segments_reach_any_limit(tmp_path: Path) -> None:
+    """Sixteen files hold what the limit grants, and a sixteenth to an eighth goes at a time."""
+    native = Path(__file__).parents[2] / "native"
+    source, program = tmp_path / "s.c", tmp_path / "s"
+    source.write_text(SEGMENTS)
+    folders = ["-I", native / "src", "-I", native / "include"]
+    subprocess.run(["gcc", *folders, "-o", program, source], check=True)
+    limits = [1 << 20, 8 << 20, 1 << 30, 4 << 30, 5 << 30, 64 << 30, 2 << 40]
+    printed = subprocess.check_output([program, *map(str, limits)], text=True)
+    sizes = [int(line) for line in printed.split()]
+    assert sizes[:4] == [1 << 20, 1 << 20, 128 << 20, 256 << 20]
+    for limit, size in zip(limits[1:], sizes[1:], strict=True):
+        assert limit / 16 <= size <= limit / 8, limit
+        assert size // 64 < 1 << 32, "readers number the slots of a file in 32 bits"
 
 
 def test_a_capture_grows_while_it_is_read(tmp_path: Path) -> None:
