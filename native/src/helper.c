@@ -87,8 +87,8 @@ static void beat(bool ended) {
         guard_noted = true;
     }
     meta_sync(&pair, totals.slots, totals.bytes);
-    write_counters(pair.ticks_after);
     live_write(&pair, ended);
+    write_counters(pair.ticks_after);  // what the tally had no room for is known now
 }
 
 static bool free_below(u32 fraction) {

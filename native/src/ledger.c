@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arena.h"
+
 #define PROBES 16u
 
 // Keys lie apart from what is known about them: looking for one passes many.
@@ -13,6 +15,9 @@ static struct {
     u64 calls, count_sum;
 } *sums;                // of the adding-up under way
 static u32 room, used;  // entries there is memory for (a power of two), and those in use
+// Calls that the tables have under a key for which there was no room here, and how many of them
+// have been counted. A key that found no room never will, so these only grow.
+static u64 folded, others, folded_counted, others_counted;
 
 static bool have_memory(void) {
     for (u32 wanted = LEDGER_ENTRIES; !room && wanted >= 16; wanted /= 4) {
@@ -56,12 +61,23 @@ static void add(struct tally_key key, u64 calls, u64 count_sum) {
     if (!entry) return;
     sums[entry - entries].calls += calls;
     sums[entry - entries].count_sum += count_sum;
+    if (entry->key.word == key.word && entry->key.count == key.count) return;
+    if (entry->key.word >> 56 & TALLY_FOLDED) folded += calls;
+    else others += calls;
+}
+
+static void count_what_is_new(enum counter counter, u64 now, u64 *counted) {
+    if (now > *counted) count_many(counter, 0, now - *counted);
+    *counted = now;
 }
 
 void ledger_update(void) {
     if (!have_memory()) return;
     memset(sums, 0, room * sizeof *sums);
+    folded = others = 0;
     tally_visit(add);
+    count_what_is_new(COUNTER_tally_folded, folded, &folded_counted);
+    count_what_is_new(COUNTER_tally_other, others, &others_counted);
     for (u32 place = 0; place < room; place++) {
         struct ledger_entry *entry = &entries[place];
         if (entry->calls == sums[place].calls) continue;

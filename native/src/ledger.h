@@ -15,7 +15,8 @@ struct ledger_entry {
     bool changed;  // since it was written last
 };
 
-// The entry of a key, of its size class, or the catch-all of its level; NULL: no memory.
+// The entry of a key, of its size class, or the catch-all of its level; NULL: no memory. Where
+// there is no room for a key, ledger_update counts its calls as folded, or as others.
 struct ledger_entry *ledger_entry(struct tally_key key);
 // Adds up all tables anew.
 void ledger_update(void);

@@ -119,6 +119,34 @@ void tally_elsewhere(struct stream *stream, struct tally_key key) {
     if (!own) count_in_shared(key);
 }
 
+// Entries are never taken back: a free place ends the search.
+static bool table_holds(const union slot *table, u32 entries, bool has_head, struct tally_key key) {
+    for (u32 probe = 0; probe < PROBES; probe++) {
+        u32 index = (tally_hash(key) + probe) % entries;
+        if (has_head && index == 0) continue;
+        if (tally_matches(&table[index], key)) return true;
+        if (__atomic_load_n(&table[index].words[4], __ATOMIC_RELAXED) == 0) return false;
+    }
+    return false;
+}
+
+static bool any_table_holds(struct tally_key key) {
+    if (table_holds(shared, TALLY_SLOTS - CATCH_ALLS, false, key)) return true;
+    for (u32 number = 0; number < MAX_TABLES; number++) {
+        const union slot *table = __atomic_load_n(&tables[number], __ATOMIC_ACQUIRE);
+        if (table && table_holds(table, CHUNK_SLOTS, true, key)) return true;
+    }
+    return false;
+}
+
+struct tally_key tally_counted_as(struct tally_key key) {
+    u64 folded = __atomic_load_n(arena_counter(COUNTER_tally_folded, 0), __ATOMIC_RELAXED);
+    u64 other = __atomic_load_n(arena_counter(COUNTER_tally_other, 0), __ATOMIC_RELAXED);
+    if (!shared || (!folded && !other) || any_table_holds(key)) return key;
+    if (any_table_holds(tally_folded(key))) return tally_folded(key);
+    return other ? tally_other(key) : key;
+}
+
 static void visit_table(const union slot *table, u32 entries,
                         void (*visit)(struct tally_key key, u64 calls, u64 count_sum)) {
     for (u32 i = 0; i < entries; i++) {

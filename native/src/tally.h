@@ -59,6 +59,9 @@ struct tally_key tally_folded(struct tally_key key);
 // The catch-all of a level.
 struct tally_key tally_other(struct tally_key key);
 
+// Helper: the key that a call is counted under, as far as the tables tell: its own, its size class,
+// or the catch-all of its level.
+struct tally_key tally_counted_as(struct tally_key key);
 // Helper: shows every entry there is. The same key may come several times.
 void tally_visit(void (*visit)(struct tally_key key, u64 calls, u64 count_sum));
 // In a fork child: the tables are the parent's.

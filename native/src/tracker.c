@@ -207,7 +207,7 @@ static void note_call(u16 comm, u64 t0, u64 count, u8 func, u8 dtype, i32 root_o
 
 static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct tally_key key,
                             u8 channels, u64 t0) {
-    struct ledger_entry *entry = ledger_entry(key);
+    struct ledger_entry *entry = ledger_entry(tally_counted_as(key));
     if (comm < NO_COMM) progress[comm].works++;
     bool kernels = comm < NO_COMM && comm_reports_kernels(comm);
     struct operation *operation = kernels ? operation_of(handle, true) : NULL;

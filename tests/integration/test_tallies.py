@@ -10,6 +10,7 @@ from ncclscope.capture import layout
 from ncclscope.capture.events import events_of
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import open_capture, resolve_capture
+from ncclscope.capture.tallies import read_tally_file
 from tests.integration.test_odd_calls import Script, everything
 from tests.playing import FOLDERS, play_job, player, recording, transcript_files, write_transcript
 
@@ -153,3 +154,49 @@ def test_more_keys_than_any_table_holds(tmp_path: Path) -> None:
     assert len(tallies) < 4200
     others = sum(t.calls for t in tallies if t.key.communicator == layout.NO_COMM)
     assert others == process.counters["tally_other", 0] > 0
+
+
+def works_script(sizes: int, threads: int) -> Script:
+    """Collectives of many sizes, each thread with its own."""
+    script = Script(6)
+    script.init()
+    work = {
+        "func": "AllReduce", "dtype": "ncclInt8", "root": 0, "seq": 0, "send": "0", "recv": "0",
+        "nch": 1, "nwarps": 1, "algo": "RING", "proto": "LL", "group": 0,
+    }  # fmt: skip
+    for number in range(sizes):
+        thread = number % threads
+        script.stop(script.start("Coll", thread=thread, count=number + 1, **work), thread=thread)
+    script.finalize()  # so that the tally file is all there is
+    return script
+
+
+def recorded_works(script: Script, directory: Path) -> tuple[Process, list[Any]]:
+    path = write_transcript(directory / "s.jsonl", script.lines)
+    played = player("play", path, env=recording(directory / "c", "profile"))
+    assert played.returncode == 0, played.stderr
+    process = open_capture(directory / "c").processes[0]
+    return process, [t for t in process.tallies if t.key.level == layout.LEVEL_WORK]
+
+
+def test_times_are_folded_as_calls_are(tmp_path: Path) -> None:
+    process, works = recorded_works(works_script(3000, threads=1), tmp_path)
+    assert sum(tally.calls for tally in works) == 3000
+    assert process.counters["tally_folded", 0] > 2000
+    for tally in works:
+        known = int(tally.times["gpu_count"]) + int(tally.times["untimed"].sum())
+        assert known == tally.calls > 0, tally.key
+    records = read_tally_file(tmp_path / "c" / process.folder / "tally")
+    assert len(records) < 900, "no room is taken by keys that have no calls"
+
+
+def test_what_the_tally_file_has_no_room_for_is_counted(tmp_path: Path) -> None:
+    """Eight threads count 650 sizes each, exactly; all of them are more than the file holds."""
+    sizes = 8 * 650
+    process, works = recorded_works(works_script(sizes, threads=8), tmp_path)
+    assert sum(tally.calls for tally in works) == sizes
+    assert sum(tally.count_sum for tally in works) == sizes * (sizes + 1) // 2
+    folded = sum(tally.calls for tally in works if tally.key.bits & layout.TALLY_FOLDED)
+    assert 0 < folded == process.counters["tally_folded", 0]
+    others = sum(tally.calls for tally in works if tally.key.communicator == layout.NO_COMM)
+    assert others == process.counters.get(("tally_other", 0), 0)

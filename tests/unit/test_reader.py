@@ -12,6 +12,7 @@ from ncclscope.capture.arena import Chunk
 from ncclscope.capture.events import events_of
 from ncclscope.capture.process import Process, _join_arena, open_process
 from ncclscope.capture.reader import open_capture, resolve_capture
+from ncclscope.capture.tallies import _RECORD, merge_tallies
 from ncclscope.capture.tally import tally_capture
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
 from tests.integration.test_odd_calls import Script, everything
@@ -315,6 +316,36 @@ def test_a_capture_without_clock_pairs_starts_at_the_right_time(folder: Path) ->
     start = process.header
     offset = start.start_realtime_ns - start.start_monotonic_ns
     assert process.clock.realtime_offset_ns == offset
+
+
+def tally_record(count: int, calls: int, gpu_ns: list[int], bits: int = 0) -> np.void:
+    record = np.zeros(1, _RECORD)[0]
+    record["tally"]["kind"], record["tally"]["level"] = layout.KINDS["Tally"], layout.LEVEL_WORK
+    record["tally"]["count"], record["tally"]["bits"] = count, bits
+    record["tally"]["calls"], record["tally"]["count_sum"] = calls, calls * count
+    times = record["times"]
+    times["gpu_count"], times["gpu_sum_ns"] = len(gpu_ns), sum(gpu_ns)
+    times["gpu_min_ns"], times["gpu_max_ns"] = min(gpu_ns, default=0), max(gpu_ns, default=0)
+    times["untimed"][0] = 1
+    return record
+
+
+def test_times_stand_where_the_calls_were_counted() -> None:
+    """A table of calls may fold sizes of which the tally file has times apart."""
+    records = np.array(
+        [
+            tally_record(1000, 3, [10, 30]),
+            tally_record(512, 9, [], layout.TALLY_FOLDED),
+            tally_record(700, 0, [5, 50]),
+            tally_record(800, 0, [7]),
+        ]
+    )
+    exact, folded = merge_tallies(records, records["tally"][:0])
+    assert (exact.key.count, exact.calls, int(exact.times["gpu_count"])) == (1000, 3, 2)
+    assert (folded.key.count, folded.calls, int(folded.times["gpu_count"])) == (512, 9, 3)
+    least, most = int(folded.times["gpu_min_ns"]), int(folded.times["gpu_max_ns"])
+    assert (least, most, int(folded.times["gpu_sum_ns"])) == (5, 50, 62)
+    assert int(folded.times["untimed"].sum()) == 3
 
 
 def test_clock_over_a_long_uptime(recorded: Path) -> None:

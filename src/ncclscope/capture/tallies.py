@@ -1,6 +1,7 @@
 """Exact call counts by key, with times: what profile mode records, and every mode keeps."""
 
-from dataclasses import dataclass
+from collections.abc import Container
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -54,15 +55,54 @@ def read_tally_file(path: Path) -> npt.NDArray[np.void]:
     return np.array(records[records["tally"]["kind"] == layout.KINDS["Tally"]])
 
 
+def _folded(key: TallyKey) -> TallyKey:
+    """The key under which a size is counted once there are too many of them."""
+    power = 1 << key.count.bit_length() - 1 if key.count else 0
+    return replace(key, count=power, bits=key.bits | layout.TALLY_FOLDED)
+
+
+def _add_times(sum_: np.void, more: np.void) -> None:
+    for side in ("gpu", "host"):
+        count, least = int(sum_[f"{side}_count"]), f"{side}_min_ns"
+        if more[f"{side}_count"]:
+            sum_[least] = min(sum_[least], more[least]) if count else more[least]
+        sum_[f"{side}_max_ns"] = max(sum_[f"{side}_max_ns"], more[f"{side}_max_ns"])
+        for name in (f"{side}_count", f"{side}_sum_ns", f"{side}_histogram"):
+            sum_[name] += more[name]
+    sum_["untimed"] += more["untimed"]
+
+
+def _times_by_key(
+    records: npt.NDArray[np.void], counted: Container[TallyKey]
+) -> dict[TallyKey, np.void]:
+    """Times under the keys that the same calls were counted by, as far as that can be told."""
+    times: dict[TallyKey, np.void] = {}
+    for record in records:
+        more, key = record["times"], _key(record["tally"])
+        if not (more["gpu_count"] or more["host_count"] or more["untimed"].any()):
+            continue
+        other = TallyKey(key.level, layout.NO_COMM, *[0] * 6)
+        home = next((k for k in (key, _folded(key), other) if k in counted), key)
+        if home in times:
+            with np.errstate(over="ignore"):  # of a damaged file
+                _add_times(times[home], more)
+        else:
+            times[home] = more.copy()
+    return times
+
+
 def merge_tallies(records: npt.NDArray[np.void], newer: Slots) -> tuple[Tally, ...]:
     """One Tally per key: counts from the arena where there is one, times from the file."""
-    times = {_key(record["tally"]): record["times"] for record in records}
     counts: dict[TallyKey, list[int]] = {}
     for entry in newer if len(newer) else records["tally"]:
-        sums = counts.setdefault(_key(entry), [0, 0])
-        sums[0] += int(entry["calls"])
-        sums[1] += int(entry["count_sum"])
+        if entry["calls"]:
+            sums = counts.setdefault(_key(entry), [0, 0])
+            sums[0] += int(entry["calls"])
+            sums[1] += int(entry["count_sum"])
+    times = _times_by_key(records, counts)
     unknown = np.zeros(1, dtypes.OURS.times)[0]
+    for key in times:  # the file may have folded what the arena has apart: no times are lost
+        counts.setdefault(key, [0, 0])
     return tuple(
         Tally(key, calls, count_sum, times.get(key, unknown))
         for key, (calls, count_sum) in counts.items()
