@@ -1,0 +1,230 @@
+"""Instances: the operations of all ranks that belong together, who arrived last, who waited.
+
+Everything is gathered by instance while processes pass by one after the other, once for the
+instances and once more for each operation's wait and wire. Times are on the one clock by then.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.model import tables
+from ncclscope.model.clock import Clocks
+from ncclscope.model.matching import (
+    EVERYBODY,
+    NOBODY,
+    PAIRS,
+    RECV,
+    ROOT_FIRST,
+    ROOT_LAST,
+    SEND,
+    Bools,
+    Columns,
+    Ints,
+    Rules,
+    Streams,
+    meets_of,
+    started_of,
+)
+from ncclscope.model.tables import NONE
+
+_NEVER = np.iinfo(np.int64).max
+_LOW = (1 << 32) - 1
+_AGREED = ("function", "datatype", "size_bytes")
+
+
+class Instances:
+    """One row for each place of `streams`; rows that no operation belongs to are left out of the
+    table.
+    """
+
+    def __init__(self, streams: Streams, rules: Rules) -> None:
+        self._streams, self._rules = streams, rules
+        rows = streams.rows
+        self._seen = np.zeros(rows, np.int32)
+        self._timed = np.zeros(rows, np.int32)
+        self._mismatch = np.zeros(rows, np.int8)
+        self._votes = np.zeros(rows, np.int32)
+        self._agreed: dict[str, npt.NDArray[Any]] = {
+            "function": np.full(rows, NONE, np.int8),
+            "datatype": np.full(rows, NONE, np.int8),
+            "size_bytes": np.full(rows, NONE, np.int64),
+        }
+        self._first_start = np.full(rows, _NEVER, np.int64)
+        self._last_start = np.full(rows, -_NEVER, np.int64)
+        self._second_start = np.full(rows, -_NEVER, np.int64)  # the last but one
+        self._last_end = np.full(rows, NONE, np.int64)
+        self._root_start = np.full(rows, NONE, np.int64)
+        self._shortest = np.full(rows, _NEVER, np.int64)
+        self._last_rank = np.full(rows, NONE, np.int32)
+        self._width = np.zeros(rows, np.int64)
+        self._low_node = np.full(rows, np.iinfo(np.int32).max, np.int32)
+        self._high_node = np.full(rows, NONE, np.int32)
+        self._error = np.full(rows, NONE, np.int64)
+        self._place = np.full(rows, NONE, np.int64)
+
+    # ---- first pass ----
+    def add(self, columns: Columns, width_ns: int = 0) -> None:
+        """Takes the operations of one process. `width_ns`: how far its times may be off within its
+        node (half the width of the GPU's mapping).
+        """
+        _, row = self._streams.find(columns)
+        started = started_of(columns)
+        meets = meets_of(columns, self._rules)
+        # One rank has one operation of an instance, but of a send to itself.
+        part = columns["rank"].astype(np.int64) * 2 + (columns["form"] == RECV)
+        for one in np.unique(part[row != NONE]).tolist():
+            mine = np.flatnonzero((part == one) & (row != NONE))
+            self._vote(columns, mine, row[mine])
+            timed = mine[started[mine]]
+            self._arrive(columns, timed, row[timed], width_ns)
+            all_meet = mine[meets[mine] == EVERYBODY]
+            shortest, at = self._shortest, row[all_meet]
+            duration = columns["duration_ns"][all_meet].astype(np.int64)
+            shortest[at] = np.minimum(shortest[at], duration)
+            root = timed[columns["root"][timed] == columns["rank"][timed]]
+            self._root_start[row[root]] = columns["start_ns"][root]
+
+    def _vote(self, columns: Columns, mine: Ints, row: Ints) -> None:
+        """The value that more than half of the ranks have wins; any other is a mismatch."""
+        self._seen[row] += 1
+        same = np.ones(len(mine), bool)
+        pair = np.isin(columns["form"][mine], (SEND, RECV))
+        for name in _AGREED:
+            theirs, ours = columns[name][mine], self._agreed[name][row]
+            differ = (theirs != ours) & (theirs != NONE) & (ours != NONE)
+            if name == "function":  # a pair is a Send on one side and a Recv on the other
+                differ &= ~pair
+            same &= ~differ
+        fresh = self._votes[row] == 0
+        compared = self._seen[row] > 1
+        self._mismatch[row[compared & ~same]] = 1
+        self._votes[row] += np.where(fresh | same, 1, -1).astype(np.int32)
+        for name in _AGREED:
+            theirs, ours = columns[name][mine], self._agreed[name][row]
+            take = (fresh | (same & (ours == NONE))) & (theirs != NONE)
+            self._agreed[name][row[take]] = theirs[take]
+        if self._rules.send != NONE:
+            self._agreed["function"][row[pair]] = self._rules.send
+
+    def _arrive(self, columns: Columns, timed: Ints, row: Ints, width_ns: int) -> None:
+        start = columns["start_ns"][timed].astype(np.int64)
+        end = columns["end_ns"][timed].astype(np.int64)
+        node = columns["node"][timed].astype(np.int32)
+        self._timed[row] += 1
+        self._first_start[row] = np.minimum(self._first_start[row], start)
+        last = self._last_start[row]
+        later = start > last
+        self._second_start[row] = np.where(later, last, np.maximum(self._second_start[row], start))
+        self._last_start[row] = np.maximum(last, start)
+        self._last_rank[row[later]] = columns["rank"][timed[later]]
+        self._last_end[row] = np.maximum(self._last_end[row], end)
+        self._width[row] = np.maximum(self._width[row], width_ns)
+        self._low_node[row] = np.minimum(self._low_node[row], node)
+        self._high_node[row] = np.maximum(self._high_node[row], node)
+
+    # ---- the table ----
+    def table(
+        self, clocks: Clocks, nodes: Mapping[int, Ints], ranks: Ints
+    ) -> dict[str, npt.NDArray[np.generic]]:
+        """The columns of `instances`. `nodes`: those of each communicator; `ranks`: by communicator
+        the number of its ranks. Ends the first pass.
+        """
+        place, order = self._streams.by_row()
+        self._error = self._errors(clocks, nodes, place)
+        use = np.flatnonzero(self._seen)
+        self._place[use] = np.arange(len(use))
+        place, order = place[use], order[use]
+        out = tables.empty(tables.INSTANCES, len(use))
+        pair = self._streams.kind[place] == PAIRS
+        communicator = self._streams.communicator[place]
+        timed, error = self._timed[use], self._error[use]
+        skew = self._last_start[use] - self._first_start[use]
+        margin = self._last_start[use] - self._second_start[use]
+        known = timed > 0
+        compared = (timed > 1) & (error != NONE)
+        certain = compared & (margin > error)
+        values: dict[str, npt.NDArray[np.generic]] = {
+            "communicator": communicator,
+            "form": np.where(pair, SEND, 0),
+            "call_order": order,
+            "source_rank": self._streams.source_rank[place],
+            "destination_rank": self._streams.destination_rank[place],
+            "ranks_seen": self._seen[use],
+            "ranks_expected": np.where(pair, 2, ranks[communicator]),
+            "ranks_timed": timed,
+            "mismatch": self._mismatch[use],
+            "first_start_ns": np.where(known, self._first_start[use], NONE),
+            "last_start_ns": np.where(known, self._last_start[use], NONE),
+            "last_end_ns": self._last_end[use],
+            "last_rank": np.where(certain, self._last_rank[use], NONE),
+            "skew_ns": np.where(compared, skew, NONE),
+            "error_ns": error,
+            "function": self._agreed["function"][use],
+            "size_bytes": self._agreed["size_bytes"][use],
+        }
+        for name, value in values.items():
+            out[name][:] = value
+        return out
+
+    def _errors(self, clocks: Clocks, nodes: Mapping[int, Ints], place: Ints) -> Ints:
+        """By row how far times of its ranks may be apart from the truth, NONE where nothing ties
+        their clocks.
+        """
+        error = np.zeros(len(place))
+        apart = (self._low_node < self._high_node) & (self._timed > 1)
+        pair = self._streams.kind[place] == PAIRS
+        communicator = self._streams.communicator[place]
+        # Pairs by their two nodes, all others by the nodes of their communicator.
+        two = self._low_node.astype(np.int64) << 32 | self._high_node.astype(np.int64)
+        for chosen, key in ((apart & pair, two), (apart & ~pair, communicator)):
+            rows = np.flatnonzero(chosen)
+            rows = rows[np.argsort(key[rows], kind="stable")]
+            groups = np.split(rows, np.flatnonzero(np.diff(key[rows])) + 1) if len(rows) else []
+            for group in groups:
+                one = int(key[group[0]])
+                members = nodes[one] if key is communicator else np.array([one >> 32, one & _LOW])
+                error[group] = clocks.error_among(members, self._last_start[group])
+        tied = np.isfinite(error)
+        total = np.ceil(np.where(tied, error, 0.0)).astype(np.int64) + 2 * self._width
+        return np.where(tied & (self._timed > 0), total, NONE)
+
+    # ---- second pass ----
+    def waits(self, columns: Columns) -> dict[str, Ints]:
+        """`instance`, `wait_ns`, `wire_ns` and `relative_wait_ns` of the operations of one process;
+        call `table` before.
+        """
+        _, row = self._streams.find(columns)
+        known = row != NONE
+        at = np.where(known, row, 0)
+        size = len(row)
+        out = {name: np.full(size, NONE, np.int64) for name in ("wait_ns", "wire_ns")}
+        out["relative_wait_ns"] = np.full(size, NONE, np.int64)
+        out["instance"] = np.full(size, NONE, np.int64)
+        if not self._streams.rows:
+            return out
+        out["instance"] = np.where(known, self._place[at], NONE)
+        meets = np.where(known & (self._mismatch[at] == 0), meets_of(columns, self._rules), NOBODY)
+        arrival, defined = self._arrivals(columns, meets, at)
+        start = columns["start_ns"].astype(np.int64)
+        duration = columns["end_ns"].astype(np.int64) - start
+        wait = np.clip(arrival - start, 0, duration)
+        out["wait_ns"] = np.where(defined, wait, NONE)
+        out["wire_ns"] = np.where(defined, duration - wait, NONE)
+        relative = columns["duration_ns"].astype(np.int64) - self._shortest[at]
+        together = (meets == EVERYBODY) & (self._timed[at] > 1)
+        out["relative_wait_ns"] = np.where(together, relative, NONE)
+        return out
+
+    def _arrivals(
+        self, columns: Columns, meets: npt.NDArray[np.int8], at: Ints
+    ) -> tuple[Ints, Bools]:
+        """By operation the arrival it waited for, and whether that is defined."""
+        from_root = meets == ROOT_FIRST
+        arrival = np.where(from_root, self._root_start[at], self._last_start[at])
+        is_root = columns["root"] == columns["rank"]
+        defined = (meets == EVERYBODY) | (from_root & (arrival != NONE))
+        defined |= (meets == ROOT_LAST) & is_root
+        return arrival, defined & (self._timed[at] > 1) & (self._error[at] != NONE)

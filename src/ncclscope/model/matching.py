@@ -1,0 +1,192 @@
+"""Which operations of different ranks belong together, without a sort over all of them.
+
+Operations form streams: the collective calls of a communicator, the replays of one function on it,
+the sends from one rank to another. Within a stream they are numbered alike on all ranks, so the row
+of an instance is the stream's first row plus that number. Processes are looked at one by one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.model.tables import FORMS, NONE, SOURCES
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Columns = Mapping[str, npt.NDArray[np.generic]]
+
+CALLS, REPLAYS, PAIRS = range(3)
+# Who must have met whom when an operation ended: nobody, everybody, the root every other rank,
+# every other rank the root.
+NOBODY, EVERYBODY, ROOT_FIRST, ROOT_LAST = range(4)
+_MEETS = {
+    "AllReduce": EVERYBODY,
+    "AllGather": EVERYBODY,
+    "ReduceScatter": EVERYBODY,
+    "Broadcast": ROOT_FIRST,
+    "Reduce": ROOT_LAST,
+}
+_SOUND_ALGORITHMS = ("RING", "PAT")  # the stop stamps of the others come too early
+_SOUND_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired")]
+_STARTED_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-early")]
+SEND, RECV = FORMS.index("send"), FORMS.index("recv")
+_BITS = 20
+_MASK = (1 << _BITS) - 1
+_SPARE_ROWS = 1 << 16  # numbers that no rank has are accepted up to four times as many and this
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an operation's function and algorithm promise, by the codes of their names."""
+
+    meets: npt.NDArray[np.int8]  # by function; the last place stands for NONE
+    sound: Bools  # by algorithm; likewise
+    send: int  # code of "Send", NONE where no function has that name
+
+
+def rules_of(functions: Sequence[str], algorithms: Sequence[str]) -> Rules:
+    """The rules for lists of names whose places are the codes."""
+    meets = np.array([*(_MEETS.get(name, NOBODY) for name in functions), NOBODY], np.int8)
+    sound = np.array([*(name.upper() in _SOUND_ALGORITHMS for name in algorithms), False])
+    send = functions.index("Send") if "Send" in functions else NONE
+    return Rules(meets, sound, send)
+
+
+def meets_of(columns: Columns, rules: Rules) -> npt.NDArray[np.int8]:
+    """By operation who met whom, NOBODY where its times do not show it."""
+    sound = np.isin(columns["source"], _SOUND_SOURCES) & (columns["symmetric"] != 1)
+    sound &= (columns["form"] == 0) & rules.sound[columns["algorithm"]]
+    sound &= (columns["start_ns"] != NONE) & (columns["end_ns"] != NONE)
+    return np.where(sound, rules.meets[columns["function"]], NOBODY).astype(np.int8)
+
+
+def started_of(columns: Columns) -> Bools:
+    """Operations whose start is known to be right."""
+    known: Bools = np.isin(columns["source"], _STARTED_SOURCES) & (columns["start_ns"] != NONE)
+    return known
+
+
+def streams_and_orders(columns: Columns) -> tuple[Ints, Ints]:
+    """By operation the stream it belongs to and its number in it; NONE for both where it has no
+    number.
+    """
+    column = {
+        name: columns[name].astype(np.int64)
+        for name in ("communicator", "rank", "peer", "form", "function", "call_order", "sequence")
+    }
+    pair = (column["form"] == SEND) | (column["form"] == RECV)
+    replay = (columns["replay"] == 1) & ~pair
+    kind = np.where(pair, PAIRS, np.where(replay, REPLAYS, CALLS))
+    sends = column["form"] == SEND
+    source = np.where(sends, column["rank"], column["peer"])
+    destination = np.where(sends, column["peer"], column["rank"])
+    first = np.where(pair, source, np.where(replay, column["function"], 0))
+    second = np.where(pair, destination, 0)
+    order = np.where(replay, column["sequence"], column["call_order"])
+    fits = (order >= 0) & (column["communicator"] >= 0) & (column["communicator"] <= _MASK)
+    fits &= (first >= 0) & (first <= _MASK) & (second >= 0) & (second <= _MASK)
+    stream = kind << 3 * _BITS | column["communicator"] << 2 * _BITS | first << _BITS | second
+    return np.where(fits, stream, NONE), np.where(fits, order, NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Streams in the order of their codes and the rows of their instances."""
+
+    code: Ints
+    first_order: Ints
+    length: Ints
+    first_row: Ints
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.length.sum())
+
+    @property
+    def kind(self) -> Ints:
+        """CALLS, REPLAYS or PAIRS."""
+        return self.code >> 3 * _BITS
+
+    @property
+    def communicator(self) -> Ints:
+        """Row of the communicator."""
+        return self.code >> 2 * _BITS & _MASK
+
+    @property
+    def source_rank(self) -> Ints:
+        """Of pairs, else NONE."""
+        return np.where(self.kind == PAIRS, self.code >> _BITS & _MASK, NONE)
+
+    @property
+    def destination_rank(self) -> Ints:
+        """Of pairs, else NONE."""
+        return np.where(self.kind == PAIRS, self.code & _MASK, NONE)
+
+    def find(self, columns: Columns) -> tuple[Ints, Ints]:
+        """By operation the place of its stream and the row of its instance, NONE for both where it
+        has none.
+        """
+        stream, order = streams_and_orders(columns)
+        if not len(self.code):
+            return np.full(len(stream), NONE, np.int64), np.full(len(stream), NONE, np.int64)
+        place = np.minimum(np.searchsorted(self.code, stream), len(self.code) - 1)
+        number = order - self.first_order[place]
+        known = (self.code[place] == stream) & (number >= 0) & (number < self.length[place])
+        return (
+            np.where(known, place, NONE),
+            np.where(known, self.first_row[place] + number, NONE),
+        )
+
+    def by_row(self) -> tuple[Ints, Ints]:
+        """By row the place of its stream and its number in it."""
+        place = np.repeat(np.arange(len(self.code)), self.length)
+        return place, np.arange(self.rows) - np.repeat(
+            self.first_row - self.first_order, self.length
+        )
+
+
+class StreamCounter:
+    """Takes the operations of one process after the other and finds out which streams there are."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Ints, Ints, Ints, Ints]] = []
+        self._places: list[Ints] = []
+
+    def add(self, columns: Columns) -> None:
+        """Counts the operations of one process."""
+        stream, order = streams_and_orders(columns)
+        known = stream != NONE
+        code, group, count = np.unique(stream[known], return_inverse=True, return_counts=True)
+        lowest = np.full(len(code), np.iinfo(np.int64).max)
+        highest = np.full(len(code), NONE, np.int64)
+        np.minimum.at(lowest, group, order[known])
+        np.maximum.at(highest, group, order[known])
+        self._found.append((code, lowest, highest, count.astype(np.int64)))
+        place = columns["communicator"].astype(np.int64) << 32 | columns["node"].astype(np.int64)
+        self._places.append(np.unique(place[known & (columns["node"] != NONE)]))
+
+    def streams(self) -> Streams:
+        """The streams of all processes so far."""
+        empty = np.empty(0, np.int64)
+        columns = list(zip(*self._found, strict=True)) or [(empty,)] * 4
+        codes, lowest, highest, counts = (np.concatenate(column) for column in columns)
+        code, group = np.unique(codes, return_inverse=True)
+        first = np.full(len(code), np.iinfo(np.int64).max)
+        last = np.full(len(code), NONE, np.int64)
+        count = np.zeros(len(code), np.int64)
+        np.minimum.at(first, group, lowest)
+        np.maximum.at(last, group, highest)
+        np.add.at(count, group, counts)
+        length = np.minimum(last - first + 1, 4 * count + _SPARE_ROWS)
+        return Streams(code, first, length, np.cumsum(length) - length)
+
+    def nodes(self) -> dict[int, Ints]:
+        """By communicator the nodes that its ranks are on, in order."""
+        places = np.unique(np.concatenate([np.empty(0, np.int64), *self._places]))
+        communicator, node = places >> 32, places & 0xFFFFFFFF
+        split = np.flatnonzero(np.diff(communicator)) + 1
+        groups = zip(np.split(communicator, split), np.split(node, split), strict=True)
+        return {int(comm[0]): members for comm, members in groups if len(comm)}
