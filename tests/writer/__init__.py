@@ -1,5 +1,8 @@
 """Writes captures without a plugin: of real jobs at their own times, and of simulated ones."""
 
+from tests.writer.spec import Straggler, SyntheticSpec, Work
+from tests.writer.synthetic import synthetic
 from tests.writer.transcript import from_transcript
+from tests.writer.truth import Truth
 
-__all__ = ["from_transcript"]
+__all__ = ["Straggler", "SyntheticSpec", "Truth", "Work", "from_transcript", "synthetic"]

@@ -1,6 +1,7 @@
 """Slots from plain values, and streams of them cut into blocks as the drain writes them."""
 
 from collections import defaultdict
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -55,3 +56,58 @@ def block_heads(
     heads["stream"], heads["tid"] = stream, tid
     heads["thread_name"] = np.frombuffer(thread_name.encode()[:15].ljust(16, b"\0"), np.uint8)
     return heads.view(dtypes.ANY_SLOT)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where some slots of a stream go: their indexes, and their rows in `out`."""
+
+    out: Slots  # with block heads and pads in place, everything else zero
+    index: Ints
+    row: Ints
+
+
+class StreamLayout:
+    """Numbers a stream's slots and cuts them into blocks; state of one stream between calls."""
+
+    def __init__(self, number: int, tid: int, thread_name: str) -> None:
+        self.number = number
+        self._tid, self._thread_name = tid, thread_name
+        self._next = 1  # the first slot of a chunk is its head
+
+    def place(self, count: int, pairs: Ints, written_ns: int) -> Placed:
+        """The next `count` slots; those at `pairs` and their next must be in one chunk."""
+        is_pair = np.zeros(count + 1, bool)
+        is_pair[pairs] = True
+        first, start, length, padded = [], [], [], []
+        at = 0
+        while at < count:
+            room = CHUNK_SLOTS - self._next % CHUNK_SLOTS
+            end = min(at + room, count)
+            pad = end == at + room and bool(is_pair[end - 1])
+            first.append(self._next)
+            start.append(at)
+            length.append(end - pad - at)
+            padded.append(pad)
+            self._next += end - at
+            self._next += self._next % CHUNK_SLOTS == 0
+            at = end - pad
+        return self._placed(count, *map(np.array, (first, start, length, padded)), written_ns)
+
+    def _placed(
+        self, count: int, first: Ints, start: Ints, length: Ints, padded: Ints, written_ns: int
+    ) -> Placed:
+        blocks, pads = np.arange(len(first)), padded.astype(np.int64)
+        pads_before = np.cumsum(pads) - pads
+        shift = blocks + 1 + pads_before  # from a slot's number to its row
+        out = np.zeros(count + len(first) + int(pads.sum()), dtypes.ANY_SLOT)
+        written = np.full(len(first), written_ns, np.int64)
+        out[start + shift - 1] = block_heads(
+            first, length + pads, written, self.number, self._tid, self._thread_name
+        )
+        at_pads = (start + shift + length)[padded]
+        out["kind"][at_pads] = layout.KINDS["Pad"]
+        out["check"][at_pads] = (first + length)[padded] & 0xFFFFFFFF
+        slots = np.arange(count, dtype=np.int64)
+        index = slots + np.repeat(first - start, length)
+        return Placed(out, index, slots + np.repeat(shift, length))
