@@ -82,7 +82,10 @@ def streams_and_orders(columns: Columns) -> tuple[Ints, Ints]:
     sends = column["form"] == SEND
     source = np.where(sends, column["rank"], column["peer"])
     destination = np.where(sends, column["peer"], column["rank"])
-    first = np.where(pair, source, np.where(replay, column["function"], 0))
+    # Inferred functions are numbered by themselves: ranks may not agree on what was inferred.
+    inferred = (columns["inferred"] == 1) & ~pair
+    own_numbers = np.where(inferred, column["function"] + 1, 0)
+    first = np.where(pair, source, np.where(replay, column["function"], own_numbers))
     second = np.where(pair, destination, 0)
     order = np.where(replay, column["sequence"], column["call_order"])
     fits = (order >= 0) & (column["communicator"] >= 0) & (column["communicator"] <= _MASK)

@@ -93,7 +93,6 @@ def operations_of(process: Process, words: Words) -> ProcessOperations:
     order = np.argsort(outcome.first_time(columns), kind="stable")
     for name in columns:
         columns[name] = columns[name][order]
-    set_orders(columns)
     groups = decoded["GroupApi"]
     depth = pick(groups.slots["depth"].astype(np.int64), groups.find(columns["group_call"]))
     return ProcessOperations(
@@ -163,12 +162,18 @@ def _set_communicator(
 
 
 def set_orders(columns: Columns) -> None:
-    """Number of each collective on its communicator, of each send and receive with its peer."""
+    """Number of each collective on its communicator, of each send and receive with its peer.
+
+    What is inferred is numbered apart, by function: ranks may not agree on it.
+    """
     eager = (columns["replay"] == 0) & (columns["state"] != outcome.CAPTURED)
     p2p = np.isin(columns["form"], (SEND, RECV))
     columns["call_order"] = np.full(len(eager), NONE, np.int64)
     comm = columns["communicator"].astype(np.int64)
-    _number(columns["call_order"], eager & ~p2p, comm)
+    inferred = columns["inferred"] == 1
+    _number(columns["call_order"], eager & ~p2p & ~inferred, comm)
+    function = columns["function"].astype(np.int64)
+    _number(columns["call_order"], inferred, comm << 8 | function)
     peer, form = columns["peer"].astype(np.int64), columns["form"].astype(np.int64)
     _number(columns["call_order"], eager & p2p & (peer != NONE), comm << 34 | peer << 2 | form)
 

@@ -146,9 +146,9 @@ MEMBERS = _columns(
     ("closed_ns", "i8", "destroyed on this rank"),
 )
 
+# Tables that a model keeps. Channels, proxy ops, proxy steps and launches are made when asked for.
 TABLES = {
     "operations": OPERATIONS,
-    "channels": CHANNELS,
     "instances": INSTANCES,
     "communicators": COMMUNICATORS,
     "members": MEMBERS,

@@ -1,0 +1,259 @@
+"""Makes the model of a capture, process by process, and keeps it beside the capture."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ncclscope.capture.process import Process
+from ncclscope.capture.reader import Capture, open_capture
+from ncclscope.model import outcome, sizes
+from ncclscope.model.bounds import Meetings
+from ncclscope.model.clock import Clocks, solve
+from ncclscope.model.completeness import Completeness
+from ncclscope.model.expansion import expand_groups
+from ncclscope.model.instances import Instances
+from ncclscope.model.matching import StreamCounter, rules_of
+from ncclscope.model.model import Model
+from ncclscope.model.operations import ProcessOperations, operations_of, set_orders
+from ncclscope.model.registry import Registry
+from ncclscope.model.store import Writer, fingerprint, load, load_current, manifest_of
+from ncclscope.model.tables import NONE, Columns
+from ncclscope.model.words import Words
+
+Progress = Callable[[int, int], None]  # processes done, of how many
+TIMES = (
+    "call_ns",
+    "call_end_ns",
+    "launch_ns",
+    "launch_end_ns",
+    "enqueue_ns",
+    "start_ns",
+    "end_ns",
+)
+_GPU_SOURCES = (outcome.GPU, outcome.GPU_REPAIRED, outcome.GPU_PARTIAL, outcome.GPU_EARLY)
+
+
+def open_model(capture: Path, progress: Progress | None = None) -> Model:
+    """The model of a capture: the saved one while it is current, else a new one."""
+    mark = fingerprint(capture)
+    return load_current(capture, mark) or build(open_capture(capture), mark, progress)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Counts over all processes."""
+
+    untimed: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    stamps: Counter[str] = field(default_factory=Counter)
+    totals: Counter[str] = field(default_factory=Counter)
+    wall_ns: dict[int, int] = field(default_factory=dict)  # by node
+    rows: list[slice] = field(default_factory=list)  # of operations, by process
+    notes: list[str] = field(default_factory=list)
+
+
+def build(capture: Capture, mark: str, progress: Progress | None = None) -> Model:
+    """Decodes every process, aligns their clocks, matches their operations, and saves all of it."""
+    writer = Writer(capture.path)
+    try:
+        words, registry, streams, sums = Words(), Registry(), StreamCounter(), _Sums()
+        for number, process in enumerate(capture.processes):
+            if progress:
+                progress(number, len(capture.processes))
+            made = operations_of(process, words)
+            columns = _place(made, registry, words)
+            first = sums.rows[-1].stop if sums.rows else 0
+            columns["part_of"] = np.where(
+                columns["part_of"] != NONE, columns["part_of"] + first, NONE
+            )
+            sums.rows.append(slice(first, first + len(columns["event"])))
+            writer.append("operations", columns)
+            streams.add(columns)
+            _count(sums, process, made, columns, words, registry)
+        operations = writer.columns("operations")
+        _complete_sizes(operations, registry, words)
+        clocks = _one_clock(operations, registry, words, streams, sums)
+        instances = _match(operations, registry, words, streams, sums, clocks)
+        writer.append("instances", instances)
+        comms, members, names = registry.tables()
+        writer.append("communicators", comms)
+        writer.append("members", members)
+        model = Model(
+            capture.path,
+            {},
+            words.lists,
+            names,
+            registry.processes,
+            registry.nodes,
+            _completeness(capture, registry, sums, instances, clocks),
+            sums.wall_ns.get(0, 0),
+        )
+        folder = writer.finish(capture.path, manifest_of(model, mark))
+    except BaseException:
+        writer.discard()
+        raise
+    return load(capture.path, folder)
+
+
+def _place(made: ProcessOperations, registry: Registry, words: Words) -> Columns:
+    """The process's operations with rows of the capture's tables in place of its own numbers."""
+    columns = expand_groups(made.columns, made.local.ranks, words)
+    set_orders(columns)
+    widths = [clock.width_ns() for clock in made.clocks.values()]
+    row, comm_rows, global_ranks = registry.add(made.process, made.local, max(widths, default=0))
+    number = columns["communicator"]
+    columns["process"] = np.full(len(number), row, np.int32)
+    columns["node"] = np.full(len(number), registry.processes[row].node, np.int32)
+    columns["communicator"] = comm_rows[number].astype(np.int32)
+    columns["global_rank"] = global_ranks[number].astype(np.int32)
+    return columns
+
+
+def _complete_sizes(operations: Columns, registry: Registry, words: Words) -> None:
+    """Interfaces 1 to 3 do not tell how many ranks there are: their shares are multiplied now."""
+    ranks, told = registry.ranks_of_communicators(), registry.ranks_were_told()
+    shares = words.known("function", sizes.PER_RANK)
+    for comm in np.flatnonzero(~told):
+        mine = (operations["communicator"] == comm) & np.isin(operations["function"], shares)
+        operations["size_bytes"][mine] *= ranks[comm]
+
+
+def _one_clock(
+    operations: Columns, registry: Registry, words: Words, streams: StreamCounter, sums: _Sums
+) -> Clocks:
+    """Aligns the nodes' clocks and moves all times to the first one's."""
+    wall = [sums.wall_ns[node] for node in range(len(registry.nodes))]
+    if len(wall) < 2:
+        return solve(wall or [0])
+    rules = rules_of(words.lists["function"], words.lists["algorithm"])
+    meetings = Meetings(streams.streams(), streams.nodes(), rules)
+    for row, process in zip(sums.rows, registry.processes, strict=True):
+        mine = {name: values[row] for name, values in operations.items()}
+        meetings.add(mine, process.gpu_clock_error_ns)
+    clocks = solve(wall, meetings=meetings)
+    for row, process in zip(sums.rows, registry.processes, strict=True):
+        for name in TIMES:
+            values = operations[name][row]
+            moved = clocks.to_reference(process.node, np.asarray(values))
+            values[:] = np.where(values != NONE, moved, NONE)
+    registry.move_times(clocks.to_reference)
+    return clocks
+
+
+def _match(
+    operations: Columns,
+    registry: Registry,
+    words: Words,
+    streams: StreamCounter,
+    sums: _Sums,
+    clocks: Clocks,
+) -> Columns:
+    """Matches operations across ranks; sets what depends on it, and returns the instances."""
+    rules = rules_of(words.lists["function"], words.lists["algorithm"])
+    instances = Instances(streams.streams(), rules)
+    parts = [{name: values[row] for name, values in operations.items()} for row in sums.rows]
+    for part, process in zip(parts, registry.processes, strict=True):
+        instances.add(part, process.gpu_clock_error_ns)
+    table = instances.table(clocks, streams.nodes(), registry.ranks_of_communicators())
+    for part in parts:
+        for name, values in instances.waits(part).items():
+            part[name][:] = values
+    return table
+
+
+def _count(
+    sums: _Sums,
+    process: Process,
+    made: ProcessOperations,
+    columns: Columns,
+    words: Words,
+    registry: Registry,
+) -> None:
+    """Adds what completeness needs to know of one process."""
+    whole = columns["part_of"] == NONE
+    carried_out = whole & (columns["state"] != outcome.CAPTURED)
+    untimed = carried_out & (columns["source"] == outcome.NO_SOURCE)
+    untimed &= columns["state"] != outcome.IN_FLIGHT
+    for code, count in zip(*np.unique(columns["reason"][untimed], return_counts=True), strict=True):
+        sums.untimed[words.lists["reason"][code]] += int(count)
+    sums.totals["calls"] += int((whole & (columns["replay"] == 0)).sum())
+    sums.totals["operations"] += int(carried_out.sum())
+    sums.totals["gpu"] += int((carried_out & np.isin(columns["source"], _GPU_SOURCES)).sum())
+    sums.totals["in flight"] += int((carried_out & (columns["state"] == outcome.IN_FLIGHT)).sum())
+    sums.stamps.update(asdict(made.stamp_counts))
+    for (name, _), count in process.counters.items():
+        if name.startswith("dropped_"):
+            sums.dropped[name.removeprefix("dropped_").replace("_", " ")] += count
+    node = registry.processes[-1].node
+    sums.wall_ns.setdefault(node, process.clock.realtime_offset_ns)
+    sums.notes += [f"{process.folder}: {note}" for note in (*process.notes, *_damage(process))]
+
+
+def _damage(process: Process) -> list[str]:
+    """What could not be read of a process."""
+    damage, notes = process.damage, []
+    if damage.bad_slots:
+        notes.append(f"{damage.bad_slots:,} damaged slots were left out")
+    if damage.torn_bytes:
+        notes.append(f"the last {damage.torn_bytes} bytes were cut off")
+    notes += damage.unreadable
+    for counter, text in (
+        ("rotated_out", "events were given up to the disk limit or the ring"),
+        ("slots_lost", "events were lost in the arena"),
+        ("write_failed", "events could not be written"),
+        ("updates_dropped", "stops and states were dropped"),
+        ("meta_dropped", "records of communicators or clocks were dropped"),
+    ):
+        count = sum(value for (name, _), value in process.counters.items() if name == counter)
+        if count:
+            notes.append(f"{count:,} {text}")
+    return notes
+
+
+def _completeness(
+    capture: Capture, registry: Registry, sums: _Sums, instances: Columns, clocks: Clocks
+) -> Completeness:
+    gaps = np.maximum(instances["ranks_expected"] - instances["ranks_seen"], 0)
+    seen = instances["ranks_seen"] > 0
+    return Completeness(
+        processes_found=len(registry.processes),
+        processes_expected=registry.expected_processes(),
+        calls=sums.totals["calls"],
+        operations=sums.totals["operations"],
+        gpu_timed=sums.totals["gpu"],
+        repaired=sums.stamps["repaired"] + sums.stamps["recovered"],
+        in_flight=sums.totals["in flight"],
+        untimed=dict(sums.untimed.most_common()),
+        dropped={name: count for name, count in sums.dropped.most_common() if count},
+        stamps=dict(sums.stamps),
+        missing_operations=int(gaps[seen].sum()),
+        mismatched_instances=int((instances["mismatch"] == 1).sum()),
+        notes=[*_job_notes(capture, registry, clocks), *sums.notes],
+    )
+
+
+def _job_notes(capture: Capture, registry: Registry, clocks: Clocks) -> list[str]:
+    """What a reader must know about the job as a whole."""
+    notes = [f"not read: {text}" for text in capture.unreadable]
+    rows = registry.processes
+    if registry.attempts() > 1:
+        notes.append(f"{registry.attempts()} attempts of the job are in this capture")
+    for what, values in (
+        ("NCCL releases", {row.nccl_version for row in rows if row.nccl_version}),
+        ("modes", {row.mode for row in rows if row.mode}),
+        ("kinds of clock", {process.header.clock for process in capture.processes}),
+    ):
+        if len(values) > 1:
+            notes.append(f"processes have different {what}: {', '.join(sorted(values))}")
+    silent = [process.folder for process in capture.processes if not process.communicators]
+    if silent:
+        notes.append(f"{len(silent)} processes created no communicator: {', '.join(silent[:3])}")
+    untied = sum(not clock.tied for clock in clocks.nodes)
+    if untied:
+        notes.append(f"{untied} nodes share no clock with the first: their times are wall clock")
+    if any(row.mode == "profile" for row in rows):
+        notes.append("profile mode keeps totals only: times of single operations need trace")
+    return notes

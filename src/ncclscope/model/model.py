@@ -1,0 +1,24 @@
+"""A capture's model: its tables as columns, and who its processes are."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ncclscope.model.completeness import Completeness
+from ncclscope.model.registry import ProcessRow
+from ncclscope.model.tables import Columns
+
+__all__ = ["Model", "ProcessRow"]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What a capture means. Columns are mapped files where the model was saved."""
+
+    path: Path  # the capture
+    tables: dict[str, Columns]  # as model/tables.py describes them
+    words: dict[str, list[str]]  # names by column; a name's place is its code
+    communicator_names: list[str]  # by row of `communicators`
+    processes: list[ProcessRow]
+    nodes: list[str]  # host names
+    completeness: Completeness
+    realtime_offset_ns: int  # wall clock = time + this

@@ -1,0 +1,111 @@
+"""Human names of communicators: the user's own, else what their membership shows."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """One communicator: its user's name, how many ranks it has, and where they are."""
+
+    name: str  # commName, "" where there is none
+    ranks: int
+    members: tuple[tuple[int, int], ...]  # (global rank, node) of the ranks that are known
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name, unique within its capture."""
+
+    text: str
+    inferred: bool
+    parent: int  # the smallest communicator that contains it, -1
+
+
+def _stride(ranks: Sequence[int]) -> int:
+    """The distance of evenly spaced ranks, 0 where they are not."""
+    steps = {b - a for a, b in pairwise(ranks)}
+    return steps.pop() if len(steps) == 1 else 0
+
+
+def _ranges(ranks: Sequence[int]) -> str:
+    """Ranks in few characters: 0-3, or 0,4,8, or 0…60 step 4."""
+    if len(ranks) == 1:
+        return str(ranks[0])
+    stride = _stride(ranks)
+    if stride == 1:
+        return f"{ranks[0]}-{ranks[-1]}"
+    if stride and len(ranks) > 3:
+        return f"{ranks[0]}-{ranks[-1]}/{stride}"
+    shown = ",".join(map(str, ranks[:4]))
+    return shown + (f"…{ranks[-1]}" if len(ranks) > 4 else "")
+
+
+def _strides(comms: Sequence[Membership]) -> list[int]:
+    """Distances over one that occur, smallest first."""
+    found = {_stride(sorted(rank for rank, _ in comm.members)) for comm in comms if comm.ranks > 1}
+    return sorted(stride for stride in found if stride > 1)
+
+
+def _infer(comm: Membership, world: Membership, strides: list[int]) -> str:
+    """What membership shows once all ranks are known; "" before.
+
+    Launchers number ranks so that tensor-parallel ones are neighbours, data-parallel ones lie
+    further apart, and pipeline stages furthest.
+    """
+    ranks = sorted(rank for rank, _ in comm.members)
+    if len(ranks) != comm.ranks or len(set(ranks)) != len(ranks) or ranks[0] < 0:
+        return ""
+    if comm.ranks == world.ranks:
+        return "world"
+    if comm.ranks == 1:
+        return f"self:{ranks[0]}"
+    where = [node for _, node in comm.members]
+    stride = _stride(ranks)
+    node_sizes = Counter(node for _, node in world.members)
+    if len(node_sizes) > 1 and len(set(where)) == 1 and len(where) == node_sizes[where[0]]:
+        kind = "node"
+    elif len(node_sizes) > 1 and len(where) == len(node_sizes) == len(set(where)):
+        kind = "one-per-node"
+    elif stride == 1:
+        kind = "tp"
+    elif stride:
+        kind = "pp" if len(strides) > 1 and stride == strides[-1] else "dp"
+    else:
+        kind = "group"
+    return f"{kind}:{_ranges(ranks)}"
+
+
+def _parents(comms: Sequence[Membership]) -> list[int]:
+    """For each communicator the smallest one that contains it and has more ranks."""
+    sets = [frozenset(rank for rank, _ in comm.members) for comm in comms]
+    by_size = sorted(range(len(comms)), key=lambda row: len(sets[row]))
+    parents = []
+    for members in sets:
+        larger = (
+            other
+            for other in by_size
+            if len(sets[other]) > len(members) and members and members <= sets[other]
+        )
+        parents.append(next(larger, -1))
+    return parents
+
+
+def name_communicators(comms: Sequence[Membership]) -> list[Name]:
+    """A unique name for each. What is inferred says so, and needs all ranks to be known."""
+    if not comms:
+        return []
+    world = max(comms, key=lambda comm: comm.ranks)
+    strides = _strides(comms)
+    texts = [comm.name or _infer(comm, world, strides) for comm in comms]
+    parents = _parents(comms) if len(comms) <= 2000 else [-1] * len(comms)
+    seen: dict[str, int] = {}
+    names = []
+    for row, (comm, text) in enumerate(zip(comms, texts, strict=True)):
+        text = text or f"comm{row}"
+        seen[text] = seen.get(text, 0) + 1
+        unique = text if seen[text] == 1 else f"{text}#{seen[text]}"
+        names.append(Name(unique, not comm.name, parents[row]))
+    return names

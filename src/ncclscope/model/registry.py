@@ -1,0 +1,240 @@
+"""Processes, nodes and communicators of a whole capture, as rows that operations refer to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture.header import launcher_rank
+from ncclscope.capture.process import Process
+from ncclscope.model.local import LocalCommunicators
+from ncclscope.model.names import Membership, name_communicators
+from ncclscope.model.tables import COMMUNICATORS, MEMBERS, NONE, Columns, empty
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """One process, as reports name it."""
+
+    folder: str
+    host: str
+    node: int
+    pid: int
+    global_rank: int  # NONE where nobody tells; of several ranks, the lowest
+    mode: str
+    nccl_version: str
+    interface: int
+    gpu: str  # bus id or uuid
+    attempt: int
+    started_ns: int  # wall clock
+    ended: bool  # False: killed, or still running
+    gpu_clock_error_ns: int = 0
+
+
+def nccl_release(identity: dict[str, str]) -> str:
+    """NCCL's release as people write it, "" where it is not known."""
+    text = identity.get("nccl_version", "")
+    if not text.isdigit():
+        return ""
+    number = int(text)
+    major, rest = divmod(number, 10_000) if number >= 10_000 else divmod(number, 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"
+
+
+def _attempt(identity: dict[str, str]) -> int:
+    text = identity.get("env.TORCHELASTIC_RESTART_COUNT", "")
+    return int(text) if text.isdigit() else 0
+
+
+def _world_size(identity: dict[str, str]) -> int:
+    for name in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"):
+        text = identity.get(f"env.{name}", "")
+        if text.isdigit():
+            return int(text)
+    return 0
+
+
+@dataclass
+class _Comm:
+    """A communicator while processes are added."""
+
+    id: int
+    name: str = ""
+    ranks: int = 0
+    nodes: int = 0
+    version: int = 7
+    members: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
+
+
+class Registry:
+    """Grows process by process; rows never change once they are given."""
+
+    def __init__(self) -> None:
+        self.processes: list[ProcessRow] = []
+        self.nodes: list[str] = []
+        self.expected = 0  # processes that must exist, as far as anybody tells
+        self._node_rows: dict[tuple[str, str], int] = {}
+        self._comms: list[_Comm] = []
+        self._comm_rows: dict[tuple[int, int, int], int] = {}
+
+    def add(
+        self, process: Process, local: LocalCommunicators, gpu_clock_error_ns: int
+    ) -> tuple[int, Ints, Ints]:
+        """The process's row; by its communicator numbers the rows and the global ranks."""
+        row = len(self.processes)
+        node = self._node(process)
+        global_ranks = _global_ranks(process, local)
+        comm_rows = np.full(len(local.id), NONE, np.int64)
+        for comm in process.communicators:
+            comm_rows[comm.number] = self._comm_row(row, comm.number, int(local.id[comm.number]))
+            known = self._comms[comm_rows[comm.number]]
+            known.name = known.name or comm.name
+            known.ranks = max(known.ranks, int(local.ranks[comm.number]))
+            known.nodes = max(known.nodes, int(local.nodes[comm.number]))
+            known.version = min(known.version, comm.version)
+            times = np.array([comm.t_open, comm.t_close or comm.t_open], np.uint64)
+            opened, closed = process.clock.to_ns(times).tolist()
+            known.members.append(
+                (
+                    int(local.rank[comm.number]),
+                    row,
+                    int(global_ranks[comm.number]),
+                    node,
+                    opened,
+                    NONE if comm.t_close is None else closed,
+                )
+            )
+        self._add_row(process, node, global_ranks, gpu_clock_error_ns)
+        return row, comm_rows, global_ranks
+
+    def _add_row(
+        self, process: Process, node: int, global_ranks: Ints, gpu_clock_error_ns: int
+    ) -> None:
+        identity, comms = process.identity, process.communicators
+        known = [int(rank) for rank in global_ranks if rank != NONE]
+        launched = launcher_rank(identity)
+        self.expected = max(self.expected, _world_size(identity))
+        self.processes.append(
+            ProcessRow(
+                folder=process.folder,
+                host=process.host,
+                node=node,
+                pid=process.header.pid,
+                global_rank=min(known) if known else NONE if launched is None else launched,
+                mode=identity.get("mode", ""),
+                nccl_version=nccl_release(identity),
+                interface=max((comm.version for comm in comms), default=0),
+                gpu=next((c.gpu_bus_id or c.gpu_uuid for c in comms if c.gpu_uuid), ""),
+                attempt=_attempt(identity),
+                started_ns=process.header.start_realtime_ns,
+                ended=process.ended,
+                gpu_clock_error_ns=gpu_clock_error_ns,
+            )
+        )
+
+    def _node(self, process: Process) -> int:
+        identity = process.identity
+        key = (
+            identity.get("boot_id") or process.host,
+            identity.get("time_namespace", ""),
+        )
+        if key not in self._node_rows:
+            self._node_rows[key] = len(self.nodes)
+            self.nodes.append(process.host)
+        return self._node_rows[key]
+
+    def _comm_row(self, process: int, number: int, comm_id: int) -> int:
+        # A communicator whose id nobody tells cannot be joined across processes.
+        key = (comm_id, NONE, NONE) if comm_id else (0, process, number)
+        if key not in self._comm_rows:
+            self._comm_rows[key] = len(self._comms)
+            self._comms.append(_Comm(comm_id))
+        return self._comm_rows[key]
+
+    def tables(self) -> tuple[Columns, Columns, list[str]]:
+        """Communicators, members, and the communicators' names."""
+        comms = empty(COMMUNICATORS, len(self._comms))
+        flat = [(row, member) for row, comm in enumerate(self._comms) for member in comm.members]
+        members = empty(MEMBERS, len(flat))
+        for place, (row, member) in enumerate(flat):
+            values = (row, member[0], member[1], member[2], member[3], member[4], member[5])
+            for column, value in zip(MEMBERS, values, strict=True):
+                members[column.name][place] = value
+        memberships = []
+        for row, comm in enumerate(self._comms):
+            seen = {(rank, node) for _, _, rank, node, _, _ in comm.members}
+            comms["ranks"][row] = ranks = _ranks_of(comm)
+            comms["nodes"][row] = (
+                comm.nodes if comm.nodes > 0 else len({member[3] for member in comm.members})
+            )
+            comms["id"][row] = comm.id
+            comms["created_ns"][row] = min(member[4] for member in comm.members)
+            memberships.append(Membership(comm.name, ranks, tuple(sorted(seen))))
+        names = name_communicators(memberships)
+        for row, name in enumerate(names):
+            comms["name_inferred"][row], comms["parent"][row] = name.inferred, name.parent
+        return comms, members, [name.text for name in names]
+
+    def expected_processes(self) -> int:
+        """So many as the widest communicator needs, else as launchers say."""
+        ranks = max((comm.ranks for comm in self._comms), default=0)
+        of_process: dict[int, set[int]] = {}
+        for comm in self._comms:
+            for _, process, global_rank, *_ in comm.members:
+                of_process.setdefault(process, set()).add(global_rank)
+        each = max((len(held) for held in of_process.values()), default=1)
+        return max(-(-ranks // each) or self.expected, 1)
+
+    def ranks_of_communicators(self) -> Ints:
+        """How many ranks each communicator has."""
+        return np.array([_ranks_of(comm) for comm in self._comms], np.int64)
+
+    def ranks_were_told(self) -> npt.NDArray[np.bool_]:
+        """Which communicators' numbers of ranks came from NCCL."""
+        return np.array([comm.ranks > 0 for comm in self._comms], bool)
+
+    def move_times(self, to_reference: Callable[[int, Ints], Ints]) -> None:
+        """Moves times of communicators from their nodes' clocks to the one clock."""
+        for comm in self._comms:
+            for place, (rank, process, global_rank, node, opened, closed) in enumerate(
+                comm.members
+            ):
+                times = to_reference(node, np.array([opened, closed], np.int64)).tolist()
+                closed = NONE if closed == NONE else times[1]
+                comm.members[place] = (rank, process, global_rank, node, times[0], closed)
+
+    def attempts(self) -> int:
+        """How many attempts of the job left processes here."""
+        return len({row.attempt for row in self.processes})
+
+
+def _ranks_of(comm: _Comm) -> int:
+    """As init told, else as many as the highest rank that was seen needs."""
+    highest = max((member[0] for member in comm.members), default=NONE) + 1
+    return comm.ranks if comm.ranks > 0 else highest
+
+
+def _global_ranks(process: Process, local: LocalCommunicators) -> Ints:
+    """By communicator number the job's rank: the rank in the widest communicator of that GPU, else
+    the launcher's.
+    """
+    out = np.full(len(local.id), NONE, np.int64)
+    given, world = launcher_rank(process.identity), _world_size(process.identity)
+    for gpu in np.unique(local.gpu):
+        mine = [comm for comm in process.communicators if local.gpu[comm.number] == gpu]
+        ranked = [comm for comm in mine if local.rank[comm.number] != NONE]
+        if not ranked:
+            continue
+        widest = max(ranked, key=lambda comm: (int(local.ranks[comm.number]), -comm.number))
+        rank = int(local.rank[widest.number])
+        alone = len(np.unique(local.gpu[[comm.number for comm in process.communicators]])) == 1
+        if given is not None and alone and world > local.ranks[widest.number]:
+            rank = given
+        for comm in mine:
+            out[comm.number] = rank
+    if given is not None:
+        out[out == NONE] = given
+    return out

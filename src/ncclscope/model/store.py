@@ -1,0 +1,134 @@
+"""The model on disk, beside its capture: one file per column, and a manifest.
+
+Columns are appended process by process and mapped when read, so that neither needs the whole in
+memory. A model is current while the capture's files have the sizes and times it was made of.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ncclscope._version import __version__
+from ncclscope.model.completeness import Completeness
+from ncclscope.model.model import Model, ProcessRow
+from ncclscope.model.tables import SCHEMA_VERSION, TABLES, Columns
+
+FOLDER = "model"
+_MANIFEST = "manifest.json"
+
+
+def fingerprint(capture: Path) -> str:
+    """What the capture's files look like from outside; changes whenever one of them does."""
+    digest = hashlib.sha256(f"{__version__} {SCHEMA_VERSION}".encode())
+    folders = [entry for entry in os.scandir(capture) if entry.is_dir()]
+    for folder in sorted(folders, key=lambda entry: entry.name):
+        if folder.name == FOLDER or folder.name.startswith(f".{FOLDER}-"):
+            continue
+        for file in sorted(os.scandir(folder.path), key=lambda entry: entry.name):
+            if file.name == "live":  # rewritten every second, and says nothing new about the past
+                continue
+            state = file.stat(follow_symlinks=False)
+            digest.update(f"{folder.name}/{file.name} {state.st_size} {state.st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+class Writer:
+    """A model that is being made, in a folder of its own until it is whole."""
+
+    def __init__(self, capture: Path) -> None:
+        self.kept = os.access(capture, os.W_OK)
+        where = capture if self.kept else None
+        self.folder = Path(tempfile.mkdtemp(prefix=f".{FOLDER}-", dir=where))
+        self._rows = dict.fromkeys(TABLES, 0)
+
+    def append(self, table: str, columns: Columns) -> None:
+        """Adds rows to a table."""
+        count = 0
+        for column in TABLES[table]:
+            values = np.ascontiguousarray(columns[column.name], column.dtype)
+            with (self.folder / f"{table}.{column.name}").open("ab") as file:
+                file.write(values.data)
+            count = len(values)
+        self._rows[table] += count
+
+    def columns(self, table: str) -> Columns:
+        """A table as mapped arrays that can be written to."""
+        return _map(self.folder, table, self._rows[table], "r+")
+
+    def finish(self, capture: Path, manifest: dict[str, Any]) -> Path:
+        """Puts the model in its place and returns where it is."""
+        manifest = {**manifest, "rows": self._rows}
+        (self.folder / _MANIFEST).write_text(json.dumps(manifest))
+        if not self.kept:
+            return self.folder
+        place = capture / FOLDER
+        shutil.rmtree(place, ignore_errors=True)
+        try:
+            self.folder.rename(place)
+        except OSError:  # somebody else was quicker: theirs is as good, ours serves this run
+            self.kept = False
+            return self.folder
+        return place
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _map(folder: Path, table: str, rows: int, mode: Any) -> Columns:
+    columns: Columns = {}
+    for column in TABLES[table]:
+        if rows:
+            path = folder / f"{table}.{column.name}"
+            columns[column.name] = np.memmap(path, column.dtype, mode, shape=(rows,))
+        else:
+            columns[column.name] = np.empty(0, column.dtype)
+    return columns
+
+
+def manifest_of(model: Model, mark: str) -> dict[str, Any]:
+    """Everything of a model but its columns."""
+    return {
+        "fingerprint": mark,
+        "version": __version__,
+        "schema": SCHEMA_VERSION,
+        "words": model.words,
+        "communicator_names": model.communicator_names,
+        "processes": [asdict(row) for row in model.processes],
+        "nodes": model.nodes,
+        "completeness": asdict(model.completeness),
+        "realtime_offset_ns": model.realtime_offset_ns,
+    }
+
+
+def load(capture: Path, folder: Path) -> Model:
+    """The model in a folder."""
+    manifest = json.loads((folder / _MANIFEST).read_text())
+    return Model(
+        path=capture,
+        tables={table: _map(folder, table, manifest["rows"][table], "r") for table in TABLES},
+        words=manifest["words"],
+        communicator_names=manifest["communicator_names"],
+        processes=[ProcessRow(**row) for row in manifest["processes"]],
+        nodes=manifest["nodes"],
+        completeness=Completeness(**manifest["completeness"]),
+        realtime_offset_ns=manifest["realtime_offset_ns"],
+    )
+
+
+def load_current(capture: Path, mark: str) -> Model | None:
+    """The saved model, if it was made of the capture as it is now."""
+    folder = capture / FOLDER
+    try:
+        if json.loads((folder / _MANIFEST).read_text()).get("fingerprint") != mark:
+            return None
+        return load(capture, folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # damaged, or of another release: it is made again
