@@ -1,1 +1,1 @@
-"""Questions to a model: pure functions that return data. SQL lies beside the Python that asks it."""
+"""Questions to a model: pure functions that return data. SQL lies beside the Python that asks."""

@@ -1,0 +1,242 @@
+"""Operations summed up by group: calls, bytes, times, bandwidth, waiting."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+
+from ncclscope.analysis.bandwidth import bandwidth_gbs, bus_bytes
+from ncclscope.analysis.query import Row, rows, sql_text
+from ncclscope.analysis.selection import DEFAULT_BY, KEYS
+
+Key = str | int | None
+# Sources whose times are good for bandwidth; gpu-early is a lower bound of the time.
+EXACT = ("gpu", "gpu-repaired", "gpu-partial")
+EARLY = "gpu-early"
+# What percentiles.sql calls grades.
+GRADES = ("gpu", "proxy", "host", "enqueue")
+MOST_GROUPS = 20_000
+_SIZE_CLASS = (
+    "case when size_bytes < 1 then size_bytes "
+    "else cast(pow(2, floor(log2(size_bytes))) as bigint) end"
+)
+_GRADE_OF = dict.fromkeys((*EXACT, EARLY), 0) | {"proxy": 1, "host": 2, "enqueue": 3}
+_MEASURES = (
+    "calls", "operations", "in_flight", "bytes", "timed", "timed_bytes", "duration_ns",
+    "shortest_ns", "longest_ns", "wait_ns", "waited_of_ns", "relative_wait_ns", "relative_of_ns",
+    "wire_ns", "wire_bytes", "inferred",
+)  # fmt: skip
+_ADDED = (
+    "calls", "operations", "in_flight", "bytes", "wait_ns", "waited_of_ns", "relative_wait_ns",
+    "relative_of_ns",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Durations:
+    """Times of a group's operations, all from the best kind of clock that timed any of them."""
+
+    grade: str  # of GRADES
+    operations: int
+    total_ns: int
+    shortest_ns: float
+    median_ns: float | None  # None: not asked for
+    mean_ns: float
+    p99_ns: float | None
+    longest_ns: float
+    lower_bound: bool  # some are gpu-early: the truth is not less
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One row of a report. Calls, operations and bytes are totals over all ranks."""
+
+    keys: dict[str, Key]
+    calls: int
+    operations: int
+    in_flight: int
+    bytes: int
+    durations: Durations | None
+    algbw_gbs: float | None
+    busbw_gbs: float | None
+    busbw_wire_gbs: float | None
+    wait_share: float | None
+    relative_wait_share: float | None  # by durations alone: needs no common clock
+    run_share: float | None
+    sources: dict[str, int]
+    inferred: bool
+    size_is_class: bool = False  # the size is a power of two, and stands for sizes up to the next
+
+
+@dataclass(slots=True)
+class Sums:
+    """What a group adds up to; makers fill it, `finished` turns it into a Group."""
+
+    totals: Counter[str] = field(default_factory=Counter)  # by name of a measure
+    sources: Counter[str] = field(default_factory=Counter)
+    # By grade: operations, total, shortest, longest
+    times: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
+    early: bool = False
+    inferred: bool = False
+    # What bandwidth is made of: exact sources only; None where a function has no bus bandwidth.
+    exact_bus: float | None = 0.0
+    wire_bus: float | None = 0.0
+    running_ns: float = 0.0
+
+    def add_times(self, source: str, count: int, total: int, shortest: int, longest: int) -> None:
+        """Times in ns of operations from one source."""
+        grade = _GRADE_OF.get(source, 3)
+        before = self.times.get(grade, (0, 0, shortest, longest))
+        least, most = min(before[2], shortest), max(before[3], longest)
+        self.times[grade] = (before[0] + count, before[1] + total, least, most)
+        self.early |= source == EARLY
+
+    def add_exact(self, function: str, ranks: int, timed_bytes: int, duration_ns: int) -> None:
+        """Bytes and times that count for bandwidth."""
+        self.totals.update(exact_bytes=timed_bytes, exact_ns=duration_ns)
+        self.exact_bus = _plus(self.exact_bus, bus_bytes(function, ranks, timed_bytes))
+
+
+def _plus(sum_: float | None, more: float | None) -> float | None:
+    return None if sum_ is None or more is None else sum_ + more
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole > 0 else None
+
+
+def _durations(sums: Sums, percentiles: dict[int, tuple[float, float]]) -> Durations | None:
+    if not sums.times:
+        return None
+    grade = min(sums.times)
+    count, total, shortest, longest = sums.times[grade]
+    median, p99 = (
+        None if value is None else min(max(value, shortest), longest)
+        for value in percentiles.get(grade, (None, None))
+    )
+    return Durations(
+        grade=GRADES[grade],
+        operations=count,
+        total_ns=total,
+        shortest_ns=shortest,
+        median_ns=median,
+        mean_ns=total / count,
+        p99_ns=p99,
+        longest_ns=longest,
+        lower_bound=sums.early and grade == 0,
+    )
+
+
+def finished(
+    sums: Sums, keys: dict[str, Key], percentiles: dict[int, tuple[float, float]], run_ns: float
+) -> Group:
+    """The group that those sums make. Percentiles by grade; `run_ns`: the run, times its ranks."""
+    totals, bus, wire = sums.totals, sums.exact_bus, sums.wire_bus
+    return Group(
+        keys=keys,
+        calls=totals["calls"],
+        operations=totals["operations"],
+        in_flight=totals["in_flight"],
+        bytes=totals["bytes"],
+        durations=_durations(sums, percentiles),
+        algbw_gbs=bandwidth_gbs(totals["exact_bytes"], totals["exact_ns"]),
+        busbw_gbs=None if bus is None else bandwidth_gbs(bus, totals["exact_ns"]),
+        busbw_wire_gbs=None if wire is None else bandwidth_gbs(wire, totals["wire_ns"]),
+        wait_share=_share(totals["wait_ns"], totals["waited_of_ns"]),
+        relative_wait_share=_share(totals["relative_wait_ns"], totals["relative_of_ns"]),
+        run_share=_share(sums.running_ns, run_ns) if 0 in sums.times else None,
+        sources=dict(sums.sources.most_common()),
+        inferred=sums.inferred,
+    )
+
+
+def merged(parts: Iterable[Sums], running_ns: float | None = None, run_ns: float = 0) -> Group:
+    """One group of several, without percentiles."""
+    whole = Sums()
+    for part in parts:
+        whole.totals.update(part.totals)
+        whole.sources.update(part.sources)
+        for grade, times in part.times.items():
+            whole.add_times(GRADES[grade], *times)
+        whole.early |= part.early
+        whole.inferred |= part.inferred
+        whole.exact_bus = _plus(whole.exact_bus, part.exact_bus)
+        whole.wire_bus = _plus(whole.wire_bus, part.wire_bus)
+        whole.running_ns += part.running_ns
+    if running_ns is not None:
+        whole.running_ns = running_ns
+    return finished(whole, {}, {}, run_ns)
+
+
+def make_tables(connection: duckdb.DuckDBPyConnection, by: Sequence[str]) -> bool:
+    """Makes `sums` and `histogram`, which everything else is rolled up from; True where sizes had
+    to be folded into powers of two.
+    """
+    finest = ", ".join(KEYS[name] for name in dict.fromkeys((*DEFAULT_BY, *by)))
+    keys = ", ".join(KEYS[name] for name in by)
+    connection.execute(f"create temp table all_sums as {sql_text('sums', keys=finest)}")
+    connection.execute(f"create temp table all_histogram as {sql_text('histogram', keys=keys)}")
+    groups = f"select count(*) from (select distinct {keys} from all_sums)"
+    counted = connection.execute(groups).fetchone()
+    folds = "size" in by and counted is not None and counted[0] > MOST_GROUPS
+    replaced = f" replace ({_SIZE_CLASS} as size_bytes)" if folds else ""
+    for name in ("sums", "histogram"):
+        connection.execute(f"create temp view {name} as select *{replaced} from all_{name}")
+    return folds
+
+
+def sums_by_key(
+    connection: duckdb.DuckDBPyConnection,
+    by: Sequence[str],
+    ranks_of: Sequence[int],
+    running: dict[tuple[int, str], float],
+) -> dict[Row, Sums]:
+    """Sums of each group; `running`: share of a (communicator, function)'s durations that counts
+    once overlaps are taken away.
+    """
+    columns = list(dict.fromkeys([KEYS[name] for name in by] + ["communicator", "function"]))
+    found: dict[Row, Sums] = {}
+    places = {name: place for place, name in enumerate([*columns, "source", *_MEASURES])}
+    for row in rows(connection, "rollup", keys=", ".join(columns)):
+        value = {name: row[place] for name, place in places.items()}
+        sums = found.setdefault(row[: len(by)], Sums())
+        _add(sums, value, ranks_of, running)
+    return found
+
+
+def _add(
+    sums: Sums,
+    value: dict[str, Key],
+    ranks_of: Sequence[int],
+    running: dict[tuple[int, str], float],
+) -> None:
+    """Adds one row of rollup.sql."""
+    number = {name: int(value[name] or 0) for name in _MEASURES}
+    source, function = str(value["source"] or "none"), str(value["function"] or "")
+    communicator = -1 if value["communicator"] is None else int(value["communicator"])
+    ranks = ranks_of[communicator] if communicator >= 0 else 0
+    sums.totals.update({name: number[name] for name in _ADDED})
+    sums.inferred |= bool(number["inferred"])
+    if number["operations"]:
+        sums.sources[source] += number["operations"]
+    total = number["duration_ns"]
+    if number["timed"]:
+        sums.add_times(source, number["timed"], total, number["shortest_ns"], number["longest_ns"])
+    if _GRADE_OF.get(source) == 0:
+        sums.running_ns += total * running.get((communicator, function), 1.0)
+    if source in EXACT:
+        sums.add_exact(function, ranks, number["timed_bytes"], total)
+        sums.totals["wire_ns"] += number["wire_ns"]
+        sums.wire_bus = _plus(sums.wire_bus, bus_bytes(function, ranks, number["wire_bytes"]))
+
+
+def percentiles_by_key(
+    connection: duckdb.DuckDBPyConnection, by: Sequence[str]
+) -> dict[Row, dict[int, tuple[float, float]]]:
+    """Median and 99th percentile in ns, by group and grade."""
+    found: dict[Row, dict[int, tuple[float, float]]] = {}
+    width = len(by)
+    for row in rows(connection, "percentiles", keys=", ".join(KEYS[name] for name in by)):
+        found.setdefault(row[:width], {})[int(row[width])] = (row[width + 1], row[width + 2])
+    return found

@@ -1,0 +1,89 @@
+"""Ranks by the waiting that they cause, and traffic from rank to rank."""
+
+from dataclasses import dataclass
+
+import duckdb
+
+from ncclscope.analysis.query import rows
+
+
+@dataclass(frozen=True, slots=True)
+class RankRow:
+    """One rank: what it did, how long it waited, and how long others waited for it."""
+
+    rank: int | None  # global
+    host: str
+    operations: int
+    bytes: int
+    wait_ns: int | None  # for others; None where it is not known for any operation
+    wait_share: float | None
+    times_last: int  # instances in which it arrived last
+    skew_ns: int  # from the first arrival to its own, summed over those instances
+    longest_skew_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """How well last arrivers are known."""
+
+    compared: int  # instances with times of all their ranks on one clock
+    certain: int  # of these, with a last arriver beyond the clocks' error
+    error_ns: int | None  # the largest
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficRow:
+    """Sends from one rank to another. None: a rank that is not on record."""
+
+    source: int | None
+    destination: int | None
+    messages: int
+    bytes: int
+    crosses_nodes: bool | None
+
+
+def rank_rows(connection: duckdb.DuckDBPyConnection, hosts: list[str]) -> tuple[RankRow, ...]:
+    """All ranks, those that cause most waiting first."""
+    late: dict[int, list[int]] = {}
+    for _, rank, times, skew, longest in rows(connection, "arrivals"):
+        if rank is not None:
+            sums = late.setdefault(rank, [0, 0, 0])
+            late[rank] = [sums[0] + times, sums[1] + skew, max(sums[2], longest)]
+    found = []
+    for rank, node, operations, size, wait, waited_of in rows(connection, "rank_sums"):
+        times, skew, longest = late.get(rank, [0, 0, 0])
+        share = wait / waited_of if wait is not None and waited_of else None
+        host = hosts[node] if node is not None else ""
+        found.append(RankRow(rank, host, operations, size or 0, wait, share, times, skew, longest))
+    found.sort(key=lambda row: (-row.skew_ns, -1 if row.rank is None else row.rank))
+    return tuple(found)
+
+
+def arrivals(connection: duckdb.DuckDBPyConnection) -> Arrivals:
+    """Over all communicators."""
+    found = rows(connection, "compared")
+    errors = [row[4] for row in found if row[4] is not None]
+    return Arrivals(
+        sum(row[1] for row in found), sum(row[2] for row in found), max(errors, default=None)
+    )
+
+
+def traffic_rows(connection: duckdb.DuckDBPyConnection) -> tuple[TrafficRow, ...]:
+    """Bytes from rank to rank: as the senders say, and where they are not on record, the
+    receivers.
+    """
+    sent: dict[tuple[int | None, int | None], list[int]] = {}
+    received: dict[tuple[int | None, int | None], list[int]] = {}
+    nodes: dict[int | None, int | None] = {}
+    for form, rank, peer, node, peer_node, messages, size in rows(connection, "traffic"):
+        nodes |= {rank: node, peer: peer_node}
+        ends = (rank, peer) if form == "send" else (peer, rank)
+        sums = (sent if form == "send" else received).setdefault(ends, [0, 0])
+        sums[0] += messages
+        sums[1] += size or 0
+    found = []
+    for (source, destination), (messages, size) in (received | sent).items():
+        places = (nodes.get(source), nodes.get(destination))
+        crosses = None if None in places else places[0] != places[1]
+        found.append(TrafficRow(source, destination, messages, size, crosses))
+    return tuple(sorted(found, key=lambda row: -row.bytes))

@@ -1,0 +1,140 @@
+"""What a report is about: which operations, grouped by what."""
+
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from ncclscope.errors import UsageError
+from ncclscope.model.model import Model
+from ncclscope.model.tables import NONE
+
+# What operations can be grouped by: the user's word -> column of `operations`.
+KEYS = {
+    "communicator": "communicator",
+    "function": "function",
+    "size": "size_bytes",
+    "datatype": "datatype",
+    "algorithm": "algorithm",
+    "protocol": "protocol",
+    "rank": "global_rank",
+    "host": "node",
+    "thread": "thread",
+    "variant": "variant",
+    "tag": "tag",
+}
+_ALIASES = {
+    "comm": "communicator",
+    "op": "function",
+    "operation": "function",
+    "bytes": "size",
+    "size_bytes": "size",
+    "dtype": "datatype",
+    "type": "datatype",
+    "algo": "algorithm",
+    "proto": "protocol",
+    "node": "host",
+}
+DEFAULT_BY = ("communicator", "function", "size", "datatype")
+# When an operation began, as well as it is known, on raw columns: NONE is less than any time.
+_BEGAN = (
+    "case when start_ns >= 0 then start_ns when launch_ns >= 0 then launch_ns "
+    "when call_ns >= 0 then call_ns else enqueue_ns end"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Operations that fit all of it; None: any."""
+
+    communicators: tuple[int, ...] | None = None  # rows of `communicators`
+    functions: tuple[str, ...] | None = None
+    ranks: tuple[int, ...] | None = None  # global
+    since_ns: int | None = None
+    until_ns: int | None = None
+
+
+def parse_by(words: list[str]) -> tuple[str, ...]:
+    """Grouping keys from the user's words: `a,b` replaces the default, `+a` adds to it."""
+    pieces = [piece.strip() for word in words for piece in word.split(",") if piece.strip()]
+    adds = [piece for piece in pieces if piece.startswith("+")]
+    keys = list(DEFAULT_BY) if len(adds) == len(pieces) else []
+    for piece in pieces:
+        name = piece.removeprefix("+").casefold()
+        name = _ALIASES.get(name, name)
+        if name not in KEYS:
+            message = f"cannot group by {piece.removeprefix('+')}: there is no such key"
+            raise UsageError(message, f"Keys are {', '.join(KEYS)}")
+        if name not in keys:
+            keys.append(name)
+    return tuple(keys)
+
+
+def communicator_rows(model: Model, names: list[str]) -> tuple[int, ...]:
+    """Communicators by name, pattern or hash."""
+    ids = model.tables["communicators"]["id"].astype(np.int64).view(np.uint64)
+    found: list[int] = []
+    for wanted in names:
+        rows = [
+            row
+            for row, name in enumerate(model.communicator_names)
+            if wanted in (name, f"{int(ids[row]):x}", f"0x{int(ids[row]):x}")
+            or fnmatchcase(name, wanted)
+        ]
+        if not rows:
+            known = ", ".join(model.communicator_names[:20]) or "none"
+            message = f"cannot select communicator {wanted}: the capture has none of that name"
+            raise UsageError(message, f"It has {known}")
+        found.extend(rows)
+    return tuple(dict.fromkeys(found))
+
+
+def function_names(known: list[str], names: list[str]) -> tuple[str, ...]:
+    """Functions as the capture spells them."""
+    spelled = {name.casefold(): name for name in known}
+    for wanted in names:
+        if wanted.casefold() not in spelled:
+            message = f"cannot select operation {wanted}: the capture has none"
+            raise UsageError(message, f"It has {', '.join(sorted(known)) or 'none'}")
+    return tuple(dict.fromkeys(spelled[name.casefold()] for name in names))
+
+
+def conditions(model: Model, chosen: Selection, table: str) -> str:
+    """The selection as a condition on the raw columns of `operations` or `instances`."""
+    parts = ["true"]
+    if chosen.communicators is not None:
+        parts.append(_among("communicator", chosen.communicators))
+    if chosen.functions is not None:
+        codes = [model.words["function"].index(name) for name in chosen.functions]
+        parts.append(_among("function", codes))
+    if chosen.ranks is not None and table == "operations":
+        parts.append(_among("global_rank", chosen.ranks))
+    began = "first_start_ns" if table == "instances" else _BEGAN
+    if chosen.since_ns is not None:
+        parts.append(f"{began} >= {int(chosen.since_ns)}")
+    if chosen.until_ns is not None:
+        parts.append(f"{began} < {int(chosen.until_ns)}")
+    return " and ".join(parts)
+
+
+def _among(column: str, values: tuple[int, ...] | list[int]) -> str:
+    listed = ", ".join(str(int(value)) for value in values)
+    return f"{column} in ({listed})" if listed else "false"
+
+
+def mask(model: Model, chosen: Selection) -> np.ndarray:
+    """The same selection of operations for numpy; parts of others are left out."""
+    ops = model.tables["operations"]
+    keep: np.ndarray = ops["part_of"] == NONE
+    if chosen.communicators is not None:
+        keep &= np.isin(ops["communicator"], chosen.communicators)
+    if chosen.functions is not None:
+        codes = [model.words["function"].index(name) for name in chosen.functions]
+        keep &= np.isin(ops["function"], codes)
+    if chosen.ranks is not None:
+        keep &= np.isin(ops["global_rank"], chosen.ranks)
+    if chosen.since_ns is not None:
+        keep &= ops["start_ns"] >= chosen.since_ns
+    if chosen.until_ns is not None:
+        keep &= ops["start_ns"] < chosen.until_ns
+    return keep

@@ -1,0 +1,154 @@
+"""Everything that a report shows, whether it was made from operations or from counters."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ncclscope.analysis.groups import Group, Key, Sums, merged
+from ncclscope.analysis.ranks import Arrivals, RankRow, TrafficRow
+from ncclscope.errors import UsageError
+from ncclscope.model.model import Model
+
+SLICES = 60
+# What rows can be sorted by: the user's word -> whether the largest come first.
+SORTS = {
+    "time": True, "calls": True, "operations": True, "bytes": True, "size": False, "min": True,
+    "median": True, "mean": True, "p99": True, "max": True, "algbw": True, "busbw": True,
+    "wire": True, "wait": True, "run": True,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorRow:
+    """One communicator that was used."""
+
+    row: int  # of the model's table
+    id: str  # NCCL's hash
+    name: str
+    name_inferred: bool
+    ranks: int | None
+    nodes: int | None
+    total: Group  # keys are empty
+    slices: tuple[int, ...]  # bytes begun in each slice of time
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeRow:
+    """Communicators within one node, or across several."""
+
+    scope: str
+    communicators: int
+    total: Group
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRow:
+    """Messages of a size from `low_bytes` to below twice that."""
+
+    low_bytes: int
+    operations: int
+    bytes: int
+    gpu_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The common form of all reports."""
+
+    model: Model
+    from_counters: bool  # profile mode: what needs single operations is None
+    by: tuple[str, ...]
+    began_ns: int | None  # of what is shown, on the model's clock
+    ended_ns: int | None
+    ranks_seen: int
+    total: Group
+    groups: tuple[Group, ...]
+    communicators: tuple[CommunicatorRow, ...]
+    scopes: tuple[ScopeRow, ...]
+    sizes: tuple[SizeRow, ...]
+    untimed: dict[str, int]  # operations without a GPU time, by reason
+    slices: tuple[int, ...] | None  # bytes begun in each slice of time
+    ranks: tuple[RankRow, ...] | None
+    arrivals: Arrivals | None
+    traffic: tuple[TrafficRow, ...] | None
+    notes: tuple[str, ...]
+
+    @property
+    def span_ns(self) -> int:
+        """How long what is shown took."""
+        if self.began_ns is None or self.ended_ns is None:
+            return 0
+        return max(self.ended_ns - self.began_ns, 0)
+
+
+def size_rows(by_size: Iterable[tuple[int | None, int, int, int]]) -> tuple[SizeRow, ...]:
+    """Powers of two from (size, operations, bytes, GPU time), without gaps."""
+    classes: dict[int, list[int]] = {}
+    for size, *numbers in by_size:
+        low = 1 << (size.bit_length() - 1) if size else 0
+        sums = classes.setdefault(low, [0, 0, 0])
+        classes[low] = [a + b for a, b in zip(sums, numbers, strict=True)]
+    if not classes:
+        return ()
+    positive = [low for low in classes if low]
+    lows = {0} & set(classes)
+    if positive:
+        first, last = min(positive).bit_length(), max(positive).bit_length()
+        lows |= {1 << (bits - 1) for bits in range(first, last + 1)}
+    return tuple(SizeRow(low, *classes.get(low, [0, 0, 0])) for low in sorted(lows))
+
+
+def scope_rows(sums_of: dict[int, Sums], nodes: list[int]) -> tuple[ScopeRow, ...]:
+    """Communicators on one node against those on several."""
+    found = []
+    for scope, within in (("intra-node", True), ("inter-node", False)):
+        known = [row for row in sums_of if row >= 0 and nodes[row] > 0]
+        rows = [row for row in known if (nodes[row] == 1) == within]
+        if rows:
+            found.append(ScopeRow(scope, len(rows), merged(sums_of[row] for row in rows)))
+    return tuple(found)
+
+
+def sort_value(group: Group, column: str) -> float | None:
+    """What a row is sorted by."""
+    times = group.durations
+    if column in ("min", "median", "mean", "p99", "max", "time"):
+        name = {"min": "shortest", "max": "longest", "time": "total"}.get(column, column)
+        value: float | None = None if times is None else getattr(times, f"{name}_ns")
+        return value
+    if column == "size":
+        size = group.keys.get("size")
+        return None if size is None else float(size)
+    name = {
+        "algbw": "algbw_gbs",
+        "busbw": "busbw_gbs",
+        "wire": "busbw_wire_gbs",
+        "wait": "wait_share",
+        "run": "run_share",
+    }.get(column, column)
+    measure: float | None = getattr(group, name)
+    return measure
+
+
+def _text(value: Key) -> tuple[int, float, str]:
+    """Numbers before names, names in order, nothing last."""
+    if value is None:
+        return (2, 0.0, "")
+    return (0, float(value), "") if isinstance(value, int) else (1, 0.0, value)
+
+
+def check_sort(column: str, by: tuple[str, ...]) -> None:
+    """Refuses what rows cannot be sorted by."""
+    if column not in SORTS and column not in by:
+        message = f"cannot sort by {column}: there is no such column"
+        raise UsageError(message, f"Columns are {', '.join(dict.fromkeys((*by, *SORTS)))}")
+
+
+def sorted_groups(groups: Iterable[Group], column: str) -> tuple[Group, ...]:
+    """Rows by one column: measures from the largest, keys from the first; unknown ones last."""
+    rows = sorted(groups, key=lambda group: tuple(map(_text, group.keys.values())))
+    if column not in SORTS:
+        return tuple(sorted(rows, key=lambda group: _text(group.keys.get(column))))
+    sign = -1 if SORTS[column] else 1
+    values = [(sort_value(group, column), group) for group in rows]
+    values.sort(key=lambda pair: (pair[0] is None, sign * (pair[0] or 0)))
+    return tuple(group for _, group in values)

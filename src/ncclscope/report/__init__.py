@@ -1,0 +1,1 @@
+"""What people and programs get to see: terminal, JSON, CSV, HTML. Numbers come from analysis."""
