@@ -31,7 +31,7 @@ Rough = Callable[[Ints, Ints], Floats]
 
 _NEVER = np.iinfo(np.int64).max
 _MOST_BOUNDS = 1 << 21
-_MOST_BINS, _FEWEST_BINS = 256, 16
+_MOST_BINS, _FEWEST_BINS = 2048, 16
 _MOST_BLOCKS = 1 << 14  # bins of all streams
 _MOST_AT_ONCE = 1 << 21
 _MOST_COMPARED = 1 << 28  # of one stream

@@ -149,7 +149,7 @@ def solve(
 
 def _lone(nodes: Ints, shift: int) -> Cluster:
     nothing = np.zeros((1, 1))
-    return Cluster(nodes, shift, Corridor(np.zeros(1), nothing, nothing, None))
+    return Cluster(nodes, shift, Corridor(np.zeros(1), nothing, nothing, None, 1.0))
 
 
 def _clusters(tied: npt.NDArray[np.bool_]) -> list[Ints]:

@@ -6,6 +6,7 @@ upper and the lower limits of all windows give limits at any time. What the line
 be makes a bound weaker the farther it lies from its window's middle, so slopes are found first.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,8 +21,9 @@ _STEEPEST = 6e-4  # quartz is within 1e-4 and daemons slew by 5e-4 at most
 _WANDER = 1e-7  # a rate that nothing watches may change by this
 _MOST_PASSES = 8
 _NOISE_NS = 500.0
+_SPARE, _GAIN = 0.7, 0.05  # less room than this may mean a bend, if halves have so much more
 _SHORTEST_NS = 2e9  # shorter stretches are not cut in two
-_FEWEST_POINTS = 64
+_FEWEST_A_NODE = 8  # likewise those with fewer points
 _MOST_PAIRED = 128  # nodes; beyond, limits between pairs are the sums of both nodes'
 _AT_ONCE = 1 << 22
 
@@ -50,6 +52,7 @@ class Corridor:
     offset: Floats  # knot x node
     error: Floats  # knot x node, infinite where nothing is known
     between: npt.NDArray[np.float32] | None  # knot x node x node: error of the difference
+    spare: float  # how much room lines have: 1 is as much as the narrowest window
 
 
 def corridor_of(points: Points, nodes: int) -> Corridor:
@@ -71,7 +74,8 @@ def corridor_of(points: Points, nodes: int) -> Corridor:
     pairs = [part.between for part in parts if part.between is not None]
     between = np.concatenate(pairs)[keep] if pairs else None
     offset, error = _bridge(knots[keep], offset, error)
-    return Corridor(knots[keep], offset, error, between)
+    spare = min(part.spare for part in parts)
+    return Corridor(knots[keep], offset, error, between, spare)
 
 
 def _with_limits(parts: list[Corridor]) -> Iterator[tuple[Corridor, float, float]]:
@@ -94,21 +98,42 @@ def _bridge(knots: Floats, offset: Floats, error: Floats) -> tuple[Floats, Float
 
 def _parts(points: Points, nodes: int, first: float, last: float) -> Iterator[Corridor]:
     """One corridor, or several one after the other where clocks do not run straight."""
-    for slack in (0.0, _NOISE_NS):
-        found = _straight(points, nodes, first, last, slack)
-        if found is not None:
-            yield found
+    slack = _NOISE_NS
+    found = _straight(points, nodes, first, last, 0.0)
+    found = found or _straight(points, nodes, first, last, slack)
+    if found is None or found.spare < _SPARE:
+        halves = _cut(points, nodes, first, last, 2)
+        if halves and (found is None or _is_bent(points, nodes, first, last, found.spare)):
+            for part, begin, end in halves:
+                yield from _parts(part, nodes, begin, end)
             return
-    middle = (first + last) / 2
-    halves = points.between(first, middle), points.between(middle, last)
-    if last - first > _SHORTEST_NS and min(len(half.end) for half in halves) >= _FEWEST_POINTS:
-        yield from _parts(halves[0], nodes, first, middle)
-        yield from _parts(halves[1], nodes, middle, last)
-        return
     while found is None:  # bounds contradict each other: widen all until they do not
         slack *= 2
         found = _straight(points, nodes, first, last, slack)
     yield found
+
+
+def _cut(
+    points: Points, nodes: int, first: float, last: float, count: int
+) -> list[tuple[Points, float, float]]:
+    """So many parts of equal length, none where they would be too short or too thin."""
+    edge = np.linspace(first, last, count + 1).tolist()
+    parts = [(points.between(*ends), *ends) for ends in itertools.pairwise(edge)]
+    fewest = min(len(part.end) for part, _, _ in parts)
+    long_enough = last - first > _SHORTEST_NS * count / 2
+    return parts if long_enough and fewest >= _FEWEST_A_NODE * nodes else []
+
+
+def _is_bent(points: Points, nodes: int, first: float, last: float, spare: float) -> bool:
+    """Whether lines have more room in shorter parts, as they have where a clock bends. Where bounds
+    are merely few they have less.
+    """
+    for count in (2, 4, 8, 16):
+        parts = _cut(points, nodes, first, last, count)
+        found = [_straight(part, nodes, begin, end, 0.0) for part, begin, end in parts]
+        if found and all(part is not None and part.spare > spare + _GAIN for part in found):
+            return True
+    return False
 
 
 def _straight(
@@ -148,8 +173,10 @@ def _straight(
     residual = (upper + lower) / 2
     error: Floats = np.where(known, (upper - lower) / 2, np.inf)
     error[:, 1:] += _unwatched(centre, low, high, knots)[:, 1:]
-    between = _between(limits, residual)
-    return Corridor(knots, residual + slope * (knots[:, None] - middle), error, between)
+    offset = residual + slope * (knots[:, None] - middle)
+    spare, bend = _room(centre, low, high, slope_error)
+    error = np.maximum(error, bend)
+    return Corridor(knots, offset, error, _between(limits, residual), float(spare.min()))
 
 
 def _by_window(window: Ints, points: Points, limit: Floats, nodes: int) -> Floats:
@@ -195,6 +222,26 @@ def _slopes(centre: Floats, low: Floats, high: Floats, most: Floats) -> tuple[Fl
     steepest = ((high[j] - low[i]) / apart).min(axis=0)
     flattest = ((low[j] - high[i]) / apart).max(axis=0)
     return np.maximum(flattest, -most), np.minimum(steepest, most)
+
+
+def _room(centre: Floats, low: Floats, high: Floats, most: Floats) -> tuple[Floats, Floats]:
+    """By node how much of the narrowest window's half width all windows can lose until no line
+    passes (from 0 to 1), and how far off lines may be if that is because the clock bends.
+
+    A clock that bends by up to twice that width still lets a line pass, but from once that width on
+    the clock itself lies outside the lines' limits.
+    """
+    narrowest = ((high - low) / 2).min(axis=0)
+    narrowest = np.where(np.isfinite(narrowest), narrowest, 0.0)
+    fits, fails = np.zeros(len(narrowest)), np.ones(len(narrowest))
+    for _ in range(6):
+        share = (fits + fails) / 2
+        flattest, steepest = _slopes(
+            centre, low + share * narrowest, high - share * narrowest, most
+        )
+        pass_through = flattest <= steepest
+        fits, fails = np.where(pass_through, share, fits), np.where(pass_through, fails, share)
+    return fits, (1 - fits) * narrowest
 
 
 def _highest(
