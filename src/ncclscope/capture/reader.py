@@ -80,13 +80,16 @@ def resolve_capture(name: str | None) -> Path:
     return path
 
 
+def process_folders(path: Path) -> list[Path]:
+    """Where the processes of a capture left their files, by name."""
+    return sorted(entry for entry in path.iterdir() if entry.is_dir() and is_process_folder(entry))
+
+
 def open_capture(path: Path) -> Capture:
     """All processes below `path`; those that cannot be read are named, not fatal."""
     processes: list[Process] = []
     unreadable: list[str] = []
-    for folder in sorted(
-        entry for entry in path.iterdir() if entry.is_dir() and is_process_folder(entry)
-    ):
+    for folder in process_folders(path):
         try:
             processes.append(open_process(folder))
         except FormatError as error:

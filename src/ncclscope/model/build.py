@@ -7,8 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ncclscope.capture.process import Process
-from ncclscope.capture.reader import Capture, open_capture
+from ncclscope.capture.process import Process, open_process
+from ncclscope.capture.reader import process_folders
+from ncclscope.errors import FormatError
 from ncclscope.model import outcome, sizes
 from ncclscope.model.bounds import Meetings
 from ncclscope.model.clock import Clocks, solve
@@ -39,7 +40,7 @@ _GPU_SOURCES = (outcome.GPU, outcome.GPU_REPAIRED, outcome.GPU_PARTIAL, outcome.
 def open_model(capture: Path, progress: Progress | None = None) -> Model:
     """The model of a capture: the saved one while it is current, else a new one."""
     mark = fingerprint(capture)
-    return load_current(capture, mark) or build(open_capture(capture), mark, progress)
+    return load_current(capture, mark) or build(capture, mark, progress)
 
 
 @dataclass(slots=True)
@@ -53,16 +54,31 @@ class _Sums:
     wall_ns: dict[int, int] = field(default_factory=dict)  # by node
     rows: list[slice] = field(default_factory=list)  # of operations, by process
     notes: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    clock_kinds: set[str] = field(default_factory=set)
+    silent: list[str] = field(default_factory=list)  # processes without a communicator
 
 
-def build(capture: Capture, mark: str, progress: Progress | None = None) -> Model:
+def _open(folder: Path, sums: _Sums) -> Process | None:
+    try:
+        return open_process(folder)
+    except FormatError as error:
+        sums.unreadable.append(str(error))
+        return None
+
+
+def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
     """Decodes every process, aligns their clocks, matches their operations, and saves all of it."""
-    writer = Writer(capture.path)
+    writer = Writer(capture)
     try:
         words, registry, streams, sums = Words(), Registry(), StreamCounter(), _Sums()
-        for number, process in enumerate(capture.processes):
+        folders = process_folders(capture)
+        for number, folder in enumerate(folders):
             if progress:
-                progress(number, len(capture.processes))
+                progress(number, len(folders))
+            process = _open(folder, sums)
+            if process is None:
+                continue
             made = operations_of(process, words)
             columns = _place(made, registry, words)
             first = sums.rows[-1].stop if sums.rows else 0
@@ -82,20 +98,20 @@ def build(capture: Capture, mark: str, progress: Progress | None = None) -> Mode
         writer.append("communicators", comms)
         writer.append("members", members)
         model = Model(
-            capture.path,
+            capture,
             {},
             words.lists,
             names,
             registry.processes,
             registry.nodes,
-            _completeness(capture, registry, sums, instances, clocks),
+            _completeness(registry, sums, instances, clocks),
             sums.wall_ns.get(0, 0),
         )
-        folder = writer.finish(capture.path, manifest_of(model, mark))
+        place = writer.finish(capture, manifest_of(model, mark))
     except BaseException:
         writer.discard()
         raise
-    return load(capture.path, folder)
+    return load(capture, place)
 
 
 def _place(made: ProcessOperations, registry: Registry, words: Words) -> Columns:
@@ -187,6 +203,9 @@ def _count(
     for (name, _), count in process.counters.items():
         if name.startswith("dropped_"):
             sums.dropped[name.removeprefix("dropped_").replace("_", " ")] += count
+    sums.clock_kinds.add(process.header.clock)
+    if not process.communicators:
+        sums.silent.append(process.folder)
     node = registry.processes[-1].node
     sums.wall_ns.setdefault(node, process.clock.realtime_offset_ns)
     sums.notes += [f"{process.folder}: {note}" for note in (*process.notes, *_damage(process))]
@@ -214,7 +233,7 @@ def _damage(process: Process) -> list[str]:
 
 
 def _completeness(
-    capture: Capture, registry: Registry, sums: _Sums, instances: Columns, clocks: Clocks
+    registry: Registry, sums: _Sums, instances: Columns, clocks: Clocks
 ) -> Completeness:
     gaps = np.maximum(instances["ranks_expected"] - instances["ranks_seen"], 0)
     seen = instances["ranks_seen"] > 0
@@ -231,26 +250,26 @@ def _completeness(
         stamps=dict(sums.stamps),
         missing_operations=int(gaps[seen].sum()),
         mismatched_instances=int((instances["mismatch"] == 1).sum()),
-        notes=[*_job_notes(capture, registry, clocks), *sums.notes],
+        notes=[*_job_notes(sums, registry, clocks), *sums.notes],
     )
 
 
-def _job_notes(capture: Capture, registry: Registry, clocks: Clocks) -> list[str]:
+def _job_notes(sums: _Sums, registry: Registry, clocks: Clocks) -> list[str]:
     """What a reader must know about the job as a whole."""
-    notes = [f"not read: {text}" for text in capture.unreadable]
+    notes = [f"not read: {text}" for text in sums.unreadable]
     rows = registry.processes
     if registry.attempts() > 1:
         notes.append(f"{registry.attempts()} attempts of the job are in this capture")
     for what, values in (
         ("NCCL releases", {row.nccl_version for row in rows if row.nccl_version}),
         ("modes", {row.mode for row in rows if row.mode}),
-        ("kinds of clock", {process.header.clock for process in capture.processes}),
+        ("kinds of clock", sums.clock_kinds),
     ):
         if len(values) > 1:
             notes.append(f"processes have different {what}: {', '.join(sorted(values))}")
-    silent = [process.folder for process in capture.processes if not process.communicators]
-    if silent:
-        notes.append(f"{len(silent)} processes created no communicator: {', '.join(silent[:3])}")
+    if sums.silent:
+        some = ", ".join(sums.silent[:3])
+        notes.append(f"{len(sums.silent)} processes created no communicator: {some}")
     untied = sum(not clock.tied for clock in clocks.nodes)
     if untied:
         notes.append(f"{untied} nodes share no clock with the first: their times are wall clock")

@@ -8,7 +8,7 @@ from ncclscope.capture import layout
 from ncclscope.model.decode import Bools, Decoded, Ints, find, stream_of
 from ncclscope.model.tables import NONE
 from ncclscope.model.words import Codes, Words, datatype_name, translate
-from ncclscope.model.works import COLLECTIVE, RECV, SEND, Works
+from ncclscope.model.works import COLLECTIVE, RECV, SEND, Works, in_key_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Calls:
 def calls_of(decoded: Decoded, words: Words) -> Calls:
     """All calls of a process. Interfaces before v5 report none."""
     parts = []
-    for kind in ("CollApi", "P2pApi"):
+    for kind in [kind for kind in ("CollApi", "P2pApi") if len(decoded[kind])] or ["CollApi"]:
         events = decoded[kind]
         slots, strings = events.slots, decoded.process.strings
         function = translate(words, "function", slots["func"], slots["flags"], strings)
@@ -63,9 +63,7 @@ def calls_of(decoded: Decoded, words: Words) -> Calls:
                 "group_call": decoded.parents(slots["parent"]),
             }
         )
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    order = np.argsort(joined["keys"], kind="stable")
-    return Calls(**{name: values[order] for name, values in joined.items()})
+    return Calls(**in_key_order(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,4 +119,8 @@ def pick(values: Ints, places: Ints, otherwise: int = NONE) -> Ints:
     """values[places], `otherwise` where the place is NONE."""
     if not len(values):
         return np.full(len(places), otherwise, np.int64)
-    return np.where(places != NONE, values[np.maximum(places, 0)], otherwise)
+    found = values[places]  # NONE takes the last one
+    nowhere = places == NONE
+    if nowhere.any():
+        found[nowhere] = otherwise
+    return found

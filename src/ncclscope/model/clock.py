@@ -77,10 +77,8 @@ class Cluster:
             both = np.minimum(single[:, :, None] + single[:, None, :], paired)
             both[:, np.arange(len(place)), np.arange(len(place))] = 0.0
             worst = both.max(axis=(1, 2))
-        knot = np.searchsorted(self.corridor.knots, (time_ns - self.first_ns).astype(np.float64))
-        last = len(worst) - 1
-        before, after = worst[np.clip(knot - 1, 0, last)], worst[np.clip(knot, 0, last)]
-        return np.maximum(before, after)
+        since = (time_ns - self.first_ns).astype(np.float64)
+        return np.maximum(_line(since, self.corridor.knots, worst), 0.0)
 
 
 @dataclass(frozen=True, slots=True)

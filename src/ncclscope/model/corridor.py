@@ -21,6 +21,7 @@ _STEEPEST = 6e-4  # quartz is within 1e-4 and daemons slew by 5e-4 at most
 _WANDER = 1e-7  # a rate that nothing watches may change by this
 _MOST_PASSES = 8
 _NOISE_NS = 500.0
+_CERTAIN = 0.7  # of the most room that lines can have, as much is there
 _SPARE, _GAIN = 0.7, 0.05  # less room than this may mean a bend, if halves have so much more
 _SHORTEST_NS = 2e9  # shorter stretches are not cut in two
 _FEWEST_A_NODE = 8  # likewise those with fewer points
@@ -157,9 +158,11 @@ def _straight(
         if found is None:
             return None
         low, high = found
-        flattest, steepest = _slopes(centre, low, high, slope_error)
-        if (flattest > steepest).any():
+        if not _passable(centre, low, high, slope_error).all():
             return None
+        spare, narrowest = _room(centre, low, high, slope_error)
+        certain = _CERTAIN * spare * narrowest
+        flattest, steepest = _slopes(centre, low + certain, high - certain, slope_error)
         better = (steepest - flattest) / 2
         if (better > 0.9 * slope_error).all():
             break
@@ -174,8 +177,7 @@ def _straight(
     error: Floats = np.where(known, (upper - lower) / 2, np.inf)
     error[:, 1:] += _unwatched(centre, low, high, knots)[:, 1:]
     offset = residual + slope * (knots[:, None] - middle)
-    spare, bend = _room(centre, low, high, slope_error)
-    error = np.maximum(error, bend)
+    error = np.maximum(error, (1 - spare) * narrowest)  # a clock may bend so much
     return Corridor(knots, offset, error, _between(limits, residual), float(spare.min()))
 
 
@@ -224,24 +226,30 @@ def _slopes(centre: Floats, low: Floats, high: Floats, most: Floats) -> tuple[Fl
     return np.maximum(flattest, -most), np.minimum(steepest, most)
 
 
-def _room(centre: Floats, low: Floats, high: Floats, most: Floats) -> tuple[Floats, Floats]:
-    """By node how much of the narrowest window's half width all windows can lose until no line
-    passes (from 0 to 1), and how far off lines may be if that is because the clock bends.
+def _passable(centre: Floats, low: Floats, high: Floats, most: Floats) -> npt.NDArray[np.bool_]:
+    flattest, steepest = _slopes(centre, low, high, most)
+    passable: npt.NDArray[np.bool_] = flattest <= steepest
+    return passable
 
-    A clock that bends by up to twice that width still lets a line pass, but from once that width on
-    the clock itself lies outside the lines' limits.
+
+def _room(centre: Floats, low: Floats, high: Floats, most: Floats) -> tuple[Floats, Floats]:
+    """By node the narrowest window's half width, and before it how much of that all windows can
+    lose until no line passes (from 0 to 1).
+
+    What is on the way for some time at least in each direction leaves its clock that much room on
+    both sides together, so lines that need all of the windows' width are not the clock's. A clock
+    that bends by up to twice the half width still lets a line pass, but may lie outside the lines'
+    limits by then.
     """
     narrowest = ((high - low) / 2).min(axis=0)
     narrowest = np.where(np.isfinite(narrowest), narrowest, 0.0)
     fits, fails = np.zeros(len(narrowest)), np.ones(len(narrowest))
     for _ in range(6):
         share = (fits + fails) / 2
-        flattest, steepest = _slopes(
-            centre, low + share * narrowest, high - share * narrowest, most
-        )
-        pass_through = flattest <= steepest
-        fits, fails = np.where(pass_through, share, fits), np.where(pass_through, fails, share)
-    return fits, (1 - fits) * narrowest
+        lost = share * narrowest
+        passable = _passable(centre, low + lost, high - lost, most)
+        fits, fails = np.where(passable, share, fits), np.where(passable, fails, share)
+    return fits, narrowest
 
 
 def _highest(

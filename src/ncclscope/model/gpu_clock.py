@@ -17,42 +17,29 @@ Floats = npt.NDArray[np.float64]
 WINDOW_NS = 5_000_000_000
 _BIN_NS = 10_000_000  # of one bin the best point counts
 _DRIFT = 100e-6  # clocks do not drift faster: a good point counts for its neighbours too
-_NOWHERE = float(1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A lower bound on an offset, as one hull for each window of host time."""
+    """A lower bound on an offset: straight lines between knots of host time."""
 
     first_ns: int
-    base_ns: int  # hulls are relative to it, so that doubles are exact enough
-    hulls: tuple[tuple[Floats, Floats] | None, ...]
+    base_ns: int  # values are relative to it, so that doubles are exact enough
+    knots: Floats  # ns since first_ns; without any, nothing is known
+    values: Floats
 
     def at(self, host_ns: Ints) -> Ints:
         """The bound at those times, rounded to whole ns upwards."""
         time = (host_ns - self.first_ns).astype(np.float64)
-        window = np.clip((time // WINDOW_NS).astype(np.int64), 0, len(self.hulls) - 1)
-        out = np.full(len(time), -_NOWHERE)
-        for number in np.unique(window).tolist():
-            mine = window == number
-            out[mine] = self._in_window(number, time[mine])
-        return np.ceil(np.maximum(out, -_NOWHERE)).astype(np.int64) + self.base_ns
-
-    def _in_window(self, number: int, time: Floats) -> Floats:
-        known = [k for k, hull in enumerate(self.hulls) if hull is not None]
-        if not known:
-            return np.full(len(time), -_NOWHERE)
-        nearest = min(known, key=lambda k: abs(k - number))
-        hull = self.hulls[nearest]
-        assert hull is not None
-        knots, values = hull
-        outside = np.maximum(knots[0] - time, 0) + np.maximum(time - knots[-1], 0)
-        return np.asarray(np.interp(time, knots, values) - outside * _DRIFT)
+        value = np.interp(time, self.knots, self.values)
+        outside = np.maximum(self.knots[0] - time, 0) + np.maximum(time - self.knots[-1], 0)
+        found: Ints = np.ceil(value - outside * _DRIFT).astype(np.int64)
+        return found + self.base_ns
 
     @property
     def is_known(self) -> bool:
         """Whether any point bounds it."""
-        return any(hull is not None for hull in self.hulls)
+        return len(self.knots) > 0
 
 
 def _best_of_bins(time: Ints, value: Floats) -> tuple[Floats, Floats]:
@@ -89,33 +76,42 @@ def _hull(time: Floats, value: Floats) -> tuple[Floats, Floats]:
     return np.array([t for t, _ in kept]), np.array([v for _, v in kept])
 
 
-def bound(host_ns: Ints, offset_ns: Ints, first_ns: int, last_ns: int) -> Bound:
-    """The lower bound that points (time, offset at least) give, by windows of a stretch of time."""
-    windows = max(int((last_ns - first_ns) // WINDOW_NS) + 1, 1)
+def _cut(hull: tuple[Floats, Floats], low: float, high: float) -> tuple[Floats, Floats]:
+    """The part of a hull between two times, both of them knots where it reaches so far."""
+    knots, values = hull
+    inside = (knots > low) & (knots < high)
+    ends = np.clip([low, high], knots[0], knots[-1])
+    time = np.concatenate([ends[:1], knots[inside], ends[1:]])
+    return time, np.interp(time, knots, values)
+
+
+def bound(host_ns: Ints, offset_ns: Ints) -> Bound:
+    """The lower bound that points (time in order, offset at least) give."""
     if not len(host_ns):
-        return Bound(first_ns, 0, (None,) * windows)
-    base = int(offset_ns.max())
-    time, value = _best_of_bins(host_ns - first_ns, (offset_ns - base).astype(np.float64))
-    hulls: list[tuple[Floats, Floats] | None] = []
-    for number in range(windows):
+        return Bound(0, 0, np.empty(0), np.empty(0))
+    first_ns, base_ns = int(host_ns.min()), int(offset_ns.max())
+    time, value = _best_of_bins(host_ns - first_ns, (offset_ns - base_ns).astype(np.float64))
+    parts = []
+    for number in range(int(time[-1] // WINDOW_NS) + 1):
+        low, high = number * WINDOW_NS, (number + 1) * WINDOW_NS
         # Half a window more on both sides, so that a hull is tight at its ends.
-        low, high = (number - 0.5) * WINDOW_NS, (number + 1.5) * WINDOW_NS
-        mine = slice(*np.searchsorted(time, [low, high]).tolist())
-        hulls.append(_hull(time[mine], value[mine]) if mine.stop > mine.start else None)
-    return Bound(first_ns, base, tuple(hulls))
+        around = [low - WINDOW_NS / 2, high + WINDOW_NS / 2]
+        mine = slice(*np.searchsorted(time, around).tolist())
+        if mine.stop > mine.start:
+            parts.append(_cut(_hull(time[mine], value[mine]), low, high))
+    knots = np.concatenate([part[0] for part in parts])
+    values = np.concatenate([part[1] for part in parts])
+    return Bound(first_ns, base_ns, knots, values)
 
 
 def lower_bound(seen_ns: Ints, stop_stamp: Ints) -> Bound:
     """The offset is at least this."""
-    return bound(seen_ns, stop_stamp - seen_ns, int(seen_ns.min()), int(seen_ns.max()))
+    return bound(seen_ns, stop_stamp - seen_ns)
 
 
-def upper_bound(launch_ns: Ints, start_stamp: Ints, like: Bound) -> Bound:
-    """Minus the offset is at least this: an upper bound, by the same windows."""
-    last_ns = like.first_ns + len(like.hulls) * WINDOW_NS - 1
-    order = np.argsort(launch_ns, kind="stable")
-    launch_ns, start_stamp = launch_ns[order], start_stamp[order]
-    return bound(launch_ns, launch_ns - start_stamp, like.first_ns, last_ns)
+def upper_bound(launch_ns: Ints, start_stamp: Ints) -> Bound:
+    """Minus the offset is at least this, which is an upper bound."""
+    return bound(launch_ns, launch_ns - start_stamp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +128,14 @@ class GpuClock:
         if not self.minus_upper.is_known:
             return stamps - low
         high = -self.minus_upper.at(rough)
-        return stamps - (low + np.maximum(high - low, 0) // 2)
+        middle: Ints = low + np.maximum(high - low, 0) // 2
+        return stamps - middle
 
     def width_ns(self) -> int:
-        """Half the distance of the bounds, its median over windows; 0 where there is one only."""
+        """Half the distance of the bounds, its median over time; 0 where there is one only."""
         if not self.minus_upper.is_known:
             return 0
-        spans = [(hull[0][0] + hull[0][-1]) / 2 for hull in self.lower.hulls if hull is not None]
-        at = self.lower.first_ns + np.array(spans).astype(np.int64)
+        last_ns = self.lower.first_ns + int(self.lower.knots[-1])
+        at = np.linspace(self.lower.first_ns, last_ns, 64).astype(np.int64)
         wide = -self.minus_upper.at(at) - self.lower.at(at)
         return int(np.median(np.maximum(wide, 0))) // 2

@@ -103,6 +103,8 @@ def _uncounted(works: Works, kernels: Ints, rank_of_comm: Ints, timed_comms: Int
         & np.isin(works.comm, timed_comms)
     )
     chosen = np.flatnonzero(mine)
+    if not len(chosen):
+        return _Uncounted(chosen, chosen, chosen, chosen)
     chosen = chosen[np.argsort(works.enqueue_ns[chosen], kind="stable")]
     _, group, members = np.unique(works.group, return_inverse=True, return_counts=True)
     alone = (members[group] == 1) | (works.group == NONE)
@@ -117,6 +119,7 @@ def _claims_of(
     mine: Ints,
     works: Works,
     launches: Launches,
+    not_before_ns: Ints,
     lower: Bound,
     uncounted_at: Ints,
     uncounted_groups: Ints,
@@ -125,7 +128,7 @@ def _claims_of(
     work = channels.work[mine]
     known, at = work != NONE, np.maximum(work, 0)
     offset = lower.at(channels.seen_end_ns[mine])
-    not_before = launches.not_before_ns(works)[at]
+    not_before = not_before_ns[at]
     launch_end = np.where(launches.end_ns[at] != NONE, launches.end_ns[at], FAR_FUTURE)
     group = np.where(known, works.group[at], NONE)
     when = np.where(known, works.enqueue_ns[at], channels.seen_start_ns[mine])
@@ -166,18 +169,22 @@ def judge_channels(
     kernels = np.bincount(channels.work[channels.work >= 0], minlength=len(works))
     stamped = np.flatnonzero(channels.gpu_stop != NONE)
     lower = {
-        int(gpu): lower_bound(
+        gpu: lower_bound(
             channels.seen_end_ns[stamped][channels.gpu[stamped] == gpu],
             channels.gpu_stop[stamped][channels.gpu[stamped] == gpu],
         )
-        for gpu in np.unique(channels.gpu[stamped])
+        for gpu in np.flatnonzero(np.bincount(channels.gpu[stamped])).tolist()
     }
-    uncounted = _uncounted(works, kernels, rank_of_comm, np.unique(comm[stamped]))
+    timed_comms = np.flatnonzero(np.bincount(comm[stamped]))
+    uncounted = _uncounted(works, kernels, rank_of_comm, timed_comms)
     true_start, true_stop = channels.gpu_start.copy(), channels.gpu_stop.copy()
     recovered: list[tuple[int, int]] = []
     not_before = launches.not_before_ns(works)
-    order = stamped[np.lexsort((channels.channel[stamped], comm[stamped]))]
-    where = comm[order] << 16 | channels.channel[order]
+    where = comm[stamped] << 8 | channels.channel[stamped]
+    if where.max(initial=0) < 1 << 16:
+        where = where.astype(np.uint16)  # sorted by radix
+    by_channel = np.argsort(where, kind="stable")
+    order, where = stamped[by_channel], where[by_channel].astype(np.int64)
     cuts = np.flatnonzero(np.diff(where)) + 1
     for mine in np.split(order, cuts) if len(order) else []:
         bound = lower[int(channels.gpu[mine[0]])]
@@ -190,6 +197,7 @@ def judge_channels(
             mine,
             works,
             launches,
+            not_before,
             bound,
             uncounted.enqueue_ns[can_use],
             works.group[candidates],
@@ -220,7 +228,7 @@ def _clock(
         & ~launches.replay[work]
         & (launches.start_ns[work] != NONE)
     )
-    return GpuClock(lower, upper_bound(launches.start_ns[work][sure], true_start[sure], lower))
+    return GpuClock(lower, upper_bound(launches.start_ns[work][sure], true_start[sure]))
 
 
 def _with_recovered(

@@ -72,14 +72,19 @@ def translate(
     """Codes of the names behind a process's string ids, or behind interface v1's numbers."""
     as_numbers = (flags & layout.FLAG_NUMBERS) != 0
     named = {number: rename(text) for number, text in strings.items() if number < 256 and text}
+    ids = np.ascontiguousarray(ids)
+    if not as_numbers.any():
+        return _codes_of(words, sort, named, _present(ids) - {0})[ids]
     out = np.full(len(ids), NONE, np.int8)
-    plain = ids[~as_numbers]
-    out[~as_numbers] = _codes_of(words, sort, named, set(np.unique(plain).tolist()) - {0})[plain]
-    if as_numbers.any():
-        counted = dict(enumerate(numbered))
-        numbers = ids[as_numbers]
-        out[as_numbers] = _codes_of(words, sort, counted, set(np.unique(numbers).tolist()))[numbers]
+    plain, numbers = ids[~as_numbers], ids[as_numbers]
+    out[~as_numbers] = _codes_of(words, sort, named, _present(plain) - {0})[plain]
+    counted = dict(enumerate(numbered))
+    out[as_numbers] = _codes_of(words, sort, counted, _present(numbers))[numbers]
     return out
+
+
+def _present(ids: npt.NDArray[np.uint8]) -> set[int]:
+    return set(np.flatnonzero(np.bincount(ids, minlength=256)).tolist())
 
 
 def datatype_name(text: str) -> str:

@@ -21,7 +21,7 @@ class Works:
 
     keys: Ints
     enqueue_ns: Ints
-    stopped_ns: Ints  # the enqueuing ended
+    stopped_ns: Ints  # the enqueuing ended; of copy engines only
     thread: Ints
     comm: Ints  # number within the process
     call: Ints  # key of the API call it belongs to, NONE
@@ -78,7 +78,7 @@ def _base(decoded: Decoded, kind: str) -> Columns:
     return {
         "keys": events.keys,
         "enqueue_ns": events.start_ns,
-        "stopped_ns": decoded.stop_ns(kind),
+        "stopped_ns": none,
         "thread": events.thread,
         "comm": events.slots["comm"].astype(np.int64),
         "call": decoded.parents(events.slots["parent"]),
@@ -148,6 +148,7 @@ def _ce_columns(decoded: Decoded, words: Words) -> Columns:
     ext = extensions(decoded, events, "CeExt")
     codes = _named(words, decoded, events, ("func", "dtype"))
     return columns | {
+        "stopped_ns": decoded.stop_ns("CeColl"),
         "group": np.full(len(events), NONE, np.int64),
         "form": np.full(len(events), COPY_ENGINE, np.int8),
         "function": codes[0],
@@ -162,17 +163,23 @@ def _ce_columns(decoded: Decoded, words: Words) -> Columns:
 
 def works_of(decoded: Decoded, words: Words) -> Works:
     """All works of a process, in the order of their keys."""
-    parts = [_coll_columns(decoded, words), _p2p_columns(decoded, words)]
-    if len(decoded["CeColl"]):
-        parts.append(_ce_columns(decoded, words))
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    order = np.argsort(joined["keys"], kind="stable")
-    columns = {name: values[order] for name, values in joined.items()}
+    makers = {"Coll": _coll_columns, "P2p": _p2p_columns, "CeColl": _ce_columns}
+    used = [kind for kind in makers if len(decoded[kind])] or ["Coll"]
+    columns = in_key_order([makers[kind](decoded, words) for kind in used])
     # Before v5 the parent is the Group itself, and there are no API calls.
     early = find(decoded["Group"].keys, columns["call"]) >= 0
     columns["group"] = np.where(early, columns["call"], columns["group"])
     columns["call"] = np.where(early, NONE, columns["call"])
     return Works(**columns)
+
+
+def in_key_order(parts: list[Columns]) -> Columns:
+    """Parts of a table as one, sorted by their keys."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    order = np.argsort(joined["keys"], kind="stable")
+    return {name: values[order] for name, values in joined.items()}
 
 
 def launches_of(decoded: Decoded, works: Works, group_calls: Ints) -> Ints:
@@ -194,6 +201,8 @@ def launches_of(decoded: Decoded, works: Works, group_calls: Ints) -> Ints:
         & (launches.slots["comm"][at] == works.comm)
         & (group_calls != NONE)
     )
+    if right.all():
+        return at
     # Works that another thread reports: the last launch of their group call.
     order = np.argsort(parents, kind="stable")
     last = np.searchsorted(parents[order], group_calls, side="right") - 1
