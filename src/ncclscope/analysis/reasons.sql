@@ -4,5 +4,5 @@ select
     reason as reason,
     cast(count(*) as bigint) as operations
 from operations
-where part_of is null and state <> 'captured' and source <> 'gpu'
+where part_of is null and state not in ('captured', 'in flight') and source <> 'gpu'
 group by source, reason

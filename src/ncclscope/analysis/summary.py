@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ncclscope.analysis.groups import Group, Key, Sums, merged
 from ncclscope.analysis.ranks import Arrivals, RankRow, TrafficRow
 from ncclscope.errors import UsageError
+from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
 
 SLICES = 60
@@ -28,7 +29,28 @@ class CommunicatorRow:
     ranks: int | None
     nodes: int | None
     total: Group  # keys are empty
-    slices: tuple[int, ...]  # bytes begun in each slice of time
+    slices: tuple[int, ...]  # bytes begun in each slice of time; empty where it is not known
+
+    @staticmethod
+    def of(model: Model, row: int, total: Group, slices: tuple[int, ...]) -> "CommunicatorRow":
+        """What the model knows of a communicator, with its sums."""
+        table = model.tables["communicators"]
+        ranks, nodes = int(table["ranks"][row]), int(table["nodes"][row])
+        return CommunicatorRow(
+            row=row,
+            id=f"0x{int(table['id'][row]) % (1 << 64):016x}",
+            name=model.communicator_names[row],
+            name_inferred=int(table["name_inferred"][row]) == 1,
+            ranks=ranks if ranks >= 0 else None,
+            nodes=nodes if nodes >= 0 else None,
+            total=total,
+            slices=slices,
+        )
+
+    @property
+    def total_ns(self) -> int:
+        """What communicators are sorted by."""
+        return self.total.durations.total_ns if self.total.durations else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +77,7 @@ class Summary:
     """The common form of all reports."""
 
     model: Model
+    completeness: Completeness  # the model's, with the counts of counters where it was made of them
     from_counters: bool  # profile mode: what needs single operations is None
     by: tuple[str, ...]
     began_ns: int | None  # of what is shown, on the model's clock

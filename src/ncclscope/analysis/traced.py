@@ -1,10 +1,9 @@
 """The summary of a capture from its operations."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import duckdb
-import numpy as np
 
 from ncclscope.analysis import ranks
 from ncclscope.analysis.busy import Busy, busy_times
@@ -40,6 +39,13 @@ def summarize(model: Model, chosen: Selection, by: tuple[str, ...]) -> Summary:
         return _summarize(connection, model, chosen, by)
 
 
+def extent(model: Model) -> tuple[int, int]:
+    """When the first operation of a capture began and the last one ended."""
+    with connect(model, Selection()) as connection:
+        first, last, _ = rows(connection, "extent")[0]
+    return first or 0, last or first or 0
+
+
 def _summarize(
     connection: duckdb.DuckDBPyConnection, model: Model, chosen: Selection, by: tuple[str, ...]
 ) -> Summary:
@@ -55,18 +61,20 @@ def _summarize(
             connection, ["communicator"], _column(model, "ranks"), _overlaps(busy)
         ).items()
     }
+    groups = _groups(connection, model, by, busy, people, span)
     width = max(span // SLICES + 1, 1)
     slices = _slices(connection, began or 0, width)
     total = merged(sums_of.values(), sum(busy.by_rank_ns.values()), span * len(rank_rows))
     return Summary(
         model=model,
+        completeness=model.completeness,
         from_counters=False,
         by=by,
         began_ns=began,
         ended_ns=ended,
         ranks_seen=len(rank_rows),
         total=total,
-        groups=_groups(connection, model, by, busy, people, span),
+        groups=tuple(replace(group, size_is_class=folded) for group in groups),
         communicators=_communicators(model, sums_of, slices, people, span),
         scopes=scope_rows(sums_of, _column(model, "nodes")),
         sizes=size_rows(rows(connection, "sizes")),
@@ -155,32 +163,14 @@ def _communicators(
     people: _Ranks,
     span: int,
 ) -> tuple[CommunicatorRow, ...]:
-    table = model.tables["communicators"]
-    ids = table["id"].astype(np.int64).view(np.uint64)
     found = []
-    for row in range(len(ids)):
-        sums = sums_of.get(row)
-        if sums is None:
+    for row, sums in sums_of.items():
+        if row < 0:
             continue
         run_ns = span * people.behind({"communicator": model.communicator_names[row]})
-        ranks, nodes = int(table["ranks"][row]), int(table["nodes"][row])
-        found.append(
-            CommunicatorRow(
-                row=row,
-                id=f"0x{int(ids[row]):016x}",
-                name=model.communicator_names[row],
-                name_inferred=int(table["name_inferred"][row]) == 1,
-                ranks=ranks if ranks >= 0 else None,
-                nodes=nodes if nodes >= 0 else None,
-                total=merged([sums], sums.running_ns, run_ns),
-                slices=tuple(slices.get(row, [0] * SLICES)),
-            )
-        )
-    return tuple(sorted(found, key=lambda row: -_total_ns(row.total)))
-
-
-def _total_ns(group: Group) -> int:
-    return group.durations.total_ns if group.durations else 0
+        total = merged([sums], sums.running_ns, run_ns)
+        found.append(CommunicatorRow.of(model, row, total, tuple(slices.get(row, [0] * SLICES))))
+    return tuple(sorted(found, key=lambda row: (-row.total_ns, row.row)))
 
 
 def _slices(

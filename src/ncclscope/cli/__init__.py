@@ -13,6 +13,7 @@ from ncclscope.errors import NcclscopeError
 # code.
 COMMANDS = {
     "run": "run a command with every NCCL call recorded",
+    "report": "say what a capture's operations took: times, bandwidth, waiting, by group",
     "dump": "print every recorded event",
     "doctor": "say whether NCCL would be recorded here, and if not, why",
     "ls": "list captures with their size, job, ranks, mode and state",

@@ -1,0 +1,167 @@
+"""The summary of a capture from its counters: what profile mode records instead of events.
+
+Calls and bytes are exact. Times were joined by the recorder: they can be checked but not repaired,
+and what needs single operations (waiting, ranks that came last, traffic) is not there.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ncclscope.analysis.groups import EXACT, Group, Key, Sums, finished, merged
+from ncclscope.analysis.selection import function_names
+from ncclscope.analysis.summary import CommunicatorRow, Summary, scope_rows, size_rows
+from ncclscope.analysis.tallied import Entry, Leaf, leaves_of, percentiles
+from ncclscope.capture.reader import open_capture
+from ncclscope.errors import UsageError
+from ncclscope.model.model import Model
+
+KEYS = ("communicator", "function", "size", "datatype", "algorithm", "protocol", "rank", "host")
+
+
+@dataclass(slots=True)
+class _Total:
+    """Sums and histograms by grade of one group."""
+
+    sums: Sums = field(default_factory=Sums)
+    histograms: dict[int, np.ndarray] = field(default_factory=dict)
+    folded: bool = False
+
+
+def has_counters_only(model: Model) -> bool:
+    """Whether every process that is on record was recorded in mode profile."""
+    return bool(model.processes) and all(row.mode == "profile" for row in model.processes)
+
+
+def summarize(
+    model: Model, communicators: tuple[int, ...] | None, functions: list[str] | None,
+    by: tuple[str, ...],
+) -> Summary:  # fmt: skip
+    """Everything a report can show of counters."""
+    unknown = [key for key in by if key not in KEYS]
+    if unknown:
+        message = f"cannot group {model.path} by {', '.join(unknown)}: it has totals only"
+        raise UsageError(message, f"Group by {', '.join(KEYS)}, or record with --mode trace")
+    found = _leaves(model)
+    if functions:
+        known = sorted({leaf.function for leaf, _ in found if leaf.function})
+        names = function_names(known, functions)
+        found = [(leaf, entry) for leaf, entry in found if leaf.function in names]
+    if communicators is not None:
+        found = [(leaf, entry) for leaf, entry in found if leaf.communicator in communicators]
+    return _summary(model, by, found)
+
+
+def _leaves(model: Model) -> list[tuple[Leaf, Entry]]:
+    rows = {row.folder: number for number, row in enumerate(model.processes)}
+    found: list[tuple[Leaf, Entry]] = []
+    for process in open_capture(model.path).processes:
+        if process.folder in rows:
+            found.extend(leaves_of(model, rows[process.folder], process))
+    return found
+
+
+def _key(model: Model, leaf: Leaf, by: tuple[str, ...]) -> tuple[Key, ...]:
+    names = model.communicator_names
+    values: dict[str, Key] = {
+        "communicator": None if leaf.communicator is None else names[leaf.communicator],
+        "function": leaf.function,
+        "size": leaf.size_bytes,
+        "datatype": leaf.datatype,
+        "algorithm": leaf.algorithm,
+        "protocol": leaf.protocol,
+        "rank": leaf.rank,
+        "host": leaf.host,
+    }
+    return tuple(values[key] for key in by)
+
+
+def _add(total: _Total, leaf: Leaf, entry: Entry, ranks: int) -> None:
+    sums = total.sums
+    sums.totals.update(
+        calls=entry.calls,
+        operations=entry.operations,
+        in_flight=entry.in_flight,
+        bytes=entry.bytes,
+    )
+    sums.sources.update(entry.sources)
+    total.folded |= entry.folded
+    for source, times in entry.times.items():
+        sums.add_times(source, times.count, times.total_ns, times.shortest_ns, times.longest_ns)
+        grade = 0 if source != "host" else 2
+        before = total.histograms.get(grade)
+        total.histograms[grade] = times.histogram + (0 if before is None else before)
+        if source in EXACT:
+            size = round(entry.mean_bytes * times.count)
+            sums.add_exact(leaf.function or "", ranks, size, times.total_ns)
+
+
+def _totals(
+    model: Model, found: list[tuple[Leaf, Entry]], by: tuple[str, ...]
+) -> dict[tuple[Key, ...], _Total]:
+    ranks_of = model.tables["communicators"]["ranks"]
+    totals: dict[tuple[Key, ...], _Total] = {}
+    for leaf, entry in found:
+        ranks = 0 if leaf.communicator is None else int(ranks_of[leaf.communicator])
+        _add(totals.setdefault(_key(model, leaf, by), _Total()), leaf, entry, ranks)
+    return totals
+
+
+def _group(by: tuple[str, ...], key: tuple[Key, ...], total: _Total) -> Group:
+    marks = {grade: percentiles(counts) for grade, counts in total.histograms.items()}
+    group = finished(total.sums, dict(zip(by, key, strict=True)), marks, 0)
+    return replace(group, size_is_class=total.folded and "size" in by)
+
+
+def _summary(model: Model, by: tuple[str, ...], found: list[tuple[Leaf, Entry]]) -> Summary:
+    groups = tuple(_group(by, key, total) for key, total in _totals(model, found, by).items())
+    names = {name: row for row, name in enumerate(model.communicator_names)}
+    sums_of = {
+        names[str(key)] if key is not None else -1: total.sums
+        for (key,), total in _totals(model, found, ("communicator",)).items()
+    }
+    whole = merged(sums_of.values())
+    untimed: Counter[str] = Counter()
+    for _, entry in found:
+        untimed.update(entry.untimed)
+    reasons = {reason: count for reason, count in untimed.most_common() if count}
+    started = [row.started_ns for row in model.processes]
+    return Summary(
+        model=model,
+        completeness=replace(
+            model.completeness,
+            calls=whole.calls,
+            operations=whole.operations,
+            gpu_timed=sum(whole.sources.get(name, 0) for name in (*EXACT, "gpu-early")),
+            in_flight=whole.in_flight,
+            untimed=reasons,
+        ),
+        from_counters=True,
+        by=by,
+        began_ns=min(started) - model.realtime_offset_ns if started else None,
+        ended_ns=None,
+        ranks_seen=len({(leaf.rank, leaf.host) for leaf, _ in found}),
+        total=whole,
+        groups=groups,
+        communicators=_communicators(model, sums_of),
+        scopes=scope_rows(sums_of, model.tables["communicators"]["nodes"].tolist()),
+        sizes=size_rows(
+            (leaf.size_bytes, entry.operations, entry.bytes, entry.gpu_ns) for leaf, entry in found
+        ),
+        untimed=reasons,
+        slices=None,
+        ranks=None,
+        arrivals=None,
+        traffic=None,
+        notes=(),
+    )
+
+
+def _communicators(model: Model, sums_of: dict[int, Sums]) -> tuple[CommunicatorRow, ...]:
+    found = [
+        CommunicatorRow.of(model, row, merged([sums]), ())
+        for row, sums in sums_of.items()
+        if row >= 0
+    ]
+    return tuple(sorted(found, key=lambda row: (-row.total_ns, row.row)))

@@ -1,0 +1,43 @@
+"""Moments as users write them: wall clock, relative to the end, or seconds from the start."""
+
+import re
+from datetime import datetime, timedelta
+
+from ncclscope.errors import UsageError
+
+_RELATIVE = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
+_SECONDS = re.compile(r"\d+(\.\d+)?s?")
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?")
+_UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+# Words that begin with a dash and are values, not options.
+NEGATIVE = re.compile(r"-\d.*")
+
+
+def parse_moment(text: str, first_ns: int, last_ns: int, realtime_offset_ns: int) -> int:
+    """A time on the capture's clock. First and last are its first and last operation."""
+    if match := _RELATIVE.fullmatch(text):
+        return last_ns - round(float(match[1]) * _UNITS_S[match[2] or "s"] * 1e9)
+    if _SECONDS.fullmatch(text):
+        return first_ns + round(float(text.removesuffix("s")) * 1e9)
+    began = datetime.fromtimestamp((first_ns + realtime_offset_ns) / 1e9).astimezone()
+    try:
+        moment = _on_the_day(text, began) if _CLOCK.fullmatch(text) else _iso(text)
+    except ValueError:
+        message = f"cannot understand the time {text}"
+        raise UsageError(message, "Write 14:05:30, 2026-11-15T14:05:30, -5m or 12.5") from None
+    wall_ns = round(moment.timestamp() * 1e6) * 1000
+    return wall_ns - realtime_offset_ns
+
+
+def _iso(text: str) -> datetime:
+    """ISO 8601; without a zone, this machine's."""
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()
+
+
+def _on_the_day(text: str, began: datetime) -> datetime:
+    """The first such time not before the capture's day's start; past midnight, the next day's."""
+    hour, minute, *second = text.split(":")
+    seconds = float(second[0]) if second else 0.0
+    day = began.replace(hour=int(hour), minute=int(minute), second=0, microsecond=0)
+    moment = day + timedelta(seconds=seconds)
+    return moment + timedelta(days=1) if moment < began - timedelta(hours=12) else moment

@@ -1,0 +1,303 @@
+"""The tables of a report, made from a summary."""
+
+from datetime import datetime
+
+from ncclscope.analysis.groups import Durations, Group
+from ncclscope.analysis.ranks import TrafficRow
+from ncclscope.analysis.summary import CommunicatorRow, Summary
+from ncclscope.report.tables import Bar, Cell, Column, Spark, Table
+from ncclscope.report.words import (
+    AMOUNTS,
+    NOTHING,
+    amount,
+    duration,
+    gigabytes,
+    microseconds,
+    percent,
+    plural,
+    size,
+)
+
+NEEDS_TRACE = "needs trace: this capture has totals only; record with --mode trace"
+_KEY_TITLES = {"size": "size", "datatype": "type", "communicator": "communicator"}
+
+
+def identity(summary: Summary) -> str:
+    """Which job this is: capture, NCCL, ranks, when."""
+    model = summary.model
+    releases = sorted({row.nccl_version for row in model.processes if row.nccl_version})
+    words = [str(model.path)]
+    if releases:
+        words.append(f"NCCL {', '.join(releases)}")
+    words.append(f"{plural(summary.ranks_seen, 'rank')} on {plural(len(model.nodes), 'node')}")
+    if summary.began_ns is not None:
+        wall = (summary.began_ns + model.realtime_offset_ns) / 1e9
+        began = datetime.fromtimestamp(wall).astimezone()
+        length = f", {duration(summary.span_ns)}" if summary.span_ns else ""
+        words.append(f"{began:%Y-%m-%d %H:%M:%S}{length}")
+    return " · ".join(words)
+
+
+def headline(summary: Summary) -> str:
+    """How much was moved, and how busy the GPUs were with it."""
+    total = summary.total
+    words = [f"{amount(total.bytes)} in {plural(total.operations, 'operation')}"]
+    if total.run_share is not None:
+        words.append(f"NCCL kernels ran {percent(total.run_share)} of the time")
+    if total.wait_share is not None:
+        words.append(f"{percent(total.wait_share)} of that waiting for other ranks")
+    return ", ".join(words)
+
+
+def communicators(summary: Summary, most: int) -> Table:
+    """Communicators, those with most GPU time first."""
+    shown = summary.communicators[:most]
+    columns = (
+        Column("communicator", right=False), Column("ranks"), Column("nodes"), Column("calls"),
+        Column("bytes"), Column("GPU time", drop=3), Column("busbw", drop=2),
+        Column("wait", drop=1), Column("run"), Column("bytes over time", right=False, drop=4),
+    )  # fmt: skip
+    notes = ["run: share of the run in which a kernel of it was running, mean over its ranks"]
+    if any(row.name_inferred for row in shown):
+        notes.append("*: name inferred from membership")
+    if len(summary.communicators) > most:
+        notes.append(f"{plural(len(summary.communicators) - most, 'more communicator')} not shown")
+    rows = tuple(_communicator_row(row) for row in shown)
+    return Table("communicators", columns, rows, tuple(notes))
+
+
+def _communicator_row(row: CommunicatorRow) -> tuple[Cell, ...]:
+    total = row.total
+    return (
+        row.name + ("*" if row.name_inferred else ""),
+        NOTHING if row.ranks is None else str(row.ranks),
+        NOTHING if row.nodes is None else str(row.nodes),
+        f"{total.calls:,}",
+        amount(total.bytes),
+        duration(_gpu_ns(total)),
+        gigabytes(total.busbw_gbs),
+        _wait(total),
+        percent(total.run_share),
+        Spark(row.slices),
+    )
+
+
+def _gpu_ns(group: Group) -> int | None:
+    times = group.durations
+    return times.total_ns if times and times.grade == "gpu" else None
+
+
+def _wait(group: Group) -> str:
+    """By one clock; else by durations alone, marked."""
+    if group.wait_share is not None:
+        return percent(group.wait_share)
+    if group.relative_wait_share is not None:
+        return "~" + percent(group.relative_wait_share)
+    return NOTHING
+
+
+def scopes(summary: Summary) -> Table | None:
+    """Within nodes against across nodes; None where there is only one of them."""
+    if len(summary.scopes) < 2:
+        return None
+    columns = (
+        Column("", right=False), Column("communicators"), Column("calls"), Column("bytes"),
+        Column("GPU time"), Column("busbw"), Column("wait"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            row.scope, str(row.communicators), f"{row.total.calls:,}", amount(row.total.bytes),
+            duration(_gpu_ns(row.total)), gigabytes(row.total.busbw_gbs), _wait(row.total),
+        )
+        for row in summary.scopes
+    )  # fmt: skip
+    return Table("within and across nodes", columns, rows)
+
+
+def _key_cell(group: Group, key: str) -> str:
+    value = group.keys.get(key)
+    if value is None:
+        return NOTHING
+    if key == "size":
+        return size(int(value)) + ("+" if group.size_is_class else "")
+    if key == "function" and group.inferred:
+        return f"{value}*"
+    return str(value)
+
+
+def _times(times: Durations | None) -> tuple[str, ...]:
+    if times is None:
+        return (NOTHING,) * 5
+    mark = "≥" if times.lower_bound else "" if times.grade == "gpu" else "~"
+    values = (
+        times.shortest_ns, times.median_ns, times.mean_ns, times.p99_ns, times.longest_ns,
+    )  # fmt: skip
+    return tuple(mark + microseconds(value) for value in values)
+
+
+def operations(
+    title: str, keys: tuple[str, ...], groups: tuple[Group, ...], whole_ns: int
+) -> Table:
+    """Groups one by one; `whole_ns` is what their time is a share of."""
+    same = all(group.calls == group.operations for group in groups)
+    columns = (
+        *(Column(_KEY_TITLES.get(key, key), right=key in ("size", "rank", "tag")) for key in keys),
+        Column("calls"), Column("ops", drop=10 if same else 5), Column("min", drop=7),
+        Column("median"), Column("mean", drop=6), Column("p99"), Column("max", drop=4),
+        Column("algbw", drop=9),
+        Column("busbw"), Column("wire", drop=2), Column("wait", drop=1), Column("run", drop=3),
+        Column("time", right=False, drop=8),
+    )  # fmt: skip
+    rows: list[tuple[Cell, ...]] = []
+    for group in groups:
+        total = group.durations.total_ns if group.durations else 0
+        rows.append(
+            (
+                *(_key_cell(group, key) for key in keys),
+                f"{group.calls:,}", f"{group.operations:,}", *_times(group.durations),
+                gigabytes(group.algbw_gbs), gigabytes(group.busbw_gbs),
+                gigabytes(group.busbw_wire_gbs), _wait(group), percent(group.run_share),
+                Bar(total / whole_ns if whole_ns else 0.0),
+            )
+        )  # fmt: skip
+    return Table(title, columns, tuple(rows))
+
+
+def operation_tables(summary: Summary, groups: tuple[Group, ...], most: int) -> list[Table]:
+    """One table for each communicator where that is a key, else one; at most so many rows."""
+    whole = max((g.durations.total_ns for g in groups if g.durations), default=0)
+    if summary.by[:1] != ("communicator",) or len(summary.by) == 1:
+        return [operations("operations", summary.by, groups[:most], whole)] if groups else []
+    tables, left = [], most
+    for row in summary.communicators:
+        mine = tuple(group for group in groups if group.keys["communicator"] == row.name)
+        if mine and left > 0:
+            title = f"{row.name}: {_place(row)}"
+            tables.append(operations(title, summary.by[1:], mine[:left], whole))
+            left -= len(mine)
+    return tables
+
+
+def _place(row: CommunicatorRow) -> str:
+    ranks = "ranks not known" if row.ranks is None else plural(row.ranks, "rank")
+    return ranks if row.nodes is None else f"{ranks} on {plural(row.nodes, 'node')}"
+
+
+def operation_notes(groups: tuple[Group, ...], shown: int) -> list[str]:
+    """What the marks in the tables mean, as far as they occur."""
+    times = [group.durations for group in groups if group.durations]
+    notes = ["calls over all ranks; times in µs, on one rank; bandwidth in GB/s as in nccl-tests"]
+    if any(group.busbw_wire_gbs is not None for group in groups):
+        notes.append("wire: busbw from the last rank's arrival on; wait: share of time before it")
+    if any(group.wait_share is None and group.relative_wait_share is not None for group in groups):
+        notes.append("~ wait: from durations alone, without a common clock")
+    if any(time.lower_bound for time in times):
+        notes.append("≥: the GPU's stop stamp may come early, so no bandwidth is given")
+    if any(time.grade != "gpu" for time in times):
+        notes.append("~ time: as the host saw it, not the GPU")
+    if any(group.inferred for group in groups):
+        notes.append("*: inferred from a group of sends and receives")
+    if any(group.size_is_class for group in groups):
+        notes.append("+: sizes from here to below twice that")
+    if shown < len(groups):
+        notes.append(f"{plural(len(groups) - shown, 'more row')}: --comm, --op and --csv show them")
+    return notes
+
+
+def ranks(summary: Summary, most: int) -> Table | None:
+    """Ranks by waiting caused; None where no arrival could be compared."""
+    if not summary.ranks or summary.arrivals is None or not summary.arrivals.compared:
+        return None
+    arrivals = summary.arrivals
+    worst = max((row.skew_ns for row in summary.ranks), default=0)
+    columns = (
+        Column("rank"), Column("host", right=False, drop=1), Column("came last"),
+        Column("made others wait"), Column("", right=False), Column("longest", drop=2),
+        Column("waited itself"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            NOTHING if row.rank is None else str(row.rank), row.host, f"{row.times_last:,}",
+            duration(row.skew_ns), Bar(row.skew_ns / worst if worst else 0.0),
+            duration(row.longest_skew_ns), duration(row.wait_ns),
+        )
+        for row in summary.ranks[:most]
+    )  # fmt: skip
+    error = f", clocks agree to ±{duration(arrivals.error_ns)}" if arrivals.error_ns else ""
+    notes = [
+        f"last arriver certain in {arrivals.certain:,} of {arrivals.compared:,} instances{error}"
+    ]
+    if len(summary.ranks) > most:
+        notes.append(f"{plural(len(summary.ranks) - most, 'more rank')} not shown")
+    return Table("ranks by waiting caused", columns, rows, tuple(notes))
+
+
+def _matrix(rows: tuple[TrafficRow, ...], ranks: list[int]) -> Table:
+    """Rank by rank, all in the unit of the largest."""
+    sums = {(row.source, row.destination): row.bytes for row in rows}
+    unit = amount(max(sums.values())).split(" ")[1]
+    divisor = 1000 ** AMOUNTS.index(unit)
+    cells: list[tuple[Cell, ...]] = []
+    for source in ranks:
+        line = [sums.get((source, to)) for to in ranks]
+        texts = ["·" if n is None else f"{n / divisor:.3g}" for n in line]
+        cells.append((str(source), *texts))
+    columns = (Column("from \\ to"), *(Column(str(rank)) for rank in ranks))
+    return Table(f"sends from rank to rank, {unit}", columns, tuple(cells))
+
+
+def traffic(summary: Summary, most: int, most_ranks: int) -> Table | None:
+    """Rank by rank where they are few, else the pairs with most bytes; None without any."""
+    if not summary.traffic:
+        return None
+    ends = {row.source for row in summary.traffic} | {row.destination for row in summary.traffic}
+    if None not in ends and len(ends) <= most_ranks:
+        return _matrix(summary.traffic, sorted(end for end in ends if end is not None))
+    largest = summary.traffic[0].bytes
+    columns = (
+        Column("from"), Column("to"), Column("messages"), Column("bytes"), Column("", right=False),
+        Column("", right=False, drop=1),
+    )  # fmt: skip
+    places = {None: "", True: "across nodes", False: "within a node"}
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (
+            "?" if row.source is None else str(row.source),
+            "?" if row.destination is None else str(row.destination),
+            f"{row.messages:,}", amount(row.bytes), Bar(row.bytes / largest if largest else 0),
+            places[row.crosses_nodes],
+        )
+        for row in summary.traffic[:most]
+    )  # fmt: skip
+    left = len(summary.traffic) - most
+    notes = (f"{plural(left, 'more pair')} not shown",) if left > 0 else ()
+    return Table("sends from rank to rank", columns, rows, notes)
+
+
+def sizes(summary: Summary) -> Table | None:
+    """A histogram of message sizes."""
+    if not summary.sizes:
+        return None
+    most = max(row.operations for row in summary.sizes)
+    time = sum(row.gpu_ns for row in summary.sizes)
+    columns = (
+        Column("size from"), Column("operations"), Column("", right=False), Column("bytes"),
+        Column("of GPU time"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            size(row.low_bytes), f"{row.operations:,}",
+            Bar(row.operations / most if most else 0.0), amount(row.bytes),
+            percent(row.gpu_ns / time if time else None),
+        )
+        for row in summary.sizes
+    )  # fmt: skip
+    return Table("message sizes", columns, rows)
+
+
+def untimed(summary: Summary) -> Table | None:
+    """Why operations have no GPU time."""
+    if not summary.untimed:
+        return None
+    rows = tuple((f"{count:,}", reason) for reason, count in summary.untimed.items())
+    columns = (Column("operations"), Column("reason", right=False))
+    return Table("without a GPU time", columns, rows)

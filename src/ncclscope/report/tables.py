@@ -1,0 +1,85 @@
+"""Tables that do not know yet where they will be shown, and how they look in plain text."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ncclscope.report.words import bar, printable, sparkline
+
+_BAR_WIDTH, _SPARK_WIDTH, _GAP = 10, 20, "  "
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A share to be drawn, 0 to 1."""
+
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """Values over time to be drawn."""
+
+    values: tuple[int, ...]
+
+
+Cell = str | Bar | Spark
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading. `drop`: 0 stays; of the others the highest goes first where room is short."""
+
+    title: str
+    right: bool = True
+    drop: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A heading, columns, rows of cells, and what must be known to read them."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def _plain(cell: Cell) -> str:
+    if isinstance(cell, Bar):
+        return bar(cell.share, _BAR_WIDTH)
+    if isinstance(cell, Spark):
+        return sparkline(cell.values, _SPARK_WIDTH)
+    return printable(cell)
+
+
+def _fitting(table: Table, widths: Sequence[int], width: int) -> list[int]:
+    """Places of the columns that fit side by side."""
+    kept = list(range(len(widths)))
+    while sum(widths[place] for place in kept) + len(_GAP) * (len(kept) - 1) > width:
+        droppable = [place for place in kept if table.columns[place].drop]
+        if not droppable:
+            break
+        kept.remove(max(droppable, key=lambda place: table.columns[place].drop))
+    return kept
+
+
+def _line(columns: Sequence[Column], texts: Sequence[str], widths: Sequence[int]) -> str:
+    cells = [
+        text.rjust(width) if column.right else text.ljust(width)
+        for column, text, width in zip(columns, texts, widths, strict=True)
+    ]
+    return _GAP.join(cells).rstrip()
+
+
+def plain_lines(table: Table, width: int) -> tuple[str, list[str], list[str]]:
+    """The line of headings, the rows, and titles of columns for which there is no room."""
+    rows = [[_plain(cell) for cell in row] for row in table.rows]
+    titles = [column.title for column in table.columns]
+    widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]
+    kept = _fitting(table, widths, width)
+    columns = [table.columns[place] for place in kept]
+    inner = [widths[place] for place in kept]
+    heading = _line(columns, [column.title for column in columns], inner)
+    lines = [_line(columns, [row[place] for place in kept], inner) for row in rows]
+    left_out = [title for place, title in enumerate(titles) if place not in kept and title]
+    return heading, lines, left_out

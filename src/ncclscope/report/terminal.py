@@ -1,0 +1,109 @@
+"""The report in plain text, for a terminal or a file."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ncclscope.analysis.groups import Group
+from ncclscope.analysis.summary import Summary
+from ncclscope.report import sections
+from ncclscope.report.tables import Table, plain_lines
+from ncclscope.report.words import printable, sparkline
+
+_BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How much room there is, and whether colours are welcome."""
+
+    width: int = 80
+    colour: bool = False
+    most_rows: int = 60
+    most_others: int = 12
+
+
+def _bold(text: str, style: Style) -> str:
+    return f"{_BOLD}{text}{_RESET}" if style.colour else text
+
+
+def _dim(text: str, style: Style) -> str:
+    return f"{_DIM}{text}{_RESET}" if style.colour else text
+
+
+def _rule(title: str, width: int) -> str:
+    return f"── {title} " + "─" * max(width - len(title) - 4, 2)
+
+
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Words in lines; a word that is longer than a line stays whole."""
+    lines: list[str] = []
+    for word in text.split(" "):
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += " " + word
+        else:
+            lines.append((indent if lines else "") + word)
+    return lines
+
+
+def _table(table: Table, style: Style, missing: list[str]) -> Iterator[str]:
+    heading, lines, left_out = plain_lines(table, style.width)
+    missing.extend(title for title in left_out if title not in missing)
+    yield ""
+    yield _bold(_rule(printable(table.title), style.width), style)
+    yield _dim(heading, style)
+    yield from lines
+    for note in table.notes:
+        yield from (_dim(line, style) for line in wrapped(printable(note), style.width))
+
+
+def _opening(summary: Summary, style: Style) -> Iterator[str]:
+    completeness = summary.completeness
+    lines = wrapped(printable(completeness.line()), style.width)
+    yield from (_bold(line, style) for line in lines)
+    for note in (*completeness.notes, *summary.notes):
+        yield from wrapped(f"! {printable(note)}", style.width, "  ")
+    yield from wrapped(printable(sections.identity(summary)), style.width, "  ")
+    yield from wrapped(sections.headline(summary), style.width, "  ")
+    if summary.slices and any(summary.slices):
+        room = min(style.width - len("bytes over time "), len(summary.slices))
+        yield f"bytes over time {sparkline(summary.slices, room)}"
+
+
+def _operations(
+    summary: Summary, groups: tuple[Group, ...], style: Style, missing: list[str]
+) -> Iterator[str]:
+    tables = sections.operation_tables(summary, groups, style.most_rows)
+    for table in tables:
+        yield from _table(table, style, missing)
+    notes = sections.operation_notes(groups, sum(len(table.rows) for table in tables))
+    columns = [title for title in missing if title != "ops"]
+    if columns:
+        notes.append(f"a wider terminal shows {', '.join(columns)}")
+    yield ""
+    for note in notes if groups else ["no operations"]:
+        yield from (_dim(line, style) for line in wrapped(note, style.width, "  "))
+
+
+def terminal_lines(summary: Summary, groups: tuple[Group, ...], style: Style) -> Iterator[str]:
+    """The whole report; groups in the order in which they are to be shown."""
+    yield from _opening(summary, style)
+    missing: list[str] = []
+    if summary.communicators:
+        yield from _table(sections.communicators(summary, style.most_others), style, [])
+    scopes = sections.scopes(summary)
+    if scopes:
+        yield from _table(scopes, style, [])
+    yield from _operations(summary, groups, style, missing)
+    others = (
+        sections.ranks(summary, style.most_others),
+        sections.traffic(summary, style.most_others, (style.width - 11) // 7),
+        sections.sizes(summary),
+        sections.untimed(summary),
+    )
+    for table in others:
+        if table:
+            yield from _table(table, style, [])
+    if summary.from_counters:
+        yield ""
+        yield "wait, wire, ranks by waiting caused, traffic, bytes over time:"
+        yield f"  {sections.NEEDS_TRACE}"

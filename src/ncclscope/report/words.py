@@ -1,0 +1,96 @@
+"""Numbers and names as reports show them."""
+
+import math
+
+_BARS = " ▏▎▍▌▋▊▉█"
+_SPARKS = "▁▂▃▄▅▆▇█"
+NOTHING = "–"
+AMOUNTS = ("B", "KB", "MB", "GB", "TB", "PB")
+
+
+def printable(text: str) -> str:
+    """Names come from the job: control characters must not reach a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def plural(count: int, word: str, many: str = "") -> str:
+    """1 process, 2 processes"""
+    return f"{count:,} {word if count == 1 else many or word + 's'}"
+
+
+def three_digits(value: float) -> str:
+    """1.23, 12.3, 123, 1,234"""
+    if value < 9.995:
+        return f"{value:.2f}"
+    return f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+
+
+def _scaled(value: float, units: tuple[str, ...], step: int) -> tuple[float, str]:
+    """The value in the largest unit of which there is at least one."""
+    place = 0
+    while value >= step - 0.5 and place < len(units) - 1:
+        value, place = value / step, place + 1
+    return value, units[place]
+
+
+def size(count: int | None) -> str:
+    """A message size as nccl-tests write it: powers of 1024. 33554432 -> 32M"""
+    if count is None:
+        return NOTHING
+    value, unit = _scaled(count, ("", "K", "M", "G", "T"), 1024)
+    return f"{value:.3g}{unit}" if value < 999.5 else f"{value:.0f}{unit}"
+
+
+def amount(count: int) -> str:
+    """An amount of data, in powers of 1000 as bandwidths are. 1234567 -> 1.23 MB"""
+    value, unit = _scaled(count, AMOUNTS, 1000)
+    return f"{count} B" if unit == "B" else f"{three_digits(value)} {unit}"
+
+
+def microseconds(time_ns: float | None) -> str:
+    """A time in µs; from a second on it says so itself."""
+    if time_ns is None:
+        return NOTHING
+    if time_ns >= 1e9:
+        return f"{three_digits(time_ns / 1e9)} s"
+    return three_digits(time_ns / 1e3)
+
+
+def duration(time_ns: float | None) -> str:
+    """A time with its unit. 2360000000 -> 2.36 s"""
+    if time_ns is None:
+        return NOTHING
+    value, unit = _scaled(time_ns, ("ns", "µs", "ms", "s"), 1000)
+    return f"{value:.0f} ns" if unit == "ns" else f"{three_digits(value)} {unit}"
+
+
+def gigabytes(bandwidth_gbs: float | None) -> str:
+    """A bandwidth in GB/s; two places behind the point, as nccl-tests have them."""
+    return NOTHING if bandwidth_gbs is None else three_digits(bandwidth_gbs)
+
+
+def percent(share: float | None) -> str:
+    """0.374 -> 37 %"""
+    if share is None:
+        return NOTHING
+    if 0 < share < 0.005:
+        return "<1 %"
+    return f"{100 * share:.0f} %"
+
+
+def bar(share: float, width: int) -> str:
+    """A horizontal bar, exact to an eighth of a character; something is never nothing."""
+    eighths = math.ceil(min(max(share, 0.0), 1.0) * width * 8 - 1e-9)
+    return "█" * (eighths // 8) + (_BARS[eighths % 8] if eighths % 8 else "")
+
+
+def sparkline(values: tuple[int, ...], width: int) -> str:
+    """Values over time, in at most `width` characters; a slice without anything is blank."""
+    pieces = [
+        values[len(values) * i // width : len(values) * (i + 1) // width] for i in range(width)
+    ]
+    sums = [sum(piece) for piece in pieces if piece] if len(values) > width else list(values)
+    most = max(sums, default=0)
+    if not most:
+        return ""
+    return "".join(_SPARKS[math.ceil(v / most * 8) - 1] if v else " " for v in sums)
