@@ -31,7 +31,9 @@
 #define PERIOD_NS 10000000ull      // between looks at the streams
 #define BUSY_PERIOD_NS 1000000ull  // while much is written
 #define DRAIN_PERIOD_NS \
-    500000000ull           // little by little is drained so often; with PATIENCE_MS below 2 s
+    500000000ull  // little by little is drained so often; with PATIENCE_MS below 2 s
+#define CROWD_PERIOD_NS \
+    50000000ull            // while streams may run out, those of dead threads are looked for
 #define PATIENCE_MS 1000u  // an open event is on disk after that and one pass more
 #define CONTROL_PERIOD_NS 500000000ull
 #define COMFORTABLE_CHUNKS 512u  // 32 MB, populated in the background right after the start
@@ -95,21 +97,24 @@ static bool free_below(u32 fraction) {
     return __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED) < arena.chunks_ready / fraction;
 }
 
-// While a write takes its time, nobody adds memory: a slow disk gets all there may be.
+// While a write takes its time, nobody adds memory: a slow disk gets all there may be. Otherwise it
+// grows by one piece at a time, because what is drained meanwhile may be memory enough.
 static void keep_memory_ready(void) {
-    bool comfortable = arena.chunks_ready >= COMFORTABLE_CHUNKS && !sink_is_slow();
-    while ((!comfortable || free_below(2)) && arena_grow()) {
-        comfortable = arena.chunks_ready >= COMFORTABLE_CHUNKS && !sink_is_slow();
+    while ((arena.chunks_ready < COMFORTABLE_CHUNKS || sink_is_slow()) && arena_grow()) {
     }
+    if (free_below(2)) arena_grow();
+}
+
+static bool streams_are_scarce(void) {
+    return __atomic_load_n(&streams_used, __ATOMIC_RELAXED) > MAX_STREAMS / 32;
 }
 
 static struct drain_pass this_pass(bool everything) {
-    u32 used = __atomic_load_n(&streams_used, __ATOMIC_RELAXED);
     return (struct drain_pass){.use = use_of_sink(),
                                .now = clock_ticks(),
                                .patience = PATIENCE_MS * ticks_per_ms,
                                .everything = everything,
-                               .scarce = free_below(2) || used > MAX_STREAMS / 4};
+                               .scarce = free_below(2) || streams_are_scarce()};
 }
 
 static u64 pass(bool everything) {
@@ -209,7 +214,7 @@ static void *run(void *unused) {
         u64 met = 0;
         if (drain_is_due() || now >= next_drain) {
             met = pass(false);
-            next_drain = now + DRAIN_PERIOD_NS;
+            next_drain = now + (streams_are_scarce() ? CROWD_PERIOD_NS : DRAIN_PERIOD_NS);
         }
         bool busy = met > CHUNK_SLOTS || free_below(2);
         if (sleep_until_next_pass(busy ? BUSY_PERIOD_NS : PERIOD_NS)) break;
