@@ -1,6 +1,7 @@
 """GPU times of one process's works, from the stamps of their channels."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -160,6 +161,45 @@ def _recover(
     return found
 
 
+def _nothing_to_doubt(
+    channels: Channels, mine: Ints, works: Works, not_before_ns: Ints, lower: Bound
+) -> bool:
+    """Whether all stamps of a channel fit as they are. Without uncounted works no other reading is
+    possible then, and most channels end here.
+    """
+    start, stop, work = channels.gpu_start[mine], channels.gpu_stop[mine], channels.work[mine]
+    if (work == NONE).any() or (stop < start).any() or (np.diff(start) < 0).any():
+        return False
+    latest_start_ns = start - lower.at(channels.seen_end_ns[mine])
+    if (latest_start_ns < not_before_ns[work]).any():
+        return False
+    overlapping = np.flatnonzero(stop[:-1] > start[1:])
+    group = works.group[work]
+    return bool((group[overlapping] == group[overlapping + 1]).all())
+
+
+def _by_channel(channels: Channels, comm: Ints, stamped: Ints) -> list[Ints]:
+    """Kernel events with stamps, one array for each communicator and channel, in order."""
+    if not len(stamped):
+        return []
+    where = comm[stamped] << 8 | channels.channel[stamped]
+    if int(where.max()) < 1 << 16:
+        where = where.astype(np.uint16)  # sorted by radix
+    order = np.argsort(where, kind="stable")
+    cuts = np.flatnonzero(np.diff(where[order].astype(np.int64))) + 1
+    return np.split(stamped[order], cuts)
+
+
+def _lower_bounds(channels: Channels, stamped: Ints) -> dict[int, Bound]:
+    """By GPU the least that its clock is ahead of the host's."""
+    gpu = channels.gpu[stamped]
+    found = {}
+    for number in np.flatnonzero(np.bincount(gpu)).tolist():
+        mine = stamped[gpu == number]
+        found[number] = lower_bound(channels.seen_end_ns[mine], channels.gpu_stop[mine])
+    return found
+
+
 def judge_channels(
     decoded: Decoded, works: Works, launches: Launches, gpu_of_comm: Ints, rank_of_comm: Ints
 ) -> tuple[Channels, dict[int, GpuClock]]:
@@ -168,40 +208,23 @@ def judge_channels(
     comm = decoded["KernelCh"].slots["comm"].astype(np.int64)
     kernels = np.bincount(channels.work[channels.work >= 0], minlength=len(works))
     stamped = np.flatnonzero(channels.gpu_stop != NONE)
-    lower = {
-        gpu: lower_bound(
-            channels.seen_end_ns[stamped][channels.gpu[stamped] == gpu],
-            channels.gpu_stop[stamped][channels.gpu[stamped] == gpu],
-        )
-        for gpu in np.flatnonzero(np.bincount(channels.gpu[stamped])).tolist()
-    }
+    lower = _lower_bounds(channels, stamped)
     timed_comms = np.flatnonzero(np.bincount(comm[stamped]))
     uncounted = _uncounted(works, kernels, rank_of_comm, timed_comms)
     true_start, true_stop = channels.gpu_start.copy(), channels.gpu_stop.copy()
     recovered: list[tuple[int, int]] = []
     not_before = launches.not_before_ns(works)
-    where = comm[stamped] << 8 | channels.channel[stamped]
-    if where.max(initial=0) < 1 << 16:
-        where = where.astype(np.uint16)  # sorted by radix
-    by_channel = np.argsort(where, kind="stable")
-    order, where = stamped[by_channel], where[by_channel].astype(np.int64)
-    cuts = np.flatnonzero(np.diff(where)) + 1
-    for mine in np.split(order, cuts) if len(order) else []:
+    for mine in _by_channel(channels, comm, stamped):
         bound = lower[int(channels.gpu[mine[0]])]
         can_use = (uncounted.comm == comm[mine[0]]) & (
             channels.channel[mine[0]] < uncounted.first_channels
         )
         candidates = uncounted.work[can_use]
-        claims = _claims_of(
-            channels,
-            mine,
-            works,
-            launches,
-            not_before,
-            bound,
-            uncounted.enqueue_ns[can_use],
-            works.group[candidates],
-        )
+        if not len(candidates) and _nothing_to_doubt(channels, mine, works, not_before, bound):
+            channels.stamp[mine] = stamps.VALID
+            continue
+        when, groups = uncounted.enqueue_ns[can_use], works.group[candidates]
+        claims = _claims_of(channels, mine, works, launches, not_before, bound, when, groups)
         verdicts = stamps.judge(claims)
         channels.stamp[mine] = verdicts.stamp
         channels.reason[mine] = verdicts.reason
@@ -274,40 +297,57 @@ def _self_receives(works: Works, sends: Ints) -> tuple[Ints, Ints]:
     return np.array(twins, np.int64), np.array(origin, np.int64)
 
 
+class _PerWork:
+    """Smallest and largest values of channels by work. Most often they lie next to each other."""
+
+    def __init__(self, work: Ints, works: int) -> None:
+        self._work, self._works = work, works
+        self._sorted = bool((np.diff(work) >= 0).all())
+        self._first = np.flatnonzero(np.diff(work, prepend=NONE)) if self._sorted else work
+
+    def _reduce(self, how: np.ufunc, values: npt.NDArray[Any], start: int) -> npt.NDArray[Any]:
+        out = np.full(self._works, start, values.dtype)
+        if not len(self._work):
+            return out
+        if self._sorted:
+            out[self._work[self._first]] = how.reduceat(values, self._first)
+        else:
+            how.at(out, self._work, values)
+        return out
+
+    def smallest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """By work; FAR_FUTURE without any."""
+        return self._reduce(np.minimum, values, FAR_FUTURE)
+
+    def largest(self, values: npt.NDArray[Any], otherwise: int = NONE) -> npt.NDArray[Any]:
+        """By work."""
+        return self._reduce(np.maximum, values, otherwise)
+
+    def count(self) -> Ints:
+        """How many channels each work has."""
+        return np.bincount(self._work, minlength=self._works)
+
+
 def times_of_works(
     works: Works, channels: Channels, clocks: dict[int, GpuClock]
 ) -> tuple[KernelTimes, Ints, Ints]:
     """Works' times over all their channels; start and end of each channel on the host's clock."""
-    start, end = np.full(len(channels.work), NONE), np.full(len(channels.work), NONE)
-    good = (channels.gpu_stop != NONE) & (channels.stamp <= stamps.RECOVERED)
-    for gpu, clock in clocks.items():
-        mine = np.flatnonzero(good & (channels.gpu == gpu))
-        start[mine] = clock.to_host(channels.gpu_start[mine])
-        end[mine] = start[mine] + channels.gpu_stop[mine] - channels.gpu_start[mine]
-    # Not after it was seen; bounds leave single points out by fractions of a microsecond.
-    own = good & (channels.stamp == stamps.VALID) & (channels.seen_end_ns != NONE)
-    late = np.where(own, np.maximum(end - channels.seen_end_ns, 0), 0)
-    start, end = start - late, end - late
-    owned = channels.work != NONE
+    start, end, good = _on_host_clock(channels, clocks)
     count = len(works)
-    reported = np.bincount(
-        channels.work[owned & (channels.stamp != stamps.RECOVERED)], minlength=count
-    )
-    first, last = np.full(count, FAR_FUTURE), np.full(count, FAR_PAST)
-    fine = np.flatnonzero(good & owned)
-    np.minimum.at(first, channels.work[fine], start[fine])
-    np.maximum.at(last, channels.work[fine], end[fine])
-    timed = np.bincount(channels.work[fine], minlength=count)
-    worst = np.full(count, NONE, np.int8)
-    reason = np.zeros(count, np.int8)
-    np.maximum.at(worst, channels.work[owned], channels.stamp[owned])
-    np.maximum.at(reason, channels.work[owned], channels.reason[owned])
+    fine = np.flatnonzero(good & (channels.work != NONE))
+    per_timed = _PerWork(channels.work[fine], count)
+    first, last = per_timed.smallest(start[fine]), per_timed.largest(end[fine])
+    timed = per_timed.count()
+    owned = np.flatnonzero(channels.work != NONE)
+    per_owned = _PerWork(channels.work[owned], count)
+    by_host = owned[channels.stamp[owned] != stamps.RECOVERED]
+    reported = np.bincount(channels.work[by_host], minlength=count)
     return (
         KernelTimes(
             start_ns=np.where(timed > 0, first, NONE),
-            end_ns=np.where(timed > 0, last, NONE),
-            stamp=worst,
-            reason=reason,
+            end_ns=last,
+            stamp=per_owned.largest(channels.stamp[owned]),
+            reason=per_owned.largest(channels.reason[owned], 0),
             partial=(timed > 0) & (timed < np.maximum(reported, works.channels)),
             **_seen(works, channels, owned),
             kernels=reported,
@@ -317,16 +357,28 @@ def times_of_works(
     )
 
 
-def _seen(works: Works, channels: Channels, owned: Bools) -> Columns:
+def _on_host_clock(channels: Channels, clocks: dict[int, GpuClock]) -> tuple[Ints, Ints, Bools]:
+    """Start and end of each channel, NONE without a believable stamp; which have one."""
+    start, end = np.full(len(channels.work), NONE), np.full(len(channels.work), NONE)
+    good = (channels.gpu_stop != NONE) & (channels.stamp <= stamps.RECOVERED)
+    for gpu, clock in clocks.items():
+        mine = np.flatnonzero(good & (channels.gpu == gpu))
+        start[mine] = clock.to_host(channels.gpu_start[mine])
+        end[mine] = start[mine] + channels.gpu_stop[mine] - channels.gpu_start[mine]
+    # Not after it was seen; bounds leave single points out by fractions of a microsecond.
+    own = good & (channels.stamp == stamps.VALID) & (channels.seen_end_ns != NONE)
+    late = np.where(own, np.maximum(end - channels.seen_end_ns, 0), 0)
+    return start - late, end - late, good
+
+
+def _seen(works: Works, channels: Channels, owned: Ints) -> Columns:
     """When the host noticed start and end of each work."""
-    count = len(works)
-    reported = np.flatnonzero(owned & (channels.seen_start_ns != NONE))
-    first, last = np.full(count, FAR_FUTURE), np.full(count, NONE)
-    np.minimum.at(first, channels.work[reported], channels.seen_start_ns[reported])
-    np.maximum.at(last, channels.work[reported], channels.seen_end_ns[reported])
-    running = np.zeros(count, bool)
-    open_ones = reported[channels.seen_end_ns[reported] == NONE]
-    running[channels.work[open_ones]] = True
+    reported = owned[channels.seen_start_ns[owned] != NONE]
+    per_work = _PerWork(channels.work[reported], len(works))
+    first = per_work.smallest(channels.seen_start_ns[reported])
+    last = per_work.largest(channels.seen_end_ns[reported])
+    running = np.zeros(len(works), bool)
+    running[channels.work[reported[channels.seen_end_ns[reported] == NONE]]] = True
     return {
         "seen_start_ns": np.where(first < FAR_FUTURE, first, NONE),
         "seen_end_ns": np.where(running, NONE, last),
