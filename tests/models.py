@@ -83,7 +83,7 @@ def model(
     names: list[str],
     members: list[dict[str, Any]],
     nodes: int = 1,
-    **more: Any,
+    counts: dict[str, Any] | None = None,
 ) -> Model:
     """A model of those rows."""
     ranks = max((row["global_rank"] for row in members), default=-1) + 1
@@ -101,7 +101,7 @@ def model(
         communicator_names=names,
         processes=[process_row(rank, of_node.get(rank, 0)) for rank in range(ranks)],
         nodes=[f"host{node}" for node in range(nodes)],
-        completeness=completeness(**numbers | {"operations": len(operations)} | more),
+        completeness=completeness(**numbers | {"operations": len(operations)} | (counts or {})),
         realtime_offset_ns=REALTIME_OFFSET_NS,
     )
 

@@ -16,8 +16,14 @@ from ncclscope.analysis.tallied import Entry, Leaf, leaves_of, percentiles
 from ncclscope.capture.reader import open_capture
 from ncclscope.errors import UsageError
 from ncclscope.model.model import Model
+from ncclscope.model.sizes import PER_RANK
 
 KEYS = ("communicator", "function", "size", "datatype", "algorithm", "protocol", "rank", "host")
+
+_SHARES = (
+    "this NCCL did not tell how many ranks a communicator has: bytes of AllGather and "
+    "ReduceScatter are one rank's share"
+)
 
 
 @dataclass(slots=True)
@@ -154,7 +160,16 @@ def _summary(model: Model, by: tuple[str, ...], found: list[tuple[Leaf, Entry]])
         ranks=None,
         arrivals=None,
         traffic=None,
-        notes=(),
+        notes=(_SHARES,) if _has_shares(model, found) else (),
+    )
+
+
+def _has_shares(model: Model, found: list[tuple[Leaf, Entry]]) -> bool:
+    """Whether bytes of all ranks would have to be known from a number of ranks that nobody told."""
+    ranks = model.tables["communicators"]["ranks"]
+    return any(
+        leaf.function in PER_RANK and (leaf.communicator is None or ranks[leaf.communicator] <= 0)
+        for leaf, _ in found
     )
 
 

@@ -104,20 +104,13 @@ class Summary:
 
 
 def size_rows(by_size: Iterable[tuple[int | None, int, int, int]]) -> tuple[SizeRow, ...]:
-    """Powers of two from (size, operations, bytes, GPU time), without gaps."""
+    """Powers of two that occur, from (size, operations, bytes, GPU time)."""
     classes: dict[int, list[int]] = {}
     for size, *numbers in by_size:
         low = 1 << (size.bit_length() - 1) if size else 0
         sums = classes.setdefault(low, [0, 0, 0])
         classes[low] = [a + b for a, b in zip(sums, numbers, strict=True)]
-    if not classes:
-        return ()
-    positive = [low for low in classes if low]
-    lows = {0} & set(classes)
-    if positive:
-        first, last = min(positive).bit_length(), max(positive).bit_length()
-        lows |= {1 << (bits - 1) for bits in range(first, last + 1)}
-    return tuple(SizeRow(low, *classes.get(low, [0, 0, 0])) for low in sorted(lows))
+    return tuple(SizeRow(low, *classes[low]) for low in sorted(classes))
 
 
 def scope_rows(sums_of: dict[int, Sums], nodes: list[int]) -> tuple[ScopeRow, ...]:

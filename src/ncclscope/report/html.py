@@ -111,7 +111,7 @@ def as_html(summary: Summary, groups: tuple[Group, ...]) -> str:
         "<h1>NCCL report</h1>",
         f"<p><b>{_text(summary.completeness.line())}</b></p>",
         *(f'<p class="warning">{_text(note)}</p>' for note in warnings),
-        f"<p>{_text(sections.identity(summary))}</p>",
+        f"<p>{_text(' · '.join(sections.identity(summary)))}</p>",
         f"<p>{_text(sections.headline(summary))}</p>",
         _table(sections.communicators(summary, _MOST_OTHERS)),
         *(_table(table) for table in (sections.scopes(summary),) if table),

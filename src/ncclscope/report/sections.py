@@ -19,23 +19,26 @@ from ncclscope.report.words import (
 )
 
 NEEDS_TRACE = "needs trace: this capture has totals only; record with --mode trace"
+_MAY_BE_MISSING = ("wire", "wait", "run", "bytes over time")
 _KEY_TITLES = {"size": "size", "datatype": "type", "communicator": "communicator"}
 
 
-def identity(summary: Summary) -> str:
-    """Which job this is: capture, NCCL, ranks, when."""
+def identity(summary: Summary) -> list[str]:
+    """Which job this is: capture, NCCL, ranks, when, how long."""
     model = summary.model
     releases = sorted({row.nccl_version for row in model.processes if row.nccl_version})
+    hosts = len({row.host for row in model.processes})
     words = [str(model.path)]
     if releases:
         words.append(f"NCCL {', '.join(releases)}")
-    words.append(f"{plural(summary.ranks_seen, 'rank')} on {plural(len(model.nodes), 'node')}")
+    words.append(f"{plural(summary.ranks_seen, 'rank')} on {plural(hosts, 'host')}")
     if summary.began_ns is not None:
         wall = (summary.began_ns + model.realtime_offset_ns) / 1e9
         began = datetime.fromtimestamp(wall).astimezone()
-        length = f", {duration(summary.span_ns)}" if summary.span_ns else ""
-        words.append(f"{began:%Y-%m-%d %H:%M:%S}{length}")
-    return " · ".join(words)
+        words.append(f"{began:%Y-%m-%d %H:%M:%S}")
+    if summary.span_ns:
+        words.append(duration(summary.span_ns))
+    return words
 
 
 def headline(summary: Summary) -> str:
@@ -57,13 +60,15 @@ def communicators(summary: Summary, most: int) -> Table:
         Column("bytes"), Column("GPU time", drop=3), Column("busbw", drop=2),
         Column("wait", drop=1), Column("run"), Column("bytes over time", right=False, drop=4),
     )  # fmt: skip
-    notes = ["run: share of the run in which a kernel of it was running, mean over its ranks"]
+    notes = []
+    if any(row.total.run_share is not None for row in shown):
+        notes.append("run: share of the run with a kernel of it running, mean over its ranks")
     if any(row.name_inferred for row in shown):
         notes.append("*: name inferred from membership")
     if len(summary.communicators) > most:
         notes.append(f"{plural(len(summary.communicators) - most, 'more communicator')} not shown")
     rows = tuple(_communicator_row(row) for row in shown)
-    return Table("communicators", columns, rows, tuple(notes))
+    return without_empty(Table("communicators", columns, rows, tuple(notes)), _MAY_BE_MISSING)
 
 
 def _communicator_row(row: CommunicatorRow) -> tuple[Cell, ...]:
@@ -78,7 +83,7 @@ def _communicator_row(row: CommunicatorRow) -> tuple[Cell, ...]:
         gigabytes(total.busbw_gbs),
         _wait(total),
         percent(total.run_share),
-        Spark(row.slices),
+        Spark(row.slices) if row.slices else NOTHING,
     )
 
 
@@ -160,7 +165,22 @@ def operations(
                 Bar(total / whole_ns if whole_ns else 0.0),
             )
         )  # fmt: skip
-    return Table(title, columns, tuple(rows))
+    return without_empty(Table(title, columns, tuple(rows)), _MAY_BE_MISSING)
+
+
+def without_empty(table: Table, titles: tuple[str, ...]) -> Table:
+    """The table without those of the named columns that have nothing in any row."""
+    kept = [
+        place
+        for place, column in enumerate(table.columns)
+        if column.title not in titles or any(row[place] != NOTHING for row in table.rows)
+    ]
+    return Table(
+        table.title,
+        tuple(table.columns[place] for place in kept),
+        tuple(tuple(row[place] for place in kept) for row in table.rows),
+        table.notes,
+    )
 
 
 def operation_tables(summary: Summary, groups: tuple[Group, ...], most: int) -> list[Table]:
@@ -192,7 +212,9 @@ def operation_notes(groups: tuple[Group, ...], shown: int) -> list[str]:
     if any(group.wait_share is None and group.relative_wait_share is not None for group in groups):
         notes.append("~ wait: from durations alone, without a common clock")
     if any(time.lower_bound for time in times):
-        notes.append("≥: the GPU's stop stamp may come early, so no bandwidth is given")
+        notes.append(
+            "≥: the GPU's stop stamp may come early; such operations count for no bandwidth"
+        )
     if any(time.grade != "gpu" for time in times):
         notes.append("~ time: as the host saw it, not the GPU")
     if any(group.inferred for group in groups):

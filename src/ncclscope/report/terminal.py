@@ -45,6 +45,17 @@ def wrapped(text: str, width: int, indent: str = "") -> list[str]:
     return lines
 
 
+def _joined(pieces: list[str], width: int) -> list[str]:
+    """Pieces with dots between them; a piece stays whole."""
+    lines: list[str] = []
+    for piece in pieces:
+        if lines and len(lines[-1]) + 3 + len(piece) <= width:
+            lines[-1] += f" · {piece}"
+        else:
+            lines.append(piece)
+    return lines
+
+
 def _table(table: Table, style: Style, missing: list[str]) -> Iterator[str]:
     heading, lines, left_out = plain_lines(table, style.width)
     missing.extend(title for title in left_out if title not in missing)
@@ -62,7 +73,7 @@ def _opening(summary: Summary, style: Style) -> Iterator[str]:
     yield from (_bold(line, style) for line in lines)
     for note in (*completeness.notes, *summary.notes):
         yield from wrapped(f"! {printable(note)}", style.width, "  ")
-    yield from wrapped(printable(sections.identity(summary)), style.width, "  ")
+    yield from _joined([printable(word) for word in sections.identity(summary)], style.width)
     yield from wrapped(sections.headline(summary), style.width, "  ")
     if summary.slices and any(summary.slices):
         room = min(style.width - len("bytes over time "), len(summary.slices))
@@ -104,6 +115,10 @@ def terminal_lines(summary: Summary, groups: tuple[Group, ...], style: Style) ->
         if table:
             yield from _table(table, style, [])
     if summary.from_counters:
-        yield ""
-        yield "wait, wire, ranks by waiting caused, traffic, bytes over time:"
-        yield f"  {sections.NEEDS_TRACE}"
+        yield from _needs_trace(style)
+
+
+def _needs_trace(style: Style) -> Iterator[str]:
+    yield ""
+    yield _bold(_rule("waiting, wire, ranks, traffic, bytes over time", style.width), style)
+    yield sections.NEEDS_TRACE

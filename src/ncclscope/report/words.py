@@ -61,7 +61,9 @@ def duration(time_ns: float | None) -> str:
     if time_ns is None:
         return NOTHING
     value, unit = _scaled(time_ns, ("ns", "µs", "ms", "s"), 1000)
-    return f"{value:.0f} ns" if unit == "ns" else f"{three_digits(value)} {unit}"
+    if unit == "ns":
+        return f"{value:.0f} ns" if value else "0"
+    return f"{three_digits(value)} {unit}"
 
 
 def gigabytes(bandwidth_gbs: float | None) -> str:
