@@ -39,18 +39,21 @@ def summarize(model: Model, chosen: Selection, by: tuple[str, ...]) -> Summary:
         return _summarize(connection, model, chosen, by)
 
 
-def extent(model: Model) -> tuple[int, int]:
-    """When the first operation of a capture began and the last one ended."""
-    with connect(model, Selection()) as connection:
+def extent(model: Model, chosen: Selection) -> tuple[int, int]:
+    """When the run began and ended, within the selection's window: its first and last operation,
+    whichever others are selected.
+    """
+    window = Selection(since_ns=chosen.since_ns, until_ns=chosen.until_ns)
+    with connect(model, window) as connection:
         first, last, _ = rows(connection, "extent")[0]
-    return first or 0, last or first or 0
+    return first or 0, max(last or 0, first or 0)
 
 
 def _summarize(
     connection: duckdb.DuckDBPyConnection, model: Model, chosen: Selection, by: tuple[str, ...]
 ) -> Summary:
-    began, ended, _ = rows(connection, "extent")[0]
-    span = max(ended - began, 0) if began is not None and ended is not None else 0
+    began, ended = extent(model, chosen)
+    span = ended - began
     busy = busy_times(model, chosen)
     folded = make_tables(connection, by)
     rank_rows = ranks.rank_rows(connection, model.nodes)
@@ -63,7 +66,7 @@ def _summarize(
     }
     groups = _groups(connection, model, by, busy, people, span)
     width = max(span // SLICES + 1, 1)
-    slices = _slices(connection, began or 0, width)
+    slices = _slices(connection, began, width)
     total = merged(sums_of.values(), sum(busy.by_rank_ns.values()), span * len(rank_rows))
     return Summary(
         model=model,

@@ -69,7 +69,7 @@ def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, in
     """--since and --until on the model's clock."""
     if arguments.since is None and arguments.until is None:
         return None, None
-    first, last = traced.extent(model)
+    first, last = traced.extent(model, Selection())
     moments = [
         None if text is None else parse_moment(text, first, last, model.realtime_offset_ns)
         for text in (arguments.since, arguments.until)

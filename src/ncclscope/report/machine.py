@@ -17,7 +17,7 @@ _STATISTICS = ("min", "median", "mean", "p99", "max")
 _NEEDS_TRACE = "needs trace"
 
 
-def _duration_us(times: Durations | None) -> dict[str, float | None] | None:
+def _duration_us(times: Durations | None) -> dict[str, float] | None:
     if times is None:
         return None
     values = {
@@ -27,7 +27,7 @@ def _duration_us(times: Durations | None) -> dict[str, float | None] | None:
         "p99": times.p99_ns,
         "max": times.longest_ns,
     }
-    return {name: None if ns is None else round(ns / 1e3, 4) for name, ns in values.items()}
+    return {name: round(ns / 1e3, 4) for name, ns in values.items() if ns is not None}
 
 
 def _measures(group: Group) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def _frame(inside: list[str], y_marks: list[tuple[float, str]], labels: tuple[st
     ]
     names = _text(_x(0.5), _HEIGHT - 2, labels[0]) + _text(2, _TOP, labels[1], "start")
     body = "".join([*lines, *inside, names])
-    return f'<svg class="plot" viewBox="0 -8 {_WIDTH} {_HEIGHT + 8}" role="img">{body}</svg>'
+    return f'<svg class="plot" viewBox="0 -8 {_WIDTH} {_HEIGHT + 14}" role="img">{body}</svg>'
 
 
 def _marks(most: float) -> list[tuple[float, str]]:
