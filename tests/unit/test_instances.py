@@ -298,6 +298,14 @@ def test_the_last_is_named_only_where_it_is_certain() -> None:
     assert table["skew_ns"].tolist() == [50_000, 300_000]
     assert (table["error_ns"] >= 100_000).all()
     assert (table["error_ns"] < 130_000).all()
+    # The mapping of GPU times is in the clocks' error, unless a node has several GPUs.
+    assert (
+        matched([here, there], [2], clocks, [9, 9])[0]["error_ns"].tolist()
+        == table["error_ns"].tolist()
+    )
+    third = operations([0], [9], rank=2, node=1, global_rank=2)
+    more = matched([here, there, third], [3], clocks, [9, 9, 9])[0]["error_ns"]
+    assert (more - table["error_ns"]).tolist() == [18, 18]
     # Within a node only the mapping of GPU times counts, both ranks'.
     there["node"][:] = 0
     table, _ = matched([here, there], [2], clocks, [30_000, 10_000])

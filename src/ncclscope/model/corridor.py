@@ -8,7 +8,7 @@ be makes a bound weaker the farther it lies from its window's middle, so slopes 
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,6 @@ _STEEPEST = 6e-4  # quartz is within 1e-4 and daemons slew by 5e-4 at most
 _WANDER = 1e-7  # a rate that nothing watches may change by this
 _MOST_PASSES = 8
 _NOISE_NS = 500.0
-_CERTAIN = 0.7  # of the most room that lines can have, as much is there
 _SPARE, _GAIN = 0.7, 0.05  # less room than this may mean a bend, if halves have so much more
 _SHORTEST_NS = 2e9  # shorter stretches are not cut in two
 _FEWEST_A_NODE = 8  # likewise those with fewer points
@@ -37,12 +36,15 @@ class Points:
     b: Ints
     end: Floats
     start: Floats
+    certain: float = 0.0  # of the most room that lines can have, as much is there
 
     def between(self, first: float, last: float) -> "Points":
         """Those that end in [first, last)."""
         low, high = np.searchsorted(self.end, (first, last))
         part = slice(int(low), int(high))
-        return Points(self.a[part], self.b[part], self.end[part], self.start[part])
+        return replace(
+            self, a=self.a[part], b=self.b[part], end=self.end[part], start=self.start[part]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,9 @@ def _parts(points: Points, nodes: int, first: float, last: float) -> Iterator[Co
     """One corridor, or several one after the other where clocks do not run straight."""
     slack = _NOISE_NS
     found = _straight(points, nodes, first, last, 0.0)
+    if found is None and points.certain:
+        points = replace(points, certain=0.0)
+        found = _straight(points, nodes, first, last, 0.0)
     found = found or _straight(points, nodes, first, last, slack)
     if found is None or found.spare < _SPARE:
         halves = _cut(points, nodes, first, last, 2)
@@ -161,7 +166,7 @@ def _straight(
         if not _passable(centre, low, high, slope_error).all():
             return None
         spare, narrowest = _room(centre, low, high, slope_error)
-        certain = _CERTAIN * spare * narrowest
+        certain = points.certain * spare * narrowest
         flattest, steepest = _slopes(centre, low + certain, high - certain, slope_error)
         better = (steepest - flattest) / 2
         if (better > 0.9 * slope_error).all():

@@ -4,6 +4,7 @@ Everything is gathered by instance while processes pass by one after the other, 
 instances and once more for each operation's wait and wire. Times are on the one clock by then.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -64,6 +65,7 @@ class Instances:
         self._high_node = np.full(rows, NONE, np.int32)
         self._error = np.full(rows, NONE, np.int64)
         self._place = np.full(rows, NONE, np.int64)
+        self._gpus: Counter[int] = Counter()  # by node
 
     # ---- first pass ----
     def add(self, columns: Columns, width_ns: int = 0) -> None:
@@ -71,6 +73,7 @@ class Instances:
         node (half the width of the GPU's mapping).
         """
         _, row = self._streams.find(columns)
+        self._count_gpus(columns)
         started = started_of(columns)
         meets = meets_of(columns, self._rules)
         # One rank has one operation of an instance, but of a send to itself.
@@ -86,6 +89,11 @@ class Instances:
             shortest[at] = np.minimum(shortest[at], duration)
             root = timed[columns["root"][timed] == columns["rank"][timed]]
             self._root_start[row[root]] = columns["start_ns"][root]
+
+    def _count_gpus(self, columns: Columns) -> None:
+        """Ranks of the job on each node."""
+        both = columns["node"].astype(np.int64) << 32 | columns["global_rank"].astype(np.int64) + 1
+        self._gpus.update((np.unique(both) >> 32).tolist())
 
     def _vote(self, columns: Columns, mine: Ints, row: Ints) -> None:
         """The value that more than half of the ranks have wins; any other is a mismatch."""
@@ -188,7 +196,9 @@ class Instances:
                 members = nodes[one] if key is communicator else np.array([one >> 32, one & _LOW])
                 error[group] = clocks.error_among(members, self._last_start[group])
         tied = np.isfinite(error)
-        total = np.ceil(np.where(tied, error, 0.0)).astype(np.int64) + 2 * self._width
+        # With one GPU a node the nodes' clocks were found with the very same mapping.
+        width = np.where(apart & (max(self._gpus.values(), default=1) == 1), 0, 2 * self._width)
+        total = np.ceil(np.where(tied, error, 0.0)).astype(np.int64) + width
         return np.where(tied & (self._timed > 0), total, NONE)
 
     # ---- second pass ----
