@@ -1,5 +1,29 @@
 """ncclscope: see every NCCL call."""
 
+from typing import TYPE_CHECKING
+
 from ncclscope._version import __version__
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    import os
+
+    from ncclscope.opened import Capture
+
+__all__ = ["__version__", "open"]
+
+
+def open(path: "str | os.PathLike[str] | None" = None) -> "Capture":
+    """Returns a capture for notebooks and programs: its operations and what belongs to them.
+
+    `path` is the capture's directory, or a glob of which the newest match is taken; without it,
+    the newest capture right below the current directory is opened. Nothing is decoded before it is
+    asked for:
+
+    >>> capture = ncclscope.open("ncclscope-4711")          # doctest: +SKIP
+    >>> capture.completeness()                              # doctest: +SKIP
+    >>> capture.sql("select function, count(*) from operations group by 1")  # doctest: +SKIP
+    >>> capture.to_polars("operations")                     # doctest: +SKIP
+    """
+    from ncclscope.opened import open_path
+
+    return open_path(path)

@@ -106,6 +106,7 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
             registry.nodes,
             _completeness(registry, sums, instances, clocks),
             sums.wall_ns.get(0, 0),
+            clocks.nodes,
         )
         place = writer.finish(capture, manifest_of(model, mark))
     except BaseException:

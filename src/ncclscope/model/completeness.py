@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Completeness:
     """Counts over all processes of a capture."""
 
@@ -53,6 +53,9 @@ class Completeness:
         if self.mismatched_instances:
             words.append(f"{self.mismatched_instances:,} on which ranks disagree")
         return ", ".join(words)
+
+    def __repr__(self) -> str:
+        return self.line()
 
     def as_json(self) -> dict[str, object]:
         """The same for programs."""

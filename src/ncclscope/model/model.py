@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncclscope.model.clock import NodeClock
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.registry import ProcessRow
 from ncclscope.model.tables import Columns
@@ -22,3 +23,4 @@ class Model:
     nodes: list[str]  # host names
     completeness: Completeness
     realtime_offset_ns: int  # wall clock = time + this
+    clocks: tuple[NodeClock, ...] = ()  # by node, onto the one clock

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ncclscope._version import __version__
+from ncclscope.model.clock import NodeClock
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, ProcessRow
 from ncclscope.model.tables import SCHEMA_VERSION, TABLES, Columns
@@ -105,7 +106,26 @@ def manifest_of(model: Model, mark: str) -> dict[str, Any]:
         "nodes": model.nodes,
         "completeness": asdict(model.completeness),
         "realtime_offset_ns": model.realtime_offset_ns,
+        "clocks": [_clock_record(clock) for clock in model.clocks],
     }
+
+
+def _clock_record(clock: NodeClock) -> dict[str, Any]:
+    return {
+        "local_ns": clock.local_ns.tolist(),
+        "offset_ns": clock.offset_ns.tolist(),
+        "error_ns": np.ceil(clock.error_ns).tolist(),
+        "cluster": clock.cluster,
+    }
+
+
+def _clock(record: dict[str, Any]) -> NodeClock:
+    return NodeClock(
+        np.array(record["local_ns"], np.int64),
+        np.array(record["offset_ns"], np.int64),
+        np.array(record["error_ns"], np.float64),
+        int(record["cluster"]),
+    )
 
 
 def load(capture: Path, folder: Path) -> Model:
@@ -120,6 +140,7 @@ def load(capture: Path, folder: Path) -> Model:
         nodes=manifest["nodes"],
         completeness=Completeness(**manifest["completeness"]),
         realtime_offset_ns=manifest["realtime_offset_ns"],
+        clocks=tuple(map(_clock, manifest["clocks"])),
     )
 
 

@@ -97,16 +97,6 @@ OPERATIONS = _columns(
     ("event", "i8", "stream << 48 | index of its main event in the process's capture"),
 )
 
-CHANNELS = _columns(
-    ("operation", "i8", "row of `operations`"),
-    ("channel", "i2", "NCCL's channel"),
-    ("start_ns", "i8", "first stamp, mapped to the one clock"),
-    ("end_ns", "i8", "last stamp, mapped to the one clock"),
-    ("seen_start_ns", "i8", "the host noticed the start"),
-    ("seen_end_ns", "i8", "the host noticed the end"),
-    ("stamp", "word", "valid, repaired, recovered, rejected, missing"),
-)
-
 INSTANCES = _columns(
     ("communicator", "i4", "row of `communicators`"),
     ("form", "word", "collective or send"),
@@ -146,12 +136,102 @@ MEMBERS = _columns(
     ("closed_ns", "i8", "destroyed on this rank"),
 )
 
-# Tables that a model keeps. Channels, proxy ops, proxy steps and launches are made when asked for.
+PROCESSES = _columns(
+    ("process", "i4", "row"),
+    ("folder", "text", "its folder in the capture"),
+    ("host", "text", "name of its host"),
+    ("node", "i4", "row of `nodes`"),
+    ("pid", "i4", "process id"),
+    ("global_rank", "i4", "rank in the job; of several, the lowest"),
+    ("mode", "text", "profile, trace or full"),
+    ("nccl_version", "text", "NCCL's release"),
+    ("interface", "i4", "version of NCCL's profiler interface"),
+    ("gpu", "text", "bus id or uuid of its first GPU"),
+    ("attempt", "i4", "attempt of the job, from 0"),
+    ("started_ns", "i8", "start by the wall clock: ns since 1970"),
+    ("ended", "i1", "1: ended by itself; 0: was killed, or still runs"),
+    ("gpu_clock_error_ns", "i8", "how far GPU times may be off on the host's clock"),
+)
+
+NODES = _columns(
+    ("node", "i4", "row"),
+    ("host", "text", "name of the host"),
+    ("tied", "i1", "1: on the one clock by what its ranks did; 0: by the wall clock only"),
+    ("clock_error_ns", "i8", "how far its times may be off on the one clock, at most"),
+)
+
+# Made when asked for, from the events of the capture.
+CHANNELS = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("operation", "i8", "row of `operations`"),
+    ("channel", "i2", "NCCL's channel"),
+    ("start_ns", "i8", "first stamp, mapped to the one clock"),
+    ("end_ns", "i8", "last stamp, mapped to the one clock"),
+    ("seen_start_ns", "i8", "the host noticed the start"),
+    ("seen_end_ns", "i8", "the host noticed the end"),
+    ("stamp", "word", "valid, repaired, recovered, rejected, missing"),
+)
+
+LAUNCHES = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("communicator", "i4", "row of `communicators`"),
+    ("thread", "i4", "id of the thread that launched"),
+    ("stream", "i8", "CUDA stream"),
+    ("start_ns", "i8", "the launch began"),
+    ("end_ns", "i8", "the launch returned"),
+    ("operations", "i4", "operations that its kernel carried out"),
+    ("group_call", "i8", "the group call it was part of, by process"),
+    ("event", "i8", "stream << 48 | index of its event in the process's capture"),
+)
+
+PROXY_OPS = _columns(
+    ("process", "i4", "row of `processes`: the one whose proxy thread did it"),
+    ("operation", "i8", "row of `operations`; NULL for those of other processes (PXN)"),
+    ("communicator", "i4", "row of `communicators`; NULL for those of other processes"),
+    ("rank", "i4", "rank in the communicator"),
+    ("peer", "i4", "the other rank"),
+    ("form", "word", "send or recv"),
+    ("channel", "i2", "NCCL's channel"),
+    ("steps", "i4", "steps it consists of"),
+    ("chunk_bytes", "i4", "bytes of a step, at most"),
+    ("pid", "i4", "process that asked for it"),
+    ("thread", "i4", "id of the proxy thread"),
+    ("start_ns", "i8", "NCCL queued it"),
+    ("in_progress_ns", "i8", "the proxy thread began"),
+    ("end_ns", "i8", "it was done"),
+    ("event", "i8", "stream << 48 | index of its event in the process's capture"),
+)
+
+PROXY_STEPS = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("proxy_op", "i8", "`event` of its proxy op in the same process"),
+    ("operation", "i8", "row of `operations`; NULL for those of other processes (PXN)"),
+    ("form", "word", "send or recv"),
+    ("channel", "i2", "NCCL's channel"),
+    ("peer", "i4", "the other rank"),
+    ("step", "i4", "number of the step"),
+    ("size_bytes", "i8", "bytes it moved; NULL before interface v4"),
+    ("start_ns", "i8", "the step began"),
+    ("gpu_since_ns", "i8", "waits for the GPU: for data to send, or for room to put data"),
+    ("peer_since_ns", "i8", "a send waits for the receiver's room"),
+    ("network_since_ns", "i8", "waits for the network"),
+    ("flush_since_ns", "i8", "a receive waits for data to reach the GPU's memory"),
+    ("end_ns", "i8", "the step ended"),
+)
+
+# Tables that a model keeps.
 TABLES = {
     "operations": OPERATIONS,
     "instances": INSTANCES,
     "communicators": COMMUNICATORS,
     "members": MEMBERS,
+}
+# Tables that are made when asked for.
+DETAILS = {
+    "channels": CHANNELS,
+    "launches": LAUNCHES,
+    "proxy_ops": PROXY_OPS,
+    "proxy_steps": PROXY_STEPS,
 }
 
 

@@ -1,0 +1,1 @@
+"""Exports: the model's tables in files that other programs read."""

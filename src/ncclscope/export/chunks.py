@@ -1,0 +1,69 @@
+"""A table's chosen rows piece by piece, as queries: no export holds more than a piece in memory."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import duckdb
+
+from ncclscope.analysis.selection import Selection, conditions
+from ncclscope.model.model import Model
+from ncclscope.model.shown import raw_columns, rows_of_table, select_list
+
+ROWS = 1 << 20  # of a piece, roughly; one row group of Parquet
+Progress = Callable[[int, int], None]  # rows of operations looked at, of how many
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some rows of a table. The query holds until the next chunk is asked for."""
+
+    query: str
+    rows: int
+    done: int  # rows of the table up to here, chosen or not
+    of: int
+
+
+def open_connection() -> duckdb.DuckDBPyConnection:
+    """A connection of its own."""
+    connection = duckdb.connect(":memory:")
+    connection.execute("set enable_progress_bar = false")
+    return connection
+
+
+def chunks(
+    connection: duckdb.DuckDBPyConnection,
+    model: Model,
+    table: str,
+    chosen: Selection,
+    rows: int = ROWS,
+) -> Iterator[Chunk]:
+    """The chosen rows in their order; at least one chunk, even if it is empty."""
+    restricted = table in ("operations", "instances") and chosen != Selection()
+    where = conditions(model, chosen, table) if restricted else "true"
+    query = f"select {select_list(model, table)} from raw where {where}"
+    total, first, kept, given = rows_of_table(model, table), 0, 0, False
+    for begin in range(0, total, rows):
+        end = min(begin + rows, total)
+        kept += _count(connection, model, table, begin, end, where) if restricted else end - begin
+        # Few chosen rows: go on, so that files are not small and many.
+        if kept and (2 * kept >= rows or end == total):
+            connection.register("raw", raw_columns(model, table, first, end))
+            yield Chunk(query, kept, end, total)
+            first, kept, given = end, 0, True
+    if not given:
+        connection.register("raw", raw_columns(model, table, 0, 0))
+        yield Chunk(query, 0, total, total)
+
+
+def _count(
+    connection: duckdb.DuckDBPyConnection,
+    model: Model,
+    table: str,
+    first: int,
+    last: int,
+    where: str,
+) -> int:
+    """How many of these rows are chosen."""
+    connection.register("raw", raw_columns(model, table, first, last))
+    counted = connection.execute(f"select count(*) from raw where {where}").fetchone()
+    return int(counted[0]) if counted else 0

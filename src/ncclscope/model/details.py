@@ -1,0 +1,212 @@
+"""Tables that are made when asked for: channels, launches, proxy ops and steps, from the capture's
+events. Process by process, on the one clock.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture import layout
+from ncclscope.capture.process import Process, open_process
+from ncclscope.errors import FormatError
+from ncclscope.model.calls import Calls, calls_of, link, pick, rows_of
+from ncclscope.model.decode import Decoded, Ints, decode, find
+from ncclscope.model.local import LocalCommunicators, local_communicators
+from ncclscope.model.model import Model
+from ncclscope.model.operations import KINDS, operations_of
+from ncclscope.model.tables import DETAILS, NONE, Columns
+from ncclscope.model.words import Words
+from ncclscope.model.works import RECV, SEND, Works, launches_of, works_of
+
+Progress = Callable[[int, int], None]  # processes done, of how many
+_FIRST_WITH_SIZES = 4  # interface
+# Columns of proxy steps by state: those of sends, those of receives.
+_SEND_STATES = {8: "gpu_since_ns", 20: "peer_since_ns", 9: "network_since_ns"}
+_RECV_STATES = {10: "network_since_ns", 11: "flush_since_ns", 12: "gpu_since_ns"}
+_STATE_BITS = (layout.STATE_FIRST, layout.STATE_SECOND, layout.STATE_THIRD)
+
+
+def details_of(model: Model, table: str, progress: Progress | None = None) -> Iterator[Columns]:
+    """The table's columns, one process after the other."""
+    words = Words({sort: list(names) for sort, names in model.words.items()})
+    for number, known in enumerate(model.processes):
+        if progress:
+            progress(number, len(model.processes))
+        try:
+            process = open_process(model.path / known.folder)
+        except (FormatError, OSError):  # it could be read when the model was made
+            continue
+        columns = _MAKERS[table](process, words)
+        yield _placed(model, number, process, columns, table)
+
+
+def _placed(model: Model, number: int, process: Process, columns: Columns, table: str) -> Columns:
+    """The columns with rows of the model's tables, and times of the one clock."""
+    columns["process"] = np.full(len(columns["start_ns"]), number, np.int64)
+    if "operation" in columns:
+        columns["operation"] = _rows_of_operations(model, number, columns["operation"])
+    if "communicator" in columns:
+        columns["communicator"] = _rows_of_communicators(model, columns["communicator"])
+    node = model.processes[number].node
+    for name, values in columns.items():
+        if name.endswith("_ns") and model.clocks:
+            moved = model.clocks[node].to_reference(values)
+            columns[name] = np.where(values != NONE, moved, NONE)
+    return {column.name: columns[column.name].astype(column.dtype) for column in DETAILS[table]}
+
+
+def _rows_of_operations(model: Model, process: int, events: Ints) -> Ints:
+    """Rows of a process's operations by their main events."""
+    operations = model.tables["operations"]
+    first, last = np.searchsorted(operations["process"], (process, process + 1)).tolist()
+    # An inferred operation has its first part's event.
+    own = first + np.flatnonzero(operations["inferred"][first:last] == 0)
+    own = own[np.argsort(operations["event"][own], kind="stable")]
+    return pick(own, find(np.asarray(operations["event"][own]), events))
+
+
+def _rows_of_communicators(model: Model, ids: Ints) -> Ints:
+    """Rows of communicators by NCCL's hash; NONE for 0, which is nobody's."""
+    known = np.asarray(model.tables["communicators"]["id"])
+    order = np.argsort(known, kind="stable")
+    return pick(order, np.where(ids != 0, find(known[order], ids), NONE))
+
+
+def _channels(process: Process, words: Words) -> Columns:
+    made = operations_of(process, words)
+    channels = made.channels
+    return {
+        "operation": pick(made.columns["event"], channels.row),
+        "channel": channels.channels.channel,
+        "start_ns": channels.start_ns,
+        "end_ns": channels.end_ns,
+        "seen_start_ns": channels.channels.seen_start_ns,
+        "seen_end_ns": channels.channels.seen_end_ns,
+        "stamp": channels.channels.stamp,
+    }
+
+
+def _launches(process: Process, words: Words) -> Columns:
+    decoded = decode(process, KINDS)
+    works, calls = works_of(decoded, words), calls_of(decoded, words)
+    launches, local = decoded["KernelLaunch"], local_communicators(process, works)
+    of_work = launches_of(decoded, works, link(calls, works).group_call)
+    return {
+        "communicator": _ids(local, launches.slots["comm"]),
+        "thread": launches.thread,
+        "stream": launches.slots["stream"].astype(np.int64),
+        "start_ns": launches.start_ns,
+        "end_ns": decoded.stop_ns("KernelLaunch"),
+        "operations": np.bincount(of_work[of_work != NONE], minlength=len(launches)),
+        "group_call": decoded.parents(launches.slots["parent"]),
+        "event": launches.keys,
+    }
+
+
+def _ids(local: LocalCommunicators, numbers: npt.NDArray[np.uint16]) -> Ints:
+    """NCCL's hashes of communicators by their numbers in the process; 0 where there is none."""
+    return local.id[np.minimum(numbers.astype(np.int64), len(local.id) - 1)]
+
+
+def _events_of_works(calls: Calls, works: Works) -> Ints:
+    """Main events of the works' operations."""
+    rows = rows_of(calls, link(calls, works))
+    called = np.where(rows.replay, NONE, rows.call)
+    event = np.where(called != NONE, pick(calls.keys, called), pick(works.keys, rows.work))
+    out = np.full(len(works), NONE, np.int64)
+    known = rows.work != NONE
+    out[rows.work[known]] = event[known]
+    return out
+
+
+def _operations_of_proxy_ops(decoded: Decoded, works: Works, words: Words) -> Ints:
+    """Main events of the operations that proxy ops work for."""
+    work = find(works.keys, decoded.parents(decoded["ProxyOp"].slots["parent"]))
+    return pick(_events_of_works(calls_of(decoded, words), works), work)
+
+
+def _proxy_ops(process: Process, words: Words) -> Columns:
+    decoded = decode(process, KINDS)
+    works = works_of(decoded, words)
+    events, local = decoded["ProxyOp"], local_communicators(process, works)
+    slots = events.slots
+    ours = slots["ctx_nonce"] == process.header.nonce
+    began = (slots["states"] & layout.STATE_FIRST) != 0
+    return {
+        "operation": _operations_of_proxy_ops(decoded, works, words),
+        "communicator": np.where(ours, _ids(local, slots["comm"]), 0),
+        "rank": slots["rank"].astype(np.int64),
+        "peer": slots["peer"].astype(np.int64),
+        "form": np.where(slots["flags"] & layout.FLAG_SEND, SEND, RECV),
+        "channel": slots["chan"].astype(np.int64),
+        "steps": slots["steps"].astype(np.int64),
+        "chunk_bytes": slots["chunk_size"].astype(np.int64),
+        "pid": slots["pid"].astype(np.int64),
+        "thread": events.thread,
+        "start_ns": events.start_ns,
+        "in_progress_ns": np.where(began, process.clock.to_ns(slots["t_in_progress"]), NONE),
+        "end_ns": decoded.stop_ns("ProxyOp"),
+        "event": events.keys,
+    }
+
+
+def _proxy_steps(process: Process, words: Words) -> Columns:
+    decoded = decode(process, (*KINDS, "ProxyStep", "State"))
+    steps, ops = decoded["ProxyStep"], decoded["ProxyOp"]
+    parent = decoded.parents(steps.slots["parent"])
+    op = ops.find(parent)
+    operation = _operations_of_proxy_ops(decoded, works_of(decoded, words), words)
+    sends = pick((ops.slots["flags"] & layout.FLAG_SEND).astype(np.int64), op)
+    by_state = np.where(steps.slots["states"] & layout.STATE_RECV, 0, 1)
+    return {
+        "proxy_op": parent,
+        "operation": pick(operation, op),
+        "form": np.where(np.where(sends != NONE, sends, by_state) != 0, SEND, RECV),
+        "channel": pick(ops.slots["chan"].astype(np.int64), op),
+        "peer": pick(ops.slots["peer"].astype(np.int64), op),
+        "step": steps.slots["step"].astype(np.int64),
+        "start_ns": steps.start_ns,
+        "end_ns": decoded.stop_ns("ProxyStep"),
+        **_waits(decoded),
+    }
+
+
+def _waits(decoded: Decoded) -> Columns:
+    """Since when each step waited for what, and how many bytes it moved."""
+    steps, clock = decoded["ProxyStep"], decoded.process.clock
+    slots = steps.slots
+    out = {name: np.full(len(steps), NONE, np.int64) for name in _SEND_STATES.values()}
+    out |= {name: np.full(len(steps), NONE, np.int64) for name in _RECV_STATES.values()}
+    moved = np.zeros(len(steps), np.int64)
+    receives = (slots["states"] & layout.STATE_RECV) != 0
+    for mine, states in ((~receives, _SEND_STATES), (receives, _RECV_STATES)):
+        for place, (bit, name) in enumerate(zip(_STATE_BITS, states.values(), strict=True)):
+            at = np.flatnonzero(mine & ((slots["states"] & bit) != 0))
+            out[name][at] = clock.to_ns(slots["t0"][at] + slots["dt"][at, place])
+            moved[at] = np.maximum(moved[at], slots["size"][at, place])
+    _add_appended(decoded, out, moved)
+    has_sizes = any(c.version >= _FIRST_WITH_SIZES for c in decoded.process.communicators)
+    out["size_bytes"] = moved if has_sizes else np.full(len(steps), NONE, np.int64)
+    return out
+
+
+def _add_appended(decoded: Decoded, out: Columns, moved: Ints) -> None:
+    """States that have slots of their own, because they came late or from another thread."""
+    appended = decoded["State"]
+    place = decoded["ProxyStep"].find(decoded.parents(appended.slots["parent"]))
+    for state, name in (_SEND_STATES | _RECV_STATES).items():
+        mine = np.flatnonzero((place != NONE) & (appended.slots["state"] == state))
+        # The first counts: of several assignments to one place the last one holds.
+        mine = mine[np.argsort(appended.start_ns[mine], kind="stable")][::-1]
+        mine = mine[out[name][place[mine]] == NONE]
+        out[name][place[mine]] = appended.start_ns[mine]
+        np.maximum.at(moved, place[mine], appended.slots["arg"][mine].astype(np.int64))
+
+
+_MAKERS: dict[str, Callable[[Process, Words], Columns]] = {
+    "channels": _channels,
+    "launches": _launches,
+    "proxy_ops": _proxy_ops,
+    "proxy_steps": _proxy_steps,
+}
