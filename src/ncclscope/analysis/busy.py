@@ -2,6 +2,7 @@
 which share their times, do not count twice.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,8 +38,10 @@ def union_lengths(key: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     bits = max((int(end.max()) - origin).bit_length(), 1)
     coarser = max(bits + int(key.max()).bit_length() - 63, 0)  # give up resolution, not truth
     bits -= coarser
-    starts = np.sort((key << bits) | ((start - origin) >> coarser))
-    ends = np.sort((key << bits) | ((end - origin) >> coarser))
+    with ThreadPoolExecutor(2) as pool:  # numpy sorts without the interpreter's lock
+        starts, ends = pool.map(
+            lambda times: np.sort((key << bits) | ((times - origin) >> coarser)), (start, end)
+        )
     keys = starts >> bits
     first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
     last = np.concatenate([first[1:], [len(keys)]]) - 1
