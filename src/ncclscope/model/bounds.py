@@ -20,6 +20,7 @@ from ncclscope.model.matching import (
     Columns,
     Rules,
     Streams,
+    distinct,
     meets_of,
 )
 from ncclscope.model.tables import NONE
@@ -151,7 +152,7 @@ class Meetings:
         stream, meets = stream[use], meets[use]
         node = columns["node"][use].astype(np.int64)
         column = np.empty(len(use), np.int64)
-        for place in np.unique(stream).tolist():
+        for place in distinct(stream).tolist():
             mine = stream == place
             column[mine] = np.searchsorted(self._nodes[place], node[mine])
         number = row[use] - self._streams.first_row[stream]

@@ -72,26 +72,35 @@ def streams_and_orders(columns: Columns) -> tuple[Ints, Ints]:
     """By operation the stream it belongs to and its number in it; NONE for both where it has no
     number.
     """
-    column = {
-        name: columns[name].astype(np.int64)
-        for name in ("communicator", "rank", "peer", "form", "function", "call_order", "sequence")
-    }
-    pair = (column["form"] == SEND) | (column["form"] == RECV)
+    communicator, order = (columns[n].astype(np.int64) for n in ("communicator", "call_order"))
+    stream = communicator << 2 * _BITS
+    fits = (communicator >= 0) & (communicator <= _MASK)
+    pair = (columns["form"] == SEND) | (columns["form"] == RECV)
     replay = (columns["replay"] == 1) & ~pair
-    kind = np.where(pair, PAIRS, np.where(replay, REPLAYS, CALLS))
-    sends = column["form"] == SEND
-    source = np.where(sends, column["rank"], column["peer"])
-    destination = np.where(sends, column["peer"], column["rank"])
-    # Inferred functions are numbered by themselves: ranks may not agree on what was inferred.
-    inferred = (columns["inferred"] == 1) & ~pair
-    own_numbers = np.where(inferred, column["function"] + 1, 0)
-    first = np.where(pair, source, np.where(replay, column["function"], own_numbers))
-    second = np.where(pair, destination, 0)
-    order = np.where(replay, column["sequence"], column["call_order"])
-    fits = (order >= 0) & (column["communicator"] >= 0) & (column["communicator"] <= _MASK)
-    fits &= (first >= 0) & (first <= _MASK) & (second >= 0) & (second <= _MASK)
-    stream = kind << 3 * _BITS | column["communicator"] << 2 * _BITS | first << _BITS | second
+    if replay.any():
+        at = np.flatnonzero(replay)
+        function = columns["function"][at].astype(np.int64)
+        stream[at] |= REPLAYS << 3 * _BITS | np.maximum(function, 0) << _BITS
+        order[at] = columns["sequence"][at]
+        fits[at] &= function >= 0
+    if pair.any():
+        at = np.flatnonzero(pair)
+        own, peer = (columns[name][at].astype(np.int64) for name in ("rank", "peer"))
+        sends = columns["form"][at] == SEND
+        source, destination = np.where(sends, own, peer), np.where(sends, peer, own)
+        stream[at] |= PAIRS << 3 * _BITS | (source & _MASK) << _BITS | destination & _MASK
+        fits[at] &= (own >= 0) & (own <= _MASK) & (peer >= 0) & (peer <= _MASK)
+    fits &= order >= 0
+    if fits.all():
+        return stream, order
     return np.where(fits, stream, NONE), np.where(fits, order, NONE)
+
+
+def distinct(values: Ints) -> Ints:
+    """The values that occur, in order; quick where neighbours are mostly equal."""
+    if not len(values):
+        return values
+    return np.unique(values[np.concatenate([[True], values[1:] != values[:-1]])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +171,16 @@ class StreamCounter:
         """Counts the operations of one process."""
         stream, order = streams_and_orders(columns)
         known = stream != NONE
-        code, group, count = np.unique(stream[known], return_inverse=True, return_counts=True)
+        code = distinct(stream[known])
+        group = np.searchsorted(code, stream[known])
+        count = np.bincount(group, minlength=len(code))
         lowest = np.full(len(code), np.iinfo(np.int64).max)
         highest = np.full(len(code), NONE, np.int64)
         np.minimum.at(lowest, group, order[known])
         np.maximum.at(highest, group, order[known])
         self._found.append((code, lowest, highest, count.astype(np.int64)))
         place = columns["communicator"].astype(np.int64) << 32 | columns["node"].astype(np.int64)
-        self._places.append(np.unique(place[known & (columns["node"] != NONE)]))
+        self._places.append(distinct(place[known & (columns["node"] != NONE)]))
 
     def streams(self) -> Streams:
         """The streams of all processes so far."""
