@@ -27,14 +27,18 @@ class Clock:
         """CLOCK_MONOTONIC in ns for counter values; exact to the counter's tick over any uptime."""
         # Differences stay small enough for doubles; absolute times would not.
         origin, base = int(self.ticks[0]), int(self.monotonic_ns[0])
-        x = (ticks.astype(np.int64) - origin).astype(np.float64)
+        x = (np.ascontiguousarray(ticks).view(np.int64) - origin).astype(np.float64)
         known = (self.ticks - origin).astype(np.float64)
         values = (self.monotonic_ns - base).astype(np.float64)
         ns = np.interp(x, known, values)
-        after, before = x > known[-1], x < known[0]
-        ns[after] = values[-1] + (x[after] - known[-1]) * self.ns_per_tick
-        ns[before] = values[0] + (x[before] - known[0]) * self.ns_per_tick
-        return np.rint(np.clip(ns, -_FAR_NS, _FAR_NS)).astype(np.int64) + base
+        if len(x) and (x.max() > known[-1] or x.min() < known[0]):
+            after, before = x > known[-1], x < known[0]
+            ns[after] = values[-1] + (x[after] - known[-1]) * self.ns_per_tick
+            ns[before] = values[0] + (x[before] - known[0]) * self.ns_per_tick
+            np.clip(ns, -_FAR_NS, _FAR_NS, out=ns)
+        found: npt.NDArray[np.int64] = np.rint(ns, out=ns).astype(np.int64)
+        found += base
+        return found
 
 
 def _start(header: Header) -> tuple[int, int, int]:

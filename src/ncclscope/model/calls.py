@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ncclscope.capture import layout
 from ncclscope.model.decode import Bools, Decoded, Ints, find, stream_of
@@ -18,7 +19,7 @@ class Calls:
     keys: Ints
     start_ns: Ints
     end_ns: Ints
-    thread: Ints
+    thread: npt.NDArray[np.int32]
     comm: Ints
     form: Codes
     function: Codes

@@ -1,6 +1,7 @@
 """Events of one process by kind, as columns: keys, slots, host times, threads.
 
-Everything is in the order of keys (stream, index), so that a parent is found by binary search.
+Everything is in the order of keys (stream and index, as in handles), so that a parent is found by
+binary search.
 """
 
 from dataclasses import dataclass
@@ -9,13 +10,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
-from ncclscope.capture.events import handle_keys
 from ncclscope.capture.process import Process
-from ncclscope.capture.segment import KEY_SHIFT, expand
+from ncclscope.capture.segment import INDEX_LIMIT, KEY_SHIFT, Blocks, expand
 from ncclscope.model.tables import NONE
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+_EXTENSIONS = {"Coll": "CollExt", "P2p": "P2pExt", "CeColl": "CeExt"}
+_KEY_LENGTH = layout.STREAM_BITS + layout.INDEX_BITS
+_KEY_BITS = np.uint64((1 << _KEY_LENGTH) - 1)
 _STATE = layout.KINDS["State"]
 _KERNEL_STOP = 22
 
@@ -27,7 +30,7 @@ class Events:
     keys: Ints
     slots: npt.NDArray[np.void]
     start_ns: Ints
-    thread: Ints
+    thread: npt.NDArray[np.int32]
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -47,6 +50,7 @@ class Decoded:
 
     process: Process
     kinds: dict[str, Events]
+    extensions: dict[str, npt.NDArray[np.void]]  # of Coll, P2p and CeColl; zeros without one
 
     def __getitem__(self, kind: str) -> Events:
         return self.kinds[kind]
@@ -59,40 +63,68 @@ class Decoded:
 
     def parents(self, handles: npt.NDArray[np.uint64]) -> Ints:
         """Keys of this process's events, NONE for anything else."""
-        return handle_keys(handles, self.process.header.nonce)
+        keys: Ints = (handles & _KEY_BITS).view(np.int64)
+        foreign = (handles >> np.uint64(_KEY_LENGTH)) != self.process.header.nonce
+        if foreign.any():
+            keys[foreign] = NONE
+        return keys
 
 
 def find(among: Ints, keys: Ints) -> Ints:
     """Place of each key in a sorted array, NONE where it is not there."""
-    if not len(among):
+    if not len(among) or not len(keys):
         return np.full(len(keys), NONE, np.int64)
-    place = np.searchsorted(among, keys)
-    place[place == len(among)] = 0
-    return np.where(among[place] == keys, place, NONE)
+    # Children most often come in the order of their parents, equally many of each.
+    guess = np.arange(len(keys), dtype=np.int64)
+    if len(among) != len(keys):
+        guess = guess * len(among) // len(keys)
+    wrong = np.flatnonzero(among[guess] != keys)
+    if len(wrong):
+        place = np.searchsorted(among, keys[wrong])
+        place[place == len(among)] = 0
+        guess[wrong] = np.where(among[place] == keys[wrong], place, NONE)
+    return guess
+
+
+def _keys(blocks: Blocks) -> Ints:
+    """The lower bits of each slot's handle, in the order of blocks."""
+    stream, index = blocks.key >> KEY_SHIFT, blocks.key & (INDEX_LIMIT - 1)
+    return expand(stream << layout.INDEX_BITS | index, blocks.count)
 
 
 def decode(process: Process, kinds: tuple[str, ...]) -> Decoded:
     """The events of the kinds that are asked for."""
     log = process.slots
-    rows = expand(log.blocks.row, log.blocks.count)
-    keys = expand(log.blocks.key, log.blocks.count)
+    rows, keys = expand(log.blocks.row, log.blocks.count), _keys(log.blocks)
+    threads = np.repeat(log.blocks.tid.astype(np.int32), log.blocks.count)
     kind_bytes = [np.ascontiguousarray(segment["kind"]) for segment in log.segments]
     all_kinds = np.concatenate([np.empty(0, np.uint8), *kind_bytes])[rows]
-    found = {}
+    found, extensions = {}, {}
     for name in kinds:
         mine = np.flatnonzero(all_kinds == layout.KINDS[name])
         # A copy: what States say is written into it.
         slots = log.take(rows[mine]).view(dtypes.OURS.dtypes[name])
-        block = np.searchsorted(log.blocks.key, keys[mine], side="right") - 1
-        found[name] = Events(
-            keys[mine], slots, process.clock.to_ns(slots["t0"]), log.blocks.tid[block]
-        )
-    decoded = Decoded(process, found)
+        start_ns = process.clock.to_ns(slots["t0"])
+        found[name] = Events(keys[mine], slots, start_ns, threads[mine])
+        if name in _EXTENSIONS:
+            extensions[name] = _extensions(process, _EXTENSIONS[name], mine, rows, all_kinds)
+    decoded = Decoded(process, found, extensions)
     states = np.flatnonzero(all_kinds == _STATE)
     if len(states):
         slots = log.take(rows[states]).view(dtypes.OURS.dtypes["State"])
         _apply_states(decoded, slots)
     return decoded
+
+
+def _extensions(
+    process: Process, kind: str, mine: Ints, rows: Ints, all_kinds: npt.NDArray[np.uint8]
+) -> npt.NDArray[np.void]:
+    """The slot behind each event; zeros where it is no extension."""
+    behind = np.minimum(mine + 1, len(rows) - 1)
+    out = process.slots.take(rows[behind]).view(dtypes.OURS.dtypes[kind])
+    missing = np.flatnonzero(all_kinds[behind] != layout.KINDS[kind])
+    out[missing] = np.zeros(1, out.dtype)[0]
+    return out
 
 
 def _apply_states(decoded: Decoded, states: npt.NDArray[np.void]) -> None:
@@ -102,11 +134,11 @@ def _apply_states(decoded: Decoded, states: npt.NDArray[np.void]) -> None:
     kernel = states["state"] == _KERNEL_STOP
     for name, events in decoded.kinds.items():
         place = events.find(parents)
-        for mine in (np.flatnonzero((place >= 0) & stop),):
-            at = place[mine]
-            fresh = (events.slots["states"][at] & layout.STATE_STOPPED) == 0
-            events.slots["t1"][at[fresh]] = states["t0"][mine[fresh]]
-            events.slots["states"][at[fresh]] |= layout.STATE_STOPPED
+        mine = np.flatnonzero((place >= 0) & stop)
+        at = place[mine]
+        fresh = (events.slots["states"][at] & layout.STATE_STOPPED) == 0
+        events.slots["t1"][at[fresh]] = states["t0"][mine[fresh]]
+        events.slots["states"][at[fresh]] |= layout.STATE_STOPPED
         if name == "KernelCh":
             mine = np.flatnonzero((place >= 0) & kernel)
             at = place[mine]
@@ -115,18 +147,6 @@ def _apply_states(decoded: Decoded, states: npt.NDArray[np.void]) -> None:
             events.slots["states"][at] |= layout.STATE_FIRST
 
 
-def extensions(decoded: Decoded, events: Events, kind: str) -> npt.NDArray[np.void]:
-    """The slot behind each event that has one; zeros where there is none."""
-    out = np.zeros(len(events), dtypes.OURS.dtypes[kind])
-    extended = np.flatnonzero(events.slots["flags"] & layout.FLAG_EXT)
-    rows = decoded.process.slots.rows_of(events.keys[extended] + 1)
-    known = rows >= 0
-    slots = decoded.process.slots.take(rows[known])
-    right = slots["kind"] == layout.KINDS[kind]
-    out[extended[known][right]] = slots[right].view(dtypes.OURS.dtypes[kind])
-    return out
-
-
 def stream_of(keys: Ints) -> Ints:
     """The stream in which each key lies."""
-    return keys >> KEY_SHIFT
+    return keys >> layout.INDEX_BITS

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ncclscope.capture import layout
 from ncclscope.model import sizes
-from ncclscope.model.decode import Decoded, Events, Ints, extensions, find, stream_of
+from ncclscope.model.decode import Decoded, Events, Ints, find, stream_of
 from ncclscope.model.tables import FORMS, NONE, Columns
 from ncclscope.model.words import Codes, Words, datatype_name, translate
 
@@ -22,7 +22,7 @@ class Works:
     keys: Ints
     enqueue_ns: Ints
     stopped_ns: Ints  # the enqueuing ended; of copy engines only
-    thread: Ints
+    thread: npt.NDArray[np.int32]
     comm: Ints  # number within the process
     call: Ints  # key of the API call it belongs to, NONE
     group: Ints  # key of the Group event: one launch
@@ -100,7 +100,7 @@ def _base(decoded: Decoded, kind: str) -> Columns:
 
 def _coll_columns(decoded: Decoded, words: Words) -> Columns:
     events, columns = decoded["Coll"], _base(decoded, "Coll")
-    ext = extensions(decoded, events, "CollExt")
+    ext = decoded.extensions["Coll"]
     slots = events.slots
     codes = _named(words, decoded, events, ("func", "dtype", "algo", "proto", "variant"))
     bytes_already = np.isin(codes[0], words.known("function", sizes.COUNTED_IN_BYTES))
@@ -126,7 +126,7 @@ def _coll_columns(decoded: Decoded, words: Words) -> Columns:
 
 def _p2p_columns(decoded: Decoded, words: Words) -> Columns:
     events, columns = decoded["P2p"], _base(decoded, "P2p")
-    ext = extensions(decoded, events, "P2pExt")
+    ext = decoded.extensions["P2p"]
     codes = _named(words, decoded, events, ("func", "dtype"))
     is_send = np.isin(codes[0], words.known("function", ("Send",)))
     extended = (events.slots["flags"] & layout.FLAG_EXT) != 0
@@ -145,7 +145,7 @@ def _p2p_columns(decoded: Decoded, words: Words) -> Columns:
 
 def _ce_columns(decoded: Decoded, words: Words) -> Columns:
     events, columns = decoded["CeColl"], _base(decoded, "CeColl")
-    ext = extensions(decoded, events, "CeExt")
+    ext = decoded.extensions["CeColl"]
     codes = _named(words, decoded, events, ("func", "dtype"))
     return columns | {
         "stopped_ns": decoded.stop_ns("CeColl"),
