@@ -3,6 +3,7 @@
 import html
 import importlib
 import os
+import re
 import tempfile
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 Relation = duckdb.DuckDBPyRelation
+_MISSING = re.compile(r"Table with name (\w+) does not exist")
 _OVERVIEW_ROWS = 10
 _NOTES = 3
 _OVERVIEW = f"""
@@ -161,17 +163,18 @@ class Capture:
         """A table by its name."""
         if name not in SHOWN:
             raise UsageError(f"there is no table {name}", f"Tables are {', '.join(SHOWN)}")
-        self._make({name})
+        self._make(name)
         return self._connection.table(name)
 
     def sql(self, query: str) -> Relation:
         """What a query in DuckDB's SQL gives. It can use all tables, and Python's own by name."""
-        try:
-            names = self._connection.get_table_names(query)
-        except duckdb.Error:  # the query itself fails with a better message
-            names = set()
-        self._make(names)
-        return self._connection.sql(query)
+        while True:
+            try:
+                return self._connection.sql(query)
+            except duckdb.CatalogException as error:
+                missing = _MISSING.search(str(error))
+                if not missing or not self._make(missing[1]):
+                    raise
 
     def to_polars(self, table: str = "operations") -> "polars.DataFrame":
         """A table as a Polars data frame."""
@@ -182,12 +185,13 @@ class Capture:
         """A table as an Arrow table."""
         return _extra("pyarrow").RecordBatchReader.from_stream(self.table(table)).read_all()
 
-    def _make(self, names: set[str]) -> None:
-        """Makes those of the tables that are made on first use."""
-        for name in DETAILS:
-            if name in names and name not in self._made:
-                add_details(self._connection, self.model, name)
-                self._made.add(name)
+    def _make(self, name: str) -> bool:
+        """Makes a table that is made on first use; False: it is none, or is there already."""
+        if name not in DETAILS or name in self._made:
+            return False
+        add_details(self._connection, self.model, name)
+        self._made.add(name)
+        return True
 
     def _overview(self) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Headings and rows of what the capture has most of."""

@@ -15,6 +15,7 @@ COMMANDS = {
     "run": "run a command with every NCCL call recorded",
     "report": "say what a capture's operations took: times, bandwidth, waiting, by group",
     "dump": "print every recorded event",
+    "export": "write operations as JSON lines, CSV or Parquet",
     "doctor": "say whether NCCL would be recorded here, and if not, why",
     "ls": "list captures with their size, job, ranks, mode and state",
     "prune": "delete captures by age and size",

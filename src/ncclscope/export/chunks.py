@@ -65,5 +65,4 @@ def _count(
 ) -> int:
     """How many of these rows are chosen."""
     connection.register("raw", raw_columns(model, table, first, last))
-    counted = connection.execute(f"select count(*) from raw where {where}").fetchone()
-    return int(counted[0]) if counted else 0
+    return int(connection.execute(f"select count(*) from raw where {where}").fetchall()[0][0])

@@ -24,6 +24,7 @@ from ncclscope.model.tables import SCHEMA_VERSION, TABLES
 
 TABLES_WRITTEN = (*TABLES, "processes", "nodes")
 _KEY = "ncclscope_schema"
+_LEVEL = 3
 # Columns that grow from row to row, and those that do so in several strands at once.
 _GROWING = (
     "operation", "call_ns", "call_end_ns", "launch_ns", "launch_end_ns", "enqueue_ns", "start_ns",
@@ -102,14 +103,16 @@ def _write_with_pyarrow(connection: duckdb.DuckDBPyConnection, query: str, file:
     table = arrow.RecordBatchReader.from_stream(connection.sql(query)).read_all()
     table = table.replace_schema_metadata({_KEY: str(SCHEMA_VERSION)})
     names = table.column_names
+    growing = {names[0], *_GROWING}  # first comes the row's number
     parquet.write_table(
         table,
         file,
         compression="zstd",
+        compression_level=_LEVEL,
         row_group_size=ROWS,
         store_schema=False,
-        use_dictionary=[name for name in names if name not in (*_GROWING, *_IN_STRANDS)],
-        column_encoding={name: "DELTA_BINARY_PACKED" for name in names if name in _GROWING},
+        use_dictionary=[name for name in names if name not in (*growing, *_IN_STRANDS)],
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in names if name in growing},
     )
 
 

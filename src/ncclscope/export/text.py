@@ -1,10 +1,11 @@
 """Operations as lines of text, chunk after chunk into one file or stream."""
 
+import gzip
 import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from ncclscope.analysis.selection import Selection
 from ncclscope.errors import UsageError
@@ -13,6 +14,7 @@ from ncclscope.export.files import put_file, scratch_beside
 from ncclscope.model.model import Model
 
 STDOUT = Path("-")
+_LEVEL = 3  # half the time of 6, a fifth larger
 
 
 def write_text(
@@ -33,14 +35,19 @@ def write_text(
             )
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a directory", "Name a file with -o")
-    if path.suffix == ".gz":
-        options, first_options = (f"{text}, compression gzip" for text in (options, first_options))
     with scratch_beside(path) as scratch:
         whole = scratch / "whole"
-        with whole.open("xb") as out:
+        with _create(whole, path.suffix == ".gz") as out:
             count = _write(model, chosen, scratch, out, options, first_options, progress)
         put_file(whole, path)
     return count
+
+
+def _create(path: Path, compressed: bool) -> BinaryIO:
+    """A new file for bytes."""
+    if compressed:
+        return cast(BinaryIO, gzip.open(path, "xb", compresslevel=_LEVEL))
+    return path.open("xb")
 
 
 def _write(
@@ -52,7 +59,6 @@ def _write(
     first_options: str,
     progress: Progress | None,
 ) -> int:
-    """Compressed chunks one behind the other are one compressed file."""
     count, piece = 0, scratch / "piece"
     with open_connection() as connection:
         for number, chunk in enumerate(chunks(connection, model, "operations", chosen)):

@@ -97,6 +97,17 @@ class Steps:
     time_ns: Ints
 
 
+def joined_steps(parts: Sequence[Steps]) -> Steps:
+    """All of them as one."""
+    empty = np.empty(0, np.int64)
+    return Steps(
+        *(
+            np.concatenate([empty, *(getattr(part, name) for part in parts)])
+            for name in Steps.__slots__
+        )
+    )
+
+
 def bounds_of_steps(sends: Steps, receives: Steps) -> Bounds:
     """A receive is not before its send. Steps that are not known exactly once on both sides are
     left out.

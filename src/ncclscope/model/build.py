@@ -7,19 +7,18 @@ from pathlib import Path
 
 import numpy as np
 
-from ncclscope.capture.process import Process, open_process
+from ncclscope.capture.process import Process
 from ncclscope.capture.reader import process_folders
-from ncclscope.errors import FormatError
 from ncclscope.model import outcome, sizes
-from ncclscope.model.bounds import Meetings
+from ncclscope.model.bounds import Meetings, Steps, bounds_of_steps, joined_steps
 from ncclscope.model.clock import Clocks, solve
 from ncclscope.model.completeness import Completeness
-from ncclscope.model.expansion import expand_groups
 from ncclscope.model.instances import Instances
 from ncclscope.model.matching import StreamCounter, rules_of
 from ncclscope.model.model import Model
-from ncclscope.model.operations import ProcessOperations, operations_of, set_orders
+from ncclscope.model.parts import Part, decoded_parts
 from ncclscope.model.registry import Registry
+from ncclscope.model.steps import placed
 from ncclscope.model.store import Writer, fingerprint, load, load_current, manifest_of
 from ncclscope.model.tables import NONE, Columns
 from ncclscope.model.words import Words
@@ -57,14 +56,8 @@ class _Sums:
     unreadable: list[str] = field(default_factory=list)
     clock_kinds: set[str] = field(default_factory=set)
     silent: list[str] = field(default_factory=list)  # processes without a communicator
-
-
-def _open(folder: Path, sums: _Sums) -> Process | None:
-    try:
-        return open_process(folder)
-    except FormatError as error:
-        sums.unreadable.append(str(error))
-        return None
+    sends: list[Steps] = field(default_factory=list)
+    receives: list[Steps] = field(default_factory=list)
 
 
 def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
@@ -73,22 +66,16 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
     try:
         words, registry, streams, sums = Words(), Registry(), StreamCounter(), _Sums()
         folders = process_folders(capture)
-        for number, folder in enumerate(folders):
+        for number, part in enumerate(decoded_parts(folders)):
             if progress:
                 progress(number, len(folders))
-            process = _open(folder, sums)
-            if process is None:
+            if isinstance(part, str):
+                sums.unreadable.append(part)
                 continue
-            made = operations_of(process, words)
-            columns = _place(made, registry, words)
-            first = sums.rows[-1].stop if sums.rows else 0
-            columns["part_of"] = np.where(
-                columns["part_of"] != NONE, columns["part_of"] + first, NONE
-            )
-            sums.rows.append(slice(first, first + len(columns["event"])))
+            columns = _place(part, registry, words, sums)
             writer.append("operations", columns)
             streams.add(columns)
-            _count(sums, process, made, columns, words, registry)
+            _count(sums, part, columns, words, registry)
         operations = writer.columns("operations")
         _complete_sizes(operations, registry, words)
         clocks = _one_clock(operations, registry, words, streams, sums)
@@ -115,17 +102,25 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
     return load(capture, place)
 
 
-def _place(made: ProcessOperations, registry: Registry, words: Words) -> Columns:
-    """The process's operations with rows of the capture's tables in place of its own numbers."""
-    columns = expand_groups(made.columns, made.local.ranks, words)
-    set_orders(columns)
-    widths = [clock.width_ns() for clock in made.clocks.values()]
-    row, comm_rows, global_ranks = registry.add(made.process, made.local, max(widths, default=0))
+def _place(part: Part, registry: Registry, words: Words, sums: _Sums) -> Columns:
+    """The process's operations with rows and codes of the capture in place of its own numbers."""
+    columns = part.columns
+    for sort, names in part.words.items():
+        codes = np.array([*(words.code(sort, name) for name in names), NONE], np.int8)
+        if sort in columns:
+            columns[sort] = codes[columns[sort]]
+    row, comm_rows, global_ranks = registry.add(part.process, part.local, part.gpu_clock_error_ns)
+    node = registry.processes[row].node
     number = columns["communicator"]
     columns["process"] = np.full(len(number), row, np.int32)
-    columns["node"] = np.full(len(number), registry.processes[row].node, np.int32)
+    columns["node"] = np.full(len(number), node, np.int32)
     columns["communicator"] = comm_rows[number].astype(np.int32)
     columns["global_rank"] = global_ranks[number].astype(np.int32)
+    first = sums.rows[-1].stop if sums.rows else 0
+    columns["part_of"] = np.where(columns["part_of"] != NONE, columns["part_of"] + first, NONE)
+    sums.rows.append(slice(first, first + len(number)))
+    sums.sends.append(placed(part.sends, comm_rows, node))
+    sums.receives.append(placed(part.receives, comm_rows, node))
     return columns
 
 
@@ -150,7 +145,8 @@ def _one_clock(
     for row, process in zip(sums.rows, registry.processes, strict=True):
         mine = {name: values[row] for name, values in operations.items()}
         meetings.add(mine, process.gpu_clock_error_ns)
-    clocks = solve(wall, meetings=meetings)
+    steps = bounds_of_steps(joined_steps(sums.sends), joined_steps(sums.receives))
+    clocks = solve(wall, steps, meetings)
     for row, process in zip(sums.rows, registry.processes, strict=True):
         for name in TIMES:
             values = operations[name][row]
@@ -181,15 +177,9 @@ def _match(
     return table
 
 
-def _count(
-    sums: _Sums,
-    process: Process,
-    made: ProcessOperations,
-    columns: Columns,
-    words: Words,
-    registry: Registry,
-) -> None:
+def _count(sums: _Sums, part: Part, columns: Columns, words: Words, registry: Registry) -> None:
     """Adds what completeness needs to know of one process."""
+    process = part.process
     whole = columns["part_of"] == NONE
     carried_out = whole & (columns["state"] != outcome.CAPTURED)
     untimed = carried_out & (columns["source"] == outcome.NO_SOURCE)
@@ -200,7 +190,7 @@ def _count(
     sums.totals["operations"] += int(carried_out.sum())
     sums.totals["gpu"] += int((carried_out & np.isin(columns["source"], _GPU_SOURCES)).sum())
     sums.totals["in flight"] += int((carried_out & (columns["state"] == outcome.IN_FLIGHT)).sum())
-    sums.stamps.update(asdict(made.stamp_counts))
+    sums.stamps.update(asdict(part.stamp_counts))
     for (name, _), count in process.counters.items():
         if name.startswith("dropped_"):
             sums.dropped[name.removeprefix("dropped_").replace("_", " ")] += count

@@ -120,6 +120,7 @@ class GpuClock:
 
     lower: Bound
     minus_upper: Bound
+    notice_ns: int  # how long it typically takes until the host notices a stop
 
     def to_host(self, stamps: Ints) -> Ints:
         """Host times of stamps."""
@@ -132,9 +133,11 @@ class GpuClock:
         return stamps - middle
 
     def width_ns(self) -> int:
-        """Half the distance of the bounds, its median over time; 0 where there is one only."""
+        """Half the distance of the bounds, its median over time. Without an upper one all that is
+        known is that the quickest notice takes less than the typical one.
+        """
         if not self.minus_upper.is_known:
-            return 0
+            return self.notice_ns
         last_ns = self.lower.first_ns + int(self.lower.knots[-1])
         at = np.linspace(self.lower.first_ns, last_ns, 64).astype(np.int64)
         wide = -self.minus_upper.at(at) - self.lower.at(at)

@@ -14,6 +14,8 @@ from ncclscope.model.stamps import FAR_FUTURE, FAR_PAST, Claims
 from ncclscope.model.tables import NONE, Columns
 from ncclscope.model.works import COLLECTIVE, COPY_ENGINE, RECV, SEND, Works
 
+_SAMPLE = 10_000  # kernel events that show how quickly the host notices
+
 
 @dataclass(frozen=True, slots=True)
 class Channels:
@@ -251,7 +253,11 @@ def _clock(
         & ~launches.replay[work]
         & (launches.start_ns[work] != NONE)
     )
-    return GpuClock(lower, upper_bound(launches.start_ns[work][sure], true_start[sure]))
+    upper = upper_bound(launches.start_ns[work][sure], true_start[sure])
+    mine = np.flatnonzero((channels.gpu == gpu) & (channels.gpu_stop != NONE))[:_SAMPLE]
+    seen = channels.seen_end_ns[mine]
+    notice = np.median(lower.at(seen) - (channels.gpu_stop[mine] - seen))
+    return GpuClock(lower, upper, int(notice))
 
 
 def _with_recovered(

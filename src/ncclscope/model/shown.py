@@ -118,7 +118,7 @@ def _nodes(model: Model) -> list[list[Any]]:
     rows = []
     for number, host in enumerate(model.nodes):
         clock = model.clocks[number] if number < len(model.clocks) else None
-        error = float(clock.error_ns.max()) if clock and clock.tied else np.inf
+        error = float(np.median(clock.error_ns)) if clock and clock.tied else np.inf
         rows.append(
             [
                 number,

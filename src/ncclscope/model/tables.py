@@ -157,7 +157,7 @@ NODES = _columns(
     ("node", "i4", "row"),
     ("host", "text", "name of the host"),
     ("tied", "i1", "1: on the one clock by what its ranks did; 0: by the wall clock only"),
-    ("clock_error_ns", "i8", "how far its times may be off on the one clock, at most"),
+    ("clock_error_ns", "i8", "how far its times may be off on the one clock: median over the run"),
 )
 
 # Made when asked for, from the events of the capture.
@@ -181,7 +181,7 @@ LAUNCHES = _columns(
     ("end_ns", "i8", "the launch returned"),
     ("operations", "i4", "operations that its kernel carried out"),
     ("group_call", "i8", "the group call it was part of, by process"),
-    ("event", "i8", "stream << 48 | index of its event in the process's capture"),
+    ("event", "i8", "its event, numbered like those of `operations`"),
 )
 
 PROXY_OPS = _columns(
@@ -199,7 +199,7 @@ PROXY_OPS = _columns(
     ("start_ns", "i8", "NCCL queued it"),
     ("in_progress_ns", "i8", "the proxy thread began"),
     ("end_ns", "i8", "it was done"),
-    ("event", "i8", "stream << 48 | index of its event in the process's capture"),
+    ("event", "i8", "its event, numbered like those of `operations`"),
 )
 
 PROXY_STEPS = _columns(

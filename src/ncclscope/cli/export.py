@@ -1,0 +1,92 @@
+"""`ncclscope export`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from ncclscope.analysis import counted
+from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.selecting import add_selection_arguments, selection_of
+from ncclscope.cli.words import plural, printable, size_words
+from ncclscope.errors import UsageError
+from ncclscope.export.chunks import Progress
+from ncclscope.export.csv import write_csv
+from ncclscope.export.jsonl import write_jsonl
+from ncclscope.export.parquet import has_pyarrow, write_parquet
+from ncclscope.export.text import STDOUT
+from ncclscope.model.build import open_model
+
+FORMS = ("jsonl", "csv", "parquet")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which capture, which operations, in which form and where to."""
+    parser.add_argument(
+        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
+    )
+    parser.add_argument(
+        "--to", choices=FORMS, help="the form (default: what the name after -o ends in)"
+    )
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="PATH",
+        help="a file, compressed if it ends in .gz, or - for stdout; for parquet a directory",
+    )  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="replace a dataset that is there")
+    add_selection_arguments(parser)
+
+
+def _form(arguments: argparse.Namespace) -> str:
+    if arguments.to:
+        return str(arguments.to)
+    suffix = Path(arguments.output.removesuffix(".gz")).suffix.removeprefix(".")
+    if suffix not in FORMS:
+        message = f"cannot tell the form of {arguments.output}"
+        raise UsageError(message, f"Use --to {', '.join(FORMS[:-1])} or {FORMS[-1]}")
+    return suffix
+
+
+def _progress(text: str) -> Progress | None:
+    """A line on the terminal that shows how far the work is."""
+    if not sys.stderr.isatty():
+        return None
+
+    def show(done: int, of: int) -> None:
+        line = "" if done >= of else text.format(done=done, of=of)
+        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _size_bytes(path: Path) -> int:
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Writes the chosen operations."""
+    form, path = _form(arguments), Path(arguments.output)
+    reading = _progress("reading process {done:,} of {of:,} …")
+    model = open_model(resolve_capture(arguments.capture), reading)
+    if reading:
+        reading(1, 1)
+    if counted.has_counters_only(model):
+        message = f"cannot export operations of {model.path}: it has totals only"
+        raise UsageError(message, "Record with --mode trace to have operations")
+    chosen, progress = selection_of(model, arguments), _progress("{done:,} of {of:,} operations …")
+    if form == "parquet":
+        if path == STDOUT:
+            raise UsageError("cannot write parquet to stdout: it is a directory", "Name one")
+        count = write_parquet(model, chosen, path, arguments.force, progress)
+    else:
+        write = write_jsonl if form == "jsonl" else write_csv
+        count = write(model, chosen, path, progress)
+    print(f"ncclscope: {model.completeness.line()}", file=sys.stderr)
+    if path != STDOUT:
+        size = _size_bytes(path)
+        each = f", {size / count:.0f} bytes each" if count else ""
+        what = f"{plural(count, 'operation')}, {size_words(size)}{each}"
+        print(f"           written: {printable(str(path))}: {what}", file=sys.stderr)
+        if form == "parquet" and not has_pyarrow():
+            hint = "with pyarrow it is a sixth smaller: pip install 'ncclscope[arrow]'"
+            print(f"           {hint}", file=sys.stderr)
+    return 0

@@ -1,0 +1,56 @@
+"""The options that choose operations."""
+
+import argparse
+
+from ncclscope.analysis import traced
+from ncclscope.analysis.selection import Selection, communicator_rows, function_names
+from ncclscope.cli.window import NEGATIVE, parse_moment
+from ncclscope.errors import UsageError
+from ncclscope.model.model import Model
+
+
+def add_selection_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --comm, --op, --rank and the window of time."""
+    parser._negative_number_matcher = NEGATIVE  # so that `--since -5m` needs no `=`
+    parser.add_argument(
+        "--comm", action="append", metavar="NAME", help="only this communicator; tp* works, too"
+    )
+    parser.add_argument("--op", action="append", metavar="NAME", help="only this function")
+    parser.add_argument(
+        "--rank", action="append", type=int, metavar="N", help="only this global rank"
+    )
+    moment = "14:05:30, 2026-11-15T14:05:30, -5m (before the end) or 12.5 (s from the start)"
+    parser.add_argument("--since", metavar="TIME", help=f"only what began then or later: {moment}")
+    parser.add_argument("--until", metavar="TIME", help="only what began earlier")
+    parser.add_argument(
+        "--last", metavar="LENGTH", help="only the last 30s, 5m, 2h …: the same as --since -LENGTH"
+    )
+
+
+def selection_of(model: Model, arguments: argparse.Namespace) -> Selection:
+    """What those options choose of a model."""
+    return Selection(
+        communicator_rows(model, arguments.comm) if arguments.comm else None,
+        function_names(model.words["function"], arguments.op) if arguments.op else None,
+        tuple(arguments.rank) if arguments.rank else None,
+        *_window(model, arguments),
+    )
+
+
+def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, int | None]:
+    """The window of time on the model's clock."""
+    since, until = arguments.since, arguments.until
+    if arguments.last is not None:
+        if since is not None:
+            raise UsageError("cannot choose by --since and --last at once", "Leave one out")
+        since = "-" + arguments.last.removeprefix("-")
+    if since is None and until is None:
+        return None, None
+    first, last = traced.extent(model, Selection())
+    moments = [
+        None if text is None else parse_moment(text, first, last, model.realtime_offset_ns)
+        for text in (since, until)
+    ]
+    if moments[0] is not None and moments[1] is not None and moments[0] >= moments[1]:
+        raise UsageError("nothing lies between --since and --until", "Swap them")
+    return moments[0], moments[1]
