@@ -229,7 +229,7 @@ def _completeness(
     gaps = np.maximum(instances["ranks_expected"] - instances["ranks_seen"], 0)
     seen = instances["ranks_seen"] > 0
     return Completeness(
-        processes_found=len(registry.processes),
+        processes_found=registry.found_processes(),
         processes_expected=registry.expected_processes(),
         calls=sums.totals["calls"],
         operations=sums.totals["operations"],
@@ -250,7 +250,15 @@ def _job_notes(sums: _Sums, registry: Registry, clocks: Clocks) -> list[str]:
     notes = [f"not read: {text}" for text in sums.unreadable]
     rows = registry.processes
     if registry.attempts() > 1:
-        notes.append(f"{registry.attempts()} attempts of the job are in this capture")
+        notes.append(
+            f"{registry.attempts()} attempts of the job are in this capture, {len(rows)} processes "
+            "together; totals are of all of them"
+        )
+    open_ones = [row for row in rows if not row.ended]
+    if open_ones:
+        ranks = ", ".join(str(row.global_rank) for row in open_ones[:8])
+        more = " …" if len(open_ones) > 8 else ""
+        notes.append(f"{len(open_ones)} processes were killed or still run: ranks {ranks}{more}")
     for what, values in (
         ("NCCL releases", {row.nccl_version for row in rows if row.nccl_version}),
         ("modes", {row.mode for row in rows if row.mode}),

@@ -1,7 +1,7 @@
 """Human names of communicators: the user's own, else what their membership shows."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -49,22 +49,23 @@ def _strides(comms: Sequence[Membership]) -> list[int]:
     return sorted(stride for stride in found if stride > 1)
 
 
-def _infer(comm: Membership, world: Membership, strides: list[int]) -> str:
+def _infer(
+    comm: Membership, world_size: int, node_sizes: Mapping[int, int], strides: list[int]
+) -> str:
     """What membership shows once all ranks are known; "" before.
 
     Launchers number ranks so that tensor-parallel ones are neighbours, data-parallel ones lie
     further apart, and pipeline stages furthest.
     """
+    if comm.ranks == world_size:
+        return "world"
     ranks = sorted(rank for rank, _ in comm.members)
     if len(ranks) != comm.ranks or len(set(ranks)) != len(ranks) or ranks[0] < 0:
         return ""
-    if comm.ranks == world.ranks:
-        return "world"
     if comm.ranks == 1:
         return f"self:{ranks[0]}"
     where = [node for _, node in comm.members]
     stride = _stride(ranks)
-    node_sizes = Counter(node for _, node in world.members)
     if len(node_sizes) > 1 and len(set(where)) == 1 and len(where) == node_sizes[where[0]]:
         kind = "node"
     elif len(node_sizes) > 1 and len(where) == len(node_sizes) == len(set(where)):
@@ -93,13 +94,12 @@ def _parents(comms: Sequence[Membership]) -> list[int]:
     return parents
 
 
-def name_communicators(comms: Sequence[Membership]) -> list[Name]:
+def name_communicators(comms: Sequence[Membership], world_size: int) -> list[Name]:
     """A unique name for each. What is inferred says so, and needs all ranks to be known."""
-    if not comms:
-        return []
-    world = max(comms, key=lambda comm: comm.ranks)
+    node_of = {rank: node for comm in comms for rank, node in comm.members}
+    node_sizes = Counter(node_of.values())
     strides = _strides(comms)
-    texts = [comm.name or _infer(comm, world, strides) for comm in comms]
+    texts = [comm.name or _infer(comm, world_size, node_sizes, strides) for comm in comms]
     parents = _parents(comms) if len(comms) <= 2000 else [-1] * len(comms)
     seen: dict[str, int] = {}
     names = []

@@ -173,7 +173,7 @@ class Registry:
             comms["id"][row] = comm.id
             comms["created_ns"][row] = min(member[4] for member in comm.members)
             memberships.append(Membership(comm.name, ranks, tuple(sorted(seen))))
-        names = name_communicators(memberships)
+        names = name_communicators(memberships, self._world_size())
         for row, name in enumerate(names):
             comms["name_inferred"][row], comms["parent"][row] = name.inferred, name.parent
         return comms, members, [name.text for name in names]
@@ -205,6 +205,16 @@ class Registry:
                 times = to_reference(node, np.array([opened, closed], np.int64)).tolist()
                 closed = NONE if closed == NONE else times[1]
                 comm.members[place] = (rank, process, global_rank, node, times[0], closed)
+
+    def _world_size(self) -> int:
+        """Ranks of the job, as launchers say or as many as were seen."""
+        seen = {member[2] for comm in self._comms for member in comm.members}
+        return max(self.expected, len(seen - {NONE}))
+
+    def found_processes(self) -> int:
+        """Processes of the last attempt."""
+        last = max((row.attempt for row in self.processes), default=0)
+        return sum(row.attempt == last for row in self.processes)
 
     def attempts(self) -> int:
         """How many attempts of the job left processes here."""
