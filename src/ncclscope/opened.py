@@ -2,6 +2,7 @@
 
 import html
 import importlib
+import importlib.util
 import os
 import re
 import tempfile
@@ -178,7 +179,12 @@ class Capture:
 
     def to_polars(self, table: str = "operations") -> "polars.DataFrame":
         """A table as a Polars data frame."""
-        frame: polars.DataFrame = _extra("polars").DataFrame(self.table(table))
+        package = _extra("polars")
+        # By way of pyarrow where it is: DuckDB 2.0 complains of leaks at exit otherwise.
+        arrow = importlib.util.find_spec("pyarrow") is not None
+        frame: polars.DataFrame = package.DataFrame(
+            self.to_arrow(table) if arrow else self.table(table)
+        )
         return frame
 
     def to_arrow(self, table: str = "operations") -> "pyarrow.Table":

@@ -69,7 +69,7 @@ def test_times_are_those_of_the_simulation(tmp_path: Path) -> None:
         wait = last - truth.start_ns[rank]
         assert np.abs(operations["wait_ns"][mine] - wait).max() <= error
         both = operations["wait_ns"][mine] + operations["wire_ns"][mine]
-        assert np.abs(both - operations["duration_ns"][mine]).max() <= 2  # times are rounded
+        assert np.abs(both - operations["duration_ns"][mine]).max() <= 5  # times are rounded
 
 
 def test_a_missing_rank_is_said(tmp_path: Path) -> None:

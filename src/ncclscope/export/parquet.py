@@ -101,19 +101,19 @@ def _write_with_pyarrow(connection: duckdb.DuckDBPyConnection, query: str, file:
     arrow: Any = importlib.import_module("pyarrow")
     parquet: Any = importlib.import_module("pyarrow.parquet")
     table = arrow.RecordBatchReader.from_stream(connection.sql(query)).read_all()
-    table = table.replace_schema_metadata({_KEY: str(SCHEMA_VERSION)})
     names = table.column_names
     growing = {names[0], *_GROWING}  # first comes the row's number
-    parquet.write_table(
-        table,
+    with parquet.ParquetWriter(
         file,
+        table.schema,
         compression="zstd",
         compression_level=_LEVEL,
-        row_group_size=ROWS,
         store_schema=False,
         use_dictionary=[name for name in names if name not in (*growing, *_IN_STRANDS)],
         column_encoding={name: "DELTA_BINARY_PACKED" for name in names if name in growing},
-    )
+    ) as writer:
+        writer.write_table(table, ROWS)
+        writer.add_key_value_metadata({_KEY: str(SCHEMA_VERSION)})
 
 
 def _schema(model: Model) -> dict[str, Any]:
