@@ -7,6 +7,7 @@ from benchmarks import (
     callback_cost,
     helper_cpu,
     kills,
+    model_speed,
     reader_speed,
     soak,
     stalls,
@@ -21,6 +22,7 @@ ALL = {
     "bytes_per_operation": bytes_per_operation,
     "start_and_exit": start_and_exit,
     "reader_speed": reader_speed,
+    "model_speed": model_speed,
     "soak": soak,
     "kills": kills,
 }

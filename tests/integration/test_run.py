@@ -93,7 +93,7 @@ def test_a_single_process(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "1 process; 50 calls" in ran.stderr
     assert "0 dropped" in ran.stderr
-    assert f"next: ncclscope dump {capture}" in ran.stderr
+    assert f"next: ncclscope report {capture}" in ran.stderr
     assert "made" in ran.stdout
 
 
@@ -182,7 +182,7 @@ def test_in_front_of_each_rank_of_mpirun(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     (capture,) = tmp_path.glob("ncclscope-*")
     assert sorted(process.rank for process in open_capture(capture).processes) == [0, 1, 2]
-    assert ran.stderr.count("next: ncclscope dump") == 1
+    assert ran.stderr.count("next: ncclscope report") == 1
 
 
 @needs_mpirun

@@ -68,7 +68,7 @@ def summary_lines(capture: Path, tallies: list[ProcessTally]) -> list[str]:
     return [
         f"ncclscope: {plural(len(tallies), 'process', 'processes')}{ends}; {counts} in {capture}",
         *_note_lines(tallies),
-        f"           next: ncclscope dump {capture}",
+        f"           next: ncclscope report {capture}",
     ]
 
 
