@@ -1,4 +1,4 @@
-"""`python -m tests.gpu [coverage|overhead|torchrun]…`: real NCCL, in slices of minutes; without a name, all.
+"""`python -m tests.gpu [PART…]`: real NCCL, in slices of minutes; without a name, all parts.
 
 `--nccl DIR` holds further NCCL releases as libnccl-<release>.so or .so.gz; without it only the one
 that PyTorch brings is tried. Results go to docs/measurements.md.
@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.results import publish, rows_of, table
+from tests.gpu.accuracy import MOST_PERCENT, MOST_US, accuracy
 from tests.gpu.coverage import Row, coverage
 from tests.gpu.overhead import BAR, CALLS, ROUNDS, Placing, overhead
 from tests.gpu.torchrun import torchrun
@@ -126,8 +127,41 @@ def show_torchrun(_: argparse.Namespace) -> bool:
     return fine
 
 
+def show_accuracy(_: argparse.Namespace) -> bool:
+    """Durations against CUDA events."""
+    found = accuracy()
+    header = ["function", "algorithm", "bytes", "source", "CUDA events, µs", "ncclscope, µs"]
+    header += ["error of a call, µs", "%", f"≤ {MOST_PERCENT} % or {MOST_US} µs"]
+    rows: list[list[object]] = [
+        [
+            a.function,
+            a.algorithm,
+            f"{a.size_bytes:,}",
+            a.source,
+            f"{a.events_us:.1f}",
+            f"{a.model_us:.1f}",
+            f"{a.error_us:.1f}",
+            f"{a.error_percent:.2f}",
+            ("holds" if a.holds else "**does not hold**") if a.source == "gpu" else "a lower bound",
+        ]
+        for a in found
+    ]
+    note = (
+        f"Two ranks on one {gpu_name()} under CUDA MPS, each posing as a host, NCCL "
+        f"{torch_release()}, trace mode. Medians over calls and ranks. CUDA events around each "
+        "call, less what they show around an empty kernel."
+    )
+    publish("gpu-accuracy", f"{table(header, rows)}\n\n{note}")
+    return all(a.holds for a in found if a.source == "gpu")
+
+
 # Coverage kills ranks, which can leave MPS unusable: it comes last.
-PARTS = {"torchrun": show_torchrun, "overhead": show_overhead, "coverage": show_coverage}
+PARTS = {
+    "torchrun": show_torchrun,
+    "accuracy": show_accuracy,
+    "overhead": show_overhead,
+    "coverage": show_coverage,
+}
 
 
 def main() -> int:
