@@ -10,7 +10,9 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from ctypes import CDLL, POINTER, Structure, byref, c_char, c_int, c_size_t, c_void_p
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -70,12 +72,12 @@ def call(function: str, size_bytes: int, comm: c_void_p, stream: c_void_p) -> No
         check(nccl.ncclGroupEnd())
 
 
-def between_events_us(work: object) -> float:
+def between_events_us(work: Callable[[], object]) -> float:
     """Microseconds from an event before to an event behind the work, on an idle stream."""
     first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()
     first.record()
-    work()  # type: ignore[operator]
+    work()
     last.record()
     torch.cuda.synchronize()
     return first.elapsed_time(last) * 1e3
@@ -92,7 +94,8 @@ empty_us = [between_events_us(tiny.zero_) for _ in range(60)][10:]
 offset_us = statistics.median(empty_us)
 times: dict[int, list[float]] = {}
 for size in sizes:
-    found = [between_events_us(lambda: call(function, size, world, on)) for _ in range(CALLS)]
+    one = partial(call, function, size, world, on)
+    found = [between_events_us(one) for _ in range(CALLS)]
     times[size] = [us - offset_us for us in found]
 check(nccl.ncclCommDestroy(world))
 print(json.dumps({"rank": RANK, "offset_us": offset_us, "times_us": times}), flush=True)

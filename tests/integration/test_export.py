@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 import ncclscope as package
+from ncclscope.analysis.query import connect, sql_text
 from ncclscope.analysis.selection import Selection
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.export import chunks, jsonl, parquet, text
@@ -25,6 +26,8 @@ from ncclscope.model.model import Model
 from ncclscope.model.shown import shown_columns
 from ncclscope.model.tables import SCHEMA_VERSION
 from ncclscope.opened import Capture
+from tests.integration import test_portable_sql as portable
+from tests.models import random_model
 from tests.playing import TRANSCRIPTS, ncclscope, play_job, transcript_files
 from tests.writer import SyntheticSpec, Work, from_transcript, synthetic
 
@@ -354,3 +357,27 @@ def test_forms_share_one_order(capture: Capture, tmp_path: Path) -> None:
         json.loads(line)["operation"] for line in (tmp_path / "a.jsonl").read_text().splitlines()
     ]
     assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.parametrize("with_pyarrow", [True, False])
+def test_analyses_run_over_the_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_pyarrow: bool
+) -> None:
+    """The same SQL, on engines that read the files as they are."""
+    monkeypatch.setattr(parquet, "has_pyarrow", lambda: with_pyarrow)
+    model = random_model(3_000, seed=5)
+    write_parquet(model, ALL, tmp_path / "d")
+    for table in portable.TABLES:
+        (tmp_path / f"{table}.parquet").symlink_to(tmp_path / "d" / table / "part-00000.parquet")
+    makers = (portable.on_duckdb, portable.on_polars, portable.on_datafusion)
+    engines = [make(tmp_path) for make in makers]
+    with connect(model, ALL) as connection:
+        for name, places in portable.TEXTS:
+            query = sql_text(name, **places)
+            connection.execute(f"create temp table {name} as {query}")
+            expected = portable.in_order(connection.execute(f"from {name}").fetchall())
+            for run in engines:
+                rows = portable.in_order(run(name, query))
+                assert len(rows) == len(expected), name
+                for row, other in zip(rows, expected, strict=True):
+                    assert row == pytest.approx(other), name
