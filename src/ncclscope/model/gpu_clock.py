@@ -15,7 +15,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 WINDOW_NS = 5_000_000_000
-_BIN_NS = 10_000_000  # of one bin the best point counts
+_BIN_NS = 40_000_000  # of one bin the best point counts
 _DRIFT = 100e-6  # clocks do not drift faster: a good point counts for its neighbours too
 
 

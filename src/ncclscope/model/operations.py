@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ncclscope.capture.process import Process
 from ncclscope.model import outcome, sizes, stamps
 from ncclscope.model.calls import Calls, Rows, calls_of, link, pick, rows_of
-from ncclscope.model.decode import Bools, Ints, decode
+from ncclscope.model.decode import Bools, Decoded, Ints, decode
 from ncclscope.model.gpu_clock import GpuClock
 from ncclscope.model.kernels import Channels, KernelTimes, Launches, judge_channels, times_of_works
 from ncclscope.model.local import LocalCommunicators, local_communicators
@@ -71,7 +71,12 @@ class ProcessOperations:
 
 def operations_of(process: Process, words: Words) -> ProcessOperations:
     """Decodes a process, judges its stamps, and makes its operations."""
-    decoded = decode(process, KINDS)
+    return operations_from(decode(process, KINDS), words)
+
+
+def operations_from(decoded: Decoded, words: Words) -> ProcessOperations:
+    """The operations of a process whose KINDS are decoded."""
+    process = decoded.process
     works, calls = works_of(decoded, words), calls_of(decoded, words)
     local, links = local_communicators(process, works), link(calls, works)
     rows = rows_of(calls, links)

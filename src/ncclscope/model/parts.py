@@ -14,10 +14,12 @@ from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.segment import Blocks
 from ncclscope.capture.slots import SlotLog
 from ncclscope.errors import FormatError
+from ncclscope.model import operations, steps
+from ncclscope.model.decode import decode
 from ncclscope.model.expansion import expand_groups
 from ncclscope.model.local import LocalCommunicators
-from ncclscope.model.operations import StampCounts, operations_of, set_orders
-from ncclscope.model.steps import StepTimes, steps_of
+from ncclscope.model.operations import StampCounts
+from ncclscope.model.steps import StepTimes
 from ncclscope.model.tables import Columns
 from ncclscope.model.words import Words
 
@@ -51,10 +53,11 @@ def decode_part(folder: Path) -> Part | str:
     except FormatError as error:
         return str(error)
     words = Words()
-    made = operations_of(process, words)
+    decoded = decode(process, tuple(dict.fromkeys((*operations.KINDS, *steps.KINDS))))
+    made = operations.operations_from(decoded, words)
     columns = expand_groups(made.columns, made.local.ranks, words)
-    set_orders(columns)
-    sends, receives = steps_of(process)
+    operations.set_orders(columns)
+    sends, receives = steps.steps_of(decoded)
     return Part(
         _without_slots(process),
         made.local,

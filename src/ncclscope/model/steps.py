@@ -7,9 +7,10 @@ import numpy as np
 from ncclscope.capture import layout
 from ncclscope.capture.process import Process
 from ncclscope.model.bounds import Steps
-from ncclscope.model.decode import Bools, Ints, decode, find
+from ncclscope.model.decode import Bools, Decoded, Ints, find
 from ncclscope.model.tables import NONE
 
+KINDS = ("ProxyOp", "ProxyStep")
 # Of long jobs not all steps are needed. Both sides of a connection leave out the same ones.
 _ALL_OPS, _EVERY = 4096, 64
 
@@ -56,9 +57,12 @@ def _number(key: Ints) -> Ints:
     return out
 
 
-def steps_of(process: Process) -> tuple[StepTimes, StepTimes]:
-    """Sends by the time they were handed to the network, receives by the time they had arrived."""
-    decoded = decode(process, ("ProxyOp", "ProxyStep"))
+def steps_of(decoded: Decoded) -> tuple[StepTimes, StepTimes]:
+    """Sends by the time they were handed to the network, receives by the time they had arrived.
+
+    Needs KINDS to be decoded.
+    """
+    process = decoded.process
     ops, steps = decoded["ProxyOp"], decoded["ProxyStep"]
     slots = ops.slots
     is_send = (slots["flags"] & layout.FLAG_SEND) != 0
