@@ -55,8 +55,8 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
 @pytest.fixture
 def model(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> Model:
     """Written in many pieces, so that they must fit together."""
-    monkeypatch.setattr(chunks, "ROWS", 50)
-    monkeypatch.setattr(chunks.chunks, "__defaults__", (50,))
+    monkeypatch.setattr(text, "ROWS", 50)
+    monkeypatch.setattr(parquet, "ROWS", 50)
     return capture.model
 
 

@@ -17,6 +17,7 @@ from ncclscope.export.text import STDOUT
 from ncclscope.model.build import open_model
 
 FORMS = ("jsonl", "csv", "parquet")
+_MANY = 10_000  # operations; of fewer, headers are the larger part
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -83,10 +84,10 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"ncclscope: {model.completeness.line()}", file=sys.stderr)
     if path != STDOUT:
         size = _size_bytes(path)
-        each = f", {size / count:.0f} bytes each" if count else ""
+        each = f", {size / count:.1f} bytes each" if count >= _MANY else ""
         what = f"{plural(count, 'operation')}, {size_words(size)}{each}"
         print(f"           written: {printable(str(path))}: {what}", file=sys.stderr)
         if form == "parquet" and not has_pyarrow():
-            hint = "with pyarrow it is a sixth smaller: pip install 'ncclscope[arrow]'"
+            hint = "with pyarrow it is up to a sixth smaller: pip install 'ncclscope[arrow]'"
             print(f"           {hint}", file=sys.stderr)
     return 0

@@ -9,7 +9,6 @@ from ncclscope.analysis.selection import Selection, conditions
 from ncclscope.model.model import Model
 from ncclscope.model.shown import raw_columns, rows_of_table, select_list
 
-ROWS = 1 << 20  # of a piece, roughly; one row group of Parquet
 Progress = Callable[[int, int], None]  # rows of operations looked at, of how many
 
 
@@ -35,7 +34,7 @@ def chunks(
     model: Model,
     table: str,
     chosen: Selection,
-    rows: int = ROWS,
+    rows: int,
 ) -> Iterator[Chunk]:
     """The chosen rows in their order; at least one chunk, even if it is empty."""
     restricted = table in ("operations", "instances") and chosen != Selection()
