@@ -1,7 +1,7 @@
 """The model as a dataset of Parquet files that DuckDB, Polars, Spark and others read as it is.
 
-With pyarrow, columns that grow are kept as differences: up to a sixth less. DuckDB's own differences
-are not used: they are in blocks that some readers refuse.
+With pyarrow, columns that grow are kept as differences: up to a sixth less. DuckDB's own
+differences are not used: they are in blocks that some readers refuse.
 """
 
 import importlib
