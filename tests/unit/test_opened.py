@@ -223,3 +223,20 @@ def test_what_is_shown_is_escaped(tmp_path: Path) -> None:
     assert "<b>\\x1b" in repr(capture)
     assert "&lt;b&gt;" in capture._repr_html_()
     assert "<i>" not in capture._repr_html_()
+
+
+def test_operations_name_their_events_as_dump_does(capture: Capture) -> None:
+    kinds = {"CollApi", "P2pApi", "Coll", "P2p"}
+    events = {
+        (number, event["id"], event["start_ns"])
+        for number, process in enumerate(open_capture(capture.path).processes)
+        for event in events_of(process)
+        if event["event"] in kinds
+    }
+    rows = capture.sql("""
+        select process, (event >> 37) || '.' || (event & ((1 << 37::bigint) - 1)),
+            coalesce(call_ns, enqueue_ns)
+        from operations where inferred = 0
+    """).fetchall()
+    assert set(rows) <= events
+    assert len(set(rows)) == len(rows)

@@ -94,7 +94,7 @@ OPERATIONS = _columns(
     ("inferred", "i1", "1: the function is inferred from a group of sends and receives"),
     ("part_of", "i8", "row of the operation that this send or receive is a part of"),
     ("state", "word", "done, in flight, never launched, captured, unknown"),
-    ("event", "i8", "stream << 48 | index of its main event in the process's capture"),
+    ("event", "i8", "stream << 37 | index of its main event: `stream.index` in `dump`"),
 )
 
 INSTANCES = _columns(
