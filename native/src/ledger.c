@@ -7,6 +7,7 @@
 #include "arena.h"
 
 #define PROBES 16u
+#define CATCH_ALLS 4u  // places behind the others, by level: these are always there
 
 // Keys lie apart from what is known about them: looking for one passes many.
 static struct tally_key *keys;
@@ -21,9 +22,9 @@ static u64 folded, others, folded_counted, others_counted;
 
 static bool have_memory(void) {
     for (u32 wanted = LEDGER_ENTRIES; !room && wanted >= 16; wanted /= 4) {
-        keys = calloc(wanted, sizeof *keys);
-        sums = calloc(wanted, sizeof *sums);
-        entries = calloc(wanted, sizeof *entries);
+        keys = calloc(wanted + CATCH_ALLS, sizeof *keys);
+        sums = calloc(wanted + CATCH_ALLS, sizeof *sums);
+        entries = calloc(wanted + CATCH_ALLS, sizeof *entries);
         if (keys && sums && entries) {
             room = wanted;
             break;
@@ -35,24 +36,31 @@ static bool have_memory(void) {
     return room;
 }
 
-static struct ledger_entry *find(struct tally_key key) {
+static struct ledger_entry *take(u32 place, struct tally_key key) {
+    if (keys[place].word == 0) {
+        keys[place] = key;
+        entries[place].key = key;
+        entries[place].record = used++;
+    }
+    return &entries[place];
+}
+
+// New keys are taken in while fewer than `most` are in use.
+static struct ledger_entry *find(struct tally_key key, u32 most) {
     for (u32 probe = 0; probe < PROBES; probe++) {
         u32 place = (tally_hash(key) + probe) & (room - 1);
-        if (keys[place].word == 0) {
-            keys[place] = key;
-            entries[place].key = key;
-            entries[place].record = used++;
-        }
         if (keys[place].word == key.word && keys[place].count == key.count) return &entries[place];
+        if (keys[place].word == 0) return used < most ? take(place, key) : NULL;
     }
     return NULL;
 }
 
+// Exact keys leave a quarter of the room to size classes.
 struct ledger_entry *ledger_entry(struct tally_key key) {
     if (!have_memory()) return NULL;
-    struct ledger_entry *entry = find(key);
-    if (!entry) entry = find(tally_folded(key));
-    if (!entry) entry = find(tally_other(key));
+    struct ledger_entry *entry = find(key, room - room / 4);
+    if (!entry) entry = find(tally_folded(key), room);
+    if (!entry) entry = take(room + ((key.word >> 16 & 0xFF) % CATCH_ALLS), tally_other(key));
     return entry;
 }
 
@@ -73,12 +81,12 @@ static void count_what_is_new(enum counter counter, u64 now, u64 *counted) {
 
 void ledger_update(void) {
     if (!have_memory()) return;
-    memset(sums, 0, room * sizeof *sums);
+    memset(sums, 0, (room + CATCH_ALLS) * sizeof *sums);
     folded = others = 0;
     tally_visit(add);
     count_what_is_new(COUNTER_tally_folded, folded, &folded_counted);
     count_what_is_new(COUNTER_tally_other, others, &others_counted);
-    for (u32 place = 0; place < room; place++) {
+    for (u32 place = 0; place < room + CATCH_ALLS; place++) {
         struct ledger_entry *entry = &entries[place];
         if (entry->calls == sums[place].calls) continue;
         entry->calls = sums[place].calls;
@@ -87,6 +95,6 @@ void ledger_update(void) {
     }
 }
 
-struct ledger_entry *ledger_at(u32 place) {
-    return place < room && keys[place].word ? &entries[place] : NULL;
-}
+u32 ledger_places(void) { return room ? room + CATCH_ALLS : 0; }
+
+struct ledger_entry *ledger_at(u32 place) { return keys[place].word ? &entries[place] : NULL; }

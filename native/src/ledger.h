@@ -21,6 +21,7 @@ struct ledger_entry *ledger_entry(struct tally_key key);
 // Adds up all tables anew.
 void ledger_update(void);
 // By place, for writing; NULL: free.
+u32 ledger_places(void);
 struct ledger_entry *ledger_at(u32 place);
 
 #endif

@@ -53,7 +53,7 @@ struct record {
 
 static void write_tally(void) {
     ledger_update();
-    for (u32 place = 0; place < LEDGER_ENTRIES; place++) {
+    for (u32 place = 0; place < ledger_places(); place++) {
         struct ledger_entry *entry = ledger_at(place);
         if (!entry || !entry->changed) continue;
         struct record record = {.times = entry->times};

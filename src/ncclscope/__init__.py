@@ -1,9 +1,8 @@
 """ncclscope: see every NCCL call."""
 
-from typing import TYPE_CHECKING
-
 from ncclscope._version import __version__
 
+TYPE_CHECKING = False  # not typing's: `run` sits in front of every rank, and that import takes long
 if TYPE_CHECKING:
     import os
 
