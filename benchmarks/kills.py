@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.results import ROOT, publish, table
-from tests.killing import CHUNKS, THREADS, kill_once
+from tests.killing import CHUNKS, MOST_USES, THREADS, kill_once
 
 KILLS = 2000
 CALLBACKS_PER_S = 1_500_000  # of each thread
@@ -29,7 +29,7 @@ def main() -> None:
     row: list[object] = [KILLS, f"{checked / 1e6:.1f} M", lost, corrupt, median, dropping]
     note = (
         f"{THREADS} threads at {CALLBACKS_PER_S / 1e6} M callbacks/s each into an arena of "
-        f"{CHUNKS} chunks of 64 KB, drained to disk; killed 3 to 500 ms after the start. Lost and "
+        f"{CHUNKS} chunks of 64 KB, drained to disk; killed at random, after up to {MOST_USES} uses of each chunk. Lost and "
         "corrupt: kills after which a record that was certain was missing, or one held something "
         "else than it should."
     )
