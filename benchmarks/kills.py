@@ -29,9 +29,9 @@ def main() -> None:
     row: list[object] = [KILLS, f"{checked / 1e6:.1f} M", lost, corrupt, median, dropping]
     note = (
         f"{THREADS} threads at {CALLBACKS_PER_S / 1e6} M callbacks/s each into an arena of "
-        f"{CHUNKS} chunks of 64 KB, drained to disk; killed at random, after up to {MOST_USES} uses of each chunk. Lost and "
-        "corrupt: kills after which a record that was certain was missing, or one held something "
-        "else than it should."
+        f"{CHUNKS} chunks of 64 KB, drained to disk; killed at random, after up to {MOST_USES} "
+        "uses of each chunk. Lost and corrupt: kills after which a record that was certain was "
+        "missing, or one held something else than it should."
     )
     publish("kills", f"{table(header, [row])}\n\n{note}")
     if problems:
