@@ -12,6 +12,7 @@ import shutil
 import statistics
 import subprocess
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,7 +100,9 @@ class Ranks:
             assert process.stdout
             answer = process.stdout.readline().split()
             if len(answer) != 3 * len(FUNCTIONS):
-                raise RuntimeError(f"a rank failed with {settings}: {answer}")
+                time.sleep(2)
+                codes = [process.poll() for process in self.processes]
+                raise RuntimeError(f"exit codes {codes} with {settings}: {answer}")
             for function, single_ns, stream_ns in zip(*[iter(answer)] * 3, strict=True):
                 for measure, ns in (("synchronised", single_ns), ("back to back", stream_ns)):
                     key = (function, measure)
