@@ -23,3 +23,9 @@ class UsageError(NcclscopeError):
 
 class FormatError(NcclscopeError):
     """A capture file that is not one, is damaged beyond use, or is newer than this release."""
+
+
+class IncompleteError(NcclscopeError):
+    """What must exist is missing, and the user asked to be told by the exit code."""
+
+    exit_code = 5

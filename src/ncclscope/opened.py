@@ -21,11 +21,13 @@ from ncclscope.model.model import Model
 from ncclscope.model.shown import (
     SHOWN,
     create_small_tables,
+    open_connection,
     raw_columns,
     rows_of_table,
     select_list,
 )
 from ncclscope.model.tables import DETAILS, TABLES
+from ncclscope.words import printable
 
 if TYPE_CHECKING:
     import polars
@@ -51,8 +53,7 @@ def open_path(path: "str | os.PathLike[str] | None" = None) -> "Capture":
 
 def connect(model: Model) -> duckdb.DuckDBPyConnection:
     """A connection with the kept tables of a model as they are shown."""
-    connection = duckdb.connect(":memory:")
-    connection.execute("set enable_progress_bar = false")
+    connection = open_connection()
     connection.execute("set python_scan_all_frames = true")  # users' own tables can be joined
     connection.execute("set temp_directory = ?", [str(Path(tempfile.gettempdir(), "ncclscope"))])
     for table in TABLES:
@@ -208,8 +209,8 @@ class Capture:
         headings, rows = self._overview()
         table = [headings, *([_cell(value) for value in row] for row in rows)]
         widths = [max(len(row[column]) for row in table) for column in range(len(headings))]
-        lines = [f"ncclscope capture {_printable(str(self.path))}", self.completeness().line()]
-        lines += [_printable(note) for note in self.completeness().notes[:_NOTES]]
+        lines = [f"ncclscope capture {printable(str(self.path))}", self.completeness().line()]
+        lines += [printable(note) for note in self.completeness().notes[:_NOTES]]
         for row in table if rows else []:
             cells = [
                 cell.ljust(width) if column < 2 else cell.rjust(width)
@@ -221,7 +222,7 @@ class Capture:
     def _repr_html_(self) -> str:
         headings, rows = self._overview()
         lines = [str(self.path), self.completeness().line(), *self.completeness().notes[:_NOTES]]
-        text = "<br>".join(html.escape(_printable(line)) for line in lines)
+        text = "<br>".join(html.escape(printable(line)) for line in lines)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in headings)
         body = "".join(
             "<tr>" + "".join(f"<td>{html.escape(_cell(value))}</td>" for value in row) + "</tr>"
@@ -248,9 +249,4 @@ def _cell(value: Any) -> str:
     """A value as the overview shows it."""
     if value is None:
         return "–"
-    return f"{value:,}" if isinstance(value, (int, float)) else _printable(str(value))
-
-
-def _printable(text: str) -> str:
-    """Names come from the job: control characters must not reach a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return f"{value:,}" if isinstance(value, (int, float)) else printable(str(value))

@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ncclscope.capture import dtypes, layout
+from ncclscope.capture.header import parse_header
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
 from ncclscope.model.store import FOLDER
+from ncclscope.model.tables import NONE
 from tests.playing import FOLDERS, TRANSCRIPTS, player, recording
 from tests.writer import SyntheticSpec, Truth, from_transcript, synthetic
 
@@ -23,7 +26,7 @@ def simulated(capture: Path, spec: SyntheticSpec) -> tuple[Model, Truth]:
 
 
 def notes(model: Model) -> str:
-    return "\n".join(note for note in model.completeness.notes if "simulation" not in note)
+    return "\n".join(model.completeness.notes)
 
 
 def test_the_straggler_is_found_and_waited_for(tmp_path: Path) -> None:
@@ -79,7 +82,30 @@ def test_a_missing_rank_is_said(tmp_path: Path) -> None:
     assert model.completeness.missing_operations == 200
     assert not model.completeness.is_complete
     assert "7 of 8 processes" in model.completeness.line()
+    missing = ["1 of 8 processes missing", "200 operations missing on some ranks"]
+    assert model.completeness.missing() == missing
+    assert model.completeness.notes[0] == "this is a simulation: nothing of it was measured"
     assert model.communicator_names == ["world"]
+
+
+def test_damage_is_counted(tmp_path: Path) -> None:
+    """Times and sizes that cannot be, one of each: said, and out of all sums."""
+    synthetic(tmp_path / "c", SyntheticSpec(processes=1, operations=50))
+    log = next((tmp_path / "c").glob("*/log.000000"))
+    data = bytearray(log.read_bytes())
+    start = parse_header(bytes(data), log).header_bytes
+    slots = np.frombuffer(data, dtypes.ANY_SLOT, offset=start)
+    calls = slots[slots["kind"] == layout.KINDS["CollApi"]].view(dtypes.OURS.dtypes["CollApi"])
+    at = np.flatnonzero(slots["kind"] == layout.KINDS["CollApi"])
+    calls["t0"][3], calls["count"][7] = 1 << 62, 1 << 63
+    slots[at] = calls.view(dtypes.ANY_SLOT)
+    log.write_bytes(data)
+    model = open_model(tmp_path / "c")
+    assert model.completeness.lost == {"damaged": 1}
+    assert model.completeness.missing() == ["1 event lost"]
+    assert "1 event damaged" in notes(model)
+    assert "1 operation with an impossible size" in notes(model)
+    assert (model.tables["operations"]["size_bytes"] == NONE).sum() == 1
 
 
 def test_two_attempts_are_told_apart(tmp_path: Path) -> None:

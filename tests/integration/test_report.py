@@ -120,6 +120,8 @@ def test_selections(captures: Path) -> None:
     both = sum(row["calls"] for row in whole["operations"] if row["function"] == "AllReduce")
     assert one["operations"][0]["calls"] == both / 2
     late = as_json(capture, "--since", "-20ms")["total"]["operations"]
+    assert as_json(capture, "--last", "20ms")["total"]["operations"] == late
+    assert as_json(capture, "--since=-20ms")["total"]["operations"] == late
     early = as_json(capture, "--until", "-20ms")["total"]["operations"]
     assert late
     assert early
@@ -137,6 +139,7 @@ def test_selections(captures: Path) -> None:
         (["--sort", "beauty"], "cannot sort by beauty"),
         (["--since", "tomorrow"], "cannot understand the time tomorrow"),
         (["--since", "2", "--until", "1"], "nothing lies between"),
+        (["--since", "2", "--last", "5m"], "cannot choose by --since and --last at once"),
     ],
 )
 def test_mistakes(arguments: list[str], message: str, captures: Path) -> None:
@@ -144,6 +147,29 @@ def test_mistakes(arguments: list[str], message: str, captures: Path) -> None:
     assert printed.returncode == 2
     assert printed.stderr.startswith(f"ncclscope: {message}")
     assert "Traceback" not in printed.stderr
+
+
+@pytest.mark.parametrize(("folder", "code"), [("2.28.9-v5-3ranks-hang", 5), (TWO_RANKS, 0)])
+def test_incomplete_captures_can_be_refused(folder: str, code: int, captures: Path) -> None:
+    capture = capture_of(captures, folder)
+    printed = ncclscope("report", "--json", "--require-complete", capture)
+    assert printed.returncode == code
+    assert json.loads(printed.stdout) == as_json(capture)
+    words = f"ncclscope: {capture} is incomplete: 1 operation missing on some ranks\n"
+    assert printed.stderr == (words if code else "")
+
+
+@pytest.mark.parametrize(
+    ("folder", "source", "reason"),
+    [
+        ("2.23.4-v1-2ranks", "proxy", "this NCCL reports no kernels"),
+        ("2.26.5-v3-2ranks", "host", "this NCCL gives no GPU stamps"),
+    ],
+)
+def test_old_releases_have_a_reason(folder: str, source: str, reason: str, captures: Path) -> None:
+    made = as_json(capture_of(captures, folder))
+    assert set(made["total"]["sources"]) == {source}
+    assert made["untimed"] == {reason: made["total"]["operations"]}
 
 
 def test_page_that_cannot_be_written(captures: Path) -> None:
@@ -154,7 +180,7 @@ def test_page_that_cannot_be_written(captures: Path) -> None:
 
 def test_times_of_totals_are_refused(tmp_path: Path) -> None:
     play_job(transcript_files(STRAGGLER), tmp_path / "profile", mode="profile")
-    for arguments in (["--since", "1"], ["--rank", "0"], ["--by", "thread"]):
+    for arguments in (["--since", "1"], ["--last", "1s"], ["--rank", "0"], ["--by", "thread"]):
         printed = ncclscope("report", *arguments, tmp_path / "profile")
         assert printed.returncode == 2
         assert "totals only" in printed.stderr

@@ -24,13 +24,15 @@ from ncclscope.analysis.selection import (
 )
 from ncclscope.analysis.summary import Summary, size_rows, sorted_groups
 from ncclscope.analysis.traced import summarize
+from ncclscope.cli.selecting import with_moments_joined
 from ncclscope.cli.window import parse_moment
 from ncclscope.errors import UsageError
 from ncclscope.model.model import Model
 from ncclscope.report.html import as_html
 from ncclscope.report.machine import as_csv, as_json
 from ncclscope.report.terminal import Style, terminal_lines
-from ncclscope.report.words import amount, bar, duration, microseconds, size, sparkline
+from ncclscope.report.words import bar, duration, microseconds, size, sparkline
+from ncclscope.words import amount
 from tests.models import REALTIME_OFFSET_NS, model, operation, random_model, world
 
 GOLDEN = Path(__file__).parent.parent / "data" / "report.txt"
@@ -397,6 +399,12 @@ def test_moments(text: str, second: float) -> None:
 def test_moments_that_are_none(text: str) -> None:
     with pytest.raises(UsageError, match="cannot understand the time"):
         parse_moment(text, 0, 10**9, REALTIME_OFFSET_NS)
+
+
+def test_moments_before_the_end_are_no_options() -> None:
+    joined = with_moments_joined(["report", "--since", "-5m", "--until", "12", "-v", "--op", "-1"])
+    assert joined == ["report", "--since=-5m", "--until", "12", "-v", "--op", "-1"]
+    assert with_moments_joined(["x", "--since"]) == ["x", "--since"]
 
 
 def test_past_midnight() -> None:

@@ -109,7 +109,6 @@ def test_a_world_of_eight(version: int, tmp_path: Path) -> None:
         ) | {"KernelCh": 6_000}
         assert process.ended
         assert process.identity["simulation"] == "1"
-        assert "simulation" in process.notes[0]
         assert process.communicators[0].id == truth.comm_ids[0]
         assert process.communicators[0].nodes == 2
         check_times(process, rank, truth, [0])

@@ -59,10 +59,6 @@ class Meta:
         """The communicator was finalised."""
         self._append("CommEnd", comm=comm, t0=t_ns)
 
-    def note(self, number: int, text: str) -> None:
-        """Something to be said about the recording."""
-        self.text(layout.TEXT_NOTE, number, text)
-
     def syncs(self, first_ns: int, last_ns: int, slots_written: int) -> None:
         """Clock pairs: two at the start, then one a second, the last one behind everything."""
         times = [first_ns, first_ns + NS // 200, *range(first_ns + NS, last_ns + 1, NS)]

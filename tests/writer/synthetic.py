@@ -247,7 +247,6 @@ def _write_process(capture: Path, place: _Place, begin_ns: int, ended: bool) -> 
     truth = place.truth
     who = _who(place, begin_ns)
     meta, folder = Meta(who), ProcessFolder(capture, who)
-    meta.note(0, "this is a simulation: nothing of it was measured")
     _open_communicators(place, meta, who)
     _Process(place, folder, mix_table(truth.spec, meta)).write()
     last_ns = int(place.host_ns(truth.end_ns[:, -1].max())) + NS // 1000

@@ -10,10 +10,9 @@ import numpy.typing as npt
 
 from ncclscope.analysis.selection import Selection, mask
 from ncclscope.model.model import Model
-from ncclscope.model.tables import NONE
+from ncclscope.model.tables import GPU_SOURCES, NONE
 
 Ints = npt.NDArray[np.int64]
-_GPU = ("gpu", "gpu-repaired", "gpu-partial", "gpu-early")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ def _gpu_timed(model: Model, chosen: Selection) -> Ints:
     """Rows of operations with GPU times."""
     ops, sources = model.tables["operations"], model.words["source"]
     timed = np.zeros(max(len(sources), 1) + 1, np.bool_)  # the last place: no source
-    timed[:-1][[code for code, name in enumerate(sources) if name in _GPU]] = True
+    timed[:-1][[code for code, name in enumerate(sources) if name in GPU_SOURCES]] = True
     keep = mask(model, chosen)
     keep &= timed[ops["source"]] & (ops["start_ns"] != NONE) & (ops["end_ns"] >= ops["start_ns"])
     return np.flatnonzero(keep)
@@ -65,7 +64,7 @@ def _gpu_timed(model: Model, chosen: Selection) -> Ints:
 def _rank_ids(rank: npt.NDArray[np.int32], process: npt.NDArray[np.int32]) -> tuple[Ints, int]:
     """A number for each rank: the global rank, or one behind all of them for its process."""
     known = int(rank.max(initial=NONE)) + 1
-    return np.where(rank >= 0, rank, known + process).astype(np.int64), known
+    return np.where(rank >= 0, rank, known + process.astype(np.int64)), known
 
 
 def busy_times(model: Model, chosen: Selection) -> Busy:

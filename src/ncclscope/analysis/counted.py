@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ncclscope.analysis.groups import EXACT, Group, Key, Sums, finished, merged
+from ncclscope.analysis.groups import EXACT, GRADE_OF, Group, Key, Sums, finished, merged
 from ncclscope.analysis.selection import function_names
 from ncclscope.analysis.summary import CommunicatorRow, Summary, scope_rows, size_rows
 from ncclscope.analysis.tallied import Entry, Leaf, leaves_of, percentiles
@@ -17,6 +17,7 @@ from ncclscope.capture.reader import open_capture
 from ncclscope.errors import UsageError
 from ncclscope.model.model import Model
 from ncclscope.model.sizes import PER_RANK
+from ncclscope.model.tables import GPU_SOURCES
 
 KEYS = ("communicator", "function", "size", "datatype", "algorithm", "protocol", "rank", "host")
 
@@ -95,7 +96,7 @@ def _add(total: _Total, leaf: Leaf, entry: Entry, ranks: int) -> None:
     total.folded |= entry.folded
     for source, times in entry.times.items():
         sums.add_times(source, times.count, times.total_ns, times.shortest_ns, times.longest_ns)
-        grade = 0 if source != "host" else 2
+        grade = GRADE_OF[source]
         before = total.histograms.get(grade)
         total.histograms[grade] = times.histogram + (0 if before is None else before)
         if source in EXACT:
@@ -139,7 +140,7 @@ def _summary(model: Model, by: tuple[str, ...], found: list[tuple[Leaf, Entry]])
             model.completeness,
             calls=whole.calls,
             operations=whole.operations,
-            gpu_timed=sum(whole.sources.get(name, 0) for name in (*EXACT, "gpu-early")),
+            gpu_timed=sum(whole.sources.get(name, 0) for name in GPU_SOURCES),
             in_flight=whole.in_flight,
             untimed=reasons,
         ),

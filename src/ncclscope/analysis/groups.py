@@ -9,11 +9,11 @@ import duckdb
 from ncclscope.analysis.bandwidth import bandwidth_gbs, bus_bytes
 from ncclscope.analysis.query import Row, rows, sql_text
 from ncclscope.analysis.selection import DEFAULT_BY, KEYS
+from ncclscope.model.tables import GPU_SOURCES
 
 Key = str | int | None
 # Sources whose times are good for bandwidth; gpu-early is a lower bound of the time.
-EXACT = ("gpu", "gpu-repaired", "gpu-partial")
-EARLY = "gpu-early"
+*EXACT, EARLY = GPU_SOURCES
 # What percentiles.sql calls grades.
 GRADES = ("gpu", "proxy", "host", "enqueue")
 MOST_GROUPS = 20_000
@@ -21,7 +21,7 @@ _SIZE_CLASS = (
     "case when size_bytes < 1 then size_bytes "
     "else cast(pow(2, floor(log2(size_bytes))) as bigint) end"
 )
-_GRADE_OF = dict.fromkeys((*EXACT, EARLY), 0) | {"proxy": 1, "host": 2, "enqueue": 3}
+GRADE_OF = dict.fromkeys(GPU_SOURCES, 0) | {"proxy": 1, "host": 2, "enqueue": 3}
 _MEASURES = (
     "calls", "operations", "in_flight", "bytes", "timed", "timed_bytes", "duration_ns",
     "shortest_ns", "longest_ns", "wait_ns", "waited_of_ns", "relative_wait_ns", "relative_of_ns",
@@ -86,7 +86,7 @@ class Sums:
 
     def add_times(self, source: str, count: int, total: int, shortest: int, longest: int) -> None:
         """Times in ns of operations from one source."""
-        grade = _GRADE_OF.get(source, 3)
+        grade = GRADE_OF.get(source, 3)
         before = self.times.get(grade, (0, 0, shortest, longest))
         least, most = min(before[2], shortest), max(before[3], longest)
         self.times[grade] = (before[0] + count, before[1] + total, least, most)
@@ -223,7 +223,7 @@ def _add(
     total = number["duration_ns"]
     if number["timed"]:
         sums.add_times(source, number["timed"], total, number["shortest_ns"], number["longest_ns"])
-    if _GRADE_OF.get(source) == 0:
+    if GRADE_OF.get(source) == 0:
         sums.running_ns += total * running.get((communicator, function), 1.0)
     if source in EXACT:
         sums.add_exact(function, ranks, number["timed_bytes"], total)

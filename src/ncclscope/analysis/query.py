@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import numpy as np
 
 from ncclscope.analysis.selection import Selection, conditions
+from ncclscope.errors import FormatError
 from ncclscope.model.model import Model
+from ncclscope.model.shown import literal, open_connection, raw_columns, rows_of_table
 from ncclscope.model.tables import NONE, TABLES, Column
 
 Row = tuple[Any, ...]
@@ -28,15 +29,14 @@ def sql_text(name: str, **values: str | int) -> str:
 
 def connect(model: Model, chosen: Selection) -> duckdb.DuckDBPyConnection:
     """A connection with a view of each table, restricted to the selection."""
-    connection = duckdb.connect(":memory:")
-    connection.execute("set enable_progress_bar = false")
+    connection = open_connection()
     for sort, names in model.words.items():
         if names:  # an enum is a small number to DuckDB: quick to compare and to group by
-            listed = ", ".join(map(_literal, names))
+            listed = ", ".join(map(literal, names))
             connection.execute(f"create type {sort}_name as enum ({listed})")
     for table, columns in TABLES.items():
-        raw = {column.name: model.tables[table][column.name] for column in columns}
-        connection.register(f"raw_{table}", _scannable(raw))
+        raw = raw_columns(model, table, 0, rows_of_table(model, table))
+        connection.register(f"raw_{table}", raw)
         where = conditions(model, chosen, table) if table in ("operations", "instances") else "true"
         shown = ", ".join(_expression(column, model.words) for column in columns)
         connection.execute(
@@ -47,17 +47,11 @@ def connect(model: Model, chosen: Selection) -> duckdb.DuckDBPyConnection:
 
 def rows(connection: duckdb.DuckDBPyConnection, name: str, **values: str | int) -> list[Row]:
     """All rows that `name`.sql gives."""
-    return connection.execute(sql_text(name, **values)).fetchall()
-
-
-def _scannable(raw: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Plain arrays: DuckDB knows nothing of numpy's subclass for mapped files."""
-    return {name: np.asarray(column) for name, column in raw.items()}
-
-
-def _literal(text: str) -> str:
-    """A name from the job as a SQL literal."""
-    return "'" + text.replace("\0", "\\0").replace("'", "''") + "'"
+    try:
+        return connection.execute(sql_text(name, **values)).fetchall()
+    except (duckdb.ConversionException, duckdb.OutOfRangeException):
+        message = "cannot add up what the capture says: its numbers are too large"
+        raise FormatError(message, "Leave the damaged process out") from None
 
 
 def _expression(column: Column, words: Mapping[str, list[str]]) -> str:
@@ -65,7 +59,7 @@ def _expression(column: Column, words: Mapping[str, list[str]]) -> str:
     if not column.words:
         return f"nullif({quoted}, {NONE}) as {quoted}"
     cases = " ".join(
-        f"when {code} then cast({_literal(name)} as {column.name}_name)"
+        f"when {code} then cast({literal(name)} as {column.name}_name)"
         for code, name in enumerate(words[column.name])
     )
     chosen = f"case {quoted} {cases} end" if cases else "cast(null as varchar)"

@@ -103,13 +103,15 @@ class Summary:
         return max(self.ended_ns - self.began_ns, 0)
 
 
-def size_rows(by_size: Iterable[tuple[int | None, int, int, int]]) -> tuple[SizeRow, ...]:
+def size_rows(
+    by_size: Iterable[tuple[int | None, int, int | None, int | None]],
+) -> tuple[SizeRow, ...]:
     """Powers of two that occur, from (size, operations, bytes, GPU time)."""
     classes: dict[int, list[int]] = {}
     for size, *numbers in by_size:
         low = 1 << (size.bit_length() - 1) if size else 0
         sums = classes.setdefault(low, [0, 0, 0])
-        classes[low] = [a + b for a, b in zip(sums, numbers, strict=True)]
+        classes[low] = [a + (b or 0) for a, b in zip(sums, numbers, strict=True)]
     return tuple(SizeRow(low, *classes[low]) for low in sorted(classes))
 
 

@@ -12,7 +12,6 @@ from ncclscope.capture.process import Process
 from ncclscope.capture.tallies import Tally, bucket_bounds_ns
 from ncclscope.model import sizes
 from ncclscope.model.model import Model
-from ncclscope.model.outcome import SOUND_ALGORITHMS
 from ncclscope.model.tables import NONE
 from ncclscope.model.words import datatype_name
 
@@ -225,7 +224,7 @@ def _work(part: _Counted) -> Entry:
         return entry
     entry.in_flight = max(operations - timed - sum(reasons.values()), 0)
     if timed:
-        sound = part.algorithm in SOUND_ALGORITHMS
+        sound = part.algorithm in sizes.SOUND_ALGORITHMS
         _add_times(entry, "gpu" if sound else "gpu-early", times, "gpu")
     elif int(times["host_count"]):
         _add_times(entry, "host", times, "host")

@@ -28,9 +28,9 @@ from ncclscope.analysis.summary import (
     size_rows,
 )
 from ncclscope.model.model import Model
+from ncclscope.model.tables import GPU_SOURCES
 
 _FOLDED = "message sizes are grouped by powers of two: there are too many different ones"
-_GPU_SOURCES = ("gpu", "gpu-repaired", "gpu-partial", "gpu-early")
 
 
 def summarize(model: Model, chosen: Selection, by: tuple[str, ...]) -> Summary:
@@ -196,7 +196,7 @@ def _all_slices(slices: dict[int, list[int]]) -> tuple[int, ...]:
 def _untimed(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
     found: dict[str, int] = {}
     for source, reason, count in rows(connection, "reasons"):
-        if source not in _GPU_SOURCES:
+        if source not in GPU_SOURCES:
             text = reason or "not known"
             found[text] = found.get(text, 0) + count
     return dict(sorted(found.items(), key=lambda item: -item[1]))

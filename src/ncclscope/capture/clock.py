@@ -10,6 +10,8 @@ import numpy.typing as npt
 from ncclscope.capture.header import Header
 
 _FAR_NS = 1 << 61  # damaged times stay in range instead of wrapping around
+_LONGEST_UPTIME_NS = 1 << 58  # nine years
+_REACH_NS = 1 << 53  # a hundred days before the first pair or after the last nothing can have been
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,23 @@ class Clock:
         found += base
         return found
 
+    def covers(self, monotonic_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of these times the process can have lived to see."""
+        low, high = int(self.monotonic_ns[0]) - _REACH_NS, int(self.monotonic_ns[-1]) + _REACH_NS
+        return np.asarray((monotonic_ns >= low) & (monotonic_ns <= high))
+
+    def covers_ticks(self, ticks: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """The same for counter values."""
+        reach = int(min(_REACH_NS / self.ns_per_tick, _FAR_NS))
+        low, high = max(int(self.ticks[0]) - reach, 0), int(self.ticks[-1]) + reach
+        return np.asarray((ticks >= np.uint64(low)) & (ticks <= np.uint64(max(high, 0))))
+
 
 def _start(header: Header) -> tuple[int, int, int]:
     """The reading at the first init, which every file carries."""
     start = (header.start_ticks, header.start_monotonic_ns, header.start_realtime_ns)
-    return start if max(start) < _FAR_NS else (0, 0, 0)  # damaged
+    fine = max(start) < _FAR_NS and header.start_monotonic_ns < _LONGEST_UPTIME_NS
+    return start if fine else (0, 0, 0)  # damaged
 
 
 def clock_of(sync: npt.NDArray[np.void], header: Header, nominal_hz: int) -> Clock:
@@ -58,7 +72,8 @@ def clock_of(sync: npt.NDArray[np.void], header: Header, nominal_hz: int) -> Clo
     middle, ns, real = middle[order], ns[order], sync["realtime_ns"].astype(np.int64)[order]
     forward = np.ones(len(middle), bool)
     forward[1:] = (np.diff(middle) > 0) & (np.diff(ns) > 0)
-    forward &= (np.abs(middle) < _FAR_NS) & (np.abs(ns) < _FAR_NS) & (np.abs(real) < _FAR_NS)
+    for values, most in ((middle, _FAR_NS), (ns, _LONGEST_UPTIME_NS), (real, _FAR_NS)):
+        forward &= (values >= 0) & (values < most)
     middle, ns, real = middle[forward], ns[forward], real[forward]
     if not len(middle):
         middle, ns, real = (np.array([value], np.int64) for value in _start(header))

@@ -62,13 +62,18 @@ def _identity(raw: bytes) -> dict[str, str]:
     return dict(zip(pieces[0::2], pieces[1::2], strict=False))
 
 
-def launcher_rank(identity: dict[str, str]) -> int | None:
-    """The global rank that a launcher gave the process, None where there was none."""
-    for name in _RANK_VARIABLES:
-        text = identity.get(f"env.{name}", "")
-        if text.isdigit():
+def number_in(identity: dict[str, str], *keys: str) -> int | None:
+    """The first of these entries that is a number of at most nine digits, None where none is."""
+    for key in keys:
+        text = identity.get(key, "")
+        if text.isascii() and text.isdigit() and len(text) < 10:
             return int(text)
     return None
+
+
+def launcher_rank(identity: dict[str, str]) -> int | None:
+    """The global rank that a launcher gave the process, None where there was none."""
+    return number_in(identity, *(f"env.{name}" for name in _RANK_VARIABLES))
 
 
 def parse_header(data: bytes | memoryview, path: Path) -> Header:

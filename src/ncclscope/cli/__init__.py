@@ -5,12 +5,14 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from ncclscope._version import __version__
 from ncclscope.errors import NcclscopeError
+from ncclscope.words import printable
 
 # verb -> summary. The module is cli.<verb>, with add_arguments(parser) and run(arguments) -> exit
-# code.
+# code; `prepared`, where there is one, gets the command's words before they are parsed.
 COMMANDS = {
     "run": "run a command with every NCCL call recorded",
     "report": "say what a capture's operations took: times, bandwidth, waiting, by group",
@@ -27,6 +29,10 @@ COMMANDS = {
 }
 
 
+def _module(verb: str) -> Any:
+    return importlib.import_module(f"{__name__}.{verb.replace('-', '_')}")
+
+
 def _parser(chosen: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ncclscope",
@@ -40,7 +46,7 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
             name, help=summary, description=summary[0].upper() + summary[1:] + "."
         )
         if name == chosen:
-            module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+            module = _module(name)
             module.add_arguments(verb)
             verb.set_defaults(entry=module.run)
     return parser
@@ -50,11 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in words if not word.startswith("-")), None)
-    arguments = _parser(chosen).parse_args(words)
+    parser = _parser(chosen)
+    if chosen in COMMANDS:
+        words = getattr(_module(chosen), "prepared", list)(words)
+    arguments = parser.parse_args(words)
     try:
         return int(arguments.entry(arguments))
     except NcclscopeError as error:
-        print(f"ncclscope: {error}", file=sys.stderr)
+        print(f"ncclscope: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -8,8 +8,8 @@ from typing import Any
 from ncclscope.capture.events import EVENT_NAMES, events_of
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import open_capture, resolve_capture
-from ncclscope.cli.words import plural, printable
 from ncclscope.errors import UsageError
+from ncclscope.words import plural, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,17 +6,17 @@ from pathlib import Path
 
 from ncclscope.analysis import counted
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.selecting import add_selection_arguments, selection_of
-from ncclscope.cli.words import plural, printable, size_words
+from ncclscope.cli.progress import open_model_aloud, progress_line
+from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
 from ncclscope.errors import UsageError
-from ncclscope.export.chunks import Progress
 from ncclscope.export.csv import write_csv
 from ncclscope.export.jsonl import write_jsonl
 from ncclscope.export.parquet import has_pyarrow, write_parquet
 from ncclscope.export.text import STDOUT
-from ncclscope.model.build import open_model
+from ncclscope.words import amount, plural, printable
 
 FORMS = ("jsonl", "csv", "parquet")
+prepared = with_moments_joined
 _MANY = 10_000  # operations; of fewer, headers are the larger part
 
 
@@ -46,18 +46,6 @@ def _form(arguments: argparse.Namespace) -> str:
     return suffix
 
 
-def _progress(text: str) -> Progress | None:
-    """A line on the terminal that shows how far the work is."""
-    if not sys.stderr.isatty():
-        return None
-
-    def show(done: int, of: int) -> None:
-        line = "" if done >= of else text.format(done=done, of=of)
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-
-    return show
-
-
 def _size_bytes(path: Path) -> int:
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
@@ -66,14 +54,12 @@ def _size_bytes(path: Path) -> int:
 def run(arguments: argparse.Namespace) -> int:
     """Writes the chosen operations."""
     form, path = _form(arguments), Path(arguments.output)
-    reading = _progress("reading process {done:,} of {of:,} …")
-    model = open_model(resolve_capture(arguments.capture), reading)
-    if reading:
-        reading(1, 1)
+    model = open_model_aloud(resolve_capture(arguments.capture))
     if counted.has_counters_only(model):
         message = f"cannot export operations of {model.path}: it has totals only"
         raise UsageError(message, "Record with --mode trace to have operations")
-    chosen, progress = selection_of(model, arguments), _progress("{done:,} of {of:,} operations …")
+    chosen = selection_of(model, arguments)
+    progress = progress_line("{done:,} of {of:,} operations …")
     if form == "parquet":
         if path == STDOUT:
             raise UsageError("cannot write parquet to stdout: it is a directory", "Name one")
@@ -85,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     if path != STDOUT:
         size = _size_bytes(path)
         each = f", {size / count:.1f} bytes each" if count >= _MANY else ""
-        what = f"{plural(count, 'operation')}, {size_words(size)}{each}"
+        what = f"{plural(count, 'operation')}, {amount(size)}{each}"
         print(f"           written: {printable(str(path))}: {what}", file=sys.stderr)
         if form == "parquet" and not has_pyarrow():
             hint = "with pyarrow it is up to a sixth smaller: pip install 'ncclscope[arrow]'"

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from ncclscope.capture.inventory import CaptureInfo, captures_below
-from ncclscope.cli.words import size_words
+from ncclscope.words import amount, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,10 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _row(info: CaptureInfo) -> list[str]:
     age = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.newest))
     state = f"{info.state} ({info.running})" if info.running else info.state
-    hosts = f"{len(info.hosts)} host" + ("s" if len(info.hosts) != 1 else "")
-    ranks = f"{info.processes} on {hosts}"
+    ranks = f"{info.processes} on {plural(len(info.hosts), 'host')}"
     return [
-        size_words(info.bytes),
+        amount(info.bytes),
         age,
         state,
         ",".join(info.modes),

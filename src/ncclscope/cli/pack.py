@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ncclscope.capture.pack import pack
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.words import plural, size_words
+from ncclscope.words import amount, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     capture = resolve_capture(arguments.capture)
     archive = Path(arguments.output or f"{capture.resolve().name}.tar.gz")
     count = pack(capture, archive, arguments.replace_hosts)
-    print(f"{archive}: {plural(count, 'file')}, {size_words(archive.stat().st_size)}")
+    print(f"{archive}: {plural(count, 'file')}, {amount(archive.stat().st_size)}")
     print("Removed: command lines, paths, addresses of hosts, and all variables but NCCL's and the")
     print("launchers' ranks and sizes.")
     if arguments.replace_hosts:

@@ -10,8 +10,8 @@ from ncclscope.capture.inventory import (
     parse_age,
     parse_bytes,
 )
-from ncclscope.cli.words import plural, size_words
 from ncclscope.errors import UsageError
+from ncclscope.words import amount, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,10 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
     chosen = choose_for_deletion(found, age, keep)
     for info in chosen:
         verb = "would delete" if arguments.dry_run else "deleting"
-        print(f"{verb} {info.path} ({size_words(info.bytes)})")
+        print(f"{verb} {info.path} ({amount(info.bytes)})")
         if not arguments.dry_run:
             delete(info)
-    freed = size_words(sum(info.bytes for info in chosen))
+    freed = amount(sum(info.bytes for info in chosen))
     running = sum(bool(info.running) for info in found)
     stays = f"; {plural(running, 'running capture')} left alone" if running else ""
     print(f"{plural(len(chosen), 'capture')}, {freed}{stays}")

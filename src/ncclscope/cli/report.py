@@ -5,27 +5,26 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from ncclscope.analysis import counted, traced
-from ncclscope.analysis.selection import Selection, communicator_rows, function_names, parse_by
+from ncclscope.analysis.selection import communicator_rows, parse_by
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.window import NEGATIVE, parse_moment
-from ncclscope.errors import NcclscopeError, UsageError
-from ncclscope.model.build import open_model
+from ncclscope.cli.progress import open_model_aloud
+from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
+from ncclscope.errors import IncompleteError, NcclscopeError, UsageError
 from ncclscope.model.model import Model
 from ncclscope.report.html import as_html
 from ncclscope.report.machine import as_csv, as_json
 from ncclscope.report.terminal import Style, terminal_lines
 
 _WIDEST = 160
+prepared = with_moments_joined
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which capture, which operations, grouped how, in which form."""
-    parser._negative_number_matcher = NEGATIVE  # so that `--since -5m` needs no `=`
     parser.add_argument(
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
@@ -34,16 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="group by communicator, function, size, datatype (default), algorithm, protocol, "
         "rank, host, thread, variant, tag; +KEY adds to the default",
     )  # fmt: skip
-    parser.add_argument(
-        "--comm", action="append", metavar="NAME", help="only this communicator; tp* works, too"
-    )
-    parser.add_argument("--op", action="append", metavar="NAME", help="only this function")
-    parser.add_argument(
-        "--rank", action="append", type=int, metavar="N", help="only this global rank"
-    )
-    moment = "14:05:30, 2026-11-15T14:05:30, -5m (before the end) or 12.5 (s from the start)"
-    parser.add_argument("--since", metavar="TIME", help=f"only what began then or later: {moment}")
-    parser.add_argument("--until", metavar="TIME", help="only what began earlier")
+    add_selection_arguments(parser)
     parser.add_argument("--sort", default="time", metavar="COLUMN", help="(default: time)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
@@ -51,46 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     form.add_argument("--csv", action="store_true", help="the operations, one line a group")
     form.add_argument("--html", metavar="FILE", help="one self-contained page")
-
-
-def _progress() -> Callable[[int, int], None] | None:
-    """A line on the terminal that shows how far the model is."""
-    if not sys.stderr.isatty():
-        return None
-
-    def show(done: int, of: int) -> None:
-        line = "" if done >= of else f"reading process {done + 1:,} of {of:,} …"
-        print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-
-    return show
-
-
-def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, int | None]:
-    """--since and --until on the model's clock."""
-    if arguments.since is None and arguments.until is None:
-        return None, None
-    first, last = traced.extent(model, Selection())
-    moments = [
-        None if text is None else parse_moment(text, first, last, model.realtime_offset_ns)
-        for text in (arguments.since, arguments.until)
-    ]
-    if moments[0] is not None and moments[1] is not None and moments[0] >= moments[1]:
-        raise UsageError("nothing lies between --since and --until", "Swap them")
-    return moments[0], moments[1]
+    parser.add_argument(
+        "--require-complete", action="store_true", help="exit with 5 if anything is missing"
+    )
 
 
 def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -> Summary:
-    communicators = communicator_rows(model, arguments.comm) if arguments.comm else None
     if counted.has_counters_only(model):
-        for option in ("rank", "since", "until"):
+        for option in ("rank", "since", "until", "last"):
             if getattr(arguments, option) is not None:
                 message = f"cannot report --{option} of {model.path}: it has totals only"
                 raise UsageError(message, "Record with --mode trace to be able to")
+        communicators = communicator_rows(model, arguments.comm) if arguments.comm else None
         return counted.summarize(model, communicators, arguments.op, by)
-    functions = function_names(model.words["function"], arguments.op) if arguments.op else None
-    ranks = tuple(arguments.rank) if arguments.rank else None
-    chosen = Selection(communicators, functions, ranks, *_window(model, arguments))
-    return traced.summarize(model, chosen, by)
+    return traced.summarize(model, selection_of(model, arguments), by)
 
 
 def _style(arguments: argparse.Namespace) -> Style:
@@ -106,7 +70,7 @@ def _style(arguments: argparse.Namespace) -> Style:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         message = f"cannot write {path}: {error.strerror}"
         raise NcclscopeError(message, "Name another file with --html") from None
@@ -116,10 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints or writes the report."""
     by = parse_by(arguments.by or ["+communicator"])
     check_sort(arguments.sort, by)
-    progress = _progress()
-    model = open_model(resolve_capture(arguments.capture), progress)
-    if progress:
-        progress(1, 1)
+    model = open_model_aloud(resolve_capture(arguments.capture))
     summary = _summary(model, arguments, by)
     groups = sorted_groups(summary.groups, arguments.sort)
     if arguments.json:
@@ -133,4 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for line in terminal_lines(summary, groups, _style(arguments)):
             print(line)
+    missing = summary.completeness.missing()
+    if arguments.require_complete and missing:
+        raise IncompleteError(f"{model.path} is incomplete: {'; '.join(missing)}")
     return 0

@@ -8,7 +8,6 @@ from pathlib import Path
 from ncclscope.capture.salvage import salvage
 from ncclscope.capture.tally import ProcessTally, tally_capture
 from ncclscope.cli.recording import add_recording_arguments, settings_of
-from ncclscope.cli.words import plural, printable, size_words
 from ncclscope.errors import UsageError
 from ncclscope.launch.child import run_command
 from ncclscope.launch.command import hand_on_variables
@@ -22,6 +21,7 @@ from ncclscope.launch.environment import (
     recording_variables,
 )
 from ncclscope.native import plugin_path
+from ncclscope.words import amount, plural, printable
 
 _NOTES_SHOWN = 3
 
@@ -62,7 +62,7 @@ def summary_lines(capture: Path, tallies: list[ProcessTally]) -> list[str]:
         ]
     calls, events = sum(t.calls for t in tallies), sum(t.events for t in tallies)
     dropped, killed = sum(t.dropped for t in tallies), sum(not t.ended for t in tallies)
-    size = size_words(sum(t.bytes for t in tallies))
+    size = amount(sum(t.bytes for t in tallies))
     counts = f"{plural(calls, 'call')}, {plural(events, 'event')}, {dropped:,} dropped, {size}"
     ends = f", {killed} of them killed or still running" if killed else ""
     return [

@@ -1,17 +1,32 @@
 """The options that choose operations."""
 
 import argparse
+import re
+from collections.abc import Sequence
 
 from ncclscope.analysis import traced
 from ncclscope.analysis.selection import Selection, communicator_rows, function_names
-from ncclscope.cli.window import NEGATIVE, parse_moment
+from ncclscope.cli.window import parse_moment
 from ncclscope.errors import UsageError
 from ncclscope.model.model import Model
+
+_MOMENTS = ("--since", "--until", "--last")
+_BEFORE_THE_END = re.compile(r"-\d.*")
+
+
+def with_moments_joined(words: Sequence[str]) -> list[str]:
+    """Command words with `--since -5m` as `--since=-5m`: argparse takes -5m for an option."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] in _MOMENTS and _BEFORE_THE_END.fullmatch(word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def add_selection_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds --comm, --op, --rank and the window of time."""
-    parser._negative_number_matcher = NEGATIVE  # so that `--since -5m` needs no `=`
     parser.add_argument(
         "--comm", action="append", metavar="NAME", help="only this communicator; tp* works, too"
     )

@@ -9,8 +9,6 @@ _RELATIVE = re.compile(r"-(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _SECONDS = re.compile(r"\d+(\.\d+)?s?")
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?")
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-# Words that begin with a dash and are values, not options.
-NEGATIVE = re.compile(r"-\d.*")
 
 
 def parse_moment(text: str, first_ns: int, last_ns: int, realtime_offset_ns: int) -> int:

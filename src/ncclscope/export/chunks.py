@@ -1,6 +1,6 @@
 """A table's chosen rows piece by piece, as queries: no export holds more than a piece in memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import duckdb
@@ -8,8 +8,6 @@ import duckdb
 from ncclscope.analysis.selection import Selection, conditions
 from ncclscope.model.model import Model
 from ncclscope.model.shown import raw_columns, rows_of_table, select_list
-
-Progress = Callable[[int, int], None]  # rows of operations looked at, of how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +18,6 @@ class Chunk:
     rows: int
     done: int  # rows of the table up to here, chosen or not
     of: int
-
-
-def open_connection() -> duckdb.DuckDBPyConnection:
-    """A connection of its own."""
-    connection = duckdb.connect(":memory:")
-    connection.execute("set enable_progress_bar = false")
-    return connection
 
 
 def chunks(

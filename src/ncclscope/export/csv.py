@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from ncclscope.analysis.selection import Selection
-from ncclscope.export.chunks import Progress
 from ncclscope.export.text import write_text
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, Progress
 
 
 def write_csv(model: Model, chosen: Selection, path: Path, progress: Progress | None = None) -> int:

@@ -15,11 +15,16 @@ import duckdb
 
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
-from ncclscope.export.chunks import Progress, chunks, open_connection
+from ncclscope.export.chunks import chunks
 from ncclscope.export.files import SCHEMA_FILE, check_directory, put_directory, scratch_beside
-from ncclscope.export.text import literal
-from ncclscope.model.model import Model
-from ncclscope.model.shown import SQL_TYPES, create_small_tables, shown_columns
+from ncclscope.model.model import Model, Progress
+from ncclscope.model.shown import (
+    SQL_TYPES,
+    create_small_tables,
+    literal,
+    open_connection,
+    shown_columns,
+)
 from ncclscope.model.tables import SCHEMA_VERSION, TABLES
 
 TABLES_WRITTEN = (*TABLES, "processes", "nodes")
@@ -93,7 +98,7 @@ def _write_table(
 def _write_with_duckdb(connection: duckdb.DuckDBPyConnection, query: str, file: Path) -> None:
     """Plain and dictionary encodings only: every reader knows them."""
     connection.execute(
-        f"copy ({query}) to {literal(file)} (format parquet, compression zstd, "
+        f"copy ({query}) to {literal(str(file))} (format parquet, compression zstd, "
         f"row_group_size {ROWS}, kv_metadata {{{_KEY}: '{SCHEMA_VERSION}'}})"
     )
 

@@ -9,9 +9,10 @@ from typing import BinaryIO, cast
 
 from ncclscope.analysis.selection import Selection
 from ncclscope.errors import UsageError
-from ncclscope.export.chunks import Progress, chunks, open_connection
+from ncclscope.export.chunks import chunks
 from ncclscope.export.files import put_file, scratch_beside
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, Progress
+from ncclscope.model.shown import literal, open_connection
 
 STDOUT = Path("-")
 ROWS = 1 << 17  # of a piece: a hundred MB of JSON
@@ -64,7 +65,7 @@ def _write(
     with open_connection() as connection:
         for number, chunk in enumerate(chunks(connection, model, "operations", chosen, ROWS)):
             how = options if number else first_options
-            connection.execute(f"copy ({chunk.query}) to {literal(piece)} ({how})")
+            connection.execute(f"copy ({chunk.query}) to {literal(str(piece))} ({how})")
             with piece.open("rb") as written:
                 shutil.copyfileobj(written, out, 1 << 20)
             piece.unlink()
@@ -72,8 +73,3 @@ def _write(
             if progress:
                 progress(chunk.done, chunk.of)
     return count
-
-
-def literal(path: Path) -> str:
-    """A path as a SQL literal."""
-    return "'" + str(path).replace("'", "''") + "'"

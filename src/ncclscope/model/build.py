@@ -1,13 +1,11 @@
 """Makes the model of a capture, process by process, and keeps it beside the capture."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from ncclscope.capture.process import Process
 from ncclscope.capture.reader import process_folders
 from ncclscope.model import outcome, sizes
 from ncclscope.model.bounds import Meetings, Steps, bounds_of_steps, joined_steps
@@ -15,15 +13,15 @@ from ncclscope.model.clock import Clocks, solve
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.instances import Instances
 from ncclscope.model.matching import StreamCounter, rules_of
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, Progress
 from ncclscope.model.parts import Part, decoded_parts
-from ncclscope.model.registry import Registry
+from ncclscope.model.registry import ProcessRow, Registry
 from ncclscope.model.steps import placed
 from ncclscope.model.store import Writer, fingerprint, load, load_current, manifest_of
-from ncclscope.model.tables import NONE, Columns
+from ncclscope.model.tables import GPU_SOURCES, NONE, SOURCES, Columns
 from ncclscope.model.words import Words
+from ncclscope.words import plural
 
-Progress = Callable[[int, int], None]  # processes done, of how many
 TIMES = (
     "call_ns",
     "call_end_ns",
@@ -33,7 +31,15 @@ TIMES = (
     "start_ns",
     "end_ns",
 )
-_GPU_SOURCES = (outcome.GPU, outcome.GPU_REPAIRED, outcome.GPU_PARTIAL, outcome.GPU_EARLY)
+# Counters of events that were lost after they had been recorded.
+_LOSSES = {
+    "rotated_out": "given up to the disk limit or the ring",
+    "slots_lost": "lost in the arena",
+    "write_failed": "not written to disk",
+    "updates_dropped": "without their stop or state",
+    "meta_dropped": "about communicators or clocks dropped",
+}
+_GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
 
 
 def open_model(capture: Path, progress: Progress | None = None) -> Model:
@@ -56,6 +62,8 @@ class _Sums:
     unreadable: list[str] = field(default_factory=list)
     clock_kinds: set[str] = field(default_factory=set)
     silent: list[str] = field(default_factory=list)  # processes without a communicator
+    lost: Counter[str] = field(default_factory=Counter)
+    simulated: bool = False
     sends: list[Steps] = field(default_factory=list)
     receives: list[Steps] = field(default_factory=list)
 
@@ -130,7 +138,8 @@ def _complete_sizes(operations: Columns, registry: Registry, words: Words) -> No
     shares = words.known("function", sizes.PER_RANK)
     for comm in np.flatnonzero(~told):
         mine = (operations["communicator"] == comm) & np.isin(operations["function"], shares)
-        operations["size_bytes"][mine] *= ranks[comm]
+        share = operations["size_bytes"][mine]
+        operations["size_bytes"][mine] = sizes.total_bytes(share, ranks[comm])
 
 
 def _one_clock(
@@ -188,7 +197,7 @@ def _count(sums: _Sums, part: Part, columns: Columns, words: Words, registry: Re
         sums.untimed[words.lists["reason"][code]] += int(count)
     sums.totals["calls"] += int((whole & (columns["replay"] == 0)).sum())
     sums.totals["operations"] += int(carried_out.sum())
-    sums.totals["gpu"] += int((carried_out & np.isin(columns["source"], _GPU_SOURCES)).sum())
+    sums.totals["gpu"] += int((carried_out & np.isin(columns["source"], _GPU_CODES)).sum())
     sums.totals["in flight"] += int((carried_out & (columns["state"] == outcome.IN_FLIGHT)).sum())
     sums.stamps.update(asdict(part.stamp_counts))
     for (name, _), count in process.counters.items():
@@ -199,28 +208,31 @@ def _count(sums: _Sums, part: Part, columns: Columns, words: Words, registry: Re
         sums.silent.append(process.folder)
     node = registry.processes[-1].node
     sums.wall_ns.setdefault(node, process.clock.realtime_offset_ns)
-    sums.notes += [f"{process.folder}: {note}" for note in (*process.notes, *_damage(process))]
+    sums.lost.update(_losses(part))
+    sums.simulated |= process.identity.get("simulation", "") not in ("", "0")
+    sums.notes += [f"{process.folder}: {note}" for note in (*process.notes, *_damage(part))]
 
 
-def _damage(process: Process) -> list[str]:
-    """What could not be read of a process."""
-    damage, notes = process.damage, []
-    if damage.bad_slots:
-        notes.append(f"{damage.bad_slots:,} damaged slots were left out")
+def _losses(part: Part) -> Counter[str]:
+    """Events of a process that were on record and are not any more, by reason."""
+    process, lost = part.process, Counter[str]()
+    lost["damaged"] = process.damage.bad_slots + part.impossible
+    for (name, _), count in process.counters.items():
+        if name in _LOSSES:
+            lost[_LOSSES[name]] += count
+    return +lost
+
+
+def _damage(part: Part) -> list[str]:
+    """What could not be read of a process, in words."""
+    damage, notes = part.process.damage, []
+    for reason, count in _losses(part).items():
+        notes.append(f"{plural(count, 'event')} {reason}")
     if damage.torn_bytes:
-        notes.append(f"the last {damage.torn_bytes} bytes were cut off")
-    notes += damage.unreadable
-    for counter, text in (
-        ("rotated_out", "events were given up to the disk limit or the ring"),
-        ("slots_lost", "events were lost in the arena"),
-        ("write_failed", "events could not be written"),
-        ("updates_dropped", "stops and states were dropped"),
-        ("meta_dropped", "records of communicators or clocks were dropped"),
-    ):
-        count = sum(value for (name, _), value in process.counters.items() if name == counter)
-        if count:
-            notes.append(f"{count:,} {text}")
-    return notes
+        notes.append(f"{plural(damage.torn_bytes, 'byte')} cut off at the end")
+    if part.unsized:
+        notes.append(f"{plural(part.unsized, 'operation')} with an impossible size")
+    return [*notes, *damage.unreadable]
 
 
 def _completeness(
@@ -242,13 +254,15 @@ def _completeness(
         missing_operations=int(gaps[seen].sum()),
         mismatched_instances=int((instances["mismatch"] == 1).sum()),
         notes=[*_job_notes(sums, registry, clocks), *sums.notes],
+        lost=dict(sums.lost.most_common()),
     )
 
 
 def _job_notes(sums: _Sums, registry: Registry, clocks: Clocks) -> list[str]:
     """What a reader must know about the job as a whole."""
-    notes = [f"not read: {text}" for text in sums.unreadable]
     rows = registry.processes
+    notes = ["this is a simulation: nothing of it was measured"] if sums.simulated else []
+    notes += [f"not read: {text}" for text in sums.unreadable]
     if registry.attempts() > 1:
         notes.append(
             f"{registry.attempts()} attempts of the job are in this capture, {len(rows)} processes "
@@ -256,9 +270,8 @@ def _job_notes(sums: _Sums, registry: Registry, clocks: Clocks) -> list[str]:
         )
     open_ones = [row for row in rows if not row.ended]
     if open_ones:
-        ranks = ", ".join(str(row.global_rank) for row in open_ones[:8])
-        more = " …" if len(open_ones) > 8 else ""
-        notes.append(f"{len(open_ones)} processes were killed or still run: ranks {ranks}{more}")
+        killed = plural(len(open_ones), "process", "processes")
+        notes.append(f"{killed} killed or still running: {_named(open_ones)}")
     for what, values in (
         ("NCCL releases", {row.nccl_version for row in rows if row.nccl_version}),
         ("modes", {row.mode for row in rows if row.mode}),
@@ -267,11 +280,20 @@ def _job_notes(sums: _Sums, registry: Registry, clocks: Clocks) -> list[str]:
         if len(values) > 1:
             notes.append(f"processes have different {what}: {', '.join(sorted(values))}")
     if sums.silent:
-        some = ", ".join(sums.silent[:3])
-        notes.append(f"{len(sums.silent)} processes created no communicator: {some}")
+        some = ", ".join(sums.silent[:3]) + (" …" if len(sums.silent) > 3 else "")
+        silent = plural(len(sums.silent), "process", "processes")
+        notes.append(f"{silent} without a communicator: {some}")
     untied = sum(not clock.tied for clock in clocks.nodes)
     if untied:
-        notes.append(f"{untied} nodes share no clock with the first: their times are wall clock")
+        notes.append(f"{plural(untied, 'node')} not tied to the first: times by the wall clock")
     if any(row.mode == "profile" for row in rows):
         notes.append("profile mode keeps totals only: times of single operations need trace")
     return notes
+
+
+def _named(rows: list[ProcessRow]) -> str:
+    """The first few processes by rank, or by folder where they have none."""
+    names = [
+        row.folder if row.global_rank == NONE else f"rank {row.global_rank}" for row in rows[:8]
+    ]
+    return ", ".join(names) + (" …" if len(rows) > 8 else "")

@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from ncclscope.capture import layout
 from ncclscope.model.decode import Bools, Decoded, Ints, find, stream_of
-from ncclscope.model.tables import NONE
+from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND
 from ncclscope.model.words import Codes, Words, datatype_name, translate
-from ncclscope.model.works import COLLECTIVE, RECV, SEND, Works, in_key_order
+from ncclscope.model.works import Works, in_key_order
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from ncclscope.model.bounds import Bounds, Floats, Ints, Meetings, Rough, joined
 from ncclscope.model.corridor import Corridor, Points, corridor_of
 
 _NEVER = np.iinfo(np.int64).max
+_FAR = 1 << 61  # damaged times stay in range instead of wrapping around
 _FAR_FLOAT = float(1 << 62)
 # If each node was last of all so often, clocks have at least half the room that they seem to have.
 _CERTAIN = 0.5
@@ -21,12 +22,16 @@ _OFTEN = 12
 
 
 def _line(x: Floats, knots: Floats, values: Floats) -> Floats:
-    """Straight lines between knots; before the first and after the last the next one goes on."""
+    """Straight lines between knots; before the first and after the last the next one goes on. Next
+    to an infinite value all is infinite.
+    """
     if len(knots) < 2:
         return np.full(len(x), values[0])
     place = np.clip(np.searchsorted(knots, x) - 1, 0, len(knots) - 2)
     share = (x - knots[place]) / (knots[place + 1] - knots[place])
-    return values[place] + share * (values[place + 1] - values[place])
+    known = np.isfinite(values)
+    low, high = (np.where(known, values, 0.0)[at] for at in (place, place + 1))
+    return np.where(known[place] & known[place + 1], low + share * (high - low), np.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +192,7 @@ def _far_offsets(limit: Ints) -> Ints:
         a = int(via[node])
         most = int(limit[a, node]) if known[a, node] else -int(limit[node, a])
         least = -int(limit[node, a]) if known[node, a] else most
-        offset[node] = offset[a] + (most + least) // 2
+        offset[node] = np.clip(int(offset[a]) + (most + least) // 2, -_FAR, _FAR)
 
 
 def _solve_cluster(

@@ -2,6 +2,8 @@
 
 from dataclasses import asdict, dataclass, field
 
+from ncclscope.words import plural
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Completeness:
@@ -20,22 +22,37 @@ class Completeness:
     missing_operations: int  # of instances: sequence gaps across ranks
     mismatched_instances: int  # ranks that disagree
     notes: list[str] = field(default_factory=list)
+    lost: dict[str, int] = field(default_factory=dict)  # events that were on record, by reason
 
     @property
     def is_complete(self) -> bool:
         """Whether nothing that must exist is missing."""
-        return (
-            self.processes_found >= self.processes_expected
-            and not self.dropped
-            and not self.missing_operations
-        )
+        return not self.missing()
+
+    def missing(self) -> list[str]:
+        """What must exist and is not there, in words."""
+        absent = self.processes_expected - self.processes_found
+        dropped, lost = sum(self.dropped.values()), sum(self.lost.values())
+        words = []
+        if absent > 0:
+            expected = plural(self.processes_expected, "process", "processes")
+            words.append(f"{absent:,} of {expected} missing")
+        if dropped:
+            words.append(f"{plural(dropped, 'event')} dropped")
+        if lost:
+            words.append(f"{plural(lost, 'event')} lost")
+        if self.missing_operations:
+            operations = plural(self.missing_operations, "operation")
+            words.append(f"{operations} missing on some ranks")
+        return words
 
     def line(self) -> str:
         """All of it in one line of words."""
+        expected = plural(self.processes_expected, "process", "processes")
         words = [
-            f"{self.processes_found} of {self.processes_expected} processes",
-            f"{self.calls:,} calls",
-            f"{self.operations:,} operations",
+            f"{self.processes_found:,} of {expected}",
+            plural(self.calls, "call"),
+            plural(self.operations, "operation"),
         ]
         if self.operations:
             words.append(f"{100 * self.gpu_timed / self.operations:.4g} % timed by the GPU")
@@ -46,8 +63,10 @@ class Completeness:
             words.append(f"{untimed:,} untimed")
         if self.in_flight:
             words.append(f"{self.in_flight:,} in flight")
-        lost = sum(self.dropped.values())
-        words.append(f"{lost:,} events dropped" if lost else "nothing dropped")
+        dropped, lost = sum(self.dropped.values()), sum(self.lost.values())
+        words.append(f"{plural(dropped, 'event')} dropped" if dropped else "nothing dropped")
+        if lost:
+            words.append(f"{plural(lost, 'event')} lost")
         if self.missing_operations:
             words.append(f"{self.missing_operations:,} missing on some ranks")
         if self.mismatched_instances:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
+from ncclscope.capture.clock import Clock
 from ncclscope.capture.process import Process
 from ncclscope.capture.segment import INDEX_LIMIT, KEY_SHIFT, Blocks, expand
 from ncclscope.model.tables import NONE
@@ -21,6 +22,7 @@ _KEY_LENGTH = layout.STREAM_BITS + layout.INDEX_BITS
 _KEY_BITS = np.uint64((1 << _KEY_LENGTH) - 1)
 _STATE = layout.KINDS["State"]
 _KERNEL_STOP = 22
+_LATEST_STAMP_NS = np.uint64(1 << 62)  # GPUs count from 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,7 @@ class Decoded:
     process: Process
     kinds: dict[str, Events]
     extensions: dict[str, npt.NDArray[np.void]]  # of Coll, P2p and CeColl; zeros without one
+    impossible: int = 0  # events left out, because their times cannot be
 
     def __getitem__(self, kind: str) -> Events:
         return self.kinds[kind]
@@ -86,6 +89,17 @@ def find(among: Ints, keys: Ints) -> Ints:
     return guess
 
 
+def numbered(key: Ints) -> Ints:
+    """How often each key occurred before, by place."""
+    out = np.empty(len(key), np.int64)
+    if len(key):
+        order = np.argsort(key, kind="stable")
+        first = np.flatnonzero(np.concatenate([[True], np.diff(key[order]) != 0]))
+        counts = np.diff(np.append(first, len(key)))
+        out[order] = np.arange(len(key)) - np.repeat(first, counts)
+    return out
+
+
 def _keys(blocks: Blocks) -> Ints:
     """The lower bits of each slot's handle, in the order of blocks."""
     stream, index = blocks.key >> KEY_SHIFT, blocks.key & (INDEX_LIMIT - 1)
@@ -99,21 +113,38 @@ def decode(process: Process, kinds: tuple[str, ...]) -> Decoded:
     threads = np.repeat(log.blocks.tid.astype(np.int32), log.blocks.count)
     kind_bytes = [np.ascontiguousarray(segment["kind"]) for segment in log.segments]
     all_kinds = np.concatenate([np.empty(0, np.uint8), *kind_bytes])[rows]
-    found, extensions = {}, {}
+    found, extensions, impossible = {}, {}, 0
     for name in kinds:
         mine = np.flatnonzero(all_kinds == layout.KINDS[name])
         # A copy: what States say is written into it.
         slots = log.take(rows[mine]).view(dtypes.OURS.dtypes[name])
+        fine = _possible(process.clock, name, slots)
+        if not fine.all():
+            mine, slots = mine[fine], slots[fine]
+            impossible += int(np.count_nonzero(~fine))
         start_ns = process.clock.to_ns(slots["t0"])
         found[name] = Events(keys[mine], slots, start_ns, threads[mine])
         if name in _EXTENSIONS:
             extensions[name] = _extensions(process, _EXTENSIONS[name], mine, rows, all_kinds)
-    decoded = Decoded(process, found, extensions)
+    decoded = Decoded(process, found, extensions, impossible)
     states = np.flatnonzero(all_kinds == _STATE)
     if len(states):
         slots = log.take(rows[states]).view(dtypes.OURS.dtypes["State"])
-        _apply_states(decoded, slots)
+        _apply_states(decoded, slots[_possible(process.clock, "State", slots)])
     return decoded
+
+
+def _possible(clock: Clock, kind: str, slots: npt.NDArray[np.void]) -> Bools:
+    """Which events have times that can be."""
+    fine = clock.covers_ticks(slots["t0"])
+    if kind == "State":
+        fine &= (slots["arg"] < _LATEST_STAMP_NS) | (slots["state"] != _KERNEL_STOP)
+        return fine
+    fine &= clock.covers_ticks(slots["t1"]) | ((slots["states"] & layout.STATE_STOPPED) == 0)
+    if kind == "KernelCh":
+        fine &= clock.covers_ticks(slots["t_stop"]) | ((slots["states"] & layout.STATE_FIRST) == 0)
+        fine &= (slots["gpu_start"] < _LATEST_STAMP_NS) & (slots["gpu_stop"] < _LATEST_STAMP_NS)
+    return fine
 
 
 def _extensions(

@@ -13,13 +13,12 @@ from ncclscope.errors import FormatError
 from ncclscope.model.calls import Calls, calls_of, link, pick, rows_of
 from ncclscope.model.decode import Decoded, Ints, decode, find
 from ncclscope.model.local import LocalCommunicators, local_communicators
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, Progress
 from ncclscope.model.operations import KINDS, operations_of
-from ncclscope.model.tables import DETAILS, NONE, Columns
+from ncclscope.model.tables import DETAILS, NONE, RECV, SEND, Columns
 from ncclscope.model.words import Words
-from ncclscope.model.works import RECV, SEND, Works, launches_of, works_of
+from ncclscope.model.works import Works, launches_of, works_of
 
-Progress = Callable[[int, int], None]  # processes done, of how many
 _FIRST_WITH_SIZES = 4  # interface
 # Columns of proxy steps by state: those of sends, those of receives.
 _SEND_STATES = {8: "gpu_since_ns", 20: "peer_since_ns", 9: "network_since_ns"}

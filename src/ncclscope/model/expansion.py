@@ -11,9 +11,9 @@ import numpy as np
 
 from ncclscope.model.decode import Ints
 from ncclscope.model.outcome import CAPTURED, NO_SOURCE
-from ncclscope.model.tables import NONE, Columns
+from ncclscope.model.sizes import total_bytes
+from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND, Columns
 from ncclscope.model.words import Words
-from ncclscope.model.works import COLLECTIVE, RECV, SEND
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def _functions(columns: Columns, groups: _Groups, ranks_of_comm: Ints, words: Wo
 
 
 def _function(columns: Columns, rows: Ints, ranks: int) -> str:
-    if ranks < 2 or len(np.unique(columns["size_bytes"][rows])) > 1:
+    if not 2 <= ranks <= len(rows) or len(np.unique(columns["size_bytes"][rows])) > 1:
         return ""
     own = int(columns["rank"][rows[0]])
     sends = columns["peer"][rows][columns["form"][rows] == SEND]
@@ -129,7 +129,7 @@ def _wholes(
         wholes[name] = np.maximum.reduceat(columns[name][members], edges)
     _set_source(columns, wholes, members, edges, incomplete)
     ranks = ranks_of_comm[wholes["communicator"]]
-    wholes["size_bytes"] = wholes["size_bytes"] * ranks
+    wholes["size_bytes"] = total_bytes(wholes["size_bytes"], ranks)
     wholes["form"] = np.full(len(chosen), COLLECTIVE, np.int8)
     wholes["function"] = function.astype(np.int8)
     wholes["inferred"] = np.ones(len(chosen), np.int8)

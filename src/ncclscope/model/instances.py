@@ -17,10 +17,8 @@ from ncclscope.model.matching import (
     EVERYBODY,
     NOBODY,
     PAIRS,
-    RECV,
     ROOT_FIRST,
     ROOT_LAST,
-    SEND,
     Bools,
     Columns,
     Ints,
@@ -30,7 +28,7 @@ from ncclscope.model.matching import (
     meets_of,
     started_of,
 )
-from ncclscope.model.tables import NONE
+from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND
 
 _NEVER = np.iinfo(np.int64).max
 _LOW = (1 << 32) - 1
@@ -164,7 +162,7 @@ class Instances:
         certain = compared & (margin > error)
         values: dict[str, npt.NDArray[np.generic]] = {
             "communicator": communicator,
-            "form": np.where(pair, SEND, 0),
+            "form": np.where(pair, SEND, COLLECTIVE),
             "call_order": order,
             "source_rank": self._streams.source_rank[place],
             "destination_rank": self._streams.destination_rank[place],

@@ -11,8 +11,8 @@ from ncclscope.model import stamps
 from ncclscope.model.decode import Bools, Decoded, Ints, find
 from ncclscope.model.gpu_clock import Bound, GpuClock, lower_bound, upper_bound
 from ncclscope.model.stamps import FAR_FUTURE, FAR_PAST, Claims
-from ncclscope.model.tables import NONE, Columns
-from ncclscope.model.works import COLLECTIVE, COPY_ENGINE, RECV, SEND, Works
+from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND, Columns
+from ncclscope.model.works import Works
 
 _SAMPLE = 10_000  # kernel events that show how quickly the host notices
 
@@ -209,7 +209,7 @@ def judge_channels(
     channels = _reported(decoded, works, gpu_of_comm)
     comm = decoded["KernelCh"].slots["comm"].astype(np.int64)
     kernels = np.bincount(channels.work[channels.work >= 0], minlength=len(works))
-    stamped = np.flatnonzero(channels.gpu_stop != NONE)
+    stamped = np.flatnonzero((channels.gpu_stop != NONE) & (len(works) > 0))
     lower = _lower_bounds(channels, stamped)
     timed_comms = np.flatnonzero(np.bincount(comm[stamped]))
     uncounted = _uncounted(works, kernels, rank_of_comm, timed_comms)

@@ -10,6 +10,7 @@ from ncclscope.model.tables import NONE
 from ncclscope.model.works import Works
 
 Ints = npt.NDArray[np.int64]
+_MOST_RANKS = 1 << 20  # more is damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,10 @@ def local_communicators(process: Process, works: Works) -> LocalCommunicators:
         found.id[number] = np.array(comm.id, np.uint64).view(np.int64)
         found.version[number] = comm.version
         found.gpu[number] = gpus.setdefault(comm.gpu_uuid or comm.gpu_bus_id, len(gpus))
-        if comm.rank >= 0:
+        told = 0 < comm.ranks <= _MOST_RANKS
+        if 0 <= comm.rank < (comm.ranks if told else _MOST_RANKS):
             found.rank[number] = comm.rank
-        if comm.ranks > 0:
+        if told:
             found.ranks[number], found.nodes[number] = comm.ranks, comm.nodes
     hashed = works.comm_hash != 0
     hashes = np.zeros(size, np.int64)

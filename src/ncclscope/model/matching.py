@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.model.tables import FORMS, NONE, SOURCES
+from ncclscope.model.sizes import SOUND_ALGORITHMS
+from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND, SOURCES
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -28,13 +29,11 @@ _MEETS = {
     "Broadcast": ROOT_FIRST,
     "Reduce": ROOT_LAST,
 }
-_SOUND_ALGORITHMS = ("RING", "PAT")  # the stop stamps of the others come too early
 _SOUND_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired")]
 _STARTED_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-early")]
-SEND, RECV = FORMS.index("send"), FORMS.index("recv")
 _BITS = 20
 _MASK = (1 << _BITS) - 1
-_SPARE_ROWS = 1 << 16  # numbers that no rank has are accepted up to four times as many and this
+_SPARE_ROWS = 1 << 16  # numbers that no rank has are accepted up to four times as many and these
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Rules:
 def rules_of(functions: Sequence[str], algorithms: Sequence[str]) -> Rules:
     """The rules for lists of names whose places are the codes."""
     meets = np.array([*(_MEETS.get(name, NOBODY) for name in functions), NOBODY], np.int8)
-    sound = np.array([*(name.upper() in _SOUND_ALGORITHMS for name in algorithms), False])
+    sound = np.array([*(name in SOUND_ALGORITHMS for name in algorithms), False])
     send = functions.index("Send") if "Send" in functions else NONE
     return Rules(meets, sound, send)
 
@@ -57,7 +56,7 @@ def rules_of(functions: Sequence[str], algorithms: Sequence[str]) -> Rules:
 def meets_of(columns: Columns, rules: Rules) -> npt.NDArray[np.int8]:
     """By operation who met whom, NOBODY where its times do not show it."""
     sound = np.isin(columns["source"], _SOUND_SOURCES) & (columns["symmetric"] != 1)
-    sound &= (columns["form"] == 0) & rules.sound[columns["algorithm"]]
+    sound &= (columns["form"] == COLLECTIVE) & rules.sound[columns["algorithm"]]
     sound &= (columns["start_ns"] != NONE) & (columns["end_ns"] != NONE)
     return np.where(sound, rules.meets[columns["function"]], NOBODY).astype(np.int8)
 
@@ -194,7 +193,7 @@ class StreamCounter:
         np.minimum.at(first, group, lowest)
         np.maximum.at(last, group, highest)
         np.add.at(count, group, counts)
-        length = np.minimum(last - first + 1, 4 * count + _SPARE_ROWS)
+        length = np.minimum(last - first + 1, 4 * count + _SPARE_ROWS // max(len(code), 1) + 64)
         return Streams(code, first, length, np.cumsum(length) - length)
 
     def nodes(self) -> dict[int, Ints]:

@@ -1,5 +1,6 @@
 """A capture's model: its tables as columns, and who its processes are."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +9,9 @@ from ncclscope.model.completeness import Completeness
 from ncclscope.model.registry import ProcessRow
 from ncclscope.model.tables import Columns
 
-__all__ = ["Model", "ProcessRow"]
+__all__ = ["Model", "ProcessRow", "Progress"]
+
+Progress = Callable[[int, int], None]  # done, of how many
 
 
 @dataclass(frozen=True, slots=True)

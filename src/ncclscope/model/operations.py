@@ -12,13 +12,13 @@ import numpy.typing as npt
 from ncclscope.capture.process import Process
 from ncclscope.model import outcome, sizes, stamps
 from ncclscope.model.calls import Calls, Rows, calls_of, link, pick, rows_of
-from ncclscope.model.decode import Bools, Decoded, Ints, decode
+from ncclscope.model.decode import Bools, Decoded, Ints, decode, numbered
 from ncclscope.model.gpu_clock import GpuClock
 from ncclscope.model.kernels import Channels, KernelTimes, Launches, judge_channels, times_of_works
 from ncclscope.model.local import LocalCommunicators, local_communicators
-from ncclscope.model.tables import NONE, OPERATIONS, Columns, empty
+from ncclscope.model.tables import COPY_ENGINE, NONE, OPERATIONS, RECV, SEND, Columns, empty
 from ncclscope.model.words import Words, element_bytes
-from ncclscope.model.works import COPY_ENGINE, RECV, SEND, Works, launches_of, works_of
+from ncclscope.model.works import Works, launches_of, works_of
 
 KINDS = (
     "Group",
@@ -63,7 +63,6 @@ class ProcessOperations:
     process: Process
     local: LocalCommunicators
     columns: Columns
-    group_depth: Ints  # nesting of each row's group call; 1: no group of the user's
     channels: WorkChannels
     clocks: dict[int, GpuClock]  # by GPU of the process
     stamp_counts: StampCounts
@@ -92,19 +91,17 @@ def operations_from(decoded: Decoded, words: Words) -> ProcessOperations:
     _set_communicator(columns, works, rows, local, words)
     proxies = outcome.proxies_of(decoded, works)
     outcome.set_times(columns, works, rows, kernel, proxies, words)
+    outcome.reject_impossible(columns, process.clock, words)
     group_open = outcome.group_is_open(decoded, columns["group_call"])
     outcome.set_states(columns, rows, kernel, proxies, group_open)
     outcome.explain(columns, rows, decoded, words)
     order = np.argsort(outcome.first_time(columns), kind="stable")
     for name in columns:
         columns[name] = columns[name][order]
-    groups = decoded["GroupApi"]
-    depth = pick(groups.slots["depth"].astype(np.int64), groups.find(columns["group_call"]))
     return ProcessOperations(
         process,
         local,
         columns,
-        depth,
         WorkChannels(
             _rows_of_channels(rows, order, channels, len(works)), channels, start_ns, end_ns
         ),
@@ -125,6 +122,7 @@ def _columns(calls: Calls, works: Works, rows: Rows, launches: Launches, words: 
 
     for name in ("thread", "function", "datatype", "count", "tag", "stream"):
         columns[name] = either(name).astype(columns[name].dtype)
+    columns["count"] = np.maximum(columns["count"], NONE)  # damaged ones are negative
     columns["communicator"] = either("comm")
     for name in ("algorithm", "protocol", "variant", "peer", "sequence", "channels", "warps"):
         of_work = pick(getattr(works, name).astype(np.int64), rows.work)
@@ -163,7 +161,7 @@ def _set_communicator(
     element = np.where(in_bytes, 1, element_bytes(words, columns["datatype"]))
     per_rank = np.isin(columns["function"], words.known("function", sizes.PER_RANK))
     shares = np.where(per_rank, np.maximum(local.ranks[number], 1), 1)
-    columns["size_bytes"] = columns["count"] * element * shares
+    columns["size_bytes"] = sizes.total_bytes(columns["count"], element * shares)
 
 
 def set_orders(columns: Columns) -> None:
@@ -186,12 +184,7 @@ def set_orders(columns: Columns) -> None:
 def _number(out: Ints, mask: Bools, key: Ints) -> None:
     """Numbers the marked rows from 0 for each key, in their order."""
     rows = np.flatnonzero(mask)
-    if not len(rows):
-        return
-    order = rows[np.argsort(key[rows], kind="stable")]
-    changes = np.flatnonzero(np.diff(key[order], prepend=key[order[0]] - 1))
-    counts = np.diff(np.append(changes, len(order)))
-    out[order] = np.arange(len(order)) - np.repeat(changes, counts)
+    out[rows] = numbered(key[rows])
 
 
 def _rows_of_channels(rows: Rows, order: Ints, channels: Channels, works: int) -> Ints:

@@ -5,20 +5,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.capture import layout
+from ncclscope.capture.clock import Clock
 from ncclscope.model import stamps
 from ncclscope.model.calls import Rows, pick
 from ncclscope.model.decode import Bools, Decoded, Ints, find
 from ncclscope.model.kernels import KernelTimes
-from ncclscope.model.tables import NONE, SOURCES, STATES, Columns
+from ncclscope.model.sizes import SOUND_ALGORITHMS
+from ncclscope.model.tables import COPY_ENGINE, NONE, SOURCES, STATES, Columns
 from ncclscope.model.words import Words
-from ncclscope.model.works import COPY_ENGINE, Works
+from ncclscope.model.works import Works
 
 GPU, GPU_REPAIRED, GPU_PARTIAL, GPU_EARLY, PROXY, HOST, ENQUEUE, NO_SOURCE = range(len(SOURCES))
 DONE, IN_FLIGHT, NEVER_LAUNCHED, CAPTURED, UNKNOWN = range(len(STATES))
-# Thread 0 of these kernels leaves last; of all others its stop stamp is a lower bound.
-SOUND_ALGORITHMS = ("RING", "PAT")
 EARLY = "the stop stamp may come before the end"
 _KERNEL_CH_BIT = 1 << 6
+_FIRST_WITH_STAMPS = 4  # interface
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,18 @@ def set_times(
     columns["reason"][columns["source"] == GPU_EARLY] = words.code("reason", EARLY)
 
 
+def reject_impossible(columns: Columns, clock: Clock, words: Words) -> None:
+    """Takes away times that run backwards, or that the process cannot have lived to see."""
+    start, end = columns["start_ns"], columns["end_ns"]
+    wrong = (columns["source"] != NO_SOURCE) & ~((end >= start) & clock.covers(start))
+    wrong |= (columns["source"] != NO_SOURCE) & ~clock.covers(end)
+    if wrong.any():
+        for name in ("start_ns", "end_ns", "duration_ns"):
+            columns[name][wrong] = NONE
+        columns["source"][wrong] = NO_SOURCE
+        columns["reason"][wrong] = words.code("reason", "its times cannot be")
+
+
 def set_states(
     columns: Columns,
     rows: Rows,
@@ -124,23 +137,33 @@ def first_time(columns: Columns) -> Ints:
 
 
 def explain(columns: Columns, rows: Rows, decoded: Decoded, words: Words) -> None:
-    """Reasons of rows without a duration."""
-    reason = columns["reason"]
-    without = (columns["source"] == NO_SOURCE) & (reason == 0)
+    """Reasons of rows whose source is not `gpu`, where their stamps gave none."""
+    reason, source, state = columns["reason"], columns["source"], columns["state"]
+    without = source == NO_SOURCE
     broadcast = np.isin(columns["function"], words.known("function", ("Broadcast",)))
     for mask, text in (
-        (columns["state"] == CAPTURED, "captured into a CUDA graph, see its replays"),
-        (columns["state"] == IN_FLIGHT, "in flight"),
-        (columns["state"] == NEVER_LAUNCHED, "never launched"),
+        (without & (state == CAPTURED), "captured into a CUDA graph, see its replays"),
+        (without & (state == IN_FLIGHT), "in flight"),
+        (without & (state == NEVER_LAUNCHED), "never launched"),
         (
-            broadcast & (rows.work == NONE),
+            without & broadcast & (rows.work == NONE),
             "Broadcast takes NCCL's AllGatherV path, which reports no kernel",
         ),
-        (np.ones(len(reason), bool), _why_no_kernels(decoded)),
+        (without | (source == PROXY), _why_no_kernels(decoded)),
+        (source == HOST, _why_no_stamps(decoded)),
+        (source == ENQUEUE, "copy engines have no stamps: the time of queueing"),
+        (source == GPU_PARTIAL, "some channels have no stamp"),
+        (source == GPU_REPAIRED, "NCCL had given its stamps to another operation"),
     ):
-        chosen = without & mask & (reason == 0)
+        chosen = mask & (reason == 0)
         if chosen.any():
             reason[chosen] = words.code("reason", text)
+
+
+def _why_no_stamps(decoded: Decoded) -> str:
+    version = max((comm.version for comm in decoded.process.communicators), default=0)
+    old = version < _FIRST_WITH_STAMPS
+    return "this NCCL gives no GPU stamps" if old else "NCCL gave it no GPU stamp"
 
 
 def _why_no_kernels(decoded: Decoded) -> str:

@@ -20,7 +20,7 @@ from ncclscope.model.expansion import expand_groups
 from ncclscope.model.local import LocalCommunicators
 from ncclscope.model.operations import StampCounts
 from ncclscope.model.steps import StepTimes
-from ncclscope.model.tables import Columns
+from ncclscope.model.tables import NONE, Columns
 from ncclscope.model.words import Words
 
 _WORTH_WORKERS_BYTES = 256 << 20
@@ -39,6 +39,8 @@ class Part:
     gpu_clock_error_ns: int
     sends: StepTimes
     receives: StepTimes
+    impossible: int  # events left out, because their times cannot be
+    unsized: int  # operations with a count that cannot be
 
 
 def _without_slots(process: Process) -> Process:
@@ -67,6 +69,8 @@ def decode_part(folder: Path) -> Part | str:
         max((clock.width_ns() for clock in made.clocks.values()), default=0),
         sends,
         receives,
+        decoded.impossible,
+        int(np.count_nonzero(columns["size_bytes"] == NONE)),
     )
 
 

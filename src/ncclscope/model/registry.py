@@ -1,18 +1,21 @@
 """Processes, nodes and communicators of a whole capture, as rows that operations refer to."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.capture.header import launcher_rank
+from ncclscope.capture.header import launcher_rank, number_in
 from ncclscope.capture.process import Process
 from ncclscope.model.local import LocalCommunicators
 from ncclscope.model.names import Membership, name_communicators
 from ncclscope.model.tables import COMMUNICATORS, MEMBERS, NONE, Columns, empty
 
 Ints = npt.NDArray[np.int64]
+_LARGEST_PID = (1 << 31) - 1
+_LATEST_NS = 1 << 62  # since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,25 +39,20 @@ class ProcessRow:
 
 def nccl_release(identity: dict[str, str]) -> str:
     """NCCL's release as people write it, "" where it is not known."""
-    text = identity.get("nccl_version", "")
-    if not text.isdigit():
+    number = number_in(identity, "nccl_version")
+    if number is None:
         return ""
-    number = int(text)
     major, rest = divmod(number, 10_000) if number >= 10_000 else divmod(number, 1000)
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
 def _attempt(identity: dict[str, str]) -> int:
-    text = identity.get("env.TORCHELASTIC_RESTART_COUNT", "")
-    return int(text) if text.isdigit() else 0
+    return number_in(identity, "env.TORCHELASTIC_RESTART_COUNT") or 0
 
 
 def _world_size(identity: dict[str, str]) -> int:
-    for name in ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"):
-        text = identity.get(f"env.{name}", "")
-        if text.isdigit():
-            return int(text)
-    return 0
+    names = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE")
+    return number_in(identity, *(f"env.{name}" for name in names)) or 0
 
 
 @dataclass
@@ -63,10 +61,21 @@ class _Comm:
 
     id: int
     name: str = ""
-    ranks: int = 0
-    nodes: int = 0
-    version: int = 7
+    told: Counter[tuple[int, int]] = field(default_factory=Counter)  # (ranks, nodes), as inits say
     members: list[tuple[int, int, int, int, int, int]] = field(default_factory=list)
+
+    @property
+    def ranks(self) -> int:
+        """As most inits say, 0 where none does."""
+        return self._most_told()[0]
+
+    @property
+    def nodes(self) -> int:
+        """Likewise."""
+        return self._most_told()[1]
+
+    def _most_told(self) -> tuple[int, int]:
+        return max(self.told, key=lambda pair: (self.told[pair], pair), default=(0, 0))
 
 
 class Registry:
@@ -92,9 +101,9 @@ class Registry:
             comm_rows[comm.number] = self._comm_row(row, comm.number, int(local.id[comm.number]))
             known = self._comms[comm_rows[comm.number]]
             known.name = known.name or comm.name
-            known.ranks = max(known.ranks, int(local.ranks[comm.number]))
-            known.nodes = max(known.nodes, int(local.nodes[comm.number]))
-            known.version = min(known.version, comm.version)
+            if local.ranks[comm.number] > 0:
+                pair = int(local.ranks[comm.number]), int(local.nodes[comm.number])
+                known.told[pair] += 1
             times = np.array([comm.t_open, comm.t_close or comm.t_open], np.uint64)
             opened, closed = process.clock.to_ns(times).tolist()
             known.members.append(
@@ -122,14 +131,14 @@ class Registry:
                 folder=process.folder,
                 host=process.host,
                 node=node,
-                pid=process.header.pid,
+                pid=process.header.pid if process.header.pid <= _LARGEST_PID else NONE,
                 global_rank=min(known) if known else NONE if launched is None else launched,
                 mode=identity.get("mode", ""),
                 nccl_version=nccl_release(identity),
                 interface=max((comm.version for comm in comms), default=0),
                 gpu=next((c.gpu_bus_id or c.gpu_uuid for c in comms if c.gpu_uuid), ""),
                 attempt=_attempt(identity),
-                started_ns=process.header.start_realtime_ns,
+                started_ns=min(process.header.start_realtime_ns, _LATEST_NS),
                 ended=process.ended,
                 gpu_clock_error_ns=gpu_clock_error_ns,
             )

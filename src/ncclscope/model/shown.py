@@ -48,6 +48,13 @@ def _with_row_number(table: str) -> tuple[Column, ...]:
     return (number, *columns) if number else columns
 
 
+def open_connection() -> duckdb.DuckDBPyConnection:
+    """A connection of its own."""
+    connection = duckdb.connect(":memory:")
+    connection.execute("set enable_progress_bar = false")
+    return connection
+
+
 def rows_of_table(model: Model, table: str) -> int:
     """How many rows a kept table has."""
     return len(model.tables[table][TABLES[table][0].name])
@@ -86,12 +93,12 @@ def _lookup(column: str, names: Sequence[str]) -> str:
     """The name at a code's place; NONE is before the first, and gives NULL."""
     if not names:
         return "cast(null as varchar)"
-    listed = ", ".join(map(_literal, names))
+    listed = ", ".join(map(literal, names))
     return f'([{listed}])[cast("{column}" as integer) + 1]'
 
 
-def _literal(text: str) -> str:
-    """A name from the job as a SQL literal."""
+def literal(text: str) -> str:
+    """A name or a path as a SQL literal."""
     return "'" + text.replace("\0", "\\0").replace("'", "''") + "'"
 
 

@@ -1,4 +1,13 @@
-"""NCCL's names and numbers of datatypes and functions, and what their counts count."""
+"""NCCL's names and numbers of datatypes, functions and algorithms, what counts count, and whose
+stamps are exact.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.model.tables import NONE
+
+Ints = npt.NDArray[np.int64]
 
 # NCCL's names of datatypes; ncclUint8 has none and is called "Unknown" in every release.
 DATATYPES = {
@@ -64,8 +73,18 @@ NUMBERED_ALGORITHMS = (
 )
 NUMBERED_PROTOCOLS = ("LL", "LL128", "SIMPLE")
 
+# Thread 0 of these kernels leaves last; of all others its stop stamp is a lower bound.
+SOUND_ALGORITHMS = ("RING", "PAT")
 # Functions whose count is one rank's share, and whose bytes are those of all ranks together.
 PER_RANK = ("AllGather", "ReduceScatter", "AlltoAll", "Gather", "Scatter")
 # In Coll events the count of these is bytes already.
 COUNTED_IN_BYTES = ("AllGather", "Broadcast")
 ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
+_LARGEST_BYTES = 1 << 42  # of one operation; more is damage, and would not add up
+
+
+def total_bytes(count: Ints, factor: Ints | int) -> Ints:
+    """count x factor; NONE where the count is not known or cannot be."""
+    factor = np.maximum(factor, 1)
+    possible = (count >= 0) & (count <= _LARGEST_BYTES // factor)
+    return np.where(possible, count * np.where(possible, factor, 0), NONE)

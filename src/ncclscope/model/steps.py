@@ -7,7 +7,7 @@ import numpy as np
 from ncclscope.capture import layout
 from ncclscope.capture.process import Process
 from ncclscope.model.bounds import Steps
-from ncclscope.model.decode import Bools, Decoded, Ints, find
+from ncclscope.model.decode import Bools, Decoded, Ints, find, numbered
 from ncclscope.model.tables import NONE
 
 KINDS = ("ProxyOp", "ProxyStep")
@@ -34,6 +34,7 @@ class StepTimes:
 
 def placed(times: StepTimes, comm_rows: Ints, node: int) -> Steps:
     """The same with rows of the capture's communicators, on a node."""
+    times = times.of(times.communicator < len(comm_rows) - 1)  # the last place is nobody's
     return Steps(
         comm_rows[times.communicator],
         times.sender,
@@ -44,17 +45,6 @@ def placed(times: StepTimes, comm_rows: Ints, node: int) -> Steps:
         np.full(len(times.step), node, np.int64),
         times.time_ns,
     )
-
-
-def _number(key: Ints) -> Ints:
-    """How often each key occurred before."""
-    order = np.argsort(key, kind="stable")
-    out = np.empty(len(key), np.int64)
-    if len(key):
-        first = np.flatnonzero(np.diff(key[order], prepend=key[order[0]] - 1))
-        counts = np.diff(np.append(first, len(key)))
-        out[order] = np.arange(len(key)) - np.repeat(first, counts)
-    return out
 
 
 def steps_of(decoded: Decoded) -> tuple[StepTimes, StepTimes]:
@@ -71,7 +61,7 @@ def steps_of(decoded: Decoded) -> tuple[StepTimes, StepTimes]:
     key = ((comm << 8 | channel) << 1 | is_send) << 24 | (peer & 0xFFFFFF)
     by_time = np.argsort(ops.start_ns, kind="stable")
     order = np.empty(len(ops), np.int64)
-    order[by_time] = _number(key[by_time])
+    order[by_time] = numbered(key[by_time])
     ours = slots["ctx_nonce"] == process.header.nonce
     ours &= (order < _ALL_OPS) | (order % _EVERY == 0)
     op = find(ops.keys, decoded.parents(steps.slots["parent"]))

@@ -151,5 +151,5 @@ def load_current(capture: Path, mark: str) -> Model | None:
         if json.loads((folder / _MANIFEST).read_text()).get("fingerprint") != mark:
             return None
         return load(capture, folder)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None  # damaged, or of another release: it is made again

@@ -45,9 +45,11 @@ SOURCES = (
     "enqueue",
     "none",
 )
+GPU_SOURCES = SOURCES[:4]  # the GPU's own stamps
 # What became of an operation. captured: recorded into a CUDA graph, carried out by its replays.
 STATES = ("done", "in flight", "never launched", "captured", "unknown")
 FORMS = ("collective", "send", "recv", "copy-engine")
+COLLECTIVE, SEND, RECV, COPY_ENGINE = range(len(FORMS))
 # What was found about the stamps of one channel of an operation.
 STAMPS = ("valid", "repaired", "recovered", "rejected", "missing")
 

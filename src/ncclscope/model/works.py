@@ -9,10 +9,8 @@ import numpy.typing as npt
 from ncclscope.capture import layout
 from ncclscope.model import sizes
 from ncclscope.model.decode import Decoded, Events, Ints, find, stream_of
-from ncclscope.model.tables import FORMS, NONE, Columns
+from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND, Columns
 from ncclscope.model.words import Codes, Words, datatype_name, translate
-
-COLLECTIVE, SEND, RECV, COPY_ENGINE = range(len(FORMS))
 
 
 @dataclass(frozen=True, slots=True)

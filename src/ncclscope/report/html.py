@@ -8,7 +8,7 @@ from ncclscope.analysis.summary import Summary
 from ncclscope.report import sections
 from ncclscope.report.plots import Series, areas, dots, spark
 from ncclscope.report.tables import Bar, Cell, Spark, Table
-from ncclscope.report.words import printable
+from ncclscope.words import printable
 
 _MOST_ROWS, _MOST_OTHERS, _MOST_MATRIX, _MOST_SERIES = 2000, 200, 64, 7
 # Nothing may be fetched, whatever a name in the capture says.

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ncclscope.report.words import bar, printable, sparkline
+from ncclscope.report.words import bar, sparkline
+from ncclscope.words import printable
 
 _BAR_WIDTH, _SPARK_WIDTH, _GAP = 10, 20, "  "
 

@@ -7,7 +7,8 @@ from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
 from ncclscope.report import sections
 from ncclscope.report.tables import Table, plain_lines
-from ncclscope.report.words import printable, sparkline
+from ncclscope.report.words import sparkline
+from ncclscope.words import printable
 
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 

@@ -2,49 +2,19 @@
 
 import math
 
+from ncclscope.words import scaled, three_digits
+
 _BARS = " ▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
 NOTHING = "–"
-AMOUNTS = ("B", "KB", "MB", "GB", "TB", "PB")
-
-
-def printable(text: str) -> str:
-    """Names come from the job: control characters must not reach a terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
-def plural(count: int, word: str, many: str = "") -> str:
-    """1 process, 2 processes"""
-    return f"{count:,} {word if count == 1 else many or word + 's'}"
-
-
-def three_digits(value: float) -> str:
-    """1.23, 12.3, 123, 1,234"""
-    if value < 9.995:
-        return f"{value:.2f}"
-    return f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
-
-
-def _scaled(value: float, units: tuple[str, ...], step: int) -> tuple[float, str]:
-    """The value in the largest unit of which there is at least one."""
-    place = 0
-    while value >= step - 0.5 and place < len(units) - 1:
-        value, place = value / step, place + 1
-    return value, units[place]
 
 
 def size(count: int | None) -> str:
     """A message size as nccl-tests write it: powers of 1024. 33554432 -> 32M"""
     if count is None:
         return NOTHING
-    value, unit = _scaled(count, ("", "K", "M", "G", "T"), 1024)
+    value, unit = scaled(count, ("", "K", "M", "G", "T"), 1024)
     return f"{value:.3g}{unit}" if value < 999.5 else f"{value:.0f}{unit}"
-
-
-def amount(count: int) -> str:
-    """An amount of data, in powers of 1000 as bandwidths are. 1234567 -> 1.23 MB"""
-    value, unit = _scaled(count, AMOUNTS, 1000)
-    return f"{count} B" if unit == "B" else f"{three_digits(value)} {unit}"
 
 
 def microseconds(time_ns: float | None) -> str:
@@ -60,7 +30,7 @@ def duration(time_ns: float | None) -> str:
     """A time with its unit. 2360000000 -> 2.36 s"""
     if time_ns is None:
         return NOTHING
-    value, unit = _scaled(time_ns, ("ns", "µs", "ms", "s"), 1000)
+    value, unit = scaled(time_ns, ("ns", "µs", "ms", "s"), 1000)
     if unit == "ns":
         return f"{value:.0f} ns" if value else "0"
     return f"{three_digits(value)} {unit}"
