@@ -22,8 +22,8 @@ from ncclscope.export import chunks, jsonl, parquet, text
 from ncclscope.export.csv import write_csv
 from ncclscope.export.jsonl import write_jsonl
 from ncclscope.export.parquet import TABLES_WRITTEN, write_parquet
-from ncclscope.model.model import Model
-from ncclscope.model.shown import shown_columns
+from ncclscope.model.model import Model, Progress
+from ncclscope.model.shown import open_connection, shown_columns
 from ncclscope.model.tables import SCHEMA_VERSION
 from ncclscope.opened import Capture
 from tests.integration import test_portable_sql as portable
@@ -156,7 +156,7 @@ def test_names_from_the_job_do_not_break_lines(tmp_path: Path) -> None:
 def test_pieces_are_neither_small_nor_lost(capture: Capture) -> None:
     model = capture.model
     only = Selection(functions=("Reduce",))
-    with chunks.open_connection() as connection:
+    with open_connection() as connection:
         pieces = [
             (piece.rows, connection.execute(f"select operation from ({piece.query})").fetchall())
             for piece in chunks.chunks(connection, model, "operations", only, 20)
@@ -227,7 +227,7 @@ def test_what_fails_leaves_what_was_there(
         if done > 50:
             raise DiskFullError
 
-    def write(progress: chunks.Progress | None = None) -> int:
+    def write(progress: Progress | None = None) -> int:
         if form == "parquet":
             return write_parquet(model, ALL, path, force=True, progress=progress)
         return write_jsonl(model, ALL, path, progress)

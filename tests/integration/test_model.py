@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 from ncclscope.capture import dtypes, layout
 from ncclscope.capture.header import parse_header
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.errors import NcclscopeError
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
-from ncclscope.model.store import FOLDER
+from ncclscope.model.store import FOLDER, Writer
 from ncclscope.model.tables import NONE
 from tests.playing import FOLDERS, TRANSCRIPTS, player, recording
 from tests.writer import SyntheticSpec, Truth, from_transcript, synthetic
@@ -176,6 +178,29 @@ def test_the_saved_model_is_used_while_it_is_current(tmp_path: Path) -> None:
     assert manifest.stat().st_mtime_ns != made
     manifest.write_text("{")
     assert open_model(capture).completeness == first.completeness
+
+
+def test_a_capture_that_cannot_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is made elsewhere and leaves nothing behind; without room it is one sentence."""
+    from_transcript(TRANSCRIPTS / "2.28.9-v5-2ranks", tmp_path / "c")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(elsewhere))
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    model = open_model(tmp_path / "c")
+    assert not list(elsewhere.iterdir())
+    assert not (tmp_path / "c" / FOLDER).exists()
+    assert model.tables["operations"]["duration_ns"].max() > 0
+
+    def no_room(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Writer, "append", no_room)
+    with pytest.raises(NcclscopeError, match="No space left on device"):
+        open_model(tmp_path / "c")
+    assert not list(elsewhere.iterdir())
 
 
 def test_a_process_without_a_call_has_no_operations(tmp_path: Path) -> None:

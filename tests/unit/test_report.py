@@ -194,6 +194,29 @@ def test_ranks_traffic_scopes() -> None:
     assert [(row.low_bytes, row.operations) for row in summary.sizes] == by_hand
 
 
+def test_a_rank_that_moved_is_late_once() -> None:
+    """Two attempts on different nodes, rank 0 late in the first one only."""
+    rows = [
+        operation(communicator=attempt, rank=rank, node=attempt, function="AllReduce",
+                  size_bytes=64, source="gpu", start_ns=10**6 * (1 + attempt), duration_ns=1000)
+        for attempt in (0, 1) for rank in (0, 1)
+    ]  # fmt: skip
+    members = [
+        dict(row, communicator=attempt, node=attempt) for attempt in (0, 1) for row in world(2, 2)
+    ]
+    instance = {"communicator": 0, "form": "collective", "last_rank": 0, "skew_ns": 500}
+    communicators = [{"id": 5 + attempt, "ranks": 2, "nodes": 1} for attempt in (0, 1)]
+    made = model(rows, [instance], communicators, ["world", "world#2"], members, nodes=2)
+    ranks = summarize(made, Selection(), DEFAULT_BY).ranks or ()
+    assert sum(row.skew_ns for row in ranks) == 500
+    assert [(row.rank, row.host) for row in ranks if row.times_last] == [(0, "host0")]
+
+
+def test_without_operations_nothing_began() -> None:
+    made = as_json(summarize(model([], [], [], [], []), Selection(), DEFAULT_BY), ())
+    assert (made["began"], made["span_s"], made["operations"]) == (None, None, [])
+
+
 def test_fused_operations_count_once_for_the_run() -> None:
     rows = [
         operation(communicator=0, rank=0, function="AllReduce", size_bytes=size, datatype="float32",

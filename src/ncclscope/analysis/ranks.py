@@ -44,14 +44,14 @@ class TrafficRow:
 
 def rank_rows(connection: duckdb.DuckDBPyConnection, hosts: list[str]) -> tuple[RankRow, ...]:
     """All ranks, those that cause most waiting first."""
-    late: dict[int, list[int]] = {}
-    for _, rank, times, skew, longest in rows(connection, "arrivals"):
+    late: dict[tuple[int, int], list[int]] = {}  # by rank and node: attempts may have other nodes
+    for _, rank, node, times, skew, longest in rows(connection, "arrivals"):
         if rank is not None:
-            sums = late.setdefault(rank, [0, 0, 0])
-            late[rank] = [sums[0] + times, sums[1] + skew, max(sums[2], longest)]
+            sums = late.setdefault((rank, node), [0, 0, 0])
+            late[rank, node] = [sums[0] + times, sums[1] + skew, max(sums[2], longest)]
     found = []
     for rank, node, operations, size, wait, waited_of in rows(connection, "rank_sums"):
-        times, skew, longest = late.get(rank, [0, 0, 0])
+        times, skew, longest = late.get((rank, node), [0, 0, 0])
         share = wait / waited_of if wait is not None and waited_of else None
         host = hosts[node] if node is not None else ""
         found.append(RankRow(rank, host, operations, size or 0, wait, share, times, skew, longest))

@@ -39,20 +39,21 @@ def summarize(model: Model, chosen: Selection, by: tuple[str, ...]) -> Summary:
         return _summarize(connection, model, chosen, by)
 
 
-def extent(model: Model, chosen: Selection) -> tuple[int, int]:
+def extent(model: Model, chosen: Selection) -> tuple[int, int] | None:
     """When the run began and ended, within the selection's window: its first and last operation,
-    whichever others are selected.
+    whichever others are selected. None without any.
     """
     window = Selection(since_ns=chosen.since_ns, until_ns=chosen.until_ns)
     with connect(model, window) as connection:
         first, last, _ = rows(connection, "extent")[0]
-    return first or 0, max(last or 0, first or 0)
+    return None if first is None else (first, max(last, first))
 
 
 def _summarize(
     connection: duckdb.DuckDBPyConnection, model: Model, chosen: Selection, by: tuple[str, ...]
 ) -> Summary:
-    began, ended = extent(model, chosen)
+    found = extent(model, chosen)
+    began, ended = found or (0, 0)
     span = ended - began
     busy = busy_times(model, chosen)
     folded = make_tables(connection, by)
@@ -73,8 +74,8 @@ def _summarize(
         completeness=model.completeness,
         from_counters=False,
         by=by,
-        began_ns=began,
-        ended_ns=ended,
+        began_ns=began if found else None,
+        ended_ns=ended if found else None,
         ranks_seen=len(rank_rows),
         total=total,
         groups=tuple(replace(group, size_is_class=folded) for group in groups),

@@ -61,7 +61,7 @@ def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, in
         since = "-" + arguments.last.removeprefix("-")
     if since is None and until is None:
         return None, None
-    first, last = traced.extent(model, Selection())
+    first, last = traced.extent(model, Selection()) or (0, 0)
     moments = [
         None if text is None else parse_moment(text, first, last, model.realtime_offset_ns)
         for text in (since, until)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from ncclscope.capture.reader import process_folders
+from ncclscope.errors import NcclscopeError
 from ncclscope.model import outcome, sizes
 from ncclscope.model.bounds import Meetings, Steps, bounds_of_steps, joined_steps
 from ncclscope.model.clock import Clocks, solve
@@ -44,8 +45,12 @@ _GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
 
 def open_model(capture: Path, progress: Progress | None = None) -> Model:
     """The model of a capture: the saved one while it is current, else a new one."""
-    mark = fingerprint(capture)
-    return load_current(capture, mark) or build(capture, mark, progress)
+    try:
+        mark = fingerprint(capture)
+        return load_current(capture, mark) or build(capture, mark, progress)
+    except OSError as error:
+        message = f"cannot make the model of {capture}: {error.strerror or error}"
+        raise NcclscopeError(message, "It is made in the capture, or else in TMPDIR") from None
 
 
 @dataclass(slots=True)
@@ -104,10 +109,13 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
             clocks.nodes,
         )
         place = writer.finish(capture, manifest_of(model, mark))
+        return load(capture, place)
     except BaseException:
-        writer.discard()
+        writer.kept = False
         raise
-    return load(capture, place)
+    finally:
+        if not writer.kept:  # what is mapped stays readable
+            writer.discard()
 
 
 def _place(part: Part, registry: Registry, words: Words, sums: _Sums) -> Columns:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.model.decode import Ints
+from ncclscope.model.decode import Bools, Ints
 from ncclscope.model.outcome import CAPTURED, NO_SOURCE
 from ncclscope.model.sizes import total_bytes
 from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND, Columns
@@ -24,6 +24,12 @@ class _Groups:
     first: Ints  # of each run, in `rows`
     count: Ints
 
+    def where(self, mask: Bools) -> "_Groups":
+        """Those that the mask marks."""
+        count = self.count[mask]
+        kept = np.repeat(mask, self.count)
+        return _Groups(self.rows[kept], np.cumsum(count) - count, count)
+
 
 def expand_groups(columns: Columns, ranks_of_comm: Ints, words: Words) -> Columns:
     """The columns with a row at the end for each operation that sends and receives are parts of."""
@@ -31,83 +37,64 @@ def expand_groups(columns: Columns, ranks_of_comm: Ints, words: Words) -> Column
     if not len(groups.first):
         return columns
     function = _functions(columns, groups, ranks_of_comm, words)
-    chosen = np.flatnonzero(function != NONE)
-    if not len(chosen):
+    chosen = groups.where(function != NONE)
+    if not len(chosen.first):
         return columns
     incomplete = words.code("reason", "some of its sends and receives have no time")
-    wholes = _wholes(columns, groups, chosen, function[chosen], ranks_of_comm, incomplete)
-    count = len(columns["event"])
+    wholes = _wholes(columns, chosen, function[function != NONE], ranks_of_comm, incomplete)
     part_of = columns["part_of"].copy()
-    for number, group in enumerate(chosen.tolist()):
-        first = groups.first[group]
-        part_of[groups.rows[first : first + groups.count[group]]] = count + number
+    part_of[chosen.rows] = len(part_of) + np.repeat(np.arange(len(chosen.first)), chosen.count)
     columns = columns | {"part_of": part_of}
     return {name: np.concatenate([columns[name], wholes[name]]) for name in columns}
 
 
 def _groups(columns: Columns) -> _Groups:
-    """Groups of at least three sends and receives; replays are told apart by their launch."""
+    """Groups of at least three sends and receives; sends first, by peer."""
     p2p = np.isin(columns["form"], (SEND, RECV)) & (columns["group_call"] != NONE)
     p2p &= (columns["replay"] == 0) & (columns["state"] != CAPTURED) & (columns["peer"] != NONE)
     rows = np.flatnonzero(p2p)
-    comm, call = columns["communicator"][rows], columns["group_call"][rows]
-    rows = rows[np.lexsort((rows, comm, call))]
-    key_call, key_comm = columns["group_call"][rows], columns["communicator"][rows]
+    names = ("peer", "form", "communicator", "group_call")
+    rows = rows[np.lexsort([columns[name][rows] for name in names])]
+    call, comm = columns["group_call"][rows], columns["communicator"][rows]
     new = np.ones(len(rows), bool)
-    new[1:] = (np.diff(key_call) != 0) | (np.diff(key_comm) != 0)
+    new[1:] = (np.diff(call) != 0) | (np.diff(comm) != 0)
     first = np.flatnonzero(new)
-    count = np.diff(np.append(first, len(rows)))
-    large = count >= 3
-    return _Groups(rows, first[large], count[large])
+    groups = _Groups(rows, first, np.diff(np.append(first, len(rows))))
+    return groups.where(groups.count >= 3)
 
 
 def _functions(columns: Columns, groups: _Groups, ranks_of_comm: Ints, words: Words) -> Ints:
     """What each group is, as the code of a function; NONE: what it says."""
-    out = np.full(len(groups.first), NONE, np.int64)
-    for number, (first, count) in enumerate(
-        zip(groups.first.tolist(), groups.count.tolist(), strict=True)
+    rows, first, count = groups.rows, groups.first, groups.count
+    peer, size = columns["peer"][rows], columns["size_bytes"][rows]
+    is_send = columns["form"][rows] == SEND
+    sends = np.add.reduceat(is_send.astype(np.int64), first)
+    ranks = ranks_of_comm[columns["communicator"][rows[first]]]
+    own = np.repeat(columns["rank"][rows[first]], count)
+    # Those to or from everybody are numbered like the ranks; a lone one is to or from itself.
+    place = np.arange(len(rows)) - np.repeat(first, count)
+    place -= np.where(is_send, 0, np.repeat(sends, count))
+    lone = np.where(is_send, np.repeat(sends, count), np.repeat(count - sends, count)) == 1
+    fits = np.logical_and.reduceat(peer == np.where(lone, own, place), first)
+    fits &= (np.minimum.reduceat(size, first) == np.maximum.reduceat(size, first)) & (ranks >= 2)
+    out = np.full(len(first), NONE, np.int64)
+    for name, of_sends, of_receives in (
+        ("AlltoAll", ranks, ranks),
+        ("Gather", np.ones_like(ranks), ranks),
+        ("Scatter", ranks, np.ones_like(ranks)),
     ):
-        rows = groups.rows[first : first + count]
-        ranks = int(ranks_of_comm[columns["communicator"][rows[0]]])
-        name = _function(columns, rows, ranks)
-        if name:
-            out[number] = words.code("function", name)
+        found = fits & (sends == of_sends) & (count - sends == of_receives)
+        if found.any():
+            out[found] = words.code("function", name)
     return out
 
 
-def _function(columns: Columns, rows: Ints, ranks: int) -> str:
-    if not 2 <= ranks <= len(rows) or len(np.unique(columns["size_bytes"][rows])) > 1:
-        return ""
-    own = int(columns["rank"][rows[0]])
-    sends = columns["peer"][rows][columns["form"][rows] == SEND]
-    receives = columns["peer"][rows][columns["form"][rows] == RECV]
-    everybody = list(range(ranks))
-    to_all = sorted(sends.tolist()) == everybody
-    from_all = sorted(receives.tolist()) == everybody
-    if to_all and from_all:
-        return "AlltoAll"
-    if from_all and sends.tolist() == [own]:
-        return "Gather"
-    if to_all and receives.tolist() == [own]:
-        return "Scatter"
-    return ""
-
-
 def _wholes(
-    columns: Columns,
-    groups: _Groups,
-    chosen: Ints,
-    function: Ints,
-    ranks_of_comm: Ints,
-    incomplete: int,
+    columns: Columns, groups: _Groups, function: Ints, ranks_of_comm: Ints, incomplete: int
 ) -> Columns:
-    """One row for each chosen group: from its first part, with the extent of all of them."""
-    starts, counts = groups.first[chosen], groups.count[chosen]
-    members = np.concatenate(
-        [groups.rows[a : a + n] for a, n in zip(starts.tolist(), counts.tolist(), strict=True)]
-    )
-    edges = np.cumsum(counts) - counts
-    leader = members[edges]
+    """One row for each group: from its first part, with the extent of all of them."""
+    members, edges, count = groups.rows, groups.first, len(groups.first)
+    leader = np.minimum.reduceat(members, edges)
     wholes = {name: values[leader].copy() for name, values in columns.items()}
     many = np.int64(1) << 62
     for name, smallest in (
@@ -130,11 +117,11 @@ def _wholes(
     _set_source(columns, wholes, members, edges, incomplete)
     ranks = ranks_of_comm[wholes["communicator"]]
     wholes["size_bytes"] = total_bytes(wholes["size_bytes"], ranks)
-    wholes["form"] = np.full(len(chosen), COLLECTIVE, np.int8)
+    wholes["form"] = np.full(count, COLLECTIVE, np.int8)
     wholes["function"] = function.astype(np.int8)
-    wholes["inferred"] = np.ones(len(chosen), np.int8)
+    wholes["inferred"] = np.ones(count, np.int8)
     for name in ("peer", "call_order", "part_of"):
-        wholes[name] = np.full(len(chosen), NONE, wholes[name].dtype)
+        wholes[name] = np.full(count, NONE, wholes[name].dtype)
     return wholes
 
 

@@ -289,18 +289,19 @@ def _with_recovered(
 
 def _self_receives(works: Works, sends: Ints) -> tuple[Ints, Ints]:
     """The receives that ran in the works of these sends to self: (receive, place in `sends`)."""
-    receives = np.flatnonzero(works.form == RECV)
-    is_send = works.form[sends] == SEND
-    twins, origin = [], []
-    for place in np.flatnonzero(is_send).tolist():
-        send = sends[place]
-        same = (works.group[receives] == works.group[send]) & (
-            works.peer[receives] == works.peer[send]
-        )
-        for receive in receives[same & (works.comm[receives] == works.comm[send])][:1]:
-            twins.append(int(receive))
-            origin.append(place)
-    return np.array(twins, np.int64), np.array(origin, np.int64)
+    receives = np.flatnonzero((works.form == RECV) & (works.group != NONE))
+    chosen = np.flatnonzero((works.form[sends] == SEND) & (works.group[sends] != NONE))
+    both = np.concatenate([receives, sends[chosen]])
+    alike = [column[both] for column in (works.group, works.comm, works.peer)]
+    order = np.lexsort(alike)
+    new = np.ones(len(both), bool)
+    new[1:] = np.any([np.diff(column[order]) != 0 for column in alike], axis=0)
+    place = np.empty(len(both), np.int64)
+    place[order] = np.cumsum(new) - 1
+    first = np.full(len(both), NONE, np.int64)  # receive of each (group, communicator, peer)
+    first[place[: len(receives)][::-1]] = receives[::-1]
+    twin = first[place[len(receives) :]]
+    return twin[twin != NONE], chosen[twin != NONE]
 
 
 class _PerWork:

@@ -52,7 +52,7 @@ def decode_part(folder: Path) -> Part | str:
     """One process of a capture, or why it cannot be read."""
     try:
         process = open_process(folder)
-    except FormatError as error:
+    except (FormatError, OSError) as error:
         return str(error)
     words = Words()
     decoded = decode(process, tuple(dict.fromkeys((*operations.KINDS, *steps.KINDS))))

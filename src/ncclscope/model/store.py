@@ -35,7 +35,10 @@ def fingerprint(capture: Path) -> str:
         for file in sorted(os.scandir(folder.path), key=lambda entry: entry.name):
             if file.name == "live":  # rewritten every second, and says nothing new about the past
                 continue
-            state = file.stat(follow_symlinks=False)
+            try:
+                state = file.stat(follow_symlinks=False)
+            except FileNotFoundError:  # rotated away right now
+                continue
             digest.update(f"{folder.name}/{file.name} {state.st_size} {state.st_mtime_ns}".encode())
     return digest.hexdigest()
 
