@@ -130,15 +130,16 @@ def newest_seq(process: Process) -> int:
 
 def test_the_ring_keeps_the_newest(tmp_path: Path) -> None:
     env = recording(tmp_path / "c", NCCLSCOPE_RING="4M")
-    played = player("load", "--collectives", 3000, "--rate", 2_000_000, env=env)
+    # Slow enough for a busy machine: the ring has room for a third of a second of this.
+    played = player("load", "--collectives", 1000, "--rate", 400_000, env=env)
     assert " 0 starts refused" in played.stdout
     (process,) = open_capture(tmp_path / "c").processes
-    assert newest_seq(process) == 2999
+    assert newest_seq(process) == 999
     assert 2 << 20 < len(process.slots) * 64 <= 5 << 20
     rotated = process.counters["rotated_out", 0]
-    assert rotated + len(process.slots) >= 3000 * 311
+    assert rotated + len(process.slots) >= 1000 * 311
     assert process.damage.bad_slots == 0
-    assert sum(tally.calls for tally in process.tallies) == 6000, "counts do not depend on the ring"
+    assert sum(tally.calls for tally in process.tallies) == 2000, "counts do not depend on the ring"
 
 
 def test_the_ring_is_copied_out_on_request(tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_the_ring_survives_sigkill(tmp_path: Path) -> None:
     load = ["load", "--collectives", 3000, "--rate", 3_000_000, "--end", "kill"]
     assert player(*load, env=env).returncode == -9
     process = open_capture(resolve_capture(str(tmp_path / "c"))).processes[0]
-    assert newest_seq(process) == 2999
+    assert newest_seq(process) == 999
     assert len(process.slots) * 64 > 2 << 20
 
 
