@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from ncclscope.capture.reader import resolve_capture
+from ncclscope.capture.reader import is_dataset, resolve_capture
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.model.build import open_model
 from ncclscope.model.completeness import Completeness
@@ -68,6 +68,9 @@ def connect(model: Model) -> duckdb.DuckDBPyConnection:
 
 def add_details(connection: duckdb.DuckDBPyConnection, model: Model, table: str) -> None:
     """Makes a table of the capture's events, process by process."""
+    if is_dataset(model.path):
+        message = f"cannot make {table} of {model.path}: a dataset has no events"
+        raise NcclscopeError(message, "Open the capture that it was made of")
     fresh = True
     for columns in details_of(model, table):
         connection.register("raw_details", columns)

@@ -8,6 +8,8 @@ from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.salvage import salvage, salvage_below, salvage_matching
 from ncclscope.errors import FormatError, UsageError
 
+DATASET_FILE = "schema.json"
+
 
 @dataclass(frozen=True, slots=True)
 class Capture:
@@ -25,10 +27,16 @@ def is_process_folder(path: Path) -> bool:
     )
 
 
+def is_dataset(path: Path) -> bool:
+    """Whether it is Parquet of `ncclscope export` or `import`, which opens like a capture."""
+    return (path / DATASET_FILE).is_file() and (path / "operations").is_dir()
+
+
 def is_capture(path: Path) -> bool:
-    """Whether any process left files below that directory."""
-    return path.is_dir() and any(
-        is_process_folder(entry) for entry in path.iterdir() if entry.is_dir()
+    """Whether any process left files below that directory, or it is a dataset."""
+    return path.is_dir() and (
+        is_dataset(path)
+        or any(is_process_folder(entry) for entry in path.iterdir() if entry.is_dir())
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ncclscope.capture.events import EVENT_NAMES, events_of
 from ncclscope.capture.process import Process
-from ncclscope.capture.reader import open_capture, resolve_capture
+from ncclscope.capture.reader import is_dataset, open_capture, resolve_capture
 from ncclscope.errors import UsageError
 from ncclscope.words import plural, printable
 
@@ -72,7 +72,10 @@ def _say_what_has_no_events(processes: list[Process]) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints the events of all processes, one process after the other."""
     _check_names(arguments.event or [])
-    capture = open_capture(resolve_capture(arguments.capture))
+    path = resolve_capture(arguments.capture)
+    if is_dataset(path):
+        raise UsageError(f"cannot dump {path}: a dataset has no events", "Name a capture")
+    capture = open_capture(path)
     for problem in capture.unreadable:
         print(f"ncclscope: {problem}", file=sys.stderr)
     nonces = {process.header.nonce: process.folder for process in capture.processes}

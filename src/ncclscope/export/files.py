@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ncclscope.capture.reader import DATASET_FILE
 from ncclscope.errors import NcclscopeError, UsageError
-
-SCHEMA_FILE = "schema.json"
 
 
 def _cannot_write(path: Path, error: OSError) -> NcclscopeError:
@@ -36,7 +35,7 @@ def check_directory(path: Path, force: bool) -> None:
     """Refuses to replace anything but a dataset of ours, and that without `force`."""
     if not path.exists() and not path.is_symlink():
         return
-    ours = path.is_dir() and (path / SCHEMA_FILE).is_file()
+    ours = path.is_dir() and (path / DATASET_FILE).is_file()
     empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
     if empty or (ours and force):
         return

@@ -15,8 +15,9 @@ import duckdb
 
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
+from ncclscope.capture.reader import DATASET_FILE
 from ncclscope.export.chunks import chunks
-from ncclscope.export.files import SCHEMA_FILE, check_directory, put_directory, scratch_beside
+from ncclscope.export.files import check_directory, put_directory, scratch_beside
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.shown import (
     SQL_TYPES,
@@ -63,7 +64,7 @@ def write_parquet(
                 _write_table(connection, model, table, chosen, dataset, write_part)
             else:
                 write_part(connection, f"select * from {table}", dataset / table / _part(0))
-        (dataset / SCHEMA_FILE).write_text(json.dumps(_schema(model), indent=1) + "\n")
+        (dataset / DATASET_FILE).write_text(json.dumps(_schema(model), indent=1) + "\n")
         put_directory(dataset, path)
     return count
 

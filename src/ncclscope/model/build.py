@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ncclscope.capture.reader import process_folders
+from ncclscope.capture.reader import is_dataset, process_folders
 from ncclscope.errors import NcclscopeError
 from ncclscope.model import outcome, sizes
 from ncclscope.model.bounds import Meetings, Steps, bounds_of_steps, joined_steps
 from ncclscope.model.clock import Clocks, solve
 from ncclscope.model.completeness import Completeness
+from ncclscope.model.dataset import read_dataset
 from ncclscope.model.instances import Instances
 from ncclscope.model.matching import StreamCounter, rules_of
 from ncclscope.model.model import Model, Progress
@@ -47,7 +48,8 @@ def open_model(capture: Path, progress: Progress | None = None) -> Model:
     """The model of a capture: the saved one while it is current, else a new one."""
     try:
         mark = fingerprint(capture)
-        return load_current(capture, mark) or build(capture, mark, progress)
+        make = read_dataset if is_dataset(capture) else build
+        return load_current(capture, mark) or make(capture, mark, progress)
     except OSError as error:
         message = f"cannot make the model of {capture}: {error.strerror or error}"
         raise NcclscopeError(message, "It is made in the capture, or else in TMPDIR") from None

@@ -1,6 +1,7 @@
 """What was seen against what must exist: one record that opens every output."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from ncclscope.words import plural
 
@@ -75,6 +76,24 @@ class Completeness:
 
     def __repr__(self) -> str:
         return self.line()
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> "Completeness":
+        """What `as_json` gave. Numbers, counts by reason and notes that are none raise."""
+        known = {one.name: one.type for one in fields(Completeness)}
+        processes = record["processes"]
+        values: dict[str, Any] = {
+            "processes_found": int(processes["found"]),
+            "processes_expected": int(processes["expected"]),
+        }
+        for name, value in record.items():
+            if known.get(name) is int:
+                values[name] = int(value)
+            elif name == "notes":
+                values[name] = [str(note) for note in value]
+            elif name in known:
+                values[name] = {str(reason): int(count) for reason, count in value.items()}
+        return Completeness(**values)
 
     def as_json(self) -> dict[str, object]:
         """The same for programs."""

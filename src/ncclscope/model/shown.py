@@ -42,6 +42,11 @@ def shown_columns(table: str) -> tuple[Column, ...]:
     return tuple(shown)
 
 
+def row_number(table: str) -> Column | None:
+    """The column with the row's own number, of tables that have one."""
+    return _ROW_NUMBERS.get(table)
+
+
 def _with_row_number(table: str) -> tuple[Column, ...]:
     number = _ROW_NUMBERS.get(table)
     columns = (TABLES | DETAILS)[table]
