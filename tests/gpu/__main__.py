@@ -109,7 +109,7 @@ def show_overhead(arguments: argparse.Namespace) -> bool:
     header += ["ncclscope, µs", "ratio to empty [95 %]", f"≤ {BAR}"]
     note = (
         f"Two ranks on one {gpu_name()} under CUDA MPS. Medians of {ROUNDS} rounds of blocks in "
-        f"random order, {CALLS} calls a block, a fresh communicator each; the slower rank counts. "
+        f"random order, {CALLS} calls a block, a fresh communicator each, each rank on four cores of its own; the slower rank counts. "
         "Synchronised: one call and a stream synchronisation, median of the block. Back to back: "
         "mean without waiting in between. The empty plugin asks for the same events. The ratio is "
         "the median over rounds, its interval by bootstrap."

@@ -19,7 +19,8 @@ from pathlib import Path
 from ncclscope.native import empty_plugin_path, plugin_path
 from tests.gpu.mps import mps
 
-ROUNDS, CALLS, RANKS = 20, 1500, 2
+ROUNDS, CALLS, RANKS = 26, 1500, 2
+CORES = 4  # of each rank: caller, proxy, recorder's helper, one to spare
 BAR = 1.03
 # The events of each mode, as native/src/config.c asks for them.
 EVENTS = {"profile": 0x7746, "trace": 0xFF4F, "full": 0xFFFF}
@@ -79,7 +80,10 @@ class Ranks:
                 "RANK": str(rank),
             }
             env.pop("NCCL_PROFILER_PLUGIN", None)
-            command = [driver, placing.library, cudart, str(rank), str(RANKS)]
+            # Threads that wander between cores would be most of the noise.
+            cores = f"{CORES * rank}-{CORES * rank + CORES - 1}"
+            command = ["taskset", "-c", cores, driver, placing.library, cudart]
+            command += [str(rank), str(RANKS)]
             self.processes.append(
                 subprocess.Popen(
                     command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
