@@ -2,13 +2,15 @@
 //
 //   latency LIBNCCL LIBCUDART RANK RANKS
 //
-// A line "ID_FILE CALLS [NAME=VALUE…]" sets the variables, makes a communicator (NCCL loads its
-// profiler plugin then, and lets go of it when the last communicator is gone), times CALLS calls of
-// each function, answers with one line and destroys the communicator:
+// A line "ID_FILE CALLS BLOCKS [NAME=VALUE…]" sets the variables, makes a communicator (NCCL loads
+// its profiler plugin then, and lets go of it when the last communicator is gone), times CALLS
+// calls of each function in each block, answers with one line and destroys the communicator:
 //
-//   AllReduce MEDIAN_NS BACK_TO_BACK_NS SendRecv MEDIAN_NS BACK_TO_BACK_NS
+//   AllReduce MEDIAN_NS BACK_TO_BACK_NS MEDIAN_NS … SendRecv MEDIAN_NS BACK_TO_BACK_NS …
 //
-// MEDIAN_NS: of single calls, from the call to the end of a stream synchronisation.
+// BLOCKS: one letter a block, to which switching_plugin.c is set before it; "-" where another
+// plugin or none is loaded. MEDIAN_NS: of single calls, from the call to the end of a stream
+// synchronisation.
 // BACK_TO_BACK_NS: mean of as many calls without waiting in between. No header of CUDA or NCCL is
 // needed.
 #define _GNU_SOURCE
@@ -21,7 +23,8 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_CALLS = 100000, WARM_UP = 300, FLOATS = 16, FLOAT32 = 7, SUM = 0 };
+enum { MAX_CALLS = 100000, WARM_UP = 300, SETTLE = 20, SETTLE_US = 300 };
+enum { FLOATS = 16, FLOAT32 = 7, SUM = 0 };
 
 struct unique_id {
     char bytes[128];
@@ -97,8 +100,8 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void time_function(const char *name, void (*call)(void), int calls) {
-    for (int i = 0; i < WARM_UP; i++) call(), synchronize();
+static void time_block(void (*call)(void), int calls) {
+    for (int i = 0; i < SETTLE; i++) call(), synchronize();
     for (int i = 0; i < calls; i++) {
         int64_t before = now_ns();
         call();
@@ -109,8 +112,29 @@ static void time_function(const char *name, void (*call)(void), int calls) {
     int64_t before = now_ns();
     for (int i = 0; i < calls; i++) call();
     synchronize();
-    printf("%s %lld %lld ", name, (long long)times_ns[calls / 2],
-           (long long)((now_ns() - before) / calls));
+    printf("%lld %lld ", (long long)times_ns[calls / 2], (long long)((now_ns() - before) / calls));
+}
+
+// Where the plugin's switch is; NULL when it has none.
+static volatile int *plugin_switch(void) {
+    const char *path = getenv("NCCL_PROFILER_PLUGIN");
+    void *plugin = path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    if (!plugin) return NULL;
+    volatile int *found = dlsym(plugin, "switching_plugin_kind");
+    dlclose(plugin);
+    return found;
+}
+
+static void time_function(const char *name, void (*call)(void), int calls, const char *blocks) {
+    volatile int *kind = plugin_switch();
+    check(!kind && blocks[0] != '-', "finding the switching plugin");
+    printf("%s ", name);
+    for (int i = 0; i < WARM_UP; i++) call(), synchronize();
+    for (const char *block = blocks; *block; block++) {
+        usleep(SETTLE_US);  // lets the proxy thread report the end of the last kernel
+        if (kind) *kind = *block;
+        time_block(call, calls);
+    }
 }
 
 static struct unique_id agreed_id(const char *path) {
@@ -138,13 +162,14 @@ int main(int count, char **values) {
     check(cuda_stream_create(&stream), "stream");
     static char line[8192];
     while (fgets(line, sizeof line, stdin)) {
-        char *id_file = strtok(line, " \n"), *calls_text = strtok(NULL, " \n"), *setting;
+        char *id_file = strtok(line, " \n"), *calls_text = strtok(NULL, " \n");
+        char *blocks = strtok(NULL, " \n"), *setting;
         int calls = calls_text ? atoi(calls_text) : 0;
-        if (calls < 1 || calls > MAX_CALLS) return 2;
+        if (calls < 1 || calls > MAX_CALLS || !blocks) return 2;
         while ((setting = strtok(NULL, " \n"))) putenv(strdup(setting));
         check(comm_init_rank(&comm, ranks, agreed_id(id_file), rank), "CommInitRank");
-        time_function("AllReduce", call_all_reduce, calls);
-        time_function("SendRecv", call_send_recv, calls);
+        time_function("AllReduce", call_all_reduce, calls, blocks);
+        time_function("SendRecv", call_send_recv, calls, blocks);
         check(comm_destroy(comm), "CommDestroy");
         printf("\n");
         fflush(stdout);

@@ -1,9 +1,11 @@
 """What recording adds to 64-byte calls of real NCCL, against an empty plugin with the same events.
 
-Two ranks share the GPU under CUDA MPS, so that their kernels run side by side. A block is a fresh
-communicator with one plugin; the blocks of a round follow each other in random order in the same
-two processes. NCCL remembers for the life of a process that it found no plugin, so the blocks
-without one have processes of their own, which wait while the others run.
+Two ranks share the GPU under CUDA MPS, so that their kernels run side by side. Communicators differ
+from each other by more than a recorder costs, so each is measured with all plugins in turn, in many
+short blocks (switching_plugin.c). The third plugin reads the clock once a callback and does nothing
+else: what any plugin that knows times must cost. NCCL remembers for the life of a process that it
+found no plugin, so the blocks without one have processes of their own, which wait while the others
+run.
 """
 
 import os
@@ -16,18 +18,19 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncclscope.native import empty_plugin_path, plugin_path
+from ncclscope.native import plugin_path
 from tests.gpu.mps import mps
 
-ROUNDS, CALLS, RANKS = 26, 1500, 2
+RANKS = 2
 CORES = 4  # of each rank: caller, proxy, recorder's helper, one to spare
+COMMUNICATORS, ROUNDS, CALLS = 4, 50, 200  # of each mode; rounds of three blocks in each; a block
 BAR = 1.03
-# The events of each mode, as native/src/config.c asks for them.
-EVENTS = {"profile": 0x7746, "trace": 0xFF4F, "full": 0xFFFF}
+MODES = ("profile", "trace", "full")
+KINDS = {"e": "empty", "c": "clock", "o": "ours"}
 FUNCTIONS = ("AllReduce", "SendRecv")
+MEASURES = ("synchronised", "back to back")
 
-
-Block = dict[tuple[str, str], float]  # microseconds by function and measure
+Times = dict[tuple[str, str], list[float]]  # microseconds of each block by function and measure
 
 
 @dataclass(frozen=True)
@@ -40,15 +43,15 @@ class Placing:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One mode against the empty plugin: medians over the blocks, and the ratio's 95 % interval."""
+class Ratio:
+    """The median over rounds, and its 95 % interval."""
 
-    mode: str
-    empty_us: float
-    ours_us: float
-    ratio: float
+    middle: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        return f"{self.middle:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
     @property
     def verdict(self) -> str:
@@ -58,18 +61,21 @@ class Comparison:
         return "not resolved" if self.low <= BAR else "**does not hold**"
 
 
-def bootstrap(ratios: list[float], draws: int = 4000) -> tuple[float, float]:
-    """The 95 % interval of the median, by resampling the rounds."""
+def ratio(above: list[float], below: list[float], draws: int = 4000) -> Ratio:
+    """Of two plugins' blocks, round by round; the interval by resampling the rounds."""
+    ratios = [a / b for a, b in zip(above, below, strict=True)]
     chance = random.Random(1)
     medians = sorted(statistics.median(chance.choices(ratios, k=len(ratios))) for _ in range(draws))
-    return medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+    return Ratio(
+        statistics.median(ratios), medians[int(0.025 * draws)], medians[int(0.975 * draws)]
+    )
 
 
 class Ranks:
-    """The processes of one job, asked for one block after the other."""
+    """The processes of one job, asked for one communicator after the other."""
 
     def __init__(self, driver: Path, cudart: Path, placing: Placing, scratch: Path) -> None:
-        self.scratch, self.blocks = scratch, 0
+        self.scratch, self.communicators = scratch, 0
         self.processes = []
         for rank in range(RANKS):
             env = os.environ | {
@@ -90,27 +96,30 @@ class Ranks:
                 )
             )
 
-    def block(self, settings: dict[str, str]) -> Block:
-        """One block: the slower rank's times."""
-        self.blocks += 1
-        words = [f"{self.scratch}/id{id(self)}.{self.blocks}", str(CALLS)]
+    def measure(self, blocks: str, settings: dict[str, str]) -> Times:
+        """One communicator: in each block the slower rank's times."""
+        self.communicators += 1
+        words = [f"{self.scratch}/id{id(self)}.{self.communicators}", str(CALLS), blocks]
         words += [f"{name}={value}" for name, value in settings.items()]
         for process in self.processes:
             assert process.stdin
             process.stdin.write(" ".join(words) + "\n")
             process.stdin.flush()
-        found: Block = {}
+        found: Times = {}
         for process in self.processes:
             assert process.stdout
             answer = process.stdout.readline().split()
-            if len(answer) != 3 * len(FUNCTIONS):
+            if len(answer) != len(FUNCTIONS) * (1 + 2 * len(blocks)):
                 time.sleep(2)
                 codes = [process.poll() for process in self.processes]
                 raise RuntimeError(f"exit codes {codes} with {settings}: {answer}")
-            for function, single_ns, stream_ns in zip(*[iter(answer)] * 3, strict=True):
-                for measure, ns in (("synchronised", single_ns), ("back to back", stream_ns)):
-                    key = (function, measure)
-                    found[key] = max(found.get(key, 0), float(ns) / 1e3)
+            for number, function in enumerate(FUNCTIONS):
+                first = 1 + number * (1 + 2 * len(blocks))
+                numbers_us = [float(ns) / 1e3 for ns in answer[first : first + 2 * len(blocks)]]
+                for offset, measure in enumerate(MEASURES):
+                    mine = numbers_us[offset::2]
+                    others = found.get((function, measure), mine)
+                    found[function, measure] = list(map(max, mine, others))
         return found
 
     def close(self) -> None:
@@ -134,60 +143,76 @@ def find_cudart() -> Path:
     raise SystemExit("no libcudart found")
 
 
-def configurations(scratch: Path) -> dict[str, dict[str, str]]:
-    """Variables by block. Each plugin is a copy: a library of its own, with its own settings."""
+def settings_of(scratch: Path) -> dict[str, dict[str, str]]:
+    """Variables by mode. Each plugin is a copy: a library of its own, with its own settings."""
     found = {}
-    for mode, events in EVENTS.items():
-        for kind, plugin in (("empty", empty_plugin_path()), ("ours", plugin_path())):
-            copy = scratch / f"{kind}-{mode}.so"
-            shutil.copy(plugin, copy)
-            found[f"{kind} {mode}"] = {
-                "NCCL_PROFILER_PLUGIN": str(copy),
-                "NCCLSCOPE_EMPTY_EVENTS": hex(events),
-                "NCCLSCOPE_MODE": mode,
-                "NCCLSCOPE_DIR": str(scratch / f"capture-{mode}"),
-            }
+    for mode in MODES:
+        copy = scratch / f"{mode}.so"
+        shutil.copy(plugin_path(), copy)
+        found[mode] = {
+            "NCCL_PROFILER_PLUGIN": str(scratch / "switching.so"),
+            "SWITCH_TO": str(copy),
+            "NCCLSCOPE_MODE": mode,
+            "NCCLSCOPE_DIR": str(scratch / f"capture-{mode}"),
+        }
     return found
 
 
-def measure(placing: Placing, driver: Path, scratch: Path) -> dict[str, list[Block]]:
-    """All blocks, by configuration."""
+def measure(placing: Placing, driver: Path, scratch: Path) -> dict[tuple[str, str], Times]:
+    """The times of all blocks by mode and kind of plugin; ("", "none") without any."""
     cudart = find_cudart()
     with_plugin = Ranks(driver, cudart, placing, scratch)
     without = Ranks(driver, cudart, placing, scratch)
-    chosen = configurations(scratch)
-    names = [*chosen, "none"]
-    found: dict[str, list[Block]] = {name: [] for name in names}
+    found: dict[tuple[str, str], Times] = {}
     chance = random.Random(2)
-    for number in range(ROUNDS + 1):
-        for name in chance.sample(names, len(names)):
-            block = without.block({}) if name == "none" else with_plugin.block(chosen[name])
-            if number:  # the first round warms up
-                found[name].append(block)
+    for number in range(COMMUNICATORS + 1):
+        for mode, settings in settings_of(scratch).items():
+            order = "".join("".join(chance.sample("eco", 3)) for _ in range(ROUNDS))
+            kinds = {("", "none"): (without.measure("-" * ROUNDS, {}), "-" * ROUNDS)}
+            both = with_plugin.measure(order, settings)
+            kinds |= {(mode, kind): (both, order) for kind in KINDS.values()}
+            if number == 0:  # the first one warms up
+                continue
+            for (of_mode, kind), (times, blocks) in kinds.items():
+                for key, numbers in times.items():
+                    mine = [
+                        us
+                        for us, at in zip(numbers, blocks, strict=True)
+                        if KINDS.get(at, "none") == kind
+                    ]
+                    found.setdefault((of_mode, kind), {}).setdefault(key, []).extend(mine)
     with_plugin.close()
     without.close()
     return found
 
 
-def compare(blocks: dict[str, list[Block]], key: tuple[str, str]) -> list[Comparison]:
-    """Each mode against the empty plugin of the same round."""
-    found = []
-    for mode in EVENTS:
-        empty = [block[key] for block in blocks[f"empty {mode}"]]
-        ours = [block[key] for block in blocks[f"ours {mode}"]]
-        ratios = [o / e for o, e in zip(ours, empty, strict=True)]
-        low, high = bootstrap(ratios)
-        found.append(
-            Comparison(
-                mode,
-                statistics.median(empty),
-                statistics.median(ours),
-                statistics.median(ratios),
-                low,
-                high,
-            )
-        )
-    return found
+def rows_of(
+    placing: Placing, found: dict[tuple[str, str], Times]
+) -> tuple[list[list[object]], bool]:
+    """Rows of the table, and whether no bar is broken."""
+    rows: list[list[object]] = []
+    fine = True
+    for key in ((function, measure) for function in FUNCTIONS for measure in MEASURES):
+        none_us = statistics.median(found["", "none"][key])
+        for mode in MODES:
+            empty, clock, ours = (found[mode, kind][key] for kind in KINDS.values())
+            result = ratio(ours, empty)
+            fine &= result.low <= BAR
+            rows.append([placing.title, *key, mode, f"{none_us:.2f}"])
+            rows[-1] += [f"{statistics.median(us):.2f}" for us in (empty, ours)]
+            rows[-1] += [ratio(clock, empty), result, result.verdict]
+            print(*rows[-1], flush=True)
+    return rows, fine
+
+
+def build(scratch: Path) -> Path:
+    """The driver, with the switching plugin beside it."""
+    here = Path(__file__).parent
+    gcc = ["gcc", "-O2", "-o"]
+    subprocess.run([*gcc, scratch / "latency", here / "latency.c", "-ldl"], check=True)
+    plugin = [*gcc, scratch / "switching.so", "-shared", "-fPIC", here / "switching_plugin.c"]
+    subprocess.run([*plugin, "-ldl"], check=True)
+    return scratch / "latency"
 
 
 def overhead(placings: list[Placing]) -> tuple[list[list[object]], bool]:
@@ -196,29 +221,8 @@ def overhead(placings: list[Placing]) -> tuple[list[list[object]], bool]:
     fine = True
     with tempfile.TemporaryDirectory() as directory, mps():
         scratch = Path(directory)
-        driver = scratch / "latency"
-        source = Path(__file__).with_name("latency.c")
-        subprocess.run(["gcc", "-O2", "-o", driver, source, "-ldl"], check=True)
+        driver = build(scratch)
         for placing in placings:
-            blocks = measure(placing, driver, scratch)
-            for function in FUNCTIONS:
-                for how in ("synchronised", "back to back"):
-                    key = (function, how)
-                    none_us = statistics.median(block[key] for block in blocks["none"])
-                    for result in compare(blocks, key):
-                        fine &= result.low <= BAR
-                        rows.append(
-                            [
-                                placing.title,
-                                function,
-                                how,
-                                result.mode,
-                                f"{none_us:.2f}",
-                                f"{result.empty_us:.2f}",
-                                f"{result.ours_us:.2f}",
-                                f"{result.ratio:.3f} [{result.low:.3f}, {result.high:.3f}]",
-                                result.verdict,
-                            ]
-                        )
-                        print(*rows[-1], flush=True)
+            more, held = rows_of(placing, measure(placing, driver, scratch))
+            rows, fine = rows + more, fine and held
     return rows, fine
