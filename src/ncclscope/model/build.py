@@ -12,7 +12,6 @@ from ncclscope.model import outcome, sizes
 from ncclscope.model.bounds import Meetings, Steps, bounds_of_steps, joined_steps
 from ncclscope.model.clock import Clocks, solve
 from ncclscope.model.completeness import Completeness
-from ncclscope.model.dataset import read_dataset
 from ncclscope.model.instances import Instances
 from ncclscope.model.matching import StreamCounter, rules_of
 from ncclscope.model.model import Model, Progress
@@ -48,7 +47,12 @@ def open_model(capture: Path, progress: Progress | None = None) -> Model:
     """The model of a capture: the saved one while it is current, else a new one."""
     try:
         mark = fingerprint(capture)
-        make = read_dataset if is_dataset(capture) else build
+        make = build
+        if is_dataset(capture):
+            # A capture's model needs no engine: duckdb is imported for datasets alone.
+            from ncclscope.model.dataset import read_dataset
+
+            make = read_dataset
         return load_current(capture, mark) or make(capture, mark, progress)
     except OSError as error:
         message = f"cannot make the model of {capture}: {error.strerror or error}"
