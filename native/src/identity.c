@@ -212,6 +212,7 @@ static void put_nccl(struct writer *writer, const void *nccl_address) {
     *(void **)&get_version = dlsym(library, "ncclGetVersion");
     int version = 0;
     if (get_version && get_version(&version) == 0) put_number(writer, "nccl_version", (u64)version);
+    if (dlsym(library, "ncclscopeSimulation")) put_number(writer, "simulation", 1);
     dlclose(library);
 }
 

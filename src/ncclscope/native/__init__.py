@@ -1,4 +1,6 @@
-"""Locates what is compiled: the plugin that NCCL loads, an empty plugin, and the player."""
+"""Locates what is compiled: the plugin that NCCL loads, an empty plugin, the player, and a simulated
+NCCL.
+"""
 
 from pathlib import Path
 
@@ -31,3 +33,8 @@ def empty_plugin_path() -> Path:
 def player_path() -> Path:
     """The program that plays NCCL's part on machines without a GPU."""
     return _built("ncclscope-player")
+
+
+def simulated_nccl_path() -> Path:
+    """NCCL and CUDA's runtime in one library, simulated: for machines without a GPU."""
+    return _built("libncclscope-simulated-nccl.so")

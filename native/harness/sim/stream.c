@@ -1,0 +1,201 @@
+// Streams, their threads, and graphs captured from them.
+#define _GNU_SOURCE
+#include "stream.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { QUEUE_TO_START_NS = 3000 };
+
+struct queued {
+    struct queued *next;
+    struct task *task;
+    uint64_t number;
+    int64_t queued_ns;
+};
+
+struct stream {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct queued *first, *last;
+    uint64_t added, done;
+    int64_t end_ns;  // of the last task
+    struct graph *capture;
+    bool closing;
+    struct stream *next;  // in the list of all
+};
+
+struct graph {
+    int holders, count, room;
+    struct task **tasks;
+};
+
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct stream *all_streams, *default_stream;
+
+int64_t sim_now_ns(void) {
+    struct timespec now;
+    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void sim_sleep_until(int64_t t) {
+    struct timespec until = {t / 1000000000, t % 1000000000};
+    if (t > sim_now_ns()) clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+}
+
+void task_release(struct task *task) {
+    if (__atomic_sub_fetch(&task->holders, 1, __ATOMIC_ACQ_REL) == 0) task->release(task);
+}
+
+static void *work_off(void *argument) {
+    struct stream *stream = argument;
+    pthread_mutex_lock(&stream->lock);
+    for (;;) {
+        while (!stream->first && !stream->closing)
+            pthread_cond_wait(&stream->changed, &stream->lock);
+        struct queued *next = stream->first;
+        if (!next) break;
+        int64_t start_ns = next->queued_ns + QUEUE_TO_START_NS;
+        if (start_ns < stream->end_ns) start_ns = stream->end_ns;
+        pthread_mutex_unlock(&stream->lock);
+
+        int64_t end_ns = next->task->run(next->task, next->number, start_ns);
+        task_release(next->task);
+
+        pthread_mutex_lock(&stream->lock);
+        stream->end_ns = end_ns;
+        stream->first = next->next;
+        if (!stream->first) stream->last = NULL;
+        free(next);
+        stream->done++;
+        pthread_cond_broadcast(&stream->changed);
+    }
+    pthread_mutex_unlock(&stream->lock);
+    free(stream);
+    return NULL;
+}
+
+struct stream *stream_make(void) {
+    struct stream *stream = calloc(1, sizeof *stream);
+    pthread_t thread;
+    if (!stream) return NULL;
+    pthread_mutex_init(&stream->lock, NULL);
+    pthread_cond_init(&stream->changed, NULL);
+    if (pthread_create(&thread, NULL, work_off, stream) != 0) {
+        free(stream);
+        return NULL;
+    }
+    pthread_setname_np(thread, "sim stream");
+    pthread_detach(thread);
+    pthread_mutex_lock(&list_lock);
+    stream->next = all_streams;
+    all_streams = stream;
+    pthread_mutex_unlock(&list_lock);
+    return stream;
+}
+
+struct stream *stream_of(struct stream *given) {
+    if ((uintptr_t)given > 2) return given;  // 1 and 2 are CUDA's names for default streams
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    if (!default_stream) default_stream = stream_make();
+    pthread_mutex_unlock(&lock);
+    return default_stream;
+}
+
+static void enqueue(struct stream *stream, struct task *task) {
+    struct queued *one = malloc(sizeof *one);
+    pthread_mutex_lock(&stream->lock);
+    uint64_t number = task->launch ? task->launch(task) : 0;
+    *one = (struct queued){NULL, task, number, sim_now_ns()};
+    if (stream->last) stream->last->next = one;
+    else stream->first = one;
+    stream->last = one;
+    stream->added++;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+}
+
+void stream_add(struct stream *stream, struct task *task) {
+    struct graph *graph = stream->capture;
+    if (!graph) {
+        enqueue(stream, task);
+        return;
+    }
+    if (graph->count == graph->room) {
+        graph->room = graph->room ? 2 * graph->room : 16;
+        graph->tasks = realloc(graph->tasks, (size_t)graph->room * sizeof(struct task *));
+    }
+    graph->tasks[graph->count++] = task;
+}
+
+bool stream_captures(struct stream *stream) { return stream->capture != NULL; }
+
+void stream_wait(struct stream *stream) {
+    pthread_mutex_lock(&stream->lock);
+    uint64_t wanted = stream->added;
+    while (stream->done < wanted) pthread_cond_wait(&stream->changed, &stream->lock);
+    pthread_mutex_unlock(&stream->lock);
+}
+
+bool stream_idle(struct stream *stream) {
+    pthread_mutex_lock(&stream->lock);
+    bool idle = stream->done == stream->added;
+    pthread_mutex_unlock(&stream->lock);
+    return idle;
+}
+
+void stream_destroy(struct stream *stream) {
+    pthread_mutex_lock(&list_lock);
+    struct stream **place = &all_streams;
+    while (*place && *place != stream) place = &(*place)->next;
+    if (*place) *place = stream->next;
+    pthread_mutex_unlock(&list_lock);
+    pthread_mutex_lock(&stream->lock);
+    stream->closing = true;  // the thread frees it when the queue is empty
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+}
+
+void stream_wait_all(void) {
+    pthread_mutex_lock(&list_lock);
+    for (struct stream *stream = all_streams; stream; stream = stream->next) stream_wait(stream);
+    pthread_mutex_unlock(&list_lock);
+}
+
+// ---- graphs ----
+bool stream_begin_capture(struct stream *stream) {
+    if (stream->capture) return false;
+    stream->capture = calloc(1, sizeof *stream->capture);
+    stream->capture->holders = 1;
+    return true;
+}
+
+struct graph *stream_end_capture(struct stream *stream) {
+    struct graph *graph = stream->capture;
+    stream->capture = NULL;
+    return graph;
+}
+
+struct graph *graph_hold(struct graph *graph) {
+    __atomic_add_fetch(&graph->holders, 1, __ATOMIC_RELAXED);
+    return graph;
+}
+
+void graph_launch(struct graph *graph, struct stream *stream) {
+    for (int i = 0; i < graph->count; i++) {
+        __atomic_add_fetch(&graph->tasks[i]->holders, 1, __ATOMIC_RELAXED);
+        enqueue(stream, graph->tasks[i]);
+    }
+}
+
+void graph_release(struct graph *graph) {
+    if (__atomic_sub_fetch(&graph->holders, 1, __ATOMIC_ACQ_REL) > 0) return;
+    for (int i = 0; i < graph->count; i++) task_release(graph->tasks[i]);
+    free(graph->tasks);
+    free(graph);
+}

@@ -1,0 +1,46 @@
+// Streams of the simulated GPU: a queue, a thread that works it off, and the GPU's time.
+//
+// A task has a start and an end on the simulated GPU's time (sim_now_ns's clock). Work that was
+// queued in time starts where the one before it ended, however late the thread comes to it.
+#ifndef NCCLSCOPE_SIM_STREAM_H
+#define NCCLSCOPE_SIM_STREAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct stream;
+struct graph;
+
+// What a stream does: `run` gets when it starts and returns when it ended. A task may run several
+// times, from graphs; `launch`, where there is one, numbers them in the order of launching.
+// `release` is called when nobody holds it any more.
+struct task {
+    int64_t (*run)(struct task *task, uint64_t number, int64_t start_ns);
+    uint64_t (*launch)(struct task *task);
+    void (*release)(struct task *task);
+    int holders;
+};
+
+void task_release(struct task *task);
+
+// The machine's CLOCK_MONOTONIC, also where a posed host's clock is put before it.
+int64_t sim_now_ns(void);
+void sim_sleep_until(int64_t t);
+
+struct stream *stream_make(void);
+struct stream *stream_of(struct stream *given);  // the default one for NULL
+// Queues the task, or adds it to the graph that is being captured. Takes the caller's hold.
+void stream_add(struct stream *stream, struct task *task);
+bool stream_captures(struct stream *stream);
+void stream_wait(struct stream *stream);
+bool stream_idle(struct stream *stream);
+void stream_destroy(struct stream *stream);
+void stream_wait_all(void);
+
+bool stream_begin_capture(struct stream *stream);
+struct graph *stream_end_capture(struct stream *stream);
+struct graph *graph_hold(struct graph *graph);
+void graph_launch(struct graph *graph, struct stream *stream);
+void graph_release(struct graph *graph);
+
+#endif
