@@ -1,6 +1,4 @@
-"""Locates what is compiled: the plugin that NCCL loads, an empty plugin, the player, and a simulated
-NCCL.
-"""
+"""Locates what is compiled: the plugin, an empty plugin, the player, and a simulated NCCL."""
 
 from pathlib import Path
 
