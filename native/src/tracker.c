@@ -19,6 +19,7 @@
 #define SLACK_NS 100000   // clock error and drift within two windows
 #define WINDOW_BEATS 16u  // seconds a bound on the GPU's clock is good for
 #define NO_BOUND INT64_MIN
+#define NO_PEER (-1)  // of a collective
 
 struct operation {
     u64 handle;  // of its Coll or P2p; 0: free
@@ -28,6 +29,7 @@ struct operation {
     u64 t_gpu_last;  // ticks at which gpu_last was seen
     u64 group;
     struct ledger_entry *entry;
+    i32 peer;
     u16 comm;
     u8 func, dtype, algo, proto, channels, started, stopped;
     bool has_work, captured, no_stamp, suspect, stale;
@@ -206,7 +208,7 @@ static void note_call(u16 comm, u64 t0, u64 count, u8 func, u8 dtype, i32 root_o
 }
 
 static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct tally_key key,
-                            u8 channels, u64 t0) {
+                            u8 channels, i32 peer, u64 t0) {
     struct ledger_entry *entry = ledger_entry(tally_counted_as(key));
     if (comm < NO_COMM) progress[comm].works++;
     bool kernels = comm < NO_COMM && comm_reports_kernels(comm);
@@ -227,6 +229,7 @@ static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct 
     operation->algo = (u8)(key.word >> 40);
     operation->proto = (u8)(key.word >> 48);
     operation->channels = channels;
+    operation->peer = peer;
     operation->t_work = t0;
     operation->group = group;
     u32 call = (u32)mix(parent) % CALLS_KEPT;
@@ -246,7 +249,7 @@ static void see_coll(u64 handle, const union slot *slot) {
     // Before v4 the number of channels is an upper bound.
     bool early = coll->comm < NO_COMM && comm_versions[coll->comm] < 4;
     begin_operation(handle, coll->parent, group, coll->comm, key, early ? 0 : coll->channels,
-                    coll->t0);
+                    NO_PEER, coll->t0);
     note_call(coll->comm, coll->t0, coll->count, coll->func, coll->dtype, coll->root, false);
 }
 
@@ -255,7 +258,8 @@ static void see_p2p(u64 handle, const union slot *slot) {
     u8 bits = p2p->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
     struct tally_key key =
         tally_key(p2p->comm, LEVEL_WORK, p2p->func, p2p->dtype, 0, 0, bits, p2p->count);
-    begin_operation(handle, p2p->parent, p2p->parent_group, p2p->comm, key, p2p->chan, p2p->t0);
+    begin_operation(handle, p2p->parent, p2p->parent_group, p2p->comm, key, p2p->chan, p2p->peer,
+                    p2p->t0);
     note_call(p2p->comm, p2p->t0, p2p->count, p2p->func, p2p->dtype, p2p->peer, false);
 }
 
@@ -391,6 +395,7 @@ size_t tracker_live(union slot *out, size_t room) {
         slot->started = operation->started;
         slot->stopped = operation->stopped;
         slot->bits = operation->captured ? TALLY_CAPTURED : 0;
+        slot->peer = operation->peer;
         out[used].head = head_word(KIND_live_op, 0, 0, used);
         used++;
     }

@@ -182,7 +182,7 @@ def test_a_newer_major_is_refused_by_name(folder: Path) -> None:
         data[10] = 9
         path.write_bytes(data)
     with pytest.raises(
-        FormatError, match=r"format 9\.0 is newer than this release reads \(1\.0\).*ncclscope 0"
+        FormatError, match=r"format 9\.1 is newer than this release reads \(1\.1\).*ncclscope 0"
     ):
         open_process(folder)
 

@@ -20,7 +20,7 @@ typedef int64_t i64;
 // Minor versions add kinds or use spare bytes: older readers skip them. A major version may change
 // anything.
 #define FORMAT_MAJOR 1
-#define FORMAT_MINOR 0
+#define FORMAT_MINOR 1
 #define FORMAT_ENDIAN 0x1234
 #define FORMAT_MAGIC "\x89NCCLSC\n"
 
@@ -153,7 +153,7 @@ enum clock_kind { CLOCK_IS_TSC = 1, CLOCK_IS_CNTVCT = 2, CLOCK_IS_MONOTONIC = 3 
 #define LIVE_OP_FIELDS(F, A)                                                              \
     F(u64, handle) F(u64, t_call) F(u64, t_work) F(u64, count) F(u64, order) F(u16, comm) \
     F(u8, func) F(u8, dtype) F(u8, algo) F(u8, proto) F(u8, channels) F(u8, started)      \
-    F(u8, stopped) F(u8, bits) A(u8, spare, 6)
+    F(u8, stopped) F(u8, bits) A(u8, spare, 2) F(i32, peer)
 
 // K(number, struct suffix, name, fields). Numbers 1 to 16 are 1 + NCCL's event bit.
 #define SLOT_KINDS(K)                                        \

@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ncclscope.capture.layout import SCHEMA, SLOT_BYTES
+from ncclscope.capture.layout import ADDED_FIELDS, SCHEMA, SLOT_BYTES
 from ncclscope.errors import FormatError
 
 _TYPES = {
@@ -94,6 +94,8 @@ def check_schema(text: str) -> Schema:
             continue
         fields = dict(theirs.dtypes[name].fields or {})
         for field, place in (dtype.fields or {}).items():
+            if field not in fields and f"{name}.{field}" in ADDED_FIELDS:
+                continue  # of an earlier minor version
             if not field.startswith("spare") and fields.get(field) != place:
                 raise FormatError(f"its schema describes {name}.{field} differently")
         if theirs.kinds[name] != OURS.kinds[name]:

@@ -5,7 +5,7 @@ minor version. The schema here is this release's; a test holds it against the C 
 library only: `run` needs the numbers.
 """
 
-MAJOR, MINOR = 1, 0
+MAJOR, MINOR = 1, 1
 SLOT_BYTES = 64
 EVENT_KINDS = 16
 INDEX_BITS = 37
@@ -77,7 +77,7 @@ root:i32 ce_seq:u32
 81 Tallies spare:u8:56
 96 Live serial:u64 monotonic_ns:u64 realtime_ns:u64 ticks:u64 dropped:u64 slots:u32 comms_open:u32 mode:u8 phase:u8 spare:u8:6
 97 LiveComm calls:u64 works:u64 done:u64 t_last_call:u64 t_last_done:u64 count:u64 comm:u16 func:u8 dtype:u8 root_or_peer:i32
-98 LiveOp handle:u64 t_call:u64 t_work:u64 count:u64 order:u64 comm:u16 func:u8 dtype:u8 algo:u8 proto:u8 channels:u8 started:u8 stopped:u8 bits:u8 spare:u8:6
+98 LiveOp handle:u64 t_call:u64 t_work:u64 count:u64 order:u64 comm:u16 func:u8 dtype:u8 algo:u8 proto:u8 channels:u8 started:u8 stopped:u8 bits:u8 spare:u8:2 peer:i32
 99 LiveEnd serial:u64 monotonic_ns:u64 realtime_ns:u64 ticks:u64 dropped:u64 slots:u32 comms_open:u32 mode:u8 phase:u8 spare:u8:6
 times gpu_count:u64 gpu_sum_ns:u64 gpu_min_ns:u64 gpu_max_ns:u64 host_count:u64 host_sum_ns:u64 host_min_ns:u64 host_max_ns:u64 \
 untimed:u64:8 gpu_histogram:u32:256 host_histogram:u32:256
@@ -86,6 +86,8 @@ handle_foreign handle_dead stop_repeated start_repeated context_foreign late_upd
 write_failed rotated_out slots_lost tally_folded tally_other
 """
 
+# Fields in what 1.0 calls spare bytes, with the minor version that added each.
+ADDED_FIELDS = {"LiveOp.peer": 1}
 # Slot kinds by name.
 KINDS = {
     words[1]: int(words[0])

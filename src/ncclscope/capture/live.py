@@ -13,6 +13,7 @@ from ncclscope.errors import FormatError
 
 _KINDS, _DTYPES = layout.KINDS, dtypes.OURS.dtypes
 _ATTEMPTS = 5
+_NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,5 +76,7 @@ def read_live_page(folder: Path) -> LivePage | None:
         slots = np.frombuffer(data, dtypes.ANY_SLOT, usable, header.header_bytes).copy()
         page = _parse(slots)
         if page is not None:
+            if header.major == 1 and header.minor < layout.ADDED_FIELDS["LiveOp.peer"]:
+                page.operations["peer"] = _NOBODY
             return page
     return None

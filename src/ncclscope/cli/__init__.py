@@ -16,6 +16,7 @@ from ncclscope.words import printable
 COMMANDS = {
     "run": "run a command with every NCCL call recorded",
     "report": "say what a capture's operations took: times, bandwidth, waiting, by group",
+    "status": "say whether a job is hung, which ranks are to blame, and what they do",
     "dump": "print every recorded event",
     "export": "write operations as JSON lines, CSV or Parquet",
     "doctor": "say whether NCCL would be recorded here, and if not, why",

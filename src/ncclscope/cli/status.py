@@ -1,0 +1,58 @@
+"""`ncclscope status`."""
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from ncclscope.capture.reader import process_folders, resolve_capture
+from ncclscope.diagnose.verdict import Status
+from ncclscope.diagnose.verdicts import judge
+from ncclscope.model.pulse import read_pulses
+from ncclscope.report.status import as_json, lines
+
+_HUNG = 4  # exit code
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which capture, and how often."""
+    parser.add_argument(
+        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
+    )
+    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/status.md")
+    parser.add_argument(
+        "--watch", nargs="?", type=float, const=2.0, metavar="SECONDS",
+        help="again and again (default: every 2 s) until no process is alive",
+    )  # fmt: skip
+
+
+def _look(capture: Path) -> Status:
+    return judge(*read_pulses(process_folders(capture)))
+
+
+def _show(status: Status, capture: Path, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        indent = None if arguments.watch is not None else 2
+        print(json.dumps(as_json(status, str(capture)), indent=indent), flush=True)
+        return
+    if arguments.watch is not None:
+        clear = _CLEAR if sys.stdout.isatty() else ""
+        print(f"{clear}{time.strftime('%H:%M:%S')} {capture}")
+    for line in lines(status):
+        print(line, flush=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints one line for each communicator that is not fine; 4 where one is hung."""
+    capture = resolve_capture(arguments.capture)
+    status = _look(capture)
+    _show(status, capture, arguments)
+    while arguments.watch is not None and not status.post_mortem:
+        time.sleep(max(arguments.watch, 0.1))
+        status = _look(resolve_capture(str(capture)))
+        _show(status, capture, arguments)
+    if status.hung and not arguments.json and not status.post_mortem:
+        print(f"next: ncclscope diagnose {capture}", file=sys.stderr)
+    return _HUNG if status.hung else 0

@@ -1,0 +1,206 @@
+"""Communicators as their members' last moments show them: who is how far, who is in what."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ncclscope.model import sizes
+from ncclscope.model.names import Membership, name_communicators
+from ncclscope.model.pulse import Pulse, collective_calls
+from ncclscope.model.pulse_parts import (
+    ALIVE,
+    FIRST_WITH_CALLS,
+    PAIRED,
+    STOPPED,
+    Flight,
+    Seat,
+    Step,
+)  # fmt: skip
+from ncclscope.model.tables import NONE
+
+_OTHER_RUN_NS = 60_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank of a communicator, with its process."""
+
+    pulse: Pulse
+    seat: Seat
+
+    @property
+    def rank(self) -> int:
+        """In the job; in the communicator where nobody tells."""
+        return self.seat.global_rank if self.seat.global_rank != NONE else self.seat.rank
+
+    @property
+    def flights(self) -> tuple[Flight, ...]:
+        """Collectives in flight, oldest first."""
+        return tuple(f for f in self.seat.flights if f.function not in PAIRED)
+
+    @property
+    def pairs(self) -> tuple[Flight, ...]:
+        """Sends and receives in flight."""
+        return tuple(f for f in self.seat.flights if f.function in PAIRED)
+
+    @property
+    def unlaunched(self) -> bool:
+        """Whether its last call has not come to a launch: the call itself has not returned."""
+        parts, last = self.seat.parts, self.seat.last
+        if parts is None or parts.inside_call_ns is None or last is None:
+            return False
+        if last.since_ns > parts.inside_call_ns:  # it is inside a call that has no event yet
+            return False
+        return all(flight.since_ns > parts.inside_call_ns for flight in self.seat.flights)
+
+    @property
+    def lives(self) -> bool:
+        """Whether its process runs, or is stopped."""
+        return self.pulse.life in (ALIVE, STOPPED)
+
+    def waited_ns(self) -> int:
+        """How long it has been in what it is in."""
+        since = [flight.since_ns for flight in self.seat.flights]
+        if self.unlaunched and self.seat.parts:
+            since.append(self.seat.parts.inside_call_ns or 0)
+        return max(since, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a rank called. Elements of AllGather and Broadcast are bytes below the call."""
+
+    function: str
+    size_bytes: int
+    datatype: str
+    root: int
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """A communicator with those of its ranks that are on record."""
+
+    name: str
+    id: int
+    ranks: int  # that it has; 0 where nobody tells
+    members: tuple[Member, ...]
+    missing: tuple[int, ...]  # ranks of the job that are not on record, where they can be told
+
+    def in_the_job(self, rank: int) -> int:
+        """The rank in the job of a rank of the communicator; itself where nobody tells."""
+        for member in self.members:
+            if member.seat.rank == rank:
+                return member.rank
+        absent = sorted(set(range(self.ranks)) - {member.seat.rank for member in self.members})
+        if len(absent) == len(self.missing) and rank in absent:
+            return self.missing[absent.index(rank)]
+        return rank
+
+
+def element_bytes(datatype: str) -> int:
+    """Bytes of an element; 1 where the datatype is not known."""
+    return sizes.ELEMENT_BYTES.get(datatype, 1)
+
+
+def called(member: Member, ranks: int) -> Signature | None:
+    """The last call of a member, None where it made none."""
+    last = member.seat.last
+    if last is None:
+        return None
+    below = member.seat.version < FIRST_WITH_CALLS and last.function in sizes.COUNTED_IN_BYTES
+    each = last.count * (1 if below else element_bytes(last.datatype))
+    share = max(ranks, 1) if last.function in sizes.PER_RANK else 1
+    root = last.root if last.function in sizes.ROOTED else NONE
+    return Signature(last.function, each * share, last.datatype, root)
+
+
+def flown(flight: Flight, ranks: int) -> Signature:
+    """An operation in flight; its datatype may be NCCL's own choice, its root is not known."""
+    in_bytes = flight.function in sizes.COUNTED_IN_BYTES
+    each = flight.count * (1 if in_bytes else element_bytes(flight.datatype))
+    share = max(ranks, 1) if flight.function in sizes.PER_RANK else 1
+    return Signature(flight.function, each * share, "" if in_bytes else flight.datatype, NONE)
+
+
+def next_order(member: Member) -> tuple[int, int] | None:
+    """(the number of the collective that the member must finish next, how many it has called), or
+    None where that cannot be told.
+    """
+    calls = collective_calls(member.pulse, member.seat)
+    if calls is None:
+        return None
+    last_is_open = member.unlaunched and member.seat.last is not None
+    open_calls = 1 if last_is_open and member.seat.last.function not in PAIRED else 0  # type: ignore[union-attr]
+    eager = sum(not flight.replay for flight in member.flights)
+    return calls - eager - open_calls + 1, calls
+
+
+def next_work(member: Member) -> tuple[int, int]:
+    """The same by NCCL's works, for replays of captured calls."""
+    works = member.seat.works
+    first = min((flight.order for flight in member.flights), default=works + 1)
+    return first, works
+
+
+def step_behind(member: Member) -> Step | None:
+    """Of its open proxy steps the one that is furthest behind: what its channel waits for."""
+    steps = member.seat.parts.steps if member.seat.parts else []
+    return min(steps, key=lambda s: (s.step, s.sends, s.channel), default=None)
+
+
+def of_this_run(pulses: Sequence[Pulse]) -> list[Pulse]:
+    """Processes of the last attempt; of several runs in one directory those of the newest."""
+    if not pulses:
+        return []
+    attempt = max(pulse.attempt for pulse in pulses)
+    pulses = [pulse for pulse in pulses if pulse.attempt == attempt]
+    living = [pulse.started_ns for pulse in pulses if pulse.life in (ALIVE, STOPPED)]
+    newest = max(pulse.started_ns for pulse in pulses) - _OTHER_RUN_NS
+    since = min(living) if living else newest
+    return [p for p in pulses if p.life in (ALIVE, STOPPED) or p.at_ns >= since]
+
+
+def crews_of(pulses: Sequence[Pulse]) -> list[Crew]:
+    """All communicators that some process has."""
+    found: dict[tuple[int, str, int], list[Member]] = {}
+    for pulse in pulses:
+        for seat in pulse.seats:
+            key = (seat.id, "", 0) if seat.id else (0, pulse.folder, seat.number)
+            found.setdefault(key, []).append(Member(pulse, seat))
+    hosts = {host: number for number, host in enumerate(dict.fromkeys(p.host for p in pulses))}
+    ranks = [max(m.seat.ranks for m in members) for members in found.values()]
+    seen = {member.seat.global_rank for members in found.values() for member in members} - {NONE}
+    world = max([pulse.world for pulse in pulses] + [len(seen)], default=0)
+    memberships = [
+        Membership(
+            next((m.seat.name for m in members if m.seat.name), ""),
+            count,
+            tuple(sorted({(m.seat.global_rank, hosts[m.pulse.host]) for m in members})),
+        )
+        for members, count in zip(found.values(), ranks, strict=True)
+    ]
+    names = name_communicators(memberships, world)
+    crews = []
+    for (key, members), count, name in zip(found.items(), ranks, names, strict=True):
+        members.sort(key=lambda member: member.rank)
+        crews.append(
+            Crew(name.text, key[0], count, tuple(members), _missing(members, count, world))
+        )
+    return crews
+
+
+def _missing(members: list[Member], ranks: int, world: int) -> tuple[int, ...]:
+    """Ranks of a communicator that are not on record, as ranks of the job."""
+    seen = {member.seat.rank: member.seat.global_rank for member in members}
+    absent = sorted(set(range(ranks)) - set(seen)) if ranks <= 1 << 20 else []
+    if not absent:
+        return ()
+    if ranks == world:
+        return tuple(absent)
+    # Ranks of a group mostly follow each other in equal steps.
+    known = sorted((rank, job) for rank, job in seen.items() if job != NONE)
+    steps = {(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(known) if b[0] > a[0]}
+    if len(steps) == 1 and (step := steps.pop()) == int(step) and step > 0:
+        first = known[0][1] - known[0][0] * int(step)
+        return tuple(first + rank * int(step) for rank in absent)
+    return ()

@@ -1,0 +1,157 @@
+"""Verdicts at once: ranks that disagree, processes that died, ranks that never joined."""
+
+from collections import Counter
+from dataclasses import replace
+
+from ncclscope.diagnose.crew import Crew, Member, Signature, called, flown, next_order
+from ncclscope.diagnose.verdict import (
+    APART_NS,
+    DEAD,
+    MISMATCH,
+    NEVER_JOINED,
+    NOTICEABLE_NS,
+    OK,
+    PATIENCE_NS,
+    UNKNOWN,
+    WAITING,
+    Side,
+    Verdict,
+    described,
+    ranks_of,
+)  # fmt: skip
+from ncclscope.model.pulse_parts import ENDED, PAIRED
+
+
+# ---- mismatch ----
+def _same(a: Signature, b: Signature) -> bool:
+    datatype = a.datatype == b.datatype or not a.datatype or not b.datatype
+    root = a.root == b.root or -1 in (a.root, b.root)
+    return a.function == b.function and a.size_bytes == b.size_bytes and datatype and root
+
+
+def mismatched(base: Verdict, crew: Crew) -> Verdict | None:
+    """Ranks that have called equally many collectives and whose last ones differ."""
+    groups: dict[int, list[tuple[Member, Signature]]] = {}
+    for member in crew.members:
+        last = called(member, crew.ranks)
+        if last is not None and last.function not in PAIRED:
+            groups.setdefault(member.seat.calls, []).append((member, last))
+    for calls in sorted(groups, reverse=True):
+        group = groups[calls]
+        if all(_same(group[0][1], other) for _, other in group):
+            continue
+        # Sends and receives are among the calls: count again without them.
+        exact: dict[int, list[tuple[Member, Signature]]] = {}
+        for member, signature in group:
+            told = next_order(member)
+            if told is not None:
+                exact.setdefault(told[1], []).append((member, signature))
+        for order, same_order in exact.items():
+            sides = _sides(same_order)
+            if len(sides) > 1:
+                return _mismatch(base, crew, order, sides)
+    return None
+
+
+def _sides(group: list[tuple[Member, Signature]]) -> list[Side]:
+    """Members by what they called, most first."""
+    sides: list[tuple[Signature, list[Member]]] = []
+    for member, signature in group:
+        for known, members in sides:
+            if _same(known, signature):
+                members.append(member)
+                break
+        else:
+            sides.append((signature, [member]))
+    sides.sort(key=lambda side: -len(side[1]))
+    return [Side(ranks_of(members), signature) for signature, members in sides]
+
+
+def _mismatch(base: Verdict, crew: Crew, order: int, sides: list[Side]) -> Verdict:
+    tie = len(sides[0].ranks) == len(sides[1].ranks)
+    culprits = [rank for side in sides[1:] for rank in side.ranks]
+    waiting = [m.rank for m in crew.members if m.flights and (tie or m.rank not in culprits)]
+    waited = max((member.waited_ns() for member in crew.members), default=0)
+    verdict = described(base, sides[0].called, order)
+    return replace(
+        verdict,
+        verdict=MISMATCH,
+        hung=True,
+        culprits=() if tie else tuple(sorted(culprits)),
+        waiting=tuple(waiting),
+        waited_ns=waited,
+        sides=tuple(sides),
+    )
+
+
+# ---- dead processes ----
+def dead(base: Verdict, crew: Crew, post_mortem: bool) -> Verdict | None:
+    """Members that cannot come any more while others need them."""
+    members = [member for member in crew.members if not member.seat.closed]
+    newest = max(member.pulse.at_ns for member in members)
+    waiting = [member for member in members if member.seat.flights or member.unlaunched]
+    if post_mortem:
+        lost = [m for m in members if m.pulse.at_ns < newest - APART_NS and m.pulse.life != ENDED]
+        lost = [m for m in lost if m not in waiting or m.waited_ns() < NOTICEABLE_NS]
+        waiting = [member for member in waiting if member not in lost]
+        if not waiting:
+            return None
+    else:
+        lost = [member for member in members if not member.lives and member.pulse.life != ENDED]
+    left = [m for m in crew.members if m.pulse.life == ENDED and not m.flights]
+    needed = any(member.waited_ns() > APART_NS for member in waiting)
+    lost += left if needed and not lost else []
+    if not lost or len(lost) == len(members):
+        return None
+    told = [found for member in waiting if (found := next_order(member))]
+    order = min((first for first, _ in told), default=0)
+    signature = next((flown(m.flights[0], crew.ranks) for m in waiting if m.flights), None)
+    verdict = described(base, signature, order if signature else 0)
+    hows = Counter(member.pulse.how for member in lost)
+    return replace(
+        verdict,
+        verdict=DEAD,
+        hung=True,
+        culprits=ranks_of(lost),
+        waiting=ranks_of([member for member in waiting if member not in lost]),
+        waited_ns=max((member.waited_ns() for member in waiting), default=0),
+        reason=hows.most_common(1)[0][0],
+    )
+
+
+# ---- creation ----
+def joining(base: Verdict, crew: Crew, members: list[Member], post_mortem: bool) -> Verdict:
+    """A communicator that nobody has used: have all ranks joined it?"""
+    if not crew.ranks or len({member.seat.rank for member in crew.members}) >= crew.ranks:
+        return base
+    waited = max(member.seat.opened_ns for member in members)
+    verdict = replace(
+        base,
+        verdict=NEVER_JOINED,
+        culprits=crew.missing,
+        waiting=ranks_of(members),
+        waited_ns=waited,
+        limit_ns=PATIENCE_NS,
+        reason=f"{len(members)} of {crew.ranks} ranks have joined",
+    )
+    if post_mortem:
+        return replace(
+            verdict, verdict=UNKNOWN, reason=f"{verdict.reason}, the others left no files"
+        )
+    if waited < PATIENCE_NS:
+        return replace(verdict, verdict=WAITING if waited >= NOTICEABLE_NS else OK)
+    return replace(verdict, hung=True)
+
+
+def unjoined(base: Verdict, members: list[Member]) -> Verdict:
+    """Interfaces before v4 tell the id with the first collective only."""
+    waited = max(member.waited_ns() for member in members)
+    if waited < NOTICEABLE_NS:
+        return base
+    return replace(
+        base,
+        verdict=UNKNOWN,
+        waited_ns=waited,
+        waiting=tuple(member.rank for member in members if member.seat.flights),
+        reason="this NCCL does not tell which ranks share the communicator",
+    )

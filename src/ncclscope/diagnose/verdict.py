@@ -1,0 +1,136 @@
+"""Verdicts about communicators, and how long an operation may take before one is passed.
+
+Only what has lasted longer than anything before it counts: max(15 s, 3 x the longest operation of
+that communicator so far). A job whose processes are all dead cannot go on, so there the 15 s fall
+away. Dead processes and ranks that disagree are said at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ncclscope.diagnose.crew import Member, Signature
+from ncclscope.model.pulse import longest_operation_ns
+from ncclscope.model.pulse_parts import Step
+
+PATIENCE_NS = 15_000_000_000
+OFTEN = 20  # so many operations show how long one may take
+_TIMES_LONGER = 3
+NOTICEABLE_NS = 2_000_000_000
+APART_NS = 5_000_000_000  # between last signs of life: more than heartbeats and kills are apart
+_ASKED = 16  # ranks whose history is looked up
+
+OK, WAITING, NEVER_JOINED, NEVER_CALLED = "ok", "waiting", "never_joined", "never_called"
+NOT_LAUNCHED, NOT_STARTED, NOT_FINISHED = "not_launched", "not_started", "not_finished"
+STALLED, MISMATCH, DEAD, UNKNOWN = "stalled", "mismatch", "dead", "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Ranks that called the same."""
+
+    ranks: tuple[int, ...]
+    called: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What a rank does: in an operation, or since its last call in nothing that NCCL knows of."""
+
+    rank: int
+    host: str
+    gpu: str
+    pid: int
+    life: str
+    how: str
+    communicator: str  # of its last operation, "" where it has none
+    function: str
+    order: int
+    since_ns: int
+    in_flight: bool
+    step: Step | None = None
+    channels: str = ""  # how many of its kernel's channels have started and ended
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be said about one communicator."""
+
+    name: str
+    id: int
+    ranks: int
+    verdict: str
+    hung: bool = False
+    function: str = ""
+    order: int = 0
+    size_bytes: int = 0
+    datatype: str = ""
+    culprits: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    waited_ns: int = 0
+    limit_ns: int = 0
+    sides: tuple[Side, ...] = ()
+    reason: str = ""
+    doing: tuple[Doing, ...] = ()  # culprits, then ranks that wait
+    because_of: str = ""  # a communicator in which its culprits wait themselves
+    missing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A capture's last moment, judged."""
+
+    verdicts: tuple[Verdict, ...]
+    processes: int
+    alive: int
+    ended: int
+    expected: int
+    newest_ns: int  # wall clock of the last sign of life
+    post_mortem: bool
+    unreadable: tuple[str, ...] = ()
+
+    @property
+    def hung(self) -> bool:
+        """Whether any communicator is."""
+        return any(verdict.hung for verdict in self.verdicts)
+
+
+def limit_ns(members: Sequence[Member], post_mortem: bool) -> int:
+    """How long an operation may take before it counts as hung."""
+    asked = [member for member in members if member.seat.calls or member.seat.works][:_ASKED]
+    longest = max((longest_operation_ns(m.pulse, m.seat) for m in asked), default=0)
+    often = max((m.seat.finished for m in asked), default=0) >= OFTEN
+    if post_mortem:
+        return _TIMES_LONGER * longest if often else 0
+    return max(PATIENCE_NS, _TIMES_LONGER * longest)
+
+
+def ruled(verdict: Verdict, members: Sequence[Member], post_mortem: bool) -> Verdict:
+    """The verdict after the wait, `waiting` or `ok` before."""
+    waited = max((member.waited_ns() for member in members), default=0)
+    verdict = replace(verdict, waited_ns=waited)
+    if waited < NOTICEABLE_NS and not post_mortem:
+        return replace(verdict, verdict=OK, culprits=(), waiting=())
+    limit = limit_ns(members, post_mortem)
+    verdict = replace(verdict, limit_ns=limit)
+    if waited <= limit and not (post_mortem and limit == 0):
+        if post_mortem and waited < NOTICEABLE_NS:
+            return replace(verdict, verdict=OK, culprits=(), waiting=())
+        reason = "it has taken long before" if limit > PATIENCE_NS else ""
+        return replace(verdict, verdict=WAITING, reason=reason)
+    return replace(verdict, hung=verdict.verdict != UNKNOWN or bool(verdict.culprits))
+
+
+def ranks_of(members: Sequence[Member]) -> tuple[int, ...]:
+    return tuple(sorted({member.rank for member in members}))
+
+
+def described(verdict: Verdict, signature: Signature | None, order: int) -> Verdict:
+    if signature is None:
+        return replace(verdict, order=order)
+    return replace(
+        verdict,
+        function=signature.function,
+        order=order,
+        size_bytes=signature.size_bytes,
+        datatype=signature.datatype,
+    )

@@ -1,0 +1,130 @@
+"""Is it hung, and who is to blame: all communicators of a capture from its ranks' last moments."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ncclscope.diagnose.crew import Crew, Member, crews_of, next_order, of_this_run, step_behind
+from ncclscope.diagnose.lost import dead, joining, mismatched, unjoined
+from ncclscope.diagnose.stuck import collective, paired
+from ncclscope.diagnose.verdict import OK, Doing, Status, Verdict
+from ncclscope.model.pulse import Pulse
+from ncclscope.model.pulse_parts import ENDED, PAIRED
+
+Place = tuple[Crew, Member]
+
+
+def judge(pulses: Sequence[Pulse], unreadable: Sequence[str] = ()) -> Status:
+    """All communicators, those that are not fine first."""
+    mine = of_this_run(pulses)
+    crews = crews_of(mine)
+    alive = sum(pulse.life in ("alive", "stopped") for pulse in mine)
+    post_mortem = alive == 0
+    verdicts = [_explained(_judge_crew(crew, post_mortem), crew, crews) for crew in crews]
+    widest = max((crew.ranks for crew in crews), default=0)
+    world = max((pulse.world for pulse in mine), default=0)
+    each = max((len({seat.global_rank for seat in p.seats}) for p in mine), default=1)
+    return Status(
+        verdicts=tuple(sorted(_caused(verdicts), key=_urgency)),
+        processes=len(mine),
+        alive=alive,
+        ended=sum(pulse.life == ENDED for pulse in mine),
+        expected=max(-(-widest // max(each, 1)), world if each <= 1 else 0, len(mine)),
+        newest_ns=max((pulse.at_ns for pulse in mine), default=0),
+        post_mortem=post_mortem,
+        unreadable=tuple(unreadable),
+    )
+
+
+def _urgency(verdict: Verdict) -> tuple[bool, bool, bool, int, str]:
+    fine = verdict.verdict == OK
+    return fine, not verdict.hung, bool(verdict.because_of), -verdict.waited_ns, verdict.name
+
+
+# ---- one communicator ----
+def _judge_crew(crew: Crew, post_mortem: bool) -> Verdict:
+    base = Verdict(crew.name, crew.id, crew.ranks, OK, missing=crew.missing)
+    members = [member for member in crew.members if not member.seat.closed]
+    if not members or all(member.pulse.life == ENDED for member in members):
+        return base
+    if not crew.id and crew.ranks != 1:
+        return unjoined(base, members)
+    verdict = mismatched(base, crew) or dead(base, crew, post_mortem)
+    if verdict is not None:
+        return verdict
+    if all(member.seat.calls == 0 and member.seat.works == 0 for member in members):
+        return joining(base, crew, members, post_mortem)
+    if any(member.flights or member.unlaunched for member in members):
+        return collective(base, crew, post_mortem)
+    if any(member.pairs for member in members):
+        return paired(base, crew, post_mortem)
+    return base
+
+
+# ---- what everybody does, and what follows from what ----
+def _explained(verdict: Verdict, crew: Crew, crews: list[Crew]) -> Verdict:
+    """The verdict with what its ranks do."""
+    if verdict.verdict == OK:
+        return verdict
+    members = {member.rank: member for member in crew.members}
+    elsewhere: dict[int, list[Place]] = {}
+    for other in crews:
+        for member in other.members:
+            elsewhere.setdefault(member.rank, []).append((other, member))
+    doing = [
+        _doing(rank, crew, members.get(rank), elsewhere.get(rank, []))
+        for rank in (*verdict.culprits, *verdict.waiting)
+    ]
+    return replace(verdict, doing=tuple(one for one in doing if one is not None))
+
+
+def _doing(rank: int, crew: Crew, member: Member | None, elsewhere: list[Place]) -> Doing | None:
+    """What a rank is in; the operation of this communicator before those of others."""
+    places = ([(crew, member)] if member else []) + [
+        place for place in elsewhere if place[1] is not member
+    ]
+    if not places:
+        return None
+    pulse = places[0][1].pulse
+    base = Doing(rank, pulse.host, pulse.gpu, pulse.pid, pulse.life, pulse.how, "", "", 0, 0, False)
+    for where, one in places:
+        if one.seat.flights:
+            flight = one.seat.flights[0]
+            behind = step_behind(one)
+            step = replace(behind, peer=where.in_the_job(behind.peer)) if behind else None
+            channels = f"{flight.started} of {flight.channels or '?'} channels started, "
+            return replace(
+                base, communicator=where.name, function=flight.function, order=flight.order,
+                since_ns=flight.since_ns, in_flight=True, step=step,
+                channels=f"{channels}{flight.stopped} ended",
+            )  # fmt: skip
+    called_last = [place for place in places if place[1].seat.last is not None]
+    if not called_last:
+        return base
+    where, one = min(called_last, key=lambda place: place[1].seat.last.since_ns)  # type: ignore[union-attr]
+    last = one.seat.last
+    assert last is not None
+    told = next_order(one)
+    return replace(
+        base, communicator=where.name, function=last.function, since_ns=last.since_ns,
+        order=told[1] if told and last.function not in PAIRED else one.seat.calls,
+        in_flight=one.unlaunched,
+    )  # fmt: skip
+
+
+def _caused(verdicts: list[Verdict]) -> list[Verdict]:
+    """Marks communicators whose culprits wait in another one themselves."""
+    bad = [verdict for verdict in verdicts if verdict.hung]
+    out = []
+    for verdict in verdicts:
+        causes = [
+            other
+            for other in bad
+            if other is not verdict
+            and verdict.hung
+            and verdict.culprits
+            and set(verdict.culprits) <= set(other.waiting)
+            and not (other.culprits and set(other.culprits) <= set(verdict.waiting))
+        ]
+        cause = max(causes, key=lambda other: other.waited_ns).name if causes else ""
+        out.append(replace(verdict, because_of=cause))
+    return out

@@ -1,0 +1,331 @@
+"""A process's last known moment: how far each communicator is, what is in flight, what is open.
+
+Read from its live page and metadata, so that a thousand processes take a second; from its events
+where there is no page, or where the process died while it was busy and its memory tells more.
+"""
+
+import os
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ncclscope.capture import layout, metadata
+from ncclscope.capture.header import Header, launcher_rank, number_in
+from ncclscope.capture.live import LivePage, read_live_page
+from ncclscope.capture.metadata import Communicator
+from ncclscope.capture.process import open_process
+from ncclscope.capture.segment import Damage
+from ncclscope.capture.tallies import read_tally_file
+from ncclscope.errors import FormatError
+from ncclscope.model import pulse_events
+from ncclscope.model.pulse_parts import (
+    ALIVE,
+    DEAD,
+    ENDED,
+    FIRST_WITH_CALLS,
+    PAIRED,
+    STOPPED,
+    UNHEARD,
+    Ago,
+    Flight,
+    LastCall,
+    Seat,
+    Texts,
+    open_parts,
+)  # fmt: skip
+from ncclscope.model.tables import NONE
+
+SILENCE_NS = 10_000_000_000  # a process that has not been heard of for longer does not run
+LONGEST_NS = 1 << 55  # a year: more is damage
+_BUSY_NS = 2_000_000_000  # before its last page: it may have gone on behind it
+_LOCAL_RANKS = (
+    "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
+)  # fmt: skip
+_WORLD_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """One process at its last known moment."""
+
+    folder: str
+    host: str
+    pid: int
+    gpu: str  # number on its host, else bus id
+    global_rank: int  # of its widest communicator, else the launcher's; NONE where nobody tells
+    world: int  # ranks of the job as launchers say, 0
+    attempt: int
+    mode: str
+    nccl_version: int  # 22809 is 2.28.9; 0 where it is not known
+    at_ns: int  # wall clock of that moment
+    life: str  # alive, ended, dead, stopped, unheard
+    how: str  # by what that was seen
+    dropped: int
+    started_ns: int  # wall clock
+    seats: tuple[Seat, ...]
+    path: Path
+    strings: dict[int, str]
+
+
+def read_pulse(folder: Path, now_ns: int) -> Pulse:
+    """A process's last moment; FormatError when its files cannot be read. `now_ns`: wall clock."""
+    page = read_live_page(folder)
+    header, meta = _meta(folder)
+    if header is None or page is None:
+        return _from_events(folder, None, now_ns)
+    communicators = metadata.communicators(meta)
+    ended = page.ended or len(meta.of("End")) > 0
+    life, how = _life(header, ended, page.realtime_ns, now_ns, folder)
+    rate = _rate(header, page)
+    if life == DEAD and (folder / "arena").exists() and _was_busy(page, rate):
+        return _from_events(folder, page, now_ns)
+    strings = dict(metadata.texts(meta, layout.TEXT_STRING))
+    seats = _seats(page, communicators, Texts(strings), rate)
+    return _pulse(folder, header, seats, page.realtime_ns, (life, how), page.dropped, strings)
+
+
+def _meta(folder: Path) -> tuple[Header | None, metadata.Metadata]:
+    try:
+        header, slots = metadata.read_meta_file(folder / "meta", Damage())
+    except (FormatError, OSError):
+        return None, metadata.Metadata()
+    return header, metadata.by_kind(slots)
+
+
+def _rate(header: Header, page: LivePage) -> float:
+    """ns of a tick: between the process's start and its page."""
+    ticks, elapsed = page.ticks - header.start_ticks, page.monotonic_ns - header.start_monotonic_ns
+    if ticks > 0 and elapsed > 10_000_000:
+        return elapsed / ticks
+    return 1e9 / header.clock_hz if header.clock_hz else 1.0
+
+
+def _was_busy(page: LivePage, rate: float) -> bool:
+    """Whether something happened shortly before the page was written."""
+    newest = 0
+    for name in ("t_last_call", "t_last_done"):
+        newest = max(newest, int(page.communicators[name].max(initial=0)))
+    return (page.ticks - newest) * rate < _BUSY_NS
+
+
+# ---- is it alive ----
+def _life(header: Header, ended: bool, heard_ns: int, now_ns: int, folder: Path) -> tuple[str, str]:
+    """Whether the process lives, and by what that was seen."""
+    if ended:
+        return ENDED, "it exited by itself"
+    here = _seen_here(header)
+    if here is not None:
+        return here
+    if (folder / "arena").exists():
+        return DEAD, "its shared memory was left behind"
+    silent_ns = now_ns - heard_ns
+    if silent_ns <= SILENCE_NS:
+        return ALIVE, "it writes its live page"
+    return UNHEARD, f"it has not been heard of for {silent_ns / 1e9:,.0f} s"
+
+
+def _seen_here(header: Header) -> tuple[str, str] | None:
+    """What this host's process table says; None where it is not the process's."""
+    identity = header.identity
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return None
+    if identity.get("boot_id") != boot_id or identity.get("pid_namespace") != namespace:
+        return None
+    try:
+        fields = Path(f"/proc/{header.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return DEAD, "its process is gone"
+    if fields[19] != identity.get("start_ticks") or fields[0] in "ZX":
+        return DEAD, "its process is gone"
+    if fields[0] in "Tt":
+        return STOPPED, "its process is stopped"
+    return ALIVE, "its process runs"
+
+
+# ---- from a live page ----
+def _seats(
+    page: LivePage, communicators: tuple[Communicator, ...], texts: Texts, rate: float
+) -> tuple[Seat, ...]:
+    """The process's place in each of its communicators."""
+
+    def ago(ticks: int) -> int:
+        return max(int((page.ticks - ticks) * rate), 0)
+
+    numbered = {comm.number for comm in communicators if comm.version == 1}
+    progress = {int(row["comm"]): row for row in page.communicators}
+    flights: dict[int, list[Flight]] = {}
+    for row in page.operations:
+        if int(row["peer"]) < 0 or int(row["peer"]) != _own_rank(communicators, int(row["comm"])):
+            number = int(row["comm"])
+            flight = _flight(row, texts, ago, number in numbered)
+            flights.setdefault(number, []).append(flight)
+    parts = open_parts(page.open_events, ago)
+    seats = []
+    for comm in communicators:
+        at = progress.get(comm.number)
+        v1 = comm.version == 1
+        seats.append(
+            Seat(
+                number=comm.number, id=comm.id, name=comm.name, version=comm.version,
+                rank=comm.rank, ranks=comm.ranks, gpu=comm.gpu_uuid or comm.gpu_bus_id,
+                reports_kernels=bool(comm.mask & 1 << 6),
+                opened_ns=ago(comm.t_open), closed=comm.t_close is not None,
+                calls=int(at["calls"]) if at is not None else 0,
+                works=int(at["works"]) if at is not None else 0,
+                collectives=None,
+                last=_last(at, texts, ago, v1) if at is not None and at["calls"] else None,
+                done_ns=ago(int(at["t_last_done"]))
+                if at is not None and at["t_last_done"] else None,
+                flights=tuple(flights.get(comm.number, ())),
+                parts=parts.get(comm.number),
+                finished=int(at["done"]) if at is not None else 0,
+            )
+        )  # fmt: skip
+    return tuple(seats)
+
+
+def _own_rank(communicators: tuple[Communicator, ...], number: int) -> int:
+    return next((comm.rank for comm in communicators if comm.number == number), NONE)
+
+
+def _flight(row: np.void, texts: Texts, ago: Ago, v1: bool) -> Flight:
+    begun = int(row["t_call"]) if row["t_call"] and not row["bits"] & 1 else int(row["t_work"])
+    return Flight(
+        order=int(row["order"]),
+        function=texts.function(int(row["func"]), v1),
+        datatype=texts.datatype(int(row["dtype"]), v1),
+        algorithm=texts.plain(int(row["algo"])),
+        count=int(row["count"]),
+        peer=int(row["peer"]) if row["peer"] >= 0 else None,
+        channels=int(row["channels"]),
+        started=int(row["started"]),
+        stopped=int(row["stopped"]),
+        replay=bool(row["bits"] & 1),
+        since_ns=ago(begun),
+    )
+
+
+def _last(row: np.void, texts: Texts, ago: Ago, v1: bool) -> LastCall:
+    function, datatype = int(row["func"]), int(row["dtype"])
+    return LastCall(
+        function=texts.function(function, v1),
+        datatype=texts.datatype(datatype, v1),
+        count=int(row["count"]),
+        root=int(row["root_or_peer"]),
+        since_ns=ago(int(row["t_last_call"])),
+    )
+
+
+# ---- from events ----
+def _from_events(folder: Path, page: LivePage | None, now_ns: int) -> Pulse:
+    """The same from everything that the process left, which takes longer."""
+    process = open_process(folder)
+    seats, at_ns = pulse_events.seats_of(process)
+    if page is not None and process.counters.get(("rotated_out", 0)):
+        # What the log no longer has is counted by the page.
+        before = {int(row["comm"]): row for row in page.communicators}
+        seats = tuple(_counted_on(seat, before.get(seat.number)) for seat in seats)
+    wall_ns = at_ns + process.clock.realtime_offset_ns
+    life = _life(process.header, process.ended, wall_ns, now_ns, folder)
+    strings = process.strings
+    return _pulse(folder, process.header, seats, wall_ns, life, process.dropped(), strings)
+
+
+def _counted_on(seat: Seat, row: np.void | None) -> Seat:
+    if row is None:
+        return seat
+    calls, works = max(seat.calls, int(row["calls"])), max(seat.works, int(row["works"]))
+    return replace(seat, calls=calls, works=works, collectives=None)
+
+
+def _pulse(
+    folder: Path, header: Header, seats: tuple[Seat, ...], at_ns: int, life: tuple[str, str],
+    dropped: int, strings: dict[int, str],
+) -> Pulse:  # fmt: skip
+    identity = header.identity
+    local = number_in(identity, *(f"env.{name}" for name in _LOCAL_RANKS))
+    gpu = next((seat.gpu for seat in seats if seat.gpu), "")
+    seats = tuple(
+        replace(seat, global_rank=_global_rank(identity, [s for s in seats if s.gpu == seat.gpu]))
+        for seat in seats
+    )
+    return Pulse(
+        folder=folder.name,
+        host=identity.get("host", "unknown"),
+        pid=header.pid,
+        gpu=str(local) if local is not None else gpu,
+        global_rank=min((seat.global_rank for seat in seats), default=NONE)
+        if seats
+        else _global_rank(identity, []),
+        world=_world(identity),
+        attempt=number_in(identity, "env.TORCHELASTIC_RESTART_COUNT") or 0,
+        mode=identity.get("mode", ""),
+        nccl_version=number_in(identity, "nccl_version") or 0,
+        at_ns=at_ns,
+        life=life[0],
+        how=life[1],
+        dropped=dropped,
+        started_ns=header.start_realtime_ns,
+        seats=seats,
+        path=folder,
+        strings=strings,
+    )
+
+
+def _world(identity: dict[str, str]) -> int:
+    return number_in(identity, *(f"env.{name}" for name in _WORLD_SIZES)) or 0
+
+
+def _global_rank(identity: dict[str, str], seats: list[Seat]) -> int:
+    """As the model has it: the rank in the widest communicator, or the launcher's where that one
+    does not span the job.
+    """
+    given, ranked = launcher_rank(identity), [seat for seat in seats if seat.rank >= 0]
+    if not ranked:
+        return NONE if given is None else given
+    widest = max(ranked, key=lambda seat: (seat.ranks, -seat.number))
+    # Of several GPUs in one process the launcher's rank is that of one.
+    return given if given is not None and _world(identity) > widest.ranks else widest.rank
+
+
+def read_pulses(folders: list[Path]) -> tuple[list[Pulse], list[str]]:
+    """All processes' last moments, and why some could not be read."""
+    now_ns, found, unreadable = time.time_ns(), [], []
+    for folder in folders:
+        try:
+            found.append(read_pulse(folder, now_ns))
+        except FormatError as error:
+            unreadable.append(str(error))
+    return found, unreadable
+
+
+# ---- what pages do not tell, looked up only where it matters ----
+def collective_calls(pulse: Pulse, seat: Seat) -> int | None:
+    """How many collectives a rank has called on a communicator; None where nobody counted them."""
+    if seat.collectives is not None:
+        return seat.collectives
+    if seat.version > 1 and not any(name in PAIRED for name in pulse.strings.values()):
+        return seat.calls  # the process has never heard of sends
+    records = read_tally_file(pulse.path / "tally")["tally"]
+    level = layout.LEVEL_CALL if seat.version >= FIRST_WITH_CALLS else layout.LEVEL_WORK
+    mine = records[(records["comm"] == seat.number) & (records["level"] == level)]
+    if not len(mine):
+        return None if seat.calls else 0
+    texts = Texts(pulse.strings)
+    paired = [texts.function(int(row["func"]), seat.version == 1) in PAIRED for row in mine]
+    return int(mine["calls"][~np.array(paired, bool)].sum())
+
+
+def longest_operation_ns(pulse: Pulse, seat: Seat) -> int:
+    """The longest time that an operation of a communicator has taken so far on one rank."""
+    if seat.longest_ns is not None:
+        return seat.longest_ns
+    records = read_tally_file(pulse.path / "tally")
+    mine = records[records["tally"]["comm"] == seat.number]["times"]
+    longest = max(int(mine[name].max(initial=0)) for name in ("gpu_max_ns", "host_max_ns"))
+    return longest if longest < LONGEST_NS else 0

@@ -1,0 +1,209 @@
+"""A process's last moment from its events: what live pages tell, where there is no page."""
+
+import numpy as np
+
+from ncclscope.capture import layout
+from ncclscope.capture.process import Process
+from ncclscope.model.decode import Decoded, Ints, decode, find
+from ncclscope.model.pulse_parts import (
+    FIRST_WITH_CALLS,
+    PAIRED,
+    Ago,
+    Flight,
+    LastCall,
+    Seat,
+    Texts,
+    open_parts,
+)  # fmt: skip
+from ncclscope.model.tables import NONE
+
+_KINDS = (
+    "Coll", "P2p", "KernelCh", "GroupApi", "CollApi", "P2pApi", "ProxyOp", "ProxyStep", "Group",
+)  # fmt: skip
+_CALLS, _WORKS = ("CollApi", "P2pApi"), ("Coll", "P2p")
+_OPEN = ("GroupApi", "KernelCh", "ProxyOp", "ProxyStep")
+_MOST_FLIGHTS = 256
+
+
+def seats_of(process: Process) -> tuple[tuple[Seat, ...], int]:
+    """The process's places in its communicators, and the moment (CLOCK_MONOTONIC, ns)."""
+    decoded = decode(process, _KINDS)
+    at_ns = _moment(decoded)
+    ticks_now = _ticks_at(process, at_ns)
+    rate = process.clock.ns_per_tick
+
+    def ago(ticks: int) -> int:
+        return max(int((ticks_now - ticks) * rate), 0)
+
+    texts = Texts(process.strings)
+    flights = _flights(decoded, texts, at_ns)
+    parts = open_parts(_open_events(decoded), ago)
+    seats = []
+    for comm in process.communicators:
+        kinds = _CALLS if comm.version >= FIRST_WITH_CALLS else _WORKS
+        counts = {kind: _mine(decoded, kind, comm.number) for kind in (*_CALLS, *_WORKS)}
+        own_id, own_rank = _told_by_works(decoded, counts["Coll"], comm.id, comm.rank)
+        mine = [flight for number, flight in flights if number == comm.number]
+        seats.append(
+            Seat(
+                number=comm.number, id=own_id, name=comm.name, version=comm.version,
+                rank=own_rank, ranks=comm.ranks, gpu=comm.gpu_uuid or comm.gpu_bus_id,
+                reports_kernels=bool(comm.mask & 1 << 6),
+                opened_ns=ago(comm.t_open), closed=comm.t_close is not None,
+                calls=sum(len(counts[kind]) for kind in kinds),
+                works=sum(len(counts[kind]) for kind in _WORKS),
+                collectives=len(counts[kinds[0]]),
+                last=_last(decoded, kinds, counts, texts, ago),
+                done_ns=_done(decoded, comm.number, at_ns),
+                flights=tuple(sorted(mine, key=lambda f: f.order)[:_MOST_FLIGHTS]),
+                parts=parts.get(comm.number),
+                longest_ns=_longest(decoded, comm.number),
+                finished=sum(len(counts[kind]) for kind in _WORKS) - len(mine),
+            )
+        )  # fmt: skip
+    return tuple(seats), at_ns
+
+
+def _moment(decoded: Decoded) -> int:
+    """When the process was heard of last."""
+    newest = int(decoded.process.clock.monotonic_ns[-1])
+    for kind, events in decoded.kinds.items():
+        if len(events):
+            newest = max(newest, int(events.start_ns.max()), int(decoded.stop_ns(kind).max()))
+    return newest
+
+
+def _ticks_at(process: Process, at_ns: int) -> int:
+    clock = process.clock
+    behind = at_ns - int(clock.monotonic_ns[-1])
+    return int(clock.ticks[-1]) + int(behind / clock.ns_per_tick)
+
+
+def _mine(decoded: Decoded, kind: str, number: int) -> Ints:
+    return np.flatnonzero(decoded[kind].slots["comm"] == number)
+
+
+def _told_by_works(decoded: Decoded, rows: Ints, known_id: int, known_rank: int) -> tuple[int, int]:
+    """Interfaces before v4 tell a communicator's id and rank with its works only."""
+    if (known_id and known_rank >= 0) or not len(rows):
+        return known_id, known_rank
+    extension = decoded.extensions["Coll"][rows[-1]]
+    return known_id or int(extension["comm_hash"]), int(extension["rank"])
+
+
+def _last(
+    decoded: Decoded, kinds: tuple[str, ...], counts: dict[str, Ints], texts: Texts, ago: Ago
+) -> LastCall | None:
+    newest = None
+    for kind in kinds:
+        if len(counts[kind]):
+            slot = decoded[kind].slots[counts[kind][-1]]
+            if newest is None or slot["t0"] > newest[1]["t0"]:
+                newest = kind, slot
+    if newest is None:
+        return None
+    kind, slot = newest
+    v1 = bool(slot["flags"] & layout.FLAG_NUMBERS)
+    return LastCall(
+        function=texts.function(int(slot["func"]), v1),
+        datatype=texts.datatype(int(slot["dtype"]), v1),
+        count=int(slot["count"]),
+        root=int(slot["peer" if kind == "P2p" else "root"]),
+        since_ns=ago(int(slot["t0"])),
+    )
+
+
+def _done(decoded: Decoded, number: int, at_ns: int) -> int | None:
+    rows = _mine(decoded, "KernelCh", number)
+    stops = decoded.stop_ns("KernelCh")[rows]
+    return at_ns - int(stops.max()) if len(stops) and stops.max() != NONE else None
+
+
+def _longest(decoded: Decoded, number: int) -> int:
+    """The longest time that a kernel took as the host saw it."""
+    rows = _mine(decoded, "KernelCh", number)
+    stops, starts = decoded.stop_ns("KernelCh")[rows], decoded["KernelCh"].start_ns[rows]
+    return int((stops - starts)[stops != NONE].max(initial=0))
+
+
+def _flights(decoded: Decoded, texts: Texts, at_ns: int) -> list[tuple[int, Flight]]:
+    """Works whose kernels have not all ended, with the numbers of their communicators."""
+    found: list[tuple[int, Flight]] = []
+    reporting = {comm.number for comm in decoded.process.communicators if comm.mask & 1 << 6}
+    kernels = decoded["KernelCh"]
+    parents, stopped = decoded.parents(kernels.slots["parent"]), decoded.stop_ns("KernelCh") != NONE
+    works = [(kind, decoded[kind]) for kind in _WORKS]
+    comm = np.concatenate([events.slots["comm"] for _, events in works]).astype(np.int64)
+    began = np.concatenate([events.start_ns for _, events in works])
+    key = np.concatenate([events.keys for _, events in works])
+    sorted_by_key = np.argsort(key, kind="stable")
+    place = find(key[sorted_by_key], parents)
+    row = np.where(place != NONE, sorted_by_key[np.maximum(place, 0)], NONE) if len(key) else place
+    known = row != NONE
+    started = np.bincount(row[known], minlength=len(key))
+    ended = np.bincount(row[known & stopped], minlength=len(key))
+    channels = np.concatenate(
+        [decoded["Coll"].slots["channels"], decoded["P2p"].slots["chan"]]
+    ).astype(np.int64)
+    version = {c.number: c.version for c in decoded.process.communicators}
+    for number in sorted(reporting):
+        mine = np.flatnonzero(comm == number)
+        mine = mine[np.argsort(began[mine], kind="stable")]
+        if version[number] < 4:  # an upper bound only
+            over = (ended[mine] > 0) & (ended[mine] >= started[mine])
+        else:
+            over = ended[mine] >= np.maximum(channels[mine], 1)
+        # NCCL runs a communicator's operations in order: what comes before an ended one is over.
+        last_over = np.flatnonzero(over)
+        first = int(last_over[-1]) + 1 if len(last_over) else 0
+        for order in range(first, len(mine)):
+            at = int(mine[order])
+            flight = _flight(decoded, at, order + 1, int(started[at]), int(ended[at]), texts, at_ns)
+            if flight is not None:
+                found.append((number, flight))
+    return found
+
+
+def _flight(
+    decoded: Decoded, at: int, order: int, started: int, ended: int, texts: Texts, at_ns: int
+) -> Flight | None:
+    colls = len(decoded["Coll"])
+    kind, place = ("Coll", at) if at < colls else ("P2p", at - colls)
+    events = decoded[kind]
+    slot = events.slots[place]
+    v1 = bool(slot["flags"] & layout.FLAG_NUMBERS)
+    function = texts.function(int(slot["func"]), v1)
+    comm = next(c for c in decoded.process.communicators if c.number == slot["comm"])
+    peer = int(slot["peer"]) if kind == "P2p" else None
+    if peer is not None and peer == comm.rank:
+        return None  # a copy to itself reports no kernel
+    call = decoded["CollApi" if kind == "Coll" else "P2pApi"]
+    api = int(call.find(decoded.parents(slot["parent"].reshape(1)))[0])
+    captured = api != NONE and bool(call.slots["flags"][api] & layout.FLAG_GRAPH)
+    begun = int(call.start_ns[api]) if api != NONE and not captured else int(events.start_ns[place])
+    return Flight(
+        order=order,
+        function=function if kind == "Coll" or function else PAIRED[0],
+        datatype=texts.datatype(int(slot["dtype"]), v1),
+        algorithm=texts.plain(int(slot["algo"])) if kind == "Coll" else "",
+        count=int(slot["count"]),
+        peer=peer,
+        channels=int(slot["channels"] if kind == "Coll" else slot["chan"]),
+        started=started,
+        stopped=ended,
+        replay=captured,
+        since_ns=max(at_ns - begun, 0),
+    )
+
+
+def _open_events(decoded: Decoded) -> list[tuple[int, int, np.void]]:
+    """Events that have not stopped, as live pages give them."""
+    found = []
+    for kind in _OPEN:
+        events = decoded[kind]
+        running = np.flatnonzero((events.slots["states"] & layout.STATE_STOPPED) == 0)
+        for at in running[-4096:].tolist():
+            key = int(events.keys[at])
+            stream, index = key >> layout.INDEX_BITS, key & layout.INDEX_MASK
+            found.append((stream, index, events.slots[at]))
+    return found

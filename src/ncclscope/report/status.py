@@ -1,0 +1,284 @@
+"""Verdicts about communicators as lines and as JSON: docs/verbs/status.md."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from ncclscope.diagnose import verdict as v
+from ncclscope.diagnose.verdict import Doing, Side, Status, Verdict
+from ncclscope.model.pulse_parts import Step
+from ncclscope.words import plural, printable, scaled
+
+VERSION = 1  # fields are added without a change of it
+_MOST_RANKS = 8
+_MOST_DETAILS = 4
+_KIBI = ("B", "KiB", "MiB", "GiB", "TiB")
+_STEPS = {
+    "SendGPUWait": "for its GPU to give what step {step} sends to rank {peer}",
+    "SendPeerWait": "for rank {peer} to take step {step}",
+    "SendWait": "for the network to take step {step} to rank {peer}",
+    "RecvWait": "to receive step {step} from rank {peer}",
+    "RecvFlushWait": "for step {step} from rank {peer} to reach GPU memory",
+    "RecvGPUWait": "for its GPU to take step {step} from rank {peer}",
+}
+
+
+def size(size_bytes: int) -> str:
+    """67108864 -> 64 MiB"""
+    value, unit = scaled(size_bytes, _KIBI, 1024)
+    return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
+
+
+def seconds(time_ns: int) -> str:
+    """41 s; below ten seconds with a place behind the point."""
+    value = time_ns / 1e9
+    if value < 0.0995:
+        return f"{value * 1e3:.2g} ms"
+    return f"{value:.1f} s" if value < 9.95 else f"{value:,.0f} s"
+
+
+def ranks_in_words(ranks: tuple[int, ...]) -> str:
+    """rank 2; ranks 12, 13; ranks 0-29; 30 ranks where they have no order"""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
+        return f"ranks {ranks[0]}-{ranks[-1]}"
+    shown = ", ".join(map(str, ranks[:_MOST_RANKS]))
+    more = len(ranks) - _MOST_RANKS
+    return f"ranks {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def _operation(verdict: Verdict) -> str:
+    if not verdict.function:
+        return f"#{verdict.order}" if verdict.order else ""
+    typed = f" {verdict.datatype}" if verdict.datatype else ""
+    return f"{verdict.function} #{verdict.order} ({size(verdict.size_bytes)}{typed})"
+
+
+def _whereabouts(verdict: Verdict, ranks: tuple[int, ...]) -> str:
+    """(node7 GPU 4, 5; pids 811, 812)"""
+    known = [one for one in verdict.doing if one.rank in ranks][:_MOST_RANKS]
+    if not known:
+        return ""
+    hosts = []
+    for host in dict.fromkeys(one.host for one in known):
+        gpus = [one.gpu for one in known if one.host == host and one.gpu]
+        hosts.append(host + (f" GPU {', '.join(gpus)}" if gpus else ""))
+    pids = ", ".join(str(one.pid) for one in known)
+    return f" ({'; '.join(hosts)}; pid{'s' if len(known) > 1 else ''} {pids})"
+
+
+def _waiters(verdict: Verdict, post_mortem: bool) -> str:
+    if not verdict.waiting:
+        return ""
+    who = ranks_in_words(verdict.waiting)
+    if len(verdict.waiting) > 2:
+        who = plural(len(verdict.waiting), "rank")
+    one = len(verdict.waiting) == 1
+    verb = "waited" if post_mortem else "has waited" if one else "have waited"
+    return f"; {who} {verb} {seconds(verdict.waited_ns)}" + (
+        " until the end" if post_mortem else ""
+    )
+
+
+def _said(verdict: Verdict) -> str:
+    """The sentence between the operation and those who wait."""
+    culprits = ranks_in_words(verdict.culprits) if verdict.culprits else ""
+    who = culprits + _whereabouts(verdict, verdict.culprits)
+    have, are = ("has", "is") if len(verdict.culprits) == 1 else ("have", "are")
+    reason = f": {verdict.reason}" if verdict.reason else ""
+    aside = f" ({verdict.reason})" if verdict.reason else ""
+    return {
+        v.NEVER_JOINED: f"{who or 'some ranks'} never joined it{aside}",
+        v.NEVER_CALLED: f"{who} never called it{aside}",
+        v.NOT_LAUNCHED: f"{who} called it and {have} not launched it",
+        v.NOT_STARTED: f"{who} launched it and {have} not started it on the GPU",
+        v.NOT_FINISHED: f"{who} {have} not finished it",
+        v.STALLED: "all ranks are in it and nothing moves"
+        + (f"; behind {are} {who}" if culprits else "")
+        + reason,
+        v.DEAD: f"{who} {are} dead{reason}",
+        v.UNKNOWN: f"it waits, and for what is not known{reason}",
+        v.WAITING: _patience(verdict),
+    }.get(verdict.verdict, verdict.reason)
+
+
+def _patience(verdict: Verdict) -> str:
+    who = ranks_in_words(verdict.waiting) if verdict.waiting else "ranks"
+    if len(verdict.waiting) > 2:
+        who = plural(len(verdict.waiting), "rank")
+    text = f"{who} in it for {seconds(verdict.waited_ns)}"
+    for_whom = f", for {ranks_in_words(verdict.culprits)}" if verdict.culprits else ""
+    limit = seconds(verdict.limit_ns)
+    return f"{text}{for_whom}; a hang from {limit} on" + (
+        f" ({verdict.reason})" if verdict.reason else ""
+    )
+
+
+def _side(side: Side) -> str:
+    called = side.called
+    typed = f" {called.datatype}" if called.datatype else ""
+    rooted = f" root {called.root}" if called.root >= 0 else ""
+    return (
+        f"{ranks_in_words(side.ranks)} {called.function} {size(called.size_bytes)}{typed}{rooted}"
+    )
+
+
+def line(verdict: Verdict, post_mortem: bool) -> str:
+    """One communicator that is not fine, in one line."""
+    label = {v.WAITING: "waiting", v.UNKNOWN: "unknown"}.get(verdict.verdict, "HANG")
+    if verdict.verdict == v.UNKNOWN and verdict.hung:
+        label = "HANG"
+    if verdict.verdict == v.MISMATCH:
+        sides = "; ".join(_side(side) for side in verdict.sides)
+        where = _whereabouts(verdict, verdict.culprits)
+        text = f"MISMATCH {verdict.name} #{verdict.order}: {sides}{where}"
+        return printable(text + _waiters(verdict, post_mortem))
+    words = [label, verdict.name, _operation(verdict)]
+    text = " ".join(word for word in words if word) + ": " + _said(verdict)
+    if verdict.verdict != v.WAITING:
+        text += _waiters(verdict, post_mortem)
+    if verdict.because_of:
+        text += f" (follows from {verdict.because_of})"
+    return printable(text)
+
+
+def step_in_words(step: Step) -> str:
+    """What an open proxy step waits for."""
+    text = _STEPS.get(step.state, "in step {step} with rank {peer}")
+    said = text.format(step=step.step, peer=step.peer)
+    state = f"{step.state}, " if step.state else ""
+    return f"{said} on channel {step.channel} ({state}{seconds(step.since_ns)})"
+
+
+def _detail(one: Doing, culprit: bool) -> str:
+    what = f"{one.function} #{one.order} on {one.communicator}" if one.function else ""
+    if not what:
+        text = "has called nothing"
+    elif one.in_flight:
+        text = f"is in {what} for {seconds(one.since_ns)}"
+        text += f", {one.channels}" if one.channels and culprit else ""
+    else:
+        text = f"last called {what}, {seconds(one.since_ns)} ago; nothing in flight"
+    if one.step is not None:
+        text += f"; waits {step_in_words(one.step)}"
+    if one.life not in ("alive", "dead") or (culprit and one.life != "alive"):
+        text += f"; {one.how}"
+    return printable(f"    rank {one.rank} {text}")
+
+
+def details(verdict: Verdict) -> list[str]:
+    """What culprits and some of those who wait are doing."""
+    culprits = [one for one in verdict.doing if one.rank in verdict.culprits]
+    others = [one for one in verdict.doing if one.rank not in verdict.culprits]
+    telling = [one for one in others if one.step is not None] or others
+    shown = culprits[:_MOST_DETAILS] + telling[: _MOST_DETAILS - 1]
+    return [_detail(one, one.rank in verdict.culprits) for one in shown]
+
+
+def heading(status: Status) -> str:
+    """How many processes there are, and how they are."""
+    found = plural(status.processes, "process", "processes")
+    if status.expected > status.processes:
+        found = f"{status.processes:,} of {plural(status.expected, 'process', 'processes')}"
+    if status.post_mortem and status.ended == status.processes:
+        how = "all ended by themselves"
+    elif status.post_mortem:
+        how = "none alive"
+    else:
+        how = "all alive" if status.alive == status.processes else f"{status.alive} alive"
+    communicators = plural(len(status.verdicts), "communicator")
+    return f"{found}, {how}, {communicators}"
+
+
+def lines(status: Status) -> Iterator[str]:
+    """The whole answer: one line for each communicator that is not fine."""
+    bad = [verdict for verdict in status.verdicts if verdict.verdict != v.OK]
+    mood = "hung" if status.hung else "waiting" if bad else "ok"
+    yield f"{mood}: {heading(status)}"
+    for verdict in bad:
+        yield line(verdict, status.post_mortem)
+        if verdict.verdict != v.WAITING:
+            yield from details(verdict)
+    for text in status.unreadable:
+        yield printable(f"not read: {text}")
+
+
+# ---- for programs ----
+def _doing_json(one: Doing) -> dict[str, Any]:
+    step = one.step
+    return {
+        "rank": one.rank,
+        "host": one.host,
+        "gpu": one.gpu or None,
+        "pid": one.pid,
+        "life": one.life,
+        "seen_by": one.how,
+        "communicator": one.communicator or None,
+        "function": one.function or None,
+        "order": one.order,
+        "since_s": round(one.since_ns / 1e9, 6),
+        "in_flight": one.in_flight,
+        "channels": one.channels or None,
+        "proxy_step": None
+        if step is None
+        else {
+            "channel": step.channel,
+            "peer": step.peer,
+            "direction": "send" if step.sends else "recv",
+            "step": step.step,
+            "state": step.state or None,
+            "since_s": round(step.since_ns / 1e9, 6),
+        },
+    }
+
+
+def _verdict_json(verdict: Verdict, post_mortem: bool) -> dict[str, Any]:
+    return {
+        "name": verdict.name,
+        "id": f"{verdict.id:x}",
+        "ranks": verdict.ranks,
+        "verdict": verdict.verdict,
+        "hung": verdict.hung,
+        "function": verdict.function or None,
+        "order": verdict.order or None,
+        "bytes": verdict.size_bytes if verdict.function else None,
+        "datatype": verdict.datatype or None,
+        "culprits": list(verdict.culprits),
+        "waiting": list(verdict.waiting),
+        "waited_s": round(verdict.waited_ns / 1e9, 6),
+        "limit_s": round(verdict.limit_ns / 1e9, 6),
+        "sides": [
+            {
+                "ranks": list(side.ranks),
+                "function": side.called.function,
+                "bytes": side.called.size_bytes,
+                "datatype": side.called.datatype or None,
+                "root": side.called.root if side.called.root >= 0 else None,
+            }
+            for side in verdict.sides
+        ],
+        "reason": verdict.reason or None,
+        "follows_from": verdict.because_of or None,
+        "missing": list(verdict.missing),
+        "doing": [_doing_json(one) for one in verdict.doing],
+        "line": None if verdict.verdict == v.OK else line(verdict, post_mortem),
+    }
+
+
+def as_json(status: Status, capture: str) -> dict[str, Any]:
+    """The whole answer."""
+    return {
+        "version": VERSION,
+        "capture": capture,
+        "hung": status.hung,
+        "post_mortem": status.post_mortem,
+        "processes": {
+            "found": status.processes,
+            "expected": status.expected,
+            "alive": status.alive,
+            "ended": status.ended,
+        },
+        "last_heard_unix_s": round(status.newest_ns / 1e9, 3),
+        "communicators": [_verdict_json(one, status.post_mortem) for one in status.verdicts],
+        "unreadable": list(status.unreadable),
+    }

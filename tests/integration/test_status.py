@@ -1,0 +1,201 @@
+"""`ncclscope status`: a real job that hung, played through the plugin, at each of its ends."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ncclscope.capture.salvage import arena_dir
+from tests.playing import (
+    ncclscope,
+    play_job,
+    read_transcript,
+    recording,
+    start_player,
+    transcript_files,
+    write_transcript,
+)
+from tests.writer.live import write_hang
+
+HANG = "2.28.9-v5-3ranks-hang"
+MODES = ("full", "trace", "profile")
+
+
+def status(capture: Path, *options: str) -> tuple[int, dict[str, Any]]:
+    """Exit code and answer."""
+    printed = ncclscope("status", "--json", capture, *options)
+    assert printed.returncode in (0, 4), printed.stderr
+    return printed.returncode, json.loads(printed.stdout)
+
+
+def the_one(answer: dict[str, Any]) -> dict[str, Any]:
+    (communicator,) = answer["communicators"]
+    return dict(communicator)
+
+
+def check_hang(capture: Path, waiting: tuple[int, ...] = (0, 1)) -> dict[str, Any]:
+    """Rank 2 never called the sixth AllReduce, ranks 0 and 1 wait in it."""
+    code, answer = status(capture)
+    found = the_one(answer)
+    assert (code, answer["hung"], found["verdict"]) == (4, True, "never_called"), answer
+    assert (found["function"], found["order"], found["bytes"]) == ("AllReduce", 6, 262144)
+    assert found["culprits"] == [2]
+    assert found["waiting"] == list(waiting)
+    return found
+
+
+def check_steps(found: dict[str, Any]) -> None:
+    """Rank 0 waits for what rank 2 never sent, rank 1 for what rank 0 therefore cannot."""
+    steps = {one["rank"]: one["proxy_step"] for one in found["doing"] if one["proxy_step"]}
+    assert set(steps) <= {0, 1}
+    for rank, step in steps.items():
+        assert (step["direction"], step["state"]) == ("recv", "RecvWait")
+        assert step["peer"] == {0: 2, 1: 0}[rank]
+    assert steps
+
+
+class Job:
+    """The hung job in one mode, its processes alive until they are killed."""
+
+    def __init__(self, directory: Path, mode: str) -> None:
+        self.capture = directory / mode
+        self.players: list[subprocess.Popen[str]] = []
+        for rank, file in enumerate(transcript_files(HANG)):
+            lines = read_transcript(file)
+            last = lines[-1]
+            lines.append({"t": last["t"] + 10**11, "tid": last["tid"], "cb": "stop", "h": 1})
+            path = write_transcript(directory / f"{mode}.{rank}.jsonl", lines)
+            env = recording(
+                self.capture, mode, RANK=str(rank), WORLD_SIZE="3", LOCAL_RANK=str(rank)
+            )
+            self.players.append(start_player("play", path, "--realtime", env=env))
+
+    def kill(self, *ranks: int) -> None:
+        for rank in ranks or range(len(self.players)):
+            self.players[rank].send_signal(signal.SIGKILL)
+            self.players[rank].communicate()
+
+    def folder(self, rank: int) -> Path:
+        (found,) = self.capture.glob(f"*.{self.players[rank].pid}.*")
+        return found
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Job]]:
+    """One in each mode. Each test below goes a step further with them."""
+    directory = tmp_path_factory.mktemp("hang")
+    (directory / "dying").mkdir()
+    started = {mode: Job(directory, mode) for mode in MODES}
+    started["one dies"] = Job(directory / "dying", "full")
+    yield started
+    for job in started.values():
+        job.kill()
+
+
+def test_a_job_that_hangs_until_it_is_killed(jobs: dict[str, Job], tmp_path: Path) -> None:
+    began = time.monotonic()
+    while len(list(jobs["full"].capture.glob("*/live"))) < 3 or time.monotonic() < began + 5:
+        time.sleep(0.1)
+    # Early: it waits, and nobody calls that a hang.
+    code, answer = status(jobs["full"].capture)
+    assert (code, answer["hung"]) == (0, False)
+    assert the_one(answer)["verdict"] == "waiting"
+    # One rank is dead: said at once.
+    jobs["one dies"].kill(2)
+    code, answer = status(jobs["one dies"].capture)
+    found = the_one(answer)
+    assert (code, found["verdict"], found["culprits"], found["waiting"]) == (4, "dead", [2], [0, 1])
+    assert "gone" in found["reason"]
+    time.sleep(max(began + 17.5 - time.monotonic(), 0))
+    for mode in MODES:  # live, in every mode
+        found = check_hang(jobs[mode].capture)
+        assert found["waited_s"] > 15
+        if mode == "full":
+            check_steps(found)
+    text = ncclscope("status", jobs["full"].capture)
+    assert text.returncode == 4
+    assert "HANG world AllReduce #6 (256 KiB float32): rank 2 (" in text.stdout
+    assert "GPU 2" in text.stdout
+    assert "rank 2 last called AllReduce #5 on world" in text.stdout
+    # Stopped by a debugger, say: it lives, and is named as it was.
+    os.kill(jobs["trace"].players[2].pid, signal.SIGSTOP)
+    found = check_hang(jobs["trace"].capture)
+    assert "stopped" in found["doing"][0]["seen_by"]
+    for mode in MODES:
+        jobs[mode].kill()
+        found = check_hang(jobs[mode].capture)
+        assert found["waited_s"] > 15
+        assert not any(arena_dir().glob(f"*.{jobs[mode].players[0].pid}.*")), "salvaged"
+        if mode == "full":
+            check_steps(found)
+    # Without what was in shared memory: the directory is enough.
+    for mode in MODES:
+        for rank in range(3):
+            (jobs[mode].folder(rank) / "arena").unlink()
+        check_hang(jobs[mode].capture)
+    # Without the files of one rank, and with nothing but live pages and metadata.
+    gone = tmp_path / "gone"
+    shutil.copytree(jobs["full"].capture, gone)
+    shutil.rmtree(gone / jobs["full"].folder(1).name)
+    check_steps(check_hang(gone, waiting=(0,)))
+    shutil.rmtree(gone)
+    shutil.copytree(jobs["full"].capture, gone)
+    shutil.rmtree(gone / jobs["full"].folder(2).name)
+    found = check_hang(gone)
+    assert "left no files" in found["reason"]
+    for log in jobs["full"].capture.glob("*/log.*"):
+        log.unlink()
+    check_steps(check_hang(jobs["full"].capture))
+
+
+def test_killed_at_once(tmp_path: Path) -> None:
+    """No heartbeat was ever written: the shared memory alone tells."""
+    assert play_job(transcript_files(HANG), tmp_path / "c", "--end", "kill") == [-9] * 3
+    check_steps(check_hang(tmp_path / "c"))
+
+
+@pytest.mark.parametrize("name", ["2.23.4-v1-2ranks", "2.28.9-v5-4ranks", "2.32.3-v7-2ranks-one-host"])  # fmt: skip
+@pytest.mark.parametrize("end", ["finalize", "kill"])
+def test_jobs_that_came_to_their_end(name: str, end: str, tmp_path: Path) -> None:
+    play_job(transcript_files(name), tmp_path / "c", "--end", end)
+    code, answer = status(tmp_path / "c")
+    assert (code, answer["hung"]) == (0, False)
+    assert {one["verdict"] for one in answer["communicators"]} == {"ok"}
+    assert answer["processes"]["ended"] == (answer["processes"]["found"] if end != "kill" else 0)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    printed = ncclscope("status", tmp_path / "nowhere")
+    assert printed.returncode == 2
+    assert "no such directory" in printed.stderr
+    (tmp_path / "empty").mkdir()
+    printed = ncclscope("status", tmp_path / "empty")
+    assert printed.returncode == 2
+    assert "no process recorded anything there" in printed.stderr
+
+
+def test_watching_ends_with_the_job(tmp_path: Path) -> None:
+    play_job(transcript_files(HANG), tmp_path / "c", "--end", "kill")
+    printed = ncclscope("status", "--watch", "0.2", "--json", tmp_path / "c")
+    assert printed.returncode == 4
+    assert len(printed.stdout.splitlines()) == 1
+
+
+def test_a_thousand_ranks(tmp_path: Path) -> None:
+    """From live pages alone, as another host sees them. The bar of 2 s is in the benchmarks."""
+    write_hang(tmp_path, 1024, frozenset({12, 13}), time.time_ns())
+    before = os.times()
+    _, answer = status(tmp_path)
+    after = os.times()
+    found = the_one(answer)
+    assert (found["verdict"], found["culprits"]) == ("never_called", [12, 13])
+    assert len(found["waiting"]) == 1022
+    used_s = after.children_user + after.children_system
+    assert used_s - before.children_user - before.children_system < 6, "CPU time, on a busy machine"

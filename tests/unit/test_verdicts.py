@@ -1,0 +1,265 @@
+"""Every verdict, from last moments made by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ncclscope.diagnose.verdict import Verdict
+from ncclscope.diagnose.verdicts import judge
+from ncclscope.model.pulse import Pulse
+from ncclscope.model.pulse_parts import DEAD, ENDED, UNHEARD, Parts
+from ncclscope.report.status import as_json, lines
+from tests.pulses import (
+    NOW_NS,
+    S,
+    flight,
+    inside,
+    last,
+    pulse,
+    recv_wait,
+    seat,
+    send_wait,
+)
+
+
+def job(ranks: int, **odd: Any) -> list[Pulse]:
+    """A job whose ranks are all in their hundredth AllReduce, but for those that `odd` describes by
+    `r3`: fields of its seat.
+    """
+    return [
+        pulse(rank, seat(rank, ranks, **{"flights": (flight(100),)} | odd.get(f"r{rank}", {})))
+        for rank in range(ranks)
+    ]
+
+
+def verdict_of(pulses: list[Pulse]) -> Verdict:
+    status = judge(pulses)
+    assert list(lines(status))
+    assert as_json(status, "c")["hung"] == status.hung
+    return status.verdicts[0]
+
+
+def test_never_called() -> None:
+    idle = {"calls": 99, "flights": ()}
+    found = verdict_of(job(32, r12=idle, r13=idle))
+    assert (found.verdict, found.hung, found.culprits) == ("never_called", True, (12, 13))
+    assert (found.function, found.order, found.size_bytes) == ("AllReduce", 100, 1 << 20)
+    assert len(found.waiting) == 30
+    assert found.waited_ns == 40 * S
+    text = list(lines(judge(job(32, r12=idle, r13=idle))))
+    assert text[1] == (
+        "HANG dp AllReduce #100 (1 MiB float32): ranks 12, 13 (node1 GPU 4, 5; pids 1012, 1013) "
+        "never called it; 30 ranks have waited 40 s"
+    )
+    assert "rank 12 last called AllReduce #99 on dp, 40 s ago; nothing in flight" in text[2]
+
+
+def test_never_called_while_others_are_ahead() -> None:
+    """Calls are queued: those who wait have called more than the one they wait in."""
+    ahead = {"calls": 104, "flights": tuple(flight(order) for order in range(100, 105))}
+    found = verdict_of(job(4, r0=ahead, r1=ahead, r2=ahead, r3={"calls": 99, "flights": ()}))
+    assert (found.verdict, found.culprits, found.order) == ("never_called", (3,), 100)
+
+
+def test_not_launched() -> None:
+    stuck = {"flights": (), "works": 99, "parts": inside(), "last": last(39.9)}
+    found = verdict_of(job(4, r2=stuck))
+    assert (found.verdict, found.culprits, found.waiting) == ("not_launched", (2,), (0, 1, 3))
+
+
+def test_not_started() -> None:
+    found = verdict_of(job(4, r1={"flights": (flight(100, started=0),)}))
+    assert (found.verdict, found.culprits, found.waiting) == ("not_started", (1,), (0, 2, 3))
+
+
+def test_not_finished() -> None:
+    over = {"flights": ()}
+    behind = {"flights": (flight(100, stopped=1),), "parts": Parts(steps=[recv_wait(2, 5, 1)])}
+    found = verdict_of(job(4, r0=over, r1=over, r2=over, r3=behind))
+    assert (found.verdict, found.culprits, found.order) == ("not_finished", (3,), 100)
+    assert "waits to receive step 5 from rank 2 on channel 1" in " ".join(lines(judge(job(4, r0=over, r1=over, r2=over, r3=behind))))  # fmt: skip
+
+
+def test_stalled() -> None:
+    found = verdict_of(job(4))
+    assert (found.verdict, found.hung, found.culprits) == ("stalled", True, ())
+    assert found.waiting == (0, 1, 2, 3)
+
+
+def test_stalled_in_the_network() -> None:
+    """One step is furthest behind, and its sender waits for the network."""
+    steps = {
+        "r0": {"parts": Parts(steps=[send_wait(1, 3), recv_wait(3, 6)])},
+        "r1": {"parts": Parts(steps=[recv_wait(0, 3)])},
+        "r2": {"parts": Parts(steps=[recv_wait(1, 4)])},
+        "r3": {"parts": Parts(steps=[recv_wait(2, 5)])},
+    }
+    found = verdict_of(job(4, **steps))
+    assert (found.verdict, found.culprits) == ("stalled", (0, 1))
+    assert "rank 0 to rank 1" in found.reason
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"function": "AllGather"},
+        {"count": 1000},
+        {"datatype": "bfloat16"},
+    ],
+)
+def test_mismatch_is_said_at_once(other: dict[str, Any]) -> None:
+    odd = {"last": last(0.3, **other), "flights": (flight(100, 0.3),)}
+    pulses = job(4, r3=odd)
+    found = verdict_of(pulses)
+    assert (found.verdict, found.hung, found.culprits, found.order) == ("mismatch", True, (3,), 100)
+    assert [side.ranks for side in found.sides] == [(0, 1, 2), (3,)]
+
+
+def test_roots_differ() -> None:
+    broadcast = {"last": last(function="Broadcast", root=0)}
+    odd = {"last": last(function="Broadcast", root=2)}
+    found = verdict_of(job(4, r0=broadcast, r1=broadcast, r2=odd, r3=broadcast))
+    assert (found.verdict, found.culprits) == ("mismatch", (2,))
+
+
+def test_a_tie_has_no_culprits() -> None:
+    found = verdict_of(job(2, r1={"last": last(function="AllGather")}))
+    assert (found.verdict, found.culprits, len(found.sides)) == ("mismatch", (), 2)
+
+
+def test_different_numbers_of_calls_are_no_mismatch() -> None:
+    running = [
+        pulse(r, seat(r, 4, calls=100 + r, last=last(0.01, function=("AllReduce", "AllGather")[r % 2])))
+        for r in range(4)
+    ]  # fmt: skip
+    assert judge(running).verdicts[0].verdict == "ok"
+
+
+@pytest.mark.parametrize("life", [DEAD, UNHEARD])
+def test_dead(life: str) -> None:
+    pulses = job(4, r2={"calls": 99, "flights": ()})
+    pulses[2] = replace(pulses[2], life=life, how="its process is gone")
+    for one in (0, 1, 3):
+        pulses[one] = pulse(one, seat(one, 4, flights=(flight(100, 0.5),)))
+    found = verdict_of(pulses)
+    assert (found.verdict, found.hung, found.culprits) == ("dead", True, (2,))
+    assert found.waiting == (0, 1, 3)
+    assert found.reason == "its process is gone"
+
+
+def test_who_died_first_of_all_that_are_dead() -> None:
+    pulses = [replace(p, life=DEAD, how="its process is gone") for p in job(4)]
+    pulses[1] = replace(pulses[1], at_ns=NOW_NS - 30 * S, seats=(seat(1, 4, calls=99, flights=()),))
+    found = verdict_of(pulses)
+    assert (found.verdict, found.culprits, found.waiting) == ("dead", (1,), (0, 2, 3))
+
+
+def test_one_exited_and_the_others_wait() -> None:
+    pulses = job(4, r2={"calls": 99, "flights": ()})
+    pulses[2] = replace(pulses[2], life=ENDED, how="it exited by itself")
+    found = verdict_of(pulses)
+    assert (found.verdict, found.culprits) == ("dead", (2,))
+
+
+def test_never_joined() -> None:
+    made = {"calls": 0, "flights": (), "opened_ns": 20 * S}
+    pulses = [replace(p, world=4) for p in job(4, r0=made, r1=made, r3=made) if p.global_rank != 2]
+    found = verdict_of(pulses)
+    assert (found.verdict, found.hung, found.culprits) == ("never_joined", True, (2,))
+    young = {"calls": 0, "flights": (), "opened_ns": 4 * S}
+    pulses = [replace(p, world=4) for p in job(4, r0=young, r1=young, r3=young) if p.global_rank != 2]  # fmt: skip
+    assert verdict_of(pulses).verdict == "waiting"
+
+
+def test_waiting_is_not_a_hang() -> None:
+    idle = {"calls": 99, "flights": (), "last": last(9)}
+    others = {f"r{rank}": {"flights": (flight(100, 9),), "last": last(9)} for rank in range(3)}
+    found = verdict_of(job(4, r3=idle, **others))
+    assert (found.verdict, found.hung, found.culprits) == ("waiting", False, (3,))
+
+
+def test_a_checkpoint_like_the_one_before_is_no_hang() -> None:
+    """60 s are not longer than three times the longest wait so far."""
+    idle = {"calls": 99, "flights": (), "last": last(60)}
+    others = {
+        f"r{rank}": {"flights": (flight(100, 60),), "last": last(60), "longest_ns": 21 * S}
+        for rank in range(3)
+    }
+    found = verdict_of(job(4, r3=idle, **others))
+    assert (found.verdict, found.limit_ns) == ("waiting", 63 * S)
+
+
+def test_busy_and_idle_are_fine() -> None:
+    busy = {f"r{r}": {"flights": (flight(100, 0.1),), "last": last(0.1)} for r in range(4)}
+    assert verdict_of(job(4, **busy)).verdict == "ok"
+    idle = {f"r{rank}": {"flights": (), "last": last(600)} for rank in range(4)}
+    assert verdict_of(job(4, **idle)).verdict == "ok"
+
+
+def test_a_healthy_job_that_was_killed_is_no_hang() -> None:
+    """Ranks are a little apart, as they always are."""
+    pulses = job(4, r3={"calls": 99, "flights": ()})
+    pulses = [
+        replace(
+            p,
+            life=DEAD,
+            seats=tuple(
+                replace(s, flights=tuple(replace(f, since_ns=S // 2000) for f in s.flights))
+                for s in p.seats
+            ),
+        )
+        for p in pulses
+    ]
+    found = verdict_of(pulses)
+    assert (found.verdict, found.hung) == ("ok", False)
+
+
+def test_files_missing_say_unknown() -> None:
+    pulses = [replace(p, world=4) for p in job(4)][:3]
+    found = verdict_of(pulses)
+    assert (found.verdict, found.hung, found.culprits) == ("unknown", True, (3,))
+    assert "left no files" in found.reason
+
+
+def test_without_gpu_timing_kernels_are_not_known() -> None:
+    off = {"reports_kernels": False, "flights": (), "parts": inside(), "last": last(39.9)}
+    found = verdict_of(job(2, r0=off, r1=off))
+    assert found.verdict == "unknown"
+    assert not found.hung
+
+
+def test_what_follows_from_what() -> None:
+    """Rank 2 never called tp's; so rank 3 waits in it, and dp waits for rank 3."""
+    tp = {"name": "tp", "id": 9, "number": 1}
+    pulses = [
+        pulse(0, seat(0, 2, flights=(flight(100, 39),), id=5, name="dp0")),
+        pulse(1, seat(1, 2, id=8, name="dp1"), seat(0, 2, **tp, flights=())),
+        pulse(2, seat(0, 2, id=8, name="dp1"), seat(1, 2, calls=49, flights=(), **tp)),
+        pulse(3, seat(1, 2, calls=99, id=5, name="dp0"), seat(0, 2, calls=50, flights=(flight(50),), **tp)),
+    ]  # fmt: skip
+    pulses[1] = pulse(1, seat(1, 2, id=8, name="dp1"))
+    pulses = [
+        replace(p, seats=tuple(replace(s, global_rank=p.global_rank) for s in p.seats))
+        for p in pulses
+    ]
+    first, second = [v for v in judge(pulses).verdicts if v.hung]
+    assert (first.name, first.culprits, first.because_of) == ("tp", (2,), "")
+    assert (second.name, second.culprits, second.because_of) == ("dp0", (3,), "tp")
+    assert second.doing[0].communicator == "tp"
+
+
+def test_a_receive_without_a_send() -> None:
+    def pair(peer: int, function: str) -> dict[str, Any]:
+        return {"flights": (flight(100, function=function, peer=peer),), "last": last(function=function)}  # fmt: skip
+
+    found = verdict_of(job(4, r0=pair(1, "Recv"), r1={"flights": ()}, r2={"flights": ()}, r3={"flights": ()}))  # fmt: skip
+    assert (found.verdict, found.culprits, found.waiting) == ("never_called", (1,), (0,))
+    found = verdict_of(job(4, r0=pair(1, "Recv"), r1=pair(0, "Send"), r2={"flights": ()}, r3={"flights": ()}))  # fmt: skip
+    assert (found.verdict, found.waiting) == ("stalled", (0, 1))
+
+
+def test_replays_are_counted_by_works() -> None:
+    replayed = {f"r{rank}": {"calls": 2, "works": 300, "flights": (flight(300, replay=True),)} for rank in range(3)}  # fmt: skip
+    found = verdict_of(job(4, r3={"calls": 2, "works": 299, "flights": ()}, **replayed))
+    assert (found.verdict, found.culprits, found.order) == ("never_called", (3,), 300)
