@@ -1,6 +1,7 @@
 """Makes the model of a capture, process by process, and keeps it beside the capture."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def open_model(capture: Path, progress: Progress | None = None) -> Model:
     """The model of a capture: the saved one while it is current, else a new one."""
     try:
         mark = fingerprint(capture)
-        make = build
+        make: Callable[[Path, str, Progress | None], Model] = build
         if is_dataset(capture):
             # A capture's model needs no engine: duckdb is imported for datasets alone.
             from ncclscope.model.dataset import read_dataset
