@@ -23,7 +23,7 @@ from tests.gpu.mps import mps
 
 RANKS = 2
 CORES = 4  # of each rank: caller, proxy, recorder's helper, one to spare
-COMMUNICATORS, ROUNDS, CALLS = 4, 50, 200  # of each mode; rounds of three blocks in each; a block
+COMMUNICATORS, ROUNDS, CALLS = 3, 50, 200  # of each mode; rounds of three blocks in each; a block
 BAR = 1.03
 MODES = ("profile", "trace", "full")
 KINDS = {"e": "empty", "c": "clock", "o": "ours"}
@@ -122,14 +122,19 @@ class Ranks:
                     found[function, measure] = list(map(max, mine, others))
         return found
 
-    def close(self) -> None:
-        """Lets the processes end."""
+    def __enter__(self) -> "Ranks":
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Ends the processes: MPS waits for them, a failed job's other rank for ever."""
         for process in self.processes:
+            if kind:
+                process.kill()
             assert process.stdin
             process.stdin.close()
-        for process in self.processes:
-            if process.wait(timeout=30) != 0:
-                raise RuntimeError("a rank did not end well")
+        ends = [process.wait(timeout=30) for process in self.processes]
+        if not kind and any(ends):
+            raise RuntimeError(f"ranks ended with {ends}")
 
 
 def find_cudart() -> Path:
@@ -144,7 +149,10 @@ def find_cudart() -> Path:
 
 
 def settings_of(scratch: Path) -> dict[str, dict[str, str]]:
-    """Variables by mode. Each plugin is a copy: a library of its own, with its own settings."""
+    """Variables by mode. Each plugin is a copy: a library of its own, with its own settings.
+
+    To be asked once: a copy that is loaded must not be written again.
+    """
     found = {}
     for mode in MODES:
         copy = scratch / f"{mode}.so"
@@ -161,17 +169,28 @@ def settings_of(scratch: Path) -> dict[str, dict[str, str]]:
 def measure(placing: Placing, driver: Path, scratch: Path) -> dict[tuple[str, str], Times]:
     """The times of all blocks by mode and kind of plugin; ("", "none") without any."""
     cudart = find_cudart()
-    with_plugin = Ranks(driver, cudart, placing, scratch)
-    without = Ranks(driver, cudart, placing, scratch)
+    modes = settings_of(scratch)
+    with (
+        Ranks(driver, cudart, placing, scratch) as with_plugin,
+        Ranks(driver, cudart, placing, scratch) as without,
+    ):
+        return measure_modes(with_plugin, without, modes)
+
+
+def measure_modes(
+    with_plugin: Ranks, without: Ranks, modes: dict[str, dict[str, str]]
+) -> dict[tuple[str, str], Times]:
+    """As `measure`, with processes that run."""
     found: dict[tuple[str, str], Times] = {}
     chance = random.Random(2)
     for number in range(COMMUNICATORS + 1):
-        for mode, settings in settings_of(scratch).items():
-            order = "".join("".join(chance.sample("eco", 3)) for _ in range(ROUNDS))
-            kinds = {("", "none"): (without.measure("-" * ROUNDS, {}), "-" * ROUNDS)}
+        for mode, settings in modes.items():
+            rounds = ROUNDS if number else 3  # the first one warms up
+            order = "".join("".join(chance.sample("eco", 3)) for _ in range(rounds))
+            kinds = {("", "none"): (without.measure("-" * rounds, {}), "-" * rounds)}
             both = with_plugin.measure(order, settings)
             kinds |= {(mode, kind): (both, order) for kind in KINDS.values()}
-            if number == 0:  # the first one warms up
+            if not number:
                 continue
             for (of_mode, kind), (times, blocks) in kinds.items():
                 for key, numbers in times.items():
@@ -181,8 +200,6 @@ def measure(placing: Placing, driver: Path, scratch: Path) -> dict[tuple[str, st
                         if KINDS.get(at, "none") == kind
                     ]
                     found.setdefault((of_mode, kind), {}).setdefault(key, []).extend(mine)
-    with_plugin.close()
-    without.close()
     return found
 
 
