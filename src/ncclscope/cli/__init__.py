@@ -19,6 +19,8 @@ COMMANDS = {
     "status": "say whether a job is hung, which ranks are to blame, and what they do",
     "dump": "print every recorded event",
     "export": "write operations as JSON lines, CSV or Parquet",
+    "bench": "measure NCCL's operations call by call, with nccl-tests' options",
+    "overhead": "say what recording adds to a command of yours, and what is noise",
     "doctor": "say whether NCCL would be recorded here, and if not, why",
     "ls": "list captures with their size, job, ranks, mode and state",
     "prune": "delete captures by age and size",

@@ -32,7 +32,8 @@ th.right, td.right { text-align: right; } tr { border-bottom: 1px solid var(--li
 .cell { display: inline-block; width: 8em; }
 .spark { width: 10em; height: 1.4em; fill: var(--c0); vertical-align: middle; }
 .plot { width: 100%; max-width: 800px; font-size: 11px; fill: var(--dim); }
-.grid { stroke: var(--line); } .legend span { margin-right: 1.2em; }
+.grid { stroke: var(--line); } .median { stroke: var(--fg); } .p99 { stroke: var(--c3); }
+.legend span { margin-right: 1.2em; }
 .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; }
 """ + "".join(f".c{n} {{ fill: var(--c{n}); background: var(--c{n}); }}\n" for n in range(8))
 
@@ -123,10 +124,15 @@ def as_html(summary: Summary, groups: tuple[Group, ...]) -> str:
         *(f'<p class="note">wait, wire, ranks, traffic: {_text(note)}</p>' for note in missing),
         f'<p class="note">ncclscope {__version__}</p>',
     ]
+    return page(f"{summary.model.path.name}: NCCL report", "\n".join(body))
+
+
+def page(title: str, body: str) -> str:
+    """A page with our style; the body is HTML already."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width">\n'
-        f"<title>{_text(summary.model.path.name)}: NCCL report</title>\n"
-        f"<style>{_STYLE}</style></head><body>\n" + "\n".join(body) + "\n</body></html>\n"
+        f"<title>{_text(title)}</title>\n"
+        f"<style>{_STYLE}</style></head><body>\n{body}\n</body></html>\n"
     )

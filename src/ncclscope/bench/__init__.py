@@ -1,0 +1,1 @@
+"""`ncclscope bench`: NCCL's operations measured call by call, on libnccl directly."""

@@ -1,0 +1,157 @@
+"""The few functions of CUDA's runtime that a benchmark needs, by ctypes."""
+
+import ctypes
+from collections.abc import Callable
+from ctypes import byref, c_float, c_int, c_size_t, c_ulonglong, c_void_p
+from typing import Any
+
+from ncclscope.bench.loading import function, load
+from ncclscope.errors import NcclscopeError
+
+_OUT_OF_MEMORY = 2
+_TO_DEVICE, _TO_HOST = 1, 2
+_THREAD_LOCAL = 1  # cudaStreamCaptureModeThreadLocal
+_PROPERTIES_BYTES = 1 << 14  # more than any release's cudaDeviceProp, which begins with the name
+_NAME_BYTES = 256
+
+
+class Cuda:
+    """CUDA on one device, with one stream."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._library = load(path, "CUDA's runtime", "--cudart")
+        self._error_string = self._function("cudaGetErrorString")
+        self._error_string.restype = ctypes.c_char_p
+        self.record = self._function("cudaEventRecord")
+        self.synchronize_stream = self._function("cudaStreamSynchronize")
+        self._elapsed = self._function("cudaEventElapsedTime_v2", "cudaEventElapsedTime")
+        self._launch = None
+        self.stream = c_void_p()
+
+    def _function(self, *names: str) -> Any:
+        return function(self._library, self.path, *names)
+
+    def check(self, code: int, what: str) -> None:
+        """Raises what CUDA says."""
+        if code:
+            text = self._error_string(c_int(code)) or b"unknown error"
+            raise NcclscopeError(f"CUDA failed: {what}: {text.decode(errors='replace')} ({code})")
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """A function of the runtime, its result checked."""
+        self.check(self._function(name)(*arguments), name)
+
+    def device_count(self) -> int:
+        """How many GPUs this process sees."""
+        count = c_int()
+        code = self._function("cudaGetDeviceCount")(byref(count))
+        return 0 if code else count.value
+
+    def open_device(self, device: int) -> None:
+        """Makes a device this thread's, and a stream on it."""
+        seen = self.device_count()
+        if device >= seen:
+            what = "no GPU" if not seen else f"no GPU {device}: there are {seen}"
+            hint = "Use fewer ranks, --share-gpu to put several on one, or --simulate"
+            raise NcclscopeError(f"cannot start a rank: {what}", hint)
+        self.call("cudaSetDevice", c_int(device))
+        self.call("cudaStreamCreate", byref(self.stream))
+
+    def device_name(self, device: int) -> str:
+        """What the GPU is called; nothing where that cannot be asked."""
+        properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
+        for name in ("cudaGetDeviceProperties_v2", "cudaGetDeviceProperties"):
+            ask = getattr(self._library, name, None)
+            if ask is not None and ask(properties, c_int(device)) == 0:
+                return properties.raw[:_NAME_BYTES].split(b"\0")[0].decode(errors="replace")
+        return ""
+
+    def bus_id(self, device: int) -> str:
+        """Where the GPU is."""
+        text = ctypes.create_string_buffer(32)
+        ask = getattr(self._library, "cudaDeviceGetPCIBusId", None)
+        return text.value.decode() if ask and ask(text, c_int(32), c_int(device)) == 0 else ""
+
+    def runtime_version(self) -> int:
+        """12080 for 12.8; 0 where it is not said."""
+        version = c_int()
+        ask = getattr(self._library, "cudaRuntimeGetVersion", None)
+        return version.value if ask and ask(byref(version)) == 0 else 0
+
+    def allocate(self, size_bytes: int, what: str) -> int:
+        """Device memory; where there is not enough of it, that is said with numbers."""
+        address = c_void_p()
+        code = self._function("cudaMalloc")(byref(address), c_size_t(max(size_bytes, 1)))
+        if code == _OUT_OF_MEMORY:
+            free, total = c_size_t(), c_size_t()
+            ask = getattr(self._library, "cudaMemGetInfo", None)
+            known = ask is not None and ask(byref(free), byref(total)) == 0
+            left = f" ({free.value:,} of {total.value:,} free)" if known else ""
+            message = f"out of GPU memory: {size_bytes:,} bytes for {what}{left}"
+            raise NcclscopeError(message, "Choose a smaller size with -e")
+        self.check(code, "cudaMalloc")
+        return int(address.value or 0)
+
+    def copy_in(self, address: int, data: Any, size_bytes: int) -> None:
+        """Host to device."""
+        self._copy(c_void_p(address), c_void_p(data.ctypes.data), size_bytes, _TO_DEVICE)
+
+    def copy_out(self, data: Any, address: int, size_bytes: int) -> None:
+        """Device to host."""
+        self._copy(c_void_p(data.ctypes.data), c_void_p(address), size_bytes, _TO_HOST)
+
+    def _copy(self, target: c_void_p, source: c_void_p, size_bytes: int, way: int) -> None:
+        self.call("cudaMemcpy", target, source, c_size_t(size_bytes), c_int(way))
+
+    def clear(self, address: int, size_bytes: int) -> None:
+        """Fills device memory with a byte that no test data consist of."""
+        self.call("cudaMemset", c_void_p(address), c_int(0xA5), c_size_t(size_bytes))
+
+    def events(self, count: int) -> list[c_void_p]:
+        """Events that take times."""
+        found = [c_void_p() for _ in range(count)]
+        for event in found:
+            self.call("cudaEventCreate", byref(event))
+        return found
+
+    def elapsed_ns(self, first: c_void_p, last: c_void_p) -> int:
+        """What passed on the GPU between two events that have happened."""
+        milliseconds = c_float()
+        self.check(self._elapsed(byref(milliseconds), first, last), "cudaEventElapsedTime")
+        return round(milliseconds.value * 1e6)
+
+    def synchronize(self) -> None:
+        """Waits until the stream is empty."""
+        self.check(self.synchronize_stream(self.stream), "cudaStreamSynchronize")
+
+    def captured(self, call: Callable[[], None]) -> Callable[[], None]:
+        """A graph of what `call` puts into the stream, as a function that replays it."""
+        graph, ready = c_void_p(), c_void_p()
+        self.call("cudaStreamBeginCapture", self.stream, c_int(_THREAD_LOCAL))
+        call()
+        self.call("cudaStreamEndCapture", self.stream, byref(graph))
+        self.call("cudaGraphInstantiateWithFlags", byref(ready), graph, c_ulonglong(0))
+        launch, stream = self._function("cudaGraphLaunch"), self.stream
+
+        def replay() -> None:
+            code = launch(ready, stream)
+            if code:
+                self.check(code, "cudaGraphLaunch")
+
+        replay.release = lambda: self._release(ready, graph)  # type: ignore[attr-defined]
+        return replay
+
+    def _release(self, ready: c_void_p, graph: c_void_p) -> None:
+        self.call("cudaGraphExecDestroy", ready)
+        self.call("cudaGraphDestroy", graph)
+
+    def memset_async(self, address: int) -> Callable[[], None]:
+        """The least that a stream can be given to do, as a function."""
+        act = self._function("cudaMemsetAsync")
+        arguments = (c_void_p(address), c_int(0), c_size_t(4), self.stream)
+
+        def run() -> None:
+            self.check(act(*arguments), "cudaMemsetAsync")
+
+        return run

@@ -1,0 +1,69 @@
+"""Where libnccl and CUDA's runtime lie: named by the user, simulated, or the likeliest here."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ncclscope.doctor.libraries import candidates
+from ncclscope.errors import UsageError
+from ncclscope.native import simulated_nccl_path
+
+NCCL_VARIABLE, CUDART_VARIABLE = "NCCLSCOPE_BENCH_NCCL", "NCCLSCOPE_BENCH_CUDART"
+
+
+@dataclass(frozen=True, slots=True)
+class Libraries:
+    """What a rank loads. Whether libnccl is a simulation, it says itself."""
+
+    nccl: str
+    cudart: str
+
+
+def _nccl(environment: Mapping[str, str]) -> str:
+    for library in candidates(environment):
+        if library.path.name.startswith("libnccl"):
+            return str(library.path)
+    return "libnccl.so.2"  # wherever the linker looks
+
+
+def _cudart_beside(nccl: Path) -> list[Path]:
+    """CUDA's runtime in the Python packages that libnccl came in, the newest first."""
+    packages = nccl.resolve().parents[2:3]  # site-packages/nvidia of nvidia/nccl/lib/libnccl.so.2
+    return [path for folder in packages for path in sorted(folder.glob("**/libcudart.so*"))[::-1]]
+
+
+def _cudart(nccl: str, environment: Mapping[str, str]) -> str:
+    places = _cudart_beside(Path(nccl)) if "nvidia" in Path(nccl).parts else []
+    for entry in sys.path:
+        if entry and Path(entry).name in ("site-packages", "dist-packages"):
+            places += sorted(Path(entry).glob("nvidia/*/lib/libcudart.so*"))[::-1]
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if environment.get(variable):
+            places += sorted(Path(environment[variable]).glob("lib64/libcudart.so*"))[::-1]
+    places += sorted(Path("/usr/local/cuda/lib64").glob("libcudart.so*"))[::-1]
+    return str(places[0]) if places else "libcudart.so"
+
+
+def _named(path: str, option: str) -> str:
+    if os.sep in path and not Path(path).is_file():
+        raise UsageError(f"cannot load {path}: no such file", f"Name a library with {option}")
+    return path
+
+
+def find_libraries(
+    nccl: str | None, cudart: str | None, simulate: bool, environment: Mapping[str, str]
+) -> Libraries:
+    """What the user named, by option or variable; else what is found here."""
+    nccl = nccl or environment.get(NCCL_VARIABLE)
+    cudart = cudart or environment.get(CUDART_VARIABLE)
+    if simulate:
+        if nccl or cudart:
+            message = "cannot simulate and use a library of yours at once"
+            raise UsageError(message, "Leave out --simulate, or --nccl and --cudart")
+        path = str(simulated_nccl_path())  # brings the part of CUDA that it needs along
+        return Libraries(path, path)
+    nccl = _named(nccl, "--nccl") if nccl else _nccl(environment)
+    cudart = _named(cudart, "--cudart") if cudart else _cudart(nccl, environment)
+    return Libraries(nccl, cudart)

@@ -1,0 +1,117 @@
+"""A rank's loops: calls, each between two CUDA events, and the host's clock beside them."""
+
+import gc
+from collections.abc import Callable
+from ctypes import c_void_p
+from dataclasses import dataclass
+from time import perf_counter_ns
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.bench.cuda import Cuda
+
+Call = Callable[[], None]
+Times = npt.NDArray[np.int64]
+CALIBRATION = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Calls that were made without anybody looking in between."""
+
+    gpu_ns: Times  # between the events around each call
+    call_ns: Times  # host: until the call returned
+    host_ns: Times  # host: until its end was seen; -1 where it was not awaited
+    loop_gpu_ns: int  # between one event before all and one behind
+    loop_call_ns: int  # host: until the last call returned
+    loop_host_ns: int  # host: until all had ended
+
+    def __len__(self) -> int:
+        return len(self.gpu_ns)
+
+
+class Stopwatch:
+    """Events, made once and used again."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self._cuda = cuda
+        self._starts: list[c_void_p] = []
+        self._stops: list[c_void_p] = []
+        self._loop = cuda.events(2)
+
+    def _reserve(self, count: int) -> None:
+        missing = count - len(self._starts)
+        if missing > 0:
+            self._starts += self._cuda.events(missing)
+            self._stops += self._cuda.events(missing)
+
+    def back_to_back(self, call: Call, count: int) -> Batch:
+        """So many calls, one queued behind the other, as programs make them."""
+        self._reserve(count)
+        cuda, stream, record = self._cuda, self._cuda.stream, self._cuda.record
+        starts, stops, call_ns = self._starts, self._stops, [0] * count
+        begin_ns = perf_counter_ns()
+        record(self._loop[0], stream)
+        for i in range(count):
+            record(starts[i], stream)
+            before_ns = perf_counter_ns()
+            call()
+            call_ns[i] = perf_counter_ns() - before_ns
+            record(stops[i], stream)
+        record(self._loop[1], stream)
+        loop_call_ns = perf_counter_ns() - begin_ns
+        cuda.synchronize()
+        loop_host_ns = perf_counter_ns() - begin_ns
+        return self._batch(call_ns, [-1] * count, loop_call_ns, loop_host_ns)
+
+    def one_by_one(self, call: Call, count: int, barrier: Call) -> Batch:
+        """So many calls, each after a barrier on an idle stream, its end awaited."""
+        self._reserve(count)
+        cuda, stream, record = self._cuda, self._cuda.stream, self._cuda.record
+        starts, stops, call_ns, host_ns = self._starts, self._stops, [0] * count, [0] * count
+        record(self._loop[0], stream)
+        begin_ns = perf_counter_ns()
+        for i in range(count):
+            barrier()
+            before_ns = perf_counter_ns()
+            record(starts[i], stream)
+            call()
+            call_ns[i] = perf_counter_ns() - before_ns
+            record(stops[i], stream)
+            cuda.synchronize()
+            host_ns[i] = perf_counter_ns() - before_ns
+        record(self._loop[1], stream)
+        cuda.synchronize()
+        spent_ns = perf_counter_ns() - begin_ns
+        return self._batch(call_ns, host_ns, spent_ns, spent_ns)
+
+    def _batch(
+        self, call_ns: list[int], host_ns: list[int], loop_call_ns: int, loop_host_ns: int
+    ) -> Batch:
+        elapsed_ns = self._cuda.elapsed_ns
+        gpu_ns = [elapsed_ns(self._starts[i], self._stops[i]) for i in range(len(call_ns))]
+        return Batch(
+            np.array(gpu_ns, np.int64),
+            np.array(call_ns, np.int64),
+            np.array(host_ns, np.int64),
+            elapsed_ns(*self._loop),
+            loop_call_ns,
+            loop_host_ns,
+        )
+
+    def empty_ns(self, nothing: Call) -> int:
+        """What the events show around the least work there is: part of every time they take."""
+        self.back_to_back(nothing, CALIBRATION)
+        return int(np.median(self.back_to_back(nothing, CALIBRATION).gpu_ns))
+
+
+class Undisturbed:
+    """Keeps Python's garbage collector out of timed loops."""
+
+    def __enter__(self) -> None:
+        gc.collect()
+        gc.disable()
+
+    def __exit__(self, *_: object) -> None:
+        gc.enable()

@@ -1,0 +1,331 @@
+"""`ncclscope bench`."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from ncclscope.bench import datatypes, plan, table
+from ncclscope.bench.documents import Finished, as_json, as_nccl_tests
+from ncclscope.bench.libraries import find_libraries
+from ncclscope.bench.operations import OPERATIONS, operations_named
+from ncclscope.bench.places import Places, alone, by_hosts, hosts_token, inside_launcher
+from ncclscope.bench.ranks import visible_devices
+from ncclscope.bench.results import Result, Session
+from ncclscope.bench.session import Start, run_session
+from ncclscope.errors import NcclscopeError, UsageError
+
+_SIMULATED_RANKS = 2
+_DEFAULT_CALLS = 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What to measure, on what, and in which form to show it; short options are nccl-tests'."""
+    parser.add_argument(
+        "operations", nargs="*", metavar="OPERATION",
+        help=f"{', '.join(OPERATIONS)}, all (default: allreduce)",
+    )  # fmt: skip
+    _add_work(parser.add_argument_group("what"))
+    _add_stopping(parser.add_argument_group("how often"))
+    _add_ranks(parser.add_argument_group("where"))
+    _add_output(parser.add_argument_group("output"))
+
+
+def _add_work(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("-b", "--minbytes", default="32M", metavar="SIZE", help="(default: 32M)")
+    group.add_argument("-e", "--maxbytes", metavar="SIZE", help="(default: as -b)")
+    group.add_argument(
+        "-f", "--stepfactor", type=float, metavar="F", help="sizes grow by this factor (default: 2)"
+    )
+    group.add_argument("-i", "--stepbytes", metavar="SIZE", help="sizes grow by so many bytes")
+    group.add_argument("-d", "--datatype", default="float", metavar="TYPE,…|all")
+    group.add_argument(
+        "-o", "--op", default="sum", metavar="OP,…|all", help="sum, prod, min, max, avg"
+    )
+    group.add_argument("-r", "--root", default="0", metavar="RANK|all")
+    group.add_argument(
+        "--place", choices=("both", "in", "out"), default="both",
+        help="in place, out of place (default: both)",
+    )  # fmt: skip
+    group.add_argument(
+        "-m", "--group", type=int, default=1, metavar="N", help="calls in one NCCL group"
+    )
+    group.add_argument("-G", "--graph", action="store_true", help="replay a CUDA graph of the call")
+    group.add_argument(
+        "-z", "--blocking", action="store_true",
+        help="each call alone: a barrier before, its end awaited (default: back to back)",
+    )  # fmt: skip
+    group.add_argument(
+        "-c", "--check", type=int, default=1, metavar="N", help="check results N times; 0: never"
+    )
+
+
+def _add_stopping(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "-n", "--iters", type=int, metavar="N",
+        help=f"calls a run (default: {_DEFAULT_CALLS}, or as many as --seconds allows)",
+    )  # fmt: skip
+    group.add_argument(
+        "--seconds", type=float, metavar="S", help="time a run; with -n, what comes first"
+    )
+    group.add_argument("--runs", type=int, default=1, metavar="N", help="(default: 1)")
+    group.add_argument(
+        "-w", "--warmup-iters", type=int, default=5, metavar="N", help="calls before (default: 5)"
+    )
+
+
+def _add_ranks(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument(
+        "--ranks", type=int, metavar="N",
+        help="ranks to start here (default: one for each GPU; inside torchrun, mpirun or srun this "
+        "process is one of theirs)",
+    )  # fmt: skip
+    group.add_argument(
+        "--share-gpu", action="store_true", help="several ranks on one GPU, each posing as a host"
+    )
+    group.add_argument(
+        "--hosts", metavar="HOST,…",
+        help="start this command on each of these hosts; rank 0 is on the first",
+    )  # fmt: skip
+    group.add_argument("--host-number", type=int, metavar="N", help="which of --hosts this one is")
+    group.add_argument("--address", metavar="HOST[:PORT]", help="where rank 0 is, in a launcher")
+    group.add_argument(
+        "--timeout", type=float, default=120.0, metavar="S",
+        help="longest wait for a rank (default: 120)",
+    )  # fmt: skip
+    group.add_argument("--nccl", metavar="PATH", help="libnccl.so.2 (or NCCLSCOPE_BENCH_NCCL)")
+    group.add_argument("--cudart", metavar="PATH", help="libcudart (or NCCLSCOPE_BENCH_CUDART)")
+    group.add_argument(
+        "--simulate", action="store_true", help="no GPU: simulated NCCL, whose times mean nothing"
+    )
+    group.add_argument(
+        "--scaling", action="store_true", help="2, 4, … ranks one after the other, and efficiency"
+    )
+
+
+def _add_output(group: "argparse._ArgumentGroup") -> None:
+    group.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    group.add_argument(
+        "--save", metavar="FILE", help="that JSON as a file: a baseline for later comparison"
+    )
+    group.add_argument("-J", "--nccl-tests-json", metavar="FILE", help="nccl-tests' own JSON")
+    group.add_argument("--parquet", metavar="FILE", help="every call of every rank")
+    group.add_argument(
+        "--plot", nargs="?", const="-", metavar="FILE",
+        help="distributions: FILE.html, FILE.svg, or here",
+    )  # fmt: skip
+
+
+def _chosen(text: str, everything: tuple[str, ...]) -> list[str]:
+    return list(everything) if text.casefold() == "all" else text.split(",")
+
+
+def _at_least(value: int | float, least: int, option: str) -> None:
+    if not value >= least:
+        raise UsageError(f"{option} {value} makes no sense", f"Give {option} {least} or more")
+
+
+def _roots(text: str) -> tuple[int, ...]:
+    if text.casefold() == "all":
+        return (-1,)
+    if not text.isdigit():
+        raise UsageError(f"-r {text} is no rank", "Give a rank's number, or all")
+    return (int(text),)
+
+
+def plan_from(arguments: argparse.Namespace, ranks: int) -> plan.Plan:
+    """What the arguments ask for, checked."""
+    for value, least, option in (
+        (arguments.runs, 1, "--runs"),
+        (arguments.warmup_iters, 0, "-w"),
+        (arguments.group, 1, "-m"),
+        (arguments.check, 0, "-c"),
+        (1 if arguments.iters is None else arguments.iters, 1, "-n"),
+    ):
+        _at_least(value, least, option)
+    if arguments.seconds is not None and not 0 < arguments.seconds < 1e6:
+        raise UsageError(
+            f"--seconds {arguments.seconds:g} makes no sense", "Give it a time above 0"
+        )
+    if arguments.stepfactor is not None and arguments.stepbytes is not None:
+        raise UsageError("sizes cannot grow in two ways", "Give -f or -i")
+    calls = arguments.iters
+    if calls is None and arguments.seconds is None:
+        calls = _DEFAULT_CALLS
+    first = plan.parse_size(arguments.minbytes)
+    last = plan.parse_size(arguments.maxbytes) if arguments.maxbytes else first
+    step = plan.parse_size(arguments.stepbytes) if arguments.stepbytes else None
+    types = _chosen(arguments.datatype, tuple(datatypes.DATATYPES))
+    operators = _chosen(arguments.op, tuple(datatypes.REDUCTIONS))
+    places = {"both": ("out-of-place", "in-place"), "in": ("in-place",), "out": ("out-of-place",)}
+    made = plan.Plan(
+        operations=tuple(o.name for o in operations_named(arguments.operations or ["allreduce"])),
+        sizes=plan.sizes_between(first, last, arguments.stepfactor, step),
+        datatypes=tuple(datatypes.datatype_named(name).name for name in types),
+        reductions=tuple(datatypes.reduction_named(name) for name in operators),
+        roots=_roots(arguments.root),
+        places=places[arguments.place],
+        calls=calls,
+        seconds=arguments.seconds,
+        runs=arguments.runs,
+        warm_up=arguments.warmup_iters,
+        grouped=arguments.group,
+        graph=arguments.graph,
+        blocking=arguments.blocking,
+        checks=arguments.check,
+        worlds=plan.worlds_up_to(ranks) if arguments.scaling else (),
+    )
+    plan.check_plan(made, ranks)
+    return made
+
+
+def start_from(arguments: argparse.Namespace) -> Start:
+    """Which ranks there are, and how they are started."""
+    if not arguments.timeout > 0:
+        raise UsageError(
+            f"--timeout {arguments.timeout:g} makes no sense", "Give it a time above 0"
+        )
+    libraries = find_libraries(arguments.nccl, arguments.cudart, arguments.simulate, os.environ)
+    places = None
+    if not arguments.ranks and not arguments.hosts:
+        places = inside_launcher(os.environ, arguments.address)
+    devices = 1 if arguments.simulate else visible_devices(libraries)
+    if not devices:
+        message = "cannot measure: this machine has no GPU that CUDA can use"
+        raise NcclscopeError(message, "See `nvidia-smi`; --simulate needs none")
+    if places is None:
+        places = _own_places(arguments, devices)
+    _check_devices(arguments, places, devices)
+    wrap = devices if arguments.share_gpu or (places.launcher and devices == 1) else None
+    return Start(
+        libraries,
+        places,
+        {rank: places.device(rank, wrap, os.environ) for rank in places.mine},
+        arguments.share_gpu,
+        arguments.timeout,
+    )
+
+
+def _own_places(arguments: argparse.Namespace, devices: int) -> Places:
+    if arguments.ranks is not None:
+        _at_least(arguments.ranks, 1, "--ranks")
+    ranks = arguments.ranks or (_SIMULATED_RANKS if arguments.simulate else devices)
+    if not arguments.hosts:
+        return alone(ranks)
+    hosts = arguments.hosts.split(",")
+    return by_hosts(hosts, arguments.host_number, ranks, hosts_token(hosts, os.environ))
+
+
+def _check_devices(arguments: argparse.Namespace, places: Places, devices: int) -> None:
+    if arguments.simulate or arguments.share_gpu or places.launcher:
+        return
+    if len(places.mine) > devices:
+        message = f"cannot start {len(places.mine)} ranks: there are {devices} GPUs"
+        raise UsageError(message, "Use fewer --ranks, or --share-gpu to put several on one")
+
+
+class Show:
+    """Prints rows as they come; quiet where JSON is asked for."""
+
+    def __init__(self, chosen: plan.Plan, quiet: bool) -> None:
+        self.session: Session | None = None
+        self.results: list[Result] = []
+        self._plan, self._quiet = chosen, quiet
+        self._rows = table.Rows(chosen)
+        self._title = ""
+
+    def begin(self, session: Session) -> None:
+        """Who takes part."""
+        self.session = session
+        self._print(*table.heading(session, self._plan))
+
+    def add(self, result: Result) -> None:
+        """One case."""
+        self.results.append(result)
+        title = result.case.what.title
+        if self._plan.worlds:
+            title += f", {result.case.ranks} ranks"
+        if title != self._title:
+            self._title = title
+            self._print("#", f"# {title}", *table.column_lines())
+        row = self._rows.add(result)
+        if row:
+            self._print(table.row_line(row))
+
+    def end(self, session: Session) -> None:
+        """What it comes to."""
+        if self._plan.worlds:
+            self._print("#", *table.scaling_lines(self.results))
+        self._print("#", *table.footing(self.results, session))
+
+    def _print(self, *lines: str) -> None:
+        if not self._quiet:
+            print("\n".join(lines), flush=True)
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        message = f"cannot write {path}: {error.strerror}"
+        raise NcclscopeError(message, "Name another file") from None
+
+
+def _check_writable(arguments: argparse.Namespace) -> None:
+    """Before minutes are spent on what could not be kept."""
+    for path in (arguments.save, arguments.nccl_tests_json, arguments.parquet, arguments.plot):
+        folder = Path(path).absolute().parent if path and path != "-" else None
+        if folder and not os.access(folder, os.W_OK):
+            message = f"cannot write {path}: no directory that can be written to"
+            raise UsageError(message, "Name another file")
+
+
+def _keep(arguments: argparse.Namespace, finished: Finished) -> None:
+    """What was asked for beside the table."""
+    if arguments.json:
+        print(json.dumps(as_json(finished), indent=1))
+    if arguments.save:
+        _write(arguments.save, json.dumps(as_json(finished), indent=1) + "\n")
+    if arguments.nccl_tests_json:
+        _write(arguments.nccl_tests_json, json.dumps(as_nccl_tests(finished)) + "\n")
+    if arguments.parquet:
+        from ncclscope.bench.calls import write_calls
+
+        simulated = bool(finished.session.simulation)
+        write_calls(finished.results, simulated, Path(arguments.parquet))
+    if arguments.plot:
+        _plot(arguments.plot, finished)
+
+
+def _plot(path: str, finished: Finished) -> None:
+    from ncclscope.bench import plots
+
+    results, session = finished.results, finished.session
+    if path == "-":
+        print("\n".join(plots.text_lines(results, session)))
+    elif path.endswith(".svg"):
+        _write(path, plots.svg(results, session, alone=True))
+    else:
+        _write(path, plots.html(results, session))
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measures and shows; wrong results are an error."""
+    _check_writable(arguments)
+    start = start_from(arguments)
+    chosen = plan_from(arguments, start.places.ranks)
+    show = Show(chosen, arguments.json)
+    began = time.time()
+    run_session(chosen, start, show.begin, show.add)
+    if show.session is None:  # another process leads, and shows
+        return 0
+    show.end(show.session)
+    words = tuple(sys.argv)
+    finished = Finished(chosen, show.session, tuple(show.results), words, began, time.time())
+    _keep(arguments, finished)
+    wrong = sum(result.wrong or 0 for result in show.results)
+    if wrong:
+        raise NcclscopeError(f"results are wrong: {wrong:,} elements are not what they must be")
+    return 0
