@@ -1,0 +1,110 @@
+"""`ncclscope overhead`."""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+from ncclscope.cli.recording import add_recording_arguments
+from ncclscope.errors import UsageError
+from ncclscope.launch.environment import Settings, event_mask, reachable_plugin
+from ncclscope.native import plugin_path
+from ncclscope.overhead import text
+from ncclscope.overhead.shares import FEWEST_ROUNDS, order_of_round, verdict_of
+from ncclscope.overhead.trials import Trial, command_of, cost_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The recording to be judged, how often, what is measured, and the command."""
+    add_recording_arguments(parser, "; here: where captures lie for a moment")
+    parser.add_argument(
+        "--rounds", type=int, default=10, metavar="N",
+        help="each runs the command four times (default: 10, and one before to warm up)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seconds", type=float, metavar="S",
+        help="a window, for commands that run for ever: calls a second are compared",
+    )  # fmt: skip
+    metric = parser.add_mutually_exclusive_group()
+    metric.add_argument(
+        "--rate", metavar="REGEX", help="compare a rate that the command prints: the last (number)"
+    )
+    metric.add_argument("--time", metavar="REGEX", help="compare a time that the command prints")
+    parser.add_argument("--plugin", metavar="PATH", help="judge another profiler plugin than ours")
+    parser.add_argument(
+        "--timeout", type=float, default=3600.0, metavar="S",
+        help="longest run of the command (default: 3600)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no line for each run")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
+
+
+def _pattern(text_: str | None) -> "re.Pattern[str] | None":
+    if text_ is None:
+        return None
+    try:
+        found = re.compile(text_)
+    except re.error as error:
+        message = f"{text_} is no regular expression: {error}"
+        raise UsageError(message, "Put the number in ( )") from None
+    if found.groups != 1:
+        message = f"{text_} has {found.groups} groups"
+        raise UsageError(message, "Put the number, and nothing else, in ( )")
+    return found
+
+
+def _plugin(path: str | None, directory: Path) -> Path:
+    if path is None:
+        return reachable_plugin(plugin_path(), directory)
+    if not Path(path).is_file():
+        raise UsageError(f"cannot load {path}: no such file", "Name a plugin with --plugin")
+    return Path(path).absolute()
+
+
+def trial_of(arguments: argparse.Namespace) -> Trial:
+    """What the arguments ask for, checked."""
+    if arguments.rounds < FEWEST_ROUNDS:
+        message = f"--rounds {arguments.rounds} are too few to know the noise"
+        raise UsageError(message, f"Give it {FEWEST_ROUNDS} or more")
+    for option in ("seconds", "timeout"):
+        value = getattr(arguments, option)
+        if value is not None and not value > 0:
+            raise UsageError(f"--{option} {value:g} makes no sense", "Give it a time above 0")
+    directory = Path(arguments.output or ".").absolute()
+    if not directory.is_dir():
+        raise UsageError(f"cannot write to {directory}: no such directory", "Make it, or change -o")
+    settings = Settings(
+        directory, arguments.mode, arguments.events, arguments.arena, arguments.ring,
+        arguments.chain, arguments.disk_limit, not arguments.no_gpu_timing,
+    )  # fmt: skip
+    return Trial(
+        command_of(arguments.command),
+        settings,
+        _plugin(arguments.plugin, directory),
+        arguments.seconds,
+        arguments.timeout,
+        _pattern(arguments.rate or arguments.time),
+        arguments.rate is not None,
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs all rounds, the first one to warm up, and says what they show."""
+    trial = trial_of(arguments)
+    costs: dict[str, list[float]] = {variant: [] for variant in trial.variants}
+    for number in range(arguments.rounds + 1):
+        for variant in order_of_round(trial.variants, number):
+            cost = cost_of(trial, variant)
+            if number:
+                costs[variant].append(cost)
+            if not arguments.quiet:
+                round_ = f"round {number} of {arguments.rounds}" if number else "warm-up"
+                print(f"ncclscope: {round_}: {variant}: {cost:.6g} s", file=sys.stderr)
+    verdict, mask = verdict_of(costs), event_mask(trial.settings)
+    if arguments.json:
+        print(json.dumps(text.as_json(trial, mask, costs, verdict), indent=1))
+    else:
+        print("\n".join(text.lines(trial, mask, costs, verdict)))
+    return 0

@@ -1,0 +1,1 @@
+"""`ncclscope overhead`: what recording adds to a user's own command."""
