@@ -13,7 +13,16 @@ from pathlib import Path
 
 from benchmarks.results import publish, rows_of, table
 from tests.gpu.accuracy import MOST_PERCENT, MOST_US, accuracy
+from tests.gpu.bench_accuracy import CALLS as BENCH_CALLS
+from tests.gpu.bench_accuracy import (
+    MOST_GAP_PERCENT,
+    OVERHEAD_ROUNDS,
+    RUNS,
+    bench_accuracy,
+    bench_overhead,
+)
 from tests.gpu.coverage import CASES, FATAL_CASES, Row, coverage
+from tests.gpu.mps import mps
 from tests.gpu.overhead import BAR, CALLS, COMMUNICATORS, ROUNDS, Placing, overhead
 from tests.gpu.torchrun import torchrun
 
@@ -159,11 +168,86 @@ def show_accuracy(_: argparse.Namespace) -> bool:
     return all(a.holds for a in found if a.source == "gpu")
 
 
+def show_bench(arguments: argparse.Namespace) -> bool:
+    """The benchmark under ncclscope's eyes, in the place of rows of as many ranks before."""
+    worlds = tuple(int(world) for world in arguments.worlds.split(","))
+    with mps():
+        found = bench_accuracy(worlds)
+    header = ["ranks", "operation", "calls", "bytes", "timed", "made", "in the capture"]
+    header += ["bench, µs", "ncclscope, µs", "source", f"≤ {MOST_PERCENT} % or {MOST_US} µs"]
+    header += ["sum of calls / loop", "#wrong"]
+    kept = [row for row in rows_of("gpu-bench") if str(row[0]) not in map(str, worlds)]
+    rows: list[list[object]] = [
+        [
+            c.ranks,
+            c.operation,
+            "alone" if c.alone else "back to back",
+            f"{c.size_bytes:,}",
+            c.calls,
+            c.made,
+            c.recorded,
+            f"{c.bench_us:.1f}",
+            "–" if c.ours_us is None else f"{c.ours_us:.1f}",
+            c.source,
+            c.verdict,
+            c.loop,
+            c.wrong,
+        ]
+        for c in found
+    ]
+    note = (
+        f"`ncclscope bench` with int32, out of place, {RUNS} runs of {BENCH_CALLS} calls, of large "
+        "sizes as many as 2 s a run allow (alone: 0.6 s). Made: on all ranks, warm-up and check "
+        f"included. All ranks share one {gpu_name()} under CUDA MPS, each posing as a host, NCCL "
+        f"{torch_release()}, trace mode. Medians over calls and ranks; of the events' times, what "
+        "they show around 4 bytes of memset is taken off. Alone: a barrier before, the end awaited "
+        f"after each call. The last column but one: all calls' times by one pair of events round "
+        f"the loop, with the reason where they differ by over {MOST_GAP_PERCENT} %."
+    )
+    in_order = sorted([*kept, *rows], key=lambda row: int(str(row[0])))
+    publish("gpu-bench", f"{table(header, in_order)}\n\n{note}")
+    complete = all(c.made == c.recorded and not c.wrong for c in found)
+    return complete and all(c.holds is not False for c in found)
+
+
+def show_bench_overhead(_: argparse.Namespace) -> bool:
+    """What recording adds to the benchmark, by size."""
+    with mps():
+        found = bench_overhead()
+    header = ["bytes", "measured by", "no plugin, µs", "empty plugin, µs", "ncclscope, µs"]
+    header += ["NCCL's share", "ncclscope's share [95 %]", "noise", "verdict"]
+    rows: list[list[object]] = [
+        [
+            f"{c.size_bytes:,}",
+            c.how,
+            f"{c.none_us:.2f}",
+            f"{c.empty_us:.2f}",
+            f"{c.ours_us:.2f}",
+            f"{100 * c.nccl.share:+.1f} %",
+            f"{100 * c.ours.share:+.1f} % [{100 * c.ours.low:+.1f}, {100 * c.ours.high:+.1f}]",
+            f"±{100 * c.noise:.1f} %",
+            f"{100 * c.ours.share:+.1f} %" if c.resolved else "below the noise",
+        ]
+        for c in found
+    ]
+    note = (
+        f"AllReduce of `ncclscope bench`, two ranks on one {gpu_name()} under CUDA MPS, each posing "
+        f"as a host, NCCL {torch_release()}, trace mode. {OVERHEAD_ROUNDS} rounds of all variants "
+        "in random order, fresh processes each. NCCL's share: the empty plugin, which asks for the "
+        "same events, over none. ncclscope's share: over the empty plugin. Noise: no plugin against "
+        "itself. Intervals by bootstrap over rounds."
+    )
+    publish("gpu-bench-overhead", f"{table(header, rows)}\n\n{note}")
+    return True
+
+
 # Coverage kills ranks, which can leave MPS unusable: it comes last.
 PARTS = {
     "torchrun": show_torchrun,
     "accuracy": show_accuracy,
     "overhead": show_overhead,
+    "bench": show_bench,
+    "bench-overhead": show_bench_overhead,
     "coverage": show_coverage,
 }
 
@@ -174,7 +258,7 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--nccl", type=Path, metavar="DIR")
     parser.add_argument("--releases", help="coverage: only these, comma-separated")
-    parser.add_argument("--worlds", default="2,4", help="coverage: numbers of ranks (2,4)")
+    parser.add_argument("--worlds", default="2,4", help="coverage, bench: numbers of ranks (2,4)")
     every = ",".join((*CASES, *FATAL_CASES))
     parser.add_argument("--cases", default=every, help=f"coverage: of {every}")
     arguments = parser.parse_args()

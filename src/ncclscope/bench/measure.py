@@ -100,10 +100,15 @@ class Stopwatch:
             loop_host_ns,
         )
 
-    def empty_ns(self, nothing: Call) -> int:
+    def empty_ns(self, nothing: Call, blocking: bool) -> int:
         """What the events show around the least work there is: part of every time they take."""
-        self.back_to_back(nothing, CALIBRATION)
-        return int(np.median(self.back_to_back(nothing, CALIBRATION).gpu_ns))
+        for _ in range(2):  # the first time warms up
+            batch = (
+                self.one_by_one(nothing, CALIBRATION, lambda: None)
+                if blocking
+                else self.back_to_back(nothing, CALIBRATION)
+            )
+        return int(np.median(batch.gpu_ns))
 
 
 class Undisturbed:

@@ -18,13 +18,14 @@ _SPREAD = 7919  # so that ranks differ everywhere
 
 def _values(datatype: Datatype, reduction: str, rank: int, ranks: int) -> Array:
     """One period of a rank's data, as whole numbers."""
-    place = np.arange(PERIOD, dtype=np.int64) + rank * _SPREAD
+    element = np.arange(PERIOD, dtype=np.int64)
+    place = element + rank * _SPREAD
     if reduction == "prod":  # at most three ranks have a 2, the others 1
-        return 1 + ((np.arange(PERIOD) + rank) % ranks < min(ranks, 3)).astype(np.int64)
+        return 1 + ((element + rank) % ranks < min(ranks, 3)).astype(np.int64)
     if reduction in ("sum", "avg"):
         stride = -(-ranks // datatype.exact)  # more ranks than exact numbers: some put in nothing
         largest = max(datatype.exact // ranks, 1)
-        active = (place + rank) % stride == 0
+        active = (element + rank) % stride == 0
         return np.where(active, (place * 31 + place // 7) % (min(largest, 100) + 1), 0)
     return (place * 31 + place // 7) % (min(datatype.exact, 100) + 1)
 

@@ -110,10 +110,16 @@ def worlds_up_to(ranks: int) -> tuple[int, ...]:
     return (*powers, ranks)
 
 
+def _possible(operation: str, ranks: int) -> bool:
+    return operation != "pairs" or ranks % 2 == 0
+
+
 def cases(plan: Plan, ranks: int) -> Iterator[Case]:
     """Every line and place, in the order in which they are measured."""
     for name in plan.operations:
         operation = OPERATIONS[name]
+        if not _possible(name, ranks):
+            continue
         reductions = plan.reductions if operation.reduces else ("none",)
         roots: tuple[int, ...] = (-1,)
         if operation.rooted:
@@ -134,6 +140,9 @@ def left_out(plan: Plan, ranks: int) -> list[str]:
     found = []
     for name in plan.operations:
         operation = OPERATIONS[name]
+        if not _possible(name, ranks):
+            found.append(f"{operation.title} is left out: {ranks} ranks cannot be paired")
+            continue
         for datatype in plan.datatypes:
             element = DATATYPES[datatype].size_bytes
             small = [
@@ -156,12 +165,9 @@ def check_plan(plan: Plan, ranks: int) -> None:
         if not -1 <= root < min(plan.worlds or (ranks,)):
             message = f"rank {root} cannot be root: there are {min(plan.worlds or (ranks,))} ranks"
             raise UsageError(message, "Choose another one with -r")
-    if "pairs" in plan.operations and any(world % 2 for world in plan.worlds or (ranks,)):
-        message = f"cannot make pairs of {ranks} ranks"
-        raise UsageError(message, "Use an even number of ranks, or sendrecv, which is a ring")
     if not any(True for world in plan.worlds or (ranks,) for _ in cases(plan, world)):
         message = "nothing to measure: " + "; ".join(left_out(plan, ranks))
-        raise UsageError(message, "Choose larger sizes with -b and -e, or other places")
+        raise UsageError(message, "Choose other sizes with -b and -e, or another --place")
 
 
 def next_batch(plan: Plan, done: int, spent_ns: float, call_ns: float) -> int:

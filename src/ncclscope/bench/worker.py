@@ -53,13 +53,14 @@ class Place:
         return f"{socket.gethostname()}, process {os.getpid()}"
 
 
-def watch(connection: socket.socket) -> None:
+def watch(connection: socket.socket, leaving: threading.Event) -> None:
     """Ends this process when the coordinator or the starter is gone, whatever it is waiting for."""
     poll = select.poll()
     poll.register(connection, select.POLLRDHUP | select.POLLHUP)
     poll.register(0, select.POLLHUP)  # a pipe that the starter holds open
     poll.poll()
-    os._exit(STOPPED)
+    if not leaving.is_set():
+        os._exit(STOPPED)
 
 
 def connect(place: Place) -> Line:
@@ -82,8 +83,8 @@ def connect(place: Place) -> Line:
 class Rank:
     """This process's part in the benchmark."""
 
-    def __init__(self, place: Place, line: Line) -> None:
-        self.place, self._line = place, line
+    def __init__(self, place: Place, line: Line, leaving: threading.Event) -> None:
+        self.place, self._line, self._leaving = place, line, leaving
         said = {"rank": place.rank, "token": place.token, "who": place.who}
         self.plan: Plan = plan_of(self.meet("hello", "the start of CUDA and NCCL", said).said)
 
@@ -103,6 +104,7 @@ class Rank:
                 self._measure(case)
             if self._member(world):
                 self.nccl.leave()
+        self._leaving.set()  # from here on, a closed connection is no surprise
         self.meet("good-bye")
 
     def _member(self, world: int) -> bool:
@@ -124,7 +126,7 @@ class Rank:
         )
         self.stopwatch = Stopwatch(self.cuda)
         self.cuda.clear(self._send, 4)
-        empty_ns = self.stopwatch.empty_ns(self.cuda.memset_async(self._send))
+        empty_ns = self.stopwatch.empty_ns(self.cuda.memset_async(self._send), plan.blocking)
         said = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -306,9 +308,10 @@ def main(text: str) -> int:
         print(f"ncclscope: {error}", file=sys.stderr)
         return 1
     line.connection.settimeout(None)
-    threading.Thread(target=watch, args=(line.connection,), daemon=True).start()
+    leaving = threading.Event()
+    threading.Thread(target=watch, args=(line.connection, leaving), daemon=True).start()
     try:
-        Rank(place, line).run()
+        Rank(place, line, leaving).run()
     except MessageError:
         return STOPPED
     except NcclscopeError as error:

@@ -1,0 +1,265 @@
+"""`ncclscope bench` on real NCCL under ncclscope's own eyes: calls, durations, loops, overhead.
+
+The operations and sizes are those of the ncclsee paper. All ranks share one GPU under CUDA MPS, each
+posing as a host. Every call of the benchmark must be in the capture, and what ncclscope says of its
+duration is held against the CUDA events that the benchmark put around it. Needs numpy only.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ncclscope.bench.libraries import Libraries, find_libraries
+from ncclscope.bench.places import alone
+from ncclscope.bench.plan import Plan
+from ncclscope.bench.results import Result, Session
+from ncclscope.bench.session import Start, run_session
+from ncclscope.capture.reader import resolve_capture
+from ncclscope.launch.environment import Settings, event_mask, recording_variables
+from ncclscope.model.build import open_model
+from ncclscope.model.model import Model
+from ncclscope.native import empty_plugin_path, plugin_path
+from ncclscope.overhead.shares import Share, order_of_round, verdict_of
+
+MOST_PERCENT, MOST_US, MOST_GAP_PERCENT = 2.0, 3.0, 1.0
+SIZES = (1 << 10, 32 << 10, 1 << 20, 32 << 20)
+LARGEST = 1 << 30  # with two ranks, back to back
+# operation, algorithm it is forced to: TREE's stops are early, so AllReduce is tried as RING, too
+SETS = (
+    ("allreduce", ""),
+    ("allreduce", "RING"),
+    ("allgather", ""),
+    ("reducescatter", ""),
+    ("broadcast", ""),
+    ("reduce", ""),
+)
+RUNS, CALLS = 5, 200
+MOST_SECONDS = {False: 2.0, True: 0.6}  # of a run, back to back and alone
+OVERHEAD_SIZES = (64, 1 << 10, 1 << 20)
+OVERHEAD_ROUNDS, OVERHEAD_CALLS = 12, 300
+EXACT_SOURCES = ("gpu", "gpu-repaired")
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One operation and size: the benchmark's calls and ncclscope's operations."""
+
+    ranks: int
+    operation: str
+    alone: bool
+    size_bytes: int
+    calls: int  # timed, on each rank
+    made: int  # with warm-up and check, on all ranks
+    recorded: int
+    bench_us: float  # medians over calls and ranks
+    ours_us: float | None
+    source: str  # or why there is none
+    gap_percent: float  # of the loop's time, between calls
+    gap_us: float  # a call
+    host_bound: bool
+    wrong: int | None
+
+    @property
+    def holds(self) -> bool | None:
+        """The bar; None where ncclscope says itself that it has no exact time."""
+        if self.ours_us is None or self.source not in EXACT_SOURCES:
+            return None
+        error_us = abs(self.ours_us - self.bench_us)
+        return error_us <= MOST_US or 100 * error_us <= MOST_PERCENT * self.bench_us
+
+    @property
+    def verdict(self) -> str:
+        """The bar in words."""
+        if self.holds is None:
+            return "a lower bound" if self.source == "gpu-early" else "no time"
+        return "holds" if self.holds else "**does not hold**"
+
+    @property
+    def loop(self) -> str:
+        """Calls' own times against one pair of events round the loop."""
+        if self.alone:
+            return "barriers"
+        if self.gap_percent <= MOST_GAP_PERCENT:
+            return f"{100 - self.gap_percent:.2f} %"
+        why = "the GPU waits for the host" if self.host_bound else "stamps and launch"
+        return f"{100 - self.gap_percent:.1f} %: {self.gap_us:.1f} µs a call, {why}"
+
+
+def measured(
+    plan: Plan, ranks: int, libraries: Libraries, variables: dict[str, str]
+) -> tuple[Session, list[Result]]:
+    """One benchmark."""
+    sessions: list[Session] = []
+    results: list[Result] = []
+    start = Start(
+        libraries,
+        alone(ranks),
+        dict.fromkeys(range(ranks), 0),
+        share=True,
+        timeout_s=120,
+        environment={**os.environ, **variables},
+    )
+    run_session(plan, start, sessions.append, results.append)
+    return sessions[0], results
+
+
+def compare(
+    session: Session, results: list[Result], plan: Plan, model: Model
+) -> Iterator[Compared]:
+    """Case by case. The calls of a case follow each other on each rank: warm-up, timed, checks."""
+    operations = model.tables["operations"]
+    offsets = np.array([device.empty_ns for device in session.devices])
+    warm = max(plan.warm_up, 1)
+    before = 0
+    whole = operations["part_of"] < 0
+    for result in results:
+        block = warm + result.calls + plan.checks
+        bench, ours, sources, reasons, recorded = [], [], [], [], 0
+        for times in result.ranks:
+            mine = np.flatnonzero(whole & (operations["rank"] == times.rank))
+            mine = mine[before : before + block]
+            recorded += int((operations["size_bytes"][mine] == result.size_bytes).sum())
+            timed = mine[warm : warm + result.calls]
+            bench.append(times.gpu_ns - offsets[times.rank])
+            known = operations["duration_ns"][timed] >= 0
+            ours.append(operations["duration_ns"][timed][known])
+            sources += operations["source"][timed].tolist()
+            reasons += operations["reason"][timed].tolist()
+        before += block
+        durations = np.concatenate(ours)
+        source = model.words["source"][max(set(sources), key=sources.count)]
+        if source == "none":
+            source = f"none: {model.words['reason'][max(set(reasons), key=reasons.count)]}"
+        loops = sum(loop.gpu_ns for times in result.ranks for loop in times.loops)
+        yield Compared(
+            result.case.ranks,
+            result.case.what.title,
+            plan.blocking,
+            result.size_bytes,
+            result.calls,
+            block * len(result.ranks),
+            recorded,
+            float(np.median(np.concatenate(bench))) / 1e3,
+            float(np.median(durations)) / 1e3 if len(durations) else None,
+            source,
+            100 * result.gap_share,
+            result.gap_share * loops / result.calls / len(result.ranks) / 1e3,
+            result.host_bound,
+            result.wrong,
+        )
+
+
+def compared(
+    plan: Plan, ranks: int, libraries: Libraries, variables: dict[str, str]
+) -> list[Compared]:
+    """One benchmark under the plugin, and its capture."""
+    with tempfile.TemporaryDirectory() as directory:
+        capture = Path(directory) / "capture"
+        recording = recording_variables(Settings(capture, mode="trace"), plugin_path())
+        session, results = measured(plan, ranks, libraries, {**recording, **variables})
+        model = open_model(resolve_capture(str(capture)))
+        return list(compare(session, results, plan, model))
+
+
+def bench_accuracy(worlds: tuple[int, ...], libraries: Libraries | None = None) -> list[Compared]:
+    """All operations and sizes, back to back and alone."""
+    libraries = libraries or find_libraries(None, None, False, os.environ)
+    found: list[Compared] = []
+    for ranks in worlds:
+        for blocking in (False, True):
+            for operation, algorithm in SETS:
+                sizes = SIZES + ((LARGEST,) if ranks == 2 and not blocking else ())
+                plan = Plan(
+                    (operation,),
+                    sizes,
+                    ("int32",),
+                    places=("out-of-place",),
+                    calls=CALLS,
+                    seconds=MOST_SECONDS[blocking],
+                    runs=RUNS,
+                    blocking=blocking,
+                )
+                variables = {"NCCL_ALGO": algorithm} if algorithm else {}
+                rows = compared(plan, ranks, libraries, variables)
+                if algorithm:
+                    rows = [replace(row, operation=f"{row.operation} {algorithm}") for row in rows]
+                found += rows
+                for row in rows:
+                    print(row, row.verdict, flush=True)
+    return found
+
+
+def _variables(variant: str, scratch: Path) -> dict[str, str]:
+    settings = Settings(scratch / "capture", mode="trace")
+    if variant == "ours":
+        return recording_variables(settings, plugin_path())
+    if variant == "empty":
+        events = hex(event_mask(settings))
+        return {
+            "NCCL_PROFILER_PLUGIN": str(empty_plugin_path()),
+            "NCCLSCOPE_EMPTY_EVENTS": events,
+        }
+    return {"NCCL_PROFILER_PLUGIN": "none"}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one size costs in each variant, by one clock."""
+
+    size_bytes: int
+    how: str
+    none_us: float
+    empty_us: float
+    ours_us: float
+    nccl: Share
+    ours: Share
+    noise: float
+    resolved: bool
+
+
+def bench_overhead(
+    ranks: int = 2, libraries: Libraries | None = None, rounds: int = OVERHEAD_ROUNDS
+) -> list[Cost]:
+    """AllReduce in rounds of all variants, in random order: medians of calls, alone and in loops."""
+    libraries = libraries or find_libraries(None, None, False, os.environ)
+    variants = ("none", "none again", "empty", "ours")
+    costs: dict[tuple[int, str], dict[str, list[float]]] = {}
+    for number in range(rounds + 1):
+        for variant in order_of_round(variants, number):
+            with tempfile.TemporaryDirectory() as directory:
+                for blocking, how in ((True, "host clock, alone"), (False, "loop, back to back")):
+                    plan = Plan(
+                        ("allreduce",),
+                        OVERHEAD_SIZES,
+                        ("int32",),
+                        places=("out-of-place",),
+                        calls=OVERHEAD_CALLS,
+                        blocking=blocking,
+                        checks=0,
+                        warm_up=50,
+                    )
+                    variables = _variables(variant, Path(directory))
+                    _, results = measured(plan, ranks, libraries, variables)
+                    for result in results if number else ():
+                        key = (result.size_bytes, how)
+                        cost = result.time_ns
+                        if blocking:
+                            cost = max(float(np.median(t.host_ns)) for t in result.ranks)
+                        costs.setdefault(key, {}).setdefault(variant, []).append(cost)
+        print("round", number, flush=True)
+    found = []
+    for (size, how), by_variant in sorted(costs.items()):
+        verdict = verdict_of(by_variant)
+        assert verdict.nccl is not None
+        middle = {name: float(np.median(values)) / 1e3 for name, values in by_variant.items()}
+        found.append(
+            Cost(
+                size, how, middle["none"], middle["empty"], middle["ours"], verdict.nccl,
+                verdict.ours, verdict.noise_share, verdict.resolved(verdict.ours),
+            )
+        )  # fmt: skip
+    return found
