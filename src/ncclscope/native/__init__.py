@@ -36,3 +36,8 @@ def player_path() -> Path:
 def simulated_nccl_path() -> Path:
     """NCCL and CUDA's runtime in one library, simulated: for machines without a GPU."""
     return _built("libncclscope-simulated-nccl.so")
+
+
+def posed_host_path() -> Path:
+    """For LD_PRELOAD: makes a process believe that it runs on another host."""
+    return _built("libncclscope-posed-host.so")

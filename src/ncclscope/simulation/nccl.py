@@ -1,0 +1,130 @@
+"""The simulated NCCL through ctypes: what a rank of a scenario needs of it."""
+
+import ctypes as c
+from collections.abc import Sequence
+from typing import Any
+
+from ncclscope.errors import NcclscopeError
+from ncclscope.native import simulated_nccl_path
+from ncclscope.simulation.scenario import DATATYPES, Call
+
+ID_BYTES = 128
+_SUM = 0
+_CONFIG_MAGIC = 0xCAFEBEEF
+_UNDEFINED = -(1 << 31)
+
+
+class _Id(c.Structure):
+    _fields_ = (("bytes", c.c_char * ID_BYTES),)
+
+
+class _Config(c.Structure):
+    _fields_ = (
+        ("size", c.c_size_t),
+        ("magic", c.c_uint),
+        ("version", c.c_uint),
+        ("numbers", c.c_int * 4),
+        ("net_name", c.c_char_p),
+        ("more_numbers", c.c_int * 2),
+        ("comm_name", c.c_char_p),
+    )
+
+
+class SimulatedNccl:
+    """The library; every call that fails raises."""
+
+    def __init__(self) -> None:
+        self._library = c.CDLL(str(simulated_nccl_path()))
+        self._library.ncclCommInitRankConfig.argtypes = (
+            c.POINTER(c.c_void_p), c.c_int, _Id, c.c_int, c.POINTER(_Config),
+        )  # fmt: skip
+        self._library.ncclGetLastError.restype = c.c_char_p
+        self._library.ncclGetLastError.argtypes = (c.c_void_p,)
+        self._version = self._number("ncclGetVersion")
+
+    def _do(self, function: str, *arguments: Any) -> None:
+        code = getattr(self._library, function)(*arguments)
+        if code:
+            why = self._library.ncclGetLastError(None).decode() if function[0] == "n" else ""
+            raise NcclscopeError(f"{function} failed with code {code}: {why}")
+
+    def _number(self, function: str) -> int:
+        value = c.c_int()
+        self._do(function, c.byref(value))
+        return value.value
+
+    def unique_id(self) -> bytes:
+        """Of a communicator to be."""
+        made = _Id()
+        self._do("ncclGetUniqueId", c.byref(made))
+        return bytes(made)
+
+    def _config(self, name: str) -> Any:
+        unknown = (_UNDEFINED,) * 4
+        config = _Config(
+            c.sizeof(_Config), _CONFIG_MAGIC, self._version, unknown, None, unknown[:2],
+            name.encode(),
+        )  # fmt: skip
+        return c.pointer(config)
+
+    def communicator(self, name: str, unique_id: bytes, ranks: int, rank: int) -> c.c_void_p:
+        """Waits for all ranks."""
+        made = c.c_void_p()
+        whole = _Id.from_buffer_copy(unique_id)
+        self._do("ncclCommInitRankConfig", c.byref(made), ranks, whole, rank, self._config(name))
+        return made
+
+    def split(self, name: str, parent: c.c_void_p, color: int, key: int) -> c.c_void_p:
+        """A part of a communicator."""
+        made = c.c_void_p()
+        self._do("ncclCommSplit", parent, color, key, c.byref(made), self._config(name))
+        return made
+
+    def destroy(self, communicators: Sequence[c.c_void_p]) -> None:
+        """In this order."""
+        for one in communicators:
+            self._do("ncclCommDestroy", one)
+
+    def memory(self, size_bytes: int) -> c.c_void_p:
+        """Of the simulated GPU."""
+        made = c.c_void_p()
+        self._do("cudaMalloc", c.byref(made), c.c_size_t(size_bytes))
+        self._do("cudaMemset", made, 0, c.c_size_t(size_bytes))
+        return made
+
+    def stream(self) -> c.c_void_p:
+        """For work in order."""
+        made = c.c_void_p()
+        self._do("cudaStreamCreate", c.byref(made))
+        return made
+
+    def wait(self, stream: c.c_void_p) -> None:
+        """Until the stream has done everything."""
+        self._do("cudaStreamSynchronize", stream)
+
+    def call(
+        self,
+        call: Call,
+        communicator: c.c_void_p,
+        ranks: int,
+        rank: int,
+        buffers: tuple[c.c_void_p, c.c_void_p],
+        stream: c.c_void_p,
+    ) -> None:
+        """Makes a scenario's call; `rank` is that in the communicator."""
+        send, recv = buffers
+        count, datatype = c.c_size_t(call.count(ranks)), DATATYPES[call.datatype][0]
+        if call.function == "SendRecv":
+            after, before = (rank + 1) % ranks, (rank - 1) % ranks
+            self._do("ncclGroupStart")
+            self._do("ncclSend", send, count, datatype, after, communicator, stream)
+            self._do("ncclRecv", recv, count, datatype, before, communicator, stream)
+            self._do("ncclGroupEnd")
+            return
+        more: tuple[int, ...] = {
+            "AllGather": (),
+            "Broadcast": (call.root,),
+            "Reduce": (_SUM, call.root),
+        }.get(call.function, (_SUM,))
+        name = f"nccl{call.function}"
+        self._do(name, send, recv, count, datatype, *more, communicator, stream)

@@ -1,0 +1,77 @@
+"""One rank of a scenario: `python -m ncclscope.simulation.rank`, started by the job."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+from ncclscope.errors import NcclscopeError
+from ncclscope.simulation.nccl import SimulatedNccl
+from ncclscope.simulation.scenario import Scenario, read_scenario
+
+ID_VARIABLE, SCENARIO_VARIABLE = "NCCLSCOPE_SIM_ID", "NCCLSCOPE_SIM_SCENARIO"
+
+
+class _Rank:
+    def __init__(self, scenario: Scenario, rank: int, unique_id: bytes) -> None:
+        self._scenario, self._rank, self._nccl = scenario, rank, SimulatedNccl()
+        nccl, largest = self._nccl, max((call.size for call in scenario.calls), default=1)
+        wrong = max((wrong.size for wrong in scenario.wrong), default=0)
+        size_bytes = max(largest, wrong, 64) * 2 * scenario.ranks
+        self._world = nccl.communicator("world", unique_id, scenario.ranks, rank)
+        self._stream = nccl.stream()
+        self._buffers = nccl.memory(size_bytes), nccl.memory(size_bytes)
+        # By name: communicator, its ranks, this rank in it.
+        self._comms = {}
+        for communicators in scenario.communicators:
+            groups = communicators.groups(scenario.ranks)
+            color = next(n for n, members in enumerate(groups) if rank in members)
+            members, made = groups[color], self._world
+            if len(members) < scenario.ranks:
+                made = nccl.split(communicators.name, self._world, color, rank)
+            self._comms[communicators.name] = made, len(members), members.index(rank)
+
+    def _die(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _one_call(self, step: int, number: int) -> None:
+        here = self._rank, step, number
+        scenario = self._scenario
+        time.sleep(scenario.late_ms(*here) / 1e3)
+        if any((one.rank, one.step, one.call) == here for one in scenario.never):
+            threading.Event().wait()
+        deaths = [one for one in scenario.dies if (one.rank, one.step, one.call) == here]
+        if any(not one.after for one in deaths):
+            self._die()
+        call = scenario.call_of(*here)
+        made, ranks, rank = self._comms[call.communicator]
+        self._nccl.call(call, made, ranks, rank, self._buffers, self._stream)
+        if deaths:
+            self._die()
+
+    def run(self) -> None:
+        """All steps; then the communicators are destroyed."""
+        for step in range(self._scenario.steps):
+            time.sleep(self._scenario.compute_ms / 1e3)
+            for number in range(len(self._scenario.calls)):
+                self._one_call(step, number)
+            self._nccl.wait(self._stream)
+        parts = [made for made, _, _ in self._comms.values() if made is not self._world]
+        self._nccl.destroy([*reversed(parts), self._world])
+
+
+def main() -> int:
+    """The rank that the environment says."""
+    scenario = read_scenario(Path(os.environ[SCENARIO_VARIABLE]))
+    try:
+        _Rank(scenario, int(os.environ["RANK"]), bytes.fromhex(os.environ[ID_VARIABLE])).run()
+    except NcclscopeError as error:
+        print(f"rank {os.environ['RANK']}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""Scenarios: what is written is what is read, and mistakes are named."""
+
+import pytest
+
+from ncclscope.errors import UsageError
+from ncclscope.simulation.scenario import (
+    BandwidthDrop,
+    Call,
+    Communicators,
+    Dies,
+    GpuClock,
+    HostClock,
+    Late,
+    Never,
+    Scenario,
+    SlowLink,
+    Wrong,
+    parse_scenario,
+    scenario_text,
+)
+
+EVERYTHING = Scenario(
+    name="everything",
+    release="2.32",
+    ranks=8,
+    ranks_per_host=4,
+    channels=4,
+    latency_us=20.5,
+    bandwidth_gb_s=0.5,
+    steps=3,
+    compute_ms=1.5,
+    give_up_s=0,
+    communicators=(Communicators("tp", 4), Communicators("dp", 2, 4), Communicators("world")),
+    calls=(Call("tp", "AllReduce", 1 << 20, "bfloat16"), Call("dp", "Broadcast", 100, root=1)),
+    late=(Late(3, 12.5, 1, 2, 1),),
+    never=(Never(1, 2),),
+    wrong=(Wrong(2, 1, 1, "Reduce", 7, "int8", 0),),
+    dies=(Dies(5, 2, 1, 1),),
+    slow_links=(SlowLink(ranks=(1, 2)), SlowLink(hosts=(0, 1), factor=3)),
+    bandwidth_drops=(BandwidthDrop(500, 8),),
+    host_clocks=(HostClock(1, -2.5, 30),),
+    gpu_clocks=(GpuClock(3, 7),),
+)
+
+
+@pytest.mark.parametrize("scenario", [EVERYTHING, Scenario()])
+def test_text_and_back(scenario: Scenario) -> None:
+    assert parse_scenario(scenario_text(scenario)) == scenario
+
+
+def test_words_and_values_in_order() -> None:
+    text = (
+        "ranks = 4  # of them\n\ncommunicator = tp 2\ncall = tp AllReduce 64K bfloat16\nlate = 1 20"
+    )
+    scenario = parse_scenario(text)
+    assert scenario.communicators == (Communicators("tp", 2),)
+    assert scenario.calls == (Call("tp", "AllReduce", 65536, "bfloat16"),)
+    assert scenario.late == (Late(1, 20.0),)
+
+
+def test_groups() -> None:
+    assert Communicators("tp", 2).groups(8) == [(0, 1), (2, 3), (4, 5), (6, 7)]
+    assert Communicators("dp", 2, 2).groups(8) == [(0, 2), (1, 3), (4, 6), (5, 7)]
+    assert Communicators("pp", 2, 4).groups(8) == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert Communicators("world").groups(3) == [(0, 1, 2)]
+
+
+def test_counts_are_as_in_nccl_tests() -> None:
+    assert Call("world", "AllReduce", 1024).count(4) == 256
+    assert Call("world", "AllGather", 1024).count(4) == 64
+    assert Call("world", "ReduceScatter", 1024, "bfloat16").count(4) == 128
+    assert Call("world", "AllReduce", 0).count(4) == 1
+
+
+def test_who_calls_what_and_when() -> None:
+    assert EVERYTHING.late_ms(3, 1, 1) == 12.5
+    assert EVERYTHING.late_ms(3, 0, 1) == EVERYTHING.late_ms(3, 1, 0) == 0
+    assert EVERYTHING.call_of(2, 1, 1) == Call("dp", "Reduce", 7, "int8", 0)
+    assert EVERYTHING.call_of(2, 2, 1) == EVERYTHING.calls[1]
+    assert (EVERYTHING.hosts, EVERYTHING.host_of(5)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("rank = 4", "scenario:1: there is no key rank"),
+        ("ranks = four", "scenario:1: invalid literal"),
+        ("\nlate = rank=1", "scenario:2: ms is missing"),
+        ("late = rank=1 ms=2 why=3", "why is none of rank, ms"),
+        ("late = rank=9 ms=2", "there is no rank 9"),
+        ("call = tp AllReduce 1M", "there is no communicator tp"),
+        ("call = world AllSum 1M", "function is one of"),
+        ("call = world AllReduce 1Q", "not an amount"),
+        ("call = world AllReduce 1M float", "there is no datatype float"),
+        ("ranks = 6\ncommunicator = tp 4\ncall = tp AllReduce 1M", "6 ranks do not divide"),
+        ("slow_link = ranks=1", "slow_link has ranks=A,B"),
+        ("release = 2.29", "release is one of"),
+        ("bandwidth_gb_s = 0", "above 0"),
+    ],
+)
+def test_mistakes(text: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match="cannot read the scenario") as raised:
+        parse_scenario(text)
+    assert complaint in str(raised.value)
