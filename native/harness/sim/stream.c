@@ -44,7 +44,8 @@ int64_t sim_now_ns(void) {
 
 void sim_sleep_until(int64_t t) {
     struct timespec until = {t / 1000000000, t % 1000000000};
-    if (t > sim_now_ns()) syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    if (t > sim_now_ns())
+        syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
 }
 
 void task_release(struct task *task) {
