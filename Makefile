@@ -42,11 +42,13 @@ clean:  ## remove everything that was built
 	rm -rf build dist $(VENV) .bench src/ncclscope/native/*.so src/ncclscope/native/ncclscope-player
 
 # What the tests use besides Python packages. Without root they skip what is missing, and say so.
+PACKAGES := mpirun:openmpi-bin node:nodejs otf2-print:otf2-tools
 packages:
-	@command -v mpirun >/dev/null || \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq openmpi-bin >/dev/null; \
-	else echo "*** mpirun is missing and cannot be installed without root: its tests will be skipped ***"; fi
+	@missing=$$(for pair in $(PACKAGES); do command -v $${pair%%:*} >/dev/null || echo $${pair##*:}; done); \
+	if [ -z "$$missing" ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	else echo "*** "$$missing" missing and cannot be installed without root: tests that need them will be skipped ***"; fi
 
 $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \

@@ -258,7 +258,7 @@ def test_directories_that_are_not_ours_are_left_alone(model: Model, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
-        (["-o", "x.dat"], "cannot tell the form of x.dat. Use --to jsonl, csv or parquet", 2),
+        (["-o", "x.dat"], "cannot tell the form of x.dat. Use --to jsonl, csv, parquet, ", 2),
         (["-o", "x.csv", "--op", "Nonsense"], "cannot select operation Nonsense", 2),
         (["-o", "x.csv", "--comm", "tp9"], "cannot select communicator tp9", 2),
         (["-o", "x.csv", "--since", "soon"], "cannot understand the time soon", 2),

@@ -4,10 +4,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import numpy as np
+import numpy.typing as npt
 
 from ncclscope.errors import UsageError
 from ncclscope.model.model import Model
-from ncclscope.model.tables import NONE
+from ncclscope.model.tables import NONE, Columns
+
+Ints = npt.NDArray[np.int64]
 
 # What operations can be grouped by: the user's word -> column of `operations`.
 KEYS = {
@@ -120,6 +123,32 @@ def conditions(model: Model, chosen: Selection, table: str) -> str:
 def _among(column: str, values: tuple[int, ...] | list[int]) -> str:
     listed = ", ".join(str(int(value)) for value in values)
     return f"{column} in ({listed})" if listed else "false"
+
+
+def began_ns(ops: Columns, rows: slice) -> Ints:
+    """When those operations began, as well as it is known; NONE where nothing is."""
+    when = np.asarray(ops["start_ns"][rows]).astype(np.int64)
+    for name in ("launch_ns", "call_ns", "enqueue_ns"):
+        when = np.where(when >= 0, when, ops[name][rows])
+    return when
+
+
+def matching(model: Model, chosen: Selection, rows: slice) -> npt.NDArray[np.bool_]:
+    """Which of those operations `conditions` would choose, parts of others included."""
+    ops = model.tables["operations"]
+    keep = np.ones(len(ops["event"][rows]), np.bool_)
+    if chosen.communicators is not None:
+        keep &= np.isin(ops["communicator"][rows], chosen.communicators)
+    if chosen.functions is not None:
+        codes = [model.words["function"].index(name) for name in chosen.functions]
+        keep &= np.isin(ops["function"][rows], codes)
+    if chosen.ranks is not None:
+        keep &= np.isin(ops["global_rank"][rows], chosen.ranks)
+    if chosen.since_ns is not None:
+        keep &= began_ns(ops, rows) >= chosen.since_ns
+    if chosen.until_ns is not None:
+        keep &= began_ns(ops, rows) < chosen.until_ns
+    return keep
 
 
 def mask(model: Model, chosen: Selection) -> np.ndarray:

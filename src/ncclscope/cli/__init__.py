@@ -18,7 +18,7 @@ COMMANDS = {
     "report": "say what a capture's operations took: times, bandwidth, waiting, by group",
     "status": "say whether a job is hung, which ranks are to blame, and what they do",
     "dump": "print every recorded event",
-    "export": "write operations as JSON lines, CSV or Parquet",
+    "export": "write operations for other programs: Perfetto, Chrome, Parquet, CSV and more",
     "bench": "measure NCCL's operations call by call, with nccl-tests' options",
     "overhead": "say what recording adds to a command of yours, and what is noise",
     "doctor": "say whether NCCL would be recorded here, and if not, why",

@@ -1,23 +1,34 @@
 """`ncclscope export`."""
 
 import argparse
+import importlib
+import importlib.util
 import sys
 from pathlib import Path
+from typing import Any
 
 from ncclscope.analysis import counted
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_aloud, progress_line
 from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
 from ncclscope.errors import UsageError
-from ncclscope.export.csv import write_csv
-from ncclscope.export.jsonl import write_jsonl
-from ncclscope.export.parquet import has_pyarrow, write_parquet
-from ncclscope.export.text import STDOUT
+from ncclscope.export.files import STDOUT
+from ncclscope.export.written import Written
 from ncclscope.words import amount, plural, printable
 
-FORMS = ("jsonl", "csv", "parquet")
+# form -> endings of files by which it is known
+FORMS = {
+    "jsonl": ("jsonl",),
+    "csv": ("csv",),
+    "parquet": ("parquet",),
+    "perfetto": ("pftrace", "perfetto-trace"),
+    "chrome": ("json",),
+}
+DIRECTORIES = ("parquet",)
+TIMELINES = ("perfetto", "chrome")
 prepared = with_moments_joined
 _MANY = 10_000  # operations; of fewer, headers are the larger part
+_HEAVY_BYTES = 500_000_000  # of a timeline: about what a browser still loads
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "-o", "--output", required=True, metavar="PATH",
-        help="a file, compressed if it ends in .gz, or - for stdout; for parquet a directory",
+        help="a file, compressed if it ends in .gz, or - for stdout; "
+        f"for {' and '.join(DIRECTORIES)} a directory",
     )  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="replace a dataset that is there")
+    parser.add_argument(
+        "--force", action="store_true", help="replace a directory that an export made"
+    )
+    parser.add_argument(
+        "--operations-only", action="store_true",
+        help=f"{' and '.join(TIMELINES)}: leave out calls, channels and proxy work",
+    )  # fmt: skip
     add_selection_arguments(parser)
 
 
@@ -40,10 +58,36 @@ def _form(arguments: argparse.Namespace) -> str:
     if arguments.to:
         return str(arguments.to)
     suffix = Path(arguments.output.removesuffix(".gz")).suffix.removeprefix(".")
-    if suffix not in FORMS:
-        message = f"cannot tell the form of {arguments.output}"
-        raise UsageError(message, f"Use --to {', '.join(FORMS[:-1])} or {FORMS[-1]}")
-    return suffix
+    for form, endings in FORMS.items():
+        if suffix in endings:
+            return form
+    *others, last = FORMS
+    message = f"cannot tell the form of {arguments.output}"
+    raise UsageError(message, f"Use --to {', '.join(others)} or {last}")
+
+
+def _check(form: str, arguments: argparse.Namespace) -> None:
+    """Refuses what does not fit together, before anything is read."""
+    if form in DIRECTORIES and Path(arguments.output) == STDOUT:
+        raise UsageError(f"cannot write {form} to stdout: it is a directory", "Name one")
+    for option, forms in (("operations_only", TIMELINES),):
+        if getattr(arguments, option) and form not in forms:
+            message = f"cannot use --{option.replace('_', '-')} with {form}"
+            raise UsageError(message, f"It is for {' and '.join(forms)}")
+
+
+def _write(form: str, arguments: argparse.Namespace, model: Any, chosen: Any) -> Written:
+    """Calls the form's own writer, whose module is imported for it alone."""
+    write = getattr(importlib.import_module(f"ncclscope.export.{form}"), f"write_{form}")
+    options: dict[str, Any] = {}
+    if form in DIRECTORIES:
+        options["force"] = arguments.force
+    if form in TIMELINES:
+        options["operations_only"] = arguments.operations_only
+    what = "ranks" if form in TIMELINES else "operations"
+    progress = progress_line(f"{{done:,}} of {{of:,}} {what} …")
+    written = write(model, chosen, Path(arguments.output), progress=progress, **options)
+    return written if isinstance(written, Written) else Written(written)
 
 
 def _size_bytes(path: Path) -> int:
@@ -51,29 +95,34 @@ def _size_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
+def _say(form: str, arguments: argparse.Namespace, written: Written) -> None:
+    """What was written, and what could not be."""
+    path = Path(arguments.output)
+    if path != STDOUT:
+        size, count = _size_bytes(path), written.operations
+        each = f", {size / count:.1f} bytes each" if count >= _MANY else ""
+        what = f"{plural(count, 'operation')}, {amount(size)}{each}"
+        print(f"           written: {printable(str(path))}: {what}", file=sys.stderr)
+        if form in TIMELINES and size > _HEAVY_BYTES and path.suffix != ".gz":
+            hint = "viewers load all of it into memory: --last 30s, --rank or --operations-only"
+            print(f"           {hint} make it smaller", file=sys.stderr)
+    if written.timeless:
+        left = plural(written.timeless, "operation")
+        print(f"           left out: {left} of which no time is known", file=sys.stderr)
+    if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
+        hint = "with pyarrow it is up to a sixth smaller: pip install 'ncclscope[arrow]'"
+        print(f"           {hint}", file=sys.stderr)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Writes the chosen operations."""
-    form, path = _form(arguments), Path(arguments.output)
+    form = _form(arguments)
+    _check(form, arguments)
     model = open_model_aloud(resolve_capture(arguments.capture))
     if counted.has_counters_only(model):
         message = f"cannot export operations of {model.path}: it has totals only"
         raise UsageError(message, "Record with --mode trace to have operations")
-    chosen = selection_of(model, arguments)
-    progress = progress_line("{done:,} of {of:,} operations …")
-    if form == "parquet":
-        if path == STDOUT:
-            raise UsageError("cannot write parquet to stdout: it is a directory", "Name one")
-        count = write_parquet(model, chosen, path, arguments.force, progress)
-    else:
-        write = write_jsonl if form == "jsonl" else write_csv
-        count = write(model, chosen, path, progress)
+    written = _write(form, arguments, model, selection_of(model, arguments))
     print(f"ncclscope: {model.completeness.line()}", file=sys.stderr)
-    if path != STDOUT:
-        size = _size_bytes(path)
-        each = f", {size / count:.1f} bytes each" if count >= _MANY else ""
-        what = f"{plural(count, 'operation')}, {amount(size)}{each}"
-        print(f"           written: {printable(str(path))}: {what}", file=sys.stderr)
-        if form == "parquet" and not has_pyarrow():
-            hint = "with pyarrow it is up to a sixth smaller: pip install 'ncclscope[arrow]'"
-            print(f"           {hint}", file=sys.stderr)
+    _say(form, arguments, written)
     return 0

@@ -1,22 +1,16 @@
 """Operations as lines of text, chunk after chunk into one file or stream."""
 
-import gzip
 import shutil
-import sys
-import tempfile
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from ncclscope.analysis.selection import Selection
-from ncclscope.errors import UsageError
 from ncclscope.export.chunks import chunks
-from ncclscope.export.files import put_file, scratch_beside
+from ncclscope.export.files import writing
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.shown import literal, open_connection
 
-STDOUT = Path("-")
 ROWS = 1 << 17  # of a piece: a hundred MB of JSON
-_LEVEL = 3  # half the time of 6, a fifth larger
 
 
 def write_text(
@@ -30,26 +24,8 @@ def write_text(
     """Writes operations and returns how many. Options are those of DuckDB's COPY; the first chunk
     has its own. The path `-` is stdout; one that ends in .gz is compressed.
     """
-    if path == STDOUT:
-        with tempfile.TemporaryDirectory(prefix="ncclscope-") as scratch:
-            return _write(
-                model, chosen, Path(scratch), sys.stdout.buffer, options, first_options, progress
-            )
-    if path.is_dir():
-        raise UsageError(f"cannot write {path}: it is a directory", "Name a file with -o")
-    with scratch_beside(path) as scratch:
-        whole = scratch / "whole"
-        with _create(whole, path.suffix == ".gz") as out:
-            count = _write(model, chosen, scratch, out, options, first_options, progress)
-        put_file(whole, path)
-    return count
-
-
-def _create(path: Path, compressed: bool) -> BinaryIO:
-    """A new file for bytes."""
-    if compressed:
-        return cast(BinaryIO, gzip.open(path, "xb", compresslevel=_LEVEL))
-    return path.open("xb")
+    with writing(path) as (out, scratch):
+        return _write(model, chosen, scratch, out, options, first_options, progress)
 
 
 def _write(

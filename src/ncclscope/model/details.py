@@ -28,16 +28,22 @@ _STATE_BITS = (layout.STATE_FIRST, layout.STATE_SECOND, layout.STATE_THIRD)
 
 def details_of(model: Model, table: str, progress: Progress | None = None) -> Iterator[Columns]:
     """The table's columns, one process after the other."""
-    words = Words({sort: list(names) for sort, names in model.words.items()})
-    for number, known in enumerate(model.processes):
+    for number in range(len(model.processes)):
         if progress:
             progress(number, len(model.processes))
-        try:
-            process = open_process(model.path / known.folder)
-        except (FormatError, OSError):  # it could be read when the model was made
-            continue
-        columns = _MAKERS[table](process, words)
-        yield _placed(model, number, process, columns, table)
+        columns = details_of_process(model, table, number)
+        if columns is not None:
+            yield columns
+
+
+def details_of_process(model: Model, table: str, number: int) -> Columns | None:
+    """The table's columns of one process; None where its files can no longer be read."""
+    words = Words({sort: list(names) for sort, names in model.words.items()})
+    try:
+        process = open_process(model.path / model.processes[number].folder)
+    except (FormatError, OSError):  # it could be read when the model was made
+        return None
+    return _placed(model, number, process, _MAKERS[table](process, words), table)
 
 
 def _placed(model: Model, number: int, process: Process, columns: Columns, table: str) -> Columns:

@@ -1,0 +1,256 @@
+"""A trace in Chrome's JSON Trace Event Format: what chrome://tracing, the Perfetto UI and scripts
+read. Every slice is one complete event; one that has not ended is a begin without an end.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope._version import __version__
+from ncclscope.analysis.selection import Selection
+from ncclscope.export.by_rank import write_ranks
+from ncclscope.export.files import writing
+from ncclscope.export.layers import chosen_rows, layers_of, span
+from ncclscope.export.timeline import (
+    OPEN,
+    Argument,
+    Layer,
+    Rank,
+    Slices,
+    Track,
+    Tracks,
+    alike,
+    pieces,
+    ranks_of,
+)
+from ncclscope.export.written import Written
+from ncclscope.model.model import Model, Progress
+from ncclscope.model.shown import rows_of_table
+from ncclscope.model.tables import NONE
+
+Ints = npt.NDArray[np.int64]
+_IN_FLIGHT, _BANDWIDTH = "bytes in flight", "bus bandwidth"
+
+
+def write_chrome(
+    model: Model,
+    chosen: Selection,
+    path: Path,
+    operations_only: bool = False,
+    progress: Progress | None = None,
+) -> Written:
+    """Writes the chosen operations, and unless `operations_only` what they consist of."""
+    ranks = ranks_of(model)
+    first = _first_rows(model, chosen, ranks)
+
+    def write_rank(rank: Rank, out: BinaryIO) -> Written:
+        rows = chosen_rows(model, chosen, rank)
+        if not len(rows.whole) and not len(rows.parts):
+            return Written(0, rows.timeless)
+        trace = _Trace(out, rank, len(ranks), first)
+        trace.describe()
+        for layer in layers_of(model, rank, rows, chosen, operations_only):
+            trace.write_layer(layer)
+        parts = 0 if operations_only else len(rows.parts)
+        return Written(len(rows.whole) + parts, rows.timeless)
+
+    with writing(path) as (out, scratch):
+        out.write(_head(model))
+        amount = rows_of_table(model, "operations")
+        written = write_ranks(ranks, amount, write_rank, scratch, out, progress)
+        out.write(b"\n]}\n")
+    return written
+
+
+def _head(model: Model) -> bytes:
+    """Before the events. Times are CLOCK_MONOTONIC of the first node; the base makes wall clock."""
+    facts = {
+        "displayTimeUnit": "ns",
+        "baseTimeNanoseconds": model.realtime_offset_ns,
+        "otherData": {
+            "producer": f"ncclscope {__version__}",
+            "capture": model.path.name,
+            "completeness": model.completeness.line(),
+        },
+    }
+    first = {"ph": "M", "name": "trace_source", "pid": 1, "tid": 1, "args": {"name": "ncclscope"}}
+    return (json.dumps(facts)[:-1] + ', "traceEvents": [\n' + json.dumps(first)).encode()
+
+
+def _first_rows(model: Model, chosen: Selection, ranks: Sequence[Rank]) -> Ints:
+    """By instance, the operation that is drawn first: there the arrow through all begins."""
+    instances = rows_of_table(model, "instances")
+    earliest = np.full(instances, OPEN, np.int64)
+    first = np.full(instances, np.iinfo(np.int64).max, np.int64)
+    for settle in (False, True):
+        for rank in ranks:
+            rows = chosen_rows(model, chosen, rank)
+            some = np.concatenate([rows.whole, rows.parts])
+            instance = np.asarray(model.tables["operations"]["instance"][some]).astype(np.int64)
+            some, instance = some[instance != NONE], instance[instance != NONE]
+            start = span(model, some)[0]
+            if settle:
+                at = start == earliest[instance]
+                np.minimum.at(first, instance[at], some[at])
+            else:
+                np.minimum.at(earliest, instance, start)
+    return first
+
+
+class _Trace:
+    """A rank's part of a trace while it is written."""
+
+    def __init__(self, out: BinaryIO, rank: Rank, ranks: int, first_rows: Ints) -> None:
+        self._out, self._rank, self._first_rows = out, rank, first_rows
+        self._tracks = Tracks(rank, ranks, 1)
+        # Where operations were drawn: rows, tracks, starts.
+        self._drawn: list[tuple[Ints, ...]] = []
+
+    def describe(self) -> None:
+        """The rank as a process."""
+        rank = self._rank
+        self._metadata("process_name", 0, {"name": rank.name})
+        self._metadata("process_labels", 0, {"labels": ", ".join(rank.labels)})
+        self._metadata("process_sort_index", 0, {"sort_index": rank.number})
+
+    def _metadata(self, name: str, thread: int, values: dict[str, str | int]) -> None:
+        event = {"ph": "M", "name": name, "pid": self._rank.number, "args": values}
+        self._events([json.dumps(event | ({"tid": thread} if thread else {}))])
+
+    def _events(self, events: Sequence[str]) -> None:
+        if events:
+            self._out.write((",\n" + ",\n".join(events)).encode())
+
+    def write_layer(self, layer: Layer) -> None:
+        """All slices of a layer, its counters, and arrows to what hangs below."""
+        for slices in pieces(layer, self._tracks):
+            for track in self._tracks.fresh:
+                self._describe_track(track)
+            self._tracks.fresh.clear()
+            self._events(list(self._slices(slices)))
+            if slices.details.row is not None:
+                # An arrow starts and ends in the slice that is open then: in none that is a moment.
+                long = slices.end_ns > slices.start_ns
+                columns = (slices.details.row, slices.track, slices.start_ns)
+                self._drawn.append(tuple(column[long] for column in columns))
+            if slices.details.parent is not None:
+                self._events(list(self._arrows(slices)))
+            self._events(self._counters(slices))
+
+    def _describe_track(self, track: Track) -> None:
+        name = f"{track.group.partition(': ')[0]} {track.name}" if track.group else track.name
+        name += f" ({track.lane + 1})" if track.lane else ""
+        self._metadata("thread_name", track.number, {"name": name})
+        self._metadata("thread_sort_index", track.number, {"sort_index": track.number})
+
+    def _slices(self, slices: Slices) -> Iterator[str]:
+        details, names = slices.details, [json.dumps(name) for name in slices.layer.names]
+        head = f'"cat":"{slices.layer.category}","pid":{self._rank.number},"name":'
+        lasting = np.where(slices.end_ns == OPEN, NONE, slices.end_ns - slices.start_ns)
+        for name, track, start, duration, flow, arguments in zip(
+            (details.name % len(names)).tolist(),
+            slices.track.tolist(),
+            slices.start_ns.tolist(),
+            lasting.tolist(),
+            self._flows(slices),
+            _arguments(details.arguments, len(slices.start_ns)),
+            strict=True,
+        ):
+            kind = f'"X","dur":{_us(duration)}' if duration != NONE else '"B"'
+            yield (
+                f'{{"ph":{kind},"ts":{_us(start)},{head}{names[name]},"tid":{track}{flow},'
+                f'"args":{{{arguments}}}}}'
+            )
+
+    def _flows(self, slices: Slices) -> list[str]:
+        """Of each slice, how the arrow through all operations of its instance goes on from it."""
+        row, details = slices.details.row, slices.details
+        if row is None:
+            return [""] * len(slices.start_ns)
+        instance = details.flows[0] - 1
+        begins = np.where(instance >= 0, self._first_rows[instance], NONE) == row
+        return [
+            ""
+            if number < 0
+            else f',"bind_id":"{_INSTANCES + number:#x}","flow_out":true{"" if begin else _FLOW_IN}'
+            for number, begin in zip(instance.tolist(), begins.tolist(), strict=True)
+        ]
+
+    def _arrows(self, slices: Slices) -> Iterator[str]:
+        """Arrows between operations and what hangs below, from the earlier to the later."""
+        parent = slices.details.parent
+        if parent is None or not self._drawn:
+            return
+        rows, tracks, starts = (
+            np.concatenate(columns) for columns in zip(*self._drawn, strict=True)
+        )
+        order = np.argsort(rows, kind="stable")
+        at = order[np.minimum(np.searchsorted(rows[order], parent), len(rows) - 1)]
+        known = (rows[at] == parent) & (parent != NONE) & (slices.end_ns > slices.start_ns)
+        category = slices.layer.category
+        flow = slices.details.flows[-1]
+        for one in np.flatnonzero(known).tolist():
+            above = (int(starts[at[one]]), int(tracks[at[one]]))
+            below = (int(slices.start_ns[one]), int(slices.track[one]))
+            ends = (above, below) if above[0] <= below[0] else (below, above)
+            for kind, (time, track) in zip(('"s"', '"f","bp":"e"'), ends, strict=True):
+                yield (
+                    f'{{"ph":{kind},"id":"{int(flow[one]):#x}","cat":"{category}","name":"of",'
+                    f'"pid":{self._rank.number},"tid":{track},"ts":{_us(time)}}}'
+                )
+
+    def _counters(self, slices: Slices) -> list[str]:
+        """Counters in the order of time."""
+        if slices.bytes_in_flight is None or slices.bandwidth_kbs is None:
+            return []
+        ends = slices.ends
+        time = np.concatenate([ends.time_ns, slices.start_ns])
+        order = np.argsort(time, kind="stable")
+        events = []
+        for name, unit, scale, at_end, at_start in (
+            (_IN_FLIGHT, "bytes", 1, ends.bytes_in_flight, slices.bytes_in_flight),
+            (_BANDWIDTH, "B/s", 1000, ends.bandwidth_kbs, slices.bandwidth_kbs),
+        ):
+            assert at_end is not None
+            values = np.concatenate([at_end, at_start]) * scale
+            head = f'"ph":"C","name":"{name}","pid":{self._rank.number}'
+            events += [
+                f'{{{head},"ts":{_us(when)},"args":{{"{unit}":{value}}}}}'
+                for when, value in zip(time[order].tolist(), values[order].tolist(), strict=True)
+            ]
+        return events
+
+
+_FLOW_IN = ',"flow_in":true'
+_INSTANCES = 1 << 40  # beyond the numbers that trace processors give to arrows with names
+
+
+def _us(time_ns: int) -> str:
+    """Microseconds with all nanoseconds."""
+    return f"{time_ns // 1000}.{time_ns % 1000:03d}"
+
+
+def _arguments(arguments: Sequence[Argument], rows: int) -> list[str]:
+    """Arguments of each slice as members of a JSON object; common ones are made once for all."""
+    shared = [argument for argument in arguments if not argument.varies]
+    first, place = alike([argument.values for argument in shared])
+    texts = _members(shared, first) if shared else []
+    common = [texts[one] for one in place.tolist()] if shared else [""] * rows
+    own = _members([one for one in arguments if one.varies], np.arange(rows))
+    return [",".join(filter(None, pair)) for pair in zip(common, own, strict=True)]
+
+
+def _members(arguments: Sequence[Argument], rows: Ints) -> list[str]:
+    columns = []
+    for argument in arguments:
+        key, values = json.dumps(argument.name), argument.values[rows].tolist()
+        if argument.words is None:
+            columns.append([f"{key}:{value}" if value >= 0 else "" for value in values])
+        else:
+            words = [f"{key}:{json.dumps(word)}" for word in argument.words]
+            columns.append([words[value] if value >= 0 else "" for value in values])
+    return [",".join(filter(None, members)) for members in zip(*columns, strict=True)]
