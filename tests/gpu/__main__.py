@@ -16,8 +16,8 @@ from tests.gpu.accuracy import MOST_PERCENT, MOST_US, accuracy
 from tests.gpu.bench_accuracy import CALLS as BENCH_CALLS
 from tests.gpu.bench_accuracy import (
     MOST_GAP_PERCENT,
-    OVERHEAD_ROUNDS,
     RUNS,
+    Compared,
     bench_accuracy,
     bench_overhead,
 )
@@ -168,17 +168,14 @@ def show_accuracy(_: argparse.Namespace) -> bool:
     return all(a.holds for a in found if a.source == "gpu")
 
 
-def show_bench(arguments: argparse.Namespace) -> bool:
-    """The benchmark under ncclscope's eyes, in the place of rows of as many ranks before."""
-    worlds = tuple(int(world) for world in arguments.worlds.split(","))
-    with mps():
-        found = bench_accuracy(worlds)
+def publish_bench(found: list[Compared]) -> None:
+    """The table, with the rows that stand there already and were not measured again."""
     header = ["ranks", "operation", "calls", "bytes", "timed", "made", "in the capture"]
     header += ["bench, µs", "ncclscope, µs", "source", f"≤ {MOST_PERCENT} % or {MOST_US} µs"]
     header += ["sum of calls / loop", "#wrong"]
-    kept = [row for row in rows_of("gpu-bench") if str(row[0]) not in map(str, worlds)]
-    rows: list[list[object]] = [
-        [
+    rows = {tuple(str(cell) for cell in row[:4]): row for row in rows_of("gpu-bench")}
+    for c in found:
+        row: list[object] = [
             c.ranks,
             c.operation,
             "alone" if c.alone else "back to back",
@@ -193,19 +190,25 @@ def show_bench(arguments: argparse.Namespace) -> bool:
             c.loop,
             c.wrong,
         ]
-        for c in found
-    ]
+        rows[tuple(str(cell) for cell in row[:4])] = row
     note = (
         f"`ncclscope bench` with int32, out of place, {RUNS} runs of {BENCH_CALLS} calls, of large "
         "sizes as many as 2 s a run allow (alone: 0.6 s). Made: on all ranks, warm-up and check "
         f"included. All ranks share one {gpu_name()} under CUDA MPS, each posing as a host, NCCL "
         f"{torch_release()}, trace mode. Medians over calls and ranks; of the events' times, what "
         "they show around 4 bytes of memset is taken off. Alone: a barrier before, the end awaited "
-        f"after each call. The last column but one: all calls' times by one pair of events round "
+        "after each call. The last column but one: all calls' times by one pair of events round "
         f"the loop, with the reason where they differ by over {MOST_GAP_PERCENT} %."
     )
-    in_order = sorted([*kept, *rows], key=lambda row: int(str(row[0])))
+    in_order = sorted(rows.values(), key=lambda row: int(str(row[0])))
     publish("gpu-bench", f"{table(header, in_order)}\n\n{note}")
+
+
+def show_bench(arguments: argparse.Namespace) -> bool:
+    """The benchmark under ncclscope's eyes."""
+    worlds = tuple(int(world) for world in arguments.worlds.split(","))
+    with mps():
+        found = bench_accuracy(worlds, publish_bench)
     complete = all(c.made == c.recorded and not c.wrong for c in found)
     return complete and all(c.holds is not False for c in found)
 
@@ -232,7 +235,7 @@ def show_bench_overhead(_: argparse.Namespace) -> bool:
     ]
     note = (
         f"AllReduce of `ncclscope bench`, two ranks on one {gpu_name()} under CUDA MPS, each posing "
-        f"as a host, NCCL {torch_release()}, trace mode. {OVERHEAD_ROUNDS} rounds of all variants "
+        f"as a host, NCCL {torch_release()}, trace mode. {found[0].rounds} rounds of all variants "
         "in random order, fresh processes each. NCCL's share: the empty plugin, which asks for the "
         "same events, over none. ncclscope's share: over the empty plugin. Noise: no plugin against "
         "itself. Intervals by bootstrap over rounds."

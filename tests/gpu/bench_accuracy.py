@@ -7,7 +7,8 @@ duration is held against the CUDA events that the benchmark put around it. Needs
 
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,6 +42,7 @@ RUNS, CALLS = 5, 200
 MOST_SECONDS = {False: 2.0, True: 0.6}  # of a run, back to back and alone
 OVERHEAD_SIZES = (64, 1 << 10, 1 << 20)
 OVERHEAD_ROUNDS, OVERHEAD_CALLS = 12, 300
+OVERHEAD_SECONDS, FEWEST_ROUNDS = 420, 4  # no round is begun after that; unless there are few
 EXACT_SOURCES = ("gpu", "gpu-repaired")
 
 
@@ -165,8 +167,12 @@ def compared(
         return list(compare(session, results, plan, model))
 
 
-def bench_accuracy(worlds: tuple[int, ...], libraries: Libraries | None = None) -> list[Compared]:
-    """All operations and sizes, back to back and alone."""
+def bench_accuracy(
+    worlds: tuple[int, ...],
+    keep: Callable[[list[Compared]], None],
+    libraries: Libraries | None = None,
+) -> list[Compared]:
+    """All operations and sizes, back to back and alone; what there is so far is kept each time."""
     libraries = libraries or find_libraries(None, None, False, os.environ)
     found: list[Compared] = []
     for ranks in worlds:
@@ -188,8 +194,7 @@ def bench_accuracy(worlds: tuple[int, ...], libraries: Libraries | None = None) 
                 if algorithm:
                     rows = [replace(row, operation=f"{row.operation} {algorithm}") for row in rows]
                 found += rows
-                for row in rows:
-                    print(row, row.verdict, flush=True)
+                keep(found)
     return found
 
 
@@ -219,6 +224,7 @@ class Cost:
     ours: Share
     noise: float
     resolved: bool
+    rounds: int
 
 
 def bench_overhead(
@@ -228,7 +234,10 @@ def bench_overhead(
     libraries = libraries or find_libraries(None, None, False, os.environ)
     variants = ("none", "none again", "empty", "ours")
     costs: dict[tuple[int, str], dict[str, list[float]]] = {}
+    until = time.monotonic() + OVERHEAD_SECONDS
     for number in range(rounds + 1):
+        if number > FEWEST_ROUNDS and time.monotonic() > until:
+            break
         for variant in order_of_round(variants, number):
             with tempfile.TemporaryDirectory() as directory:
                 for blocking, how in ((True, "host clock, alone"), (False, "loop, back to back")):
@@ -260,6 +269,7 @@ def bench_overhead(
             Cost(
                 size, how, middle["none"], middle["empty"], middle["ours"], verdict.nccl,
                 verdict.ours, verdict.noise_share, verdict.resolved(verdict.ours),
+                len(by_variant["ours"]),
             )
         )  # fmt: skip
     return found
