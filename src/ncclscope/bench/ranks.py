@@ -15,7 +15,7 @@ from ncclscope.bench.places import Places
 from ncclscope.bench.worker import STOPPED, Place
 from ncclscope.errors import NcclscopeError
 
-_LAST_S = 5.0  # for a rank to end by itself
+_LAST_S = 2.0  # for a rank to end by itself
 
 
 def sharing_variables(rank: int, environment: Mapping[str, str]) -> dict[str, str]:
