@@ -165,6 +165,11 @@ def _event_rows(process: Process) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
     return rows[is_event][order], keys[is_event][order]
 
 
+def keys_by_start(process: Process) -> npt.NDArray[np.int64]:
+    """Keys (stream << 48 | index) of all events, in the order in which `events_of` gives them."""
+    return _event_rows(process)[1]
+
+
 def _extensions(process: Process, slots: Slots, keys: npt.NDArray[np.int64]) -> dict[int, Any]:
     """The slot behind each one that says it has an extension."""
     extended = np.flatnonzero(slots["flags"] & layout.FLAG_EXT)

@@ -23,9 +23,12 @@ FORMS = {
     "parquet": ("parquet",),
     "perfetto": ("pftrace", "perfetto-trace"),
     "chrome": ("json",),
+    "inspector": (),
+    "callbacks": (),
 }
-DIRECTORIES = ("parquet",)
+DIRECTORIES = ("parquet", "inspector", "callbacks")
 TIMELINES = ("perfetto", "chrome")
+LOGS = ("inspector", "callbacks")  # a file per process
 prepared = with_moments_joined
 _MANY = 10_000  # operations; of fewer, headers are the larger part
 _HEAVY_BYTES = 500_000_000  # of a timeline: about what a browser still loads
@@ -42,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-o", "--output", required=True, metavar="PATH",
         help="a file, compressed if it ends in .gz, or - for stdout; "
-        f"for {' and '.join(DIRECTORIES)} a directory",
+        f"for {', '.join(DIRECTORIES)} a directory",
     )  # fmt: skip
     parser.add_argument(
         "--force", action="store_true", help="replace a directory that an export made"
@@ -51,6 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--operations-only", action="store_true",
         help=f"{' and '.join(TIMELINES)}: leave out calls, channels and proxy work",
     )  # fmt: skip
+    parser.add_argument(
+        "--verbose", action="store_true", help="inspector: with the times of events and channels"
+    )
     add_selection_arguments(parser)
 
 
@@ -70,7 +76,7 @@ def _check(form: str, arguments: argparse.Namespace) -> None:
     """Refuses what does not fit together, before anything is read."""
     if form in DIRECTORIES and Path(arguments.output) == STDOUT:
         raise UsageError(f"cannot write {form} to stdout: it is a directory", "Name one")
-    for option, forms in (("operations_only", TIMELINES),):
+    for option, forms in (("operations_only", TIMELINES), ("verbose", ("inspector",))):
         if getattr(arguments, option) and form not in forms:
             message = f"cannot use --{option.replace('_', '-')} with {form}"
             raise UsageError(message, f"It is for {' and '.join(forms)}")
@@ -84,7 +90,9 @@ def _write(form: str, arguments: argparse.Namespace, model: Any, chosen: Any) ->
         options["force"] = arguments.force
     if form in TIMELINES:
         options["operations_only"] = arguments.operations_only
-    what = "ranks" if form in TIMELINES else "operations"
+    if form == "inspector":
+        options["verbose"] = arguments.verbose
+    what = "ranks" if form in TIMELINES else "processes" if form in LOGS else "operations"
     progress = progress_line(f"{{done:,}} of {{of:,}} {what} …")
     written = write(model, chosen, Path(arguments.output), progress=progress, **options)
     return written if isinstance(written, Written) else Written(written)
@@ -99,16 +107,16 @@ def _say(form: str, arguments: argparse.Namespace, written: Written) -> None:
     """What was written, and what could not be."""
     path = Path(arguments.output)
     if path != STDOUT:
-        size, count = _size_bytes(path), written.operations
+        size, count = _size_bytes(path), written.count
         each = f", {size / count:.1f} bytes each" if count >= _MANY else ""
-        what = f"{plural(count, 'operation')}, {amount(size)}{each}"
+        what = f"{plural(count, written.unit)}, {amount(size)}{each}"
         print(f"           written: {printable(str(path))}: {what}", file=sys.stderr)
         if form in TIMELINES and size > _HEAVY_BYTES and path.suffix != ".gz":
             hint = "viewers load all of it into memory: --last 30s, --rank or --operations-only"
             print(f"           {hint} make it smaller", file=sys.stderr)
     if written.timeless:
         left = plural(written.timeless, "operation")
-        print(f"           left out: {left} of which no time is known", file=sys.stderr)
+        print(f"           left out: {left} without a known time", file=sys.stderr)
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
         hint = "with pyarrow it is up to a sixth smaller: pip install 'ncclscope[arrow]'"
         print(f"           {hint}", file=sys.stderr)

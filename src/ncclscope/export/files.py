@@ -5,8 +5,9 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -37,17 +38,42 @@ def scratch_beside(path: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def check_directory(path: Path, force: bool) -> None:
-    """Refuses to replace anything but a dataset of ours, and that without `force`."""
+def _is_dataset(path: Path) -> bool:
+    return (path / DATASET_FILE).is_file()
+
+
+def check_directory(
+    path: Path, force: bool, is_ours: Callable[[Path], bool] = _is_dataset, what: str = "dataset"
+) -> None:
+    """Refuses to replace anything but an export of the same sort, and that without `force`."""
     if not path.exists() and not path.is_symlink():
         return
-    ours = path.is_dir() and (path / DATASET_FILE).is_file()
+    ours = path.is_dir() and not path.is_symlink() and is_ours(path)
     empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
     if empty or (ours and force):
         return
-    what = "there is a dataset already" if ours else "it exists and is no dataset of ours"
+    known = f"there is a {what} already" if ours else f"it exists and is no {what} of ours"
     hint = "Use --force to replace it" if ours else "Name another directory with -o"
-    raise UsageError(f"cannot write {path}: {what}", hint)
+    raise UsageError(f"cannot write {path}: {known}", hint)
+
+
+def holds_only(pattern: str) -> Callable[[Path], bool]:
+    """Whether all that is in a directory are files of such names."""
+
+    def fits(path: Path) -> bool:
+        return all(fnmatch(entry.name, pattern) and entry.is_file() for entry in path.iterdir())
+
+    return fits
+
+
+@contextmanager
+def writing_directory(path: Path) -> Iterator[Path]:
+    """A directory that appears when it is whole."""
+    with scratch_beside(path) as scratch:
+        made = scratch / "made"
+        made.mkdir()
+        yield made
+        put_directory(made, path)
 
 
 def put_directory(made: Path, path: Path) -> None:

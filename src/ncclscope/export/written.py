@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Numbers of operations."""
+    """How many of its units were written."""
 
-    operations: int
-    timeless: int = 0  # chosen, but without any time: a timeline has no place for them
+    count: int
+    timeless: int = 0  # chosen, but without the times that the form needs
+    unit: str = "operation"
 
     def plus(self, other: "Written") -> "Written":
         """Both together."""
-        return Written(self.operations + other.operations, self.timeless + other.timeless)
+        return Written(self.count + other.count, self.timeless + other.timeless, self.unit)

@@ -1,0 +1,250 @@
+"""Every profiler callback as NCCL made it, one JSON object a line, one file per process: what a
+plugin would log that does nothing but write its calls down. `ncclscope-player play` plays it again.
+
+Times are CLOCK_MONOTONIC of the process's own host. Handles and contexts are serial numbers; 0 is
+NULL. Of a state that NCCL repeats without end (SendPeerWait) the first and the last call are there.
+"""
+
+import gzip
+import heapq
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ncclscope.analysis.selection import Selection
+from ncclscope.capture import layout
+from ncclscope.capture.events import Event, events_of, keys_by_start
+from ncclscope.capture.process import Process, open_process
+from ncclscope.errors import FormatError, UsageError
+from ncclscope.export.files import check_directory, holds_only, writing_directory
+from ncclscope.export.written import Written
+from ncclscope.model.model import Model, Progress
+
+FILES = "rank*-*.jsonl.gz"
+Line = dict[str, Any]
+# By event: key of the line -> NCCL's name of the field, which not every interface has.
+FIELDS = {
+    "Coll": {
+        "comm": "commHash", "seq": "seqNumber", "func": "func", "send": "sendBuff",
+        "recv": "recvBuff", "count": "count", "root": "root", "dtype": "datatype", "op": "op",
+        "traffic": "trafficBytes", "nch": "nChannels", "nmaxch": "nMaxChannels",
+        "nwarps": "nWarps", "algo": "algo", "proto": "proto", "collnet": "isCollnet",
+        "nvls": "isNvls", "group": "parentGroup", "variant": "kernelVariant", "sym": "isSymColl",
+        "tag": "userTag",
+    },
+    "P2p": {
+        "comm": "commHash", "func": "func", "buff": "buff", "dtype": "datatype", "count": "count",
+        "peer": "peer", "nch": "nChannels", "group": "parentGroup", "tag": "userTag",
+    },
+    "ProxyOp": {
+        "pid": "pid", "ch": "channelId", "peer": "peer", "nsteps": "nSteps", "chunk": "chunkSize",
+        "send": "isSend",
+    },
+    "ProxyStep": {"step": "step"},
+    "KernelCh": {"ch": "channelId", "ptimer": "pTimer"},
+    "GroupApi": {"graph": "graphCaptured", "depth": "groupDepth"},
+    "CollApi": {
+        "func": "func", "count": "count", "dtype": "datatype", "root": "root", "stream": "stream",
+        "graph": "graphCaptured", "tag": "userTag",
+    },
+    "P2pApi": {
+        "func": "func", "count": "count", "dtype": "datatype", "stream": "stream",
+        "graph": "graphCaptured", "tag": "userTag",
+    },
+    "KernelLaunch": {"stream": "stream"},
+    "KernelPhase": {
+        "ch": "channelId", "phase": "phaseId", "phname": "phaseName", "ptimer": "pTimer",
+    },
+    "NetPlugin": {
+        "id": "id", "nettype": "type", "device": "device", "wrid": "wr_id", "opcode": "opcode",
+        "qp": "qpNum", "fd": "fd", "length": "length",
+    },
+    "CeColl": {
+        "seq": "seqNumber", "func": "func", "send": "sendBuff", "recv": "recvBuff",
+        "count": "count", "root": "root", "dtype": "datatype", "sync": "syncStrategy",
+        "intra": "intraBatchSync", "batch": "batchSize", "nbatches": "numBatches",
+        "ceseq": "ceSeqNum", "stream": "stream", "tag": "userTag",
+    },
+    "CeSync": {"complete": "isComplete", "nranks": "nRanks"},
+    "CeBatch": {"nops": "numOps", "bytes": "totalBytes", "intra": "useIntraSync"},
+    "Group": {},
+    "ProxyCtrl": {},
+}  # fmt: skip
+_STATE_ARGUMENTS = ("transSize", "appendedProxyOps", "pTimer", "length")
+_BITS = {name: 1 << (number - 1) for name, number in layout.KINDS.items() if number <= 16}
+
+
+def write_callbacks(
+    model: Model,
+    chosen: Selection,
+    path: Path,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Written:
+    """Writes the callbacks of the chosen ranks, communicators and time; returns how many."""
+    if chosen.functions is not None:
+        hint = "Choose by --comm, --rank and time"
+        raise UsageError("cannot choose callbacks by --op: few of them have one", hint)
+    check_directory(path, force, holds_only(FILES), "set of callback logs")
+    count, readable = 0, 0
+    with writing_directory(path) as folder:
+        for number, row in enumerate(model.processes):
+            if chosen.ranks is None or row.global_rank in chosen.ranks:
+                try:
+                    process = open_process(model.path / row.folder)
+                except (FormatError, OSError):
+                    continue
+                readable += 1
+                file = folder / f"rank{row.global_rank}-{row.pid}.jsonl.gz"
+                if file.exists():  # the same pid in another container
+                    file = folder / f"rank{row.global_rank}-{row.pid}-{number}.jsonl.gz"
+                count += _write_process(model, chosen, number, process, file)
+            if progress:
+                progress(number + 1, len(model.processes))
+        if not readable and model.processes and chosen.ranks is None:
+            message = f"cannot export callbacks of {model.path}: it holds no events"
+            raise UsageError(message, "Name the capture itself, not what was made of it")
+    return Written(count, unit="callback")
+
+
+def _write_process(
+    model: Model, chosen: Selection, number: int, process: Process, file: Path
+) -> int:
+    keep = _Kept(model, chosen, number, process)
+    count = 0
+    with gzip.open(file, "xt", encoding="utf-8", compresslevel=3) as out:
+        for line in callbacks_of(process):
+            if keep.has(line):
+                line.pop("of", None)
+                out.write(json.dumps(line, separators=(",", ":")) + "\n")
+                count += 1
+    return count
+
+
+class _Kept:
+    """Which callbacks are chosen; a communicator's life always is."""
+
+    def __init__(self, model: Model, chosen: Selection, number: int, process: Process) -> None:
+        node = model.processes[number].node
+        self._clock = model.clocks[node] if node < len(model.clocks) else None
+        self._since, self._until = chosen.since_ns, chosen.until_ns
+        self._contexts: set[int] | None = None
+        if chosen.communicators is not None:
+            ids = model.tables["communicators"]["id"].astype(np.int64).view(np.uint64)
+            wanted = {int(ids[row]) for row in chosen.communicators}
+            comms = enumerate(process.communicators, 1)
+            self._contexts = {context for context, comm in comms if comm.id in wanted}
+
+    def has(self, line: Line) -> bool:
+        """Whether that line is to be written."""
+        if line["cb"] in ("init", "finalize"):
+            return self._contexts is None or line["ctx"] in self._contexts
+        if self._contexts is not None and line["of"] not in self._contexts:
+            return False
+        if self._since is None and self._until is None:
+            return True
+        time = line["t"]
+        if self._clock is not None:
+            time = int(self._clock.to_reference(np.array([time], np.int64))[0])
+        return (self._since is None or time >= self._since) and (
+            self._until is None or time < self._until
+        )
+
+
+def callbacks_of(process: Process) -> Iterator[Line]:
+    """All callbacks of a process in the order of time. `of` is the context, on every line."""
+    handles = _Handles(process)
+    waiting: list[tuple[int, int, int, Line]] = []  # a heap: what comes after its event's start
+    serial = 0
+    for event in events_of(process):
+        lines = handles.lines(event)
+        if event["event"] != "Comm":  # those come first, all of them
+            first = lines.pop(0)
+            while waiting and waiting[0][0] <= first["t"]:
+                yield heapq.heappop(waiting)[3]
+            yield first
+        for line in lines:
+            serial += 1
+            # Of equal times the latest event's come first: children stop before their parents.
+            heapq.heappush(waiting, (line["t"], -line.get("h", 0), serial, line))
+    while waiting:
+        yield heapq.heappop(waiting)[3]
+
+
+class _Handles:
+    """Serial numbers of a process's events, in the order of their starts."""
+
+    def __init__(self, process: Process) -> None:
+        keys = keys_by_start(process)
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._serials = keys[order], order + 1
+        self._contexts = np.zeros(len(keys) + 1, np.int32)  # by handle
+        self._comms = {
+            f"comm.{comm.number}": context for context, comm in enumerate(process.communicators, 1)
+        }
+
+    def _serial(self, reference: str | None) -> int:
+        """The handle that `stream.index` stands for; 0 for none, or one of another process."""
+        stream, _, index = (reference or "").partition(".")
+        if not (stream.isdecimal() and index.isdecimal()):
+            return 0
+        key = int(stream) << 48 | int(index)
+        place = int(np.searchsorted(self._keys, key))
+        found = place < len(self._keys) and int(self._keys[place]) == key
+        return int(self._serials[place]) if found else 0
+
+    def lines(self, event: Event) -> list[Line]:
+        """An event's callbacks: its start, states, stop."""
+        if event["event"] == "Comm":
+            return self._life(event)
+        handle, parent = self._serial(event["id"]), self._serial(event["parent"])
+        context = self._comms.get(event["comm"] or "", 0) or int(self._contexts[parent])
+        self._contexts[handle] = context
+        thread = event["thread"]
+        start = {
+            "t": event["start_ns"], "tid": thread, "cb": "start", "ctx": context, "h": handle,
+            "p": parent, "type": _BITS[event["event"]], "rank": event["fields"]["rank"],
+            **self._fields(event), "of": context,
+        }  # fmt: skip
+        if parent == 0 and event["parent"]:
+            start["foreign"] = event["parent"]  # of another process (PXN)
+        lines = [start]
+        for state in event["states"]:
+            value = next((state[name] for name in _STATE_ARGUMENTS if name in state), 0)
+            line = {"t": state["t_ns"], "tid": thread, "cb": "state", "h": handle}
+            line |= {"s": state["state"], "a": value, "a2": state.get("steps", 0), "of": context}
+            lines.append(line)
+            if "last_t_ns" in state:
+                lines.append(line | {"t": state["last_t_ns"]})
+        if event["stop_ns"] is not None:
+            line = {"t": event["stop_ns"], "tid": thread, "cb": "stop", "h": handle}
+            lines.append(line | {"of": context})
+        return lines
+
+    def _fields(self, event: Event) -> Line:
+        fields = event["fields"]
+        found: Line = {"name": ""} if "commHash" in fields else {}
+        for key, name in FIELDS[event["event"]].items():
+            if name in fields:
+                value = fields[name]
+                found[key] = int(value) if isinstance(value, bool) else value
+        if "group" in found:
+            found["group"] = self._serial(found["group"])
+        return found | {key: "" for key in ("variant",) if key in found and found[key] is None}
+
+    def _life(self, event: Event) -> list[Line]:
+        """A communicator's init and finalize."""
+        fields, context = event["fields"], self._comms[event["id"]]
+        init = {
+            "t": event["start_ns"], "tid": event["thread"], "cb": "init", "v": fields["interface"],
+            "ctx": context, "mask": fields["mask"], "comm": fields["commId"],
+            "name": fields["commName"], "nnodes": fields["nNodes"], "nranks": fields["nRanks"],
+            "rank": fields["rank"] or 0,
+        }  # fmt: skip
+        if event["stop_ns"] is None:
+            return [init]
+        end = {"t": event["stop_ns"], "tid": event["thread"], "cb": "finalize", "ctx": context}
+        return [init, end]
