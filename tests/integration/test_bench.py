@@ -315,7 +315,9 @@ def test_a_rank_that_stops_answering() -> None:
     os.kill(pids[0], signal.SIGSTOP)
     _, error = process.communicate(timeout=30)
     assert process.returncode == 1
-    assert re.search(rf"rank 0 \(.*, process {pids[0]}\).* did not get through .* within 3 s", error)
+    assert re.search(
+        rf"rank 0 \(.*, process {pids[0]}\).* did not get through .* within 3 s", error
+    )
     assert not any(alive(pid) for pid in pids)
 
 

@@ -72,6 +72,9 @@ def trial_of(arguments: argparse.Namespace) -> Trial:
         value = getattr(arguments, option)
         if value is not None and not value > 0:
             raise UsageError(f"--{option} {value:g} makes no sense", "Give it a time above 0")
+    if arguments.plugin and arguments.seconds and not (arguments.rate or arguments.time):
+        message = "cannot measure another plugin in a window: it does not count calls for us"
+        raise UsageError(message, "Say with --rate or --time which number of the command to take")
     directory = Path(arguments.output or ".").absolute()
     if not directory.is_dir():
         raise UsageError(f"cannot write to {directory}: no such directory", "Make it, or change -o")

@@ -1,0 +1,127 @@
+"""`ncclscope overhead` end to end: a plugin of known cost, windows, and commands that fail."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ncclscope.native import simulated_nccl_path
+
+HERE = Path(__file__).parent
+OVERHEAD = [sys.executable, "-m", "ncclscope", "overhead", "-q"]
+BURNT_US, PAUSE_US = 1000, 1000
+SLACK = 0.05  # of the cost: a busy machine takes the CPU away from who burns it
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The job and the plugin."""
+    folder = tmp_path_factory.mktemp("overhead")
+    job, plugin = HERE / "paced_job.c", HERE / "burning_plugin.c"
+    subprocess.run(["cc", "-O2", "-o", folder / "job", job, "-ldl"], check=True)
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", folder / "burn.so", plugin], check=True)
+    return folder
+
+
+def overhead(
+    tools: Path, *words: object, job: tuple[object, ...] = ()
+) -> "subprocess.CompletedProcess[str]":
+    command = [*OVERHEAD, *map(str, words), "--"]
+    command += [str(tools / "job"), str(simulated_nccl_path()), *map(str, job)] if job else []
+    env = {k: v for k, v in os.environ.items() if not k.startswith("NCCL")}
+    env["BURNT_US"] = str(BURNT_US)
+    return subprocess.run(
+        command, env=env, cwd=tools, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def measured(tools: Path, *words: object, job: tuple[object, ...]) -> dict[str, Any]:
+    found = overhead(tools, "--json", *words, job=job)
+    assert found.returncode == 0, found.stderr
+    said: dict[str, Any] = json.loads(found.stdout)
+    assert [path.name for path in tools.iterdir() if path.is_dir()] == [], "nothing is left"
+    return said
+
+
+def assert_known_cost(said: dict[str, Any], calls_s: float) -> None:
+    """What was measured is what the plugin burnt, within what was said of it."""
+    shares = said["shares"]
+    expected = BURNT_US / 1e6 / calls_s
+    room = shares["noise_share"] + SLACK * expected
+    assert shares["ours"]["low"] - room <= expected <= shares["ours"]["high"] + room, shares
+    assert shares["resolved"], shares
+
+
+def test_a_plugin_of_known_cost(tools: Path) -> None:
+    said = measured(
+        tools, "--rounds", 6, "--plugin", "burn.so", "--time", r"a call takes: ([0-9.]+)",
+        job=(60, PAUSE_US),
+    )  # fmt: skip
+    assert_known_cost(said, statistics.median(said["costs"]["empty"]) / 1e6)
+    assert {name: len(costs) for name, costs in said["costs"].items()} == {
+        "none": 6,
+        "none again": 6,
+        "empty": 6,
+        "ours": 6,
+    }
+    assert said["events"] == 0xFF4F
+
+
+def test_a_known_cost_in_a_window(tools: Path) -> None:
+    """Of a job that never ends: ncclscope, with the plugin of known cost behind it."""
+    said = measured(
+        tools, "--rounds", 3, "--seconds", 2.2, "--chain", tools / "burn.so", job=(0, PAUSE_US)
+    )
+    assert set(said["costs"]) == {"empty", "empty again", "ours"}
+    assert_known_cost(said, statistics.median(said["costs"]["empty"]))
+    assert said["shares"]["nccl"] is None
+
+
+def test_our_own_share_by_wall_time(tools: Path) -> None:
+    found = overhead(tools, "--rounds", 3, "--rate", "calls a second: ([0-9.]+)", job=(20, 500))
+    assert found.returncode == 0, found.stderr
+    assert "no plugin" in found.stdout
+    assert "NCCL's own share for having a profiler" in found.stdout
+    assert "noise" in found.stdout
+    assert found.stdout.splitlines()[-1].startswith("verdict: ")
+    wall = measured(tools, "--rounds", 3, "--mode", "profile", job=(5, 500))
+    assert wall["measures"] == "wall time"
+    assert wall["events"] == 0x7746
+
+
+def test_commands_that_cannot_be_measured(tools: Path) -> None:
+    def refused(code: int, why: str, *words: object, job: tuple[object, ...] = ()) -> None:
+        found = overhead(tools, *words, job=job)
+        assert found.returncode == code, found.stderr
+        assert why in found.stderr
+        assert "Traceback" not in found.stderr
+
+    refused(2, "nothing to run")
+    refused(1, "ended with exit code 2", job=("too", "many", "words"))
+    refused(1, "did not end within 1 s", "--timeout", 1, job=(0, 1000))
+    refused(1, "printed no number", "--rate", "steps: ([0-9]+)", job=(5, 100))
+    refused(2, "no regular expression", "--rate", "(", job=(5, 100))
+    refused(2, "has 0 groups", "--time", "x", job=(5, 100))
+    refused(2, "too few", "--rounds", 2, job=(5, 100))
+    refused(2, "no such file", "--plugin", "/no/such.so", job=(5, 100))
+    refused(2, "does not count calls", "--plugin", "burn.so", "--seconds", 1, job=(0, 100))
+    refused(2, "no such directory", "-o", "/no/such/folder", job=(5, 100))
+    missing = subprocess.run(
+        [*OVERHEAD, "--", "/no/such/command"], capture_output=True, text=True, check=False
+    )
+    assert missing.returncode == 127
+    assert "cannot run /no/such/command" in missing.stderr
+    silent = subprocess.run(
+        [*OVERHEAD, "--seconds", "1", "--timeout", "2", "--", "sleep", "60"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert silent.returncode == 1
+    assert "made no NCCL call within 2 s" in silent.stderr
