@@ -56,6 +56,7 @@ class Kernels:
     host_end_ns: Ints
     gpu_start_ns: Ints
     gpu_end_ns: Ints
+    ended: Bools
     call_ns: Ints
     comm: Ints
     sends: Bools
@@ -226,7 +227,7 @@ def kernel_slots(
     lengths = np.where(kernels.sends, 2, spec.channels)
     first = np.cumsum(lengths) - lengths
     nothing = np.empty(0, np.int64)
-    written_ns = int(kernels.host_end_ns[-1]) + 1_000_000
+    written_ns = int(max(kernels.host_start_ns[-1], kernels.host_end_ns[-1])) + 1_000_000
     placed = stream.place(int(lengths.sum()), nothing, written_ns)
     low, high = spec.notice_ns
     notices = rng.integers(low, high + 1, (2, len(first)))
@@ -241,12 +242,15 @@ def kernel_slots(
         start_ns = kernels.gpu_start_ns[here] + late_ns
         stop_ns = kernels.gpu_end_ns[here] - early * STOP_SPREAD_NS // parts
         step_ns = spec.gpu_step_ns
-        t_stop = ended_ns[here] + number * _POLL
+        ended = kernels.ended[here]
+        t_stop = np.where(ended, ended_ns[here] + number * _POLL, 0)
+        states = np.where(ended, _STOPPED | layout.STATE_FIRST, 0)
         _put(
-            placed, first[here] + number, "KernelCh", _STOPPED | layout.STATE_FIRST | channel << 8,
+            placed, first[here] + number, "KernelCh", states | channel << 8,
             parent=kernels.works[here, np.where(kernels.sends[here], number, 0)],
-            t0=seen_ns[here] + late_ns + number * _POLL, t_stop=t_stop, t1=t_stop + 150,
-            gpu_start=start_ns // step_ns * step_ns, gpu_stop=stop_ns // step_ns * step_ns,
+            t0=seen_ns[here] + late_ns + number * _POLL, t_stop=t_stop,
+            t1=np.where(ended, t_stop + 150, 0), gpu_start=start_ns // step_ns * step_ns,
+            gpu_stop=np.where(ended, stop_ns // step_ns * step_ns, 0),
             comm=kernels.comm[here],
         )  # fmt: skip
     return placed.out

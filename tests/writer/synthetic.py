@@ -14,8 +14,8 @@ from tests.writer.slots import Ints, StreamLayout
 from tests.writer.spec import SyntheticSpec
 from tests.writer.truth import Clocks, Truth
 
-_ORIGIN_NS = 5_000 * NS  # of the true clock at the start of the job
-_INIT_NS = NS // 2  # from the first communicator to the first operation
+ORIGIN_NS = 5_000 * NS  # of the true clock at the start of the job
+INIT_NS = NS // 2  # from the first communicator to the first operation
 _UNIX_NS = 1_794_700_000 * NS  # Unix time at true time 0
 _BATCH = 1 << 14  # operations of a thread at once: fits caches
 _NCCL_VERSIONS = {5: "22809", 6: "23007", 7: "23203"}
@@ -32,7 +32,7 @@ def _host_clocks(spec: SyntheticSpec, rng: np.random.Generator) -> Clocks:
     uptime_ns = rng.integers(-1_000 * NS, 1_000 * NS, spec.nodes)
     drift_ppm = rng.uniform(-20, 20, spec.nodes)
     return Clocks(
-        _ORIGIN_NS,
+        ORIGIN_NS,
         _drawn(spec.node_offsets_ns, uptime_ns, spec.nodes).astype(np.int64),
         _drawn(spec.node_drift_ppm, drift_ppm, spec.nodes).astype(np.float64),
     )
@@ -42,13 +42,13 @@ def _gpu_clocks(spec: SyntheticSpec, rng: np.random.Generator) -> Clocks:
     offset_ns = rng.integers(-NS // 100, NS // 100, spec.ranks)
     drift_ppm = rng.uniform(-1.5, 1.5, spec.ranks)
     return Clocks(
-        _ORIGIN_NS,
+        ORIGIN_NS,
         _UNIX_NS + _drawn(spec.gpu_offsets_ns, offset_ns, spec.ranks).astype(np.int64),
         _drawn(spec.gpu_drift_ppm, drift_ppm, spec.ranks).astype(np.float64),
     )
 
 
-def _comm_of(spec: SyntheticSpec) -> np.ndarray:
+def comm_table(spec: SyntheticSpec) -> np.ndarray:
     table = np.full((len(spec.layers), spec.ranks), -1, np.int32)
     for number, layer in enumerate(spec.layers):
         for comm in layer:
@@ -74,7 +74,7 @@ def _happen(spec: SyntheticSpec, rng: np.random.Generator, begin_ns: int, clocks
     )
 
 
-def _clocks(spec: SyntheticSpec, rng: np.random.Generator) -> Truth:
+def clocks_of(spec: SyntheticSpec, rng: np.random.Generator) -> Truth:
     """A truth in which nothing has happened yet."""
     nothing = np.empty((spec.ranks, 0), np.int64)
     error_ns = spec.realtime_error_ns
@@ -87,7 +87,7 @@ def _clocks(spec: SyntheticSpec, rng: np.random.Generator) -> Truth:
         layer=np.empty(0, np.int16),
         seq=np.empty(0, np.int64),
         late_rank=np.empty(0, np.int32),
-        comm_of=_comm_of(spec),
+        comm_of=comm_table(spec),
         comm_ids=(),
         hosts=_host_clocks(spec, rng),
         gpus=_gpu_clocks(spec, rng),
@@ -97,7 +97,7 @@ def _clocks(spec: SyntheticSpec, rng: np.random.Generator) -> Truth:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """One process of one attempt."""
 
     truth: Truth
@@ -126,7 +126,7 @@ class _Place:
         return {pair: number for number, pair in enumerate(pairs)}
 
 
-def _who(place: _Place, begin_ns: int) -> Who:
+def _who(place: Place, begin_ns: int) -> Who:
     spec, truth = place.truth.spec, place.truth
     local = place.process % max(spec.ranks_per_node // spec.ranks_per_process, 1)
     environment = {"TORCHELASTIC_RUN_ID": "simulation"}
@@ -140,7 +140,7 @@ def _who(place: _Place, begin_ns: int) -> Who:
         host=f"node{place.node}",
         pid=10_000 + number * (2 * spec.ranks_per_process + 2),  # threads have the ids behind it
         boot_id=f"51309a7e-0000-4000-8000-{place.node:012d}",
-        start_ns=int(place.host_ns(begin_ns - _INIT_NS)),
+        start_ns=int(place.host_ns(begin_ns - INIT_NS)),
         realtime_offset_ns=_UNIX_NS - offset_ns + int(truth.realtime_error_ns[place.node]),
         mode="trace",
         nonce=nonce_of(number),
@@ -153,7 +153,7 @@ def _who(place: _Place, begin_ns: int) -> Who:
     )
 
 
-def _open_communicators(place: _Place, meta: Meta, who: Who) -> None:
+def _open_communicators(place: Place, meta: Meta, who: Who) -> None:
     spec, truth = place.truth.spec, place.truth
     for (comm, rank), number in place.comms.items():
         members = spec.members[comm]
@@ -176,7 +176,7 @@ def _open_communicators(place: _Place, meta: Meta, who: Who) -> None:
 class _Process:
     """Writes one process's log."""
 
-    def __init__(self, place: _Place, folder: ProcessFolder, table: MixTable) -> None:
+    def __init__(self, place: Place, folder: ProcessFolder, table: MixTable) -> None:
         self._place, self._folder, self._table = place, folder, table
         spec, who = place.truth.spec, folder.who
         self._spec, self._truth = spec, place.truth
@@ -219,7 +219,7 @@ class _Process:
             return
         comm = self._comm[:, truth.layer[number], rank - self._place.ranks[0]]
         call_ns = self._place.host_ns(calls[mine])
-        ops = Ops(call_ns, truth.work[number], truth.seq[number], *comm)
+        ops = Ops(call_ns, truth.work_of(rank, number), truth.seq[number], *comm)
         slots, works = caller.slots(ops)
         self._folder.append(slots)
         for one in ranks:
@@ -229,12 +229,17 @@ class _Process:
 
     def _write_kernels(self, rank: int, number: Ints, ops: Ops, works: np.ndarray) -> None:
         truth = self._truth
+        started = truth.start_ns[rank, number] >= 0
+        if not started.any():
+            return
+        number, ops, works = number[started], ops[started], works[started]
         start_ns, end_ns = truth.start_ns[rank, number], truth.end_ns[rank, number]
         kernels = Kernels(
             host_start_ns=self._place.host_ns(start_ns),
             host_end_ns=self._place.host_ns(end_ns),
             gpu_start_ns=truth.gpus.at(rank, start_ns),
             gpu_end_ns=truth.gpus.at(rank, end_ns),
+            ended=end_ns >= 0,
             call_ns=ops.call_ns,
             comm=ops.comm,
             sends=self._table.sends[ops.work],
@@ -243,13 +248,15 @@ class _Process:
         self._folder.append(kernel_slots(self._spec, kernels, self._pollers[rank], self._rng))
 
 
-def _write_process(capture: Path, place: _Place, begin_ns: int, ended: bool) -> None:
+def write_process(capture: Path, place: Place, begin_ns: int, ended: bool) -> None:
+    """One process's folder; `ended`: it exited by itself."""
     truth = place.truth
     who = _who(place, begin_ns)
     meta, folder = Meta(who), ProcessFolder(capture, who)
     _open_communicators(place, meta, who)
     _Process(place, folder, mix_table(truth.spec, meta)).write()
-    last_ns = int(place.host_ns(truth.end_ns[:, -1].max())) + NS // 1000
+    over_ns = truth.over_ns[place.ranks[0]] if truth.over_ns else truth.end_ns[:, -1].max()
+    last_ns = int(place.host_ns(over_ns)) + NS // 1000
     meta.syncs(who.start_ns, last_ns + NS // 10, folder.slots_written)
     if ended:
         for number in place.comms.values():
@@ -261,15 +268,15 @@ def _write_process(capture: Path, place: _Place, begin_ns: int, ended: bool) -> 
 def synthetic(capture: Path, spec: SyntheticSpec) -> Truth:
     """Writes the capture of a simulated job; returns what really happened in it."""
     rng = np.random.default_rng(spec.seed)
-    clocks = _clocks(spec, rng)
+    clocks = clocks_of(spec, rng)
     attempts: list[Truth] = []
-    begin_ns = _ORIGIN_NS + _INIT_NS
+    begin_ns = ORIGIN_NS + INIT_NS
     for attempt in range(spec.attempts):
         truth = _happen(spec, rng, begin_ns, clocks)
         for process in range(spec.processes):
             if process not in spec.missing:
                 ended = attempt == spec.attempts - 1 and process not in spec.killed
-                _write_process(capture, _Place(truth, process, attempt), begin_ns, ended)
+                write_process(capture, Place(truth, process, attempt), begin_ns, ended)
         attempts.append(truth)
         begin_ns = int(truth.end_ns.max()) + _SECONDS_BETWEEN_ATTEMPTS * NS
     return replace(attempts[-1], earlier=tuple(attempts[:-1]))

@@ -27,7 +27,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Truth:
-    """Times by rank and operation of the job; −1 where the rank takes no part."""
+    """Times by rank and operation of the job; −1 where the rank takes no part, or never came that far."""
 
     spec: SyntheticSpec
     call_ns: Ints  # the user's call
@@ -45,10 +45,19 @@ class Truth:
     # The smallest end − start over all channels, pairs of ranks and ring-like operations.
     one_way_ns: int
     earlier: tuple["Truth", ...] = field(default=())  # attempts before
+    wrong_work: dict[tuple[int, int], int] = field(default_factory=dict)  # by rank and operation
+    over_ns: tuple[int, ...] = ()  # by rank: when its process was gone; default: after the last end
 
     def node_of(self, rank: int) -> int:
         """The node that a rank is on."""
         return rank // self.spec.ranks_per_node
+
+    def work_of(self, rank: Ints, number: Ints) -> npt.NDArray[np.int16]:
+        """What a rank really called, as a place in the mix."""
+        work = self.work[number].copy()
+        for (who, when), other in self.wrong_work.items():
+            work[(rank == who) & (number == when)] = other
+        return work
 
     def host_ns(self, rank: int, true_ns: Ints) -> Ints:
         """CLOCK_MONOTONIC of a rank's node."""

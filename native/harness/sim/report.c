@@ -209,6 +209,8 @@ static void hand_ring_transfers(struct comm *comm, const struct work *work, int 
         receives = last != root;
         after = receives ? AFTER_SAME_STEP : AFTER_START;
     }
+    // What comes from the same host comes without a proxy.
+    if (!comm_over_network(comm, comm->rank, last)) after = AFTER_START;
     bool send_first = work->tuning.send_first;
     if (sends && send_first) hand_transfer(comm, work, channel, next, true, after);
     if (receives) hand_transfer(comm, work, channel, last, false, AFTER_START);

@@ -1,6 +1,7 @@
 """Starts the ranks of a scenario and ends them, as a launcher does."""
 
 import os
+import select
 import subprocess
 import sys
 import tempfile
@@ -10,10 +11,11 @@ from pathlib import Path
 
 from ncclscope.native import posed_host_path
 from ncclscope.simulation.nccl import SimulatedNccl
-from ncclscope.simulation.rank import ID_VARIABLE, SCENARIO_VARIABLE
+from ncclscope.simulation.rank import ID_VARIABLE, PROGRESS_VARIABLE, SCENARIO_VARIABLE
 from ncclscope.simulation.scenario import Scenario, scenario_text
 
 _POLL_S = 0.02
+_START_S = 60.0  # on a busy machine
 _AFTER_A_DEATH_S = 1.0  # the others notice nothing; a launcher ends them
 KILLED = 137
 
@@ -43,25 +45,38 @@ def rank_variables(scenario: Scenario, rank: int, origin_ns: int) -> dict[str, s
     }
 
 
-def _wait(ranks: list[subprocess.Popen[bytes]], give_up_s: float) -> bool:
-    """Until all have ended; False where somebody has to end them."""
-    started = time.monotonic()
+def _wait(ranks: list[subprocess.Popen[bytes]], progress: int, give_up_s: float) -> None:
+    """Until all have ended, or somebody has to end them.
+
+    Ranks write a byte to `progress` with each step.
+    """
+    moved_at = time.monotonic() + _START_S
     died_at: float | None = None
     while any(rank.poll() is None for rank in ranks):
-        time.sleep(_POLL_S)
+        readable, _, _ = select.select([progress], [], [], _POLL_S)
         now = time.monotonic()
+        if readable and os.read(progress, 4096):
+            moved_at = now
         if died_at is None and any(rank.poll() not in (None, 0) for rank in ranks):
             died_at = now
         if died_at is not None and now - died_at > _AFTER_A_DEATH_S:
-            return False
-        if give_up_s and now - started > give_up_s:
-            return False
-    return True
+            return
+        if give_up_s and now - moved_at > give_up_s:
+            return
+
+
+def _end_all(ranks: list[subprocess.Popen[bytes]]) -> int:
+    """Ends what still runs; the first code that is not 0."""
+    for rank in ranks:
+        rank.kill()
+    codes = [rank.wait() for rank in ranks]
+    return next((KILLED if code < 0 else code for code in codes if code), 0)
 
 
 def run_job(scenario: Scenario, environment: Mapping[str, str]) -> int:
     """Runs the scenario to its end; returns 0, or 137 where ranks died or had to be killed."""
     origin_ns = time.monotonic_ns()
+    progress, told = os.pipe()
     with tempfile.TemporaryDirectory(prefix="ncclscope-") as scratch:
         path = Path(scratch) / "scenario"
         path.write_text(scenario_text(scenario))
@@ -69,32 +84,20 @@ def run_job(scenario: Scenario, environment: Mapping[str, str]) -> int:
             **environment,
             SCENARIO_VARIABLE: str(path),
             ID_VARIABLE: SimulatedNccl().unique_id().hex(),
+            PROGRESS_VARIABLE: str(told),
         }
         command = [sys.executable, "-m", "ncclscope.simulation.rank"]
-        ranks = [
-            subprocess.Popen(command, env=shared | rank_variables(scenario, rank, origin_ns))
-            for rank in range(scenario.ranks)
-        ]
+        ranks: list[subprocess.Popen[bytes]] = []
         try:
-            ended = _wait(ranks, scenario.give_up_s and scenario.give_up_s + expected_s(scenario))
+            for rank in range(scenario.ranks):
+                variables = shared | rank_variables(scenario, rank, origin_ns)
+                ranks.append(subprocess.Popen(command, env=variables, pass_fds=(told,)))
+            _wait(ranks, progress, scenario.give_up_s)
         finally:
-            for rank in ranks:
-                rank.kill()
-            codes = [rank.wait() for rank in ranks]
-    return (
-        0 if ended and not any(codes) else max((code for code in codes if code > 0), default=KILLED)
-    )
-
-
-def expected_s(scenario: Scenario) -> float:
-    """How long a scenario takes where everybody comes: compute and lateness, not the links."""
-    late_ms = sum(
-        scenario.late_ms(rank, step, call)
-        for rank in {one.rank for one in scenario.late}
-        for step in range(scenario.steps)
-        for call in range(len(scenario.calls))
-    )
-    return (scenario.steps * scenario.compute_ms + late_ms) / 1e3
+            code = _end_all(ranks)
+            os.close(progress)
+            os.close(told)
+    return code
 
 
 def environment_here() -> dict[str, str]:

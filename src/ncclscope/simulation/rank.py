@@ -11,7 +11,8 @@ from ncclscope.errors import NcclscopeError
 from ncclscope.simulation.nccl import SimulatedNccl
 from ncclscope.simulation.scenario import Scenario, read_scenario
 
-ID_VARIABLE, SCENARIO_VARIABLE = "NCCLSCOPE_SIM_ID", "NCCLSCOPE_SIM_SCENARIO"
+SCENARIO_VARIABLE, ID_VARIABLE = "NCCLSCOPE_SIM_SCENARIO", "NCCLSCOPE_SIM_ID"
+PROGRESS_VARIABLE = "NCCLSCOPE_SIM_PROGRESS"  # a descriptor
 
 
 class _Rank:
@@ -20,17 +21,17 @@ class _Rank:
         nccl, largest = self._nccl, max((call.size for call in scenario.calls), default=1)
         wrong = max((wrong.size for wrong in scenario.wrong), default=0)
         size_bytes = max(largest, wrong, 64) * 2 * scenario.ranks
-        self._world = nccl.communicator("world", unique_id, scenario.ranks, rank)
+        world, *others = scenario.made_communicators
+        self._world = nccl.communicator(world.name, unique_id, scenario.ranks, rank)
         self._stream = nccl.stream()
         self._buffers = nccl.memory(size_bytes), nccl.memory(size_bytes)
         # By name: communicator, its ranks, this rank in it.
-        self._comms = {}
-        for communicators in scenario.communicators:
+        self._comms = {world.name: (self._world, scenario.ranks, rank)}
+        for communicators in others:
             groups = communicators.groups(scenario.ranks)
             color = next(n for n, members in enumerate(groups) if rank in members)
-            members, made = groups[color], self._world
-            if len(members) < scenario.ranks:
-                made = nccl.split(communicators.name, self._world, color, rank)
+            made = nccl.split(communicators.name, self._world, color, rank)
+            members = groups[color]
             self._comms[communicators.name] = made, len(members), members.index(rank)
 
     def _die(self) -> None:
@@ -53,13 +54,14 @@ class _Rank:
 
     def run(self) -> None:
         """All steps; then the communicators are destroyed."""
+        progress = int(os.environ[PROGRESS_VARIABLE])
         for step in range(self._scenario.steps):
+            os.write(progress, b".")
             time.sleep(self._scenario.compute_ms / 1e3)
             for number in range(len(self._scenario.calls)):
                 self._one_call(step, number)
             self._nccl.wait(self._stream)
-        parts = [made for made, _, _ in self._comms.values() if made is not self._world]
-        self._nccl.destroy([*reversed(parts), self._world])
+        self._nccl.destroy([made for made, _, _ in reversed(self._comms.values())])
 
 
 def main() -> int:

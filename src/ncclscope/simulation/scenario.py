@@ -168,6 +168,13 @@ class Scenario:
         """The posed host of a rank."""
         return rank // self.ranks_per_host if self.ranks_per_host else 0
 
+    @property
+    def made_communicators(self) -> tuple[Communicators, ...]:
+        """Those that a job makes: first one of all ranks, then the others, parts of it."""
+        world = [one for one in self.communicators if one.size in (0, self.ranks)]
+        others = (one for one in self.communicators if one not in world[:1])
+        return (world[0] if world else Communicators("world"), *others)
+
     def late_ms(self, rank: int, step: int, call: int) -> float:
         """How much longer a rank computes before a call."""
         mine = (one for one in self.late if one.rank == rank and one.call == call)

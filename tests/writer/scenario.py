@@ -1,0 +1,265 @@
+"""Captures of scenarios, written directly: for jobs that are too large to be run.
+
+The same scenario gives the same capture as the simulated NCCL's in what it says: who calls what,
+who waits for whom, what never ends. Only times are drawn here instead of lived through.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.simulation.scenario import DATATYPES, Call, Scenario
+from tests.writer.files import NS
+from tests.writer.physics import CALL_NS, CALL_TO_LAUNCH_NS
+from tests.writer.spec import SEND_RECV, SyntheticSpec, Work
+from tests.writer.synthetic import INIT_NS, ORIGIN_NS, Place, clocks_of, write_process
+from tests.writer.truth import Ints, Truth
+
+_VERSIONS = {"2.28": 5, "2.30": 6, "2.31": 7, "2.32": 7}
+_NEVER = 1 << 61  # later than anything
+_JITTER_NS, _END_JITTER_NS = 20_000, 3_000
+_LAUNCH_NS = (4_000, 9_000)
+
+
+def _work(call: Call, ranks: int) -> Work:
+    """A call as a member of the mix."""
+    func = SEND_RECV if call.function == "SendRecv" else call.function
+    name = f"nccl{call.datatype.capitalize()}"
+    return Work(func, call.count(ranks), name, root=call.root)
+
+
+def _members(scenario: Scenario) -> list[list[tuple[int, ...]]]:
+    return [one.groups(scenario.ranks) for one in scenario.made_communicators]
+
+
+def _spec(scenario: Scenario, works: tuple[Work, ...], seed: int) -> SyntheticSpec:
+    groups = _members(scenario)
+    names = [
+        one.name
+        for one, made in zip(scenario.made_communicators, groups, strict=True)
+        for _ in made
+    ]
+    per_node = scenario.ranks_per_host or scenario.ranks
+    nodes = -(-scenario.ranks // per_node)
+    offset_ns, drift_ppm = [0] * nodes, [0.0] * nodes
+    for clock in scenario.host_clocks:
+        offset_ns[clock.host] += round(clock.offset_ms * 1e6)
+        drift_ppm[clock.host] += clock.drift_ppm
+    gpu_offset_ns, gpu_drift_ppm = [0] * scenario.ranks, [0.0] * scenario.ranks
+    for gpu in scenario.gpu_clocks:
+        gpu_offset_ns[gpu.rank] += round(gpu.offset_ms * 1e6)
+        gpu_drift_ppm[gpu.rank] += gpu.drift_ppm
+    return SyntheticSpec(
+        processes=scenario.ranks,
+        operations=scenario.steps * len(scenario.calls),
+        ranks_per_node=per_node,
+        channels=scenario.channels,
+        version=_VERSIONS[scenario.release],
+        communicators=tuple(members for made in groups for members in made),
+        communicator_names=tuple(names),
+        mix=works,
+        node_offsets_ns=tuple(offset_ns),
+        node_drift_ppm=tuple(drift_ppm),
+        gpu_offsets_ns=tuple(gpu_offset_ns),
+        gpu_drift_ppm=tuple(gpu_drift_ppm),
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True)
+class _Ring:
+    """The communicators of one name: who is in them, and the slowest link of each."""
+
+    members: npt.NDArray[np.int64]  # by communicator
+    slowness: npt.NDArray[np.float64]  # likewise
+
+
+def _slowness(scenario: Scenario, a: int, b: int) -> float:
+    factor = 1.0
+    for link in scenario.slow_links:
+        ends = (a, b) if link.ranks else (scenario.host_of(a), scenario.host_of(b))
+        if set(ends) == set(link.ranks or link.hosts):
+            factor *= link.factor
+    return factor
+
+
+def _rings(scenario: Scenario) -> dict[str, _Ring]:
+    rings = {}
+    for one, groups in zip(scenario.made_communicators, _members(scenario), strict=True):
+        slowness = [
+            max(_slowness(scenario, a, b) for a, b in zip(g, g[1:] + g[:1], strict=True))
+            for g in groups
+        ]
+        rings[one.name] = _Ring(np.array(groups), np.array(slowness))
+    return rings
+
+
+class _Job:
+    """Where every rank stands; times are true ones."""
+
+    def __init__(self, scenario: Scenario, begin_ns: int, rng: np.random.Generator) -> None:
+        self.scenario, self.rng, self._begin_ns = scenario, rng, begin_ns
+        self.rings = _rings(scenario)
+        ranks = scenario.ranks
+        self.host_ns = np.full(ranks, begin_ns, np.int64)  # when the caller is free again
+        self.gpu_ns = np.zeros(ranks, np.int64)  # when the stream is free; _NEVER: it hangs
+        self.gone_ns = np.full(ranks, _NEVER, np.int64)  # stopped calling for good
+        shape = (ranks, scenario.steps * len(scenario.calls))
+        self.call, self.start, self.end = (np.full(shape, -1, np.int64) for _ in range(3))
+        self.died_ns: dict[int, int] = {}
+
+    def step(self, step: int) -> None:
+        """Everybody computes, calls, and waits for the end of the step."""
+        scenario, ranks = self.scenario, self.scenario.ranks
+        jitter = self.rng.integers(0, _JITTER_NS + 1, ranks)
+        self.host_ns += round(scenario.compute_ms * 1e6) + jitter
+        for number in range(len(scenario.calls)):
+            self._one_call(step, number)
+        self.host_ns = np.maximum(self.host_ns, self.gpu_ns)
+
+    def _one_call(self, step: int, number: int) -> None:
+        scenario, column = self.scenario, step * len(self.scenario.calls) + number
+        for late in scenario.late:
+            if late.call == number and late.from_step <= step <= late.to_step:
+                self.host_ns[late.rank] += round(late.ms * 1e6)
+        for never in scenario.never:
+            if (never.step, never.call) == (step, number):
+                self.gone_ns[never.rank] = min(self.gone_ns[never.rank], self.host_ns[never.rank])
+        for dies in scenario.dies:
+            if (dies.step, dies.call) == (step, number) and self.host_ns[dies.rank] < _NEVER:
+                self._die(dies.rank, bool(dies.after))
+        calls = self.host_ns < np.minimum(self.gone_ns, _NEVER)
+        delay = self.rng.integers(*_LAUNCH_NS, len(calls), endpoint=True)
+        start = np.maximum(self.host_ns + CALL_TO_LAUNCH_NS + delay, self.gpu_ns)
+        start[~calls] = _NEVER
+        start[[rank for rank in self.died_ns if calls[rank]]] = (
+            _NEVER  # its kernel never came to run
+        )
+        end = self._ends(step, number, start)
+        self.call[calls, column] = self.host_ns[calls]
+        for times, made in ((self.start, start), (self.end, end)):
+            times[made < _NEVER, column] = made[made < _NEVER]
+        self.gpu_ns[calls] = end[calls]
+        self.host_ns[calls] += CALL_NS
+
+    def _die(self, rank: int, after: bool) -> None:
+        now_ns = int(self.host_ns[rank])
+        self.died_ns[rank] = now_ns + 2 * CALL_NS if after else now_ns
+        self.gone_ns[rank] = min(self.gone_ns[rank], now_ns + after)
+
+    def _ends(self, step: int, number: int, start: Ints) -> Ints:
+        """When each rank's kernel ends, or _NEVER."""
+        call, ring = (
+            self.scenario.calls[number],
+            self.rings[self.scenario.calls[number].communicator],
+        )
+        mine = start[ring.members]
+        ready = _ready(call, mine)
+        for wrong in self.scenario.wrong:
+            if (wrong.step, wrong.call) == (step, number):
+                other = self.scenario.call_of(wrong.rank, step, number)
+                if _differs(call, other, ring.members.shape[1]):
+                    ready[(ring.members == wrong.rank).any(axis=1)] = _NEVER
+        jitter = self.rng.integers(0, _END_JITTER_NS + 1, mine.shape)
+        ends = ready + self._wire_ns(call, ring, ready) + jitter
+        out = np.full(len(start), _NEVER, np.int64)
+        out[ring.members] = np.where((ready >= _NEVER) | (mine >= _NEVER), _NEVER, ends)
+        return out
+
+    def _wire_ns(self, call: Call, ring: _Ring, ready: Ints) -> Ints:
+        """As the simulated NCCL has it."""
+        scenario, ranks = self.scenario, ring.members.shape[1]
+        size_bytes = call.count(ranks) * DATATYPES[call.datatype][1]
+        parts = ranks - 1
+        turns = 2 * parts if call.function == "AllReduce" else parts
+        sent = {"AllReduce": 2 * parts / ranks, "AllGather": parts, "ReduceScatter": parts}
+        if call.function == "SendRecv":
+            turns = 1
+        ns_per_byte = np.full(ready.shape, 1 / scenario.bandwidth_gb_s)
+        for drop in scenario.bandwidth_drops:
+            ns_per_byte[ready >= self._begin_ns + drop.at_ms * 1e6] *= drop.factor
+        ns = (
+            turns * scenario.latency_us * 1e3
+            + size_bytes * sent.get(call.function, 1) * ns_per_byte
+        )
+        return np.rint(ns * ring.slowness[:, None]).astype(np.int64)
+
+
+def _differs(right: Call, wrong: Call, ranks: int) -> bool:
+    """Whether NCCL would wait for ever: other functions, sizes in bytes or roots."""
+    sizes = [call.count(ranks) * DATATYPES[call.datatype][1] for call in (right, wrong)]
+    return right.function != wrong.function or sizes[0] != sizes[1] or right.root != wrong.root
+
+
+def _ready(call: Call, start: Ints) -> Ints:
+    """From when on only data has to move, by communicator and member."""
+    last = np.broadcast_to(start.max(axis=1, keepdims=True), start.shape).copy()
+    root = start[:, [call.root]] if call.root < start.shape[1] else last[:, :1]
+    if call.function == "Broadcast":
+        return np.maximum(start, root)
+    if call.function == "Reduce":
+        return np.where(np.arange(start.shape[1]) == call.root, last, start)
+    if call.function == "SendRecv":
+        return np.maximum(start, np.roll(start, 1, axis=1))
+    return last
+
+
+def _sequence(scenario: Scenario) -> Ints:
+    """NCCL's sequence numbers: per communicator and function."""
+    seen: dict[tuple[str, str], int] = {}
+    numbers = []
+    for _ in range(scenario.steps):
+        for call in scenario.calls:
+            key = call.communicator, call.function
+            numbers.append(seen.setdefault(key, 0))
+            seen[key] += 1
+    return np.array(numbers, np.int64)
+
+
+def write_scenario(capture: Path, scenario: Scenario, seed: int = 0) -> Truth:
+    """Writes the capture that a scenario would leave; returns what really happened in it."""
+    assert scenario.release in _VERSIONS, "releases whose events an eager call has in full"
+    functions = {call.function for call in scenario.calls}
+    assert scenario.release == "2.28" or "Broadcast" not in functions, "has no events there"
+    rng = np.random.default_rng(seed)
+    names = [one.name for one in scenario.made_communicators]
+    sizes = {one.name: one.size or scenario.ranks for one in scenario.made_communicators}
+    wrong_calls = [scenario.call_of(one.rank, one.step, one.call) for one in scenario.wrong]
+    made = (*scenario.calls, *wrong_calls)
+    works = tuple(_work(call, sizes[call.communicator]) for call in made)
+    spec = _spec(scenario, works, seed)
+    begin_ns = ORIGIN_NS + INIT_NS
+    job = _Job(scenario, begin_ns, rng)
+    for step in range(scenario.steps):
+        job.step(step)
+    calls = len(scenario.calls)
+    hung = bool((job.gone_ns < _NEVER).any() or (job.gpu_ns >= _NEVER).any())
+    last_ns = int(max(job.end.max(initial=begin_ns), job.call.max(initial=begin_ns)))
+    over_ns = [last_ns + (int(scenario.give_up_s * NS) if hung else 0)] * scenario.ranks
+    for rank, died_ns in job.died_ns.items():
+        over_ns[rank] = died_ns - NS // 1000
+    truth = replace(
+        clocks_of(spec, rng),
+        call_ns=job.call,
+        start_ns=job.start,
+        end_ns=job.end,
+        work=np.tile(np.arange(calls, dtype=np.int16), scenario.steps),
+        layer=np.tile(
+            np.array([names.index(c.communicator) for c in scenario.calls], np.int16),
+            scenario.steps,
+        ),
+        seq=_sequence(scenario),
+        late_rank=np.full(scenario.steps * calls, -1, np.int32),
+        comm_ids=tuple(rng.integers(1, 1 << 63, len(spec.members)).tolist()),
+        wrong_work={
+            (one.rank, one.step * calls + one.call): calls + number
+            for number, one in enumerate(scenario.wrong)
+        },
+        over_ns=tuple(over_ns),
+    )
+    for process in range(scenario.ranks):
+        ended = not hung and process not in job.died_ns
+        write_process(capture, Place(truth, process, 0), begin_ns, ended)
+    return truth
