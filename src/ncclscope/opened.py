@@ -14,6 +14,7 @@ import duckdb
 
 from ncclscope.capture.reader import is_dataset, resolve_capture
 from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.ingest.topology import Topology, topology_of
 from ncclscope.model.build import open_model
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.details import details_of
@@ -163,6 +164,13 @@ class Capture:
     def completeness(self) -> Completeness:
         """What was seen against what must exist. Printed, it is one line of words."""
         return self.model.completeness
+
+    def topology(self) -> Topology:
+        """How ranks are connected, from NCCL's log where there is one; false where there is none.
+
+        `ncclscope run --nccl-debug INFO` keeps NCCL's log in the capture.
+        """
+        return topology_of(self.path)
 
     def table(self, name: str) -> Relation:
         """A table by its name."""

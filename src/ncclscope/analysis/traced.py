@@ -56,6 +56,8 @@ def _summarize(
     began, ended = found or (0, 0)
     span = ended - began
     busy = busy_times(model, chosen)
+    # Of an import without times of kernels nobody knows how long they ran together.
+    run_ns = span if busy.by_rank_ns else 0
     folded = make_tables(connection, by)
     rank_rows = ranks.rank_rows(connection, model.nodes)
     people = _ranks(model, busy, rank_rows)
@@ -65,10 +67,10 @@ def _summarize(
             connection, ["communicator"], _column(model, "ranks"), _overlaps(busy)
         ).items()
     }
-    groups = _groups(connection, model, by, busy, people, span)
+    groups = _groups(connection, model, by, busy, people, run_ns)
     width = max(span // SLICES + 1, 1)
     slices = _slices(connection, began, width)
-    total = merged(sums_of.values(), sum(busy.by_rank_ns.values()), span * len(rank_rows))
+    total = merged(sums_of.values(), sum(busy.by_rank_ns.values()), run_ns * len(rank_rows))
     return Summary(
         model=model,
         completeness=model.completeness,
@@ -79,7 +81,7 @@ def _summarize(
         ranks_seen=len(rank_rows),
         total=total,
         groups=tuple(replace(group, size_is_class=folded) for group in groups),
-        communicators=_communicators(model, sums_of, slices, people, span),
+        communicators=_communicators(model, sums_of, slices, people, run_ns),
         scopes=scope_rows(sums_of, _column(model, "nodes")),
         sizes=size_rows(rows(connection, "sizes")),
         untimed=_untimed(connection),

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import keyword
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ COMMANDS = {
     "status": "say whether a job is hung, which ranks are to blame, and what they do",
     "dump": "print every recorded event",
     "export": "write operations for other programs: Perfetto, Chrome, Parquet, CSV and more",
+    "import": "make a capture of what other tools wrote: Inspector, PyTorch, nsys, NCCL's log …",
     "bench": "measure NCCL's operations call by call, with nccl-tests' options",
     "overhead": "say what recording adds to a command of yours, and what is noise",
     "doctor": "say whether NCCL would be recorded here, and if not, why",
@@ -33,7 +35,8 @@ COMMANDS = {
 
 
 def _module(verb: str) -> Any:
-    return importlib.import_module(f"{__name__}.{verb.replace('-', '_')}")
+    name = verb.replace("-", "_") + ("_" if keyword.iskeyword(verb) else "")
+    return importlib.import_module(f"{__name__}.{name}")
 
 
 def _parser(chosen: str | None) -> argparse.ArgumentParser:

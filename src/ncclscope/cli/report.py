@@ -14,6 +14,7 @@ from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_aloud
 from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
 from ncclscope.errors import IncompleteError, NcclscopeError, UsageError
+from ncclscope.ingest.topology import topology_of
 from ncclscope.model.model import Model
 from ncclscope.report.html import as_html
 from ncclscope.report.machine import as_csv, as_json
@@ -83,16 +84,17 @@ def run(arguments: argparse.Namespace) -> int:
     model = open_model_aloud(resolve_capture(arguments.capture))
     summary = _summary(model, arguments, by)
     groups = sorted_groups(summary.groups, arguments.sort)
+    topology = topology_of(model.path)
     if arguments.json:
-        print(json.dumps(as_json(summary, groups), indent=2, allow_nan=False))
+        print(json.dumps(as_json(summary, groups, topology), indent=2, allow_nan=False))
     elif arguments.csv:
         print(as_csv(summary, groups), end="")
     elif arguments.html:
-        _write(Path(arguments.html), as_html(summary, groups))
+        _write(Path(arguments.html), as_html(summary, groups, topology))
         print(summary.completeness.line())
         print(f"written: {arguments.html}")
     else:
-        for line in terminal_lines(summary, groups, _style(arguments)):
+        for line in terminal_lines(summary, groups, _style(arguments), topology):
             print(line)
     missing = summary.completeness.missing()
     if arguments.require_complete and missing:

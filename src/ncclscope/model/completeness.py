@@ -24,6 +24,7 @@ class Completeness:
     mismatched_instances: int  # ranks that disagree
     notes: list[str] = field(default_factory=list)
     lost: dict[str, int] = field(default_factory=dict)  # events that were on record, by reason
+    drops_counted: bool = True  # False: imported from a tool that does not say what it dropped
 
     @property
     def is_complete(self) -> bool:
@@ -65,7 +66,8 @@ class Completeness:
         if self.in_flight:
             words.append(f"{self.in_flight:,} in flight")
         dropped, lost = sum(self.dropped.values()), sum(self.lost.values())
-        words.append(f"{plural(dropped, 'event')} dropped" if dropped else "nothing dropped")
+        if dropped or self.drops_counted:
+            words.append(f"{plural(dropped, 'event')} dropped" if dropped else "nothing dropped")
         if lost:
             words.append(f"{plural(lost, 'event')} lost")
         if self.missing_operations:
@@ -87,7 +89,9 @@ class Completeness:
             "processes_expected": int(processes["expected"]),
         }
         for name, value in record.items():
-            if known.get(name) is int:
+            if known.get(name) is bool:
+                values[name] = bool(value)
+            elif known.get(name) is int:
                 values[name] = int(value)
             elif name == "notes":
                 values[name] = [str(note) for note in value]

@@ -145,7 +145,7 @@ PROCESSES = _columns(
     ("node", "i4", "row of `nodes`"),
     ("pid", "i4", "process id"),
     ("global_rank", "i4", "rank in the job; of several, the lowest"),
-    ("mode", "text", "profile, trace or full"),
+    ("mode", "text", "profile, trace or full; of an import, the format"),
     ("nccl_version", "text", "NCCL's release"),
     ("interface", "i4", "version of NCCL's profiler interface"),
     ("gpu", "text", "bus id or uuid of its first GPU"),

@@ -5,9 +5,11 @@ from html import escape
 from ncclscope._version import __version__
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
+from ncclscope.ingest.topology import Topology
 from ncclscope.report import sections
 from ncclscope.report.plots import Series, areas, dots, spark
 from ncclscope.report.tables import Bar, Cell, Spark, Table
+from ncclscope.report.topology import topology_tables, warning_lines
 from ncclscope.words import printable
 
 _MOST_ROWS, _MOST_OTHERS, _MOST_MATRIX, _MOST_SERIES = 2000, 200, 64, 7
@@ -96,17 +98,18 @@ def _by_size(groups: tuple[Group, ...]) -> str:
     return f"<h2>bus bandwidth by message size</h2>{dots(series, 'GB/s')}" if series else ""
 
 
-def as_html(summary: Summary, groups: tuple[Group, ...]) -> str:
+def as_html(summary: Summary, groups: tuple[Group, ...], topology: Topology | None = None) -> str:
     """The whole page; groups in the order in which they are to be shown."""
     tables = sections.operation_tables(summary, groups, _MOST_ROWS)
     notes = sections.operation_notes(groups, sum(len(table.rows) for table in tables))
-    warnings = (*summary.completeness.notes, *summary.notes)
+    warnings = (*warning_lines(topology), *summary.completeness.notes, *summary.notes)
     missing = [sections.NEEDS_TRACE] if summary.from_counters else []
     others = (
         sections.ranks(summary, _MOST_OTHERS),
         sections.traffic(summary, _MOST_OTHERS, _MOST_MATRIX),
         sections.sizes(summary),
         sections.untimed(summary),
+        *topology_tables(topology, summary.model, _MOST_OTHERS),
     )
     body = [
         "<h1>NCCL report</h1>",

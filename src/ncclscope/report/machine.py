@@ -9,6 +9,7 @@ from ncclscope.analysis.groups import Durations, Group
 from ncclscope.analysis.ranks import RankRow, TrafficRow
 from ncclscope.analysis.selection import DEFAULT_BY
 from ncclscope.analysis.summary import CommunicatorRow, Summary
+from ncclscope.ingest.topology import Topology
 
 VERSION = 1  # fields are added without a change of it
 # Keys of JSON and CSV that are called otherwise on the command line.
@@ -60,7 +61,7 @@ def _keys(by: tuple[str, ...], group: Group) -> dict[str, Any]:
 
 def _wall(summary: Summary, time_ns: int | None) -> str | None:
     """A time of the model as ISO 8601 in UTC."""
-    if time_ns is None:
+    if time_ns is None or not summary.model.realtime_offset_ns:  # 0: nobody knows
         return None
     seconds = (time_ns + summary.model.realtime_offset_ns) / 1e9
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
@@ -102,7 +103,9 @@ def _traffic(row: TrafficRow) -> dict[str, Any]:
     }
 
 
-def as_json(summary: Summary, groups: tuple[Group, ...]) -> dict[str, Any]:
+def as_json(
+    summary: Summary, groups: tuple[Group, ...], topology: Topology | None = None
+) -> dict[str, Any]:
     """The whole report; groups in the order in which they are to be listed."""
     arrivals = summary.arrivals
     traced = not summary.from_counters
@@ -142,6 +145,7 @@ def as_json(summary: Summary, groups: tuple[Group, ...]) -> dict[str, Any]:
         ],
         "bytes_over_time": None if summary.slices is None else list(summary.slices),
         "untimed": summary.untimed,
+        "topology": topology.as_json() if topology else None,
         "notes": [*summary.notes, *([] if traced else [_NEEDS_TRACE])],
     }
 

@@ -18,12 +18,13 @@ def identity(summary: Summary) -> list[str]:
     """Which job this is: capture, NCCL, ranks, when, how long."""
     model = summary.model
     releases = sorted({row.nccl_version for row in model.processes if row.nccl_version})
-    hosts = len({row.host for row in model.processes})
+    hosts = len({row.host for row in model.processes if row.host})
     words = [str(model.path)]
     if releases:
         words.append(f"NCCL {', '.join(releases)}")
-    words.append(f"{plural(summary.ranks_seen, 'rank')} on {plural(hosts, 'host')}")
-    if summary.began_ns is not None:
+    where = f" on {plural(hosts, 'host')}" if hosts else ""  # imports may not tell
+    words.append(f"{plural(summary.ranks_seen, 'rank')}{where}")
+    if summary.began_ns is not None and model.realtime_offset_ns:  # 0: nobody knows
         wall = (summary.began_ns + model.realtime_offset_ns) / 1e9
         began = datetime.fromtimestamp(wall).astimezone()
         words.append(f"{began:%Y-%m-%d %H:%M:%S}")

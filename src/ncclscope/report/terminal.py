@@ -5,8 +5,10 @@ from dataclasses import dataclass
 
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
+from ncclscope.ingest.topology import Topology
 from ncclscope.report import sections
 from ncclscope.report.tables import Table, plain_lines
+from ncclscope.report.topology import topology_tables, warning_lines
 from ncclscope.report.words import sparkline
 from ncclscope.words import printable
 
@@ -68,11 +70,11 @@ def _table(table: Table, style: Style, missing: list[str]) -> Iterator[str]:
         yield from (_dim(line, style) for line in wrapped(printable(note), style.width))
 
 
-def _opening(summary: Summary, style: Style) -> Iterator[str]:
+def _opening(summary: Summary, style: Style, topology: Topology | None) -> Iterator[str]:
     completeness = summary.completeness
     lines = wrapped(printable(completeness.line()), style.width)
     yield from (_bold(line, style) for line in lines)
-    for note in (*completeness.notes, *summary.notes):
+    for note in (*warning_lines(topology), *completeness.notes, *summary.notes):
         yield from wrapped(f"! {printable(note)}", style.width, "  ")
     yield from _joined([printable(word) for word in sections.identity(summary)], style.width)
     yield from wrapped(sections.headline(summary), style.width, "  ")
@@ -96,9 +98,14 @@ def _operations(
         yield from (_dim(line, style) for line in wrapped(note, style.width, "  "))
 
 
-def terminal_lines(summary: Summary, groups: tuple[Group, ...], style: Style) -> Iterator[str]:
+def terminal_lines(
+    summary: Summary,
+    groups: tuple[Group, ...],
+    style: Style,
+    topology: Topology | None = None,
+) -> Iterator[str]:
     """The whole report; groups in the order in which they are to be shown."""
-    yield from _opening(summary, style)
+    yield from _opening(summary, style, topology)
     missing: list[str] = []
     if summary.communicators:
         yield from _table(sections.communicators(summary, style.most_others), style, [])
@@ -111,6 +118,7 @@ def terminal_lines(summary: Summary, groups: tuple[Group, ...], style: Style) ->
         sections.traffic(summary, style.most_others, (style.width - 11) // 7),
         sections.sizes(summary),
         sections.untimed(summary),
+        *topology_tables(topology, summary.model, style.most_others),
     )
     for table in others:
         if table:

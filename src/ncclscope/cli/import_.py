@@ -1,0 +1,62 @@
+"""`ncclscope import`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from ncclscope.analysis.selection import Selection
+from ncclscope.cli.progress import progress_line
+from ncclscope.errors import FormatError
+from ncclscope.export.files import check_directory, put_directory, scratch_beside
+from ncclscope.export.parquet import write_parquet
+from ncclscope.ingest.formats import FORMATS, Chosen, choose, gather
+from ncclscope.ingest.topology import FILE, gather_topology
+from ncclscope.model.completeness import Completeness
+from ncclscope.words import printable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which files, in which format, and where to."""
+    parser.add_argument(
+        "files", nargs="+", metavar="PATH", type=Path,
+        help="files, or directories with them; compressed ones (.gz), too",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="DIR", type=Path, help="the import: a directory"
+    )
+    parser.add_argument(
+        "--from", dest="form", choices=FORMATS, metavar="FORMAT",
+        help=f"{', '.join(FORMATS)} (default: what the files look like)",
+    )  # fmt: skip
+    parser.add_argument("--force", action="store_true", help="replace an import that is there")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Makes a dataset that opens like a capture."""
+    check_directory(arguments.output, arguments.force)
+    completeness = _make(choose(arguments.files, arguments.form), arguments.output)
+    shown = printable(str(arguments.output))
+    print(f"ncclscope: {completeness.line()}", file=sys.stderr)
+    for note in completeness.notes:
+        print(f"           {printable(note)}", file=sys.stderr)
+    print(f"           written: {shown}", file=sys.stderr)
+    print(f"           next: ncclscope report {shown}", file=sys.stderr)
+    return 0
+
+
+def _make(chosen: Chosen, path: Path) -> Completeness:
+    progress = progress_line("{done:,} of {of:,} files …")
+    with scratch_beside(path) as scratch:
+        (scratch / "gathered").mkdir()
+        model = gather(chosen, scratch / "gathered", progress)
+        topology = gather_topology(chosen.logs)
+        if not model.processes and not topology:
+            named = ", ".join(str(file) for file in chosen.files[:3])
+            raise FormatError(f"nothing to import in {named}: no operation of NCCL's is in it")
+        dataset = scratch / "imported"
+        write_parquet(model, Selection(), dataset, progress=progress)
+        if topology:
+            (dataset / FILE).write_text(json.dumps(topology.as_json()))
+        put_directory(dataset, path)
+    return model.completeness

@@ -1,0 +1,221 @@
+"""Traces in the JSON Trace Event Format: ncclsee's, our own, and PyTorch's profiler's.
+
+Complete events (`ph` X, µs) are operations where their arguments say so. Arguments are looked for
+under the names that PyTorch's profiler gives them, and under plainer ones.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ncclscope.ingest.files import DAMAGED, cannot_read, opened
+from ncclscope.ingest.json_stream import CutError, elements
+from ncclscope.ingest.observed import (
+    FIRST_WALL_NS,
+    Communicator,
+    Format,
+    Found,
+    Operation,
+    Process,
+    Seen,
+    form_of,
+    function_name,
+    hash_of,
+    nanoseconds,
+    number,
+    text,
+)
+from ncclscope.ingest.torch_names import DATATYPES, function_of
+from ncclscope.model import sizes
+from ncclscope.model.tables import NONE, SOURCES, STATES
+
+_US = 1000
+_SIGNS = re.compile(r"[^a-z0-9]")
+KERNEL = re.compile(r"nccl(?:Dev|Symk)?(?:Dev)?Kernel_([A-Za-z]+)")
+_HOST_IN_NAME = re.compile(r"rank\s*(\d+)")
+# Names of arguments, without signs and in one case.
+_SIZE = ("sizebytes", "messagesize", "messagesizebytes", "msgsize", "size", "bytes")
+_RANKS = ("groupsize", "nranks", "ranks", "numberofranks", "numranks", "commsize")
+_RANK = ("rank", "commrank")
+_COMMUNICATOR = ("commhash", "communicatorid", "commid", "processgroupname", "communicator", "comm")
+_NAME = ("processgroupdescription", "communicatorname", "commname")
+_ORDER = ("seq", "callorder")
+_SEQUENCE = ("sequence", "seqnum", "seqnumber", "collsn")
+_TELLING = {*_SIZE, *_RANKS, "algorithm", "algo", "protocol", "proto", "dtype", "datatype"}
+_NO_TIME = "the trace has no length for it"
+
+
+def _fits(head: bytes, path: Path) -> bool:
+    start = head.lstrip()[:1]
+    return (start == b"{" and b'"traceEvents"' in head) or (
+        start == b"[" and b'"ph"' in head and b'"comm_hash"' not in head
+    )
+
+
+def read(path: Path, found: Found) -> Iterator[Seen]:
+    """NCCL's operations of one trace; everything else in it is left out."""
+    trace = _Trace(path.name)
+    with opened(path) as file:
+        try:
+            for name, value in elements(file, "traceEvents"):
+                if name != "traceEvents":
+                    trace.learn(name, value)
+                elif not isinstance(value, dict):
+                    found.lose(DAMAGED.replace("lines", "events"))
+                elif value.get("ph") == "M":
+                    trace.name_process(value)
+                elif value.get("ph") == "X":
+                    operation = trace.operation(value)
+                    if operation:
+                        yield operation
+        except CutError:
+            found.note(f"{path.name} is cut off: what came before is there")
+            found.lose("files are cut off or damaged")
+        except (ValueError, EOFError) as error:
+            raise cannot_read(path, error) from None
+
+
+class _Trace:
+    """What a trace says besides its events."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._rank, self._ranks, self._base_ns = NONE, 0, 0
+        self._names: dict[str, str] = {}
+
+    def learn(self, name: str, value: Any) -> None:
+        """A member of the document beside its events."""
+        if name == "distributedInfo" and isinstance(value, dict):
+            self._rank = number(value.get("rank"), 1 << 20)
+            self._ranks = max(number(value.get("world_size"), 1 << 20), 0)
+        elif name == "baseTimeNanoseconds":
+            self._base_ns = max(number(value), 0)
+
+    def name_process(self, event: dict[str, Any]) -> None:
+        """Metadata: `process_name` of a pid."""
+        arguments = event.get("args")
+        if event.get("name") == "process_name" and isinstance(arguments, dict):
+            self._names[str(event.get("pid"))[:64]] = text(arguments.get("name"))
+
+    def operation(self, event: dict[str, Any]) -> Operation | None:
+        """The operation that an event is, if it is one."""
+        arguments = event.get("args")
+        if not isinstance(arguments, dict) or len(arguments) > 1000:
+            return None
+        given = {_SIGNS.sub("", str(key).casefold()): value for key, value in arguments.items()}
+        name = text(event.get("name"))
+        kernel = KERNEL.search(name)
+        if "collectivename" in given:
+            function = function_of(text(given["collectivename"]))
+        elif kernel or (_TELLING & given.keys() and form_of(name) and _is_function(name)):
+            function = function_name(kernel[1] if kernel else name)
+        else:
+            return None
+        ranks = max(number(_first(given, _RANKS), 1 << 20), 0)
+        own_rank = number(_first(given, _RANK), 1 << 20)
+        rank = own_rank if own_rank != NONE else self._rank if ranks == self._ranks else NONE
+        values = _values(event, given, function, ranks)
+        values["rank"] = rank
+        start = int(values["start_ns"])
+        if NONE < start < FIRST_WALL_NS and self._base_ns:
+            values["start_ns"] = start = start + self._base_ns
+        return Operation(
+            self._process(event, start < FIRST_WALL_NS), _communicator(given, ranks), values
+        )
+
+    def _process(self, event: dict[str, Any], own_clock: bool) -> Process:
+        pid = event.get("pid")
+        named = self._names.get(str(pid)[:64], "")
+        match = _HOST_IN_NAME.search(named)
+        rank = self._rank if self._rank != NONE else int(match[1][:6]) if match else NONE
+        one = number(pid, (1 << 31) - 1) if self._rank == NONE else NONE
+        # Events of one file are on one clock.
+        return Process("", one, self._file, rank, own_clock=own_clock)
+
+
+def _is_function(name: str) -> bool:
+    return function_name(name) != name or function_name(name.casefold()) == name
+
+
+def _first(given: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((given[name] for name in names if given.get(name) not in (None, "")), None)
+
+
+def _communicator(given: dict[str, Any], ranks: int) -> Communicator | None:
+    key, name = _first(given, _COMMUNICATOR), _first(given, _NAME)
+    if key is None and name is None:
+        return None
+    told = text(name) or (text(key) if "processgroupname" in given else "")
+    if told == "undefined":
+        told = text(key)
+    return Communicator(f"{key}"[:200] + f" {ranks}", hash_of(key), told, ranks)
+
+
+def _values(
+    event: dict[str, Any], given: dict[str, Any], function: str, ranks: int
+) -> dict[str, int | str]:
+    datatype = text(_first(given, ("dtype", "datatype")))
+    datatype = DATATYPES.get(datatype) or sizes.DATATYPES.get(datatype) or datatype.casefold()
+    duration = nanoseconds(event.get("dur"), _US)
+    source = text(given.get("source"))
+    state = text(given.get("state"))
+    form = form_of(function)
+    values: dict[str, int | str] = {
+        "function": function,
+        "form": form,
+        "size_bytes": _size(given, function, datatype),
+        "count": _count(given, function, ranks),
+        "datatype": datatype,
+        "algorithm": text(_first(given, ("algorithm", "algo"))).upper(),
+        "protocol": text(_first(given, ("protocol", "proto"))).upper(),
+        "channels": number(_first(given, ("channels", "nchannels"))),
+        "root": number(given.get("root")),
+        "peer": number(_first(given, ("peer", "dstrank" if form == "send" else "srcrank"))),
+        "call_order": number(_first(given, _ORDER)),
+        "sequence": number(_first(given, _SEQUENCE)),
+        "stream": number(given.get("stream")),
+        "replay": int(number(given.get("replay")) == 1),
+        "inferred": int(number(given.get("inferred")) == 1),
+        "start_ns": nanoseconds(event.get("ts"), _US),
+        "duration_ns": duration,
+        "source": source if source in SOURCES else "none" if duration == NONE else "gpu",
+        "reason": text(given.get("reason")) or (_NO_TIME if duration == NONE else ""),
+        "state": state if state in STATES else "done",
+    }
+    if values["source"] == "none":  # a moment that stands for a beginning
+        values |= {"call_ns": values["start_ns"], "start_ns": NONE, "duration_ns": NONE}
+    return values
+
+
+def _count(given: dict[str, Any], function: str, ranks: int) -> int:
+    """Elements as a caller of NCCL gives them."""
+    count = number(given.get("count"))
+    if count != NONE:
+        return count
+    wide = function in ("ReduceScatter", "AlltoAll", "Scatter")
+    count = number(given.get("inmsgnelems"))
+    return count // ranks if wide and ranks > 0 and count > 0 else count
+
+
+def _size(given: dict[str, Any], function: str, datatype: str) -> int:
+    size = number(_first(given, _SIZE))
+    width = sizes.ELEMENT_BYTES.get(datatype)
+    if size != NONE or width is None:
+        return size
+    elements_in, elements_out = (number(given.get(f"{way}msgnelems")) for way in ("in", "out"))
+    most = max(elements_in, elements_out) if function in sizes.PER_RANK else elements_in
+    return most * width if NONE < most < 1 << 50 else NONE
+
+
+FORMAT = Format(
+    "chrome",
+    "Chrome traces",
+    (
+        "a trace has what its writer put into it: lengths of operations without a source are taken "
+        "for the GPU's",
+        "times of different files have nothing in common unless they count from 1970",
+    ),
+    _fits,
+    read,
+)

@@ -1,0 +1,179 @@
+"""NCCL's own log (`NCCL_DEBUG=INFO` or `TRACE`): its lines, and the calls that subsystem COLL logs.
+
+A line is `host:pid:tid [device] NCCL LEVEL text`, behind whatever launchers and timestamps put in
+front; warnings have the source's file and line before `NCCL WARN`.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ncclscope.ingest.files import lines_of
+from ncclscope.ingest.observed import (
+    Communicator,
+    Format,
+    Found,
+    Member,
+    Operation,
+    Process,
+    Seen,
+    form_of,
+    function_name,
+    hash_of,
+    number,
+)
+from ncclscope.model import sizes
+from ncclscope.model.tables import NONE
+
+_LINE = re.compile(
+    rb"([^\s:\[\]<>]+):(\d{1,10}):(\d{1,10}) +\[(-?\d{1,4})\] (.*?)"
+    rb"NCCL (INFO|WARN|TRACE|ERROR) (.*)"
+)
+_VERSION = re.compile(rb"NCCL version (\d[\w.+-]*)")
+_INIT = re.compile(
+    r"comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+)"
+    r"(?: cudaDev (\d+))?(?: nvmlDev (\d+))?(?: busId ([0-9a-fA-F]+))?(?:.*?commId (0x[0-9a-f]+))?"
+)
+_CALL = re.compile(
+    r"(\w+): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ count (\d+) datatype (\d+) op \d+ "
+    r"root (-?\d+) comm (0x[0-9a-f]+)(?: \[nranks=(\d+)\])?(?: stream (0x[0-9a-f]+))?"
+)
+_LONGEST_TEXT = 2000
+_NO_TIME = "NCCL's log has no times of operations"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of NCCL's."""
+
+    host: str
+    pid: int
+    thread: int
+    device: int
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Init:
+    """What a line says about a communicator as one rank sees it."""
+
+    pointer: str
+    rank: int
+    ranks: int
+    bus_id: str
+    hash: str  # "" where the line has none
+
+
+def parse_line(raw: bytes) -> Line | None:
+    """NCCL's part of a line, None for everybody else's."""
+    match = _LINE.search(raw[: _LONGEST_TEXT + 400])
+    if not match:
+        return None
+    host, pid, thread, device, _, level, rest = match.groups()
+    return Line(
+        host.decode("utf-8", "replace"),
+        int(pid),
+        int(thread),
+        int(device),
+        level.decode(),
+        rest.decode("utf-8", "replace").rstrip()[:_LONGEST_TEXT],
+    )
+
+
+def version_in(raw: bytes) -> str:
+    """The release that a line names, "" without one."""
+    match = _VERSION.search(raw[:400])
+    return match[1].decode() if match else ""
+
+
+def init_in(text: str) -> Init | None:
+    """The communicator that a line introduces."""
+    match = _INIT.search(text)
+    if not match:
+        return None
+    pointer, rank, ranks, _, _, bus_id, commhash = match.groups()
+    if len(rank) > 7 or len(ranks) > 7:
+        return None
+    return Init(pointer, int(rank), int(ranks), bus_id or "", commhash or "")
+
+
+def _fits(head: bytes, path: Path) -> bool:
+    return bool(_LINE.search(head) or _VERSION.search(head))
+
+
+def read(path: Path, found: Found) -> Iterator[Seen]:
+    """Processes, communicators, and the calls where they were logged."""
+    known: dict[tuple[str, int, str], tuple[Communicator, int]] = {}
+    processes: dict[tuple[str, int], Process] = {}
+    release = ""
+    for raw in lines_of(path, found):
+        release = version_in(raw) or release
+        line = parse_line(raw)
+        if line is None or line.level == "WARN":
+            continue
+        init = init_in(line.text)
+        call = None if init else _CALL.search(line.text)
+        if not init and not call:
+            continue
+        process = _process(line, processes, release)
+        if init and init.hash:
+            communicator = Communicator(init.hash, hash_of(init.hash), "", init.ranks)
+            known[line.host, line.pid, init.pointer] = communicator, init.rank
+            yield Member(process, communicator, init.rank)
+        elif call:
+            yield _operation(call, line, process, known)
+
+
+def _process(line: Line, processes: dict[tuple[str, int], Process], release: str) -> Process:
+    key = line.host, line.pid
+    if key not in processes:
+        without_cuda = release.split("+")[0]
+        processes[key] = Process(line.host, line.pid, nccl_version=without_cuda)
+    return processes[key]
+
+
+def _operation(
+    call: "re.Match[str]",
+    line: Line,
+    process: Process,
+    known: dict[tuple[str, int, str], tuple[Communicator, int]],
+) -> Operation:
+    name, count, datatype, root, pointer, ranks, stream = call.groups()
+    function = function_name(name)
+    form = form_of(function)
+    fallback = Communicator(f"{line.host}:{line.pid}:{pointer}", 0, "", int((ranks or "0")[:7]))
+    communicator, rank = known.get((line.host, line.pid, pointer), (fallback, NONE))
+    code = int(datatype[:3])
+    named = sizes.NUMBERED_DATATYPES[code] if code < len(sizes.NUMBERED_DATATYPES) else ""
+    elements = number(int(count[:20]))
+    width = sizes.ELEMENT_BYTES.get(named, 0)
+    if function in sizes.PER_RANK:
+        width *= communicator.ranks
+    values: dict[str, int | str] = {
+        "rank": rank,
+        "thread": line.thread,
+        "function": function,
+        "form": form,
+        "datatype": named,
+        "count": elements,
+        "size_bytes": number(elements * width) if width and elements != NONE else NONE,
+        "peer" if form != "collective" else "root": number(int(root[:8])),
+        "stream": number(int(stream[:18], 16)) if stream else NONE,
+        "state": "unknown",
+        "reason": _NO_TIME,
+    }
+    if function not in sizes.ROOTED:
+        values.pop("root", None)
+    return Operation(process, communicator, values)
+
+
+FORMAT = Format(
+    "nccl-log",
+    "NCCL's own logs",
+    ("NCCL's log names calls only with NCCL_DEBUG_SUBSYS=COLL, and has no times of operations",),
+    _fits,
+    read,
+    numbered=True,
+)

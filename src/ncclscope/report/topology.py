@@ -1,0 +1,226 @@
+"""How ranks are connected, as NCCL's log tells it: the tables of a report, warnings first."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ncclscope.ingest.topology import Connected, Link, Topology
+from ncclscope.model.model import Model
+from ncclscope.model.tables import NONE
+from ncclscope.report.tables import Cell, Column, Table
+from ncclscope.report.words import NOTHING, size
+from ncclscope.words import plural
+
+_MOST_HOSTS, _LONGEST_TEXT = 3, 200
+_SCOPES = ("inter-node", "intra-node", "")
+
+
+def warning_lines(topology: Topology | None, most: int = 3) -> list[str]:
+    """The warnings that a report opens with."""
+    serious = [one for one in topology.warnings if not one.notice] if topology else []
+    lines = [
+        f"NCCL warned{'' if one.count == 1 else f' {one.count:,} times'}: {one.text} "
+        f"({_hosts(one.hosts)})"
+        for one in serious[:most]
+    ]
+    if len(serious) > most:
+        lines.append(f"{plural(len(serious) - most, 'more warning')} of NCCL's: see its log below")
+    return lines
+
+
+def topology_tables(topology: Topology | None, model: Model, most: int) -> list[Table]:
+    """What there is to show of the log, the most urgent first; nothing without a log.
+    Communicators have the names that the rest of the report gives them.
+    """
+    if not topology:
+        return []
+    ids = model.tables["communicators"]["id"].tolist()
+    names = {f"{one % (1 << 64):#x}": model.communicator_names[row] for row, one in enumerate(ids)}
+    tables = (
+        _warnings(topology, most),
+        _links(topology, names, most),
+        _communicators(topology, names, most),
+        _choices(topology, most),
+    )
+    shown = [table for table in tables if table.rows]
+    facts = _facts(topology)
+    if shown:
+        last = shown[-1]
+        shown[-1] = Table(last.title, last.columns, last.rows, (*last.notes, *facts))
+    elif facts:
+        shown = [Table("NCCL's log", (Column("", right=False),), tuple((f,) for f in facts))]
+    return shown
+
+
+def _hosts(hosts: tuple[str, ...]) -> str:
+    more = f" and {len(hosts) - _MOST_HOSTS} more" if len(hosts) > _MOST_HOSTS else ""
+    return ", ".join(hosts[:_MOST_HOSTS]) + more
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]} …"
+
+
+def _left(count: int, most: int, word: str) -> tuple[str, ...]:
+    return (f"{plural(count - most, f'more {word}')} not shown",) if count > most else ()
+
+
+def _warnings(topology: Topology, most: int) -> Table:
+    rows = tuple(
+        (f"{one.count:,}", "info" if one.notice else "WARN", _hosts(one.hosts), _short(one.text))
+        for one in topology.warnings[:most]
+    )
+    columns = (
+        Column("times"), Column("", right=False), Column("hosts", right=False),
+        Column("text", right=False),
+    )  # fmt: skip
+    notes = _left(len(topology.warnings), most, "line")
+    return Table("NCCL's log: warnings", columns, rows, notes)
+
+
+def _transport(link: Link) -> str:
+    return f"{link.transport} by NVLink" if link.nvlink else link.transport
+
+
+def _links(topology: Topology, names: dict[str, str], most: int) -> Table:
+    """Link by link where they are few, else by kind."""
+    if len(topology.links) <= most:
+        return _single_links(topology, names)
+    kinds: dict[tuple[str, str, str, str], list[Link]] = {}
+    for link in topology.links:
+        kind = (link.scope, _transport(link), _way(link), ", ".join(link.nics))
+        kinds.setdefault(kind, []).append(link)
+    ordered = sorted(kinds.items(), key=lambda item: (_SCOPES.index(item[0][0]), item[0]))
+    rows = tuple(
+        (
+            scope or NOTHING, transport, way or NOTHING, nics or NOTHING, f"{len(links):,}",
+            _range([link.channels for link in links]),
+        )
+        for (scope, transport, way, nics), links in ordered[:most]
+    )  # fmt: skip
+    columns = (
+        Column("", right=False), Column("transport", right=False), Column("how", right=False),
+        Column("NIC", right=False), Column("links"), Column("channels"),
+    )  # fmt: skip
+    return Table("NCCL's log: links", columns, rows, _left(len(kinds), most, "kind"))
+
+
+def _single_links(topology: Topology, names: dict[str, str]) -> Table:
+    several = len({link.communicator for link in topology.links}) > 1
+    ordered = sorted(
+        topology.links,
+        key=lambda link: (
+            _SCOPES.index(link.scope), link.communicator, link.source, link.destination,
+        ),
+    )  # fmt: skip
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (
+            *((names.get(link.communicator, link.communicator) or NOTHING,) if several else ()),
+            str(link.source), str(link.destination), _place(link), link.scope or NOTHING,
+            _transport(link), _way(link) or NOTHING, ", ".join(link.nics) or NOTHING,
+            f"{link.channels:,}",
+        )
+        for link in ordered
+    )  # fmt: skip
+    columns = (
+        *((Column("communicator", right=False, drop=3),) if several else ()),
+        Column("from"), Column("to"), Column("hosts", right=False, drop=2),
+        Column("", right=False), Column("transport", right=False), Column("how", right=False),
+        Column("NIC", right=False), Column("channels", drop=1),
+    )  # fmt: skip
+    return Table("NCCL's log: links, rank to rank", columns, rows)
+
+
+def _place(link: Link) -> str:
+    if link.source_host == link.destination_host:
+        return link.source_host or NOTHING
+    return f"{link.source_host or '?'} → {link.destination_host or '?'}"
+
+
+def _way(link: Link) -> str:
+    """What NCCL says of a link besides transport and device."""
+    words = [word for word in link.via.split("/")[1:] if not word[:1].isdigit()]
+    if link.transport.startswith("NET/"):
+        words = words[1:]
+    proxied = [word for word in link.via.split("/") if word[:1].isdigit() and "(" in word]
+    return " ".join([*words, *(f"by rank {word.split('(')[1].rstrip(')')}" for word in proxied)])
+
+
+def _range(numbers: list[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low}–{high}"
+
+
+def _communicators(topology: Topology, names: dict[str, str], most: int) -> Table:
+    rows = tuple(
+        (
+            names.get(one.id, one.id), str(one.ranks),
+            NOTHING if one.nodes == NONE else str(one.nodes),
+            ", ".join(f"{count} {kind}" for kind, count in one.channels.items()) or NOTHING,
+            _rings(one), _roots(one),
+        )
+        for one in topology.communicators[:most]
+    )  # fmt: skip
+    columns = (
+        Column("communicator", right=False), Column("ranks"), Column("nodes"),
+        Column("channels", right=False, drop=3), Column("rings", right=False, drop=1),
+        Column("tree roots", right=False, drop=2),
+    )  # fmt: skip
+    notes = _left(len(topology.communicators), most, "communicator")
+    return Table("NCCL's log: communicators", columns, rows, notes)
+
+
+def _rings(one: Connected) -> str:
+    """The commonest order of ranks, and how many others there are."""
+    if not one.rings:
+        return NOTHING
+    orders = Counter(one.rings.values())
+    order, count = orders.most_common(1)[0]
+    shown = " ".join(map(str, order[:16])) + (" …" if len(order) > 16 else "")
+    rest = f", {plural(len(orders) - 1, 'other order')}" if len(orders) > 1 else ""
+    return f"{shown} ({count} of {plural(len(one.rings), 'channel')}{rest})"
+
+
+def _roots(one: Connected) -> str:
+    roots = {rank for tree in one.trees.values() for rank, parent in tree.items() if parent == NONE}
+    return ", ".join(map(str, sorted(roots)[:8])) or NOTHING
+
+
+def _choices(topology: Topology, most: int) -> Table:
+    rows = tuple(
+        (
+            one.function or NOTHING, size(one.from_bytes), size(one.to_bytes), one.algorithm,
+            one.protocol, f"{one.count:,}",
+        )
+        for one in sorted(topology.choices, key=lambda one: (one.function, one.from_bytes))[:most]
+    )  # fmt: skip
+    columns = (
+        Column("function", right=False), Column("from"), Column("to"),
+        Column("algorithm", right=False), Column("protocol", right=False), Column("times"),
+    )  # fmt: skip
+    notes = _left(len(topology.choices), most, "choice")
+    return Table("NCCL's log: algorithms chosen by size", columns, rows, notes)
+
+
+def _facts(topology: Topology) -> Iterator[str]:
+    """Releases, networks, NICs, variables."""
+    words = []
+    if topology.releases:
+        words.append(f"NCCL {', '.join(topology.releases)}")
+    if topology.networks:
+        words.append(f"network {', '.join(topology.networks)}")
+    if words:
+        yield ", ".join(words)
+    devices: dict[tuple[str, ...], list[str]] = {}
+    by_host: dict[str, list[str]] = {}
+    for nic in topology.nics:
+        by_host.setdefault(nic.host, []).append(f"{nic.name} ({nic.network})")
+    for host, names in by_host.items():
+        devices.setdefault(tuple(names), []).append(host)
+    for listed, hosts in list(devices.items())[:_MOST_HOSTS]:
+        yield f"NICs of {_hosts(tuple(hosts))}: {', '.join(listed)}"
+    if topology.environment:
+        listed_variables = [
+            f"{name}={'|'.join(values)}" for name, values in topology.environment.items()
+        ]
+        yield f"set by the environment: {', '.join(listed_variables)}"
+    yield from topology.notes

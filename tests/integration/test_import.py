@@ -1,0 +1,438 @@
+"""Files of other tools become imports that open like captures, with what they say and no more."""
+
+import gzip
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ncclscope as package
+from ncclscope.cli import main
+from ncclscope.opened import Capture
+from tests import foreign
+from tests.foreign import EPOCH_NS
+from tests.playing import TRANSCRIPTS, ncclscope
+from tests.writer import from_transcript
+
+
+def imported(path: Path, *sources: Path | str, options: tuple[str, ...] = ()) -> Capture:
+    """An import through the command line, in this process."""
+    assert main(["import", *map(str, sources), "-o", str(path), *options]) == 0
+    return package.open(path)
+
+
+def rows(capture: Capture, columns: str, order: str = "operation") -> list[tuple[Any, ...]]:
+    return capture.sql(f"select {columns} from operations order by {order}").fetchall()
+
+
+def report_of(capture: Capture) -> dict[str, Any]:
+    done = ncclscope("report", capture.path, "--json")
+    assert done.returncode == 0, done.stderr
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+# ---- NCCL Inspector ----
+def test_inspector(tmp_path: Path) -> None:
+    logs = foreign.inspector_logs(tmp_path / "logs")
+    done = ncclscope("import", logs, "-o", tmp_path / "import")
+    assert done.returncode == 0, done.stderr
+    assert "next: ncclscope report" in done.stderr
+    capture = package.open(tmp_path / "import")
+    found = rows(capture, "function, size_bytes, duration_ns, source, sequence, rank, global_rank")
+    assert len(found) == 40
+    assert found[0] == ("AllReduce", 1 << 20, 110_000, "gpu", 0, 0, 0)
+    completeness = capture.completeness()
+    assert (completeness.processes_found, completeness.processes_expected) == (4, 4)
+    assert completeness.is_complete
+    assert "nothing dropped" not in completeness.line(), "Inspector does not say"
+    assert capture.sql("select name, ranks, nodes from communicators").fetchall() == [
+        ("world", 4, 2)
+    ]
+    instances = "select count(*), min(ranks_seen), max(mismatch) from instances"
+    assert capture.sql(instances).fetchall() == [(10, 4, 0)]
+    report = report_of(capture)
+    busbw = 1.5 * (1 << 20) / 111.5e3  # all-reduce on 4 ranks, mean of 110 … 113 µs
+    assert report["operations"][0]["busbw_gbs"] == pytest.approx(busbw)
+    assert report["total"]["run_share"] is None, "when kernels ran is not known"
+    assert report["began"].startswith("2025-06-09T")
+
+
+def test_inspector_compressed_and_in_pieces(tmp_path: Path) -> None:
+    logs = foreign.inspector_logs(tmp_path / "logs")
+    plain = imported(tmp_path / "plain", logs)
+    for log in sorted(logs.iterdir()):
+        lines = log.read_bytes().splitlines(keepends=True)
+        (logs / f"{log.name}.1.gz").write_bytes(gzip.compress(b"".join(lines[:3])))
+        (logs / f"{log.name}.2").write_bytes(b"".join(lines[3:]))
+        log.unlink()
+    pieces = imported(tmp_path / "pieces", logs)
+    for table in ("operations", "instances", "members", "processes", "nodes"):
+        assert pieces.table(table).fetchall() == plain.table(table).fetchall()
+
+
+def test_inspector_says_what_it_lost(tmp_path: Path) -> None:
+    logs = foreign.inspector_logs(tmp_path / "logs")
+    for log in sorted(logs.iterdir()):
+        kept = [line for n, line in enumerate(log.read_text().splitlines()) if n != 4]
+        if log.name.startswith("node1-pid102"):
+            kept = kept[:6] + kept[7:]
+        log.write_text("\n".join([*kept, '{"header": {"id": "0x9e', ""]))
+    completeness = imported(tmp_path / "import", logs).completeness()
+    assert completeness.missing_operations == 1
+    assert completeness.lost == {
+        "operations missing on every rank: gaps in their numbers": 4, "lines cannot be read": 4,
+    }  # fmt: skip
+    assert not completeness.is_complete
+
+
+def test_inspector_verbose_point_to_point_and_later_keys(tmp_path: Path) -> None:
+    trace = {
+        "coll_start_ts": foreign.EPOCH_US, "coll_stop_ts": foreign.EPOCH_US + 7,
+        "kernel_events": [
+            {"channel_id": n, "kernel_start_ts": foreign.EPOCH_US + 20 + n,
+             "kernel_stop_ts": foreign.EPOCH_US + 90, "kernel_record_ts": 0} for n in (5, 6)
+        ],
+    }  # fmt: skip
+    records = [
+        foreign.inspector_record(0, 0, event_trace_ts=trace, coll_algo="RING", coll_proto="ll128"),
+        foreign.inspector_record(
+            0, 1, event_trace_ts=trace, coll_timing_source="kernel_cpu", coll_exec_time_us=70
+        ),
+        foreign.inspector_record(0, 2, coll_timing_source="collective_cpu"),
+        foreign.inspector_record(0, 3, coll_msg_size_bytes=18446744073709551584),
+        foreign.inspector_p2p(0, 1),
+    ]
+    log = foreign.write_lines(tmp_path / "a.log", records)
+    capture = imported(tmp_path / "import", log)
+    columns = "source, call_ns, start_ns, duration_ns, algorithm, protocol, channels, size_bytes"
+    gpu, host, queued, odd, send = rows(capture, columns)
+    assert gpu == ("gpu", 0, None, 110_000, "RING", "LL128", 2, 1 << 20)
+    assert host == ("host", 0, 25_000, 70_000, None, None, 2, 1 << 20)
+    assert queued[0] == "enqueue"
+    assert odd[-1] is None, "ncclUint8 in Inspector: no memory holds so much"
+    assert send[0] == "gpu"
+    assert rows(capture, "form, peer")[-1] == ("send", 1)
+    assert capture.realtime_offset_ns == EPOCH_NS
+    assert sorted(capture.communicators.project("name").fetchall()) == [("pp",)]
+
+
+# ---- PyTorch Flight Recorder ----
+@pytest.mark.parametrize("kind", ["pickle", "json"])
+def test_flight_recorder_of_a_hang(tmp_path: Path, kind: str) -> None:
+    dumps = tmp_path / "dumps"
+    dumps.mkdir()
+    for rank in range(3):
+        dump = foreign.hung_dump(rank)
+        data = pickle.dumps(dump, 2) if kind == "pickle" else json.dumps(dump).encode()
+        (dumps / f"nccl_trace_rank_{rank}").write_bytes(data)
+    capture = imported(tmp_path / "import", dumps)
+    found = rows(capture, "global_rank, rank, function, count, size_bytes, datatype, state, source")
+    assert found[0] == (0, 0, "AllReduce", 1024 * 256, 1 << 20, "float32", "done", "gpu")
+    assert [row for row in found if row[6] == "in flight"] == [
+        (rank, rank, "AllReduce", 1024 * 256, 1 << 20, "float32", "in flight", "none")
+        for rank in (0, 1)
+    ]
+    assert rows(capture, "reason")[-1 - 5] == ("queued: its kernel had not started",)
+    completeness = capture.completeness()
+    assert completeness.in_flight == 2
+    assert completeness.missing_operations == 1, "rank 2 never called"
+    last = "select call_order, ranks_seen, ranks_expected from instances order by 1 desc limit 1"
+    assert capture.sql(last).fetchall() == [(6, 2, 3)]
+    assert capture.sql("select name, ranks, nodes from communicators").fetchall() == [
+        ("default_pg", 3, None)
+    ]
+    assert capture.sql("select distinct nccl_version from processes").fetchall() == [("2.27.5",)]
+
+
+def test_flight_recorder_names_sizes_and_the_ring(tmp_path: Path) -> None:
+    shapes = {"input_sizes": [[100]], "output_sizes": [[300]], "input_dtypes": ["BFloat16"]}
+    wide = {"input_sizes": [[300]], "output_sizes": [[100]], "input_dtypes": ["BFloat16"]}
+    entries = [
+        foreign.flight_entry(40, 7, profiling_name="nccl:_all_gather_base", **shapes,
+                             output_dtypes=["BFloat16"]),
+        foreign.flight_entry(41, 8, profiling_name="nccl:_reduce_scatter_base", **wide,
+                             output_dtypes=["BFloat16"]),
+        foreign.flight_entry(42, 9, profiling_name="nccl:all_reduce_barrier"),
+        foreign.flight_entry(43, 9, profiling_name="nccl:send 1->2", is_p2p=True),
+        foreign.flight_entry(44, 9, profiling_name="nccl:recv 1<-0", is_p2p=True),
+        foreign.flight_entry(45, 10, duration_ms=None),
+        foreign.flight_entry(46, 11, duration_ms=None, time_discovered_started_ns=None),
+        foreign.flight_entry(47, 12, input_sizes="?", output_sizes=[["x"]], input_dtypes=None),
+    ]  # fmt: skip
+    dump = tmp_path / "rank_1.json"
+    dump.write_text(json.dumps(foreign.flight_dump(entries)))
+    capture = imported(tmp_path / "import", dump)
+    assert rows(capture, "function, form, count, size_bytes, peer, source") == [
+        ("AllGather", "collective", 100, 600, None, "gpu"),
+        ("ReduceScatter", "collective", 100, 600, None, "gpu"),
+        ("AllReduce", "collective", 1024 * 256, 1 << 20, None, "gpu"),
+        ("Send", "send", 1024 * 256, 1 << 20, 2, "gpu"),
+        ("Recv", "recv", 1024 * 256, 1 << 20, 0, "gpu"),
+        ("AllReduce", "collective", 1024 * 256, 1 << 20, None, "host"),
+        ("AllReduce", "collective", 1024 * 256, 1 << 20, None, "none"),
+        ("AllReduce", "collective", None, None, None, "gpu"),
+    ]
+    lost = capture.completeness().lost
+    assert lost == {"older calls overwritten in Flight Recorder's ring": 40}
+
+
+# ---- nccl-tests ----
+def test_nccl_tests(tmp_path: Path) -> None:
+    result = tmp_path / "all_reduce.json"
+    result.write_text(json.dumps(foreign.nccl_tests_result()))
+    capture = imported(tmp_path / "import", result)
+    found = rows(capture, "function, datatype, size_bytes, count, variant, duration_ns, source")
+    assert len(found) == 80
+    assert found[0] == ("AllReduce", "float32", 1024, 256, "out-of-place", 12_500, "gpu")
+    assert capture.completeness().processes_found == 4
+    assert capture.completeness().missing_operations == 0
+    done = ncclscope("report", capture.path, "--json", "--by", "+variant")
+    for group in json.loads(done.stdout)["operations"]:
+        size, microseconds = group["bytes"], 12.5 if group["variant"] == "out-of-place" else 10
+        assert group["busbw_gbs"] == pytest.approx(1.5 * size / (1000 * microseconds))
+    assert capture.sql("select distinct nccl_version from processes").fetchall() == [("2.28.9",)]
+
+
+def test_nccl_tests_iteration_by_iteration(tmp_path: Path) -> None:
+    document = foreign.nccl_tests_result(args=["/opt/alltoall_perf"])
+    document["results"] = document["results"][:1]
+    document["results"][0]["in_place"] = None
+    document["results"][0]["out_of_place_per_iter"] = {"times_us": [11.0, 12.0, "nan", 14.0]}
+    document["out_of_bounds"] = {"count": 3, "okay": "false"}
+    result = tmp_path / "alltoall.json"
+    result.write_text(json.dumps(document))
+    capture = imported(tmp_path / "import", result)
+    assert rows(capture, "function, duration_ns") == [
+        ("AlltoAll", 11_000), ("AlltoAll", 12_000), ("AlltoAll", None), ("AlltoAll", 14_000),
+    ]  # fmt: skip
+    assert "alltoall.json: nccl-tests found 3 wrong values" in capture.completeness().notes
+
+
+# ---- CoMMA ----
+@pytest.mark.parametrize("in_list", [False, True])
+def test_comma(tmp_path: Path, in_list: bool) -> None:
+    records = [
+        foreign.comma_record(0),
+        foreign.comma_record(1, child_dur=None, child_start_ts=None),
+        foreign.comma_record(2, child_dur=None, dur=0),
+        foreign.comma_record(3, reclaimed=True, timeout_dur=10),
+        foreign.comma_record(4, cat="P2P", name="send", peer=5),
+        {"ph": "X", "ts": 1, "dur": 2, "cat": "GROUP", "name": "group"},
+        foreign.comma_record(0)["proxyops"][0],
+    ]
+    file = tmp_path / "latency-169.json"
+    if in_list:
+        file.write_text(json.dumps(records, indent=1))
+    else:
+        foreign.write_lines(file, records)
+    capture = imported(tmp_path / "import", file)
+    columns = "function, size_bytes, source, start_ns, duration_ns, algorithm, channels, sequence"
+    found = rows(capture, columns)
+    assert found[0] == ("AllReduce", 20_971_520, "proxy", 10_000, 1_456_000, "RING", 8, 0)
+    assert found[1][2:5] == ("enqueue", None, 11_039_000)
+    assert found[2][2:5] == ("none", None, None)
+    assert rows(capture, "state")[3] == ("unknown",)
+    assert rows(capture, "form, peer")[4] == ("send", 5)
+    assert len(found) == 5
+    assert capture.completeness().lost == {}
+    assert capture.sql("select pid from processes").fetchall() == [(169,)]
+
+
+# ---- ncclsee ----
+def test_ncclsee(tmp_path: Path) -> None:
+    for pid in (11, 12):
+        (tmp_path / f"{pid}.csv").write_text(foreign.NCCLSEE)
+    capture = imported(tmp_path / "import", tmp_path / "11.csv", tmp_path / "12.csv")
+    sums = "select count(*), sum(size_bytes), sum(duration_ns) from operations where process = 0"
+    assert capture.sql(sums).fetchall() == [(9, 20_000_701, 435_750)]
+    assert set(rows(capture, "function, source, reason")) == {
+        ("AllReduce", "host", "the mean of its bucket of sizes")
+    }
+    assert capture.completeness().processes_found == 2
+
+
+# ---- Chrome traces ----
+def test_chrome_traces_of_ncclsee(tmp_path: Path) -> None:
+    for rank in range(2):
+        trace = json.dumps(foreign.ncclsee_trace(rank)).encode()
+        (tmp_path / f"trace{rank}.json.gz").write_bytes(gzip.compress(trace))
+    files = sorted(tmp_path.glob("*.gz"))
+    capture = imported(tmp_path / "import", *files)
+    columns = "function, size_bytes, datatype, algorithm, protocol, duration_ns, rank, sequence"
+    found = rows(capture, columns)
+    assert len(found) == 10
+    assert found[1] == ("AllReduce", 4096, "float32", "RING", "LL", 30_250, 0, 1)
+    assert capture.sql("select ranks from communicators").fetchall() == [(2,)]
+    assert capture.completeness().is_complete
+    instances = "select count(*), min(ranks_seen), max(skew_ns) from instances"
+    assert capture.sql(instances).fetchall() == [(5, 2, None)], "clocks have nothing in common"
+
+
+def test_chrome_traces_of_pytorch(tmp_path: Path) -> None:
+    for rank in range(4):
+        trace = foreign.kineto_trace(rank)
+        (tmp_path / f"worker{rank}.pt.trace.json").write_text(json.dumps(trace))
+    capture = imported(tmp_path / "import", *sorted(tmp_path.glob("*.json")))
+    columns = "function, count, size_bytes, datatype, rank, global_rank, call_order, stream"
+    assert rows(capture, columns) == [
+        ("AllGather", 256, 2048, "bfloat16", rank, rank, 17, 20) for rank in range(4)
+    ]
+    assert capture.sql("select name, ranks from communicators").fetchall() == [("tp", 4)]
+    assert capture.realtime_offset_ns == EPOCH_NS + 1_000_000
+
+
+# ---- Nsight Systems ----
+def test_nsys(tmp_path: Path) -> None:
+    capture = imported(tmp_path / "import", foreign.nsys_export(tmp_path / "report.sqlite"))
+    columns = "function, size_bytes, rank, peer, source, start_ns + realtime, duration_ns, reason"
+    columns = columns.replace("realtime", str(capture.realtime_offset_ns - EPOCH_NS))
+    found = {(row[0], row[5]): row for row in rows(capture, columns)}
+    assert found["AllReduce", 1500] == ("AllReduce", 1 << 20, 2, None, "gpu", 1500, 400, "")
+    assert found["AllGather", 2500] == ("AllGather", 4 << 20, 2, None, "gpu", 2500, 100, "")
+    shared = "time of its group's kernel, which carried out several calls"
+    assert found["Send", 3500] == ("Send", 4096, 2, 3, "host", 3500, 400, shared)
+    assert found["Recv", 3500][4] == "host"
+    assert found["Broadcast", 4100][4] == "gpu", "a kernel without a range"
+    assert found["AllReduce", None][7] == "no kernel was launched during its call"
+    assert len(found) == 6
+    assert capture.sql("select host, pid from processes").fetchall() == [
+        ("node7", foreign.NSYS_PID)
+    ]
+    comm = capture.sql("select id, ranks from communicators").fetchall()
+    assert comm == [(foreign.NSYS_COMM - (1 << 64), 4)]
+
+
+# ---- which format ----
+def test_formats_are_told_apart(tmp_path: Path) -> None:
+    logs = foreign.inspector_logs(tmp_path / "logs")
+    (logs / "readme.txt").write_text("nothing of interest")
+    (logs / "nccl.txt").write_text(foreign.NCCL_LOG)
+    capture = imported(tmp_path / "both", logs)
+    assert "1 file of other formats left out" in capture.completeness().notes
+    assert capture.completeness().operations == 40, "calls of NCCL's log are not counted again"
+    assert capture.topology().releases == ("2.28.9+cuda13.0",)
+    (logs / "1.csv").write_text(foreign.NCCLSEE)
+    done = ncclscope("import", logs, "-o", tmp_path / "mixed")
+    assert done.returncode == 2
+    assert "several formats at once: inspector (4 files), ncclsee (1 file)" in done.stderr
+    chosen = imported(tmp_path / "chosen", logs, options=("--from", "ncclsee"))
+    assert chosen.completeness().operations == 9
+    done = ncclscope("import", logs / "readme.txt", "-o", tmp_path / "text")
+    assert done.returncode == 2
+    assert "it is of no known format" in done.stderr
+    done = ncclscope("import", tmp_path / "nowhere", "-o", tmp_path / "text")
+    assert "no such file or directory" in done.stderr
+
+
+def test_nothing_is_replaced_unasked(tmp_path: Path) -> None:
+    logs = foreign.inspector_logs(tmp_path / "logs")
+    imported(tmp_path / "import", logs)
+    done = ncclscope("import", logs, "-o", tmp_path / "import")
+    assert done.returncode == 2
+    assert "Use --force to replace it" in done.stderr
+    imported(tmp_path / "import", logs, options=("--force",))
+    done = ncclscope("import", logs, "-o", logs, "--force")
+    assert done.returncode == 2
+    assert len(list(logs.iterdir())) == 4
+
+
+# ---- NCCL's log ----
+def test_topology_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "nccl.log"
+    log.write_text(foreign.NCCL_LOG)
+    capture = imported(tmp_path / "import", log)
+    topology = capture.topology()
+    links = {(link.source, link.destination, link.via): link for link in topology.links}
+    assert len(links) == 5
+    crossing = links[3, 0, "NET/IB/0/GDRDMA"]
+    assert (crossing.scope, crossing.transport, crossing.nics, crossing.gpu_direct) == (
+        "inter-node", "NET/IB", ("mlx5_0",), True,
+    )  # fmt: skip
+    assert links[1, 2, "NET/IB/1(0)/GDRDMA"].nics == ("mlx5_1", "mlx5_bond_0")
+    within = links[0, 1, "P2P/CUMEM"]
+    assert (within.scope, within.transport, within.nvlink, within.channels) == (
+        "intra-node", "P2P", True, 2,
+    )  # fmt: skip
+    assert not links[2, 3, "P2P/IPC"].nvlink, "node-b's log does not show NVLink"
+    assert links[2, 3, "SHM/direct/direct"].transport == "SHM"
+    comm = topology.communicators[0]
+    assert (comm.id, comm.ranks, comm.nodes) == ("0xd8289d3e6e217d26", 4, 2)
+    assert comm.rings == {0: (0, 1, 2, 3), 1: (0, 3, 2, 1)}
+    assert comm.trees == {0: {0: -1, 1: 0, 2: 0}, 1: {0: 2, 1: 0, 2: -1}}
+    assert comm.channels == {"coll": 2, "collnet": 2, "nvls": 0, "p2p": 4}
+    assert [(one.notice, one.hosts) for one in topology.warnings] == [
+        (False, ("node-b",)), (True, ("node-b",)),
+    ]  # fmt: skip
+    assert topology.warnings[0].text.startswith("NET/IB: Got completion from peer")
+    assert topology.environment == {"NCCL_IB_HCA": ("mlx5",)}
+    assert [(one.protocol, one.from_bytes) for one in topology.choices] == [
+        ("LL", 1024), ("SIMPLE", 262144),
+    ]  # fmt: skip
+
+
+def test_calls_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "nccl.log"
+    log.write_text(foreign.NCCL_LOG)
+    capture = imported(tmp_path / "import", log)
+    columns = "function, form, size_bytes, datatype, rank, call_order, peer, source"
+    assert rows(capture, columns) == [
+        ("AllReduce", "collective", 262144, "float32", 0, 0, None, "none"),
+        ("AllGather", "collective", 2048, "bfloat16", 0, 1, None, "none"),
+        ("Send", "send", 128, "uint8", 0, 0, 3, "none"),
+        ("AllReduce", "collective", 262144, "float32", 1, 0, None, "none"),
+    ]
+    assert capture.completeness().missing_operations == 2 + 3 + 1
+    assert capture.sql("select distinct nccl_version from processes").fetchall() == [("2.28.9",)]
+
+
+def test_logs_of_older_releases(tmp_path: Path) -> None:
+    log = tmp_path / "old.log"
+    log.write_text(foreign.OLD_LOG)
+    topology = imported(tmp_path / "import", log).topology()
+    assert topology.communicators[0].rings == {0: (0, 1, 2)}
+    links = {(link.source, link.destination): link for link in topology.links}
+    assert links[0, 1].transport == "NET/Socket"
+    assert links[0, 1].nics == ("eth0",)
+    assert links[0, 1].scope == "inter-node"
+    assert not links[1, 2].nvlink
+    assert [(one.algorithm, one.protocol) for one in topology.choices] == [("RING", "SIMPLE")]
+    assert topology.releases == ("2.8.3+cuda10.2",)
+
+
+def test_report_shows_the_topology_warnings_first(tmp_path: Path) -> None:
+    log = tmp_path / "nccl.log"
+    log.write_text(foreign.NCCL_LOG)
+    capture = imported(tmp_path / "import", log)
+    text = ncclscope("report", capture.path, env={**os.environ, "COLUMNS": "80"}).stdout
+    opening = text.split("──")[0]
+    assert "! NCCL warned: NET/IB: Got completion from peer" in opening
+    assert opening.index("NCCL warned") < opening.index("imported from")
+    order = [text.index(title) for title in ("log: warnings", "log: links", "log: communicators")]
+    assert order == sorted(order)
+    assert "P2P by NVLink" in text
+    assert text.count("NVLink") == 1, "said of the one link whose log shows it"
+    assert "mlx5_1, mlx5_bond_0" in text
+    report = json.loads(ncclscope("report", capture.path, "--json").stdout)
+    assert len(report["topology"]["links"]) == 5
+    assert report["topology"]["communicators"][0]["rings"]["1"] == [0, 3, 2, 1]
+    ncclscope("report", capture.path, "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "NCCL&#x27;s log: links" in page
+    assert "<b>vendor" not in page, "names from logs are escaped"
+    assert "&lt;b&gt;vendor err 129" in page
+
+
+def test_logs_in_a_capture_join_it(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    from_transcript(TRANSCRIPTS / "2.28.9-v5-2ranks", path)
+    assert not package.open(path).topology()
+    assert report_of(package.open(path))["topology"] is None
+    before = report_of(package.open(path))
+    (path / "debug.node-a.1001").write_text(foreign.NCCL_LOG)
+    after = report_of(package.open(path))
+    assert len(after["topology"]["links"]) == 5
+    assert after["operations"] == before["operations"], "calls of the log are not counted"
