@@ -1,5 +1,8 @@
 """Counts, amounts and foreign texts in words, wherever they are shown. Standard library only."""
 
+NOTHING = "–"
+_KIBI = ("B", "KiB", "MiB", "GiB", "TiB")
+_MOST_RANKS = 8
 AMOUNTS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
@@ -32,3 +35,50 @@ def amount(size_bytes: int) -> str:
     """An amount of data, in powers of 1000 as bandwidths are. 1234567 -> 1.23 MB"""
     value, unit = scaled(size_bytes, AMOUNTS, 1000)
     return f"{size_bytes} B" if unit == "B" else f"{three_digits(value)} {unit}"
+
+
+def duration(time_ns: float | None) -> str:
+    """A time with its unit. 2360000000 -> 2.36 s"""
+    if time_ns is None:
+        return NOTHING
+    value, unit = scaled(time_ns, ("ns", "µs", "ms", "s"), 1000)
+    if unit == "ns":
+        return f"{value:.0f} ns" if value else "0"
+    return f"{three_digits(value)} {unit}"
+
+
+def percent(share: float | None) -> str:
+    """0.374 -> 37 %"""
+    if share is None:
+        return NOTHING
+    if 0 < share < 0.005:
+        return "<1 %"
+    return f"{100 * share:.0f} %"
+
+
+def binary_size(size_bytes: int) -> str:
+    """A message size: 67108864 -> 64 MiB"""
+    value, unit = scaled(size_bytes, _KIBI, 1024)
+    return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
+
+
+def ranks_in_words(ranks: tuple[int, ...]) -> str:
+    """rank 2; ranks 12, 13; ranks 0-29; 30 ranks where they have no order"""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
+        return f"ranks {ranks[0]}-{ranks[-1]}"
+    shown = ", ".join(map(str, ranks[:_MOST_RANKS]))
+    more = len(ranks) - _MOST_RANKS
+    return f"ranks {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Words in lines; a word that is longer than a line stays whole."""
+    lines: list[str] = []
+    for word in text.split(" "):
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += " " + word
+        else:
+            lines.append((indent if lines else "") + word)
+    return lines

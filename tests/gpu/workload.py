@@ -22,7 +22,9 @@ RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 ITERATIONS = int(os.environ.get("ITERATIONS", "3"))
 SIZES = [int(size) for size in os.environ.get("SIZES", "1024,32768,1048576").split(",")]
 FLOAT32, SUM = 7, 0
-PATIENCE_S = 3.0  # how long a rank that cannot go on is left alone before it is killed
+PATIENCE_S = float(
+    os.environ.get("PATIENCE_S", "3")
+)  # how long a rank that cannot go on is left alone before it is killed
 
 
 class UniqueId(Structure):

@@ -31,8 +31,8 @@ from ncclscope.model.model import Model
 from ncclscope.report.html import as_html
 from ncclscope.report.machine import as_csv, as_json
 from ncclscope.report.terminal import Style, terminal_lines
-from ncclscope.report.words import bar, duration, microseconds, size, sparkline
-from ncclscope.words import amount
+from ncclscope.report.words import bar, microseconds, size, sparkline
+from ncclscope.words import amount, duration
 from tests.models import REALTIME_OFFSET_NS, model, operation, random_model, world
 
 GOLDEN = Path(__file__).parent.parent / "data" / "report.txt"

@@ -18,6 +18,7 @@ COMMANDS = {
     "run": "run a command with every NCCL call recorded",
     "report": "say what a capture's operations took: times, bandwidth, waiting, by group",
     "status": "say whether a job is hung, which ranks are to blame, and what they do",
+    "diagnose": "say what is wrong: hangs, stragglers, slow links and more, with evidence",
     "dump": "print every recorded event",
     "export": "write operations for other programs: Perfetto, Chrome, Parquet, CSV and more",
     "import": "make a capture of what other tools wrote: Inspector, PyTorch, nsys, NCCL's log …",

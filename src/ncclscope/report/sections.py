@@ -6,8 +6,8 @@ from ncclscope.analysis.groups import Durations, Group
 from ncclscope.analysis.ranks import TrafficRow
 from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.report.tables import Bar, Cell, Column, Spark, Table
-from ncclscope.report.words import NOTHING, duration, gigabytes, microseconds, percent, size
-from ncclscope.words import AMOUNTS, amount, plural
+from ncclscope.report.words import gigabytes, microseconds, size
+from ncclscope.words import AMOUNTS, NOTHING, amount, duration, percent, plural
 
 NEEDS_TRACE = "needs trace: this capture has totals only; record with --mode trace"
 _MAY_BE_MISSING = ("wire", "wait", "run", "bytes over time")

@@ -6,12 +6,11 @@ from typing import Any
 from ncclscope.diagnose import verdict as v
 from ncclscope.diagnose.verdict import Doing, Side, Status, Verdict
 from ncclscope.model.pulse_parts import Step
-from ncclscope.words import plural, printable, scaled
+from ncclscope.words import binary_size, plural, printable, ranks_in_words
 
 VERSION = 1  # fields are added without a change of it
 _MOST_RANKS = 8
 _MOST_DETAILS = 4
-_KIBI = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEPS = {
     "SendGPUWait": "for its GPU to give what step {step} sends to rank {peer}",
     "SendPeerWait": "for rank {peer} to take step {step}",
@@ -22,12 +21,6 @@ _STEPS = {
 }
 
 
-def size(size_bytes: int) -> str:
-    """67108864 -> 64 MiB"""
-    value, unit = scaled(size_bytes, _KIBI, 1024)
-    return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
-
-
 def seconds(time_ns: int) -> str:
     """41 s; below ten seconds with a place behind the point."""
     value = time_ns / 1e9
@@ -36,22 +29,11 @@ def seconds(time_ns: int) -> str:
     return f"{value:.1f} s" if value < 9.95 else f"{value:,.0f} s"
 
 
-def ranks_in_words(ranks: tuple[int, ...]) -> str:
-    """rank 2; ranks 12, 13; ranks 0-29; 30 ranks where they have no order"""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
-        return f"ranks {ranks[0]}-{ranks[-1]}"
-    shown = ", ".join(map(str, ranks[:_MOST_RANKS]))
-    more = len(ranks) - _MOST_RANKS
-    return f"ranks {shown}" + (f" and {more} more" if more > 0 else "")
-
-
 def _operation(verdict: Verdict) -> str:
     if not verdict.function:
         return f"#{verdict.order}" if verdict.order else ""
     typed = f" {verdict.datatype}" if verdict.datatype else ""
-    return f"{verdict.function} #{verdict.order} ({size(verdict.size_bytes)}{typed})"
+    return f"{verdict.function} #{verdict.order} ({binary_size(verdict.size_bytes)}{typed})"
 
 
 def _whereabouts(verdict: Verdict, ranks: tuple[int, ...]) -> str:
@@ -118,9 +100,7 @@ def _side(side: Side) -> str:
     called = side.called
     typed = f" {called.datatype}" if called.datatype else ""
     rooted = f" root {called.root}" if called.root >= 0 else ""
-    return (
-        f"{ranks_in_words(side.ranks)} {called.function} {size(called.size_bytes)}{typed}{rooted}"
-    )
+    return f"{ranks_in_words(side.ranks)} {called.function} {binary_size(called.size_bytes)}{typed}{rooted}"
 
 
 def line(verdict: Verdict, post_mortem: bool) -> str:

@@ -10,7 +10,7 @@ from ncclscope.report import sections
 from ncclscope.report.tables import Table, plain_lines
 from ncclscope.report.topology import topology_tables, warning_lines
 from ncclscope.report.words import sparkline
-from ncclscope.words import printable
+from ncclscope.words import printable, wrapped
 
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
@@ -35,17 +35,6 @@ def _dim(text: str, style: Style) -> str:
 
 def _rule(title: str, width: int) -> str:
     return f"── {title} " + "─" * max(width - len(title) - 4, 2)
-
-
-def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Words in lines; a word that is longer than a line stays whole."""
-    lines: list[str] = []
-    for word in text.split(" "):
-        if lines and len(lines[-1]) + 1 + len(word) <= width:
-            lines[-1] += " " + word
-        else:
-            lines.append((indent if lines else "") + word)
-    return lines
 
 
 def _joined(pieces: list[str], width: int) -> list[str]:

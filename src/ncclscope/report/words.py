@@ -2,11 +2,10 @@
 
 import math
 
-from ncclscope.words import scaled, three_digits
+from ncclscope.words import NOTHING, scaled, three_digits
 
 _BARS = " ▏▎▍▌▋▊▉█"
 _SPARKS = "▁▂▃▄▅▆▇█"
-NOTHING = "–"
 
 
 def size(count: int | None) -> str:
@@ -26,28 +25,9 @@ def microseconds(time_ns: float | None) -> str:
     return three_digits(time_ns / 1e3)
 
 
-def duration(time_ns: float | None) -> str:
-    """A time with its unit. 2360000000 -> 2.36 s"""
-    if time_ns is None:
-        return NOTHING
-    value, unit = scaled(time_ns, ("ns", "µs", "ms", "s"), 1000)
-    if unit == "ns":
-        return f"{value:.0f} ns" if value else "0"
-    return f"{three_digits(value)} {unit}"
-
-
 def gigabytes(bandwidth_gbs: float | None) -> str:
     """A bandwidth in GB/s; two places behind the point, as nccl-tests have them."""
     return NOTHING if bandwidth_gbs is None else three_digits(bandwidth_gbs)
-
-
-def percent(share: float | None) -> str:
-    """0.374 -> 37 %"""
-    if share is None:
-        return NOTHING
-    if 0 < share < 0.005:
-        return "<1 %"
-    return f"{100 * share:.0f} %"
 
 
 def bar(share: float, width: int) -> str:

@@ -1,0 +1,50 @@
+"""`ncclscope diagnose`."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+
+from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.progress import open_model_aloud
+from ncclscope.diagnose.below_expected import read_baseline
+from ncclscope.diagnose.diagnosis import diagnose
+from ncclscope.diagnose.finding import SEVERITIES, at_least
+from ncclscope.report.diagnosis import as_json, lines
+
+_FOUND = 3  # exit code
+_WIDEST = 120
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which capture, against what, in which form."""
+    parser.add_argument(
+        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
+    )
+    parser.add_argument("--json", action="store_true", help="JSON; see docs/diagnose.md")
+    parser.add_argument(
+        "--baseline", metavar="FILE", help="bandwidths to expect: JSON of bench, or nccl-tests -J"
+    )
+    parser.add_argument(
+        "--fail-on", choices=SEVERITIES, metavar="SEVERITY",
+        help="exit with 3 on a finding of that severity or above: info, warning, critical",
+    )  # fmt: skip
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints findings, the worst first."""
+    baseline = read_baseline(arguments.baseline) if arguments.baseline else None
+    model = open_model_aloud(resolve_capture(arguments.capture))
+    found = diagnose(model, baseline)
+    if arguments.json:
+        print(json.dumps(as_json(model, found), indent=2, allow_nan=False))
+    else:
+        width = shutil.get_terminal_size((_WIDEST, 24)).columns if sys.stdout.isatty() else _WIDEST
+        if "COLUMNS" in os.environ:
+            width = shutil.get_terminal_size().columns
+        for line in lines(model, found, min(max(width, 80), _WIDEST)):
+            print(line)
+    bar = arguments.fail_on
+    failed = bar and any(at_least(finding.severity, bar) for finding in found.findings)
+    return _FOUND if failed else 0

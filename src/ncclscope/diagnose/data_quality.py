@@ -1,0 +1,123 @@
+"""What is wrong with the record itself: gaps, drops, stamps, clocks, releases with known defects."""
+
+import numpy as np
+
+from ncclscope.diagnose.finding import INFO, Evidence, Finding
+from ncclscope.diagnose.frame import Frame
+from ncclscope.model.tables import NONE
+from ncclscope.words import duration, percent, plural
+
+# NCCL releases (first, last) whose profiler interface has a known defect that is in the times.
+_DEFECTS = (
+    (22600, 23099, ("Send", "Recv", "AlltoAll"), "after a send to itself NCCL 2.26 to 2.30 give "
+     "operations the times of earlier ones; they are repaired where that is certain"),
+    (23100, 23299, ("Broadcast",), "after a Broadcast NCCL 2.31 and 2.32 lose kernels of later "
+     "operations and give others earlier times; they are repaired where that is certain"),
+)  # fmt: skip
+
+
+def _finding(sentence: str, advice: str, kind: str, **facts: object) -> Finding:
+    return Finding(
+        "data_quality", INFO, sentence, advice, kind,
+        evidence=(Evidence("completeness", dict(facts)),), confidence=1.0,
+    )  # fmt: skip
+
+
+def missing(frame: Frame) -> str:
+    """What is not on record, in words; "" for a whole capture."""
+    return "; ".join(frame.model.completeness.missing())
+
+
+def find(frame: Frame) -> list[Finding]:
+    """All of it, as information."""
+    c, findings = frame.model.completeness, []
+    absent = c.processes_expected - c.processes_found
+    if absent > 0:
+        findings.append(
+            _finding(
+                f"{plural(absent, 'process', 'processes')} of {c.processes_expected:,} left no files",
+                "record every rank into the same directory", "missing", missing=absent,
+            )
+        )  # fmt: skip
+    dropped = sum(c.dropped.values())
+    if dropped:
+        findings.append(
+            _finding(
+                f"{plural(dropped, 'event')} dropped ({', '.join(c.dropped)})",
+                "give the recorder more memory (NCCLSCOPE_ARENA) or fewer events (--mode trace)",
+                "dropped", **c.dropped,
+            )
+        )  # fmt: skip
+    lost = sum(c.lost.values())
+    if lost:
+        findings.append(
+            _finding(
+                f"{plural(lost, 'event')} lost after recording ({', '.join(c.lost)})",
+                "raise NCCLSCOPE_DISK_LIMIT, or keep the disk from filling", "lost", **c.lost,
+            )
+        )  # fmt: skip
+    findings += _stamps(frame)
+    findings += _clocks(frame)
+    return findings
+
+
+def _stamps(frame: Frame) -> list[Finding]:
+    c, findings = frame.model.completeness, []
+    wrong = sum(c.stamps.get(name, 0) for name in ("repaired", "recovered", "rejected"))
+    if wrong and c.operations:
+        findings.append(
+            _finding(
+                f"{plural(wrong, 'operation')} had stamps of other operations: {c.repaired:,} repaired, "
+                f"{c.stamps.get('rejected', 0):,} left without times",
+                "a defect of NCCL's profiler interface; see docs/architecture.md", "stamps", **c.stamps,
+            )
+        )  # fmt: skip
+    for number in sorted({_number(row.nccl_version) for row in frame.model.processes}):
+        for first, last, functions, text in _DEFECTS:
+            if first <= number <= last and set(functions) & set(frame.words["function"]):
+                findings.append(
+                    _finding(text, "upgrade NCCL when a fixed release is out", "release")
+                )
+    untimed = sum(c.untimed.values())
+    if c.operations and untimed > 0.2 * c.operations:
+        findings.append(
+            _finding(
+                f"{percent(untimed / c.operations)} of operations have no time",
+                "see `ncclscope report` for the reasons", "untimed", **c.untimed,
+            )
+        )  # fmt: skip
+    return findings
+
+
+def _number(release: str) -> int:
+    parts = [int(part) for part in release.split(".") if part.isdigit()]
+    return parts[0] * 10000 + parts[1] * 100 + parts[2] if len(parts) == 3 else 0
+
+
+def _clocks(frame: Frame) -> list[Finding]:
+    """Clocks that are too far apart to compare arrivals."""
+    untied = [frame.model.nodes[n] for n, clock in enumerate(frame.model.clocks) if not clock.tied]
+    findings = []
+    if untied:
+        findings.append(
+            _finding(
+                f"clocks of {plural(len(untied), 'node')} are not tied to the others: times by wall clock",
+                "arrivals there are not compared with other nodes'", "untied", nodes=untied[:16],
+            )
+        )  # fmt: skip
+    instances = frame.model.tables["instances"]
+    error = np.asarray(instances["error_ns"], np.int64)
+    skew = np.asarray(instances["skew_ns"], np.int64)
+    known = (error > 0) & (skew != NONE)
+    if known.any():
+        typical, usual = float(np.median(error[known])), float(np.median(skew[known]))
+        if typical > max(usual, 1e5):
+            findings.append(
+                _finding(
+                    f"clocks of nodes are known to ± {duration(typical)} only, and ranks arrive within "
+                    f"{duration(usual)}",
+                    "who came last is told by durations instead; mode full ties clocks better",
+                    "clock error", error_us=round(typical / 1e3, 3),
+                )
+            )  # fmt: skip
+    return findings

@@ -1,0 +1,89 @@
+"""All families over one capture, the worst finding first."""
+
+from dataclasses import dataclass
+
+from ncclscope.capture.reader import process_folders
+from ncclscope.diagnose import (
+    below_expected,
+    data_quality,
+    degradation,
+    efficiency,
+    hang,
+    imbalance,
+    mismatch,
+    slow_link,
+    straggler,
+)  # fmt: skip
+from ncclscope.diagnose.below_expected import Expected
+from ncclscope.diagnose.finding import CRITICAL, Evidence, Finding, downgraded, ranked
+from ncclscope.diagnose.frame import Frame
+from ncclscope.diagnose.verdict import MISMATCH, Status
+from ncclscope.diagnose.verdicts import judge
+from ncclscope.model.model import Model
+from ncclscope.model.pulse import read_pulses
+from ncclscope.words import ranks_in_words
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What was found, and what the search rests on."""
+
+    findings: tuple[Finding, ...]
+    missing: str  # what is not on record; "" for a whole capture
+    looked_at: tuple[str, ...]  # families that had something to look at
+
+
+def last_moments(model: Model) -> Status | None:
+    """The verdict of `status`; None where every process came to its end or there are only tables."""
+    folders = process_folders(model.path)
+    unfinished = any(not row.ended for row in model.processes) or model.completeness.in_flight
+    if not folders or not unfinished:
+        return None
+    return judge(*read_pulses(folders))
+
+
+def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
+    """All findings."""
+    frame = Frame(model)
+    missing = data_quality.missing(frame)
+    status = last_moments(model)
+    findings: list[Finding] = []
+    if status is not None:
+        findings += hang.find(status, str(model.path))
+    mismatches = mismatch.find(frame)
+    known = {name for finding in mismatches for name in finding.communicators}
+    findings += mismatches
+    findings += [one for one in _disagreeing(status) if not known & set(one.communicators)]
+    for family in (straggler, slow_link, degradation, imbalance, efficiency, data_quality):
+        findings += family.find(frame)
+    if baseline:
+        findings += below_expected.find(frame, baseline)
+    hung = any(finding.severity == CRITICAL for finding in findings if finding.family == "hang")
+    findings = [_weighed(finding, missing) for finding in findings]
+    looked = ("hang", "mismatch", "data_quality") if hung and not len(frame.met.first) else ()
+    return Diagnosis(ranked(findings), missing, looked)
+
+
+def _weighed(finding: Finding, missing: str) -> Finding:
+    return downgraded(finding, missing) if finding.by_absence and missing else finding
+
+
+def _disagreeing(status: Status | None) -> list[Finding]:
+    """Mismatches that only last moments show, as in mode profile."""
+    found = []
+    for verdict in status.verdicts if status else ():
+        if verdict.verdict == MISMATCH:
+            sides = "; ".join(
+                f"{ranks_in_words(side.ranks)} {side.called.function} {side.called.size_bytes:,} bytes "
+                f"{side.called.datatype}"
+                for side in verdict.sides
+            )
+            found.append(
+                Finding(
+                    "mismatch", CRITICAL, f"ranks disagree on {verdict.name} #{verdict.order}: {sides}",
+                    "the program takes different paths on these ranks", "function", verdict.culprits,
+                    communicators=(verdict.name,), confidence=0.95,
+                    evidence=(Evidence("last calls", {"order": verdict.order}),),
+                )
+            )  # fmt: skip
+    return found

@@ -1,0 +1,74 @@
+"""A finding: one diagnosed problem, with its evidence."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+INFO, WARNING, CRITICAL = "info", "warning", "critical"
+SEVERITIES = (INFO, WARNING, CRITICAL)
+# In this order where severity and loss are equal: what stops a job before what slows it.
+FAMILIES = (
+    "hang", "mismatch", "straggler", "slow_link", "intra_inter", "degradation", "imbalance",
+    "below_expected", "algorithm", "launch_bound", "small_messages", "data_quality",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a finding rests on: a sentence, its numbers, and the command that shows them."""
+
+    text: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    command: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One problem."""
+
+    family: str
+    severity: str
+    sentence: str
+    advice: str
+    kind: str = ""  # within its family
+    ranks: tuple[int, ...] = ()  # of the job
+    hosts: tuple[str, ...] = ()
+    communicators: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    confidence: float = 1.0  # 0 to 1
+    lost_share: float = 0.0  # of the run's time
+    by_absence: bool = False  # rests on something not being there
+
+
+def at_least(severity: str, bar: str) -> bool:
+    """Whether a severity reaches another."""
+    return SEVERITIES.index(severity) >= SEVERITIES.index(bar)
+
+
+def downgraded(finding: Finding, because: str) -> Finding:
+    """A finding that rests on absence, where absence may be the recorder's."""
+    lower = SEVERITIES[max(SEVERITIES.index(finding.severity) - 1, 0)]
+    note = Evidence(f"downgraded: {because}")
+    return replace(
+        finding,
+        severity=lower,
+        confidence=finding.confidence / 2,
+        evidence=(*finding.evidence, note),
+    )
+
+
+def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The worst first."""
+    return tuple(
+        sorted(
+            findings,
+            key=lambda one: (
+                -SEVERITIES.index(one.severity),
+                FAMILIES.index(one.family) if one.family in FAMILIES[:2] else 2,
+                -one.lost_share,
+                FAMILIES.index(one.family),
+                -one.confidence,
+                one.ranks,
+            ),
+        )
+    )

@@ -1,0 +1,184 @@
+"""What the families look at: a model's collectives by instance, as arrays, and who its ranks are.
+
+Times come from the GPU. A rank's own gap (from the end of its last operation to the start of this
+one) and the shares of it are differences within one clock; so are durations. Lateness is taken from
+durations where everybody leaves together: who comes last has the shortest.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.model.matching import EVERYBODY, meets_of, rules_of, started_of
+from ncclscope.model.model import Model
+from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+MOST_ROWS = 4_000_000  # beyond, every so many-th instance is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """Operations of instances whose ranks all wait for the last, sorted by instance; a row each."""
+
+    row: Ints  # of operations
+    first: Ints  # by instance: its first row here
+    count: Ints  # by instance: how many rows
+    instance: Ints  # by instance: row of instances
+    rank: Ints  # by row: global
+    duration: Ints
+    gap: Floats  # NaN where the rank has no earlier operation
+    weight: float  # one instance stands for so many
+    group: Ints  # by row the place of its instance
+
+
+class Frame:
+    """A model with what several families need of it."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.ops = model.tables["operations"]
+        self.words = model.words
+        self.rules = rules_of(model.words["function"], model.words["algorithm"])
+        # With several attempts in one capture, the last one is what people ask about.
+        last = max((row.attempt for row in model.processes), default=0)
+        attempt = np.array([row.attempt for row in model.processes] or [0])
+        self.current: Bools = attempt[self.ops["process"]] == last
+        self.current &= self.ops["part_of"] == NONE
+
+    @cached_property
+    def host_of(self) -> dict[int, str]:
+        """By global rank."""
+        members = self.model.tables["members"]
+        pairs = zip(members["global_rank"].tolist(), members["node"].tolist(), strict=True)
+        return {rank: self.model.nodes[node] for rank, node in pairs if rank != NONE}
+
+    @cached_property
+    def node_of(self) -> Ints:
+        """By global rank, NONE where nobody is."""
+        members = self.model.tables["members"]
+        ranks = np.asarray(members["global_rank"], np.int64)
+        out = np.full(int(ranks.max(initial=-1)) + 2, NONE, np.int64)
+        out[ranks] = members["node"]
+        out[-1] = NONE
+        return out
+
+    @cached_property
+    def extent(self) -> tuple[int, int]:
+        """When the run began and ended: first call, last end."""
+        call, end = self.ops["call_ns"][self.current], self.ops["end_ns"][self.current]
+        start = self.ops["start_ns"][self.current]
+        begins = np.where(call != NONE, call, start)
+        begins, ends = begins[begins != NONE], end[end != NONE]
+        if not len(begins):
+            return 0, 0
+        return int(begins.min()), int(max(ends.max(initial=0), begins.max()))
+
+    @property
+    def span_ns(self) -> int:
+        """How long the run was."""
+        return max(self.extent[1] - self.extent[0], 1)
+
+    @cached_property
+    def gap(self) -> Floats:
+        """By operation the time since the rank's last operation ended; NaN for its first."""
+        start = np.asarray(self.ops["start_ns"], np.int64)
+        end = np.asarray(self.ops["end_ns"], np.int64)
+        rank = np.asarray(self.ops["global_rank"], np.int64)
+        timed = np.flatnonzero((start != NONE) & (end != NONE) & self.current)
+        order = timed[np.lexsort((start[timed], rank[timed], self.ops["process"][timed]))]
+        out = np.full(len(start), np.nan)
+        if not len(order):
+            return out
+        place = np.cumsum(
+            np.concatenate([[0], (np.diff(rank[order]) != 0) | (np.diff(self.ops["process"][order]) != 0)])
+        )  # fmt: skip
+        origin = int(start[order].min())
+        width = int(end[order].max()) - origin + 1
+        latest = np.maximum.accumulate(end[order] - origin + place * width) - place * width
+        before = np.concatenate([[0], latest[:-1]])
+        fresh = np.concatenate([[True], np.diff(place) != 0])
+        gap = np.maximum(start[order] - origin - before, 0).astype(np.float64)
+        gap[fresh] = np.nan
+        out[order] = gap
+        return out
+
+    @cached_property
+    def met(self) -> Met:
+        """Collectives in which everybody waits for the last, where their stamps show it."""
+        meets = meets_of(self.ops, self.rules)
+        keep = self.current & (meets == EVERYBODY) & (self.ops["instance"] != NONE)
+        keep &= self.ops["duration_ns"] != NONE
+        rows, weight = np.flatnonzero(keep), 1.0
+        instance = np.asarray(self.ops["instance"], np.int64)[rows]
+        if len(rows) > MOST_ROWS:
+            every = -(-len(rows) // MOST_ROWS)
+            chosen = instance % every == 0
+            rows, instance, weight = rows[chosen], instance[chosen], float(every)
+        order = np.argsort(instance, kind="stable")
+        rows, instance = rows[order], instance[order]
+        number, first, count = np.unique(instance, return_index=True, return_counts=True)
+        several = count > 1
+        kept = np.repeat(several, count)
+        rows, count, number = rows[kept], count[several], number[several]
+        first = np.cumsum(count) - count
+        return Met(
+            rows, first, count, number,
+            np.asarray(self.ops["global_rank"], np.int64)[rows],
+            np.asarray(self.ops["duration_ns"], np.int64)[rows], self.gap[rows], weight,
+            np.repeat(np.arange(len(first)), count),
+        )  # fmt: skip
+
+    @cached_property
+    def started(self) -> Bools:
+        """Operations whose start is known."""
+        return started_of(self.ops) & self.current
+
+    @cached_property
+    def collective(self) -> Bools:
+        """Collectives, as against sends and receives."""
+        return np.asarray(self.current & (self.ops["form"] == COLLECTIVE))
+
+    @cached_property
+    def pairs(self) -> Bools:
+        """Sends and receives."""
+        form = self.ops["form"]
+        return np.asarray(self.current & ((form == SEND) | (form == RECV)))
+
+    def word(self, sort: str, code: int) -> str:
+        """The name behind a code."""
+        return self.words[sort][code] if code >= 0 else ""
+
+    def ranks_of(self, communicator: int) -> list[int]:
+        """Global ranks of a communicator's members that are on record."""
+        members = self.model.tables["members"]
+        mine = members["global_rank"][members["communicator"] == communicator]
+        return sorted(set(mine.tolist()) - {NONE})
+
+    def at(self, time_ns: int) -> str:
+        """A time as `--since` takes it: seconds from the start."""
+        return f"{(time_ns - self.extent[0]) / 1e9:.3f}"
+
+
+def medians_by_group(values: Floats, first: Ints, count: Ints) -> Floats:
+    """The median of each group of neighbouring values; NaN counts as largest."""
+    if not len(first):
+        return np.empty(0)
+    group = np.repeat(np.arange(len(first)), count)
+    ordered = values[np.lexsort((values, group))]
+    known = np.add.reduceat((~np.isnan(values)).astype(np.int64), first)
+    low, high = first + np.maximum(known - 1, 0) // 2, first + known // 2
+    high = np.where(known > 0, np.minimum(high, first + np.maximum(known - 1, 0)), first)
+    return np.asarray((ordered[low] + ordered[high]) / 2)
+
+
+def spread(values: Floats) -> float:
+    """The median absolute deviation, as a standard deviation of normal values."""
+    if not len(values):
+        return 0.0
+    return 1.4826 * float(np.median(np.abs(values - np.median(values))))

@@ -1,0 +1,84 @@
+"""Ranks that move far more, or call far more often, than their peers."""
+
+import numpy as np
+
+from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
+from ncclscope.diagnose.frame import Frame, spread
+from ncclscope.model.tables import NONE
+from ncclscope.words import amount, percent
+
+_TIMES = 1.5  # the median rank's
+_TIMES_NOISE = 6.0
+_LEAST_RANKS = 4
+_MATTERS = 0.05  # of the run in these operations, on the heaviest rank
+_MOST = 4
+
+
+def find(frame: Frame) -> list[Finding]:
+    """By communicator and function: bytes and calls of each rank."""
+    ops = frame.ops
+    rows = np.flatnonzero(
+        frame.current & (ops["size_bytes"] != NONE) & (ops["global_rank"] != NONE)
+    )
+    if not len(rows):
+        return []
+    comm = np.asarray(ops["communicator"], np.int64)[rows]
+    function = np.asarray(ops["function"], np.int64)[rows]
+    rank = np.asarray(ops["global_rank"], np.int64)[rows]
+    size = np.asarray(ops["size_bytes"], np.float64)[rows]
+    time = np.maximum(np.asarray(ops["duration_ns"], np.float64)[rows], 0)
+    kind = comm * 256 + function
+    width = int(rank.max()) + 1
+    findings = []
+    for one in np.unique(kind).tolist():
+        mine = kind == one
+        ranks = frame.ranks_of(one // 256)
+        if len(ranks) < _LEAST_RANKS:
+            continue
+        calls = np.bincount(rank[mine], minlength=width)[ranks].astype(np.float64)
+        moved = np.bincount(rank[mine], size[mine], minlength=width)[ranks]
+        busy = np.bincount(rank[mine], time[mine], minlength=width)[ranks]
+        for what, values in (("bytes", moved), ("calls", calls)):
+            finding = _heavy(frame, one, what, np.array(ranks), values, busy)
+            if finding is not None:
+                findings.append(finding)
+                break
+    findings.sort(key=lambda finding: -finding.lost_share)
+    return findings[:_MOST]
+
+
+def _heavy(
+    frame: Frame, kind: int, what: str, ranks: np.ndarray, values: np.ndarray, busy: np.ndarray
+) -> Finding | None:
+    usual = float(np.median(values))
+    noise = max(spread(values), 0.02 * usual)
+    heavy = (values > _TIMES * usual) & (values > usual + _TIMES_NOISE * noise)
+    # Halves (the stages of a pipeline, say) are a pattern; a few that stand out are an imbalance.
+    if not heavy.any() or heavy.sum() > len(ranks) // 4 or usual <= 0:
+        return None
+    chosen = tuple(ranks[heavy].tolist())
+    times = float(values[heavy].max() / usual)
+    share = min(float(busy[heavy].max()) * (1 - 1 / times) / frame.span_ns, 1.0)
+    function = frame.word("function", kind % 256)
+    name = frame.model.communicator_names[kind // 256]
+    told = (
+        amount(int(values[heavy].max()))
+        if what == "bytes"
+        else f"{int(values[heavy].max()):,} calls"
+    )
+    usually = amount(int(usual)) if what == "bytes" else f"{int(usual):,}"
+    hosts = tuple(sorted({frame.host_of[r] for r in chosen if r in frame.host_of}))
+    return Finding(
+        "imbalance", WARNING if busy[heavy].max() >= _MATTERS * frame.span_ns else INFO,
+        f"rank {', '.join(map(str, chosen[:8]))} moves {times:.3g} times the {what} of its peers in "
+        f"{function} on {name} ({told} against {usually})",
+        "spread the work (experts, shards, stages) more evenly", what, chosen, hosts, (name,),
+        (
+            Evidence(
+                f"{what} by rank; {percent(share)} of the run at stake",
+                {"times": round(times, 3), "median": usual},
+                f"ncclscope report {frame.model.path} --by rank --comm {name} --op {function}",
+            ),
+        ),
+        confidence=0.85, lost_share=share,
+    )  # fmt: skip

@@ -1,0 +1,322 @@
+"""Links that are slower than their peers: by proxy steps where they are on record (mode full), else by
+sends and receives, else by groups that are slower than groups like them.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.diagnose.degradation import wires_of
+from ncclscope.diagnose.finding import CRITICAL, INFO, WARNING, Evidence, Finding
+from ncclscope.diagnose.frame import Floats, Frame, Ints, spread
+from ncclscope.model.details import details_of
+from ncclscope.model.tables import NONE, SEND
+from ncclscope.words import duration, percent
+
+_SLOWER = 1.5  # times the median link
+_TIMES_NOISE = 6.0
+_NOISE_FLOOR = 0.05
+_LEAST_STEPS = 10  # operations of a link
+_LEAST_LINKS = 3
+_GRAVE_SHARE = 0.25
+_LOST_SHARE = 0.01
+_MOST = 6
+_BITS = 20
+STATES = ("gpu", "peer", "network", "flush")
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """By link, from one rank of the job to another."""
+
+    source: Ints
+    destination: Ints
+    slowness: Floats  # times the median of the same size
+    count: Ints  # operations
+    busy_ns: Floats  # time on the wire
+    waits_ns: dict[str, Floats]  # by state of proxy steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Single transfers."""
+
+    link: Ints  # source << 20 | destination
+    operation: Ints  # transfers of one operation are no independent samples
+    size: Ints
+    time_ns: Floats
+    waits_ns: dict[str, Floats]
+
+
+def _peers(frame: Frame) -> dict[tuple[int, int], int]:
+    """Global ranks by communicator and rank in it."""
+    m = frame.model.tables["members"]
+    columns = (m[name].tolist() for name in ("communicator", "rank", "global_rank"))
+    return {(comm, rank): job for comm, rank, job in zip(*columns, strict=True)}
+
+
+def _globally(frame: Frame, communicator: Ints, rank: Ints) -> Ints:
+    """Ranks of communicators as ranks of the job."""
+    both = communicator << _BITS | (rank & (1 << _BITS) - 1)
+    known, inverse = np.unique(both, return_inverse=True)
+    peers = _peers(frame)
+    table = [peers.get((int(one) >> _BITS, int(one) & (1 << _BITS) - 1), NONE) for one in known]
+    return np.array(table, np.int64)[inverse.reshape(-1)] if len(known) else both
+
+
+def _proxy_steps(frame: Frame) -> _Steps | None:
+    """Sends of the network proxies, from when they were handed to the network until they were done."""
+    if not any(row.mode == "full" for row in frame.model.processes):
+        return None
+    parts = []
+    for columns in details_of(frame.model, "proxy_steps"):
+        sends = columns["form"] == SEND
+        known = sends & (columns["operation"] != NONE) & (columns["end_ns"] != NONE)
+        known &= (columns["network_since_ns"] != NONE) & (columns["peer"] != NONE)
+        rows = np.flatnonzero(known)
+        if len(rows):
+            parts.append({name: np.asarray(values)[rows].astype(np.int64) for name, values in columns.items()})  # fmt: skip
+    if not parts:
+        return None
+    c = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    operation = c["operation"]
+    communicator = np.asarray(frame.ops["communicator"], np.int64)[operation]
+    source = np.asarray(frame.ops["global_rank"], np.int64)[operation]
+    destination = _globally(frame, communicator, c["peer"])
+    fine = (source != NONE) & (destination != NONE) & frame.current[operation]
+    link = source << _BITS | np.maximum(destination, 0)
+    time = (c["end_ns"] - c["network_since_ns"]).astype(np.float64)
+    peer_since = np.where(c["peer_since_ns"] != NONE, c["peer_since_ns"], c["network_since_ns"])
+    gpu_since = np.where(c["gpu_since_ns"] != NONE, c["gpu_since_ns"], peer_since)
+    waits = {
+        "gpu": np.maximum(peer_since - gpu_since, 0).astype(np.float64),
+        "peer": np.maximum(c["network_since_ns"] - peer_since, 0).astype(np.float64),
+        "network": np.maximum(time, 0),
+    }
+    return _Steps(
+        link[fine],
+        operation[fine],
+        c["size_bytes"][fine],
+        time[fine],
+        {n: v[fine] for n, v in waits.items()},
+    )
+
+
+def _pairs(frame: Frame) -> _Steps | None:
+    """Sends whose receive is on record: the shorter of both durations is the transfer."""
+    ops = frame.ops
+    timed = frame.pairs & (ops["duration_ns"] != NONE) & (ops["instance"] != NONE)
+    rows = np.flatnonzero(timed & (ops["source"] <= 3))
+    if len(rows) < _LEAST_STEPS:
+        return None
+    instance = np.asarray(ops["instance"], np.int64)[rows]
+    order = np.argsort(instance, kind="stable")
+    rows, instance = rows[order], instance[order]
+    _, first, count = np.unique(instance, return_index=True, return_counts=True)
+    shortest = np.minimum.reduceat(np.asarray(ops["duration_ns"], np.int64)[rows], first)
+    one = rows[first][count == 2]
+    communicator = np.asarray(ops["communicator"], np.int64)[one]
+    own = np.asarray(ops["global_rank"], np.int64)[one]
+    peer = _globally(frame, communicator, np.asarray(ops["peer"], np.int64)[one])
+    sends = ops["form"][one] == SEND
+    source, destination = np.where(sends, own, peer), np.where(sends, peer, own)
+    fine = (source != NONE) & (destination != NONE) & (source != destination)
+    link = source << _BITS | np.maximum(destination, 0)
+    size = np.asarray(ops["size_bytes"], np.int64)[one]
+    time = shortest[count == 2].astype(np.float64)
+    return _Steps(link[fine], one[fine], size[fine], time[fine], {})
+
+
+def links_of(steps: _Steps, same_node: Ints) -> Links:
+    """Each link against the median of transfers of its size, within nodes and between them apart."""
+    across = same_node[steps.link >> _BITS] != same_node[steps.link & (1 << _BITS) - 1]
+    size = np.floor(np.log2(np.maximum(steps.size, 1))).astype(np.int64) << 1 | across
+    order = np.lexsort((steps.time_ns, size))
+    _, first, count = np.unique(size[order], return_index=True, return_counts=True)
+    median = steps.time_ns[order][first + count // 2]
+    _, kind = np.unique(size, return_inverse=True)
+    relative = steps.time_ns / np.maximum(median[kind.reshape(-1)], 1.0)
+    # Each operation's median first, then the median over operations.
+    order = np.lexsort((relative, steps.operation, steps.link))
+    both = np.stack([steps.link[order], steps.operation[order]])
+    new = np.concatenate([[True], (np.diff(both, axis=1) != 0).any(axis=0)])
+    starts = np.flatnonzero(new)
+    sizes = np.diff(np.append(starts, len(order)))
+    typical, its_link = relative[order][starts + sizes // 2], steps.link[order][starts]
+    order = np.lexsort((typical, its_link))
+    link, first, count = np.unique(its_link[order], return_index=True, return_counts=True)
+    _, place = np.unique(steps.link, return_inverse=True)
+    place = place.reshape(-1)
+
+    def total(values: Floats) -> Floats:
+        return np.bincount(place, values, minlength=len(link)).astype(np.float64)
+
+    return Links(
+        link >> _BITS,
+        link & (1 << _BITS) - 1,
+        typical[order][first + count // 2],
+        count,
+        total(steps.time_ns),
+        {name: total(values) for name, values in steps.waits_ns.items()},
+    )
+
+
+def find(frame: Frame) -> list[Finding]:
+    """Slow links, the slowest first."""
+    for steps, what in ((_proxy_steps(frame), "proxy steps"), (_pairs(frame), "sends")):
+        if steps is None or len(steps.link) < _LEAST_STEPS:
+            continue
+        links = links_of(steps, frame.node_of)
+        findings = _slow(frame, links, what)
+        if findings:
+            return findings
+    return _slow_groups(frame)
+
+
+def _slow(frame: Frame, links: Links, what: str) -> list[Finding]:
+    enough = links.count >= _LEAST_STEPS
+    across = frame.node_of[links.source] != frame.node_of[links.destination]
+    slow = np.zeros(len(links.count), bool)
+    for side in (across, ~across):
+        mine = enough & side
+        if mine.sum() < _LEAST_LINKS:
+            continue
+        usual = float(np.median(links.slowness[mine]))
+        noise = max(spread(links.slowness[mine]), _NOISE_FLOOR)
+        slow |= mine & (links.slowness > _SLOWER * usual)
+        slow &= ~mine | (links.slowness > usual + _TIMES_NOISE * noise)
+    rows = np.flatnonzero(slow)
+    rows = rows[np.argsort(-links.slowness[rows])]
+    ends = np.concatenate([links.source[rows], links.destination[rows]])
+    ranks, times = np.unique(ends, return_counts=True)
+    # Several slow links that share one rank are that rank's.
+    shared = ranks[times >= 3]
+    if len(rows) >= 3 and len(shared) == 1 and times.max() == len(rows):
+        return [_of_rank(frame, links, rows, int(shared[0]), what)]
+    pairs: dict[tuple[int, int], list[int]] = {}
+    for row in rows.tolist():
+        a, b = int(links.source[row]), int(links.destination[row])
+        pairs.setdefault((min(a, b), max(a, b)), []).append(row)
+    found = [_of_pair(frame, links, pair, mine, what) for pair, mine in pairs.items()]
+    return [finding for finding in found[:_MOST] if finding is not None]
+
+
+def _share(frame: Frame, links: Links, rows: Ints) -> float:
+    """What the run would be shorter by, at most: the excess of the slowest of these links."""
+    excess = links.busy_ns[rows] * (1 - 1 / np.maximum(links.slowness[rows], 1.0))
+    return min(float(excess.max(initial=0.0)) / frame.span_ns, 1.0)
+
+
+def _matrix(links: Links, ranks: set[int]) -> dict[str, float]:
+    """Slowness from rank to rank, of links that touch these ranks."""
+    return {
+        f"{a}>{b}": round(s, 3)
+        for a, b, s in zip(links.source.tolist(), links.destination.tolist(), links.slowness.tolist(), strict=True)
+        if a in ranks or b in ranks
+    }  # fmt: skip
+
+
+def _evidence(frame: Frame, links: Links, rows: list[int], what: str) -> Evidence:
+    facts: dict[str, object] = {
+        "slowness": round(float(links.slowness[rows[0]]), 3),
+        "operations": int(links.count[rows].sum()),
+        "matrix": _matrix(links, {int(links.source[rows[0]]), int(links.destination[rows[0]])}),
+    }
+    shares = {name: float(values[rows].sum()) for name, values in links.waits_ns.items()}
+    total = sum(shares.values())
+    text = f"by {what} of {int(links.count[rows].sum()):,} operations"
+    if total:
+        told = ", ".join(f"{name} {percent(ns / total)}" for name, ns in shares.items())
+        text += f"; senders wait for: {told}"
+        facts |= {f"{name}_us": round(ns / 1e3, 3) for name, ns in shares.items()}
+    return Evidence(text, facts, f"ncclscope report {frame.model.path} --by rank")
+
+
+def _of_pair(
+    frame: Frame, links: Links, pair: tuple[int, int], rows: list[int], what: str
+) -> Finding | None:
+    share = _share(frame, links, np.array(rows))
+    if share < _LOST_SHARE:
+        return None
+    a, b = pair
+    hosts = [frame.host_of.get(rank, "?") for rank in pair]
+    both = len(rows) > 1
+    row = rows[0]
+    source, destination = int(links.source[row]), int(links.destination[row])
+    arrow = f"between ranks {a} and {b}" if both else f"from rank {source} to rank {destination}"
+    inside = hosts[0] == hosts[1]
+    mean = duration(float(links.busy_ns[row] / links.count[row]))
+    return Finding(
+        "slow_link", CRITICAL if share >= _GRAVE_SHARE else WARNING,
+        f"the link {arrow} ({' – '.join(dict.fromkeys(hosts))}) is {links.slowness[row]:.3g} times as "
+        f"slow as its peers ({mean} an operation); up to {percent(share)} of the run lost",
+        "look at NVLink, PCIe and the GPUs of this node" if inside
+        else "look at adapter, cable and switch port of both hosts; compare error counters",
+        "intra-node" if inside else "inter-node", pair, tuple(sorted(set(hosts))), (),
+        (_evidence(frame, links, rows, what),),
+        confidence=0.9 if what == "proxy steps" else 0.8, lost_share=share,
+    )  # fmt: skip
+
+
+def _of_rank(frame: Frame, links: Links, rows: Ints, rank: int, what: str) -> Finding:
+    share = _share(frame, links, rows)
+    host = frame.host_of.get(rank, "?")
+    return Finding(
+        "slow_link", CRITICAL if share >= _GRAVE_SHARE else WARNING,
+        f"all links of rank {rank} ({host}) are slow, up to {links.slowness[rows[0]]:.3g} times their "
+        f"peers; up to {percent(share)} of the run lost",
+        "look at that GPU's adapter, its PCIe link and cable", "rank", (rank,), (host,), (),
+        (_evidence(frame, links, rows.tolist(), what),), confidence=0.85, lost_share=share,
+    )  # fmt: skip
+
+
+def _slow_groups(frame: Frame) -> list[Finding]:
+    """A communicator that is slower than others of as many ranks and nodes, for the same calls."""
+    wires, table = wires_of(frame), frame.model.tables["communicators"]
+    if not len(wires.communicator):
+        return []
+    met, instances = frame.met, frame.model.tables["instances"]
+    wire = np.minimum.reduceat(met.duration, met.first).astype(np.float64)
+    comm = np.asarray(instances["communicator"], np.int64)[met.instance]
+    alike = np.stack(
+        [
+            np.asarray(table["ranks"], np.int64)[comm],
+            np.asarray(table["nodes"], np.int64)[comm],
+            np.asarray(instances["function"], np.int64)[met.instance],
+            np.asarray(instances["size_bytes"], np.int64)[met.instance],
+        ]
+    )
+    _, kind = np.unique(alike, axis=1, return_inverse=True)
+    kind = kind.reshape(-1)
+    scores: dict[int, list[tuple[float, float]]] = {}
+    for one in range(int(kind.max()) + 1):
+        mine = np.flatnonzero(kind == one)
+        comms = np.unique(comm[mine])
+        if len(comms) < _LEAST_LINKS:
+            continue
+        medians = np.array([np.median(wire[mine[comm[mine] == c]]) for c in comms])
+        usual, noise = float(np.median(medians)), spread(medians)
+        for c, value in zip(comms.tolist(), medians.tolist(), strict=True):
+            beyond = value > usual + _TIMES_NOISE * max(noise, _NOISE_FLOOR * usual)
+            lost = float(wire[mine[comm[mine] == c]].sum()) * (1 - usual / max(value, 1.0))
+            scores.setdefault(c, []).append((value / usual if beyond else 1.0, max(lost, 0.0)))
+    findings = []
+    for c, found in scores.items():
+        factor = float(np.median([score for score, _ in found]))
+        share = min(sum(lost for _, lost in found) * met.weight / frame.span_ns, 1.0)
+        if factor < _SLOWER or share < _LOST_SHARE:
+            continue
+        name, ranks = frame.model.communicator_names[c], tuple(frame.ranks_of(c))
+        hosts = tuple(sorted({frame.host_of[r] for r in ranks if r in frame.host_of}))
+        findings.append(
+            Finding(
+                "slow_link", WARNING if share >= _LOST_SHARE else INFO,
+                f"{name} is {factor:.3g} times as slow on the wire as communicators like it; "
+                f"{percent(share)} of the run lost",
+                "one of its links is slow: record in mode full to see which", "group", ranks, hosts,
+                (name,), (Evidence("same functions and sizes compared", {"factor": round(factor, 3)},
+                          f"ncclscope report {frame.model.path} --comm {name}"),),
+                confidence=0.7, lost_share=share,
+            )
+        )  # fmt: skip
+    return sorted(findings, key=lambda finding: -finding.lost_share)[:_MOST]

@@ -1,0 +1,78 @@
+"""Findings as text for people and as JSON for programs. docs/diagnose.md."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from ncclscope.diagnose.diagnosis import Diagnosis
+from ncclscope.diagnose.finding import Evidence, Finding
+from ncclscope.model.model import Model
+from ncclscope.words import plural, printable, wrapped
+
+VERSION = 1  # fields are added without a change of it
+_INDENT = "  "
+
+
+def _paragraph(text: str, width: int, indent: str) -> Iterator[str]:
+    lines = wrapped(printable(text), width - len(indent))
+    yield from (indent + line for line in lines)
+
+
+def _shown(finding: Finding, number: int, width: int) -> Iterator[str]:
+    yield ""
+    head = f"{number}. {finding.severity} · {finding.family}"
+    head += f" ({finding.kind})" if finding.kind else ""
+    yield f"{head} · confidence {100 * finding.confidence:.0f} %"
+    yield from _paragraph(finding.sentence, width, _INDENT)
+    for evidence in finding.evidence:
+        yield from _paragraph(f"- {evidence.text}", width, _INDENT)
+        if evidence.command:
+            yield from _paragraph(f"  $ {evidence.command}", width, _INDENT)
+    yield from _paragraph(f"→ {finding.advice}", width, _INDENT)
+
+
+def lines(model: Model, diagnosis: Diagnosis, width: int) -> Iterator[str]:
+    """The whole answer, the worst first."""
+    yield from wrapped(printable(model.completeness.line()), width)
+    for note in model.completeness.notes[:8]:
+        yield from wrapped(f"! {printable(note)}", width, _INDENT)
+    serious = [one for one in diagnosis.findings if one.severity != "info"]
+    if not diagnosis.findings:
+        yield "nothing found"
+    elif not serious:
+        yield f"nothing wrong; {plural(len(diagnosis.findings), 'remark')}"
+    else:
+        yield f"{plural(len(serious), 'problem')}, {plural(len(diagnosis.findings) - len(serious), 'remark')}"
+    for number, finding in enumerate(diagnosis.findings, 1):
+        yield from _shown(finding, number, width)
+
+
+def _evidence(one: Evidence) -> dict[str, Any]:
+    return {"text": one.text, "facts": one.facts, "command": one.command or None}
+
+
+def finding_json(one: Finding) -> dict[str, Any]:
+    """One finding."""
+    return {
+        "family": one.family,
+        "kind": one.kind or None,
+        "severity": one.severity,
+        "sentence": one.sentence,
+        "ranks": list(one.ranks),
+        "hosts": list(one.hosts),
+        "communicators": list(one.communicators),
+        "evidence": [_evidence(evidence) for evidence in one.evidence],
+        "confidence": round(one.confidence, 4),
+        "lost_share": round(one.lost_share, 6),
+        "advice": one.advice,
+    }
+
+
+def as_json(model: Model, diagnosis: Diagnosis) -> dict[str, Any]:
+    """The whole answer."""
+    return {
+        "version": VERSION,
+        "capture": str(model.path),
+        "completeness": model.completeness.as_json(),
+        "missing": diagnosis.missing or None,
+        "findings": [finding_json(one) for one in diagnosis.findings],
+    }
