@@ -44,7 +44,7 @@ def seat(
         "gpu": f"gpu{rank}", "reports_kernels": True, "opened_ns": 900 * S, "closed": False,
         "calls": calls, "works": calls, "collectives": calls, "last": last() if calls else None,
         "done_ns": 40 * S, "flights": flights, "parts": None, "global_rank": rank,
-        "longest_ns": S // 1000, "finished": calls - len(flights),
+        "longest_ns": S // 1000, "usual_ns": S // 1000, "finished": calls - len(flights),
     }  # fmt: skip
     return Seat(**fields | more)
 

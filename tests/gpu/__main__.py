@@ -22,6 +22,7 @@ from tests.gpu.bench_accuracy import (
     bench_overhead,
 )
 from tests.gpu.coverage import CASES, FATAL_CASES, Row, coverage
+from tests.gpu.diagnosing import diagnosing
 from tests.gpu.mps import mps
 from tests.gpu.overhead import BAR, CALLS, COMMUNICATORS, ROUNDS, Placing, overhead
 from tests.gpu.torchrun import torchrun
@@ -244,6 +245,23 @@ def show_bench_overhead(_: argparse.Namespace) -> bool:
     return True
 
 
+def show_diagnose(_: argparse.Namespace) -> bool:
+    """Status and diagnose on jobs with something wrong."""
+    rows = diagnosing()
+    header = ["case", "ranks", "when", "verb", "to be found", "found first", ""]
+    cells: list[list[object]] = [
+        [r.case, r.ranks, r.moment, r.asked, r.expected, r.found, "holds" if r.holds else "**no**"]
+        for r in rows
+    ]
+    note = (
+        f"Ranks share one {gpu_name()}, each posing as a host of its own, NCCL {torch_release()}, "
+        "mode full. The last rank does not come to the last AllReduce, calls AllGather instead, or "
+        "comes 20 ms late to each call."
+    )
+    publish("gpu-diagnose", f"{table(header, cells)}\n\n{note}")
+    return all(row.holds for row in rows)
+
+
 # Coverage kills ranks, which can leave MPS unusable: it comes last.
 PARTS = {
     "torchrun": show_torchrun,
@@ -251,6 +269,7 @@ PARTS = {
     "overhead": show_overhead,
     "bench": show_bench,
     "bench-overhead": show_bench_overhead,
+    "diagnose": show_diagnose,
     "coverage": show_coverage,
 }
 

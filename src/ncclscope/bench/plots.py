@@ -12,8 +12,8 @@ from ncclscope.bench.results import Result, Session, spread_of
 from ncclscope.bench.table import SIMULATED
 from ncclscope.report.html import page
 from ncclscope.report.plots import Series, dots
-from ncclscope.report.words import duration, microseconds, size, sparkline
-from ncclscope.words import plural, printable
+from ncclscope.report.words import microseconds, size, sparkline
+from ncclscope.words import duration, plural, printable
 
 _BINS = 60
 _TEXT_BINS = 40

@@ -27,9 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline", metavar="FILE", help="bandwidths to expect: JSON of bench, or nccl-tests -J"
     )
     parser.add_argument(
-        "--fail-on", choices=SEVERITIES, metavar="SEVERITY",
+        "--fail-on",
+        choices=SEVERITIES,
+        metavar="SEVERITY",
         help="exit with 3 on a finding of that severity or above: info, warning, critical",
-    )  # fmt: skip
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

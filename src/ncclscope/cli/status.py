@@ -23,9 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/status.md")
     parser.add_argument(
-        "--watch", nargs="?", type=float, const=2.0, metavar="SECONDS",
+        "--watch",
+        nargs="?",
+        type=float,
+        const=2.0,
+        metavar="SECONDS",
         help="again and again (default: every 2 s) until no process is alive",
-    )  # fmt: skip
+    )
 
 
 def _look(capture: Path) -> Status:

@@ -80,7 +80,9 @@ def find(frame: Frame, baseline: list[Expected]) -> list[Finding]:
     ops, ranks = frame.ops, frame.model.tables["communicators"]["ranks"]
     expected = {(one.function, one.size_bytes): one for one in baseline}
     rows = np.flatnonzero(frame.collective & (ops["wire_ns"] > 0) & (ops["size_bytes"] > 0))
-    pairs = np.stack([np.asarray(ops[n], np.int64)[rows] for n in ("function", "size_bytes", "communicator")])  # fmt: skip
+    pairs = np.stack(
+        [np.asarray(ops[n], np.int64)[rows] for n in ("function", "size_bytes", "communicator")]
+    )
     kinds, kind = np.unique(pairs, axis=1, return_inverse=True)
     wire = np.asarray(ops["wire_ns"], np.float64)[rows]
     findings = []
@@ -99,14 +101,22 @@ def find(frame: Frame, baseline: list[Expected]) -> list[Finding]:
         lost = float(mine.sum()) * (1 - share) / max(len(frame.ranks_of(int(kinds[2, one]))), 1)
         findings.append(
             Finding(
-                "below_expected", CRITICAL if share < _GRAVE else WARNING,
-                f"{function} of {binary_size(int(kinds[1, one]))} on {name} reaches {reached:.3g} GB/s, "
+                "below_expected",
+                CRITICAL if share < _GRAVE else WARNING,
+                f"{function} of {binary_size(int(kinds[1, one]))} on {name} reaches "
+                f"{reached:.3g} GB/s, "
                 f"{percent(share)} of the baseline's {known.busbw_gbs:.3g}",
                 "compare topology, NCCL release and settings with those of the baseline",
-                communicators=(name,), confidence=0.9,
+                communicators=(name,),
+                confidence=0.9,
                 lost_share=min(lost / frame.span_ns, 1.0),
-                evidence=(Evidence("bus bandwidth over the wire", {"busbw_gbs": round(reached, 4),
-                    "baseline_gbs": known.busbw_gbs}, f"ncclscope report {frame.model.path} --comm {name}"),),
+                evidence=(
+                    Evidence(
+                        "bus bandwidth over the wire",
+                        {"busbw_gbs": round(reached, 4), "baseline_gbs": known.busbw_gbs},
+                        f"ncclscope report {frame.model.path} --comm {name}",
+                    ),
+                ),
             )
-        )  # fmt: skip
+        )
     return sorted(findings, key=lambda finding: -finding.lost_share)[:_MOST]

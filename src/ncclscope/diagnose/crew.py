@@ -15,7 +15,7 @@ from ncclscope.model.pulse_parts import (
     Flight,
     Seat,
     Step,
-)  # fmt: skip
+)
 from ncclscope.model.tables import NONE
 
 _OTHER_RUN_NS = 60_000_000_000
@@ -144,7 +144,10 @@ def next_work(member: Member) -> tuple[int, int]:
 
 def step_behind(member: Member) -> Step | None:
     """Of its open proxy steps the one that is furthest behind: what its channel waits for."""
-    steps = member.seat.parts.steps if member.seat.parts else []
+    # Some releases never end some steps: only those count that began with what is in flight.
+    since = max((flight.since_ns for flight in member.seat.flights), default=0)
+    parts = member.seat.parts
+    steps = [step for step in parts.steps if step.since_ns <= since] if parts else []
     return min(steps, key=lambda s: (s.step, s.sends, s.channel), default=None)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with the record itself: gaps, drops, stamps, clocks, releases with known defects."""
+"""What is wrong with the record itself: gaps, drops, stamps, clocks, defects of releases."""
 
 import numpy as np
 
@@ -9,18 +9,33 @@ from ncclscope.words import duration, percent, plural
 
 # NCCL releases (first, last) whose profiler interface has a known defect that is in the times.
 _DEFECTS = (
-    (22600, 23099, ("Send", "Recv", "AlltoAll"), "after a send to itself NCCL 2.26 to 2.30 give "
-     "operations the times of earlier ones; they are repaired where that is certain"),
-    (23100, 23299, ("Broadcast",), "after a Broadcast NCCL 2.31 and 2.32 lose kernels of later "
-     "operations and give others earlier times; they are repaired where that is certain"),
-)  # fmt: skip
+    (
+        22600,
+        23099,
+        ("Send", "Recv", "AlltoAll"),
+        "after a send to itself NCCL 2.26 to 2.30 give "
+        "operations the times of earlier ones; they are repaired where that is certain",
+    ),
+    (
+        23100,
+        23299,
+        ("Broadcast",),
+        "after a Broadcast NCCL 2.31 and 2.32 lose kernels of later "
+        "operations and give others earlier times; they are repaired where that is certain",
+    ),
+)
 
 
 def _finding(sentence: str, advice: str, kind: str, **facts: object) -> Finding:
     return Finding(
-        "data_quality", INFO, sentence, advice, kind,
-        evidence=(Evidence("completeness", dict(facts)),), confidence=1.0,
-    )  # fmt: skip
+        "data_quality",
+        INFO,
+        sentence,
+        advice,
+        kind,
+        evidence=(Evidence("completeness", dict(facts)),),
+        confidence=1.0,
+    )
 
 
 def missing(frame: Frame) -> str:
@@ -35,27 +50,33 @@ def find(frame: Frame) -> list[Finding]:
     if absent > 0:
         findings.append(
             _finding(
-                f"{plural(absent, 'process', 'processes')} of {c.processes_expected:,} left no files",
-                "record every rank into the same directory", "missing", missing=absent,
+                f"{plural(absent, 'process', 'processes')} of {c.processes_expected:,} left "
+                "no files",
+                "record every rank into the same directory",
+                "missing",
+                missing=absent,
             )
-        )  # fmt: skip
+        )
     dropped = sum(c.dropped.values())
     if dropped:
         findings.append(
             _finding(
                 f"{plural(dropped, 'event')} dropped ({', '.join(c.dropped)})",
                 "give the recorder more memory (NCCLSCOPE_ARENA) or fewer events (--mode trace)",
-                "dropped", **c.dropped,
+                "dropped",
+                **c.dropped,
             )
-        )  # fmt: skip
+        )
     lost = sum(c.lost.values())
     if lost:
         findings.append(
             _finding(
                 f"{plural(lost, 'event')} lost after recording ({', '.join(c.lost)})",
-                "raise NCCLSCOPE_DISK_LIMIT, or keep the disk from filling", "lost", **c.lost,
+                "raise NCCLSCOPE_DISK_LIMIT, or keep the disk from filling",
+                "lost",
+                **c.lost,
             )
-        )  # fmt: skip
+        )
     findings += _stamps(frame)
     findings += _clocks(frame)
     return findings
@@ -67,11 +88,14 @@ def _stamps(frame: Frame) -> list[Finding]:
     if wrong and c.operations:
         findings.append(
             _finding(
-                f"{plural(wrong, 'operation')} had stamps of other operations: {c.repaired:,} repaired, "
+                f"{plural(wrong, 'operation')} had stamps of other operations: "
+                f"{c.repaired:,} repaired, "
                 f"{c.stamps.get('rejected', 0):,} left without times",
-                "a defect of NCCL's profiler interface; see docs/architecture.md", "stamps", **c.stamps,
+                "a defect of NCCL's profiler interface; see docs/architecture.md",
+                "stamps",
+                **c.stamps,
             )
-        )  # fmt: skip
+        )
     for number in sorted({_number(row.nccl_version) for row in frame.model.processes}):
         for first, last, functions, text in _DEFECTS:
             if first <= number <= last and set(functions) & set(frame.words["function"]):
@@ -83,9 +107,11 @@ def _stamps(frame: Frame) -> list[Finding]:
         findings.append(
             _finding(
                 f"{percent(untimed / c.operations)} of operations have no time",
-                "see `ncclscope report` for the reasons", "untimed", **c.untimed,
+                "see `ncclscope report` for the reasons",
+                "untimed",
+                **c.untimed,
             )
-        )  # fmt: skip
+        )
     return findings
 
 
@@ -101,10 +127,13 @@ def _clocks(frame: Frame) -> list[Finding]:
     if untied:
         findings.append(
             _finding(
-                f"clocks of {plural(len(untied), 'node')} are not tied to the others: times by wall clock",
-                "arrivals there are not compared with other nodes'", "untied", nodes=untied[:16],
+                f"clocks of {plural(len(untied), 'node')} are not tied to the others: times "
+                "by wall clock",
+                "arrivals there are not compared with other nodes'",
+                "untied",
+                nodes=untied[:16],
             )
-        )  # fmt: skip
+        )
     instances = frame.model.tables["instances"]
     error = np.asarray(instances["error_ns"], np.int64)
     skew = np.asarray(instances["skew_ns"], np.int64)
@@ -114,10 +143,12 @@ def _clocks(frame: Frame) -> list[Finding]:
         if typical > max(usual, 1e5):
             findings.append(
                 _finding(
-                    f"clocks of nodes are known to ± {duration(typical)} only, and ranks arrive within "
+                    f"clocks of nodes are known to ± {duration(typical)} only, and ranks "
+                    "arrive within "
                     f"{duration(usual)}",
                     "who came last is told by durations instead; mode full ties clocks better",
-                    "clock error", error_us=round(typical / 1e3, 3),
+                    "clock error",
+                    error_us=round(typical / 1e3, 3),
                 )
-            )  # fmt: skip
+            )
     return findings

@@ -49,11 +49,16 @@ def wires_of(frame: Frame) -> Wires:
         none = np.empty(0, np.int64)
         return Wires(none, none, none.astype(float), none.astype(float))
     wire = np.minimum.reduceat(met.duration, met.first).astype(np.float64)
-    table = {n: np.asarray(instances[n], np.int64)[met.instance] for n in ("communicator", "function", "size_bytes", "last_end_ns")}  # fmt: skip
+    table = {
+        n: np.asarray(instances[n], np.int64)[met.instance]
+        for n in ("communicator", "function", "size_bytes", "last_end_ns")
+    }
     # The algorithm may change with the size only: it is NCCL's choice.
     _, kind = np.unique(
-        np.stack([table["communicator"], table["function"], table["size_bytes"]]), axis=1, return_inverse=True
-    )  # fmt: skip
+        np.stack([table["communicator"], table["function"], table["size_bytes"]]),
+        axis=1,
+        return_inverse=True,
+    )
     kind = kind.reshape(-1)
     order = np.lexsort((wire, kind))
     _, first, count = np.unique(kind[order], return_index=True, return_counts=True)
@@ -136,30 +141,50 @@ def _describe(frame: Frame, changes: list[Change], tested: set[int]) -> list[Fin
     evidence = (
         Evidence(
             f"median time on the wire before and after {frame.at(at_ns)} s",
-            {"at_s": float(frame.at(at_ns)), "factor": round(factor, 4), "communicators": list(comms)},
+            {
+                "at_s": float(frame.at(at_ns)),
+                "factor": round(factor, 4),
+                "communicators": list(comms),
+            },
             f"ncclscope report {frame.model.path} --since {frame.at(at_ns)}",
         ),
-    )  # fmt: skip
+    )
     hit = {change.communicator for change in changes}
     everybody = len(ranks) == len(frame.host_of)
     base = Finding(
-        "degradation", severity, sentence,
+        "degradation",
+        severity,
+        sentence,
         "look for what began then: link errors, other jobs on the network, thermal throttling",
-        "slower", () if everybody else ranks, (), comms, evidence,
-        confidence=0.9, lost_share=share,
-    )  # fmt: skip
+        "slower",
+        () if everybody else ranks,
+        (),
+        comms,
+        evidence,
+        confidence=0.9,
+        lost_share=share,
+    )
     scope = _scope(hit, tested, nodes.tolist())
     if scope is None:
         return [base]
     other = "within nodes" if scope == "inter-node" else "between nodes"
     where = "between nodes" if scope == "inter-node" else "within nodes"
     split = Finding(
-        "intra_inter", severity,
+        "intra_inter",
+        severity,
         f"communication {where} became {factor:.3g} times as slow at {frame.at(at_ns)} s, "
         f"communication {other} did not",
-        "the network adapters and switches" if scope == "inter-node" else "NVLink or PCIe of the nodes",
-        scope, base.ranks, (), comms, evidence, confidence=0.85, lost_share=share * 0.999,
-    )  # fmt: skip
+        "the network adapters and switches"
+        if scope == "inter-node"
+        else "NVLink or PCIe of the nodes",
+        scope,
+        base.ranks,
+        (),
+        comms,
+        evidence,
+        confidence=0.85,
+        lost_share=share * 0.999,
+    )
     return [base, split]
 
 

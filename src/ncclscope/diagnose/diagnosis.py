@@ -13,7 +13,7 @@ from ncclscope.diagnose import (
     mismatch,
     slow_link,
     straggler,
-)  # fmt: skip
+)
 from ncclscope.diagnose.below_expected import Expected
 from ncclscope.diagnose.finding import CRITICAL, Evidence, Finding, downgraded, ranked
 from ncclscope.diagnose.frame import Frame
@@ -34,7 +34,7 @@ class Diagnosis:
 
 
 def last_moments(model: Model) -> Status | None:
-    """The verdict of `status`; None where every process came to its end or there are only tables."""
+    """The verdict of `status`; None where every process came to its end, or without processes."""
     folders = process_folders(model.path)
     unfinished = any(not row.ended for row in model.processes) or model.completeness.in_flight
     if not folders or not unfinished:
@@ -74,16 +74,22 @@ def _disagreeing(status: Status | None) -> list[Finding]:
     for verdict in status.verdicts if status else ():
         if verdict.verdict == MISMATCH:
             sides = "; ".join(
-                f"{ranks_in_words(side.ranks)} {side.called.function} {side.called.size_bytes:,} bytes "
+                f"{ranks_in_words(side.ranks)} {side.called.function} "
+                f"{side.called.size_bytes:,} bytes "
                 f"{side.called.datatype}"
                 for side in verdict.sides
             )
             found.append(
                 Finding(
-                    "mismatch", CRITICAL, f"ranks disagree on {verdict.name} #{verdict.order}: {sides}",
-                    "the program takes different paths on these ranks", "function", verdict.culprits,
-                    communicators=(verdict.name,), confidence=0.95,
+                    "mismatch",
+                    CRITICAL,
+                    f"ranks disagree on {verdict.name} #{verdict.order}: {sides}",
+                    "the program takes different paths on these ranks",
+                    "function",
+                    verdict.culprits,
+                    communicators=(verdict.name,),
+                    confidence=0.95,
                     evidence=(Evidence("last calls", {"order": verdict.order}),),
                 )
-            )  # fmt: skip
+            )
     return found

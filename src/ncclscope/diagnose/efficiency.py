@@ -1,4 +1,4 @@
-"""Time that better use of NCCL would save: small messages, algorithms, launches, no overlap. Hints."""
+"""Hints: small messages, algorithms, launches and overlap that cost time."""
 
 import numpy as np
 
@@ -32,15 +32,22 @@ def small_messages(frame: Frame) -> list[Finding]:
     moved = float(ops["size_bytes"][small].sum()) / max(float(ops["size_bytes"][known].sum()), 1)
     return [
         Finding(
-            "small_messages", INFO,
+            "small_messages",
+            INFO,
             f"{percent(small.sum() / calls)} of collectives are below {binary_size(_SMALL_BYTES)}: "
             f"{percent(moved)} of the bytes take {percent(min(share, 1))} of the run on the wire",
             "fuse them (larger buckets, coalesced calls), or capture them in a CUDA graph",
-            evidence=(Evidence("message sizes", {"share_of_calls": round(float(small.sum()) / calls, 4)},
-                      f"ncclscope report {frame.model.path} --by size"),),
-            confidence=0.8, lost_share=min(share, 1.0) * 0.5,
+            evidence=(
+                Evidence(
+                    "message sizes",
+                    {"share_of_calls": round(float(small.sum()) / calls, 4)},
+                    f"ncclscope report {frame.model.path} --by size",
+                ),
+            ),
+            confidence=0.8,
+            lost_share=min(share, 1.0) * 0.5,
         )
-    ]  # fmt: skip
+    ]
 
 
 def algorithm(frame: Frame) -> list[Finding]:
@@ -78,15 +85,24 @@ def algorithm(frame: Frame) -> list[Finding]:
         share = counts * (medians[slow] - medians[fast]) / max(kinds[0, one], 1) / frame.span_ns
         found.append(
             Finding(
-                "algorithm", INFO,
+                "algorithm",
+                INFO,
                 f"{function} of {binary_size(int(kinds[3, one]))} takes "
-                f"{medians[slow] / medians[fast]:.3g} times as long with {names[0]} as with {names[1]}",
-                "NCCL_ALGO, NCCL_PROTO or a tuner plugin can choose; measure with `ncclscope bench`",
-                confidence=0.6, lost_share=min(float(share), 1.0),
-                evidence=(Evidence("median time on the wire by algorithm", {},
-                    f"ncclscope report {frame.model.path} --by +algorithm,+protocol"),),
+                f"{medians[slow] / medians[fast]:.3g} times as long with {names[0]} as with "
+                f"{names[1]}",
+                "NCCL_ALGO, NCCL_PROTO or a tuner plugin can choose; measure with "
+                "`ncclscope bench`",
+                confidence=0.6,
+                lost_share=min(float(share), 1.0),
+                evidence=(
+                    Evidence(
+                        "median time on the wire by algorithm",
+                        {},
+                        f"ncclscope report {frame.model.path} --by +algorithm,+protocol",
+                    ),
+                ),
             )
-        )  # fmt: skip
+        )
     return sorted(found, key=lambda finding: -finding.lost_share)[:3]
 
 
@@ -107,15 +123,21 @@ def launch_bound(frame: Frame) -> list[Finding]:
         return []
     return [
         Finding(
-            "launch_bound", INFO,
+            "launch_bound",
+            INFO,
             f"{percent(bound)} of collectives take longer to launch than to run; launching takes "
             f"{percent(min(share, 1))} of the run",
             "capture them in a CUDA graph, group them, or make them fewer and larger",
-            evidence=(Evidence("call to launch against time on the wire",
-                {"median_launch_us": round(float(np.median(launch)) / 1e3, 3)}),),
-            confidence=0.7, lost_share=min(share, 1.0) * 0.5,
+            evidence=(
+                Evidence(
+                    "call to launch against time on the wire",
+                    {"median_launch_us": round(float(np.median(launch)) / 1e3, 3)},
+                ),
+            ),
+            confidence=0.7,
+            lost_share=min(share, 1.0) * 0.5,
         )
-    ]  # fmt: skip
+    ]
 
 
 def serialised(frame: Frame) -> list[Finding]:
@@ -139,14 +161,17 @@ def serialised(frame: Frame) -> list[Finding]:
         return []
     return [
         Finding(
-            "launch_bound", INFO,
+            "launch_bound",
+            INFO,
             f"collectives of different communicators run one right after the other on each GPU and "
             f"never at the same time; {percent(share)} of the run",
-            "put them on different CUDA streams; see CUDA_DEVICE_MAX_CONNECTIONS", "serialised",
+            "put them on different CUDA streams; see CUDA_DEVICE_MAX_CONNECTIONS",
+            "serialised",
             evidence=(Evidence("back to back", {"times": int(close.sum())}),),
-            confidence=0.5, lost_share=share * 0.25,
+            confidence=0.5,
+            lost_share=share * 0.25,
         )
-    ]  # fmt: skip
+    ]
 
 
 def find(frame: Frame) -> list[Finding]:

@@ -8,9 +8,19 @@ INFO, WARNING, CRITICAL = "info", "warning", "critical"
 SEVERITIES = (INFO, WARNING, CRITICAL)
 # In this order where severity and loss are equal: what stops a job before what slows it.
 FAMILIES = (
-    "hang", "mismatch", "straggler", "slow_link", "intra_inter", "degradation", "imbalance",
-    "below_expected", "algorithm", "launch_bound", "small_messages", "data_quality",
-)  # fmt: skip
+    "hang",
+    "mismatch",
+    "straggler",
+    "slow_link",
+    "intra_inter",
+    "degradation",
+    "imbalance",
+    "below_expected",
+    "algorithm",
+    "launch_bound",
+    "small_messages",
+    "data_quality",
+)
 
 
 @dataclass(frozen=True, slots=True)

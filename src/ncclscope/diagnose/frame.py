@@ -96,8 +96,10 @@ class Frame:
         if not len(order):
             return out
         place = np.cumsum(
-            np.concatenate([[0], (np.diff(rank[order]) != 0) | (np.diff(self.ops["process"][order]) != 0)])
-        )  # fmt: skip
+            np.concatenate(
+                [[0], (np.diff(rank[order]) != 0) | (np.diff(self.ops["process"][order]) != 0)]
+            )
+        )
         origin = int(start[order].min())
         width = int(end[order].max()) - origin + 1
         latest = np.maximum.accumulate(end[order] - origin + place * width) - place * width
@@ -128,11 +130,16 @@ class Frame:
         rows, count, number = rows[kept], count[several], number[several]
         first = np.cumsum(count) - count
         return Met(
-            rows, first, count, number,
+            rows,
+            first,
+            count,
+            number,
             np.asarray(self.ops["global_rank"], np.int64)[rows],
-            np.asarray(self.ops["duration_ns"], np.int64)[rows], self.gap[rows], weight,
+            np.asarray(self.ops["duration_ns"], np.int64)[rows],
+            self.gap[rows],
+            weight,
             np.repeat(np.arange(len(first)), count),
-        )  # fmt: skip
+        )
 
     @cached_property
     def started(self) -> Bools:

@@ -14,18 +14,22 @@ from ncclscope.diagnose.verdict import (
     WAITING,
     Status,
     Verdict,
-)  # fmt: skip
+)
 from ncclscope.words import binary_size, plural, ranks_in_words
 
 _ADVICE = {
     NEVER_JOINED: "look at those ranks' stacks (py-spy dump): they did not come to the creation",
-    NEVER_CALLED: "look at those ranks' stacks (py-spy dump): they are outside NCCL, or their program "
+    NEVER_CALLED: "look at those ranks' stacks (py-spy dump): they are outside NCCL, or "
+    "their program "
     "took another path",
     NOT_LAUNCHED: "their host threads are inside NCCL: connecting to a peer, or out of resources",
-    NOT_STARTED: "their GPUs are busy with, or wait for, another kernel: look at streams and events",
+    NOT_STARTED: "their GPUs are busy with, or wait for, another kernel: look at streams "
+    "and events",
     NOT_FINISHED: "look at the network and links of those ranks",
-    STALLED: "look at the links between these ranks; NCCL_DEBUG=INFO and the fabric's error counters",
-    DEAD: "look at that process's log and exit status; dmesg for out-of-memory kills and Xid errors",
+    STALLED: "look at the links between these ranks; NCCL_DEBUG=INFO and the fabric's error "
+    "counters",
+    DEAD: "look at that process's log and exit status; dmesg for out-of-memory kills and "
+    "Xid errors",
     UNKNOWN: "record all ranks, in mode trace or full",
 }
 _CONFIDENCE = {UNKNOWN: 0.4, STALLED: 0.8, NOT_FINISHED: 0.85}
@@ -80,10 +84,16 @@ def _describe(verdict: Verdict, status: Status, path: str) -> Finding:
     severity = CRITICAL if verdict.hung else INFO
     hosts = {one.host for one in verdict.doing if one.rank in verdict.culprits}
     return Finding(
-        "hang", severity, _sentence(verdict),
-        _ADVICE.get(verdict.verdict, "wait, and ask `ncclscope status` again"), verdict.verdict,
-        verdict.culprits, tuple(sorted(hosts)), (verdict.name,), tuple(evidence),
+        "hang",
+        severity,
+        _sentence(verdict),
+        _ADVICE.get(verdict.verdict, "wait, and ask `ncclscope status` again"),
+        verdict.verdict,
+        verdict.culprits,
+        tuple(sorted(hosts)),
+        (verdict.name,),
+        tuple(evidence),
         confidence=_CONFIDENCE.get(verdict.verdict, 0.95) * (0.5 if verdict.because_of else 1.0),
         # Where one hang follows from another, the other one comes first.
         lost_share=0.5 if verdict.because_of else 1.0,
-    )  # fmt: skip
+    )

@@ -69,10 +69,16 @@ def _heavy(
     usually = amount(int(usual)) if what == "bytes" else f"{int(usual):,}"
     hosts = tuple(sorted({frame.host_of[r] for r in chosen if r in frame.host_of}))
     return Finding(
-        "imbalance", WARNING if busy[heavy].max() >= _MATTERS * frame.span_ns else INFO,
-        f"rank {', '.join(map(str, chosen[:8]))} moves {times:.3g} times the {what} of its peers in "
+        "imbalance",
+        WARNING if busy[heavy].max() >= _MATTERS * frame.span_ns else INFO,
+        f"rank {', '.join(map(str, chosen[:8]))} moves {times:.3g} times the {what} of its "
+        "peers in "
         f"{function} on {name} ({told} against {usually})",
-        "spread the work (experts, shards, stages) more evenly", what, chosen, hosts, (name,),
+        "spread the work (experts, shards, stages) more evenly",
+        what,
+        chosen,
+        hosts,
+        (name,),
         (
             Evidence(
                 f"{what} by rank; {percent(share)} of the run at stake",
@@ -80,5 +86,6 @@ def _heavy(
                 f"ncclscope report {frame.model.path} --by rank --comm {name} --op {function}",
             ),
         ),
-        confidence=0.85, lost_share=share,
-    )  # fmt: skip
+        confidence=0.85,
+        lost_share=share,
+    )

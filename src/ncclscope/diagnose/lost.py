@@ -18,7 +18,7 @@ from ncclscope.diagnose.verdict import (
     Verdict,
     described,
     ranks_of,
-)  # fmt: skip
+)
 from ncclscope.model.pulse_parts import ENDED, PAIRED
 
 

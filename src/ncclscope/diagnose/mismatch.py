@@ -116,11 +116,17 @@ def _describe(frame: Frame, communicator: int, instance: int, times: int) -> Fin
         ),
     )
     return Finding(
-        "mismatch", CRITICAL if stuck or kind != "size" else WARNING,
-        f"ranks disagree on {name} #{number} ({kind}): {told}", _ADVICE[kind], kind, blamed,
-        tuple(sorted({frame.host_of[r] for r in blamed if r in frame.host_of})), (name,), evidence,
+        "mismatch",
+        CRITICAL if stuck or kind != "size" else WARNING,
+        f"ranks disagree on {name} #{number} ({kind}): {told}",
+        _ADVICE[kind],
+        kind,
+        blamed,
+        tuple(sorted({frame.host_of[r] for r in blamed if r in frame.host_of})),
+        (name,),
+        evidence,
         confidence=0.99,
-    )  # fmt: skip
+    )
 
 
 def _kind(frame: Frame, communicator: int, order: int, usual: Call, odd: Call, rank: int) -> str:

@@ -1,5 +1,5 @@
-"""Links that are slower than their peers: by proxy steps where they are on record (mode full), else by
-sends and receives, else by groups that are slower than groups like them.
+"""Links that are slower than their peers: by proxy steps where they are on record (mode full), else
+by sends and receives, else by groups that are slower than groups like them.
 """
 
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def _globally(frame: Frame, communicator: Ints, rank: Ints) -> Ints:
 
 
 def _proxy_steps(frame: Frame) -> _Steps | None:
-    """Sends of the network proxies, from when they were handed to the network until they were done."""
+    """Sends of the network proxies, from when the network had them until they were done."""
     if not any(row.mode == "full" for row in frame.model.processes):
         return None
     parts = []
@@ -75,7 +75,12 @@ def _proxy_steps(frame: Frame) -> _Steps | None:
         known &= (columns["network_since_ns"] != NONE) & (columns["peer"] != NONE)
         rows = np.flatnonzero(known)
         if len(rows):
-            parts.append({name: np.asarray(values)[rows].astype(np.int64) for name, values in columns.items()})  # fmt: skip
+            parts.append(
+                {
+                    name: np.asarray(values)[rows].astype(np.int64)
+                    for name, values in columns.items()
+                }
+            )
     if not parts:
         return None
     c = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -128,7 +133,7 @@ def _pairs(frame: Frame) -> _Steps | None:
 
 
 def links_of(steps: _Steps, same_node: Ints) -> Links:
-    """Each link against the median of transfers of its size, within nodes and between them apart."""
+    """Each link against the median of transfers of its size, within and between nodes apart."""
     across = same_node[steps.link >> _BITS] != same_node[steps.link & (1 << _BITS) - 1]
     size = np.floor(np.log2(np.maximum(steps.size, 1))).astype(np.int64) << 1 | across
     order = np.lexsort((steps.time_ns, size))
@@ -211,9 +216,11 @@ def _matrix(links: Links, ranks: set[int]) -> dict[str, float]:
     """Slowness from rank to rank, of links that touch these ranks."""
     return {
         f"{a}>{b}": round(s, 3)
-        for a, b, s in zip(links.source.tolist(), links.destination.tolist(), links.slowness.tolist(), strict=True)
+        for a, b, s in zip(
+            links.source.tolist(), links.destination.tolist(), links.slowness.tolist(), strict=True
+        )
         if a in ranks or b in ranks
-    }  # fmt: skip
+    }
 
 
 def _evidence(frame: Frame, links: Links, rows: list[int], what: str) -> Evidence:
@@ -247,27 +254,42 @@ def _of_pair(
     inside = hosts[0] == hosts[1]
     mean = duration(float(links.busy_ns[row] / links.count[row]))
     return Finding(
-        "slow_link", CRITICAL if share >= _GRAVE_SHARE else WARNING,
-        f"the link {arrow} ({' – '.join(dict.fromkeys(hosts))}) is {links.slowness[row]:.3g} times as "
+        "slow_link",
+        CRITICAL if share >= _GRAVE_SHARE else WARNING,
+        f"the link {arrow} ({' – '.join(dict.fromkeys(hosts))}) is "
+        f"{links.slowness[row]:.3g} times as "
         f"slow as its peers ({mean} an operation); up to {percent(share)} of the run lost",
-        "look at NVLink, PCIe and the GPUs of this node" if inside
+        "look at NVLink, PCIe and the GPUs of this node"
+        if inside
         else "look at adapter, cable and switch port of both hosts; compare error counters",
-        "intra-node" if inside else "inter-node", pair, tuple(sorted(set(hosts))), (),
+        "intra-node" if inside else "inter-node",
+        pair,
+        tuple(sorted(set(hosts))),
+        (),
         (_evidence(frame, links, rows, what),),
-        confidence=0.9 if what == "proxy steps" else 0.8, lost_share=share,
-    )  # fmt: skip
+        confidence=0.9 if what == "proxy steps" else 0.8,
+        lost_share=share,
+    )
 
 
 def _of_rank(frame: Frame, links: Links, rows: Ints, rank: int, what: str) -> Finding:
     share = _share(frame, links, rows)
     host = frame.host_of.get(rank, "?")
     return Finding(
-        "slow_link", CRITICAL if share >= _GRAVE_SHARE else WARNING,
-        f"all links of rank {rank} ({host}) are slow, up to {links.slowness[rows[0]]:.3g} times their "
+        "slow_link",
+        CRITICAL if share >= _GRAVE_SHARE else WARNING,
+        f"all links of rank {rank} ({host}) are slow, up to {links.slowness[rows[0]]:.3g} "
+        "times their "
         f"peers; up to {percent(share)} of the run lost",
-        "look at that GPU's adapter, its PCIe link and cable", "rank", (rank,), (host,), (),
-        (_evidence(frame, links, rows.tolist(), what),), confidence=0.85, lost_share=share,
-    )  # fmt: skip
+        "look at that GPU's adapter, its PCIe link and cable",
+        "rank",
+        (rank,),
+        (host,),
+        (),
+        (_evidence(frame, links, rows.tolist(), what),),
+        confidence=0.85,
+        lost_share=share,
+    )
 
 
 def _slow_groups(frame: Frame) -> list[Finding]:
@@ -310,13 +332,24 @@ def _slow_groups(frame: Frame) -> list[Finding]:
         hosts = tuple(sorted({frame.host_of[r] for r in ranks if r in frame.host_of}))
         findings.append(
             Finding(
-                "slow_link", WARNING if share >= _LOST_SHARE else INFO,
+                "slow_link",
+                WARNING if share >= _LOST_SHARE else INFO,
                 f"{name} is {factor:.3g} times as slow on the wire as communicators like it; "
                 f"{percent(share)} of the run lost",
-                "one of its links is slow: record in mode full to see which", "group", ranks, hosts,
-                (name,), (Evidence("same functions and sizes compared", {"factor": round(factor, 3)},
-                          f"ncclscope report {frame.model.path} --comm {name}"),),
-                confidence=0.7, lost_share=share,
+                "one of its links is slow: record in mode full to see which",
+                "group",
+                ranks,
+                hosts,
+                (name,),
+                (
+                    Evidence(
+                        "same functions and sizes compared",
+                        {"factor": round(factor, 3)},
+                        f"ncclscope report {frame.model.path} --comm {name}",
+                    ),
+                ),
+                confidence=0.7,
+                lost_share=share,
             )
-        )  # fmt: skip
+        )
     return sorted(findings, key=lambda finding: -finding.lost_share)[:_MOST]

@@ -120,9 +120,13 @@ def find(frame: Frame) -> list[Finding]:
             if len(mine) > 1 and np.isin(mine, standing).all() and len(mine) < len(known):
                 hosts = np.union1d(hosts, [one])
     findings = [
-        _of_host(frame, int(one), max(by_node[0][one], total[known[frame.node_of[known] == one]].max()) / span)
+        _of_host(
+            frame,
+            int(one),
+            max(by_node[0][one], total[known[frame.node_of[known] == one]].max()) / span,
+        )
         for one in hosts
-    ]  # fmt: skip
+    ]
     for one in standing:
         if frame.node_of[one] not in hosts:
             findings.append(_of_rank(frame, int(one), total[one] / span, int(often[one]), ranks))
@@ -147,10 +151,12 @@ _ADVICE = {
 
 
 def _cause(frame: Frame, ranks: Ints) -> tuple[str, dict[str, float]]:
-    """Which part of its gap is longer than the others': before the call, until launch, until start."""
+    """Which part of its gap is longer than others': before the call, until launch, until start."""
     met, ops = frame.met, frame.ops
     mine = np.isin(met.rank, ranks)
-    column = {n: np.asarray(ops[n], np.float64)[met.row] for n in ("call_ns", "launch_end_ns", "start_ns")}  # fmt: skip
+    column = {
+        n: np.asarray(ops[n], np.float64)[met.row] for n in ("call_ns", "launch_end_ns", "start_ns")
+    }
     for name, values in column.items():
         column[name] = np.where(values == NONE, np.nan, values)
     before = column["start_ns"] - met.gap
@@ -186,11 +192,18 @@ def _of_rank(frame: Frame, rank: int, share: float, often: int, late: Late) -> F
     of = int(np.sum(np.isin(met.group, met.group[met.rank == rank]) & (met.rank == rank)))
     sentence = (
         f"rank {rank} ({host}) comes last to {often:,} of {of:,} collectives, typically "
-        f"{duration(typical)} after everybody else; waiting for it costs {percent(share)} of the run"
+        f"{duration(typical)} after everybody else; waiting for it costs {percent(share)} "
+        "of the run"
     )
     return Finding(
-        "straggler", _severity(share), sentence, f"{_CAUSES[kind]}: {_ADVICE[kind]}", kind,
-        (rank,), (host,) if host else (), (name,),
+        "straggler",
+        _severity(share),
+        sentence,
+        f"{_CAUSES[kind]}: {_ADVICE[kind]}",
+        kind,
+        (rank,),
+        (host,) if host else (),
+        (name,),
         (
             Evidence(
                 f"longer than the others by: {_lateness(excess)}",
@@ -202,8 +215,9 @@ def _of_rank(frame: Frame, rank: int, share: float, often: int, late: Late) -> F
                 f"ncclscope report {frame.model.path} --by rank --comm {name}",
             ),
         ),
-        confidence=min(0.5 + 0.5 * often / (often + 10), 0.99), lost_share=min(share, 1.0),
-    )  # fmt: skip
+        confidence=min(0.5 + 0.5 * often / (often + 10), 0.99),
+        lost_share=min(share, 1.0),
+    )
 
 
 def _of_host(frame: Frame, node: int, share: float) -> Finding:
@@ -215,9 +229,14 @@ def _of_host(frame: Frame, node: int, share: float) -> Finding:
         f"{percent(share)} of the run"
     )
     return Finding(
-        "straggler", _severity(share), sentence,
+        "straggler",
+        _severity(share),
+        sentence,
         f"{_CAUSES[kind]}: something of the whole host is slow (power, thermals, CPU, storage)",
-        f"host {kind}", ranks, (host,), (),
+        f"host {kind}",
+        ranks,
+        (host,),
+        (),
         (
             Evidence(
                 f"longer than on other hosts by: {_lateness(excess)}",
@@ -225,8 +244,9 @@ def _of_host(frame: Frame, node: int, share: float) -> Finding:
                 f"ncclscope report {frame.model.path} --by host",
             ),
         ),
-        confidence=0.9, lost_share=min(share, 1.0),
-    )  # fmt: skip
+        confidence=0.9,
+        lost_share=min(share, 1.0),
+    )
 
 
 def _nobody_in_particular(frame: Frame, met: Met, late: Late, span: float) -> list[Finding]:
@@ -236,11 +256,14 @@ def _nobody_in_particular(frame: Frame, met: Met, late: Late, span: float) -> li
         return []
     return [
         Finding(
-            "straggler", INFO,
+            "straggler",
+            INFO,
             f"{percent(min(share, 1.0))} of the run passes in waiting for the last rank, each time "
             "another one",
-            "uneven work from step to step, or noise of the system: no rank stands out", "anyone",
+            "uneven work from step to step, or noise of the system: no rank stands out",
+            "anyone",
             evidence=(Evidence("by rank", {}, f"ncclscope report {frame.model.path} --by rank"),),
-            confidence=0.6, lost_share=min(share, 1.0),
+            confidence=0.6,
+            lost_share=min(share, 1.0),
         )
-    ]  # fmt: skip
+    ]

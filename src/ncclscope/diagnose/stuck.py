@@ -12,7 +12,7 @@ from ncclscope.diagnose.crew import (
     next_order,
     next_work,
     step_behind,
-)  # fmt: skip
+)
 from ncclscope.diagnose.verdict import (
     NEVER_CALLED,
     NOT_FINISHED,
@@ -24,7 +24,7 @@ from ncclscope.diagnose.verdict import (
     described,
     ranks_of,
     ruled,
-)  # fmt: skip
+)
 from ncclscope.model.pulse_parts import PAIRED
 
 
@@ -39,8 +39,11 @@ def collective(base: Verdict, crew: Crew, post_mortem: bool) -> Verdict:
             told[member.seat.rank] = (member, *order)
     busy = [m for m in crew.members if m.flights or m.unlaunched]
     if not told:
-        return ruled(replace(base, verdict=UNKNOWN, waiting=ranks_of(busy),
-                              reason="calls were not counted"), busy, post_mortem)  # fmt: skip
+        return ruled(
+            replace(base, verdict=UNKNOWN, waiting=ranks_of(busy), reason="calls were not counted"),
+            busy,
+            post_mortem,
+        )
     stuck = min(first for _, first, _ in told.values())
     absent = [member for member, _, calls in told.values() if calls < stuck]
     at_it = [member for member, first, calls in told.values() if first == stuck <= calls]

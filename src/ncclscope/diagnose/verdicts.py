@@ -93,10 +93,15 @@ def _doing(rank: int, crew: Crew, member: Member | None, elsewhere: list[Place])
             step = replace(behind, peer=where.in_the_job(behind.peer)) if behind else None
             channels = f"{flight.started} of {flight.channels or '?'} channels started, "
             return replace(
-                base, communicator=where.name, function=flight.function, order=flight.order,
-                since_ns=flight.since_ns, in_flight=True, step=step,
+                base,
+                communicator=where.name,
+                function=flight.function,
+                order=flight.order,
+                since_ns=flight.since_ns,
+                in_flight=True,
+                step=step,
                 channels=f"{channels}{flight.stopped} ended",
-            )  # fmt: skip
+            )
     called_last = [place for place in places if place[1].seat.last is not None]
     if not called_last:
         return base
@@ -105,10 +110,13 @@ def _doing(rank: int, crew: Crew, member: Member | None, elsewhere: list[Place])
     assert last is not None
     told = next_order(one)
     return replace(
-        base, communicator=where.name, function=last.function, since_ns=last.since_ns,
+        base,
+        communicator=where.name,
+        function=last.function,
+        since_ns=last.since_ns,
         order=told[1] if told and last.function not in PAIRED else one.seat.calls,
         in_flight=one.unlaunched,
-    )  # fmt: skip
+    )
 
 
 def _caused(verdicts: list[Verdict]) -> list[Verdict]:

@@ -17,7 +17,7 @@ from ncclscope.capture.live import LivePage, read_live_page
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.process import open_process
 from ncclscope.capture.segment import Damage
-from ncclscope.capture.tallies import read_tally_file
+from ncclscope.capture.tallies import bucket_bounds_ns, read_tally_file
 from ncclscope.errors import FormatError
 from ncclscope.model import pulse_events
 from ncclscope.model.pulse_parts import (
@@ -28,21 +28,25 @@ from ncclscope.model.pulse_parts import (
     PAIRED,
     STOPPED,
     UNHEARD,
+    USUALLY,
     Ago,
     Flight,
     LastCall,
     Seat,
     Texts,
     open_parts,
-)  # fmt: skip
+)
 from ncclscope.model.tables import NONE
 
 SILENCE_NS = 10_000_000_000  # a process that has not been heard of for longer does not run
 LONGEST_NS = 1 << 55  # a year: more is damage
 _BUSY_NS = 2_000_000_000  # before its last page: it may have gone on behind it
 _LOCAL_RANKS = (
-    "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
-)  # fmt: skip
+    "LOCAL_RANK",
+    "SLURM_LOCALID",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+)
 _WORLD_SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE")
 
 
@@ -171,21 +175,28 @@ def _seats(
         v1 = comm.version == 1
         seats.append(
             Seat(
-                number=comm.number, id=comm.id, name=comm.name, version=comm.version,
-                rank=comm.rank, ranks=comm.ranks, gpu=comm.gpu_uuid or comm.gpu_bus_id,
+                number=comm.number,
+                id=comm.id,
+                name=comm.name,
+                version=comm.version,
+                rank=comm.rank,
+                ranks=comm.ranks,
+                gpu=comm.gpu_uuid or comm.gpu_bus_id,
                 reports_kernels=bool(comm.mask & 1 << 6),
-                opened_ns=ago(comm.t_open), closed=comm.t_close is not None,
+                opened_ns=ago(comm.t_open),
+                closed=comm.t_close is not None,
                 calls=int(at["calls"]) if at is not None else 0,
                 works=int(at["works"]) if at is not None else 0,
                 collectives=None,
                 last=_last(at, texts, ago, v1) if at is not None and at["calls"] else None,
                 done_ns=ago(int(at["t_last_done"]))
-                if at is not None and at["t_last_done"] else None,
+                if at is not None and at["t_last_done"]
+                else None,
                 flights=tuple(flights.get(comm.number, ())),
                 parts=parts.get(comm.number),
                 finished=int(at["done"]) if at is not None else 0,
             )
-        )  # fmt: skip
+        )
     return tuple(seats)
 
 
@@ -244,9 +255,14 @@ def _counted_on(seat: Seat, row: np.void | None) -> Seat:
 
 
 def _pulse(
-    folder: Path, header: Header, seats: tuple[Seat, ...], at_ns: int, life: tuple[str, str],
-    dropped: int, strings: dict[int, str],
-) -> Pulse:  # fmt: skip
+    folder: Path,
+    header: Header,
+    seats: tuple[Seat, ...],
+    at_ns: int,
+    life: tuple[str, str],
+    dropped: int,
+    strings: dict[int, str],
+) -> Pulse:
     identity = header.identity
     local = number_in(identity, *(f"env.{name}" for name in _LOCAL_RANKS))
     gpu = next((seat.gpu for seat in seats if seat.gpu), "")
@@ -321,11 +337,17 @@ def collective_calls(pulse: Pulse, seat: Seat) -> int | None:
     return int(mine["calls"][~np.array(paired, bool)].sum())
 
 
-def longest_operation_ns(pulse: Pulse, seat: Seat) -> int:
-    """The longest time that an operation of a communicator has taken so far on one rank."""
+def longest_operation_ns(pulse: Pulse, seat: Seat, usually: bool = False) -> int:
+    """The longest time that an operation of a communicator has taken so far on one rank; `usually`:
+    longer than 19 of 20 have taken.
+    """
     if seat.longest_ns is not None:
-        return seat.longest_ns
+        return seat.usual_ns if usually else seat.longest_ns
     records = read_tally_file(pulse.path / "tally")
     mine = records[records["tally"]["comm"] == seat.number]["times"]
+    if usually:
+        running = np.cumsum(mine["host_histogram"].sum(axis=0, dtype=np.int64))
+        bucket = int(np.searchsorted(running, USUALLY * running[-1])) if running[-1] else 0
+        return int(bucket_bounds_ns()[bucket + 1]) if running[-1] else 0
     longest = max(int(mine[name].max(initial=0)) for name in ("gpu_max_ns", "host_max_ns"))
     return longest if longest < LONGEST_NS else 0

@@ -8,18 +8,27 @@ from ncclscope.model.decode import Decoded, Ints, decode, find
 from ncclscope.model.pulse_parts import (
     FIRST_WITH_CALLS,
     PAIRED,
+    USUALLY,
     Ago,
     Flight,
     LastCall,
     Seat,
     Texts,
     open_parts,
-)  # fmt: skip
+)
 from ncclscope.model.tables import NONE
 
 _KINDS = (
-    "Coll", "P2p", "KernelCh", "GroupApi", "CollApi", "P2pApi", "ProxyOp", "ProxyStep", "Group",
-)  # fmt: skip
+    "Coll",
+    "P2p",
+    "KernelCh",
+    "GroupApi",
+    "CollApi",
+    "P2pApi",
+    "ProxyOp",
+    "ProxyStep",
+    "Group",
+)
 _CALLS, _WORKS = ("CollApi", "P2pApi"), ("Coll", "P2p")
 _OPEN = ("GroupApi", "KernelCh", "ProxyOp", "ProxyStep")
 _MOST_FLIGHTS = 256
@@ -43,13 +52,20 @@ def seats_of(process: Process) -> tuple[tuple[Seat, ...], int]:
         kinds = _CALLS if comm.version >= FIRST_WITH_CALLS else _WORKS
         counts = {kind: _mine(decoded, kind, comm.number) for kind in (*_CALLS, *_WORKS)}
         own_id, own_rank = _told_by_works(decoded, counts["Coll"], comm.id, comm.rank)
+        times = _times(decoded, comm.number)
         mine = [flight for number, flight in flights if number == comm.number]
         seats.append(
             Seat(
-                number=comm.number, id=own_id, name=comm.name, version=comm.version,
-                rank=own_rank, ranks=comm.ranks, gpu=comm.gpu_uuid or comm.gpu_bus_id,
+                number=comm.number,
+                id=own_id,
+                name=comm.name,
+                version=comm.version,
+                rank=own_rank,
+                ranks=comm.ranks,
+                gpu=comm.gpu_uuid or comm.gpu_bus_id,
                 reports_kernels=bool(comm.mask & 1 << 6),
-                opened_ns=ago(comm.t_open), closed=comm.t_close is not None,
+                opened_ns=ago(comm.t_open),
+                closed=comm.t_close is not None,
                 calls=sum(len(counts[kind]) for kind in kinds),
                 works=sum(len(counts[kind]) for kind in _WORKS),
                 collectives=len(counts[kinds[0]]),
@@ -57,10 +73,11 @@ def seats_of(process: Process) -> tuple[tuple[Seat, ...], int]:
                 done_ns=_done(decoded, comm.number, at_ns),
                 flights=tuple(sorted(mine, key=lambda f: f.order)[:_MOST_FLIGHTS]),
                 parts=parts.get(comm.number),
-                longest_ns=_longest(decoded, comm.number),
+                longest_ns=int(times.max(initial=0)),
+                usual_ns=int(np.quantile(times, USUALLY)) if len(times) else 0,
                 finished=sum(len(counts[kind]) for kind in _WORKS) - len(mine),
             )
-        )  # fmt: skip
+        )
     return tuple(seats), at_ns
 
 
@@ -119,11 +136,11 @@ def _done(decoded: Decoded, number: int, at_ns: int) -> int | None:
     return at_ns - int(stops.max()) if len(stops) and stops.max() != NONE else None
 
 
-def _longest(decoded: Decoded, number: int) -> int:
-    """The longest time that a kernel took as the host saw it."""
+def _times(decoded: Decoded, number: int) -> Ints:
+    """How long kernels took as the host saw it."""
     rows = _mine(decoded, "KernelCh", number)
     stops, starts = decoded.stop_ns("KernelCh")[rows], decoded["KernelCh"].start_ns[rows]
-    return int((stops - starts)[stops != NONE].max(initial=0))
+    return np.asarray((stops - starts)[stops != NONE])
 
 
 def _flights(decoded: Decoded, texts: Texts, at_ns: int) -> list[tuple[int, Flight]]:

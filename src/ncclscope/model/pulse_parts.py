@@ -8,6 +8,7 @@ from ncclscope.capture import dtypes, layout
 from ncclscope.model import sizes
 from ncclscope.model.tables import NONE
 
+USUALLY = 0.95
 FIRST_WITH_CALLS = 5  # interface
 ALIVE, ENDED, DEAD, STOPPED, UNHEARD = "alive", "ended", "dead", "stopped", "unheard"
 PAIRED = ("Send", "Recv", "SendRecv")  # functions that only two ranks take part in
@@ -95,6 +96,7 @@ class Seat:
     parts: Parts | None
     global_rank: int = NONE
     longest_ns: int | None = None  # of its operations so far; None: to be looked up if it matters
+    usual_ns: int = 0  # 19 of 20 did not take longer
     finished: int = 0  # operations that ended
 
 

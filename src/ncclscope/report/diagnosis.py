@@ -41,7 +41,8 @@ def lines(model: Model, diagnosis: Diagnosis, width: int) -> Iterator[str]:
     elif not serious:
         yield f"nothing wrong; {plural(len(diagnosis.findings), 'remark')}"
     else:
-        yield f"{plural(len(serious), 'problem')}, {plural(len(diagnosis.findings) - len(serious), 'remark')}"
+        remarks = len(diagnosis.findings) - len(serious)
+        yield f"{plural(len(serious), 'problem')}, {plural(remarks, 'remark')}"
     for number, finding in enumerate(diagnosis.findings, 1):
         yield from _shown(finding, number, width)
 

@@ -100,7 +100,8 @@ def _side(side: Side) -> str:
     called = side.called
     typed = f" {called.datatype}" if called.datatype else ""
     rooted = f" root {called.root}" if called.root >= 0 else ""
-    return f"{ranks_in_words(side.ranks)} {called.function} {binary_size(called.size_bytes)}{typed}{rooted}"
+    size = binary_size(called.size_bytes)
+    return f"{ranks_in_words(side.ranks)} {called.function} {size}{typed}{rooted}"
 
 
 def line(verdict: Verdict, post_mortem: bool) -> str:

@@ -1,0 +1,76 @@
+"""`ncclscope diagnose` on real jobs at their own times."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.playing import TRANSCRIPTS, ncclscope
+from tests.writer import from_transcript
+
+HEALTHY = (
+    "2.27.7-v4-2ranks", "2.28.9-v5-2ranks", "2.28.9-v5-4ranks", "2.30.7-v6-2ranks",
+    "2.31.2-v7-2ranks", "2.32.3-v7-2ranks-one-host", "2.28.9-v5-2ranks-ddp-densenet121",
+)  # fmt: skip
+
+
+def capture_of(name: str, directory: Path) -> Path:
+    """The job with each rank on a node of its own."""
+    from_transcript(
+        TRANSCRIPTS / name, directory / name, boot_ids={r: f"boot{r}" for r in range(4)}
+    )
+    return directory / name
+
+
+def diagnosis(capture: Path, *options: str) -> list[dict[str, Any]]:
+    printed = ncclscope("diagnose", "--json", capture, *options)
+    assert printed.returncode == 0, printed.stderr
+    return list(json.loads(printed.stdout)["findings"])
+
+
+def test_the_straggler_is_named(tmp_path: Path) -> None:
+    capture = capture_of("2.28.9-v5-4ranks-straggler", tmp_path)
+    first, *others = diagnosis(capture)
+    assert (first["family"], first["kind"], first["ranks"]) == ("straggler", "compute", [3])
+    assert first["severity"] == "critical"
+    assert first["hosts"] == ["node3"]
+    assert 0.4 < first["lost_share"] < 1
+    late_us = first["evidence"][0]["facts"]["compute_us"]
+    assert 19_000 < late_us < 23_000
+    assert all(other["severity"] == "info" for other in others)
+    failed = ncclscope("diagnose", capture, "--fail-on", "warning")
+    assert failed.returncode == 3
+    assert "rank 3 (node3) comes last to" in failed.stdout
+
+
+def test_the_hang_is_named(tmp_path: Path) -> None:
+    first, *others = diagnosis(capture_of("2.28.9-v5-3ranks-hang", tmp_path))
+    assert (first["family"], first["kind"], first["ranks"]) == ("hang", "never_called", [2])
+    assert first["severity"] == "critical"
+    assert "AllReduce #6" in first["sentence"]
+    assert all(other["severity"] == "info" for other in others)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_nothing_is_wrong_with_jobs_that_are_well(name: str, tmp_path: Path) -> None:
+    found = diagnosis(capture_of(name, tmp_path), "--fail-on", "warning")
+    assert all(finding["severity"] == "info" for finding in found)
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    assert ncclscope("diagnose", tmp_path / "nowhere").returncode == 2
+    capture = capture_of("2.28.9-v5-2ranks", tmp_path)
+    (tmp_path / "b.json").write_text("{}")
+    printed = ncclscope("diagnose", capture, "--baseline", tmp_path / "b.json")
+    assert printed.returncode == 2
+    assert "it holds no bus bandwidths" in printed.stderr
+
+
+def test_below_a_baseline(tmp_path: Path) -> None:
+    capture = capture_of("2.28.9-v5-2ranks", tmp_path)
+    rows = [{"function": "AllReduce", "bytes": 1 << 20, "busbw_gbs": 500.0}]
+    (tmp_path / "b.json").write_text(json.dumps({"results": rows}))
+    found = diagnosis(capture, "--baseline", str(tmp_path / "b.json"))
+    assert found[0]["family"] == "below_expected"
+    assert "AllReduce of 1 MiB" in found[0]["sentence"]
