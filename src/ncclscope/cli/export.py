@@ -25,8 +25,9 @@ FORMS = {
     "chrome": ("json",),
     "inspector": (),
     "callbacks": (),
+    "otf2": ("otf2",),
 }
-DIRECTORIES = ("parquet", "inspector", "callbacks")
+DIRECTORIES = ("parquet", "inspector", "callbacks", "otf2")
 TIMELINES = ("perfetto", "chrome")
 LOGS = ("inspector", "callbacks")  # a file per process
 prepared = with_moments_joined
@@ -92,7 +93,9 @@ def _write(form: str, arguments: argparse.Namespace, model: Any, chosen: Any) ->
         options["operations_only"] = arguments.operations_only
     if form == "inspector":
         options["verbose"] = arguments.verbose
-    what = "ranks" if form in TIMELINES else "processes" if form in LOGS else "operations"
+    what = (
+        "ranks" if form in (*TIMELINES, "otf2") else "processes" if form in LOGS else "operations"
+    )
     progress = progress_line(f"{{done:,}} of {{of:,}} {what} …")
     written = write(model, chosen, Path(arguments.output), progress=progress, **options)
     return written if isinstance(written, Written) else Written(written)

@@ -52,7 +52,8 @@ def check_directory(
     empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
     if empty or (ours and force):
         return
-    known = f"there is a {what} already" if ours else f"it exists and is no {what} of ours"
+    article = "an" if what[0] in "AEIOaeio" else "a"
+    known = f"there is {article} {what} already" if ours else f"it exists and is no {what} of ours"
     hint = "Use --force to replace it" if ours else "Name another directory with -o"
     raise UsageError(f"cannot write {path}: {known}", hint)
 
