@@ -436,3 +436,80 @@ def test_logs_in_a_capture_join_it(tmp_path: Path) -> None:
     after = report_of(package.open(path))
     assert len(after["topology"]["links"]) == 5
     assert after["operations"] == before["operations"], "calls of the log are not counted"
+
+
+# ---- there and back ----
+@pytest.fixture(scope="module", params=["2.28.9-v5-4ranks", "2.28.9-v5-3ranks-hang"])
+def capture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    path = tmp_path_factory.mktemp("captures") / request.param
+    from_transcript(TRANSCRIPTS / request.param, path)
+    return package.open(path)
+
+
+def wall(capture: Capture, column: str) -> str:
+    return f"{column} + {capture.realtime_offset_ns}"
+
+
+def test_chrome_there_and_back(capture: Capture, tmp_path: Path) -> None:
+    """Everything but what a trace cannot hold: calls, launches, streams, parts, NCCL's hash."""
+    assert (
+        main(["export", str(capture.path), "--to", "chrome", "-o", str(tmp_path / "t.json")]) == 0
+    )
+    again = imported(tmp_path / "again", tmp_path / "t.json")
+
+    def operations(of: Capture) -> list[tuple[Any, ...]]:
+        began = "coalesce(start_ns, launch_ns, call_ns, enqueue_ns)"
+        return of.sql(
+            "select global_rank, rank, communicator_name, function, form, size_bytes, count, "
+            "datatype, algorithm, protocol, channels, root, peer, call_order, replay, inferred, "
+            f"state, source, reason, duration_ns, {wall(of, began)} as began, "
+            f"{wall(of, 'end_ns')}, host from operations "
+            "where part_of is null order by global_rank, began, form, call_order"
+        ).fetchall()
+
+    assert operations(again) == operations(capture)
+    missing = "select sum(ranks_expected - ranks_seen) from instances where form = 'collective'"
+    assert again.sql(missing).fetchall() == capture.sql(missing).fetchall()
+
+
+@pytest.mark.parametrize("verbose", [(), ("--verbose",)])
+def test_inspector_there_and_back(
+    capture: Capture, tmp_path: Path, verbose: tuple[str, ...]
+) -> None:
+    """What Inspector's lines hold: whole µs, no beginnings, no datatype."""
+    logs = tmp_path / "logs"
+    options = ["--to", "inspector", "-o", str(logs), *verbose]
+    assert main(["export", str(capture.path), *options]) == 0
+    again = imported(tmp_path / "again", logs)
+    kind = "case when source like 'gpu%' then 'gpu' when source = 'host' then source else 'enqueue' end"
+    columns = (
+        "global_rank, communicator_name, function, form, size_bytes, peer, "
+        "case when form = 'collective' then sequence end as number"
+    )
+    found = again.sql(
+        f"select {columns}, source as kind, duration_ns from operations order by all"
+    ).fetchall()
+    expected = capture.sql(
+        f"select {columns}, {kind} as kind, cast(round_even(duration_ns / 1000.0, 0) as bigint) "
+        "* 1000 as duration_ns from operations "
+        "where duration_ns is not null and inferred = 0 order by all"
+    ).fetchall()
+    assert found == expected
+    assert (
+        again.sql("select id from communicators").fetchall()
+        == capture.sql(
+            "select distinct c.id from communicators c join operations o using (communicator) "
+            "where o.duration_ns is not null"
+        ).fetchall()
+    )
+
+
+def test_inspector_gives_one_ranks_share(tmp_path: Path) -> None:
+    """The numbers of NVIDIA's example: 65536 bytes a rank, 32 ranks, 110 µs, 19.065018 GB/s."""
+    record = foreign.inspector_record(31, 129, coll="ReduceScatter", coll_msg_size_bytes=65536)
+    record["coll_perf"]["coll_exec_time_us"] = 110
+    record["header"] |= {"n_ranks": 32, "nnodes": 4}
+    log = foreign.write_lines(tmp_path / "a.log", [record])
+    group = report_of(imported(tmp_path / "import", log))["operations"][0]
+    assert group["algbw_gbs"] == pytest.approx(19.065018)
+    assert group["busbw_gbs"] == pytest.approx(18.469236)

@@ -164,7 +164,7 @@ def test_arguments_are_the_models(loaded: Loaded) -> None:
             "dtype": DTYPES[row["datatype"]],
             "Src Rank": row["peer"] if row["function"] == "Recv" else None,
             "Dst Rank": row["peer"] if row["function"] == "Send" else None,
-            "replay": row["replay"] or None, "inferred": row["inferred"] or None,
+            "replay": row["replay"] or None, "inferred": row["inferred"] or None, "part_of": row["part_of"],
             "state": row["state"] if row["state"] != "done" else None,
             "reason": row["reason"] or None,
         }  # fmt: skip

@@ -6,9 +6,10 @@ import sys
 import time
 from pathlib import Path
 
-from ncclscope.capture.reader import process_folders, resolve_capture
+from ncclscope.capture.reader import is_dataset, process_folders, resolve_capture
 from ncclscope.diagnose.verdict import Status
 from ncclscope.diagnose.verdicts import judge
+from ncclscope.errors import UsageError
 from ncclscope.model.pulse import read_pulses
 from ncclscope.report.status import as_json, lines
 
@@ -51,6 +52,9 @@ def _show(status: Status, capture: Path, arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints one line for each communicator that is not fine; 4 where one is hung."""
     capture = resolve_capture(arguments.capture)
+    if is_dataset(capture):
+        message = f"cannot tell the status of {capture}: a dataset has no running processes"
+        raise UsageError(message, "Try `ncclscope report`")
     status = _look(capture)
     _show(status, capture, arguments)
     while arguments.watch is not None and not status.post_mortem:

@@ -195,6 +195,7 @@ def _operation_arguments(model: Model, rows: Ints) -> list[Argument]:
         Argument("state", np.where(state == 0, NONE, state), words["state"]),
         Argument("replay", np.where(column("replay") == 1, 1, NONE)),
         Argument("inferred", np.where(column("inferred") == 1, 1, NONE)),
+        Argument("part_of", column("part_of")),
         Argument("operation", rows, varies=True),
     ]
 

@@ -33,7 +33,9 @@ from ncclscope.model.tables import NONE, SOURCES, STATES
 _US = 1000
 _SIGNS = re.compile(r"[^a-z0-9]")
 KERNEL = re.compile(r"nccl(?:Dev|Symk)?(?:Dev)?Kernel_([A-Za-z]+)")
-_HOST_IN_NAME = re.compile(r"rank\s*(\d+)")
+_RANK_IN_NAME = re.compile(r"rank\s*(\d+)")
+_LABELS = re.compile(r"(.+), pid (\d{1,9})(?:, .*)?")
+_MOST_PROCESSES = 1 << 20
 # Names of arguments, without signs and in one case.
 _SIZE = ("sizebytes", "messagesize", "messagesizebytes", "msgsize", "size", "bytes")
 _RANKS = ("groupsize", "nranks", "ranks", "numberofranks", "numranks", "commsize")
@@ -42,7 +44,7 @@ _COMMUNICATOR = ("commhash", "communicatorid", "commid", "processgroupname", "co
 _NAME = ("processgroupdescription", "communicatorname", "commname")
 _ORDER = ("seq", "callorder")
 _SEQUENCE = ("sequence", "seqnum", "seqnumber", "collsn")
-_TELLING = {*_SIZE, *_RANKS, "algorithm", "algo", "protocol", "proto", "dtype", "datatype"}
+_TELLING = {*_RANKS, "algorithm", "algo", "protocol", "proto", "dtype", "datatype"}
 _NO_TIME = "the trace has no length for it"
 
 
@@ -65,7 +67,7 @@ def read(path: Path, found: Found) -> Iterator[Seen]:
                     found.lose(DAMAGED.replace("lines", "events"))
                 elif value.get("ph") == "M":
                     trace.name_process(value)
-                elif value.get("ph") == "X":
+                elif value.get("ph") in ("X", "B"):  # what has not ended only begins
                     operation = trace.operation(value)
                     if operation:
                         yield operation
@@ -82,7 +84,8 @@ class _Trace:
     def __init__(self, file: str) -> None:
         self._file = file
         self._rank, self._ranks, self._base_ns = NONE, 0, 0
-        self._names: dict[str, str] = {}
+        self._names: dict[str, str] = {}  # by pid
+        self._places: dict[str, tuple[str, int]] = {}  # host and process id
 
     def learn(self, name: str, value: Any) -> None:
         """A member of the document beside its events."""
@@ -93,15 +96,23 @@ class _Trace:
             self._base_ns = max(number(value), 0)
 
     def name_process(self, event: dict[str, Any]) -> None:
-        """Metadata: `process_name` of a pid."""
-        arguments = event.get("args")
-        if event.get("name") == "process_name" and isinstance(arguments, dict):
-            self._names[str(event.get("pid"))[:64]] = text(arguments.get("name"))
+        """Metadata: `process_name` and `process_labels` of a pid."""
+        arguments, pid = event.get("args"), str(event.get("pid"))[:64]
+        if not isinstance(arguments, dict) or len(self._names) > _MOST_PROCESSES:
+            return
+        if event.get("name") == "process_name":
+            self._names[pid] = text(arguments.get("name"))
+        elif event.get("name") == "process_labels":
+            labels = _LABELS.fullmatch(text(arguments.get("labels")))
+            if labels:  # ours
+                self._places[pid] = labels[1], int(labels[2])
 
     def operation(self, event: dict[str, Any]) -> Operation | None:
         """The operation that an event is, if it is one."""
         arguments = event.get("args")
         if not isinstance(arguments, dict) or len(arguments) > 1000:
+            return None
+        if "part_of" in arguments:  # of an AlltoAll that is there as a whole
             return None
         given = {_SIGNS.sub("", str(key).casefold()): value for key, value in arguments.items()}
         name = text(event.get("name"))
@@ -115,11 +126,11 @@ class _Trace:
         ranks = max(number(_first(given, _RANKS), 1 << 20), 0)
         own_rank = number(_first(given, _RANK), 1 << 20)
         rank = own_rank if own_rank != NONE else self._rank if ranks == self._ranks else NONE
-        values = _values(event, given, function, ranks)
-        values["rank"] = rank
-        start = int(values["start_ns"])
+        start = nanoseconds(event.get("ts"), _US)
         if NONE < start < FIRST_WALL_NS and self._base_ns:
-            values["start_ns"] = start = start + self._base_ns
+            start += self._base_ns
+        values = _values(event, given, function, ranks, start)
+        values["rank"] = rank
         return Operation(
             self._process(event, start < FIRST_WALL_NS), _communicator(given, ranks), values
         )
@@ -127,11 +138,11 @@ class _Trace:
     def _process(self, event: dict[str, Any], own_clock: bool) -> Process:
         pid = event.get("pid")
         named = self._names.get(str(pid)[:64], "")
-        match = _HOST_IN_NAME.search(named)
+        match = _RANK_IN_NAME.search(named)
         rank = self._rank if self._rank != NONE else int(match[1][:6]) if match else NONE
         one = number(pid, (1 << 31) - 1) if self._rank == NONE else NONE
-        # Events of one file are on one clock.
-        return Process("", one, self._file, rank, own_clock=own_clock)
+        host, one = self._places.get(str(pid)[:64], ("", one))
+        return Process(host, one, self._file, rank, own_clock=own_clock)
 
 
 def _is_function(name: str) -> bool:
@@ -153,7 +164,7 @@ def _communicator(given: dict[str, Any], ranks: int) -> Communicator | None:
 
 
 def _values(
-    event: dict[str, Any], given: dict[str, Any], function: str, ranks: int
+    event: dict[str, Any], given: dict[str, Any], function: str, ranks: int, start_ns: int
 ) -> dict[str, int | str]:
     datatype = text(_first(given, ("dtype", "datatype")))
     datatype = DATATYPES.get(datatype) or sizes.DATATYPES.get(datatype) or datatype.casefold()
@@ -177,14 +188,14 @@ def _values(
         "stream": number(given.get("stream")),
         "replay": int(number(given.get("replay")) == 1),
         "inferred": int(number(given.get("inferred")) == 1),
-        "start_ns": nanoseconds(event.get("ts"), _US),
+        "start_ns": start_ns,
         "duration_ns": duration,
         "source": source if source in SOURCES else "none" if duration == NONE else "gpu",
         "reason": text(given.get("reason")) or (_NO_TIME if duration == NONE else ""),
         "state": state if state in STATES else "done",
     }
     if values["source"] == "none":  # a moment that stands for a beginning
-        values |= {"call_ns": values["start_ns"], "start_ns": NONE, "duration_ns": NONE}
+        values |= {"call_ns": start_ns, "start_ns": NONE, "duration_ns": NONE}
     return values
 
 

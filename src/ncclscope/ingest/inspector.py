@@ -34,6 +34,7 @@ _SOURCES = {
     "collective_cpu": ("enqueue", "until it was queued: Inspector saw no kernel"),
 }
 _UNTIMED = "Inspector gives no time"
+_PER_RANK = ("AllGather", "ReduceScatter")  # of these it gives one rank's bytes
 
 
 def _fits(head: bytes, path: Path) -> bool:
@@ -86,6 +87,8 @@ def _operation(
         "algorithm": text(perf.get("coll_algo")).upper(),
         "protocol": text(perf.get("coll_proto")).upper(),
     }
+    if function in _PER_RANK and communicator.ranks > 0:
+        values["size_bytes"] = number(int(values["size_bytes"]) * communicator.ranks)
     source = _SOURCES.get(text(perf.get(f"{kind}_timing_source")), ("none", _UNTIMED))
     values["source"], values["reason"] = source
     if kind == "coll":
