@@ -28,13 +28,13 @@ def find(frame: Frame) -> list[Finding]:
     size = np.asarray(ops["size_bytes"], np.float64)[rows]
     time = np.maximum(np.asarray(ops["duration_ns"], np.float64)[rows], 0)
     kind = comm * 256 + function
-    width = int(rank.max()) + 1
     findings = []
     for one in np.unique(kind).tolist():
         mine = kind == one
         ranks = frame.ranks_of(one // 256)
         if len(ranks) < _LEAST_RANKS:
             continue
+        width = max(int(rank.max()), *ranks) + 1  # some of them may have done nothing
         calls = np.bincount(rank[mine], minlength=width)[ranks].astype(np.float64)
         moved = np.bincount(rank[mine], size[mine], minlength=width)[ranks]
         busy = np.bincount(rank[mine], time[mine], minlength=width)[ranks]

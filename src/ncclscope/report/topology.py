@@ -7,8 +7,8 @@ from ncclscope.ingest.topology import Connected, Link, Topology
 from ncclscope.model.model import Model
 from ncclscope.model.tables import NONE
 from ncclscope.report.tables import Cell, Column, Table
-from ncclscope.report.words import NOTHING, size
-from ncclscope.words import plural
+from ncclscope.report.words import size
+from ncclscope.words import NOTHING, plural
 
 _MOST_HOSTS, _LONGEST_TEXT = 3, 200
 _SCOPES = ("inter-node", "intra-node", "")
