@@ -5,6 +5,7 @@ and handing in results. Whoever dies, or does not come within the time limit, en
 all: closing a rank's connection is how it is told (see worker.watch).
 """
 
+import errno
 import selectors
 import socket
 import time
@@ -19,6 +20,7 @@ Answer = Callable[[str, list[Message]], Message]  # the point, what all ranks sa
 _SLICE_S = 0.1
 _GRACE_S = 1.0  # for a rank's own words to arrive before its death is reported
 _MOST_NAMED = 8
+_LONGEST_HELLO = 1 << 16
 
 
 class RankError(NcclscopeError):
@@ -37,11 +39,13 @@ class Peer:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that ranks can come to."""
+    """A socket that ranks can come to: at this address, or where it is not our own, at all."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=1024)
     except OSError as error:
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            return listen("0.0.0.0", port)  # a name that means this host to others only
         message = f"cannot listen at {host}:{port}: {error.strerror or error}"
         raise NcclscopeError(message, "Choose another port with --port") from None
 
@@ -112,6 +116,8 @@ class Coordinator:
             if not more:
                 raise MessageError("connection closed")
             peer.buffer += more
+            if peer.rank is None and len(peer.buffer) > _LONGEST_HELLO:
+                raise MessageError("too much from a stranger")
             message = decoded(peer.buffer)
         except (OSError, MessageError) as error:
             self._forget(peer)

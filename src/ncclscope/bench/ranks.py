@@ -54,6 +54,8 @@ class Ranks:
                 libraries.cudart, places.token, timeout_s,
             )  # fmt: skip
             variables = {**environment, "RANK": str(rank), "WORLD_SIZE": str(places.ranks)}
+            if not places.launcher:
+                variables["LOCAL_WORLD_SIZE"] = str(len(places.mine))
             variables |= sharing_variables(rank, environment) if share else {}
             # NCCL's own words go to stdout: results alone belong there.
             self._processes[rank] = subprocess.Popen(

@@ -9,7 +9,7 @@ from ncclscope.bench.coordinator import Coordinator, RankError, listen
 from ncclscope.bench.libraries import Libraries
 from ncclscope.bench.messages import Message
 from ncclscope.bench.nccl import UNIQUE_ID_BYTES, release_of
-from ncclscope.bench.places import LOOPBACK, Places
+from ncclscope.bench.places import Places
 from ncclscope.bench.plan import Case, Plan, cases, left_out, next_batch
 from ncclscope.bench.ranks import supervised
 from ncclscope.bench.results import Device, Result, Session, result_of
@@ -111,7 +111,7 @@ def run_session(plan: Plan, start: Start, on_session: OnSession, on_result: OnRe
     server: socket.socket | None = None
     port = places.port
     if places.leads:
-        server = listen(LOOPBACK if places.host == LOOPBACK else "", places.port)
+        server = listen(places.host, places.port)
         port = server.getsockname()[1]
     with supervised() as ranks:
         ranks.start(

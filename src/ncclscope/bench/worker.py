@@ -8,6 +8,7 @@ It goes when its starter or the coordinator goes, also out of a call that never 
 import json
 import os
 import select
+import signal
 import socket
 import sys
 import threading
@@ -301,6 +302,7 @@ class Rank:
 
 def main(text: str) -> int:
     """Runs one rank; what fails is told to the coordinator, who tells the user."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the starter hears it too, and ends its ranks
     place = Place(**json.loads(text))
     try:
         line = connect(place)

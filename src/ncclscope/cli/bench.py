@@ -198,6 +198,9 @@ def start_from(arguments: argparse.Namespace) -> Start:
     if places is None:
         places = _own_places(arguments, devices)
     _check_devices(arguments, places, devices)
+    environment = dict(os.environ)
+    if arguments.simulate:  # as many GPUs as ranks
+        environment.setdefault("NCCLSCOPE_SIM_DEVICES", str(len(places.mine)))
     wrap = devices if arguments.share_gpu or (places.launcher and devices == 1) else None
     return Start(
         libraries,
@@ -205,6 +208,7 @@ def start_from(arguments: argparse.Namespace) -> Start:
         {rank: places.device(rank, wrap, os.environ) for rank in places.mine},
         arguments.share_gpu,
         arguments.timeout,
+        environment,
     )
 
 

@@ -31,6 +31,8 @@ def _cost(seconds: float) -> str:
 
 def _middle(trial: Trial, costs: Sequence[float]) -> str:
     middle = statistics.median(costs)
+    if trial.seconds and trial.metric is None:
+        return f"{1 / middle:,.0f} calls/s"
     if trial.metric is not None:
         return f"{1 / middle:g}" if trial.metric_is_rate else f"{middle:g}"
     return _cost(middle)
@@ -64,7 +66,7 @@ def lines(
 ) -> list[str]:
     """The table and the verdict."""
     rounds = len(costs["ours"])
-    heading = f"{'':<28}{'median':>12}  {'adds':>9}  {'95 % interval':<20}"
+    heading = f"{'':<28}{'median':>16}  {'adds':>9}  {'95 % interval':<20}"
     rows = [(name, costs[name], share, what) for name, share, what in (
         ("none", None, ""),
         ("empty", verdict.nccl, "NCCL's own share for having a profiler"),
@@ -77,11 +79,11 @@ def lines(
     ]
     for name, values, share, what in rows:
         shown = f"{percent(share.share):>9}  {_interval(share):<20}  {what}" if share else ""
-        found.append(f"{name_of(trial, name):<28}{_middle(trial, values):>12}  {shown}".rstrip())
+        found.append(f"{name_of(trial, name):<28}{_middle(trial, values):>16}  {shown}".rstrip())
     if verdict.both:
         both = verdict.both
         found.append(
-            f"{'both together':<28}{'':>12}  {percent(both.share):>9}  {_interval(both):<20}  "
+            f"{'both together':<28}{'':>16}  {percent(both.share):>9}  {_interval(both):<20}  "
             "over no plugin"
         )
     else:
@@ -92,7 +94,7 @@ def lines(
     noise = verdict.noise
     same = "no plugin" if verdict.nccl else "the empty plugin"
     found.append(
-        f"{'noise':<28}{'':>12}  {percent(noise.share):>9}  {_interval(noise):<20}  "
+        f"{'noise':<28}{'':>16}  {percent(noise.share):>9}  {_interval(noise):<20}  "
         f"{same} against itself"
     )
     return [*found, "", verdict_line(trial, verdict, rounds)]
