@@ -87,7 +87,7 @@ def trial(**changes: object) -> Trial:
 def test_the_verdict_in_words() -> None:
     clear = verdict_of(rounds_of(ours=1.155, empty=1.1, spread=0.005))
     assert re.fullmatch(
-        r"verdict: ncclscope, trace costs [45]\.\d %  *\[\+\d\.\d+, \+\d\.\d+\] %",
+        r"verdict: ncclscope \(trace\) costs [45]\.\d %  *\[\+\d\.\d+, \+\d\.\d+\] %",
         verdict_line(trial(), clear, 20),
     )
     unclear = verdict_of(rounds_of(ours=1.0, empty=1.0, spread=0.05))

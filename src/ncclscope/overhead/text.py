@@ -40,7 +40,7 @@ def _middle(trial: Trial, costs: Sequence[float]) -> str:
 
 def name_of(trial: Trial, variant: str) -> str:
     """A variant in words."""
-    ours = f"ncclscope, {trial.settings.mode}"
+    ours = f"ncclscope ({trial.settings.mode})"
     if trial.plugin.name != "libnccl-profiler-ncclscope.so":
         ours = trial.plugin.name
     names = {"none": "no plugin", "empty": "empty plugin", "ours": ours}
@@ -55,8 +55,8 @@ def verdict_line(trial: Trial, verdict: Verdict, rounds: int) -> str:
         how = "costs" if ours.share > 0 else "seems to save"
         return f"verdict: {name} {how} {percent(abs(ours.share))[1:]} {_interval(ours)}"
     return (
-        f"verdict: none. {name}'s share cannot be told from noise, which is ±{100 * noise:.2g} % "
-        f"here; it is at most {percent(max(ours.high, 0.0))}. "
+        f"verdict: none. The share of {name} cannot be told from noise, ±{100 * noise:.2g} % "
+        f"here. It is at most {percent(max(ours.high, 0.0))}. "
         f"--rounds {rounds * _MORE_ROUNDS} would halve the interval"
     )
 
