@@ -3,17 +3,22 @@
 import argparse
 import importlib
 import importlib.util
+import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 from ncclscope.analysis import counted
+from ncclscope.analysis.selection import Selection
+from ncclscope.capture.inventory import parse_bytes
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_aloud, progress_line
 from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
 from ncclscope.errors import UsageError
 from ncclscope.export.files import STDOUT
 from ncclscope.export.written import Written
+from ncclscope.model.model import Model
 from ncclscope.words import amount, plural, printable
 
 # form -> endings of files by which it is known
@@ -58,6 +63,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--verbose", action="store_true", help="inspector: with the times of events and channels"
     )
+    parser.add_argument(
+        "--follow", action="store_true", help="jsonl: go on while the job runs, with what is new"
+    )
+    parser.add_argument(
+        "--rotate", metavar="SIZE", default="256M",
+        help="with --follow: begin a new file at this size (default: 256M)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep", type=int, metavar="N", default=8,
+        help="with --follow: keep so many older files, as PATH.1 and so on (default: 8)",
+    )  # fmt: skip
     add_selection_arguments(parser)
 
 
@@ -77,13 +93,17 @@ def _check(form: str, arguments: argparse.Namespace) -> None:
     """Refuses what does not fit together, before anything is read."""
     if form in DIRECTORIES and Path(arguments.output) == STDOUT:
         raise UsageError(f"cannot write {form} to stdout: it is a directory", "Name one")
-    for option, forms in (("operations_only", TIMELINES), ("verbose", ("inspector",))):
+    for option, forms in (
+        ("operations_only", TIMELINES),
+        ("verbose", ("inspector",)),
+        ("follow", ("jsonl",)),
+    ):
         if getattr(arguments, option) and form not in forms:
             message = f"cannot use --{option.replace('_', '-')} with {form}"
             raise UsageError(message, f"It is for {' and '.join(forms)}")
 
 
-def _write(form: str, arguments: argparse.Namespace, model: Any, chosen: Any) -> Written:
+def _write(form: str, arguments: argparse.Namespace, model: Model, chosen: Selection) -> Written:
     """Calls the form's own writer, whose module is imported for it alone."""
     write = getattr(importlib.import_module(f"ncclscope.export.{form}"), f"write_{form}")
     options: dict[str, Any] = {}
@@ -125,14 +145,41 @@ def _say(form: str, arguments: argparse.Namespace, written: Written) -> None:
         print(f"           {hint}", file=sys.stderr)
 
 
+def _check_operations(model: Model) -> None:
+    if counted.has_counters_only(model):
+        message = f"cannot export operations of {model.path}: it has totals only"
+        raise UsageError(message, "Record with --mode trace to have operations")
+
+
+def _follow(arguments: argparse.Namespace, capture: Path) -> int:
+    """Writes what is new until the job is over, or somebody says that it is enough."""
+    follow = importlib.import_module("ncclscope.export.follow")
+    out = follow.Rotated(
+        Path(arguments.output), parse_bytes(arguments.rotate), max(arguments.keep, 0)
+    )
+    enough = threading.Event()  # lines stay whole: it stops between looks
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: enough.set())
+
+    def choose(model: Model) -> Selection:
+        _check_operations(model)
+        return selection_of(model, arguments)
+
+    progress = progress_line("{done:,} operations …")
+    written = follow.follow_jsonl(capture, choose, out, enough, progress)
+    print(f"ncclscope: {plural(written.count, 'operation')} written", file=sys.stderr)
+    return 0
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Writes the chosen operations."""
     form = _form(arguments)
     _check(form, arguments)
-    model = open_model_aloud(resolve_capture(arguments.capture))
-    if counted.has_counters_only(model):
-        message = f"cannot export operations of {model.path}: it has totals only"
-        raise UsageError(message, "Record with --mode trace to have operations")
+    capture = resolve_capture(arguments.capture)
+    if arguments.follow:
+        return _follow(arguments, capture)
+    model = open_model_aloud(capture)
+    _check_operations(model)
     written = _write(form, arguments, model, selection_of(model, arguments))
     print(f"ncclscope: {model.completeness.line()}", file=sys.stderr)
     _say(form, arguments, written)

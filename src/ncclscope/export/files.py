@@ -18,7 +18,8 @@ STDOUT = Path("-")
 _LEVEL = 3  # half the time of 6, a fifth larger
 
 
-def _cannot_write(path: Path, error: OSError) -> NcclscopeError:
+def cannot_write(path: Path, error: OSError) -> NcclscopeError:
+    """What to say when a file system refuses."""
     hint = "Name another place with -o"
     return NcclscopeError(f"cannot write {path}: {error.strerror or error}", hint)
 
@@ -29,11 +30,11 @@ def scratch_beside(path: Path) -> Iterator[Path]:
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.absolute().parent))
     except OSError as error:
-        raise _cannot_write(path, error) from None
+        raise cannot_write(path, error) from None
     try:
         yield folder
     except OSError as error:
-        raise _cannot_write(path, error) from None
+        raise cannot_write(path, error) from None
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
