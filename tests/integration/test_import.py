@@ -148,6 +148,35 @@ def test_flight_recorder_of_a_hang(tmp_path: Path, kind: str) -> None:
     assert capture.sql("select distinct nccl_version from processes").fetchall() == [("2.27.5",)]
 
 
+def diagnosis_of(capture: Capture) -> list[dict[str, Any]]:
+    done = ncclscope("diagnose", capture.path, "--json")
+    assert done.returncode == 0, done.stderr
+    findings: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
+    return findings
+
+
+@pytest.mark.parametrize(
+    ("states", "kind", "ranks"),
+    [
+        (["started", "scheduled", None], "never_called", [2]),
+        (["started", "scheduled", "started"], "not_started", [1]),
+        (["started", "started", "started"], "stalled", []),
+    ],
+)
+def test_diagnose_names_who_hangs(
+    tmp_path: Path, states: list[str | None], kind: str, ranks: list[int]
+) -> None:
+    for rank, state in enumerate(states):
+        dump = foreign.hung_dump(2)
+        if state:
+            last = foreign.flight_entry(5, 6, state=state, duration_ms=None)
+            dump["entries"].append(last | {"time_discovered_completed_ns": None})
+        (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(dump, 2))
+    capture = imported(tmp_path / "import", *sorted(tmp_path.glob("dump_*")))
+    hang = diagnosis_of(capture)[0]
+    assert (hang["family"], hang["kind"], hang["ranks"]) == ("hang", kind, ranks)
+
+
 def test_flight_recorder_names_sizes_and_the_ring(tmp_path: Path) -> None:
     shapes = {"input_sizes": [[100]], "output_sizes": [[300]], "input_dtypes": ["BFloat16"]}
     wide = {"input_sizes": [[300]], "output_sizes": [[100]], "input_dtypes": ["BFloat16"]}

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from ncclscope.capture.reader import process_folders
+from ncclscope.capture.reader import is_dataset, process_folders
 from ncclscope.diagnose import (
     below_expected,
     data_quality,
@@ -13,6 +13,7 @@ from ncclscope.diagnose import (
     mismatch,
     slow_link,
     straggler,
+    unfinished,
 )
 from ncclscope.diagnose.below_expected import Expected
 from ncclscope.diagnose.finding import CRITICAL, Evidence, Finding, downgraded, ranked
@@ -50,6 +51,8 @@ def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
     findings: list[Finding] = []
     if status is not None:
         findings += hang.find(status, str(model.path))
+    if is_dataset(model.path):
+        findings += unfinished.find(model)
     mismatches = mismatch.find(frame)
     known = {name for finding in mismatches for name in finding.communicators}
     findings += mismatches
