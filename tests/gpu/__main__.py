@@ -198,7 +198,8 @@ def publish_bench(found: list[Compared]) -> None:
         f"included. All ranks share one {gpu_name()} under CUDA MPS, each posing as a host, NCCL "
         f"{torch_release()}, trace mode. Medians over calls and ranks; of the events' times, what "
         "they show around 4 bytes of memset is taken off. Alone: a barrier before, the end awaited "
-        "after each call. The last column but one: all calls' times by one pair of events round "
+        "after each call; there the time in which NCCL prepares its launch is taken off as well. "
+        "The last column but one: all calls' times by one pair of events round "
         f"the loop, with the reason where they differ by over {MOST_GAP_PERCENT} %."
     )
     in_order = sorted(rows.values(), key=lambda row: int(str(row[0])))

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ncclscope.bench.libraries import Libraries, find_libraries
 from ncclscope.bench.places import alone
 from ncclscope.bench.plan import Plan
-from ncclscope.bench.results import Result, Session
+from ncclscope.bench.results import RankTimes, Result, Session
 from ncclscope.bench.session import Start, run_session
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.launch.environment import Settings, event_mask, recording_variables
@@ -109,12 +110,23 @@ def measured(
     return sessions[0], results
 
 
+def offset_ns(session: Session, times: RankTimes, alone: bool) -> NDArray[np.int64]:
+    """What of the events' times is not the call's: what they show around nothing.
+
+    On an idle stream the first event happens at once, and NCCL prepares its launch after it: that
+    is taken off as well, as far as it takes longer than a memset's.
+    """
+    device = session.devices[times.rank]
+    if not alone:
+        return np.full(len(times.gpu_ns), device.empty_ns)
+    return device.empty_ns + np.maximum(times.call_ns - device.empty_call_ns, 0)
+
+
 def compare(
     session: Session, results: list[Result], plan: Plan, model: Model
 ) -> Iterator[Compared]:
     """Case by case. The calls of a case follow each other on each rank: warm-up, timed, checks."""
     operations = model.tables["operations"]
-    offsets = np.array([device.empty_ns for device in session.devices])
     warm = max(plan.warm_up, 1)
     before = 0
     whole = operations["part_of"] < 0
@@ -126,7 +138,7 @@ def compare(
             mine = mine[before : before + block]
             recorded += int((operations["size_bytes"][mine] == result.size_bytes).sum())
             timed = mine[warm : warm + result.calls]
-            bench.append(times.gpu_ns - offsets[times.rank])
+            bench.append(times.gpu_ns - offset_ns(session, times, plan.blocking))
             known = operations["duration_ns"][timed] >= 0
             ours.append(operations["duration_ns"][timed][known])
             sources += operations["source"][timed].tolist()

@@ -311,8 +311,8 @@ def test_what_a_result_comes_to() -> None:
 
 def session(simulation: str = "") -> Session:
     devices = (
-        Device(0, "a", 1, 0, "H200", "0000:04:00.0", 900),
-        Device(1, "b", 2, 0, "<b>", "0000:04:00.0", 900),
+        Device(0, "a", 1, 0, "H200", "0000:04:00.0", 900, 100),
+        Device(1, "b", 2, 0, "<b>", "0000:04:00.0", 900, 100),
     )
     return Session(devices, 22809, 12080, simulation)
 

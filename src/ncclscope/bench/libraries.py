@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncclscope.doctor.libraries import candidates
 from ncclscope.errors import UsageError
 from ncclscope.native import simulated_nccl_path
 
+_NCCL = "libnccl.so.2"
 NCCL_VARIABLE, CUDART_VARIABLE = "NCCLSCOPE_BENCH_NCCL", "NCCLSCOPE_BENCH_CUDART"
 
 
@@ -21,11 +21,24 @@ class Libraries:
     cudart: str
 
 
+def _packages() -> list[Path]:
+    """Where Python packages lie."""
+    entries = [Path(entry) for entry in sys.path if entry]
+    return [entry for entry in entries if entry.name in ("site-packages", "dist-packages")]
+
+
 def _nccl(environment: Mapping[str, str]) -> str:
-    for library in candidates(environment):
-        if library.path.name.startswith("libnccl"):
-            return str(library.path)
-    return "libnccl.so.2"  # wherever the linker looks
+    """The first there is, in the order in which `doctor` looks; unlike doctor, nothing is read."""
+    places = [
+        Path(folder) / _NCCL
+        for folder in environment.get("LD_LIBRARY_PATH", "").split(":")
+        if folder
+    ]
+    places += [folder / "nvidia" / "nccl" / "lib" / _NCCL for folder in _packages()]
+    if environment.get("CONDA_PREFIX"):
+        places.append(Path(environment["CONDA_PREFIX"]) / "lib" / _NCCL)
+    found = [place for place in places if place.is_file()]
+    return str(found[0]) if found else _NCCL  # wherever the linker looks
 
 
 def _cudart_beside(nccl: Path) -> list[Path]:
@@ -36,9 +49,8 @@ def _cudart_beside(nccl: Path) -> list[Path]:
 
 def _cudart(nccl: str, environment: Mapping[str, str]) -> str:
     places = _cudart_beside(Path(nccl)) if "nvidia" in Path(nccl).parts else []
-    for entry in sys.path:
-        if entry and Path(entry).name in ("site-packages", "dist-packages"):
-            places += sorted(Path(entry).glob("nvidia/*/lib/libcudart.so*"))[::-1]
+    for folder in _packages():
+        places += sorted(folder.glob("nvidia/*/lib/libcudart.so*"))[::-1]
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if environment.get(variable):
             places += sorted(Path(environment[variable]).glob("lib64/libcudart.so*"))[::-1]

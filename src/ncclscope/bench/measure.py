@@ -100,15 +100,18 @@ class Stopwatch:
             loop_host_ns,
         )
 
-    def empty_ns(self, nothing: Call, blocking: bool) -> int:
-        """What the events show around the least work there is: part of every time they take."""
+    def around(self, nothing: Call, blocking: bool) -> tuple[int, int]:
+        """What events and the host's clock show around the least work there is, in ns.
+
+        That much is part of every time they take.
+        """
         for _ in range(2):  # the first time warms up
             batch = (
                 self.one_by_one(nothing, CALIBRATION, lambda: None)
                 if blocking
                 else self.back_to_back(nothing, CALIBRATION)
             )
-        return int(np.median(batch.gpu_ns))
+        return int(np.median(batch.gpu_ns)), int(np.median(batch.call_ns))
 
 
 class Undisturbed:

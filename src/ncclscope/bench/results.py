@@ -187,6 +187,7 @@ class Device:
     name: str
     bus_id: str
     empty_ns: int  # what events show around nothing
+    empty_call_ns: int  # and the host's clock
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ class Answers:
                 str(one["name"]),
                 str(one["bus_id"]),
                 int(one["empty_ns"]),
+                int(one["empty_call_ns"]),
             )
             for rank, one in enumerate(answers)
         )

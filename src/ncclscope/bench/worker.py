@@ -127,7 +127,8 @@ class Rank:
         )
         self.stopwatch = Stopwatch(self.cuda)
         self.cuda.clear(self._send, 4)
-        empty_ns = self.stopwatch.empty_ns(self.cuda.memset_async(self._send), plan.blocking)
+        nothing = self.cuda.memset_async(self._send)
+        empty_ns, empty_call_ns = self.stopwatch.around(nothing, plan.blocking)
         said = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -138,6 +139,7 @@ class Rank:
             "cuda": self.cuda.runtime_version(),
             "simulation": self.nccl.simulation(),
             "empty_ns": empty_ns,
+            "empty_call_ns": empty_call_ns,
         }
         self.meet("open", "the start of a communicator", said)
 
