@@ -33,6 +33,7 @@ struct sortable {
     struct work work;
     size_t traffic;
     int place;
+    bool comes_first;  // Broadcast and Reduce on one host
 };
 
 static int by_schedule(const void *a, const void *b) {
@@ -40,6 +41,7 @@ static int by_schedule(const void *a, const void *b) {
     bool x_message = work_is_message(&x->work), y_message = work_is_message(&y->work);
     if (x_message != y_message) return x_message - y_message;
     if (!x_message) {
+        if (x->comes_first != y->comes_first) return y->comes_first - x->comes_first;
         if (x->traffic != y->traffic) return x->traffic > y->traffic ? -1 : 1;
         return y->place - x->place;
     }
@@ -78,13 +80,29 @@ static void plan_release(struct task *task) {
     free(plan);
 }
 
+static void share_channels(struct plan *plan, const struct sortable *sorted) {
+    struct tuning *tunings = calloc((size_t)plan->collectives, sizeof *tunings);
+    size_t *traffic = calloc((size_t)plan->collectives, sizeof *traffic);
+    for (int i = 0; i < plan->collectives; i++) {
+        tunings[i] = plan->works[i].tuning;
+        traffic[i] = sorted[i].traffic;
+    }
+    tuning_share_channels(tunings, traffic, plan->collectives);
+    for (int i = 0; i < plan->collectives; i++) plan->works[i].tuning = tunings[i];
+    free(tunings);
+    free(traffic);
+}
+
 struct plan *plan_make(struct comm *comm, struct stream *stream, const struct work *works,
                        int count, void *group_api) {
     struct plan *plan = calloc(1, sizeof *plan + (size_t)count * sizeof *works);
     struct sortable *sorted = calloc((size_t)count, sizeof *sorted);
     int before[2][MAX_RANKS] = {0};
     for (int i = 0; i < count; i++) {
-        sorted[i] = (struct sortable){works[i], tuning_traffic(&works[i].spec, comm->ranks), i};
+        enum function function = works[i].spec.function;
+        sorted[i] =
+            (struct sortable){works[i], tuning_traffic(&works[i].spec, comm->ranks), i,
+                              comm->nodes == 1 && (function == BROADCAST || function == REDUCE)};
         sorted[i].work.unreported = goes_unreported(comm, &works[i]);
         if (work_is_message(&works[i])) place_message(comm, &sorted[i].work, before);
         else plan->collectives++;
@@ -96,6 +114,7 @@ struct plan *plan_make(struct comm *comm, struct stream *stream, const struct wo
             plan->works[i].tuning = tuning_of(&plan->works[i].spec, comm->ranks, comm->nodes > 1,
                                               plan->collectives > 1, i);
     }
+    if (comm->nodes == 1 && plan->collectives > 1) share_channels(plan, sorted);
     free(sorted);
     plan->comm = comm;
     plan->shown_stream = stream;
@@ -184,9 +203,11 @@ static void sleep_until(const struct comm *comm, int64_t t) {
 }
 
 // ---- running ----
-static void stamp(const struct comm *comm, struct stamp *stamps, uint64_t number, int64_t t) {
+static void stamp(const struct comm *comm, struct stamp *stamps, uint64_t number, int64_t t,
+                  bool has_phases) {
     struct stamp *place = &stamps[number % STAMPS];
     place->gpu_ns = comm_gpu_ns(comm, t);
+    place->has_phases = has_phases;
     __atomic_store_n(&place->number, number, __ATOMIC_RELEASE);
 }
 
@@ -196,7 +217,7 @@ static bool is_counted(const struct work *work) { return !work->unreported; }
 static void begin_work(struct comm *comm, struct work *work, int64_t t) {
     for (int i = 0; i < work->tuning.channels && is_counted(work); i++) {
         struct channel *channel = &comm->channels[work->tuning.first_channel + i];
-        stamp(comm, channel->starts, ++channel->device_count, t);
+        stamp(comm, channel->starts, ++channel->device_count, t, false);
     }
     __atomic_store_n(&work->run->start_ns, t, __ATOMIC_RELEASE);
     fabric_ring(comm->fabric);
@@ -205,7 +226,7 @@ static void begin_work(struct comm *comm, struct work *work, int64_t t) {
 static void end_work(struct comm *comm, struct work *work, int64_t t) {
     for (int i = 0; i < work->tuning.channels && is_counted(work); i++) {
         struct channel *channel = &comm->channels[work->tuning.first_channel + i];
-        stamp(comm, channel->stops, channel->device_count, t);
+        stamp(comm, channel->stops, channel->device_count, t, true);
     }
     __atomic_store_n(&work->run->end_ns, t, __ATOMIC_RELEASE);
     fabric_ring(comm->fabric);
@@ -231,7 +252,7 @@ static int64_t run_messages(struct comm *comm, struct work *works, int count, in
         specs[i] = works[i].spec;
         struct channel *channel = &comm->channels[works[i].tuning.first_channel];
         if (i == 0 || !work_same_round(&works[i - 1], &works[i]))
-            stamp(comm, channel->starts, ++channel->device_count, start_ns);
+            stamp(comm, channel->starts, ++channel->device_count, start_ns, false);
         numbers[i] = channel->device_count;
         __atomic_store_n(&works[i].run->start_ns, start_ns, __ATOMIC_RELEASE);
     }
@@ -245,7 +266,8 @@ static int64_t run_messages(struct comm *comm, struct work *works, int count, in
         }
     for (int i = 0; fine && i < count; i++) {
         sleep_until(comm, ends[i]);
-        stamp(comm, comm->channels[works[i].tuning.first_channel].stops, numbers[i], ends[i]);
+        stamp(comm, comm->channels[works[i].tuning.first_channel].stops, numbers[i], ends[i],
+              false);
         __atomic_store_n(&works[i].run->end_ns, ends[i], __ATOMIC_RELEASE);
         if (ends[i] > last_ns) last_ns = ends[i];
     }
@@ -268,6 +290,7 @@ static int64_t plan_run(struct task *task, uint64_t number, int64_t start_ns) {
         make_runs(plan);
         if (plan_reports_replays(plan)) report_works(plan);
         host_thread_done();
+        if (start_ns < sim_now_ns()) start_ns = sim_now_ns();  // the kernel comes after
     }
     int64_t end_ns = start_ns;
     for (int i = 0; i < plan->collectives && end_ns >= 0; i++)

@@ -11,7 +11,7 @@
 #include "settings.h"
 #include "stream.h"
 
-enum { DEPTH = 8, DRAIN_NS = 2000000000 };
+enum { MAX_DEPTH = 8, DRAIN_NS = 2000000000 };
 
 struct step {
     void *handle;
@@ -31,7 +31,7 @@ struct item {
     // proxies
     struct proxy_op op;
     struct run *run;
-    struct step steps[DEPTH];
+    struct step steps[MAX_DEPTH];
     int posted, moved, passed, done;  // steps so far: sent or received; handed to the GPU; over
     uint64_t base;                    // steps on this connection before
     size_t size_bytes;                // of the last transfer, as NCCL reports it
@@ -168,7 +168,11 @@ static bool progress_kernel(struct progress *progress, struct item *item) {
     }
     if (item->started && stamped(item->channel->stops, item->number, &to)) {
         stamped(item->channel->starts, item->number, &from);
-        if (item->phases) report_phases(progress, item, from, to);
+        bool *has_phases = &item->channel->stops[item->number % STAMPS].has_phases;
+        if (item->phases && *has_phases) {
+            report_phases(progress, item, from, to);
+            *has_phases = false;
+        }
         if (profiler.version >= 4) state(item->handle, NCCL_KERNEL_CH_STOP, to);
         stop(item->handle);
         item->finished = moved = true;
@@ -199,7 +203,7 @@ static void op_state(struct item *item, int which, int steps) {
 }
 
 static void step_state(struct item *item, int step, int which) {
-    state(item->steps[step % DEPTH].handle, which, item->size_bytes);
+    state(item->steps[step % MAX_DEPTH].handle, which, item->size_bytes);
 }
 
 static void count_bytes(struct item *item) {
@@ -209,7 +213,7 @@ static void count_bytes(struct item *item) {
 
 static bool post_step(struct progress *progress, struct item *item) {
     int step = item->posted;
-    if (step == item->op.steps || step - item->done == DEPTH) return false;
+    if (step == item->op.steps || step - item->done == item->op.depth) return false;
     if (!item->in_progress) {
         if (settings()->version < 22700) start_op(progress, item);
         else state(item->handle, NCCL_OP_IN_PROGRESS, 0);
@@ -221,7 +225,7 @@ static bool post_step(struct progress *progress, struct item *item) {
                                                      .parent = item->handle,
                                                      .rank = progress->rank,
                                                      .step = step});
-    item->steps[step % DEPTH] = (struct step){handle, 0};
+    item->steps[step % MAX_DEPTH] = (struct step){handle, 0};
     item->posted++;
     op_state(item, 0, item->posted);
     step_state(item, step, item->op.is_send ? NCCL_STEP_SEND_GPU_WAIT : NCCL_STEP_RECV_WAIT);
@@ -232,7 +236,8 @@ static bool may_send(const struct item *item) {
     uint64_t received = __atomic_load_n(&item->run->received[item->op.channel], __ATOMIC_ACQUIRE);
     if (!__atomic_load_n(&item->run->start_ns, __ATOMIC_ACQUIRE)) return false;
     switch (item->op.after) {
-        case AFTER_STEP_BEFORE: return received >= (uint64_t)item->moved;
+        case AFTER_TURN_BEFORE:
+            return received + (uint64_t)item->op.steps_per_turn > (uint64_t)item->moved;
         case AFTER_SAME_STEP: return received > (uint64_t)item->moved;
         default: return true;
     }
@@ -251,11 +256,11 @@ static bool progress_send(struct progress *progress, struct item *item, int64_t 
         count_bytes(item);
         op_state(item, 2, item->moved);
         step_state(item, step, NCCL_STEP_SEND_WAIT);
-        item->steps[step % DEPTH].done_ns = sim_now_ns() + item->op.step_ns;
+        item->steps[step % MAX_DEPTH].done_ns = sim_now_ns() + item->op.step_ns;
         moved = true;
     }
     if (item->done < item->moved) {
-        struct step *step = &item->steps[item->done % DEPTH];
+        struct step *step = &item->steps[item->done % MAX_DEPTH];
         if (sim_now_ns() < step->done_ns) {
             earlier(next_ns, step->done_ns);
             return moved;
@@ -285,7 +290,7 @@ static bool progress_receive(struct progress *progress, struct item *item) {
         moved = true;
     } else if (item->done < item->passed &&
                __atomic_load_n(&item->run->start_ns, __ATOMIC_ACQUIRE)) {  // the kernel takes it
-        stop(item->steps[item->done % DEPTH].handle);
+        stop(item->steps[item->done % MAX_DEPTH].handle);
         item->done++;
         op_state(item, 3, item->done);
         __atomic_add_fetch(&item->run->received[item->op.channel], 1, __ATOMIC_RELEASE);

@@ -16,6 +16,7 @@ struct channel {
     uint64_t device_count, host_count;
     struct stamp {
         uint64_t number, gpu_ns;
+        bool has_phases;  // of stops: collectives write them, whoever asks first gets them
     } starts[STAMPS], stops[STAMPS];
     int stolen;  // works to come whose kernel event a Broadcast has taken away
 };
@@ -32,13 +33,16 @@ void run_release(struct run *run);
 
 struct progress;
 
-enum after { AFTER_START, AFTER_STEP_BEFORE, AFTER_SAME_STEP };  // when a step may be sent
+// When a step may be sent: with the kernel; when what it passes on has come, a turn of the ring
+// later, or at once.
+enum after { AFTER_START, AFTER_TURN_BEFORE, AFTER_SAME_STEP };
 
 // A network transfer of one operation, channel and direction.
 struct proxy_op {
     void *parent;
     int mask, channel, peer, steps, chunk_bytes, is_send;
     enum after after;
+    int steps_per_turn, depth;  // depth: steps that are posted at a time
     size_t step_bytes;
     int64_t step_ns;
 };

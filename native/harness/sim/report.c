@@ -103,7 +103,7 @@ static void *start_collective(const struct plan *plan, struct work *work, void *
                      .dtype = in_bytes ? "ncclInt8" : datatype_name(spec->type),
                      .dtype_number = in_bytes ? 0 : (int)spec->type,
                      .op = (uint32_t)spec->op,
-                     .channels = work->tuning.channels,
+                     .channels = work->tuning.shown_channels,
                      .warps = work->tuning.warps,
                      .algo = work->tuning.algo,
                      .proto = work->tuning.proto,
@@ -174,7 +174,8 @@ static void hand_transfer(struct comm *comm, const struct work *work, int channe
     double bytes = work_is_message(work)
                        ? (double)(work->spec.count * datatype_bytes(work->spec.type))
                        : plan_sent_bytes(comm, &work->spec) / tuning->channels;
-    bool flags_double_it = tuning->proto && tuning->proto[0] == 'L';
+    bool flags_double_it = tuning->proto && tuning->proto[0] == 'L';  // of the LL protocol
+    bool in_halves = tuning->proto && tuning->proto[0] == 'S';
     int from = comm_global_rank(comm, comm->rank), to = comm_global_rank(comm, peer);
     double step_bytes = bytes / tuning->steps;
     int64_t since_ns = sim_now_ns() - fabric_origin_ns(comm->fabric);
@@ -190,6 +191,8 @@ static void hand_transfer(struct comm *comm, const struct work *work, int channe
                            .chunk_bytes = tuning->chunk_bytes,
                            .is_send = is_send,
                            .after = after,
+                           .steps_per_turn = in_halves ? 2 : 1,
+                           .depth = in_halves ? 4 : 8,
                            .step_bytes = (size_t)(step_bytes * (flags_double_it ? 2 : 1)),
                            .step_ns = (int64_t)step_ns},
         work->run);
@@ -199,7 +202,7 @@ static void hand_ring_transfers(struct comm *comm, const struct work *work, int 
     int next = (comm->rank + 1) % comm->ranks, last = (comm->rank + comm->ranks - 1) % comm->ranks;
     int root = work->spec.root;
     bool sends = true, receives = true;
-    enum after after = AFTER_STEP_BEFORE;
+    enum after after = AFTER_TURN_BEFORE;
     if (work->spec.function == BROADCAST) {
         sends = next != root;
         receives = comm->rank != root;
@@ -212,28 +215,34 @@ static void hand_ring_transfers(struct comm *comm, const struct work *work, int 
     // What comes from the same host comes without a proxy.
     if (!comm_over_network(comm, comm->rank, last)) after = AFTER_START;
     bool send_first = work->tuning.send_first;
+    if (work->tuning.algo[0] == 'T') {  // of two ranks, one is the other's leaf
+        send_first = comm->rank % 2 == 0;
+        after = send_first ? AFTER_START : AFTER_SAME_STEP;
+    }
     if (sends && send_first) hand_transfer(comm, work, channel, next, true, after);
     if (receives) hand_transfer(comm, work, channel, last, false, AFTER_START);
     if (sends && !send_first) hand_transfer(comm, work, channel, next, true, after);
 }
 
-// The halves of a round are one work; the receiving one comes first.
-static void hand_round(struct comm *comm, struct work *const *halves, int count) {
-    uint64_t number = count_message(comm, halves[0]);
-    for (int i = 0; i < count; i++) {
-        struct work *work = halves[i];
-        bool is_send = work->spec.function == SEND;
+// The halves of a round are one work. Proxies get the receiving one first; the profiler's own
+// thread, from 2.31 on, gets them in the order of their events.
+static void hand_round(struct comm *comm, struct work *first, struct work *second) {
+    struct work *const halves[2] = {second ? second : first, second ? first : NULL};
+    uint64_t number = count_message(comm, first);
+    bool newer = settings()->version >= 23100;
+    for (int i = 0; i < 2 && halves[i]; i++) {
+        struct work *work = halves[i], *shown = newer && second ? halves[1 - i] : work;
         int channel = work->tuning.first_channel;
         if (!work_is_self(comm, work))
-            hand_transfer(comm, work, channel, work->spec.root, is_send, AFTER_START);
-        if (number && work_has_kernel_events(work))
-            hand_kernel(comm, work, channel, is_send, number);
+            hand_transfer(comm, work, channel, work->spec.root, work->spec.function == SEND,
+                          AFTER_START);
+        if (number && work_has_kernel_events(shown))
+            hand_kernel(comm, shown, channel, shown->spec.function == SEND, number);
     }
 }
 
 static void hand_on(struct plan *plan) {
     struct comm *comm = plan->comm;
-    steal_kernels(comm, plan);
     for (int i = 0; i < plan->collectives; i++) {
         struct work *work = &plan->works[i];
         for (int k = 0; k < work->tuning.channels && !work->unreported; k++) {
@@ -244,8 +253,7 @@ static void hand_on(struct plan *plan) {
     for (int i = plan->collectives; i < plan->count;) {
         struct work *first = &plan->works[i], *second = first + 1;
         bool both = i + 1 < plan->count && work_same_round(first, second);
-        struct work *halves[2] = {both ? second : first, first};
-        hand_round(comm, halves, both ? 2 : 1);
+        hand_round(comm, first, both ? second : NULL);
         i += both ? 2 : 1;
     }
     if (comm->proxy != comm->poller) progress_append(comm->proxy);
@@ -264,6 +272,7 @@ void report_works(struct plan *plan) {
     const struct work *first = first_reported(plan);
     void *group = NULL;
     pthread_mutex_lock(&comm->hand_lock);
+    steal_kernels(comm, plan);
     bool has_group = first && profiler_wants(first->mask, NCCL_GROUP);
     if (has_group) group = start(comm, (struct host_event){.type = NCCL_GROUP});
     // Up to 2.27 a refused Group hides what is below it.

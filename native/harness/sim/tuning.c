@@ -44,7 +44,8 @@ static struct tuning ring(const struct transfer_spec *spec, int ranks, bool simp
 
 static struct tuning on_one_host(const struct transfer_spec *spec, int ranks) {
     size_t bytes = whole_bytes(spec, ranks);
-    bool simple = spec->function == REDUCE && bytes > 256 * KIB;
+    bool from_or_to_root = spec->function == BROADCAST || spec->function == REDUCE;
+    bool simple = from_or_to_root && bytes > 256 * KIB;
     int channels = limit((int)(bytes / (simple ? 32 * KIB : 8 * KIB)));
     int warps = simple ? 17 : bytes <= 2 * KIB ? 3 : bytes <= 4 * KIB ? 8 : 16;
     return ring(spec, ranks, simple, channels, warps);
@@ -85,18 +86,38 @@ static struct tuning in_a_group(const struct transfer_spec *spec, int ranks, int
                                  .steps = 1,
                                  .send_first = true,
                                  .chunk_bytes = tree ? 512 * KIB : 64 * KIB};
-        if (tree && settings()->version < 22700) tuning.send_first = false;
+        if (!tree && settings()->version < 22700) tuning.shown_channels = NETWORK_CHANNELS;
     }
     if (place > 0 || spec->function != BROADCAST)
         tuning.first_channel = limit(NETWORK_CHANNELS) - tuning.channels;
     return tuning;
 }
 
-struct tuning tuning_of(const struct transfer_spec *spec, int ranks, bool network, bool grouped,
-                        int place) {
+static struct tuning decide(const struct transfer_spec *spec, int ranks, bool network, bool grouped,
+                            int place) {
     if (!network) return on_one_host(spec, ranks);
     if (grouped && whole_bytes(spec, ranks) <= 64 * KIB) return in_a_group(spec, ranks, place);
     return over_network(spec, ranks);
+}
+
+struct tuning tuning_of(const struct transfer_spec *spec, int ranks, bool network, bool grouped,
+                        int place) {
+    struct tuning tuning = decide(spec, ranks, network, grouped, place);
+    if (!tuning.shown_channels) tuning.shown_channels = tuning.channels;
+    return tuning;
+}
+
+void tuning_share_channels(struct tuning *tunings, const size_t *traffic, int count) {
+    size_t whole = 0, before = 0;
+    for (int i = 0; i < count; i++) whole += traffic[i];
+    size_t channels = (size_t)limit((int)((whole + 16 * KIB - 1) / (16 * KIB)));
+    for (int i = 0; i < count && whole; i++) {
+        int first = (int)(before * channels / whole);
+        before += traffic[i];
+        int last = (int)((before * channels - 1) / whole);
+        tunings[i].first_channel = first;
+        tunings[i].channels = tunings[i].shown_channels = last - first + 1;
+    }
 }
 
 // ---- messages: rounds are at distances 0, 1, 3, 6, … modulo a power of two, as NCCL orders them
