@@ -93,5 +93,5 @@ def busy_times(model: Model, chosen: Selection) -> Busy:
         for g in np.unique(ids // width)
     }
     pairs = np.unique((ids // width // kinds - 1) * width + ids % width)
-    ranks = np.bincount(np.maximum(pairs // width, 0))
+    ranks = np.bincount(pairs[pairs >= 0] // width)  # below: no communicator is known
     return Busy(by_rank, by_function, {int(c): int(n) for c, n in enumerate(ranks) if n})

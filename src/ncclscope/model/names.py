@@ -60,7 +60,7 @@ def _infer(
     if comm.ranks == world_size:
         return "world"
     ranks = sorted(rank for rank, _ in comm.members)
-    if len(ranks) != comm.ranks or len(set(ranks)) != len(ranks) or ranks[0] < 0:
+    if not ranks or len(ranks) != comm.ranks or len(set(ranks)) != len(ranks) or ranks[0] < 0:
         return ""
     if comm.ranks == 1:
         return f"self:{ranks[0]}"
