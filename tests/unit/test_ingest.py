@@ -420,7 +420,7 @@ def test_sqlite_with_odd_values(tmp_path: Path, script: str) -> None:
 
 def test_damaged_sqlite(tmp_path: Path) -> None:
     whole = foreign.nsys_export(tmp_path / "whole.sqlite").read_bytes()
-    for place in range(100, len(whole), len(whole) // 40):
+    for place in range(100, len(whole), len(whole) // 60):
         broken = tmp_path / f"{place}.sqlite"
         broken.write_bytes(whole[:place] + CHANCE.randbytes(64) + whole[place + 64 :])
         folder = tmp_path / f"gathered{place}"

@@ -83,7 +83,7 @@ def read(path: Path, found: Found) -> Iterator[Seen]:
             database.execute("pragma temp_store = file")  # sorting and joining without memory
             database.text_factory = lambda raw: raw.decode("utf-8", "replace")
             yield from _Export(database, path, found).operations()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # names of columns are bytes, too
         raise cannot_read(path, error, "Export it again: nsys export --type sqlite") from None
 
 
