@@ -1,0 +1,86 @@
+"""`ncclscope serve`."""
+
+import argparse
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from ncclscope.errors import UsageError
+from ncclscope.live.exposition import TEXT
+from ncclscope.live.following import Following, check_patterns
+from ncclscope.live.serving import Reader, start_server, write_textfiles
+
+_PORT = 9479
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which jobs, and where to give them away."""
+    parser.add_argument(
+        "captures", nargs="*", metavar="CAPTURE",
+        help="directories, or directories of captures, or globs (default: all running jobs of "
+        "this user on this host)",
+    )  # fmt: skip
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=_PORT, help=f"port ({_PORT}; 0: any)")
+    parser.add_argument(
+        "--textfile", type=Path, metavar="DIR",
+        help="write DIR/ncclscope-*.prom for node_exporter instead of listening",
+    )  # fmt: skip
+    parser.add_argument("--once", action="store_true", help="print the metrics once and end")
+    parser.add_argument(
+        "--interval", type=float, default=1.0, metavar="SECONDS", help="between readings (1)"
+    )
+    parser.add_argument(
+        "--series", type=int, default=500, metavar="N",
+        help="most series of a job on this host; the rest is called `other` (500)",
+    )  # fmt: skip
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    check_patterns(arguments.captures)
+    if arguments.interval < 0.1:
+        raise UsageError("--interval must be at least 0.1 s")
+    if arguments.series < 200:
+        raise UsageError("--series must be at least 200: a job needs them for itself")
+    if arguments.textfile and not arguments.textfile.is_dir():
+        message = f"cannot write metrics to {arguments.textfile}: no such directory"
+        raise UsageError(message, "Give the directory of --collector.textfile.directory")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Reads until it is told to stop."""
+    _check(arguments)
+    reader = Reader(Following(tuple(arguments.captures)), arguments.series)
+    reader.read()
+    if arguments.once:
+        sys.stdout.write(reader.texts[TEXT].decode())
+        return 0
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    written: set[Path] = set()
+    if arguments.textfile:
+        print(f"ncclscope: writing {arguments.textfile}/ncclscope-*.prom", file=sys.stderr)
+    else:
+        server = _start(arguments, reader)
+        host, port = server.server_address[:2]
+        print(f"ncclscope: http://{host}:{port}/metrics", file=sys.stderr, flush=True)
+    while True:
+        if arguments.textfile:
+            written = write_textfiles(arguments.textfile, reader, written)
+        if stop.wait(arguments.interval):
+            break
+        reader.read()
+    for path in written:
+        path.unlink(missing_ok=True)
+    return 0
+
+
+def _start(arguments: argparse.Namespace, reader: Reader) -> "object":
+    try:
+        return start_server(arguments.host, arguments.port, reader)
+    except (OSError, OverflowError) as error:
+        cause = error.strerror if isinstance(error, OSError) else error
+        message = f"cannot listen on {arguments.host}:{arguments.port}: {cause}"
+        raise UsageError(message, "Give another --port, or --port 0 for any") from None

@@ -1,0 +1,1 @@
+"""Running jobs as metrics: what Prometheus asks for, read from captures that are being written."""

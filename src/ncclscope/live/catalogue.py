@@ -1,0 +1,111 @@
+"""Every metric that `ncclscope serve` gives, in one list: docs/metrics.md and the dashboards are
+made from it.
+"""
+
+from dataclasses import dataclass
+
+COUNTER, GAUGE, HISTOGRAM, INFO = "counter", "gauge", "histogram", "info"
+PREFIX = "ncclscope_"
+EVERYWHERE = ("run", "host")  # labels that every series of a job has
+# Labels that take the value `other` when a job has more series than it may.
+FOLDABLE = ("communicator", "size", "function", "rank")
+OTHER = "other"
+
+# Upper bounds of the duration histogram. Powers of two in ns are edges of the recorder's own
+# buckets, so nothing is split by guessing.
+DURATION_BOUNDS_NS = tuple(1 << power for power in range(13, 35, 2))
+# Size classes: upper bounds in bytes. Eight with the last, which has none.
+SIZE_BOUNDS_BYTES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30)
+SIZE_NAMES = ("4K", "64K", "1M", "16M", "64M", "256M", "1G", "more")
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One family of series."""
+
+    name: str  # without prefix; counters end in _total in what is served
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """As Prometheus knows it, without a counter's _total."""
+        return PREFIX + self.name
+
+    @property
+    def series(self) -> int:
+        """How many series one combination of labels makes."""
+        return len(DURATION_BOUNDS_NS) + 3 if self.kind == HISTOGRAM else 1
+
+
+_WORK = ("rank", "function", "scope")
+_SCOPE = (
+    "scope: intra where all ranks of the communicator are on one node, inter where they are not"
+)
+# The order is that of importance: where a job has too many series, the last ones are folded first.
+METRICS = (
+    Metric("run", INFO, "The job: NCCL's release, mode, whether it is a simulation.",
+           ("nccl", "mode", "capture", "simulation")),
+    Metric("process_up", GAUGE, "1 while the process lives, 0 when it died without a goodbye.",
+           ("rank",)),
+    Metric("hung", GAUGE, "1 if `ncclscope status` calls the job hung, else 0."),
+    Metric("seconds_since_progress", GAUGE,
+           "Since the last operation of the rank ended, or the last call was made.", ("rank",)),
+    Metric("in_flight", GAUGE, "Operations begun and not ended on the GPU.", ("rank",)),
+    Metric("oldest_in_flight_seconds", GAUGE, "Age of the oldest of them; 0 if there is none.",
+           ("rank",)),
+    Metric("rank", INFO, "Where a rank runs.", ("rank", "pid", "gpu", "gpu_uuid")),
+    Metric("dropped_events", COUNTER, "Events that NCCL reported and that are not on record.",
+           ("reason",)),
+    Metric("untimed_operations", COUNTER, "Operations without a GPU time.", ("reason",)),
+    Metric("rejected_stamps", COUNTER, "Operations whose GPU stamps were found wrong.",
+           ("reason",)),
+    Metric("calls", COUNTER, "Calls made by the user.", ("rank", "function")),
+    Metric("operations", COUNTER, f"Operations carried out; {_SCOPE}.", _WORK),
+    Metric("bytes", COUNTER, "Bytes of these operations, as nccl-tests count them.", _WORK),
+    Metric("gpu_seconds", COUNTER, "Time on the GPU of operations with a GPU time.", _WORK),
+    Metric("timed_bytes", COUNTER,
+           "Bytes of operations with a GPU time: by gpu_seconds, algorithm bandwidth.", _WORK),
+    Metric("timed_bus_bytes", COUNTER,
+           "The same times nccl-tests' factor: by gpu_seconds, bus bandwidth.", _WORK),
+    Metric("algbw_bytes_per_second", GAUGE,
+           "Algorithm bandwidth since the reading before; absent while nothing was timed.",
+           ("function", "scope")),
+    Metric("busbw_bytes_per_second", GAUGE,
+           "Bus bandwidth since the reading before; absent while nothing was timed.",
+           ("function", "scope")),
+    Metric("steps_per_second", GAUGE,
+           "How often the job's pattern of calls repeats; absent where it does not."),
+    Metric("operation_seconds", HISTOGRAM,
+           "Duration on the GPU; size: upper end of the class of message sizes.",
+           ("function", "size")),
+    Metric("communicator_gpu_seconds", COUNTER,
+           "Time on the GPU by rank: what a rank has less than its peers, it made them wait.",
+           ("communicator", "rank")),
+    Metric("communicator_operations", COUNTER, "Operations of a communicator, all ranks here.",
+           ("communicator",)),
+    Metric("verdict", GAUGE, "1 for what `ncclscope status` says about a communicator.",
+           ("communicator", "verdict")),
+    Metric("communicator", INFO, "A communicator; inferred: its name follows from its members.",
+           ("communicator", "ranks", "nodes", "inferred")),
+    Metric("recorder_cpu_seconds", COUNTER, "CPU time of the recorder's helper thread.", ("rank",)),
+    Metric("folded_series", GAUGE,
+           "Series that are part of `other`, because a job may have no more."),
+)  # fmt: skip
+# About `serve` itself; these have no labels.
+OWN_METRICS = (
+    Metric("runs", GAUGE, "Jobs that are being followed."),
+    Metric("reading_seconds", GAUGE, "What reading all captures took the last time."),
+    Metric("serve_cpu_seconds", COUNTER, "CPU time of `ncclscope serve`."),
+    Metric("unreadable_processes", GAUGE, "Processes whose files cannot be read."),
+)
+BY_NAME = {metric.name: metric for metric in (*METRICS, *OWN_METRICS)}
+
+
+def size_class(size_bytes: int) -> str:
+    """The name of a size's class."""
+    for bound, name in zip(SIZE_BOUNDS_BYTES, SIZE_NAMES, strict=False):
+        if size_bytes <= bound:
+            return name
+    return SIZE_NAMES[-1]

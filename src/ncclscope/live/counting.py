@@ -1,0 +1,183 @@
+"""One process's tally file as sums by what metrics are told apart by.
+
+A record keeps its place in the file and its key for ever, so what a record counts is worked out
+once; each reading after that is a few sums over arrays.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.analysis.bandwidth import bus_factor
+from ncclscope.capture import layout
+from ncclscope.capture.metadata import Communicator
+from ncclscope.capture.tallies import bucket_bounds_ns, read_tally_file
+from ncclscope.live.catalogue import DURATION_BOUNDS_NS, size_class
+from ncclscope.live.samples import Histogram
+from ncclscope.model import sizes
+from ncclscope.model.pulse_parts import Texts
+
+Floats = npt.NDArray[np.float64]
+INTRA, INTER, UNKNOWN = "intra", "inter", "unknown"
+# Bounds are edges of the recorder's buckets: how many of those lie below each.
+_BUCKETS_BELOW = np.searchsorted(bucket_bounds_ns(), DURATION_BOUNDS_NS)
+REJECTED = {2: "of an earlier operation", 3: "out of order"}  # places of `untimed`
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a record counts."""
+
+    level: int
+    communicator: int  # number in the process
+    function: str
+    scope: str
+    size: str  # class
+    element_bytes: int  # that one element of its count stands for
+    bus_factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Everything counted so far for one kind of work."""
+
+    calls: float = 0.0
+    bytes: float = 0.0
+    timed: float = 0.0
+    gpu_ns: float = 0.0
+    timed_bytes: float = 0.0
+    timed_bus_bytes: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A process's tally at one moment."""
+
+    works: dict[Work, Sums]
+    histograms: dict[tuple[str, str], Histogram]  # by function and size class
+    untimed: dict[str, int]  # by reason
+    rejected: dict[str, int]
+    called: dict[int, int]  # calls by record, of the level that users call
+
+
+@dataclass(slots=True)
+class TallyReader:
+    """Reads one process's tally again and again."""
+
+    path: Path
+    works: list[Work] = field(default_factory=list)  # of all kinds
+    kind_of: dict[int, int] = field(default_factory=dict)  # place in `works` by record number
+
+    def read(self, communicators: dict[int, Communicator], strings: dict[int, str]) -> Reading:
+        """Sums of everything that the process has counted."""
+        records = read_tally_file(self.path)
+        tally, times = records["tally"], records["times"]
+        kinds = self._kinds(tally, communicators, Texts(strings))
+        return Reading(
+            self._sums(kinds, tally, times),
+            self._histograms(kinds, times),
+            _by_reason(times, dict(enumerate(layout.UNTIMED))),
+            _by_reason(times, REJECTED),
+            _called(tally),
+        )
+
+    def _kinds(
+        self, tally: npt.NDArray[np.void], communicators: dict[int, Communicator], texts: Texts
+    ) -> npt.NDArray[np.int64]:
+        found = {work: place for place, work in enumerate(self.works)}
+        kinds = []
+        for number, row in zip(tally["check"].tolist(), tally, strict=True):
+            kind = self.kind_of.get(number)
+            if kind is None:
+                work = _work(row, communicators, texts)
+                kind = found.setdefault(work, len(self.works))
+                if kind == len(self.works):
+                    self.works.append(work)
+                # Names and communicators may reach the disk after the counts.
+                if work.function != UNKNOWN and work.scope != UNKNOWN:
+                    self.kind_of[number] = kind
+            kinds.append(kind)
+        return np.array(kinds, np.int64)
+
+    def _sums(
+        self, kinds: npt.NDArray[np.int64], tally: npt.NDArray[np.void], times: npt.NDArray[np.void]
+    ) -> dict[Work, Sums]:
+        element = np.array([work.element_bytes for work in self.works])
+        factor = np.array([work.bus_factor for work in self.works])
+        calls = tally["calls"].astype(float)
+        size = tally["count_sum"].astype(float) * element[kinds] if len(kinds) else calls
+        timed = times["gpu_count"].astype(float)
+        timed_bytes = size * np.divide(timed, calls, out=np.zeros_like(calls), where=calls > 0)
+        columns = [
+            calls,
+            size,
+            timed,
+            times["gpu_sum_ns"].astype(float),
+            timed_bytes,
+            timed_bytes * factor[kinds] if len(kinds) else calls,
+        ]
+        added = [np.bincount(kinds, column, len(self.works)) for column in columns]
+        return {
+            work: Sums(*(float(column[place]) for column in added))
+            for place, work in enumerate(self.works)
+        }
+
+    def _histograms(
+        self, kinds: npt.NDArray[np.int64], times: npt.NDArray[np.void]
+    ) -> dict[tuple[str, str], Histogram]:
+        classes = list(dict.fromkeys((work.function, work.size) for work in self.works))
+        place = {key: number for number, key in enumerate(classes)}
+        of_work = np.array([place[work.function, work.size] for work in self.works], np.int64)
+        added = np.zeros((len(classes), layout.TIME_BUCKETS), np.int64)
+        sums_ns = np.zeros(len(classes))
+        if len(kinds):
+            np.add.at(added, of_work[kinds], times["gpu_histogram"])
+            np.add.at(sums_ns, of_work[kinds], times["gpu_sum_ns"])
+        running = np.cumsum(added, axis=1)
+        found = {}
+        for number, key in enumerate(classes):
+            up_to = tuple(int(running[number, below - 1]) for below in _BUCKETS_BELOW)
+            total = int(running[number, -1])
+            if total:
+                found[key] = Histogram(up_to, total, float(sums_ns[number]) / 1e9)
+        return found
+
+
+def _by_reason(times: npt.NDArray[np.void], reasons: dict[int, str]) -> dict[str, int]:
+    sums = times["untimed"].sum(axis=0) if len(times) else np.zeros(8)
+    return {reason: int(sums[place]) for place, reason in reasons.items()}
+
+
+def _called(tally: npt.NDArray[np.void]) -> dict[int, int]:
+    level = layout.LEVEL_CALL if (tally["level"] == layout.LEVEL_CALL).any() else layout.LEVEL_WORK
+    mine = tally[tally["level"] == level]
+    return dict(zip(mine["check"].tolist(), mine["calls"].tolist(), strict=True))
+
+
+def _work(row: np.void, communicators: dict[int, Communicator], texts: Texts) -> Work:
+    """What one record counts, by its key."""
+    level, v1 = int(row["level"]), bool(row["bits"] & layout.TALLY_NUMBERS)
+    function, datatype = texts.function(int(row["func"]), v1), texts.datatype(int(row["dtype"]), v1)
+    communicator = communicators.get(int(row["comm"]))
+    ranks = communicator.ranks if communicator else 0
+    in_bytes = level == layout.LEVEL_WORK and function in sizes.COUNTED_IN_BYTES
+    element = 1 if in_bytes else sizes.ELEMENT_BYTES.get(datatype, 1)
+    if function in sizes.PER_RANK:
+        element *= max(ranks, 1)
+    return Work(
+        level,
+        int(row["comm"]),
+        function or UNKNOWN,
+        _scope(communicator),
+        size_class(int(row["count"]) * element),
+        element,
+        bus_factor(function, ranks) or 0.0,
+    )
+
+
+def _scope(communicator: Communicator | None) -> str:
+    if communicator is None or communicator.nodes < 1:
+        return UNKNOWN
+    return INTRA if communicator.nodes == 1 else INTER

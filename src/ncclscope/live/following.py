@@ -1,0 +1,214 @@
+"""Jobs whose captures are being written: found, read anew, and forgotten when they are over."""
+
+import glob
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ncclscope.capture import layout, metadata
+from ncclscope.capture.header import Header, parse_header
+from ncclscope.capture.inventory import describe, process_folders
+from ncclscope.capture.metadata import Communicator
+from ncclscope.capture.salvage import arena_dir
+from ncclscope.capture.segment import Damage
+from ncclscope.diagnose.crew import crews_of
+from ncclscope.diagnose.verdict import Status
+from ncclscope.diagnose.verdicts import judge
+from ncclscope.errors import FormatError, UsageError
+from ncclscope.live.counting import Reading, TallyReader
+from ncclscope.model.pulse import Pulse, read_pulse
+from ncclscope.model.pulse_parts import ALIVE, STOPPED
+
+_VERDICT_PERIOD_NS = 2_000_000_000
+_GONE_NS = 60_000_000_000  # a job without a living process is forgotten so long after its last sign
+
+
+@dataclass(slots=True)
+class FollowedProcess:
+    """One process of this host, and what was read of it last."""
+
+    folder: Path
+    tallies: TallyReader
+    meta_bytes: int = -1
+    header: Header | None = None
+    communicators: dict[int, Communicator] = field(default_factory=dict)
+    strings: dict[int, str] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)  # by reason
+    pulse: Pulse | None = None
+    reading: Reading | None = None
+
+
+@dataclass(slots=True)
+class FollowedJob:
+    """One capture on this host."""
+
+    capture: Path
+    run: str
+    processes: dict[str, FollowedProcess] = field(default_factory=dict)
+    names: dict[tuple[str, int], str] = field(default_factory=dict)  # by folder and number
+    inferred: dict[str, bool] = field(default_factory=dict)
+    status: Status | None = None
+    judged_ns: int = 0
+    read_ns: int = 0
+    unreadable: int = 0
+
+    @property
+    def living(self) -> list[FollowedProcess]:
+        """Processes that run."""
+        return [p for p in self.processes.values() if p.pulse and p.pulse.life in (ALIVE, STOPPED)]
+
+
+# ---- which ----
+def captures_of_this_user() -> list[Path]:
+    """Captures that this user's running processes on this host write, as their memory tells."""
+    found = set()
+    directory = arena_dir()
+    if directory.is_symlink() or not directory.is_dir():
+        return []
+    for path in directory.iterdir():
+        try:
+            with path.open("rb") as file:
+                identity = parse_header(file.read(1 << 16), path).identity
+        except (OSError, FormatError):
+            continue
+        if identity.get("capture"):
+            found.add(Path(identity["capture"]))
+    return sorted(path for path in found if path.is_dir())
+
+
+def chosen_captures(patterns: Sequence[str]) -> list[Path]:
+    """Captures named by directory or glob, or right below a named directory."""
+    found: set[Path] = set()
+    for pattern in patterns:
+        for name in glob.glob(pattern):
+            path = Path(name)
+            if not path.is_dir():
+                continue
+            below = [entry for entry in path.iterdir() if entry.is_dir()]
+            found |= {path} if process_folders(path) else {e for e in below if process_folders(e)}
+    return sorted(found)
+
+
+def check_patterns(patterns: Sequence[str]) -> None:
+    """A directory that does not exist is a mistake; an empty one, or a glob, may fill later."""
+    for pattern in patterns:
+        if not glob.has_magic(pattern) and not Path(pattern).is_dir():
+            raise UsageError(f"cannot follow {pattern}: no such directory")
+
+
+# ---- reading ----
+def _read_meta(process: FollowedProcess) -> None:
+    """Metadata, where the file has grown."""
+    path = process.folder / "meta"
+    try:
+        size = path.stat().st_size
+        if size == process.meta_bytes:
+            return
+        header, slots = metadata.read_meta_file(path, Damage())
+    except (OSError, FormatError):
+        return
+    meta = metadata.by_kind(slots)
+    process.meta_bytes, process.header = size, header
+    process.communicators = {comm.number: comm for comm in metadata.communicators(meta)}
+    process.strings = dict(metadata.texts(meta, layout.TEXT_STRING))
+    process.dropped = {}
+    for (name, _), count in metadata.counters(meta, header, None).items():
+        if name.startswith("dropped_"):
+            reason = name.removeprefix("dropped_")
+            process.dropped[reason] = process.dropped.get(reason, 0) + count
+
+
+def _read_process(process: FollowedProcess, now_ns: int) -> bool:
+    _read_meta(process)
+    try:
+        process.pulse = read_pulse(process.folder, now_ns)
+    except FormatError:
+        return False
+    process.reading = process.tallies.read(process.communicators, process.strings)
+    return True
+
+
+def _is_here(folder: Path, host: str) -> bool:
+    """Whether a process ran on this host: others are followed there."""
+    try:
+        with (folder / "meta").open("rb") as file:
+            return parse_header(file.read(1 << 16), folder / "meta").identity.get("host") == host
+    except (OSError, FormatError):
+        return False
+
+
+def read_job(job: FollowedJob, host: str) -> None:
+    """Reads everything of a job that changed."""
+    now_ns = time.time_ns()
+    job.unreadable = 0
+    for folder in process_folders(job.capture):
+        if folder.name not in job.processes and _is_here(folder, host):
+            job.processes[folder.name] = FollowedProcess(folder, TallyReader(folder / "tally"))
+    for name, process in list(job.processes.items()):
+        if not process.folder.is_dir():
+            del job.processes[name]
+        elif not _read_process(process, now_ns):
+            job.unreadable += 1
+    job.read_ns = now_ns
+    if now_ns - job.judged_ns >= _VERDICT_PERIOD_NS:
+        _judge(job, now_ns)
+
+
+def _judge(job: FollowedJob, now_ns: int) -> None:
+    """Verdicts and names, from all processes of the capture: those of other hosts, too."""
+    pulses = []
+    for folder in process_folders(job.capture):
+        mine = job.processes.get(folder.name)
+        try:
+            pulses.append(mine.pulse if mine and mine.pulse else read_pulse(folder, now_ns))
+        except FormatError:
+            continue
+    job.status, job.judged_ns = judge(pulses), now_ns
+    for crew in crews_of(pulses):
+        given = any(member.seat.name for member in crew.members)
+        job.inferred[crew.name] = not given
+        for member in crew.members:
+            job.names[member.pulse.folder, member.seat.number] = crew.name
+
+
+# ---- all of them ----
+@dataclass(slots=True)
+class Following:
+    """All jobs on this host that were asked for."""
+
+    patterns: tuple[str, ...]  # none: all of this user's
+    host: str = field(default_factory=socket.gethostname)
+    jobs: dict[Path, FollowedJob] = field(default_factory=dict)
+
+    def read(self) -> None:
+        """Finds new jobs, reads all, forgets what is over."""
+        found = chosen_captures(self.patterns) if self.patterns else captures_of_this_user()
+        for capture in found:
+            if capture not in self.jobs:
+                self.jobs[capture] = FollowedJob(capture, _run_name(capture))
+        for capture, job in list(self.jobs.items()):
+            if not capture.is_dir():
+                del self.jobs[capture]
+                continue
+            read_job(job, self.host)
+            if _is_over(job):
+                del self.jobs[capture]
+
+
+def _is_over(job: FollowedJob) -> bool:
+    """Whether nobody lives any more; the dead are shown for a while, so that alerts see them."""
+    if job.living:
+        return False
+    pulses = [process.pulse for process in job.processes.values() if process.pulse]
+    dead = [pulse for pulse in pulses if pulse.life != "ended"]
+    newest_ns = max((pulse.at_ns for pulse in dead), default=0)
+    return job.read_ns - newest_ns > _GONE_NS
+
+
+def _run_name(capture: Path) -> str:
+    """The job's number where a scheduler gave one, else the directory's name."""
+    info = describe(capture)
+    return info.job if info and info.job else os.path.basename(os.path.abspath(capture))

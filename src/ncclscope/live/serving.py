@@ -1,0 +1,185 @@
+"""`ncclscope serve`: reads all jobs once a second, and gives away what it read last.
+
+Whoever asks gets a text that is ready, so clients cannot make it work, and slow ones wait for
+nobody but themselves.
+"""
+
+import json
+import os
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from ncclscope.live.catalogue import OWN_METRICS, Metric
+from ncclscope.live.exposition import OPENMETRICS, TEXT, exposition, wants_openmetrics
+from ncclscope.live.following import Following
+from ncclscope.live.measuring import Earlier, measure
+from ncclscope.live.samples import Budget, Labels, Samples, Value, with_run
+from ncclscope.report.status import as_json
+
+_MOST_CLIENTS = 32
+_CLIENT_TIMEOUT_S = 10.0
+_STALE_S = 15.0  # without a reading for so long, /healthz says so
+Series = list[tuple[Metric, Labels, Value]]
+
+
+@dataclass(slots=True)
+class Reader:
+    """Reads jobs and keeps the texts that clients get."""
+
+    following: Following
+    series_limit: int
+    earlier: dict[Path, Earlier] = field(default_factory=dict)
+    budgets: dict[Path, Budget] = field(default_factory=dict)
+    by_run: dict[str, Series] = field(default_factory=dict)
+    statuses: dict[str, Any] = field(default_factory=dict)
+    texts: dict[str, bytes] = field(default_factory=dict)  # by content type
+    read_at: float = 0.0  # time.monotonic
+
+    def read(self) -> None:
+        """One reading of everything."""
+        began = time.monotonic()
+        self.following.read()
+        jobs = self.following.jobs
+        for mine in (self.earlier, self.budgets):
+            for capture in set(mine) - set(jobs):
+                del mine[capture]
+        by_run: dict[str, Series] = {}
+        statuses = {}
+        for capture, job in jobs.items():
+            samples = measure(job, self.earlier.setdefault(capture, Earlier()))
+            budget = self.budgets.setdefault(capture, Budget(self.series_limit))
+            kept = budget.fold(samples)
+            run = job.run if job.run not in by_run else str(capture)
+            host = self.following.host
+            by_run[run] = [(m, with_run(labels, run, host), v) for m, labels, v in kept.in_order()]
+            if job.status:
+                statuses[run] = as_json(job.status, str(capture))
+        self.by_run, self.statuses = by_run, statuses
+        self.read_at = time.monotonic()
+        series = [one for run in by_run.values() for one in run]
+        order = {metric.name: number for number, (metric, _, _) in enumerate(series)}
+        series.sort(key=lambda one: order[one[0].name])
+        series += self._own(self.read_at - began)
+        self.texts = {
+            TEXT: exposition(series).encode(),
+            OPENMETRICS: exposition(series, openmetrics=True).encode(),
+        }
+
+    def _own(self, seconds: float) -> Series:
+        times = os.times()
+        samples = Samples()
+        samples.add("runs", (), float(len(self.following.jobs)))
+        samples.add("reading_seconds", (), seconds)
+        samples.add("serve_cpu_seconds", (), times.user + times.system)
+        unreadable = sum(job.unreadable for job in self.following.jobs.values())
+        samples.add("unreadable_processes", (), float(unreadable))
+        return [(metric, (), samples.values[metric.name][()]) for metric in OWN_METRICS]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether readings still happen."""
+        return time.monotonic() - self.read_at < _STALE_S
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers GET and HEAD of the known paths."""
+
+    server: "_Server"
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "ncclscope", ""
+    timeout = _CLIENT_TIMEOUT_S
+
+    def do_GET(self) -> None:
+        """Metrics, health, verdicts."""
+        if not self.server.accepts(self.headers.get("Host", "")):
+            self._answer(403, "text/plain", b"this Host is not served here\n")
+            return
+        reader = self.server.reader
+        if self.path == "/metrics":
+            kind = OPENMETRICS if wants_openmetrics(self.headers.get("Accept", "")) else TEXT
+            self._answer(200, kind, reader.texts[kind])
+        elif self.path == "/healthz":
+            fine = reader.healthy
+            self._answer(200 if fine else 503, "text/plain", b"ok\n" if fine else b"stuck\n")
+        elif self.path == "/status.json":
+            self._answer(200, "application/json", json.dumps(reader.statuses).encode())
+        else:
+            self._answer(404, "text/plain", b"/metrics, /healthz, /status.json\n")
+
+    do_HEAD = do_GET
+
+    def _answer(self, code: int, kind: str, body: bytes) -> None:
+        self.send_response(code)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Scrapes are nothing to talk about."""
+
+
+class _Server(ThreadingHTTPServer):
+    """A bounded number of clients at a time."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, address: tuple[str, int], reader: Reader) -> None:
+        super().__init__(address, _Handler)
+        self.reader = reader
+        self._room = threading.BoundedSemaphore(_MOST_CLIENTS)
+        self._loopback = self.server_address[0] in ("127.0.0.1", "::1")
+
+    def accepts(self, host: str) -> bool:
+        """Whether a request was meant for us: pages of strangers must not read it by DNS tricks."""
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        return not self._loopback or name in ("localhost", "127.0.0.1", "[::1]")
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A thread for each client, up to a limit; who comes then is turned away."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Gives the place back, however the client ended."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no event."""
+
+
+def start_server(host: str, port: int, reader: Reader) -> _Server:
+    """A server in the background; its address is `server_address`."""
+    server = _Server((host, port), reader)
+    threading.Thread(target=server.serve_forever, daemon=True, name="http").start()
+    return server
+
+
+# ---- files for node_exporter ----
+def write_textfiles(directory: Path, reader: Reader, written: set[Path]) -> set[Path]:
+    """One file a job, replaced as a whole; those of jobs that are gone are removed."""
+    now = set()
+    for number, (run, series) in enumerate(sorted(reader.by_run.items())):
+        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in run)[:100] or str(number)
+        path = directory / f"ncclscope-{safe}.prom"
+        if path in now:
+            path = directory / f"ncclscope-{safe}-{number}.prom"
+        new = path.with_suffix(".tmp")  # not *.prom: a half one must not be read
+        new.write_text(exposition(series))
+        new.replace(path)
+        now.add(path)
+    for path in written - now:
+        path.unlink(missing_ok=True)
+    return now
