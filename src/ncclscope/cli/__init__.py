@@ -19,6 +19,7 @@ COMMANDS = {
     "report": "say what a capture's operations took: times, bandwidth, waiting, by group",
     "status": "say whether a job is hung, which ranks are to blame, and what they do",
     "diagnose": "say what is wrong: hangs, stragglers, slow links and more, with evidence",
+    "serve": "give running jobs as metrics to Prometheus, or to node_exporter",
     "dump": "print every recorded event",
     "export": "write operations for other programs: Perfetto, Chrome, Parquet, CSV and more",
     "import": "make a capture of what other tools wrote: Inspector, PyTorch, nsys, NCCL's log …",

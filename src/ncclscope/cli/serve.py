@@ -9,7 +9,7 @@ from pathlib import Path
 from ncclscope.errors import UsageError
 from ncclscope.live.exposition import TEXT
 from ncclscope.live.following import Following, check_patterns
-from ncclscope.live.serving import Reader, start_server, write_textfiles
+from ncclscope.live.serving import Reader, Server, start_server, write_textfiles
 
 _PORT = 9479
 
@@ -64,8 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"ncclscope: writing {arguments.textfile}/ncclscope-*.prom", file=sys.stderr)
     else:
         server = _start(arguments, reader)
-        host, port = server.server_address[:2]
-        print(f"ncclscope: http://{host}:{port}/metrics", file=sys.stderr, flush=True)
+        print(f"ncclscope: {server.url}/metrics", file=sys.stderr, flush=True)
     while True:
         if arguments.textfile:
             written = write_textfiles(arguments.textfile, reader, written)
@@ -77,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _start(arguments: argparse.Namespace, reader: Reader) -> "object":
+def _start(arguments: argparse.Namespace, reader: Reader) -> Server:
     try:
         return start_server(arguments.host, arguments.port, reader)
     except (OSError, OverflowError) as error:

@@ -50,6 +50,8 @@ METRICS = (
     Metric("process_up", GAUGE, "1 while the process lives, 0 when it died without a goodbye.",
            ("rank",)),
     Metric("hung", GAUGE, "1 if `ncclscope status` calls the job hung, else 0."),
+    Metric("expected_processes", GAUGE,
+           "Processes that the whole job must have, on all hosts together."),
     Metric("seconds_since_progress", GAUGE,
            "Since the last operation of the rank ended, or the last call was made.", ("rank",)),
     Metric("in_flight", GAUGE, "Operations begun and not ended on the GPU.", ("rank",)),

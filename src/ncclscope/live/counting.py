@@ -4,6 +4,7 @@ A record keeps its place in the file and its key for ever, so what a record coun
 once; each reading after that is a few sums over arrays.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 INTRA, INTER, UNKNOWN = "intra", "inter", "unknown"
 # Bounds are edges of the recorder's buckets: how many of those lie below each.
 _BUCKETS_BELOW = np.searchsorted(bucket_bounds_ns(), DURATION_BOUNDS_NS)
-REJECTED = {2: "of an earlier operation", 3: "out of order"}  # places of `untimed`
+_REJECTED = (2, 3)  # places of `untimed`: stamps that cannot be the operation's
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,8 @@ class TallyReader:
         return Reading(
             self._sums(kinds, tally, times),
             self._histograms(kinds, times),
-            _by_reason(times, dict(enumerate(layout.UNTIMED))),
-            _by_reason(times, REJECTED),
+            _by_reason(times, range(len(layout.UNTIMED))),
+            _by_reason(times, _REJECTED),
             _called(tally),
         )
 
@@ -145,9 +146,9 @@ class TallyReader:
         return found
 
 
-def _by_reason(times: npt.NDArray[np.void], reasons: dict[int, str]) -> dict[str, int]:
+def _by_reason(times: npt.NDArray[np.void], places: Iterable[int]) -> dict[str, int]:
     sums = times["untimed"].sum(axis=0) if len(times) else np.zeros(8)
-    return {reason: int(sums[place]) for place, reason in reasons.items()}
+    return {layout.UNTIMED[place]: int(sums[place]) for place in places}
 
 
 def _called(tally: npt.NDArray[np.void]) -> dict[int, int]:

@@ -1,6 +1,7 @@
 """A followed job as samples: pure sums over what was read of its processes."""
 
 import os
+import statistics
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,9 @@ from ncclscope.model.tables import NONE
 _HELPER_THREAD = "ncclscope"
 _STEP_WINDOW_NS = 10_000_000_000
 _FEWEST_STEPS = 3
+_DROP_REASONS = [
+    name.removeprefix("dropped_") for name in layout.COUNTERS if name.startswith("dropped_")
+]
 _SECOND_NS = 1e9
 Bandwidths = dict[tuple[str, str], tuple[float, float, float]]  # bytes, bus bytes, ns
 
@@ -26,7 +30,8 @@ class Earlier:
 
     bandwidths: Bandwidths = field(default_factory=dict)
     read_ns: int = 0
-    called: list[tuple[int, dict[tuple[str, int], int]]] = field(default_factory=list)  # by time
+    # What each process had called, by time: records and their counts by folder.
+    called: list[tuple[int, dict[str, dict[int, int]]]] = field(default_factory=list)
 
 
 def measure(job: FollowedJob, earlier: Earlier) -> Samples:
@@ -69,9 +74,9 @@ def _about_job(samples: Samples, job: FollowedJob) -> None:
     if job.status is None:
         return
     samples.add("hung", (), float(job.status.hung and not job.status.post_mortem))
+    samples.add("expected_processes", (), float(job.status.expected))
     for verdict in job.status.verdicts:
-        if verdict.verdict != "ok":
-            samples.add("verdict", (verdict.name, verdict.verdict), 1.0)
+        samples.values.setdefault("verdict", {})[verdict.name, verdict.verdict] = 1.0
 
 
 def _release(version: int) -> str:
@@ -157,8 +162,8 @@ def _work_by_rank(
 
 def _sums_of_host(samples: Samples, process: FollowedProcess) -> None:
     assert process.reading
-    for reason, count in process.dropped.items():
-        samples.add("dropped_events", (reason,), float(count))
+    for reason in _DROP_REASONS:  # those that never happened, too: their rates are 0, not absent
+        samples.add("dropped_events", (reason,), float(process.dropped.get(reason, 0)))
     for reason, count in process.reading.untimed.items():
         samples.add("untimed_operations", (reason,), float(count))
     for reason, count in process.reading.rejected.items():
@@ -193,21 +198,22 @@ def _bandwidth(samples: Samples, job: FollowedJob, earlier: Earlier) -> None:
 
 
 def _steps(samples: Samples, job: FollowedJob, earlier: Earlier) -> None:
-    called = {
-        (folder, record): count
-        for folder, process in job.processes.items()
-        if process.reading and process in job.living
-        for record, count in process.reading.called.items()
-    }
+    """Each process by itself: their tallies are of different moments."""
+    called = {p.folder.name: p.reading.called for p in job.living if p.reading}
     earlier.called.append((job.read_ns, called))
     while len(earlier.called) > 2 and job.read_ns - earlier.called[1][0] >= _STEP_WINDOW_NS:
         earlier.called.pop(0)
     began_ns, before = earlier.called[0]
     seconds = (job.read_ns - began_ns) / _SECOND_NS
-    more = [count - before.get(key, 0) for key, count in called.items()]
-    steps = repetitions([delta for delta in more if delta > 0])
-    if steps and seconds > 0:
-        samples.add("steps_per_second", (), steps / seconds)
+    found = []
+    for folder, counts in called.items():
+        past = before.get(folder, {})
+        more = [count - past.get(record, 0) for record, count in counts.items()]
+        steps = repetitions([delta for delta in more if delta > 0])
+        if steps:
+            found.append(steps)
+    if found and seconds > 0:
+        samples.add("steps_per_second", (), statistics.median(found) / seconds)
 
 
 def repetitions(counts: list[int]) -> int | None:

@@ -88,7 +88,7 @@ class Reader:
 class _Handler(BaseHTTPRequestHandler):
     """Answers GET and HEAD of the known paths."""
 
-    server: "_Server"
+    server: "Server"
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "ncclscope", ""
     timeout = _CLIENT_TIMEOUT_S
@@ -110,7 +110,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(404, "text/plain", b"/metrics, /healthz, /status.json\n")
 
-    do_HEAD = do_GET
+    def do_HEAD(self) -> None:
+        """The same without the body."""
+        self.do_GET()
 
     def _answer(self, code: int, kind: str, body: bytes) -> None:
         self.send_response(code)
@@ -125,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Scrapes are nothing to talk about."""
 
 
-class _Server(ThreadingHTTPServer):
+class Server(ThreadingHTTPServer):
     """A bounded number of clients at a time."""
 
     daemon_threads = True
@@ -136,6 +138,12 @@ class _Server(ThreadingHTTPServer):
         self.reader = reader
         self._room = threading.BoundedSemaphore(_MOST_CLIENTS)
         self._loopback = self.server_address[0] in ("127.0.0.1", "::1")
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        host, port = str(self.server_address[0]), self.server_address[1]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     def accepts(self, host: str) -> bool:
         """Whether a request was meant for us: pages of strangers must not read it by DNS tricks."""
@@ -160,9 +168,9 @@ class _Server(ThreadingHTTPServer):
         """A client that went away is no event."""
 
 
-def start_server(host: str, port: int, reader: Reader) -> _Server:
+def start_server(host: str, port: int, reader: Reader) -> Server:
     """A server in the background; its address is `server_address`."""
-    server = _Server((host, port), reader)
+    server = Server((host, port), reader)
     threading.Thread(target=server.serve_forever, daemon=True, name="http").start()
     return server
 

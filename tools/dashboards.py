@@ -1,0 +1,250 @@
+"""Makes dashboards/: Grafana dashboards and Prometheus rules. `python tools/dashboards.py`.
+
+A test holds what is committed against what this makes.
+"""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from rules import rules_yaml
+
+HERE = Path(__file__).parents[1] / "dashboards"
+SOURCE = {"type": "prometheus", "uid": "${datasource}"}
+_WIDTH = 24  # of Grafana's grid
+RUN = 'run=~"$run"'
+HOST = 'run=~"$run", host=~"$host"'
+COMMUNICATOR = 'run=~"$run", communicator=~"$communicator"'
+
+
+@dataclass(frozen=True)
+class Query:
+    """One expression with the name of its series."""
+
+    expression: str
+    legend: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot."""
+
+    title: str
+    queries: tuple[Query, ...]
+    unit: str = "short"
+    kind: str = "timeseries"
+    width: int = 12
+    height: int = 8
+    help: str = ""
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """One page."""
+
+    uid: str
+    title: str
+    panels: tuple[Panel, ...]
+
+
+def _by_scope(scope: str, record: str) -> Query:
+    named = {"intra": "intra-node", "inter": "inter-node"}[scope]
+    return Query(f'{record}{{{RUN}, scope="{scope}"}}', f"{{{{function}}}}, {named}")
+
+
+_SIZES = f"sum by (le, size) (rate(ncclscope_operation_seconds_bucket{{{HOST}}}[$__rate_interval]))"
+OVERVIEW = Dashboard(
+    "ncclscope-job", "NCCL job",
+    (
+        Panel("Hangs", (Query(f"max by (run) (ncclscope_hung{{{RUN}}})", "{{run}}"),),
+              "bool_yes_no", "stat", 4, 4),
+        Panel("Processes alive",
+              (Query(f"sum by (run) (ncclscope_process_up{{{RUN}}})", "{{run}}"),),
+              "short", "stat", 4, 4),
+        Panel("Steps/s", (Query(f"avg by (run) (ncclscope_steps_per_second{{{RUN}}})", "{{run}}"),),
+              "short", "stat", 4, 4, "Where calls repeat in a pattern."),
+        Panel("Oldest operation in flight",
+              (Query(f"max by (run) (ncclscope_oldest_in_flight_seconds{{{RUN}}})", "{{run}}"),),
+              "s", "stat", 4, 4),
+        Panel("What `ncclscope status` says",
+              (Query(f"ncclscope_verdict{{{RUN}}}", "{{communicator}}: {{verdict}}"),),
+              "short", "table", 8, 4),
+        Panel("Steps/s beside bandwidth",
+              (Query(f"avg by (run) (ncclscope_steps_per_second{{{RUN}}})", "steps/s, {{run}}"),),
+              "short"),
+        Panel("Bus bandwidth", (_by_scope("intra", "ncclscope:busbw"),
+                                _by_scope("inter", "ncclscope:busbw")), "Bps"),
+        Panel("Bytes/s",
+              (Query(f"ncclscope:bytes:rate{{{RUN}}}", "{{function}}, {{scope}}"),), "Bps"),
+        Panel("Operations/s",
+              (Query(f"ncclscope:operations:rate{{{RUN}}}", "{{function}}, {{scope}}"),), "ops"),
+        Panel("Seconds since progress",
+              (Query(f"ncclscope_seconds_since_progress{{{HOST}}}", "rank {{rank}}"),), "s"),
+        Panel("In flight", (Query(f"ncclscope_in_flight{{{HOST}}}", "rank {{rank}}"),)),
+    ),
+)  # fmt: skip
+BANDWIDTH = Dashboard(
+    "ncclscope-bandwidth", "NCCL bandwidth: intra-node against inter-node",
+    (
+        Panel("Bus bandwidth, intra-node", (_by_scope("intra", "ncclscope:busbw"),), "Bps"),
+        Panel("Bus bandwidth, inter-node", (_by_scope("inter", "ncclscope:busbw"),), "Bps"),
+        Panel("Algorithm bandwidth, intra-node", (_by_scope("intra", "ncclscope:algbw"),), "Bps"),
+        Panel("Algorithm bandwidth, inter-node", (_by_scope("inter", "ncclscope:algbw"),), "Bps"),
+        Panel("Median duration by size",
+              (Query(f"histogram_quantile(0.5, {_SIZES})", "up to {{size}}"),), "s"),
+        Panel("99th percentile by size",
+              (Query(f"histogram_quantile(0.99, {_SIZES})", "up to {{size}}"),), "s"),
+        Panel("Operations/s by size",
+              (Query(f"sum by (function, size) (rate(ncclscope_operation_seconds_count{{{HOST}}}"
+                     "[$__rate_interval]))", "{{function}}, up to {{size}}"),), "ops", width=24),
+    ),
+)  # fmt: skip
+RANKS = Dashboard(
+    "ncclscope-ranks", "NCCL ranks",
+    (
+        Panel("Waiting of each rank over the one that waited least",
+              (Query(f"ncclscope:rank_excess:rate{{{COMMUNICATOR}}}",
+                     "{{communicator}}, rank {{rank}}"),), "percentunit", "status-history", 24, 10,
+              "Of ranks in one communicator. Dark: waits for others. The one that stays at 0 is "
+              "waited for."),
+        Panel("Made the others wait",
+              (Query(f"topk(8, ncclscope:rank_lateness:rate{{{COMMUNICATOR}}})",
+                     "rank {{rank}} in {{communicator}}"),), "percentunit"),
+        Panel("Where ranks run", (Query(f"ncclscope_rank_info{{{RUN}}}", ""),), "short", "table"),
+        Panel("Durations, all sizes",
+              (Query(f"sum by (le) (rate(ncclscope_operation_seconds_bucket{{{HOST}}}"
+                     "[$__rate_interval]))", "{{le}}"),), "s", "heatmap", 24, 10),
+    ),
+)  # fmt: skip
+HEALTH = Dashboard(
+    "ncclscope-health", "ncclscope itself",
+    (
+        Panel("Dropped events/s",
+              (Query(f"sum by (run, host, reason) (rate(ncclscope_dropped_events_total{{{HOST}}}"
+                     "[$__rate_interval]))", "{{host}}: {{reason}}"),)),
+        Panel("Operations without a GPU time/s",
+              (Query(f"sum by (run, reason) (rate(ncclscope_untimed_operations_total{{{HOST}}}"
+                     "[$__rate_interval]))", "{{reason}}"),)),
+        Panel("Rejected stamps/s",
+              (Query(f"sum by (run, reason) (rate(ncclscope_rejected_stamps_total{{{HOST}}}"
+                     "[$__rate_interval]))", "{{reason}}"),)),
+        Panel("CPU of the recorder's threads",
+              (Query(f"rate(ncclscope_recorder_cpu_seconds_total{{{HOST}}}[$__rate_interval])",
+                     "rank {{rank}}"),), "percentunit"),
+        Panel("CPU of serve", (Query("rate(ncclscope_serve_cpu_seconds_total[$__rate_interval])",
+                                     "{{instance}}"),), "percentunit"),
+        Panel("A reading takes", (Query("ncclscope_reading_seconds", "{{instance}}"),), "s"),
+        Panel("Series folded into `other`",
+              (Query(f"ncclscope_folded_series{{{HOST}}}", "{{run}} on {{host}}"),)),
+        Panel("Processes that cannot be read",
+              (Query("ncclscope_unreadable_processes", "{{instance}}"),)),
+    ),
+)  # fmt: skip
+DASHBOARDS = (OVERVIEW, BANDWIDTH, RANKS, HEALTH)
+
+
+def _variable(name: str, label: str, query: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": SOURCE,
+        "definition": query,
+        "query": {"query": query, "refId": name},
+        "refresh": 2,
+        "includeAll": True,
+        "multi": True,
+        "current": {"text": "All", "value": "$__all"},
+        "sort": 3,
+    }
+
+
+def _variables() -> list[dict[str, Any]]:
+    return [
+        {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
+        _variable("run", "run", "label_values(ncclscope_run_info, run)"),
+        _variable("host", "host", 'label_values(ncclscope_run_info{run=~"$run"}, host)'),
+        _variable(
+            "communicator",
+            "communicator",
+            'label_values(ncclscope_communicator_gpu_seconds_total{run=~"$run"}, communicator)',
+        ),
+    ]
+
+
+def _panel(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
+    tabular = panel.kind == "table"
+    form = {"table": "table", "heatmap": "heatmap"}.get(panel.kind, "time_series")
+    targets = [
+        {
+            "refId": chr(ord("A") + at),
+            "datasource": SOURCE,
+            "expr": query.expression,
+            "legendFormat": query.legend,
+            "format": form,
+            "instant": tabular,
+            "range": not tabular,
+        }
+        for at, query in enumerate(panel.queries)
+    ]
+    made: dict[str, Any] = {
+        "id": number,
+        "title": panel.title,
+        "type": panel.kind,
+        "datasource": SOURCE,
+        "gridPos": {"x": x, "y": y, "w": panel.width, "h": panel.height},
+        "targets": targets,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "options": {},
+    }
+    if panel.help:
+        made["description"] = panel.help
+    if panel.kind == "stat":
+        made["options"] = {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value"}
+    if panel.kind == "status-history":
+        made["fieldConfig"]["defaults"]["color"] = {"mode": "continuous-BlYlRd"}
+    if panel.kind == "heatmap":
+        made["options"] = {"calculate": False, "color": {"scheme": "Oranges", "mode": "scheme"}}
+    return made
+
+
+def grafana(dashboard: Dashboard) -> dict[str, Any]:
+    """A dashboard as Grafana imports it."""
+    panels, x, y, row = [], 0, 0, 0
+    for number, panel in enumerate(dashboard.panels, 1):
+        if x + panel.width > _WIDTH:
+            x, y, row = 0, y + row, 0
+        panels.append(_panel(panel, number, x, y))
+        x, row = x + panel.width, max(row, panel.height)
+    return {
+        "uid": dashboard.uid,
+        "title": dashboard.title,
+        "tags": ["nccl", "ncclscope"],
+        "schemaVersion": 39,
+        "version": 1,
+        "editable": True,
+        "graphTooltip": 1,
+        "refresh": "10s",
+        "time": {"from": "now-30m", "to": "now"},
+        "templating": {"list": _variables()},
+        "annotations": {"list": []},
+        "links": [
+            {"type": "dashboards", "tags": ["ncclscope"], "title": "ncclscope", "asDropdown": True}
+        ],
+        "panels": panels,
+    }
+
+
+def files() -> dict[str, str]:
+    """What dashboards/ holds, by name."""
+    made = {f"{d.uid}.json": json.dumps(grafana(d), indent=1) + "\n" for d in DASHBOARDS}
+    return made | {"ncclscope-rules.yml": rules_yaml()}
+
+
+if __name__ == "__main__":
+    HERE.mkdir(exist_ok=True)
+    for name, text in files().items():
+        (HERE / name).write_text(text)

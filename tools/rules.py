@@ -1,0 +1,147 @@
+"""Prometheus rules: rates that dashboards and alerts share, and the alerts.
+
+`python tools/dashboards.py` writes them to dashboards/. Expressions are built here so that the
+tests can ask a real Prometheus the same questions within seconds, by giving shorter times.
+"""
+
+from dataclasses import dataclass
+
+STRAGGLER_SHARE = 0.1  # of its time that a rank makes its peers wait
+BANDWIDTH_SHARE = 0.7  # of its own history
+
+
+@dataclass(frozen=True)
+class Times:
+    """How far rules look back."""
+
+    window: str = "2m"  # of rates
+    history: str = "1h"  # what bandwidth is held against
+    recent: str = "10m"  # left out of the history, or a drop would become its own normal
+    patience: str = "2m"  # an alert that is no emergency must last so long
+
+
+@dataclass(frozen=True)
+class Record:
+    """A recording rule."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True)
+class Alert:
+    """An alerting rule."""
+
+    name: str
+    expression: str
+    lasts: str
+    severity: str
+    summary: str
+    description: str
+
+
+def records(times: Times) -> list[Record]:
+    """Rates by function, and each rank against its peers."""
+    window = times.window
+
+    def by(labels: str, metric: str) -> str:
+        return f"sum by ({labels}) (rate(ncclscope_{metric}_total[{window}]))"
+
+    work = "run, function, scope"
+    rank = "run, communicator, rank"
+    group = "run, communicator"
+    busy = f"{by(rank, 'communicator_gpu_seconds')}"
+    return [
+        Record("ncclscope:bytes:rate", by(work, "bytes")),
+        Record("ncclscope:operations:rate", by(work, "operations")),
+        Record("ncclscope:algbw", f"{by(work, 'timed_bytes')} / ({by(work, 'gpu_seconds')} > 0)"),
+        Record(
+            "ncclscope:busbw", f"{by(work, 'timed_bus_bytes')} / ({by(work, 'gpu_seconds')} > 0)"
+        ),
+        Record("ncclscope:rank_gpu_time:rate", busy),
+        # Ranks of one communicator wait for its last: whoever is in it longest waited longest.
+        Record(
+            "ncclscope:rank_excess:rate",
+            f"ncclscope:rank_gpu_time:rate - on ({group}) group_left () "
+            f"min by ({group}) (ncclscope:rank_gpu_time:rate)",
+        ),
+        # By how much less than the mean of the others a rank waited: the last arriver's share.
+        Record(
+            "ncclscope:rank_lateness:rate",
+            f"(sum by ({group}) (ncclscope:rank_gpu_time:rate) - on ({group}) group_right () "
+            f"ncclscope:rank_gpu_time:rate) / on ({group}) group_left () "
+            f"(count by ({group}) (ncclscope:rank_gpu_time:rate) - 1 > 0) "
+            f"- ncclscope:rank_gpu_time:rate",
+        ),
+    ]
+
+
+def alerts(times: Times) -> list[Alert]:
+    """What somebody should look at."""
+    return [
+        Alert(
+            "NcclHang", "max by (run) (ncclscope_hung) == 1", "0s", "critical",
+            "NCCL job {{ $labels.run }} hangs",
+            "`ncclscope status` says who is to blame: run it on the capture, or ask /status.json.",
+        ),
+        Alert(
+            "NcclProcessDied", "ncclscope_process_up == 0", "0s", "critical",
+            "Rank {{ $labels.rank }} of {{ $labels.run }} died on {{ $labels.host }}",
+            "The process ended without a goodbye; its peers will wait for it.",
+        ),
+        Alert(
+            "NcclStraggler", f"ncclscope:rank_lateness:rate > {STRAGGLER_SHARE}",
+            times.patience, "warning",
+            "Rank {{ $labels.rank }} makes {{ $labels.communicator }} of {{ $labels.run }} wait",
+            "The others spend {{ $value | humanizePercentage }} of their time waiting for it.",
+        ),
+        Alert(
+            "NcclBandwidthDrop",
+            f"ncclscope:busbw < {BANDWIDTH_SHARE} * quantile_over_time(0.5, "
+            f"ncclscope:busbw[{times.history}] offset {times.recent})",
+            times.patience, "warning",
+            "{{ $labels.function }} of {{ $labels.run }} ({{ $labels.scope }}-node) became slow",
+            "Bus bandwidth is {{ $value | humanize }}B/s, less than 70 % of its own history.",
+        ),
+        Alert(
+            "NcclscopeDrops",
+            "sum by (run, host, reason) "
+            f"(increase(ncclscope_dropped_events_total[{times.window}])) > 0",
+            "0s", "info",
+            "ncclscope drops events of {{ $labels.run }} on {{ $labels.host }}",
+            "Reason: {{ $labels.reason }}. Totals stay exact; single operations are missing.",
+        ),
+        Alert(
+            "NcclscopeIncomplete",
+            "count by (run) (count by (run, host, rank) (ncclscope_process_up)) < on (run) "
+            "max by (run) (ncclscope_expected_processes)",
+            times.patience, "info",
+            "Not all ranks of {{ $labels.run }} are seen",
+            "Only {{ $value }} of its processes are recorded or served.",
+        ),
+    ]  # fmt: skip
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def rules_yaml(times: Times | None = None, interval: str = "15s") -> str:
+    """A rules file."""
+    times = times or Times()
+    lines = ["# Made by tools/dashboards.py.", "groups:"]
+    lines += ["  - name: ncclscope-rates", f"    interval: {interval}", "    rules:"]
+    for record in records(times):
+        lines += [f"      - record: {record.name}", f"        expr: {_quoted(record.expression)}"]
+    lines += ["  - name: ncclscope-alerts", f"    interval: {interval}", "    rules:"]
+    for alert in alerts(times):
+        lines += [
+            f"      - alert: {alert.name}",
+            f"        expr: {_quoted(alert.expression)}",
+            f"        for: {alert.lasts}",
+            f"        labels: {{severity: {alert.severity}}}",
+            "        annotations:",
+            f"          summary: {_quoted(alert.summary)}",
+            f"          description: {_quoted(alert.description)}",
+        ]
+    return "\n".join(lines) + "\n"
