@@ -1,16 +1,14 @@
-"""Makes dashboards/: Grafana dashboards and Prometheus rules. `python tools/dashboards.py`.
+"""Makes dashboards/: Grafana dashboards and Prometheus rules. `python -m tools.dashboards`.
 
 A test holds what is committed against what this makes.
 """
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
-from rules import rules_yaml
+from tools.rules import rules_yaml
 
 HERE = Path(__file__).parents[1] / "dashboards"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}

@@ -1,6 +1,6 @@
 """Prometheus rules: rates that dashboards and alerts share, and the alerts.
 
-`python tools/dashboards.py` writes them to dashboards/. Expressions are built here so that the
+`python -m tools.dashboards` writes them to dashboards/. Expressions are built here so that the
 tests can ask a real Prometheus the same questions within seconds, by giving shorter times.
 """
 
@@ -129,7 +129,7 @@ def _quoted(text: str) -> str:
 def rules_yaml(times: Times | None = None, interval: str = "15s") -> str:
     """A rules file."""
     times = times or Times()
-    lines = ["# Made by tools/dashboards.py.", "groups:"]
+    lines = ["# Made by `python -m tools.dashboards`.", "groups:"]
     lines += ["  - name: ncclscope-rates", f"    interval: {interval}", "    rules:"]
     for record in records(times):
         lines += [f"      - record: {record.name}", f"        expr: {_quoted(record.expression)}"]

@@ -27,6 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--textfile", type=Path, metavar="DIR",
         help="write DIR/ncclscope-*.prom for node_exporter instead of listening",
     )  # fmt: skip
+    parser.add_argument(
+        "--all-hosts", action="store_true",
+        help="also processes of other hosts, for captures on a shared file system (default: each "
+        "host serves its own)",
+    )  # fmt: skip
     parser.add_argument("--once", action="store_true", help="print the metrics once and end")
     parser.add_argument(
         "--interval", type=float, default=1.0, metavar="SECONDS", help="between readings (1)"
@@ -51,7 +56,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Reads until it is told to stop."""
     _check(arguments)
-    reader = Reader(Following(tuple(arguments.captures)), arguments.series)
+    reader = Reader(Following(tuple(arguments.captures), arguments.all_hosts), arguments.series)
     reader.read()
     if arguments.once:
         sys.stdout.write(reader.texts[TEXT].decode())

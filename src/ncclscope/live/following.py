@@ -43,9 +43,10 @@ class FollowedProcess:
 
 @dataclass(slots=True)
 class FollowedJob:
-    """One capture on this host."""
+    """One capture's processes on one host."""
 
     capture: Path
+    host: str
     run: str
     processes: dict[str, FollowedProcess] = field(default_factory=dict)
     names: dict[tuple[str, int], str] = field(default_factory=dict)  # by folder and number
@@ -131,21 +132,21 @@ def _read_process(process: FollowedProcess, now_ns: int) -> bool:
     return True
 
 
-def _is_here(folder: Path, host: str) -> bool:
-    """Whether a process ran on this host: others are followed there."""
+def _host_of(folder: Path) -> str | None:
+    """The host that a process ran on."""
     try:
         with (folder / "meta").open("rb") as file:
-            return parse_header(file.read(1 << 16), folder / "meta").identity.get("host") == host
+            return parse_header(file.read(1 << 16), folder / "meta").identity.get("host")
     except (OSError, FormatError):
-        return False
+        return None
 
 
-def read_job(job: FollowedJob, host: str) -> None:
+def read_job(job: FollowedJob) -> None:
     """Reads everything of a job that changed."""
     now_ns = time.time_ns()
     job.unreadable = 0
     for folder in process_folders(job.capture):
-        if folder.name not in job.processes and _is_here(folder, host):
+        if folder.name not in job.processes and _host_of(folder) == job.host:
             job.processes[folder.name] = FollowedProcess(folder, TallyReader(folder / "tally"))
     for name, process in list(job.processes.items()):
         if not process.folder.is_dir():
@@ -177,25 +178,31 @@ def _judge(job: FollowedJob, now_ns: int) -> None:
 # ---- all of them ----
 @dataclass(slots=True)
 class Following:
-    """All jobs on this host that were asked for."""
+    """All jobs that were asked for."""
 
     patterns: tuple[str, ...]  # none: all of this user's
-    host: str = field(default_factory=socket.gethostname)
-    jobs: dict[Path, FollowedJob] = field(default_factory=dict)
+    all_hosts: bool = False  # False: processes of this host alone; others are followed there
+    jobs: dict[tuple[Path, str], FollowedJob] = field(default_factory=dict)
 
     def read(self) -> None:
         """Finds new jobs, reads all, forgets what is over."""
         found = chosen_captures(self.patterns) if self.patterns else captures_of_this_user()
         for capture in found:
-            if capture not in self.jobs:
-                self.jobs[capture] = FollowedJob(capture, _run_name(capture))
-        for capture, job in list(self.jobs.items()):
+            for host in self._hosts(capture):
+                if (capture, host) not in self.jobs:
+                    self.jobs[capture, host] = FollowedJob(capture, host, _run_name(capture))
+        for (capture, host), job in list(self.jobs.items()):
             if not capture.is_dir():
-                del self.jobs[capture]
+                del self.jobs[capture, host]
                 continue
-            read_job(job, self.host)
+            read_job(job)
             if _is_over(job):
-                del self.jobs[capture]
+                del self.jobs[capture, host]
+
+    def _hosts(self, capture: Path) -> set[str]:
+        if not self.all_hosts:
+            return {socket.gethostname()}
+        return {host for host in map(_host_of, process_folders(capture)) if host}
 
 
 def _is_over(job: FollowedJob) -> bool:

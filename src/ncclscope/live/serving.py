@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from ncclscope.live.catalogue import OWN_METRICS, Metric
+from ncclscope.live.catalogue import BY_NAME, OWN_METRICS, Metric
 from ncclscope.live.exposition import OPENMETRICS, TEXT, exposition, wants_openmetrics
 from ncclscope.live.following import Following
 from ncclscope.live.measuring import Earlier, measure
@@ -24,6 +24,7 @@ _MOST_CLIENTS = 32
 _CLIENT_TIMEOUT_S = 10.0
 _STALE_S = 15.0  # without a reading for so long, /healthz says so
 Series = list[tuple[Metric, Labels, Value]]
+Job = tuple[Path, str]  # capture and host
 
 
 @dataclass(slots=True)
@@ -32,8 +33,8 @@ class Reader:
 
     following: Following
     series_limit: int
-    earlier: dict[Path, Earlier] = field(default_factory=dict)
-    budgets: dict[Path, Budget] = field(default_factory=dict)
+    earlier: dict[Job, Earlier] = field(default_factory=dict)
+    budgets: dict[Job, Budget] = field(default_factory=dict)
     by_run: dict[str, Series] = field(default_factory=dict)
     statuses: dict[str, Any] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)  # by content type
@@ -45,24 +46,24 @@ class Reader:
         self.following.read()
         jobs = self.following.jobs
         for mine in (self.earlier, self.budgets):
-            for capture in set(mine) - set(jobs):
-                del mine[capture]
+            for key in set(mine) - set(jobs):
+                del mine[key]
         by_run: dict[str, Series] = {}
         statuses = {}
-        for capture, job in jobs.items():
-            samples = measure(job, self.earlier.setdefault(capture, Earlier()))
-            budget = self.budgets.setdefault(capture, Budget(self.series_limit))
-            kept = budget.fold(samples)
-            run = job.run if job.run not in by_run else str(capture)
-            host = self.following.host
-            by_run[run] = [(m, with_run(labels, run, host), v) for m, labels, v in kept.in_order()]
+        captures: dict[str, Path] = {}
+        for key, job in jobs.items():
+            samples = measure(job, self.earlier.setdefault(key, Earlier()))
+            kept = self.budgets.setdefault(key, Budget(self.series_limit)).fold(samples)
+            # Two captures may have the same name.
+            known = captures.setdefault(job.run, job.capture)
+            run = job.run if known == job.capture else str(job.capture)
+            series = [(m, with_run(labels, run, job.host), v) for m, labels, v in kept.in_order()]
+            by_run.setdefault(run, []).extend(series)
             if job.status:
-                statuses[run] = as_json(job.status, str(capture))
+                statuses[run] = as_json(job.status, str(job.capture))
         self.by_run, self.statuses = by_run, statuses
         self.read_at = time.monotonic()
-        series = [one for run in by_run.values() for one in run]
-        order = {metric.name: number for number, (metric, _, _) in enumerate(series)}
-        series.sort(key=lambda one: order[one[0].name])
+        series = in_order([one for run in by_run.values() for one in run])
         series += self._own(self.read_at - began)
         self.texts = {
             TEXT: exposition(series).encode(),
@@ -83,6 +84,12 @@ class Reader:
     def healthy(self) -> bool:
         """Whether readings still happen."""
         return time.monotonic() - self.read_at < _STALE_S
+
+
+def in_order(series: Series) -> Series:
+    """Series of one metric behind each other, in the catalogue's order."""
+    place = {name: number for number, name in enumerate(BY_NAME)}
+    return sorted(series, key=lambda one: place[one[0].name])
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -185,7 +192,7 @@ def write_textfiles(directory: Path, reader: Reader, written: set[Path]) -> set[
         if path in now:
             path = directory / f"ncclscope-{safe}-{number}.prom"
         new = path.with_suffix(".tmp")  # not *.prom: a half one must not be read
-        new.write_text(exposition(series))
+        new.write_text(exposition(in_order(series)))
         new.replace(path)
         now.add(path)
     for path in written - now:

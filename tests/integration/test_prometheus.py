@@ -1,0 +1,200 @@
+"""A real Prometheus scrapes `ncclscope serve` beside a simulated job of eight processes."""
+
+import json
+import re
+import shutil
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ncclscope.simulation.scenario import (
+    BandwidthDrop,
+    Call,
+    Communicators,
+    Late,
+    Never,
+    Scenario,
+)
+from tests.integration.test_serve import serving
+from tests.jobs import eventually, running
+from tools import dashboards, rules
+
+ROOT = Path(__file__).parents[2]
+QUICK = rules.Times(window="6s", history="8s", recent="6s", patience="2s")
+QUICK_SECONDS = 8.0  # longer than the window
+HEALTHY = Scenario(
+    name="scraped",
+    ranks=8,
+    ranks_per_host=4,
+    steps=100_000,
+    compute_ms=20,
+    give_up_s=0,
+    communicators=(Communicators("world"), Communicators("tp", 4)),
+    calls=(
+        Call("tp", "AllReduce", 1 << 20),
+        Call("world", "AllReduce", 1 << 20),
+        Call("world", "AllGather", 1 << 18, "bfloat16"),
+    ),
+)
+pytestmark = pytest.mark.skipif(
+    shutil.which("prometheus") is None,
+    reason="prometheus is missing and `make packages` could not install it",
+)
+
+
+@contextmanager
+def prometheus(target: str, scratch: Path) -> Iterator[str]:
+    """A Prometheus that scrapes `target` every second, with our rules; its address."""
+    (scratch / "rules.yml").write_text(rules.rules_yaml(QUICK, "1s"))
+    config = (
+        "global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\n"
+        "scrape_configs:\n- job_name: nccl\n  static_configs: [{targets: ['%s']}]\n"
+    )
+    (scratch / "prometheus.yml").write_text(config % target.removeprefix("http://"))
+    log = (scratch / "prometheus.log").open("w+")
+    words = ["prometheus", f"--config.file={scratch}/prometheus.yml"]
+    words += [f"--storage.tsdb.path={scratch}/data", "--web.listen-address=127.0.0.1:0"]
+    server = subprocess.Popen(words, stdout=log, stderr=log)
+    try:
+        found = eventually(
+            lambda: re.search(
+                r'msg="Listening on" address=([\d.:]+)', (scratch / "prometheus.log").read_text()
+            )
+        )
+        yield f"http://{found[1]}"
+    finally:
+        server.terminate()
+        server.wait(timeout=20)
+        log.close()
+
+
+def ask(url: str, path: str, **parameters: str) -> Any:
+    """The data of an answer of Prometheus' API."""
+    query = urllib.parse.urlencode(parameters)
+    with urllib.request.urlopen(f"{url}/api/v1/{path}?{query}", timeout=10) as answer:
+        body = json.load(answer)
+    assert body["status"] == "success", body
+    return body["data"]
+
+
+def value(url: str, expression: str) -> list[dict[str, Any]]:
+    """An instant vector."""
+    found: list[dict[str, Any]] = ask(url, "query", query=expression)["result"]
+    return found
+
+
+def firing(url: str) -> set[str]:
+    """Alerts that fire now."""
+    alerts = ask(url, "alerts")["alerts"]
+    return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+
+
+def filled(expression: str) -> str:
+    """A panel's expression as Grafana would send it."""
+    expression = re.sub(r"\$(run|host|communicator)", ".+", expression)
+    return expression.replace("$__rate_interval", QUICK.window)
+
+
+@contextmanager
+def watched(scenario: Scenario, scratch: Path) -> Iterator[str]:
+    """A job, its server and a Prometheus that looks at it."""
+    capture = scratch / "capture"
+    with running(scenario, capture, "--mode", "profile"):
+        eventually(lambda: len(list(capture.glob("*/tally"))) == 8)
+        with serving(capture, "--all-hosts") as target, prometheus(target, scratch) as url:
+            yield url
+
+
+def test_every_panel_has_data_and_no_alert_fires(tmp_path: Path) -> None:
+    with watched(HEALTHY, tmp_path) as url:
+        eventually(lambda: value(url, "ncclscope:busbw"))
+        expressions = [
+            filled(query.expression)
+            for dashboard in dashboards.DASHBOARDS
+            for panel in dashboard.panels
+            for query in panel.queries
+        ]
+        scopes = {one["metric"]["scope"] for one in value(url, "ncclscope:busbw")}
+        assert scopes <= {"intra", "inter"}
+        time.sleep(QUICK_SECONDS)
+        for expression in expressions:
+            only = re.search(r'scope="(intra|inter)"', expression)
+            if only and only[1] not in scopes:
+                continue
+            assert value(url, expression), expression
+        for record in rules.records(QUICK):
+            assert value(url, record.name), record.name
+        # The same number twice: bytes by the recorder's counts, and by Prometheus' own sum.
+        (recorded,) = value(url, 'sum(ncclscope_bytes_total{function="AllGather"})')
+        (counted,) = value(url, 'sum(ncclscope_operations_total{function="AllGather"})')
+        assert float(recorded["value"][1]) == float(counted["value"][1]) * (1 << 18)
+        assert firing(url) == set()
+
+
+def test_a_late_rank_and_a_drop_of_bandwidth_fire(tmp_path: Path) -> None:
+    job = replace(
+        HEALTHY,
+        late=(Late(3, 15.0),),
+        bandwidth_drops=(BandwidthDrop(at_ms=30_000, factor=8),),
+        communicators=(Communicators("world"),),
+        calls=(Call("world", "AllReduce", 1 << 22),),
+    )
+    with watched(job, tmp_path) as url:
+        eventually(lambda: "NcclStraggler" in firing(url), 40)
+        named = [
+            alert["labels"]["rank"]
+            for alert in ask(url, "alerts")["alerts"]
+            if alert["labels"]["alertname"] == "NcclStraggler"
+        ]
+        assert named == ["3"]
+        eventually(lambda: "NcclBandwidthDrop" in firing(url), 60)
+
+
+def test_a_hang_fires_and_a_dead_process_goes_stale(tmp_path: Path) -> None:
+    job = replace(HEALTHY, never=(Never(rank=5, step=100),))
+    with watched(job, tmp_path) as url:
+        eventually(lambda: "NcclHang" in firing(url), 60)
+        # A hang shows as one: nothing is done any more, and that takes ever longer.
+        (oldest,) = value(url, "max(ncclscope_oldest_in_flight_seconds)")
+        assert float(oldest["value"][1]) > 10
+        (pid,) = {one["metric"]["pid"] for one in value(url, 'ncclscope_rank_info{rank="1"}')}
+        subprocess.run(["kill", "-9", pid], check=True)
+        eventually(lambda: "NcclProcessDied" in firing(url), 30)
+        eventually(lambda: not value(url, 'ncclscope_operations_total{rank="1"}'), 30)
+
+
+def test_committed_files_are_current() -> None:
+    for name, text in dashboards.files().items():
+        assert (ROOT / "dashboards" / name).read_text() == text, "run python -m tools.dashboards"
+
+
+def test_rules_by_promtool(tmp_path: Path) -> None:
+    """Made-up series through the rules as they are committed."""
+    shutil.copy(ROOT / "dashboards" / "ncclscope-rules.yml", tmp_path)
+    cases = ROOT / "tests" / "data" / "rules-test.yml"
+    (tmp_path / "test.yml").write_text(cases.read_text())
+    ran = subprocess.run(
+        ["promtool", "test", "rules", "test.yml"], cwd=tmp_path, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_exposition_by_promtool(tmp_path: Path) -> None:
+    capture = tmp_path / "capture"
+    with running(Scenario(ranks=2, steps=100_000), capture, "--mode", "profile"):
+        eventually(lambda: len(list(capture.glob("*/tally"))) == 2)
+        with serving(capture) as url:
+            text = urllib.request.urlopen(f"{url}/metrics", timeout=10).read()
+    ran = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
