@@ -42,12 +42,12 @@ clean:  ## remove everything that was built
 	rm -rf build dist $(VENV) .bench src/ncclscope/native/*.so src/ncclscope/native/ncclscope-player
 
 # What the tests use besides Python packages. Without root they skip what is missing, and say so.
-PACKAGES := mpirun:openmpi-bin node:nodejs otf2-print:otf2-tools
+PACKAGES := mpirun:openmpi-bin node:nodejs otf2-print:otf2-tools prometheus:prometheus
 packages:
 	@missing=$$(for pair in $(PACKAGES); do command -v $${pair%%:*} >/dev/null || echo $${pair##*:}; done); \
 	if [ -z "$$missing" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq $$missing >/dev/null; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	else echo "*** "$$missing" missing and cannot be installed without root: tests that need them will be skipped ***"; fi
 
 $(VENV)/bin/python:

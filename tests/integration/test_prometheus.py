@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ncclscope.live.catalogue import METRICS
 from ncclscope.simulation.scenario import (
     BandwidthDrop,
     Call,
@@ -25,7 +26,7 @@ from ncclscope.simulation.scenario import (
 )
 from tests.integration.test_serve import serving
 from tests.jobs import eventually, running
-from tools import dashboards, rules
+from tools import dashboards, metrics_page, rules
 
 ROOT = Path(__file__).parents[2]
 QUICK = rules.Times(window="6s", history="8s", recent="6s", patience="2s")
@@ -174,6 +175,14 @@ def test_a_hang_fires_and_a_dead_process_goes_stale(tmp_path: Path) -> None:
 def test_committed_files_are_current() -> None:
     for name, text in dashboards.files().items():
         assert (ROOT / "dashboards" / name).read_text() == text, "run python -m tools.dashboards"
+
+
+def test_the_page_of_metrics_is_current() -> None:
+    assert metrics_page.PAGE.read_text() == metrics_page.page(), "run python -m tools.metrics_page"
+    named = {label for metric in METRICS for label in metric.labels}
+    informing = {"nccl", "mode", "capture", "simulation", "pid", "gpu", "gpu_uuid"}
+    informing |= {"ranks", "nodes", "inferred"}
+    assert named - informing <= set(metrics_page.LABELS)
 
 
 def test_rules_by_promtool(tmp_path: Path) -> None:

@@ -1,0 +1,89 @@
+"""Writes docs/metrics.md from the catalogue: `python -m tools.metrics_page`."""
+
+from pathlib import Path
+
+from ncclscope.live.catalogue import (
+    COUNTER,
+    DURATION_BOUNDS_NS,
+    EVERYWHERE,
+    HISTOGRAM,
+    INFO,
+    METRICS,
+    OWN_METRICS,
+    SIZE_NAMES,
+    Metric,
+)
+from tools.rules import Times, alerts, records
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
+LABELS = {
+    "run": "the job's number where a scheduler or torchrun gave one, else the capture's name",
+    "host": "the host that the processes run on",
+    "rank": "global rank",
+    "function": "AllReduce, AllGather, … as NCCL calls them",
+    "scope": "`intra`: all ranks of the communicator on one node; `inter`: on several",
+    "size": "class of message sizes by its upper end: " + ", ".join(SIZE_NAMES),
+    "communicator": "its name, never its hash; `other` beyond the budget",
+    "reason": "why, in a word or two",
+    "verdict": "as `ncclscope status` says it: ok, waiting, never_called, …",
+    "le": f"upper end of a bucket, from {DURATION_BOUNDS_NS[0] / 1e3:g} µs to "
+    f"{DURATION_BOUNDS_NS[-1] / 1e9:g} s in steps of four",
+}
+_SUFFIX = {COUNTER: "_total", INFO: "_info", HISTOGRAM: "_bucket, _count, _sum"}
+
+
+def _row(metric: Metric) -> str:
+    suffix = _SUFFIX.get(metric.kind, "")
+    labels = ", ".join(metric.labels) or "–"
+    return f"| `{metric.full_name}{suffix}` | {metric.kind} | {labels} | {metric.help} |"
+
+
+def page() -> str:
+    """The page."""
+    times = Times()
+    lines = [
+        "# Metrics",
+        "",
+        "What [`ncclscope serve`](verbs/serve.md) gives to Prometheus. This page is made from the",
+        "catalogue in the code (`python -m tools.metrics_page`).",
+        "",
+        f"Every series of a job has the labels {' and '.join(f'`{e}`' for e in EVERYWHERE)}.",
+        "A job has at most 500 series on a host (`--series`); what comes later has the label value",
+        "`other` in place of communicator, size, function or rank, and `ncclscope_folded_series`",
+        "says how many that are. Series of communicators and jobs that are gone disappear.",
+        "",
+        "| metric | type | labels | meaning |",
+        "|---|---|---|---|",
+        *map(_row, METRICS),
+        "",
+        "About `serve` itself, without labels:",
+        "",
+        "| metric | type | labels | meaning |",
+        "|---|---|---|---|",
+        *map(_row, OWN_METRICS),
+        "",
+        "## Labels",
+        "",
+        "| label | values |",
+        "|---|---|",
+        *(f"| {name} | {meaning} |" for name, meaning in LABELS.items()),
+        "",
+        "## Rules",
+        "",
+        "`dashboards/ncclscope-rules.yml` has these, for `rule_files` in Prometheus. What a rank",
+        "waits for other hosts cannot be known on one host, and is not claimed there: the rules",
+        "add up all hosts of a job.",
+        "",
+        "| recorded | expression |",
+        "|---|---|",
+        *(f"| `{r.name}` | `{r.expression}` |" for r in records(times)),
+        "",
+        "| alert | severity | lasts | expression |",
+        "|---|---|---|---|",
+        *(f"| {a.name} | {a.severity} | {a.lasts} | `{a.expression}` |" for a in alerts(times)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
