@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -451,6 +452,7 @@ def test_plots_say_simulation_and_escape_names() -> None:
     assert alone.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
     assert SIMULATED in alone
     assert alone.count("<polygon") == 2
+    assert ElementTree.fromstring(alone).tag.endswith("svg"), "well-formed"
     lines = text_lines(results, session())
     assert "median 10.1" in lines[1]
     same = replace(results[0], ranks=(results[0].ranks[0],))

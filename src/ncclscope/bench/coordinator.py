@@ -197,6 +197,7 @@ class Coordinator:
         limit = f"within {self._timeout_s:g} s"
         hint = "Raise the limit with --timeout if they need longer"
         if missing:
+            hint += "; in a launcher's job every rank must run bench, --ranks N starts them here"
             raise RankError(f"{named(missing)} never came {limit}", hint)
         who = ", ".join(self._name(peer) for peer in late[:_MOST_NAMED])
         more = f" and {len(late) - _MOST_NAMED} more" if len(late) > _MOST_NAMED else ""
