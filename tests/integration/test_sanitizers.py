@@ -1,4 +1,4 @@
-"""Plugin and player under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer: clean."""
+"""Plugin, player and simulation under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer: clean."""
 
 import gzip
 import shutil
@@ -68,3 +68,26 @@ def test_every_interface(build: Path, version: int, tmp_path: Path) -> None:
 def test_rotation_and_recycling(build: Path, tmp_path: Path) -> None:
     variables = {"NCCLSCOPE_ARENA": "2M", "NCCLSCOPE_DISK_LIMIT": "4M"}
     run(build, tmp_path / "c", "load", "--threads", 3, "--collectives", 300, **variables)
+
+
+@pytest.mark.parametrize(("release", "hosts"), [("2.28", 1), ("2.28", 2), ("2.31", 2), ("2.32", 1)])
+def test_simulation(build: Path, release: str, hosts: int, tmp_path: Path) -> None:
+    """Every function of the simulated NCCL, with the plugin."""
+    program, source = build / "simulated-ranks", Path(__file__).with_name("simulated_ranks.c")
+    flags = [f"-fsanitize={SANITIZERS[build.name]}", "-fno-omit-frame-pointer", "-g", "-O1"]
+    compiled = ["gcc", *flags, "-I", ROOT / "native/harness", "-o", program, source, "-ldl"]
+    subprocess.run(compiled, check=True)
+    scenario = tmp_path / "scenario"
+    scenario.write_text("ranks_per_host = 1\n" if hosts > 1 else "")
+    env = recording(
+        tmp_path / "c",
+        NCCL_PROFILER_PLUGIN=str(build / "libnccl-profiler-ncclscope.so"),
+        NCCLSCOPE_SIM_SCENARIO=str(scenario),
+        NCCLSCOPE_SIM_RELEASE=release,
+        TSAN_OPTIONS="halt_on_error=1",
+    )
+    library = build / "libncclscope-simulated-nccl.so"
+    ran = subprocess.run(
+        [program, library, "2"], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]

@@ -206,8 +206,8 @@ static void sleep_until(const struct comm *comm, int64_t t) {
 static void stamp(const struct comm *comm, struct stamp *stamps, uint64_t number, int64_t t,
                   bool has_phases) {
     struct stamp *place = &stamps[number % STAMPS];
-    place->gpu_ns = comm_gpu_ns(comm, t);
-    place->has_phases = has_phases;
+    __atomic_store_n(&place->gpu_ns, comm_gpu_ns(comm, t), __ATOMIC_RELAXED);
+    __atomic_store_n(&place->has_phases, has_phases, __ATOMIC_RELAXED);
     __atomic_store_n(&place->number, number, __ATOMIC_RELEASE);
 }
 
@@ -265,9 +265,10 @@ static int64_t run_messages(struct comm *comm, struct work *works, int count, in
             ends[i - 1] = ends[i];
         }
     for (int i = 0; fine && i < count; i++) {
+        bool last_half = i + 1 == count || !work_same_round(&works[i], &works[i + 1]);
+        struct channel *channel = &comm->channels[works[i].tuning.first_channel];
         sleep_until(comm, ends[i]);
-        stamp(comm, comm->channels[works[i].tuning.first_channel].stops, numbers[i], ends[i],
-              false);
+        if (last_half) stamp(comm, channel->stops, numbers[i], ends[i], false);
         __atomic_store_n(&works[i].run->end_ns, ends[i], __ATOMIC_RELEASE);
         if (ends[i] > last_ns) last_ns = ends[i];
     }

@@ -134,7 +134,7 @@ static void *control(struct progress *progress, int which, int argument) {
 static bool stamped(const struct stamp *stamps, uint64_t number, uint64_t *gpu_ns) {
     const struct stamp *stamp = &stamps[number % STAMPS];
     if (__atomic_load_n(&stamp->number, __ATOMIC_ACQUIRE) < number) return false;
-    *gpu_ns = stamp->gpu_ns;
+    *gpu_ns = __atomic_load_n(&stamp->gpu_ns, __ATOMIC_RELAXED);
     return true;
 }
 
@@ -169,10 +169,8 @@ static bool progress_kernel(struct progress *progress, struct item *item) {
     if (item->started && stamped(item->channel->stops, item->number, &to)) {
         stamped(item->channel->starts, item->number, &from);
         bool *has_phases = &item->channel->stops[item->number % STAMPS].has_phases;
-        if (item->phases && *has_phases) {
+        if (item->phases && __atomic_exchange_n(has_phases, false, __ATOMIC_RELAXED))
             report_phases(progress, item, from, to);
-            *has_phases = false;
-        }
         if (profiler.version >= 4) state(item->handle, NCCL_KERNEL_CH_STOP, to);
         stop(item->handle);
         item->finished = moved = true;
