@@ -41,7 +41,8 @@ def run(arguments: argparse.Namespace) -> int:
     for note in completeness.notes:
         print(f"           {printable(note)}", file=sys.stderr)
     print(f"           written: {shown}", file=sys.stderr)
-    print(f"           next: ncclscope report {shown}", file=sys.stderr)
+    verb = "diagnose" if completeness.in_flight else "report"
+    print(f"           next: ncclscope {verb} {shown}", file=sys.stderr)
     return 0
 
 

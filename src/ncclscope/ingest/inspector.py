@@ -6,6 +6,7 @@ send's or receive's is a local count. Verbose records add the host's times of ca
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,11 @@ def read(path: Path, found: Found) -> Iterator[Seen]:
             yield operation
 
 
+@lru_cache(1000)
+def _communicator(key: str, name: str, ranks: int, nodes: int) -> Communicator:
+    return Communicator(key, hash_of(key), name, ranks, nodes)
+
+
 def _operation(
     record: dict[str, Any], file: str, processes: dict[tuple[str, int], Process]
 ) -> Operation | None:
@@ -69,10 +75,8 @@ def _operation(
     process = processes.get((host, pid))
     if process is None:  # one that says who it is may have several files
         process = processes[host, pid] = Process(host, pid, "" if host and pid >= 0 else file)
-    key = text(header["id"])
-    communicator = Communicator(
-        key,
-        hash_of(key),
+    communicator = _communicator(
+        text(header["id"]),
         text(header.get("comm_name")),
         max(number(header.get("n_ranks")), 0),
         max(number(header.get("nnodes")), 0),

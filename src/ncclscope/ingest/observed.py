@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 from ncclscope.model.tables import NONE
@@ -138,6 +139,7 @@ def hash_of(value: object) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
+@lru_cache(1000)
 def function_name(name: str) -> str:
     """NCCL's name of a function, from whichever way of writing; unknown ones stay as they are."""
     plain = name.casefold().removeprefix("nccl").replace("_", "").replace(":", "").strip()
