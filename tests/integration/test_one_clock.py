@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from ncclscope.model.clock import Clocks
 from ncclscope.model.model import Model
 from tests.playing import FOLDERS, TRANSCRIPTS, read_transcript, transcript_files
 from tests.writer import Straggler, SyntheticSpec, from_transcript, synthetic
+from tests.writer.physics import START_SPREAD_NS, STOP_SPREAD_NS
 
 Ints = npt.NDArray[np.int64]
 Solved = Callable[[Path], tuple[Model, Clocks]]
@@ -77,11 +79,19 @@ def test_ranks_of_real_jobs_as_nodes(
     assert np.isfinite(width).all()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
-    "spec", [{"ranks_per_node": 2}, {"processes": 16, "ranks_per_node": 1}], ids=["4x2", "16x1"]
+    "spec",
+    [
+        {"ranks_per_node": 2},
+        {"processes": 2, "ranks_per_node": 1},
+        {"processes": 16, "ranks_per_node": 1},
+        {"processes": 16, "ranks_per_node": 1, "channels": 1},
+        {"processes": 3, "ranks_per_node": 1, "node_drift_ppm": (0.0, 100.0, -100.0)},
+    ],
+    ids=["4x2", "2x1", "16x1", "16x1, one channel", "3x1, 360 ms/h"],
 )
-def test_simulated_nodes(spec: dict[str, int], seed: int, tmp_path: Path, solved: Solved) -> None:
+def test_simulated_nodes(spec: dict[str, Any], seed: int, tmp_path: Path, solved: Solved) -> None:
     """Offsets, drifts and jitter as the simulation draws them."""
     truth = synthetic(tmp_path / "capture", SyntheticSpec(operations=5000, seed=seed, **spec))
     model, clocks = solved(tmp_path / "capture")
@@ -90,8 +100,10 @@ def test_simulated_nodes(spec: dict[str, int], seed: int, tmp_path: Path, solved
     inside, width = bars(model, clocks, lambda rank: truth.host_ns(rank, at))
     mapping_ns = 2 * max(row.gpu_clock_error_ns for row in model.processes)
     assert inside.mean() >= 0.99
-    assert np.median(width) <= 1.2 * truth.one_way_ns + mapping_ns
-    assert np.quantile(width, 0.9) <= 1.3 * truth.one_way_ns + mapping_ns
+    # An operation lasts from its first channel's start to its last one's end.
+    spread_ns = START_SPREAD_NS + STOP_SPREAD_NS if truth.spec.channels > 1 else 0
+    assert np.median(width) <= 1.15 * truth.one_way_ns + mapping_ns
+    assert width.max() <= 1.2 * (truth.one_way_ns + spread_ns) + mapping_ns
 
 
 def test_a_simulated_straggler(tmp_path: Path, solved: Solved) -> None:

@@ -144,9 +144,95 @@ def test_the_bar_holds_the_truth_and_is_one_wire_time(nodes: int, width_ns: int)
         ratio.append((found.bar - 2 * width_ns) / job.wire_ns)
     ratios = np.concatenate([np.ravel(part) for part in ratio])
     assert np.min(inside) >= 0.99
-    assert np.median(ratios) <= 1.1
-    assert np.quantile(ratios, 0.95) <= 1.2
-    assert ratios.max() <= 1.6  # at the very ends, where only one side has bounds
+    assert np.median(ratios) <= 1.05
+    assert ratios.max() <= 1.2  # at the very ends too
+
+
+def possible_ns(job: Job) -> Floats:
+    """By node but the first half of the least way there and back that occurred: nobody can know
+    its clock better, not even with the drift known.
+    """
+    nodes = range(1, job.start.shape[1])
+    there = [(job.end[:, 0] - job.start[:, node]).min() for node in nodes]
+    back = [(job.end[:, node] - job.start[:, 0]).min() for node in nodes]
+    return (np.array(there) + np.array(back)) / 2
+
+
+@pytest.mark.parametrize("width_ns", [0, 6_000])
+@pytest.mark.parametrize(
+    ("nodes", "instances", "most"),
+    [(2, 60, 1.3), (2, 100, 1.25), (4, 200, 1.2), (8, 500, 1.2), (16, 1000, 1.2), (16, 300, 2.5)],
+)
+def test_few_operations(nodes: int, instances: int, most: float, width_ns: int) -> None:
+    """Nearly as good as possible once each node was last some ten times in each direction; below
+    that wider, at the ends of the capture, and still true.
+    """
+    for seed in range(4):
+        rng = np.random.default_rng(100 + seed)
+        truth = truth_of(rng, nodes)
+        span_ns = [5, 60, 600, 3600][seed] * S
+        job = ring_job(rng, nodes, instances, span_ns, [10, 30, 100, 30][seed] * US)
+        clocks = solved(truth, job, width_ns, rng)
+        found = outcome(clocks, truth, np.linspace(job.start.min(), job.end.max(), 200))
+        assert found.inside.min() >= 0.99
+        ratio = (found.bar - 2 * width_ns) / possible_ns(job)
+        assert np.median(ratio) <= 1.1
+        assert ratio.max() <= most
+        assert ratio.min() >= 0.99  # better than possible would be a lie
+
+
+LATE_NS = 2 * MS
+
+
+def _late_at_first_then_another(share: Floats, nodes: int) -> Floats:
+    late = np.zeros((len(share), nodes))
+    late[share < 0.5, 0] = late[share >= 0.5, -1] = LATE_NS
+    return late
+
+
+def _late_ever_less_another_ever_more(share: Floats, nodes: int) -> Floats:
+    late = np.zeros((len(share), nodes))
+    late[:, 0], late[:, -1] = LATE_NS * (1 - 2 * share), LATE_NS * (2 * share - 1)
+    return np.maximum(late, 0)
+
+
+def _late_in_turns(share: Floats, nodes: int) -> Floats:
+    late = np.zeros((len(share), nodes))
+    late[np.arange(len(share)), (share * 8).astype(int) % nodes] = LATE_NS
+    return late
+
+
+@pytest.mark.parametrize(
+    "late", [_late_at_first_then_another, _late_ever_less_another_ever_more, _late_in_turns]
+)
+@pytest.mark.parametrize("nodes", [2, 4, 8])
+def test_who_is_late_changes(nodes: int, late: Callable[[Floats, int], Floats]) -> None:
+    """A rank that gets late looks like a clock that runs slow: the bar must not follow it."""
+    inside = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        span_ns, wire_ns = rng.choice([2, 20, 200]) * S, rng.choice([10, 30, 100]) * US
+        truth = truth_of(rng, nodes)
+        job = ring_job(rng, nodes, int(rng.choice([100, 400])), span_ns, wire_ns)
+        way = job.end - job.start.max(axis=1, keepdims=True)
+        job.start += late(np.minimum(job.start[:, 0] / span_ns, 0.999), nodes)
+        job.end = job.start.max(axis=1, keepdims=True) + way
+        times = np.linspace(job.start.min(), job.end.max(), 200)
+        inside.append(outcome(solved(truth, job), truth, times).inside)
+    assert np.mean(inside) >= 0.99
+    assert np.min(inside) >= 0.95
+
+
+def test_a_clock_that_bends_in_a_short_run() -> None:
+    """A daemon slews by some ppm for a second: too short to see, and still inside."""
+    inside = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        truth = truth_of(rng, 4)
+        truth.wander = lambda node, t: np.maximum(t - 0.8 * S, 0) * node * 5e-6
+        job = ring_job(rng, 4, 400, 1.9 * S, 30 * US)
+        inside.append(outcome(solved(truth, job), truth, np.linspace(0, 1.9 * S, 200)).inside)
+    assert np.mean(inside) >= 0.99
 
 
 @pytest.mark.parametrize("ppm", [10, 100])

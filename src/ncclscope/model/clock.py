@@ -16,9 +16,6 @@ from ncclscope.model.corridor import Corridor, Points, corridor_of
 _NEVER = np.iinfo(np.int64).max
 _FAR = 1 << 61  # damaged times stay in range instead of wrapping around
 _FAR_FLOAT = float(1 << 62)
-# If each node was last of all so often, clocks have at least half the room that they seem to have.
-_CERTAIN = 0.5
-_OFTEN = 12
 
 
 def _line(x: Floats, knots: Floats, values: Floats) -> Floats:
@@ -209,7 +206,7 @@ def _solve_cluster(
     def since(node: Ints, local_ns: Ints) -> Floats:
         return (local_ns - local_first[place[node]]).astype(np.float64)
 
-    def gather(rough: Rough, certain: float) -> Points:
+    def gather(rough: Rough, without_drift: bool) -> Points:
         """The tightest bounds within the cluster, as times since its beginning."""
         found = tightest(_within(steps, place), rough)
         if meetings is not None:
@@ -217,10 +214,9 @@ def _solve_cluster(
         end, start = since(found.node_a, found.end_ns), since(found.node_b, found.start_ns)
         order = np.argsort(end, kind="stable")
         a, b = place[found.node_a[order]], place[found.node_b[order]]
-        enough = len(order) >= _OFTEN * len(nodes) ** 2 * (len(nodes) - 1)
-        return Points(a, b, end[order], start[order], certain if enough else 0.0)
+        return Points(a, b, end[order], start[order], without_drift)
 
-    corridor = corridor_of(gather(since, 0.0), len(nodes))
+    corridor = corridor_of(gather(since, without_drift=False), len(nodes))
 
     def straightened(node: Ints, local_ns: Ints) -> Floats:
         """With the drift known, the tightest bounds of a stretch of time are found more surely."""
@@ -231,7 +227,7 @@ def _solve_cluster(
         low, high = corridor.offset[at, column], corridor.offset[at + 1, column]
         return time + low + share * (high - low)
 
-    return local_first, corridor_of(gather(straightened, _CERTAIN), len(nodes))
+    return local_first, corridor_of(gather(straightened, without_drift=True), len(nodes))
 
 
 def _within(bounds: Bounds, place: Ints) -> Bounds:

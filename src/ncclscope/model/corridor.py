@@ -22,6 +22,10 @@ _WANDER = 1e-7  # a rate that nothing watches may change by this
 _MOST_PASSES = 8
 _NOISE_NS = 500.0
 _SPARE, _GAIN = 0.7, 0.05  # less room than this may mean a bend, if halves have so much more
+_FINE = 0.002  # of the narrowest window: what slopes make of less is not pursued
+_SHARES = 4  # of the windows, to see how much of the room is chance
+_MOST_CERTAIN = 0.97  # of the room
+_STRETCHES, _NEAR = 4, 0.5  # in each of which lines must come so near to both limits
 _SHORTEST_NS = 2e9  # shorter stretches are not cut in two
 _FEWEST_A_NODE = 8  # likewise those with fewer points
 _MOST_PAIRED = 128  # nodes; beyond, limits between pairs are the sums of both nodes'
@@ -36,7 +40,7 @@ class Points:
     b: Ints
     end: Floats
     start: Floats
-    certain: float = 0.0  # of the most room that lines can have, as much is there
+    without_drift: bool = False  # chosen as the tightest after drift was taken out
 
     def between(self, first: float, last: float) -> "Points":
         """Those that end in [first, last)."""
@@ -103,8 +107,8 @@ def _parts(points: Points, nodes: int, first: float, last: float) -> Iterator[Co
     """One corridor, or several one after the other where clocks do not run straight."""
     slack = _NOISE_NS
     found = _straight(points, nodes, first, last, 0.0)
-    if found is None and points.certain:
-        points = replace(points, certain=0.0)
+    if found is None and points.without_drift:
+        points = replace(points, without_drift=False)
         found = _straight(points, nodes, first, last, 0.0)
     found = found or _straight(points, nodes, first, last, slack)
     if found is None or found.spare < _SPARE:
@@ -134,8 +138,9 @@ def _is_bent(points: Points, nodes: int, first: float, last: float, spare: float
     """Whether lines have more room in shorter parts, as they have where a clock bends. Where bounds
     are merely few they have less.
     """
+    plain = replace(points, without_drift=False)  # quicker, and room is the same
     for count in (2, 4, 8, 16):
-        parts = _cut(points, nodes, first, last, count)
+        parts = _cut(plain, nodes, first, last, count)
         found = [_straight(part, nodes, begin, end, 0.0) for part, begin, end in parts]
         if found and all(part is not None and part.spare > spare + _GAIN for part in found):
             return True
@@ -166,10 +171,14 @@ def _straight(
         if not _passable(centre, low, high, slope_error).all():
             return None
         spare, narrowest = _room(centre, low, high, slope_error)
-        certain = points.certain * spare * narrowest
+        certain = np.zeros(nodes)
+        if points.without_drift:
+            certain = _certain(centre, low, high, slope_error, spare * narrowest)
+            # What limits are still too weak by hides how lines lean.
+            certain = np.maximum(certain - slope_error * width, 0.0)
         flattest, steepest = _slopes(centre, low + certain, high - certain, slope_error)
         better = (steepest - flattest) / 2
-        if (better > 0.9 * slope_error).all():
+        if ((better > 0.9 * slope_error) | (better * width < _FINE * narrowest)).all():
             break
         slope, slope_error = slope + (flattest + steepest) / 2, better
     far = max(last - first, 60e9)
@@ -182,7 +191,8 @@ def _straight(
     error: Floats = np.where(known, (upper - lower) / 2, np.inf)
     error[:, 1:] += _unwatched(centre, low, high, knots)[:, 1:]
     offset = residual + slope * (knots[:, None] - middle)
-    error = np.maximum(error, (1 - spare) * narrowest)  # a clock may bend so much
+    # A clock may bend so much, to both sides of the lines.
+    error = np.maximum(error, np.minimum(2 * (1 - spare), 1.0) * narrowest)
     return Corridor(knots, offset, error, _between(limits, residual), float(spare.min()))
 
 
@@ -255,6 +265,44 @@ def _room(centre: Floats, low: Floats, high: Floats, most: Floats) -> tuple[Floa
         passable = _passable(centre, low + lost, high - lost, most)
         fits, fails = np.where(passable, share, fits), np.where(passable, fails, share)
     return fits, narrowest
+
+
+def _certain(centre: Floats, low: Floats, high: Floats, most: Floats, room: Floats) -> Floats:
+    """By node how much of the room on both sides of lines is really there: time on the wire.
+
+    The less the windows, the more room they seem to leave. Of a quarter of them the surplus over
+    the truth is several times that of all; so the truth is less far below all than all are below
+    a quarter.
+    """
+    of_share = np.zeros(len(room))
+    for number in range(_SHARES):
+        part = slice(number, None, _SHARES)
+        share, narrowest = _room(centre[part], low[part], high[part], most)
+        of_share += np.where(narrowest > 0, share * narrowest, np.inf) / _SHARES
+    certain = np.clip(2 * room - of_share, 0.0, _MOST_CERTAIN * room)
+    return np.where(_is_steady(centre, low + room, high - room, most, room), certain, 0.0)
+
+
+def _is_steady(
+    centre: Floats, low: Floats, high: Floats, most: Floats, room: Floats
+) -> npt.NDArray[np.bool_]:
+    """Whether the line with the most room comes near to both limits all along.
+
+    Where one rank is late at first and another one later, limits are near on one side at first and
+    on the other side later. The line with the most room leans over then, and is not the clock's.
+    """
+    flattest, steepest = _slopes(centre, low, high, most)
+    line = (flattest + steepest) / 2 * centre[:, None]
+    line += ((low - line).max(axis=0) + (high - line).min(axis=0)) / 2
+    away = np.maximum.reduce(
+        [
+            gap[part].min(axis=0)
+            for part in np.array_split(np.arange(len(centre)), _STRETCHES)
+            for gap in (high - line, line - low)
+        ]
+    )
+    steady: npt.NDArray[np.bool_] = away <= _NEAR * room
+    return steady
 
 
 def _highest(
