@@ -185,31 +185,39 @@ def _extensions(process: Process, slots: Slots, keys: npt.NDArray[np.int64]) -> 
     return out
 
 
-def events_of(process: Process, nonces: dict[int, str] | None = None) -> Iterator[Event]:
-    """All events of a process in the order of their starts, communicators first.
+class EventReader:
+    """Events of a process by their keys (stream << 48 | index)."""
 
-    `nonces` names the capture's processes, so that parents in another one (PXN) can be told.
-    """
-    names, appended, rank = Names(process, nonces or {}), _Appended(process), process.rank
-    yield from _communicator_events(process)
-    rows, keys = _event_rows(process)
-    for first in range(0, len(rows), _HAND_FULL):
-        some_keys = keys[first : first + _HAND_FULL]
-        slots = process.slots.take(rows[first : first + _HAND_FULL])
-        extensions = _extensions(process, slots, some_keys)
+    def __init__(self, process: Process, nonces: dict[int, str] | None = None) -> None:
+        self._process = process
+        self._names, self._appended = Names(process, nonces or {}), _Appended(process)
+
+    def at(self, keys: npt.NDArray[np.int64]) -> list[Event]:
+        """The events with these keys; those that are not on record are left out."""
+        rows = self._process.slots.rows_of(keys)
+        rows, keys = rows[rows >= 0], keys[rows >= 0]
+        kinds = self._process.slots.take(rows)["kind"]
+        fine = (kinds >= 1) & (kinds <= layout.EVENT_KINDS)
+        return self.in_rows(rows[fine], keys[fine])
+
+    def in_rows(self, rows: npt.NDArray[np.int64], keys: npt.NDArray[np.int64]) -> list[Event]:
+        """Events by the rows of their slots."""
+        process, names = self._process, self._names
+        slots = process.slots.take(rows)
+        extensions = _extensions(process, slots, keys)
         events, ticks = [], _Ticks()
-        for number, key in enumerate(some_keys.tolist()):
+        for number, key in enumerate(keys.tolist()):
             kind = _KIND_NAMES[int(slots["kind"][number])]
             slot = slots[number : number + 1].view(_DTYPES[kind])[0]
             comm = names.communicator(slot)
             early = (comm.version if comm else names.oldest_version) <= 3
             start = ticks.place(int(slot["t0"]))
-            states, stop = _states(kind, slot, appended.of(key), early, ticks)
+            states, stop = _states(kind, slot, self._appended.of(key), early, ticks)
             events.append(
                 {
                     "event": kind,
                     "process": process.folder,
-                    "rank": rank,
+                    "rank": process.rank,
                     "thread": _thread(process, key),
                     "id": f"{key >> 48}.{key & layout.INDEX_MASK}",
                     "parent": names.reference(int(slot["parent"])),
@@ -221,4 +229,18 @@ def events_of(process: Process, nonces: dict[int, str] | None = None) -> Iterato
                 }
             )
         _set_times(process, events, ticks)
-        yield from events
+        return events
+
+
+def events_of(process: Process, nonces: dict[int, str] | None = None) -> Iterator[Event]:
+    """All events of a process in the order of their starts, communicators first.
+
+    `nonces` names the capture's processes, so that parents in another one (PXN) can be told.
+    """
+    reader = EventReader(process, nonces)
+    yield from _communicator_events(process)
+    rows, keys = _event_rows(process)
+    for first in range(0, len(rows), _HAND_FULL):
+        yield from reader.in_rows(
+            rows[first : first + _HAND_FULL], keys[first : first + _HAND_FULL]
+        )

@@ -21,6 +21,7 @@ COMMANDS = {
     "diagnose": "say what is wrong: hangs, stragglers, slow links and more, with evidence",
     "serve": "give running jobs as metrics to Prometheus, or to node_exporter",
     "dump": "print every recorded event",
+    "timeline": "show a capture in the browser: every operation and callback over time",
     "export": "write operations for other programs: Perfetto, Chrome, Parquet, CSV and more",
     "import": "make a capture of what other tools wrote: Inspector, PyTorch, nsys, NCCL's log …",
     "bench": "measure NCCL's operations call by call, with nccl-tests' options",

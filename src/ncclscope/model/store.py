@@ -22,6 +22,7 @@ from ncclscope.model.model import Model, ProcessRow
 from ncclscope.model.tables import SCHEMA_VERSION, TABLES, Columns
 
 FOLDER = "model"
+_MADE = (FOLDER, "timeline")  # folders made of the capture, by this module and by `timeline`
 _MANIFEST = "manifest.json"
 
 
@@ -30,7 +31,7 @@ def fingerprint(capture: Path) -> str:
     digest = hashlib.sha256(f"{__version__} {SCHEMA_VERSION}".encode())
     folders = [entry for entry in os.scandir(capture) if entry.is_dir()]
     for folder in sorted(folders, key=lambda entry: entry.name):
-        if folder.name == FOLDER or folder.name.startswith(f".{FOLDER}-"):
+        if folder.name in _MADE or folder.name.startswith(f".{FOLDER}-"):
             continue
         for file in sorted(os.scandir(folder.path), key=lambda entry: entry.name):
             if file.name == "live":  # rewritten every second, and says nothing new about the past

@@ -1,0 +1,276 @@
+"""What the page asks for, and the answers. Nothing else is served."""
+
+import json
+import threading
+from collections import OrderedDict
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from ncclscope.model.tables import SOURCES
+from ncclscope.web import palette, questions
+from ncclscope.web.bars import Bars
+from ncclscope.web.items import Lookup, item
+from ncclscope.web.marks import marks
+from ncclscope.web.operations import Filter, filtered, kept
+from ncclscope.web.scene import OPERATION, PART, Scene
+from ncclscope.web.server import Answer, Query, Refused
+from ncclscope.web.tiles import LARGEST_ZOOM, WIDTH, encode, runs_of
+from ncclscope.web.timeline import Timeline
+
+_STATIC = {
+    "": ("index.html", "text/html; charset=utf-8"),
+    "app.js": ("app.js", "text/javascript; charset=utf-8"),
+    "app.css": ("app.css", "text/css; charset=utf-8"),
+}
+_MOST_ROWS = 2048  # a question may name
+_LONGEST_TEXT = 200  # of a search
+_MOST_FILTERED = 4096  # rows kept
+_WITH_FUNCTION = (OPERATION, PART, "CollApi", "P2pApi", "Coll", "P2p", "CeColl")
+
+
+class Routes:
+    """Answers for one timeline."""
+
+    def __init__(self, timeline: Timeline, findings: Any = None) -> None:
+        self._timeline, self._findings = timeline, findings
+        self._lock = threading.Lock()
+        self._of: tuple[int, Scene, Lookup] | None = None
+        self._filtered: OrderedDict[tuple[int, Filter], Bars] = OrderedDict()
+        self._bus: dict[int, questions.BusBytes] = {}
+
+    def __call__(self, path: str, query: Query) -> Answer:
+        """The answer to a path and a query."""
+        if path in _STATIC:
+            name, kind = _STATIC[path]
+            return Answer(files("ncclscope.web").joinpath(f"static/{name}").read_bytes(), kind)
+        handler = _HANDLERS.get(path)
+        if handler is None:
+            raise Refused(404, "there is nothing of that name")
+        if path == "api/state":
+            return _json(self._state())
+        with self._lock:
+            scene, lookup = self._current(query)
+            found = handler(self, scene, lookup, query)
+        return found if isinstance(found, Answer) else _json(found)
+
+    def _current(self, query: Query) -> tuple[Scene, Lookup]:
+        """The scene that the question is about."""
+        generation, scene = self._timeline.generation, self._timeline.scene
+        if self._of is None or self._of[1] is not scene:
+            self._of = (generation, scene, Lookup(scene, self._timeline.capture))
+            self._filtered.clear()
+            self._bus.clear()
+        if "g" in query and _number(query, "g") != self._of[0]:
+            raise Refused(409, "the picture has changed: ask for the scene again")
+        return scene, self._of[2]
+
+    def _state(self) -> dict[str, Any]:
+        one = self._timeline
+        return {
+            "generation": one.generation,
+            "progress": one.progress,
+            "trouble": one.trouble,
+        }
+
+    # ---- what the page asks for ----
+    def scene(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
+        """Lanes, names and the extent of time."""
+        assert self._of is not None
+        return {**self._state(), "generation": self._of[0], **scene_json(scene, self._timeline)}
+
+    def tile(self, scene: Scene, lookup: Lookup, query: Query) -> Answer:
+        """Runs of pixels of some rows."""
+        zoom, place = _number(query, "z", 0, LARGEST_ZOOM), _number(query, "i")
+        first = scene.first_ns + place * (WIDTH << zoom)
+        chosen = _filter(query)
+        found = []
+        for number in _rows(query, scene):
+            bars = self._bars(scene, number, chosen)
+            window = scene.rows[number].window(first, first + (WIDTH << zoom))
+            runs = runs_of(bars, *window)
+            if scene.rows[number].kind in (OPERATION, PART) and scene.model is not None:
+                sizes = scene.model.tables["operations"]["size_bytes"]
+                single = runs.count == 1
+                runs.value[single] = sizes[bars.ref[runs.item[single]]]
+            found.append(runs)
+        return Answer(encode(found), "application/octet-stream")
+
+    def _bars(self, scene: Scene, number: int, chosen: Filter) -> Bars:
+        """A row's bars, without those that a filter leaves out."""
+        row = scene.rows[number]
+        if chosen == Filter() or row.kind not in _WITH_FUNCTION or scene.model is None:
+            return row.bars
+        key = (number, chosen)
+        if key not in self._filtered:
+            if row.kind in (OPERATION, PART):
+                self._filtered[key] = filtered(row.bars, scene.model, chosen)
+            elif chosen.functions is not None:
+                self._filtered[key] = kept(row.bars, np.isin(row.bars.code, chosen.functions))
+            else:
+                return row.bars
+            while len(self._filtered) > _MOST_FILTERED:
+                self._filtered.popitem(last=False)
+        return self._filtered[key]
+
+    def line(self, scene: Scene, lookup: Lookup, query: Query) -> Answer:
+        """Bandwidth of some rows of operations together, by pixel."""
+        zoom, place = _number(query, "z", 0, LARGEST_ZOOM), _number(query, "i")
+        first = scene.first_ns + place * (WIDTH << zoom)
+        edges = first + np.arange(WIDTH + 1, dtype=np.int64) * (1 << zoom)
+        total = np.zeros(WIDTH)
+        for number in _rows(query, scene):
+            if scene.rows[number].kind == OPERATION and scene.model is not None:
+                if number not in self._bus:
+                    self._bus[number] = questions.BusBytes(scene, number)
+                total += self._bus[number].gbs(edges)
+        return Answer(total.astype(np.float32).tobytes(), "application/octet-stream")
+
+    def item(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
+        """All about one bar; with a filter, places count the bars that are left."""
+        number = _number(query, "row", 0, len(scene.rows) - 1)
+        bars, place = self._bars(scene, number, _filter(query)), _number(query, "item", 0)
+        if place >= len(bars):
+            raise Refused(404, "there is no such bar")
+        return item(lookup, number, self._place(scene, number, bars, place))
+
+    def _place(self, scene: Scene, number: int, bars: Bars, place: int) -> int:
+        """A place among the bars that a filter left as one among all."""
+        every = scene.rows[number].bars
+        if bars is every:
+            return place
+        at = int(np.searchsorted(every.start_ns, bars.start_ns[place]))
+        while int(every.ref[at]) != int(bars.ref[place]):
+            at += 1
+        return at
+
+    def marks(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
+        """Lines and states of the bars in a window."""
+        first, last = (scene.first_ns + _number(query, name) for name in ("t0", "t1"))
+        return marks(lookup, _rows(query, scene), first, last)
+
+    def span(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
+        """Statistics of a span."""
+        first, last = (scene.first_ns + _number(query, name) for name in ("t0", "t1"))
+        return questions.span(scene, _rows(query, scene), first, last, _filter(query))
+
+    def find(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
+        """Operations that fit a search."""
+        text = query.get("q", "")
+        if len(text) > _LONGEST_TEXT:
+            raise Refused(400, "the search is too long")
+        return questions.find(lookup, text)
+
+    def jumps(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
+        """Places that are worth a look."""
+        found = questions.jumps(lookup)
+        found["findings"] = self._findings(scene) if self._findings and scene.model else []
+        return found
+
+    def glance(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
+        """The whole in a few pixels."""
+        return questions.glance(scene, _number(query, "w", 16, 4096))
+
+
+def scene_json(scene: Scene, timeline: Timeline) -> dict[str, Any]:
+    """A scene without its bars."""
+    model = scene.model
+    root = scene.root.as_json()
+    return {
+        "capture": str(timeline.capture),
+        "first_ns": str(scene.first_ns),  # too large for a double
+        "wall_ns": str(scene.first_ns + model.realtime_offset_ns) if model else None,
+        "span_ns": max(scene.last_ns - scene.first_ns, 1),
+        "lanes": root["children"],
+        "names": palette.names(),
+        "sources": list(SOURCES),
+        "complete": model.completeness.line() if model else "",
+        "notes": model.completeness.notes if model else [],
+        "has_model": model is not None,
+        "errors_ns": _clock_errors(scene),
+        "ends": _ends(scene),
+    }
+
+
+def _clock_errors(scene: Scene) -> dict[str, int | None]:
+    """How far the clock of each host's lane may be off: median over the run."""
+    found: dict[str, int | None] = {}
+    for known in scene.known:
+        clock = known.shift.clock
+        error = float(np.median(clock.error_ns)) if clock is not None and clock.tied else np.inf
+        found[known.node] = int(error) if np.isfinite(error) else None
+    return found
+
+
+def _ends(scene: Scene) -> list[int | None]:
+    """By process when it was last heard of, where it did not end by itself."""
+    return [
+        None if known.ended else known.shift.to_scene(known.last_ns) - scene.first_ns
+        for known in scene.known
+    ]
+
+
+_HANDLERS: dict[str, Any] = {
+    "api/state": None,
+    "api/scene": Routes.scene,
+    "api/tile": Routes.tile,
+    "api/line": Routes.line,
+    "api/item": Routes.item,
+    "api/marks": Routes.marks,
+    "api/span": Routes.span,
+    "api/find": Routes.find,
+    "api/jumps": Routes.jumps,
+    "api/glance": Routes.glance,
+}
+_HANDLERS["api/state"] = Routes.scene  # answered before a scene is needed
+
+
+def _json(value: Any) -> Answer:
+    return Answer(json.dumps(value, allow_nan=False, separators=(",", ":")).encode())
+
+
+def _number(query: Query, name: str, least: int = -(1 << 62), most: int = 1 << 62) -> int:
+    """A whole number of a query, within bounds."""
+    text = query.get(name, "")
+    try:
+        value = int(text) if len(text) <= 20 else most + 1
+    except ValueError:
+        raise Refused(400, f"{name} must be a whole number") from None
+    if not least <= value <= most:
+        raise Refused(400, f"{name} is out of range")
+    return value
+
+
+def _rows(query: Query, scene: Scene) -> list[int]:
+    """Row numbers from `1,2,5-9`."""
+    rows: list[int] = []
+    for piece in query.get("rows", "").split(","):
+        first, dash, last = piece.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or len(piece) > 24:
+            raise Refused(400, "rows are numbers and ranges")
+        low, high = int(first), int(last) if dash else int(first)
+        if not low <= high < len(scene.rows) or len(rows) + high - low >= _MOST_ROWS:
+            raise Refused(400, "rows are out of range, or too many")
+        rows += range(low, high + 1)
+    return rows
+
+
+def _filter(query: Query) -> Filter:
+    """The filter of a query."""
+
+    def numbers(name: str) -> tuple[int, ...] | None:
+        text = query.get(name)
+        if text is None:
+            return None
+        pieces = text.split(",")[:64]
+        if not all(piece.isdecimal() and len(piece) < 4 for piece in pieces):
+            raise Refused(400, f"{name} must be numbers")
+        return tuple(int(piece) for piece in pieces)
+
+    return Filter(
+        numbers("functions"),
+        numbers("sources"),
+        _number(query, "least") if "least" in query else None,
+        _number(query, "most") if "most" in query else None,
+    )

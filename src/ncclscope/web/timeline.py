@@ -1,0 +1,216 @@
+"""A capture's timeline while somebody looks at it: scenes, made in the background and renewed while
+the capture grows.
+"""
+
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from ncclscope.capture.process import open_process
+from ncclscope.capture.reader import is_dataset, process_folders
+from ncclscope.errors import FormatError, NcclscopeError
+from ncclscope.model.build import open_model
+from ncclscope.model.model import Model
+from ncclscope.model.store import fingerprint
+from ncclscope.private import make_private_directory
+from ncclscope.web.bars import Bars
+from ncclscope.web.coarse import coarse_rows
+from ncclscope.web.events import Place, event_rows, last_time_ns
+from ncclscope.web.known import known_by_files, known_by_model
+from ncclscope.web.operations import channel_bars, operation_bars, rows_by_communicator
+from ncclscope.web.scene import OPERATION, PART, Composer
+from ncclscope.web.store import FOLDER, load_rows, save_rows, who_is
+
+_SMALL_BYTES = 64 << 20  # of such captures the first scene is the last one
+_LOOK_EVERY_S = 1.0
+_MOST_WORKERS = 8
+Rows = list[tuple[Place, Bars]]
+
+
+def index_process(folder: Path, target: Path) -> int:
+    """Writes one process's rows of callbacks; how many bars they have."""
+    process = open_process(folder)
+    rows = event_rows(process)
+    save_rows(rows, who_is(process, last_time_ns(process)), target)
+    return sum(len(bars) for _, bars in rows)
+
+
+def _mark(folder: Path) -> str:
+    """What a process's files look like from outside."""
+    states = []
+    for file in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if file.name != "live":
+            with contextlib.suppress(FileNotFoundError):
+                state = file.stat(follow_symlinks=False)
+                states.append(f"{file.name}-{state.st_size}-{state.st_mtime_ns}")
+    return " ".join(states)
+
+
+class Timeline:
+    """The current scene of a capture, and how far the next one is."""
+
+    def __init__(self, capture: Path) -> None:
+        self.capture = capture
+        self.scene = Composer([], None).scene()
+        self.generation = 0
+        self.progress = ""  # what is being done, "" when nothing is
+        self.trouble = ""
+        self.bars_indexed = 0
+        self.index_s = 0.0
+        self._events: dict[str, tuple[str, Rows, dict[str, Any]]] = {}  # by folder, with its mark
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="timeline", daemon=True)
+        self._temporary: Path | None = None
+
+    # ---- life ----
+    def start(self) -> None:
+        """Has the first scene; goes on in the background."""
+        if is_dataset(self.capture) or self._size_bytes() <= _SMALL_BYTES:
+            self._renew()
+        else:
+            self._show_coarse()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the background work as soon as it can."""
+        self._stop.set()
+        self._thread.join(timeout=30)
+        if self._temporary:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _size_bytes(self) -> int:
+        return sum(
+            file.stat().st_size
+            for folder in process_folders(self.capture)
+            for file in folder.glob("log.*")
+        )
+
+    def _work(self) -> None:
+        """Makes what is missing, then again whenever the capture has changed."""
+        shown = fingerprint(self.capture) if self.scene.model is not None else ""
+        while not self._stop.is_set():
+            wait_s = _LOOK_EVERY_S
+            try:
+                mark = fingerprint(self.capture)
+                if mark != shown:
+                    began = time.monotonic()
+                    self._renew()
+                    shown = mark
+                    wait_s = max(wait_s, 3 * (time.monotonic() - began))
+            except (NcclscopeError, OSError) as error:
+                self.trouble, self.progress = str(error), ""
+            self._stop.wait(wait_s)
+
+    # ---- scenes ----
+    def _show(self, composer: Composer) -> None:
+        self.scene = composer.scene()
+        self.generation += 1
+
+    def _show_coarse(self) -> None:
+        """A first picture from a sample of each file."""
+        found = coarse_rows(process_folders(self.capture))
+        composer = Composer(known_by_files([who for who, _ in found]), None)
+        for process, (_, bars) in enumerate(found):
+            composer.add_coarse(process, bars)
+        self._show(composer)
+
+    def _renew(self) -> None:
+        """The whole scene of the capture as it is now."""
+        if not is_dataset(self.capture):
+            self._index()
+        self.progress = "making the model"
+        model = open_model(self.capture)
+        self._show(self._composed(model))
+        self.progress = "reading GPU stamps of channels"
+        if not is_dataset(self.capture):
+            composer = self._composed(model)
+            for process, communicator, rank, channel, rows in channel_bars(model):
+                composer.add_channel(process, communicator, rank, channel, rows)
+                if self._stop.is_set():
+                    return
+            self._show(composer)
+        self.progress = self.trouble = ""
+
+    def _composed(self, model: Model) -> Composer:
+        told = {folder: who for folder, (_, _, who) in self._events.items()}
+        composer = Composer(known_by_model(model, told), model)
+        for number, row in enumerate(model.processes):
+            known = composer.known[number]
+            last_ns = known.shift.to_scene(known.last_ns) if row.folder in told else known.last_ns
+            for communicator, rank, is_part, rows in rows_by_communicator(model, number):
+                bars, kind = operation_bars(model, rows, last_ns), PART if is_part else OPERATION
+                composer.add_operations(number, communicator, rank, kind, bars)
+            if row.folder in self._events:
+                composer.add_events(number, self._events[row.folder][1])
+        return composer
+
+    # ---- the index of callbacks ----
+    def _folder(self) -> Path:
+        """Where the index is kept: beside the capture, or in a place that goes with us."""
+        place = self.capture / FOLDER
+        try:
+            make_private_directory(place)
+            if os.access(place, os.W_OK):
+                return place
+        except OSError:
+            pass
+        if self._temporary is None:
+            self._temporary = Path(tempfile.mkdtemp(prefix="ncclscope-timeline-"))
+        return self._temporary
+
+    def _index(self) -> None:
+        """Rows of all processes whose files have changed."""
+        place = self._folder()
+        missing: list[tuple[Path, str]] = []
+        for folder in process_folders(self.capture):
+            mark = _mark(folder)
+            if self._events.get(folder.name, ("",))[0] != mark and not self._load(
+                place, folder.name, mark
+            ):
+                missing.append((folder, mark))
+        began = time.monotonic()
+        for number, (folder, mark, count) in enumerate(self._indexed(missing, place)):
+            self.progress = f"indexing process {number + 1} of {len(missing)}"
+            self.bars_indexed += count
+            self.index_s = time.monotonic() - began
+            (place / f"{folder.name}.mark").write_text(mark)
+            self._load(place, folder.name, mark)
+            if self._stop.is_set():
+                return
+
+    def _indexed(self, missing: list[tuple[Path, str]], place: Path) -> Any:
+        """Indexes processes one after the other, with workers where there is much."""
+        workers = min(len(os.sched_getaffinity(0)), len(missing), _MOST_WORKERS)
+        if workers < 2 or self._size_bytes() <= _SMALL_BYTES:
+            for folder, mark in missing:
+                with contextlib.suppress(FormatError):  # the model says which and why
+                    yield folder, mark, index_process(folder, place / f"{folder.name}.rows")
+            return
+        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+            waiting = [
+                (folder, mark, pool.submit(index_process, folder, place / f"{folder.name}.rows"))
+                for folder, mark in missing
+            ]
+            for folder, mark, future in waiting:
+                with contextlib.suppress(FormatError):
+                    yield folder, mark, future.result()
+                if self._stop.is_set():
+                    pool.shutdown(cancel_futures=True)
+
+    def _load(self, place: Path, name: str, mark: str) -> bool:
+        """Takes a process's rows from the index, if they are current."""
+        try:
+            if (place / f"{name}.mark").read_text() != mark:
+                return False
+            rows, who = load_rows(place / f"{name}.rows")
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+        self._events[name] = (mark, rows, who)
+        return True

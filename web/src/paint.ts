@@ -1,0 +1,265 @@
+// One picture of the lanes: heads, ruler, bars, what lies over them.
+import type { Theme } from "./colours";
+import { type Drawing, FONT, drawLine, drawRow, shortened } from "./draw";
+import { BANDWIDTH, type Line, lineAt } from "./layout";
+import { type Overlay, type Places, drawOverlay } from "./overlay";
+import { duration, tickLabel, tickStep } from "./text";
+import type { Scene } from "./types";
+import { toTime, toX } from "./view";
+
+export const HEAD = 252; // pixels of the lanes' names
+export const RULER = 24;
+const INDENT = 11;
+
+export interface Picture extends Drawing {
+  scene: Scene;
+  lines: Line[];
+  places: Places;
+  scroll: number;
+  height: number; // of the canvas
+  overlay: Overlay;
+  selection?: [number, number];
+  cursor?: number; // x of the mouse on the time axis
+  scales: Map<string, number>; // of bandwidth, by communicator
+  nextScales: Map<string, number>;
+}
+
+export function paint(picture: Picture): void {
+  const { context, theme, width, height, scroll, lines } = picture;
+  context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+  context.textBaseline = "middle";
+  context.lineWidth = 1;
+  context.globalAlpha = 1;
+  context.fillStyle = theme.paper;
+  context.fillRect(0, 0, HEAD + width, height);
+  const first = lineAt(lines, scroll);
+  let last = first;
+  while (last < lines.length && lines[last].y - scroll + RULER < height) last++;
+  const visible = lines.slice(first, last);
+  context.save();
+  context.beginPath();
+  context.rect(HEAD, RULER, width, height - RULER);
+  context.clip();
+  context.translate(HEAD, RULER - scroll);
+  drawGrid(picture, scroll, height);
+  for (const line of visible) drawBars(picture, line);
+  drawDead(picture, visible);
+  drawOverlay(context, theme, picture.view, width, picture.places, picture.overlay);
+  context.restore();
+  for (const line of visible) drawHead(picture, line, RULER + line.y - scroll);
+  drawRuler(picture);
+  drawSelection(picture);
+}
+
+function drawGrid(picture: Picture, scroll: number, height: number): void {
+  const { context, theme, view, width } = picture;
+  const step = tickStep(view.nsPerPixel);
+  context.strokeStyle = theme.line;
+  context.globalAlpha = 0.6;
+  context.beginPath();
+  for (let ns = Math.ceil(view.start / step) * step; toX(view, ns) < width; ns += step) {
+    const x = Math.round(toX(view, ns)) + 0.5;
+    context.moveTo(x, scroll);
+    context.lineTo(x, scroll + height);
+  }
+  context.stroke();
+  context.globalAlpha = 1;
+}
+
+function drawBars(picture: Picture, line: Line): void {
+  const { context, theme, width } = picture;
+  if (line.head && (line.lane.level === "host" || (line.lane.level === "rank" && !line.folded))) {
+    context.fillStyle = theme.stripe;
+    context.fillRect(0, line.y, width, line.height);
+  }
+  context.fillStyle = theme.line;
+  context.globalAlpha = line.head ? 0.9 : 0.35;
+  context.fillRect(0, line.y + line.height - 1, width, 1);
+  context.globalAlpha = 1;
+  if (line.kind === BANDWIDTH) {
+    // Lanes of a communicator have one scale: the largest that was drawn a moment ago.
+    const name = line.lane.title;
+    const most = drawLine(picture, line, line.y + 1, picture.scales.get(name) ?? 0);
+    picture.nextScales.set(name, Math.max(most, picture.nextScales.get(name) ?? 0));
+    if (most > 0) {
+      context.fillStyle = theme.faint;
+      context.font = FONT;
+      context.fillText(`${most < 10 ? most.toFixed(2) : most.toFixed(0)} GB/s`, 4, line.y + 9);
+    }
+    return;
+  }
+  line.strips.forEach((rows, strip) => {
+    const y = line.y + 2 + strip * line.stripHeight;
+    for (const row of rows) drawRow(picture, row, line.kind, y, line.stripHeight - 2);
+  });
+}
+
+/** After a process was last heard of: nothing more can come. */
+function drawDead(picture: Picture, visible: Line[]): void {
+  const { context, theme, view, width, scene } = picture;
+  for (const line of visible) {
+    const end = line.process === undefined ? null : scene.ends[line.process];
+    if (end === null || end === undefined) continue;
+    const x = Math.max(toX(view, end), 0);
+    if (x >= width) continue;
+    context.fillStyle = theme.dead;
+    context.fillRect(x, line.y, width - x, line.height - 1);
+    context.fillStyle = theme.instance;
+    context.globalAlpha = 0.7;
+    context.fillRect(x, line.y, 1, line.height - 1);
+    context.globalAlpha = 1;
+    if (line.head && line.state && width - x > 130) {
+      context.font = FONT;
+      context.fillText(shortened(context, line.state, width - x - 10), x + 5, line.y + line.height / 2);
+    }
+  }
+}
+
+function drawHead(picture: Picture, line: Line, y: number): void {
+  const { context, theme } = picture;
+  context.save();
+  context.beginPath();
+  context.rect(0, Math.max(y, RULER), HEAD - 1, line.height);
+  context.clip();
+  context.fillStyle = line.lane.level === "host" && line.head ? theme.stripe : theme.panel;
+  context.fillRect(0, y, HEAD, line.height);
+  context.fillStyle = theme.line;
+  context.fillRect(0, y + line.height - 1, HEAD, 1);
+  const middle = line.head ? y + Math.min(line.height, 22) / 2 : y + Math.min(line.height, 30) / 2;
+  let x = 8 + line.depth * INDENT + (line.head ? 0 : 14);
+  if (line.head && line.foldable) drawTriangle(context, theme, x, middle, line.folded);
+  if (line.head) x += 13;
+  const bold = line.head && (line.lane.level === "host" || line.lane.level === "rank");
+  context.font = bold ? `600 ${FONT}` : FONT;
+  context.fillStyle = line.head ? theme.text : theme.faint;
+  const title = cut(context, line.title, HEAD - x - 8);
+  context.fillText(title, x, middle);
+  x += context.measureText(title).width + 7;
+  const clock = line.head && line.lane.level === "host" ? clockNote(picture, line) : "";
+  const note = [line.state ? `✗ ${line.state}` : "", line.note, clock].filter(Boolean).join(" · ");
+  context.font = FONT;
+  context.fillStyle = line.state ? theme.warn : theme.faint;
+  if (note && HEAD - x > 24) context.fillText(cut(context, note, HEAD - x - 8), x, middle);
+  context.restore();
+}
+
+function cut(context: CanvasRenderingContext2D, text: string, room: number): string {
+  const whole = text.slice(0, 200);
+  const width = context.measureText(whole).width;
+  if (width <= room) return whole;
+  return `${whole.slice(0, Math.max(Math.floor((whole.length * room) / width) - 1, 1))}…`;
+}
+
+function clockNote(picture: Picture, line: Line): string {
+  const { scene } = picture;
+  if (!scene.has_model) return "by the wall clock";
+  const error = scene.errors_ns[line.lane.key];
+  if (error === null || error === undefined) return "by the wall clock";
+  return error > 0 ? `clock ±${duration(error)}` : "";
+}
+
+function drawTriangle(context: CanvasRenderingContext2D, theme: Theme, x: number, y: number, folded: boolean): void {
+  context.fillStyle = theme.faint;
+  context.beginPath();
+  if (folded) {
+    context.moveTo(x, y - 4);
+    context.lineTo(x + 6, y);
+    context.lineTo(x, y + 4);
+  } else {
+    context.moveTo(x - 1, y - 3);
+    context.lineTo(x + 7, y - 3);
+    context.lineTo(x + 3, y + 3);
+  }
+  context.fill();
+}
+
+function drawRuler(picture: Picture): void {
+  const { context, theme, view, width, cursor } = picture;
+  context.fillStyle = theme.panel;
+  context.fillRect(0, 0, HEAD + width, RULER);
+  context.fillStyle = theme.line;
+  context.fillRect(0, RULER - 1, HEAD + width, 1);
+  context.fillRect(HEAD - 1, 0, 1, picture.height);
+  context.font = FONT;
+  context.fillStyle = theme.faint;
+  context.fillText(`${duration(view.nsPerPixel * width)} shown`, 10, RULER / 2);
+  const step = tickStep(view.nsPerPixel);
+  context.save();
+  context.beginPath();
+  context.rect(HEAD, 0, width, RULER);
+  context.clip();
+  for (let ns = Math.floor(view.start / step) * step; toX(view, ns) < width; ns += step) {
+    const x = HEAD + Math.round(toX(view, ns));
+    context.fillStyle = theme.faint;
+    context.fillRect(x, RULER - 6, 1, 6);
+    context.fillText(tickLabel(ns, step), x + 4, RULER / 2 - 1);
+  }
+  if (cursor !== undefined) {
+    context.fillStyle = theme.accent;
+    context.fillRect(HEAD + cursor, 0, 1, RULER);
+    const text = tickLabel(Math.round(toTime(view, cursor)), step / 100);
+    const room = context.measureText(text).width + 8;
+    const x = Math.min(HEAD + cursor + 2, HEAD + width - room);
+    context.fillStyle = theme.panel;
+    context.fillRect(x, 1, room, RULER - 3);
+    context.fillStyle = theme.accent;
+    context.fillText(text, x + 4, RULER / 2);
+  }
+  context.restore();
+}
+
+function drawSelection(picture: Picture): void {
+  const { context, theme, view, width, height, selection } = picture;
+  if (!selection) return;
+  const x0 = Math.max(toX(view, Math.min(...selection)), 0);
+  const x1 = Math.min(toX(view, Math.max(...selection)), width);
+  if (x1 < 0 || x0 > width) return;
+  context.fillStyle = theme.accent;
+  context.globalAlpha = 0.1;
+  context.fillRect(HEAD + x0, RULER, x1 - x0, height - RULER);
+  context.globalAlpha = 0.8;
+  context.fillRect(HEAD + x0, 0, 1, height);
+  context.fillRect(HEAD + x1, 0, 1, height);
+  const text = duration(Math.abs(selection[1] - selection[0]));
+  context.globalAlpha = 1;
+  context.font = `600 ${FONT}`;
+  if (x1 - x0 > 50) context.fillText(text, HEAD + (x0 + x1) / 2 - context.measureText(text).width / 2, RULER + 10);
+}
+
+/** The whole capture: how busy over time, waiting apart, and what part is shown. */
+export function paintMinimap(
+  canvas: HTMLCanvasElement, theme: Theme, glance: { busy: number[]; wait: number[] } | undefined, first: number, last: number,
+): void {
+  const context = canvas.getContext("2d");
+  if (!context) return;
+  const width = canvas.clientWidth;
+  const height = canvas.clientHeight;
+  canvas.width = Math.round(width * devicePixelRatio);
+  canvas.height = Math.round(height * devicePixelRatio);
+  context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
+  context.fillStyle = theme.panel;
+  context.fillRect(0, 0, width, height);
+  if (glance) {
+    const step = width / glance.busy.length;
+    const room = height - 6;
+    glance.busy.forEach((busy, n) => {
+      const wait = Math.min(glance.wait[n], busy);
+      const wire = Math.min(busy - wait, 1) * room;
+      context.fillStyle = theme.accent;
+      context.globalAlpha = 0.75;
+      context.fillRect(n * step, height - 2 - wire, step + 0.3, wire);
+      context.globalAlpha = 0.25;
+      context.fillRect(n * step, height - 2 - wire - wait * room, step + 0.3, wait * room);
+    });
+  }
+  context.globalAlpha = 1;
+  const x0 = Math.max(first * width, 0);
+  const x1 = Math.min(Math.max(last * width, x0 + 3), width);
+  context.fillStyle = theme.paper;
+  context.globalAlpha = 0.6;
+  context.fillRect(0, 0, x0, height);
+  context.fillRect(x1, 0, width - x1, height);
+  context.globalAlpha = 1;
+  context.strokeStyle = theme.accent;
+  context.strokeRect(x0 + 0.5, 0.5, Math.max(x1 - x0 - 1, 2), height - 1);
+}

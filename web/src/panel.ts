@@ -1,0 +1,190 @@
+// What is said beside the lanes: all about a bar, a span's statistics, lists to jump by. Texts come
+// from the capture: they are set as text, never as markup.
+import { duration, fieldName, moment, size, wallClock } from "./text";
+import type { Field, Finding, Found, Item, Jumps, Scene, Span } from "./types";
+
+type Child = Node | string;
+
+export function element(tag: string, className = "", ...children: Child[]): HTMLElement {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  made.append(...children);
+  return made;
+}
+
+export function button(text: string, title: string, act: () => void): HTMLButtonElement {
+  const made = element("button", "", text) as HTMLButtonElement;
+  made.type = "button";
+  made.title = title;
+  made.addEventListener("click", act);
+  return made;
+}
+
+const SOURCES: Record<string, string> = {
+  nccl: "NCCL",
+  host: "host",
+  derived: "derived",
+  ncclscope: "",
+};
+
+function shown(field: Field): string {
+  if (typeof field.value !== "number") return String(field.value);
+  if (field.unit === "moment") return moment(field.value);
+  if (field.unit === "ns") return field.value >= 1000 ? `${duration(field.value)} (${field.value.toLocaleString("en-US")} ns)` : duration(field.value);
+  if (field.unit === "bytes") return `${size(field.value)} (${field.value.toLocaleString("en-US")} bytes)`;
+  return String(field.value);
+}
+
+const TITLES: Record<string, string> = { thread: "thread", pTimer: "pTimer (GPU ns)" };
+
+function rowsOf(item: Item, most: number): HTMLElement[] {
+  return item.fields.slice(0, most).map((field) => {
+    const value = element("td", "value", shown(field));
+    const name = element("td", "name", TITLES[field.name] ?? fieldName(field.name));
+    return element("tr", "", name, value, element("td", "source", SOURCES[field.source] ?? field.source));
+  });
+}
+
+function headOf(item: Item): HTMLElement[] {
+  const length = item.end_ns - item.start_ns;
+  const error = item.error_ns ? ` ± ${duration(item.error_ns)}` : "";
+  const head = [
+    element("div", "title", item.title),
+    element("div", "times", `${length > 0 ? duration(length) : "a moment"} from ${moment(item.start_ns)}${error}`),
+  ];
+  for (const look of item.looks) head.push(element("div", "look", look));
+  return head;
+}
+
+/** The box at the mouse. */
+export function tooltip(box: HTMLElement, item: Item): void {
+  const table = element("table", "", ...rowsOf(item, 60));
+  const states = element("table", "states", ...statesOf(item));
+  box.replaceChildren(...headOf(item), table, states);
+}
+
+function statesOf(item: Item): HTMLElement[] {
+  return item.states.map((state) => {
+    const more = Object.entries(state.more).map(([name, value]) => `${name} ${value}`).join(", ");
+    return element("tr", "", element("td", "name", state.name), element("td", "value", `+${duration(state.at_ns - item.start_ns)}`), element("td", "source", more));
+  });
+}
+
+export interface PanelActions {
+  close(): void;
+  go(place: { row?: number; item?: number; start_ns: number; end_ns: number }): void;
+  fit(): void;
+}
+
+/** Everything about the pinned bar. */
+export function showItem(panel: HTMLElement, item: Item, scene: Scene, actions: PanelActions): void {
+  const bar = element("div", "bar", button("fit", "show it over the whole width (f)", actions.fit), button("×", "close (Esc)", actions.close));
+  const parts: Node[] = [bar, ...headOf(item)];
+  if (scene.wall_ns) parts.push(element("div", "times", wallClock(BigInt(scene.wall_ns) + BigInt(Math.round(item.start_ns)))));
+  parts.push(element("table", "", ...rowsOf(item, 500)));
+  if (item.states.length) parts.push(element("h3", "", "states"), element("table", "states", ...statesOf(item)));
+  if (item.parent) {
+    const parent = item.parent;
+    parts.push(button("go to its parent", "", () => actions.go(parent)));
+  }
+  if (item.instance.length > 1) {
+    parts.push(element("h3", "", `the same operation on ${item.instance.length} ranks`));
+    parts.push(arrivals(item, actions));
+  }
+  panel.replaceChildren(...parts);
+}
+
+/** When each rank arrived, relative to the first. */
+function arrivals(item: Item, actions: PanelActions): HTMLElement {
+  const first = Math.min(...item.instance.map((one) => one.start_ns));
+  const last = Math.max(...item.instance.map((one) => one.start_ns));
+  const list = element("div", "arrivals");
+  for (const one of [...item.instance].sort((a, b) => a.start_ns - b.start_ns).slice(0, 200)) {
+    const late = one.start_ns - first;
+    const share = last > first ? late / (last - first) : 0;
+    const line = button(`+${duration(late)}`, "go there", () => actions.go(one));
+    line.style.setProperty("--share", String(share));
+    if (one.row === item.row && one.item === item.item) line.classList.add("current");
+    line.dataset.row = String(one.row);
+    list.append(line);
+  }
+  return list;
+}
+
+function cells(row: (string | number)[], tag = "td"): HTMLElement {
+  return element("tr", "", ...row.map((text) => element(tag, "", String(text))));
+}
+
+/** Statistics of the selected span. */
+export function showSpan(panel: HTMLElement, span: Span, first: number, actions: PanelActions): void {
+  const head = ["communicator", "function", "ops", "bytes", "median", "p99", "busbw", "wait"];
+  const rows = span.groups.map((group) => {
+    const untimed = group.operations - group.timed;
+    return cells([
+      group.communicator,
+      group.function,
+      untimed ? `${group.operations} (${untimed} untimed)` : group.operations,
+      size(group.bytes),
+      group.median_ns === null ? "–" : duration(group.median_ns),
+      group.p99_ns === null ? "–" : duration(group.p99_ns),
+      group.busbw_gbs === null ? "–" : `${group.busbw_gbs.toFixed(2)}`,
+      group.wait_share === null ? "–" : `${Math.round(100 * group.wait_share)} %`,
+    ]);
+  });
+  panel.replaceChildren(
+    element("div", "bar", button("fit", "show it over the whole width (f)", actions.fit), button("×", "close (Esc)", actions.close)),
+    element("div", "title", duration(span.span_ns)),
+    element("div", "times", `${span.operations.toLocaleString("en-US")} operations begin in it, from ${moment(first)}`),
+    element("table", "statistics", cells(head, "th"), ...rows),
+    element("div", "times", "Times on one rank; busbw in GB/s as in nccl-tests."),
+  );
+}
+
+function foundLine(found: Found, text: string, act: () => void): HTMLElement {
+  const line = button("", "go there", act);
+  line.className = "found";
+  line.append(
+    element("span", "what", `${found.function} ${found.size_bytes >= 0 ? size(found.size_bytes) : ""}`),
+    element("span", "where", `rank ${found.rank} · ${found.communicator}`),
+    element("span", "how", text),
+  );
+  return line;
+}
+
+/** What a search gave. */
+export function showFound(panel: HTMLElement, text: string, result: { count: number; found: Found[] }, actions: PanelActions): void {
+  const shownOnly = result.count > result.found.length ? `, the first ${result.found.length}` : "";
+  panel.replaceChildren(
+    element("div", "bar", button("×", "close (Esc)", actions.close)),
+    element("div", "title", `${result.count.toLocaleString("en-US")} found${shownOnly}`),
+    element("div", "times", text),
+    ...result.found.map((one) => foundLine(one, one.duration_ns >= 0 ? duration(one.duration_ns) : "–", () => actions.go(one))),
+  );
+}
+
+function section(title: string, lines: HTMLElement[]): Node[] {
+  return lines.length ? [element("h3", "", title), ...lines] : [];
+}
+
+/** Places that are worth a look. */
+export function showJumps(panel: HTMLElement, jumps: Jumps, actions: PanelActions): void {
+  const findings = jumps.findings.map((one: Finding) => {
+    const line = button("", "go there", () => actions.go(one));
+    line.className = `found finding ${one.severity === "critical" ? "critical" : ""}`;
+    line.append(element("span", "what", one.title));
+    return line;
+  });
+  const parts = [
+    ...section("findings", findings),
+    ...section("not ended", jumps.in_flight.map((one) => foundLine(one, "in flight", () => actions.go(one)))),
+    ...section("largest skew", jumps.skewed.map((one) => foundLine(one, duration(one.skew_ns ?? 0), () => actions.go(one)))),
+    ...section("slowest", jumps.slowest.map((one) => foundLine(one, duration(one.duration_ns), () => actions.go(one)))),
+  ];
+  const nothing = parts.length ? [] : [element("div", "times", "nothing yet")];
+  panel.replaceChildren(
+    element("div", "bar", button("×", "close (Esc)", actions.close)),
+    element("div", "title", "where to look"),
+    ...parts,
+    ...nothing,
+  );
+}
