@@ -1,5 +1,5 @@
-// Bundles the page into src/ncclscope/web/static, where it is committed. `--check DIR` writes
-// elsewhere, so that a test can compare.
+// Bundles the page into src/ncclscope/web/static, where it is committed; or into the directory that
+// is named, so that a test can compare.
 import { build } from "esbuild";
 import { copyFileSync, mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";

@@ -2,7 +2,7 @@
 import type { Theme } from "./colours";
 import type { Line } from "./layout";
 import { BANDWIDTH } from "./layout";
-import { size } from "./text";
+import { fitted, size } from "./text";
 import { type Runs, type Tiles, WIDTH, tilesOf } from "./tiles";
 import { LOOK } from "./types";
 import { type View, zoomOf } from "./view";
@@ -78,7 +78,9 @@ function drawRuns(
     if (single && x1 - x0 >= 3) {
       drawBar(drawing, runs, n, exact0, exact1, x0, x1, y, height, look);
       colour = "";
-      if (x1 - x0 >= LABEL_FROM && height >= 11) drawLabel(drawing, runs, n, kind, x0, x1, y, height);
+      if (x1 - x0 >= LABEL_FROM && height >= 11) {
+        drawLabel(drawing, runs, n, kind, x0, x1, exact0 + (runs.wait[n] / 255) * (exact1 - exact0), y, height);
+      }
     } else {
       drawThin(drawing, runs, n, x0, x1, y, height, look, kind);
     }
@@ -186,7 +188,9 @@ function fade(drawing: Drawing, x1: number, y: number, height: number, width: nu
   }
 }
 
-function drawLabel(drawing: Drawing, runs: Runs, n: number, kind: string, x0: number, x1: number, y: number, height: number): void {
+function drawLabel(
+  drawing: Drawing, runs: Runs, n: number, kind: string, x0: number, x1: number, waitingUntil: number, y: number, height: number,
+): void {
   const { context, theme, names } = drawing;
   const look = runs.look[n];
   const name = names[String(runs.code[n])] ?? "";
@@ -197,7 +201,7 @@ function drawLabel(drawing: Drawing, runs: Runs, n: number, kind: string, x0: nu
   if (!text) return;
   context.globalAlpha = 1;
   context.font = look & LOOK.inferred ? `italic ${FONT}` : FONT;
-  const pale = look & LOOK.untimed || runs.wait[n] > 90;
+  const pale = look & LOOK.untimed || waitingUntil - x0 > measured(context, text) / 2;
   context.fillStyle = pale ? theme.text : theme.onBar(runs.code[n]);
   context.fillText(text, x0 + 4, y + height / 2 + 0.5);
 }
@@ -217,10 +221,7 @@ function measured(context: CanvasRenderingContext2D, text: string): number {
 /** As much of a name as fits. */
 export function shortened(context: CanvasRenderingContext2D, text: string, room: number): string {
   context.font = FONT;
-  const width = measured(context, text);
-  if (width <= room) return text;
-  const letters = Math.floor((text.length * room) / width) - 1;
-  return letters >= 2 ? `${text.slice(0, letters)}…` : "";
+  return fitted(text, room, (piece) => measured(context, piece));
 }
 
 /** A line track: bandwidth by pixel, filled below. */

@@ -102,12 +102,14 @@ export function layOut(scene: Scene, choice: Choice): { lines: Line[]; height: n
     process = given.ids.process ?? process;
     const folded = isFolded(lane, choice, many);
     const tracks = shown(lane, choice);
+    if (CLOSED_LEVELS.has(lane.level) && !tracks.length && !lane.children.some((child) => shown(child, choice).length)) return;
     const foldable = lane.children.length > 0 || tracks.length > 0;
     const own = lane.level === "communicator" ? tracks.find((track) => track.kind === "operation") : undefined;
     const coarse = tracks.find((track) => track.kind === "coarse");
     const base = { depth, lane, title, note, state: lane.state, foldable, folded, head: true, process };
-    const first = folded ? undefined : (own ?? coarse);
-    const moments = own && tracks.find((track) => track.kind === "Comm"); // marks in the first strip
+    const marks = lane.level === "communicator" ? tracks.find((track) => track.kind === "Comm") : undefined;
+    const first = folded ? undefined : (own ?? coarse ?? marks);
+    const moments = own && marks; // in the first strip
     const strips = first ? first.rows.map((row) => [row]) : folded ? [summary(lane, choice)] : [];
     if (first && moments) strips[0].push(...moments.rows);
     const kind = first ? first.kind : folded ? "mixed" : "";

@@ -91,6 +91,7 @@ function drawStates(context: CanvasRenderingContext2D, theme: Theme, view: View,
   context.strokeStyle = theme.instance;
   context.globalAlpha = 1;
   for (const state of states) {
+    if (state.length_ns / view.nsPerPixel < 10) continue; // nobody could tell them apart
     const at = places.get(state.row);
     const x = toX(view, state.at_ns);
     if (!at || x < -5 || x > width + 5) continue;

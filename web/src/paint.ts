@@ -3,7 +3,7 @@ import type { Theme } from "./colours";
 import { type Drawing, FONT, drawLine, drawRow, shortened } from "./draw";
 import { BANDWIDTH, type Line, lineAt } from "./layout";
 import { type Overlay, type Places, drawOverlay } from "./overlay";
-import { duration, tickLabel, tickStep } from "./text";
+import { duration, fitted, tickLabel, tickStep } from "./text";
 import type { Scene } from "./types";
 import { toTime, toX } from "./view";
 
@@ -144,10 +144,7 @@ function drawHead(picture: Picture, line: Line, y: number): void {
 }
 
 function cut(context: CanvasRenderingContext2D, text: string, room: number): string {
-  const whole = text.slice(0, 200);
-  const width = context.measureText(whole).width;
-  if (width <= room) return whole;
-  return `${whole.slice(0, Math.max(Math.floor((whole.length * room) / width) - 1, 1))}…`;
+  return fitted(text.slice(0, 200), room, (piece) => context.measureText(piece).width);
 }
 
 function clockNote(picture: Picture, line: Line): string {

@@ -71,7 +71,7 @@ export interface Marks {
   bars: number;
   parents: { child: Place; parent: Place }[];
   instances: (Place & { instance: number })[];
-  states: { row: number; at_ns: number; name: string }[];
+  states: { row: number; at_ns: number; name: string; length_ns: number }[];
 }
 
 export interface Group {

@@ -140,7 +140,7 @@ def _packed(start_ns: Ints, end_ns: Ints) -> Ints:
 
 
 def packed_bars(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """The columns as one set for each row; only the last of too many rows has bars that were cut."""
+    """The columns as one set for each row. Of too many rows the last has bars that were cut."""
     typed = {name: np.asarray(columns[name], dtype) for name, dtype in COLUMNS.items()}
     start = typed["start_ns"]
     if len(start) > 1 and (np.diff(start) < 0).any():

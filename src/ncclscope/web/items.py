@@ -1,4 +1,4 @@
-"""What one bar says: every field with its unit and where it comes from, its parent, its instance."""
+"""What one bar says: every field with its unit and source, its parent, its instance."""
 
 from collections import OrderedDict
 from typing import Any

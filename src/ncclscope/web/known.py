@@ -70,7 +70,7 @@ def known_by_model(model: Model, told: dict[str, Who]) -> list[Known]:
             nearest = min(members, key=lambda one: abs(one[0] - opened), default=None)
             if nearest is not None:
                 found[int(comm["number"])] = nearest[1]
-        for opened, comm in members:  # a dataset has no files that tell
+        for _, comm in members:  # a dataset has no files that tell
             if comm not in found.values():
                 found[-2 - comm.row] = comm
         out.append(

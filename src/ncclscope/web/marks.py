@@ -68,4 +68,6 @@ def _add_events(found: dict[str, Any], lookup: Lookup, number: int, places: rang
             for state in event["states"]:
                 moment = row.moment(state["t_ns"]) - scene.first_ns
                 name = state["name"] or f"state {state['state']}"
-                found["states"].append({"row": number, "at_ns": moment, "name": name})
+                length = at["end_ns"] - at["start_ns"]
+                mark = {"row": number, "at_ns": moment, "name": name, "length_ns": length}
+                found["states"].append(mark)

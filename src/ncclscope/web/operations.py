@@ -145,7 +145,7 @@ def operation_bars(model: Model, rows: Ints, last_ns: int) -> list[Bars]:
 
 
 def channel_bars(model: Model) -> Iterator[tuple[int, int, int, int, list[Bars]]]:
-    """(process, communicator, rank, channel, rows of bars) by the GPU's stamps, process by process."""
+    """(process, communicator, rank, channel, rows of bars) by the GPU's stamps."""
     operations = model.tables["operations"]
     codes = function_codes(model)
     stamps = np.zeros(len(model.words["stamp"]) + 1, np.uint8)

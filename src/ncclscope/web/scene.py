@@ -161,7 +161,9 @@ class Composer:
         self.rows: list[Row] = []
         self.root = Lane("", "root", "")
         self._ranks: dict[tuple[int, int], Lane] = {}
-        for process in range(len(known)):
+        nodes = {one.node: number for number, one in reversed(list(enumerate(known)))}
+        order = sorted(range(len(known)), key=lambda n: (nodes[known[n].node], known[n].rank, n))
+        for process in order:
             self._add_process(process)
 
     def _add_process(self, process: int) -> None:

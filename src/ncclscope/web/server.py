@@ -76,7 +76,8 @@ class Server:
         self._allowed = _allowed_hosts(host, self.port)
         self._loop = asyncio.new_event_loop()
         self._pool = ThreadPoolExecutor(_THREADS, "timeline-answer")
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], None] = {}  # who spoke last is last
+        self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="timeline-server", daemon=True)
 
     @property
@@ -88,6 +89,7 @@ class Server:
     def start(self) -> None:
         """Answers from now on."""
         self._thread.start()
+        self._started.wait()
 
     def stop(self) -> None:
         """Answers no more."""
@@ -100,14 +102,14 @@ class Server:
         server = self._loop.run_until_complete(
             asyncio.start_server(self._accept, sock=self._socket, limit=_LONGEST_REQUEST)
         )
+        self._loop.call_soon(self._started.set)
         try:
             self._loop.run_forever()
-        finally:
             server.close()
             for task in list(self._open):
                 task.cancel()
-            with contextlib.suppress(Exception):
-                self._loop.run_until_complete(asyncio.gather(*self._open, return_exceptions=True))
+            self._loop.run_until_complete(_ended(list(self._open)))
+        finally:
             self._loop.close()
 
     # ---- connections ----
@@ -116,11 +118,11 @@ class Server:
         assert task is not None
         if len(self._open) >= _MOST_CONNECTIONS:  # the longest silent one makes room
             next(iter(self._open)).cancel()
-        self._open.add(task)
+        self._open[task] = None
         try:
             while await self._one(reader, writer):
-                self._open.discard(task)  # now it is the one that spoke last
-                self._open.add(task)
+                self._open.pop(task, None)  # now it is the one that spoke last
+                self._open[task] = None
         except (
             asyncio.TimeoutError,
             asyncio.IncompleteReadError,
@@ -130,7 +132,7 @@ class Server:
         ):
             pass
         finally:
-            self._open.discard(task)
+            self._open.pop(task, None)
             writer.transport.abort()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -212,6 +214,10 @@ class Server:
             told = f"{type(error).__name__} in {place}"
             print(f"ncclscope: no answer to {path}: {told}: {error}", file=sys.stderr)
             raise Refused(500, f"a mistake in ncclscope: {told}") from None
+
+
+async def _ended(tasks: list[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _refusal(refused: Refused) -> Answer:

@@ -50,7 +50,7 @@ def _write(file: Any, values: Any, columns: dict[str, Any]) -> dict[str, list[in
 
 
 def load_rows(path: Path) -> tuple[list[tuple[Place, Bars]], dict[str, Any]]:
-    """A process's rows, mapped, and who it is. ValueError, KeyError, TypeError: not a sound file."""
+    """A process's rows, mapped, and who it is. ValueError, KeyError, TypeError: it is damaged."""
     told = json.loads(path.with_suffix(".json").read_text())
     if told["version"] != _VERSION:
         raise ValueError(f"{path} is of another release")

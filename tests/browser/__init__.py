@@ -1,0 +1,1 @@
+"""The timeline's page in Debian's Chromium, driven by Playwright."""

@@ -1,0 +1,432 @@
+"""The page shows what the capture holds, where it must be, and asks nobody but its own server."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ncclscope.web.routes import Routes
+from ncclscope.web.server import Server
+from ncclscope.web.timeline import Timeline
+from tests.playing import TRANSCRIPTS, recording, start_player, transcript_files
+from tests.writer import SyntheticSpec, from_transcript, synthetic
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None,
+    reason="*** no chromium: THE PAGE IS NOT TESTED; `make packages` as root installs it ***",
+)
+JOBS = {
+    "ddp": "2.28.9-v5-2ranks-ddp-densenet121",
+    "four": "2.28.9-v5-4ranks",
+    "straggler": "2.28.9-v5-4ranks-straggler",
+    "hang": "2.28.9-v5-3ranks-hang",
+}
+_PATIENCE_S = 20
+
+
+@dataclass
+class Page:
+    """One page on one capture, with everything that went wrong on it."""
+
+    page: Any
+    timeline: Timeline
+    server: Server
+    troubles: list[str] = field(default_factory=list)
+
+    def run(self, script: str) -> Any:
+        return self.page.evaluate(script)
+
+    def wait(self, script: str) -> Any:
+        """Until it is true."""
+        end = time.monotonic() + _PATIENCE_S
+        while not (value := self.run(script)):
+            assert time.monotonic() < end, f"never: {script}; {self.troubles}"
+            self.page.wait_for_timeout(30)
+        return value
+
+    def settle(self) -> None:
+        """Until everything is drawn."""
+        self.page.wait_for_timeout(60)
+        self.wait("!!window.timeline && timeline.ready")
+
+    def open(self, address: str = "") -> "Page":
+        self.page.goto("about:blank")
+        self.page.goto(self.server.address + address)
+        self.settle()
+        return self
+
+    def key(self, name: str) -> None:
+        self.page.keyboard.press(name)
+        self.settle()
+
+    def place(self, row: int, item: int) -> dict[str, float]:
+        """Where a bar is on the screen."""
+        scene = self.timeline.scene
+        bars, shown = scene.rows[row].bars, scene.rows[row]
+        start, end = (
+            shown.moment(int(v[item])) - scene.first_ns for v in (bars.start_ns, bars.end_ns)
+        )
+        place = {"row": row, "item": item, "start_ns": start, "end_ns": end}
+        found = self.page.evaluate("place => timeline.whereIs(place)", place)
+        assert found is not None, "its lane is not shown"
+        return dict(found)
+
+    def hover(self, row: int, item: int) -> str:
+        """The text of the box at a bar."""
+        at = self.place(row, item)
+        self.page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
+        self.wait(
+            f"timeline.shown.hovered?.row === {row} && !document.getElementById('tooltip').hidden"
+        )
+        return str(self.run("document.getElementById('tooltip').innerText"))
+
+    def click(self, row: int, item: int) -> None:
+        at = self.place(row, item)
+        self.page.mouse.click(at["x"] + min(at["width"] / 2, 200), at["y"] + at["height"] / 2)
+        self.wait("!!timeline.shown.pinned")
+        self.settle()
+
+    def pixel(self, x: float, y: float) -> list[int]:
+        """The colour on the lanes' canvas."""
+        script = """([x, y]) => {
+            const c = document.getElementById('lanes'), b = c.getBoundingClientRect();
+            const one = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+            one.drawImage(c, -(x - b.left) * devicePixelRatio, -(y - b.top) * devicePixelRatio);
+            return [...one.getImageData(0, 0, 1, 1).data.slice(0, 3)];
+        }"""
+        return list(self.page.evaluate(script, [x, y]))
+
+    def rows(self, kind: str) -> list[int]:
+        return [n for n, row in enumerate(self.timeline.scene.rows) if row.kind == kind]
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    place = tmp_path_factory.mktemp("captures")
+    for name, folder in JOBS.items():
+        from_transcript(TRANSCRIPTS / folder, place / name)
+    return {name: place / name for name in JOBS}
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield browser
+        browser.close()
+
+
+def opened(chromium: Any, capture: Path) -> Page:
+    timeline = Timeline(capture)
+    server = Server(Routes(timeline))
+    timeline.start()
+    server.start()
+    context = chromium.new_context(viewport={"width": 1400, "height": 860})
+    one = Page(context.new_page(), timeline, server)
+    one.page.on(
+        "console", lambda m: one.troubles.append(m.text) if m.type in ("error", "warning") else None
+    )
+    one.page.on("pageerror", lambda error: one.troubles.append(str(error)))
+    one.page.on(
+        "request",
+        lambda r: (
+            None
+            if r.url.startswith((server.address, "data:", "about:"))
+            else one.troubles.append(r.url)
+        ),
+    )
+    return one
+
+
+def close(one: Page) -> None:
+    one.page.context.close()
+    one.server.stop()
+    one.timeline.stop()
+    assert one.troubles == []
+
+
+@pytest.fixture
+def page(
+    chromium: Any, captures: dict[str, Path], request: pytest.FixtureRequest
+) -> Iterator[Page]:
+    one = opened(chromium, captures[request.param])
+    yield one.open()
+    close(one)
+
+
+@pytest.mark.parametrize("page", JOBS, indirect=True)
+def test_it_opens_and_draws_every_rank(page: Page) -> None:
+    ranks = {lane["ids"]["rank"] for lane in page.run("timeline.scene.lanes[0].children")}
+    assert len(ranks) == len(page.timeline.scene.known)
+    for row in page.rows("operation")[:1]:
+        bars = page.timeline.scene.rows[row].bars
+        longest = int((bars.end_ns - bars.start_ns).argmax())
+        at = page.place(row, longest)
+        inside = page.pixel(
+            at["x"] + max(at["width"] - 3, at["width"] / 2), at["y"] + at["height"] - 2
+        )
+        outside = page.pixel(1380, 850)
+        assert max(inside) - min(inside) > 40, "a coloured bar"
+        assert inside != outside
+    assert page.run("document.getElementById('complete').textContent").startswith(
+        f"{len(ranks)} of {len(ranks)} processes"
+    )
+
+
+@pytest.mark.parametrize("page", ["straggler"], indirect=True)
+def test_waiting_is_shaded_apart_from_moving_data(page: Page) -> None:
+    row = page.rows("operation")[0]
+    bars = page.timeline.scene.rows[row].bars
+    item = int((bars.wait_ns * 1.0 / (bars.end_ns - bars.start_ns)).argmax())
+    start = (
+        page.timeline.scene.rows[row].moment(int(bars.start_ns[item]))
+        - page.timeline.scene.first_ns
+    )
+    page.run(f"timeline.fit({start}, {start + int(bars.end_ns[item] - bars.start_ns[item])})")
+    page.settle()
+    at = page.place(row, item)
+    share = bars.wait_ns[item] / (bars.end_ns[item] - bars.start_ns[item])
+    waiting = page.pixel(at["x"] + at["width"] * share * 0.8, at["y"] + 2)
+    moving = page.pixel(at["x"] + at["width"] * (1 + share) / 2, at["y"] + 2)
+    assert sum(waiting) > sum(moving) + 60, "paler"
+
+
+@pytest.mark.parametrize("page", ["straggler"], indirect=True)
+def test_hover_shows_every_field(page: Page) -> None:
+    text = page.hover(page.rows("operation")[0], 0)
+    for word in (
+        "AllReduce",
+        "1M (1,048,576 bytes)",
+        "float32",
+        "RING",
+        "SIMPLE",
+        "wait",
+        "gpu",
+        "±",
+        "world",
+        "sequence",
+    ):
+        assert word in text
+    assert "undefined" not in text
+    assert "NaN" not in text
+
+
+@pytest.mark.parametrize("page", ["straggler"], indirect=True)
+def test_unfolding_shows_callbacks_states_and_parents(page: Page) -> None:
+    head = page.run("timeline.lines.find(line => line.lane.level === 'thread')")
+    assert head["folded"]
+    box = page.run("document.getElementById('lanes').getBoundingClientRect().toJSON()")
+    page.page.mouse.click(box["x"] + 60, box["y"] + 24 + head["y"] + 10)
+    page.settle()
+    kinds = page.run("timeline.lines.map(line => line.kind)")
+    assert {"GroupApi", "CollApi", "KernelLaunch", "Group", "Coll"} <= set(kinds)
+    page.key("]")
+    page.key("]")
+    step = page.rows("ProxyStep")[0]
+    found = page.run(
+        f"timeline.go({{row: {step}, item: 0, start_ns: 0, end_ns: 0}}).then(() => timeline.shown.pinned)"
+    )
+    assert [state["name"] for state in found["states"]] == [
+        "ProxyStepRecvWait",
+        "ProxyStepRecvFlushWait",
+        "ProxyStepRecvGPUWait",
+    ]
+    page.key("f")
+    marks = page.wait("timeline.shown.marks")
+    states = [state for state in marks["states"] if state["row"] == step]
+    assert len(states) >= 3
+    scene = page.timeline.scene
+    joined = {
+        (scene.rows[one["child"]["row"]].kind, scene.rows[one["parent"]["row"]].kind)
+        for one in marks["parents"]
+    }
+    assert ("ProxyStep", "ProxyOp") in joined
+    text = page.run("document.getElementById('panel').innerText")
+    assert "ProxyStepRecvFlushWait" in text
+
+
+@pytest.mark.parametrize("page", ["straggler"], indirect=True)
+def test_a_click_pins_and_joins_the_instance_across_ranks(page: Page) -> None:
+    row = page.rows("operation")[0]
+    page.click(row, 0)
+    pinned = page.run("timeline.shown.pinned")
+    assert len(pinned["instance"]) == 4
+    places = [page.place(one["row"], one["item"]) for one in pinned["instance"]]
+    above, below = sorted(places, key=lambda place: place["y"])[:2]
+    x = (above["x"] + below["x"]) / 2
+    y = (above["y"] + below["y"] + above["height"]) / 2
+    reds = [page.pixel(x + dx, y) for dx in range(-3, 4)]
+    assert any(red[0] > red[2] + 60 for red in reds), "a red line between the ranks"
+    text = page.run("document.getElementById('panel').innerText")
+    assert "the same operation on 4 ranks" in text
+    names = page.run("[...document.querySelectorAll('.arrivals button')].map(b => b.dataset.name)")
+    assert sorted(names) == ["rank 0", "rank 1", "rank 2", "rank 3"]
+    page.key("ArrowRight")
+    assert page.run("timeline.shown.pinned.item") == pinned["item"] + 1
+    page.key("Escape")
+    assert page.run(
+        "timeline.shown.pinned === undefined && document.getElementById('panel').hidden"
+    )
+
+
+@pytest.mark.parametrize("page", ["four"], indirect=True)
+def test_the_address_keeps_the_view(page: Page) -> None:
+    page.click(page.rows("operation")[0], 3)
+    page.key("f")
+    page.wait("location.hash.includes('pin=')")
+    page.page.wait_for_timeout(300)
+    address = page.run("location.hash")
+    before = page.run(
+        "[timeline.view, timeline.shown.pinned.title, timeline.shown.pinned.start_ns]"
+    )
+    page.open(address)
+    page.wait("!!timeline.shown.pinned")
+    after = page.run("[timeline.view, timeline.shown.pinned.title, timeline.shown.pinned.start_ns]")
+    assert after[1:] == before[1:]
+    assert after[0]["start"] == pytest.approx(before[0]["start"], abs=2 * before[0]["nsPerPixel"])
+
+
+@pytest.mark.parametrize("page", ["four"], indirect=True)
+def test_keys_move_and_zoom(page: Page) -> None:
+    whole = page.run("timeline.view")
+    page.page.mouse.move(800, 300)
+    for key, change in (
+        ("w", lambda old, new: new["nsPerPixel"] < old["nsPerPixel"]),
+        ("d", lambda old, new: new["start"] > old["start"]),
+        ("a", lambda old, new: new["start"] < old["start"]),
+        ("s", lambda old, new: new["nsPerPixel"] > old["nsPerPixel"]),
+    ):
+        old = page.run("timeline.view")
+        page.page.keyboard.down(key)
+        page.page.wait_for_timeout(150)
+        page.page.keyboard.up(key)
+        page.settle()
+        assert change(old, page.run("timeline.view")), key
+    page.key("0")
+    assert page.run("timeline.view") == whole
+    page.key("?")
+    assert page.run("document.getElementById('help').open")
+    page.page.keyboard.press("Escape")
+    page.key("t")
+    assert page.run("document.documentElement.classList.contains('dark')")
+    assert sum(page.pixel(1380, 800)) < 200
+    page.key("t")
+    page.key("m")
+    assert page.run("!document.getElementById('menu').hidden")
+
+
+@pytest.mark.parametrize("page", ["four"], indirect=True)
+def test_filters_hide_what_does_not_fit(page: Page) -> None:
+    page.key("m")
+    row = page.rows("operation")[0]
+    titles = {page.hover(row, 0).split("\n")[0]}
+    assert titles == {"AllReduce"}
+    page.page.mouse.move(700, 5)
+    page.page.click("[data-function=Reduce]")
+    page.settle()
+    assert "fn=4" in page.wait("location.hash.includes('fn=') && location.hash")
+    shown = page.run(f"timeline.tiles.peek(timeline.tiles.zoomForTest ?? 0, 0, {row}) ?? null")
+    assert shown is None or set(shown["code"].values()) <= {4}
+    page.page.click("[data-kind=bandwidth]")
+    page.settle()
+    assert "bandwidth" not in page.run("timeline.lines.map(line => line.kind)")
+    page.page.fill("[aria-label='0-3,8']", "1-2")
+    page.page.keyboard.press("Enter")
+    page.settle()
+    heads = page.run("timeline.lines.filter(line => line.head).map(line => line.title)")
+    assert "rank 1" in heads
+    assert "rank 0" not in heads
+
+
+@pytest.mark.parametrize("page", ["four"], indirect=True)
+def test_search_and_jumps_lead_there(page: Page) -> None:
+    page.page.keyboard.press("/")
+    page.page.keyboard.type("reducescatter rank:2")
+    page.page.keyboard.press("Enter")
+    page.wait("document.querySelectorAll('#panel .found').length === 8")
+    page.page.click("#panel .found >> nth=3")
+    page.wait("timeline.shown.pinned?.title === 'ReduceScatter'")
+    page.page.click("#lanes", position={"x": 700, "y": 12})
+    page.key("j")
+    page.wait("document.querySelectorAll('#panel .found').length > 3")
+    page.page.click("#panel .found >> nth=0")
+    page.wait("!!timeline.shown.pinned")
+    page.settle()
+    row, item = page.run("[timeline.shown.pinned.row, timeline.shown.pinned.item]")
+    at = page.place(row, item)
+    assert 250 < at["x"] < 1400
+    assert at["width"] > 10
+
+
+@pytest.mark.parametrize("page", ["straggler"], indirect=True)
+def test_a_span_has_statistics(page: Page) -> None:
+    page.page.mouse.move(400, 90)
+    page.page.mouse.down()
+    page.page.mouse.move(900, 92, steps=4)
+    page.page.mouse.up()
+    page.wait("document.querySelector('#panel .statistics') !== null")
+    text = page.run("document.getElementById('panel').innerText")
+    assert "AllReduce" in text
+    assert "median" in text
+    assert page.run("timeline.shown.selection[1] > timeline.shown.selection[0]")
+
+
+@pytest.mark.parametrize("page", ["hang"], indirect=True)
+def test_what_hangs_is_seen_at_once(page: Page) -> None:
+    page.key("j")
+    page.wait("document.querySelectorAll('#panel .found').length > 1")
+    assert "not ended" in page.run("document.querySelector('#panel h3').textContent")
+    page.page.click("#panel .found >> nth=0")
+    page.wait("!!timeline.shown.pinned")
+    assert "not ended when the capture ended" in page.run(
+        "document.getElementById('panel').innerText"
+    )
+
+
+def test_hostile_names_stay_text(chromium: Any, tmp_path: Path) -> None:
+    name = "<img src=x onerror=document.title='broken'><script>alert(1)</script>\"'&" + "y" * 9_000
+    synthetic(
+        tmp_path / "hostile",
+        SyntheticSpec(
+            processes=2, operations=30, communicator_names=(name,), communicators=((0, 1),)
+        ),
+    )
+    one = opened(chromium, tmp_path / "hostile").open()
+    one.key("m")
+    one.click(one.rows("operation")[0], 4)
+    one.page.keyboard.press("/")
+    one.page.keyboard.type("img")
+    one.page.keyboard.press("Enter")
+    one.wait("document.querySelectorAll('#panel .found').length > 0")
+    assert one.run("document.querySelectorAll('img, #panel script, #menu script').length") == 0
+    assert "broken" not in one.run("document.title")
+    assert one.run("document.documentElement.scrollWidth <= innerWidth")
+    close(one)
+
+
+def test_a_running_job_is_followed(chromium: Any, tmp_path: Path) -> None:
+    capture = tmp_path / "running"
+    plain = tmp_path / "rank0.jsonl"
+    import gzip
+
+    plain.write_bytes(gzip.decompress(transcript_files("2.28.9-v5-2ranks")[0].read_bytes()))
+    first = start_player("play", plain, env=recording(capture, "trace", RANK="0"))
+    first.communicate(timeout=60)
+    one = opened(chromium, capture).open()
+    one.key("g")
+    generation = one.run("timeline.scene.generation")
+    rows = one.run("timeline.lines.length")
+    second = start_player("play", plain, env=recording(capture, "trace", RANK="1"))
+    second.communicate(timeout=60)
+    one.wait(f"timeline.scene.generation > {generation} && timeline.lines.length > {rows}")
+    one.settle()
+    close(one)

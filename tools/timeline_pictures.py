@@ -1,0 +1,182 @@
+"""Makes the pictures of docs/verbs/timeline.md from transcripts of real jobs.
+
+    .venv/bin/python tools/timeline_pictures.py
+
+Needs Chromium and Playwright (the `test` extra).
+"""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from playwright.sync_api import sync_playwright  # noqa: E402
+
+from ncclscope.web.routes import Routes  # noqa: E402
+from ncclscope.web.scene import Lane, Scene  # noqa: E402
+from ncclscope.web.server import Server  # noqa: E402
+from ncclscope.web.timeline import Timeline  # noqa: E402
+from tests.playing import TRANSCRIPTS  # noqa: E402
+from tests.writer import SyntheticSpec, Work, from_transcript, synthetic  # noqa: E402
+
+PICTURES = ROOT / "docs" / "pictures"
+Address = dict[str, str]
+
+
+def lanes(lane: Lane) -> Iterator[Lane]:
+    """All lanes below one."""
+    for child in lane.children.values():
+        yield child
+        yield from lanes(child)
+
+
+def rows(scene: Scene, kind: str, rank: int = 0) -> list[int]:
+    """Numbers of the rows of a kind on one rank."""
+    found = []
+    for lane in lanes(scene.root):
+        if lane.ids.get("rank") == rank:
+            found += lane.tracks.get(kind, [])
+    return found
+
+
+def span(scene: Scene, row: int, item: int) -> tuple[int, int]:
+    """A bar's times since the scene's first."""
+    one = scene.rows[row]
+    times = (one.bars.start_ns[item], one.bars.end_ns[item])
+    return tuple(one.moment(int(time)) - scene.first_ns for time in times)  # type: ignore[return-value]
+
+
+def address(
+    scene: Scene,
+    first: float,
+    last: float,
+    unfold: tuple[str, ...] = (),
+    hide: tuple[str, ...] = (),
+    ranks: tuple[int, ...] = (),
+    pin: tuple[int, int] | None = None,
+    fold: Callable[[Lane], bool] = lambda lane: True,
+) -> Address:
+    """The address of a view: lanes of these levels unfolded, kinds hidden."""
+    flipped = [lane.key for lane in lanes(scene.root) if lane.level in unfold and fold(lane)]
+    given = {"t": f"{round(first)},{round(last - first)}", "fold": "~".join(flipped)}
+    given |= {"hide": ",".join(hide)} if hide else {}
+    given |= {"ranks": ",".join(map(str, ranks))} if ranks else {}
+    if pin:
+        start, _ = span(scene, *pin)
+        given["pin"] = f"{start}@{scene.rows[pin[0]].key}"
+    return given
+
+
+def straggler(scene: Scene) -> Address:
+    """The first look: one rank is late for every operation."""
+    start, _ = span(scene, rows(scene, "operation")[0], 8)
+    _, end = span(scene, rows(scene, "operation")[0], 15)
+    hide = ("KernelCh", "channel")
+    return address(scene, start - 5e6, end + 5e6, hide=hide)
+
+
+def device_per_thread(scene: Scene) -> Address:
+    """From the user's call down to the proxy thread, steps left out."""
+    row = rows(scene, "GroupApi")[0]
+    start, _ = span(scene, row, 6)
+    _, end = span(scene, rows(scene, "operation")[0], 6)
+    hide = ("ProxyStep", "bandwidth", "channel", "part")
+    return address(scene, start - 60e3, end + 80e3, ("thread", "proxy", "channel"), hide)
+
+
+def proxy_steps(scene: Scene) -> Address:
+    """Steps with their states, below their proxy ops."""
+    row = rows(scene, "ProxyOp")[0]
+    start, end = span(scene, row, 3)
+    hide = ("bandwidth", "channel", "KernelCh", "GroupApi", "CollApi", "KernelLaunch", "Group")
+    return address(
+        scene, start - (end - start) / 12, end + (end - start) / 12, ("thread", "proxy"), hide,
+        ranks=(0,), fold=lambda lane: lane.level == "thread" or "channel 0" in lane.title,
+    )  # fmt: skip
+
+
+def several_ranks(scene: Scene) -> Address:
+    """Two ranks in each process, called by one thread."""
+    start, _ = span(scene, rows(scene, "GroupApi", 0)[0], 8)
+    _, end = span(scene, rows(scene, "operation", 1)[0], 8)
+    hide = ("bandwidth", "channel", "KernelCh")
+    return address(scene, start - 30e3, end + 20e3, ("thread",), hide)
+
+
+def aggregated(scene: Scene) -> Address:
+    """Five collectives in one group: one launch, one Group."""
+    row = rows(scene, "GroupApi")[0]
+    start, _ = span(scene, row, 46)
+    hide = ("bandwidth", "ProxyStep", "ProxyOp", "ProxyCtrl", "KernelCh", "part", "P2p", "P2pApi")
+    return address(scene, start - 30e3, start + 320e3, ("thread", "channel"), hide)
+
+
+def across_ranks(scene: Scene) -> Address:
+    """One collective on all ranks, joined; its call and its network work below."""
+    row = rows(scene, "operation")[0]
+    start, end = span(scene, row, 9)
+    hide = ("bandwidth", "ProxyStep", "KernelCh", "KernelLaunch", "Group", "ProxyCtrl")
+    return address(scene, start - 4e6, end + 16e6, ("thread",), hide, pin=(row, 9))
+
+
+PLAIN, SIMULATED = "transcript", "simulated"
+WORLD = {
+    "straggler": ("2.28.9-v5-4ranks-straggler", straggler, 760),
+    "device-per-thread": ("2.28.9-v5-2ranks", device_per_thread, 900),
+    "proxy-steps": ("2.28.9-v5-4ranks-straggler", proxy_steps, 560),
+    "several-ranks": (SIMULATED, several_ranks, 640),
+    "aggregated": ("2.28.9-v5-2ranks", aggregated, 700),
+    "across-ranks": ("2.28.9-v5-4ranks-straggler", across_ranks, 900),
+    "hang": ("2.28.9-v5-3ranks-hang", None, 620),
+}
+
+
+def take(browser: Any, capture: Path, name: str, view: Any, height: int, dark: bool) -> None:
+    """One picture of one capture."""
+    timeline = Timeline(capture)
+    server = Server(Routes(timeline))
+    timeline.start()
+    server.start()
+    page = browser.new_page(viewport={"width": 1360, "height": height})
+    page.emulate_media(color_scheme="dark" if dark else "light")
+    given = urlencode(view(timeline.scene)) if view else ""
+    page.goto(f"{server.address}#{given}")
+    for _ in range(60):
+        page.wait_for_timeout(50)
+        if page.evaluate("!!window.timeline && timeline.ready"):
+            break
+    page.wait_for_timeout(700)
+    page.screenshot(path=PICTURES / f"{name}.png")
+    page.close()
+    server.stop()
+    timeline.stop()
+
+
+def main() -> None:
+    """All pictures, or those that are named."""
+    wanted = sys.argv[1:] or list(WORLD)
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox"]
+        )
+        for name in wanted:
+            job, view, height = WORLD[name]
+            capture = Path(directory) / name / {"device-per-thread": "job"}.get(name, name)
+            if job == SIMULATED:
+                spec = SyntheticSpec(2, 40, ranks_per_process=2, ranks_per_node=2, mix=(Work(),))
+                synthetic(capture, spec)
+            else:
+                from_transcript(TRANSCRIPTS / job, capture)
+            take(browser, capture, name, view, height, dark=name == "hang")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,181 @@
+// The drawing model: what is where, without a canvas.
+import { describe, expect, it } from "vitest";
+import { inventory, parseRanks, parseSize } from "../src/controls";
+import { layOut, lineAt, rowKeys, rowPlaces, unfolding } from "../src/layout";
+import { instanceLinks, parentLink } from "../src/overlay";
+import { ranges } from "../src/source";
+import { duration, fitted, size, tickLabel, tickStep } from "../src/text";
+import { decodeTile, runAt, tilesOf } from "../src/tiles";
+import type { Lane, Scene } from "../src/types";
+import { decodeAddress, encodeAddress, fitting, kept, panned, toTime, toX, zoomOf, zoomed } from "../src/view";
+
+function lane(key: string, level: string, given: Partial<Lane> = {}): Lane {
+  return { key, level, title: key, note: "", state: "", ids: {}, tracks: [], children: [], ...given };
+}
+
+function scene(ranks: number): Scene {
+  let row = 0;
+  const rankLanes = Array.from({ length: ranks }, (_, rank) =>
+    lane(`r${rank}`, "rank", {
+      ids: { rank, process: rank },
+      children: [
+        lane(`r${rank}/c0`, "communicator", {
+          title: "world",
+          tracks: [{ kind: "operation", title: "operations", rows: [row++, row++] }, { kind: "Comm", title: "init", rows: [row++] }],
+          children: [
+            lane(`r${rank}/c0/t1`, "thread", {
+              tracks: [{ kind: "CollApi", title: "CollApi", rows: [row++] }],
+              children: [lane(`r${rank}/c0/t1/p`, "proxy", { tracks: [{ kind: "ProxyStep", title: "ProxyStep", rows: [row++, row++] }] })],
+            }),
+          ],
+        }),
+      ],
+    }),
+  );
+  return { lanes: [lane("h", "host", { children: rankLanes })], ends: [], names: {} } as unknown as Scene;
+}
+
+const ALL = { flipped: new Set<string>(), hidden: new Set<string>() };
+
+describe("view", () => {
+  it("keeps the moment under the mouse while zooming", () => {
+    const view = { start: 1000, nsPerPixel: 8 };
+    const near = zoomed(view, 300, 0.5, 1e9);
+    expect(toTime(near, 300)).toBeCloseTo(toTime(view, 300));
+    expect(near.nsPerPixel).toBe(4);
+  });
+  it("fits a stretch and keeps it on the page", () => {
+    const view = fitting(1000, 2000, 500, 0);
+    expect(toX(view, 1000)).toBeCloseTo(0);
+    expect(toX(view, 2000)).toBeCloseTo(500);
+    expect(kept(panned(view, 1e9), 3000, 500).start).toBeLessThan(3000);
+    expect(toTime(kept(panned(view, -1e9), 3000, 500), 500)).toBeGreaterThan(0);
+  });
+  it("has tiles at most as coarse as the view", () => {
+    expect(zoomOf({ start: 0, nsPerPixel: 1 })).toBe(0);
+    expect(zoomOf({ start: 0, nsPerPixel: 1023 })).toBe(9);
+    expect(zoomOf({ start: 0, nsPerPixel: 1024 })).toBe(10);
+    expect(zoomOf({ start: 0, nsPerPixel: 0.1 })).toBe(0);
+  });
+  it("goes into the address and back", () => {
+    const address = {
+      first: 12345, span: 678, scroll: 40, flipped: ["h0/p0.0/c0", "h0/p1.1/c0/t7"], hidden: ["ProxyStep"], lines: false,
+      filter: { functions: [0, 3], sources: [1], least: 1024, most: 2048 }, ranks: [0, 5], communicators: ['<b>"tp", &=#'],
+      pin: { key: "h0/p0.0/c0/operation/0", start: 99 }, selection: [10, 20] as [number, number],
+    };
+    expect(decodeAddress(`#${encodeAddress(address)}`)).toEqual(address);
+    expect(decodeAddress("#t=a,b&fn=x&comms=[").filter.functions).toBeUndefined();
+    expect(decodeAddress("").flipped).toEqual([]);
+  });
+});
+
+describe("layout", () => {
+  it("joins a rank and its only communicator, and folds threads", () => {
+    const { lines, height } = layOut(scene(2), ALL);
+    expect(lines.map((line) => [line.title, line.kind])).toEqual([
+      ["h", ""], ["rank 0".replace("rank 0", "r0"), "operation"], ["busbw", "bandwidth"], ["r0/c0/t1", "mixed"],
+      ["r1", "operation"], ["busbw", "bandwidth"], ["r1/c0/t1", "mixed"],
+    ]);
+    expect(lines[1].strips).toEqual([[0, 2], [1]]); // init in the first strip
+    expect(height).toBe(lines[lines.length - 1].y + lines[lines.length - 1].height);
+    for (let n = 1; n < lines.length; n++) expect(lines[n].y).toBe(lines[n - 1].y + lines[n - 1].height);
+  });
+  it("unfolds what a row needs, hides kinds, and filters ranks and communicators", () => {
+    const given = scene(2);
+    const { paths } = rowKeys(given.lanes);
+    const flipped = new Set(unfolding(given, ALL, paths.get(4) as Lane[]));
+    expect([...flipped]).toEqual(["r0/c0/t1", "r0/c0/t1/p"]);
+    const open = layOut(given, { ...ALL, flipped }).lines;
+    expect(open.find((line) => line.kind === "ProxyStep")?.strips).toEqual([[4], [5]]);
+    const hidden = layOut(given, { flipped, hidden: new Set(["ProxyStep", "bandwidth"]) }).lines;
+    expect(hidden.some((line) => line.kind === "ProxyStep" || line.kind === "bandwidth")).toBe(false);
+    expect(layOut(given, { ...ALL, ranks: new Set([1]) }).lines.some((line) => line.title === "r0")).toBe(false);
+    expect(layOut(given, { ...ALL, communicators: new Set(["other"]) }).lines.some((line) => line.kind === "operation")).toBe(false);
+  });
+  it("shows many ranks as one line each, with all their operations", () => {
+    const lines = layOut(scene(64), ALL).lines;
+    expect(lines.length).toBeLessThan(64 * 4 + 2);
+    expect(inventory(scene(64).lanes).ranks.length).toBe(64);
+  });
+  it("finds the line at a height", () => {
+    const { lines } = layOut(scene(3), ALL);
+    lines.forEach((line, n) => {
+      expect(lineAt(lines, line.y)).toBe(n);
+      expect(lineAt(lines, line.y + line.height - 0.5)).toBe(n);
+    });
+    expect(lineAt(lines, 1e9)).toBe(lines.length);
+  });
+});
+
+describe("tiles", () => {
+  it("are decoded field by field", () => {
+    const buffer = new ArrayBuffer(4 * 3 + 2 * 24);
+    new Uint32Array(buffer, 0, 3).set([2, 0, 2]);
+    new Float32Array(buffer, 12, 4).set([1, 5, 3, 9]);
+    new Uint32Array(buffer, 28, 4).set([7, 8, 1, 30]);
+    new Float32Array(buffer, 44, 2).set([1024, -1]);
+    new Uint8Array(buffer, 52, 8).set([0, 64, 1, 0, 255, 9, 100, 0]);
+    const [none, runs] = decodeTile(buffer);
+    expect(none.length).toBe(0);
+    expect([...runs.x1]).toEqual([3, 9]);
+    expect([...runs.item]).toEqual([7, 8]);
+    expect([...runs.count]).toEqual([1, 30]);
+    expect([...runs.value]).toEqual([1024, -1]);
+    expect([...runs.code, ...runs.look, ...runs.fill, ...runs.wait]).toEqual([0, 64, 1, 0, 255, 9, 100, 0]);
+    expect(runAt(runs, 2, 0)).toBe(0);
+    expect(runAt(runs, 4, 0.5)).toBe(-1);
+    expect(runAt(runs, 4.8, 0.5)).toBe(1);
+  });
+  it("cover a window", () => {
+    expect(tilesOf(0, 511, 0)).toEqual([0, 0]);
+    expect(tilesOf(-1, 1024, 1)).toEqual([-1, 1]);
+  });
+  it("are asked for by ranges of rows", () => {
+    expect(ranges([1, 2, 3, 7, 9, 10])).toBe("1-3,7,9-10");
+  });
+});
+
+describe("lines", () => {
+  const places = rowPlaces(layOut(scene(2), { ...ALL, flipped: new Set(["r0/c0/t1"]) }).lines);
+  const view = { start: 0, nsPerPixel: 1 };
+  it("lead from a child straight to its parent", () => {
+    const link = parentLink(view, places, { row: 3, item: 0, start_ns: 50, end_ns: 60 }, { row: 0, item: 0, start_ns: 10, end_ns: 100 });
+    expect(link?.x0).toBe(50);
+    expect(link?.x1).toBe(50);
+    expect(link && link.y1 < link.y0).toBe(true);
+    expect(parentLink(view, places, { row: 99, item: 0, start_ns: 1, end_ns: 2 }, { row: 0, item: 0, start_ns: 1, end_ns: 2 })).toBeUndefined();
+  });
+  it("join an instance from rank to rank, in the order of the page", () => {
+    const links = instanceLinks(view, places, [{ row: 6, item: 0, start_ns: 30, end_ns: 40 }, { row: 0, item: 0, start_ns: 10, end_ns: 40 }]);
+    expect(links.length).toBe(1);
+    expect([links[0].x0, links[0].x1]).toEqual([10, 30]);
+  });
+});
+
+describe("text", () => {
+  it("says times and sizes as people do", () => {
+    expect(duration(1234567)).toBe("1.23 ms");
+    expect(duration(999)).toBe("999 ns");
+    expect(duration(50_000)).toBe("50 µs");
+    expect(duration(2.5e9)).toBe("2.5 s");
+    expect(size(1 << 20)).toBe("1M");
+    expect(size(1000)).toBe("1000");
+  });
+  it("has ticks at round numbers", () => {
+    expect(tickStep(1e6)).toBe(2e8);
+    expect(tickLabel(2e8, 2e8)).toBe("200 ms");
+    expect(tickLabel(1_500_000, 500_000)).toBe("1.5 ms");
+  });
+  it("cuts names that do not fit", () => {
+    expect(fitted("AllReduce", 100, (text) => text.length * 6)).toBe("AllReduce");
+    expect(fitted("AllReduce", 30, (text) => text.length * 6)).toBe("AllR…");
+    expect(fitted("AllReduce", 8, (text) => text.length * 6)).toBe("");
+  });
+  it("reads what people type into filters", () => {
+    expect(parseRanks("0-2, 8")).toEqual([0, 1, 2, 8]);
+    expect(parseRanks("x")).toBeUndefined();
+    expect(parseSize("32M")).toBe(32 * 2 ** 20);
+    expect(parseSize("1.5 KiB")).toBe(1536);
+    expect(parseSize("a lot")).toBeUndefined();
+  });
+});
