@@ -389,3 +389,13 @@ OLD_LOG = """\
 [155] ip-2:45293:45299 [0] NCCL INFO Ring 00 : 1[3d000] -> 2[b2000] via P2P/IPC/read
 [155] ip-1:45293:45298 [0] NCCL INFO 1026048 Bytes -> Algo 1 proto 2 time 34.693867
 """
+# A split communicator has no hash in the log: it is known by its parent and colour.
+SPLIT_LOG = """\
+a:1:11 [0] NCCL INFO ncclCommInitRank comm 0x10 rank 0 nranks 2 cudaDev 0 nvmlDev 0 busId 1000 commId 0xabc - Init START
+a:2:22 [1] NCCL INFO ncclCommInitRank comm 0x20 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 2000 commId 0xabc - Init START
+a:1:11 [0] NCCL INFO ncclCommSplit comm 0x11 rank 1 nranks 2 cudaDev 0 nvmlDev 0 busId 1000 parent 0x10 splitCount 1 color 5 key 0- Init START
+a:2:22 [1] NCCL INFO ncclCommSplit comm 0x21 rank 0 nranks 2 cudaDev 1 nvmlDev 1 busId 2000 parent 0x20 splitCount 1 color 5 key 0- Init START
+a:1:11 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[1] via P2P/IPC
+a:1:11 [0] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x2 count 10 datatype 7 op 0 root 0 comm 0x11 [nranks=2] stream 0x3
+a:2:22 [1] NCCL INFO AllReduce: opCount 0 sendbuff 0x1 recvbuff 0x2 count 10 datatype 7 op 0 root 0 comm 0x21 [nranks=2] stream 0x3
+"""

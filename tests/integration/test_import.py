@@ -542,3 +542,16 @@ def test_inspector_gives_one_ranks_share(tmp_path: Path) -> None:
     group = report_of(imported(tmp_path / "import", log))["operations"][0]
     assert group["algbw_gbs"] == pytest.approx(19.065018)
     assert group["busbw_gbs"] == pytest.approx(18.469236)
+
+
+def test_split_communicators_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "nccl.log"
+    log.write_text(foreign.SPLIT_LOG)
+    capture = imported(tmp_path / "import", log)
+    assert capture.completeness().missing_operations == 0
+    instances = "select ranks_seen, ranks_expected, size_bytes from instances"
+    assert capture.sql(instances).fetchall() == [(2, 2, 40)]
+    topology = capture.topology()
+    assert [comm.id for comm in topology.communicators] == ["0xabc", "0xabc split 1.5"]
+    assert topology.links[0].communicator == "0xabc split 1.5"
+    assert topology.links[0].scope == "intra-node"

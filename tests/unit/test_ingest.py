@@ -567,3 +567,27 @@ def test_payloads_that_lie_about_their_size() -> None:
     assert _payload(whole[:20], schemas) == {}
     assert _payload(whole.hex(), schemas) == {"Message size [bytes]": 77}
     assert _payload(3.5, schemas) == {}
+
+
+def test_of_a_long_log_the_ends_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_HEAD_OF_LOG", 1 << 20)
+    monkeypatch.setattr(files, "_TAIL_OF_LOG", 1 << 20)
+    filler = "a:1:2 [0] NCCL INFO nothing of interest\n" * 100_000
+    last = "a:1:2 [0] net.cc:1 NCCL WARN the end\n"
+    (tmp_path / "debug.a.1").write_text(foreign.NCCL_LOG + filler + last)
+    topology = topology_of(tmp_path)
+    assert len(topology.links) == 5
+    assert "the end" in [one.text for one in topology.warnings]
+    assert topology.notes == ("1 MB in the middle of a log not read",)
+
+
+def test_rings_of_many_ranks(tmp_path: Path) -> None:
+    order = tuple(range(4000))
+    log = tmp_path / "nccl.log"
+    log.write_text(
+        "a:1:2 [0] NCCL INFO ncclCommInitRank comm 0x1 rank 0 nranks 4000 cudaDev 0 nvmlDev 0 "
+        "busId 1 commId 0x2 - Init START\na:1:2 [0] NCCL INFO Channel 00/01 : "
+        + "".join(f"{rank:4d} " for rank in order)
+        + "\n"
+    )
+    assert gather_topology([log]).communicators[0].rings == {0: order}

@@ -72,7 +72,9 @@ def find(frame: Frame) -> list[Finding]:
         findings.append(
             _finding(
                 f"{plural(lost, 'event')} lost after recording ({', '.join(c.lost)})",
-                "raise NCCLSCOPE_DISK_LIMIT, or keep the disk from filling",
+                "raise NCCLSCOPE_DISK_LIMIT, or keep the disk from filling"
+                if c.drops_counted
+                else "it is an import, and the tool that wrote it lost them",
                 "lost",
                 **c.lost,
             )
@@ -96,7 +98,9 @@ def _stamps(frame: Frame) -> list[Finding]:
                 **c.stamps,
             )
         )
-    for number in sorted({_number(row.nccl_version) for row in frame.model.processes}):
+    # What other tools wrote did not come through the same calls.
+    rows = frame.model.processes if c.drops_counted else []
+    for number in sorted({_number(row.nccl_version) for row in rows}):
         for first, last, functions, text in _DEFECTS:
             if first <= number <= last and set(functions) & set(frame.words["function"]):
                 findings.append(

@@ -5,7 +5,7 @@ front; warnings have the source's file and line before `NCCL WARN`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,11 +35,12 @@ _INIT = re.compile(
     r"comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+)"
     r"(?: cudaDev (\d+))?(?: nvmlDev (\d+))?(?: busId ([0-9a-fA-F]+))?(?:.*?commId (0x[0-9a-f]+))?"
 )
+_SPLIT = re.compile(r"parent (0x[0-9a-f]+)(?: splitCount (\d{1,9}))? color (-?\d{1,10})")
 _CALL = re.compile(
     r"(\w+): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ count (\d+) datatype (\d+) op \d+ "
     r"root (-?\d+) comm (0x[0-9a-f]+)(?: \[nranks=(\d+)\])?(?: stream (0x[0-9a-f]+))?"
 )
-_LONGEST_TEXT = 2000
+_LONGEST_TEXT = 1 << 16  # a ring of ten thousand ranks
 _NO_TIME = "NCCL's log has no times of operations"
 
 
@@ -64,6 +65,8 @@ class Init:
     ranks: int
     bus_id: str
     hash: str  # "" where the line has none
+    parent: str = ""  # pointer of the communicator that it was split from
+    part: str = ""  # which part of it
 
 
 def parse_line(raw: bytes) -> Line | None:
@@ -96,7 +99,19 @@ def init_in(text: str) -> Init | None:
     pointer, rank, ranks, _, _, bus_id, commhash = match.groups()
     if len(rank) > 7 or len(ranks) > 7:
         return None
-    return Init(pointer, int(rank), int(ranks), bus_id or "", commhash or "")
+    split = _SPLIT.search(text)
+    parent, part = (split[1], f"{split[2] or ''}.{split[3]}") if split else ("", "")
+    return Init(pointer, int(rank), int(ranks), bus_id or "", commhash or "", parent, part)
+
+
+def key_of(init: Init, parents: Mapping[str, str]) -> str:
+    """What a communicator is known by on all ranks: its hash, else which part of its parent it is.
+    `parents`: keys by pointer, of the same process. "" where nothing tells.
+    """
+    if init.hash:
+        return init.hash
+    parent = parents.get(init.parent, "")
+    return f"{parent} split {init.part}" if parent else ""
 
 
 def _fits(head: bytes, path: Path) -> bool:
@@ -106,6 +121,7 @@ def _fits(head: bytes, path: Path) -> bool:
 def read(path: Path, found: Found) -> Iterator[Seen]:
     """Processes, communicators, and the calls where they were logged."""
     known: dict[tuple[str, int, str], tuple[Communicator, int]] = {}
+    keys: dict[tuple[str, int], dict[str, str]] = {}  # by process and pointer
     processes: dict[tuple[str, int], Process] = {}
     release = ""
     for raw in lines_of(path, found):
@@ -118,8 +134,11 @@ def read(path: Path, found: Found) -> Iterator[Seen]:
         if not init and not call:
             continue
         process = _process(line, processes, release)
-        if init and init.hash:
-            communicator = Communicator(init.hash, hash_of(init.hash), "", init.ranks)
+        pointers = keys.setdefault((line.host, line.pid), {})
+        key = key_of(init, pointers) if init else ""
+        if init and key:
+            pointers[init.pointer] = key
+            communicator = Communicator(key, hash_of(init.hash), "", init.ranks)
             known[line.host, line.pid, init.pointer] = communicator, init.rank
             yield Member(process, communicator, init.rank)
         elif call:

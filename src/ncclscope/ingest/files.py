@@ -18,6 +18,7 @@ LONGEST_LINE = 1 << 24
 # What compresses better than text of tools does is there to fill memory and disks.
 _MOST_EXPANDED = 250
 _EXPANDED_ANYHOW = 1 << 28
+_HEAD_OF_LOG, _TAIL_OF_LOG = 48 << 20, 16 << 20  # some seconds' work
 DAMAGED = "lines cannot be read"
 
 
@@ -93,6 +94,22 @@ def lines_of(path: Path, found: Found) -> Iterator[bytes]:
                     line = file.readline(LONGEST_LINE)
                 found.lose(DAMAGED)
                 continue
+            yield line
+
+
+def ends_of(path: Path, found: Found) -> Iterator[bytes]:
+    """Lines of a log that may be of any length: all of them, or those at its beginning and end."""
+    size = path.stat().st_size
+    if size <= _HEAD_OF_LOG + _TAIL_OF_LOG:
+        yield from lines_of(path, found)
+        return
+    found.lose("MB in the middle of a log not read", (size - _HEAD_OF_LOG - _TAIL_OF_LOG) >> 20)
+    with path.open("rb") as file:
+        while file.tell() < _HEAD_OF_LOG and (line := file.readline(LONGEST_LINE)):
+            yield line
+        file.seek(size - _TAIL_OF_LOG)
+        file.readline(LONGEST_LINE)  # the rest of one
+        while line := file.readline(LONGEST_LINE):
             yield line
 
 

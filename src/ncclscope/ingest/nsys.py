@@ -5,6 +5,7 @@ kernel belongs to the call during whose range it was launched; that of a group, 
 Views, virtual tables and triggers of the file are never touched.
 """
 
+import re
 import sqlite3
 import struct
 from bisect import bisect_right
@@ -36,6 +37,7 @@ from ncclscope.model.tables import NONE
 
 _MAGIC = b"SQLite format 3\0"
 _PROCESS_BITS = ~0xFFFFFF
+_RANK_IN_NAME = re.compile(r"rank[_.-]?(\d{1,6})", re.IGNORECASE)
 _HEADER = struct.Struct("<IIIIQQ")  # domain, -, schema, -, bytes of the payload, bytes of all
 # NVTX's codes of entry types that NCCL uses: how they are packed.
 _PACKED = {5: "<i", 6: "<I", 15: "<i", 16: "<I", 17: "<q", 18: "<Q", 22: "<Q"}
@@ -102,6 +104,8 @@ class _Export:
             raise cannot_read(path, "it has neither NVTX ranges nor kernels")
         self._base_ns = self._value("TARGET_INFO_SESSION_START_TIME", "utcEpochNs")
         self._host = self._host_name()
+        named = _RANK_IN_NAME.search(path.name)  # as `nsys profile -o report.rank%q{RANK}` does
+        self._rank = int(named[1]) if named else NONE
 
     def _columns(self, table: str) -> set[str]:
         quoted = table.replace('"', '""')
@@ -125,7 +129,8 @@ class _Export:
 
     def _process(self, global_id: int) -> Process:
         pid = (global_id >> 24) & 0xFFFFFF
-        return Process(self._host, pid, self._path.name, own_clock=self._base_ns == NONE)
+        file, alone = self._path.name, self._base_ns == NONE
+        return Process(self._host, pid, file, self._rank, own_clock=alone)
 
     def _time(self, value: int) -> int:
         return value + max(self._base_ns, 0) if value != NONE else NONE

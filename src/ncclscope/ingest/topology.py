@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.errors import FormatError
-from ncclscope.ingest.debug_log import Init, Line, init_in, parse_line, version_in
-from ncclscope.ingest.files import lines_of
+from ncclscope.ingest.debug_log import Init, Line, init_in, key_of, parse_line, version_in
+from ncclscope.ingest.files import ends_of, lines_of
 from ncclscope.ingest.observed import Found
 from ncclscope.model import sizes
 from ncclscope.model.tables import NONE
@@ -146,7 +146,10 @@ def topology_of(path: Path) -> Topology:
     if kept.is_file():
         return _kept(kept)
     logs = [log for log in sorted(path.glob(LOGS)) if log.is_file() and not log.is_symlink()]
-    return gather_topology(logs)
+    facts, found = _Facts(), Found()
+    for log in logs:
+        facts.take(ends_of(log, found))
+    return facts.topology(found)
 
 
 def _kept(path: Path) -> Topology:
@@ -219,7 +222,7 @@ class _Facts:
         self._networks: Counter[str] = Counter()
         self._warnings: dict[tuple[str, bool], Counter[str]] = {}
         self._comms: dict[str, _Comm] = {}
-        self._pointers: dict[tuple[str, int, str], str] = {}
+        self._pointers: dict[tuple[str, int], dict[str, str]] = {}  # keys, by process
         self._current: dict[tuple[str, int, int], str] = {}  # by thread, and by device below zero
         self._links: dict[tuple[str, int, int, str], set[int]] = {}
         self._nics: dict[tuple[str, str, int], str] = {}
@@ -268,14 +271,14 @@ class _Facts:
 
     # ---- communicators ----
     def _init(self, line: Line, init: Init) -> None:
-        pointer = line.host, line.pid, init.pointer
-        key = init.hash or self._pointers.get(pointer, "")
+        pointers = self._pointers.setdefault((line.host, line.pid), {})
+        key = key_of(init, pointers) or pointers.get(init.pointer, "")
         if not key:  # older releases name no hash: ranks of one size are one communicator
             key = f"{init.ranks} ranks"
         if key not in self._comms and len(self._comms) >= _MOST_OTHERS:
             self._left_out += 1
             return
-        self._pointers[pointer] = key
+        pointers[init.pointer] = key
         comm = self._comms.setdefault(key, _Comm())
         comm.ranks = max(comm.ranks, init.ranks)
         comm.hosts[init.rank] = line.host
