@@ -11,7 +11,7 @@ C_FILES := $(wildcard native/src/*.[ch] native/harness/*.[ch] native/harness/sim
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-demo: $(VENV)/installed  ## install, record a bundled real job through the real plugin, show the result
+demo: $(VENV)/installed  ## install, record a simulated job through the real plugin, show the report
 	$(BIN)/ncclscope demo
 
 test: $(VENV)/installed packages  ## install what the tests need and run all of them (no GPU)

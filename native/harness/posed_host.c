@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <time.h>
@@ -118,7 +117,7 @@ static int posed_boot_id(void) {
         hash = (hash ^ (unsigned char)*at) * 0x100000001B3ull;
     int length = snprintf(text, sizeof text, "00000000-5157-4000-8000-%012llx\n",
                           (unsigned long long)(hash & 0xFFFFFFFFFFFFull));
-    int fd = memfd_create("boot_id", MFD_CLOEXEC);
+    int fd = (int)syscall(SYS_memfd_create, "boot_id", 1u);  // closed on exec
     if (fd < 0 || write(fd, text, (size_t)length) != length) return -1;
     lseek(fd, 0, SEEK_SET);
     return fd;

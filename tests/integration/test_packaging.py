@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BUILT = ("libnccl-profiler-ncclscope.so", "libnccl-profiler-ncclscope-empty.so", "ncclscope-player")
+BUILT = (
+    "libnccl-profiler-ncclscope.so",
+    "libnccl-profiler-ncclscope-empty.so",
+    "libncclscope-simulated-nccl.so",
+    "libncclscope-posed-host.so",
+    "ncclscope-player",
+)
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +51,7 @@ def test_wheel(dist: Path, tmp_path: Path) -> None:
         names = set(archive.namelist())
     assert {f"ncclscope/native/{name}" for name in BUILT} <= names
     assert {"ncclscope/demo/rank0.jsonl.gz", "ncclscope/demo/rank1.jsonl.gz"} <= names
+    assert "ncclscope/simulation/late_rank.scenario" in names
     assert wheel.stat().st_size < 5_000_000
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
@@ -56,7 +63,7 @@ def test_wheel(dist: Path, tmp_path: Path) -> None:
     shown = subprocess.run(
         [script, "demo"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert "dropped                0         0" in shown.stdout
+    assert "dropped                0         0         0         0" in shown.stdout
 
 
 def test_editable_install_loads_the_plugin_from_the_tree() -> None:

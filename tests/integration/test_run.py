@@ -290,9 +290,24 @@ def test_help_needs_no_heavy_import(verb: str) -> None:
 
 
 def test_demo(tmp_path: Path) -> None:
+    """A job with a late rank, recorded and reported, without a GPU."""
     ran = ncclscope("demo", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert "ProxyStep            305       305" in ran.stdout
-    assert "dropped                0         0" in ran.stdout
+    assert "NCCL 2.28.9 simulated by ncclscope" in ran.stderr
+    assert "! this is a simulation: nothing of it was measured" in ran.stdout
+    assert "4 of 4 processes, 360 calls, 360 operations" in ran.stdout
     (capture,) = tmp_path.glob("ncclscope-demo-*")
-    assert f"next: ncclscope dump {capture.name}" in ran.stdout
+    assert f"next: ncclscope diagnose {capture.name}" in ran.stdout
+    blamed = ran.stdout.partition("ranks by waiting caused")[2].splitlines()[2].split()[0]
+    assert blamed == "2"
+
+
+def test_demo_of_a_scenario(tmp_path: Path) -> None:
+    (tmp_path / "dies").write_text("ranks = 2\nsteps = 3\ndies = rank=1 step=1\n")
+    ran = ncclscope("demo", "--scenario", "dies", "-o", "c", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert "2 processes killed or still running" in ran.stdout
+    (tmp_path / "wrong").write_text("rank = 2\n")
+    ran = ncclscope("demo", "--scenario", "wrong", cwd=tmp_path)
+    assert ran.returncode == 2
+    assert "cannot read the scenario wrong:1: there is no key rank" in ran.stderr

@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -51,7 +50,7 @@ static void remove_abandoned(void) {
 ncclResult_t comm_new_id(ncclUniqueId *id) {
     uint64_t random;
     remove_abandoned();
-    if (getrandom(&random, sizeof random, 0) != sizeof random) return ncclSystemError;
+    if (syscall(SYS_getrandom, &random, sizeof random, 0) != sizeof random) return ncclSystemError;
     memset(id, 0, sizeof *id);
     snprintf(id->internal, sizeof id->internal, "%s%d-%016llx", segment_prefix, (int)getpid(),
              (unsigned long long)random);

@@ -31,7 +31,7 @@ COMMANDS = {
     "prune": "delete captures by age and size",
     "pack": "make one archive of a capture for a bug report, cleaned of private things",
     "salvage": "bring in what dead processes left in shared memory",
-    "demo": "record and show a bundled real job, no GPU needed",
+    "demo": "record and report a simulated job with a late rank, no GPU needed",
     "env": "print the variables that switch recording on, for use without `run`",
     "plugin-path": "print the path of the plugin, for NCCL_PROFILER_PLUGIN",
 }
