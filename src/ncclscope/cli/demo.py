@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.output or time.strftime("ncclscope-demo-%Y%m%d-%H%M%S"))
     file = Path(arguments.scenario or _SCENARIO)
     scenario = read_scenario(file)
-    job = [sys.executable, "-m", "ncclscope.simulation", file]
+    job: list[str | Path] = [sys.executable, "-m", "ncclscope.simulation", file]
     print(f"$ ncclscope run -o {directory} -- python -m ncclscope.simulation {file.name}")
     print(f"({scenario.ranks} processes; NCCL and GPUs are simulated, the recorder is real)")
     code = _this_program("run", "-o", directory, "--", *job)
