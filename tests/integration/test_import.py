@@ -555,3 +555,20 @@ def test_split_communicators_of_a_log(tmp_path: Path) -> None:
     assert [comm.id for comm in topology.communicators] == ["0xabc", "0xabc split 1.5"]
     assert topology.links[0].communicator == "0xabc split 1.5"
     assert topology.links[0].scope == "intra-node"
+
+
+@pytest.mark.parametrize("form", ["perfetto", "chrome", "inspector", "jsonl", "csv", "parquet"])
+def test_imports_can_be_exported(tmp_path: Path, form: str) -> None:
+    for rank in range(3):
+        (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(foreign.hung_dump(rank), 2))
+    capture = imported(tmp_path / "import", *sorted(tmp_path.glob("dump_*")))
+    options = ["--to", form, "-o", str(tmp_path / "exported")]
+    assert main(["export", str(capture.path), *options]) == 0
+
+
+@pytest.mark.parametrize("verb", ["status", "dump"])
+def test_what_needs_events_says_so(tmp_path: Path, verb: str) -> None:
+    imported(tmp_path / "import", foreign.inspector_logs(tmp_path / "logs"))
+    done = ncclscope(verb, tmp_path / "import")
+    assert done.returncode == 2
+    assert "a dataset has no" in done.stderr

@@ -188,6 +188,8 @@ class _Trace:
         rows, tracks, starts = (
             np.concatenate(columns) for columns in zip(*self._drawn, strict=True)
         )
+        if not len(rows):  # only moments
+            return
         order = np.argsort(rows, kind="stable")
         at = order[np.minimum(np.searchsorted(rows[order], parent), len(rows) - 1)]
         known = (rows[at] == parent) & (parent != NONE) & (slices.end_ns > slices.start_ns)
