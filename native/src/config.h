@@ -8,12 +8,13 @@
 #include "ncclscope/format.h"
 
 struct config {
-    bool disabled;    // NCCLSCOPE_DISABLE=1
-    enum mode mode;   // NCCLSCOPE_MODE
-    u32 events;       // NCCLSCOPE_EVENTS (mask) or the mode's, before the interface's own limit
-    bool gpu_timing;  // NCCLSCOPE_GPU_TIMING=0 leaves KernelCh out
-    u64 arena_bytes;  // NCCLSCOPE_ARENA: upper limit; 0 = decide
-    u64 ring_bytes;   // NCCLSCOPE_RING: keep so much in memory and write it on request; 0 = no
+    bool disabled;     // NCCLSCOPE_DISABLE=1
+    enum mode mode;    // NCCLSCOPE_MODE
+    u32 events;        // NCCLSCOPE_EVENTS (mask) or the mode's, before the interface's own limit
+    u32 first_events;  // the same at the first init
+    bool gpu_timing;   // NCCLSCOPE_GPU_TIMING=0 leaves KernelCh out
+    u64 arena_bytes;   // NCCLSCOPE_ARENA: upper limit; 0 = decide
+    u64 ring_bytes;    // NCCLSCOPE_RING: keep so much in memory and write it on request; 0 = no
     u64 disk_limit_bytes;        // NCCLSCOPE_DISK_LIMIT: per process
     u64 exit_wait_ns;            // NCCLSCOPE_EXIT_WAIT
     char capture_dir[PATH_MAX];  // NCCLSCOPE_DIR, expanded and absolute
@@ -25,5 +26,10 @@ extern struct config config;
 
 void config_read(void);
 const char *config_mode_name(void);
+// The events of a mode, as far as they may be switched on and off while a job runs; those that are
+// always on or always off are left as they are.
+u32 config_events_in(enum mode mode);
+// By its name; 0: there is none.
+enum mode config_mode_called(const char *name);
 
 #endif

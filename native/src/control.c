@@ -1,7 +1,9 @@
 // Reads the control file. It is replaced as a whole, and each version has a serial number:
 //
 //   serial 7
-//   copy-out
+//   process host.4711.123456
+//   mode full
+//   seconds 30
 #define _GNU_SOURCE
 #include "control.h"
 
@@ -14,30 +16,55 @@
 
 #include "config.h"
 
-#define LARGEST 4096
+#define LARGEST 65536
 
-bool control_poll(struct control_request *request) {
-    static unsigned long done;
-    static bool first = true;
-    char path[PATH_MAX + 16], text[LARGEST + 1];
-    memset(request, 0, sizeof *request);
+static char text[LARGEST + 1];
+
+static size_t read_file(void) {
+    char path[PATH_MAX + 16];
     snprintf(path, sizeof path, "%s/control", config.capture_dir);
     int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     ssize_t length = fd < 0 ? -1 : read(fd, text, LARGEST);
     if (fd >= 0) close(fd);
+    text[length > 0 ? length : 0] = 0;
+    return length > 0 ? (size_t)length : 0;
+}
+
+// Whether a line is `name VALUE`; its value.
+static const char *value_of(const char *line, const char *name) {
+    size_t length = strlen(name);
+    return strncmp(line, name, length) == 0 && line[length] == ' ' ? line + length + 1 : NULL;
+}
+
+static void read_line(const char *line, struct control_request *request) {
+    const char *value;
+    if (strcmp(line, "copy-out") == 0) request->copy_out = true;
+    else if (strcmp(line, "reset") == 0) request->reset = true;
+    else if ((value = value_of(line, "mode"))) request->mode = config_mode_called(value);
+    else if ((value = value_of(line, "events"))) request->events = (u32)strtoul(value, NULL, 0);
+    else if ((value = value_of(line, "seconds"))) request->seconds = strtoull(value, NULL, 10);
+    else if ((value = value_of(line, "calls"))) request->calls = strtoull(value, NULL, 10);
+}
+
+bool control_poll(struct control_request *request, const char *process_folder) {
+    static unsigned long done;
+    static bool first = true;
+    memset(request, 0, sizeof *request);
     unsigned long serial = 0;
-    if (length > 0) {
-        text[length] = 0;
-        if (strncmp(text, "serial ", 7) == 0) serial = strtoul(text + 7, NULL, 10);
-    }
+    if (read_file() && strncmp(text, "serial ", 7) == 0) serial = strtoul(text + 7, NULL, 10);
     // What was asked before this process existed is not meant for it.
     bool fresh = !first && serial > done;
     if (first || serial > done) done = serial;
     first = false;
     if (!fresh) return false;
+    bool some = false, mine = false;  // are some processes meant, is this one
     char *rest = strchr(text, '\n');
     for (char *line = rest ? strtok_r(rest, "\n", &rest) : NULL; line;
-         line = strtok_r(NULL, "\n", &rest))
-        if (strcmp(line, "copy-out") == 0) request->copy_out = true;
-    return true;
+         line = strtok_r(NULL, "\n", &rest)) {
+        const char *folder = value_of(line, "process");
+        some |= folder != NULL;
+        mine |= folder && strcmp(folder, process_folder) == 0;
+        read_line(line, request);
+    }
+    return mine || !some;
 }

@@ -82,6 +82,14 @@ static void write_update(const struct stream *stream, const union slot *slot, u6
     sink_end();
 }
 
+// A slot by itself, with the one that extends it.
+static void write_now(const struct stream *stream, const union slot *slot, u64 head, u64 index) {
+    sink_begin(KIND_block, stream, index);
+    sink_slot(slot, head);
+    if (head_flags(head) & FLAG_EXT) sink_slot(slot + 1, slot_head(slot + 1));
+    sink_end();
+}
+
 // Looks again at slots that were open when they were met, and forgets those that are final now.
 static u64 revisit(const struct drain_pass *pass) {
     u64 changes = 0;
@@ -95,6 +103,13 @@ static u64 revisit(const struct drain_pass *pass) {
         bool closed = !head_is_open(head);
         bool changed = head != open->head || head_kind(head) == KIND_state;
         if (closed && open->head != head) show(stream, slot, head, open->index, false);
+        if (!open->written && pass->use == TO_DISK) {  // met before slots went to disk
+            write_now(stream, slot, head, open->index);
+            open->written = true;
+            open->head = head;
+            changed = head_kind(head) == KIND_state;
+            changes++;
+        }
         bool late = pass->now - open->since > pass->patience;
         if (changed && open->written && (closed || final || late)) {
             write_update(stream, slot, head, open->index);

@@ -11,6 +11,13 @@
 extern u32 gate_fast_events;  // NCCL's event bits
 extern bool gate_chained;     // another profiler must hear of stops and states, too
 
+// At init: where NCCL looks up what it shall report, and what its interface knows. Kept where that
+// is a word of the library itself, which then stays loaded.
+void gate_remember_mask(int *mask, int version, u32 interface_events, u32 chained);
+// Helper thread: from now on NCCL reports these, and only these take the fast path. Captured graphs
+// go on reporting what they were captured with.
+void gate_set_events(u32 events);
+
 typedef nccl_result (*record_fn)(void *context, void **handle, const void *descriptor);
 
 nccl_result gate_start(void *context, void **handle, const void *descriptor, u64 type, int version,
@@ -19,6 +26,8 @@ nccl_result gate_start(void *context, void **handle, const void *descriptor, u64
 // Whether NCCL of that interface version emits the event for this mask.
 bool gate_wants(u32 mask, int version, u64 type);
 
-static inline bool gate_is_fast(u64 type) { return (gate_fast_events & type) != 0; }
+static inline bool gate_is_fast(u64 type) {
+    return (__atomic_load_n(&gate_fast_events, __ATOMIC_RELAXED) & type) != 0;
+}
 
 #endif

@@ -26,6 +26,7 @@
 #include "reap.h"
 #include "sink.h"
 #include "tracker.h"
+#include "zoom.h"
 
 #define SECOND_NS 1000000000ull
 #define PERIOD_NS 10000000ull      // between looks at the streams
@@ -70,8 +71,8 @@ static void write_counters(u64 now) {
 }
 
 static enum sink_use use_of_sink(void) {
-    if (config.mode == MODE_PROFILE) return TO_NOWHERE;
-    return config.ring_bytes ? TO_RING : TO_DISK;
+    if (config.ring_bytes) return TO_RING;
+    return config.mode == MODE_PROFILE ? TO_NOWHERE : TO_DISK;
 }
 
 static void beat(bool ended) {
@@ -127,7 +128,11 @@ static u64 pass(bool everything) {
 
 static void obey(void) {
     struct control_request request;
-    if (!control_poll(&request)) return;
+    zoom_look_at_the_clock();
+    if (!control_poll(&request, folder)) return;
+    // What was recorded until now goes where it went until now.
+    pass(true);
+    zoom_obey(&request);
     struct drain_pass now = this_pass(true);
     if (request.copy_out && now.use == TO_RING && sink_is_open()) drain_copy_out(&now);
 }

@@ -126,7 +126,8 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     log_use(log);
     if (first) say_hello();
     bool active = __atomic_load_n(&recording, __ATOMIC_ACQUIRE);
-    description->mask = active ? config.events & interface_events : 0;
+    u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
+    description->mask = active ? events & interface_events : 0;
     *context = active ? comm_open(description) : IDLE_CONTEXT;
     u32 chained = 0;
     if (active && config.chain[0]) {
@@ -134,8 +135,12 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
         chain_load((int)description->version);
         pthread_mutex_unlock(&lifecycle);
         chained = chain_init(*context, (int)description->version, description, log);
-        gate_fast_events = gate_chained ? 0 : NCCL_EVENTS_V7;
+        if (gate_chained) __atomic_store_n(&gate_fast_events, 0, __ATOMIC_RELAXED);
     }
+    // Only under the lock, and before the helper may want to change it.
+    pthread_mutex_lock(&lifecycle);
+    if (active) gate_remember_mask(mask, (int)description->version, interface_events, chained);
+    pthread_mutex_unlock(&lifecycle);
     // One word for all communicators of this NCCL.
     __atomic_store_n(mask, (int)(description->mask | (chained & interface_events)),
                      __ATOMIC_RELAXED);

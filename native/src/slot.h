@@ -29,6 +29,7 @@ static inline u64 head_word(unsigned kind, unsigned chan, unsigned flags, u64 in
 }
 static inline u8 head_kind(u64 head) { return (u8)head; }
 static inline u8 head_states(u64 head) { return (u8)(head >> 8); }
+static inline u8 head_flags(u64 head) { return (u8)(head >> 24); }
 static inline u8 head_chan(u64 head) { return (u8)(head >> 16); }
 static inline u32 head_check(u64 head) { return (u32)(head >> 32); }
 static inline u64 head_with_states(u64 head, unsigned states) { return head | (u64)states << 8; }

@@ -349,6 +349,12 @@ void tracker_age(const struct clock_pair *now, u64 hz, bool last) {
     }
 }
 
+u64 tracker_calls(void) {
+    u64 sum = 0;
+    for (u32 comm = 0; comm < comms_seen; comm++) sum += progress[comm].calls;
+    return sum;
+}
+
 static int older(const void *left, const void *right) {
     const union slot *a = left, *b = right;
     u64 x = a->live_op.t_work, y = b->live_op.t_work;

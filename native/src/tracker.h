@@ -16,6 +16,9 @@ void tracker_see(u64 handle, const union slot *slot, bool first_sight);
 // more will be seen.
 void tracker_age(const struct clock_pair *now, u64 hz, bool last);
 
+// Calls that were seen so far, on all communicators.
+u64 tracker_calls(void);
+
 // Copies what is in flight: LiveComm slots, then LiveOp slots, oldest first.
 size_t tracker_live(union slot *out, size_t room);
 

@@ -20,7 +20,7 @@ typedef int64_t i64;
 // Minor versions add kinds or use spare bytes: older readers skip them. A major version may change
 // anything.
 #define FORMAT_MAJOR 1
-#define FORMAT_MINOR 1
+#define FORMAT_MINOR 2
 #define FORMAT_ENDIAN 0x1234
 #define FORMAT_MAGIC "\x89NCCLSC\n"
 
@@ -130,6 +130,7 @@ enum clock_kind { CLOCK_IS_TSC = 1, CLOCK_IS_CNTVCT = 2, CLOCK_IS_MONOTONIC = 3 
     F(u64, ticks_before) F(u64, ticks_after) F(u64, monotonic_ns) F(u64, realtime_ns) \
     F(u64, slots_written) F(u64, bytes_written) F(u64, spare)
 #define COUNT_FIELDS(F, A) F(u64, value) F(u64, t0) F(u16, counter) F(u16, event) A(u8, spare, 36)
+#define ZOOM_FIELDS(F, A) F(u64, t0) F(u32, events) F(u8, mode) F(u8, writes) A(u8, spare, 42)
 #define END_FIELDS(F, A) F(u64, t0) F(u64, slots_written) F(u64, comms_open) A(u8, spare, 32)
 
 // ---- Counts by key, exact whatever is dropped; in the arena and, with times, in the tally file. ----
@@ -187,6 +188,7 @@ enum clock_kind { CLOCK_IS_TSC = 1, CLOCK_IS_CNTVCT = 2, CLOCK_IS_MONOTONIC = 3 
     K(67, sync, Sync, SYNC_FIELDS)                           \
     K(68, count, Count, COUNT_FIELDS)                        \
     K(69, end, End, END_FIELDS)                              \
+    K(70, zoom, Zoom, ZOOM_FIELDS)                           \
     K(80, tally, Tally, TALLY_FIELDS)                        \
     K(81, tallies, Tallies, PAD_FIELDS)                      \
     K(96, live, Live, LIVE_FIELDS)                           \

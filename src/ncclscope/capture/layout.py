@@ -5,7 +5,7 @@ minor version. The schema here is this release's; a test holds it against the C 
 library only: `run` needs the numbers.
 """
 
-MAJOR, MINOR = 1, 1
+MAJOR, MINOR = 1, 2
 SLOT_BYTES = 64
 EVENT_KINDS = 16
 INDEX_BITS = 37
@@ -73,6 +73,7 @@ root:i32 ce_seq:u32
 67 Sync ticks_before:u64 ticks_after:u64 monotonic_ns:u64 realtime_ns:u64 slots_written:u64 bytes_written:u64 spare:u64
 68 Count value:u64 t0:u64 counter:u16 event:u16 spare:u8:36
 69 End t0:u64 slots_written:u64 comms_open:u64 spare:u8:32
+70 Zoom t0:u64 events:u32 mode:u8 writes:u8 spare:u8:42
 80 Tally count:u64 calls:u64 count_sum:u64 comm:u16 level:u8 func:u8 dtype:u8 algo:u8 proto:u8 bits:u8 spare:u8:24
 81 Tallies spare:u8:56
 96 Live serial:u64 monotonic_ns:u64 realtime_ns:u64 ticks:u64 dropped:u64 slots:u32 comms_open:u32 mode:u8 phase:u8 spare:u8:6

@@ -33,6 +33,16 @@ class Communicator:
     t_close: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Zoom:
+    """From when on a process recorded something else than at its start."""
+
+    ticks: int
+    mode: str
+    events: int  # NCCL's bits
+    writes: bool  # events go to disk, or to the ring
+
+
 @dataclass(slots=True)
 class Metadata:
     """Metadata slots by kind, in order."""
@@ -93,6 +103,19 @@ def communicators(meta: Metadata) -> tuple[Communicator, ...]:
             t_close=closed.get(int(comm["comm"])),
         )
         for comm in meta.of("Comm")
+    )
+
+
+def zooms(meta: Metadata) -> tuple[Zoom, ...]:
+    """Changes of what was recorded, in order."""
+    return tuple(
+        Zoom(
+            int(slot["t0"]),
+            layout.MODES.get(int(slot["mode"]), "unknown"),
+            int(slot["events"]),
+            bool(slot["writes"]),
+        )
+        for slot in meta.of("Zoom")
     )
 
 

@@ -11,7 +11,7 @@ from ncclscope.capture.arena import Chunk, read_arena
 from ncclscope.capture.clock import Clock, clock_of
 from ncclscope.capture.header import Header, launcher_rank
 from ncclscope.capture.live import LivePage, read_live_page
-from ncclscope.capture.metadata import Communicator
+from ncclscope.capture.metadata import Communicator, Zoom
 from ncclscope.capture.salvage import arena_of
 from ncclscope.capture.segment import (
     Blocks,
@@ -43,6 +43,7 @@ class Process:
     tallies: tuple[Tally, ...]  # exact counts, whatever was dropped
     live: LivePage | None  # at the last heartbeat
     ended: bool
+    zooms: tuple[Zoom, ...]  # changes of what was recorded
     slots: SlotLog
     damage: Damage
 
@@ -190,6 +191,7 @@ def _assemble(folder: Path, found: _Found) -> Process:
         tallies=merge_tallies(read_tally_file(folder / "tally"), found.tallies),
         live=read_live_page(folder),
         ended=len(meta.of("End")) > 0,
+        zooms=metadata.zooms(meta),
         slots=found.log,
         damage=found.log.damage,
     )

@@ -20,6 +20,7 @@ COMMANDS = {
     "status": "say whether a job is hung, which ranks are to blame, and what they do",
     "diagnose": "say what is wrong: hangs, stragglers, slow links and more, with evidence",
     "serve": "give running jobs as metrics to Prometheus, or to node_exporter",
+    "ctl": "change what a running job records, for a while, without a restart",
     "dump": "print every recorded event",
     "timeline": "show a capture in the browser: every operation and callback over time",
     "export": "write operations for other programs: Perfetto, Chrome, Parquet, CSV and more",

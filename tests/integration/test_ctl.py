@@ -1,0 +1,124 @@
+"""A running job is looked at more closely for a while, and its counts stay exact."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ncclscope.capture import layout
+from ncclscope.capture.events import events_of
+from ncclscope.capture.live import read_live_page
+from ncclscope.capture.process import Process
+from ncclscope.capture.reader import open_capture, process_folders
+from ncclscope.simulation.scenario import Call, Communicators, Scenario
+from tests.jobs import eventually, running
+from tests.playing import ncclscope
+
+CALLS = (Call("world", "AllReduce", 1 << 18), Call("tp", "AllReduce", 1 << 14))
+JOB = Scenario(
+    name="zoomed",
+    ranks=4,
+    ranks_per_host=2,
+    steps=600,
+    compute_ms=10,
+    communicators=(Communicators("world"), Communicators("tp", 2)),
+    calls=CALLS,
+)
+
+
+def modes(capture: Path) -> dict[str, str]:
+    """By process the mode that its live page tells."""
+    folders = process_folders(capture) if capture.is_dir() else []
+    pages = {folder.name: read_live_page(folder) for folder in folders}
+    return {name: page.mode for name, page in pages.items() if page}
+
+
+def kinds(process: Process) -> set[str]:
+    """Event types on record."""
+    return {event["event"] for event in events_of(process)} - {"Comm"}
+
+
+def counted(process: Process) -> int:
+    """Calls in the tally."""
+    return sum(t.calls for t in process.tallies if t.key.level == layout.LEVEL_CALL)
+
+
+def test_a_window_in_full_mode(tmp_path: Path) -> None:
+    capture = tmp_path / "capture"
+    with running(JOB, capture, "--mode", "profile") as job:
+        eventually(lambda: set(modes(capture).values()) == {"profile"} and len(modes(capture)) == 4)
+        began = time.monotonic()
+        said = ncclscope("ctl", capture, "--mode", "full", "--seconds", "2", "--rank", "0-2")
+        assert said.returncode == 0, said.stderr
+        assert said.stdout == "3 of 3 processes record in full mode for 2 s\n"
+        assert sorted(modes(capture).values()).count("profile") == 1
+        eventually(lambda: set(modes(capture).values()) == {"profile"}, 15)
+        assert time.monotonic() - began < 30
+        assert job.wait(timeout=60) == 0
+    processes = {process.rank: process for process in open_capture(capture).processes}
+    for rank, process in processes.items():
+        assert counted(process) == JOB.steps * len(CALLS), rank
+        assert process.dropped() == 0
+        on_record = [e for e in events_of(process) if e["event"] == "CollApi"]
+        if rank == 3:
+            assert not on_record
+            assert not process.zooms
+            continue
+        assert 0 < len(on_record) < JOB.steps * len(CALLS) / 2
+        assert {"Group", "Coll", "CollApi", "KernelCh", "ProxyStep"} <= kinds(process)
+        assert [zoom.mode for zoom in process.zooms] == ["full", "profile"]
+        # Without a hole: the events of a window follow each other in NCCL's own count.
+        sequences = [
+            e["fields"]["seqNumber"]
+            for e in events_of(process)
+            if e["event"] == "Coll" and e["fields"]["nWarps"] and e["fields"]["count"] == 1 << 16
+        ]
+        assert sequences == list(range(sequences[0], sequences[-1] + 1))
+
+
+def test_so_many_calls_and_back(tmp_path: Path) -> None:
+    capture = tmp_path / "capture"
+    with running(JOB, capture, "--mode", "trace") as job:
+        eventually(lambda: len(modes(capture)) == 4)
+        said = ncclscope("ctl", capture, "--mode", "profile")
+        assert said.returncode == 0, said.stderr
+        quiet = {p.folder: len(p.slots) for p in open_capture(capture).processes}
+        time.sleep(1.5)
+        said = ncclscope(
+            "ctl", capture, "--mode", "full", "--events", "Group,ProxyOp", "--calls", "20"
+        )
+        eventually(lambda: set(modes(capture).values()) == {"trace"}, 20)
+        assert job.wait(timeout=60) == 0
+    for process in open_capture(capture).processes:
+        assert len(process.slots) > quiet[process.folder]
+        assert counted(process) == JOB.steps * len(CALLS)
+        assert [zoom.mode for zoom in process.zooms] == ["profile", "full", "trace"]
+        assert "ProxyStep" not in kinds(process)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--mode", "full", "--events", "KernelCh"], "KernelCh cannot be switched"),
+        (["--mode", "full", "--seconds", "0"], "--seconds must be positive"),
+        (["--reset", "--calls", "5"], "go with --mode"),
+        (["--mode", "full", "--rank", "x"], "x names no ranks"),
+        (["--mode", "full", "--rank", "99"], "cannot change rank 99"),
+    ],
+)
+def test_mistakes_are_sentences(tmp_path: Path, words: list[str], said: str) -> None:
+    capture = tmp_path / "capture"
+    with running(JOB, capture, "--mode", "profile"):
+        eventually(lambda: len(modes(capture)) == 4)
+        printed = ncclscope("ctl", capture, *words)
+    assert printed.returncode == 2
+    assert said in printed.stderr
+
+
+def test_a_job_that_is_over(tmp_path: Path) -> None:
+    capture = tmp_path / "capture"
+    with running(Scenario(ranks=2, steps=3), capture) as job:
+        assert job.wait(timeout=60) == 0
+    printed = ncclscope("ctl", capture, "--mode", "full")
+    assert printed.returncode == 1
+    assert "no process of it runs" in printed.stderr
