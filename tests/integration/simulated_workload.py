@@ -5,6 +5,7 @@ Started by test_simulation.py, once a rank: `python simulated_workload.py ITERAT
 
 import ctypes as c
 import os
+import signal
 import sys
 import time
 from typing import Any
@@ -95,6 +96,15 @@ def p2p(iterations: int) -> None:
         NCCL.cudaDeviceSynchronize()
 
 
+def self(iterations: int) -> None:
+    """To and from oneself: reported also where there is but one rank."""
+    NCCL.ncclGroupStart()
+    NCCL.ncclSend(SEND, c.c_size_t(4096), FLOAT32, RANK, COMM, NO_STREAM)
+    NCCL.ncclRecv(RECV, c.c_size_t(4096), FLOAT32, RANK, COMM, NO_STREAM)
+    NCCL.ncclGroupEnd()
+    NCCL.cudaDeviceSynchronize()
+
+
 def a2a(iterations: int) -> None:
     for _ in range(iterations):
         NCCL.ncclAlltoAll(SEND, RECV, c.c_size_t(4096), FLOAT32, COMM, NO_STREAM)
@@ -145,6 +155,20 @@ def hang(iterations: int) -> None:
             time.sleep(3600)
         collective("AllReduce", 65536)
         NCCL.cudaDeviceSynchronize()
+
+
+def death(iterations: int) -> None:
+    """The last rank dies; the others notice it by NCCL's asynchronous error, and abort."""
+    if RANK == WORLD - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    collective("AllReduce", 4096)
+    error = c.c_int()
+    while error.value == 0:
+        time.sleep(0.01)
+        NCCL.ncclCommGetAsyncError(COMM, c.byref(error))
+    assert error.value == 6, error
+    NCCL.ncclCommAbort(COMM)
+    os._exit(0)
 
 
 for case in sys.argv[2:]:

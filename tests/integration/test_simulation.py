@@ -54,17 +54,24 @@ JOBS = {
 }
 
 
-@pytest.fixture(scope="module")
-def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    library = tmp_path_factory.mktemp("plugin") / "libnccl-profiler-transcribing.so"
+def compiled(directory: Path, newest: int = 7) -> Path:
+    """The plugin that writes transcripts, with interfaces up to `newest`."""
+    library = directory / "libnccl-profiler-transcribing.so"
     sources = HERE.parents[1] / "native" / "src"
     command = ["gcc", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-I", sources]
     source = HERE / "transcribing_plugin.c"
-    subprocess.run([*command, "-o", library, source, "-lpthread"], check=True)
+    subprocess.run([*command, f"-DNEWEST={newest}", "-o", library, source, "-lpthread"], check=True)
     return library
 
 
-def start_ranks(job: Job, plugin: Path, tmp_path: Path) -> list[subprocess.Popen[bytes]]:
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("plugin"))
+
+
+def start_ranks(
+    job: Job, plugin: Path | str, tmp_path: Path, **variables: str
+) -> list[subprocess.Popen[bytes]]:
     """The processes of a simulated job."""
     base = {k: v for k, v in os.environ.items() if not k.startswith("NCCL")}
     shared = base | {
@@ -74,6 +81,7 @@ def start_ranks(job: Job, plugin: Path, tmp_path: Path) -> list[subprocess.Popen
         "WORLD_SIZE": str(job.ranks),
         "ID": SimulatedNccl().unique_id().hex(),
         **({"NCCL_MAX_NCHANNELS": "64"} if job.one_host else {}),
+        **variables,
     }
     workload = HERE / "simulated_workload.py"
     command = [sys.executable, workload, str(job.iterations), *job.cases.split()]
@@ -90,9 +98,9 @@ def transcripts(job: Job, tmp_path: Path) -> list[list[Line]]:
     return [[json.loads(line) for line in text.splitlines()] for text in texts]
 
 
-def simulate(job: Job, plugin: Path, tmp_path: Path) -> list[list[Line]]:
+def simulate(job: Job, plugin: Path | str, tmp_path: Path, **variables: str) -> list[list[Line]]:
     """The transcripts of a simulated job, by rank."""
-    ranks = start_ranks(job, plugin, tmp_path)
+    ranks = start_ranks(job, plugin, tmp_path, **variables)
     try:
         codes = [rank.wait(60) for rank in ranks]
     finally:
@@ -308,3 +316,48 @@ def test_a_hang_leaves_the_same_open(plugin: Path, tmp_path: Path) -> None:
         assert open_steps(one) == open_steps(Seen(other))
         kernels = [h for h, kind in one.kinds.items() if kind == "KernelCh" and not one.after[h]]
         assert len(kernels) in (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("release", "newest", "taken"),
+    [
+        ("2.26", 7, 3),
+        ("2.27", 7, 4),
+        ("2.30", 5, 5),
+        ("2.32", 6, 6),
+        ("2.28", 4, 4),
+        ("2.32", 3, 3),
+    ],
+)
+def test_newest_interface_of_both(release: str, newest: int, taken: int, tmp_path: Path) -> None:
+    """A release takes the newest interface that it and the plugin have; older ones get less."""
+    job = Job(release, 1, 1, "self")
+    (lines,) = simulate(job, compiled(tmp_path, newest), tmp_path)
+    assert lines[0]["v"] == taken
+    types = {line["type"] for line in lines if line["cb"] == "start"}
+    api = {1 << bit for bit in range(8, 12)}
+    assert bool(types & api) == (taken >= 5)
+    seen = Seen(lines)
+    (send,) = [h for h in seen.works() if seen.starts[h]["func"] == "Send"]
+    parent = seen.kinds[seen.starts[send]["p"]]
+    assert parent == ("P2pApi" if taken >= 5 else "Group")
+
+
+def test_names_of_plugins(plugin: Path, tmp_path: Path) -> None:
+    """As NCCL finds them: by a short name in the library path; `none` is nobody."""
+    job, path = Job("2.28", 1, 1, "self"), str(plugin.parent)
+    (lines,) = simulate(job, "transcribing", tmp_path, LD_LIBRARY_PATH=path)
+    assert lines[0]["cb"] == "init"
+    (tmp_path / "transcript.0").unlink()
+    for name in ("none", "/nowhere/plugin.so"):
+        assert [rank.wait(60) for rank in start_ranks(job, name, tmp_path)] == [0]
+        assert not (tmp_path / "transcript.0").exists()
+
+
+def test_a_dead_peer_is_noticed_over_a_network(plugin: Path, tmp_path: Path) -> None:
+    ranks = start_ranks(Job("2.28", 3, 1, "death"), plugin, tmp_path)
+    try:
+        assert [rank.wait(60) for rank in ranks] == [0, 0, -9]
+    finally:
+        for rank in ranks:
+            rank.kill()

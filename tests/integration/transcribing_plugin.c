@@ -1,7 +1,7 @@
 // A profiler plugin that writes down every callback with all its fields, in the transcripts' form
 // (tests/data/transcripts/README.md). For holding the simulated NCCL against real ones.
 //
-// TRANSCRIPT_FILE and the rank name the file.
+// TRANSCRIPT_FILE and the rank name the file. NEWEST: the newest interface that it has (7).
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -13,6 +13,9 @@
 
 #include "nccl_abi.h"
 
+#ifndef NEWEST
+#define NEWEST 7
+#endif
 #define EXPORT __attribute__((visibility("default")))
 #define P(x) ((unsigned long)(x))
 #define S(x) ((x) ? (x) : "")
@@ -77,9 +80,11 @@ static nccl_result state(void *handle, int which, const void *args, int early) {
 static nccl_result state_v3(void *handle, int which, const union nccl_state_args_v1 *args) {
     return state(handle, which, args, 1);
 }
+#if NEWEST >= 4
 static nccl_result state_v4(void *handle, int which, const union nccl_state_args *args) {
     return state(handle, which, args, 0);
 }
+#endif
 
 static void begin_start(void *context, void **handle, unsigned long type, void *parent, int rank) {
     begin_line("start");
@@ -109,6 +114,7 @@ static nccl_result start_v3(void *context, void **handle, const struct nccl_desc
     return end_line();
 }
 
+#if NEWEST >= 4
 static nccl_result start(void *context, void **handle, const struct nccl_descr *d, int version) {
     unsigned long type = version == 4 ? *(const uint8_t *)d : d->type;
     begin_start(context, handle, type, d->parentObj, d->rank);
@@ -158,10 +164,12 @@ static nccl_result start(void *context, void **handle, const struct nccl_descr *
     }
     return end_line();
 }
+#endif
 
 static nccl_result init_v3(void **context, int *mask) {
     return init(context, mask, 3, NCCL_EVENTS_V3, 0, "", 0, 0, 0);
 }
+#if NEWEST >= 4
 static nccl_result init_v4(void **context, int *mask, const char *name, uint64_t id, int nodes, int ranks, int rank,
                            nccl_log_fn log) {
     (void)log;
@@ -170,6 +178,7 @@ static nccl_result init_v4(void **context, int *mask, const char *name, uint64_t
 static nccl_result start_v4(void *context, void **handle, const struct nccl_descr *d) {
     return start(context, handle, d, 4);
 }
+#endif
 #define MODERN(version)                                                                                     \
     static nccl_result init_v##version(void **context, uint64_t id, int *mask, const char *name, int nodes, \
                                        int ranks, int rank, nccl_log_fn log) {                              \
@@ -179,12 +188,26 @@ static nccl_result start_v4(void *context, void **handle, const struct nccl_desc
     static nccl_result start_v##version(void *context, void **handle, const struct nccl_descr *d) {         \
         return start(context, handle, d, version);                                                          \
     }
+#if NEWEST >= 5
 MODERN(5)
+#endif
+#if NEWEST >= 6
 MODERN(6)
+#endif
+#if NEWEST >= 7
 MODERN(7)
+#endif
 
 EXPORT const struct nccl_profiler_v3 ncclProfiler_v3 = {"transcribing", init_v3, start_v3, stop, state_v3, finalize};
+#if NEWEST >= 4
 EXPORT const struct nccl_profiler_v4 ncclProfiler_v4 = {"transcribing", init_v4, start_v4, stop, state_v4, finalize};
+#endif
+#if NEWEST >= 5
 EXPORT const struct nccl_profiler_v5 ncclProfiler_v5 = {"transcribing", init_v5, start_v5, stop, state_v4, finalize};
+#endif
+#if NEWEST >= 6
 EXPORT const struct nccl_profiler_v6 ncclProfiler_v6 = {"transcribing", init_v6, start_v6, stop, state_v4, finalize};
+#endif
+#if NEWEST >= 7
 EXPORT const struct nccl_profiler_v7 ncclProfiler_v7 = {"transcribing", init_v7, start_v7, stop, state_v4, finalize};
+#endif

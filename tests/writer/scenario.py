@@ -100,7 +100,8 @@ class _Job:
     """Where every rank stands; times are true ones."""
 
     def __init__(self, scenario: Scenario, begin_ns: int, rng: np.random.Generator) -> None:
-        self.scenario, self.rng, self._begin_ns = scenario, rng, begin_ns
+        self.scenario, self.rng = scenario, rng
+        self._first_ns = begin_ns + round(scenario.compute_ms * 1e6)  # of the first operation
         self.rings = _rings(scenario)
         ranks = scenario.ranks
         self.host_ns = np.full(ranks, begin_ns, np.int64)  # when the caller is free again
@@ -179,7 +180,7 @@ class _Job:
             turns = 1
         ns_per_byte = np.full(ready.shape, 1 / scenario.bandwidth_gb_s)
         for drop in scenario.bandwidth_drops:
-            ns_per_byte[ready >= self._begin_ns + drop.at_ms * 1e6] *= drop.factor
+            ns_per_byte[ready >= self._first_ns + drop.at_ms * 1e6] *= drop.factor
         ns = (
             turns * scenario.latency_us * 1e3
             + size_bytes * sent.get(call.function, 1) * ns_per_byte

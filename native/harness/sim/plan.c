@@ -162,6 +162,14 @@ static uint64_t plan_ticket(struct task *task) {
 }
 
 // ---- times ----
+int64_t plan_since_first_ns(int64_t t) {
+    static int64_t first_ns;
+    int64_t none = 0;
+    if (__atomic_compare_exchange_n(&first_ns, &none, t, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        return 0;
+    return t - none;
+}
+
 double plan_sent_bytes(const struct comm *comm, const struct transfer_spec *spec) {
     double bytes = (double)(spec->count * datatype_bytes(spec->type)), n = comm->ranks;
     switch (spec->function) {
@@ -176,7 +184,7 @@ double plan_sent_bytes(const struct comm *comm, const struct transfer_spec *spec
 static int64_t wire_ns(const struct comm *comm, const struct transfer_spec *spec, int64_t at_ns) {
     double latency_ns = 0, ns_per_byte = 0;
     int turns = spec->function == ALL_REDUCE ? 2 * (comm->ranks - 1) : comm->ranks - 1;
-    int64_t since_ns = at_ns - fabric_origin_ns(comm->fabric);
+    int64_t since_ns = plan_since_first_ns(at_ns);
     for (int rank = 0; rank < comm->ranks; rank++) {
         int from = comm_global_rank(comm, rank);
         int to = comm_global_rank(comm, (rank + 1) % comm->ranks);
@@ -192,7 +200,7 @@ static int64_t message_ns(const struct comm *comm, const struct transfer_spec *s
                           int64_t at_ns) {
     int from = comm_global_rank(comm, comm->rank), to = comm_global_rank(comm, spec->root);
     double bytes = (double)(spec->count * datatype_bytes(spec->type));
-    int64_t since_ns = at_ns - fabric_origin_ns(comm->fabric);
+    int64_t since_ns = plan_since_first_ns(at_ns);
     return (int64_t)(settings_latency_ns(from, to) +
                      bytes * settings_ns_per_byte(from, to, since_ns));
 }

@@ -43,6 +43,8 @@ struct plan *plan_make(struct comm *comm, struct stream *stream, const struct wo
 // Launches it, or adds it to a graph, with everything that NCCL reports while it does so.
 void plan_launch(struct plan *plan);
 
+// How long after this process's first operation a time is.
+int64_t plan_since_first_ns(int64_t t);
 // How many bytes a rank sends in a collective, and in how many turns.
 double plan_sent_bytes(const struct comm *comm, const struct transfer_spec *spec);
 

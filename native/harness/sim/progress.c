@@ -1,54 +1,13 @@
 // Progress threads.
 #define _GNU_SOURCE
-#include "progress.h"
-
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "profiler.h"
+#include "progress_parts.h"
 #include "settings.h"
 #include "stream.h"
 
-enum { MAX_DEPTH = 8, DRAIN_NS = 2000000000 };
-
-struct step {
-    void *handle;
-    int64_t done_ns;  // of a transfer that is on its way
-};
-
-struct item {
-    struct item *next;
-    bool is_kernel, finished;
-    void *handle;
-    // kernels
-    void *parent;
-    struct channel *channel;
-    int channel_number, direction;
-    uint64_t number;
-    bool started, phases;
-    // proxies
-    struct proxy_op op;
-    struct run *run;
-    struct step steps[MAX_DEPTH];
-    int posted, moved, passed, done;  // steps so far: sent or received; handed to the GPU; over
-    uint64_t base;                    // steps on this connection before
-    size_t size_bytes;                // of the last transfer, as NCCL reports it
-    bool in_progress;
-};
-
-struct progress {
-    struct fabric *fabric;
-    void *context;
-    int rank;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct item *prepared, *waiting, *active;  // added; appended; taken up
-    bool is_proxy, ending, draining;
-    uint64_t bases[2][MAX_RANKS][MAX_CHANNELS];
-};
+enum { DRAIN_NS = 2000000000 };
 
 // ---- runs ----
 struct run *run_make(void) {
@@ -103,30 +62,13 @@ void progress_append(struct progress *progress) {
     fabric_ring(progress->fabric);
 }
 
-// ---- reporting ----
-static void *start(struct progress *progress, struct host_event event) {
-    void *handle = NULL;
-    host_start(&profiler, progress->context, &handle, &event);
-    return handle;
-}
-
-static void state(void *handle, int which, size_t argument) {
-    bool of_step = which >= NCCL_STEP_SEND_GPU_WAIT && which <= NCCL_STEP_RECV_GPU_WAIT;
-    if (handle)
-        host_state(&profiler, handle, which, !(profiler.version <= 3 && of_step), argument, 0);
-}
-
-static void stop(void *handle) {
-    if (handle) host_stop(&profiler, handle);
-}
-
 // ---- ProxyCtrl ----
 static bool reports_control(void) { return profiler_wants(profiler_mask(), NCCL_PROXY_CTRL); }
 
 static void *control(struct progress *progress, int which, int argument) {
     if (!reports_control()) return NULL;
-    void *handle = start(progress, (struct host_event){.type = NCCL_PROXY_CTRL});
-    if (which) state(handle, which, (size_t)argument);
+    void *handle = report_start(progress, (struct host_event){.type = NCCL_PROXY_CTRL});
+    if (which) report_state(handle, which, (size_t)argument);
     return handle;
 }
 
@@ -145,14 +87,14 @@ static void report_phases(struct progress *progress, struct item *item, uint64_t
     uint64_t times[4] = {from, from + 224, to - 384, to};
     if (to < from + 1000) return;
     for (int phase = 0; phase < 3; phase++) {
-        void *handle = start(progress, (struct host_event){.type = NCCL_KERNEL_PHASE,
-                                                           .parent = item->handle,
-                                                           .channel = item->channel_number,
-                                                           .phase = phase,
-                                                           .phase_name = names[phase],
-                                                           .timer = times[phase]});
-        state(handle, NCCL_KERNEL_PHASE_STOP, times[phase + 1]);
-        stop(handle);
+        void *handle = report_start(progress, (struct host_event){.type = NCCL_KERNEL_PHASE,
+                                                                  .parent = item->handle,
+                                                                  .channel = item->channel_number,
+                                                                  .phase = phase,
+                                                                  .phase_name = names[phase],
+                                                                  .timer = times[phase]});
+        report_state(handle, NCCL_KERNEL_PHASE_STOP, times[phase + 1]);
+        report_stop(handle);
     }
 }
 
@@ -161,150 +103,19 @@ static bool progress_kernel(struct progress *progress, struct item *item) {
     bool moved = false;
     if (!item->started && stamped(item->channel->starts, item->number, &from)) {
         item->started = moved = true;
-        item->handle = start(progress, (struct host_event){.type = NCCL_KERNEL_CH,
-                                                           .parent = item->parent,
-                                                           .channel = item->channel_number,
-                                                           .timer = from});
+        item->handle = report_start(progress, (struct host_event){.type = NCCL_KERNEL_CH,
+                                                                  .parent = item->parent,
+                                                                  .channel = item->channel_number,
+                                                                  .timer = from});
     }
     if (item->started && stamped(item->channel->stops, item->number, &to)) {
         stamped(item->channel->starts, item->number, &from);
         bool *has_phases = &item->channel->stops[item->number % STAMPS].has_phases;
         if (item->phases && __atomic_exchange_n(has_phases, false, __ATOMIC_RELAXED))
             report_phases(progress, item, from, to);
-        if (profiler.version >= 4) state(item->handle, NCCL_KERNEL_CH_STOP, to);
-        stop(item->handle);
+        if (profiler.version >= 4) report_state(item->handle, NCCL_KERNEL_CH_STOP, to);
+        report_stop(item->handle);
         item->finished = moved = true;
-    }
-    return moved;
-}
-
-// ---- network transfers ----
-static void start_op(struct progress *progress, struct item *item) {
-    const struct proxy_op *op = &item->op;
-    if (!profiler_wants(op->mask, NCCL_PROXY_OP)) return;
-    item->handle = start(progress, (struct host_event){.type = NCCL_PROXY_OP,
-                                                       .parent = op->parent,
-                                                       .rank = progress->rank,
-                                                       .pid = (int)getpid(),
-                                                       .channel = op->channel,
-                                                       .peer = op->peer,
-                                                       .steps = op->steps,
-                                                       .chunk_size = op->chunk_bytes,
-                                                       .is_send = op->is_send});
-}
-
-// States of the whole transfer, up to 2.26.
-static void op_state(struct item *item, int which, int steps) {
-    if (settings()->version < 22700 && item->handle)
-        host_state(&profiler, item->handle, which + (item->op.is_send ? 0 : 4), true,
-                   item->size_bytes, steps);
-}
-
-static void step_state(struct item *item, int step, int which) {
-    state(item->steps[step % MAX_DEPTH].handle, which, item->size_bytes);
-}
-
-static void count_bytes(struct item *item) {
-    if (settings()->version < 22700) item->size_bytes += item->op.step_bytes;
-    else item->size_bytes = item->op.step_bytes;
-}
-
-static bool post_step(struct progress *progress, struct item *item) {
-    int step = item->posted;
-    if (step == item->op.steps || step - item->done == item->op.depth) return false;
-    if (!item->in_progress) {
-        if (settings()->version < 22700) start_op(progress, item);
-        else state(item->handle, NCCL_OP_IN_PROGRESS, 0);
-        item->in_progress = true;
-    }
-    void *handle = NULL;
-    if (profiler_wants(item->op.mask, NCCL_PROXY_STEP))
-        handle = start(progress, (struct host_event){.type = NCCL_PROXY_STEP,
-                                                     .parent = item->handle,
-                                                     .rank = progress->rank,
-                                                     .step = step});
-    item->steps[step % MAX_DEPTH] = (struct step){handle, 0};
-    item->posted++;
-    op_state(item, 0, item->posted);
-    step_state(item, step, item->op.is_send ? NCCL_STEP_SEND_GPU_WAIT : NCCL_STEP_RECV_WAIT);
-    return true;
-}
-
-static bool may_send(const struct item *item) {
-    uint64_t received = __atomic_load_n(&item->run->received[item->op.channel], __ATOMIC_ACQUIRE);
-    if (!__atomic_load_n(&item->run->start_ns, __ATOMIC_ACQUIRE)) return false;
-    switch (item->op.after) {
-        case AFTER_TURN_BEFORE:
-            return received + (uint64_t)item->op.steps_per_turn > (uint64_t)item->moved;
-        case AFTER_SAME_STEP: return received > (uint64_t)item->moved;
-        default: return true;
-    }
-}
-
-static void earlier(int64_t *next_ns, int64_t t) {
-    if (*next_ns == FOR_EVER || t < *next_ns) *next_ns = t;
-}
-
-static bool progress_send(struct progress *progress, struct item *item, int64_t *next_ns) {
-    bool moved = false;
-    if (item->moved < item->posted && may_send(item)) {
-        int step = item->moved++;
-        op_state(item, 1, item->moved);
-        if (settings()->version >= 22700) step_state(item, step, NCCL_STEP_SEND_PEER_WAIT);
-        count_bytes(item);
-        op_state(item, 2, item->moved);
-        step_state(item, step, NCCL_STEP_SEND_WAIT);
-        item->steps[step % MAX_DEPTH].done_ns = sim_now_ns() + item->op.step_ns;
-        moved = true;
-    }
-    if (item->done < item->moved) {
-        struct step *step = &item->steps[item->done % MAX_DEPTH];
-        if (sim_now_ns() < step->done_ns) {
-            earlier(next_ns, step->done_ns);
-            return moved;
-        }
-        stop(step->handle);
-        item->done++;
-        op_state(item, 3, item->done);
-        fabric_add_step(progress->fabric, item->op.peer, item->op.channel);
-        moved = true;
-    }
-    return moved;
-}
-
-static bool progress_receive(struct progress *progress, struct item *item) {
-    bool moved = false;
-    uint64_t come = fabric_steps(progress->fabric, item->op.peer, progress->rank, item->op.channel);
-    if (item->moved < item->posted && come > item->base + (uint64_t)item->moved) {
-        int step = item->moved++;
-        count_bytes(item);
-        op_state(item, 1, item->moved);
-        step_state(item, step, NCCL_STEP_RECV_FLUSH_WAIT);
-        moved = true;
-    } else if (item->passed < item->moved) {
-        int step = item->passed++;
-        op_state(item, 2, item->passed);
-        step_state(item, step, NCCL_STEP_RECV_GPU_WAIT);
-        moved = true;
-    } else if (item->done < item->passed &&
-               __atomic_load_n(&item->run->start_ns, __ATOMIC_ACQUIRE)) {  // the kernel takes it
-        stop(item->steps[item->done % MAX_DEPTH].handle);
-        item->done++;
-        op_state(item, 3, item->done);
-        __atomic_add_fetch(&item->run->received[item->op.channel], 1, __ATOMIC_RELEASE);
-        moved = true;
-    }
-    return moved;
-}
-
-static bool progress_transfer(struct progress *progress, struct item *item, int64_t *next_ns) {
-    bool moved = post_step(progress, item);
-    moved |= item->op.is_send ? progress_send(progress, item, next_ns)
-                              : progress_receive(progress, item);
-    if (item->done == item->op.steps) {
-        stop(item->handle);
-        run_release(item->run);
-        item->finished = true;
     }
     return moved;
 }
@@ -320,7 +131,7 @@ static bool pass(struct progress *progress, int64_t *next_ns) {
                          : &transfer_busy[item->op.is_send][item->op.peer][item->op.channel];
         if (*busy) continue;
         moved |= item->is_kernel ? progress_kernel(progress, item)
-                                 : progress_transfer(progress, item, next_ns);
+                                 : transfer_progress(progress, item, next_ns);
         *busy = !item->finished;
     }
     for (struct item **place = &progress->active; *place;) {
@@ -343,10 +154,10 @@ static void take_up(struct progress *progress, struct item *added) {
     *end = added;
     for (struct item *item = added; item; item = item->next) {
         count++;
-        if (!item->is_kernel && settings()->version >= 22700) start_op(progress, item);
+        if (!item->is_kernel && settings()->version >= 22700) transfer_start(progress, item);
     }
-    state(append, NCCL_CTRL_APPEND_END, (size_t)count);
-    stop(append);
+    report_state(append, NCCL_CTRL_APPEND_END, (size_t)count);
+    report_stop(append);
 }
 
 // Sleeps while there is nothing to do; NULL at the end.
@@ -356,8 +167,8 @@ static struct item *next_items(struct progress *progress, bool reports) {
         void *sleep = reports ? control(progress, 15, 0) : NULL;
         while (!progress->waiting && !progress->ending)
             pthread_cond_wait(&progress->changed, &progress->lock);
-        state(sleep, 16, 0);
-        stop(sleep);
+        report_state(sleep, 16, 0);
+        report_stop(sleep);
     }
     struct item *added = progress->waiting;
     progress->waiting = NULL;
@@ -389,7 +200,7 @@ static void *make_progress(void *argument) {
     struct progress *progress = argument;
     int64_t give_up_ns = 0;
     bool is_proxy = progress->is_proxy;
-    if (is_proxy) stop(control(progress, NCCL_CTRL_IDLE, 0));
+    if (is_proxy) report_stop(control(progress, NCCL_CTRL_IDLE, 0));
     while (!is_over(progress, &give_up_ns)) {
         uint32_t heard = fabric_bell(progress->fabric);
         struct item *added = next_items(progress, is_proxy);
@@ -402,7 +213,7 @@ static void *make_progress(void *argument) {
         int64_t next_ns = FOR_EVER;
         // Up to 2.26 every turn of the loop is an event.
         if (is_proxy && settings()->version < 22700 && progress->active)
-            stop(control(progress, 0, 0));
+            report_stop(control(progress, 0, 0));
         if (!pass(progress, &next_ns) && progress->active)
             fabric_wait_bell(progress->fabric, heard, next_ns);
     }

@@ -178,7 +178,7 @@ static void hand_transfer(struct comm *comm, const struct work *work, int channe
     bool in_halves = tuning->proto && tuning->proto[0] == 'S';
     int from = comm_global_rank(comm, comm->rank), to = comm_global_rank(comm, peer);
     double step_bytes = bytes / tuning->steps;
-    int64_t since_ns = sim_now_ns() - fabric_origin_ns(comm->fabric);
+    int64_t since_ns = plan_since_first_ns(sim_now_ns());
     double step_ns =
         settings_latency_ns(from, to) + step_bytes * settings_ns_per_byte(from, to, since_ns);
     progress_add_proxy(

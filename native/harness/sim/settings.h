@@ -30,7 +30,7 @@ struct settings {
         double factor;
     } slow_links[MAX_FAULTS];
     struct drop {
-        int64_t at_ns;  // after the first communicator
+        int64_t at_ns;  // after the first operation
         double factor;
     } drops[MAX_FAULTS];
     struct gpu_clock {
@@ -44,7 +44,7 @@ struct settings {
 const struct settings *settings(void);
 // By global ranks, the posed host of a rank.
 int settings_host_of(int rank);
-// How long `bytes` take from one global rank to another, `since_ns` after the first communicator.
+// Of the link from one global rank to another, `since_ns` after the first operation.
 double settings_latency_ns(int from, int to);
 double settings_ns_per_byte(int from, int to, int64_t since_ns);
 

@@ -110,7 +110,7 @@ class SlowLink:
 
 @dataclass(frozen=True, slots=True)
 class BandwidthDrop:
-    """From a time after the first communicator on, all links have 1 / `factor` of it."""
+    """From a time after the first operation on, all links have 1 / `factor` of it."""
 
     at_ms: float
     factor: float = 4
