@@ -111,6 +111,28 @@ def a2a(iterations: int) -> None:
         NCCL.cudaDeviceSynchronize()
 
 
+def rooted(iterations: int) -> None:
+    """Roots change; 1 024 floats of each rank."""
+    for number in range(iterations):
+        for name in ("Gather", "Scatter"):
+            call = getattr(NCCL, f"nccl{name}")
+            call(SEND, RECV, c.c_size_t(1024), FLOAT32, number % WORLD, COMM, NO_STREAM)
+            NCCL.cudaDeviceSynchronize()
+
+
+def like_gather(iterations: int) -> None:
+    """Rank 0 receives from everybody, as in a Gather; the others send something to 1 as well."""
+    for _ in range(iterations):
+        NCCL.ncclGroupStart()
+        NCCL.ncclSend(SEND, c.c_size_t(1024), FLOAT32, 0, COMM, NO_STREAM)
+        if RANK > 1:
+            NCCL.ncclSend(SEND, c.c_size_t(1024), FLOAT32, 1, COMM, NO_STREAM)
+        for rank in {0: range(WORLD), 1: range(2, WORLD)}.get(RANK, ()):
+            NCCL.ncclRecv(RECV, c.c_size_t(1024), FLOAT32, rank, COMM, NO_STREAM)
+        NCCL.ncclGroupEnd()
+        NCCL.cudaDeviceSynchronize()
+
+
 def graph(iterations: int) -> None:
     stream = made(NCCL.cudaStreamCreate)
     collective("AllReduce", 4096, stream=stream)

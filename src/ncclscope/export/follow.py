@@ -28,6 +28,7 @@ from ncclscope.errors import UsageError
 from ncclscope.export.files import STDOUT, cannot_write
 from ncclscope.export.written import Written
 from ncclscope.model.build import open_model
+from ncclscope.model.expansion import has_parts
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.shown import literal, open_connection, select_list
 
@@ -149,7 +150,7 @@ class _Follower:
         settled = [model.words["state"].index(name) for name in ("done", "captured")]
         done = keep & np.isin(ops["state"][first:end], settled)
         keys = np.asarray(ops["event"][first:end]).astype(np.int64) << 1
-        keys |= np.asarray(ops["inferred"][first:end]) == 1
+        keys |= has_parts(ops, slice(first, end))
         now = keep if last else done & np.isin(keys, seen.done)
         now &= ~np.isin(keys, seen.written)
         seen.done = keys[done]

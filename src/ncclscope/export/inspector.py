@@ -18,6 +18,7 @@ from ncclscope.analysis.selection import Selection, matching
 from ncclscope.export.files import check_directory, holds_only, writing_directory
 from ncclscope.export.written import Written
 from ncclscope.model.details import details_of_process
+from ncclscope.model.expansion import has_parts
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.tables import NONE, Columns
 from ncclscope.words import printable
@@ -79,7 +80,7 @@ def _write_process(
     ops = model.tables["operations"]
     first, last = np.searchsorted(ops["process"], (number, number + 1)).tolist()
     keep = matching(model, chosen, slice(first, last))
-    keep &= np.asarray(ops["inferred"][first:last] != 1)
+    keep &= ~has_parts(ops, slice(first, last))
     timed = np.asarray((ops["duration_ns"][first:last] >= 0) & (ops["end_ns"][first:last] >= 0))
     rows = first + np.flatnonzero(keep & timed)
     left_out = Written(0, int((keep & ~timed).sum()))

@@ -14,10 +14,11 @@ from ncclscope.model.bounds import Meetings, Steps, bounds_of_steps, joined_step
 from ncclscope.model.clock import Clocks, solve
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.instances import Instances
-from ncclscope.model.matching import StreamCounter, rules_of
+from ncclscope.model.matching import NEEDED, StreamCounter, rules_of
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.parts import Part, decoded_parts
 from ncclscope.model.registry import ProcessRow, Registry
+from ncclscope.model.rooted import complete_rooted
 from ncclscope.model.steps import placed
 from ncclscope.model.store import Writer, fingerprint, load, load_current, manifest_of
 from ncclscope.model.tables import GPU_SOURCES, NONE, SOURCES, Columns
@@ -98,6 +99,8 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
             _count(sums, part, columns, words, registry)
         operations = writer.columns("operations")
         _complete_sizes(operations, registry, words)
+        if complete_rooted(operations, words):
+            streams = _counted_again(operations, sums)
         clocks = _one_clock(operations, registry, words, streams, sums)
         instances = _match(operations, registry, words, streams, sums, clocks)
         writer.append("instances", instances)
@@ -157,6 +160,14 @@ def _complete_sizes(operations: Columns, registry: Registry, words: Words) -> No
         operations["size_bytes"][mine] = sizes.total_bytes(share, ranks[comm])
 
 
+def _counted_again(operations: Columns, sums: _Sums) -> StreamCounter:
+    """The streams after operations have changed."""
+    streams = StreamCounter()
+    for row in sums.rows:
+        streams.add({name: operations[name][row] for name in (*NEEDED, "node")})
+    return streams
+
+
 def _one_clock(
     operations: Columns, registry: Registry, words: Words, streams: StreamCounter, sums: _Sums
 ) -> Clocks:
@@ -198,7 +209,16 @@ def _match(
     for part in parts:
         for name, values in instances.waits(part).items():
             part[name][:] = values
+    sums.totals["missing"] = _missing(operations, table)
     return table
+
+
+def _missing(operations: Columns, instances: Columns) -> int:
+    """Operations that must exist and are not on record; their parts are not counted again."""
+    gaps = np.maximum(instances["ranks_expected"] - instances["ranks_seen"], 0)
+    of_parts = operations["instance"][operations["part_of"] != NONE]
+    gaps[of_parts[of_parts != NONE]] = 0
+    return int(gaps.sum())
 
 
 def _count(sums: _Sums, part: Part, columns: Columns, words: Words, registry: Registry) -> None:
@@ -253,8 +273,6 @@ def _damage(part: Part) -> list[str]:
 def _completeness(
     registry: Registry, sums: _Sums, instances: Columns, clocks: Clocks
 ) -> Completeness:
-    gaps = np.maximum(instances["ranks_expected"] - instances["ranks_seen"], 0)
-    seen = instances["ranks_seen"] > 0
     return Completeness(
         processes_found=registry.found_processes(),
         processes_expected=registry.expected_processes(),
@@ -266,7 +284,7 @@ def _completeness(
         untimed=dict(sums.untimed.most_common()),
         dropped={name: count for name, count in sums.dropped.most_common() if count},
         stamps=dict(sums.stamps),
-        missing_operations=int(gaps[seen].sum()),
+        missing_operations=sums.totals["missing"],
         mismatched_instances=int((instances["mismatch"] == 1).sum()),
         notes=[*_job_notes(sums, registry, clocks), *sums.notes],
         lost=dict(sums.lost.most_common()),

@@ -12,6 +12,7 @@ from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError
 from ncclscope.model.calls import Calls, calls_of, link, pick, rows_of
 from ncclscope.model.decode import Decoded, Ints, decode, find
+from ncclscope.model.expansion import has_parts
 from ncclscope.model.local import LocalCommunicators, local_communicators
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.operations import KINDS, operations_of
@@ -65,8 +66,7 @@ def _rows_of_operations(model: Model, process: int, events: Ints) -> Ints:
     """Rows of a process's operations by their main events."""
     operations = model.tables["operations"]
     first, last = np.searchsorted(operations["process"], (process, process + 1)).tolist()
-    # An inferred operation has its first part's event.
-    own = first + np.flatnonzero(operations["inferred"][first:last] == 0)
+    own = first + np.flatnonzero(~has_parts(operations, slice(first, last)))
     own = own[np.argsort(operations["event"][own], kind="stable")]
     return pick(own, find(np.asarray(operations["event"][own]), events))
 

@@ -2,7 +2,8 @@
 
 A group call of depth 1 with several sends or receives was made by NCCL itself. One that a user
 opened looks alike when its sends and receives are the same; so the function is always marked as
-inferred. Of a Gather or Scatter only the root's side can be told from plain sends and receives.
+inferred. Of a Gather or Scatter only the root's side can be told from plain sends and receives; see
+`rooted` for the others'.
 """
 
 from dataclasses import dataclass
@@ -46,6 +47,15 @@ def expand_groups(columns: Columns, ranks_of_comm: Ints, words: Words) -> Column
     part_of[chosen.rows] = len(part_of) + np.repeat(np.arange(len(chosen.first)), chosen.count)
     columns = columns | {"part_of": part_of}
     return {name: np.concatenate([columns[name], wholes[name]]) for name in columns}
+
+
+def has_parts(operations: Columns, rows: slice) -> Bools:
+    """Which of these rows, of whole processes, are made of others. They have an event of a part."""
+    part_of = np.asarray(operations["part_of"][rows])
+    out = np.zeros(len(part_of), bool)
+    place = part_of[part_of != NONE] - rows.start
+    out[place[(place >= 0) & (place < len(out))]] = True
+    return out
 
 
 def _groups(columns: Columns) -> _Groups:

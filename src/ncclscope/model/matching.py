@@ -1,8 +1,9 @@
 """Which operations of different ranks belong together, without a sort over all of them.
 
 Operations form streams: the collective calls of a communicator, the replays of one function on it,
-the sends from one rank to another. Within a stream they are numbered alike on all ranks, so the row
-of an instance is the stream's first row plus that number. Processes are looked at one by one.
+those inferred to be one function, the sends from one rank to another. Within a stream they are
+numbered alike on all ranks, so the row of an instance is the stream's first row plus that number.
+Processes are looked at one by one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Columns = Mapping[str, npt.NDArray[np.generic]]
 
-CALLS, REPLAYS, PAIRS = range(3)
+CALLS, REPLAYS, PAIRS, INFERRED = range(4)
 # Who must have met whom when an operation ended: nobody, everybody, the root every other rank,
 # every other rank the root.
 NOBODY, EVERYBODY, ROOT_FIRST, ROOT_LAST = range(4)
@@ -29,6 +30,9 @@ _MEETS = {
     "Broadcast": ROOT_FIRST,
     "Reduce": ROOT_LAST,
 }
+# Columns that tell an operation's stream and its number in it.
+NEEDED = ("communicator", "call_order", "form", "replay", "inferred", "function", "sequence",
+          "rank", "peer")  # fmt: skip
 _SOUND_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired")]
 _STARTED_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-early")]
 _BITS = 20
@@ -82,6 +86,12 @@ def streams_and_orders(columns: Columns) -> tuple[Ints, Ints]:
         stream[at] |= REPLAYS << 3 * _BITS | np.maximum(function, 0) << _BITS
         order[at] = columns["sequence"][at]
         fits[at] &= function >= 0
+    inferred = (columns["inferred"] == 1) & ~pair
+    if inferred.any():  # numbered by function
+        at = np.flatnonzero(inferred)
+        function = columns["function"][at].astype(np.int64)
+        stream[at] |= INFERRED << 3 * _BITS | np.maximum(function, 0) << _BITS
+        fits[at] &= function >= 0
     if pair.any():
         at = np.flatnonzero(pair)
         own, peer = (columns[name][at].astype(np.int64) for name in ("rank", "peer"))
@@ -118,7 +128,7 @@ class Streams:
 
     @property
     def kind(self) -> Ints:
-        """CALLS, REPLAYS or PAIRS."""
+        """CALLS, REPLAYS, PAIRS or INFERRED."""
         return self.code >> 3 * _BITS
 
     @property
