@@ -5,6 +5,7 @@ import sys
 from benchmarks import (
     bytes_per_operation,
     callback_cost,
+    diagnose_quality,
     helper_cpu,
     kills,
     model_speed,
@@ -23,6 +24,7 @@ ALL = {
     "start_and_exit": start_and_exit,
     "reader_speed": reader_speed,
     "model_speed": model_speed,
+    "diagnose_quality": diagnose_quality,
     "soak": soak,
     "kills": kills,
 }

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ncclscope.simulation.scenario import DATATYPES, Call, Scenario
 from tests.writer.files import NS
+from tests.writer.noise import Noise
 from tests.writer.physics import CALL_NS, CALL_TO_LAUNCH_NS
 from tests.writer.spec import SEND_RECV, SyntheticSpec, Work
 from tests.writer.synthetic import INIT_NS, ORIGIN_NS, Place, clocks_of, write_process
@@ -99,8 +100,10 @@ def _rings(scenario: Scenario) -> dict[str, _Ring]:
 class _Job:
     """Where every rank stands; times are true ones."""
 
-    def __init__(self, scenario: Scenario, begin_ns: int, rng: np.random.Generator) -> None:
-        self.scenario, self.rng = scenario, rng
+    def __init__(
+        self, scenario: Scenario, begin_ns: int, rng: np.random.Generator, noise: Noise | None
+    ) -> None:
+        self.scenario, self.rng, self._noise = scenario, rng, noise
         self._first_ns = begin_ns + round(scenario.compute_ms * 1e6)  # of the first operation
         self.rings = _rings(scenario)
         ranks = scenario.ranks
@@ -115,6 +118,9 @@ class _Job:
         """Everybody computes, calls, and waits for the end of the step."""
         scenario, ranks = self.scenario, self.scenario.ranks
         jitter = self.rng.integers(0, _JITTER_NS + 1, ranks)
+        if self._noise:
+            late = self._noise.late_ns(self.rng, scenario.compute_ms * 1e6, (ranks,))
+            jitter = np.rint(late).astype(np.int64)
         self.host_ns += round(scenario.compute_ms * 1e6) + jitter
         for number in range(len(scenario.calls)):
             self._one_call(step, number)
@@ -185,6 +191,8 @@ class _Job:
             turns * scenario.latency_us * 1e3
             + size_bytes * sent.get(call.function, 1) * ns_per_byte
         )
+        if self._noise:
+            ns = ns * self._noise.factors(self.rng, (len(ring.members), 1))
         return np.rint(ns * ring.slowness[:, None]).astype(np.int64)
 
 
@@ -219,8 +227,12 @@ def _sequence(scenario: Scenario) -> Ints:
     return np.array(numbers, np.int64)
 
 
-def write_scenario(capture: Path, scenario: Scenario, seed: int = 0) -> Truth:
-    """Writes the capture that a scenario would leave; returns what really happened in it."""
+def write_scenario(
+    capture: Path, scenario: Scenario, seed: int = 0, noise: Noise | None = None
+) -> Truth:
+    """Writes the capture that a scenario would leave; returns what really happened in it. With
+    `noise`, ranks and wires vary as in real jobs, else by little.
+    """
     assert scenario.release in _VERSIONS, "releases whose events an eager call has in full"
     functions = {call.function for call in scenario.calls}
     assert scenario.release == "2.28" or "Broadcast" not in functions, "has no events there"
@@ -232,7 +244,7 @@ def write_scenario(capture: Path, scenario: Scenario, seed: int = 0) -> Truth:
     works = tuple(_work(call, sizes[call.communicator]) for call in made)
     spec = _spec(scenario, works, seed)
     begin_ns = ORIGIN_NS + INIT_NS
-    job = _Job(scenario, begin_ns, rng)
+    job = _Job(scenario, begin_ns, rng, noise)
     for step in range(scenario.steps):
         job.step(step)
     calls = len(scenario.calls)

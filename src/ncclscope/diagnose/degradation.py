@@ -19,7 +19,6 @@ _CERTAIN = 1e-6
 _TIMES_NOISE = 1.5
 _LOST_SHARE = 0.01
 _GRAVE_SHARE = 0.25
-_TOGETHER = 0.05  # of the run: changes that near to each other are one
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,27 +48,16 @@ def wires_of(frame: Frame) -> Wires:
         none = np.empty(0, np.int64)
         return Wires(none, none, none.astype(float), none.astype(float))
     wire = np.minimum.reduceat(met.duration, met.first).astype(np.float64)
-    table = {
-        n: np.asarray(instances[n], np.int64)[met.instance]
-        for n in ("communicator", "function", "size_bytes", "last_end_ns")
-    }
-    # The algorithm may change with the size only: it is NCCL's choice.
-    _, kind = np.unique(
-        np.stack([table["communicator"], table["function"], table["size_bytes"]]),
-        axis=1,
-        return_inverse=True,
-    )
-    kind = kind.reshape(-1)
+    kind = met.kind
+    ended = np.asarray(instances["last_end_ns"], np.int64)[met.instance]
     order = np.lexsort((wire, kind))
     _, first, count = np.unique(kind[order], return_index=True, return_counts=True)
     median = wire[order][first + count // 2]
     relative = np.log(np.maximum(wire, 1.0) / np.maximum(median[kind], 1.0))
     relative[(count < 6)[kind]] = np.nan
-    by_time = np.argsort(table["last_end_ns"], kind="stable")
+    by_time = np.argsort(ended, kind="stable")
     keep = by_time[~np.isnan(relative[by_time])]
-    return Wires(
-        table["communicator"][keep], table["last_end_ns"][keep], wire[keep], relative[keep]
-    )
+    return Wires(met.communicator[keep], ended[keep], wire[keep], relative[keep])
 
 
 def change_point(values: Floats) -> tuple[int, float]:
@@ -83,7 +71,8 @@ def change_point(values: Floats) -> tuple[int, float]:
     return at + 1, float(2 * np.exp(-6 * k * k / (n**3 + n**2)))
 
 
-def _change(wires: Wires, rows: Ints) -> Change | None:
+def _change(wires: Wires, rows: Ints) -> int | None:
+    """The time from which on these instances take longer; None where they do not."""
     values = wires.relative[rows]
     if len(values) < _LEAST:
         return None
@@ -95,26 +84,69 @@ def _change(wires: Wires, rows: Ints) -> Change | None:
     noise = max(spread(before), spread(after))
     if step < np.log(_SLOWER) or step < _TIMES_NOISE * noise:
         return None
+    return int(wires.time_ns[rows[_refined(values, at)]])
+
+
+def _refined(values: Floats, at: int) -> int:
+    """The split with the least absolute deviation from both medians: ranks alone lean towards the
+    middle.
+    """
+    before, after = np.median(values[:at]), np.median(values[at:])
+    gain = np.abs(values - after) - np.abs(values - before)
+    return int(np.argmax(np.cumsum(gain)[:-1])) + 1
+
+
+def _hit(wires: Wires, rows: Ints, at_ns: int) -> Change | None:
+    """How a communicator changed at a given time, if it did."""
+    later = wires.time_ns[rows] >= at_ns
+    before, after = wires.relative[rows[~later]], wires.relative[rows[later]]
+    if min(len(before), len(after)) < _LEAST // 4:
+        return None
+    step = float(np.median(after) - np.median(before))
+    if step < np.log(_SLOWER) or not _surely_more(after, before):
+        return None
     factor = float(np.exp(step))
-    lost = float(wires.wire_ns[rows[at:]].sum()) * (1 - 1 / factor)
-    return Change(int(wires.communicator[rows[0]]), int(wires.time_ns[rows[at]]), factor, lost)
+    lost = float(wires.wire_ns[rows[later]].sum()) * (1 - 1 / factor)
+    return Change(int(wires.communicator[rows[0]]), at_ns, factor, lost)
+
+
+def _surely_more(after: Floats, before: Floats) -> bool:
+    """Whether values are larger than others, by their ranks (Mann-Whitney, one in a thousand)."""
+    both = np.concatenate([after, before])
+    ranks = np.empty(len(both))
+    ranks[np.argsort(both, kind="stable")] = np.arange(1, len(both) + 1)
+    n, m = len(after), len(before)
+    u = ranks[:n].sum() - n * (n + 1) / 2
+    return bool(u - n * m / 2 > 3.1 * np.sqrt(n * m * (n + m + 1) / 12))
 
 
 def find(frame: Frame) -> list[Finding]:
-    """Changes that came together are one finding."""
+    """Changes of all communicators together, of those within or between nodes, then of each.
+
+    Looking at many at once finds what noise hides in one; whom it hit is asked afterwards.
+    """
     wires = wires_of(frame)
     order = np.argsort(wires.communicator, kind="stable")
     split = np.flatnonzero(np.diff(wires.communicator[order])) + 1
     groups = np.split(order, split) if len(order) else []
-    changes = [change for rows in groups if (change := _change(wires, rows))]
-    tested = {int(wires.communicator[rows[0]]) for rows in groups if len(rows) >= _LEAST}
-    changes.sort(key=lambda change: change.at_ns)
+    each = {int(wires.communicator[g[0]]): g for g in groups if len(g) >= _LEAST}
+    nodes = frame.model.tables["communicators"]["nodes"].tolist()
+    inter = [one for one in each if nodes[one] > 1]
+    intra = [one for one in each if nodes[one] <= 1]
     findings: list[Finding] = []
-    near = max(_TOGETHER * frame.span_ns, 1e6)
-    while changes:
-        together = [c for c in changes if c.at_ns - changes[0].at_ns <= near]
-        changes = [c for c in changes if c not in together]
-        findings += _describe(frame, together, tested)
+    told: set[int] = set()
+    for pool in ([*each], inter, intra, *([one] for one in each)):
+        fresh = [one for one in pool if one not in told]
+        if not fresh:
+            continue
+        rows = np.sort(np.concatenate([each[one] for one in fresh]))
+        at_ns = _change(wires, rows)
+        if at_ns is None:
+            continue
+        changes = [change for one in fresh if (change := _hit(wires, each[one], at_ns))]
+        told |= {change.communicator for change in changes}
+        if changes:
+            findings += _describe(frame, changes, set(each))
     return findings
 
 

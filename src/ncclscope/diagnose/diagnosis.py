@@ -1,6 +1,6 @@
 """All families over one capture, the worst finding first."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ncclscope.capture.reader import is_dataset, process_folders
 from ncclscope.diagnose import (
@@ -55,7 +55,7 @@ def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
         findings += unfinished.find(model)
     mismatches = mismatch.find(frame)
     known = {name for finding in mismatches for name in finding.communicators}
-    findings += mismatches
+    findings += [_with_followers(finding, status) for finding in mismatches]
     findings += [one for one in _disagreeing(status) if not known & set(one.communicators)]
     for family in (straggler, slow_link, degradation, imbalance, efficiency, data_quality):
         findings += family.find(frame)
@@ -69,6 +69,16 @@ def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
 
 def _weighed(finding: Finding, missing: str) -> Finding:
     return downgraded(finding, missing) if finding.by_absence and missing else finding
+
+
+def _with_followers(finding: Finding, status: Status | None) -> Finding:
+    """A mismatch with what hangs because of it."""
+    names = [name for one in finding.communicators for name in _hung_by(status, one)]
+    return replace(finding, evidence=(*finding.evidence, *hang.also_waiting(names)))
+
+
+def _hung_by(status: Status | None, name: str) -> list[str]:
+    return hang.followers(status, name) if status else []
 
 
 def _disagreeing(status: Status | None) -> list[Finding]:

@@ -1,7 +1,7 @@
 """What the families look at: a model's collectives by instance, as arrays, and who its ranks are.
 
-Times come from the GPU. A rank's own gap (from the end of its last operation to the start of this
-one) and the shares of it are differences within one clock; so are durations. Lateness is taken from
+Times come from the GPU. A rank's own time (between its operations, since the last one on the same
+communicator) is made of differences within one clock; so are durations. Lateness is taken from
 durations where everybody leaves together: who comes last has the shortest.
 """
 
@@ -32,9 +32,11 @@ class Met:
     instance: Ints  # by instance: row of instances
     rank: Ints  # by row: global
     duration: Ints
-    gap: Floats  # NaN where the rank has no earlier operation
+    own: Floats  # time outside of operations since the last one there; NaN for the first
     weight: float  # one instance stands for so many
     group: Ints  # by row the place of its instance
+    communicator: Ints  # by instance
+    kind: Ints  # by instance: communicator, function and size
 
 
 class Frame:
@@ -85,30 +87,68 @@ class Frame:
         return max(self.extent[1] - self.extent[0], 1)
 
     @cached_property
-    def gap(self) -> Floats:
-        """By operation the time since the rank's last operation ended; NaN for its first."""
-        start = np.asarray(self.ops["start_ns"], np.int64)
-        end = np.asarray(self.ops["end_ns"], np.int64)
-        rank = np.asarray(self.ops["global_rank"], np.int64)
-        timed = np.flatnonzero((start != NONE) & (end != NONE) & self.current)
-        order = timed[np.lexsort((start[timed], rank[timed], self.ops["process"][timed]))]
-        out = np.full(len(start), np.nan)
-        if not len(order):
-            return out
-        place = np.cumsum(
-            np.concatenate(
-                [[0], (np.diff(rank[order]) != 0) | (np.diff(self.ops["process"][order]) != 0)]
-            )
+    def _by_rank(self) -> tuple[Ints, Bools]:
+        """Rows with times in the order of process, rank and start; which are a rank's first."""
+        start, rank, process = (
+            np.asarray(self.ops[name], np.int64) for name in ("start_ns", "global_rank", "process")
         )
-        origin = int(start[order].min())
-        width = int(end[order].max()) - origin + 1
-        latest = np.maximum.accumulate(end[order] - origin + place * width) - place * width
+        rows = np.flatnonzero(self.timed)
+        rows = rows[np.lexsort((start[rows], rank[rows], process[rows]))]
+        fresh = np.ones(len(rows), bool)
+        fresh[1:] = (np.diff(rank[rows]) != 0) | (np.diff(process[rows]) != 0)
+        return rows, fresh
+
+    @cached_property
+    def gap(self) -> Floats:
+        """By operation the time since the rank's last operation ended; NaN for its first, and where
+        one without times came in between.
+        """
+        out = np.full(len(self.timed), np.nan)
+        rows, fresh = self._by_rank
+        if not len(rows):
+            return out
+        start = np.asarray(self.ops["start_ns"], np.int64)[rows]
+        end = np.asarray(self.ops["end_ns"], np.int64)[rows]
+        place = np.cumsum(fresh) - 1
+        origin = int(start.min())
+        width = int(end.max()) - origin + 1
+        latest = np.maximum.accumulate(end - origin + place * width) - place * width
         before = np.concatenate([[0], latest[:-1]])
-        fresh = np.concatenate([[True], np.diff(place) != 0])
-        gap = np.maximum(start[order] - origin - before, 0).astype(np.float64)
-        gap[fresh] = np.nan
-        out[order] = gap
+        gap = np.maximum(start - origin - before, 0).astype(np.float64)
+        # Rows of a process are in the order of calls.
+        untimed = np.cumsum(self.current & ~self.timed)[rows]
+        gap[fresh | (np.diff(untimed, prepend=untimed[0]) != 0)] = np.nan
+        out[rows] = gap
         return out
+
+    @cached_property
+    def own(self) -> Floats:
+        """By operation the rank's time outside of operations since its last one on the same
+        communicator; NaN for its first there, and where that is not known.
+        """
+        out = np.full(len(self.timed), np.nan)
+        rows, _ = self._by_rank
+        if not len(rows):
+            return out
+        gap = self.gap[rows]
+        total, unknown = np.cumsum(np.nan_to_num(gap)), np.cumsum(np.isnan(gap))
+        keys = [
+            np.asarray(self.ops[n], np.int64)[rows]
+            for n in ("communicator", "global_rank", "process")
+        ]
+        by = np.lexsort((np.arange(len(rows)), *keys))
+        same = np.zeros(len(rows), bool)
+        same[1:] = np.logical_and.reduce([np.diff(key[by]) == 0 for key in keys])
+        same[1:] &= np.diff(unknown[by]) == 0
+        since = np.concatenate([[0.0], np.diff(total[by])])
+        out[rows[by]] = np.where(same, since, np.nan)
+        return out
+
+    @cached_property
+    def timed(self) -> Bools:
+        """Operations with a start and an end."""
+        known = (self.ops["start_ns"] != NONE) & (self.ops["end_ns"] != NONE)
+        return np.asarray(known & self.current)
 
     @cached_property
     def met(self) -> Met:
@@ -136,10 +176,18 @@ class Frame:
             number,
             np.asarray(self.ops["global_rank"], np.int64)[rows],
             np.asarray(self.ops["duration_ns"], np.int64)[rows],
-            self.gap[rows],
+            self.own[rows],
             weight,
             np.repeat(np.arange(len(first)), count),
+            np.asarray(self.model.tables["instances"]["communicator"], np.int64)[number],
+            self._kinds(number),
         )
+
+    def _kinds(self, instances: Ints) -> Ints:
+        table = self.model.tables["instances"]
+        names = ("communicator", "function", "size_bytes")
+        stacked = np.stack([np.asarray(table[name], np.int64)[instances] for name in names])
+        return np.asarray(np.unique(stacked, axis=1, return_inverse=True)[1]).reshape(-1)
 
     @cached_property
     def started(self) -> Bools:

@@ -36,13 +36,25 @@ _CONFIDENCE = {UNKNOWN: 0.4, STALLED: 0.8, NOT_FINISHED: 0.85}
 
 
 def find(status: Status, path: str) -> list[Finding]:
-    """A finding for each communicator that is hung; mismatches are that family's."""
+    """A finding for each communicator that is hung by itself; mismatches are that family's."""
     return [
-        _describe(verdict, status, path)
+        _describe(verdict, followers(status, verdict.name), path)
         for verdict in status.verdicts
         if verdict.hung or verdict.verdict in (WAITING, UNKNOWN)
-        if verdict.verdict != MISMATCH
+        if verdict.verdict != MISMATCH and not verdict.because_of
     ]
+
+
+def followers(status: Status, name: str) -> list[str]:
+    """Communicators that hang because of one, directly or by way of others."""
+    found: list[str] = []
+    names = [name]
+    while names:
+        at = names.pop()
+        more = [v.name for v in status.verdicts if v.because_of == at and v.name not in found]
+        found += more
+        names += more
+    return found
 
 
 def _sentence(verdict: Verdict) -> str:
@@ -66,10 +78,19 @@ def _sentence(verdict: Verdict) -> str:
     return f"{label} in {what}: {said}{reason}; {waited}"
 
 
-def _describe(verdict: Verdict, status: Status, path: str) -> Finding:
+def also_waiting(names: list[str]) -> list[Evidence]:
+    """What else waits because of a hang."""
+    if not names:
+        return []
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    text = f"{plural(len(names), 'other communicator')} wait because of it: {shown}"
+    return [Evidence(text, {"communicators": names})]
+
+
+def _describe(verdict: Verdict, following: list[str], path: str) -> Finding:
     evidence = [
         Evidence(
-            "status",
+            "last moments of all ranks",
             {
                 "verdict": verdict.verdict,
                 "order": verdict.order,
@@ -77,15 +98,13 @@ def _describe(verdict: Verdict, status: Status, path: str) -> Finding:
                 "waited_s": round(verdict.waited_ns / 1e9, 6),
             },
             f"ncclscope status {path}",
-        )
+        ),
+        *also_waiting(following),
     ]
-    if verdict.because_of:
-        evidence.append(Evidence(f"follows from {verdict.because_of}"))
-    severity = CRITICAL if verdict.hung else INFO
     hosts = {one.host for one in verdict.doing if one.rank in verdict.culprits}
     return Finding(
         "hang",
-        severity,
+        CRITICAL if verdict.hung else INFO,
         _sentence(verdict),
         _ADVICE.get(verdict.verdict, "wait, and ask `ncclscope status` again"),
         verdict.verdict,
@@ -93,7 +112,6 @@ def _describe(verdict: Verdict, status: Status, path: str) -> Finding:
         tuple(sorted(hosts)),
         (verdict.name,),
         tuple(evidence),
-        confidence=_CONFIDENCE.get(verdict.verdict, 0.95) * (0.5 if verdict.because_of else 1.0),
-        # Where one hang follows from another, the other one comes first.
-        lost_share=0.5 if verdict.because_of else 1.0,
+        confidence=_CONFIDENCE.get(verdict.verdict, 0.95),
+        lost_share=1.0,
     )

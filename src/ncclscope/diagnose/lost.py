@@ -47,13 +47,13 @@ def mismatched(base: Verdict, crew: Crew) -> Verdict | None:
             if told is not None:
                 exact.setdefault(told[1], []).append((member, signature))
         for order, same_order in exact.items():
-            sides = _sides(same_order)
+            sides = sides_of(same_order)
             if len(sides) > 1:
-                return _mismatch(base, crew, order, sides)
+                return mismatch(base, crew, order, sides)
     return None
 
 
-def _sides(group: list[tuple[Member, Signature]]) -> list[Side]:
+def sides_of(group: list[tuple[Member, Signature]]) -> list[Side]:
     """Members by what they called, most first."""
     sides: list[tuple[Signature, list[Member]]] = []
     for member, signature in group:
@@ -67,7 +67,8 @@ def _sides(group: list[tuple[Member, Signature]]) -> list[Side]:
     return [Side(ranks_of(members), signature) for signature, members in sides]
 
 
-def _mismatch(base: Verdict, crew: Crew, order: int, sides: list[Side]) -> Verdict:
+def mismatch(base: Verdict, crew: Crew, order: int, sides: list[Side]) -> Verdict:
+    """Ranks that called different things as the same number; the minority is to blame."""
     tie = len(sides[0].ranks) == len(sides[1].ranks)
     culprits = [rank for side in sides[1:] for rank in side.ranks]
     waiting = [m.rank for m in crew.members if m.flights and (tie or m.rank not in culprits)]
@@ -108,6 +109,10 @@ def dead(base: Verdict, crew: Crew, post_mortem: bool) -> Verdict | None:
     signature = next((flown(m.flights[0], crew.ranks) for m in waiting if m.flights), None)
     verdict = described(base, signature, order if signature else 0)
     hows = Counter(member.pulse.how for member in lost)
+    reason = hows.most_common(1)[0][0]
+    if post_mortem:
+        ago = (newest - max(member.pulse.at_ns for member in lost)) / 1e9
+        reason = f"last heard of {ago:,.0f} s before the others"
     return replace(
         verdict,
         verdict=DEAD,
@@ -115,7 +120,7 @@ def dead(base: Verdict, crew: Crew, post_mortem: bool) -> Verdict | None:
         culprits=ranks_of(lost),
         waiting=ranks_of([member for member in waiting if member not in lost]),
         waited_ns=max((member.waited_ns() for member in waiting), default=0),
-        reason=hows.most_common(1)[0][0],
+        reason=reason,
     )
 
 

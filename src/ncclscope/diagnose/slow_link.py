@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.diagnose.degradation import wires_of
 from ncclscope.diagnose.finding import CRITICAL, INFO, WARNING, Evidence, Finding
 from ncclscope.diagnose.frame import Floats, Frame, Ints, spread
 from ncclscope.model.details import details_of
@@ -14,10 +13,13 @@ from ncclscope.model.tables import NONE, SEND
 from ncclscope.words import duration, percent
 
 _SLOWER = 1.5  # times the median link
+_SLOWER_SURELY = 1.3  # the lower end of the median's interval
 _TIMES_NOISE = 6.0
 _NOISE_FLOOR = 0.05
 _LEAST_STEPS = 10  # operations of a link
 _LEAST_LINKS = 3
+_MANY_LINKS = 5
+_SLOWER_OF_FEW = 2.5  # without many peers to compare with
 _GRAVE_SHARE = 0.25
 _LOST_SHARE = 0.01
 _MOST = 6
@@ -184,11 +186,12 @@ def _slow(frame: Frame, links: Links, what: str) -> list[Finding]:
     slow = np.zeros(len(links.count), bool)
     for side in (across, ~across):
         mine = enough & side
-        if mine.sum() < _LEAST_LINKS:
+        if mine.sum() < 2:
             continue
-        usual = float(np.median(links.slowness[mine]))
-        noise = max(spread(links.slowness[mine]), _NOISE_FLOOR)
-        slow |= mine & (links.slowness > _SLOWER * usual)
+        few = mine.sum() < _MANY_LINKS
+        usual = float(np.sort(links.slowness[mine])[(mine.sum() - 1) // 2])
+        noise = 0.0 if few else max(spread(links.slowness[mine]), _NOISE_FLOOR)
+        slow |= mine & (links.slowness > (_SLOWER_OF_FEW if few else _SLOWER) * usual)
         slow &= ~mine | (links.slowness > usual + _TIMES_NOISE * noise)
     rows = np.flatnonzero(slow)
     rows = rows[np.argsort(-links.slowness[rows])]
@@ -293,39 +296,50 @@ def _of_rank(frame: Frame, links: Links, rows: Ints, rank: int, what: str) -> Fi
 
 
 def _slow_groups(frame: Frame) -> list[Finding]:
-    """A communicator that is slower than others of as many ranks and nodes, for the same calls."""
-    wires, table = wires_of(frame), frame.model.tables["communicators"]
-    if not len(wires.communicator):
+    """A communicator that is slower than others of as many ranks and nodes, for the same calls.
+
+    Each call is compared with the same one on the others: what slows all of them down cancels out.
+    """
+    table, met, instances = (
+        frame.model.tables["communicators"],
+        frame.met,
+        frame.model.tables["instances"],
+    )
+    if not len(met.first):
         return []
-    met, instances = frame.met, frame.model.tables["instances"]
     wire = np.minimum.reduceat(met.duration, met.first).astype(np.float64)
-    comm = np.asarray(instances["communicator"], np.int64)[met.instance]
+    comm = met.communicator
     alike = np.stack(
         [
             np.asarray(table["ranks"], np.int64)[comm],
             np.asarray(table["nodes"], np.int64)[comm],
-            np.asarray(instances["function"], np.int64)[met.instance],
-            np.asarray(instances["size_bytes"], np.int64)[met.instance],
+            *(
+                np.asarray(instances[name], np.int64)[met.instance]
+                for name in ("function", "size_bytes", "call_order")
+            ),
         ]
     )
-    _, kind = np.unique(alike, axis=1, return_inverse=True)
-    kind = kind.reshape(-1)
-    scores: dict[int, list[tuple[float, float]]] = {}
-    for one in range(int(kind.max()) + 1):
-        mine = np.flatnonzero(kind == one)
-        comms = np.unique(comm[mine])
-        if len(comms) < _LEAST_LINKS:
-            continue
-        medians = np.array([np.median(wire[mine[comm[mine] == c]]) for c in comms])
-        usual, noise = float(np.median(medians)), spread(medians)
-        for c, value in zip(comms.tolist(), medians.tolist(), strict=True):
-            beyond = value > usual + _TIMES_NOISE * max(noise, _NOISE_FLOOR * usual)
-            lost = float(wire[mine[comm[mine] == c]].sum()) * (1 - usual / max(value, 1.0))
-            scores.setdefault(c, []).append((value / usual if beyond else 1.0, max(lost, 0.0)))
+    order = np.lexsort((wire, *alike))
+    new = np.ones(len(order), bool)
+    new[1:] = (np.diff(alike[:, order], axis=1) != 0).any(axis=0)
+    first = np.flatnonzero(new)
+    count = np.diff(np.append(first, len(order)))
+    usual = np.repeat(wire[order][first + (count - 1) // 2], count)
+    enough = np.repeat(count >= _LEAST_LINKS, count)
+    relative = (wire[order] / np.maximum(usual, 1.0))[enough]
+    excess = np.maximum(wire[order] - usual, 0.0)[enough]
+    whose = comm[order][enough]
+    scores: dict[int, tuple[float, float]] = {}
+    for c in np.unique(whose).tolist():
+        mine = np.sort(relative[whose == c])
+        if len(mine) >= _LEAST_STEPS:
+            low = max((len(mine) - 1) // 2 - int(np.ceil(1.5 * np.sqrt(len(mine)))), 0)
+            sure = mine[low] > _SLOWER_SURELY
+            factor = float(np.median(mine)) if sure else 1.0
+            scores[c] = factor, float(excess[whose == c].sum())
     findings = []
-    for c, found in scores.items():
-        factor = float(np.median([score for score, _ in found]))
-        share = min(sum(lost for _, lost in found) * met.weight / frame.span_ns, 1.0)
+    for c, (factor, lost) in scores.items():
+        share = min(lost * met.weight / frame.span_ns, 1.0)
         if factor < _SLOWER or share < _LOST_SHARE:
             continue
         name, ranks = frame.model.communicator_names[c], tuple(frame.ranks_of(c))

@@ -1,7 +1,8 @@
 """Ranks and hosts that others wait for, how late they are, by what, and what that costs.
 
 Of each instance, what the last rank alone adds counts: from the last but one to the last, and no
-more than its own gap exceeds the others'. So a rank that is late because it waited for a late one
+more than its own time (outside of operations, since the last on that communicator) exceeds the
+others'. So a rank that is late because it waited for a late one
 elsewhere is not blamed.
 """
 
@@ -10,14 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.diagnose.finding import CRITICAL, INFO, WARNING, Evidence, Finding
-from ncclscope.diagnose.frame import Floats, Frame, Ints, Met, medians_by_group
+from ncclscope.diagnose.frame import Floats, Frame, Ints, Met, medians_by_group, spread
 from ncclscope.model.tables import NONE
 from ncclscope.words import duration, percent
 
 LOST_SHARE = 0.02  # of the run: less is nobody's concern
 GRAVE_SHARE = 0.25
 TIMES_PEERS = 4.0  # as much as the median rank adds
+TIMES_NEXT = 2.0  # as much as the next but one
+_STEADY = 10  # instances of one function and size on one communicator
+_TIMES_NOISE = 8.0
+_NOTICED = 0.15  # of the time that ranks take between operations
 _OFTEN = 5  # instances: less is an incident, not a habit
+_MOMENTS = ("call_ns", "launch_end_ns", "start_ns")
 _TRIMMED = 0.02  # of a rank's late instances, the latest: one pause is not a straggler
 
 
@@ -26,6 +32,7 @@ class Late:
     """By instance who came last, and what that added."""
 
     who: Ints  # global rank, or node
+    where: Ints  # communicator
     added_ns: Floats
 
 
@@ -34,9 +41,9 @@ def _last_ranks(met: Met) -> Late:
     order = np.lexsort((met.duration, met.group))
     last, before = order[met.first], order[met.first + 1]
     margin = (met.duration[before] - met.duration[last]).astype(np.float64)
-    usual = medians_by_group(met.gap, met.first, met.count)
-    own = np.nan_to_num(met.gap[last] - usual, nan=0.0)
-    return Late(met.rank[last], np.minimum(margin, np.maximum(own, 0.0)))
+    usual = medians_by_group(met.own, met.first, met.count)
+    own = np.nan_to_num(met.own[last] - usual, nan=0.0)
+    return Late(met.rank[last], met.communicator, np.minimum(margin, np.maximum(own, 0.0)))
 
 
 def _last_nodes(met: Met, node: Ints) -> Late:
@@ -52,7 +59,7 @@ def _last_nodes(met: Met, node: Ints) -> Late:
     sizes = np.diff(np.append(change, len(by)))
     longest = np.maximum.reduceat(met.duration[by], change)  # its earliest rank's
     shortest = np.minimum.reduceat(met.duration[by], change)
-    gap = medians_by_group(met.gap[by], change, sizes)
+    gap = medians_by_group(met.own[by], change, sizes)
     of, where = met.group[by][change], node[by][change]
     # By instance: the node whose ranks are shortest, and the shortest of all the others.
     order = np.lexsort((longest, of))
@@ -63,19 +70,27 @@ def _last_nodes(met: Met, node: Ints) -> Late:
     rest = np.ones(len(order), bool)
     rest[first] = False
     np.minimum.at(others, of[order][rest], shortest[order][rest].astype(np.float64))
-    usual = medians_by_group(met.gap, met.first, met.count)
+    usual = medians_by_group(met.own, met.first, met.count)
     own = np.nan_to_num(gap[at] - usual, nan=0.0)
     margin = np.where(several & (sizes[at] > 1), others - longest[at], 0.0)
     added = np.where(np.isfinite(margin), np.minimum(margin, own), 0.0)
-    return Late(where[at], np.maximum(added, 0.0))
+    return Late(where[at], met.communicator, np.maximum(added, 0.0))
 
 
 def _sums(late: Late, size: int) -> tuple[Floats, Floats, Ints]:
-    """By rank: what it added, the same without its latest instances, how often."""
-    total = np.bincount(late.who, late.added_ns, minlength=size).astype(np.float64)
+    """By rank: what it added, the same without its latest instances, how often.
+
+    A rank that is late on one communicator makes its peers there late on others: the one on which
+    it adds most counts, or the same lateness would count twice.
+    """
+    width = int(late.where.max(initial=0)) + 1
+    flat = np.bincount(late.who * width + late.where, late.added_ns, minlength=size * width)
+    each = flat.astype(np.float64).reshape(size, width)
+    total, most = each.max(axis=1), each.argmax(axis=1)
     trimmed, often = total.copy(), np.zeros(size, np.int64)
     for one in np.flatnonzero(total):
-        mine = late.added_ns[(late.who == one) & (late.added_ns > 0)]
+        here = (late.who == one) & (late.where == most[one])
+        mine = late.added_ns[here & (late.added_ns > 0)]
         noted = mine[mine > 0.1 * mine.max()]
         often[one] = len(noted)
         top = max(int(len(mine) * _TRIMMED), 2)
@@ -90,11 +105,39 @@ def _standing_out(total: Floats, trimmed: Floats, often: Ints, known: Ints, span
         others = total[known[known != one]]
         if not len(others):
             continue
+        # One more may be as late; of many, some add much by chance alone.
         usual = np.median(others) if len(others) > 2 else others.max()
+        next_but_one = np.sort(others)[::-1][min(len(others) - 1, 1)]
         enough = trimmed[one] >= LOST_SHARE * span and often[one] >= _OFTEN
-        if enough and total[one] > TIMES_PEERS * usual:
+        if enough and total[one] > max(TIMES_PEERS * usual, TIMES_NEXT * next_but_one):
             found.append(one)
     return np.array(found, np.int64)
+
+
+def _steadily_behind(met: Met, size: int) -> tuple[Floats, Floats]:
+    """By rank how much more time of its own it takes than its peers, in the median instance, where
+    that is certain and far from what other ranks show, 0 elsewhere; and the sum of it.
+    """
+    usual = medians_by_group(met.own, met.first, met.count)
+    beyond = met.own - usual[met.group]
+    where = met.kind[met.group]
+    known = np.flatnonzero(~np.isnan(beyond) & (met.rank != NONE))
+    width = int(where.max(initial=0)) + 1
+    key = met.rank[known] * width + where[known]
+    order = np.lexsort((beyond[known], key))
+    keys, first, count = np.unique(key[order], return_index=True, return_counts=True)
+    values = beyond[known][order]
+    # The lower end of the median's interval: nothing is assumed about how values are spread.
+    low = first + np.maximum((count - 1) // 2 - np.ceil(1.5 * np.sqrt(count)).astype(np.int64), 0)
+    shift = np.where(count >= _STEADY, values[low], 0.0)
+    out, total = np.zeros(size), np.zeros(size)
+    np.maximum.at(out, keys // width, shift)
+    np.maximum.at(total, keys // width, shift * count)
+    noise = spread(out[np.unique(met.rank[known])])
+    own = met.own[~np.isnan(met.own)]
+    least = _NOTICED * float(np.median(own[own > 0])) if (own > 0).any() else 0.0
+    behind = out > max(_TIMES_NOISE * noise, least)
+    return np.where(behind, out, 0.0), np.where(behind, total, 0.0)
 
 
 def find(frame: Frame) -> list[Finding]:
@@ -108,6 +151,10 @@ def find(frame: Frame) -> list[Finding]:
     size = int(known.max(initial=0)) + 1
     total, trimmed, often = _sums(ranks, size)
     standing = _standing_out(total, trimmed, often, known, span)
+    # Lateness of every time matters where its sum does, also where others hide much of it.
+    steady, steady_sum = _steadily_behind(met, size)
+    matters = steady_sum[known] >= LOST_SHARE * span
+    standing = np.union1d(standing, known[matters]).astype(np.int64)
     node = frame.node_of[met.rank]
     nodes = np.unique(node)
     hosts = np.empty(0, np.int64)
@@ -117,24 +164,33 @@ def find(frame: Frame) -> list[Finding]:
         # Ranks of a host that are late one by one, each in a communicator of its own.
         for one in nodes:
             mine = known[frame.node_of[known] == one]
-            if len(mine) > 1 and np.isin(mine, standing).all() and len(mine) < len(known):
-                hosts = np.union1d(hosts, [one])
+            late = np.isin(mine, standing) | (steady[mine] > 0)
+            if len(mine) > 1 and late.all() and np.isin(mine, standing).any():
+                hosts = np.union1d(hosts, [one]) if len(mine) < len(known) else hosts
     findings = [
         _of_host(
-            frame,
-            int(one),
-            max(by_node[0][one], total[known[frame.node_of[known] == one]].max()) / span,
+            frame, int(one), float(max(by_node[0][one], _most_of(frame, total, int(one)))) / span
         )
         for one in hosts
     ]
     for one in standing:
         if frame.node_of[one] not in hosts:
-            findings.append(_of_rank(frame, int(one), total[one] / span, int(often[one]), ranks))
+            share = float(total[one]) / span
+            count, each = int(often[one]), float(steady[one])
+            findings.append(_of_rank(frame, int(one), share, count, ranks, each))
     return findings or _nobody_in_particular(frame, met, ranks, span)
 
 
+def _most_of(frame: Frame, total: Floats, node: int) -> float:
+    """What a node's ranks add, each in communicators of its own: as much as the worst of them."""
+    ranks = np.array([rank for rank in frame.host_of if rank < len(total)])
+    return float(total[ranks[frame.node_of[ranks] == node]].max(initial=0.0))
+
+
 def _severity(share: float) -> str:
-    return CRITICAL if share >= GRAVE_SHARE else WARNING
+    if share >= LOST_SHARE / 2:
+        return CRITICAL if share >= GRAVE_SHARE else WARNING
+    return INFO  # it is late each time, and others hide it
 
 
 # ---- what makes it late ----
@@ -151,26 +207,31 @@ _ADVICE = {
 
 
 def _cause(frame: Frame, ranks: Ints) -> tuple[str, dict[str, float]]:
-    """Which part of its gap is longer than others': before the call, until launch, until start."""
-    met, ops = frame.met, frame.ops
-    mine = np.isin(met.rank, ranks)
-    column = {
-        n: np.asarray(ops[n], np.float64)[met.row] for n in ("call_ns", "launch_end_ns", "start_ns")
-    }
+    """Which part of its own time is longer: before calls, until launch, until start."""
+    ops, rows = frame.ops, np.flatnonzero(frame.timed & frame.collective)
+    rank = np.asarray(ops["global_rank"], np.int64)[rows]
+    column = {n: np.asarray(ops[n], np.float64)[rows] for n in _MOMENTS}
     for name, values in column.items():
         column[name] = np.where(values == NONE, np.nan, values)
-    before = column["start_ns"] - met.gap
+    before = column["start_ns"] - frame.gap[rows]
+    # A call that was made while the GPU was still busy is no reason; nor is waiting in a queue.
+    called = np.maximum(column["call_ns"], before)
+    launched = np.maximum(column["launch_end_ns"], called)
     parts = {
-        "compute": column["call_ns"] - before,
-        "launch": column["launch_end_ns"] - column["call_ns"],
-        "gpu": column["start_ns"] - column["launch_end_ns"],
+        "compute": called - before,
+        "launch": launched - called,
+        "gpu": column["start_ns"] - launched,
     }
     excess = {}
     for name, values in parts.items():
-        usual = medians_by_group(np.where(mine, np.nan, values), met.first, met.count)
-        beyond = (values - usual[met.group])[mine]
-        beyond = beyond[~np.isnan(beyond)]
-        excess[name] = float(np.mean(beyond)) if len(beyond) else 0.0
+        known = ~np.isnan(values) & (rank != NONE)
+        count = np.bincount(rank[known])
+        mean = np.bincount(rank[known], values[known]) / np.maximum(count, 1)
+        mine = np.isin(np.arange(len(count)), ranks)
+        usual = np.median(mean[(count > 0) & ~mine]) if ((count > 0) & ~mine).any() else 0.0
+        excess[name] = (
+            float(np.mean(mean[(count > 0) & mine]) - usual) if count[mine].any() else 0.0
+        )
     return max(excess, key=lambda name: excess[name]), excess
 
 
@@ -178,11 +239,13 @@ def _lateness(excess: dict[str, float]) -> str:
     return ", ".join(f"{name} {duration(max(ns, 0))}" for name, ns in excess.items())
 
 
-def _of_rank(frame: Frame, rank: int, share: float, often: int, late: Late) -> Finding:
+def _of_rank(
+    frame: Frame, rank: int, share: float, often: int, late: Late, steady_ns: float
+) -> Finding:
     kind, excess = _cause(frame, np.array([rank]))
     host = frame.host_of.get(rank, "")
     mine = late.added_ns[(late.who == rank) & (late.added_ns > 0)]
-    typical = float(np.median(mine[mine > 0.1 * mine.max()]))
+    typical = float(np.median(mine[mine > 0.1 * mine.max()])) if len(mine) else 0.0
     met = frame.met
     latest = int(np.argmax(np.where(late.who == rank, late.added_ns, -1)))
     instance = int(met.instance[latest])
@@ -195,6 +258,11 @@ def _of_rank(frame: Frame, rank: int, share: float, often: int, late: Late) -> F
         f"{duration(typical)} after everybody else; waiting for it costs {percent(share)} "
         "of the run"
     )
+    if often < _OFTEN:
+        sentence = (
+            f"rank {rank} ({host}) takes {duration(steady_ns)} longer than its peers each time, "
+            f"which others mostly hide: {percent(share)} of the run"
+        )
     return Finding(
         "straggler",
         _severity(share),
@@ -206,7 +274,7 @@ def _of_rank(frame: Frame, rank: int, share: float, often: int, late: Late) -> F
         (name,),
         (
             Evidence(
-                f"longer than the others by: {_lateness(excess)}",
+                f"longer than others, on average of its operations: {_lateness(excess)}",
                 {f"{part}_us": round(ns / 1e3, 3) for part, ns in excess.items()},
             ),
             Evidence(
@@ -239,7 +307,7 @@ def _of_host(frame: Frame, node: int, share: float) -> Finding:
         (),
         (
             Evidence(
-                f"longer than on other hosts by: {_lateness(excess)}",
+                f"longer than on other hosts, on average of operations: {_lateness(excess)}",
                 {f"{part}_us": round(ns / 1e3, 3) for part, ns in excess.items()},
                 f"ncclscope report {frame.model.path} --by host",
             ),

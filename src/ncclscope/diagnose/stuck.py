@@ -13,6 +13,7 @@ from ncclscope.diagnose.crew import (
     next_work,
     step_behind,
 )
+from ncclscope.diagnose.lost import mismatch, sides_of
 from ncclscope.diagnose.verdict import (
     NEVER_CALLED,
     NOT_FINISHED,
@@ -47,6 +48,9 @@ def collective(base: Verdict, crew: Crew, post_mortem: bool) -> Verdict:
     stuck = min(first for _, first, _ in told.values())
     absent = [member for member, _, calls in told.values() if calls < stuck]
     at_it = [member for member, first, calls in told.values() if first == stuck <= calls]
+    differing = sides_of([(m, flown(m.flights[0], crew.ranks)) for m in at_it if m.flights])
+    if len(differing) > 1 and not replays:
+        return mismatch(base, crew, stuck, differing)
     signature = _signature_at(at_it, stuck, told, crew.ranks)
     verdict = described(base, signature, stuck)
     waiting = [member for member in busy if member not in absent]

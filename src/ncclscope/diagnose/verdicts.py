@@ -24,7 +24,7 @@ def judge(pulses: Sequence[Pulse], unreadable: Sequence[str] = ()) -> Status:
     world = max((pulse.world for pulse in mine), default=0)
     each = max((len({seat.global_rank for seat in p.seats}) for p in mine), default=1)
     return Status(
-        verdicts=tuple(sorted(_caused(verdicts), key=_urgency)),
+        verdicts=tuple(sorted(_caused(verdicts, crews), key=_urgency)),
         processes=len(mine),
         alive=alive,
         ended=sum(pulse.life == ENDED for pulse in mine),
@@ -119,20 +119,50 @@ def _doing(rank: int, crew: Crew, member: Member | None, elsewhere: list[Place])
     )
 
 
-def _caused(verdicts: list[Verdict]) -> list[Verdict]:
-    """Marks communicators whose culprits wait in another one themselves."""
-    bad = [verdict for verdict in verdicts if verdict.hung]
-    out = []
-    for verdict in verdicts:
-        causes = [
-            other
-            for other in bad
-            if other is not verdict
-            and verdict.hung
-            and verdict.culprits
-            and set(verdict.culprits) <= set(other.waiting)
-            and not (other.culprits and set(other.culprits) <= set(verdict.waiting))
-        ]
-        cause = max(causes, key=lambda other: other.waited_ns).name if causes else ""
-        out.append(replace(verdict, because_of=cause))
-    return out
+def _caused(verdicts: list[Verdict], crews: list[Crew]) -> list[Verdict]:
+    """Marks communicators that hang because of another one.
+
+    A rank is blocked in the oldest of its operations. Where all culprits of a communicator are
+    blocked in others, it follows from those; of several that blame the same ranks, the one that
+    has waited longest comes first.
+    """
+    blocked: dict[int, tuple[int, int]] = {}  # by rank: since when, in which communicator
+    for number, crew in enumerate(crews):
+        for member in crew.members:
+            waited = member.waited_ns()
+            if waited and waited > blocked.get(member.rank, (0, 0))[0]:
+                blocked[member.rank] = waited, number
+    causes: dict[int, int] = {}
+    for number, verdict in enumerate(verdicts):
+        if not verdict.hung:
+            continue
+        elsewhere = {blocked[rank][1] for rank in verdict.culprits if rank in blocked}
+        free = [rank for rank in verdict.culprits if rank not in blocked]
+        hung = {other for other in elsewhere if other != number and verdicts[other].hung}
+        if hung and not free and number not in elsewhere:
+            causes[number] = max(hung, key=lambda other: verdicts[other].waited_ns)
+    roots: dict[tuple[int, ...], int] = {}
+    by_wait = sorted(range(len(verdicts)), key=lambda n: -verdicts[n].waited_ns)
+    for number in by_wait:
+        verdict = verdicts[number]
+        if verdict.hung and verdict.culprits and number not in causes:
+            first = roots.setdefault(verdict.culprits, number)
+            if first != number:
+                causes[number] = first
+    for number in list(causes):  # in a circle everybody waits for everybody: nothing follows
+        if _in_circle(causes, number):
+            del causes[number]
+    return [
+        replace(verdict, because_of=verdicts[causes[number]].name) if number in causes else verdict
+        for number, verdict in enumerate(verdicts)
+    ]
+
+
+def _in_circle(causes: dict[int, int], start: int) -> bool:
+    at, seen = causes.get(start), set()
+    while at is not None and at not in seen:
+        if at == start:
+            return True
+        seen.add(at)
+        at = causes.get(at)
+    return False
