@@ -106,11 +106,11 @@ def main() -> None:
     total = sum(int(str(one[2])) for one in cases)
     first = sum(int(str(one[4])) for one in cases)
     note = (
-        f"{first} of {total} planted jobs ({100 * first / total:.1f} %) have what was planted first, "
-        f"named exactly: kind, ranks, and for a drop the time. Simulated jobs, odd seeds; thresholds "
-        "were chosen on even ones. Ranks and wires vary as in transcripts of real jobs; half of the "
-        "jobs have host clocks up to a second apart that drift by up to 100 ppm. A slow link is named "
-        "by its communicator: mode trace has no proxy steps."
+        f"{first} of {total} planted jobs ({100 * first / total:.1f} %) have what was planted "
+        "first, named exactly: kind, ranks, and for a drop the time. Simulated jobs, odd seeds; "
+        "thresholds were chosen on even ones. Ranks and wires vary as in transcripts of real jobs; "
+        "half of the jobs have host clocks up to a second apart that drift by up to 100 ppm. A "
+        "slow link is named by its communicator: mode trace has no proxy steps."
     )
     timed = table([f"{LARGE} ranks", "wall", "CPU", "bar", ""], speeds)
     publish("diagnose-quality", f"{table(header, rows)}\n\n{note}\n\n{timed}")

@@ -1,12 +1,25 @@
-"""`ncclscope diagnose` on real jobs at their own times."""
+"""`ncclscope diagnose` on real jobs at their own times, and on simulated ones of real processes."""
 
 import json
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.playing import TRANSCRIPTS, ncclscope
+from ncclscope.simulation.job import run_job
+from ncclscope.simulation.scenario import (
+    Call,
+    Communicators,
+    Late,
+    Never,
+    Scenario,
+    SlowLink,
+    Wrong,
+)
+from tests.playing import TRANSCRIPTS, ncclscope, recording
 from tests.writer import from_transcript
 
 HEALTHY = (
@@ -74,3 +87,65 @@ def test_below_a_baseline(tmp_path: Path) -> None:
     found = diagnosis(capture, "--baseline", str(tmp_path / "b.json"))
     assert found[0]["family"] == "below_expected"
     assert "AllReduce of 1 MiB" in found[0]["sentence"]
+
+
+# ---- simulated jobs of real processes ----
+JOB = Scenario(
+    ranks=4, ranks_per_host=1, steps=40, compute_ms=5, give_up_s=20,
+    calls=(Call("world", "AllReduce", 1 << 20),),
+)  # fmt: skip
+EIGHT = replace(
+    JOB, ranks=8, ranks_per_host=4, steps=30,
+    communicators=(Communicators("tp", 4), Communicators("dp", 2, 4)),
+    calls=(Call("tp", "AllReduce", 1 << 18), Call("dp", "AllReduce", 1 << 18)),
+)  # fmt: skip
+SIMULATED = {
+    "late rank": (replace(JOB, late=(Late(2, 20),)), ("straggler", "compute", [2])),
+    "slow link": (
+        replace(JOB, slow_links=(SlowLink(ranks=(1, 2), factor=20),)),
+        ("slow_link", "inter-node", [1, 2]),
+    ),
+    "never calls": (
+        replace(JOB, never=(Never(1, 30),), give_up_s=4),
+        ("hang", "never_called", [1]),
+    ),
+    "wrong function": (
+        replace(JOB, wrong=(Wrong(3, 30, function="AllGather"),), give_up_s=4),
+        ("mismatch", "function", [3]),
+    ),
+    "late rank of eight": (replace(EIGHT, late=(Late(5, 30),)), ("straggler", "compute", [5])),
+    "never calls of eight": (
+        replace(EIGHT, never=(Never(5, 20, 1),), give_up_s=5),
+        ("hang", "never_called", [5]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIMULATED)
+def test_simulated_jobs(name: str, tmp_path: Path) -> None:
+    """Through the real plugin; times are a busy machine's, so faults are large."""
+    scenario, expected = SIMULATED[name]
+    run_job(scenario, recording(tmp_path / "c", "full"))
+    first = diagnosis(tmp_path / "c")[0]
+    assert (first["family"], first["kind"], first["ranks"]) == expected
+
+
+def test_numpy_is_enough(tmp_path: Path) -> None:
+    """On a machine without DuckDB."""
+    capture = capture_of("2.28.9-v5-4ranks-straggler", tmp_path)
+    code = "import sys; sys.modules['duckdb'] = None; from ncclscope.cli import main; "
+    for verb in ("status", "diagnose"):
+        ran = subprocess.run(
+            [sys.executable, "-c", f"{code} sys.exit(main(['{verb}', {str(capture)!r}]))"],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stderr
+
+
+def test_compare_as_a_gate(tmp_path: Path) -> None:
+    a = capture_of("2.28.9-v5-2ranks", tmp_path)
+    b = capture_of("2.30.7-v6-2ranks", tmp_path)
+    printed = ncclscope("compare", a, b, "--gate")
+    assert printed.returncode in (0, 3), printed.stderr
+    assert "B / A" in printed.stdout
+    assert ncclscope("compare", a, tmp_path / "nowhere").returncode == 2

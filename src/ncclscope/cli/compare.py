@@ -1,0 +1,39 @@
+"""`ncclscope compare`."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+
+from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.progress import open_model_aloud
+from ncclscope.diagnose.comparison import SLOWER, compare
+from ncclscope.report.comparison import as_json, lines
+
+_SLOWER_EXIT = 3
+_WIDEST = 160
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which two, and in which form."""
+    parser.add_argument("a", metavar="A", help="capture to compare with: directory or glob")
+    parser.add_argument("b", metavar="B", help="capture in question")
+    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/compare.md")
+    parser.add_argument("--gate", action="store_true", help="exit with 3 if B is slower")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints what differs."""
+    paths = [resolve_capture(name) for name in (arguments.a, arguments.b)]
+    found = compare(*(open_model_aloud(path) for path in paths))
+    a, b = map(str, paths)
+    if arguments.json:
+        print(json.dumps(as_json(found, a, b), indent=2, allow_nan=False))
+    else:
+        width = shutil.get_terminal_size((_WIDEST, 24)).columns if sys.stdout.isatty() else _WIDEST
+        if "COLUMNS" in os.environ:
+            width = shutil.get_terminal_size().columns
+        for line in lines(found, a, b, min(max(width, 80), _WIDEST)):
+            print(line)
+    return _SLOWER_EXIT if arguments.gate and found.verdict == SLOWER else 0

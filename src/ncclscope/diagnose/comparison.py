@@ -1,0 +1,194 @@
+"""Two captures against each other: what became slower or faster, by how much and how surely; what
+appeared and what vanished. By communicator, function, size and datatype.
+
+One call on all ranks is one sample. Its time is the shortest over its ranks: what everybody's
+arrival adds is compared apart. Intervals come from resampling blocks of neighbouring calls, because
+neighbours resemble each other.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.diagnose.frame import Floats, Frame
+from ncclscope.model.model import Model
+from ncclscope.model.tables import NONE, RECV
+
+SLOWER, FASTER, SAME, UNRESOLVED = "slower", "faster", "same", "unresolved"
+MATTERS = 0.05  # a change of the median that is worth a word
+_LEAST = 8  # calls on each side
+_MOST = 4000  # samples of one side; beyond, every so many-th
+_RESAMPLES, _BLOCK = 400, 8
+_INTERVAL = (0.5, 99.5)  # percent
+_WEIGHT = 0.01  # of the time of all calls: less does not decide the verdict
+
+Key = tuple[str, str, int, str]  # communicator, function, bytes, datatype
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Times of one kind of call, in ns."""
+
+    calls: int
+    total: float
+    median: float
+    p99: float
+    shortest: float
+    longest: float
+    wait: float | None  # median of what the longest rank took beyond the shortest
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One kind of call in both captures."""
+
+    key: Key
+    a: Spread
+    b: Spread
+    ratio: float  # of medians, b / a
+    low: float  # its interval
+    high: float
+    verdict: str
+    weight: float  # share of the time of all calls, the larger of both
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything."""
+
+    changes: tuple[Change, ...]  # what decides first
+    appeared: tuple[tuple[Key, int], ...]  # with calls
+    vanished: tuple[tuple[Key, int], ...]
+    verdict: str
+    ratio: float | None  # of the time on the wire of what both have, weighted as in the first
+    incomplete: tuple[str, str]  # what is missing of each
+
+
+@dataclass(frozen=True, slots=True)
+class _Samples:
+    times: Floats
+    waits: Floats
+    calls: int
+
+
+def _name(text: str) -> str:
+    """A communicator's name without the number that tells equal ones apart."""
+    return re.sub(r"#\d+$", "", text)
+
+
+def _samples(model: Model) -> dict[Key, _Samples]:
+    frame = Frame(model)
+    ops = frame.ops
+    known = frame.current & (ops["duration_ns"] > 0) & (ops["instance"] != NONE)
+    rows = np.flatnonzero(known & (ops["form"] != RECV))
+    if not len(rows):
+        return {}
+    instance = np.asarray(ops["instance"], np.int64)[rows]
+    order = np.argsort(instance, kind="stable")
+    rows = rows[order]
+    _, first = np.unique(instance[order], return_index=True)
+    duration = np.asarray(ops["duration_ns"], np.float64)[rows]
+    shortest = np.minimum.reduceat(duration, first)
+    wait = np.maximum.reduceat(duration, first) - shortest
+    heads = rows[first]
+    names = [_name(name) for name in model.communicator_names]
+    plain = sorted(set(names))
+    number = np.array([plain.index(name) for name in names])
+    columns = [
+        number[np.asarray(ops["communicator"], np.int64)[heads]],
+        *(np.asarray(ops[n], np.int64)[heads] for n in ("function", "size_bytes", "datatype")),
+    ]
+    kinds, kind = np.unique(np.stack(columns), axis=1, return_inverse=True)
+    when = np.asarray(ops["start_ns"], np.int64)[heads]
+    found = {}
+    for one in range(kinds.shape[1]):
+        mine = np.flatnonzero(kind.reshape(-1) == one)
+        mine = mine[np.argsort(when[mine], kind="stable")]
+        every = mine[:: max(len(mine) // _MOST, 1)]
+        comm, function, size, datatype = kinds[:, one].tolist()
+        key = (
+            plain[comm],
+            frame.word("function", function),
+            size,
+            frame.word("datatype", datatype),
+        )
+        found[key] = _Samples(shortest[every], wait[every], len(mine))
+    return found
+
+
+def _spread(samples: _Samples) -> Spread:
+    times = samples.times
+    return Spread(
+        calls=samples.calls,
+        total=float(times.mean()) * samples.calls,
+        median=float(np.median(times)),
+        p99=float(np.quantile(times, 0.99)),
+        shortest=float(times.min()),
+        longest=float(times.max()),
+        wait=float(np.median(samples.waits)),
+    )
+
+
+def _resampled(times: Floats, rng: np.random.Generator) -> Floats:
+    """Medians of resampled blocks."""
+    size = min(len(times), 1000)
+    block = max(min(_BLOCK, size // 4), 1)
+    starts = rng.integers(0, len(times) - block + 1, (_RESAMPLES, -(-size // block)))
+    places = (starts[:, :, None] + np.arange(block)).reshape(_RESAMPLES, -1)
+    return np.asarray(np.median(times[places], axis=1))
+
+
+def _change(key: Key, a: _Samples, b: _Samples, whole: tuple[float, float]) -> Change:
+    of_a, of_b = _spread(a), _spread(b)
+    ratio = of_b.median / max(of_a.median, 1.0)
+    low, high, verdict = 0.0, np.inf, UNRESOLVED
+    if min(len(a.times), len(b.times)) >= _LEAST:
+        rng = np.random.default_rng(0)
+        ratios = _resampled(b.times, rng) / np.maximum(_resampled(a.times, rng), 1.0)
+        low, high = (float(value) for value in np.percentile(ratios, _INTERVAL))
+        if low > 1 + MATTERS:
+            verdict = SLOWER
+        elif high < 1 / (1 + MATTERS):
+            verdict = FASTER
+        elif low > 1 / (1 + 2 * MATTERS) and high < 1 + 2 * MATTERS:
+            verdict = SAME
+    weight = max(of_a.total / max(whole[0], 1.0), of_b.total / max(whole[1], 1.0))
+    return Change(key, of_a, of_b, ratio, low, high, verdict, weight)
+
+
+def compare(a: Model, b: Model) -> Comparison:
+    """Capture b against capture a."""
+    first, second = _samples(a), _samples(b)
+    whole = tuple(
+        sum(float(s.times.mean()) * s.calls for s in side.values()) for side in (first, second)
+    )
+    both = [key for key in first if key in second]
+    changes = [_change(key, first[key], second[key], (whole[0], whole[1])) for key in both]
+    rank = {SLOWER: 0, FASTER: 1, UNRESOLVED: 2, SAME: 3}
+    changes.sort(key=lambda c: (rank[c.verdict], -c.weight * abs(np.log(max(c.ratio, 1e-9)))))
+    return Comparison(
+        changes=tuple(changes),
+        appeared=tuple((key, second[key].calls) for key in second if key not in first),
+        vanished=tuple((key, first[key].calls) for key in first if key not in second),
+        verdict=_verdict(changes),
+        ratio=_ratio(changes),
+        incomplete=tuple("; ".join(m.completeness.missing()) for m in (a, b)),  # type: ignore[arg-type]
+    )
+
+
+def _ratio(changes: list[Change]) -> float | None:
+    before = sum(change.a.total for change in changes)
+    after = sum(change.a.total * change.ratio for change in changes)
+    return after / before if before else None
+
+
+def _verdict(changes: list[Change]) -> str:
+    """Slower where anything that matters is, else faster, else the same or not resolved."""
+    weighty = [change for change in changes if change.weight >= _WEIGHT]
+    for verdict in (SLOWER, FASTER):
+        if any(change.verdict == verdict for change in weighty):
+            return verdict
+    if weighty and all(change.verdict == SAME for change in weighty):
+        return SAME
+    return UNRESOLVED

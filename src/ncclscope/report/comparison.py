@@ -1,0 +1,134 @@
+"""A comparison of two captures as text and as JSON: docs/verbs/compare.md."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ncclscope.diagnose.comparison import SAME, UNRESOLVED, Change, Comparison, Key, Spread
+from ncclscope.report.tables import Column, Table, plain_lines
+from ncclscope.words import binary_size, duration, percent, plural, printable, wrapped
+
+VERSION = 1  # fields are added without a change of it
+_MOST_ROWS = 40
+_COLUMNS = (
+    Column("communicator", right=False),
+    Column("function", right=False),
+    Column("bytes"),
+    Column("datatype", right=False, drop=3),
+    Column("calls A", drop=2),
+    Column("calls B", drop=2),
+    Column("median A"),
+    Column("median B"),
+    Column("B / A"),
+    Column("99 % interval", drop=1),
+    Column("time", drop=1),
+    Column("", right=False),
+)
+
+
+def _row(change: Change) -> tuple[str, ...]:
+    communicator, function, size, datatype = change.key
+    known = math.isfinite(change.high)
+    return (
+        communicator,
+        function,
+        binary_size(size),
+        datatype,
+        f"{change.a.calls:,}",
+        f"{change.b.calls:,}",
+        duration(change.a.median),
+        duration(change.b.median),
+        f"{change.ratio:.3f}",
+        f"{change.low:.3f} … {change.high:.3f}" if known else "too few calls",
+        percent(change.weight),
+        change.verdict if change.verdict != SAME else "",
+    )
+
+
+def _named(key: Key) -> str:
+    return f"{key[0]} {key[1]} {binary_size(key[2])} {key[3]}"
+
+
+def _verdict(found: Comparison) -> str:
+    if found.verdict == UNRESOLVED:
+        return "not resolved: nothing that matters differs surely, or there are too few calls"
+    said = "as fast as A" if found.verdict == SAME else f"{found.verdict} than A"
+    told = f": {found.ratio:.3g} times the time on the wire" if found.ratio else ""
+    return f"B is {said}{told}"
+
+
+def lines(found: Comparison, a: str, b: str, width: int) -> Iterator[str]:
+    """The verdict, what changed, what came and went."""
+    yield printable(f"A: {a}")
+    yield printable(f"B: {b}")
+    for name, missing in zip("AB", found.incomplete, strict=True):
+        if missing:
+            yield from wrapped(f"! {name} is incomplete: {printable(missing)}", width)
+    yield _verdict(found)
+    changes = found.changes
+    if changes:
+        table = Table("", _COLUMNS, tuple(_row(change) for change in changes[:_MOST_ROWS]))
+        heading, rows, _ = plain_lines(table, width)
+        yield ""
+        yield heading
+        yield from rows
+        if len(changes) > _MOST_ROWS:
+            yield f"and {len(changes) - _MOST_ROWS:,} more: --json has all of them"
+    for what, keys in (("only in A", found.vanished), ("only in B", found.appeared)):
+        if keys:
+            yield ""
+            yield f"{what}:"
+            for key, calls in keys[:_MOST_ROWS]:
+                yield printable(f"  {_named(key)}, {plural(calls, 'call')}")
+    yield ""
+    yield from wrapped(
+        "A call's time is the shortest over its ranks, so waiting is not in it. time: share of all "
+        "calls' time, the larger of both.",
+        width,
+    )
+
+
+def _key(key: Key) -> dict[str, Any]:
+    return dict(zip(("communicator", "function", "bytes", "datatype"), key, strict=True))
+
+
+def _spread(spread: Spread) -> dict[str, Any]:
+    return {
+        "calls": spread.calls,
+        "total_us": round(spread.total / 1e3, 3),
+        "duration_us": {
+            "min": round(spread.shortest / 1e3, 3),
+            "median": round(spread.median / 1e3, 3),
+            "p99": round(spread.p99 / 1e3, 3),
+            "max": round(spread.longest / 1e3, 3),
+        },
+        "wait_us": None if spread.wait is None else round(spread.wait / 1e3, 3),
+    }
+
+
+def as_json(found: Comparison, a: str, b: str) -> dict[str, Any]:
+    """Everything for programs."""
+    return {
+        "version": VERSION,
+        "a": a,
+        "b": b,
+        "verdict": found.verdict,
+        "ratio": found.ratio,
+        "incomplete": {"a": found.incomplete[0] or None, "b": found.incomplete[1] or None},
+        "changes": [
+            {
+                **_key(change.key),
+                "verdict": change.verdict,
+                "ratio": round(change.ratio, 6),
+                "interval": [round(change.low, 6), round(change.high, 6)]
+                if math.isfinite(change.high)
+                else None,
+                "weight": round(change.weight, 6),
+                "a": _spread(change.a),
+                "b": _spread(change.b),
+            }
+            for change in found.changes
+        ],
+        "appeared": [{**_key(key), "calls": calls} for key, calls in found.appeared],
+        "vanished": [{**_key(key), "calls": calls} for key, calls in found.vanished],
+    }
