@@ -1,8 +1,9 @@
 """Files of other tools become imports that open like captures, with what they say and no more."""
 
+import contextlib
 import gzip
+import io
 import json
-import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from tests.foreign import EPOCH_NS
 from tests.playing import TRANSCRIPTS, ncclscope
 from tests.writer import from_transcript
 
+FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
+
 
 def imported(path: Path, *sources: Path | str, options: tuple[str, ...] = ()) -> Capture:
     """An import through the command line, in this process."""
@@ -24,14 +27,19 @@ def imported(path: Path, *sources: Path | str, options: tuple[str, ...] = ()) ->
     return package.open(path)
 
 
+def printed(*arguments: str | Path) -> str:
+    """What a verb prints, in this process."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main([*map(str, arguments)]) == 0
+    return out.getvalue()
+
+
 def rows(capture: Capture, columns: str, order: str = "operation") -> list[tuple[Any, ...]]:
     return capture.sql(f"select {columns} from operations order by {order}").fetchall()
 
 
 def report_of(capture: Capture) -> dict[str, Any]:
-    done = ncclscope("report", capture.path, "--json")
-    assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
+    report: dict[str, Any] = json.loads(printed("report", capture.path, "--json"))
     return report
 
 
@@ -148,10 +156,28 @@ def test_flight_recorder_of_a_hang(tmp_path: Path, kind: str) -> None:
     assert capture.sql("select distinct nccl_version from processes").fetchall() == [("2.27.5",)]
 
 
+@pytest.mark.parametrize("suffix", ["", ".json"])
+def test_real_flight_recorder_dumps(tmp_path: Path, suffix: str) -> None:
+    """Of PyTorch 2.15, on two ranks without a GPU."""
+    dumps = [FOREIGN / f"flight_recorder_2.15_gloo_rank_{rank}{suffix}" for rank in range(2)]
+    capture = imported(tmp_path / "import", *dumps)
+    columns = (
+        "communicator_name, rank, function, form, count, size_bytes, datatype, call_order, state"
+    )
+    found = [row for row in rows(capture, f"global_rank, {columns}") if row[0] == 1]
+    reduce = (1, "default_pg", 1, "AllReduce", "collective", 1000, 4000, "float32")
+    assert found[:3] == [(*reduce, order, "done") for order in (1, 2, 3)]
+    assert {row[3] for row in found} >= {"AllReduce", "AllGather", "Broadcast"}
+    assert ("tp", "AllGather") in {(row[1], row[3]) for row in found}
+    completeness = capture.completeness()
+    assert (completeness.processes_found, completeness.in_flight, completeness.lost) == (2, 0, {})
+    assert completeness.missing_operations == 0
+
+
 def diagnosis_of(capture: Capture) -> list[dict[str, Any]]:
-    done = ncclscope("diagnose", capture.path, "--json")
-    assert done.returncode == 0, done.stderr
-    findings: list[dict[str, Any]] = json.loads(done.stdout)["findings"]
+    findings: list[dict[str, Any]] = json.loads(printed("diagnose", capture.path, "--json"))[
+        "findings"
+    ]
     return findings
 
 
@@ -169,7 +195,7 @@ def test_diagnose_names_who_hangs(
     for rank, state in enumerate(states):
         dump = foreign.hung_dump(2)
         if state:
-            last = foreign.flight_entry(5, 6, state=state, duration_ms=None)
+            last = foreign.flight_entry(5, 6, state=state, duration_ms=None, retired=False)
             dump["entries"].append(last | {"time_discovered_completed_ns": None})
         (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(dump, 2))
     capture = imported(tmp_path / "import", *sorted(tmp_path.glob("dump_*")))
@@ -219,8 +245,8 @@ def test_nccl_tests(tmp_path: Path) -> None:
     assert found[0] == ("AllReduce", "float32", 1024, 256, "out-of-place", 12_500, "gpu")
     assert capture.completeness().processes_found == 4
     assert capture.completeness().missing_operations == 0
-    done = ncclscope("report", capture.path, "--json", "--by", "+variant")
-    for group in json.loads(done.stdout)["operations"]:
+    report = json.loads(printed("report", capture.path, "--json", "--by", "+variant"))
+    for group in report["operations"]:
         size, microseconds = group["bytes"], 12.5 if group["variant"] == "out-of-place" else 10
         assert group["busbw_gbs"] == pytest.approx(1.5 * size / (1000 * microseconds))
     assert capture.sql("select distinct nccl_version from processes").fetchall() == [("2.28.9",)]
@@ -432,11 +458,14 @@ def test_logs_of_older_releases(tmp_path: Path) -> None:
     assert topology.releases == ("2.8.3+cuda10.2",)
 
 
-def test_report_shows_the_topology_warnings_first(tmp_path: Path) -> None:
+def test_report_shows_the_topology_warnings_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = tmp_path / "nccl.log"
     log.write_text(foreign.NCCL_LOG)
     capture = imported(tmp_path / "import", log)
-    text = ncclscope("report", capture.path, env={**os.environ, "COLUMNS": "80"}).stdout
+    monkeypatch.setenv("COLUMNS", "80")
+    text = printed("report", capture.path)
     opening = text.split("──")[0]
     assert "! NCCL warned: NET/IB: Got completion from peer" in opening
     assert opening.index("NCCL warned") < opening.index("imported from")
@@ -445,10 +474,10 @@ def test_report_shows_the_topology_warnings_first(tmp_path: Path) -> None:
     assert "P2P by NVLink" in text
     assert text.count("NVLink") == 1, "said of the one link whose log shows it"
     assert "mlx5_1, mlx5_bond_0" in text
-    report = json.loads(ncclscope("report", capture.path, "--json").stdout)
+    report = report_of(capture)
     assert len(report["topology"]["links"]) == 5
     assert report["topology"]["communicators"][0]["rings"]["1"] == [0, 3, 2, 1]
-    ncclscope("report", capture.path, "--html", tmp_path / "page.html")
+    printed("report", capture.path, "--html", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "NCCL&#x27;s log: links" in page
     assert "<b>vendor" not in page, "names from logs are escaped"

@@ -45,6 +45,8 @@ _NAME = ("processgroupdescription", "communicatorname", "commname")
 _ORDER = ("seq", "callorder")
 _SEQUENCE = ("sequence", "seqnum", "seqnumber", "collsn")
 _TELLING = {*_RANKS, "algorithm", "algo", "protocol", "proto", "dtype", "datatype"}
+# What PyTorch's profiler says again, of the calls: the kernels are there, too.
+_ON_THE_HOST = ("cpu_op", "user_annotation", "gpu_user_annotation")
 _NO_TIME = "the trace has no length for it"
 
 
@@ -83,7 +85,7 @@ class _Trace:
 
     def __init__(self, file: str) -> None:
         self._file = file
-        self._rank, self._ranks, self._base_ns = NONE, 0, 0
+        self._rank, self._ranks, self._base_ns, self._host = NONE, 0, 0, ""
         self._names: dict[str, str] = {}  # by pid
         self._places: dict[str, tuple[str, int]] = {}  # host and process id
 
@@ -92,6 +94,8 @@ class _Trace:
         if name == "distributedInfo" and isinstance(value, dict):
             self._rank = number(value.get("rank"), 1 << 20)
             self._ranks = max(number(value.get("world_size"), 1 << 20), 0)
+        elif name == "host_name":
+            self._host = text(value)
         elif name == "baseTimeNanoseconds":
             self._base_ns = max(number(value), 0)
 
@@ -113,6 +117,8 @@ class _Trace:
         if not isinstance(arguments, dict) or len(arguments) > 1000:
             return None
         if "part_of" in arguments:  # of an AlltoAll that is there as a whole
+            return None
+        if event.get("cat") in _ON_THE_HOST:
             return None
         given = {_SIGNS.sub("", str(key).casefold()): value for key, value in arguments.items()}
         name = text(event.get("name"))
@@ -141,7 +147,7 @@ class _Trace:
         match = _RANK_IN_NAME.search(named)
         rank = self._rank if self._rank != NONE else int(match[1][:6]) if match else NONE
         one = number(pid, (1 << 31) - 1) if self._rank == NONE else NONE
-        host, one = self._places.get(str(pid)[:64], ("", one))
+        host, one = self._places.get(str(pid)[:64], (self._host, one))
         return Process(host, one, self._file, rank, own_clock=own_clock)
 
 
@@ -229,4 +235,5 @@ FORMAT = Format(
     ),
     _fits,
     read,
+    start_error_ns=10_000,
 )

@@ -38,6 +38,7 @@ _MOST_RANKS = 1 << 20
 _RANK_IN_NAME = re.compile(r"(\d+)(?:\.(?:json|pickle|pkl|pt|bin|dump|gz))*$")
 _PAIR = re.compile(r"(\d+)\s*(->|<-)\s*(\d+)")
 _STATES = {"completed": "done", "started": "in flight", "scheduled": "in flight"}
+_DEFAULT = "default_pg"
 _NOT_STARTED = "queued: its kernel had not started"
 _NO_TIMING = "PyTorch timed none: TORCH_NCCL_ENABLE_TIMING was not set"
 _BY_WATCHDOG = "as PyTorch's watchdog noticed it"
@@ -154,15 +155,18 @@ def _operation(
         return None
     group = entry.get("process_group")
     named = text(group[0] if isinstance(group, (list, tuple)) and group else group)
-    communicator, ranks = groups.get(named, (Communicator(named, 0, named), []))
+    described = text(group[1]) if isinstance(group, (list, tuple)) and len(group) > 1 else ""
+    communicator, ranks = groups.get(named, (Communicator(named, 0, described or named), []))
     rank = ranks.index(process.global_rank) if process.global_rank in ranks else NONE
+    if named not in groups and described == _DEFAULT:  # everybody is in it
+        rank = process.global_rank
     function = function_of(name)
     form = form_of(function)
     values: dict[str, int | str] = {
         "rank": rank,
         "function": function,
         "form": form,
-        "state": _STATES.get(text(entry.get("state")), "unknown"),
+        "state": _state(entry),
         "call_ns": nanoseconds(entry.get("time_created_ns"), 1),
         **_sizes(entry, function, len(ranks)),
     }
@@ -178,6 +182,13 @@ def _operation(
     return Operation(process, communicator, values)
 
 
+def _state(entry: dict[str, Any]) -> str:
+    """Retired entries have ended, even those that PyTorch was not told to time."""
+    return (
+        "done" if entry.get("retired") is True else _STATES.get(text(entry.get("state")), "unknown")
+    )
+
+
 def _add_times(values: dict[str, int | str], entry: dict[str, Any]) -> None:
     """CUDA events where PyTorch was told to record them, else when its watchdog looked."""
     duration = nanoseconds(entry.get("duration_ms"), _MS)
@@ -191,7 +202,7 @@ def _add_times(values: dict[str, int | str], entry: dict[str, Any]) -> None:
         values |= {"start_ns": started, "end_ns": ended, "source": "host", "reason": _BY_WATCHDOG}
     elif values["state"] == "done":
         values["reason"] = _NO_TIMING
-    elif text(entry.get("state")) == "scheduled":
+    elif values["state"] == "in flight" and text(entry.get("state")) == "scheduled":
         values["reason"] = _NOT_STARTED
 
 

@@ -146,7 +146,7 @@ class Gathering:
             {},
             self._words.lists,
             names,
-            self._roster.process_rows(walls),
+            self._roster.process_rows(walls, self._form.start_error_ns),
             self._roster.nodes,
             self._completeness(found, files, instances),
             offset_ns,
@@ -207,7 +207,7 @@ class Gathering:
             for _, part in self._slices
         ]
         for part in parts:
-            instances.add(part)
+            instances.add(part, self._form.start_error_ns)
         ranks = self._roster.ranks_of_communicators()
         clocks = solve([0] * max(len(self._roster.nodes), 1))
         table = instances.table(clocks, self._streams.nodes(), ranks)

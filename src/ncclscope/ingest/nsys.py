@@ -352,4 +352,5 @@ FORMAT = Format(
     _fits,
     read,
     numbered=True,
+    start_error_ns=10_000,
 )

@@ -98,6 +98,8 @@ class Format:
     read: Callable[[Path, Found], Iterator[Seen]]
     # Nothing is missing from the first call on, so that calls can be numbered as they come.
     numbered: bool = False
+    # How far starts on GPUs of one host may be off: nobody tells, so rather more than less.
+    start_error_ns: int = 0
     # Where a file holds counts, a few bytes can stand for any number of operations.
     most_operations: int = 1 << 40
 

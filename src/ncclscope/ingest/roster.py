@@ -118,7 +118,9 @@ class Roster:
                 found[process, row, rank] = global_rank
         return found
 
-    def process_rows(self, first_wall_ns: dict[int, int]) -> list[ProcessRow]:
+    def process_rows(
+        self, first_wall_ns: dict[int, int], gpu_clock_error_ns: int
+    ) -> list[ProcessRow]:
         """The table `processes`; by process its first time by the wall clock, if any."""
         ranks: dict[int, int] = {}
         for (process, _, _), rank in self.global_ranks().items():
@@ -138,7 +140,7 @@ class Roster:
                 attempt=0,
                 started_ns=first_wall_ns.get(row, NONE),
                 ended=True,
-                gpu_clock_error_ns=NONE,
+                gpu_clock_error_ns=gpu_clock_error_ns or NONE,
             )
             for process, row in self._processes.items()
         ]

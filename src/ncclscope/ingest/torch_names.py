@@ -21,6 +21,6 @@ _FUNCTIONS = {
 
 def function_of(name: str) -> str:
     """NCCL's function behind PyTorch's name: `nccl:_all_gather_base`, `nccl:send 0->1`."""
-    plain = name.removeprefix("nccl:").split(" ")[0]
+    plain = name.rpartition(":")[2].split(" ")[0]
     known = _FUNCTIONS.get(plain.casefold().replace("_", ""))
     return known or function_name(plain)
