@@ -104,8 +104,13 @@ def _join_arena(log: SlotLog, chunks: tuple[Chunk, ...]) -> SlotLog:
     return SlotLog([*log.segments, *extra], merge_blocks(blocks), log.damage)
 
 
-def _read_log(paths: list[Path], damage: Damage) -> tuple[SlotLog, list[Header], dict[int, str]]:
-    """All log segments with newer versions of slots in their places; headers; thread names."""
+def _read_log(
+    paths: list[Path], damage: Damage, newest: int | None = None
+) -> tuple[SlotLog, list[Header], dict[int, str]]:
+    """All log segments with newer versions of slots in their places; headers; thread names.
+
+    `newest`: no more than so many slots of each.
+    """
     segments, headers = [], []
     for path in paths:
         try:
@@ -114,7 +119,8 @@ def _read_log(paths: list[Path], damage: Damage) -> tuple[SlotLog, list[Header],
             damage.unreadable.append(str(error))
             continue
         headers.append(header)
-        segments.append(read_segment(view_slots(data, header.header_bytes, damage), damage))
+        slots = view_slots(data, header.header_bytes, damage)
+        segments.append(read_segment(slots[-newest:] if newest else slots, damage))
     first_rows = np.cumsum([0, *(len(segment.slots) for segment in segments)])
     moved = [
         Blocks(s.blocks.key, s.blocks.count, s.blocks.row + first, s.blocks.tid)
@@ -172,6 +178,18 @@ def open_process(folder: Path) -> Process:
     if not found.headers:
         reasons = [*damage.unreadable, f"cannot read {folder}: it holds no capture files"]
         raise FormatError(reasons[0])
+    return _assemble(folder, found)
+
+
+def open_recent(folder: Path, slots: int) -> Process:
+    """The process with the end of its log alone: what it did last, whatever the log's size.
+
+    What was cut counts as damage; parents that lie before the cut are missing.
+    """
+    paths = sorted(folder.glob("log.*"))[-2:]  # the last one may have just begun
+    found = _Found(*_read_log(paths, Damage(), slots))
+    header, found.meta = metadata.read_meta_file(folder / "meta", Damage())
+    found.headers.insert(0, header)
     return _assemble(folder, found)
 
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "status": "say whether a job is hung, which ranks are to blame, and what they do",
     "diagnose": "say what is wrong: hangs, stragglers, slow links and more, with evidence",
     "compare": "say what became slower or faster between two captures, and how surely",
+    "top": "show running jobs on a terminal screen: rates, waiting, late ranks, hangs",
     "serve": "give running jobs as metrics to Prometheus, or to node_exporter",
     "ctl": "change what a running job records, for a while, without a restart",
     "dump": "print every recorded event",

@@ -51,6 +51,17 @@ class Sums:
     timed_bytes: float = 0.0
     timed_bus_bytes: float = 0.0
 
+    def plus(self, other: "Sums", sign: int = 1) -> "Sums":
+        """Both together, or the difference."""
+        return Sums(
+            self.calls + sign * other.calls,
+            self.bytes + sign * other.bytes,
+            self.timed + sign * other.timed,
+            self.gpu_ns + sign * other.gpu_ns,
+            self.timed_bytes + sign * other.timed_bytes,
+            self.timed_bus_bytes + sign * other.timed_bus_bytes,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

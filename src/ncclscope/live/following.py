@@ -4,7 +4,7 @@ import glob
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,12 +141,11 @@ def _host_of(folder: Path) -> str | None:
         return None
 
 
-def read_job(job: FollowedJob) -> None:
-    """Reads everything of a job that changed."""
-    now_ns = time.time_ns()
+def read_job(job: FollowedJob, folders: Sequence[Path], now_ns: int) -> None:
+    """Reads everything of a job that changed; `folders`: its processes on its host."""
     job.unreadable = 0
-    for folder in process_folders(job.capture):
-        if folder.name not in job.processes and _host_of(folder) == job.host:
+    for folder in folders:
+        if folder.name not in job.processes:
             job.processes[folder.name] = FollowedProcess(folder, TallyReader(folder / "tally"))
     for name, process in list(job.processes.items()):
         if not process.folder.is_dir():
@@ -154,25 +153,27 @@ def read_job(job: FollowedJob) -> None:
         elif not _read_process(process, now_ns):
             job.unreadable += 1
     job.read_ns = now_ns
-    if now_ns - job.judged_ns >= _VERDICT_PERIOD_NS:
-        _judge(job, now_ns)
 
 
-def _judge(job: FollowedJob, now_ns: int) -> None:
-    """Verdicts and names, from all processes of the capture: those of other hosts, too."""
+def _judge(jobs: Sequence[FollowedJob], folders: Iterable[Path], now_ns: int) -> None:
+    """Verdicts and names of one capture's jobs, from all its processes: those of other hosts, too,
+    which nobody here may follow.
+    """
+    followed = {name: process for job in jobs for name, process in job.processes.items()}
     pulses = []
-    for folder in process_folders(job.capture):
-        mine = job.processes.get(folder.name)
+    for folder in folders:
+        mine = followed.get(folder.name)
         try:
             pulses.append(mine.pulse if mine and mine.pulse else read_pulse(folder, now_ns))
         except FormatError:
             continue
-    job.status, job.judged_ns = judge(pulses), now_ns
-    for crew in crews_of(pulses):
-        given = any(member.seat.name for member in crew.members)
-        job.inferred[crew.name] = not given
-        for member in crew.members:
-            job.names[member.pulse.folder, member.seat.number] = crew.name
+    status, crews = judge(pulses), crews_of(pulses)
+    inferred = {crew.name: not any(m.seat.name for m in crew.members) for crew in crews}
+    names = {(m.pulse.folder, m.seat.number): crew.name for crew in crews for m in crew.members}
+    for job in jobs:
+        job.status, job.judged_ns = status, now_ns
+        job.inferred |= inferred
+        job.names |= names
 
 
 # ---- all of them ----
@@ -183,26 +184,61 @@ class Following:
     patterns: tuple[str, ...]  # none: all of this user's
     all_hosts: bool = False  # False: processes of this host alone; others are followed there
     jobs: dict[tuple[Path, str], FollowedJob] = field(default_factory=dict)
+    hosts: dict[Path, str] = field(default_factory=dict)  # of process folders
+    # Jobs that are over, with the last signs of life that they gave: old captures cost nothing.
+    over: dict[tuple[Path, str], tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
     def read(self) -> None:
         """Finds new jobs, reads all, forgets what is over."""
-        found = chosen_captures(self.patterns) if self.patterns else captures_of_this_user()
-        for capture in found:
-            for host in self._hosts(capture):
-                if (capture, host) not in self.jobs:
-                    self.jobs[capture, host] = FollowedJob(capture, host, _run_name(capture))
-        for (capture, host), job in list(self.jobs.items()):
-            if not capture.is_dir():
-                del self.jobs[capture, host]
-                continue
-            read_job(job)
-            if _is_over(job):
-                del self.jobs[capture, host]
+        chosen = chosen_captures(self.patterns) if self.patterns else captures_of_this_user()
+        followed = {capture for capture, _ in self.jobs}
+        for capture in sorted({*chosen, *followed}):
+            self._read_capture(capture, capture in chosen)
+        known = {*chosen, *followed}
+        self.hosts = {folder: host for folder, host in self.hosts.items() if folder.parent in known}
+        self.over = {key: signs for key, signs in self.over.items() if key[0] in known}
 
-    def _hosts(self, capture: Path) -> set[str]:
-        if not self.all_hosts:
-            return {socket.gethostname()}
-        return {host for host in map(_host_of, process_folders(capture)) if host}
+    def _read_capture(self, capture: Path, chosen: bool) -> None:
+        now_ns = time.time_ns()
+        try:
+            folders = process_folders(capture)
+        except OSError:  # it was deleted
+            folders = []
+        by_host = self._by_host(folders)
+        for host, its in by_host.items() if chosen else ():
+            if (capture, host) not in self.jobs and self.over.get((capture, host)) != _signs(its):
+                self.jobs[capture, host] = FollowedJob(capture, host, _run_name(capture))
+        mine = [job for (of, _), job in self.jobs.items() if of == capture]
+        for job in mine:
+            read_job(job, by_host.get(job.host, []), now_ns)
+            if not folders or _is_over(job):
+                self.over[capture, job.host] = _signs(by_host.get(job.host, []))
+                del self.jobs[capture, job.host]
+        if mine and now_ns - min(job.judged_ns for job in mine) >= _VERDICT_PERIOD_NS:
+            _judge(mine, folders, now_ns)
+
+    def _by_host(self, folders: Sequence[Path]) -> dict[str, list[Path]]:
+        """Process folders by the hosts that are followed."""
+        here = socket.gethostname()
+        found: dict[str, list[Path]] = {}
+        for folder in folders:
+            host = self.hosts.get(folder) or _host_of(folder)
+            if host:
+                self.hosts[folder] = host
+                if self.all_hosts or host == here:
+                    found.setdefault(host, []).append(folder)
+        return found
+
+
+def _signs(folders: Sequence[Path]) -> tuple[tuple[str, int], ...]:
+    """When processes wrote their live pages last."""
+    found = []
+    for folder in folders:
+        try:
+            found.append((folder.name, (folder / "live").stat().st_mtime_ns))
+        except OSError:
+            found.append((folder.name, 0))
+    return tuple(found)
 
 
 def _is_over(job: FollowedJob) -> bool:

@@ -13,6 +13,7 @@ from ncclscope.live.samples import Samples
 from ncclscope.model.pulse import Pulse
 from ncclscope.model.pulse_parts import ALIVE, ENDED, STOPPED, Seat
 from ncclscope.model.tables import NONE
+from ncclscope.words import nccl_release
 
 _HELPER_THREAD = "ncclscope"
 _STEP_WINDOW_NS = 10_000_000_000
@@ -65,7 +66,7 @@ def _about_job(samples: Samples, job: FollowedJob) -> None:
     pulses = [p.pulse for p in job.processes.values() if p.pulse]
     if headers and pulses:
         labels = (
-            _release(pulses[0].nccl_version),
+            nccl_release(pulses[0].nccl_version),
             pulses[0].mode,
             str(job.capture),
             "yes" if headers[0].identity.get("simulation") else "no",
@@ -77,12 +78,6 @@ def _about_job(samples: Samples, job: FollowedJob) -> None:
     samples.add("expected_processes", (), float(job.status.expected))
     for verdict in job.status.verdicts:
         samples.values.setdefault("verdict", {})[verdict.name, verdict.verdict] = 1.0
-
-
-def _release(version: int) -> str:
-    if version < 10000:
-        return "unknown"
-    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
 # ---- one process, now ----
