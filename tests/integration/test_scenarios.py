@@ -76,12 +76,21 @@ def test_nothing_goes_wrong(make: Make) -> None:
     assert found.notes == ["this is a simulation: nothing of it was measured"]
 
 
+def durations(capture: Capture) -> dict[int, dict[int, int]]:
+    """By order of calls and rank, from the GPU's stamps alone: no clock is compared."""
+    found: dict[int, dict[int, int]] = {}
+    query = "select call_order, global_rank, duration_ns from operations where duration_ns >= 0"
+    for order, rank, duration_ns in rows(capture, query):
+        found.setdefault(order, {})[rank] = duration_ns
+    return dict(sorted(found.items()))
+
+
 def test_a_late_rank(make: Make) -> None:
+    """Whoever comes last waits least. A busy machine makes others late, too, now and then."""
     capture = make(replace(BASE, late=(Late(2, 80, from_step=2),)))
-    found = rows(capture, "select call_order, last_rank, skew_ns from instances order by 1")
-    late = found[2:]
-    assert sum(last == 2 for _, last, _ in late) >= len(late) - 1
-    assert median(skew for _, _, skew in late) > 60e6
+    late = [ranks for order, ranks in durations(capture).items() if order >= 2]
+    assert sum(min(ranks, key=ranks.__getitem__) == 2 for ranks in late) >= len(late) - 2
+    assert median(max(ranks.values()) - min(ranks.values()) for ranks in late) > 60e6
 
 
 def test_a_rank_that_never_calls(make: Make) -> None:
@@ -126,7 +135,7 @@ def test_a_process_that_dies(after: int, make: Make) -> None:
     capture = make(replace(BASE, dies=(Dies(2, 3, after=after),)), code=137)
     found = capture.completeness()
     assert found.calls == 4 * 3 + 3 + after
-    assert found.gpu_timed == 4 * 3
+    assert found.gpu_timed >= 4 * 3 - 1  # its last end may not have been noticed yet
     assert found.in_flight >= 3  # its own may not have got so far
     assert any("killed" in note for note in found.notes)
 
@@ -140,13 +149,11 @@ def test_a_slow_link(make: Make) -> None:
         slow_links=(SlowLink(ranks=(2, 3), factor=50),),
     )
     capture = make(pairs)
-    found = rows(
-        capture,
-        "select global_rank, min(wire_ns) from operations where wire_ns >= 0 group by 1 order by 1",
-    )
-    assert [rank for rank, _ in found] == [0, 1, 2, 3]
-    wires = [wire for _, wire in found]
-    assert min(wires[2:]) > 20 * max(wires[:2])
+    shortest = [
+        min(ranks[rank] for ranks in durations(capture).values() if rank in ranks)
+        for rank in range(4)
+    ]
+    assert min(shortest[2:]) > 20 * min(shortest[:2])
 
 
 def test_bandwidth_that_drops(make: Make) -> None:
@@ -158,15 +165,9 @@ def test_bandwidth_that_drops(make: Make) -> None:
         bandwidth_drops=(BandwidthDrop(300, 20),),
     )
     capture = make(dropping)
-    wires = [
-        wire
-        for _, wire in rows(
-            capture,
-            "select call_order, min(wire_ns) from operations where wire_ns >= 0 group by 1 order by 1",
-        )
-    ]
-    assert max(wires) > 10 * min(wires)
-    slow = [wire > 5 * min(wires) for wire in wires]
+    shortest = [min(ranks.values()) for ranks in durations(capture).values()]
+    slow = [one > 5 * min(shortest) for one in shortest]
+    assert max(shortest) > 10 * min(shortest)
     assert slow == sorted(slow)
     assert 0 < sum(slow) < len(slow)
 

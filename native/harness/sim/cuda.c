@@ -203,6 +203,30 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
     return stream_idle(stream_of(stream)) ? cudaSuccess : cudaErrorNotReady;
 }
 
+struct host_call {
+    struct task task;
+    void (*function)(void *);
+    void *data;
+};
+
+static int64_t run_host_call(struct task *task, uint64_t number, int64_t start_ns) {
+    (void)number;
+    struct host_call *call = (struct host_call *)task;
+    call->function(call->data);
+    int64_t now_ns = sim_now_ns();
+    return now_ns > start_ns ? now_ns : start_ns;
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *), void *data) {
+    if (!function) return fail(cudaErrorInvalidValue);
+    struct host_call *call = malloc(sizeof *call);
+    if (!call) return fail(cudaErrorMemoryAllocation);
+    *call = (struct host_call){
+        {.run = run_host_call, .release = free_task, .holders = 1}, function, data};
+    stream_add(stream_of(stream), &call->task);
+    return cudaSuccess;
+}
+
 // ---- events: held by their owner and by each record or wait that is queued ----
 struct event {
     pthread_mutex_t lock;

@@ -59,6 +59,8 @@ SIM_EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsign
 SIM_EXPORT cudaError_t cudaStreamDestroy(cudaStream_t stream);
 SIM_EXPORT cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 SIM_EXPORT cudaError_t cudaStreamQuery(cudaStream_t stream);
+SIM_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(void *),
+                                          void *data);
 SIM_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 
 SIM_EXPORT cudaError_t cudaEventCreate(cudaEvent_t *event);

@@ -1,6 +1,7 @@
 """The simulated NCCL through ctypes: what a rank of a scenario needs of it."""
 
 import ctypes as c
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ ID_BYTES = 128
 _SUM = 0
 _CONFIG_MAGIC = 0xCAFEBEEF
 _UNDEFINED = -(1 << 31)
+_HOST_FUNCTION = c.CFUNCTYPE(None, c.c_void_p)
 
 
 class _Id(c.Structure):
@@ -28,6 +30,10 @@ class _Config(c.Structure):
         ("more_numbers", c.c_int * 2),
         ("comm_name", c.c_char_p),
     )
+
+
+def _never_return(_: object) -> None:
+    threading.Event().wait()
 
 
 class SimulatedNccl:
@@ -97,6 +103,11 @@ class SimulatedNccl:
         made = c.c_void_p()
         self._do("cudaStreamCreate", c.byref(made))
         return made
+
+    def block(self, stream: c.c_void_p) -> None:
+        """Nothing that is queued after this will run."""
+        self._blocker = _HOST_FUNCTION(_never_return)
+        self._do("cudaLaunchHostFunc", stream, self._blocker, None)
 
     def wait(self, stream: c.c_void_p) -> None:
         """Until the stream has done everything."""

@@ -46,6 +46,8 @@ class _Rank:
         deaths = [one for one in scenario.dies if (one.rank, one.step, one.call) == here]
         if any(not one.after for one in deaths):
             self._die()
+        if deaths:  # the call is made, its kernel must not begin
+            self._nccl.block(self._stream)
         call = scenario.call_of(*here)
         made, ranks, rank = self._comms[call.communicator]
         self._nccl.call(call, made, ranks, rank, self._buffers, self._stream)

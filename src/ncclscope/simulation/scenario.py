@@ -91,7 +91,7 @@ class Wrong:
 
 @dataclass(frozen=True, slots=True)
 class Dies:
-    """A process kills itself right before a call, or, with `after` 1, right after it."""
+    """A process kills itself before a call, or, with `after` 1, after it, before the GPU begins."""
 
     rank: int
     step: int
