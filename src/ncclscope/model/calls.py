@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope.capture import layout
-from ncclscope.model.decode import Bools, Decoded, Ints, find, stream_of
+from ncclscope.capture.columns import START_NS, STOP_NS, Head, choice, key, number
+from ncclscope.capture.joins import find, pick
+from ncclscope.model.decode import Bools, Decoded, Ints, stream_of
 from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND
-from ncclscope.model.words import Codes, Words, datatype_name, translate
-from ncclscope.model.works import Works, in_key_order
+from ncclscope.model.words import Codes, Words
+from ncclscope.model.works import Numbers, Works, in_key_order, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +20,13 @@ class Calls:
     keys: Ints
     start_ns: Ints
     end_ns: Ints
-    thread: npt.NDArray[np.int32]
-    comm: Ints
+    thread: Numbers
+    comm: Numbers
     form: Codes
     function: Codes
     datatype: Codes
     count: Ints
-    root: Ints
+    root: Numbers
     stream: Ints
     tag: Ints
     captured: Bools  # into a CUDA graph
@@ -40,30 +41,24 @@ def calls_of(decoded: Decoded, words: Words) -> Calls:
     parts = []
     for kind in [kind for kind in ("CollApi", "P2pApi") if len(decoded[kind])] or ["CollApi"]:
         events = decoded[kind]
-        slots, strings = events.slots, decoded.process.strings
-        function = translate(words, "function", slots["func"], slots["flags"], strings)
-        is_send = np.isin(function, words.known("function", ("Send",)))
-        p2p = np.where(is_send, SEND, RECV)
-        parts.append(
-            {
-                "keys": events.keys,
-                "start_ns": events.start_ns,
-                "end_ns": decoded.stop_ns(kind),
-                "thread": events.thread,
-                "comm": slots["comm"].astype(np.int64),
-                "form": (p2p if kind == "P2pApi" else np.full(len(events), COLLECTIVE)),
-                "function": function,
-                "datatype": translate(
-                    words, "datatype", slots["dtype"], slots["flags"], strings, datatype_name
-                ),
-                "count": slots["count"].astype(np.int64),
-                "root": slots["root"].astype(np.int64),
-                "stream": slots["stream"].astype(np.int64),
-                "tag": slots["tag"].astype(np.int64),
-                "captured": (slots["flags"] & layout.FLAG_GRAPH) != 0,
-                "group_call": decoded.parents(slots["parent"]),
-            }
+        read = events.read(
+            start_ns=START_NS,
+            end_ns=STOP_NS,
+            comm=number("comm", "i4"),
+            count=number("count"),
+            root=number("root", "i4"),
+            stream=number("stream"),
+            tag=number("tag"),
+            captured=choice(Head(flags=layout.FLAG_GRAPH)),
+            group_call=key("parent"),
+            **named(words, decoded, events, "function", "datatype"),
         )
+        form = np.full(len(events), COLLECTIVE, np.int8)
+        if kind == "P2pApi":
+            is_send = np.isin(read["function"], words.known("function", ("Send",)))
+            form = np.where(is_send, SEND, RECV).astype(np.int8)
+        rest = {"keys": events.keys, "thread": events.thread, "form": form}
+        parts.append(read | rest)
     return Calls(**in_key_order(parts))
 
 
@@ -114,14 +109,3 @@ def rows_of(calls: Calls, links: Links) -> Rows:
         replay=np.concatenate([np.zeros(len(calls), bool), links.replay[extra]]),
         captured=np.concatenate([calls.captured, nothing]),
     )
-
-
-def pick(values: Ints, places: Ints, otherwise: int = NONE) -> Ints:
-    """values[places], `otherwise` where the place is NONE."""
-    if not len(values):
-        return np.full(len(places), otherwise, np.int64)
-    found = values[places]  # NONE takes the last one
-    nowhere = places == NONE
-    if nowhere.any():
-        found[nowhere] = otherwise
-    return found

@@ -5,13 +5,23 @@ events. Process by process, on the one clock.
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope.capture import layout
+from ncclscope.capture.columns import (
+    START_NS,
+    STOP_NS,
+    Head,
+    choice,
+    key,
+    later,
+    number,
+    time,
+)
+from ncclscope.capture.joins import find, pick
 from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError
-from ncclscope.model.calls import Calls, calls_of, link, pick, rows_of
-from ncclscope.model.decode import Decoded, Ints, decode, find
+from ncclscope.model.calls import Calls, calls_of, link, rows_of
+from ncclscope.model.decode import Decoded, Ints, decode
 from ncclscope.model.expansion import has_parts
 from ncclscope.model.local import LocalCommunicators, local_communicators
 from ncclscope.model.model import Model, Progress
@@ -24,27 +34,28 @@ _FIRST_WITH_SIZES = 4  # interface
 # Columns of proxy steps by state: those of sends, those of receives.
 _SEND_STATES = {8: "gpu_since_ns", 20: "peer_since_ns", 9: "network_since_ns"}
 _RECV_STATES = {10: "network_since_ns", 11: "flush_since_ns", 12: "gpu_since_ns"}
+_RECEIVES = Head(states=layout.STATE_RECV)
 _STATE_BITS = (layout.STATE_FIRST, layout.STATE_SECOND, layout.STATE_THIRD)
 
 
 def details_of(model: Model, table: str, progress: Progress | None = None) -> Iterator[Columns]:
     """The table's columns, one process after the other."""
-    for number in range(len(model.processes)):
+    for row in range(len(model.processes)):
         if progress:
-            progress(number, len(model.processes))
-        columns = details_of_process(model, table, number)
+            progress(row, len(model.processes))
+        columns = details_of_process(model, table, row)
         if columns is not None:
             yield columns
 
 
-def details_of_process(model: Model, table: str, number: int) -> Columns | None:
+def details_of_process(model: Model, table: str, row: int) -> Columns | None:
     """The table's columns of one process; None where its files can no longer be read."""
     words = Words({sort: list(names) for sort, names in model.words.items()})
     try:
-        process = open_process(model.path / model.processes[number].folder)
+        process = open_process(model.path / model.processes[row].folder)
     except (FormatError, OSError):  # it could be read when the model was made
         return None
-    return _placed(model, number, process, _MAKERS[table](process, words), table)
+    return _placed(model, row, process, _MAKERS[table](process, words), table)
 
 
 def _placed(model: Model, number: int, process: Process, columns: Columns, table: str) -> Columns:
@@ -98,20 +109,19 @@ def _launches(process: Process, words: Words) -> Columns:
     launches, local = decoded["KernelLaunch"], local_communicators(process, works)
     of_work = launches_of(decoded, works, link(calls, works).group_call)
     return {
-        "communicator": _ids(local, launches.slots["comm"]),
+        **launches.read(
+            stream=number("stream"), start_ns=START_NS, end_ns=STOP_NS, group_call=key("parent")
+        ),
+        "communicator": _ids(local, launches.one(number("comm"))),
         "thread": launches.thread,
-        "stream": launches.slots["stream"].astype(np.int64),
-        "start_ns": launches.start_ns,
-        "end_ns": decoded.stop_ns("KernelLaunch"),
         "operations": np.bincount(of_work[of_work != NONE], minlength=len(launches)),
-        "group_call": decoded.parents(launches.slots["parent"]),
         "event": launches.keys,
     }
 
 
-def _ids(local: LocalCommunicators, numbers: npt.NDArray[np.uint16]) -> Ints:
+def _ids(local: LocalCommunicators, numbers: Ints) -> Ints:
     """NCCL's hashes of communicators by their numbers in the process; 0 where there is none."""
-    return local.id[np.minimum(numbers.astype(np.int64), len(local.id) - 1)]
+    return local.id[np.minimum(numbers, len(local.id) - 1)]
 
 
 def _events_of_works(calls: Calls, works: Works) -> Ints:
@@ -127,7 +137,7 @@ def _events_of_works(calls: Calls, works: Works) -> Ints:
 
 def _operations_of_proxy_ops(decoded: Decoded, works: Works, words: Words) -> Ints:
     """Main events of the operations that proxy ops work for."""
-    work = find(works.keys, decoded.parents(decoded["ProxyOp"].slots["parent"]))
+    work = find(works.keys, decoded["ProxyOp"].one(key("parent")))
     return pick(_events_of_works(calls_of(decoded, words), works), work)
 
 
@@ -135,23 +145,26 @@ def _proxy_ops(process: Process, words: Words) -> Columns:
     decoded = decode(process, KINDS)
     works = works_of(decoded, words)
     events, local = decoded["ProxyOp"], local_communicators(process, works)
-    slots = events.slots
-    ours = slots["ctx_nonce"] == process.header.nonce
-    began = (slots["states"] & layout.STATE_FIRST) != 0
-    return {
+    told = events.read(
+        rank=number("rank"),
+        peer=number("peer"),
+        channel=number("chan"),
+        steps=number("steps"),
+        chunk_bytes=number("chunk_size"),
+        pid=number("pid"),
+        start_ns=START_NS,
+        in_progress_ns=time("t_in_progress", Head(states=layout.STATE_FIRST)),
+        end_ns=STOP_NS,
+        comm=number("comm"),
+        ctx_nonce=number("ctx_nonce"),
+        is_send=choice(Head(flags=layout.FLAG_SEND)),
+    )
+    comm, ours = told.pop("comm"), told.pop("ctx_nonce") == process.header.nonce
+    return told | {
         "operation": _operations_of_proxy_ops(decoded, works, words),
-        "communicator": np.where(ours, _ids(local, slots["comm"]), 0),
-        "rank": slots["rank"].astype(np.int64),
-        "peer": slots["peer"].astype(np.int64),
-        "form": np.where(slots["flags"] & layout.FLAG_SEND, SEND, RECV),
-        "channel": slots["chan"].astype(np.int64),
-        "steps": slots["steps"].astype(np.int64),
-        "chunk_bytes": slots["chunk_size"].astype(np.int64),
-        "pid": slots["pid"].astype(np.int64),
+        "communicator": np.where(ours, _ids(local, comm), 0),
+        "form": np.where(told.pop("is_send"), SEND, RECV),
         "thread": events.thread,
-        "start_ns": events.start_ns,
-        "in_progress_ns": np.where(began, process.clock.to_ns(slots["t_in_progress"]), NONE),
-        "end_ns": decoded.stop_ns("ProxyOp"),
         "event": events.keys,
     }
 
@@ -159,37 +172,47 @@ def _proxy_ops(process: Process, words: Words) -> Columns:
 def _proxy_steps(process: Process, words: Words) -> Columns:
     decoded = decode(process, (*KINDS, "ProxyStep", "State"))
     steps, ops = decoded["ProxyStep"], decoded["ProxyOp"]
-    parent = decoded.parents(steps.slots["parent"])
-    op = ops.find(parent)
+    told = steps.read(
+        proxy_op=key("parent"),
+        step=number("step"),
+        start_ns=START_NS,
+        end_ns=STOP_NS,
+        receives=choice(_RECEIVES),
+    )
+    of_op = ops.read(
+        is_send=choice(Head(flags=layout.FLAG_SEND)), channel=number("chan"), peer=number("peer")
+    )
+    op = ops.find(told["proxy_op"])
     operation = _operations_of_proxy_ops(decoded, works_of(decoded, words), words)
-    sends = pick((ops.slots["flags"] & layout.FLAG_SEND).astype(np.int64), op)
-    by_state = np.where(steps.slots["states"] & layout.STATE_RECV, 0, 1)
+    sends = pick(of_op["is_send"].astype(np.int64), op)
+    by_state = np.where(told.pop("receives"), 0, 1)
     return {
-        "proxy_op": parent,
+        **told,
         "operation": pick(operation, op),
         "form": np.where(np.where(sends != NONE, sends, by_state) != 0, SEND, RECV),
-        "channel": pick(ops.slots["chan"].astype(np.int64), op),
-        "peer": pick(ops.slots["peer"].astype(np.int64), op),
-        "step": steps.slots["step"].astype(np.int64),
-        "start_ns": steps.start_ns,
-        "end_ns": decoded.stop_ns("ProxyStep"),
+        "channel": pick(of_op["channel"], op),
+        "peer": pick(of_op["peer"], op),
         **_waits(decoded),
     }
 
 
 def _waits(decoded: Decoded) -> Columns:
     """Since when each step waited for what, and how many bytes it moved."""
-    steps, clock = decoded["ProxyStep"], decoded.process.clock
-    slots = steps.slots
+    steps = decoded["ProxyStep"]
     out = {name: np.full(len(steps), NONE, np.int64) for name in _SEND_STATES.values()}
     out |= {name: np.full(len(steps), NONE, np.int64) for name in _RECV_STATES.values()}
     moved = np.zeros(len(steps), np.int64)
-    receives = (slots["states"] & layout.STATE_RECV) != 0
-    for mine, states in ((~receives, _SEND_STATES), (receives, _RECV_STATES)):
+    for receives, states in ((False, _SEND_STATES), (True, _RECV_STATES)):
         for place, (bit, name) in enumerate(zip(_STATE_BITS, states.values(), strict=True)):
-            at = np.flatnonzero(mine & ((slots["states"] & bit) != 0))
-            out[name][at] = clock.to_ns(slots["t0"][at] + slots["dt"][at, place])
-            moved[at] = np.maximum(moved[at], slots["size"][at, place])
+            receiving = layout.STATE_RECV
+            head = (
+                Head(states=bit | receiving)
+                if receives
+                else Head(states=bit, not_states=receiving)
+            )
+            one = steps.read(since=later("dt", place, head), size=number("size", "i8", head, place))
+            out[name] = np.where(one["since"] != NONE, one["since"], out[name])
+            moved = np.maximum(moved, one["size"])
     _add_appended(decoded, out, moved)
     has_sizes = any(c.version >= _FIRST_WITH_SIZES for c in decoded.process.communicators)
     out["size_bytes"] = moved if has_sizes else np.full(len(steps), NONE, np.int64)
@@ -199,14 +222,17 @@ def _waits(decoded: Decoded) -> Columns:
 def _add_appended(decoded: Decoded, out: Columns, moved: Ints) -> None:
     """States that have slots of their own, because they came late or from another thread."""
     appended = decoded["State"]
-    place = decoded["ProxyStep"].find(decoded.parents(appended.slots["parent"]))
+    told = appended.read(
+        parent=key("parent"), state=number("state"), arg=number("arg"), start_ns=START_NS
+    )
+    place = decoded["ProxyStep"].find(told["parent"])
     for state, name in (_SEND_STATES | _RECV_STATES).items():
-        mine = np.flatnonzero((place != NONE) & (appended.slots["state"] == state))
+        mine = np.flatnonzero((place != NONE) & (told["state"] == state))
         # The first counts: of several assignments to one place the last one holds.
-        mine = mine[np.argsort(appended.start_ns[mine], kind="stable")][::-1]
+        mine = mine[np.argsort(told["start_ns"][mine], kind="stable")][::-1]
         mine = mine[out[name][place[mine]] == NONE]
-        out[name][place[mine]] = appended.start_ns[mine]
-        np.maximum.at(moved, place[mine], appended.slots["arg"][mine].astype(np.int64))
+        out[name][place[mine]] = told["start_ns"][mine]
+        np.maximum.at(moved, place[mine], told["arg"][mine])
 
 
 _MAKERS: dict[str, Callable[[Process, Words], Columns]] = {

@@ -7,16 +7,30 @@ seconds the clocks drift apart along a straight line, which passes above the low
 above their hull too, and below that of the upper ones.
 """
 
+import ctypes
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from ncclscope.capture.compiled import Lines, address, count, library, pointer
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 WINDOW_NS = 5_000_000_000
 _BIN_NS = 40_000_000  # of one bin the best point counts
 _DRIFT = 100e-6  # clocks do not drift faster: a good point counts for its neighbours too
+
+
+class BoundForC(ctypes.Structure):
+    """A Bound as the compiled loops take it."""
+
+    _fields_ = (
+        ("first_ns", ctypes.c_int64),
+        ("base_ns", ctypes.c_int64),
+        ("drift", ctypes.c_double),
+        ("line", Lines),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +43,18 @@ class Bound:
     values: Floats
 
     def at(self, host_ns: Ints) -> Ints:
-        """The bound at those times, rounded to whole ns upwards."""
-        time = (host_ns - self.first_ns).astype(np.float64)
-        value = np.interp(time, self.knots, self.values)
-        outside = np.maximum(self.knots[0] - time, 0) + np.maximum(time - self.knots[-1], 0)
-        found: Ints = np.ceil(value - outside * _DRIFT).astype(np.int64)
-        return found + self.base_ns
+        """The bound at those times, rounded to whole ns upwards. Something must be known."""
+        host_ns = np.ascontiguousarray(host_ns)
+        out = np.empty(len(host_ns), np.int64)
+        library().ncclscope_bound_at(
+            ctypes.byref(self.for_c()), pointer(host_ns), count(host_ns), pointer(out)
+        )
+        return out
+
+    def for_c(self) -> BoundForC:
+        """For the compiled loops; it must not outlive the bound."""
+        line = Lines(len(self.knots), address(self.knots), address(self.values))
+        return BoundForC(self.first_ns, self.base_ns, _DRIFT, line)
 
     @property
     def is_known(self) -> bool:
@@ -42,21 +62,28 @@ class Bound:
         return len(self.knots) > 0
 
 
-def _best_of_bins(time: Ints, value: Floats) -> tuple[Floats, Floats]:
-    """The highest point of each run of points in one bin, or what better neighbours leave of it."""
-    bins = time // _BIN_NS
-    first = np.flatnonzero(np.diff(bins, prepend=bins[0] - 1))
-    best = np.maximum.reduceat(value, first)
-    run = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(bins))))
-    at = np.flatnonzero(value == best[run])
-    _, one = np.unique(run[at], return_index=True)
-    chosen = at[one]
-    order = np.argsort(time[chosen], kind="stable")
-    best_time, best_value = time[chosen][order].astype(np.float64), value[chosen][order]
-    slope = best_time * _DRIFT
-    forward = np.maximum.accumulate(best_value + slope) - slope
-    backward = np.maximum.accumulate((best_value - slope)[::-1])[::-1] + slope
-    return best_time, np.maximum(forward, backward)
+def _best_of_bins(host_ns: Ints, offset_ns: Ints, first_ns: int) -> Ints:
+    """Places of the highest point of each run of points in one bin, in the order of time."""
+    best = np.empty(len(host_ns), np.int64)
+    library().ncclscope_best_of_bins.restype = ctypes.c_int64
+    found = library().ncclscope_best_of_bins(
+        pointer(host_ns),
+        pointer(offset_ns),
+        count(host_ns),
+        ctypes.c_int64(first_ns),
+        ctypes.c_int64(_BIN_NS),
+        pointer(best),
+    )
+    chosen = best[:found].copy()
+    return chosen[np.argsort(host_ns[chosen], kind="stable")]
+
+
+def _with_neighbours(time: Floats, value: Floats) -> Floats:
+    """Points, or what better neighbours leave of them."""
+    slope = time * _DRIFT
+    forward = np.maximum.accumulate(value + slope) - slope
+    backward = np.maximum.accumulate((value - slope)[::-1])[::-1] + slope
+    return np.maximum(forward, backward)
 
 
 def _hull(time: Floats, value: Floats) -> tuple[Floats, Floats]:
@@ -89,8 +116,11 @@ def bound(host_ns: Ints, offset_ns: Ints) -> Bound:
     """The lower bound that points (time in order, offset at least) give."""
     if not len(host_ns):
         return Bound(0, 0, np.empty(0), np.empty(0))
+    host_ns, offset_ns = np.ascontiguousarray(host_ns), np.ascontiguousarray(offset_ns)
     first_ns, base_ns = int(host_ns.min()), int(offset_ns.max())
-    time, value = _best_of_bins(host_ns - first_ns, (offset_ns - base_ns).astype(np.float64))
+    best = _best_of_bins(host_ns, offset_ns, first_ns)
+    time = (host_ns[best] - first_ns).astype(np.float64)
+    value = _with_neighbours(time, (offset_ns[best] - base_ns).astype(np.float64))
     parts = []
     for number in range(int(time[-1] // WINDOW_NS) + 1):
         low, high = number * WINDOW_NS, (number + 1) * WINDOW_NS
@@ -116,21 +146,11 @@ def upper_bound(launch_ns: Ints, start_stamp: Ints) -> Bound:
 
 @dataclass(frozen=True, slots=True)
 class GpuClock:
-    """The offset in the middle of its bounds."""
+    """The offset, which is taken to be in the middle of its bounds."""
 
     lower: Bound
     minus_upper: Bound
     notice_ns: int  # how long it typically takes until the host notices a stop
-
-    def to_host(self, stamps: Ints) -> Ints:
-        """Host times of stamps."""
-        rough = stamps - self.lower.base_ns
-        low = self.lower.at(rough)
-        if not self.minus_upper.is_known:
-            return stamps - low
-        high = -self.minus_upper.at(rough)
-        middle: Ints = low + np.maximum(high - low, 0) // 2
-        return stamps - middle
 
     def width_ns(self) -> int:
         """Half the distance of the bounds, its median over time. Without an upper one all that is

@@ -9,12 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.capture.columns import START_NS, STOP_NS
+from ncclscope.capture.joins import coalesce, numbered, pick
 from ncclscope.capture.process import Process
 from ncclscope.model import outcome, sizes, stamps
-from ncclscope.model.calls import Calls, Rows, calls_of, link, pick, rows_of
-from ncclscope.model.decode import Bools, Decoded, Ints, decode, numbered
+from ncclscope.model.calls import Calls, Rows, calls_of, link, rows_of
+from ncclscope.model.channels import Channels, KernelTimes, on_host_clock, times_of_works
+from ncclscope.model.decode import Bools, Decoded, Ints, decode
 from ncclscope.model.gpu_clock import GpuClock
-from ncclscope.model.kernels import Channels, KernelTimes, Launches, judge_channels, times_of_works
+from ncclscope.model.judging import Launches, judge_channels
 from ncclscope.model.local import LocalCommunicators, local_communicators
 from ncclscope.model.tables import COPY_ENGINE, NONE, OPERATIONS, RECV, SEND, Columns, empty
 from ncclscope.model.words import Words, element_bytes
@@ -80,13 +83,13 @@ def operations_from(decoded: Decoded, words: Words) -> ProcessOperations:
     local, links = local_communicators(process, works), link(calls, works)
     rows = rows_of(calls, links)
     launch = launches_of(decoded, works, links.group_call)
+    launched = decoded["KernelLaunch"].read(start_ns=START_NS, end_ns=STOP_NS)
     launches = Launches(
-        pick(decoded["KernelLaunch"].start_ns, launch),
-        pick(decoded.stop_ns("KernelLaunch"), launch),
-        links.replay,
+        pick(launched["start_ns"], launch), pick(launched["end_ns"], launch), links.replay
     )
     channels, clocks = judge_channels(decoded, works, launches, local.gpu, local.rank)
-    kernel, start_ns, end_ns = times_of_works(works, channels, clocks)
+    start_ns, end_ns = on_host_clock(channels, clocks)
+    kernel = times_of_works(works, channels, start_ns, end_ns)
     columns = _columns(calls, works, rows, launches, words)
     _set_communicator(columns, works, rows, local, words)
     proxies = outcome.proxies_of(decoded, works)
@@ -95,9 +98,11 @@ def operations_from(decoded: Decoded, words: Words) -> ProcessOperations:
     group_open = outcome.group_is_open(decoded, columns["group_call"])
     outcome.set_states(columns, rows, kernel, proxies, group_open)
     outcome.explain(columns, rows, decoded, words)
-    order = np.argsort(outcome.first_time(columns), kind="stable")
-    for name in columns:
-        columns[name] = columns[name][order]
+    when = outcome.first_time(columns)
+    order = np.arange(len(when))
+    if (when[1:] < when[:-1]).any():
+        order = np.argsort(when, kind="stable")
+        columns = {name: values[order] for name, values in columns.items()}
     return ProcessOperations(
         process,
         local,
@@ -110,29 +115,30 @@ def operations_from(decoded: Decoded, words: Words) -> ProcessOperations:
     )
 
 
+_OF_EITHER = ("thread", "function", "datatype", "count", "tag", "stream")
+_OF_WORK = ("algorithm", "protocol", "variant", "peer", "sequence", "channels", "warps")
+# Columns that later steps give values to.
+_LATER = (
+    "process", "node", "global_rank", "wait_ns", "wire_ns", "relative_wait_ns", "instance",
+    "call_order", "part_of",
+)  # fmt: skip
+
+
 def _columns(calls: Calls, works: Works, rows: Rows, launches: Launches, words: Words) -> Columns:
     """What calls and works say; the caller's own words first."""
-    columns = empty(OPERATIONS, len(rows))
-    called = np.where(rows.replay, NONE, rows.call)
-
-    def either(name: str) -> Ints:
-        of_call = pick(getattr(calls, name).astype(np.int64), rows.call)
-        of_work = pick(getattr(works, name).astype(np.int64), rows.work)
-        return np.where(rows.call != NONE, of_call, of_work)
-
-    for name in ("thread", "function", "datatype", "count", "tag", "stream"):
-        columns[name] = either(name).astype(columns[name].dtype)
-    columns["count"] = np.maximum(columns["count"], NONE)  # damaged ones are negative
-    columns["communicator"] = either("comm")
-    for name in ("algorithm", "protocol", "variant", "peer", "sequence", "channels", "warps"):
-        of_work = pick(getattr(works, name).astype(np.int64), rows.work)
-        columns[name] = of_work.astype(columns[name].dtype)
-    form = pick(works.form.astype(np.int64), rows.work)
-    form_of_call = pick(calls.form.astype(np.int64), rows.call)
-    columns["form"] = np.where(form != NONE, form, form_of_call).astype(np.int8)
-    columns["event"] = np.where(
-        called != NONE, pick(calls.keys, called), pick(works.keys, rows.work)
-    )
+    count = len(rows)
+    columns = empty([column for column in OPERATIONS if column.name in _LATER], count)
+    called = np.where(rows.replay, NONE, rows.call) if rows.replay.any() else rows.call
+    for name in _OF_EITHER:
+        columns[name] = coalesce(
+            (getattr(calls, name), rows.call), (getattr(works, name), rows.work)
+        )
+    np.maximum(columns["count"], NONE, out=columns["count"])  # damaged ones are negative
+    columns["communicator"] = coalesce((calls.comm, rows.call), (works.comm, rows.work))
+    for name in _OF_WORK:
+        columns[name] = pick(getattr(works, name), rows.work)
+    columns["form"] = coalesce((works.form, rows.work), (calls.form, rows.call))
+    columns["event"] = coalesce((calls.keys, called), (works.keys, rows.work))
     columns["group_call"] = pick(calls.group_call, called)
     columns["call_ns"] = pick(calls.start_ns, called)
     columns["call_end_ns"] = pick(calls.end_ns, called)
@@ -140,10 +146,14 @@ def _columns(calls: Calls, works: Works, rows: Rows, launches: Launches, words: 
     columns["launch_ns"] = pick(launches.start_ns, rows.work)
     columns["launch_end_ns"] = pick(launches.end_ns, rows.work)
     columns["replay"] = rows.replay.astype(np.int8)
-    columns["symmetric"] = pick(works.symmetric.astype(np.int64), rows.work, 0).astype(np.int8)
-    columns["inferred"][:] = 0
+    columns["symmetric"] = pick(works.symmetric, rows.work, 0).astype(np.int8)
+    columns["inferred"] = np.zeros(count, np.int8)
     rooted = np.isin(columns["function"], words.known("function", sizes.ROOTED))
-    columns["root"] = np.where(rooted, either("root"), NONE).astype(np.int32)
+    if rooted.any():
+        root = coalesce((calls.root, rows.call), (works.root, rows.work))
+        columns["root"] = np.where(rooted, root, np.int32(NONE))
+    else:
+        columns["root"] = np.full(count, NONE, np.int32)
     return columns
 
 
@@ -151,17 +161,24 @@ def _set_communicator(
     columns: Columns, works: Works, rows: Rows, local: LocalCommunicators, words: Words
 ) -> None:
     """Rank, and bytes as nccl-tests count them: both depend on the communicator."""
-    number = np.minimum(columns["communicator"], len(local.rank) - 1)
+    number = np.minimum(columns["communicator"], np.int32(len(local.rank) - 1))
     columns["communicator"] = number
-    of_comm = local.rank[number]
-    columns["rank"] = np.where(of_comm != NONE, of_comm, pick(works.rank, rows.work))
+    rank = local.rank.astype(np.int32)[number]
+    unknown = rank == NONE
+    if unknown.any():
+        rank = np.where(unknown, pick(works.rank, rows.work), rank)
+    columns["rank"] = rank
     # Works count the bytes of some functions; the caller's datatype is lost then.
-    in_bytes = pick(works.counted_in_bytes.astype(np.int64), rows.work, 0) == 1
-    in_bytes &= rows.call == NONE
-    element = np.where(in_bytes, 1, element_bytes(words, columns["datatype"]))
+    in_bytes = (rows.call == NONE) & pick(works.counted_in_bytes, rows.work, 0)
+    # So many bytes an element, by datatype and communicator.
+    element = element_bytes(words, columns["datatype"])
+    if in_bytes.any():
+        element[in_bytes] = 1
     per_rank = np.isin(columns["function"], words.known("function", sizes.PER_RANK))
-    shares = np.where(per_rank, np.maximum(local.ranks[number], 1), 1)
-    columns["size_bytes"] = sizes.total_bytes(columns["count"], element * shares)
+    if per_rank.any():
+        shares = np.maximum(local.ranks, 1)[number]
+        element = np.where(per_rank, element * shares, element)
+    columns["size_bytes"] = sizes.total_bytes(columns["count"], element)
 
 
 def set_orders(columns: Columns) -> None:

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.capture import layout
 from ncclscope.capture.clock import Clock
+from ncclscope.capture.columns import START_NS, STOP_NS, STOPPED, choice, key
+from ncclscope.capture.joins import find, pick
 from ncclscope.model import stamps
-from ncclscope.model.calls import Rows, pick
-from ncclscope.model.decode import Bools, Decoded, Ints, find
-from ncclscope.model.kernels import KernelTimes
+from ncclscope.model.calls import Rows
+from ncclscope.model.channels import KernelTimes
+from ncclscope.model.decode import Bools, Decoded, Ints
 from ncclscope.model.sizes import SOUND_ALGORITHMS
 from ncclscope.model.tables import COPY_ENGINE, NONE, SOURCES, STATES, Columns
 from ncclscope.model.words import Words
@@ -34,12 +35,11 @@ class Proxies:
 def proxies_of(decoded: Decoded, works: Works) -> Proxies:
     """First start and last stop of each work's proxy ops."""
     events = decoded["ProxyOp"]
-    work = find(works.keys, decoded.parents(events.slots["parent"]))
+    first, last = np.full(len(works), stamps.FAR_FUTURE), np.full(len(works), NONE)
+    read = events.read(parent=key("parent"), start=START_NS, stop=STOP_NS)
+    work, stop = find(works.keys, read["parent"]), read["stop"]
     mine = np.flatnonzero(work != NONE)
-    first = np.full(len(works), stamps.FAR_FUTURE)
-    last = np.full(len(works), NONE)
-    stop = decoded.stop_ns("ProxyOp")
-    np.minimum.at(first, work[mine], events.start_ns[mine])
+    np.minimum.at(first, work[mine], read["start"][mine])
     np.maximum.at(last, work[mine], stop[mine])
     running = np.zeros(len(works), bool)
     running[work[mine[stop[mine] == NONE]]] = True
@@ -181,5 +181,4 @@ def _why_no_kernels(decoded: Decoded) -> str:
 def group_is_open(decoded: Decoded, group_call: Ints) -> Bools:
     """Whether each GroupApi is on record and has not stopped."""
     groups = decoded["GroupApi"]
-    stopped = (groups.slots["states"] & layout.STATE_STOPPED) != 0
-    return np.asarray(pick(stopped.astype(np.int64), groups.find(group_call), 1) == 0)
+    return ~pick(groups.one(choice(STOPPED)), groups.find(group_call), 1)

@@ -5,12 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.capture import layout
-from ncclscope.capture.process import Process
+from ncclscope.capture.columns import START_NS, Head, choice, key, later, number
+from ncclscope.capture.joins import find, numbered
 from ncclscope.model.bounds import Steps
-from ncclscope.model.decode import Bools, Decoded, Ints, find, numbered
+from ncclscope.model.decode import Bools, Decoded, Ints
 from ncclscope.model.tables import NONE
 
 KINDS = ("ProxyOp", "ProxyStep")
+# State 9 (SendWait) of sends, 11 (RecvFlushWait) of receives.
+_SENT = later("dt", 2, Head(states=layout.STATE_THIRD, not_states=layout.STATE_RECV))
+_RECEIVED = later("dt", 1, Head(states=layout.STATE_SECOND | layout.STATE_RECV))
 # Of long jobs not all steps are needed. Both sides of a connection leave out the same ones.
 _ALL_OPS, _EVERY = 4096, 64
 
@@ -52,39 +56,39 @@ def steps_of(decoded: Decoded) -> tuple[StepTimes, StepTimes]:
 
     Needs KINDS to be decoded.
     """
-    process = decoded.process
     ops, steps = decoded["ProxyOp"], decoded["ProxyStep"]
-    slots = ops.slots
-    is_send = (slots["flags"] & layout.FLAG_SEND) != 0
-    rank, peer = slots["rank"].astype(np.int64), slots["peer"].astype(np.int64)
-    comm, channel = slots["comm"].astype(np.int64), slots["chan"].astype(np.int64)
-    key = ((comm << 8 | channel) << 1 | is_send) << 24 | (peer & 0xFFFFFF)
-    by_time = np.argsort(ops.start_ns, kind="stable")
+    if not len(steps):
+        none = StepTimes(*(np.empty(0, np.int64) for _ in range(7)))
+        return none, none
+    told = ops.read(
+        start_ns=START_NS,
+        is_send=choice(Head(flags=layout.FLAG_SEND)),
+        rank=number("rank"),
+        peer=number("peer"),
+        comm=number("comm"),
+        channel=number("chan"),
+        ctx_nonce=number("ctx_nonce"),
+    )
+    is_send, comm, channel = told["is_send"], told["comm"], told["channel"]
+    rank, peer = told["rank"], told["peer"]
+    strand = ((comm << 8 | channel) << 1 | is_send) << 24 | (peer & 0xFFFFFF)
+    by_time = np.argsort(told["start_ns"], kind="stable")
     order = np.empty(len(ops), np.int64)
-    order[by_time] = numbered(key[by_time])
-    ours = slots["ctx_nonce"] == process.header.nonce
+    order[by_time] = numbered(strand[by_time])
+    ours = told["ctx_nonce"] == decoded.process.header.nonce
     ours &= (order < _ALL_OPS) | (order % _EVERY == 0)
-    op = find(ops.keys, decoded.parents(steps.slots["parent"]))
+    step = steps.read(parent=key("parent"), step=number("step"), sent=_SENT, received=_RECEIVED)
+    op = find(ops.keys, step["parent"])
     kept = np.flatnonzero((op != NONE) & (ours[op] if len(ops) else False))
-    op, chosen = op[kept], steps.slots[kept]
+    op = op[kept]
     times = StepTimes(
         communicator=comm[op],
         sender=np.where(is_send[op], rank[op], peer[op]),
         receiver=np.where(is_send[op], peer[op], rank[op]),
         channel=channel[op],
         order=order[op],
-        step=chosen["step"].astype(np.int64),
-        time_ns=_times(process, chosen, is_send[op]),
+        step=step["step"][kept],
+        time_ns=np.where(is_send[op], step["sent"][kept], step["received"][kept]),
     )
     known = times.time_ns != NONE
     return times.of(known & is_send[op]), times.of(known & ~is_send[op])
-
-
-def _times(process: Process, slots: np.ndarray, is_send: Bools) -> Ints:
-    """State 9 (SendWait) of sends, 11 (RecvFlushWait) of receives; NONE without it."""
-    which = np.where(is_send, 2, 1)
-    bit = np.where(is_send, layout.STATE_THIRD, layout.STATE_SECOND)
-    recv = (slots["states"] & layout.STATE_RECV) != 0
-    there = ((slots["states"] & bit) != 0) & (recv != is_send)
-    elapsed = slots["dt"][np.arange(len(slots)), which].astype(np.uint64)
-    return np.where(there, process.clock.to_ns(slots["t0"] + elapsed), NONE)

@@ -5,6 +5,7 @@ Integers are signed, because Spark turns unsigned ones into decimals. NONE stand
 capture: CLOCK_MONOTONIC of its first node. Names are kept as codes into `Model.words`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -237,6 +238,6 @@ DETAILS = {
 }
 
 
-def empty(columns: tuple[Column, ...], rows: int) -> Columns:
+def empty(columns: Sequence[Column], rows: int) -> Columns:
     """Columns of that many rows, everything NONE."""
     return {column.name: np.full(rows, NONE, column.dtype) for column in columns}

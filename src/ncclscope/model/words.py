@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.capture import layout
 from ncclscope.model import sizes
 from ncclscope.model.tables import FORMS, NONE, SOURCES, STAMPS, STATES
 
@@ -52,39 +51,24 @@ class Words:
         return np.array([codes[name] for name in names if name in codes], np.int8)
 
 
-def _codes_of(words: Words, sort: str, names: dict[int, str], ids: set[int]) -> Codes:
-    table = np.full(256, NONE, np.int8)
-    for number in ids:
-        if number in names:
-            table[number] = words.code(sort, names[number])
-    return table
-
-
-def translate(
+def codes_of(
     words: Words,
     sort: str,
-    ids: npt.NDArray[np.uint8],
-    flags: npt.NDArray[np.uint8],
+    seen: npt.NDArray[np.bool_],
     strings: dict[int, str],
     rename: Callable[[str], str] = str,
-    numbered: Sequence[str] = (),
+    numbers: Sequence[str] = (),
 ) -> Codes:
-    """Codes of the names behind a process's string ids, or behind interface v1's numbers."""
-    as_numbers = (flags & layout.FLAG_NUMBERS) != 0
-    named = {number: rename(text) for number, text in strings.items() if number < 256 and text}
-    ids = np.ascontiguousarray(ids)
-    if not as_numbers.any():
-        return _codes_of(words, sort, named, _present(ids) - {0})[ids]
-    out = np.full(len(ids), NONE, np.int8)
-    plain, numbers = ids[~as_numbers], ids[as_numbers]
-    out[~as_numbers] = _codes_of(words, sort, named, _present(plain) - {0})[plain]
-    counted = dict(enumerate(numbered))
-    out[as_numbers] = _codes_of(words, sort, counted, _present(numbers))[numbers]
-    return out
-
-
-def _present(ids: npt.NDArray[np.uint8]) -> set[int]:
-    return set(np.flatnonzero(np.bincount(ids, minlength=256)).tolist())
+    """Codes of the names behind a process's string ids, and from 256 on behind interface v1's
+    numbers; `seen`: which of them occur.
+    """
+    table = np.full(512, NONE, np.int8)
+    for place in np.flatnonzero(seen).tolist():
+        if 0 < place < 256 and strings.get(place):
+            table[place] = words.code(sort, rename(strings[place]))
+        elif 256 <= place < 256 + len(numbers):
+            table[place] = words.code(sort, numbers[place - 256])
+    return table
 
 
 def datatype_name(text: str) -> str:

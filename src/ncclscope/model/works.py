@@ -6,11 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.capture import layout
+from ncclscope.capture import columns, layout
+from ncclscope.capture.columns import START_NS, Events, Field, Head, code, key, number
+from ncclscope.capture.joins import find, last_before
 from ncclscope.model import sizes
-from ncclscope.model.decode import Decoded, Events, Ints, find, stream_of
+from ncclscope.model.decode import Bools, Decoded, Ints, stream_of
 from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND, Columns
-from ncclscope.model.words import Codes, Words, datatype_name, translate
+from ncclscope.model.words import Codes, Words, codes_of, datatype_name
+
+Numbers = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +24,8 @@ class Works:
     keys: Ints
     enqueue_ns: Ints
     stopped_ns: Ints  # the enqueuing ended; of copy engines only
-    thread: npt.NDArray[np.int32]
-    comm: Ints  # number within the process
+    thread: Numbers
+    comm: Numbers  # number within the process
     call: Ints  # key of the API call it belongs to, NONE
     group: Ints  # key of the Group event: one launch
     form: Codes
@@ -31,132 +35,140 @@ class Works:
     protocol: Codes
     variant: Codes
     count: Ints
-    counted_in_bytes: npt.NDArray[np.bool_]
-    root: Ints
-    peer: Ints
-    channels: Ints
-    warps: Ints
+    counted_in_bytes: Bools
+    root: Numbers
+    peer: Numbers
+    channels: npt.NDArray[np.int16]
+    warps: npt.NDArray[np.int16]
     sequence: Ints
     tag: Ints
     stream: Ints  # CUDA's, known for copy engines only
-    symmetric: npt.NDArray[np.bool_]
-    rank: Ints  # as the descriptor gives it, NONE where only the communicator tells
+    symmetric: Bools
+    rank: Numbers  # as the descriptor gives it, NONE where only the communicator tells
     comm_hash: Ints  # interface v1 to v3
 
     def __len__(self) -> int:
         return len(self.keys)
 
 
-def _named(words: Words, decoded: Decoded, events: Events, fields: tuple[str, ...]) -> list[Codes]:
-    """Codes of func, dtype and so on."""
-    sorts: dict[str, tuple[str, Callable[[str], str], tuple[str, ...]]] = {
-        "func": ("function", str, sizes.NUMBERED_FUNCTIONS),
-        "dtype": ("datatype", datatype_name, sizes.NUMBERED_DATATYPES),
-        "algo": ("algorithm", str, sizes.NUMBERED_ALGORITHMS),
-        "proto": ("protocol", str, sizes.NUMBERED_PROTOCOLS),
-        "variant": ("variant", str, ()),
-    }
-    slots, found = events.slots, []
-    for field in fields:
-        sort, rename, numbered = sorts[field]
-        flags = slots["flags"]
-        strings = decoded.process.strings
-        found.append(translate(words, sort, slots[field], flags, strings, rename, numbered))
+_NAMES: dict[str, tuple[str, Callable[[str], str], tuple[str, ...]]] = {
+    "function": ("func", str, sizes.NUMBERED_FUNCTIONS),
+    "datatype": ("dtype", datatype_name, sizes.NUMBERED_DATATYPES),
+    "algorithm": ("algo", str, sizes.NUMBERED_ALGORITHMS),
+    "protocol": ("proto", str, sizes.NUMBERED_PROTOCOLS),
+    "variant": ("variant", str, ()),
+}
+
+
+def named(words: Words, decoded: Decoded, events: Events, *sorts: str) -> dict[str, Field]:
+    """Columns of function, datatype and so on."""
+    seen = events.names(*(_NAMES[sort][0] for sort in sorts))
+    strings, found = decoded.process.strings, {}
+    for sort, mine in zip(sorts, seen, strict=True):
+        name, rename, numbers = _NAMES[sort]
+        found[sort] = code(name, codes_of(words, sort, mine, strings, rename, numbers))
     return found
 
 
-def _signed(values: npt.NDArray[np.uint64]) -> Ints:
-    return np.ascontiguousarray(values).view(np.int64)
+# What a kind of work lacks.
+_WITHOUT = {
+    "stopped_ns": "i8",
+    "algorithm": "i1",
+    "protocol": "i1",
+    "variant": "i1",
+    "root": "i4",
+    "peer": "i4",
+    "warps": "i2",
+    "sequence": "i8",
+    "stream": "i8",
+    "rank": "i4",
+}
 
 
-def _base(decoded: Decoded, kind: str) -> Columns:
+def _base(events: Events) -> Columns:
     """Columns that every kind of work has, with NONE for what it lacks."""
-    events = decoded[kind]
-    none = np.full(len(events), NONE, np.int64)
-    return {
+    count = len(events)
+    return {name: np.full(count, NONE, dtype) for name, dtype in _WITHOUT.items()} | {
         "keys": events.keys,
-        "enqueue_ns": events.start_ns,
-        "stopped_ns": none,
         "thread": events.thread,
-        "comm": events.slots["comm"].astype(np.int64),
-        "call": decoded.parents(events.slots["parent"]),
-        "count": _signed(events.slots["count"]),
-        "algorithm": none.astype(np.int8),
-        "protocol": none.astype(np.int8),
-        "variant": none.astype(np.int8),
-        "root": none,
-        "peer": none,
-        "warps": none,
-        "sequence": none,
-        "stream": none,
-        "symmetric": np.zeros(len(events), bool),
-        "counted_in_bytes": np.zeros(len(events), bool),
-        "rank": none,
-        "comm_hash": np.zeros(len(events), np.int64),
+        "symmetric": np.zeros(count, bool),
+        "counted_in_bytes": np.zeros(count, bool),
+        "comm_hash": np.zeros(count, np.int64),
     }
+
+
+def _common(decoded: Decoded, words: Words, events: Events, *sorts: str) -> dict[str, Field]:
+    return {
+        "enqueue_ns": START_NS,
+        "comm": number("comm", "i4"),
+        "call": key("parent"),
+        "count": number("count"),
+        **named(words, decoded, events, "function", "datatype", *sorts),
+    }
+
+
+def _in_bytes(function: Codes, words: Words) -> Bools:
+    return np.isin(function, words.known("function", sizes.COUNTED_IN_BYTES))
 
 
 def _coll_columns(decoded: Decoded, words: Words) -> Columns:
-    events, columns = decoded["Coll"], _base(decoded, "Coll")
-    ext = decoded.extensions["Coll"]
-    slots = events.slots
-    codes = _named(words, decoded, events, ("func", "dtype", "algo", "proto", "variant"))
-    bytes_already = np.isin(codes[0], words.known("function", sizes.COUNTED_IN_BYTES))
-    return columns | {
-        "group": decoded.parents(ext["parent_group"]),
+    events = decoded["Coll"]
+    own = events.read(
+        **_common(decoded, words, events, "algorithm", "protocol", "variant"),
+        root=number("root", "i4"),
+        channels=number("channels", "i2"),
+        warps=number("warps", "i2"),
+        sequence=number("seq"),
+        bits=number("bits", "i1"),
+    )
+    symmetric = (own.pop("bits") & layout.COLL_IS_SYMMETRIC) != 0
+    behind = events.read_extensions(
+        group=key("parent_group"),
+        tag=number("tag"),
+        rank=number("rank", "i4"),
+        comm_hash=number("comm_hash"),
+    )
+    rest = {
         "form": np.full(len(events), COLLECTIVE, np.int8),
-        "function": codes[0],
-        "datatype": codes[1],
-        "algorithm": codes[2],
-        "protocol": codes[3],
-        "variant": codes[4],
-        "counted_in_bytes": bytes_already,
-        "root": slots["root"].astype(np.int64),
-        "channels": slots["channels"].astype(np.int64),
-        "warps": slots["warps"].astype(np.int64),
-        "sequence": _signed(slots["seq"]),
-        "tag": _signed(ext["tag"]),
-        "symmetric": (slots["bits"] & layout.COLL_IS_SYMMETRIC) != 0,
-        "rank": ext["rank"].astype(np.int64),
-        "comm_hash": _signed(ext["comm_hash"]),
+        "counted_in_bytes": _in_bytes(own["function"], words),
+        "symmetric": symmetric,
     }
+    return _base(events) | own | behind | rest
 
 
 def _p2p_columns(decoded: Decoded, words: Words) -> Columns:
-    events, columns = decoded["P2p"], _base(decoded, "P2p")
-    ext = decoded.extensions["P2p"]
-    codes = _named(words, decoded, events, ("func", "dtype"))
-    is_send = np.isin(codes[0], words.known("function", ("Send",)))
-    extended = (events.slots["flags"] & layout.FLAG_EXT) != 0
-    return columns | {
-        "group": decoded.parents(events.slots["parent_group"]),
-        "form": np.where(is_send, SEND, RECV).astype(np.int8),
-        "function": codes[0],
-        "datatype": codes[1],
-        "peer": events.slots["peer"].astype(np.int64),
-        "channels": events.slots["chan"].astype(np.int64),
-        "tag": _signed(ext["tag"]),
-        "rank": np.where(extended, ext["rank"].astype(np.int64), NONE),
-        "comm_hash": _signed(ext["comm_hash"]),
-    }
+    events = decoded["P2p"]
+    own = events.read(
+        **_common(decoded, words, events),
+        group=key("parent_group"),
+        peer=number("peer", "i4"),
+        channels=number("chan", "i2"),
+        extended=columns.choice(Head(flags=layout.FLAG_EXT)),
+    )
+    extended = own.pop("extended")
+    behind = events.read_extensions(
+        tag=number("tag"), rank=number("rank", "i4"), comm_hash=number("comm_hash")
+    )
+    behind["rank"][~extended] = NONE
+    is_send = np.isin(own["function"], words.known("function", ("Send",)))
+    form = np.where(is_send, SEND, RECV).astype(np.int8)
+    return _base(events) | own | behind | {"form": form}
 
 
 def _ce_columns(decoded: Decoded, words: Words) -> Columns:
-    events, columns = decoded["CeColl"], _base(decoded, "CeColl")
-    ext = decoded.extensions["CeColl"]
-    codes = _named(words, decoded, events, ("func", "dtype"))
-    return columns | {
-        "stopped_ns": decoded.stop_ns("CeColl"),
-        "group": np.full(len(events), NONE, np.int64),
-        "form": np.full(len(events), COPY_ENGINE, np.int8),
-        "function": codes[0],
-        "datatype": codes[1],
-        "counted_in_bytes": np.isin(codes[0], words.known("function", sizes.COUNTED_IN_BYTES)),
-        "root": events.slots["root"].astype(np.int64),
-        "channels": np.zeros(len(events), np.int64),
-        "tag": _signed(ext["tag"]),
-        "stream": _signed(ext["stream"]),
+    events = decoded["CeColl"]
+    own = events.read(
+        **_common(decoded, words, events), stopped_ns=columns.STOP_NS, root=number("root", "i4")
+    )
+    behind = events.read_extensions(tag=number("tag"), stream=number("stream"))
+    count = len(events)
+    rest = {
+        "group": np.full(count, NONE, np.int64),
+        "form": np.full(count, COPY_ENGINE, np.int8),
+        "counted_in_bytes": _in_bytes(own["function"], words),
+        "channels": np.zeros(count, np.int16),
     }
+    return _base(events) | own | behind | rest
 
 
 def works_of(decoded: Decoded, words: Words) -> Works:
@@ -166,8 +178,9 @@ def works_of(decoded: Decoded, words: Words) -> Works:
     columns = in_key_order([makers[kind](decoded, words) for kind in used])
     # Before v5 the parent is the Group itself, and there are no API calls.
     early = find(decoded["Group"].keys, columns["call"]) >= 0
-    columns["group"] = np.where(early, columns["call"], columns["group"])
-    columns["call"] = np.where(early, NONE, columns["call"])
+    if early.any():
+        columns["group"] = np.where(early, columns["call"], columns["group"])
+        columns["call"] = np.where(early, NONE, columns["call"])
     return Works(**columns)
 
 
@@ -189,14 +202,14 @@ def launches_of(decoded: Decoded, works: Works, group_calls: Ints) -> Ints:
     launches = decoded["KernelLaunch"]
     if not len(launches):
         return np.full(len(works), NONE, np.int64)
-    parents = decoded.parents(launches.slots["parent"])
-    place = np.searchsorted(launches.keys, works.keys) - 1
-    at = np.maximum(place, 0)
+    told = launches.read(parent=key("parent"), comm=number("comm", "i4"))
+    parents = told["parent"]
+    at = last_before(launches.keys, works.keys)
     right = (
-        (place >= 0)
+        (at >= 0)
         & (stream_of(launches.keys[at]) == stream_of(works.keys))
         & (parents[at] == group_calls)
-        & (launches.slots["comm"][at] == works.comm)
+        & (told["comm"][at] == works.comm)
         & (group_calls != NONE)
     )
     if right.all():

@@ -1,4 +1,6 @@
-"""Locates what is compiled: the plugin, an empty plugin, the player, and a simulated NCCL."""
+"""Locates what is compiled: the plugin, an empty plugin, the player, a simulated NCCL, and the loops
+that read captures.
+"""
 
 from pathlib import Path
 
@@ -41,3 +43,8 @@ def simulated_nccl_path() -> Path:
 def posed_host_path() -> Path:
     """For LD_PRELOAD: makes a process believe that it runs on another host."""
     return _built("libncclscope-posed-host.so")
+
+
+def columns_library_path() -> Path:
+    """The loops over slots and columns by which captures are read."""
+    return _built("libncclscope-columns.so")

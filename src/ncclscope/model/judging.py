@@ -1,50 +1,21 @@
-"""GPU times of one process's works, from the stamps of their channels."""
+"""Judges the GPU stamps of one process: which belong to which work; clocks of its GPUs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.capture import layout
+from ncclscope.capture.joins import pick
 from ncclscope.model import stamps
-from ncclscope.model.decode import Bools, Decoded, Ints, find
+from ncclscope.model.channels import Channels, reported
+from ncclscope.model.decode import Bools, Decoded, Ints
 from ncclscope.model.gpu_clock import Bound, GpuClock, lower_bound, upper_bound
 from ncclscope.model.stamps import FAR_FUTURE, FAR_PAST, Claims
-from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND, Columns
+from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND
 from ncclscope.model.works import Works
 
 _SAMPLE = 10_000  # kernel events that show how quickly the host notices
-
-
-@dataclass(frozen=True, slots=True)
-class Channels:
-    """Channels of works, one row each. Stamps are GPU ns until they are mapped."""
-
-    work: Ints  # place among the works, NONE: its work is not on record
-    channel: Ints
-    gpu: Ints
-    gpu_start: Ints
-    gpu_stop: Ints
-    seen_start_ns: Ints
-    seen_end_ns: Ints  # NONE: still running
-    stamp: npt.NDArray[np.int8]
-    reason: npt.NDArray[np.int8]
-
-
-@dataclass(frozen=True, slots=True)
-class KernelTimes:
-    """For each work what its channels tell."""
-
-    start_ns: Ints  # host clock; NONE without a believable stamp
-    end_ns: Ints
-    stamp: npt.NDArray[np.int8]  # the worst of its channels; NONE without any
-    reason: npt.NDArray[np.int8]  # of stamps.REASONS
-    partial: Bools  # some channels have no believable stamp
-    seen_start_ns: Ints  # when the host noticed; NONE without kernel events
-    seen_end_ns: Ints
-    running: Bools  # a channel started and did not stop
-    kernels: Ints  # channels that NCCL reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,29 +32,6 @@ class Launches:
         return np.where(self.replay, works.enqueue_ns, eager)
 
 
-def _reported(decoded: Decoded, works: Works, gpu_of_comm: Ints) -> Channels:
-    """Kernel events as NCCL reported them."""
-    events = decoded["KernelCh"]
-    slots, clock = events.slots, decoded.process.clock
-    stopped = (slots["states"] & layout.STATE_FIRST) != 0
-    no_stamp = (slots["flags"] & layout.FLAG_NO_STAMP) != 0
-    ended = (slots["states"] & layout.STATE_STOPPED) != 0
-    seen_end = np.where(stopped, clock.to_ns(slots["t_stop"]), NONE)
-    seen_end = np.where(~stopped & ended, clock.to_ns(slots["t1"]), seen_end)
-    has_both = stopped & ~no_stamp
-    return Channels(
-        work=find(works.keys, decoded.parents(slots["parent"])),
-        channel=slots["chan"].astype(np.int64),
-        gpu=gpu_of_comm[np.minimum(slots["comm"].astype(np.int64), len(gpu_of_comm) - 1)],
-        gpu_start=np.where(no_stamp, NONE, slots["gpu_start"].astype(np.int64)),
-        gpu_stop=np.where(has_both, slots["gpu_stop"].astype(np.int64), NONE),
-        seen_start_ns=events.start_ns,
-        seen_end_ns=seen_end,
-        stamp=np.full(len(events), stamps.MISSING, np.int8),
-        reason=np.zeros(len(events), np.int8),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Uncounted:
     """Works that the device counted and the host did not, in the order of their reports."""
@@ -94,16 +42,20 @@ class _Uncounted:
     first_channels: Ints  # it used channels 0 up to this; FAR_FUTURE: any
 
 
-def _uncounted(works: Works, kernels: Ints, rank_of_comm: Ints, timed_comms: Ints) -> _Uncounted:
+def _uncounted(works: Works, kernels: Ints, rank_of_comm: Ints, timed_comm: Ints) -> _Uncounted:
+    """`timed_comm`: communicators of kernel events with stamps."""
+    silent = (kernels == 0) & (works.channels > 0)
+    if not silent.any():
+        none = np.empty(0, np.int64)
+        return _Uncounted(none, none, none, none)
     own_rank = rank_of_comm[np.minimum(works.comm, len(rank_of_comm) - 1)]
     to_self = np.isin(works.form, (SEND, RECV)) & (works.peer == own_rank)
     mine = (
-        (kernels == 0)
-        & (works.channels > 0)
+        silent
         & ~works.symmetric
         & (works.form != COPY_ENGINE)
         & ~(to_self & (works.form == RECV))  # the pair is one work
-        & np.isin(works.comm, timed_comms)
+        & np.isin(works.comm, np.flatnonzero(np.bincount(timed_comm)))
     )
     chosen = np.flatnonzero(mine)
     if not len(chosen):
@@ -163,23 +115,6 @@ def _recover(
     return found
 
 
-def _nothing_to_doubt(
-    channels: Channels, mine: Ints, works: Works, not_before_ns: Ints, lower: Bound
-) -> bool:
-    """Whether all stamps of a channel fit as they are. Without uncounted works no other reading is
-    possible then, and most channels end here.
-    """
-    start, stop, work = channels.gpu_start[mine], channels.gpu_stop[mine], channels.work[mine]
-    if (work == NONE).any() or (stop < start).any() or (np.diff(start) < 0).any():
-        return False
-    latest_start_ns = start - lower.at(channels.seen_end_ns[mine])
-    if (latest_start_ns < not_before_ns[work]).any():
-        return False
-    overlapping = np.flatnonzero(stop[:-1] > start[1:])
-    group = works.group[work]
-    return bool((group[overlapping] == group[overlapping + 1]).all())
-
-
 def _by_channel(channels: Channels, comm: Ints, stamped: Ints) -> list[Ints]:
     """Kernel events with stamps, one array for each communicator and channel, in order."""
     if not len(stamped):
@@ -194,25 +129,29 @@ def _by_channel(channels: Channels, comm: Ints, stamped: Ints) -> list[Ints]:
 
 def _lower_bounds(channels: Channels, stamped: Ints) -> dict[int, Bound]:
     """By GPU the least that its clock is ahead of the host's."""
-    gpu = channels.gpu[stamped]
-    found = {}
-    for number in np.flatnonzero(np.bincount(gpu)).tolist():
-        mine = stamped[gpu == number]
-        found[number] = lower_bound(channels.seen_end_ns[mine], channels.gpu_stop[mine])
-    return found
+    seen, stop, gpu = (
+        _some(values, stamped) for values in (channels.seen_end_ns, channels.gpu_stop, channels.gpu)
+    )
+    numbers = np.flatnonzero(np.bincount(gpu)).tolist()
+    if len(numbers) == 1:
+        return {numbers[0]: lower_bound(seen, stop)}
+    return {number: lower_bound(seen[gpu == number], stop[gpu == number]) for number in numbers}
+
+
+def _some(values: npt.NDArray[Any], places: Ints) -> npt.NDArray[Any]:
+    """values[places], places being in order; most often it is all of them."""
+    return values if len(places) == len(values) else values[places]
 
 
 def judge_channels(
     decoded: Decoded, works: Works, launches: Launches, gpu_of_comm: Ints, rank_of_comm: Ints
 ) -> tuple[Channels, dict[int, GpuClock]]:
     """All channels with stamps that are theirs, recovered ones included; clocks by GPU."""
-    channels = _reported(decoded, works, gpu_of_comm)
-    comm = decoded["KernelCh"].slots["comm"].astype(np.int64)
+    channels, comm = reported(decoded, works, gpu_of_comm)
     kernels = np.bincount(channels.work[channels.work >= 0], minlength=len(works))
     stamped = np.flatnonzero((channels.gpu_stop != NONE) & (len(works) > 0))
     lower = _lower_bounds(channels, stamped)
-    timed_comms = np.flatnonzero(np.bincount(comm[stamped]))
-    uncounted = _uncounted(works, kernels, rank_of_comm, timed_comms)
+    uncounted = _uncounted(works, kernels, rank_of_comm, comm[stamped])
     true_start, true_stop = channels.gpu_start.copy(), channels.gpu_stop.copy()
     recovered: list[tuple[int, int]] = []
     not_before = launches.not_before_ns(works)
@@ -222,7 +161,8 @@ def judge_channels(
             channels.channel[mine[0]] < uncounted.first_channels
         )
         candidates = uncounted.work[can_use]
-        if not len(candidates) and _nothing_to_doubt(channels, mine, works, not_before, bound):
+        # Without uncounted works no other reading is possible then, and most channels end here.
+        if not len(candidates) and channels.fit(mine, bound, not_before, works):
             channels.stamp[mine] = stamps.VALID
             continue
         when, groups = uncounted.enqueue_ns[can_use], works.group[candidates]
@@ -244,17 +184,12 @@ def _clock(
     lower: Bound, gpu: int, channels: Channels, true_start: Ints, launches: Launches
 ) -> GpuClock:
     """The GPU's clock; only stamps that are sure, of eager works, bound it from above."""
-    work = np.maximum(channels.work, 0)
-    sure = (
-        (channels.gpu == gpu)
-        & (channels.work != NONE)
-        & np.isin(channels.stamp, (stamps.VALID, stamps.REPAIRED))
-        & (true_start != NONE)
-        & ~launches.replay[work]
-        & (launches.start_ns[work] != NONE)
-    )
-    upper = upper_bound(launches.start_ns[work][sure], true_start[sure])
-    mine = np.flatnonzero((channels.gpu == gpu) & (channels.gpu_stop != NONE))[:_SAMPLE]
+    launched = pick(np.where(launches.replay, NONE, launches.start_ns), channels.work)
+    sure = (channels.stamp <= stamps.REPAIRED) & (true_start != NONE) & (launched != NONE)
+    own = channels.gpu == gpu
+    places = np.flatnonzero(sure & own)
+    upper = upper_bound(_some(launched, places), _some(true_start, places))
+    mine = np.flatnonzero(own & (channels.gpu_stop != NONE))[:_SAMPLE]
     seen = channels.seen_end_ns[mine]
     notice = np.median(lower.at(seen) - (channels.gpu_stop[mine] - seen))
     return GpuClock(lower, upper, int(notice))
@@ -268,6 +203,8 @@ def _with_recovered(
     recovered: list[tuple[int, int]],
 ) -> Channels:
     """Channels with their true stamps; the works that got left-over ones as rows at the end."""
+    if not recovered:
+        return replace(channels, gpu_start=true_start, gpu_stop=true_stop)
     work = np.array([work for work, _ in recovered], np.int64)
     event = np.array([event for _, event in recovered], np.int64)
     # A receive from itself ran in its send's work.
@@ -302,92 +239,3 @@ def _self_receives(works: Works, sends: Ints) -> tuple[Ints, Ints]:
     first[place[: len(receives)][::-1]] = receives[::-1]
     twin = first[place[len(receives) :]]
     return twin[twin != NONE], chosen[twin != NONE]
-
-
-class _PerWork:
-    """Smallest and largest values of channels by work. Most often they lie next to each other."""
-
-    def __init__(self, work: Ints, works: int) -> None:
-        self._work, self._works = work, works
-        self._sorted = bool((np.diff(work) >= 0).all())
-        self._first = np.flatnonzero(np.diff(work, prepend=NONE)) if self._sorted else work
-
-    def _reduce(self, how: np.ufunc, values: npt.NDArray[Any], start: int) -> npt.NDArray[Any]:
-        out = np.full(self._works, start, values.dtype)
-        if not len(self._work):
-            return out
-        if self._sorted:
-            out[self._work[self._first]] = how.reduceat(values, self._first)
-        else:
-            how.at(out, self._work, values)
-        return out
-
-    def smallest(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """By work; FAR_FUTURE without any."""
-        return self._reduce(np.minimum, values, FAR_FUTURE)
-
-    def largest(self, values: npt.NDArray[Any], otherwise: int = NONE) -> npt.NDArray[Any]:
-        """By work."""
-        return self._reduce(np.maximum, values, otherwise)
-
-    def count(self) -> Ints:
-        """How many channels each work has."""
-        return np.bincount(self._work, minlength=self._works)
-
-
-def times_of_works(
-    works: Works, channels: Channels, clocks: dict[int, GpuClock]
-) -> tuple[KernelTimes, Ints, Ints]:
-    """Works' times over all their channels; start and end of each channel on the host's clock."""
-    start, end, good = _on_host_clock(channels, clocks)
-    count = len(works)
-    fine = np.flatnonzero(good & (channels.work != NONE))
-    per_timed = _PerWork(channels.work[fine], count)
-    first, last = per_timed.smallest(start[fine]), per_timed.largest(end[fine])
-    timed = per_timed.count()
-    owned = np.flatnonzero(channels.work != NONE)
-    per_owned = _PerWork(channels.work[owned], count)
-    by_host = owned[channels.stamp[owned] != stamps.RECOVERED]
-    reported = np.bincount(channels.work[by_host], minlength=count)
-    return (
-        KernelTimes(
-            start_ns=np.where(timed > 0, first, NONE),
-            end_ns=last,
-            stamp=per_owned.largest(channels.stamp[owned]),
-            reason=per_owned.largest(channels.reason[owned], 0),
-            partial=(timed > 0) & (timed < np.maximum(reported, works.channels)),
-            **_seen(works, channels, owned),
-            kernels=reported,
-        ),
-        start,
-        end,
-    )
-
-
-def _on_host_clock(channels: Channels, clocks: dict[int, GpuClock]) -> tuple[Ints, Ints, Bools]:
-    """Start and end of each channel, NONE without a believable stamp; which have one."""
-    start, end = np.full(len(channels.work), NONE), np.full(len(channels.work), NONE)
-    good = (channels.gpu_stop != NONE) & (channels.stamp <= stamps.RECOVERED)
-    for gpu, clock in clocks.items():
-        mine = np.flatnonzero(good & (channels.gpu == gpu))
-        start[mine] = clock.to_host(channels.gpu_start[mine])
-        end[mine] = start[mine] + channels.gpu_stop[mine] - channels.gpu_start[mine]
-    # Not after it was seen; bounds leave single points out by fractions of a microsecond.
-    own = good & (channels.stamp == stamps.VALID) & (channels.seen_end_ns != NONE)
-    late = np.where(own, np.maximum(end - channels.seen_end_ns, 0), 0)
-    return start - late, end - late, good
-
-
-def _seen(works: Works, channels: Channels, owned: Ints) -> Columns:
-    """When the host noticed start and end of each work."""
-    reported = owned[channels.seen_start_ns[owned] != NONE]
-    per_work = _PerWork(channels.work[reported], len(works))
-    first = per_work.smallest(channels.seen_start_ns[reported])
-    last = per_work.largest(channels.seen_end_ns[reported])
-    running = np.zeros(len(works), bool)
-    running[channels.work[reported[channels.seen_end_ns[reported] == NONE]]] = True
-    return {
-        "seen_start_ns": np.where(first < FAR_FUTURE, first, NONE),
-        "seen_end_ns": np.where(running, NONE, last),
-        "running": running,
-    }

@@ -1,0 +1,164 @@
+// GPU stamps of channels: against the host's clock, and gathered by work.
+#include <math.h>
+
+#include "columns.h"
+
+#define FARTHEST 9.2e18  // a damaged stamp is not farther away
+enum stamp { VALID, REPAIRED, RECOVERED, REJECTED, MISSING };
+
+// The channels of works, as model/channels.py describes them.
+struct channels {
+    i64 count;
+    const i64 *work;
+    const i64 *gpu_start;
+    const i64 *gpu_stop;
+    const i64 *seen_start_ns;
+    const i64 *seen_end_ns;
+    const i8 *stamp;
+    const i8 *reason;
+    const i32 *gpu;
+};
+
+struct gpu_clock {
+    struct bound lower;
+    struct bound minus_upper;  // no knots: nothing is known
+    i64 near_lower;            // where the last knots were found
+    i64 near_upper;
+};
+
+// The bound at a host time, rounded to whole ns upwards.
+static i64 bound_at(const struct bound *bound, i64 host_ns, i64 *near) {
+    const struct lines *line = &bound->line;
+    double time = (double)(host_ns - bound->first_ns);
+    double value = line_at(line, time, near), outside = 0;
+    if (time < line->x[0]) outside = line->x[0] - time;
+    else if (time > line->x[line->count - 1]) outside = time - line->x[line->count - 1];
+    value = ceil(value - outside * bound->drift);
+    return (value > -FARTHEST ? (i64)value : -(i64)FARTHEST) + bound->base_ns;
+}
+
+// The bound at many times. It must be known.
+EXPORT void ncclscope_bound_at(const struct bound *bound, const i64 *host_ns, i64 count, i64 *out) {
+    i64 near = 0;
+    for (i64 i = 0; i < count; i++) out[i] = bound_at(bound, host_ns[i], &near);
+}
+
+// The host time of a stamp: in the middle of the bounds on the offset.
+static i64 to_host(struct gpu_clock *clock, i64 stamp) {
+    i64 rough = stamp - clock->lower.base_ns;
+    i64 low = bound_at(&clock->lower, rough, &clock->near_lower);
+    if (!clock->minus_upper.line.count) return stamp - low;
+    i64 high = -bound_at(&clock->minus_upper, rough, &clock->near_upper);
+    return stamp - (high > low ? low + (high - low) / 2 : low);
+}
+
+static int is_timed(const struct channels *channels, i64 at) {
+    return channels->gpu_stop[at] != NONE && channels->stamp[at] <= RECOVERED;
+}
+
+// Start and end of each channel on the host's clock, NONE without a believable stamp. Clocks are
+// numbered as GPUs are; those without a lower bound are nobody's.
+EXPORT void ncclscope_time_channels(const struct channels *channels, struct gpu_clock *clocks,
+                                    i64 clock_count, i64 *start, i64 *end) {
+    for (i64 i = 0; i < channels->count; i++) {
+        i64 gpu = channels->gpu[i], seen = channels->seen_end_ns[i];
+        start[i] = end[i] = NONE;
+        if (!is_timed(channels, i) || gpu < 0 || gpu >= clock_count ||
+            !clocks[gpu].lower.line.count)
+            continue;
+        start[i] = to_host(&clocks[gpu], channels->gpu_start[i]);
+        end[i] = start[i] + channels->gpu_stop[i] - channels->gpu_start[i];
+        // Not after it was seen; bounds leave single points out by fractions of a microsecond.
+        if (channels->stamp[i] == VALID && seen != NONE && end[i] > seen) {
+            i64 late = end[i] - seen;
+            start[i] -= late;
+            end[i] -= late;
+        }
+    }
+}
+
+// What the channels of each work tell; NONE, or zero for counts, where there is none.
+struct work_times {
+    i64 count;
+    i64 *start_ns;
+    i64 *end_ns;
+    i64 *seen_start_ns;
+    i64 *seen_end_ns;
+    i32 *timed;     // channels with a believable stamp
+    i32 *reported;  // channels that NCCL reported
+    i8 *stamp;      // the worst
+    i8 *reason;
+    i8 *running;  // a channel started and did not stop
+};
+
+static void clear(const struct work_times *works) {
+    for (i64 i = 0; i < works->count; i++) {
+        works->start_ns[i] = works->end_ns[i] = NONE;
+        works->seen_start_ns[i] = works->seen_end_ns[i] = NONE;
+        works->timed[i] = works->reported[i] = 0;
+        works->stamp[i] = NONE;
+        works->reason[i] = works->running[i] = 0;
+    }
+}
+
+EXPORT void ncclscope_times_of_works(const struct channels *channels, const i64 *start,
+                                     const i64 *end, const struct work_times *works) {
+    clear(works);
+    for (i64 i = 0; i < channels->count; i++) {
+        i64 work = channels->work[i];
+        if (work < 0 || work >= works->count) continue;
+        if (is_timed(channels, i)) {
+            int first = works->timed[work]++ == 0;
+            if (first || start[i] < works->start_ns[work]) works->start_ns[work] = start[i];
+            if (first || end[i] > works->end_ns[work]) works->end_ns[work] = end[i];
+        }
+        if (channels->stamp[i] > works->stamp[work]) works->stamp[work] = channels->stamp[i];
+        if (channels->reason[i] > works->reason[work]) works->reason[work] = channels->reason[i];
+        works->reported[work] += channels->stamp[i] != RECOVERED;
+        i64 seen = channels->seen_start_ns[i];
+        if (seen == NONE) continue;
+        if (works->seen_start_ns[work] == NONE || seen < works->seen_start_ns[work])
+            works->seen_start_ns[work] = seen;
+        if (channels->seen_end_ns[i] == NONE) works->running[work] = 1;
+        else if (channels->seen_end_ns[i] > works->seen_end_ns[work])
+            works->seen_end_ns[work] = channels->seen_end_ns[i];
+    }
+    for (i64 i = 0; i < works->count; i++)
+        if (works->running[i]) works->seen_end_ns[i] = NONE;
+}
+
+// Whether all stamps of a channel fit as they are. `mine`: its events, in order; `not_before_ns`
+// and `group` are the works'.
+EXPORT int ncclscope_stamps_fit(const struct channels *channels, const i64 *mine, i64 count,
+                                const struct bound *lower, const i64 *not_before_ns,
+                                const i64 *group, i64 works) {
+    i64 near = 0, last_start = INT64_MIN, last_stop = INT64_MIN, last_group = NONE;
+    for (i64 i = 0; i < count; i++) {
+        i64 at = mine[i];
+        if (at < 0 || at >= channels->count) return 0;
+        i64 start = channels->gpu_start[at], stop = channels->gpu_stop[at];
+        i64 work = channels->work[at];
+        if (work < 0 || work >= works || stop < start || start < last_start) return 0;
+        if (start - bound_at(lower, channels->seen_end_ns[at], &near) < not_before_ns[work])
+            return 0;
+        if (last_stop > start && group[work] != last_group) return 0;
+        last_start = start, last_stop = stop, last_group = group[work];
+    }
+    return 1;
+}
+
+// The first of the highest points of each run of points in one bin. Returns how many there are.
+EXPORT i64 ncclscope_best_of_bins(const i64 *time, const i64 *value, i64 count, i64 first_ns,
+                                  i64 bin_ns, i64 *best) {
+    i64 found = 0, low = 0, high = 0;  // of the bin
+    for (i64 i = 0; i < count; i++) {
+        i64 at = time[i] - first_ns;
+        if (!found || at < low || at >= high) {
+            low = at - at % bin_ns, high = low + bin_ns;
+            best[found++] = i;
+        } else if (value[i] > value[best[found - 1]]) {
+            best[found - 1] = i;
+        }
+    }
+    return found;
+}

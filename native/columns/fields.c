@@ -1,0 +1,171 @@
+// Fields of many slots as columns: each slot is read once, whatever is wanted of it.
+#include <math.h>
+#include <string.h>
+
+#include "columns.h"
+
+enum source { FROM_U8, FROM_U16, FROM_U32, FROM_I32, FROM_U64 };
+enum sink { TO_I8, TO_I16, TO_I32, TO_I64 };
+enum meaning {
+    AS_NUMBER,
+    AS_TIME,    // ticks become ns of the host's clock
+    AS_KEY,     // a handle of this process becomes a key, any other NONE
+    AS_CODE,    // a string's number is looked up; from place 256 on, interface v1's numbers
+    AS_CHOICE,  // whether the head is as `mask` and `want` say
+    AS_LATER,   // ticks since the event began, as a time
+};
+
+// One column. Where the slot's first four bytes are not as `mask` and `want` say, the value is
+// NONE, or left as it is where `keep` is set.
+struct column {
+    void *out;
+    const i8 *codes;  // 512 of them
+    u32 mask;
+    u32 want;
+    u8 offset;
+    u8 source;
+    u8 sink;
+    u8 meaning;
+    u8 keep;
+    u8 spare[7];
+};
+
+// A process's clock and the upper bits of its handles; capture/clock.py explains it.
+struct reading {
+    i64 origin_ticks;
+    i64 base_ns;
+    double ns_per_tick;
+    double farthest_ns;
+    u64 nonce;
+    struct lines line;
+};
+
+static const union slot no_slot;
+
+static double nearest(double value) {
+    const double whole = 4503599627370496.0 * 1.5;  // adding it leaves no room for fractions
+    return fabs(value) < 2251799813685248.0 ? (value + whole) - whole : value;
+}
+
+static i64 time_of(const struct reading *reading, u64 ticks, i64 *near) {
+    const struct lines *line = &reading->line;
+    double x = (double)(i64)(ticks - (u64)reading->origin_ticks), ns;
+    i64 last = line->count - 1;
+    if (x > line->x[last]) ns = line->y[last] + (x - line->x[last]) * reading->ns_per_tick;
+    else if (x < line->x[0]) ns = line->y[0] + (x - line->x[0]) * reading->ns_per_tick;
+    else ns = line_at(line, x, near);
+    ns = ns > reading->farthest_ns ? reading->farthest_ns : ns;
+    ns = ns < -reading->farthest_ns ? -reading->farthest_ns : ns;
+    return (i64)((u64)(i64)nearest(ns) + (u64)reading->base_ns);
+}
+
+enum { BATCH = 256 };  // slots and numbers of a batch stay in the nearest cache
+
+#define READ_AS(type, to)                                            \
+    for (i64 i = 0; i < count; i++) {                                \
+        type value;                                                  \
+        memcpy(&value, (const u8 *)slots[i] + offset, sizeof value); \
+        numbers[i] = (to)value;                                      \
+    }                                                                \
+    break
+
+static void read_numbers(const union slot **slots, i64 count, u32 offset, int source,
+                         i64 *numbers) {
+    switch (source) {
+        case FROM_U8: READ_AS(u8, i64);
+        case FROM_U16: READ_AS(u16, i64);
+        case FROM_U32: READ_AS(u32, i64);
+        case FROM_I32: READ_AS(i32, i64);
+        default: READ_AS(u64, i64);
+    }
+}
+
+static u32 head_of(const union slot *slot) {
+    u32 head;
+    memcpy(&head, slot, sizeof head);
+    return head;
+}
+
+static int chosen(const struct column *column, const union slot *slot) {
+    return (head_of(slot) & column->mask) == column->want;
+}
+
+static void give_meaning(const struct column *column, const struct reading *reading,
+                         const union slot **slots, i64 count, i64 *numbers, i64 *near) {
+    switch (column->meaning) {
+        case AS_TIME:
+            for (i64 i = 0; i < count; i++)
+                if (!column->mask || chosen(column, slots[i]))
+                    numbers[i] = time_of(reading, (u64)numbers[i], near);
+            break;
+        case AS_LATER:
+            for (i64 i = 0; i < count; i++)
+                if (!column->mask || chosen(column, slots[i]))
+                    numbers[i] = time_of(reading, slots[i]->group.t0 + (u64)numbers[i], near);
+            break;
+        case AS_KEY:
+            for (i64 i = 0; i < count; i++) {
+                u64 handle = (u64)numbers[i];
+                i64 key = (i64)(handle & ((1ull << (STREAM_BITS + INDEX_BITS)) - 1));
+                numbers[i] = handle >> (STREAM_BITS + INDEX_BITS) == reading->nonce ? key : NONE;
+            }
+            break;
+        case AS_CODE:
+            for (i64 i = 0; i < count; i++)
+                numbers[i] =
+                    column->codes[(numbers[i] & 0xFF) + (slots[i]->flags & FLAG_NUMBERS ? 256 : 0)];
+            break;
+        case AS_CHOICE:
+            for (i64 i = 0; i < count; i++) numbers[i] = chosen(column, slots[i]);
+            break;
+        default: break;
+    }
+}
+
+#define STORE_AS(type)                                                   \
+    for (i64 i = 0; i < count; i++)                                      \
+        if (!select || chosen(column, slots[i]))                         \
+            ((type *)column->out)[first + i] = (type)numbers[i];         \
+        else if (!column->keep) ((type *)column->out)[first + i] = NONE; \
+    break
+
+static void store(const struct column *column, const union slot **slots, i64 first, i64 count,
+                  const i64 *numbers) {
+    int select = column->mask && column->meaning != AS_CHOICE;
+    switch (column->sink) {
+        case TO_I8: STORE_AS(i8);
+        case TO_I16: STORE_AS(i16);
+        case TO_I32: STORE_AS(i32);
+        default: STORE_AS(i64);
+    }
+}
+
+// Columns of `count` slots, given by their addresses; 0 stands for a slot of zeros.
+EXPORT void ncclscope_fields(const u64 *addresses, i64 count, const struct reading *reading,
+                             const struct column *columns, i64 column_count) {
+    const union slot *slots[BATCH];
+    i64 numbers[BATCH], near = 0;
+    for (i64 first = 0; first < count; first += BATCH) {
+        i64 some = count - first < BATCH ? count - first : BATCH;
+        for (i64 i = 0; i < some; i++) {
+            u64 address = addresses[first + i];
+            slots[i] = address ? (const union slot *)(uintptr_t)address : &no_slot;
+        }
+        for (i64 c = 0; c < column_count; c++) {
+            read_numbers(slots, some, columns[c].offset, columns[c].source, numbers);
+            give_meaning(&columns[c], reading, slots, some, numbers, &near);
+            store(&columns[c], slots, first, some, numbers);
+        }
+    }
+}
+
+// By field, given by its offset, which strings occur: 256 of them, then 256 of v1's numbers.
+EXPORT void ncclscope_names(const u64 *addresses, i64 count, const u8 *offsets, i64 fields,
+                            u8 *seen) {
+    for (i64 i = 0; i < count; i++) {
+        const union slot *slot = (const union slot *)(uintptr_t)addresses[i];
+        u32 numbers = slot->flags & FLAG_NUMBERS ? 256 : 0;
+        for (i64 f = 0; f < fields; f++)
+            seen[512 * f + numbers + ((const u8 *)slot)[offsets[f]]] = 1;
+    }
+}

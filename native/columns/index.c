@@ -1,0 +1,133 @@
+// Finds the slots of each kind, in the order of their keys.
+#include <string.h>
+
+#include "columns.h"
+
+#define LATEST_STAMP_NS (1ull << 62)  // GPUs count from 1970
+#define KERNEL_STOP 22
+
+// All slots of a process: segments of slots, numbered through, and blocks in the order of keys.
+struct slot_log {
+    i64 segments;
+    const u64 *base;       // address of each segment's first slot
+    const i64 *first_row;  // one more than there are segments
+    i64 blocks;
+    const i64 *key;  // of the first slot, as in handles
+    const i64 *count;
+    const i64 *row;
+    const i64 *tid;
+    u64 low_ticks;  // no event can be earlier or later
+    u64 high_ticks;
+};
+
+// The events of one kind. `extension` is the kind of slot that may follow each, 0 without.
+struct event_list {
+    u64 *slot;  // addresses
+    i64 *key;
+    i32 *thread;
+    u64 *extended;  // address of the slot behind it, 0 if that is no extension of it
+    i64 room;
+    i64 count;
+    i64 impossible;
+    u32 extension;
+    u32 spare;
+};
+
+static const union slot *block_slots(const struct slot_log *log, i64 block, i64 *count) {
+    i64 row = log->row[block], low = 0, high = log->segments;
+    *count = 0;
+    if (!high || row < 0 || row >= log->first_row[high] || log->count[block] < 0) return NULL;
+    while (high - low > 1) {
+        i64 middle = low + (high - low) / 2;
+        if (log->first_row[middle] <= row) low = middle;
+        else high = middle;
+    }
+    i64 room = log->first_row[low + 1] - row;
+    *count = log->count[block] < room ? log->count[block] : room;
+    return (const union slot *)(uintptr_t)log->base[low] + (row - log->first_row[low]);
+}
+
+// How many slots there are of each kind.
+EXPORT void ncclscope_count_kinds(const struct slot_log *log, i64 *counts) {
+    memset(counts, 0, 256 * sizeof *counts);
+    for (i64 block = 0; block < log->blocks; block++) {
+        i64 count;
+        const union slot *slots = block_slots(log, block, &count);
+        for (i64 i = 0; i < count; i++) counts[slots[i].kind]++;
+    }
+}
+
+static int covers(const struct slot_log *log, u64 ticks) {
+    return ticks >= log->low_ticks && ticks <= log->high_ticks;
+}
+
+// Whether an event has times that can be.
+static int possible(const struct slot_log *log, const union slot *slot) {
+    if (!covers(log, slot->group.t0)) return 0;
+    if (slot->kind == KIND_state)
+        return slot->state.state != KERNEL_STOP || slot->state.arg < LATEST_STAMP_NS;
+    if ((slot->states & STATE_STOPPED) && !covers(log, slot->group.t1)) return 0;
+    if (slot->kind != KIND_kernel_ch) return 1;
+    if ((slot->states & STATE_FIRST) && !covers(log, slot->kernel_ch.t_stop)) return 0;
+    return slot->kernel_ch.gpu_start < LATEST_STAMP_NS &&
+           slot->kernel_ch.gpu_stop < LATEST_STAMP_NS;
+}
+
+// Fills the lists of those kinds that `list_of` (by kind) does not give NONE for.
+EXPORT void ncclscope_index(const struct slot_log *log, const i8 *list_of,
+                            struct event_list *lists) {
+    struct event_list *extensible = NULL;  // whose last event the next slot may extend
+    for (i64 block = 0; block < log->blocks; block++) {
+        i64 count;
+        const union slot *slots = block_slots(log, block, &count);
+        for (i64 i = 0; i < count; i++) {
+            const union slot *slot = &slots[i];
+            u64 address = (u64)(uintptr_t)slot;
+            if (extensible && slot->kind == extensible->extension)
+                extensible->extended[extensible->count - 1] = address;
+            extensible = NULL;
+            int number = list_of[slot->kind];
+            if (number == NONE) continue;
+            struct event_list *list = &lists[number];
+            if (!possible(log, slot)) {
+                list->impossible++;
+                continue;
+            }
+            if (list->count == list->room)  // it was another slot when they were counted
+                continue;
+            i64 place = list->count++;
+            list->slot[place] = address;
+            list->key[place] = log->key[block] + i;
+            list->thread[place] = (i32)log->tid[block];
+            if (list->extension) {
+                list->extended[place] = 0;
+                extensible = list;
+            }
+        }
+    }
+}
+
+// Stops and kernel stops that came from another thread, as if they stood in their events. `place`:
+// each State's event among `count` events, NONE for another kind's.
+EXPORT void ncclscope_apply_states(const u64 *states, const i64 *place, i64 state_count,
+                                   const u64 *events, i64 count) {
+    for (i64 i = state_count - 1; i >= 0; i--) {  // the last stop counts
+        const union slot *state = (const union slot *)(uintptr_t)states[i];
+        if (place[i] < 0 || place[i] >= count || state->state.state != STATE_IS_STOP) continue;
+        union slot *event = (union slot *)(uintptr_t)events[place[i]];
+        if (!(event->states & STATE_STOPPED)) {
+            event->group.t1 = state->state.t0;
+            event->states |= STATE_STOPPED;
+        }
+    }
+    for (i64 i = 0; i < state_count; i++) {
+        const union slot *state = (const union slot *)(uintptr_t)states[i];
+        if (place[i] < 0 || place[i] >= count || state->state.state != KERNEL_STOP) continue;
+        union slot *event = (union slot *)(uintptr_t)events[place[i]];
+        if (event->kind == KIND_kernel_ch) {
+            event->kernel_ch.gpu_stop = state->state.arg;
+            event->kernel_ch.t_stop = state->state.t0;
+            event->states |= STATE_FIRST;
+        }
+    }
+}

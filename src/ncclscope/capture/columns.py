@@ -1,0 +1,305 @@
+"""Slots as columns, through the compiled loops in native/columns: each slot is read once, whatever
+is wanted of it.
+
+A request says which field of a kind becomes a column, and what its numbers mean.
+"""
+
+import ctypes
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture import dtypes, layout
+from ncclscope.capture.clock import FARTHEST_NS, Clock
+from ncclscope.capture.compiled import Lines, address, count, library, pointer
+from ncclscope.capture.joins import NONE, find
+from ncclscope.capture.segment import INDEX_LIMIT, KEY_SHIFT
+from ncclscope.capture.slots import SlotLog
+
+Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int8]
+Addresses = npt.NDArray[np.uint64]
+Columns = dict[str, npt.NDArray[Any]]
+EXTENSIONS = {"Coll": "CollExt", "P2p": "P2pExt", "CeColl": "CeExt"}
+_SOURCES = {"|u1": 0, "<u2": 1, "<u4": 2, "<i4": 3, "<u8": 4, "<i8": 4}
+_SINKS = {"i1": 0, "i2": 1, "i4": 2, "i8": 3, "?": 0}
+_NUMBER, _TIME, _KEY, _CODE, _CHOICE, _LATER = range(6)
+
+
+class _SlotLog(ctypes.Structure):
+    _fields_ = (
+        ("segments", ctypes.c_int64),
+        ("base", ctypes.c_void_p),
+        ("first_row", ctypes.c_void_p),
+        ("blocks", ctypes.c_int64),
+        ("key", ctypes.c_void_p),
+        ("count", ctypes.c_void_p),
+        ("row", ctypes.c_void_p),
+        ("tid", ctypes.c_void_p),
+        ("low_ticks", ctypes.c_uint64),
+        ("high_ticks", ctypes.c_uint64),
+    )
+
+
+class _EventList(ctypes.Structure):
+    _fields_ = (
+        ("slot", ctypes.c_void_p),
+        ("key", ctypes.c_void_p),
+        ("thread", ctypes.c_void_p),
+        ("extended", ctypes.c_void_p),
+        ("room", ctypes.c_int64),
+        ("count", ctypes.c_int64),
+        ("impossible", ctypes.c_int64),
+        ("extension", ctypes.c_uint32),
+        ("spare", ctypes.c_uint32),
+    )
+
+
+class _Column(ctypes.Structure):
+    _fields_ = (
+        ("out", ctypes.c_void_p),
+        ("codes", ctypes.c_void_p),
+        ("mask", ctypes.c_uint32),
+        ("want", ctypes.c_uint32),
+        ("offset", ctypes.c_uint8),
+        ("source", ctypes.c_uint8),
+        ("sink", ctypes.c_uint8),
+        ("meaning", ctypes.c_uint8),
+        ("keep", ctypes.c_uint8),
+        ("spare", ctypes.c_uint8 * 7),
+    )
+
+
+class _Reading(ctypes.Structure):
+    _fields_ = (
+        ("origin_ticks", ctypes.c_int64),
+        ("base_ns", ctypes.c_int64),
+        ("ns_per_tick", ctypes.c_double),
+        ("farthest_ns", ctypes.c_double),
+        ("nonce", ctypes.c_uint64),
+        ("line", Lines),
+    )
+
+
+class Reading:
+    """What turns a process's ticks into times and its handles into keys."""
+
+    def __init__(self, clock: Clock, nonce: int) -> None:
+        self._x, self._y = clock.knots()
+        line = Lines(len(self._x), address(self._x), address(self._y))
+        origin, base = int(clock.ticks[0]), int(clock.monotonic_ns[0])
+        self.for_c = _Reading(origin, base, clock.ns_per_tick, FARTHEST_NS, nonce, line)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Bits that a slot's head must have, and bits that it must not have."""
+
+    states: int = 0
+    flags: int = 0
+    not_states: int = 0
+    not_flags: int = 0
+
+    def words(self) -> tuple[int, int]:
+        """Mask and wanted value of the slot's first four bytes."""
+        want = self.states << 8 | self.flags << 24
+        return want | self.not_states << 8 | self.not_flags << 24, want
+
+
+ANY = Head()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One column: a field of the slot and its meaning. Where the head is not as `when` says, the
+    column is NONE; `otherwise` is looked at then.
+    """
+
+    name: str
+    dtype: str = "i8"
+    element: int = 0  # of a field that is an array
+    meaning: int = _NUMBER
+    when: Head = ANY
+    codes: Codes | None = None
+    otherwise: "Field | None" = None
+
+
+def number(name: str, dtype: str = "i8", when: Head = ANY, element: int = 0) -> Field:
+    """The field as it is."""
+    return Field(name, dtype, element, when=when)
+
+
+def time(name: str, when: Head = ANY, otherwise: Field | None = None) -> Field:
+    """Ticks as ns of the host's CLOCK_MONOTONIC."""
+    return Field(name, meaning=_TIME, when=when, otherwise=otherwise)
+
+
+def later(name: str, element: int, when: Head = ANY) -> Field:
+    """Ticks since the event began, as the time that they led to."""
+    return Field(name, element=element, meaning=_LATER, when=when)
+
+
+def key(name: str) -> Field:
+    """A handle as the key of one of this process's events, NONE for anything else."""
+    return Field(name, meaning=_KEY)
+
+
+def code(name: str, codes: Codes) -> Field:
+    """The number of a string, looked up in 512 codes: 256 for strings, 256 for interface v1."""
+    return Field(name, "i1", meaning=_CODE, codes=codes)
+
+
+def choice(when: Head) -> Field:
+    """Whether the head is so."""
+    return Field("kind", "?", meaning=_CHOICE, when=when)
+
+
+STOPPED = Head(states=layout.STATE_STOPPED)
+START_NS, STOP_NS = time("t0"), time("t1", STOPPED)
+
+
+def _requests(kind: str, wanted: dict[str, Field], out: Columns) -> list[_Column]:
+    places = dtypes.OURS.dtypes[kind].fields or {}
+    requests: list[_Column] = []
+    for name, one in wanted.items():
+        asked: Field | None = one
+        keep = 0
+        while asked is not None:
+            dtype, offset = places[asked.name][:2]
+            offset += asked.element * dtype.base.itemsize
+            mask, want = asked.when.words()
+            request = _Column(address(out[name]), address(asked.codes), mask, want, offset)
+            request.source, request.sink = _SOURCES[dtype.base.str], _SINKS[asked.dtype]
+            request.meaning, request.keep = asked.meaning, keep
+            requests.append(request)
+            asked, keep = asked.otherwise, 1
+    return requests
+
+
+def read(slots: Addresses, reading: Reading, kind: str, wanted: dict[str, Field]) -> Columns:
+    """Columns of the slots at those addresses; address 0 stands for a slot of zeros."""
+    out = {name: np.empty(len(slots), one.dtype) for name, one in wanted.items()}
+    requests = _requests(kind, wanted, out)
+    library().ncclscope_fields(
+        pointer(slots),
+        count(slots),
+        ctypes.byref(reading.for_c),
+        (_Column * len(requests))(*requests),
+        count(requests),
+    )
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """All events of one kind, in the order of their keys. `slots` are addresses of the log's."""
+
+    kind: str
+    keys: Ints
+    slots: Addresses
+    thread: npt.NDArray[np.int32]
+    extended: Addresses  # of the slot behind each, 0 where it is no extension; empty for others
+    reading: Reading = field(repr=False)
+    log: SlotLog = field(repr=False)  # keeps the slots where they are
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def read(self, **wanted: Field) -> Columns:
+        """Columns by name."""
+        return read(self.slots, self.reading, self.kind, wanted)
+
+    def read_extensions(self, **wanted: Field) -> Columns:
+        """Columns of the slots behind the events; zeros without one."""
+        return read(self.extended, self.reading, EXTENSIONS[self.kind], wanted)
+
+    def one(self, wanted: Field) -> npt.NDArray[Any]:
+        """A single column."""
+        return self.read(column=wanted)["column"]
+
+    def find(self, keys: Ints) -> Ints:
+        """Place of each key among these events, NONE where it is not there."""
+        return find(self.keys, keys)
+
+    def names(self, *fields: str) -> npt.NDArray[np.bool_]:
+        """By field which strings occur in it: 256 of them, then 256 of interface v1's numbers."""
+        places = dtypes.OURS.dtypes[self.kind].fields or {}
+        offsets = np.array([places[name][1] for name in fields], np.uint8)
+        seen = np.zeros((len(fields), 512), np.bool_)
+        library().ncclscope_names(
+            pointer(self.slots), count(self.slots), pointer(offsets), count(offsets), pointer(seen)
+        )
+        return seen
+
+
+def _log_for_c(log: SlotLog, clock: Clock) -> tuple[_SlotLog, list[npt.NDArray[Any]]]:
+    """The log as C sees it, and the arrays that must outlive it."""
+    blocks = log.blocks
+    stream, place = blocks.key >> KEY_SHIFT, blocks.key & (INDEX_LIMIT - 1)
+    low, high = clock.tick_range()
+    kept: list[npt.NDArray[Any]] = [
+        np.array([address(segment) for segment in log.segments], np.uint64),
+        np.cumsum([0, *(len(segment) for segment in log.segments)], dtype=np.int64),
+        stream << layout.INDEX_BITS | place,
+        *(np.ascontiguousarray(values) for values in (blocks.count, blocks.row, blocks.tid)),
+    ]
+    base, first, *columns = map(address, kept)
+    return _SlotLog(len(log.segments), base, first, len(blocks.key), *columns, low, high), kept
+
+
+def index(
+    log: SlotLog, clock: Clock, nonce: int, kinds: tuple[str, ...]
+) -> tuple[dict[str, Events], dict[str, int]]:
+    """Events by kind, and by kind how many were left out because their times cannot be."""
+    for_c, kept = _log_for_c(log, clock)
+    counts = np.zeros(256, np.int64)
+    library().ncclscope_count_kinds(ctypes.byref(for_c), pointer(counts))
+    list_of = np.full(256, NONE, np.int8)
+    lists = (_EventList * len(kinds))()
+    found, reading = {}, Reading(clock, nonce)
+    for place, kind in enumerate(kinds):
+        list_of[layout.KINDS[kind]] = place
+        room = int(counts[layout.KINDS[kind]])
+        behind = room if kind in EXTENSIONS else 0
+        slots, keys = np.empty(room, np.uint64), np.empty(room, np.int64)
+        thread, extended = np.empty(room, np.int32), np.empty(behind, np.uint64)
+        found[kind] = Events(kind, keys, slots, thread, extended, reading, log)
+        arrays = (slots, keys, thread, extended)
+        extension = layout.KINDS[EXTENSIONS[kind]] if behind else 0
+        lists[place] = _EventList(*map(address, arrays), room, 0, 0, extension, 0)
+    library().ncclscope_index(ctypes.byref(for_c), pointer(list_of), lists)
+    for kind, made in zip(kinds, lists, strict=True):
+        if made.count < made.room:
+            found[kind] = _shortened(found[kind], made.count)
+    del kept
+    return found, {kind: made.impossible for kind, made in zip(kinds, lists, strict=True)}
+
+
+def _shortened(events: Events, count: int) -> Events:
+    return Events(
+        events.kind,
+        events.keys[:count],
+        events.slots[:count],
+        events.thread[:count],
+        events.extended[:count],
+        events.reading,
+        events.log,
+    )
+
+
+def apply_states(states: Events, events: Events) -> None:
+    """Stops and kernel stops that came from another thread, as if they stood in their events. The
+    log's slots are changed, in this process's memory.
+    """
+    if not all(segment.flags.writeable for segment in events.log.segments):
+        raise ValueError("slots that cannot be written")
+    place = events.find(states.one(key("parent")))
+    library().ncclscope_apply_states(
+        pointer(states.slots),
+        pointer(place),
+        count(states),
+        pointer(events.slots),
+        count(events),
+    )

@@ -1,0 +1,80 @@
+"""Places of keys among others, and columns by places: the compiled forms of what numpy takes several
+passes for.
+"""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture.compiled import address, count, library, pointer
+
+Ints = npt.NDArray[np.int64]
+NONE = -1
+
+
+def find(among: Ints, keys: Ints) -> Ints:
+    """Place of each key in a sorted array, NONE where it is not there."""
+    among, keys = np.ascontiguousarray(among, np.int64), np.ascontiguousarray(keys, np.int64)
+    out = np.empty(len(keys), np.int64)
+    library().ncclscope_find(pointer(among), count(among), pointer(keys), count(keys), pointer(out))
+    return out
+
+
+def last_before(among: Ints, keys: Ints) -> Ints:
+    """Place of the last key of a sorted array that is less than each key, NONE where none is."""
+    out = np.empty(len(keys), np.int64)
+    library().ncclscope_last_before(
+        pointer(among), count(among), pointer(keys), count(keys), pointer(out)
+    )
+    return out
+
+
+class _Part(ctypes.Structure):
+    _fields_ = (
+        ("values", ctypes.c_void_p),
+        ("places", ctypes.c_void_p),
+        ("count", ctypes.c_int64),
+    )
+
+
+def coalesce(
+    *parts: tuple[npt.NDArray[Any], Ints], otherwise: int = NONE, dtype: Any = None
+) -> npt.NDArray[Any]:
+    """`values[places]` of the first (values, places) whose place is not NONE, row by row."""
+    dtype = np.dtype(parts[0][0].dtype if dtype is None else dtype)
+    kept = [
+        (np.ascontiguousarray(values, dtype), np.ascontiguousarray(places, np.int64))
+        for values, places in parts
+    ]
+    rows = len(kept[0][1])
+    if any(len(places) != rows for _, places in kept):
+        raise ValueError("parts of different lengths")
+    out = np.empty(rows, dtype)
+    for_c = (_Part * len(kept))(
+        *(_Part(address(values), address(places), len(values)) for values, places in kept)
+    )
+    library().ncclscope_coalesce(
+        pointer(out),
+        ctypes.c_int64(rows),
+        ctypes.c_int64(dtype.itemsize),
+        for_c,
+        ctypes.c_int64(len(kept)),
+        ctypes.c_int64(otherwise),
+    )
+    return out
+
+
+def pick(values: npt.NDArray[Any], places: Ints, otherwise: int = NONE) -> npt.NDArray[Any]:
+    """values[places], `otherwise` where the place is NONE."""
+    return coalesce((values, places), otherwise=otherwise)
+
+
+def numbered(keys: Ints) -> Ints:
+    """How often each key occurred before, by place."""
+    keys = np.ascontiguousarray(keys, np.int64)
+    out = np.empty(len(keys), np.int64)
+    if library().ncclscope_number(pointer(keys), count(keys), pointer(out)):
+        raise MemoryError
+    return out

@@ -1,0 +1,188 @@
+"""Channels of works: what NCCL reported of them, and what they tell of their works."""
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture import layout
+from ncclscope.capture.columns import START_NS, Head, key, number, time
+from ncclscope.capture.compiled import address, library, pointer
+from ncclscope.capture.joins import find
+from ncclscope.model import stamps
+from ncclscope.model.decode import Bools, Decoded, Ints
+from ncclscope.model.gpu_clock import Bound, BoundForC, GpuClock
+from ncclscope.model.works import Works
+
+_STOP_STAMPED = Head(states=layout.STATE_FIRST)
+_BOTH_STAMPED = Head(states=layout.STATE_FIRST, not_flags=layout.FLAG_NO_STAMP)
+_ENDED = Head(states=layout.STATE_STOPPED, not_states=layout.STATE_FIRST)
+
+
+class _ChannelsForC(ctypes.Structure):
+    _fields_ = (
+        ("count", ctypes.c_int64),
+        ("work", ctypes.c_void_p),
+        ("gpu_start", ctypes.c_void_p),
+        ("gpu_stop", ctypes.c_void_p),
+        ("seen_start_ns", ctypes.c_void_p),
+        ("seen_end_ns", ctypes.c_void_p),
+        ("stamp", ctypes.c_void_p),
+        ("reason", ctypes.c_void_p),
+        ("gpu", ctypes.c_void_p),
+    )
+
+
+class _ClockForC(ctypes.Structure):
+    _fields_ = (
+        ("lower", BoundForC),
+        ("minus_upper", BoundForC),
+        ("near_lower", ctypes.c_int64),
+        ("near_upper", ctypes.c_int64),
+    )
+
+
+class _WorkTimesForC(ctypes.Structure):
+    _fields_ = (
+        ("count", ctypes.c_int64),
+        ("start_ns", ctypes.c_void_p),
+        ("end_ns", ctypes.c_void_p),
+        ("seen_start_ns", ctypes.c_void_p),
+        ("seen_end_ns", ctypes.c_void_p),
+        ("timed", ctypes.c_void_p),
+        ("reported", ctypes.c_void_p),
+        ("stamp", ctypes.c_void_p),
+        ("reason", ctypes.c_void_p),
+        ("running", ctypes.c_void_p),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Channels of works, one row each. Stamps are GPU ns until they are mapped."""
+
+    work: Ints  # place among the works, NONE: its work is not on record
+    channel: npt.NDArray[np.int16]
+    gpu: npt.NDArray[np.int32]
+    gpu_start: Ints
+    gpu_stop: Ints
+    seen_start_ns: Ints
+    seen_end_ns: Ints  # NONE: still running
+    stamp: npt.NDArray[np.int8]
+    reason: npt.NDArray[np.int8]
+
+    def for_c(self) -> _ChannelsForC:
+        """For the compiled loops; it must not outlive the channels."""
+        arrays = (
+            self.work,
+            self.gpu_start,
+            self.gpu_stop,
+            self.seen_start_ns,
+            self.seen_end_ns,
+            self.stamp,
+            self.reason,
+            self.gpu,
+        )
+        return _ChannelsForC(len(self.work), *map(address, arrays))
+
+    def fit(self, mine: Ints, lower: Bound, not_before_ns: Ints, works: Works) -> bool:
+        """Whether the stamps of these events of one channel fit as they are: each work after its
+        launch and after the work before it.
+        """
+        found = library().ncclscope_stamps_fit(
+            ctypes.byref(self.for_c()),
+            pointer(mine),
+            ctypes.c_int64(len(mine)),
+            ctypes.byref(lower.for_c()),
+            pointer(not_before_ns),
+            pointer(works.group),
+            ctypes.c_int64(len(works)),
+        )
+        return bool(found)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTimes:
+    """For each work what its channels tell."""
+
+    start_ns: Ints  # host clock; NONE without a believable stamp
+    end_ns: Ints
+    stamp: npt.NDArray[np.int8]  # the worst of its channels; NONE without any
+    reason: npt.NDArray[np.int8]  # of stamps.REASONS
+    partial: Bools  # some channels have no believable stamp
+    seen_start_ns: Ints  # when the host noticed; NONE without kernel events
+    seen_end_ns: Ints
+    running: Bools  # a channel started and did not stop
+    kernels: npt.NDArray[np.int32]  # channels that NCCL reported
+
+
+def reported(decoded: Decoded, works: Works, gpu_of_comm: Ints) -> tuple[Channels, Ints]:
+    """Kernel events as NCCL reported them, and their communicators' numbers."""
+    events = decoded["KernelCh"]
+    read = events.read(
+        parent=key("parent"),
+        channel=number("chan", "i2"),
+        comm=number("comm"),
+        gpu_start=number("gpu_start", when=Head(not_flags=layout.FLAG_NO_STAMP)),
+        gpu_stop=number("gpu_stop", when=_BOTH_STAMPED),
+        seen_start_ns=START_NS,
+        seen_end_ns=time("t_stop", _STOP_STAMPED, otherwise=time("t1", _ENDED)),
+    )
+    comm, gpus = read["comm"], gpu_of_comm.astype(np.int32)
+    one_gpu = (gpus == gpus[0]).all()
+    channels = Channels(
+        work=find(works.keys, read["parent"]),
+        channel=read["channel"],
+        gpu=np.full(len(comm), gpus[0]) if one_gpu else gpus[np.minimum(comm, len(gpus) - 1)],
+        gpu_start=read["gpu_start"],
+        gpu_stop=read["gpu_stop"],
+        seen_start_ns=read["seen_start_ns"],
+        seen_end_ns=read["seen_end_ns"],
+        stamp=np.full(len(events), stamps.MISSING, np.int8),
+        reason=np.zeros(len(events), np.int8),
+    )
+    return channels, comm
+
+
+def on_host_clock(channels: Channels, clocks: dict[int, GpuClock]) -> tuple[Ints, Ints]:
+    """Start and end of each channel, NONE without a believable stamp."""
+    start, end = np.empty(len(channels.work), np.int64), np.empty(len(channels.work), np.int64)
+    for_c = (_ClockForC * (max(clocks, default=-1) + 1))()
+    for gpu, clock in clocks.items():
+        for_c[gpu] = _ClockForC(clock.lower.for_c(), clock.minus_upper.for_c(), 0, 0)
+    library().ncclscope_time_channels(
+        ctypes.byref(channels.for_c()),
+        for_c,
+        ctypes.c_int64(len(for_c)),
+        pointer(start),
+        pointer(end),
+    )
+    return start, end
+
+
+def times_of_works(works: Works, channels: Channels, start_ns: Ints, end_ns: Ints) -> KernelTimes:
+    """Works' times over all their channels, whose start and end on the host's clock are given."""
+    count = len(works)
+    first, last, seen_first, seen_last = (np.empty(count, np.int64) for _ in range(4))
+    timed, kernels = np.empty(count, np.int32), np.empty(count, np.int32)
+    stamp, reason = np.empty(count, np.int8), np.empty(count, np.int8)
+    running = np.empty(count, np.bool_)
+    arrays = (first, last, seen_first, seen_last, timed, kernels, stamp, reason, running)
+    library().ncclscope_times_of_works(
+        ctypes.byref(channels.for_c()),
+        pointer(start_ns),
+        pointer(end_ns),
+        ctypes.byref(_WorkTimesForC(count, *map(address, arrays))),
+    )
+    return KernelTimes(
+        start_ns=first,
+        end_ns=last,
+        stamp=stamp,
+        reason=reason,
+        partial=(timed > 0) & (timed < np.maximum(kernels, works.channels)),
+        seen_start_ns=seen_first,
+        seen_end_ns=seen_last,
+        running=running,
+        kernels=kernels,
+    )
