@@ -1,5 +1,6 @@
 // GPU stamps of channels: against the host's clock, and gathered by work.
 #include <math.h>
+#include <stdlib.h>
 
 #include "columns.h"
 
@@ -22,12 +23,12 @@ struct channels {
 struct gpu_clock {
     struct bound lower;
     struct bound minus_upper;  // no knots: nothing is known
-    i64 near_lower;            // where the last knots were found
-    i64 near_upper;
+    struct piece near_lower;
+    struct piece near_upper;
 };
 
 // The bound at a host time, rounded to whole ns upwards.
-static i64 bound_at(const struct bound *bound, i64 host_ns, i64 *near) {
+static i64 bound_at(const struct bound *bound, i64 host_ns, struct piece *near) {
     const struct lines *line = &bound->line;
     double time = (double)(host_ns - bound->first_ns);
     double value = line_at(line, time, near), outside = 0;
@@ -39,7 +40,7 @@ static i64 bound_at(const struct bound *bound, i64 host_ns, i64 *near) {
 
 // The bound at many times. It must be known.
 EXPORT void ncclscope_bound_at(const struct bound *bound, const i64 *host_ns, i64 count, i64 *out) {
-    i64 near = 0;
+    struct piece near = NO_PIECE;
     for (i64 i = 0; i < count; i++) out[i] = bound_at(bound, host_ns[i], &near);
 }
 
@@ -60,6 +61,8 @@ static int is_timed(const struct channels *channels, i64 at) {
 // numbered as GPUs are; those without a lower bound are nobody's.
 EXPORT void ncclscope_time_channels(const struct channels *channels, struct gpu_clock *clocks,
                                     i64 clock_count, i64 *start, i64 *end) {
+    for (i64 gpu = 0; gpu < clock_count; gpu++)
+        clocks[gpu].near_lower = clocks[gpu].near_upper = NO_PIECE;
     for (i64 i = 0; i < channels->count; i++) {
         i64 gpu = channels->gpu[i], seen = channels->seen_end_ns[i];
         start[i] = end[i] = NONE;
@@ -127,24 +130,47 @@ EXPORT void ncclscope_times_of_works(const struct channels *channels, const i64 
         if (works->running[i]) works->seen_end_ns[i] = NONE;
 }
 
-// Whether all stamps of a channel fit as they are. `mine`: its events, in order; `not_before_ns`
-// and `group` are the works'.
-EXPORT int ncclscope_stamps_fit(const struct channels *channels, const i64 *mine, i64 count,
-                                const struct bound *lower, const i64 *not_before_ns,
-                                const i64 *group, i64 works) {
-    i64 near = 0, last_start = INT64_MIN, last_stop = INT64_MIN, last_group = NONE;
-    for (i64 i = 0; i < count; i++) {
-        i64 at = mine[i];
-        if (at < 0 || at >= channels->count) return 0;
-        i64 start = channels->gpu_start[at], stop = channels->gpu_stop[at];
-        i64 work = channels->work[at];
-        if (work < 0 || work >= works || stop < start || start < last_start) return 0;
-        if (start - bound_at(lower, channels->seen_end_ns[at], &near) < not_before_ns[work])
-            return 0;
-        if (last_stop > start && group[work] != last_group) return 0;
-        last_start = start, last_stop = stop, last_group = group[work];
-    }
+// What is known of a channel so far.
+struct strand {
+    i64 last_start;
+    i64 last_stop;
+    i64 last_group;
+    struct piece near;
+};
+
+static int fits(const struct channels *channels, i64 at, struct strand *strand,
+                const struct bound *lower, const i64 *not_before_ns, const i64 *group, i64 works) {
+    i64 start = channels->gpu_start[at], stop = channels->gpu_stop[at], work = channels->work[at];
+    if (work < 0 || work >= works || stop < start || start < strand->last_start) return 0;
+    if (start - bound_at(lower, channels->seen_end_ns[at], &strand->near) < not_before_ns[work])
+        return 0;
+    if (strand->last_stop > start && group[work] != strand->last_group) return 0;
+    strand->last_start = start, strand->last_stop = stop, strand->last_group = group[work];
     return 1;
+}
+
+// Which channels have stamps that all fit as they are: each work after its launch, and after the
+// work before it unless both are of one group. `strand_of`: the channel of each event, NONE for
+// those without stamps; `not_before_ns` and `group` are the works'. Returns 0, or -1 without
+// memory.
+EXPORT int ncclscope_fitting(const struct channels *channels, const i32 *strand_of, i64 strands,
+                             const struct gpu_clock *clocks, i64 clock_count,
+                             const i64 *not_before_ns, const i64 *group, i64 works, i8 *fitting) {
+    struct strand *found = malloc((size_t)(strands + 1) * sizeof *found);
+    if (!found) return -1;
+    for (i64 i = 0; i < strands; i++) {
+        found[i] = (struct strand){INT64_MIN, INT64_MIN, NONE, NO_PIECE};
+        fitting[i] = 1;
+    }
+    for (i64 i = 0; i < channels->count; i++) {
+        i64 strand = strand_of[i], gpu = channels->gpu[i];
+        if (strand < 0 || strand >= strands || !fitting[strand]) continue;
+        fitting[strand] =
+            gpu >= 0 && gpu < clock_count && clocks[gpu].lower.line.count &&
+            fits(channels, i, &found[strand], &clocks[gpu].lower, not_before_ns, group, works);
+    }
+    free(found);
+    return 0;
 }
 
 // The first of the highest points of each run of points in one bin. Returns how many there are.

@@ -42,28 +42,36 @@ struct bound {
     struct lines line;  // no knots: nothing is known
 };
 
-// The knot at or before `x`, which lies within the knots; `near` is where the last one was found.
-static inline i64 knot_before(const struct lines *line, double x, i64 near) {
-    if (near + 1 < line->count && line->x[near] <= x && x < line->x[near + 1]) return near;
-    if (near + 2 < line->count && line->x[near + 1] <= x && x < line->x[near + 2]) return near + 1;
-    i64 low = 0, high = line->count;
+// The piece of a line that was asked for last: the next time is most often on it.
+struct piece {
+    double low;  // from here to below `high`; none at first
+    double high;
+    double y;
+    double slope;
+};
+#define NO_PIECE ((struct piece){.low = 1, .high = 0})
+
+// The piece that `x`, which lies within the knots, is on.
+static inline void find_piece(const struct lines *line, double x, struct piece *piece) {
+    i64 low = 0, high = line->count - 1;
     while (high - low > 1) {
         i64 middle = low + (high - low) / 2;
         if (line->x[middle] <= x) low = middle;
         else high = middle;
     }
-    return low;
+    piece->low = line->x[low], piece->high = line->x[low + 1], piece->y = line->y[low];
+    piece->slope = (line->y[low + 1] - line->y[low]) / (line->x[low + 1] - line->x[low]);
 }
 
 // The line at `x`; its first or last value outside of the knots.
-static inline double line_at(const struct lines *line, double x, i64 *near) {
-    i64 last = line->count - 1;
-    if (!(x > line->x[0])) return line->y[0];
-    if (x >= line->x[last]) return line->y[last];
-    i64 at = *near = knot_before(line, x, *near);
-    if (line->x[at] == x) return line->y[at];
-    double slope = (line->y[at + 1] - line->y[at]) / (line->x[at + 1] - line->x[at]);
-    return slope * (x - line->x[at]) + line->y[at];
+static inline double line_at(const struct lines *line, double x, struct piece *piece) {
+    if (!(piece->low <= x && x < piece->high)) {
+        i64 last = line->count - 1;
+        if (!(x > line->x[0])) return line->y[0];
+        if (x >= line->x[last]) return line->y[last];
+        find_piece(line, x, piece);
+    }
+    return piece->slope * (x - piece->low) + piece->y;
 }
 
 #endif

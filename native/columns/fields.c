@@ -47,16 +47,18 @@ static double nearest(double value) {
     return fabs(value) < 2251799813685248.0 ? (value + whole) - whole : value;
 }
 
-static i64 time_of(const struct reading *reading, u64 ticks, i64 *near) {
+static i64 time_of(const struct reading *reading, u64 ticks, struct piece *near) {
     const struct lines *line = &reading->line;
     double x = (double)(i64)(ticks - (u64)reading->origin_ticks), ns;
     i64 last = line->count - 1;
+    if (near->low <= x && x < near->high)
+        return (i64)nearest(near->slope * (x - near->low) + near->y) + reading->base_ns;
     if (x > line->x[last]) ns = line->y[last] + (x - line->x[last]) * reading->ns_per_tick;
     else if (x < line->x[0]) ns = line->y[0] + (x - line->x[0]) * reading->ns_per_tick;
     else ns = line_at(line, x, near);
     ns = ns > reading->farthest_ns ? reading->farthest_ns : ns;
     ns = ns < -reading->farthest_ns ? -reading->farthest_ns : ns;
-    return (i64)((u64)(i64)nearest(ns) + (u64)reading->base_ns);
+    return (i64)nearest(ns) + reading->base_ns;
 }
 
 enum { BATCH = 256 };  // slots and numbers of a batch stay in the nearest cache
@@ -91,7 +93,7 @@ static int chosen(const struct column *column, const union slot *slot) {
 }
 
 static void give_meaning(const struct column *column, const struct reading *reading,
-                         const union slot **slots, i64 count, i64 *numbers, i64 *near) {
+                         const union slot **slots, i64 count, i64 *numbers, struct piece *near) {
     switch (column->meaning) {
         case AS_TIME:
             for (i64 i = 0; i < count; i++)
@@ -144,12 +146,15 @@ static void store(const struct column *column, const union slot **slots, i64 fir
 EXPORT void ncclscope_fields(const u64 *addresses, i64 count, const struct reading *reading,
                              const struct column *columns, i64 column_count) {
     const union slot *slots[BATCH];
-    i64 numbers[BATCH], near = 0;
+    i64 numbers[BATCH];
+    struct piece near = NO_PIECE;
     for (i64 first = 0; first < count; first += BATCH) {
         i64 some = count - first < BATCH ? count - first : BATCH;
         for (i64 i = 0; i < some; i++) {
             u64 address = addresses[first + i];
             slots[i] = address ? (const union slot *)(uintptr_t)address : &no_slot;
+            if (first + i + BATCH < count)  // on its way while this batch is worked on
+                __builtin_prefetch((const void *)(uintptr_t)addresses[first + i + BATCH]);
         }
         for (i64 c = 0; c < column_count; c++) {
             read_numbers(slots, some, columns[c].offset, columns[c].source, numbers);

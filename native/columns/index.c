@@ -3,8 +3,40 @@
 
 #include "columns.h"
 
+_Static_assert((KIND_block | 1) == KIND_updates, "one comparison finds both");
+
 #define LATEST_STAMP_NS (1ull << 62)  // GPUs count from 1970
 #define KERNEL_STOP 22
+
+#define INDEX_LIMIT (1ull << 48)
+
+// Finds the heads of blocks in a log segment, and how many slots there are of each kind. Slots of
+// blocks that are not what their place says are blanked: their kind becomes 0. Returns the number
+// of heads.
+EXPORT i64 ncclscope_scan(union slot *slots, i64 count, i64 *heads, i64 *kinds, i64 *misplaced) {
+    i64 found = 0, left = 0;  // slots that the block still has
+    u32 check = 0;            // of the block's next slot
+    memset(kinds, 0, 256 * sizeof *kinds);
+    *misplaced = 0;
+    for (i64 row = 0; row < count; row++) {
+        union slot *slot = &slots[row];
+        if ((slot->kind | 1) == KIND_updates) {
+            heads[found++] = row;
+            int sound = slot->kind == KIND_block && slot->block.stream < CONTEXT_STREAM &&
+                        slot->block.first < INDEX_LIMIT;
+            left = sound ? (i64)slot->block.count : 0;
+            check = (u32)slot->block.first;
+        } else if (left) {
+            left--;
+            if (slot->check != check++) {
+                slot->kind = 0;
+                ++*misplaced;
+            }
+        }
+        kinds[slot->kind]++;
+    }
+    return found;
+}
 
 // All slots of a process: segments of slots, numbered through, and blocks in the order of keys.
 struct slot_log {
@@ -23,7 +55,7 @@ struct slot_log {
 // The events of one kind. `extension` is the kind of slot that may follow each, 0 without.
 struct event_list {
     u64 *slot;  // addresses
-    i64 *key;
+    i64 *key;   // NULL where nobody asks for it; `thread` likewise
     i32 *thread;
     u64 *extended;  // address of the slot behind it, 0 if that is no extension of it
     i64 room;
@@ -93,12 +125,14 @@ EXPORT void ncclscope_index(const struct slot_log *log, const i8 *list_of,
                 list->impossible++;
                 continue;
             }
-            if (list->count == list->room)  // it was another slot when they were counted
+            if (list->count == list->room) {  // it was another slot when they were counted
+                list->impossible++;
                 continue;
+            }
             i64 place = list->count++;
             list->slot[place] = address;
-            list->key[place] = log->key[block] + i;
-            list->thread[place] = (i32)log->tid[block];
+            if (list->key) list->key[place] = log->key[block] + i;
+            if (list->thread) list->thread[place] = (i32)log->tid[block];
             if (list->extension) {
                 list->extended[place] = 0;
                 extensible = list;

@@ -4,75 +4,81 @@
 
 #include "columns.h"
 
-// Place of each key among sorted ones, NONE where it is not there. Children most often come in the
-// order of their parents, so the search begins where the last one ended.
+// The first of some sorted keys that is not less than `key`, looked for around `near`: keys most
+// often come in the order of those that they are looked for among.
+static i64 first_not_less(const i64 *among, i64 count, i64 key, i64 near) {
+    i64 low = near, high = near, step = 1;
+    if (near < count && among[near] < key) {
+        for (; high < count && among[high] < key; step *= 2) low = high + 1, high += step;
+        high = high < count ? high : count;
+    } else {
+        for (; low > 0 && among[low - 1] >= key; step *= 2)
+            high = low - 1, low = low > step ? low - step : 0;
+    }
+    while (low < high) {
+        i64 middle = low + (high - low) / 2;
+        if (among[middle] < key) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+// Place of each key among sorted ones, NONE where it is not there.
 EXPORT void ncclscope_find(const i64 *among, i64 among_count, const i64 *keys, i64 count,
                            i64 *out) {
     i64 near = 0;
     for (i64 i = 0; i < count; i++) {
-        i64 key = keys[i], place = near;
-        if (!among_count || key == NONE) {
-            out[i] = NONE;
-            continue;
-        }
-        if (among[place] != key && place + 1 < among_count && among[place + 1] == key) place++;
-        if (among[place] != key) {
-            i64 low = 0, high = among_count;  // the first that is not less
-            while (low < high) {
-                i64 middle = low + (high - low) / 2;
-                if (among[middle] < key) low = middle + 1;
-                else high = middle;
-            }
-            place = low < among_count ? low : among_count - 1;
-        }
-        near = place;
-        out[i] = among[place] == key ? place : NONE;
+        near = first_not_less(among, among_count, keys[i], near);
+        out[i] = near < among_count && among[near] == keys[i] ? near : NONE;
     }
 }
 
 // Place of the last of some sorted keys that is less than each key, NONE where none is.
 EXPORT void ncclscope_last_before(const i64 *among, i64 among_count, const i64 *keys, i64 count,
                                   i64 *out) {
-    i64 next = 0;  // the first that is not less than the last key
+    i64 near = 0;
     for (i64 i = 0; i < count; i++) {
-        if (i && keys[i] < keys[i - 1]) next = 0;
-        for (int step = 0; step < 8 && next < among_count && among[next] < keys[i]; step++) next++;
-        if (next < among_count && among[next] < keys[i]) {
-            i64 high = among_count;
-            while (next < high) {
-                i64 middle = next + (high - next) / 2;
-                if (among[middle] < keys[i]) next = middle + 1;
-                else high = middle;
-            }
-        }
-        out[i] = next - 1;
+        near = first_not_less(among, among_count, keys[i], near);
+        out[i] = near - 1;
     }
 }
 
-// Where the values of a column come from: `values[places[row]]`. Without places, a value a row.
+// Where the values of a column come from: `values[places[row]]`.
 struct part {
     const void *values;
     const i64 *places;  // NONE: this part has none for the row
     i64 count;          // of values
 };
 
-#define COALESCE(type)                                                \
-    for (i64 row = 0; row < rows; row++) {                            \
-        type value = (type)otherwise;                                 \
-        for (i64 p = 0; p < part_count; p++) {                        \
-            i64 place = parts[p].places ? parts[p].places[row] : row; \
-            if (place >= 0 && place < parts[p].count) {               \
-                value = ((const type *)parts[p].values)[place];       \
-                break;                                                \
-            }                                                         \
-        }                                                             \
-        ((type *)out)[row] = value;                                   \
-    }                                                                 \
+#define COALESCE(type)                                          \
+    for (i64 row = 0; row < rows; row++) {                      \
+        type value = (type)otherwise;                           \
+        for (i64 p = 0; p < part_count; p++) {                  \
+            i64 place = parts[p].places[row];                   \
+            if (place >= 0 && place < parts[p].count) {         \
+                value = ((const type *)parts[p].values)[place]; \
+                break;                                          \
+            }                                                   \
+        }                                                       \
+        ((type *)out)[row] = value;                             \
+    }                                                           \
     break
+
+// Whether every row's place in a part is its own number.
+static int is_same(const struct part *part, i64 rows) {
+    if (rows > part->count) return 0;
+    for (i64 row = 0; row < rows; row++)
+        if (part->places[row] != row) return 0;
+    return 1;
+}
 
 // A column of `width` bytes a value: each row takes its value from the first part that has one.
 EXPORT void ncclscope_coalesce(void *out, i64 rows, i64 width, const struct part *parts,
                                i64 part_count, i64 otherwise) {
+    if (part_count && is_same(&parts[0], rows)) {
+        memcpy(out, parts[0].values, (size_t)(rows * width));
+        return;
+    }
     switch (width) {
         case 1: COALESCE(i8);
         case 2: COALESCE(i16);
@@ -87,26 +93,76 @@ static u64 spread(u64 key) {
     return key ^ key >> 29;
 }
 
+// A table of keys that are numbered as they come; pages that no key needs stay unused.
+struct entry {
+    i64 key;
+    i64 value;  // 0: free
+};
+struct table {
+    struct entry *entries;
+    u64 mask;
+};
+
+static int open_table(struct table *table, i64 keys) {
+    u64 size = 64;
+    while (size < 2 * (u64)keys) size *= 2;
+    table->entries = calloc(size, sizeof *table->entries);
+    table->mask = size - 1;
+    return table->entries ? 0 : -1;
+}
+
+static struct entry *entry_of(const struct table *table, i64 key) {
+    u64 at = spread((u64)key) & table->mask;
+    while (table->entries[at].value && table->entries[at].key != key) at = (at + 1) & table->mask;
+    table->entries[at].key = key;
+    return &table->entries[at];
+}
+
 // How often each key occurred before, by place. Returns 0, or -1 without memory.
 EXPORT int ncclscope_number(const i64 *keys, i64 count, i64 *out) {
-    struct entry {
-        i64 key;
-        i64 next;  // 0: free
-    };
-    u64 size = 64;
-    while (size < 2 * (u64)count) size *= 2;
-    struct entry *entries = calloc(size, sizeof *entries);  // pages that no key needs stay unused
-    if (!entries) return -1;
-    struct entry *entry = entries;
+    struct table table;
+    if (open_table(&table, count)) return -1;
+    struct entry *entry = &table.entries[0];
     for (i64 i = 0; i < count; i++) {
-        if (entry->key != keys[i] || !entry->next) {
-            u64 at = spread((u64)keys[i]) & (size - 1);
-            while (entries[at].next && entries[at].key != keys[i]) at = (at + 1) & (size - 1);
-            entry = &entries[at];
-            entry->key = keys[i];
-        }
-        out[i] = entry->next++;
+        if (!entry->value || entry->key != keys[i]) entry = entry_of(&table, keys[i]);
+        out[i] = entry->value++;
     }
-    free(entries);
+    free(table.entries);
     return 0;
+}
+
+// A number for each different key, in the order of first occurrence; NONE has none. Returns how
+// many there are, or -1 without memory.
+EXPORT i64 ncclscope_group(const i64 *keys, i64 count, i32 *out) {
+    struct table table;
+    if (open_table(&table, count)) return -1;
+    i64 found = 0;
+    for (i64 i = 0; i < count; i++) {
+        if (keys[i] == NONE) {
+            out[i] = NONE;
+            continue;
+        }
+        struct entry *entry = entry_of(&table, keys[i]);
+        if (!entry->value) entry->value = ++found;
+        out[i] = (i32)(entry->value - 1);
+    }
+    free(table.entries);
+    return found;
+}
+
+#define LOOK_UP(type)                                                                           \
+    for (i64 i = 0; i < count; i++) {                                                           \
+        i64 at = wide ? ((const i32 *)places)[i] : ((const i8 *)places)[i];                     \
+        ((type *)out)[i] = at >= 0 && at < size ? ((const type *)values)[at] : (type)otherwise; \
+    }                                                                                           \
+    break
+
+// values[places] of a small table; `otherwise` for places outside. Places are i32 if `wide`, or i8.
+EXPORT void ncclscope_look_up(void *out, i64 width, const void *values, i64 size,
+                              const void *places, int wide, i64 count, i64 otherwise) {
+    switch (width) {
+        case 1: LOOK_UP(i8);
+        case 4: LOOK_UP(i32);
+        default: LOOK_UP(i64);
+    }
 }

@@ -23,6 +23,7 @@ Codes = npt.NDArray[np.int8]
 Addresses = npt.NDArray[np.uint64]
 Columns = dict[str, npt.NDArray[Any]]
 EXTENSIONS = {"Coll": "CollExt", "P2p": "P2pExt", "CeColl": "CeExt"}
+_NO_THREAD = ("KernelCh", "Group", "GroupApi", "State", "ProxyStep")  # nobody asks for it
 _SOURCES = {"|u1": 0, "<u2": 1, "<u4": 2, "<i4": 3, "<u8": 4, "<i8": 4}
 _SINKS = {"i1": 0, "i2": 1, "i4": 2, "i8": 3, "?": 0}
 _NUMBER, _TIME, _KEY, _CODE, _CHOICE, _LATER = range(6)
@@ -197,7 +198,7 @@ class Events:
     """All events of one kind, in the order of their keys. `slots` are addresses of the log's."""
 
     kind: str
-    keys: Ints
+    keys: Ints  # empty where nothing refers to them
     slots: Addresses
     thread: npt.NDArray[np.int32]
     extended: Addresses  # of the slot behind each, 0 where it is no extension; empty for others
@@ -205,7 +206,7 @@ class Events:
     log: SlotLog = field(repr=False)  # keeps the slots where they are
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.slots)
 
     def read(self, **wanted: Field) -> Columns:
         """Columns by name."""
@@ -254,8 +255,10 @@ def index(
 ) -> tuple[dict[str, Events], dict[str, int]]:
     """Events by kind, and by kind how many were left out because their times cannot be."""
     for_c, kept = _log_for_c(log, clock)
-    counts = np.zeros(256, np.int64)
-    library().ncclscope_count_kinds(ctypes.byref(for_c), pointer(counts))
+    counts = log.kinds
+    if counts is None:
+        counts = np.empty(256, np.int64)
+        library().ncclscope_count_kinds(ctypes.byref(for_c), pointer(counts))
     list_of = np.full(256, NONE, np.int8)
     lists = (_EventList * len(kinds))()
     found, reading = {}, Reading(clock, nonce)
@@ -263,10 +266,13 @@ def index(
         list_of[layout.KINDS[kind]] = place
         room = int(counts[layout.KINDS[kind]])
         behind = room if kind in EXTENSIONS else 0
-        slots, keys = np.empty(room, np.uint64), np.empty(room, np.int64)
-        thread, extended = np.empty(room, np.int32), np.empty(behind, np.uint64)
+        # There are many kernel events, and only States refer to them.
+        anonymous = kind == "KernelCh" and not counts[layout.KINDS["State"]]
+        slots, keys = np.empty(room, np.uint64), np.empty(0 if anonymous else room, np.int64)
+        threads = 0 if kind in _NO_THREAD else room
+        thread, extended = np.empty(threads, np.int32), np.empty(behind, np.uint64)
         found[kind] = Events(kind, keys, slots, thread, extended, reading, log)
-        arrays = (slots, keys, thread, extended)
+        arrays = (slots, *(array if len(array) else None for array in (keys, thread)), extended)
         extension = layout.KINDS[EXTENSIONS[kind]] if behind else 0
         lists[place] = _EventList(*map(address, arrays), room, 0, 0, extension, 0)
     library().ncclscope_index(ctypes.byref(for_c), pointer(list_of), lists)

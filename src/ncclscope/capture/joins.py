@@ -78,3 +78,39 @@ def numbered(keys: Ints) -> Ints:
     if library().ncclscope_number(pointer(keys), count(keys), pointer(out)):
         raise MemoryError
     return out
+
+
+def grouped(keys: Ints) -> tuple[npt.NDArray[np.int32], int]:
+    """A number for each different key, in the order of first occurrence, and how many there are;
+    NONE for NONE.
+    """
+    keys = np.ascontiguousarray(keys, np.int64)
+    out = np.empty(len(keys), np.int32)
+    library().ncclscope_group.restype = ctypes.c_int64
+    found = library().ncclscope_group(pointer(keys), count(keys), pointer(out))
+    if found < 0:
+        raise MemoryError
+    return out, found
+
+
+def look_up(
+    table: npt.NDArray[Any], places: npt.NDArray[Any], otherwise: int = NONE
+) -> npt.NDArray[Any]:
+    """table[places] of a small table; `otherwise` for places outside of it. Places are int8 or
+    int32.
+    """
+    table, places = np.ascontiguousarray(table), np.ascontiguousarray(places)
+    if places.dtype not in (np.int8, np.int32) or table.dtype.itemsize not in (1, 4, 8):
+        raise TypeError(f"{places.dtype} places in {table.dtype}")
+    out = np.empty(len(places), table.dtype)
+    library().ncclscope_look_up(
+        pointer(out),
+        ctypes.c_int64(table.dtype.itemsize),
+        pointer(table),
+        count(table),
+        pointer(places),
+        ctypes.c_int(places.dtype == np.int32),
+        count(places),
+        ctypes.c_int64(otherwise),
+    )
+    return out

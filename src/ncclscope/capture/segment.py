@@ -1,5 +1,6 @@
 """Files of slots: what a log segment or an arena holds, block by block, checked slot by slot."""
 
+import ctypes
 import mmap
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -9,15 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
+from ncclscope.capture.compiled import count, library, pointer
 from ncclscope.capture.header import Header, parse_header
 from ncclscope.errors import FormatError
 
 Slots = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int64]
 
-_BLOCK = layout.KINDS["Block"]
 _UPDATES = layout.KINDS["Updates"]
-assert _BLOCK | 1 == _UPDATES  # one comparison finds both
 _BLOCK_DTYPE = dtypes.OURS.dtypes["Block"]
 KEY_SHIFT = 48  # stream number above, slot index below: one sortable key
 INDEX_LIMIT = 1 << KEY_SHIFT
@@ -51,6 +51,7 @@ class Segment:
     update_rows: Ints  # newer versions of slots that were written before
     update_keys: Ints
     threads: dict[int, str]  # names by thread id
+    kinds: Ints  # how many slots there are of each kind
 
 
 def key_of(stream: int, index: int) -> int:
@@ -110,50 +111,43 @@ def heads_of(slots: Slots) -> npt.NDArray[np.uint64]:
     return slots.view("<u8").reshape(-1, 8)[:, 0]
 
 
+def _scan(slots: Slots) -> tuple[Ints, Ints, int]:
+    """Rows of the heads of blocks; slots by kind; how many were not what their place says, and have
+    been blanked.
+    """
+    heads, kinds = np.empty(len(slots), np.int64), np.empty(256, np.int64)
+    misplaced = ctypes.c_int64()
+    library().ncclscope_scan.restype = ctypes.c_int64
+    found = library().ncclscope_scan(
+        pointer(slots), count(slots), pointer(heads), pointer(kinds), ctypes.byref(misplaced)
+    )
+    return heads[:found].copy(), kinds, misplaced.value
+
+
 def read_segment(slots: Slots, damage: Damage) -> Segment:
     """The blocks of a log file."""
-    heads = heads_of(slots).copy()  # one pass over the file; everything below works on this column
-    at = np.flatnonzero((heads.view(np.uint8)[::8] | 1) == _UPDATES)
+    at, kinds, misplaced = _scan(slots)
     room = np.diff(at, append=len(slots)) - 1
     block_heads = slots[at].view(_BLOCK_DTYPE)
-    count = np.minimum(block_heads["count"].astype(np.int64), room)
+    length = np.minimum(block_heads["count"].astype(np.int64), room)
     sound = (block_heads["stream"] < layout.CONTEXT_STREAM) & (block_heads["first"] < INDEX_LIMIT)
-    count[~sound] = 0
+    length[~sound] = 0
     # Slots before the first block, or behind the last of a block, belong to nobody.
-    between = int((room - count)[:-1].sum()) if len(at) else 0
-    damage.bad_slots += between + (int(at[0]) if len(at) else len(slots))
+    between = int((room - length)[:-1].sum()) if len(at) else 0
+    damage.bad_slots += between + (int(at[0]) if len(at) else len(slots)) + misplaced
     key = block_heads["stream"].astype(np.int64) << KEY_SHIFT
     key |= block_heads["first"].astype(np.int64)
     update = sound & (block_heads["kind"] == _UPDATES)
-    keep = sound & ~update & (count > 0)
+    keep = sound & ~update & (length > 0)
     tid = block_heads["tid"].astype(np.int64)
-    misplaced = _misplaced(heads, at, key, np.where(keep, count, 0))
-    damage.bad_slots += len(misplaced)
-    slots["kind"][misplaced] = 0
-    rows = expand(at[update] + 1, count[update])
-    base = np.repeat(key[update], count[update])
+    rows = expand(at[update] + 1, length[update])
+    base = np.repeat(key[update], length[update])
     # An updated slot's check is the lower half of its index, its block's first index is near it.
-    step = ((heads[rows] >> np.uint64(32)).astype(np.int64) - base) & 0xFFFFFFFF
+    step = (slots["check"][rows].astype(np.int64) - base) & 0xFFFFFFFF
     _, one_each = np.unique(tid, return_index=True)
     threads = {int(head["tid"]): thread_name(head) for head in block_heads[one_each]}
-    blocks = Blocks(key[keep], count[keep], at[keep] + 1, tid[keep])
-    return Segment(slots, blocks, rows, base + step, threads)
-
-
-def _misplaced(heads: npt.NDArray[np.uint64], at: Ints, key: Ints, count: Ints) -> Ints:
-    """Rows in blocks whose slot's check is not the index that its place says."""
-    if not len(at):
-        return at
-    # From block to block, check minus row is one number (modulo 2**32). Cheap for all rows at
-    # once; the few that differ are then looked at: most of them are heads of blocks.
-    start = int(at[0])
-    length = np.diff(at, append=len(heads))
-    expected = np.repeat((key - 1 - at).astype(np.uint32), length)
-    expected += np.arange(start, len(heads), dtype=np.uint32)
-    rows = np.flatnonzero(heads.view(np.uint32)[1::2][start:] != expected) + start
-    block = np.searchsorted(at, rows, side="right") - 1
-    inside = (rows > at[block]) & (rows <= at[block] + count[block])
-    return rows[inside]
+    blocks = Blocks(key[keep], length[keep], at[keep] + 1, tid[keep])
+    return Segment(slots, blocks, rows, base + step, threads, kinds)
 
 
 def thread_name(head: np.void) -> str:

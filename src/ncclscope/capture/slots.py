@@ -28,7 +28,10 @@ def _copy(segment: Slots, rows: Ints) -> Slots:
 class SlotLog:
     """All slots of a process. Rows number them in the order in which they were written."""
 
-    def __init__(self, segments: list[Slots], blocks: Blocks, damage: Damage) -> None:
+    def __init__(
+        self, segments: list[Slots], blocks: Blocks, damage: Damage, kinds: Ints | None = None
+    ) -> None:
+        self.kinds = kinds  # at most so many slots of each kind; None: not counted
         self._segments = segments
         self._first_rows = np.cumsum([0, *(len(segment) for segment in segments)])
         self.blocks = blocks
@@ -68,6 +71,8 @@ class SlotLog:
 
     def overlay(self, rows: Ints, slots: Slots) -> None:
         """Replaces the slots at `rows` by newer versions, in this process's memory only."""
+        if self.kinds is not None:
+            self.kinds = self.kinds + np.bincount(slots["kind"], minlength=256)
         part = np.searchsorted(self._first_rows, rows, side="right") - 1
         for number, segment in enumerate(self._segments):
             mine = part == number

@@ -55,7 +55,7 @@ def calls_of(decoded: Decoded, words: Words) -> Calls:
         )
         form = np.full(len(events), COLLECTIVE, np.int8)
         if kind == "P2pApi":
-            is_send = np.isin(read["function"], words.known("function", ("Send",)))
+            is_send = words.among("function", ("Send",), read["function"])
             form = np.where(is_send, SEND, RECV).astype(np.int8)
         rest = {"keys": events.keys, "thread": events.thread, "form": form}
         parts.append(read | rest)
@@ -87,15 +87,20 @@ class Links:
 def link(calls: Calls, works: Works) -> Links:
     """Each work's call. Works of a captured call are its replays."""
     call = find(calls.keys, works.call)
-    captured = pick(calls.captured.astype(np.int64), call, 0) == 1
+    captured = pick(calls.captured, call, 0)
     # At capture NCCL may report the work once, from the calling thread; replays come from CUDA's.
-    replay = captured & (stream_of(works.keys) != stream_of(np.maximum(works.call, 0)))
+    replay = captured
+    if captured.any():
+        replay = captured & (stream_of(works.keys) != stream_of(np.maximum(works.call, 0)))
     group_call = pick(calls.group_call, np.where(replay, NONE, call))
     return Links(call, replay, group_call)
 
 
 def rows_of(calls: Calls, links: Links) -> Rows:
     """A row for each call with its work, and one for each work that is no call's first."""
+    same = np.arange(len(calls))
+    if len(links.call) == len(calls) and not links.replay.any() and (links.call == same).all():
+        return Rows(same, same, links.replay, calls.captured)
     own = np.flatnonzero((links.call != NONE) & ~links.replay)
     work_of_call = np.full(len(calls), NONE, np.int64)
     work_of_call[links.call[own][::-1]] = own[::-1]  # the first, should there be several

@@ -12,7 +12,7 @@ from ncclscope.capture.compiled import address, library, pointer
 from ncclscope.capture.joins import find
 from ncclscope.model import stamps
 from ncclscope.model.decode import Bools, Decoded, Ints
-from ncclscope.model.gpu_clock import Bound, BoundForC, GpuClock
+from ncclscope.model.gpu_clock import NOTHING, Bound, BoundForC, GpuClock
 from ncclscope.model.works import Works
 
 _STOP_STAMPED = Head(states=layout.STATE_FIRST)
@@ -38,8 +38,8 @@ class _ClockForC(ctypes.Structure):
     _fields_ = (
         ("lower", BoundForC),
         ("minus_upper", BoundForC),
-        ("near_lower", ctypes.c_int64),
-        ("near_upper", ctypes.c_int64),
+        ("near_lower", ctypes.c_double * 4),
+        ("near_upper", ctypes.c_double * 4),
     )
 
 
@@ -86,20 +86,40 @@ class Channels:
         )
         return _ChannelsForC(len(self.work), *map(address, arrays))
 
-    def fit(self, mine: Ints, lower: Bound, not_before_ns: Ints, works: Works) -> bool:
-        """Whether the stamps of these events of one channel fit as they are: each work after its
-        launch and after the work before it.
+    def fitting(
+        self,
+        strand: npt.NDArray[np.int32],
+        strands: int,
+        lower: dict[int, Bound],
+        not_before_ns: Ints,
+        works: Works,
+    ) -> Bools:
+        """Which strands (events of one channel, NONE: without stamps) have stamps that all fit as
+        they are: each work after its launch and after the work before it.
         """
-        found = library().ncclscope_stamps_fit(
+        found = np.empty(strands, np.bool_)
+        clocks = _clocks_for_c({gpu: GpuClock(bound, NOTHING, 0) for gpu, bound in lower.items()})
+        if library().ncclscope_fitting(
             ctypes.byref(self.for_c()),
-            pointer(mine),
-            ctypes.c_int64(len(mine)),
-            ctypes.byref(lower.for_c()),
+            pointer(strand),
+            ctypes.c_int64(strands),
+            clocks,
+            ctypes.c_int64(len(clocks)),
             pointer(not_before_ns),
             pointer(works.group),
             ctypes.c_int64(len(works)),
-        )
-        return bool(found)
+            pointer(found),
+        ):
+            raise MemoryError
+        return found
+
+
+def _clocks_for_c(clocks: dict[int, GpuClock]) -> "ctypes.Array[_ClockForC]":
+    """Clocks by GPU. They must not be outlived."""
+    for_c = (_ClockForC * (max(clocks, default=-1) + 1))()
+    for gpu, clock in clocks.items():
+        for_c[gpu] = _ClockForC(clock.lower.for_c(), clock.minus_upper.for_c())
+    return for_c
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +168,7 @@ def reported(decoded: Decoded, works: Works, gpu_of_comm: Ints) -> tuple[Channel
 def on_host_clock(channels: Channels, clocks: dict[int, GpuClock]) -> tuple[Ints, Ints]:
     """Start and end of each channel, NONE without a believable stamp."""
     start, end = np.empty(len(channels.work), np.int64), np.empty(len(channels.work), np.int64)
-    for_c = (_ClockForC * (max(clocks, default=-1) + 1))()
-    for gpu, clock in clocks.items():
-        for_c[gpu] = _ClockForC(clock.lower.for_c(), clock.minus_upper.for_c(), 0, 0)
+    for_c = _clocks_for_c(clocks)
     library().ncclscope_time_channels(
         ctypes.byref(channels.for_c()),
         for_c,

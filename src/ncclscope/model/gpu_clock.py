@@ -62,6 +62,9 @@ class Bound:
         return len(self.knots) > 0
 
 
+NOTHING = Bound(0, 0, np.empty(0), np.empty(0))  # is known
+
+
 def _best_of_bins(host_ns: Ints, offset_ns: Ints, first_ns: int) -> Ints:
     """Places of the highest point of each run of points in one bin, in the order of time."""
     best = np.empty(len(host_ns), np.int64)
@@ -115,7 +118,7 @@ def _cut(hull: tuple[Floats, Floats], low: float, high: float) -> tuple[Floats, 
 def bound(host_ns: Ints, offset_ns: Ints) -> Bound:
     """The lower bound that points (time in order, offset at least) give."""
     if not len(host_ns):
-        return Bound(0, 0, np.empty(0), np.empty(0))
+        return NOTHING
     host_ns, offset_ns = np.ascontiguousarray(host_ns), np.ascontiguousarray(offset_ns)
     first_ns, base_ns = int(host_ns.min()), int(offset_ns.max())
     best = _best_of_bins(host_ns, offset_ns, first_ns)

@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.capture.joins import pick
+from ncclscope.capture.joins import grouped, pick
 from ncclscope.model import stamps
 from ncclscope.model.channels import Channels, reported
 from ncclscope.model.decode import Bools, Decoded, Ints
 from ncclscope.model.gpu_clock import Bound, GpuClock, lower_bound, upper_bound
 from ncclscope.model.stamps import FAR_FUTURE, FAR_PAST, Claims
 from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND
-from ncclscope.model.works import Works
+from ncclscope.model.works import Numbers, Works
 
 _SAMPLE = 10_000  # kernel events that show how quickly the host notices
 
@@ -42,9 +42,11 @@ class _Uncounted:
     first_channels: Ints  # it used channels 0 up to this; FAR_FUTURE: any
 
 
-def _uncounted(works: Works, kernels: Ints, rank_of_comm: Ints, timed_comm: Ints) -> _Uncounted:
-    """`timed_comm`: communicators of kernel events with stamps."""
-    silent = (kernels == 0) & (works.channels > 0)
+def _uncounted(
+    works: Works, has_kernels: Bools, rank_of_comm: Ints, comm: Ints, stamped: Bools
+) -> _Uncounted:
+    """`comm`: of kernel events; `stamped`: which of them have stamps."""
+    silent = ~has_kernels & (works.channels > 0)
     if not silent.any():
         none = np.empty(0, np.int64)
         return _Uncounted(none, none, none, none)
@@ -55,7 +57,7 @@ def _uncounted(works: Works, kernels: Ints, rank_of_comm: Ints, timed_comm: Ints
         & ~works.symmetric
         & (works.form != COPY_ENGINE)
         & ~(to_self & (works.form == RECV))  # the pair is one work
-        & np.isin(works.comm, np.flatnonzero(np.bincount(timed_comm)))
+        & np.isin(works.comm, np.flatnonzero(np.bincount(comm[stamped])))
     )
     chosen = np.flatnonzero(mine)
     if not len(chosen):
@@ -148,21 +150,45 @@ def judge_channels(
 ) -> tuple[Channels, dict[int, GpuClock]]:
     """All channels with stamps that are theirs, recovered ones included; clocks by GPU."""
     channels, comm = reported(decoded, works, gpu_of_comm)
-    kernels = np.bincount(channels.work[channels.work >= 0], minlength=len(works))
-    stamped = np.flatnonzero((channels.gpu_stop != NONE) & (len(works) > 0))
-    lower = _lower_bounds(channels, stamped)
-    uncounted = _uncounted(works, kernels, rank_of_comm, comm[stamped])
+    has_kernels = np.zeros(len(works) + 1, np.bool_)
+    has_kernels[channels.work] = True  # NONE takes the last place
+    stamped = (channels.gpu_stop != NONE) & (len(works) > 0)
+    places = np.flatnonzero(stamped)
+    lower = _lower_bounds(channels, places)
+    uncounted = _uncounted(works, has_kernels[:-1], rank_of_comm, comm, stamped)
+    not_before = launches.not_before_ns(works)
+    strand, strands = grouped(np.where(stamped, comm << 8 | channels.channel, NONE))
+    fitting = channels.fitting(strand, strands, lower, not_before, works)
+    if fitting.all() and not len(uncounted.work):  # no other reading is possible then
+        channels.stamp[stamped] = stamps.VALID
+        judged = channels
+    else:
+        judged = _judged(channels, comm, places, strand, fitting, works, launches, lower, uncounted)
+    return judged, {gpu: _clock(bound, gpu, channels, judged, launches) for gpu, bound in lower.items()}
+
+
+def _judged(
+    channels: Channels,
+    comm: Ints,
+    places: Ints,
+    strand: Numbers,
+    fitting: Bools,
+    works: Works,
+    launches: Launches,
+    lower: dict[int, Bound],
+    uncounted: _Uncounted,
+) -> Channels:
+    """Channels whose stamps are judged one channel after the other."""
     true_start, true_stop = channels.gpu_start.copy(), channels.gpu_stop.copy()
     recovered: list[tuple[int, int]] = []
     not_before = launches.not_before_ns(works)
-    for mine in _by_channel(channels, comm, stamped):
+    for mine in _by_channel(channels, comm, places):
         bound = lower[int(channels.gpu[mine[0]])]
         can_use = (uncounted.comm == comm[mine[0]]) & (
             channels.channel[mine[0]] < uncounted.first_channels
         )
         candidates = uncounted.work[can_use]
-        # Without uncounted works no other reading is possible then, and most channels end here.
-        if not len(candidates) and channels.fit(mine, bound, not_before, works):
+        if not len(candidates) and fitting[strand[mine[0]]]:
             channels.stamp[mine] = stamps.VALID
             continue
         when, groups = uncounted.enqueue_ns[can_use], works.group[candidates]
@@ -175,19 +201,18 @@ def judge_channels(
         true_stop[mine] = np.where(verdicts.owner != NONE, channels.gpu_stop[owner], NONE)
         left = mine[verdicts.left_over]
         recovered += _recover(channels, left, candidates, not_before[candidates], bound)
-    return _with_recovered(channels, true_start, true_stop, works, recovered), {
-        gpu: _clock(bound, gpu, channels, true_start, launches) for gpu, bound in lower.items()
-    }
+    return _with_recovered(channels, true_start, true_stop, works, recovered)
 
 
 def _clock(
-    lower: Bound, gpu: int, channels: Channels, true_start: Ints, launches: Launches
+    lower: Bound, gpu: int, channels: Channels, judged: Channels, launches: Launches
 ) -> GpuClock:
     """The GPU's clock; only stamps that are sure, of eager works, bound it from above."""
+    true_start = judged.gpu_start[: len(channels.work)]  # without those of works nobody counted
     launched = pick(np.where(launches.replay, NONE, launches.start_ns), channels.work)
-    sure = (channels.stamp <= stamps.REPAIRED) & (true_start != NONE) & (launched != NONE)
     own = channels.gpu == gpu
-    places = np.flatnonzero(sure & own)
+    sure = own & (channels.stamp <= stamps.REPAIRED) & (true_start != NONE) & (launched != NONE)
+    places = np.flatnonzero(sure)
     upper = upper_bound(_some(launched, places), _some(true_start, places))
     mine = np.flatnonzero(own & (channels.gpu_stop != NONE))[:_SAMPLE]
     seen = channels.seen_end_ns[mine]

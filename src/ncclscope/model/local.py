@@ -50,12 +50,17 @@ def local_communicators(process: Process, works: Works) -> LocalCommunicators:
             found.rank[number] = comm.rank
         if told:
             found.ranks[number], found.nodes[number] = comm.ranks, comm.nodes
-    hashed = works.comm_hash != 0
+    known = (found.id[:-1] != 0).all() and (found.rank[:-1] != NONE).all()
+    if not known or (works.comm >= size - 1).any():
+        _add_works(found, works, size)
+    return found
+
+
+def _add_works(found: LocalCommunicators, works: Works, size: int) -> None:
+    """Ids and ranks that only works tell."""
     hashes = np.zeros(size, np.int64)
-    inside = np.flatnonzero(hashed & (works.comm < size))
+    inside = np.flatnonzero((works.comm_hash != 0) & (works.comm < size))
     hashes[works.comm[inside]] = works.comm_hash[inside]
     found.id[:] = np.where(found.id == 0, hashes, found.id)
-    found.rank[:] = np.where(
-        found.rank == NONE, _from_works(works.rank, works.comm, size), found.rank
-    )
-    return found
+    ranks = _from_works(works.rank, works.comm, size)
+    found.rank[:] = np.where(found.rank == NONE, ranks, found.rank)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture.columns import START_NS, STOP_NS
-from ncclscope.capture.joins import coalesce, numbered, pick
+from ncclscope.capture.joins import coalesce, look_up, numbered, pick
 from ncclscope.capture.process import Process
 from ncclscope.model import outcome, sizes, stamps
 from ncclscope.model.calls import Calls, Rows, calls_of, link, rows_of
@@ -148,7 +148,7 @@ def _columns(calls: Calls, works: Works, rows: Rows, launches: Launches, words: 
     columns["replay"] = rows.replay.astype(np.int8)
     columns["symmetric"] = pick(works.symmetric, rows.work, 0).astype(np.int8)
     columns["inferred"] = np.zeros(count, np.int8)
-    rooted = np.isin(columns["function"], words.known("function", sizes.ROOTED))
+    rooted = words.among("function", sizes.ROOTED, columns["function"])
     if rooted.any():
         root = coalesce((calls.root, rows.call), (works.root, rows.work))
         columns["root"] = np.where(rooted, root, np.int32(NONE))
@@ -163,7 +163,7 @@ def _set_communicator(
     """Rank, and bytes as nccl-tests count them: both depend on the communicator."""
     number = np.minimum(columns["communicator"], np.int32(len(local.rank) - 1))
     columns["communicator"] = number
-    rank = local.rank.astype(np.int32)[number]
+    rank = look_up(local.rank.astype(np.int32), number)
     unknown = rank == NONE
     if unknown.any():
         rank = np.where(unknown, pick(works.rank, rows.work), rank)
@@ -174,9 +174,9 @@ def _set_communicator(
     element = element_bytes(words, columns["datatype"])
     if in_bytes.any():
         element[in_bytes] = 1
-    per_rank = np.isin(columns["function"], words.known("function", sizes.PER_RANK))
+    per_rank = words.among("function", sizes.PER_RANK, columns["function"])
     if per_rank.any():
-        shares = np.maximum(local.ranks, 1)[number]
+        shares = look_up(np.maximum(local.ranks, 1), number)
         element = np.where(per_rank, element * shares, element)
     columns["size_bytes"] = sizes.total_bytes(columns["count"], element)
 

@@ -6,14 +6,14 @@ import numpy as np
 
 from ncclscope.capture.clock import Clock
 from ncclscope.capture.columns import START_NS, STOP_NS, STOPPED, choice, key
-from ncclscope.capture.joins import find, pick
+from ncclscope.capture.joins import find, look_up, pick
 from ncclscope.model import stamps
 from ncclscope.model.calls import Rows
 from ncclscope.model.channels import KernelTimes
 from ncclscope.model.decode import Bools, Decoded, Ints
 from ncclscope.model.sizes import SOUND_ALGORITHMS
 from ncclscope.model.tables import COPY_ENGINE, NONE, SOURCES, STATES, Columns
-from ncclscope.model.words import Words
+from ncclscope.model.words import Codes, Words
 from ncclscope.model.works import Works
 
 GPU, GPU_REPAIRED, GPU_PARTIAL, GPU_EARLY, PROXY, HOST, ENQUEUE, NO_SOURCE = range(len(SOURCES))
@@ -50,42 +50,49 @@ def set_times(
     columns: Columns, works: Works, rows: Rows, kernel: KernelTimes, proxies: Proxies, words: Words
 ) -> None:
     """Start, end, duration and source of each row; the reason where the source is not `gpu`."""
-    sound = np.isin(works.algorithm, words.known("algorithm", SOUND_ALGORITHMS)) & ~works.symmetric
+    sound = words.among("algorithm", SOUND_ALGORITHMS, works.algorithm) & ~works.symmetric
     timed = (kernel.start_ns != NONE) & ~kernel.running
     unstamped = (kernel.stamp == stamps.MISSING) & (kernel.reason == stamps.OK)
     by_host = unstamped & (kernel.seen_end_ns != NONE)
     by_proxy = (proxies.end_ns != NONE) & ~proxies.running & ~kernel.running
     by_enqueue = (works.form == COPY_ENGINE) & (works.stopped_ns != NONE)
-    source = np.select(
-        [
-            timed & ~sound,
-            timed & kernel.partial,
-            timed & (kernel.stamp > stamps.VALID),
-            timed,
-            by_host,  # before the proxy: it covers the kernel, if late
-            by_proxy,
-            by_enqueue,
-        ],
-        [GPU_EARLY, GPU_PARTIAL, GPU_REPAIRED, GPU, HOST, PROXY, ENQUEUE],
-        NO_SOURCE,
-    )
-    spans = (
-        (source <= GPU_EARLY, kernel.start_ns, kernel.end_ns),
-        (source == HOST, kernel.seen_start_ns, kernel.seen_end_ns),
-        (source == PROXY, proxies.start_ns, proxies.end_ns),
-        (source == ENQUEUE, works.enqueue_ns, works.stopped_ns),
-    )
-    conditions = [mask for mask, _, _ in spans]
-    start = np.select(conditions, [first for _, first, _ in spans], NONE)
-    end = np.select(conditions, [last for _, _, last in spans], NONE)
+    source = np.full(len(works), NO_SOURCE, np.int8)
+    for chosen, one in (  # the last holds
+        (by_enqueue, ENQUEUE),
+        (by_proxy, PROXY),
+        (by_host, HOST),  # before the proxy: it covers the kernel, if late
+        (timed, GPU),
+        (timed & (kernel.stamp > stamps.VALID), GPU_REPAIRED),
+        (timed & kernel.partial, GPU_PARTIAL),
+        (timed & ~sound, GPU_EARLY),
+    ):
+        source = np.where(chosen, np.int8(one), source)
+    start, end = _spans(source, works, kernel, proxies)
     columns["start_ns"], columns["end_ns"] = pick(start, rows.work), pick(end, rows.work)
     has_both = (columns["end_ns"] != NONE) & (columns["start_ns"] != NONE)
     columns["duration_ns"] = np.where(has_both, columns["end_ns"] - columns["start_ns"], NONE)
-    columns["source"] = pick(source, rows.work, NO_SOURCE).astype(np.int8)
+    columns["source"] = pick(source, rows.work, NO_SOURCE)
     reasons = np.array([words.code("reason", text) for text in stamps.REASONS], np.int8)
-    of_stamps = reasons[pick(kernel.reason.astype(np.int64), rows.work, 0)]
-    columns["reason"] = np.where(columns["source"] == GPU, 0, of_stamps).astype(np.int8)
+    of_stamps = look_up(reasons, pick(kernel.reason, rows.work, 0))
+    columns["reason"] = np.where(columns["source"] == GPU, np.int8(0), of_stamps)
     columns["reason"][columns["source"] == GPU_EARLY] = words.code("reason", EARLY)
+
+
+def _spans(
+    source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies
+) -> tuple[Ints, Ints]:
+    """Start and end of each work by its source."""
+    by_gpu = source <= GPU_EARLY
+    start, end = np.where(by_gpu, kernel.start_ns, NONE), np.where(by_gpu, kernel.end_ns, NONE)
+    for one, first, last in (
+        (HOST, kernel.seen_start_ns, kernel.seen_end_ns),
+        (PROXY, proxies.start_ns, proxies.end_ns),
+        (ENQUEUE, works.enqueue_ns, works.stopped_ns),
+    ):
+        mine = source == one
+        if mine.any():
+            start[mine], end[mine] = first[mine], last[mine]
+    return start, end
 
 
 def reject_impossible(columns: Columns, clock: Clock, words: Words) -> None:
@@ -111,17 +118,20 @@ def set_states(
     by_proxy = (kernel.kernels == 0) & (proxies.start_ns != NONE)
     running = kernel.running | (by_proxy & proxies.running)
     seen = (kernel.kernels > 0) | by_proxy | (kernel.start_ns != NONE)
-    of_work = np.select([running, seen], [IN_FLIGHT, DONE], UNKNOWN)
+    of_work = np.where(seen, np.int8(DONE), np.int8(UNKNOWN))
+    of_work[running] = IN_FLIGHT
     state = pick(of_work, rows.work, UNKNOWN)
     state[rows.captured] = CAPTURED
     _settle(columns, state)
     stuck = (state == UNKNOWN) & (rows.work == NONE) & group_open
     state[stuck] = NEVER_LAUNCHED
-    columns["state"] = state.astype(np.int8)
+    columns["state"] = state
 
 
-def _settle(columns: Columns, state: Ints) -> None:
+def _settle(columns: Columns, state: Codes) -> None:
     """NCCL runs a communicator's operations in order: what comes before a done one is done."""
+    if not (state == UNKNOWN).any():
+        return
     when = first_time(columns)
     comm = columns["communicator"].astype(np.int64)
     latest = np.full(int(comm.max(initial=0)) + 1, NONE)
@@ -140,7 +150,7 @@ def explain(columns: Columns, rows: Rows, decoded: Decoded, words: Words) -> Non
     """Reasons of rows whose source is not `gpu`, where their stamps gave none."""
     reason, source, state = columns["reason"], columns["source"], columns["state"]
     without = source == NO_SOURCE
-    broadcast = np.isin(columns["function"], words.known("function", ("Broadcast",)))
+    broadcast = words.among("function", ("Broadcast",), columns["function"])
     for mask, text in (
         (without & (state == CAPTURED), "captured into a CUDA graph, see its replays"),
         (without & (state == IN_FLIGHT), "in flight"),

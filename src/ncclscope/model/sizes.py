@@ -86,5 +86,7 @@ _LARGEST_BYTES = 1 << 42  # of one operation; more is damage, and would not add 
 def total_bytes(count: Ints, factor: Ints | int) -> Ints:
     """count x factor; NONE where the count is not known or cannot be."""
     factor = np.maximum(factor, 1)
+    if len(count) and count.min() >= 0 and count.max() <= _LARGEST_BYTES // int(np.max(factor)):
+        return count * factor
     possible = (count >= 0) & (count <= _LARGEST_BYTES // factor)
     return np.where(possible, count * np.where(possible, factor, 0), NONE)

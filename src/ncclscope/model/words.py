@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.capture.joins import look_up
 from ncclscope.model import sizes
 from ncclscope.model.tables import FORMS, NONE, SOURCES, STAMPS, STATES
 
@@ -50,6 +51,12 @@ class Words:
         codes = self._codes[sort]
         return np.array([codes[name] for name in names if name in codes], np.int8)
 
+    def among(self, sort: str, names: Sequence[str], codes: Codes) -> npt.NDArray[np.bool_]:
+        """Which of the codes are those of these names."""
+        chosen = np.zeros(_MOST + 1, np.bool_)
+        chosen[self.known(sort, names)] = True
+        return look_up(chosen, codes, 0)
+
 
 def codes_of(
     words: Words,
@@ -79,6 +86,5 @@ def datatype_name(text: str) -> str:
 def element_bytes(words: Words, datatype: Codes) -> npt.NDArray[np.int64]:
     """Bytes of an element by datatype code; 1 where the datatype is not known."""
     names = words.lists["datatype"]
-    table = np.ones(len(names) + 1, np.int64)
-    table[: len(names)] = [sizes.ELEMENT_BYTES.get(name, 1) for name in names]
-    return table[datatype]
+    table = np.array([sizes.ELEMENT_BYTES.get(name, 1) for name in names], np.int64)
+    return look_up(table, datatype, 1)

@@ -108,7 +108,7 @@ def _common(decoded: Decoded, words: Words, events: Events, *sorts: str) -> dict
 
 
 def _in_bytes(function: Codes, words: Words) -> Bools:
-    return np.isin(function, words.known("function", sizes.COUNTED_IN_BYTES))
+    return words.among("function", sizes.COUNTED_IN_BYTES, function)
 
 
 def _coll_columns(decoded: Decoded, words: Words) -> Columns:
@@ -150,7 +150,7 @@ def _p2p_columns(decoded: Decoded, words: Words) -> Columns:
         tag=number("tag"), rank=number("rank", "i4"), comm_hash=number("comm_hash")
     )
     behind["rank"][~extended] = NONE
-    is_send = np.isin(own["function"], words.known("function", ("Send",)))
+    is_send = words.among("function", ("Send",), own["function"])
     form = np.where(is_send, SEND, RECV).astype(np.int8)
     return _base(events) | own | behind | {"form": form}
 
