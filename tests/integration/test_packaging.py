@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 BUILT = (
     "libnccl-profiler-ncclscope.so",
+    "libncclscope-columns.so",
     "libnccl-profiler-ncclscope-empty.so",
     "libncclscope-simulated-nccl.so",
     "libncclscope-posed-host.so",

@@ -2,13 +2,14 @@
 which share their times, do not count twice.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from ncclscope.analysis.selection import Selection, mask
+from ncclscope.capture import intervals
+from ncclscope.capture.joins import grouped, look_up
 from ncclscope.model.model import Model
 from ncclscope.model.tables import GPU_SOURCES, NONE
 
@@ -26,39 +27,23 @@ class Busy:
 
 
 def union_lengths(key: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Keys that occur, in order, and the length of the union of each one's intervals.
-
-    Starts and ends are sorted apart from each other: nothing runs between the i-th end and the
-    next start if that start is later, whichever intervals they belong to.
-    """
-    if not len(key):
-        return np.empty(0, np.int64), np.empty(0, np.int64)
-    origin = int(start.min())
-    bits = max((int(end.max()) - origin).bit_length(), 1)
-    coarser = max(bits + int(key.max()).bit_length() - 63, 0)  # give up resolution, not truth
-    bits -= coarser
-    with ThreadPoolExecutor(2) as pool:  # numpy sorts without the interpreter's lock
-        starts, ends = pool.map(
-            lambda times: np.sort((key << bits) | ((times - origin) >> coarser)), (start, end)
-        )
-    keys = starts >> bits
-    first = np.flatnonzero(np.concatenate([[True], keys[1:] != keys[:-1]]))
-    last = np.concatenate([first[1:], [len(keys)]]) - 1
-    gaps = np.zeros(len(keys), np.int64)
-    gaps[1:] = np.maximum(starts[1:] - ends[:-1], 0)
-    gaps[first] = 0
-    lengths = ends[last] - starts[first] - np.add.reduceat(gaps, first)
-    return keys[first], lengths << coarser
+    """Keys that occur, in order, and the length of the union of each one's intervals."""
+    group, groups = grouped(key)
+    lengths = intervals.union_lengths(group, groups, start, end)
+    keys = np.empty(groups, np.int64)
+    keys[group] = key
+    order = np.argsort(keys)
+    return keys[order], lengths[order]
 
 
-def _gpu_timed(model: Model, chosen: Selection) -> Ints:
+def _gpu_timed(model: Model, chosen: Selection) -> Ints | slice:
     """Rows of operations with GPU times."""
     ops, sources = model.tables["operations"], model.words["source"]
-    timed = np.zeros(max(len(sources), 1) + 1, np.bool_)  # the last place: no source
-    timed[:-1][[code for code, name in enumerate(sources) if name in GPU_SOURCES]] = True
+    timed = np.array([name in GPU_SOURCES for name in sources], np.bool_)
     keep = mask(model, chosen)
-    keep &= timed[ops["source"]] & (ops["start_ns"] != NONE) & (ops["end_ns"] >= ops["start_ns"])
-    return np.flatnonzero(keep)
+    keep &= look_up(timed, ops["source"], 0)
+    keep &= (ops["start_ns"] != NONE) & (ops["end_ns"] >= ops["start_ns"])
+    return slice(None) if keep.all() else np.flatnonzero(keep)
 
 
 def _rank_ids(rank: npt.NDArray[np.int32], process: npt.NDArray[np.int32]) -> tuple[Ints, int]:
@@ -71,9 +56,9 @@ def busy_times(model: Model, chosen: Selection) -> Busy:
     """Time with a kernel running, by rank, and by communicator and function."""
     ops, names = model.tables["operations"], model.words["function"]
     rows = _gpu_timed(model, chosen)
-    if not len(rows):
+    start, end = np.asarray(ops["start_ns"][rows]), np.asarray(ops["end_ns"][rows])
+    if not len(start):
         return Busy({}, {}, {})
-    start, end = ops["start_ns"][rows], ops["end_ns"][rows]
     rank, known = _rank_ids(ops["global_rank"][rows], ops["process"][rows])
     ids, lengths = union_lengths(rank, start, end)
     by_rank = {

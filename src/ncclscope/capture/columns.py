@@ -162,7 +162,7 @@ START_NS, STOP_NS = time("t0"), time("t1", STOPPED)
 
 
 def _requests(kind: str, wanted: dict[str, Field], out: Columns) -> list[_Column]:
-    places = dtypes.OURS.dtypes[kind].fields or {}
+    places = dict(dtypes.OURS.dtypes[kind].fields or {})
     requests: list[_Column] = []
     for name, one in wanted.items():
         asked: Field | None = one
@@ -198,9 +198,9 @@ class Events:
     """All events of one kind, in the order of their keys. `slots` are addresses of the log's."""
 
     kind: str
-    keys: Ints  # empty where nothing refers to them
+    keys: Ints
     slots: Addresses
-    thread: npt.NDArray[np.int32]
+    thread: npt.NDArray[np.int32]  # empty where nobody asks for it
     extended: Addresses  # of the slot behind each, 0 where it is no extension; empty for others
     reading: Reading = field(repr=False)
     log: SlotLog = field(repr=False)  # keeps the slots where they are
@@ -224,9 +224,27 @@ class Events:
         """Place of each key among these events, NONE where it is not there."""
         return find(self.keys, keys)
 
+    def slot(self, place: int) -> np.void:
+        """One event's whole slot."""
+        content = ctypes.string_at(int(self.slots[place]), layout.SLOT_BYTES)
+        whole: np.void = np.frombuffer(content, dtypes.OURS.dtypes[self.kind])[0]
+        return whole
+
+    def at(self, places: Ints | slice) -> "Events":
+        """Some of them."""
+        return Events(
+            self.kind,
+            self.keys[places],
+            self.slots[places],
+            self.thread[places] if len(self.thread) else self.thread,
+            self.extended[places] if len(self.extended) else self.extended,
+            self.reading,
+            self.log,
+        )
+
     def names(self, *fields: str) -> npt.NDArray[np.bool_]:
         """By field which strings occur in it: 256 of them, then 256 of interface v1's numbers."""
-        places = dtypes.OURS.dtypes[self.kind].fields or {}
+        places = dict(dtypes.OURS.dtypes[self.kind].fields or {})
         offsets = np.array([places[name][1] for name in fields], np.uint8)
         seen = np.zeros((len(fields), 512), np.bool_)
         library().ncclscope_names(
@@ -266,33 +284,19 @@ def index(
         list_of[layout.KINDS[kind]] = place
         room = int(counts[layout.KINDS[kind]])
         behind = room if kind in EXTENSIONS else 0
-        # There are many kernel events, and only States refer to them.
-        anonymous = kind == "KernelCh" and not counts[layout.KINDS["State"]]
-        slots, keys = np.empty(room, np.uint64), np.empty(0 if anonymous else room, np.int64)
+        slots, keys = np.empty(room, np.uint64), np.empty(room, np.int64)
         threads = 0 if kind in _NO_THREAD else room
         thread, extended = np.empty(threads, np.int32), np.empty(behind, np.uint64)
         found[kind] = Events(kind, keys, slots, thread, extended, reading, log)
-        arrays = (slots, *(array if len(array) else None for array in (keys, thread)), extended)
+        arrays = (slots, keys, thread if threads else None, extended)
         extension = layout.KINDS[EXTENSIONS[kind]] if behind else 0
         lists[place] = _EventList(*map(address, arrays), room, 0, 0, extension, 0)
     library().ncclscope_index(ctypes.byref(for_c), pointer(list_of), lists)
     for kind, made in zip(kinds, lists, strict=True):
         if made.count < made.room:
-            found[kind] = _shortened(found[kind], made.count)
+            found[kind] = found[kind].at(slice(made.count))
     del kept
     return found, {kind: made.impossible for kind, made in zip(kinds, lists, strict=True)}
-
-
-def _shortened(events: Events, count: int) -> Events:
-    return Events(
-        events.kind,
-        events.keys[:count],
-        events.slots[:count],
-        events.thread[:count],
-        events.extended[:count],
-        events.reading,
-        events.log,
-    )
 
 
 def apply_states(states: Events, events: Events) -> None:

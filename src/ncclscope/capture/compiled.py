@@ -1,6 +1,7 @@
 """The compiled loops of native/columns: loading them, and arrays as they take them."""
 
 import ctypes
+from collections.abc import Sized
 from functools import cache
 from typing import Any
 
@@ -25,9 +26,9 @@ def pointer(array: npt.NDArray[Any]) -> ctypes.c_void_p:
     return ctypes.c_void_p(address(array))
 
 
-def count(array: npt.NDArray[Any]) -> ctypes.c_int64:
-    """How long an array is, as an argument."""
-    return ctypes.c_int64(len(array))
+def count(items: Sized) -> ctypes.c_int64:
+    """How many there are, as an argument."""
+    return ctypes.c_int64(len(items))
 
 
 class Lines(ctypes.Structure):

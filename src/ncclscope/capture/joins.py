@@ -1,6 +1,4 @@
-"""Places of keys among others, and columns by places: the compiled forms of what numpy takes several
-passes for.
-"""
+"""Places of keys among others, and columns by places, in the compiled loops of native/columns."""
 
 import ctypes
 from typing import Any

@@ -126,8 +126,9 @@ def _read_log(
         Blocks(s.blocks.key, s.blocks.count, s.blocks.row + first, s.blocks.tid)
         for s, first in zip(segments, first_rows, strict=False)
     ]
-    kinds = np.sum([segment.kinds for segment in segments], axis=0, dtype=np.int64)
-    kinds = kinds if segments else np.zeros(256, np.int64)
+    kinds = np.zeros(256, np.int64)
+    for segment in segments:
+        kinds += segment.kinds
     log = SlotLog([segment.slots for segment in segments], merge_blocks(moved), damage, kinds)
     for segment, first in zip(segments, first_rows, strict=False):
         targets = log.rows_of(segment.update_keys)

@@ -1,28 +1,32 @@
 """Makes the model of a capture, process by process, and keeps it beside the capture."""
 
+import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ncclscope.capture.reader import is_dataset, process_folders
 from ncclscope.errors import NcclscopeError
-from ncclscope.model import outcome, sizes
+from ncclscope.model import sizes
 from ncclscope.model.bounds import Meetings, Steps, bounds_of_steps, joined_steps
 from ncclscope.model.clock import Clocks, solve
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.instances import Instances
-from ncclscope.model.matching import NEEDED, StreamCounter, rules_of
+from ncclscope.model.matching import NEEDED, FoundStreams, StreamCounter, rules_of
 from ncclscope.model.model import Model, Progress
-from ncclscope.model.parts import Part, decoded_parts
+from ncclscope.model.parts import Part, Placement
 from ncclscope.model.registry import ProcessRow, Registry
 from ncclscope.model.rooted import complete_rooted
 from ncclscope.model.steps import placed
 from ncclscope.model.store import Writer, fingerprint, load, load_current, manifest_of
-from ncclscope.model.tables import GPU_SOURCES, NONE, SOURCES, Columns
+from ncclscope.model.tables import NONE, Columns
 from ncclscope.model.words import Words
+from ncclscope.model.workers import Decoder, decoders
 from ncclscope.words import plural
 
 TIMES = (
@@ -34,6 +38,7 @@ TIMES = (
     "start_ns",
     "end_ns",
 )
+_MOST_THREADS = 8
 # Counters of events that were lost after they had been recorded.
 _LOSSES = {
     "rotated_out": "given up to the disk limit or the ring",
@@ -42,7 +47,6 @@ _LOSSES = {
     "updates_dropped": "without their stop or state",
     "meta_dropped": "about communicators or clocks dropped",
 }
-_GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
 
 
 def open_model(capture: Path, progress: Progress | None = None) -> Model:
@@ -87,16 +91,8 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
     try:
         words, registry, streams, sums = Words(), Registry(), StreamCounter(), _Sums()
         folders = process_folders(capture)
-        for number, part in enumerate(decoded_parts(folders)):
-            if progress:
-                progress(number, len(folders))
-            if isinstance(part, str):
-                sums.unreadable.append(part)
-                continue
-            columns = _place(part, registry, words, sums)
-            writer.append("operations", columns)
-            streams.add(columns)
-            _count(sums, part, columns, words, registry)
+        for found in _decode(folders, writer, registry, words, sums, progress):
+            streams.join(found)
         operations = writer.columns("operations")
         _complete_sizes(operations, registry, words)
         if complete_rooted(operations, words):
@@ -128,26 +124,50 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
             writer.discard()
 
 
-def _place(part: Part, registry: Registry, words: Words, sums: _Sums) -> Columns:
-    """The process's operations with rows and codes of the capture in place of its own numbers."""
-    columns = part.columns
-    for sort, names in part.words.items():
-        codes = np.array([*(words.code(sort, name) for name in names), NONE], np.int8)
-        if sort in columns:
-            columns[sort] = codes[columns[sort]]
+def _decode(
+    folders: list[Path],
+    writer: Writer,
+    registry: Registry,
+    words: Words,
+    sums: _Sums,
+    progress: Progress | None,
+) -> Iterator[FoundStreams]:
+    """Decodes the processes in their order and has their operations written."""
+    with decoders(folders, writer.folder) as workers:
+        writing: list[Decoder] = []
+        for number in range(len(folders)):
+            if progress:
+                progress(number, len(folders))
+            worker = workers[number % len(workers)]
+            if worker in writing:
+                writing.remove(worker)
+                yield worker.found()
+            part = worker.part()
+            if isinstance(part, str):
+                sums.unreadable.append(part)
+                continue
+            worker.put(_placement(part, writer, registry, words, sums))
+            writing.append(worker)
+            _count(sums, part, registry)
+        for worker in writing:
+            yield worker.found()
+
+
+def _placement(
+    part: Part, writer: Writer, registry: Registry, words: Words, sums: _Sums
+) -> Placement:
+    """The rows and codes of the capture for a process's own numbers."""
     row, comm_rows, global_ranks = registry.add(part.process, part.local, part.gpu_clock_error_ns)
     node = registry.processes[row].node
-    number = columns["communicator"]
-    columns["process"] = np.full(len(number), row, np.int32)
-    columns["node"] = np.full(len(number), node, np.int32)
-    columns["communicator"] = comm_rows[number].astype(np.int32)
-    columns["global_rank"] = global_ranks[number].astype(np.int32)
-    first = sums.rows[-1].stop if sums.rows else 0
-    columns["part_of"] = np.where(columns["part_of"] != NONE, columns["part_of"] + first, NONE)
-    sums.rows.append(slice(first, first + len(number)))
+    first = writer.reserve("operations", part.rows)
+    sums.rows.append(slice(first, first + part.rows))
     sums.sends.append(placed(part.sends, comm_rows, node))
     sums.receives.append(placed(part.receives, comm_rows, node))
-    return columns
+    codes = {
+        sort: np.array([words.code(sort, name) for name in names], np.int8)
+        for sort, names in part.words.items()
+    }
+    return Placement(first, row, node, comm_rows, global_ranks, codes)
 
 
 def _complete_sizes(operations: Columns, registry: Registry, words: Words) -> None:
@@ -182,11 +202,14 @@ def _one_clock(
         meetings.add(mine, process.gpu_clock_error_ns)
     steps = bounds_of_steps(joined_steps(sums.sends), joined_steps(sums.receives))
     clocks = solve(wall, steps, meetings)
-    for row, process in zip(sums.rows, registry.processes, strict=True):
+
+    def move(row: slice, process: ProcessRow) -> None:
         for name in TIMES:
-            values = operations[name][row]
-            moved = clocks.to_reference(process.node, np.asarray(values))
+            values = np.asarray(operations[name][row])
+            moved = clocks.to_reference(process.node, values)
             values[:] = np.where(values != NONE, moved, NONE)
+
+    _side_by_side(move, sums.rows, registry.processes)
     registry.move_times(clocks.to_reference)
     return clocks
 
@@ -202,15 +225,26 @@ def _match(
     """Matches operations across ranks; sets what depends on it, and returns the instances."""
     rules = rules_of(words.lists["function"], words.lists["algorithm"])
     instances = Instances(streams.streams(), rules)
-    parts = [{name: values[row] for name, values in operations.items()} for row in sums.rows]
+    parts = [
+        {name: np.asarray(values[row]) for name, values in operations.items()} for row in sums.rows
+    ]
     for part, process in zip(parts, registry.processes, strict=True):
         instances.add(part, process.gpu_clock_error_ns)
     table = instances.table(clocks, streams.nodes(), registry.ranks_of_communicators())
-    for part in parts:
+
+    def wait(part: Columns) -> None:
         for name, values in instances.waits(part).items():
             part[name][:] = values
+
+    _side_by_side(wait, parts)
     sums.totals["missing"] = _missing(operations, table)
     return table
+
+
+def _side_by_side(do: Callable[..., None], *arguments: Iterable[Any]) -> None:
+    """Does it for each process, several at a time: numpy calculates without the interpreter."""
+    with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as pool:
+        list(pool.map(do, *arguments))
 
 
 def _missing(operations: Columns, instances: Columns) -> int:
@@ -221,19 +255,12 @@ def _missing(operations: Columns, instances: Columns) -> int:
     return int(gaps.sum())
 
 
-def _count(sums: _Sums, part: Part, columns: Columns, words: Words, registry: Registry) -> None:
+def _count(sums: _Sums, part: Part, registry: Registry) -> None:
     """Adds what completeness needs to know of one process."""
-    process = part.process
-    whole = columns["part_of"] == NONE
-    carried_out = whole & (columns["state"] != outcome.CAPTURED)
-    untimed = carried_out & (columns["source"] == outcome.NO_SOURCE)
-    untimed &= columns["state"] != outcome.IN_FLIGHT
-    for code, count in zip(*np.unique(columns["reason"][untimed], return_counts=True), strict=True):
-        sums.untimed[words.lists["reason"][code]] += int(count)
-    sums.totals["calls"] += int((whole & (columns["replay"] == 0)).sum())
-    sums.totals["operations"] += int(carried_out.sum())
-    sums.totals["gpu"] += int((carried_out & np.isin(columns["source"], _GPU_CODES)).sum())
-    sums.totals["in flight"] += int((carried_out & (columns["state"] == outcome.IN_FLIGHT)).sum())
+    process, counts = part.process, part.counts
+    sums.untimed.update(counts.untimed)
+    for name in ("calls", "operations", "gpu", "in_flight"):
+        sums.totals[name] += getattr(counts, name)
     sums.stamps.update(asdict(part.stamp_counts))
     for (name, _), count in process.counters.items():
         if name.startswith("dropped_"):
@@ -280,7 +307,7 @@ def _completeness(
         operations=sums.totals["operations"],
         gpu_timed=sums.totals["gpu"],
         repaired=sums.stamps["repaired"] + sums.stamps["recovered"],
-        in_flight=sums.totals["in flight"],
+        in_flight=sums.totals["in_flight"],
         untimed=dict(sums.untimed.most_common()),
         dropped={name: count for name, count in sums.dropped.most_common() if count},
         stamps=dict(sums.stamps),

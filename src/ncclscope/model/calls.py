@@ -8,7 +8,7 @@ from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, STOP_NS, Head, choice, key, number
 from ncclscope.capture.joins import find, pick
 from ncclscope.model.decode import Bools, Decoded, Ints, stream_of
-from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND
+from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND, Columns
 from ncclscope.model.words import Codes, Words
 from ncclscope.model.works import Numbers, Works, in_key_order, named
 
@@ -57,7 +57,7 @@ def calls_of(decoded: Decoded, words: Words) -> Calls:
         if kind == "P2pApi":
             is_send = words.among("function", ("Send",), read["function"])
             form = np.where(is_send, SEND, RECV).astype(np.int8)
-        rest = {"keys": events.keys, "thread": events.thread, "form": form}
+        rest: Columns = {"keys": events.keys, "thread": events.thread, "form": form}
         parts.append(read | rest)
     return Calls(**in_key_order(parts))
 

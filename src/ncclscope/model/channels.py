@@ -2,6 +2,7 @@
 
 import ctypes
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -74,7 +75,7 @@ class Channels:
 
     def for_c(self) -> _ChannelsForC:
         """For the compiled loops; it must not outlive the channels."""
-        arrays = (
+        arrays: tuple[npt.NDArray[Any], ...] = (
             self.work,
             self.gpu_start,
             self.gpu_stop,
@@ -186,7 +187,17 @@ def times_of_works(works: Works, channels: Channels, start_ns: Ints, end_ns: Int
     timed, kernels = np.empty(count, np.int32), np.empty(count, np.int32)
     stamp, reason = np.empty(count, np.int8), np.empty(count, np.int8)
     running = np.empty(count, np.bool_)
-    arrays = (first, last, seen_first, seen_last, timed, kernels, stamp, reason, running)
+    arrays: tuple[npt.NDArray[Any], ...] = (
+        first,
+        last,
+        seen_first,
+        seen_last,
+        timed,
+        kernels,
+        stamp,
+        reason,
+        running,
+    )
     library().ncclscope_times_of_works(
         ctypes.byref(channels.for_c()),
         pointer(start_ns),

@@ -206,9 +206,7 @@ def _waits(decoded: Decoded) -> Columns:
         for place, (bit, name) in enumerate(zip(_STATE_BITS, states.values(), strict=True)):
             receiving = layout.STATE_RECV
             head = (
-                Head(states=bit | receiving)
-                if receives
-                else Head(states=bit, not_states=receiving)
+                Head(states=bit | receiving) if receives else Head(states=bit, not_states=receiving)
             )
             one = steps.read(since=later("dt", place, head), size=number("size", "i8", head, place))
             out[name] = np.where(one["since"] != NONE, one["since"], out[name])

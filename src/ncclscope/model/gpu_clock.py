@@ -45,7 +45,7 @@ class Bound:
     def at(self, host_ns: Ints) -> Ints:
         """The bound at those times, rounded to whole ns upwards. Something must be known."""
         host_ns = np.ascontiguousarray(host_ns)
-        out = np.empty(len(host_ns), np.int64)
+        out: Ints = np.empty(len(host_ns), np.int64)
         library().ncclscope_bound_at(
             ctypes.byref(self.for_c()), pointer(host_ns), count(host_ns), pointer(out)
         )
@@ -77,8 +77,9 @@ def _best_of_bins(host_ns: Ints, offset_ns: Ints, first_ns: int) -> Ints:
         ctypes.c_int64(_BIN_NS),
         pointer(best),
     )
-    chosen = best[:found].copy()
-    return chosen[np.argsort(host_ns[chosen], kind="stable")]
+    chosen: Ints = best[:found].copy()
+    in_order: Ints = chosen[np.argsort(host_ns[chosen], kind="stable")]
+    return in_order
 
 
 def _with_neighbours(time: Floats, value: Floats) -> Floats:

@@ -37,7 +37,7 @@ class _Uncounted:
     """Works that the device counted and the host did not, in the order of their reports."""
 
     work: Ints
-    comm: Ints
+    comm: Numbers
     enqueue_ns: Ints
     first_channels: Ints  # it used channels 0 up to this; FAR_FUTURE: any
 
@@ -49,7 +49,7 @@ def _uncounted(
     silent = ~has_kernels & (works.channels > 0)
     if not silent.any():
         none = np.empty(0, np.int64)
-        return _Uncounted(none, none, none, none)
+        return _Uncounted(none, none.astype(np.int32), none, none)
     own_rank = rank_of_comm[np.minimum(works.comm, len(rank_of_comm) - 1)]
     to_self = np.isin(works.form, (SEND, RECV)) & (works.peer == own_rank)
     mine = (
@@ -60,8 +60,6 @@ def _uncounted(
         & np.isin(works.comm, np.flatnonzero(np.bincount(comm[stamped])))
     )
     chosen = np.flatnonzero(mine)
-    if not len(chosen):
-        return _Uncounted(chosen, chosen, chosen, chosen)
     chosen = chosen[np.argsort(works.enqueue_ns[chosen], kind="stable")]
     _, group, members = np.unique(works.group, return_inverse=True, return_counts=True)
     alone = (members[group] == 1) | (works.group == NONE)
@@ -164,7 +162,9 @@ def judge_channels(
         judged = channels
     else:
         judged = _judged(channels, comm, places, strand, fitting, works, launches, lower, uncounted)
-    return judged, {gpu: _clock(bound, gpu, channels, judged, launches) for gpu, bound in lower.items()}
+    return judged, {
+        gpu: _clock(bound, gpu, channels, judged, launches) for gpu, bound in lower.items()
+    }
 
 
 def _judged(

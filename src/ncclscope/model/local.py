@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ncclscope.capture.process import Process
 from ncclscope.model.tables import NONE
-from ncclscope.model.works import Works
+from ncclscope.model.works import Numbers, Works
 
 Ints = npt.NDArray[np.int64]
 _MOST_RANKS = 1 << 20  # more is damage
@@ -25,7 +25,7 @@ class LocalCommunicators:
     version: Ints
 
 
-def _from_works(values: Ints, comm: Ints, size: int) -> Ints:
+def _from_works(values: Numbers, comm: Numbers, size: int) -> Ints:
     """The largest value that any work of a communicator carries."""
     out = np.full(size, NONE, np.int64)
     inside = np.flatnonzero(comm < size)

@@ -169,32 +169,52 @@ class Streams:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class FoundStreams:
+    """The streams of one process."""
+
+    code: Ints
+    lowest: Ints  # number
+    highest: Ints
+    count: Ints
+    places: Ints  # communicator << 32 | node of its operations
+
+
+def found_streams(columns: Columns) -> FoundStreams:
+    """Counts the operations of one process."""
+    stream, order = streams_and_orders(columns)
+    known = stream != NONE
+    code = distinct(stream[known])
+    group = np.searchsorted(code, stream[known])
+    count = np.bincount(group, minlength=len(code))
+    lowest = np.full(len(code), np.iinfo(np.int64).max)
+    highest = np.full(len(code), NONE, np.int64)
+    np.minimum.at(lowest, group, order[known])
+    np.maximum.at(highest, group, order[known])
+    place = columns["communicator"].astype(np.int64) << 32 | columns["node"].astype(np.int64)
+    places = distinct(place[known & (columns["node"] != NONE)])
+    return FoundStreams(code, lowest, highest, count.astype(np.int64), places)
+
+
 class StreamCounter:
-    """Takes the operations of one process after the other and finds out which streams there are."""
+    """Takes the streams of one process after the other and joins them."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[Ints, Ints, Ints, Ints]] = []
-        self._places: list[Ints] = []
+        self._found: list[FoundStreams] = []
 
     def add(self, columns: Columns) -> None:
-        """Counts the operations of one process."""
-        stream, order = streams_and_orders(columns)
-        known = stream != NONE
-        code = distinct(stream[known])
-        group = np.searchsorted(code, stream[known])
-        count = np.bincount(group, minlength=len(code))
-        lowest = np.full(len(code), np.iinfo(np.int64).max)
-        highest = np.full(len(code), NONE, np.int64)
-        np.minimum.at(lowest, group, order[known])
-        np.maximum.at(highest, group, order[known])
-        self._found.append((code, lowest, highest, count.astype(np.int64)))
-        place = columns["communicator"].astype(np.int64) << 32 | columns["node"].astype(np.int64)
-        self._places.append(distinct(place[known & (columns["node"] != NONE)]))
+        """The streams of one process's operations."""
+        self.join(found_streams(columns))
+
+    def join(self, found: FoundStreams) -> None:
+        """Streams that were found already."""
+        self._found.append(found)
 
     def streams(self) -> Streams:
         """The streams of all processes so far."""
         empty = np.empty(0, np.int64)
-        columns = list(zip(*self._found, strict=True)) or [(empty,)] * 4
+        each = [(found.code, found.lowest, found.highest, found.count) for found in self._found]
+        columns = list(zip(*each, strict=True)) or [(empty,)] * 4
         codes, lowest, highest, counts = (np.concatenate(column) for column in columns)
         code, group = np.unique(codes, return_inverse=True)
         first = np.full(len(code), np.iinfo(np.int64).max)
@@ -208,7 +228,9 @@ class StreamCounter:
 
     def nodes(self) -> dict[int, Ints]:
         """By communicator the nodes that its ranks are on, in order."""
-        places = np.unique(np.concatenate([np.empty(0, np.int64), *self._places]))
+        places = np.unique(
+            np.concatenate([np.empty(0, np.int64), *(f.places for f in self._found)])
+        )
         communicator, node = places >> 32, places & 0xFFFFFFFF
         split = np.flatnonzero(np.diff(communicator)) + 1
         groups = zip(np.split(communicator, split), np.split(node, split), strict=True)

@@ -78,9 +78,7 @@ def set_times(
     columns["reason"][columns["source"] == GPU_EARLY] = words.code("reason", EARLY)
 
 
-def _spans(
-    source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies
-) -> tuple[Ints, Ints]:
+def _spans(source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies) -> tuple[Ints, Ints]:
     """Start and end of each work by its source."""
     by_gpu = source <= GPU_EARLY
     start, end = np.where(by_gpu, kernel.start_ns, NONE), np.where(by_gpu, kernel.end_ns, NONE)

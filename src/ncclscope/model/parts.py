@@ -1,40 +1,51 @@
-"""What the model needs of each process, decoded by several workers where there is much of it."""
+"""One process of a capture: its operations in its own numbers, and how they come to their rows."""
 
-import os
-from collections import deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections import Counter
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
+from ncclscope.capture.joins import look_up
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.segment import Blocks
 from ncclscope.capture.slots import SlotLog
 from ncclscope.errors import FormatError
-from ncclscope.model import operations, steps
+from ncclscope.model import operations, outcome, steps
 from ncclscope.model.decode import decode
 from ncclscope.model.expansion import expand_groups
 from ncclscope.model.local import LocalCommunicators
+from ncclscope.model.matching import FoundStreams, found_streams
 from ncclscope.model.operations import StampCounts
 from ncclscope.model.steps import StepTimes
-from ncclscope.model.tables import NONE, Columns
+from ncclscope.model.store import write_columns
+from ncclscope.model.tables import GPU_SOURCES, NONE, SOURCES, Columns
 from ncclscope.model.words import Words
 
-_WORTH_WORKERS_BYTES = 256 << 20
-_MOST_WORKERS = 8
+_GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What completeness needs to know of a process's operations."""
+
+    calls: int
+    operations: int
+    gpu: int
+    in_flight: int
+    untimed: Counter[str]  # by reason
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One process. Codes are of its own words, communicators its own numbers, times its host's."""
+    """One process but for its columns. Communicators are its own numbers, times its host's."""
 
     process: Process  # without its slots
     local: LocalCommunicators
-    columns: Columns
+    rows: int
     words: dict[str, list[str]]
+    counts: Counts
     stamp_counts: StampCounts
     gpu_clock_error_ns: int
     sends: StepTimes
@@ -43,13 +54,25 @@ class Part:
     unsized: int  # operations with a count that cannot be
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The capture's numbers for a process's own."""
+
+    first_row: int
+    process: int
+    node: int
+    communicators: npt.NDArray[np.int64]  # rows by number in the process
+    global_ranks: npt.NDArray[np.int64]  # likewise
+    codes: dict[str, npt.NDArray[np.int8]]  # by the process's own codes
+
+
 def _without_slots(process: Process) -> Process:
     empty = np.empty(0, np.int64)
     return replace(process, slots=SlotLog([], Blocks(empty, empty, empty, empty), process.damage))
 
 
-def decode_part(folder: Path) -> Part | str:
-    """One process of a capture, or why it cannot be read."""
+def decode_part(folder: Path) -> tuple[Part, Columns] | str:
+    """One process of a capture with its columns, or why it cannot be read."""
     try:
         process = open_process(folder)
     except (FormatError, OSError) as error:
@@ -60,36 +83,54 @@ def decode_part(folder: Path) -> Part | str:
     columns = expand_groups(made.columns, made.local.ranks, words)
     operations.set_orders(columns)
     sends, receives = steps.steps_of(decoded)
-    return Part(
-        _without_slots(process),
-        made.local,
-        columns,
-        words.lists,
-        made.stamp_counts,
-        max((clock.width_ns() for clock in made.clocks.values()), default=0),
-        sends,
-        receives,
-        decoded.impossible,
-        int(np.count_nonzero(columns["size_bytes"] == NONE)),
+    part = Part(
+        process=_without_slots(process),
+        local=made.local,
+        rows=len(columns["event"]),
+        words=words.lists,
+        counts=_counts(columns, words.lists["reason"]),
+        stamp_counts=made.stamp_counts,
+        gpu_clock_error_ns=max((clock.width_ns() for clock in made.clocks.values()), default=0),
+        sends=sends,
+        receives=receives,
+        impossible=decoded.impossible,
+        unsized=int(np.count_nonzero(columns["size_bytes"] == NONE)),
+    )
+    return part, columns
+
+
+def _counts(columns: Columns, reasons: list[str]) -> Counts:
+    whole, state = columns["part_of"] == NONE, columns["state"]
+    carried_out = whole & (state != outcome.CAPTURED)
+    flying = carried_out & (state == outcome.IN_FLIGHT)
+    untimed = carried_out & (columns["source"] == outcome.NO_SOURCE) & ~flying
+    codes, numbers = np.unique(columns["reason"][untimed], return_counts=True)
+    by_gpu = carried_out & np.isin(columns["source"], _GPU_CODES)
+    return Counts(
+        calls=int(np.count_nonzero(whole & (columns["replay"] == 0))),
+        operations=int(np.count_nonzero(carried_out)),
+        gpu=int(np.count_nonzero(by_gpu)),
+        in_flight=int(np.count_nonzero(flying)),
+        untimed=Counter(
+            {reasons[code]: int(n) for code, n in zip(codes.tolist(), numbers, strict=True)}
+        ),
     )
 
 
-def _size_bytes(folders: Sequence[Path]) -> int:
-    return sum(file.stat().st_size for folder in folders for file in folder.glob("log.*"))
-
-
-def decoded_parts(folders: Sequence[Path]) -> Iterator[Part | str]:
-    """All processes in their order. Only a few are in memory at a time."""
-    workers = min(len(os.sched_getaffinity(0)), len(folders), _MOST_WORKERS)
-    if workers < 2 or _size_bytes(folders) < _WORTH_WORKERS_BYTES:
-        yield from map(decode_part, folders)
-        return
-    # fork: a script that opens a capture need not be importable, as spawn would have it.
-    with ProcessPoolExecutor(workers, get_context("fork")) as pool:
-        running: deque[Future[Part | str]] = deque()
-        for folder in folders:
-            running.append(pool.submit(decode_part, folder))
-            if len(running) > workers:
-                yield running.popleft().result()
-        while running:
-            yield running.popleft().result()
+def place(columns: Columns, placement: Placement, folder: Path) -> FoundStreams:
+    """Writes the process's operations, with rows and codes of the capture in place of its own
+    numbers, into their rows of the model's columns.
+    """
+    for sort, codes in placement.codes.items():
+        if sort in columns:
+            columns[sort] = look_up(codes, columns[sort])
+    number = columns["communicator"].astype(np.int32)
+    columns["process"][:] = placement.process
+    columns["node"][:] = placement.node
+    columns["communicator"] = look_up(placement.communicators.astype(np.int32), number)
+    columns["global_rank"] = look_up(placement.global_ranks.astype(np.int32), number)
+    if (columns["part_of"] != NONE).any():
+        first = np.int64(placement.first_row)
+        columns["part_of"] = np.where(columns["part_of"] != NONE, columns["part_of"] + first, NONE)
+    write_columns(folder, "operations", placement.first_row, columns)
+    return found_streams(columns)

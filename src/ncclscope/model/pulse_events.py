@@ -3,8 +3,10 @@
 import numpy as np
 
 from ncclscope.capture import layout
+from ncclscope.capture.columns import START_NS, STOPPED, choice, key, number
+from ncclscope.capture.joins import find
 from ncclscope.capture.process import Process
-from ncclscope.model.decode import Decoded, Ints, decode, find
+from ncclscope.model.decode import Decoded, Ints, decode
 from ncclscope.model.pulse_parts import (
     FIRST_WITH_CALLS,
     PAIRED,
@@ -86,7 +88,8 @@ def _moment(decoded: Decoded) -> int:
     newest = int(decoded.process.clock.monotonic_ns[-1])
     for kind, events in decoded.kinds.items():
         if len(events):
-            newest = max(newest, int(events.start_ns.max()), int(decoded.stop_ns(kind).max()))
+            began, ended = events.one(START_NS), decoded.stop_ns(kind)
+            newest = max(newest, int(began.max()), int(ended.max()))
     return newest
 
 
@@ -96,16 +99,17 @@ def _ticks_at(process: Process, at_ns: int) -> int:
     return int(clock.ticks[-1]) + int(behind / clock.ns_per_tick)
 
 
-def _mine(decoded: Decoded, kind: str, number: int) -> Ints:
-    return np.flatnonzero(decoded[kind].slots["comm"] == number)
+def _mine(decoded: Decoded, kind: str, comm: int) -> Ints:
+    return np.flatnonzero(decoded[kind].one(number("comm")) == comm)
 
 
 def _told_by_works(decoded: Decoded, rows: Ints, known_id: int, known_rank: int) -> tuple[int, int]:
     """Interfaces before v4 tell a communicator's id and rank with its works only."""
     if (known_id and known_rank >= 0) or not len(rows):
         return known_id, known_rank
-    extension = decoded.extensions["Coll"][rows[-1]]
-    return known_id or int(extension["comm_hash"]), int(extension["rank"])
+    last = decoded["Coll"].at(rows[-1:])
+    told = last.read_extensions(comm_hash=number("comm_hash"), rank=number("rank"))
+    return known_id or int(told["comm_hash"][0]) % (1 << 64), int(told["rank"][0])
 
 
 def _last(
@@ -114,7 +118,7 @@ def _last(
     newest = None
     for kind in kinds:
         if len(counts[kind]):
-            slot = decoded[kind].slots[counts[kind][-1]]
+            slot = decoded[kind].slot(counts[kind][-1])
             if newest is None or slot["t0"] > newest[1]["t0"]:
                 newest = kind, slot
     if newest is None:
@@ -130,16 +134,15 @@ def _last(
     )
 
 
-def _done(decoded: Decoded, number: int, at_ns: int) -> int | None:
-    rows = _mine(decoded, "KernelCh", number)
-    stops = decoded.stop_ns("KernelCh")[rows]
+def _done(decoded: Decoded, comm: int, at_ns: int) -> int | None:
+    stops = decoded.stop_ns("KernelCh")[_mine(decoded, "KernelCh", comm)]
     return at_ns - int(stops.max()) if len(stops) and stops.max() != NONE else None
 
 
-def _times(decoded: Decoded, number: int) -> Ints:
+def _times(decoded: Decoded, comm: int) -> Ints:
     """How long kernels took as the host saw it."""
-    rows = _mine(decoded, "KernelCh", number)
-    stops, starts = decoded.stop_ns("KernelCh")[rows], decoded["KernelCh"].start_ns[rows]
+    rows = _mine(decoded, "KernelCh", comm)
+    stops, starts = decoded.stop_ns("KernelCh")[rows], decoded["KernelCh"].one(START_NS)[rows]
     return np.asarray((stops - starts)[stops != NONE])
 
 
@@ -148,25 +151,25 @@ def _flights(decoded: Decoded, texts: Texts, at_ns: int) -> list[tuple[int, Flig
     found: list[tuple[int, Flight]] = []
     reporting = {comm.number for comm in decoded.process.communicators if comm.mask & 1 << 6}
     kernels = decoded["KernelCh"]
-    parents, stopped = decoded.parents(kernels.slots["parent"]), decoded.stop_ns("KernelCh") != NONE
+    told = kernels.read(parent=key("parent"), stopped=choice(STOPPED))
     works = [(kind, decoded[kind]) for kind in _WORKS]
-    comm = np.concatenate([events.slots["comm"] for _, events in works]).astype(np.int64)
-    began = np.concatenate([events.start_ns for _, events in works])
-    key = np.concatenate([events.keys for _, events in works])
-    sorted_by_key = np.argsort(key, kind="stable")
-    place = find(key[sorted_by_key], parents)
-    row = np.where(place != NONE, sorted_by_key[np.maximum(place, 0)], NONE) if len(key) else place
+    comm = np.concatenate([events.one(number("comm")) for _, events in works])
+    began = np.concatenate([events.one(START_NS) for _, events in works])
+    keys = np.concatenate([events.keys for _, events in works])
+    sorted_by_key = np.argsort(keys, kind="stable")
+    place = find(keys[sorted_by_key], told["parent"])
+    row = np.where(place != NONE, sorted_by_key[np.maximum(place, 0)], NONE) if len(keys) else place
     known = row != NONE
-    started = np.bincount(row[known], minlength=len(key))
-    ended = np.bincount(row[known & stopped], minlength=len(key))
+    started = np.bincount(row[known], minlength=len(keys))
+    ended = np.bincount(row[known & told["stopped"]], minlength=len(keys))
     channels = np.concatenate(
-        [decoded["Coll"].slots["channels"], decoded["P2p"].slots["chan"]]
-    ).astype(np.int64)
+        [decoded["Coll"].one(number("channels")), decoded["P2p"].one(number("chan"))]
+    )
     version = {c.number: c.version for c in decoded.process.communicators}
-    for number in sorted(reporting):
-        mine = np.flatnonzero(comm == number)
+    for one in sorted(reporting):
+        mine = np.flatnonzero(comm == one)
         mine = mine[np.argsort(began[mine], kind="stable")]
-        if version[number] < 4:  # an upper bound only
+        if version[one] < 4:  # an upper bound only
             over = (ended[mine] > 0) & (ended[mine] >= started[mine])
         else:
             over = ended[mine] >= np.maximum(channels[mine], 1)
@@ -177,7 +180,7 @@ def _flights(decoded: Decoded, texts: Texts, at_ns: int) -> list[tuple[int, Flig
             at = int(mine[order])
             flight = _flight(decoded, at, order + 1, int(started[at]), int(ended[at]), texts, at_ns)
             if flight is not None:
-                found.append((number, flight))
+                found.append((one, flight))
     return found
 
 
@@ -187,7 +190,7 @@ def _flight(
     colls = len(decoded["Coll"])
     kind, place = ("Coll", at) if at < colls else ("P2p", at - colls)
     events = decoded[kind]
-    slot = events.slots[place]
+    slot = events.slot(place)
     v1 = bool(slot["flags"] & layout.FLAG_NUMBERS)
     function = texts.function(int(slot["func"]), v1)
     comm = next(c for c in decoded.process.communicators if c.number == slot["comm"])
@@ -195,9 +198,11 @@ def _flight(
     if peer is not None and peer == comm.rank:
         return None  # a copy to itself reports no kernel
     call = decoded["CollApi" if kind == "Coll" else "P2pApi"]
-    api = int(call.find(decoded.parents(slot["parent"].reshape(1)))[0])
-    captured = api != NONE and bool(call.slots["flags"][api] & layout.FLAG_GRAPH)
-    begun = int(call.start_ns[api]) if api != NONE and not captured else int(events.start_ns[place])
+    own = events.at(slice(place, place + 1))
+    api = int(call.find(own.one(key("parent")))[0])
+    captured = api != NONE and bool(call.slot(api)["flags"] & layout.FLAG_GRAPH)
+    caller = own if api == NONE or captured else call.at(slice(api, api + 1))
+    begun = int(caller.one(START_NS)[0])
     return Flight(
         order=order,
         function=function if kind == "Coll" or function else PAIRED[0],
@@ -218,9 +223,9 @@ def _open_events(decoded: Decoded) -> list[tuple[int, int, np.void]]:
     found = []
     for kind in _OPEN:
         events = decoded[kind]
-        running = np.flatnonzero((events.slots["states"] & layout.STATE_STOPPED) == 0)
+        running = np.flatnonzero(~events.one(choice(STOPPED)))
         for at in running[-4096:].tolist():
-            key = int(events.keys[at])
-            stream, index = key >> layout.INDEX_BITS, key & layout.INDEX_MASK
-            found.append((stream, index, events.slots[at]))
+            handle = int(events.keys[at])
+            stream, index = handle >> layout.INDEX_BITS, handle & layout.INDEX_MASK
+            found.append((stream, index, events.slot(at)))
     return found

@@ -44,6 +44,20 @@ def fingerprint(capture: Path) -> str:
     return digest.hexdigest()
 
 
+def write_columns(folder: Path, table: str, first_row: int, columns: Columns) -> None:
+    """Writes rows of a table that is being made, from `first_row` on. Several processes may."""
+    for column in TABLES[table]:
+        values = np.ascontiguousarray(columns[column.name], column.dtype)
+        target = os.open(folder / f"{table}.{column.name}", os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            place, left = first_row * values.itemsize, values.data.cast("B")
+            while left:
+                written = os.pwrite(target, left, place)
+                place, left = place + written, left[written:]
+        finally:
+            os.close(target)
+
+
 class Writer:
     """A model that is being made, in a folder of its own until it is whole."""
 
@@ -55,13 +69,14 @@ class Writer:
 
     def append(self, table: str, columns: Columns) -> None:
         """Adds rows to a table."""
-        count = 0
-        for column in TABLES[table]:
-            values = np.ascontiguousarray(columns[column.name], column.dtype)
-            with (self.folder / f"{table}.{column.name}").open("ab") as file:
-                file.write(values.data)
-            count = len(values)
-        self._rows[table] += count
+        rows = len(columns[TABLES[table][0].name])
+        write_columns(self.folder, table, self.reserve(table, rows), columns)
+
+    def reserve(self, table: str, rows: int) -> int:
+        """The first of so many new rows, which somebody writes with `write_columns`."""
+        first = self._rows[table]
+        self._rows[table] += rows
+        return first
 
     def columns(self, table: str) -> Columns:
         """A table as mapped arrays that can be written to."""

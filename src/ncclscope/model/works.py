@@ -128,7 +128,7 @@ def _coll_columns(decoded: Decoded, words: Words) -> Columns:
         rank=number("rank", "i4"),
         comm_hash=number("comm_hash"),
     )
-    rest = {
+    rest: Columns = {
         "form": np.full(len(events), COLLECTIVE, np.int8),
         "counted_in_bytes": _in_bytes(own["function"], words),
         "symmetric": symmetric,
@@ -151,8 +151,8 @@ def _p2p_columns(decoded: Decoded, words: Words) -> Columns:
     )
     behind["rank"][~extended] = NONE
     is_send = words.among("function", ("Send",), own["function"])
-    form = np.where(is_send, SEND, RECV).astype(np.int8)
-    return _base(events) | own | behind | {"form": form}
+    rest: Columns = {"form": np.where(is_send, SEND, RECV).astype(np.int8)}
+    return _base(events) | own | behind | rest
 
 
 def _ce_columns(decoded: Decoded, words: Words) -> Columns:
@@ -162,7 +162,7 @@ def _ce_columns(decoded: Decoded, words: Words) -> Columns:
     )
     behind = events.read_extensions(tag=number("tag"), stream=number("stream"))
     count = len(events)
-    rest = {
+    rest: Columns = {
         "group": np.full(count, NONE, np.int64),
         "form": np.full(count, COPY_ENGINE, np.int8),
         "counted_in_bytes": _in_bytes(own["function"], words),

@@ -1,5 +1,5 @@
-"""Locates what is compiled: the plugin, an empty plugin, the player, a simulated NCCL, and the loops
-that read captures.
+"""Locates what is compiled: the plugin, an empty one, the player, a simulated NCCL, and the loops
+by which captures are read.
 """
 
 from pathlib import Path
