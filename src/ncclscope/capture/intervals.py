@@ -26,7 +26,8 @@ def _in_order(
     group: Groups, groups: int, start: Ints, end: Ints
 ) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """The lengths of groups whose starts are in order, and which groups are not."""
-    group, start, end = (np.ascontiguousarray(values) for values in (group, start, end))
+    group = np.ascontiguousarray(group, np.int32)
+    start, end = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(end, np.int64)
     if not len(group) == len(start) == len(end):
         raise ValueError("columns of different lengths")
     length, disordered = np.empty(groups, np.int64), np.empty(groups, np.bool_)

@@ -1,7 +1,7 @@
 """Processes of a capture one after the other, decoded by several workers where there is much of it.
 
-A worker keeps a process's columns until it is told where they go, and writes them there itself: they
-never pass through a pipe. Each worker holds one process at a time.
+A worker keeps a process's columns until it is told where they go, and writes them there itself:
+they never pass through a pipe. Each worker holds one process at a time.
 """
 
 import ctypes
@@ -26,7 +26,9 @@ _MALLOC = ((-3, 32 << 20), (-1, 512 << 20), (-2, 16 << 20))  # mmap threshold, t
 
 
 class Decoder(Protocol):
-    """Decodes its processes one after the other: `part`, then `put` unless it was a text, `found`."""
+    """Decodes its processes one after the other: `part`, and unless that was a text, `put` and
+    `found`.
+    """
 
     def part(self) -> Part | str:
         """The next process, or why it cannot be read."""
