@@ -86,4 +86,11 @@ def traffic_rows(connection: duckdb.DuckDBPyConnection) -> tuple[TrafficRow, ...
         places = (nodes.get(source), nodes.get(destination))
         crosses = None if None in places else places[0] != places[1]
         found.append(TrafficRow(source, destination, messages, size, crosses))
-    return tuple(sorted(found, key=lambda row: -row.bytes))
+    # Equal ones by their ranks, unknown ones last: the engine's order differs from run to run.
+    return tuple(
+        sorted(found, key=lambda row: (-row.bytes, _place(row.source), _place(row.destination)))
+    )
+
+
+def _place(rank: int | None) -> float:
+    return float("inf") if rank is None else rank

@@ -17,6 +17,7 @@ from ncclscope.errors import FormatError
 from ncclscope.model.clock import NodeClock
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, ProcessRow, Progress
+from ncclscope.model.sealing import REFERENCES, wrong_reference
 from ncclscope.model.shown import (
     SQL_TYPES,
     literal,
@@ -31,7 +32,6 @@ from ncclscope.model.words import Words
 _ROWS = 1 << 20  # that are held in memory at once
 _MOST_NAMES = 1000  # of one column
 _LARGEST_SCHEMA_BYTES = 1 << 26
-_REFERENCES = {"process": "processes", "communicator": "communicators", "node": "nodes"}
 _HINT = "Export or import it again"
 
 
@@ -193,12 +193,9 @@ def _pieces(
 
 
 def _check_references(path: Path, table: str, columns: Columns, rows: dict[str, int]) -> None:
-    for column, target in _REFERENCES.items():
-        values = columns.get(column)
-        if values is None or not len(values):
-            continue
-        if int(values.min()) < NONE or int(values.max()) >= rows[target]:
-            raise _unreadable(path, f"{table} refers to {target} that are not there")
+    target = wrong_reference(columns, rows, REFERENCES)
+    if target:
+        raise _unreadable(path, f"{table} refers to {target} that are not there")
 
 
 def _renumber(values: np.ndarray, numbers: np.ndarray) -> None:

@@ -1,7 +1,8 @@
 """The model on disk, beside its capture: one file per column, and a manifest.
 
 Columns are appended process by process and mapped when read, so that neither needs the whole in
-memory. A model is current while the capture's files have the sizes and times it was made of.
+memory. A model is current while the capture's files have the sizes and times it was made of. It is
+not trusted: what is not as it was saved is made again.
 """
 
 import hashlib
@@ -19,11 +20,24 @@ from ncclscope._version import __version__
 from ncclscope.model.clock import NodeClock
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, ProcessRow
+from ncclscope.model.sealing import (
+    DamagedError,
+    check_numbers,
+    check_seal,
+    is_number,
+    record_of,
+    regular_size,
+    sealed,
+    texts,
+)
 from ncclscope.model.tables import SCHEMA_VERSION, TABLES, Columns
+from ncclscope.model.words import Words
 
 FOLDER = "model"
 _MADE = (FOLDER, "timeline")  # folders made of the capture, by this module and by `timeline`
 _MANIFEST = "manifest.json"
+_LARGEST_MANIFEST_BYTES = 1 << 28
+_MOST_WORDS = 127  # of one sort
 
 
 def fingerprint(capture: Path) -> str:
@@ -84,7 +98,7 @@ class Writer:
 
     def finish(self, capture: Path, manifest: dict[str, Any]) -> Path:
         """Puts the model in its place and returns where it is."""
-        manifest = {**manifest, "rows": self._rows}
+        manifest = sealed(self.folder, {**manifest, "rows": self._rows})
         (self.folder / _MANIFEST).write_text(json.dumps(manifest))
         if not self.kept:
             return self.folder
@@ -139,36 +153,68 @@ def _clock_record(clock: NodeClock) -> dict[str, Any]:
 
 
 def _clock(record: dict[str, Any]) -> NodeClock:
+    local, offset, error = record["local_ns"], record["offset_ns"], record["error_ns"]
+    numbers = all(map(is_number, (*local, *offset, record["cluster"])))
+    floats = all(isinstance(value, (int, float)) and value >= 0 for value in error)
+    if not (numbers and floats and 0 < len(local) == len(offset) == len(error)):
+        raise DamagedError("clocks")
+    if sorted(local) != local:
+        raise DamagedError("clocks")
     return NodeClock(
-        np.array(record["local_ns"], np.int64),
-        np.array(record["offset_ns"], np.int64),
-        np.array(record["error_ns"], np.float64),
+        np.array(local, np.int64),
+        np.array(offset, np.int64),
+        np.array(error, np.float64),
         int(record["cluster"]),
     )
 
 
+def _words(lists: Any) -> dict[str, list[str]]:
+    found = {str(sort): texts(names) for sort, names in lists.items()}
+    fine = all(len(set(names)) == len(names) <= _MOST_WORDS for names in found.values())
+    if set(found) != set(Words().lists) or not fine:
+        raise DamagedError("words")
+    return found
+
+
 def load(capture: Path, folder: Path) -> Model:
-    """The model in a folder."""
-    manifest = json.loads((folder / _MANIFEST).read_text())
-    return Model(
+    """The model in a folder. ValueError, KeyError and the like where it cannot be one."""
+    return _model(capture, folder, json.loads((folder / _MANIFEST).read_text()))
+
+
+def _model(capture: Path, folder: Path, manifest: dict[str, Any]) -> Model:
+    rows = manifest["rows"]
+    model = Model(
         path=capture,
-        tables={table: _map(folder, table, manifest["rows"][table], "r") for table in TABLES},
-        words=manifest["words"],
-        communicator_names=manifest["communicator_names"],
-        processes=[ProcessRow(**row) for row in manifest["processes"]],
-        nodes=manifest["nodes"],
-        completeness=Completeness(**manifest["completeness"]),
+        tables={table: _map(folder, table, rows[table], "r") for table in TABLES},
+        words=_words(manifest["words"]),
+        communicator_names=texts(manifest["communicator_names"], rows["communicators"]),
+        processes=[record_of(ProcessRow, row) for row in manifest["processes"]],
+        nodes=texts(manifest["nodes"]),
+        completeness=record_of(Completeness, manifest["completeness"]),
         realtime_offset_ns=manifest["realtime_offset_ns"],
         clocks=tuple(map(_clock, manifest["clocks"])),
     )
+    if not is_number(model.realtime_offset_ns):
+        raise DamagedError("realtime_offset_ns")
+    nodes = len(model.nodes)
+    if any(not 0 <= row.node < nodes for row in model.processes) or len(model.clocks) < nodes:
+        raise DamagedError("nodes")
+    return model
 
 
 def load_current(capture: Path, mark: str) -> Model | None:
-    """The saved model, if it was made of the capture as it is now."""
+    """The saved model, if it was made of the capture as it is now and is as it was saved."""
     folder = capture / FOLDER
     try:
-        if json.loads((folder / _MANIFEST).read_text()).get("fingerprint") != mark:
+        if regular_size(folder / _MANIFEST) > _LARGEST_MANIFEST_BYTES:
             return None
-        return load(capture, folder)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        manifest = json.loads((folder / _MANIFEST).read_text())
+        if manifest.get("fingerprint") != mark:
+            return None
+        check_seal(folder, manifest)
+        model = _model(capture, folder, manifest)
+        rows = manifest["rows"] | {"processes": len(model.processes), "nodes": len(model.nodes)}
+        check_numbers(model.tables, model.words, rows)
+        return model
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None  # damaged, or of another release: it is made again
