@@ -55,7 +55,7 @@ struct slot_log {
 // The events of one kind. `extension` is the kind of slot that may follow each, 0 without.
 struct event_list {
     u64 *slot;  // addresses
-    i64 *key;   // NULL where nobody asks for it; `thread` likewise
+    i64 *key;
     i32 *thread;
     u64 *extended;  // address of the slot behind it, 0 if that is no extension of it
     i64 room;
@@ -131,8 +131,8 @@ EXPORT void ncclscope_index(const struct slot_log *log, const i8 *list_of,
             }
             i64 place = list->count++;
             list->slot[place] = address;
-            if (list->key) list->key[place] = log->key[block] + i;
-            if (list->thread) list->thread[place] = (i32)log->tid[block];
+            list->key[place] = log->key[block] + i;
+            list->thread[place] = (i32)log->tid[block];
             if (list->extension) {
                 list->extended[place] = 0;
                 extensible = list;

@@ -1,6 +1,7 @@
-"""Plugin, player and simulation under AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer: clean."""
+"""Plugin, player, simulation and reader under Address-, UndefinedBehavior- and ThreadSanitizer: clean."""
 
 import gzip
+import os
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_odd_calls import everything
-from tests.playing import FOLDERS, recording, transcript_files, write_transcript
+from tests.playing import FOLDERS, TRANSCRIPTS, recording, transcript_files, write_transcript
+from tests.writer import from_transcript
 
 ROOT = Path(__file__).parents[2]
 SANITIZERS = {"asan": "address,undefined", "tsan": "thread"}
@@ -91,3 +93,24 @@ def test_simulation(build: Path, release: str, hosts: int, tmp_path: Path) -> No
         [program, library, "2"], env=env, capture_output=True, text=True, timeout=120, check=False
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
+
+
+def test_reading(build: Path, tmp_path: Path) -> None:
+    """Python itself is not watched, the loops that it reads captures with are."""
+    if build.name != "asan":
+        pytest.skip("the loops have no threads")
+    captures = []
+    for name in ("2.23.4-v1-2ranks", "2.28.9-v5-3ranks-hang", "2.31.2-v7-2ranks"):
+        captures.append(tmp_path / name)
+        from_transcript(TRANSCRIPTS / name, captures[-1])
+    runtime = subprocess.run(
+        ["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    )
+    library = build / "libncclscope-columns.so"
+    env = os.environ | {"LD_PRELOAD": runtime.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0"}
+    command = [sys.executable, "-m", "tests.reading_sanitized", library, *captures]
+    ran = subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert ran.stdout.endswith("read\n")

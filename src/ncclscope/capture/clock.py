@@ -52,6 +52,11 @@ class Clock:
         low, high = int(self.monotonic_ns[0]) - _REACH_NS, int(self.monotonic_ns[-1]) + _REACH_NS
         return np.asarray((monotonic_ns >= low) & (monotonic_ns <= high))
 
+    def covers_ticks(self, ticks: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """The same for counter values."""
+        low, high = self.tick_range()
+        return np.asarray((ticks >= np.uint64(low)) & (ticks <= np.uint64(high)))
+
     def tick_range(self) -> tuple[int, int]:
         """The first and the last counter value that the process can have lived to see."""
         reach = int(min(_REACH_NS / self.ns_per_tick, FARTHEST_NS))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
 from ncclscope.capture.clock import FARTHEST_NS, Clock
-from ncclscope.capture.compiled import Lines, address, count, library, pointer
+from ncclscope.capture.compiled import Lines, address, count, library, pointer, room
 from ncclscope.capture.joins import NONE, find
 from ncclscope.capture.segment import INDEX_LIMIT, KEY_SHIFT
 from ncclscope.capture.slots import SlotLog
@@ -23,7 +23,6 @@ Codes = npt.NDArray[np.int8]
 Addresses = npt.NDArray[np.uint64]
 Columns = dict[str, npt.NDArray[Any]]
 EXTENSIONS = {"Coll": "CollExt", "P2p": "P2pExt", "CeColl": "CeExt"}
-_NO_THREAD = ("KernelCh", "Group", "GroupApi", "State", "ProxyStep")  # nobody asks for it
 _SOURCES = {"|u1": 0, "<u2": 1, "<u4": 2, "<i4": 3, "<u8": 4, "<i8": 4}
 _SINKS = {"i1": 0, "i2": 1, "i4": 2, "i8": 3, "?": 0}
 _NUMBER, _TIME, _KEY, _CODE, _CHOICE, _LATER = range(6)
@@ -181,7 +180,7 @@ def _requests(kind: str, wanted: dict[str, Field], out: Columns) -> list[_Column
 
 def read(slots: Addresses, reading: Reading, kind: str, wanted: dict[str, Field]) -> Columns:
     """Columns of the slots at those addresses; address 0 stands for a slot of zeros."""
-    out = {name: np.empty(len(slots), one.dtype) for name, one in wanted.items()}
+    out = {name: room(len(slots), one.dtype) for name, one in wanted.items()}
     requests = _requests(kind, wanted, out)
     library().ncclscope_fields(
         pointer(slots),
@@ -200,7 +199,7 @@ class Events:
     kind: str
     keys: Ints
     slots: Addresses
-    thread: npt.NDArray[np.int32]  # empty where nobody asks for it
+    thread: npt.NDArray[np.int32]
     extended: Addresses  # of the slot behind each, 0 where it is no extension; empty for others
     reading: Reading = field(repr=False)
     log: SlotLog = field(repr=False)  # keeps the slots where they are
@@ -236,7 +235,7 @@ class Events:
             self.kind,
             self.keys[places],
             self.slots[places],
-            self.thread[places] if len(self.thread) else self.thread,
+            self.thread[places],
             self.extended[places] if len(self.extended) else self.extended,
             self.reading,
             self.log,
@@ -282,15 +281,14 @@ def index(
     found, reading = {}, Reading(clock, nonce)
     for place, kind in enumerate(kinds):
         list_of[layout.KINDS[kind]] = place
-        room = int(counts[layout.KINDS[kind]])
-        behind = room if kind in EXTENSIONS else 0
-        slots, keys = np.empty(room, np.uint64), np.empty(room, np.int64)
-        threads = 0 if kind in _NO_THREAD else room
-        thread, extended = np.empty(threads, np.int32), np.empty(behind, np.uint64)
+        most = int(counts[layout.KINDS[kind]])
+        behind = most if kind in EXTENSIONS else 0
+        slots, keys = room(most, np.uint64), room(most, np.int64)
+        thread, extended = room(most, np.int32), room(behind, np.uint64)
         found[kind] = Events(kind, keys, slots, thread, extended, reading, log)
-        arrays = (slots, keys, thread if threads else None, extended)
+        arrays = (slots, keys, thread, extended)
         extension = layout.KINDS[EXTENSIONS[kind]] if behind else 0
-        lists[place] = _EventList(*map(address, arrays), room, 0, 0, extension, 0)
+        lists[place] = _EventList(*map(address, arrays), most, 0, 0, extension, 0)
     library().ncclscope_index(ctypes.byref(for_c), pointer(list_of), lists)
     for kind, made in zip(kinds, lists, strict=True):
         if made.count < made.room:

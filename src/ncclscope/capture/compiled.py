@@ -1,13 +1,54 @@
-"""The compiled loops of native/columns: loading them, and arrays as they take them."""
+"""The compiled loops of native/columns: loading them, and arrays as they take them.
+
+Large arrays lie in unlinked files, where somebody said which folder to use: the kernel can take
+their memory back, so that a long process needs no more of it than a short one.
+"""
 
 import ctypes
-from collections.abc import Sized
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from ncclscope.native import columns_library_path
+
+_LARGE_BYTES = 16 << 20
+_scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
+
+
+@contextmanager
+def large_arrays_in(folder: Path) -> Iterator[None]:
+    """Large arrays that `room` makes lie in files of this folder, which nobody sees."""
+    token = _scratch.set(folder)
+    try:
+        yield
+    finally:
+        _scratch.reset(token)
+
+
+def room(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """An array to be filled."""
+    folder, size = _scratch.get(), count * np.dtype(dtype).itemsize
+    if folder is None or size < _LARGE_BYTES:
+        return np.empty(count, dtype)
+    with tempfile.TemporaryFile(dir=folder) as file:
+        os.posix_fallocate(file.fileno(), 0, size)  # a hole on a full disk would be a SIGBUS
+        return np.frombuffer(mmap.mmap(file.fileno(), size), dtype)
+
+
+def filled(count: int, dtype: npt.DTypeLike, value: int) -> npt.NDArray[Any]:
+    """An array of one value."""
+    made = room(count, dtype)
+    made.fill(value)
+    return made
 
 
 @cache

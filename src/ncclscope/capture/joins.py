@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.capture.compiled import address, count, library, pointer
+from ncclscope.capture.compiled import address, count, library, pointer, room
 
 Ints = npt.NDArray[np.int64]
 NONE = -1
@@ -15,14 +15,14 @@ NONE = -1
 def find(among: Ints, keys: Ints) -> Ints:
     """Place of each key in a sorted array, NONE where it is not there."""
     among, keys = np.ascontiguousarray(among, np.int64), np.ascontiguousarray(keys, np.int64)
-    out = np.empty(len(keys), np.int64)
+    out = room(len(keys), np.int64)
     library().ncclscope_find(pointer(among), count(among), pointer(keys), count(keys), pointer(out))
     return out
 
 
 def last_before(among: Ints, keys: Ints) -> Ints:
     """Place of the last key of a sorted array that is less than each key, NONE where none is."""
-    out = np.empty(len(keys), np.int64)
+    out = room(len(keys), np.int64)
     library().ncclscope_last_before(
         pointer(among), count(among), pointer(keys), count(keys), pointer(out)
     )
@@ -49,7 +49,7 @@ def coalesce(
     rows = len(kept[0][1])
     if any(len(places) != rows for _, places in kept):
         raise ValueError("parts of different lengths")
-    out = np.empty(rows, dtype)
+    out = room(rows, dtype)
     for_c = (_Part * len(kept))(
         *(_Part(address(values), address(places), len(values)) for values, places in kept)
     )
@@ -72,7 +72,7 @@ def pick(values: npt.NDArray[Any], places: Ints, otherwise: int = NONE) -> npt.N
 def numbered(keys: Ints) -> Ints:
     """How often each key occurred before, by place."""
     keys = np.ascontiguousarray(keys, np.int64)
-    out = np.empty(len(keys), np.int64)
+    out = room(len(keys), np.int64)
     if library().ncclscope_number(pointer(keys), count(keys), pointer(out)):
         raise MemoryError
     return out
@@ -83,7 +83,7 @@ def grouped(keys: Ints) -> tuple[npt.NDArray[np.int32], int]:
     NONE for NONE.
     """
     keys = np.ascontiguousarray(keys, np.int64)
-    out = np.empty(len(keys), np.int32)
+    out = room(len(keys), np.int32)
     library().ncclscope_group.restype = ctypes.c_int64
     found = library().ncclscope_group(pointer(keys), count(keys), pointer(out))
     if found < 0:
@@ -100,7 +100,7 @@ def look_up(
     table, places = np.ascontiguousarray(table), np.ascontiguousarray(places)
     if places.dtype not in (np.int8, np.int32) or table.dtype.itemsize not in (1, 4, 8):
         raise TypeError(f"{places.dtype} places in {table.dtype}")
-    out = np.empty(len(places), table.dtype)
+    out = room(len(places), table.dtype)
     library().ncclscope_look_up(
         pointer(out),
         ctypes.c_int64(table.dtype.itemsize),

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, Head, key, number, time
-from ncclscope.capture.compiled import address, library, pointer
+from ncclscope.capture.compiled import address, library, pointer, room
 from ncclscope.capture.joins import find
 from ncclscope.model import stamps
 from ncclscope.model.decode import Bools, Decoded, Ints
@@ -168,7 +168,7 @@ def reported(decoded: Decoded, works: Works, gpu_of_comm: Ints) -> tuple[Channel
 
 def on_host_clock(channels: Channels, clocks: dict[int, GpuClock]) -> tuple[Ints, Ints]:
     """Start and end of each channel, NONE without a believable stamp."""
-    start, end = np.empty(len(channels.work), np.int64), np.empty(len(channels.work), np.int64)
+    start, end = room(len(channels.work), np.int64), room(len(channels.work), np.int64)
     for_c = _clocks_for_c(clocks)
     library().ncclscope_time_channels(
         ctypes.byref(channels.for_c()),
@@ -183,10 +183,10 @@ def on_host_clock(channels: Channels, clocks: dict[int, GpuClock]) -> tuple[Ints
 def times_of_works(works: Works, channels: Channels, start_ns: Ints, end_ns: Ints) -> KernelTimes:
     """Works' times over all their channels, whose start and end on the host's clock are given."""
     count = len(works)
-    first, last, seen_first, seen_last = (np.empty(count, np.int64) for _ in range(4))
-    timed, kernels = np.empty(count, np.int32), np.empty(count, np.int32)
-    stamp, reason = np.empty(count, np.int8), np.empty(count, np.int8)
-    running = np.empty(count, np.bool_)
+    first, last, seen_first, seen_last = (room(count, np.int64) for _ in range(4))
+    timed, kernels = room(count, np.int32), room(count, np.int32)
+    stamp, reason = room(count, np.int8), room(count, np.int8)
+    running = room(count, np.bool_)
     arrays: tuple[npt.NDArray[Any], ...] = (
         first,
         last,

@@ -42,7 +42,8 @@ def decode(process: Process, kinds: tuple[str, ...]) -> Decoded:
         for kind in kinds:
             if kind != "State":
                 apply_states(states, found[kind])
-    return Decoded(process, found, sum(impossible[kind] for kind in wanted if kind != "State"))
+    asked = {kind: found[kind] for kind in kinds}
+    return Decoded(process, asked, sum(impossible[kind] for kind in kinds if kind != "State"))
 
 
 def stream_of(keys: Ints) -> Ints:

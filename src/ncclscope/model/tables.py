@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
+
+from ncclscope.capture.compiled import filled
 
 Columns = dict[str, npt.NDArray[Any]]  # by name
 
@@ -240,4 +241,4 @@ DETAILS = {
 
 def empty(columns: Sequence[Column], rows: int) -> Columns:
     """Columns of that many rows, everything NONE."""
-    return {column.name: np.full(rows, NONE, column.dtype) for column in columns}
+    return {column.name: filled(rows, column.dtype, NONE) for column in columns}

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from ncclscope.capture.compiled import large_arrays_in
 from ncclscope.errors import NcclscopeError
 from ncclscope.model.matching import FoundStreams
 from ncclscope.model.parts import Part, Placement, decode_part, place
@@ -49,14 +50,16 @@ class _Here:
         self._found: FoundStreams | None = None
 
     def part(self) -> Part | str:
-        decoded = decode_part(next(self._folders))
+        with large_arrays_in(self._target):
+            decoded = decode_part(next(self._folders))
         if isinstance(decoded, str):
             return decoded
         part, self._columns = decoded
         return part
 
     def put(self, placement: Placement) -> None:
-        self._found = place(self._columns, placement, self._target)
+        with large_arrays_in(self._target):
+            self._found = place(self._columns, placement, self._target)
         self._columns = {}
 
     def found(self) -> FoundStreams:

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from ncclscope.capture import columns, layout
 from ncclscope.capture.columns import START_NS, Events, Field, Head, code, key, number
+from ncclscope.capture.compiled import filled
 from ncclscope.capture.joins import find, last_before
 from ncclscope.model import sizes
 from ncclscope.model.decode import Bools, Decoded, Ints, stream_of
@@ -88,12 +89,12 @@ _WITHOUT = {
 def _base(events: Events) -> Columns:
     """Columns that every kind of work has, with NONE for what it lacks."""
     count = len(events)
-    return {name: np.full(count, NONE, dtype) for name, dtype in _WITHOUT.items()} | {
+    return {name: filled(count, dtype, NONE) for name, dtype in _WITHOUT.items()} | {
         "keys": events.keys,
         "thread": events.thread,
         "symmetric": np.zeros(count, bool),
         "counted_in_bytes": np.zeros(count, bool),
-        "comm_hash": np.zeros(count, np.int64),
+        "comm_hash": filled(count, np.int64, 0),
     }
 
 

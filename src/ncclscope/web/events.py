@@ -7,8 +7,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import layout
+from ncclscope.capture.columns import START_NS, Events, Head, choice, key, number, time
+from ncclscope.capture.joins import find
 from ncclscope.capture.process import Process
-from ncclscope.model.decode import Decoded, Events, decode, find
+from ncclscope.model.decode import Decoded, decode
 from ncclscope.model.tables import NONE
 from ncclscope.web import palette
 from ncclscope.web.bars import OPEN, Bars, Ints, bars_of, packed_bars
@@ -61,7 +63,7 @@ def last_time_ns(process: Process, decoded: Decoded | None = None) -> int:
     if decoded is not None:
         for kind, events in decoded.kinds.items():
             stop = decoded.stop_ns(kind).max(initial=NONE)
-            latest = max(latest, int(stop), int(events.start_ns.max(initial=NONE)))
+            latest = max(latest, int(stop), int(events.one(START_NS).max(initial=NONE)))
     return latest
 
 
@@ -70,7 +72,7 @@ def _rows_of_kind(decoded: Decoded, kind: str, last_ns: int) -> list[tuple[Place
     stop = decoded.stop_ns(kind)
     is_open = stop == NONE
     columns = {
-        "start_ns": events.start_ns,
+        "start_ns": events.one(START_NS),
         "end_ns": np.where(is_open, last_ns, stop),
         "wait_ns": np.empty(0, np.int64),
         "ref": events.keys,
@@ -113,65 +115,73 @@ def _keys(decoded: Decoded, kind: str) -> _Keys:
     if kind in THREAD_KINDS:
         return _Keys(_communicators(decoded, events), thread, nothing, nothing)
     if kind in CHANNEL_KINDS:
-        channel = events.slots["chan"].astype(np.int64)
+        channel = events.one(number("chan"))
         return _Keys(_communicators(decoded, events), nothing, channel, nothing)
     if kind == "ProxyOp":
         return _of_proxy_ops(decoded, np.arange(len(events)), thread)
-    parents = decoded.parents(events.slots["parent"])
+    parents = events.one(key("parent"))
     if kind == "NetPlugin":  # hangs below a step, which hangs below an op
         steps = decoded["ProxyStep"]
         step = find(steps.keys, parents)
-        of_step = decoded.parents(steps.slots["parent"])
+        of_step = steps.one(key("parent"))
         parents = np.where(step != NONE, of_step[step] if len(steps) else NONE, NONE)
     keys = _of_proxy_ops(decoded, decoded["ProxyOp"].find(parents), thread)
     if kind == "ProxyStep":
         lost = keys.sends == NONE
-        keys.sends[lost] = (events.slots["states"][lost] & layout.STATE_RECV) == 0
+        sends = events.one(choice(Head(not_states=layout.STATE_RECV)))
+        keys.sends[lost] = sends[lost]
     return keys
 
 
 def _of_proxy_ops(decoded: Decoded, op: Ints, thread: Ints) -> _Keys:
     """Lanes of network work by the places of its proxy ops."""
     ops = decoded["ProxyOp"]
-    slots, known = ops.slots, op != NONE
+    known = op != NONE
     if not len(ops):
         nothing = np.full(len(op), NONE, np.int64)
         return _Keys(nothing, thread, nothing, nothing.copy())
     at = np.where(known, op, 0)
-    ours = slots["ctx_nonce"][at] == decoded.process.header.nonce
-    sends = (slots["flags"][at] & layout.FLAG_SEND) != 0
+    told = ops.read(
+        nonce=number("ctx_nonce"),
+        comm=number("comm"),
+        channel=number("chan"),
+        sends=choice(Head(flags=layout.FLAG_SEND)),
+    )
+    ours = told["nonce"][at] == decoded.process.header.nonce
     return _Keys(
-        np.where(known & ours, slots["comm"][at].astype(np.int64), NONE),
+        np.where(known & ours, told["comm"][at], NONE),
         thread,
-        np.where(known, slots["chan"][at].astype(np.int64), NONE),
-        np.where(known, sends.astype(np.int64), NONE),
+        np.where(known, told["channel"][at], NONE),
+        np.where(known, told["sends"][at].astype(np.int64), NONE),
     )
 
 
 def _communicators(decoded: Decoded, events: Events) -> Ints:
     known = np.array([comm.number for comm in decoded.process.communicators] or [NONE], np.int64)
-    numbers = events.slots["comm"].astype(np.int64)
+    numbers = events.one(number("comm"))
     return np.where(np.isin(numbers, known), numbers, NONE)
 
 
 def _codes(decoded: Decoded, kind: str) -> npt.NDArray[np.uint8]:
     """Colours: by function where an event has one, else by what it is."""
-    slots = decoded[kind].slots
+    events = decoded[kind]
     if kind in _WITH_FUNCTION:
         table = np.full(256, palette.OTHER, np.uint8)
-        for number, text in decoded.process.strings.items():
-            if number < 256:
-                table[number] = palette.function_code(text)
-        by_number = (slots["flags"] & layout.FLAG_NUMBERS) != 0
-        return np.where(by_number, palette.OTHER, table[slots["func"]]).astype(np.uint8)
+        for place, text in decoded.process.strings.items():
+            if place < 256:
+                table[place] = palette.function_code(text)
+        told = events.read(func=number("func"), by_number=choice(Head(flags=layout.FLAG_NUMBERS)))
+        colour = table[told["func"]]
+        return np.where(told["by_number"], palette.OTHER, colour).astype(np.uint8)
     if kind in ("ProxyOp", "ProxyStep"):
         sends = _keys(decoded, kind).sends
         return np.where(sends == 1, palette.SEND, palette.RECV).astype(np.uint8)
     if kind == "ProxyCtrl":
         table = np.array(palette.control_codes(), np.uint8)
-        told = (slots["states"] & layout.STATE_FIRST) != 0
-        return np.where(told, table[slots["first"]], palette.kind_code(kind)).astype(np.uint8)
-    return np.full(len(slots), palette.kind_code(kind), np.uint8)
+        told = events.read(first=number("first"), known=choice(Head(states=layout.STATE_FIRST)))
+        colour = table[told["first"]]
+        return np.where(told["known"], colour, palette.kind_code(kind)).astype(np.uint8)
+    return np.full(len(events), palette.kind_code(kind), np.uint8)
 
 
 def _marks(process: Process) -> list[tuple[Place, Bars]]:
@@ -198,8 +208,8 @@ def _dropped(decoded: Decoded) -> list[tuple[Place, Bars]]:
     if not len(events):
         return []
     columns = {
-        "start_ns": events.start_ns,
-        "end_ns": np.maximum(decoded.process.clock.to_ns(events.slots["t1"]), events.start_ns),
+        "start_ns": events.one(START_NS),
+        "end_ns": np.maximum(events.one(time("t1")), events.one(START_NS)),
         "wait_ns": np.empty(0, np.int64),
         "ref": events.keys,
         "code": np.full(len(events), palette.DROPPED),
