@@ -14,7 +14,8 @@ import duckdb
 
 from ncclscope.capture.reader import is_dataset, resolve_capture
 from ncclscope.errors import NcclscopeError, UsageError
-from ncclscope.ingest.topology import Topology, topology_of
+from ncclscope.ingest.log_facts import topology_of
+from ncclscope.ingest.topology import Topology
 from ncclscope.model.build import open_model
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.details import details_of

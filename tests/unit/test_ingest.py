@@ -9,6 +9,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import time
 import zlib
 from io import BytesIO
 from pathlib import Path
@@ -21,8 +22,8 @@ from ncclscope.ingest import files, plain_pickle
 from ncclscope.ingest.debug_log import parse_line
 from ncclscope.ingest.formats import FORMATS, choose, format_of, gather
 from ncclscope.ingest.json_stream import CutError, elements
+from ncclscope.ingest.log_facts import gather_topology, topology_of
 from ncclscope.ingest.observed import Found, hash_of, nanoseconds, number
-from ncclscope.ingest.topology import gather_topology, topology_of
 from ncclscope.model.model import Model
 from ncclscope.model.tables import NONE
 from tests import foreign
@@ -305,7 +306,7 @@ def test_groups_without_ranks(tmp_path: Path) -> None:
     other = foreign.flight_entry(1, 1, process_group=["7", "?"])
     path.write_text(dumped(foreign.flight_dump([foreign.flight_entry(0, 1), other])))
     model = gathered(tmp_path, path)
-    assert model.communicator_names == ["default_pg", "7"]
+    assert model.communicator_names == ["default_pg", "?"]
     opened_and_reported(model)
 
 
@@ -488,6 +489,15 @@ def test_hostile_logs(tmp_path: Path) -> None:
     assert any("<script>" in one.text for one in topology.warnings)
 
 
+def test_lines_that_make_searching_slow(tmp_path: Path) -> None:
+    """A careless pattern needs minutes for these."""
+    log = tmp_path / "nccl.log"
+    log.write_bytes(b"\n".join([b"a" * 60_000 + b" NCCL", b"1:" * 30_000 + b" NCCL INFO "] * 4))
+    began = time.process_time()
+    assert not gather_topology([log])
+    assert time.process_time() - began < 5
+
+
 def test_warnings_without_end_are_bounded(tmp_path: Path) -> None:
     log = tmp_path / "nccl.log"
     with log.open("w") as out:
@@ -591,3 +601,22 @@ def test_rings_of_many_ranks(tmp_path: Path) -> None:
         + "\n"
     )
     assert gather_topology([log]).communicators[0].rings == {0: order}
+
+
+def test_rows_are_held_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three processes in turn, in pieces of any size: the same model, its rows by process."""
+    events = [foreign.ncclsee_trace(rank)["traceEvents"] for rank in range(3)]
+    mixed = [event for of_all in zip(*events, strict=True) for event in of_all]
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": mixed}))
+    found = []
+    for number_, (rows, held) in enumerate([(1 << 15, 1 << 17), (2, 100), (100, 4)]):
+        monkeypatch.setattr("ncclscope.ingest.gather._ROWS", rows)
+        monkeypatch.setattr("ncclscope.ingest.gather._MOST_HELD", held)
+        folder = tmp_path / f"gathered{number_}"
+        folder.mkdir()
+        model = gather(choose([path], None), folder)
+        found.append({name: values.tolist() for name, values in model.tables["operations"].items()})
+        assert not list(folder.glob(".model-*"))
+    assert found[0]["process"] == sorted(found[0]["process"])
+    assert found[0] == found[1] == found[2]

@@ -11,7 +11,8 @@ from ncclscope.errors import FormatError
 from ncclscope.export.files import check_directory, put_directory, scratch_beside
 from ncclscope.export.parquet import write_parquet
 from ncclscope.ingest.formats import FORMATS, Chosen, choose, gather
-from ncclscope.ingest.topology import FILE, gather_topology
+from ncclscope.ingest.log_facts import gather_topology
+from ncclscope.ingest.topology import FILE
 from ncclscope.model.completeness import Completeness
 from ncclscope.words import printable
 

@@ -14,7 +14,7 @@ from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_aloud
 from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
 from ncclscope.errors import IncompleteError, NcclscopeError, UsageError
-from ncclscope.ingest.topology import topology_of
+from ncclscope.ingest.log_facts import topology_of
 from ncclscope.model.model import Model
 from ncclscope.report.html import as_html
 from ncclscope.report.machine import as_csv, as_json

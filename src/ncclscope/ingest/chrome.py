@@ -22,6 +22,7 @@ from ncclscope.ingest.observed import (
     form_of,
     function_name,
     hash_of,
+    is_function,
     nanoseconds,
     number,
     text,
@@ -125,7 +126,7 @@ class _Trace:
         kernel = KERNEL.search(name)
         if "collectivename" in given:
             function = function_of(text(given["collectivename"]))
-        elif kernel or (_TELLING & given.keys() and form_of(name) and _is_function(name)):
+        elif kernel or (_TELLING & given.keys() and is_function(name)):
             function = function_name(kernel[1] if kernel else name)
         else:
             return None
@@ -149,10 +150,6 @@ class _Trace:
         one = number(pid, (1 << 31) - 1) if self._rank == NONE else NONE
         host, one = self._places.get(str(pid)[:64], (self._host, one))
         return Process(host, one, self._file, rank, own_clock=own_clock)
-
-
-def _is_function(name: str) -> bool:
-    return function_name(name) != name or function_name(name.casefold()) == name
 
 
 def _first(given: dict[str, Any], names: tuple[str, ...]) -> Any:

@@ -27,7 +27,7 @@ from ncclscope.model import sizes
 from ncclscope.model.tables import NONE
 
 _LINE = re.compile(
-    rb"([^\s:\[\]<>]+):(\d{1,10}):(\d{1,10}) +\[(-?\d{1,4})\] (.*?)"
+    rb"([^\s:\[\]<>]{1,255}):(\d{1,10}):(\d{1,10}) +\[(-?\d{1,4})\] (.*?)"
     rb"NCCL (INFO|WARN|TRACE|ERROR) (.*)"
 )
 _VERSION = re.compile(rb"NCCL version (\d[\w.+-]*)")
@@ -40,6 +40,7 @@ _CALL = re.compile(
     r"(\w+): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ count (\d+) datatype (\d+) op \d+ "
     r"root (-?\d+) comm (0x[0-9a-f]+)(?: \[nranks=(\d+)\])?(?: stream (0x[0-9a-f]+))?"
 )
+_LONGEST_HEAD = 600
 _LONGEST_TEXT = 1 << 16  # a ring of ten thousand ranks
 _NO_TIME = "NCCL's log has no times of operations"
 
@@ -71,7 +72,8 @@ class Init:
 
 def parse_line(raw: bytes) -> Line | None:
     """NCCL's part of a line, None for everybody else's."""
-    match = _LINE.search(raw[: _LONGEST_TEXT + 400])
+    at = raw.find(b"NCCL ")  # who it is from stands right before
+    match = _LINE.search(raw[max(at - _LONGEST_HEAD, 0) : at + _LONGEST_TEXT]) if at > 0 else None
     if not match:
         return None
     host, pid, thread, device, _, level, rest = match.groups()
@@ -125,6 +127,8 @@ def read(path: Path, found: Found) -> Iterator[Seen]:
     processes: dict[tuple[str, int], Process] = {}
     release = ""
     for raw in lines_of(path, found):
+        if b"NCCL" not in raw:
+            continue
         release = version_in(raw) or release
         line = parse_line(raw)
         if line is None or line.level == "WARN":

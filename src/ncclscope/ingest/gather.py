@@ -34,6 +34,7 @@ from ncclscope.model.words import Words
 from ncclscope.words import plural
 
 _ROWS = 1 << 15  # of a process that are held in memory
+_MOST_HELD = 1 << 17  # of all processes
 _LARGEST_BYTES = 1 << 42  # of one operation
 _NO_SOURCE = SOURCES.index("none")
 _IN_FLIGHT = STATES.index("in flight")
@@ -58,7 +59,7 @@ class Gathering:
         self._orders: Counter[tuple[int, ...]] = Counter()
         self._first_ns: dict[int, int] = {}  # by process
         self._found = Found()
-        self._kept = 0
+        self._kept = self._held = 0
         self._totals: Counter[str] = Counter()
         self._untimed: Counter[str] = Counter()
 
@@ -77,6 +78,7 @@ class Gathering:
                 roster.member(communicator, process, seen.rank, seen.global_rank)
                 continue
             self._keep(process, communicator, seen)
+        self._write_all()
 
     def _keep(self, process: int, communicator: int, seen: Operation) -> None:
         self._kept += 1
@@ -94,11 +96,19 @@ class Gathering:
             self._orders[key] += 1
         rows = self._rows.setdefault(process, [])
         rows.append(values)
+        self._held += 1
         if len(rows) >= _ROWS:
+            self._write(process)
+        elif self._held >= _MOST_HELD:
+            self._write_all()
+
+    def _write_all(self) -> None:
+        for process in sorted(self._rows):
             self._write(process)
 
     def _write(self, process: int) -> None:
         rows = self._rows.pop(process)
+        self._held -= len(rows)
         columns = _columns_of(rows, self._words)
         columns["process"][:] = process
         columns["node"][:] = self._roster.node(self._roster.processes[process])
@@ -128,8 +138,6 @@ class Gathering:
 
     def finish(self, found: Found, files: int) -> Model:
         """The model of everything that was added; call it once."""
-        for process in sorted(self._rows):
-            self._write(process)
         self._sort()
         operations = self._writer.columns("operations")
         offset_ns = self._move_times(operations)

@@ -148,6 +148,11 @@ def function_name(name: str) -> str:
     return _FUNCTIONS.get(plain, name)
 
 
+def is_function(name: str) -> bool:
+    """Whether NCCL has a function of that name, in whichever way of writing."""
+    return function_name(name) in _FUNCTIONS.values()
+
+
 def form_of(function: str) -> str:
     """collective, send or recv."""
     return _FORMS.get(function, "collective")
