@@ -228,3 +228,25 @@ def test_mistakes_are_sentences(words: list[str], said: str) -> None:
     assert printed.returncode == 2
     assert said in printed.stderr
     assert "Traceback" not in printed.stderr
+
+
+def test_inspectors_names(capture: Path) -> None:
+    with serving(capture, "--inspector-names") as url:
+
+        def there() -> Numbers | None:
+            now = numbers(fetch(f"{url}/metrics")[2])
+            return now if any(name == "nccl_bus_bandwidth_gbs" for name, _ in now) else None
+
+        now = eventually(there)
+    times = {key: v for (name, key), v in now.items() if name.startswith("nccl_collective_exec")}
+    functions = {dict(labels)["collective"] for labels in times}
+    assert functions == {"AllReduce", "AllGather"}
+    for labels, microseconds in times.items():
+        known = dict(labels)
+        assert known["gpu"] in {"GPU0", "GPU1", "GPU2", "GPU3"}
+        assert (known["n_nodes"], known["nranks"], known["comm_name"]) == ("1", "4", "world")
+        size = {"1-2MB": 1 << 20, "64-65KB": 1 << 16}[known["message_size"]]
+        share = 4 if known["collective"] == "AllGather" else 1
+        assert now["nccl_algorithm_bandwidth_gbs", labels] == pytest.approx(
+            size * share / microseconds / 1e3
+        )

@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ncclscope.live.catalogue import (
     BY_NAME,
     DURATION_BOUNDS_NS,
+    INSPECTOR_METRICS,
     METRICS,
     OTHER,
     OWN_METRICS,
@@ -55,7 +56,7 @@ def test_both_formats_parse_and_say_the_same(value: str) -> None:
 
 
 def test_every_metric_has_a_name_of_its_own() -> None:
-    names = [metric.name for metric in (*METRICS, *OWN_METRICS)]
+    names = [metric.name for metric in (*METRICS, *INSPECTOR_METRICS, *OWN_METRICS)]
     assert len(names) == len(set(names)) == len(BY_NAME)
 
 

@@ -40,6 +40,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--series", type=int, default=500, metavar="N",
         help="most series of a job on this host; the rest is called `other` (500)",
     )  # fmt: skip
+    parser.add_argument(
+        "--inspector-names", action="store_true",
+        help="also NCCL Inspector's metric names, for dashboards that were made for it",
+    )  # fmt: skip
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -56,7 +60,8 @@ def _check(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Reads until it is told to stop."""
     _check(arguments)
-    reader = Reader(Following(tuple(arguments.captures), arguments.all_hosts), arguments.series)
+    following = Following(tuple(arguments.captures), arguments.all_hosts)
+    reader = Reader(following, arguments.series, arguments.inspector_names)
     reader.read()
     if arguments.once:
         sys.stdout.write(reader.texts[TEXT].decode())

@@ -8,7 +8,10 @@ COUNTER, GAUGE, HISTOGRAM, INFO = "counter", "gauge", "histogram", "info"
 PREFIX = "ncclscope_"
 EVERYWHERE = ("run", "host")  # labels that every series of a job has
 # Labels that take the value `other` when a job has more series than it may.
-FOLDABLE = ("communicator", "size", "function", "rank")
+FOLDABLE = (
+    "communicator", "size", "function", "rank",
+    "gpu", "comm_name", "nranks", "collective", "p2p_operation", "message_size", "algo_proto",
+)  # fmt: skip
 OTHER = "other"
 
 # Upper bounds of the duration histogram. Powers of two in ns are edges of the recorder's own
@@ -27,11 +30,12 @@ class Metric:
     kind: str
     help: str
     labels: tuple[str, ...] = ()
+    prefix: str = PREFIX
 
     @property
     def full_name(self) -> str:
         """As Prometheus knows it, without a counter's _total."""
-        return PREFIX + self.name
+        return self.prefix + self.name
 
     @property
     def series(self) -> int:
@@ -102,7 +106,23 @@ OWN_METRICS = (
     Metric("serve_cpu_seconds", COUNTER, "CPU time of `ncclscope serve`."),
     Metric("unreadable_processes", GAUGE, "Processes whose files cannot be read."),
 )
-BY_NAME = {metric.name: metric for metric in (*METRICS, *OWN_METRICS)}
+# NCCL Inspector's names and labels, for dashboards that were made for it: serve --inspector-names.
+_INSPECTOR = ("version", "slurm_job_id", "node", "gpu", "comm_name", "n_nodes", "nranks")
+_COLLECTIVE = (*_INSPECTOR, "collective", "message_size", "algo_proto")
+_PAIR = (*_INSPECTOR, "p2p_operation", "message_size")
+INSPECTOR_METRICS = (
+    Metric("bus_bandwidth_gbs", GAUGE, "Bus bandwidth of collectives in GB/s over 30 s.",
+           _COLLECTIVE, "nccl_"),
+    Metric("algorithm_bandwidth_gbs", GAUGE,
+           "Algorithm bandwidth of collectives in GB/s over 30 s.", _COLLECTIVE, "nccl_"),
+    Metric("collective_exec_time_microseconds", GAUGE,
+           "Mean time of a collective on the GPU over 30 s.", _COLLECTIVE, "nccl_"),
+    Metric("p2p_bus_bandwidth_gbs", GAUGE, "Bandwidth of sends and receives in GB/s over 30 s.",
+           _PAIR, "nccl_"),
+    Metric("p2p_exec_time_microseconds", GAUGE,
+           "Mean time of a send or receive on the GPU over 30 s.", _PAIR, "nccl_"),
+)  # fmt: skip
+BY_NAME = {metric.name: metric for metric in (*METRICS, *INSPECTOR_METRICS, *OWN_METRICS)}
 
 
 def size_class(size_bytes: int) -> str:

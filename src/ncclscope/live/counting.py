@@ -72,6 +72,7 @@ class Reading:
     untimed: dict[str, int]  # by reason
     rejected: dict[str, int]
     called: dict[int, int]  # calls by record, of the level that users call
+    records: npt.NDArray[np.void] | None = None  # the tally itself
 
 
 @dataclass(slots=True)
@@ -93,6 +94,7 @@ class TallyReader:
             _by_reason(times, range(len(layout.UNTIMED))),
             _by_reason(times, _REJECTED),
             _called(tally),
+            records,
         )
 
     def _kinds(

@@ -11,7 +11,7 @@ from ncclscope.live.catalogue import (
     OWN_METRICS,
     Metric,
 )
-from ncclscope.live.samples import Histogram, Labels, Value
+from ncclscope.live.samples import Histogram, Labels, Ratio, Value
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -68,7 +68,8 @@ def _lines(metric: Metric, labels: Labels, value: Value) -> Iterable[str]:
         yield f"{full}_count{_labels(names, labels)} {value.count}"
         yield f"{full}_sum{_labels(names, labels)} {_number(value.sum_seconds)}"
         return
-    yield f"{full}{_SUFFIXES.get(metric.kind, '')}{_labels(names, labels)} {_number(value)}"
+    number = value.value if isinstance(value, Ratio) else value
+    yield f"{full}{_SUFFIXES.get(metric.kind, '')}{_labels(names, labels)} {_number(number)}"
 
 
 def _head(metric: Metric, openmetrics: bool) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from ncclscope.capture import layout
 from ncclscope.live.counting import Sums, Work
 from ncclscope.live.following import FollowedJob, FollowedProcess
-from ncclscope.live.samples import Samples
+from ncclscope.live.samples import Ratio, Samples
 from ncclscope.model.pulse import Pulse
 from ncclscope.model.pulse_parts import ALIVE, ENDED, STOPPED, Seat
 from ncclscope.model.tables import NONE
@@ -187,8 +187,8 @@ def _bandwidth(samples: Samples, job: FollowedJob, earlier: Earlier) -> None:
         elapsed_ns = ns - before[2]
         if earlier.read_ns and elapsed_ns > 0:
             seconds = elapsed_ns / _SECOND_NS
-            samples.add("algbw_bytes_per_second", key, (size - before[0]) / seconds)
-            samples.add("busbw_bytes_per_second", key, (bus - before[1]) / seconds)
+            samples.add("algbw_bytes_per_second", key, Ratio(size - before[0], seconds))
+            samples.add("busbw_bytes_per_second", key, Ratio(bus - before[1], seconds))
     earlier.bandwidths = now
 
 

@@ -20,8 +20,35 @@ class Histogram:
         return Histogram(up_to, self.count + other.count, self.sum_seconds + other.sum_seconds)
 
 
-Value = float | Histogram
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """A mean or a rate: of several together it is Σ / Σ, not a sum."""
+
+    of: float
+    by: float
+
+    def plus(self, other: "Ratio") -> "Ratio":
+        """Both together."""
+        return Ratio(self.of + other.of, self.by + other.by)
+
+    @property
+    def value(self) -> float:
+        """What is served."""
+        return self.of / self.by if self.by else 0.0
+
+
+Value = float | Histogram | Ratio
 Labels = tuple[str, ...]  # in the order of the metric's own
+
+
+def _sum(a: Value, b: Value) -> Value:
+    if isinstance(a, Histogram) and isinstance(b, Histogram):
+        return a.plus(b)
+    if isinstance(a, Ratio) and isinstance(b, Ratio):
+        return a.plus(b)
+    assert isinstance(a, (int, float))
+    assert isinstance(b, (int, float))
+    return a + b
 
 
 @dataclass(slots=True)
@@ -36,10 +63,8 @@ class Samples:
         before = series.get(labels)
         if before is None:
             series[labels] = value
-        elif isinstance(before, Histogram) and isinstance(value, Histogram):
-            series[labels] = before.plus(value)
-        elif isinstance(before, (int, float)) and isinstance(value, (int, float)):
-            series[labels] = before + value
+        else:
+            series[labels] = _sum(before, value)
 
     def in_order(self) -> Iterator[tuple[Metric, Labels, Value]]:
         """All series, metrics in the catalogue's order."""
@@ -62,8 +87,10 @@ class Budget:
         """The samples within the limit; `folded_series` says what is not."""
         present = {(m.name, labels) for m, labels, _ in samples.in_order()}
         self.own = {key: kept for key, kept in self.own.items() if key in present}
-        # Every metric may need one series more, for the rest.
-        reserve = sum(metric.series for metric in BY_NAME.values() if _foldable(metric))
+        # Every metric may need one series more, for the rest, or one for each scope; and their
+        # number is a series.
+        here = [BY_NAME[name] for name in samples.values]
+        reserve = 1 + sum(metric.series * _rests(metric) for metric in here if _foldable(metric))
         used = sum(BY_NAME[name].series for (name, _), kept in self.own.items() if kept)
         folded = Samples()
         count = 0
@@ -86,9 +113,13 @@ def _foldable(metric: Metric) -> bool:
     return any(label in FOLDABLE for label in metric.labels)
 
 
+def _rests(metric: Metric) -> int:
+    return 3 if "scope" in metric.labels else 2 if "n_nodes" in metric.labels else 1
+
+
 def _rest(metric: Metric, labels: Labels) -> Labels:
     return tuple(
-        OTHER if name in FOLDABLE else value
+        OTHER if name in FOLDABLE or (name == "n_nodes" and value != "1") else value
         for name, value in zip(metric.labels, labels, strict=True)
     )
 

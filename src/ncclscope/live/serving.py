@@ -16,6 +16,7 @@ from typing import Any
 from ncclscope.live.catalogue import BY_NAME, OWN_METRICS, Metric
 from ncclscope.live.exposition import OPENMETRICS, TEXT, exposition, wants_openmetrics
 from ncclscope.live.following import Following
+from ncclscope.live.inspector_names import Window, add_inspector_names
 from ncclscope.live.measuring import Earlier, measure
 from ncclscope.live.samples import Budget, Labels, Samples, Value, with_run
 from ncclscope.report.status import as_json
@@ -33,8 +34,10 @@ class Reader:
 
     following: Following
     series_limit: int
+    inspector_names: bool = False
     earlier: dict[Job, Earlier] = field(default_factory=dict)
     budgets: dict[Job, Budget] = field(default_factory=dict)
+    windows: dict[Job, Window] = field(default_factory=dict)
     by_run: dict[str, Series] = field(default_factory=dict)
     statuses: dict[str, Any] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)  # by content type
@@ -45,7 +48,7 @@ class Reader:
         began = time.monotonic()
         self.following.read()
         jobs = self.following.jobs
-        for mine in (self.earlier, self.budgets):
+        for mine in (self.earlier, self.budgets, self.windows):
             for key in set(mine) - set(jobs):
                 del mine[key]
         by_run: dict[str, Series] = {}
@@ -53,6 +56,8 @@ class Reader:
         captures: dict[str, Path] = {}
         for key, job in jobs.items():
             samples = measure(job, self.earlier.setdefault(key, Earlier()))
+            if self.inspector_names:
+                add_inspector_names(samples, job, self.windows.setdefault(key, Window()))
             kept = self.budgets.setdefault(key, Budget(self.series_limit)).fold(samples)
             # Two captures may have the same name.
             known = captures.setdefault(job.run, job.capture)
