@@ -1,6 +1,7 @@
 """Bandwidth against a baseline that was measured before on the same machines."""
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,15 +65,26 @@ def _number(row: dict[str, Any], *names: str) -> float | None:
     return None
 
 
+def _function(row: dict[str, Any], data: Any) -> str:
+    """The function that a row measures; nccl-tests name it by their program only."""
+    names = ("function", "operation", "collective", "experiment_name")
+    given = [row.get(name) for name in names]
+    if isinstance(data, dict):
+        given += [data.get(name) for name in names]
+        arguments = data.get("args")
+        if isinstance(arguments, list) and arguments and isinstance(arguments[0], str):
+            given.append(Path(arguments[0]).name.removesuffix("_perf"))
+    name = next((text for text in given if isinstance(text, str) and text), "")
+    return re.sub(r"[^a-z]", "", name.casefold())
+
+
 def _expected(row: dict[str, Any], data: Any) -> Expected | None:
-    function = row.get("function") or row.get("operation") or row.get("collective")
-    if function is None and isinstance(data, dict):
-        function = data.get("function") or data.get("collective") or data.get("operation")
     size = _number(row, "bytes", "size_bytes", "size")
-    busbw = _number(row, "busbw_gbs", "busbw", "bus_bw", "out_of_place")
-    if not isinstance(function, str) or size is None or busbw is None or busbw <= 0:
+    busbw = _number(row, "busbw_gbs", "busbw", "bus_bw", "out_of_place", "in_place")
+    function = _function(row, data)
+    if not function or size is None or busbw is None or busbw <= 0:
         return None
-    return Expected(function.replace("_", "").casefold(), int(size), busbw)
+    return Expected(function, int(size), busbw)
 
 
 def find(frame: Frame, baseline: list[Expected]) -> list[Finding]:
@@ -114,7 +126,7 @@ def find(frame: Frame, baseline: list[Expected]) -> list[Finding]:
                     Evidence(
                         "bus bandwidth over the wire",
                         {"busbw_gbs": round(reached, 4), "baseline_gbs": known.busbw_gbs},
-                        f"ncclscope report {frame.model.path} --comm {name}",
+                        f"ncclscope report {frame.path} --comm {name}",
                     ),
                 ),
             )

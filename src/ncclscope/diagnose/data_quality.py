@@ -4,7 +4,7 @@ import numpy as np
 
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.frame import Frame
-from ncclscope.model.tables import NONE
+from ncclscope.model.tables import NONE, SEND
 from ncclscope.words import duration, percent, plural
 
 # NCCL releases (first, last) whose profiler interface has a known defect that is in the times.
@@ -12,7 +12,7 @@ _DEFECTS = (
     (
         22600,
         23099,
-        ("Send", "Recv", "AlltoAll"),
+        (),
         "after a send to itself NCCL 2.26 to 2.30 give "
         "operations the times of earlier ones; they are repaired where that is certain",
     ),
@@ -102,7 +102,10 @@ def _stamps(frame: Frame) -> list[Finding]:
     rows = frame.model.processes if c.drops_counted else []
     for number in sorted({_number(row.nccl_version) for row in rows}):
         for first, last, functions, text in _DEFECTS:
-            if first <= number <= last and set(functions) & set(frame.words["function"]):
+            seen = set(functions) & set(frame.words["function"]) or (
+                not functions and _sends_to_itself(frame)
+            )
+            if first <= number <= last and seen:
                 findings.append(
                     _finding(text, "upgrade NCCL when a fixed release is out", "release")
                 )
@@ -117,6 +120,11 @@ def _stamps(frame: Frame) -> list[Finding]:
             )
         )
     return findings
+
+
+def _sends_to_itself(frame: Frame) -> bool:
+    ops = frame.ops
+    return bool(((ops["form"] == SEND) & (ops["peer"] == ops["rank"])).any())
 
 
 def _number(release: str) -> int:

@@ -178,7 +178,7 @@ def _describe(frame: Frame, changes: list[Change], tested: set[int]) -> list[Fin
                 "factor": round(factor, 4),
                 "communicators": list(comms),
             },
-            f"ncclscope report {frame.model.path} --since {frame.at(at_ns)}",
+            f"ncclscope report {frame.path} --since {frame.at(at_ns)}",
         ),
     )
     hit = {change.communicator for change in changes}

@@ -50,7 +50,7 @@ def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
     status = last_moments(model)
     findings: list[Finding] = []
     if status is not None:
-        findings += hang.find(status, str(model.path))
+        findings += hang.find(status, frame.path)
     if is_dataset(model.path):
         findings += unfinished.find(model)
     mismatches = mismatch.find(frame)

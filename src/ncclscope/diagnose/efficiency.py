@@ -41,7 +41,7 @@ def small_messages(frame: Frame) -> list[Finding]:
                 Evidence(
                     "message sizes",
                     {"share_of_calls": round(float(small.sum()) / calls, 4)},
-                    f"ncclscope report {frame.model.path} --by size",
+                    f"ncclscope report {frame.path} --by size",
                 ),
             ),
             confidence=0.8,
@@ -98,7 +98,7 @@ def algorithm(frame: Frame) -> list[Finding]:
                     Evidence(
                         "median time on the wire by algorithm",
                         {},
-                        f"ncclscope report {frame.model.path} --by +algorithm,+protocol",
+                        f"ncclscope report {frame.path} --by +algorithm,+protocol",
                     ),
                 ),
             )

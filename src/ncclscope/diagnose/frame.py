@@ -5,6 +5,7 @@ communicator) is made of differences within one clock; so are durations. Latenes
 durations where everybody leaves together: who comes last has the shortest.
 """
 
+import shlex
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,6 +45,7 @@ class Frame:
 
     def __init__(self, model: Model) -> None:
         self.model = model
+        self.path = shlex.quote(str(model.path))  # as commands have it
         self.ops = model.tables["operations"]
         self.words = model.words
         self.rules = rules_of(model.words["function"], model.words["algorithm"])

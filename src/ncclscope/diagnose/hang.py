@@ -83,7 +83,8 @@ def also_waiting(names: list[str]) -> list[Evidence]:
     if not names:
         return []
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
-    text = f"{plural(len(names), 'other communicator')} wait because of it: {shown}"
+    waits = "waits" if len(names) == 1 else "wait"
+    text = f"{plural(len(names), 'other communicator')} {waits} because of it: {shown}"
     return [Evidence(text, {"communicators": names})]
 
 

@@ -83,7 +83,7 @@ def _heavy(
             Evidence(
                 f"{what} by rank; {percent(share)} of the run at stake",
                 {"times": round(times, 3), "median": usual},
-                f"ncclscope report {frame.model.path} --by rank --comm {name} --op {function}",
+                f"ncclscope report {frame.path} --by rank --comm {name} --op {function}",
             ),
         ),
         confidence=0.85,

@@ -112,7 +112,7 @@ def _describe(frame: Frame, communicator: int, instance: int, times: int) -> Fin
                     for side, _ in sides
                 ],
             },
-            f"ncclscope report {frame.model.path} --comm {name} --by +rank",
+            f"ncclscope report {frame.path} --comm {name} --by +rank",
         ),
     )
     return Finding(

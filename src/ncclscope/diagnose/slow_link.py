@@ -239,7 +239,7 @@ def _evidence(frame: Frame, links: Links, rows: list[int], what: str) -> Evidenc
         told = ", ".join(f"{name} {percent(ns / total)}" for name, ns in shares.items())
         text += f"; senders wait for: {told}"
         facts |= {f"{name}_us": round(ns / 1e3, 3) for name, ns in shares.items()}
-    return Evidence(text, facts, f"ncclscope report {frame.model.path} --by rank")
+    return Evidence(text, facts, f"ncclscope report {frame.path} --by rank")
 
 
 def _of_pair(
@@ -359,7 +359,7 @@ def _slow_groups(frame: Frame) -> list[Finding]:
                     Evidence(
                         "same functions and sizes compared",
                         {"factor": round(factor, 3)},
-                        f"ncclscope report {frame.model.path} --comm {name}",
+                        f"ncclscope report {frame.path} --comm {name}",
                     ),
                 ),
                 confidence=0.7,

@@ -280,7 +280,7 @@ def _of_rank(
             Evidence(
                 f"most in {name}, {frame.at(start)} s after the start",
                 {"instance": instance, "added_us": round(float(late.added_ns[latest]) / 1e3, 3)},
-                f"ncclscope report {frame.model.path} --by rank --comm {name}",
+                f"ncclscope report {frame.path} --by rank --comm {name}",
             ),
         ),
         confidence=min(0.5 + 0.5 * often / (often + 10), 0.99),
@@ -309,7 +309,7 @@ def _of_host(frame: Frame, node: int, share: float) -> Finding:
             Evidence(
                 f"longer than on other hosts, on average of operations: {_lateness(excess)}",
                 {f"{part}_us": round(ns / 1e3, 3) for part, ns in excess.items()},
-                f"ncclscope report {frame.model.path} --by host",
+                f"ncclscope report {frame.path} --by host",
             ),
         ),
         confidence=0.9,
@@ -330,7 +330,7 @@ def _nobody_in_particular(frame: Frame, met: Met, late: Late, span: float) -> li
             "another one",
             "uneven work from step to step, or noise of the system: no rank stands out",
             "anyone",
-            evidence=(Evidence("by rank", {}, f"ncclscope report {frame.model.path} --by rank"),),
+            evidence=(Evidence("by rank", {}, f"ncclscope report {frame.path} --by rank"),),
             confidence=0.6,
             lost_share=min(share, 1.0),
         )

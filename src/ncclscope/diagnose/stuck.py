@@ -161,9 +161,6 @@ def paired(base: Verdict, crew: Crew, post_mortem: bool) -> Verdict:
     """Who does not answer a send or a receive."""
     by_rank = {member.seat.rank: member for member in crew.members}
     waiting = [member for member in crew.members if member.pairs]
-    first = max(waiting, key=lambda member: member.waited_ns())
-    flight = max(first.pairs, key=lambda f: f.since_ns)
-    verdict = described(base, flown(flight, 1), flight.order)
     silent: set[int] = set()
     absent: set[int] = set()
     resting: list[Member] = []
@@ -180,6 +177,10 @@ def paired(base: Verdict, crew: Crew, post_mortem: bool) -> Verdict:
             elif one.started == 0:
                 resting.append(member)
     culprits = tuple(sorted(silent))
+    in_flight = [(m, one) for m in waiting for one in m.pairs]
+    telling = [(m, one) for m, one in in_flight if crew.in_the_job(one.peer or 0) in silent]
+    flight = max(telling or in_flight, key=lambda pair: pair[1].since_ns)[1]
+    verdict = described(base, flown(flight, 1), flight.order)
     if silent:
         verdict = replace(verdict, verdict=NEVER_CALLED, culprits=culprits)
     elif absent:
