@@ -209,3 +209,17 @@ def test_compare(tmp_path: Path) -> None:
 def _cut(directory: Path, scenario: Scenario) -> Path:
     write_scenario(directory / "few", replace(scenario, steps=1), 1)
     return directory / "few"
+
+
+def test_a_hang_counts_less_when_ranks_are_missing(tmp_path: Path) -> None:
+    """That a rank never called is not sure where others left nothing."""
+    scenario = replace(planted((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
+    write_scenario(tmp_path / "c", scenario, SEED)
+    whole = diagnose(open_model(tmp_path / "c"))
+    assert (whole.findings[0].ranks, whole.findings[0].severity) == ((13,), "critical")
+    assert not whole.missing
+    shutil.rmtree(next((tmp_path / "c").glob(f"*.{10_000 + 4 * 20}.*")))
+    less = diagnose(open_model(tmp_path / "c"))
+    (hang,) = [finding for finding in less.findings if finding.ranks == (13,)]
+    assert hang.severity == "warning"
+    assert "1 of 32 processes missing" in hang.evidence[-1].text

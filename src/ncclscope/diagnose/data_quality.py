@@ -1,5 +1,7 @@
 """What is wrong with the record itself: gaps, drops, stamps, clocks, defects of releases."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
@@ -39,8 +41,11 @@ def _finding(sentence: str, advice: str, kind: str, **facts: object) -> Finding:
 
 
 def missing(frame: Frame) -> str:
-    """What is not on record, in words; "" for a whole capture."""
-    return "; ".join(frame.model.completeness.missing())
+    """What the recorder lacks, in words; "" for a whole capture. Operations that some ranks do not
+    have are the job's own.
+    """
+    whole = replace(frame.model.completeness, missing_operations=0)
+    return "; ".join(whole.missing())
 
 
 def find(frame: Frame) -> list[Finding]:

@@ -31,7 +31,6 @@ class Diagnosis:
 
     findings: tuple[Finding, ...]
     missing: str  # what is not on record; "" for a whole capture
-    looked_at: tuple[str, ...]  # families that had something to look at
 
 
 def last_moments(model: Model) -> Status | None:
@@ -61,10 +60,8 @@ def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
         findings += family.find(frame)
     if baseline:
         findings += below_expected.find(frame, baseline)
-    hung = any(finding.severity == CRITICAL for finding in findings if finding.family == "hang")
     findings = [_weighed(finding, missing) for finding in findings]
-    looked = ("hang", "mismatch", "data_quality") if hung and not len(frame.met.first) else ()
-    return Diagnosis(ranked(findings), missing, looked)
+    return Diagnosis(ranked(findings), missing)
 
 
 def _weighed(finding: Finding, missing: str) -> Finding:

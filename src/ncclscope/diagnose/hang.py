@@ -115,4 +115,5 @@ def _describe(verdict: Verdict, following: list[str], path: str) -> Finding:
         tuple(evidence),
         confidence=_CONFIDENCE.get(verdict.verdict, 0.95),
         lost_share=1.0,
+        by_absence=verdict.verdict in (NEVER_CALLED, NEVER_JOINED),
     )

@@ -88,4 +88,5 @@ def _heavy(
         ),
         confidence=0.85,
         lost_share=share,
+        by_absence=True,
     )
