@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -210,3 +211,41 @@ def test_wrong_settings(variables: dict[str, str], complaint: str) -> None:
     )
     assert ran.stdout.startswith("5 ")
     assert complaint in ran.stdout
+
+
+@pytest.mark.parametrize("drop", ["bandwidth_drop = 0 8", "bandwidth_drop = factor=8 at_ms=0"])
+def test_both_forms_of_a_scenario_s_lines(drop: str, tmp_path: Path) -> None:
+    """The library reads the same text as the launcher: an AllReduce of 2 ranks, 8 times as long."""
+    program = """if 1:
+        import ctypes as c, sys, threading
+        class Id(c.Structure): _fields_ = (("bytes", c.c_char * 128),)
+        nccl, whole, taken = c.CDLL(sys.argv[1]), Id(), {}
+        nccl.ncclCommInitRank.argtypes = (c.POINTER(c.c_void_p), c.c_int, Id, c.c_int)
+        nccl.ncclGetUniqueId(c.byref(whole))
+        def be(rank):
+            comm, stream, memory, begin, end = (c.c_void_p() for _ in range(5))
+            nccl.ncclCommInitRank(c.byref(comm), 2, whole, rank)
+            nccl.cudaStreamCreate(c.byref(stream))
+            nccl.cudaMalloc(c.byref(memory), c.c_size_t(1 << 20))
+            for event in (begin, end):
+                nccl.cudaEventCreate(c.byref(event))
+            nccl.cudaEventRecord(begin, stream)
+            nccl.ncclAllReduce(memory, memory, c.c_size_t(1 << 20), 0, 0, comm, stream)
+            nccl.cudaEventRecord(end, stream)
+            nccl.cudaStreamSynchronize(stream)
+            ms = c.c_float()
+            nccl.cudaEventElapsedTime(c.byref(ms), begin, end)
+            taken[rank] = ms.value
+        threads = [threading.Thread(target=be, args=(rank,)) for rank in range(2)]
+        for thread in threads: thread.start()
+        for thread in threads: thread.join()
+        print(min(taken.values()))
+    """
+    file = tmp_path / "scenario"
+    file.write_text(f"bandwidth_gb_s = 1\n{drop}\n")
+    command = [sys.executable, "-c", program, str(simulated_nccl_path())]
+    environment = os.environ | {"NCCLSCOPE_SIM_SCENARIO": str(file)}
+    ran = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert float(ran.stdout) > 8 * (1 << 20) / 1e6  # ms

@@ -46,30 +46,37 @@ static void choose_release(const char *name) {
 }
 
 // ---- the scenario ----
-// The value of `name=…` among a line's words; `otherwise` where it is absent.
-static double word(const char *words, const char *name, double otherwise) {
+// The value of `name=…` among a line's words, else its word at that place if that has no name; NULL
+// where it is absent.
+static const char *value_of(const char *words, const char *name, int place) {
     size_t length = strlen(name);
-    for (const char *at = words; (at = strstr(at, name)); at += length) {
-        bool begins = at == words || at[-1] == ' ';
-        if (begins && at[length] == '=') return strtod(at + length + 1, NULL);
+    const char *unnamed = NULL;
+    for (const char *at = words + strspn(words, " \t"); *at; place--) {
+        size_t end = strcspn(at, " \t");
+        if (strncmp(at, name, length) == 0 && at[length] == '=') return at + length + 1;
+        if (place == 0 && !memchr(at, '=', end)) unnamed = at;
+        at += end + strspn(at + end, " \t");
     }
-    return otherwise;
+    return unnamed;
+}
+
+static double word(const char *words, const char *name, int place, double otherwise) {
+    const char *value = value_of(words, name, place);
+    return value ? strtod(value, NULL) : otherwise;
 }
 
 // `name=a,b`.
-static bool pair(const char *words, const char *name, int *a, int *b) {
-    char format[32];
-    snprintf(format, sizeof format, "%s=%%d,%%d", name);
-    const char *at = strstr(words, name);
-    return at && sscanf(at, format, a, b) == 2;
+static bool pair(const char *words, const char *name, int place, int *a, int *b) {
+    const char *value = value_of(words, name, place);
+    return value && sscanf(value, "%d,%d", a, b) == 2;
 }
 
 static void add_slow_link(const char *words) {
     if (chosen.slow_link_count == MAX_FAULTS) return;
     struct slow_link *link = &chosen.slow_links[chosen.slow_link_count];
-    link->factor = word(words, "factor", 10);
-    link->of_hosts = pair(words, "hosts", &link->a, &link->b);
-    if (!link->of_hosts && !pair(words, "ranks", &link->a, &link->b)) {
+    link->factor = word(words, "factor", 2, 10);
+    link->of_hosts = pair(words, "hosts", 1, &link->a, &link->b);
+    if (!link->of_hosts && !pair(words, "ranks", 0, &link->a, &link->b)) {
         complain("slow_link needs ranks=A,B or hosts=A,B", words);
         return;
     }
@@ -86,11 +93,11 @@ static void take(const char *key, const char *value) {
     else if (strcmp(key, "slow_link") == 0) add_slow_link(value);
     else if (strcmp(key, "bandwidth_drop") == 0 && chosen.drop_count < MAX_FAULTS)
         chosen.drops[chosen.drop_count++] =
-            (struct drop){(int64_t)(word(value, "at_ms", 0) * 1e6), word(value, "factor", 4)};
+            (struct drop){(int64_t)(word(value, "at_ms", 0, 0) * 1e6), word(value, "factor", 1, 4)};
     else if (strcmp(key, "gpu_clock") == 0 && chosen.gpu_clock_count < MAX_FAULTS)
         chosen.gpu_clocks[chosen.gpu_clock_count++] = (struct gpu_clock){
-            (int)word(value, "rank", 0), (int64_t)(word(value, "offset_ms", 0) * 1e6),
-            word(value, "drift_ppm", 0)};
+            (int)word(value, "rank", 0, 0), (int64_t)(word(value, "offset_ms", 1, 0) * 1e6),
+            word(value, "drift_ppm", 2, 0)};
 }
 
 static void read_scenario(const char *path) {

@@ -25,6 +25,7 @@ struct stream {
     int64_t end_ns;  // of the last task
     struct graph *capture;
     bool closing;
+    int watchers;         // who keeps it from being freed
     struct stream *next;  // in the list of all
 };
 
@@ -75,6 +76,7 @@ static void *work_off(void *argument) {
         stream->done++;
         pthread_cond_broadcast(&stream->changed);
     }
+    while (stream->watchers) pthread_cond_wait(&stream->changed, &stream->lock);
     pthread_mutex_unlock(&stream->lock);
     free(stream);
     return NULL;
@@ -162,10 +164,28 @@ void stream_destroy(struct stream *stream) {
     pthread_mutex_unlock(&stream->lock);
 }
 
+static void watch(struct stream *stream, int more) {
+    pthread_mutex_lock(&stream->lock);
+    stream->watchers += more;
+    pthread_cond_broadcast(&stream->changed);
+    pthread_mutex_unlock(&stream->lock);
+}
+
 void stream_wait_all(void) {
+    int count = 0, i = 0;
     pthread_mutex_lock(&list_lock);
-    for (struct stream *stream = all_streams; stream; stream = stream->next) stream_wait(stream);
+    for (struct stream *stream = all_streams; stream; stream = stream->next) count++;
+    struct stream **watched = calloc((size_t)count + 1, sizeof(struct stream *));
+    for (struct stream *stream = all_streams; stream; stream = stream->next) {
+        watch(stream, 1);
+        watched[i++] = stream;
+    }
     pthread_mutex_unlock(&list_lock);
+    for (i = 0; i < count; i++) {
+        stream_wait(watched[i]);
+        watch(watched[i], -1);
+    }
+    free(watched);
 }
 
 // ---- graphs ----
