@@ -516,6 +516,28 @@ def test_damaged_topologies(tmp_path: Path, text: str) -> None:
         topology_of(tmp_path)
 
 
+def test_odd_topologies(tmp_path: Path) -> None:
+    """What somebody else wrote is shown, or refused in a sentence."""
+    from ncclscope.report.topology import topology_tables, warning_lines
+
+    log = tmp_path / "nccl.log"
+    log.write_text(foreign.NCCL_LOG)
+    model = gathered(tmp_path, log)
+    whole = json.loads(json.dumps(gather_topology([log]).as_json()))
+    for name in ("warnings", "links", "nics", "choices", "communicators"):
+        whole[name] = whole[name][:1]
+    refused = 0
+    for changed in mutated(whole):
+        (tmp_path / "topology.json").write_text(dumped(changed))
+        try:
+            topology = topology_of(tmp_path)
+            topology_tables(topology, model, 12)
+            warning_lines(topology)
+        except FormatError:
+            refused += 1
+    assert refused > 100
+
+
 def test_links_in_a_capture_are_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text(foreign.NCCL_LOG)

@@ -3,7 +3,8 @@ can be kept.
 """
 
 import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ncclscope.model.tables import NONE
 
 FILE = "topology.json"  # of an import
 _LARGEST_BYTES = 1 << 28
+SCOPES = ("inter-node", "intra-node", "")  # "": hosts are not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Link:
     destination_host: str
     transport: str  # P2P, SHM, NET
     via: str  # as NCCL writes it
-    scope: str  # intra-node, inter-node, "" where hosts are not known
+    scope: str  # of SCOPES
     nvlink: bool  # the log shows it
     nics: tuple[str, ...]
     gpu_direct: bool
@@ -110,8 +112,27 @@ def kept_topology(path: Path) -> Topology:
         with path.open("rb") as file:
             record = json.loads(file.read(_LARGEST_BYTES))
         return _from_json(record)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ):
         raise FormatError(f"cannot read {path}: it is damaged", "Import it again") from None
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    return tuple(map(str, values))
+
+
+def _made(kind: Any, record: dict[str, Any]) -> Any:
+    """A record with values of the types that it has to have."""
+    casts: dict[Any, Callable[[Any], Any]] = {str: str, int: int, bool: bool}
+    values = {one.name: casts.get(one.type, _texts)(record[one.name]) for one in fields(kind)}
+    return kind(**values)
 
 
 def _from_json(record: dict[str, Any]) -> Topology:
@@ -127,15 +148,12 @@ def _from_json(record: dict[str, Any]) -> Topology:
         )
         for one in record["communicators"]
     ]  # fmt: skip
-    tuples = ("hosts", "nics")
     kinds = {"warnings": Warning, "links": Link, "nics": Nic, "choices": Choice}
     made: dict[str, Any] = {
-        name: tuple(
-            kind(**{k: tuple(v) if k in tuples else v for k, v in one.items()})
-            for one in record[name]
-        )
-        for name, kind in kinds.items()
+        name: tuple(_made(kind, one) for one in record[name]) for name, kind in kinds.items()
     }
+    if any(link.scope not in SCOPES for link in made["links"]):
+        raise ValueError("links are within a node or across")
     return Topology(
         releases=tuple(map(str, record["releases"])),
         networks=tuple(map(str, record["networks"])),

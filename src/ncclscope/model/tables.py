@@ -67,7 +67,7 @@ OPERATIONS = _columns(
     ("datatype", "word", "float32, bfloat16 …"),
     ("algorithm", "word", "RING, TREE, NVLS …"),
     ("protocol", "word", "LL, LL128, SIMPLE"),
-    ("variant", "word", "kernel of a symmetric operation"),
+    ("variant", "word", "kernel of a symmetric operation; in-place or not, of nccl-tests"),
     ("count", "i8", "elements, as the caller gave them"),
     ("size_bytes", "i8", "bytes as nccl-tests count them"),
     ("root", "i4", "root where the function has one"),

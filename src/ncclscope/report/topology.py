@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from ncclscope.ingest.topology import Connected, Link, Topology
+from ncclscope.ingest.topology import SCOPES, Connected, Link, Topology
 from ncclscope.model.model import Model
 from ncclscope.model.tables import NONE
 from ncclscope.report.tables import Cell, Column, Table
@@ -11,7 +11,6 @@ from ncclscope.report.words import size
 from ncclscope.words import NOTHING, plural
 
 _MOST_HOSTS, _LONGEST_TEXT = 3, 200
-_SCOPES = ("inter-node", "intra-node", "")
 
 
 def warning_lines(topology: Topology | None, most: int = 3) -> list[str]:
@@ -89,7 +88,7 @@ def _links(topology: Topology, names: dict[str, str], most: int) -> Table:
     for link in topology.links:
         kind = (link.scope, _transport(link), _way(link), ", ".join(link.nics))
         kinds.setdefault(kind, []).append(link)
-    ordered = sorted(kinds.items(), key=lambda item: (_SCOPES.index(item[0][0]), item[0]))
+    ordered = sorted(kinds.items(), key=lambda item: (SCOPES.index(item[0][0]), item[0]))
     rows = tuple(
         (
             scope or NOTHING, transport, way or NOTHING, nics or NOTHING, f"{len(links):,}",
@@ -109,7 +108,7 @@ def _single_links(topology: Topology, names: dict[str, str]) -> Table:
     ordered = sorted(
         topology.links,
         key=lambda link: (
-            _SCOPES.index(link.scope), link.communicator, link.source, link.destination,
+            SCOPES.index(link.scope), link.communicator, link.source, link.destination,
         ),
     )  # fmt: skip
     rows: tuple[tuple[Cell, ...], ...] = tuple(
