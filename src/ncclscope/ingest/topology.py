@@ -128,10 +128,15 @@ def _texts(values: Any) -> tuple[str, ...]:
     return tuple(map(str, values))
 
 
+_CASTS: dict[Any, Callable[[Any], Any]] = {str: str, int: int, bool: bool}
+
+
 def _made(kind: Any, record: dict[str, Any]) -> Any:
     """A record with values of the types that it has to have."""
-    casts: dict[Any, Callable[[Any], Any]] = {str: str, int: int, bool: bool}
-    values = {one.name: casts.get(one.type, _texts)(record[one.name]) for one in fields(kind)}
+    values = {}
+    for one in fields(kind):
+        cast: Callable[[Any], Any] = _CASTS.get(one.type, _texts)
+        values[one.name] = cast(record[one.name])
     return kind(**values)
 
 
