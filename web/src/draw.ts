@@ -3,8 +3,8 @@ import type { Theme } from "./colours";
 import type { Line } from "./layout";
 import { BANDWIDTH } from "./layout";
 import { fitted, size } from "./text";
-import { type Runs, type Tiles, WIDTH, tilesOf } from "./tiles";
-import { LOOK } from "./types";
+import { type Tiles, WIDTH, tilesOf } from "./tiles";
+import { LOOK, type Runs } from "./types";
 import { type View, zoomOf } from "./view";
 
 export interface Drawing {

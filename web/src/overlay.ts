@@ -45,6 +45,11 @@ export function instanceLinks(view: View, places: Places, members: Place[]): Lin
   return links;
 }
 
+/** Many lines are faint, so that bars can be seen behind them. */
+function density(lines: number, most: number): number {
+  return Math.max(Math.min(most, (most * 160) / Math.max(lines, 1)), 0.12);
+}
+
 function stroke(context: CanvasRenderingContext2D, links: Link[], width: number): void {
   context.beginPath();
   for (const link of links) {
@@ -69,7 +74,7 @@ export function drawOverlay(context: CanvasRenderingContext2D, theme: Theme, vie
   if (overlay.lines && marks) {
     const parents = marks.parents.map((one) => parentLink(view, places, one.child, one.parent)).filter((link): link is Link => !!link);
     context.strokeStyle = theme.parent;
-    context.globalAlpha = 0.55;
+    context.globalAlpha = density(parents.length, 0.55);
     context.setLineDash([2, 3]);
     stroke(context, parents, width);
     context.setLineDash([]);
@@ -78,7 +83,7 @@ export function drawOverlay(context: CanvasRenderingContext2D, theme: Theme, vie
       byInstance.set(one.instance, [...(byInstance.get(one.instance) ?? []), one]);
     }
     context.strokeStyle = theme.instance;
-    context.globalAlpha = 0.45;
+    context.globalAlpha = density(marks.instances.length, 0.45);
     for (const members of byInstance.values()) stroke(context, instanceLinks(view, places, members), width);
   }
   if (marks) drawStates(context, theme, view, width, places, marks.states);

@@ -3,7 +3,7 @@ import type { Theme } from "./colours";
 import { type Drawing, FONT, drawLine, drawRow, shortened } from "./draw";
 import { BANDWIDTH, type Line, lineAt } from "./layout";
 import { type Overlay, type Places, drawOverlay } from "./overlay";
-import { duration, fitted, tickLabel, tickStep } from "./text";
+import { bandwidth, duration, fitted, tickLabel, tickStep } from "./text";
 import type { Scene } from "./types";
 import { toTime, toX } from "./view";
 
@@ -84,7 +84,7 @@ function drawBars(picture: Picture, line: Line): void {
     if (most > 0) {
       context.fillStyle = theme.faint;
       context.font = FONT;
-      context.fillText(`${most < 10 ? most.toFixed(2) : most.toFixed(0)} GB/s`, 4, line.y + 9);
+      context.fillText(bandwidth(most), 4, line.y + 9);
     }
     return;
   }

@@ -1,5 +1,6 @@
 // The server as a source of data.
-import type { Filter, Found, Item, Jumps, Marks, Scene, Source, Span, State } from "./types";
+import { decodeTile } from "./tiles";
+import type { Filter, Found, Item, Jumps, Marks, Runs, Scene, Source, Span, State } from "./types";
 
 /** The picture has changed on the server: its scene must be asked for again. */
 export class Changed extends Error {}
@@ -50,8 +51,9 @@ export class HttpSource implements Source {
     return scene;
   }
 
-  async tile(zoom: number, place: number, rows: number[], filter: Filter): Promise<ArrayBuffer> {
-    return (await this.get("tile", { z: zoom, i: place, rows: ranges(rows) }, filter)).arrayBuffer();
+  async tile(zoom: number, place: number, rows: number[], filter: Filter): Promise<Runs[]> {
+    const answer = await this.get("tile", { z: zoom, i: place, rows: ranges(rows) }, filter);
+    return decodeTile(await answer.arrayBuffer());
   }
 
   async line(zoom: number, place: number, rows: number[]): Promise<Float32Array> {

@@ -20,6 +20,12 @@ export function duration(ns: number): string {
   return `${threeDigits(ns / unit)} ${name}`;
 }
 
+/** GB/s, or smaller units where that would be nothing. */
+export function bandwidth(gbs: number): string {
+  if (gbs >= 0.01) return `${threeDigits(gbs)} GB/s`;
+  return gbs >= 1e-5 ? `${threeDigits(gbs * 1e3)} MB/s` : `${threeDigits(gbs * 1e6)} KB/s`;
+}
+
 /** A moment since the start, exact to the ns where it is shown in full. */
 export function moment(ns: number): string {
   return `${(ns / 1e9).toFixed(9).replace(/(\d{3})(\d{3})(\d{3})$/, "$1\u2009$2\u2009$3")} s`;

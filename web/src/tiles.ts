@@ -1,20 +1,7 @@
 // Runs of pixels by tile and row: decoding, keeping, asking for those that are missing.
-import type { Filter, Source } from "./types";
+import type { Filter, Runs, Source } from "./types";
 
 export const WIDTH = 512; // pixels of a tile
-
-export interface Runs {
-  length: number;
-  x0: Float32Array;
-  x1: Float32Array;
-  item: Uint32Array;
-  count: Uint32Array;
-  value: Float32Array; // what a label shows: bytes of an operation; negative: nothing
-  code: Uint8Array;
-  look: Uint8Array;
-  fill: Uint8Array;
-  wait: Uint8Array;
-}
 
 /** Rows of runs: their number, the number of runs in each, then field by field. */
 export function decodeTile(buffer: ArrayBuffer): Runs[] {
@@ -154,7 +141,7 @@ export class Tiles {
     const epoch = this.epoch;
     this.running++;
     try {
-      const runs = decodeTile(await this.source.tile(zoom, place, rows, this.filter));
+      const runs = await this.source.tile(zoom, place, rows, this.filter);
       if (epoch !== this.epoch) return;
       rows.forEach((row, n) => this.kept.set(`${zoom}/${place}/${row}`, runs[n]));
       while (this.kept.size > MOST_KEPT) {

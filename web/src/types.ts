@@ -120,6 +120,20 @@ export interface Jumps {
   findings: Finding[];
 }
 
+/** What a row shows in a tile, from left to right. Positions are pixels of the tile. */
+export interface Runs {
+  length: number;
+  x0: Float32Array;
+  x1: Float32Array;
+  item: Uint32Array;
+  count: Uint32Array;
+  value: Float32Array; // what a label shows: bytes of an operation; negative: nothing
+  code: Uint8Array;
+  look: Uint8Array;
+  fill: Uint8Array;
+  wait: Uint8Array;
+}
+
 // Bits of a bar's look, as web/bars.py has them.
 export const LOOK = {
   open: 1,
@@ -143,7 +157,7 @@ export interface Filter {
 export interface Source {
   state(): Promise<State>;
   scene(): Promise<Scene>;
-  tile(zoom: number, place: number, rows: number[], filter: Filter): Promise<ArrayBuffer>;
+  tile(zoom: number, place: number, rows: number[], filter: Filter): Promise<Runs[]>;
   line(zoom: number, place: number, rows: number[]): Promise<Float32Array>;
   item(row: number, item: number, filter: Filter): Promise<Item>;
   marks(rows: number[], first: number, last: number): Promise<Marks>;

@@ -3,14 +3,26 @@
 import argparse
 import signal
 import sys
+import tempfile
 import threading
 import webbrowser
+from pathlib import Path
 
+from ncclscope.analysis.selection import Selection
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.progress import open_model_aloud
+from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
+from ncclscope.errors import UsageError
+from ncclscope.export.perfetto import write_perfetto
+from ncclscope.web.html import MOST_BARS, write_html
+from ncclscope.web.perfetto import POLICY, TRACE, PerfettoRoutes, opening, perfetto_folder
 from ncclscope.web.routes import Routes
 from ncclscope.web.server import Server
 from ncclscope.web.timeline import Timeline
-from ncclscope.words import printable
+from ncclscope.words import amount, printable
+
+prepared = with_moments_joined
+_WINDOW = ("comm", "op", "rank", "since", "until", "last")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,26 +35,73 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=int, default=0, help="port (default: any that is free)")
     parser.add_argument("--no-open", action="store_true", help="do not open a browser")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE",
+        help=f"write one file that needs no server, of at most {MOST_BARS:,} bars, and end",
+    )  # fmt: skip
+    parser.add_argument(
+        "--perfetto", action="store_true",
+        help="show the capture, or the part that the options below choose, in a local Perfetto UI",
+    )  # fmt: skip
+    add_selection_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serves the page until it is interrupted."""
-    capture = resolve_capture(arguments.capture)
-    timeline = Timeline(capture)
+    """Serves the page until it is interrupted, or writes it."""
+    if arguments.perfetto:
+        return _show_in_perfetto(arguments)
+    if any(getattr(arguments, name) is not None for name in _WINDOW):
+        message = "cannot choose a part of a timeline"
+        raise UsageError(message, "The page has filters and keeps them in its address")
+    timeline = Timeline(resolve_capture(arguments.capture))
+    if arguments.html:
+        return _write(timeline, arguments.html)
     server = Server(Routes(timeline), arguments.host, arguments.port)
     timeline.start()
+    what = f"timeline of {printable(str(timeline.capture))}"
+    _serve(server, server.address, what, not arguments.no_open)
+    timeline.stop()
+    return 0
+
+
+def _show_in_perfetto(arguments: argparse.Namespace) -> int:
+    """Writes a trace of the window and serves it with the UI."""
+    folder = perfetto_folder()
+    model = open_model_aloud(resolve_capture(arguments.capture))
+    chosen: Selection = selection_of(model, arguments)
+    with tempfile.TemporaryDirectory(prefix="ncclscope-perfetto-") as directory:
+        trace = Path(directory) / TRACE
+        write_perfetto(model, chosen, trace)
+        routes = PerfettoRoutes(folder, trace)
+        server = Server(routes, arguments.host, arguments.port, POLICY)
+        what = f"{printable(str(model.path))} in Perfetto, {amount(trace.stat().st_size)}"
+        _serve(server, opening(server.address), what, not arguments.no_open)
+    return 0
+
+
+def _write(timeline: Timeline, path: Path) -> int:
+    timeline.make()
+    left_out = write_html(timeline, path)
+    model = timeline.scene.model
+    print(f"ncclscope: {model.completeness.line() if model else ''}", file=sys.stderr)
+    if left_out:
+        print(f"           {left_out}", file=sys.stderr)
+    written = f"{printable(str(path))}, {amount(path.stat().st_size)}"
+    print(f"           written: {written}", file=sys.stderr)
+    timeline.stop()
+    return 0
+
+
+def _serve(server: Server, address: str, what: str, opens: bool) -> None:
+    """Answers until Ctrl-C."""
     server.start()
     done = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: done.set())
-    print(server.address, flush=True)
-    print(f"ncclscope: timeline of {printable(str(capture))}, until Ctrl-C", file=sys.stderr)
-    if not arguments.no_open:
-        webbrowser.open(server.address)
-    try:
-        while not done.wait(0.5):
-            pass
-    finally:
-        server.stop()
-        timeline.stop()
-    return 0
+    print(address, flush=True)
+    print(f"ncclscope: {what}, until Ctrl-C", file=sys.stderr)
+    if opens:
+        webbrowser.open(address)
+    while not done.wait(0.5):
+        pass
+    server.stop()

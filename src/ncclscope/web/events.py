@@ -46,30 +46,23 @@ class _Keys:
     sends: Ints
 
 
-def event_rows(process: Process) -> list[tuple[Place, Bars]]:
-    """All callbacks of a process, by lane."""
+def event_rows(process: Process) -> tuple[list[tuple[Place, Bars]], int]:
+    """All callbacks of a process, by lane, and the last time that is known of it."""
     decoded = decode(process, (*KINDS, "Drop"))
-    last_ns = last_time_ns(process, decoded)
+    stops = {kind: decoded.stop_ns(kind) for kind in KINDS if len(decoded[kind])}
+    last_ns = int(process.clock.monotonic_ns[-1])
+    for kind, stop in stops.items():
+        last_ns = max(last_ns, int(stop.max()), int(decoded[kind].one(START_NS).max()))
     rows = [*_marks(process), *_dropped(decoded)]
-    for kind in KINDS:
-        if len(decoded[kind]):
-            rows += _rows_of_kind(decoded, kind, last_ns)
-    return rows
+    for kind, stop in stops.items():
+        rows += _rows_of_kind(decoded, kind, stop, last_ns)
+    return rows, last_ns
 
 
-def last_time_ns(process: Process, decoded: Decoded | None = None) -> int:
-    """The last that is known of a process, by its host's clock."""
-    latest = int(process.clock.monotonic_ns[-1])
-    if decoded is not None:
-        for kind, events in decoded.kinds.items():
-            stop = decoded.stop_ns(kind).max(initial=NONE)
-            latest = max(latest, int(stop), int(events.one(START_NS).max(initial=NONE)))
-    return latest
-
-
-def _rows_of_kind(decoded: Decoded, kind: str, last_ns: int) -> list[tuple[Place, Bars]]:
+def _rows_of_kind(
+    decoded: Decoded, kind: str, stop: Ints, last_ns: int
+) -> list[tuple[Place, Bars]]:
     events = decoded[kind]
-    stop = decoded.stop_ns(kind)
     is_open = stop == NONE
     columns = {
         "start_ns": events.one(START_NS),

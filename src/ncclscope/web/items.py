@@ -91,8 +91,8 @@ def key_of(reference: str) -> int:
     return int(stream) << layout.INDEX_BITS | int(index)
 
 
-def item(lookup: Lookup, number: int, place: int) -> dict[str, Any]:
-    """All about one bar."""
+def item(lookup: Lookup, number: int, place: int, with_instance: bool = True) -> dict[str, Any]:
+    """All about one bar; the places of its instance only if they are asked for."""
     scene = lookup.scene
     row = scene.rows[number]
     bars = row.bars
@@ -114,7 +114,7 @@ def item(lookup: Lookup, number: int, place: int) -> dict[str, Any]:
         "instance": [],
     }
     if row.kind in (OPERATION, PART, CHANNEL) and scene.model is not None:
-        _add_operation(found, lookup, scene.model, row, int(bars.ref[place]))
+        _add_operation(found, lookup, scene.model, row, int(bars.ref[place]), with_instance)
     elif row.kind == "Comm":
         _add_communicator(found, scene, row, place)
     elif row.kind not in (COARSE, DROP):
@@ -143,7 +143,12 @@ def _error_ns(scene: Scene, row: Row, scene_ns: int) -> int | None:
 
 
 def _add_operation(
-    found: dict[str, Any], lookup: Lookup, model: Model, row: Row, number: int
+    found: dict[str, Any],
+    lookup: Lookup,
+    model: Model,
+    row: Row,
+    number: int,
+    with_instance: bool,
 ) -> None:
     operations, scene = model.tables["operations"], lookup.scene
     values = {column.name: int(operations[column.name][number]) for column in OPERATIONS}
@@ -165,7 +170,8 @@ def _add_operation(
         found["parent"] = at and position(scene, *at)
     else:
         found["parent"] = call_of(lookup, row.process, values["event"])
-        found["instance"] = members(lookup, model, values["instance"])
+        if with_instance:
+            found["instance"] = members(lookup, model, values["instance"])
         found["instance_number"] = values["instance"]
 
 

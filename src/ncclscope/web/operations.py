@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ncclscope.model.details import details_of
+from ncclscope.model.details import details_of_process
 from ncclscope.model.model import Model
 from ncclscope.model.tables import NONE, SOURCES, STATES
 from ncclscope.web import palette
@@ -23,7 +23,9 @@ from ncclscope.web.bars import (
     bars_of,
     packed_bars,
 )
+from ncclscope.web.events import Place
 
+Rows = list[tuple[Place, Bars]]
 _IN_FLIGHT = STATES.index("in flight")
 _NEVER_LAUNCHED = STATES.index("never launched")
 _LOWER = [SOURCES.index(name) for name in ("gpu-early", "gpu-partial")]
@@ -136,44 +138,49 @@ def _pairs(first: Any, second: Any) -> list[tuple[int, int]]:
     return [(int(one >> 32), int(np.int32(one & 0xFFFFFFFF))) for one in joined.tolist()]
 
 
-def operation_bars(model: Model, rows: Ints, last_ns: int) -> list[Bars]:
-    """Rows of bars of these operations."""
-    columns = operation_columns(model, rows, last_ns)
-    known = columns["start_ns"] != NONE
-    columns = {name: values[known] for name, values in columns.items()}
-    return [bars_of(one) for one in packed_bars(columns)]
-
-
-def channel_bars(model: Model) -> Iterator[tuple[int, int, int, int, list[Bars]]]:
-    """(process, communicator, rank, channel, rows of bars) by the GPU's stamps."""
-    operations = model.tables["operations"]
-    codes = function_codes(model)
-    stamps = np.zeros(len(model.words["stamp"]) + 1, np.uint8)
-    for name, look in _STAMP_LOOKS.items():
-        stamps[model.words["stamp"].index(name)] = look
-    for columns in details_of(model, "channels"):
-        known = (columns["operation"] != NONE) & (columns["start_ns"] != NONE)
-        known &= columns["end_ns"] != NONE
-        if not known.any():
-            continue
+def operation_rows(model: Model, process: int, last_ns: int) -> Rows:
+    """A process's operations, by communicator and rank. Of open ones only `last_ns` is known."""
+    out: Rows = []
+    for communicator, rank, is_part, rows in rows_by_communicator(model, process):
+        columns = operation_columns(model, rows, last_ns)
+        known = columns["start_ns"] != NONE
         columns = {name: values[known] for name, values in columns.items()}
-        row = columns["operation"]
-        comm = np.asarray(operations["communicator"][row])
-        process = int(columns["process"][0])
-        rank = np.asarray(operations["rank"][row])
-        for number, of_rank in _pairs(comm, rank):
-            here = (comm == number) & (rank == of_rank)
-            for channel in np.unique(columns["channel"][here]).tolist():
-                mine = np.flatnonzero(here & (columns["channel"] == channel))
-                bars = {
-                    "start_ns": columns["start_ns"][mine],
-                    "end_ns": columns["end_ns"][mine],
-                    "wait_ns": np.empty(0, np.int64),
-                    "ref": row[mine],
-                    "code": codes[np.asarray(operations["function"][row[mine]])],
-                    "look": stamps[columns["stamp"][mine]],
-                }
-                yield process, number, of_rank, channel, [bars_of(one) for one in packed_bars(bars)]
+        for depth, one in enumerate(packed_bars(columns)):
+            kind = "part" if is_part else "operation"
+            out.append((Place(kind, communicator, rank, depth=depth), bars_of(one)))
+    return out
+
+
+def channel_rows(model: Model, process: int) -> Rows:
+    """A process's kernels by the GPU's stamps, by communicator, rank and channel."""
+    columns = details_of_process(model, "channels", process)
+    if columns is None:
+        return []
+    known = (columns["operation"] != NONE) & (columns["start_ns"] != NONE)
+    known &= columns["end_ns"] != NONE
+    columns = {name: values[known] for name, values in columns.items()}
+    operations, row = model.tables["operations"], columns["operation"]
+    looks = np.zeros(len(model.words["stamp"]) + 1, np.uint8)
+    for name, look in _STAMP_LOOKS.items():
+        looks[model.words["stamp"].index(name)] = look
+    bars = {
+        "start_ns": columns["start_ns"],
+        "end_ns": columns["end_ns"],
+        "ref": row,
+        "code": function_codes(model)[np.asarray(operations["function"][row])],
+        "look": looks[columns["stamp"]],
+    }
+    comm, rank = (np.asarray(operations[name][row]) for name in ("communicator", "rank"))
+    out: Rows = []
+    for communicator, of_rank in _pairs(comm, rank):
+        here = (comm == communicator) & (rank == of_rank)
+        for channel in np.unique(columns["channel"][here]).tolist():
+            mine = np.flatnonzero(here & (columns["channel"] == channel))
+            some = {name: values[mine] for name, values in bars.items()}
+            for depth, one in enumerate(packed_bars(some | {"wait_ns": np.empty(0, np.int64)})):
+                place = Place("channel", communicator, of_rank, channel, depth=depth)
+                out.append((place, bars_of(one)))
+    return out
 
 
 def filtered(bars: Bars, model: Model, chosen: Filter) -> Bars:

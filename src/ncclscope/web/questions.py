@@ -27,7 +27,7 @@ _NAMED = ("function", "datatype", "state", "source", "algorithm", "protocol")
 _CAPTURED = STATES.index("captured")
 
 
-def _where(lookup: Lookup, model: Model, operation: int) -> dict[str, Any] | None:
+def where(lookup: Lookup, model: Model, operation: int) -> dict[str, Any] | None:
     """Where an operation is drawn, and what it is called."""
     operations = model.tables["operations"]
     rows = np.array([operation])
@@ -96,7 +96,7 @@ def find(lookup: Lookup, text: str) -> dict[str, Any]:
 def _sorted_by_time(lookup: Lookup, model: Model, rows: Any) -> list[dict[str, Any]]:
     start, _, _ = spans_of(model.tables["operations"], rows, 0)
     first = rows[np.argsort(start, kind="stable")[:_MOST_FOUND]]
-    places = (_where(lookup, model, row) for row in first.tolist())
+    places = (where(lookup, model, row) for row in first.tolist())
     return [place for place in places if place]
 
 
@@ -116,11 +116,11 @@ def jumps(lookup: Lookup) -> dict[str, Any]:
         members = np.flatnonzero(np.asarray(operations["instance"]) == number)
         of_last = members[np.asarray(operations["rank"][members]) == last]
         chosen = of_last if len(of_last) else members
-        place = _where(lookup, model, int(chosen[0])) if len(chosen) else None
+        place = where(lookup, model, int(chosen[0])) if len(chosen) else None
         if place:
             skewed.append(place | {"skew_ns": int(skew[number]), "last_rank": last})
     stuck = np.flatnonzero(np.asarray(operations["state"]) == STATES.index("in flight"))
-    places = [_where(lookup, model, row) for row in slowest]
+    places = [where(lookup, model, row) for row in slowest]
     return {
         "slowest": [place for place in places if place],
         "skewed": skewed,
@@ -200,25 +200,30 @@ def _group(model: Model, rows: Any, communicator: int, function: int) -> dict[st
     }
 
 
+def bus_bytes(scene: Scene, number: int) -> Any:
+    """What each operation of a row has on the bus; 0 where its time is not known."""
+    assert scene.model is not None
+    model, bars = scene.model, scene.rows[number].bars
+    operations = model.tables["operations"]
+    ranks = np.asarray(model.tables["communicators"]["ranks"])
+    comm = np.asarray(operations["communicator"][bars.ref])
+    function = np.asarray(operations["function"][bars.ref])
+    size = np.maximum(np.asarray(operations["size_bytes"][bars.ref]), 0).astype(np.float64)
+    for pair in np.unique(comm.astype(np.int64) << 8 | function.view(np.uint8)).tolist():
+        code = _signed(pair & 0xFF)
+        name = model.words["function"][code] if code >= 0 else ""
+        mine = (comm == pair >> 8) & (function == code)
+        size[mine] *= bus_factor(name, int(ranks[pair >> 8])) or 0.0
+    timed = np.asarray(operations["duration_ns"][bars.ref]) != NONE
+    return np.where(timed, size, 0.0)
+
+
 class BusBytes:
     """Bytes on the bus by a moment, along a row of operations: bandwidth is its slope."""
 
     def __init__(self, scene: Scene, number: int) -> None:
-        assert scene.model is not None
-        model, bars = scene.model, scene.rows[number].bars
-        operations = model.tables["operations"]
-        ranks = np.asarray(model.tables["communicators"]["ranks"])
-        comm = np.asarray(operations["communicator"][bars.ref])
-        function = np.asarray(operations["function"][bars.ref])
-        size = np.maximum(np.asarray(operations["size_bytes"][bars.ref]), 0).astype(np.float64)
-        for pair in np.unique(comm.astype(np.int64) << 8 | function.view(np.uint8)).tolist():
-            code = _signed(pair & 0xFF)
-            name = model.words["function"][code] if code >= 0 else ""
-            mine = (comm == pair >> 8) & (function == code)
-            size[mine] *= bus_factor(name, int(ranks[pair >> 8])) or 0.0
-        timed = np.asarray(operations["duration_ns"][bars.ref]) != NONE
-        self._bars: Bars = bars
-        self._sums = np.concatenate([[0.0], np.cumsum(np.where(timed, size, 0.0))])
+        self._bars: Bars = scene.rows[number].bars
+        self._sums = np.concatenate([[0.0], np.cumsum(bus_bytes(scene, number))])
 
     def gbs(self, edges_ns: Any) -> Any:
         """GB/s between neighbouring moments."""

@@ -33,8 +33,8 @@ _WITH_FUNCTION = (OPERATION, PART, "CollApi", "P2pApi", "Coll", "P2p", "CeColl")
 class Routes:
     """Answers for one timeline."""
 
-    def __init__(self, timeline: Timeline, findings: Any = None) -> None:
-        self._timeline, self._findings = timeline, findings
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
         self._lock = threading.Lock()
         self._of: tuple[int, Scene, Lookup] | None = None
         self._filtered: OrderedDict[tuple[int, Filter], Bars] = OrderedDict()
@@ -165,8 +165,7 @@ class Routes:
     def jumps(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
         """Places that are worth a look."""
         found = questions.jumps(lookup)
-        found["findings"] = self._findings(scene) if self._findings and scene.model else []
-        return found
+        return found | {"findings": self._timeline.findings}
 
     def glance(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
         """The whole in a few pixels."""

@@ -200,22 +200,17 @@ class Composer:
         numbers.append(len(self.rows))
         self.rows.append(Row(kind, bars, process, shift, key))
 
-    def add_operations(
-        self, process: int, communicator: int, rank: int, kind: str, rows: Iterable[Bars]
-    ) -> None:
-        """Rows of the model's operations."""
-        lane = self._of_row(process, communicator, rank)
-        for bars in rows:
-            self.add(lane, kind, process, bars, None)
-
-    def add_channel(
-        self, process: int, communicator: int, rank: int, channel: int, rows: Iterable[Bars]
-    ) -> None:
-        """Rows by the GPU's stamps."""
-        lane = self._of_row(process, communicator, rank)
-        lane = lane.child(f"ch{channel}", "channel", f"channel {channel}", "GPU")
-        for bars in rows:
-            self.add(lane, CHANNEL, process, bars, None)
+    def add_model_rows(self, process: int, rows: Iterable[tuple[Place, Bars]]) -> None:
+        """Rows of operations and of channels by the GPU's stamps; their communicators are the
+        model's, their threads the ranks in them.
+        """
+        for place, bars in rows:
+            lane = self._of_row(process, place.communicator, place.thread)
+            if place.kind == CHANNEL:
+                lane = lane.child(
+                    f"ch{place.channel}", "channel", f"channel {place.channel}", "GPU"
+                )
+            self.add(lane, place.kind, process, bars, None)
 
     def _of_row(self, process: int, communicator: int, rank: int) -> Lane:
         found = [c for c in self.known[process].communicators.values() if c.row == communicator]
@@ -238,7 +233,7 @@ class Composer:
         if place.kind == "Comm":
             return lane
         if place.kind in CHANNEL_KINDS:
-            return lane.child(f"ch{place.channel}", "channel", f"channel {place.channel}", "GPU")
+            return _channel(lane, place)
         name = one.threads.get(str(place.thread), "")
         lane = lane.child(f"t{place.thread}", "thread", f"thread {place.thread}", name)
         if place.kind not in PROXY_KINDS:
@@ -266,3 +261,8 @@ class Composer:
             self.model,
             self.known,
         )
+
+
+def _channel(lane: Lane, place: Place) -> Lane:
+    """The lane of a GPU channel below its communicator's."""
+    return lane.child(f"ch{place.channel}", "channel", f"channel {place.channel}", "GPU")

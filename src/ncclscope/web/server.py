@@ -32,7 +32,6 @@ _POLICY = (
 )
 _HEADERS = (
     ("Cache-Control", "no-store"),
-    ("Content-Security-Policy", _POLICY),
     ("Cross-Origin-Opener-Policy", "same-origin"),
     ("Cross-Origin-Resource-Policy", "same-origin"),
     ("Referrer-Policy", "no-referrer"),
@@ -68,8 +67,11 @@ Handler = Callable[[str, Query], Answer]  # path below the secret, query
 class Server:
     """Serves one page until it is stopped."""
 
-    def __init__(self, handler: Handler, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(
+        self, handler: Handler, host: str = "127.0.0.1", port: int = 0, policy: str = _POLICY
+    ) -> None:
         self.token = secrets.token_urlsafe(24)
+        self._fields = (*_HEADERS, ("Content-Security-Policy", policy))
         self._handler, self._host = handler, host
         self._socket = _bound(host, port)
         self.port: int = self._socket.getsockname()[1]
@@ -155,7 +157,7 @@ class Server:
 
     async def _send(self, writer: asyncio.StreamWriter, answer: Answer, goes_on: bool) -> None:
         lines = [f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}"]
-        lines += [f"{name}: {value}" for name, value in _HEADERS]
+        lines += [f"{name}: {value}" for name, value in self._fields]
         lines += [f"Content-Type: {answer.kind}", f"Content-Length: {len(answer.body)}"]
         lines.append(f"Connection: {'keep-alive' if goes_on else 'close'}")
         writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + answer.body)

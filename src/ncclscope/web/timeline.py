@@ -8,7 +8,9 @@ import shutil
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -22,14 +24,17 @@ from ncclscope.model.store import fingerprint
 from ncclscope.private import make_private_directory
 from ncclscope.web.bars import Bars
 from ncclscope.web.coarse import coarse_rows
-from ncclscope.web.events import Place, event_rows, last_time_ns
+from ncclscope.web.events import Place, event_rows
+from ncclscope.web.findings import findings
+from ncclscope.web.items import Lookup
 from ncclscope.web.known import known_by_files, known_by_model
-from ncclscope.web.operations import channel_bars, operation_bars, rows_by_communicator
-from ncclscope.web.scene import OPERATION, PART, Composer
+from ncclscope.web.operations import channel_rows, operation_rows
+from ncclscope.web.scene import Composer
 from ncclscope.web.store import FOLDER, load_rows, save_rows, who_is
 
 _SMALL_BYTES = 64 << 20  # of such captures the first scene is the last one
 _LOOK_EVERY_S = 1.0
+_SHOW_EVERY_S = 3.0  # while a large capture is indexed
 _MOST_WORKERS = 8
 Rows = list[tuple[Place, Bars]]
 
@@ -37,8 +42,8 @@ Rows = list[tuple[Place, Bars]]
 def index_process(folder: Path, target: Path) -> int:
     """Writes one process's rows of callbacks; how many bars they have."""
     process = open_process(folder)
-    rows = event_rows(process)
-    save_rows(rows, who_is(process, last_time_ns(process)), target)
+    rows, last_ns = event_rows(process)
+    save_rows(rows, who_is(process, last_ns), target)
     return sum(len(bars) for _, bars in rows)
 
 
@@ -62,9 +67,12 @@ class Timeline:
         self.generation = 0
         self.progress = ""  # what is being done, "" when nothing is
         self.trouble = ""
+        self.findings: list[dict[str, Any]] = []  # with places of the current scene
         self.bars_indexed = 0
         self.index_s = 0.0
         self._events: dict[str, tuple[str, Rows, dict[str, Any]]] = {}  # by folder, with its mark
+        self._coarse: list[tuple[dict[str, Any], Bars]] = []  # of large captures, until indexed
+        self._shown_at = 0.0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="timeline", daemon=True)
         self._temporary: Path | None = None
@@ -78,10 +86,15 @@ class Timeline:
             self._show_coarse()
         self._thread.start()
 
+    def make(self) -> None:
+        """Has the whole scene, however long that takes; nothing goes on in the background."""
+        self._renew()
+
     def stop(self) -> None:
         """Ends the background work as soon as it can."""
         self._stop.set()
-        self._thread.join(timeout=30)
+        if self._thread.is_alive():
+            self._thread.join(timeout=30)
         if self._temporary:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
@@ -110,15 +123,25 @@ class Timeline:
 
     # ---- scenes ----
     def _show(self, composer: Composer) -> None:
+        self.findings = []  # theirs are places of the scene before
         self.scene = composer.scene()
         self.generation += 1
 
     def _show_coarse(self) -> None:
         """A first picture from a sample of each file."""
-        found = coarse_rows(process_folders(self.capture))
-        composer = Composer(known_by_files([who for who, _ in found]), None)
-        for process, (_, bars) in enumerate(found):
-            composer.add_coarse(process, bars)
+        self._coarse = coarse_rows(process_folders(self.capture))
+        self._show_partly()
+
+    def _show_partly(self) -> None:
+        """What is indexed, and samples of the rest."""
+        told = [self._events.get(who["folder"], ("", [], who)) for who, _ in self._coarse]
+        composer = Composer(known_by_files([who for _, _, who in told]), None)
+        for process, (mark, rows, _) in enumerate(told):
+            if mark:
+                composer.add_events(process, rows)
+            else:
+                composer.add_coarse(process, self._coarse[process][1])
+        self._shown_at = time.monotonic()
         self._show(composer)
 
     def _renew(self) -> None:
@@ -126,30 +149,49 @@ class Timeline:
         if not is_dataset(self.capture):
             self._index()
         self.progress = "making the model"
+        mark = fingerprint(self.capture)
         model = open_model(self.capture)
-        self._show(self._composed(model))
-        self.progress = "reading GPU stamps of channels"
+        self._show(self._composed(model, mark))
+        self._coarse = []
         if not is_dataset(self.capture):
-            composer = self._composed(model)
-            for process, communicator, rank, channel, rows in channel_bars(model):
-                composer.add_channel(process, communicator, rank, channel, rows)
+            self.progress = "reading GPU stamps of channels"
+            composer = self._composed(model, mark)
+            for process in range(len(model.processes)):
+                rows = self._kept(
+                    f"p{process}.channels", mark, partial(channel_rows, model, process)
+                )
+                composer.add_model_rows(process, rows)
                 if self._stop.is_set():
                     return
             self._show(composer)
+        self.progress = "looking for findings"
+        self.findings = findings(Lookup(self.scene, self.capture), model)
         self.progress = self.trouble = ""
 
-    def _composed(self, model: Model) -> Composer:
+    def _composed(self, model: Model, mark: str) -> Composer:
+        """Operations and callbacks."""
         told = {folder: who for folder, (_, _, who) in self._events.items()}
         composer = Composer(known_by_model(model, told), model)
         for number, row in enumerate(model.processes):
             known = composer.known[number]
             last_ns = known.shift.to_scene(known.last_ns) if row.folder in told else known.last_ns
-            for communicator, rank, is_part, rows in rows_by_communicator(model, number):
-                bars, kind = operation_bars(model, rows, last_ns), PART if is_part else OPERATION
-                composer.add_operations(number, communicator, rank, kind, bars)
+            make = partial(operation_rows, model, number, last_ns)
+            composer.add_model_rows(number, self._kept(f"p{number}.operations", mark, make))
             if row.folder in self._events:
                 composer.add_events(number, self._events[row.folder][1])
         return composer
+
+    def _kept(self, name: str, mark: str, make: Callable[[], Rows]) -> Rows:
+        """Rows of a process; of large captures on disk, so that they need no memory."""
+        if self._size_bytes() <= _SMALL_BYTES:
+            return make()
+        place = self._folder()
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            if (place / f"{name}.mark").read_text() == mark:
+                return load_rows(place / f"{name}.rows")[0]
+        save_rows(make(), {}, place / f"{name}.rows")
+        (place / f"{name}.mark").write_text(mark)
+        return load_rows(place / f"{name}.rows")[0]
 
     # ---- the index of callbacks ----
     def _folder(self) -> Path:
@@ -182,6 +224,8 @@ class Timeline:
             self.index_s = time.monotonic() - began
             (place / f"{folder.name}.mark").write_text(mark)
             self._load(place, folder.name, mark)
+            if self._coarse and time.monotonic() - self._shown_at > _SHOW_EVERY_S:
+                self._show_partly()
             if self._stop.is_set():
                 return
 
