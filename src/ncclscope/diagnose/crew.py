@@ -1,5 +1,6 @@
 """Communicators as their members' last moments show them: who is how far, who is in what."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +19,7 @@ from ncclscope.model.pulse_parts import (
 )
 from ncclscope.model.tables import NONE
 
+_MOST_RANKS = 1 << 20  # more is damage
 _OTHER_RUN_NS = 60_000_000_000
 
 
@@ -171,7 +173,7 @@ def crews_of(pulses: Sequence[Pulse]) -> list[Crew]:
             key = (seat.id, "", 0) if seat.id else (0, pulse.folder, seat.number)
             found.setdefault(key, []).append(Member(pulse, seat))
     hosts = {host: number for number, host in enumerate(dict.fromkeys(p.host for p in pulses))}
-    ranks = [max(m.seat.ranks for m in members) for members in found.values()]
+    ranks = [_ranks_of(members) for members in found.values()]
     seen = {member.seat.global_rank for members in found.values() for member in members} - {NONE}
     world = max([pulse.world for pulse in pulses] + [len(seen)], default=0)
     memberships = [
@@ -192,10 +194,16 @@ def crews_of(pulses: Sequence[Pulse]) -> list[Crew]:
     return crews
 
 
+def _ranks_of(members: list[Member]) -> int:
+    """As most inits say; 0 where that cannot be."""
+    told = Counter(member.seat.ranks for member in members).most_common(1)[0][0]
+    return told if 0 < told <= _MOST_RANKS else 0
+
+
 def _missing(members: list[Member], ranks: int, world: int) -> tuple[int, ...]:
     """Ranks of a communicator that are not on record, as ranks of the job."""
     seen = {member.seat.rank: member.seat.global_rank for member in members}
-    absent = sorted(set(range(ranks)) - set(seen)) if ranks <= 1 << 20 else []
+    absent = sorted(set(range(ranks)) - set(seen))
     if not absent:
         return ()
     if ranks == world:
