@@ -263,3 +263,21 @@ def test_replays_are_counted_by_works() -> None:
     replayed = {f"r{rank}": {"calls": 2, "works": 300, "flights": (flight(300, replay=True),)} for rank in range(3)}  # fmt: skip
     found = verdict_of(job(4, r3={"calls": 2, "works": 299, "flights": ()}, **replayed))
     assert (found.verdict, found.culprits, found.order) == ("never_called", (3,), 300)
+
+
+def test_kernels_that_nobody_reports_are_no_hang() -> None:
+    """All operations so far seem to be in flight, because no kernel is ever heard of."""
+    flying = tuple(flight(order, started=0) for order in range(1, 101))
+    silent = {f"r{rank}": {"flights": flying, "done_ns": None, "finished": 0} for rank in range(4)}
+    found = verdict_of(job(4, **silent))
+    assert (found.verdict, found.hung) == ("unknown", False)
+    assert "reports no kernels" in found.reason
+
+
+def test_more_in_flight_than_a_page_has_room_for() -> None:
+    """Ranks 0 to 2 have called 900 and stand in the hundredth; their pages show some."""
+    shown = tuple(flight(order) for order in range(300, 500))
+    ahead = {"calls": 900, "works": 900, "flights": shown, "finished": 99}
+    other = ahead | {"flights": (flight(200, function="AllGather"), *shown)}
+    found = verdict_of(job(4, r0=ahead, r1=ahead, r2=other, r3={"calls": 99, "flights": ()}))
+    assert (found.verdict, found.culprits, found.order) == ("never_called", (3,), 100)

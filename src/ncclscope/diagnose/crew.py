@@ -46,6 +46,11 @@ class Member:
         return tuple(f for f in self.seat.flights if f.function in PAIRED)
 
     @property
+    def shows_all(self) -> bool:
+        """Whether everything in flight is known: then the first is what it stands in."""
+        return self.seat.works - self.seat.finished <= len(self.seat.flights)
+
+    @property
     def unlaunched(self) -> bool:
         """Whether its last call has not come to a launch: the call itself has not returned."""
         parts, last = self.seat.parts, self.seat.last
@@ -134,6 +139,9 @@ def next_order(member: Member) -> tuple[int, int] | None:
     last_is_open = member.unlaunched and member.seat.last is not None
     open_calls = 1 if last_is_open and member.seat.last.function not in PAIRED else 0  # type: ignore[union-attr]
     eager = sum(not flight.replay for flight in member.flights)
+    if member.flights and not member.pairs and eager == len(member.flights):
+        # A live page has room for some only.
+        eager = max(eager, member.seat.works - member.seat.finished)
     return calls - eager - open_calls + 1, calls
 
 

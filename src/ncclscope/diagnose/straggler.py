@@ -37,7 +37,7 @@ class Late:
 
 
 def _last_ranks(met: Met) -> Late:
-    """The last rank of each instance; 0 where its own gap is not longer than the others'."""
+    """The last rank of each instance; 0 where its own time is not longer than the others'."""
     order = np.lexsort((met.duration, met.group))
     last, before = order[met.first], order[met.first + 1]
     margin = (met.duration[before] - met.duration[last]).astype(np.float64)
@@ -318,8 +318,9 @@ def _of_host(frame: Frame, node: int, share: float) -> Finding:
 
 
 def _nobody_in_particular(frame: Frame, met: Met, late: Late, span: float) -> list[Finding]:
-    """Much waiting, each time for somebody else."""
-    share = float(late.added_ns.sum()) / span
+    """Much waiting, each time for somebody else: of the average rank's time."""
+    ranks = max(len(np.unique(met.rank)), 1)
+    share = float((late.added_ns * met.count).sum()) / ranks / span
     if share < 0.1:
         return []
     return [

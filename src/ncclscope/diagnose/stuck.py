@@ -48,7 +48,9 @@ def collective(base: Verdict, crew: Crew, post_mortem: bool) -> Verdict:
     stuck = min(first for _, first, _ in told.values())
     absent = [member for member, _, calls in told.values() if calls < stuck]
     at_it = [member for member, first, calls in told.values() if first == stuck <= calls]
-    differing = sides_of([(m, flown(m.flights[0], crew.ranks)) for m in at_it if m.flights])
+    differing = sides_of(
+        [(m, flown(m.flights[0], crew.ranks)) for m in at_it if m.flights and m.shows_all]
+    )
     if len(differing) > 1 and not replays:
         return mismatch(base, crew, stuck, differing)
     signature = _signature_at(at_it, stuck, told, crew.ranks)
@@ -75,7 +77,7 @@ def _signature_at(
         last = called(member, ranks)
         if told[member.seat.rank][2] == stuck and last is not None and last.function not in PAIRED:
             return last
-    flights = [member.flights[0] for member in at_it if member.flights]
+    flights = [member.flights[0] for member in at_it if member.flights and member.shows_all]
     return flown(flights[0], ranks) if flights else None
 
 
@@ -123,7 +125,10 @@ def _everybody_in(verdict: Verdict, at_it: list[Member], passed: list[Member]) -
 
 
 def _nobody_started(verdict: Verdict, at_it: list[Member]) -> Verdict:
-    """NCCL 2.31 and later lose the kernels that follow a Broadcast: then this proves nothing."""
+    """All have launched it and nobody's kernel runs, unless NCCL does not tell of its kernels."""
+    if all(member.seat.done_ns is None and member.seat.works > 1 for member in at_it):
+        reason = "NCCL reports no kernels of this communicator"
+        return replace(verdict, verdict=UNKNOWN, culprits=(), reason=reason)
     versions = [member.pulse.nccl_version for member in at_it]
     broadcast = any("Broadcast" in member.pulse.strings.values() for member in at_it)
     if broadcast and max(versions, default=0) >= 23100:
