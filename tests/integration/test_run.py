@@ -307,6 +307,7 @@ def test_demo_of_a_scenario(tmp_path: Path) -> None:
     ran = ncclscope("demo", "--scenario", "dies", "-o", "c", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert "2 processes killed or still running" in ran.stdout
+    assert "! this is a simulation" in ncclscope("status", "c", cwd=tmp_path).stdout
     (tmp_path / "wrong").write_text("rank = 2\n")
     ran = ncclscope("demo", "--scenario", "wrong", cwd=tmp_path)
     assert ran.returncode == 2

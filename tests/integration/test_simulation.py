@@ -273,6 +273,17 @@ def test_threads(pairs: list[tuple[Job, Seen, Seen]]) -> None:
         assert real.pollers() == simulated.pollers()
 
 
+def test_proxy_control(pairs: list[tuple[Job, Seen, Seen]]) -> None:
+    """Sleeping, waking and appending have the same states; how often they come is not simulated."""
+    for job, real, simulated in pairs:
+        shapes = []
+        for seen in (real, simulated):
+            events = [h for h, kind in seen.kinds.items() if kind == "ProxyCtrl"]
+            shapes.append({tuple(line.get("s") for line in seen.after[h]) for h in events})
+        assert shapes[1] <= shapes[0] | {(15,)}  # asleep when the process ended
+        assert bool(shapes[1]) == (not job.one_host)
+
+
 def test_stamps_of_earlier_works(pairs: list[tuple[Job, Seen, Seen]]) -> None:
     """Send-to-self up to 2.30, Broadcasts from 2.31 on: the same kernel events are wrong."""
     for job, real, simulated in pairs:

@@ -87,6 +87,7 @@ class Status:
     newest_ns: int  # wall clock of the last sign of life
     post_mortem: bool
     unreadable: tuple[str, ...] = ()
+    simulated: bool = False
 
     @property
     def hung(self) -> bool:

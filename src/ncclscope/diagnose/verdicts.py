@@ -32,6 +32,7 @@ def judge(pulses: Sequence[Pulse], unreadable: Sequence[str] = ()) -> Status:
         newest_ns=max((pulse.at_ns for pulse in mine), default=0),
         post_mortem=post_mortem,
         unreadable=tuple(unreadable),
+        simulated=any(pulse.simulated for pulse in mine),
     )
 
 

@@ -71,6 +71,7 @@ class Pulse:
     seats: tuple[Seat, ...]
     path: Path
     strings: dict[int, str]
+    simulated: bool = False  # NCCL is not real
 
 
 def read_pulse(folder: Path, now_ns: int) -> Pulse:
@@ -290,6 +291,7 @@ def _pulse(
         seats=seats,
         path=folder,
         strings=strings,
+        simulated=identity.get("simulation", "") not in ("", "0"),
     )
 
 

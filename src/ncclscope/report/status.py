@@ -176,6 +176,8 @@ def lines(status: Status) -> Iterator[str]:
     bad = [verdict for verdict in status.verdicts if verdict.verdict != v.OK]
     mood = "hung" if status.hung else "waiting" if bad else "ok"
     yield f"{mood}: {heading(status)}"
+    if status.simulated:
+        yield "! this is a simulation"
     for verdict in bad:
         yield line(verdict, status.post_mortem)
         if verdict.verdict != v.WAITING:
@@ -253,6 +255,7 @@ def as_json(status: Status, capture: str) -> dict[str, Any]:
         "capture": capture,
         "hung": status.hung,
         "post_mortem": status.post_mortem,
+        "simulation": status.simulated,
         "processes": {
             "found": status.processes,
             "expected": status.expected,
