@@ -642,3 +642,14 @@ def test_rows_are_held_for_a_while_only(tmp_path: Path, monkeypatch: pytest.Monk
         assert not list(folder.glob(".model-*"))
     assert found[0]["process"] == sorted(found[0]["process"])
     assert found[0] == found[1] == found[2]
+
+
+def test_large_values_beside_the_events(tmp_path: Path) -> None:
+    """Chrome's own traces carry whole system logs as one text."""
+    document = {"systemTraceEvents": "x" * (20 << 20), **foreign.ncclsee_trace(0)}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps(document))
+    assert len(list(FORMATS["chrome"].read(path, Found()))) == 5
+    path.write_text(json.dumps([{"ph": "X", "name": "x" * (40 << 20)}]))
+    with pytest.raises(FormatError, match="over 16 MB"):
+        list(FORMATS["chrome"].read(path, Found()))

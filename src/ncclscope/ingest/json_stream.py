@@ -7,6 +7,7 @@ from typing import Any, BinaryIO
 
 _PIECE = 1 << 18
 _LONGEST = 1 << 24  # characters of one element
+_LONGEST_OTHER = 1 << 28  # of what stands beside the list
 _SPACE = " \t\n\r"
 
 
@@ -27,7 +28,7 @@ class _Window:
         """Reads on; False at the end."""
         if self.ended:
             return False
-        data = self._file.read(_PIECE)
+        data = self._file.read(max(_PIECE, len(self.text) - self.at))  # at least twice as much
         self.ended = not data
         self.text = self.text[self.at :] + self._decode(data, self.ended)
         self.at = 0
@@ -52,7 +53,7 @@ class _Window:
             raise ValueError(f"{sign} expected, not {found}")
         self.at += 1
 
-    def value(self) -> Any:
+    def value(self, longest: int = _LONGEST) -> Any:
         """The next value, whole."""
         if self.peek() == "":
             raise CutError
@@ -67,8 +68,8 @@ class _Window:
                     raise CutError from None
             except RecursionError:
                 raise ValueError("it is nested too deeply") from None
-            if len(self.text) - self.at > _LONGEST:
-                raise ValueError("one of its values is damaged, or over 16 MB")
+            if len(self.text) - self.at > longest:
+                raise ValueError(f"one of its values is damaged, or over {longest >> 20} MB")
             self.more()
 
 
@@ -92,7 +93,7 @@ def elements(file: BinaryIO, key: str) -> Iterator[tuple[str, Any]]:
             for element in _list(window):
                 yield key, element
         else:
-            yield name, window.value()
+            yield name, window.value(_LONGEST_OTHER)
         if window.peek() == ",":
             window.at += 1
         elif window.peek() != "}":
