@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from ncclscope.capture import layout
 from ncclscope.capture.reader import is_dataset, process_folders
 from ncclscope.errors import NcclscopeError
 from ncclscope.model import sizes
@@ -17,7 +19,14 @@ from ncclscope.model.bounds import Meetings, Steps, bounds_of_steps, joined_step
 from ncclscope.model.clock import Clocks, solve
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.instances import Instances
-from ncclscope.model.matching import NEEDED, FoundStreams, StreamCounter, rules_of
+from ncclscope.model.matching import (
+    BY_SEQUENCE,
+    NEEDED,
+    FoundStreams,
+    StreamCounter,
+    number_by_sequence,
+    rules_of,
+)
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.parts import Part, Placement
 from ncclscope.model.registry import ProcessRow, Registry
@@ -65,6 +74,10 @@ def open_model(capture: Path, progress: Progress | None = None) -> Model:
         raise NcclscopeError(message, "It is made in the capture, or else in TMPDIR") from None
 
 
+# NCCL's bits of the events that calls and their sequence numbers are read from.
+_CALL_EVENTS = [layout.KINDS[name] - 1 for name in ("Coll", "P2p", "GroupApi", "CollApi", "P2pApi")]
+
+
 @dataclass(slots=True)
 class _Sums:
     """Counts over all processes."""
@@ -80,6 +93,7 @@ class _Sums:
     clock_kinds: set[str] = field(default_factory=set)
     silent: list[str] = field(default_factory=list)  # processes without a communicator
     lost: Counter[str] = field(default_factory=Counter)
+    broken: list[int] = field(default_factory=list)  # processes of which calls are missing
     simulated: bool = False
     sends: list[Steps] = field(default_factory=list)
     receives: list[Steps] = field(default_factory=list)
@@ -95,10 +109,15 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
             streams.join(found)
         operations = writer.columns("operations")
         _complete_sizes(operations, registry, words)
-        if complete_rooted(operations, words):
+        broken = _broken_communicators(operations, sums)
+        if len(broken):
+            number_by_sequence(operations, broken)
+        if complete_rooted(operations, words) or len(broken):
             streams = _counted_again(operations, sums)
         clocks = _one_clock(operations, registry, words, streams, sums)
         instances = _match(operations, registry, words, streams, sums, clocks)
+        order = operations["call_order"]
+        order[order == BY_SEQUENCE] = NONE
         writer.append("instances", instances)
         comms, members, names = registry.tables()
         writer.append("communicators", comms)
@@ -178,6 +197,13 @@ def _complete_sizes(operations: Columns, registry: Registry, words: Words) -> No
         mine = (operations["communicator"] == comm) & np.isin(operations["function"], shares)
         share = operations["size_bytes"][mine]
         operations["size_bytes"][mine] = sizes.total_bytes(share, ranks[comm])
+
+
+def _broken_communicators(operations: Columns, sums: _Sums) -> npt.NDArray[np.int64]:
+    """Communicators of processes that lost calls, or did not record all of them."""
+    lost = [operations["communicator"][sums.rows[row]] for row in sums.broken]
+    found = np.unique(np.concatenate([np.empty(0, np.int64), *lost])).astype(np.int64)
+    return found[found != NONE]
 
 
 def _counted_again(operations: Columns, sums: _Sums) -> StreamCounter:
@@ -271,8 +297,19 @@ def _count(sums: _Sums, part: Part, registry: Registry) -> None:
     node = registry.processes[-1].node
     sums.wall_ns.setdefault(node, process.clock.realtime_offset_ns)
     sums.lost.update(_losses(part))
+    if _lost_calls(part):
+        sums.broken.append(len(registry.processes) - 1)
     sums.simulated |= process.identity.get("simulation", "") not in ("", "0")
     sums.notes += [f"{process.folder}: {note}" for note in (*process.notes, *_damage(part))]
+
+
+def _lost_calls(part: Part) -> bool:
+    """Whether calls of a process may be missing between others, or before them."""
+    process = part.process
+    return bool(process.zooms) or any(
+        count and (name in _LOSSES or (name.startswith("dropped_") and event in _CALL_EVENTS))
+        for (name, event), count in process.counters.items()
+    )
 
 
 def _losses(part: Part) -> Counter[str]:
@@ -348,6 +385,12 @@ def _job_notes(sums: _Sums, registry: Registry, clocks: Clocks) -> list[str]:
         notes.append(f"{plural(untied, 'node')} not tied to the first: times by the wall clock")
     if any(row.mode == "profile" for row in rows):
         notes.append("profile mode keeps totals only: times of single operations need trace")
+    if sums.broken:
+        some = plural(len(sums.broken), "process", "processes")
+        notes.append(
+            f"{some} did not record all calls: on their communicators collectives are matched by "
+            "NCCL's own numbers, sends and receives not at all"
+        )
     return notes
 
 

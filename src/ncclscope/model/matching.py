@@ -19,7 +19,9 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Columns = Mapping[str, npt.NDArray[np.generic]]
 
-CALLS, REPLAYS, PAIRS, INFERRED = range(4)
+CALLS, REPLAYS, PAIRS, INFERRED, SEQUENCED = range(5)
+# In place of a call's number: some rank lost calls before it, NCCL's own numbers must do.
+BY_SEQUENCE = -2
 # Who must have met whom when an operation ended: nobody, everybody, the root every other rank,
 # every other rank the root.
 NOBODY, EVERYBODY, ROOT_FIRST, ROOT_LAST = range(4)
@@ -86,6 +88,13 @@ def streams_and_orders(columns: Columns) -> tuple[Ints, Ints]:
         stream[at] |= REPLAYS << 3 * _BITS | np.maximum(function, 0) << _BITS
         order[at] = columns["sequence"][at]
         fits[at] &= function >= 0
+    sequenced = order == BY_SEQUENCE
+    if sequenced.any():
+        at = np.flatnonzero(sequenced)
+        function = columns["function"][at].astype(np.int64)
+        stream[at] |= SEQUENCED << 3 * _BITS | np.maximum(function, 0) << _BITS
+        order[at] = columns["sequence"][at]
+        fits[at] &= function >= 0
     inferred = (columns["inferred"] == 1) & ~pair
     if inferred.any():  # numbered by function
         at = np.flatnonzero(inferred)
@@ -103,6 +112,19 @@ def streams_and_orders(columns: Columns) -> tuple[Ints, Ints]:
     if fits.all():
         return stream, order
     return np.where(fits, stream, NONE), np.where(fits, order, NONE)
+
+
+def number_by_sequence(operations: dict[str, npt.NDArray[np.generic]], broken: Ints) -> None:
+    """Takes the numbers of calls on communicators of which some rank lost calls, in place.
+
+    Counting what is left would match calls with other calls. NCCL numbers collectives by function,
+    alike on all ranks; sends, receives and what they make up have no numbers, and no instances.
+    """
+    order = operations["call_order"]
+    mine = np.isin(operations["communicator"], broken) & (operations["replay"] == 0)
+    numbered = mine & (operations["form"] == COLLECTIVE) & (operations["inferred"] == 0)
+    order[mine] = NONE
+    order[numbered & (operations["sequence"] >= 0)] = BY_SEQUENCE
 
 
 def distinct(values: Ints) -> Ints:
@@ -128,7 +150,7 @@ class Streams:
 
     @property
     def kind(self) -> Ints:
-        """CALLS, REPLAYS, PAIRS or INFERRED."""
+        """CALLS, REPLAYS, PAIRS, INFERRED or SEQUENCED."""
         return self.code >> 3 * _BITS
 
     @property

@@ -90,7 +90,7 @@ OPERATIONS = _columns(
     ("wire_ns", "i8", "of the duration: after the last rank arrived"),
     ("relative_wait_ns", "i8", "duration less the shortest of all ranks: needs no clock"),
     ("instance", "i8", "row of `instances`: the same operation on all ranks"),
-    ("call_order", "i8", "number of the call on its communicator and rank"),
+    ("call_order", "i8", "number of the call on its communicator and rank, where none is missing"),
     ("sequence", "i8", "NCCL's number, by communicator and function"),
     ("group_call", "i8", "the group call it was part of, by process"),
     ("replay", "i1", "1: a replay of a captured call"),
@@ -106,7 +106,12 @@ INSTANCES = _columns(
     ("form", "word", "collective or send"),
     ("function", "word", "of the majority of its ranks"),
     ("size_bytes", "i8", "of the majority of its ranks"),
-    ("call_order", "i8", "number on its communicator; of a pair, on its source and destination"),
+    (
+        "call_order",
+        "i8",
+        "number on its communicator; of a pair, on its source and destination; where calls are "
+        "missing, NCCL's number by function",
+    ),
     ("source_rank", "i4", "of a send and receive pair"),
     ("destination_rank", "i4", "of a send and receive pair"),
     ("ranks_seen", "i4", "operations that belong to it"),
