@@ -6,6 +6,7 @@ from benchmarks import (
     bytes_per_operation,
     callback_cost,
     diagnose_quality,
+    export_speed,
     helper_cpu,
     kills,
     model_speed,
@@ -27,6 +28,7 @@ ALL = {
     "model_speed": model_speed,
     "diagnose_quality": diagnose_quality,
     "timeline_speed": timeline_speed,
+    "export_speed": export_speed,
     "soak": soak,
     "kills": kills,
 }

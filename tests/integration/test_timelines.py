@@ -177,6 +177,8 @@ def test_arguments_are_the_models(loaded: Loaded) -> None:
             "wait_ns",
             "wire_ns",
             "source",
+            "sequence",
+            "part_of",
             "operation",
         ):
             expected[name] = row[name]
@@ -347,6 +349,22 @@ def test_a_window_of_some_ranks(tmp_path: Path) -> None:
     last = max(one["ts"] + one["dur"] for one in late.values())
     assert 0 < len(late) < len(capture.operations.fetchall())
     assert all(one["ts"] >= last - 3_100_000 for one in late.values())
+
+
+def test_ranks_of_one_process_are_processes_of_the_trace(tmp_path: Path) -> None:
+    spec = SyntheticSpec(processes=2, ranks_per_process=2, operations=20)
+    synthetic(tmp_path / "c", spec)
+    capture = package.open(tmp_path / "c")
+    written = write_chrome(capture.model, Selection(), tmp_path / "t.json")
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    found = [
+        (e["args"]["operation"], e["pid"]) for e in events if e.get("cat") == "nccl" and "args" in e
+    ]
+    rows = operations(capture)
+    assert sorted(found) == [(row["operation"], row["global_rank"] + 1) for row in rows]
+    assert written.count == len(rows) == 80
+    channels = [event for event in events if event.get("cat") == "channel" and event["ph"] == "X"]
+    assert len(channels) == len(capture.channels.fetchall())
 
 
 def test_perfetto_is_smaller_than_chrome(tmp_path: Path) -> None:

@@ -172,7 +172,9 @@ class _Trace:
         if row is None:
             return [""] * len(slices.start_ns)
         instance = details.flows[0] - 1
-        begins = np.where(instance >= 0, self._first_rows[instance], NONE) == row
+        known = instance >= 0
+        begins = np.zeros(len(instance), np.bool_)
+        begins[known] = self._first_rows[instance[known]] == row[known]
         return [
             ""
             if number < 0
@@ -180,30 +182,31 @@ class _Trace:
             for number, begin in zip(instance.tolist(), begins.tolist(), strict=True)
         ]
 
+    def _drawn_in_order(self) -> tuple[Ints, ...]:
+        """Rows of operations that were drawn, in order, with their tracks and starts."""
+        if len(self._drawn) > 1:
+            rows, tracks, starts = (np.concatenate(some) for some in zip(*self._drawn, strict=True))
+            order = np.argsort(rows, kind="stable")
+            self._drawn = [(rows[order], tracks[order], starts[order])]
+        return self._drawn[0] if self._drawn else (np.empty(0, np.int64),) * 3
+
     def _arrows(self, slices: Slices) -> Iterator[str]:
         """Arrows between operations and what hangs below, from the earlier to the later."""
-        parent = slices.details.parent
-        if parent is None or not self._drawn:
+        parent, (rows, tracks, starts) = slices.details.parent, self._drawn_in_order()
+        if parent is None or not len(rows):  # nothing, or nothing but moments
             return
-        rows, tracks, starts = (
-            np.concatenate(columns) for columns in zip(*self._drawn, strict=True)
-        )
-        if not len(rows):  # only moments
-            return
-        order = np.argsort(rows, kind="stable")
-        at = order[np.minimum(np.searchsorted(rows[order], parent), len(rows) - 1)]
-        known = (rows[at] == parent) & (parent != NONE) & (slices.end_ns > slices.start_ns)
-        category = slices.layer.category
-        flow = slices.details.flows[-1]
-        for one in np.flatnonzero(known).tolist():
-            above = (int(starts[at[one]]), int(tracks[at[one]]))
-            below = (int(slices.start_ns[one]), int(slices.track[one]))
-            ends = (above, below) if above[0] <= below[0] else (below, above)
-            for kind, (time, track) in zip(('"s"', '"f","bp":"e"'), ends, strict=True):
-                yield (
-                    f'{{"ph":{kind},"id":"{int(flow[one]):#x}","cat":"{category}","name":"of",'
-                    f'"pid":{self._rank.number},"tid":{track},"ts":{_us(time)}}}'
-                )
+        at = np.minimum(np.searchsorted(rows, parent), len(rows) - 1)
+        some = np.flatnonzero((rows[at] == parent) & (slices.end_ns > slices.start_ns))
+        at = at[some]
+        head = f'"cat":"{slices.layer.category}","name":"of","pid":{self._rank.number}'
+        columns = (
+            slices.details.flows[-1][some], starts[at], tracks[at], slices.start_ns[some],
+            slices.track[some],
+        )  # fmt: skip
+        for flow, above, upper, below, lower in zip(*(c.tolist() for c in columns), strict=True):
+            ends = ((above, upper), (below, lower))
+            for kind, (time, track) in zip(_ARROW, sorted(ends, key=lambda e: e[0]), strict=True):
+                yield f'{{"ph":{kind},"id":"{flow:#x}",{head},"tid":{track},"ts":{_us(time)}}}'
 
     def _counters(self, slices: Slices) -> list[str]:
         """Counters in the order of time."""
@@ -228,6 +231,7 @@ class _Trace:
 
 
 _FLOW_IN = ',"flow_in":true'
+_ARROW = ('"s"', '"f","bp":"e"')  # its beginning, its end
 _INSTANCES = 1 << 40  # beyond the numbers that trace processors give to arrows with names
 
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ncclscope.analysis.selection import Selection, matching
 from ncclscope.capture.inventory import describe
-from ncclscope.errors import UsageError
+from ncclscope.errors import FormatError, UsageError
 from ncclscope.export.files import STDOUT, cannot_write
 from ncclscope.export.written import Written
 from ncclscope.model.build import open_model
@@ -111,7 +111,11 @@ def follow_jsonl(
             began = time.monotonic()
             info = describe(capture)
             running = info is not None and info.running > 0
-            follower.look(open_model(capture), last=not running)
+            try:
+                follower.look(open_model(capture), last=not running)
+            except FormatError:  # files that are being made, or rotated away
+                if not running:
+                    raise
             if progress:
                 progress(follower.count, follower.count + 1)
             if running:

@@ -133,10 +133,9 @@ class _Lines:
             "inspector_output_format_version": VERSION,
             "git_rev": "",
             "rec_mechanism": MECHANISM,
-            "dump_timestamp_us": 0,
-            "hostname": printable(row.host),
-            "pid": row.pid,
         }
+        self._place = {"hostname": printable(row.host), "pid": row.pid}
+        self._headers: dict[tuple[int, int], str] = {}  # by communicator and rank in it
         self._messages: dict[int, int] = {}  # sends and receives so far, by communicator
         self._communicators = model.tables["communicators"]
 
@@ -157,23 +156,27 @@ class _Lines:
         perf = self._performance(prefix, op)
         if self._channels is not None:
             perf |= self._traces(prefix, op, self._channels.of(row))
-        line = {
-            "header": self._header(op),
-            "metadata": self._metadata | {"dump_timestamp_us": self._wall_us(op["end_ns"])},
-            f"{prefix}_perf": perf,
-        }
-        return json.dumps(line, separators=(",", ":"))
+        wall_us = self._wall_us(op["end_ns"])
+        metadata = {**self._metadata, "dump_timestamp_us": wall_us, **self._place}
+        return (
+            f'{{"header":{self._header(op)},"metadata":{_json(metadata)},'
+            f'"{prefix}_perf":{_json(perf)}}}'
+        )
 
-    def _header(self, op: dict[str, int]) -> dict[str, Any]:
-        row = op["communicator"]
-        comms = self._communicators
-        return {
-            "id": f"{int(comms['id'][row]) & 0xFFFFFFFFFFFFFFFF:#x}",
-            "comm_name": printable(self._model.communicator_names[row]),
-            "rank": op["rank"],
-            "n_ranks": int(comms["ranks"][row]),
-            "nnodes": int(comms["nodes"][row]),
-        }
+    def _header(self, op: dict[str, int]) -> str:
+        key = row, rank = op["communicator"], op["rank"]
+        if key not in self._headers:
+            comms = self._communicators
+            self._headers[key] = _json(
+                {
+                    "id": f"{int(comms['id'][row]) & 0xFFFFFFFFFFFFFFFF:#x}",
+                    "comm_name": printable(self._model.communicator_names[row]),
+                    "rank": rank,
+                    "n_ranks": int(comms["ranks"][row]),
+                    "nnodes": int(comms["nodes"][row]),
+                }
+            )
+        return self._headers[key]
 
     def _performance(self, prefix: str, op: dict[str, int]) -> dict[str, Any]:
         words, ranks = self._model.words, int(self._communicators["ranks"][op["communicator"]])
@@ -235,3 +238,4 @@ class _Lines:
 
 
 _KERNEL = ("start", "stop", "record")
+_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder for each line

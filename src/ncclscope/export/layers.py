@@ -196,6 +196,8 @@ def _operation_arguments(model: Model, rows: Ints) -> list[Argument]:
         Argument("replay", np.where(column("replay") == 1, 1, NONE)),
         Argument("inferred", np.where(column("inferred") == 1, 1, NONE)),
         Argument("part_of", column("part_of")),
+        Argument("sequence", column("sequence"), varies=True),
+        Argument("part_of", column("part_of"), varies=True),
         Argument("operation", rows, varies=True),
     ]
 
@@ -242,7 +244,8 @@ def _children(
     parts: Columns = {"row": rows.parts}
     drawn = np.sort(np.concatenate([rows.whole, rows.parts]))
     channels = _kept(_details(model, "channels", rank), drawn, None)
-    proxies = _kept(_details(model, "proxy_ops", rank), drawn, _without_operation(rank, chosen))
+    loose = _without_operation(model, rank, chosen)
+    proxies = _kept(_details(model, "proxy_ops", rank), drawn, loose)
     of = [
         np.asarray(ops["part_of"][rows.parts]).astype(np.int64),
         channels["operation"].astype(np.int64),
@@ -267,10 +270,13 @@ def _details(model: Model, table: str, rank: Rank) -> Columns:
     return columns if columns is not None else {}
 
 
-def _without_operation(rank: Rank, chosen: Selection) -> Selection | None:
-    """What to draw of work for other processes: it has no operation to be chosen by."""
+def _without_operation(model: Model, rank: Rank, chosen: Selection) -> Selection | None:
+    """What to draw of work for other processes: it has no operation to be chosen by, and is drawn
+    with the first rank of its process.
+    """
     by_name = chosen.communicators is not None or chosen.functions is not None
-    return None if by_name else chosen
+    first = model.processes[rank.process].global_rank in (NONE, rank.global_rank)
+    return chosen if first and not by_name else None
 
 
 def _kept(columns: Columns, drawn: Ints, loose: Selection | None) -> Columns:
