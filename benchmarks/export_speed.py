@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from benchmarks.results import ROOT, publish, table
+from ncclscope.model.build import open_model
 from tests.writer import SyntheticSpec, Work, synthetic
 
 PERFETTO_BAR = 0.3e6  # operations a second and core
@@ -28,27 +29,25 @@ MIX = (
     Work("ReduceScatter", 65_536, "ncclBfloat16", weight=2),
     Work("SendRecv", 1 << 20, "ncclBfloat16", weight=2),
 )
-# name, form, options, share of the capture
+# name, form, options, ranks (none: all)
 EXPORTS = (
-    ("perfetto, operations", "perfetto", {"operations_only": True}, 1.0),
-    ("perfetto, everything", "perfetto", {}, 1.0),
-    ("chrome, operations", "chrome", {"operations_only": True}, 1.0),
-    ("chrome, everything", "chrome", {}, 1.0),
-    ("inspector", "inspector", {}, 1.0),
-    ("otf2", "otf2", {}, 0.1),
+    ("perfetto, operations", "perfetto", {"operations_only": True}, ()),
+    ("perfetto, everything", "perfetto", {}, ()),
+    ("chrome, operations", "chrome", {"operations_only": True}, ()),
+    ("chrome, everything", "chrome", {}, ()),
+    ("inspector", "inspector", {}, ()),
+    ("otf2, one rank", "otf2", {}, (0,)),
 )
 
 _MEASURE = """
 import importlib, json, resource, sys, time
 from pathlib import Path
-capture, form, target, share, options = sys.argv[1:6]
+capture, form, target, ranks, options = sys.argv[1:6]
 from ncclscope.analysis.selection import Selection
-from ncclscope.analysis.traced import extent
 from ncclscope.model.build import open_model
 model = open_model(Path(capture))
 write = getattr(importlib.import_module(f"ncclscope.export.{form}"), f"write_{form}")
-first, last = extent(model, Selection())
-chosen = Selection(until_ns=first + int((last - first) * float(share)) + 1)
+chosen = Selection(ranks=tuple(json.loads(ranks)) or None)
 def used():
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in both)
@@ -60,10 +59,10 @@ print(json.dumps({"count": count, "wall_s": wall, "cpu_s": cpu}))
 
 
 def measure(
-    capture: Path, form: str, target: Path, share: float, options: object
+    capture: Path, form: str, target: Path, chosen: tuple[int, ...], options: object
 ) -> dict[str, float]:
     """One export in a process of its own, with the most memory that any process of it had."""
-    words = [str(capture), form, str(target), str(share), json.dumps(options)]
+    words = [str(capture), form, str(target), json.dumps(chosen), json.dumps(options)]
     command = [sys.executable, "-c", _MEASURE, *words]
     peak = 0.0
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -122,9 +121,10 @@ def main() -> None:
                 mix=MIX,
             )
             synthetic(capture, spec)
-            for name, form, options, share in EXPORTS:
+            open_model(capture)
+            for name, form, options, chosen in EXPORTS:
                 target = Path(directory) / "target"
-                found = measure(capture, form, target, share, options)
+                found = measure(capture, form, target, chosen, options)
                 peaks.setdefault(name, []).append(found["peak_mb"])
                 if ranks == RANKS[0]:
                     files = [file for file in target.rglob("*") if file.is_file()] or [target]
@@ -134,13 +134,9 @@ def main() -> None:
                         packed[name] = small
                     if name == EXPORTS[0][0]:
                         rate = found["count"] / found["cpu_s"]
-                    rows.append(
-                        [
-                            name, f"{found['count']:,.0f}", f"{found['count'] / found['wall_s'] / 1e6:.3f}",
-                            f"{found['count'] / found['cpu_s'] / 1e6:.3f}", f"{size:.0f}",
-                            "" if small is None else f"{small:.0f}",
-                        ]
-                    )  # fmt: skip
+                    speeds = (found["count"] / found[clock] / 1e6 for clock in ("wall_s", "cpu_s"))
+                    row = [name, f"{found['count']:,.0f}", *(f"{speed:.3f}" for speed in speeds)]
+                    rows.append([*row, f"{size:.0f}", "" if small is None else f"{small:.0f}"])
                 shutil.rmtree(target, ignore_errors=True)
                 target.unlink(missing_ok=True)
             shutil.rmtree(capture)
