@@ -203,7 +203,8 @@ def _broken_communicators(operations: Columns, sums: _Sums) -> npt.NDArray[np.in
     """Communicators of processes that lost calls, or did not record all of them."""
     lost = [operations["communicator"][sums.rows[row]] for row in sums.broken]
     found = np.unique(np.concatenate([np.empty(0, np.int64), *lost])).astype(np.int64)
-    return found[found != NONE]
+    known: npt.NDArray[np.int64] = found[found != NONE]
+    return known
 
 
 def _counted_again(operations: Columns, sums: _Sums) -> StreamCounter:

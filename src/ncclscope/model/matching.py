@@ -124,7 +124,7 @@ def number_by_sequence(operations: dict[str, npt.NDArray[np.generic]], broken: I
     mine = np.isin(operations["communicator"], broken) & (operations["replay"] == 0)
     numbered = mine & (operations["form"] == COLLECTIVE) & (operations["inferred"] == 0)
     order[mine] = NONE
-    order[numbered & (operations["sequence"] >= 0)] = BY_SEQUENCE
+    order[numbered & (operations["sequence"] != NONE)] = BY_SEQUENCE
 
 
 def distinct(values: Ints) -> Ints:
