@@ -44,7 +44,7 @@ def nccl() -> c.CDLL:
 
 def at(array: Array, offset: int = 0) -> c.c_void_p:
     """Device memory is host memory."""
-    return c.c_void_p(array.ctypes.data + offset)
+    return c.c_void_p(array.ctypes.data + int(offset))
 
 
 def on_all_ranks(nccl: c.CDLL, work: Callable[[int, c.c_void_p, c.c_void_p], None]) -> None:
@@ -163,6 +163,27 @@ def test_every_function(nccl: c.CDLL, count: int, in_place: bool) -> None:
     if not in_place:
         first = np.concatenate([one[0] for one in parts])
         np.testing.assert_array_equal(seen["gather", root], first)
+
+
+def test_many_messages_in_one_group(nccl: c.CDLL) -> None:
+    """More than anybody keeps places for, of sizes from nothing to several letters."""
+    counts = [(7919 * number) % 50_000 if number % 10 else 0 for number in range(150)]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    received = [np.zeros(starts[-1], np.float32) for _ in range(RANKS)]
+    sent = [np.arange(starts[-1], dtype=np.float32) + rank for rank in range(RANKS)]
+
+    def work(rank: int, comm: c.c_void_p, stream: c.c_void_p) -> None:
+        after, before = (rank + 1) % RANKS, (rank - 1) % RANKS
+        nccl.ncclGroupStart()
+        for start, count in zip(starts * 4, counts, strict=False):
+            more = c.c_size_t(count), 7
+            assert nccl.ncclSend(at(sent[rank], start), *more, after, comm, stream) == 0
+            assert nccl.ncclRecv(at(received[rank], start), *more, before, comm, stream) == 0
+        assert nccl.ncclGroupEnd() == 0
+
+    on_all_ranks(nccl, work)
+    for rank in range(RANKS):
+        np.testing.assert_array_equal(received[rank], sent[(rank - 1) % RANKS])
 
 
 def test_wrong_arguments(nccl: c.CDLL) -> None:

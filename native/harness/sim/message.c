@@ -14,13 +14,14 @@ struct message {
     struct announced *mine, *theirs;
     uint64_t number;
     size_t moved, bytes;
-    bool done;
+    bool announced, done;
 };
 
 struct messages {
     struct fabric *fabric;
     struct message *all;
     int count;
+    int64_t start_ns;
 };
 
 static char *letters_of(const struct fabric *fabric, int from, int to) {
@@ -74,7 +75,13 @@ static bool messages_move(void *argument) {
         uint64_t peer = 1ull << m->spec->root;
         bool sends = m->spec->function == SEND;
         uint64_t *blocked = sends ? &blocked_to : &blocked_from;
-        if (!m->done && !(*blocked & peer)) moved |= sends ? send_letters(m) : receive_letters(m);
+        if (!m->done && !(*blocked & peer)) {
+            // Only the next one of a pair is announced: there are so many places.
+            if (!m->announced) fabric_announce(m->mine, m->number, m->spec, messages->start_ns);
+            moved |= !m->announced;
+            m->announced = true;
+            moved |= sends ? send_letters(m) : receive_letters(m);
+        }
         if (!m->done) *blocked |= peer;
         done &= m->done;
     }
@@ -83,16 +90,17 @@ static bool messages_move(void *argument) {
 }
 
 // A message that fits into the letters leaves without its receiver.
-static int64_t message_ready_ns(const struct message *m) {
+static int64_t message_ready_ns(const struct message *m, int64_t start_ns) {
+    if (m->bytes == 0) return start_ns;
     bool leaves = m->spec->function == SEND && m->bytes <= 2 * LETTER_BYTES;
-    if (leaves || m->bytes == 0) return m->mine->start_ns;
+    if (leaves) return m->mine->start_ns;
     return m->theirs->start_ns > m->mine->start_ns ? m->theirs->start_ns : m->mine->start_ns;
 }
 
 bool fabric_messages(struct fabric *fabric, const struct transfer_spec *specs, int count,
                      int64_t start_ns, int64_t *ready_ns) {
     struct message *all = calloc((size_t)count, sizeof *all);
-    struct messages messages = {fabric, all, count};
+    struct messages messages = {fabric, all, count, start_ns};
     bool fine = true;
     for (int i = 0; i < count; i++) {
         struct message *m = &all[i];
@@ -110,11 +118,10 @@ bool fabric_messages(struct fabric *fabric, const struct transfer_spec *specs, i
             sends ? &m->box->receives[m->number % PLACES] : &m->box->sends[m->number % PLACES];
         m->done = m->bytes == 0;
         if (sends && !m->done) fine &= make_room(fabric, peer);
-        fabric_announce(m->mine, m->number, &specs[i], start_ns);
     }
     fabric_ring(fabric);
     fine = fine && fabric_wait(fabric, messages_move, &messages, FOR_EVER);
-    for (int i = 0; fine && i < count; i++) ready_ns[i] = message_ready_ns(&all[i]);
+    for (int i = 0; fine && i < count; i++) ready_ns[i] = message_ready_ns(&all[i], start_ns);
     free(all);
     return fine;
 }
