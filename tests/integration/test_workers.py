@@ -1,0 +1,97 @@
+"""A model made by workers, or with its arrays in files, is the same; a worker's end is one sentence."""
+
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ncclscope.capture import compiled
+from ncclscope.errors import NcclscopeError
+from ncclscope.model import parts, workers
+from ncclscope.model.build import open_model
+from ncclscope.model.model import Model
+from tests.writer import SyntheticSpec, synthetic
+from tests.writer.spec import Work
+
+MIX = (Work(), Work("SendRecv", 1000), Work("Broadcast", 500, root=1))
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("workers") / "capture"
+    synthetic(path, SyntheticSpec(processes=5, operations=300, ranks_per_node=2, mix=MIX))
+    (path / "broken.1.1").mkdir()
+    (path / "broken.1.1" / "meta").write_bytes(b"nothing")
+    return path
+
+
+@pytest.fixture
+def plain(capture: Path) -> Iterator[Model]:
+    """The model made in this process."""
+    shutil.rmtree(capture / "model", ignore_errors=True)
+    model = open_model(capture)
+    # Mapped columns outlive their files.
+    yield model
+    shutil.rmtree(capture / "model", ignore_errors=True)
+
+
+def check_same(made: Model, expected: Model) -> None:
+    assert made.completeness == expected.completeness
+    assert made.processes == expected.processes
+    assert made.words == expected.words
+    for table, columns in expected.tables.items():
+        for name, values in columns.items():
+            np.testing.assert_array_equal(made.tables[table][name], values, f"{table}.{name}")
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8])
+def test_workers_make_the_same_model(
+    cores: int, capture: Path, plain: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers, "_WORTH_WORKERS_BYTES", 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    shutil.rmtree(capture / "model")
+    check_same(open_model(capture), plain)
+    assert any("not read" in note for note in plain.completeness.notes)
+
+
+def test_arrays_in_files_make_the_same_model(
+    capture: Path, plain: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "_LARGE_BYTES", 1)
+    shutil.rmtree(capture / "model")
+    check_same(open_model(capture), plain)
+    assert not [file for file in (capture / "model").iterdir() if file.name.startswith("tmp")]
+
+
+def test_a_killed_worker_is_one_sentence(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_WORTH_WORKERS_BYTES", 0)
+    me, decode = os.getpid(), parts.decode_part
+
+    def die(folder: Path) -> object:
+        if os.getpid() != me and "node1" in folder.name:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return decode(folder)
+
+    monkeypatch.setattr(workers, "decode_part", die)
+    shutil.rmtree(capture / "model", ignore_errors=True)
+    before = set(os.listdir(capture))
+    with pytest.raises(NcclscopeError, match="worker"):
+        open_model(capture)
+    assert set(os.listdir(capture)) == before
+
+
+def test_a_workers_fault_is_raised(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_WORTH_WORKERS_BYTES", 0)
+
+    def fail(folder: Path) -> object:
+        raise MemoryError(folder.name)
+
+    monkeypatch.setattr(workers, "decode_part", fail)
+    shutil.rmtree(capture / "model", ignore_errors=True)
+    with pytest.raises(MemoryError):
+        open_model(capture)
