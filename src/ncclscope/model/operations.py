@@ -95,8 +95,7 @@ def operations_from(decoded: Decoded, words: Words) -> ProcessOperations:
     proxies = outcome.proxies_of(decoded, works)
     outcome.set_times(columns, works, rows, kernel, proxies, words)
     outcome.reject_impossible(columns, process.clock, words)
-    group_open = outcome.group_is_open(decoded, columns["group_call"])
-    outcome.set_states(columns, rows, kernel, proxies, group_open)
+    outcome.set_states(columns, rows, kernel, proxies, decoded)
     outcome.explain(columns, rows, decoded, words)
     when = outcome.first_time(columns)
     order = np.arange(len(when))
@@ -187,25 +186,33 @@ def set_orders(columns: Columns) -> None:
     What is inferred is numbered apart, by function: ranks may not agree on it.
     """
     eager = (columns["replay"] == 0) & (columns["state"] != outcome.CAPTURED)
-    p2p = np.isin(columns["form"], (SEND, RECV))
+    p2p = (columns["form"] == SEND) | (columns["form"] == RECV)
     columns["call_order"] = np.full(len(eager), NONE, np.int64)
     comm = columns["communicator"].astype(np.int64)
     inferred = columns["inferred"] == 1
     _number(columns["call_order"], eager & ~p2p & ~inferred, comm)
-    function = columns["function"].astype(np.int64)
-    _number(columns["call_order"], inferred, comm << 8 | function)
-    peer, form = columns["peer"].astype(np.int64), columns["form"].astype(np.int64)
-    _number(columns["call_order"], eager & p2p & (peer != NONE), comm << 34 | peer << 2 | form)
+    if inferred.any():
+        function = columns["function"].astype(np.int64)
+        _number(columns["call_order"], inferred, comm << 8 | function)
+    if p2p.any():
+        peer, form = columns["peer"].astype(np.int64), columns["form"].astype(np.int64)
+        known = eager & p2p & (peer != NONE)
+        _number(columns["call_order"], known, comm << 34 | peer << 2 | form)
 
 
 def _number(out: Ints, mask: Bools, key: Ints) -> None:
     """Numbers the marked rows from 0 for each key, in their order."""
+    if mask.all():
+        out[:] = numbered(key)
+        return
     rows = np.flatnonzero(mask)
     out[rows] = numbered(key[rows])
 
 
 def _rows_of_channels(rows: Rows, order: Ints, channels: Channels, works: int) -> Ints:
     """The row of each channel's work."""
+    if rows.work is rows.call and (order == rows.call).all():  # a work a call, in order
+        return channels.work
     row_of_work = np.full(works, NONE, np.int64)
     work = rows.work[order]
     row_of_work[work[work != NONE]] = np.flatnonzero(work != NONE)

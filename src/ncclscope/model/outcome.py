@@ -110,9 +110,9 @@ def set_states(
     rows: Rows,
     kernel: KernelTimes,
     proxies: Proxies,
-    group_open: Bools,
+    decoded: Decoded,
 ) -> None:
-    """What became of each row. `group_open`: its group call has not returned."""
+    """What became of each row."""
     by_proxy = (kernel.kernels == 0) & (proxies.start_ns != NONE)
     running = kernel.running | (by_proxy & proxies.running)
     seen = (kernel.kernels > 0) | by_proxy | (kernel.start_ns != NONE)
@@ -121,8 +121,9 @@ def set_states(
     state = pick(of_work, rows.work, UNKNOWN)
     state[rows.captured] = CAPTURED
     _settle(columns, state)
-    stuck = (state == UNKNOWN) & (rows.work == NONE) & group_open
-    state[stuck] = NEVER_LAUNCHED
+    stuck = (state == UNKNOWN) & (rows.work == NONE)
+    if stuck.any():
+        state[stuck & group_is_open(decoded, columns["group_call"])] = NEVER_LAUNCHED
     columns["state"] = state
 
 

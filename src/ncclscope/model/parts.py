@@ -20,10 +20,8 @@ from ncclscope.model.matching import FoundStreams, found_streams
 from ncclscope.model.operations import StampCounts
 from ncclscope.model.steps import StepTimes
 from ncclscope.model.store import write_columns
-from ncclscope.model.tables import GPU_SOURCES, NONE, SOURCES, Columns
+from ncclscope.model.tables import GPU_SOURCES, NONE, Columns
 from ncclscope.model.words import Words
-
-_GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ def _counts(columns: Columns, reasons: list[str]) -> Counts:
     flying = carried_out & (state == outcome.IN_FLIGHT)
     untimed = carried_out & (columns["source"] == outcome.NO_SOURCE) & ~flying
     codes, numbers = np.unique(columns["reason"][untimed], return_counts=True)
-    by_gpu = carried_out & np.isin(columns["source"], _GPU_CODES)
+    by_gpu = carried_out & (columns["source"] < len(GPU_SOURCES))  # the best come first
     return Counts(
         calls=int(np.count_nonzero(whole & (columns["replay"] == 0))),
         operations=int(np.count_nonzero(carried_out)),

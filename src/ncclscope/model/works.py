@@ -9,7 +9,7 @@ import numpy.typing as npt
 from ncclscope.capture import columns, layout
 from ncclscope.capture.columns import START_NS, Events, Field, Head, code, key, number
 from ncclscope.capture.compiled import filled
-from ncclscope.capture.joins import find, last_before
+from ncclscope.capture.joins import find, last_before, pick
 from ncclscope.model import sizes
 from ncclscope.model.decode import Bools, Decoded, Ints, stream_of
 from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND, Columns
@@ -208,9 +208,9 @@ def launches_of(decoded: Decoded, works: Works, group_calls: Ints) -> Ints:
     at = last_before(launches.keys, works.keys)
     right = (
         (at >= 0)
-        & (stream_of(launches.keys[at]) == stream_of(works.keys))
-        & (parents[at] == group_calls)
-        & (told["comm"][at] == works.comm)
+        & (stream_of(pick(launches.keys, at)) == stream_of(works.keys))
+        & (pick(parents, at) == group_calls)
+        & (pick(told["comm"], at) == works.comm)
         & (group_calls != NONE)
     )
     if right.all():
