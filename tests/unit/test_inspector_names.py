@@ -45,7 +45,7 @@ def job(at_s: float, *rows: dict[str, int], life: str = "alive", communicators: 
         pulse=SimpleNamespace(life=life, host="n1", gpu="3"),
         reading=SimpleNamespace(records=records(*rows)),
         communicators=comms,
-        strings=STRINGS,
+        meta=SimpleNamespace(strings=STRINGS),
         header=SimpleNamespace(identity={"env.SLURM_JOB_ID": "42"}),
     )
     return SimpleNamespace(processes={"p": process}, names={}, read_ns=int(at_s * SECOND))

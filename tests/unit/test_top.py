@@ -14,8 +14,8 @@ from ncclscope.cli import top
 from ncclscope.diagnose.verdict import NEVER_CALLED, Verdict
 from ncclscope.errors import NcclscopeError
 from ncclscope.live import cells
-from ncclscope.live.counting import Reading, Sums, TallyReader, Work
-from ncclscope.live.following import FollowedJob, FollowedProcess, Following
+from ncclscope.live.counting import Reading, Sums, Work
+from ncclscope.live.following import FollowedJob, FollowedProcess, Following, follow_process
 from ncclscope.live.recent import RecentOperation
 from ncclscope.live.screen import Top
 from ncclscope.live.watching import Overview, Past, RankRow, Rates, overview
@@ -49,7 +49,7 @@ def process(
         f"p{rank}", "node1", 100 + rank, str(rank), rank, 4, 0, "trace", 22809, int(at_s * SECOND),
         life, "", 3 if rank == 1 else 0, 0, (seat,), Path(f"p{rank}"), {},
     )  # fmt: skip
-    made = FollowedProcess(Path(f"p{rank}"), TallyReader(Path(f"p{rank}/tally")))
+    made = follow_process(Path(f"p{rank}"))
     made.pulse, made.reading = pulse, Reading({work(): counted}, {}, {}, {}, {})
     return made
 

@@ -137,15 +137,19 @@ def counters(
 
 
 def read_meta_file(path: Path, damage: Damage) -> tuple[Header, Slots]:
-    """The metadata on disk, in order: `check` counts up, and starts over where files were lost."""
+    """The metadata on disk, in order."""
     header, data = open_file(path)
-    slots = view_slots(data, header.header_bytes, damage)
+    return header, in_order(view_slots(data, header.header_bytes, damage), damage)
+
+
+def in_order(slots: Slots, damage: Damage) -> Slots:
+    """Slots whose `check` counts up; it starts over where files were lost."""
     checks = slots["check"].astype(np.int64)
     highest = np.maximum.accumulate(checks) if len(checks) else checks
     fine = np.ones(len(slots), bool)
     fine[1:] = (checks[1:] > highest[:-1]) & (checks[1:] - highest[:-1] < _LARGEST_STEP)
     damage.bad_slots += int((~fine).sum())
-    return header, slots[fine]
+    return slots[fine]
 
 
 def read_meta_ring(data: memoryview, header: Header, on_disk: Slots) -> Slots:

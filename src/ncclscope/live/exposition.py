@@ -1,6 +1,7 @@
 """Prometheus' text format 0.0.4, and OpenMetrics 1.0 for those who ask for it."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from ncclscope.live.catalogue import (
     COUNTER,
@@ -20,6 +21,10 @@ _SUFFIXES = {COUNTER: "_total", INFO: "_info"}
 _LONGEST_VALUE = 200  # of a label: names come from jobs
 
 
+# Series are the same from second to second, and so are their labels.
+cache_for_labels = lru_cache(maxsize=1 << 14)
+
+
 def wants_openmetrics(accept: str) -> bool:
     """Whether an Accept header prefers OpenMetrics to text."""
     best = {"application/openmetrics-text": 0.0, "text/plain": 0.0, "*/*": 0.0}
@@ -35,6 +40,7 @@ def wants_openmetrics(accept: str) -> bool:
     return best["application/openmetrics-text"] > max(best["text/plain"], 0.0)
 
 
+@cache_for_labels
 def escaped(value: str) -> str:
     """A label's value: no control character but newline, none too long."""
     shown = "".join(
@@ -47,7 +53,8 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 1e17 else repr(float(value))
 
 
-def _labels(names: Iterable[str], values: Labels, *extra: str) -> str:
+@cache_for_labels
+def _labels(names: Labels, values: Labels, *extra: str) -> str:
     pairs = [f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True)]
     inside = ",".join([*pairs, *extra])
     return f"{{{inside}}}" if inside else ""

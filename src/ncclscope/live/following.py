@@ -8,12 +8,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ncclscope.capture import layout, metadata
+from ncclscope.capture.growing import GrowingMetadata
 from ncclscope.capture.header import Header, parse_header
 from ncclscope.capture.inventory import describe, process_folders
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.salvage import arena_dir
-from ncclscope.capture.segment import Damage
 from ncclscope.diagnose.crew import crews_of
 from ncclscope.diagnose.verdict import Status
 from ncclscope.diagnose.verdicts import judge
@@ -32,13 +31,34 @@ class FollowedProcess:
 
     folder: Path
     tallies: TallyReader
-    meta_bytes: int = -1
-    header: Header | None = None
-    communicators: dict[int, Communicator] = field(default_factory=dict)
-    strings: dict[int, str] = field(default_factory=dict)
-    dropped: dict[str, int] = field(default_factory=dict)  # by reason
+    meta: GrowingMetadata
     pulse: Pulse | None = None
     reading: Reading | None = None
+
+    @property
+    def header(self) -> Header | None:
+        """Who the process is."""
+        return self.meta.header
+
+    @property
+    def communicators(self) -> dict[int, Communicator]:
+        """By number."""
+        return {comm.number: comm for comm in self.meta.communicators}
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Events that are not on record, by reason."""
+        found: dict[str, int] = {}
+        for (name, _), count in self.meta.counters.items():
+            if name.startswith("dropped_"):
+                reason = name.removeprefix("dropped_")
+                found[reason] = found.get(reason, 0) + count
+        return found
+
+
+def follow_process(folder: Path) -> FollowedProcess:
+    """A process of which nothing is read yet."""
+    return FollowedProcess(folder, TallyReader(folder / "tally"), GrowingMetadata(folder / "meta"))
 
 
 @dataclass(slots=True)
@@ -101,34 +121,12 @@ def check_patterns(patterns: Sequence[str]) -> None:
 
 
 # ---- reading ----
-def _read_meta(process: FollowedProcess) -> None:
-    """Metadata, where the file has grown."""
-    path = process.folder / "meta"
-    try:
-        size = path.stat().st_size
-        if size == process.meta_bytes:
-            return
-        header, slots = metadata.read_meta_file(path, Damage())
-    except (OSError, FormatError):
-        return
-    meta = metadata.by_kind(slots)
-    process.meta_bytes, process.header = size, header
-    process.communicators = {comm.number: comm for comm in metadata.communicators(meta)}
-    process.strings = dict(metadata.texts(meta, layout.TEXT_STRING))
-    process.dropped = {}
-    for (name, _), count in metadata.counters(meta, header, None).items():
-        if name.startswith("dropped_"):
-            reason = name.removeprefix("dropped_")
-            process.dropped[reason] = process.dropped.get(reason, 0) + count
-
-
 def _read_process(process: FollowedProcess, now_ns: int) -> bool:
-    _read_meta(process)
     try:
-        process.pulse = read_pulse(process.folder, now_ns)
+        process.pulse = read_pulse(process.folder, now_ns, process.meta)
     except FormatError:
         return False
-    process.reading = process.tallies.read(process.communicators, process.strings)
+    process.reading = process.tallies.read(process.communicators, process.meta.strings)
     return True
 
 
@@ -146,7 +144,7 @@ def read_job(job: FollowedJob, folders: Sequence[Path], now_ns: int) -> None:
     job.unreadable = 0
     for folder in folders:
         if folder.name not in job.processes:
-            job.processes[folder.name] = FollowedProcess(folder, TallyReader(folder / "tally"))
+            job.processes[folder.name] = follow_process(folder)
     for name, process in list(job.processes.items()):
         if not process.folder.is_dir():
             del job.processes[name]

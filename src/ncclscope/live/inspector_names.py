@@ -10,6 +10,7 @@ import numpy as np
 
 from ncclscope.analysis.bandwidth import bus_factor
 from ncclscope.capture import layout
+from ncclscope.capture.metadata import Communicator
 from ncclscope.live.following import FollowedJob, FollowedProcess
 from ncclscope.live.samples import Labels, Ratio, Samples
 from ncclscope.model import sizes
@@ -79,12 +80,13 @@ def add_inspector_names(samples: Samples, job: FollowedJob, window: Window) -> N
             continue
         records = reading.records[reading.records["times"]["gpu_count"] > 0]
         times = records["times"]
+        communicators = process.communicators
         numbers = records["tally"]["check"].tolist()
         timed, gpu_ns = times["gpu_count"].tolist(), times["gpu_sum_ns"].tolist()
         for at, number in enumerate(numbers):
             key = (process.folder.name, number)
             if key not in window.kinds:
-                kind = _kind(job, process, pulse, records[at]["tally"])
+                kind = _kind(job, process, pulse, communicators, records[at]["tally"])
                 if kind is None:
                     continue
                 window.kinds[key] = kind
@@ -106,11 +108,17 @@ def _add(samples: Samples, kind: Kind, timed: float, gpu_ns: float) -> None:
         samples.add("collective_exec_time_microseconds", kind.labels, time)
 
 
-def _kind(job: FollowedJob, process: FollowedProcess, pulse: Pulse, tally: np.void) -> Kind | None:
+def _kind(
+    job: FollowedJob,
+    process: FollowedProcess,
+    pulse: Pulse,
+    communicators: dict[int, Communicator],
+    tally: np.void,
+) -> Kind | None:
     """None while names have not reached the disk, and for calls."""
-    communicator = process.communicators.get(int(tally["comm"]))
+    communicator = communicators.get(int(tally["comm"]))
     v1 = bool(tally["bits"] & layout.TALLY_NUMBERS)
-    texts = Texts(process.strings)
+    texts = Texts(process.meta.strings)
     function = texts.function(int(tally["func"]), v1)
     if (
         not communicator

@@ -103,8 +103,9 @@ def _moment(samples: Samples, process: FollowedProcess, pulse: Pulse, job: Follo
     cpu_seconds = helper_cpu_seconds(pulse.pid)
     if cpu_seconds is not None:
         samples.add("recorder_cpu_seconds", (_rank(pulse.global_rank),), cpu_seconds)
+    communicators = process.communicators
     for seat in pulse.seats:
-        comm, name = process.communicators.get(seat.number), _name(job, process, seat.number)
+        comm, name = communicators.get(seat.number), _name(job, process, seat.number)
         if comm and not seat.closed and name:
             inferred = "yes" if job.inferred.get(name) else "no"
             labels4 = (name, str(comm.ranks), str(comm.nodes), inferred)
@@ -157,8 +158,9 @@ def _work_by_rank(
 
 def _sums_of_host(samples: Samples, process: FollowedProcess) -> None:
     assert process.reading
+    dropped = process.dropped
     for reason in _DROP_REASONS:  # those that never happened, too: their rates are 0, not absent
-        samples.add("dropped_events", (reason,), float(process.dropped.get(reason, 0)))
+        samples.add("dropped_events", (reason,), float(dropped.get(reason, 0)))
     for reason, count in process.reading.untimed.items():
         samples.add("untimed_operations", (reason,), float(count))
     for reason, count in process.reading.rejected.items():

@@ -249,13 +249,14 @@ def _communicators(jobs: Sequence[FollowedJob], past: Past) -> Iterable[Communic
             pulse = process.pulse
             if pulse is None or pulse.life == "ended":
                 continue
+            communicators = process.communicators
             by_number = _by_communicator(past.rates((job.capture, process.folder.name)))
             for seat in pulse.seats:
                 name = job.names.get((process.folder.name, seat.number), "")
                 if name and not seat.closed:
                     rates = by_number.get(seat.number, Rates(_seconds(past, job, process)))
                     found.setdefault(name, []).append(_rank_row(job, process, pulse, seat, rates))
-                    comm = process.communicators.get(seat.number)
+                    comm = communicators.get(seat.number)
                     shape[name] = (seat.ranks, comm.nodes if comm else 0)
     status = jobs[0].status
     verdicts = {one.name: one for one in status.verdicts} if status else {}
