@@ -28,6 +28,8 @@ from ncclscope.diagnose.verdict import (
 )
 from ncclscope.model.pulse_parts import PAIRED
 
+_FIRST_LOSING = 7  # interface: NCCL 2.31
+
 
 # ---- collectives ----
 def collective(base: Verdict, crew: Crew, post_mortem: bool) -> Verdict:
@@ -129,11 +131,13 @@ def _nobody_started(verdict: Verdict, at_it: list[Member]) -> Verdict:
     if all(member.seat.done_ns is None and member.seat.works > 1 for member in at_it):
         reason = "NCCL reports no kernels of this communicator"
         return replace(verdict, verdict=UNKNOWN, culprits=(), reason=reason)
-    versions = [member.pulse.nccl_version for member in at_it]
-    broadcast = any("Broadcast" in member.pulse.strings.values() for member in at_it)
-    if broadcast and max(versions, default=0) >= 23100:
-        reason = "NCCL 2.31 and later do not report some kernels after a Broadcast"
-        return replace(verdict, verdict=UNKNOWN, culprits=(), reason=reason)
+    # A Broadcast (2.31 and later) or a send to itself (before) costs a later work its events.
+    for member in at_it:
+        names = member.pulse.strings.values()
+        lossy = "Broadcast" in names if member.seat.version >= _FIRST_LOSING else "Send" in names
+        if lossy:
+            reason = "this NCCL does not report some kernels after a Broadcast or a send to itself"
+            return replace(verdict, verdict=UNKNOWN, culprits=(), reason=reason)
     return replace(verdict, verdict=NOT_STARTED, culprits=ranks_of(at_it))
 
 

@@ -110,7 +110,8 @@ def ruled(verdict: Verdict, members: Sequence[Member], post_mortem: bool) -> Ver
     """The verdict after the wait, `waiting` or `ok` before."""
     waited = max((member.waited_ns() for member in members), default=0)
     verdict = replace(verdict, waited_ns=waited)
-    if waited < NOTICEABLE_NS and not post_mortem:
+    guess = verdict.verdict == UNKNOWN and not verdict.culprits
+    if waited < NOTICEABLE_NS and (guess or not post_mortem):
         return replace(verdict, verdict=OK, culprits=(), waiting=())
     limit = limit_ns(members, post_mortem)
     verdict = replace(verdict, limit_ns=limit)

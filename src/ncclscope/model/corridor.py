@@ -294,11 +294,13 @@ def _is_steady(
     flattest, steepest = _slopes(centre, low, high, most)
     line = (flattest + steepest) / 2 * centre[:, None]
     line += ((low - line).max(axis=0) + (high - line).min(axis=0)) / 2
+    with np.errstate(invalid="ignore"):  # limits that damage has made infinite
+        gaps = (high - line, line - low)
     away = np.maximum.reduce(
         [
             gap[part].min(axis=0)
             for part in np.array_split(np.arange(len(centre)), _STRETCHES)
-            for gap in (high - line, line - low)
+            for gap in gaps
         ]
     )
     steady: npt.NDArray[np.bool_] = away <= _NEAR * room
