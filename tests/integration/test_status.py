@@ -138,6 +138,11 @@ def test_a_job_that_hangs_until_it_is_killed(jobs: dict[str, Job], tmp_path: Pat
     os.kill(jobs["trace"].players[2].pid, signal.SIGSTOP)
     found = check_hang(jobs["trace"].capture)
     assert "stopped" in found["doing"][0]["seen_by"]
+    os.kill(jobs["trace"].players[2].pid, signal.SIGCONT)
+    page = jobs["trace"].folder(2) / "live"
+    before, deadline = page.stat().st_mtime_ns, time.monotonic() + 30
+    while page.stat().st_mtime_ns == before and time.monotonic() < deadline:
+        time.sleep(0.1)
     for mode in MODES:
         jobs[mode].kill()
         found = check_hang(jobs[mode].capture)
