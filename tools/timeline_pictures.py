@@ -8,6 +8,7 @@ Needs Chromium and Playwright (the `test` extra).
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,7 @@ def across_ranks(scene: Scene) -> Address:
     return address(scene, start - 4e6, end + 16e6, ("thread",), hide, pin=(row, 9))
 
 
-PLAIN, SIMULATED = "transcript", "simulated"
+SIMULATED = "simulated"
 WORLD = {
     "straggler": ("2.28.9-v5-4ranks-straggler", straggler, 760),
     "device-per-thread": ("2.28.9-v5-2ranks", device_per_thread, 900),
@@ -143,6 +144,8 @@ def take(browser: Any, capture: Path, name: str, view: Any, height: int, dark: b
     server = Server(Routes(timeline))
     timeline.start()
     server.start()
+    while timeline.progress or timeline.scene.model is None:
+        time.sleep(0.05)
     page = browser.new_page(viewport={"width": 1360, "height": height})
     page.emulate_media(color_scheme="dark" if dark else "light")
     given = urlencode(view(timeline.scene)) if view else ""

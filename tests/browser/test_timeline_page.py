@@ -14,6 +14,7 @@ from ncclscope.web.routes import Routes
 from ncclscope.web.server import Server
 from ncclscope.web.timeline import Timeline
 from tests.playing import TRANSCRIPTS, recording, start_player, transcript_files
+from tests.timelines import wait_until_done
 from tests.writer import SyntheticSpec, from_transcript, synthetic
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -27,7 +28,7 @@ JOBS = {
     "straggler": "2.28.9-v5-4ranks-straggler",
     "hang": "2.28.9-v5-3ranks-hang",
 }
-_PATIENCE_S = 20
+_PATIENCE_S = 40
 
 
 @dataclass
@@ -132,6 +133,7 @@ def opened(chromium: Any, capture: Path) -> Page:
     server = Server(Routes(timeline))
     timeline.start()
     server.start()
+    wait_until_done(timeline)
     context = chromium.new_context(viewport={"width": 1400, "height": 860})
     one = Page(context.new_page(), timeline, server)
     one.page.on(

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from ncclscope.web.routes import Routes
 from ncclscope.web.server import Answer, Refused
 from ncclscope.web.timeline import Timeline
 from tests.playing import TRANSCRIPTS, dump, ncclscope
+from tests.timelines import wait_until_done
 from tests.writer import SyntheticSpec, Work, from_transcript, synthetic
 
 JOBS = {
@@ -43,9 +43,11 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 class Asked:
     """A timeline and its answers."""
 
-    def __init__(self, capture: Path) -> None:
+    def __init__(self, capture: Path, whole: bool = True) -> None:
         self.timeline = Timeline(capture)
         self.timeline.start()
+        if whole:
+            wait_until_done(self.timeline)
         self.routes = Routes(self.timeline)
 
     @property
@@ -329,10 +331,7 @@ def test_the_index_is_kept_and_renewed(captures: dict[str, Path], tmp_path: Path
 
 @pytest.mark.parametrize("asked", ["straggler", "hang"], indirect=True)
 def test_findings_lead_to_the_operation_that_shows_them(asked: Asked) -> None:
-    end = time.monotonic() + 20
-    while not (found := asked.ask("jumps")["findings"]) and time.monotonic() < end:
-        time.sleep(0.05)
-    worst = found[0]
+    worst = asked.ask("jumps")["findings"][0]
     operations, instances = (asked.scene.model.tables[name] for name in ("operations", "instances"))
     ref = int(asked.scene.rows[worst["row"]].bars.ref[worst["item"]])
     if asked.timeline.capture.name == "hang":
@@ -379,17 +378,14 @@ def test_a_large_capture_is_shown_at_once_then_exactly(
     capture = tmp_path / "large"
     shutil.copytree(captures["ddp"], capture, ignore=shutil.ignore_patterns("model", "timeline"))
     monkeypatch.setattr(timeline_module, "_SMALL_BYTES", 0)
-    one = Asked(capture)
+    one = Asked(capture, whole=False)
     first = one.timeline.scene
     assert {row.kind for row in first.rows} == {"coarse"}
     assert [lane["title"] for lane in lanes_of(one.ask("scene")) if lane["level"] == "rank"] == [
         "rank 0",
         "rank 1",
     ]
-    end = time.monotonic() + 60
-    while (one.timeline.progress or one.timeline.scene.model is None) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert one.timeline.trouble == ""
+    wait_until_done(one.timeline)
     assert "coarse" not in {row.kind for row in one.scene.rows}
     operations = one.scene.model.tables["operations"]["start_ns"]
     sampled = min(row.moment(int(row.bars.start_ns[0])) for row in first.rows)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ncclscope.web.bars import CUT, OPEN, Bars, bars_of, packed_bars, rows_of
-from ncclscope.web.tiles import FIELDS, WIDTH, Runs, encode, runs_of
+from ncclscope.web.tiles import FIELDS, WIDTH, encode, runs_of, tile_of
 
 
 def bars(start: np.ndarray, end: np.ndarray, wait: np.ndarray | None = None) -> Bars:
@@ -119,13 +119,25 @@ def test_more_rows_than_can_be_shown_are_cut_and_say_so() -> None:
     assert (last["look"][:-1] & CUT).all()
 
 
+def test_rows_of_a_tile_do_not_mix() -> None:
+    rows = [by_chance(count, count, bursts=count % 2 == 0) for count in (50, 0, 3_000, 1, 40_000)]
+    windows = [(row, 10_000 * n, 10_000 * n + 5_000_000) for n, row in enumerate(rows)]
+    counts, runs = tile_of(windows)
+    assert len(counts) == 5
+    assert counts.sum() == len(runs)
+    ends = np.cumsum(counts)
+    for window, count, end in zip(windows, counts, ends, strict=True):
+        alone = runs_of(*window)
+        for name in FIELDS:
+            assert (getattr(runs, name)[end - count : end] == getattr(alone, name)).all(), name
+
+
 def test_encoding_is_what_the_page_decodes() -> None:
-    found = [runs_of(by_chance(50, 1), 0, 10**6), runs_of(by_chance(0, 1), 0, 10)]
-    data = encode(found)
-    counts = np.frombuffer(data, np.uint32, 3)
-    assert counts.tolist() == [2, len(found[0]), 0]
-    sizes = [getattr(found[0], name).itemsize for name in FIELDS]
-    assert len(data) == 12 + sum(sizes) * len(found[0])
-    x0 = np.frombuffer(data, np.float32, len(found[0]), 12)
-    assert (x0 == found[0].x0).all()
-    assert isinstance(found[0], Runs)
+    rows = [by_chance(50, 1), by_chance(0, 1)]
+    counts, runs = tile_of([(row, 0, 10**6) for row in rows])
+    data = encode(counts, runs)
+    head = np.frombuffer(data, np.uint32, 3)
+    assert head.tolist() == [2, len(runs), 0]
+    sizes = [getattr(runs, name).itemsize for name in FIELDS]
+    assert len(data) == 12 + sum(sizes) * len(runs)
+    assert (np.frombuffer(data, np.float32, len(runs), 12) == runs.x0).all()

@@ -1,4 +1,4 @@
-"""Bars in order of time, none over another in a row, with sums over 16, 256 … of them.
+"""Bars in order of time, none over another in a row, with sums over 8, 64 … of them.
 
 The sums let a tile be drawn at the price of its pixels, whatever the number of bars behind them.
 """
@@ -12,7 +12,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-FANOUT = 16
+FANOUT = 8
 _MOST_ROWS = 48  # of bars that overlap; what is left shares the last one and is cut
 _WHOLE_GROUPS = 8  # so many overlapping bars have a row each, in order
 
@@ -74,7 +74,7 @@ def bars_of(columns: dict[str, Any]) -> Bars:
 
 
 def _levels(columns: dict[str, Any]) -> tuple[Level, ...]:
-    """Sums over 16 bars, over 16 of those, and so on."""
+    """Sums over 8 bars, over 8 of those, and so on."""
     start, end, look = columns["start_ns"], columns["end_ns"], columns["look"]
     wait = columns["wait_ns"] if len(columns["wait_ns"]) else np.zeros(1, np.int64)
     busy, size = end - start, 1

@@ -16,7 +16,7 @@ from ncclscope.web.marks import marks
 from ncclscope.web.operations import Filter, filtered, kept
 from ncclscope.web.scene import OPERATION, PART, Scene
 from ncclscope.web.server import Answer, Query, Refused
-from ncclscope.web.tiles import LARGEST_ZOOM, WIDTH, encode, runs_of
+from ncclscope.web.tiles import LARGEST_ZOOM, WIDTH, encode, tile_of
 from ncclscope.web.timeline import Timeline
 
 _STATIC = {
@@ -84,18 +84,18 @@ class Routes:
         """Runs of pixels of some rows."""
         zoom, place = _number(query, "z", 0, LARGEST_ZOOM), _number(query, "i")
         first = scene.first_ns + place * (WIDTH << zoom)
-        chosen = _filter(query)
-        found = []
-        for number in _rows(query, scene):
-            bars = self._bars(scene, number, chosen)
-            window = scene.rows[number].window(first, first + (WIDTH << zoom))
-            runs = runs_of(bars, *window)
+        chosen, rows = _filter(query), _rows(query, scene)
+        bars = [self._bars(scene, number, chosen) for number in rows]
+        windows = [scene.rows[number].window(first, first + (WIDTH << zoom)) for number in rows]
+        counts, runs = tile_of([(row, *at) for row, at in zip(bars, windows, strict=True)])
+        ends = np.cumsum(counts)
+        for place, number in enumerate(rows):
             if scene.rows[number].kind in (OPERATION, PART) and scene.model is not None:
+                mine = slice(int(ends[place] - counts[place]), int(ends[place]))
+                single = runs.count[mine] == 1
                 sizes = scene.model.tables["operations"]["size_bytes"]
-                single = runs.count == 1
-                runs.value[single] = sizes[bars.ref[runs.item[single]]]
-            found.append(runs)
-        return Answer(encode(found), "application/octet-stream")
+                runs.value[mine][single] = sizes[bars[place].ref[runs.item[mine][single]]]
+        return Answer(encode(counts, runs), "application/octet-stream")
 
     def _bars(self, scene: Scene, number: int, chosen: Filter) -> Bars:
         """A row's bars, without those that a filter leaves out."""

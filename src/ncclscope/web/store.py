@@ -13,7 +13,7 @@ from ncclscope.web.bars import COLUMNS, LEVEL_COLUMNS, Bars, Level
 from ncclscope.web.events import Place
 
 FOLDER = "timeline"
-_VERSION = 1
+_VERSION = 2
 
 
 def save_rows(rows: list[tuple[Place, Bars]], who: dict[str, Any], path: Path) -> None:

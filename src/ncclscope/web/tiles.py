@@ -4,6 +4,7 @@ A tile is `WIDTH` pixels of 2**zoom ns each. Bars of at least a pixel come one b
 that begin in the same pixel come as one run with their number, and how much of it they fill.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,32 +50,58 @@ class _Elements:
     wait: Ints
     count: Ints
     item: Ints
+    code: npt.NDArray[np.uint8]
     looks: npt.NDArray[np.uint8]
 
-    def at(self, order: npt.NDArray[np.int64] | slice) -> "_Elements":
+    def at(self, order: Ints) -> "_Elements":
         return _Elements(*(getattr(self, name)[order] for name in self.__slots__))
+
+
+def _joined(parts: Sequence[_Elements]) -> _Elements:
+    if len(parts) == 1:
+        return parts[0]
+    return _Elements(
+        *(np.concatenate([getattr(one, name) for one in parts]) for name in _Elements.__slots__)
+    )
 
 
 def runs_of(bars: Bars, first_ns: int, last_ns: int, width: int = WIDTH) -> Runs:
     """The runs of a row between two times of the row's own clock."""
-    pixel_ns = max((last_ns - first_ns) / width, 1e-3)
-    found = _elements(bars, first_ns, last_ns, pixel_ns)
-    left = (found.start - first_ns) / pixel_ns
-    right = (found.end - first_ns) / pixel_ns
-    wide = (found.end - found.start >= pixel_ns) & (found.count == 1)
-    column = np.floor(left).astype(np.int64)
+    return tile_of([(bars, first_ns, last_ns)], width)[1]
+
+
+def tile_of(
+    rows: Sequence[tuple[Bars, int, int]], width: int = WIDTH
+) -> tuple[npt.NDArray[np.int64], Runs]:
+    """How many runs each row has, and all of them. A row comes with the two times of its own clock
+    between which it is shown. All rows are merged at once: calls cost more than their work.
+    """
+    parts, pixels = [], []
+    for bars, first_ns, last_ns in rows:
+        pixels.append(max((last_ns - first_ns) / width, 1e-3))
+        parts.append(_elements(bars, first_ns, last_ns, pixels[-1]))
+    sizes = np.array([len(part.start) for part in parts], np.int64)
+    found = _joined(parts)
+    pixel = np.repeat(np.array(pixels), sizes)
+    origin = np.repeat(np.array([first_ns for _, first_ns, _ in rows], np.int64), sizes)
+    left, right = (found.start - origin) / pixel, (found.end - origin) / pixel
+    wide = (found.end - found.start >= pixel) & (found.count == 1)
+    column = np.floor(left)
     begins = np.ones(len(left), bool)
     begins[1:] = wide[1:] | wide[:-1] | (column[1:] != column[:-1])
-    return _merged(bars, found, np.flatnonzero(begins), left, right, pixel_ns)
+    ends = np.cumsum(sizes)
+    begins[ends[:-1][ends[:-1] < len(begins)]] = True
+    first = np.flatnonzero(begins)
+    counts = np.diff(np.searchsorted(first, np.append(0, ends)))
+    return counts, _merged(found, first, left, right, pixel)
 
 
 def _merged(
-    bars: Bars,
     found: _Elements,
     first: Ints,
     left: npt.NDArray[np.float64],
     right: npt.NDArray[np.float64],
-    pixel_ns: float,
+    pixel: npt.NDArray[np.float64],
 ) -> Runs:
     """Elements from one of `first` to the next as one run."""
     if not len(first):
@@ -82,24 +109,26 @@ def _merged(
         return Runs(*(nothing.astype(t) for t in _TYPES))
     if len(first) == len(left):  # nothing to merge
         x0, x1, count, busy, wait = left, right, found.count, found.busy, found.wait
-        item, looks = found.item, found.looks
+        item, code, looks = found.item, found.code, found.looks
     else:
-        x0, x1 = left[first], np.maximum.reduceat(right, first)
+        x0, x1, pixel = left[first], np.maximum.reduceat(right, first), pixel[first]
         count = np.add.reduceat(found.count, first)
         busy, wait = np.add.reduceat(found.busy, first), np.add.reduceat(found.wait, first)
-        item = found.item[_longest(found, first)]
+        longest = _longest(found, first)
+        item, code = found.item[longest], found.code[longest]
         looks = np.bitwise_or.reduceat(found.looks, first)
-    length = np.maximum((x1 - x0) * pixel_ns, np.maximum(busy, 1))
+    length = np.maximum((x1 - x0) * pixel, np.maximum(busy, 1))
+    share = np.minimum(wait / np.maximum(busy, 1), 1.0)
     return Runs(
         x0.astype(np.float32),
         x1.astype(np.float32),
         item.astype(np.uint32),
         count.astype(np.uint32),
         np.full(len(count), -1, np.float32),
-        bars.code[item],
+        code,
         looks,
-        np.rint(_FULL * busy / length).astype(np.uint8),
-        np.rint(_FULL * np.clip(wait / np.maximum(busy, 1), 0, 1)).astype(np.uint8),
+        (_FULL * busy / length + 0.5).astype(np.uint8),
+        (_FULL * share + 0.5).astype(np.uint8),
     )
 
 
@@ -134,21 +163,21 @@ def _elements(bars: Bars, first_ns: int, last_ns: int, pixel_ns: float) -> _Elem
     done.append(_single(bars, places))
     if len(done) == 1:
         return done[0]
-    joined = _Elements(
-        *(np.concatenate([getattr(one, name) for one in done]) for name in _Elements.__slots__)
-    )
+    joined = _joined(done)
     return joined.at(np.argsort(joined.start, kind="stable"))
 
 
 def _groups(bars: Bars, depth: int, places: Ints) -> _Elements:
     level = bars.levels[depth - 1]
+    longest = level.longest[places].astype(np.int64)
     return _Elements(
         level.start_ns[places],
         level.end_ns[places],
         level.busy_ns[places],
         level.wait_ns[places],
         np.minimum(level.size, len(bars) - places * level.size),
-        level.longest[places].astype(np.int64),
+        longest,
+        bars.code[longest],
         level.looks[places],
     )
 
@@ -162,14 +191,12 @@ def _single(bars: Bars, places: Ints) -> _Elements:
         bars.wait_ns[places] if len(bars.wait_ns) else np.zeros(len(places), np.int64),
         np.ones(len(places), np.int64),
         places,
+        bars.code[places],
         bars.look[places],
     )
 
 
-def encode(found: list[Runs]) -> bytes:
+def encode(counts: npt.NDArray[np.int64], runs: Runs) -> bytes:
     """Rows of runs for the page: the number of rows, of runs in each, then field by field."""
-    counts = np.array([len(found), *(len(runs) for runs in found)], np.uint32)
-    pieces = [counts.tobytes()]
-    for name in FIELDS:
-        pieces += [getattr(runs, name).tobytes() for runs in found]
-    return b"".join(pieces)
+    head = np.concatenate([[len(counts)], counts]).astype(np.uint32)
+    return b"".join([head.tobytes(), *(getattr(runs, name).tobytes() for name in FIELDS)])

@@ -73,18 +73,21 @@ class Timeline:
         self._events: dict[str, tuple[str, Rows, dict[str, Any]]] = {}  # by folder, with its mark
         self._coarse: list[tuple[dict[str, Any], Bars]] = []  # of large captures, until indexed
         self._shown_at = 0.0
+        self._failure: Exception | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="timeline", daemon=True)
         self._temporary: Path | None = None
 
     # ---- life ----
     def start(self) -> None:
-        """Has the first scene; goes on in the background."""
-        if is_dataset(self.capture) or self._size_bytes() <= _SMALL_BYTES:
-            self._renew()
-        else:
+        """Has a first scene; goes on in the background."""
+        if not is_dataset(self.capture) and self._size_bytes() > _SMALL_BYTES:
             self._show_coarse()
         self._thread.start()
+        while not self.generation and self._thread.is_alive():
+            if self._failure is not None:
+                raise self._failure
+            time.sleep(0.01)
 
     def make(self) -> None:
         """Has the whole scene, however long that takes; nothing goes on in the background."""
@@ -107,7 +110,7 @@ class Timeline:
 
     def _work(self) -> None:
         """Makes what is missing, then again whenever the capture has changed."""
-        shown = fingerprint(self.capture) if self.scene.model is not None else ""
+        shown = ""
         while not self._stop.is_set():
             wait_s = _LOOK_EVERY_S
             try:
@@ -119,6 +122,10 @@ class Timeline:
                     wait_s = max(wait_s, 3 * (time.monotonic() - began))
             except (NcclscopeError, OSError) as error:
                 self.trouble, self.progress = str(error), ""
+                self._failure = error
+            except Exception as error:  # a mistake of ours must not look like an idle page
+                self.trouble, self.progress = f"a mistake in ncclscope: {error!r}", ""
+                self._failure = NcclscopeError(self.trouble)
             self._stop.wait(wait_s)
 
     # ---- scenes ----
