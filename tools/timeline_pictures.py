@@ -87,7 +87,7 @@ def device_per_thread(scene: Scene) -> Address:
     row = rows(scene, "GroupApi")[0]
     start, _ = span(scene, row, 6)
     _, end = span(scene, rows(scene, "operation")[0], 6)
-    hide = ("ProxyStep", "bandwidth", "channel", "part")
+    hide = ("ProxyStep", "bandwidth", "channel", "part", "P2p", "P2pApi")
     return address(scene, start - 60e3, end + 80e3, ("thread", "proxy", "channel"), hide)
 
 
@@ -128,7 +128,7 @@ def across_ranks(scene: Scene) -> Address:
 
 SIMULATED = "simulated"
 WORLD = {
-    "straggler": ("2.28.9-v5-4ranks-straggler", straggler, 760),
+    "straggler": ("2.28.9-v5-4ranks-straggler", straggler, 530),
     "device-per-thread": ("2.28.9-v5-2ranks", device_per_thread, 900),
     "proxy-steps": ("2.28.9-v5-4ranks-straggler", proxy_steps, 560),
     "several-ranks": (SIMULATED, several_ranks, 640),

@@ -28,7 +28,9 @@ export function drawRow(drawing: Drawing, row: number, kind: string, y: number, 
   const [from, to] = tilesOf(view.start, last, zoom);
   for (let place = from; place <= to; place++) {
     const runs = tiles.get(zoom, place, row);
-    if (runs) {
+    if (runs && isDense(runs)) {
+      drawDense(drawing, runs, zoom, place, kind, y, height);
+    } else if (runs) {
       drawRuns(drawing, runs, zoom, place, kind, y, height, place === from, -Infinity, Infinity);
     } else {
       const span = WIDTH * 2 ** zoom;
@@ -36,6 +38,41 @@ export function drawRow(drawing: Drawing, row: number, kind: string, y: number, 
       drawCoarser(drawing, row, zoom, place, kind, y, height, left, left + span / view.nsPerPixel);
     }
   }
+}
+
+const DENSE_FROM = 120; // runs in a tile
+const dense = new WeakMap<Runs, { picture: HTMLCanvasElement; theme: Theme; height: number }>();
+const kinds = new WeakMap<Runs, boolean>();
+
+/** Many narrow runs, none with room for a name: drawn once, then moved as a picture. */
+export function isDense(runs: Runs): boolean {
+  let known = kinds.get(runs);
+  if (known === undefined) {
+    known = runs.length >= DENSE_FROM;
+    for (let n = 0; known && n < runs.length; n++) {
+      known = runs.x1[n] - runs.x0[n] < LABEL_FROM && runs.x1[n] - runs.x0[n] >= 0;
+    }
+    kinds.set(runs, known);
+  }
+  return known;
+}
+
+function drawDense(drawing: Drawing, runs: Runs, zoom: number, place: number, kind: string, y: number, height: number): void {
+  const { context, theme, view } = drawing;
+  let kept = dense.get(runs);
+  if (!kept || kept.theme !== theme || kept.height !== height) {
+    const picture = document.createElement("canvas");
+    picture.width = WIDTH;
+    picture.height = Math.ceil(height);
+    const inside = picture.getContext("2d") as CanvasRenderingContext2D;
+    const alone = { ...drawing, context: inside, width: WIDTH, view: { start: place * WIDTH * 2 ** zoom, nsPerPixel: 2 ** zoom } };
+    drawRuns(alone, runs, zoom, place, kind, 0, height, true, -Infinity, Infinity);
+    kept = { picture, theme, height };
+    dense.set(runs, kept);
+  }
+  const left = (place * WIDTH * 2 ** zoom - view.start) / view.nsPerPixel;
+  context.globalAlpha = 1;
+  context.drawImage(kept.picture, left, y, (WIDTH * 2 ** zoom) / view.nsPerPixel, kept.picture.height);
 }
 
 /** What a coarser tile shows, where the right one is not there yet. */
