@@ -70,6 +70,8 @@ def prometheus(target: str, scratch: Path) -> Iterator[str]:
                 r'msg="Listening on" address=([\d.:]+)', (scratch / "prometheus.log").read_text()
             )
         )
+        # It listens before it answers.
+        eventually(lambda: "Server is ready" in (scratch / "prometheus.log").read_text())
         yield f"http://{found[1]}"
     finally:
         server.terminate()
