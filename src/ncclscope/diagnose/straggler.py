@@ -17,8 +17,8 @@ from ncclscope.words import duration, percent
 
 LOST_SHARE = 0.02  # of the run: less is nobody's concern
 GRAVE_SHARE = 0.25
-TIMES_PEERS = 4.0  # as much as the median rank adds
-TIMES_NEXT = 2.0  # as much as the next but one
+TIMES_PEERS = 6.0  # as much as the median rank adds
+TIMES_NEXT = 3.0  # as much as the next but one
 _STEADY = 10  # instances of one function and size on one communicator
 _TIMES_NOISE = 8.0
 _NOTICED = 0.15  # of the time that ranks take between operations
