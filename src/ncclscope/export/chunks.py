@@ -18,6 +18,7 @@ class Chunk:
     rows: int
     done: int  # rows of the table up to here, chosen or not
     of: int
+    restricted: bool  # False: they are all rows, up to `done`
 
 
 def chunks(
@@ -38,11 +39,11 @@ def chunks(
         # Few chosen rows: go on, so that files are not small and many.
         if kept and (2 * kept >= rows or end == total):
             connection.register("raw", raw_columns(model, table, first, end))
-            yield Chunk(query, kept, end, total)
+            yield Chunk(query, kept, end, total, restricted)
             first, kept, given = end, 0, True
     if not given:
         connection.register("raw", raw_columns(model, table, 0, 0))
-        yield Chunk(query, 0, total, total)
+        yield Chunk(query, 0, total, total, restricted)
 
 
 def _count(

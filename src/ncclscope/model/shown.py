@@ -74,22 +74,24 @@ def raw_columns(model: Model, table: str, first: int, last: int) -> Columns:
     return columns
 
 
+def named_by(model: Model, column: Column) -> tuple[str, Sequence[str]] | None:
+    """For a shown column of texts the raw column of codes and the names at their places."""
+    if column.dtype == "text":
+        return {
+            "communicator_name": ("communicator", model.communicator_names),
+            "name": ("communicator", model.communicator_names),
+            "host": ("node", model.nodes),
+        }[column.name]
+    return (column.name, model.words[column.name]) if column.words else None
+
+
 def select_list(model: Model, table: str) -> str:
     """What to select from a table's raw columns in order to show it."""
-    names = {
-        "communicator_name": ("communicator", model.communicator_names),
-        "name": ("communicator", model.communicator_names),
-        "host": ("node", model.nodes),
-    }
     parts = []
     for column in shown_columns(table):
         quoted = f'"{column.name}"'  # some are SQL's own words
-        if column.dtype == "text":
-            expression = _lookup(*names[column.name])
-        elif column.words:
-            expression = _lookup(column.name, model.words[column.name])
-        else:
-            expression = f"nullif({quoted}, {NONE})"
+        named = named_by(model, column)
+        expression = _lookup(*named) if named else f"nullif({quoted}, {NONE})"
         parts.append(f"{expression} as {quoted}")
     return ", ".join(parts)
 
