@@ -53,6 +53,9 @@ void progress_add_proxy(struct progress *progress, const struct proxy_op *op, st
 
 void progress_append(struct progress *progress) {
     pthread_mutex_lock(&progress->lock);
+    if (progress->prepared) progress->appends++;
+    for (struct item *item = progress->prepared; item; item = item->next)
+        item->append = progress->appends;
     struct item **end = &progress->waiting;
     while (*end) end = &(*end)->next;
     *end = progress->prepared;
@@ -176,15 +179,24 @@ static struct item *next_items(struct progress *progress, bool reports) {
     return added;
 }
 
+// Whether all but the last append is reported.
+static bool only_last_left(const struct progress *progress, const struct item *item) {
+    for (; item; item = item->next)
+        if (item->append < progress->appends) return false;
+    return true;
+}
+
 static bool is_over(struct progress *progress, int64_t *give_up_ns) {
     if (fabric_aborted(progress->fabric)) return true;
     pthread_mutex_lock(&progress->lock);
     bool ending = progress->ending, drains = progress->draining;
     bool empty = !progress->active && !progress->waiting;
+    bool last =
+        only_last_left(progress, progress->active) && only_last_left(progress, progress->waiting);
     pthread_mutex_unlock(&progress->lock);
     if (!ending) return false;
     if (!*give_up_ns) *give_up_ns = sim_now_ns() + DRAIN_NS;
-    return !drains || empty || sim_now_ns() > *give_up_ns;
+    return empty || (!drains && last) || sim_now_ns() > *give_up_ns;
 }
 
 static void free_items(struct item *item) {

@@ -54,7 +54,7 @@ void progress_add_kernel(struct progress *progress, void *parent, struct channel
 void progress_add_proxy(struct progress *progress, const struct proxy_op *op, struct run *run);
 // What was added since takes effect, as one append.
 void progress_append(struct progress *progress);
-// drain: until everything is reported; else what is left is thrown away.
+// drain: until everything is reported; else what is left of the last append is thrown away.
 void progress_end(struct progress *progress, bool drain);
 
 #endif

@@ -18,6 +18,7 @@ struct item {
     struct item *next;
     bool is_kernel, finished;
     void *handle;
+    uint64_t append;  // number of the append that it came with
     // kernels
     void *parent;
     struct channel *channel;
@@ -36,6 +37,7 @@ struct item {
 
 struct progress {
     struct fabric *fabric;
+    uint64_t appends;
     void *context;
     int rank;
     pthread_t thread;
