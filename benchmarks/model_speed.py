@@ -146,9 +146,10 @@ def report_rows(capture: Path, name: str, memory_bar_gb: float) -> list[list[obj
             held = "by CPU time only: the machine was busy"
         rows.append([f"{name}: {what}", text, "" if bar is None else f"≤ {bar} s", held])
     text = f"{peak:.1f} GB, {private:.1f} GB of it private"
-    held = verdict((private if name == CAPTURES[2][0] else peak) <= memory_bar_gb)
-    rows.append([f"{name}: largest process, mapped files included", text, f"≤ {memory_bar_gb} GB"])
-    rows[-1].append(held)
+    only_private = name == CAPTURES[2][0]
+    held = verdict((private if only_private else peak) <= memory_bar_gb)
+    bar_text = f"≤ {memory_bar_gb} GB" + (" private" if only_private else "")
+    rows.append([f"{name}: largest process, mapped files included", text, bar_text, held])
     return rows
 
 

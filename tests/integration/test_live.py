@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ncclscope.capture.control import request_copy_out
+from ncclscope.capture.control import request
 from ncclscope.capture.events import events_of
 from ncclscope.capture.live import LivePage, read_live_page
 from ncclscope.capture.process import Process, open_process
@@ -149,12 +149,12 @@ def test_the_ring_is_copied_out_on_request(tmp_path: Path) -> None:
             folder = folder_of(tmp_path / "c")
             time.sleep(1.5)
             assert not list(folder.glob("log.*")), "nothing is written before it is asked for"
-            request_copy_out(tmp_path / "c")
+            request(tmp_path / "c", "copy-out")
             wait_for(lambda: list(folder.glob("log.*")), 2)
             time.sleep(0.5)
             size = sum(path.stat().st_size for path in folder.glob("log.*"))
             assert size > 1 << 20
-            request_copy_out(tmp_path / "c")
+            request(tmp_path / "c", "copy-out")
             wait_for(lambda: sum(p.stat().st_size for p in folder.glob("log.*")) > size + 10_000, 3)
         finally:
             running.send_signal(signal.SIGKILL)
@@ -175,7 +175,7 @@ def test_the_ring_survives_sigkill(tmp_path: Path) -> None:
 
 def test_requests_from_before_the_process_are_not_for_it(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
-    request_copy_out(tmp_path / "c")
+    request(tmp_path / "c", "copy-out")
     env = recording(tmp_path / "c", NCCLSCOPE_RING="4M")
     with start_player("load", "--collectives", 1 << 40, "--rate", 100_000, env=env) as running:
         folder = folder_of(tmp_path / "c")

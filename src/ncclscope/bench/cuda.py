@@ -3,6 +3,7 @@
 import ctypes
 from collections.abc import Callable
 from ctypes import byref, c_float, c_int, c_size_t, c_ulonglong, c_void_p
+from dataclasses import dataclass
 from typing import Any
 
 from ncclscope.bench.loading import function, load
@@ -13,6 +14,14 @@ _TO_DEVICE, _TO_HOST = 1, 2
 _THREAD_LOCAL = 1  # cudaStreamCaptureModeThreadLocal
 _PROPERTIES_BYTES = 1 << 14  # more than any release's cudaDeviceProp, which begins with the name
 _NAME_BYTES = 256
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A captured graph."""
+
+    launch: Callable[[], None]
+    release: Callable[[], None]
 
 
 class Cuda:
@@ -125,8 +134,8 @@ class Cuda:
         """Waits until the stream is empty."""
         self.check(self.synchronize_stream(self.stream), "cudaStreamSynchronize")
 
-    def captured(self, call: Callable[[], None]) -> Callable[[], None]:
-        """A graph of what `call` puts into the stream, as a function that replays it."""
+    def captured(self, call: Callable[[], None]) -> "Replay":
+        """A graph of what `call` puts into the stream."""
         graph, ready = c_void_p(), c_void_p()
         self.call("cudaStreamBeginCapture", self.stream, c_int(_THREAD_LOCAL))
         call()
@@ -139,8 +148,7 @@ class Cuda:
             if code:
                 self.check(code, "cudaGraphLaunch")
 
-        replay.release = lambda: self._release(ready, graph)  # type: ignore[attr-defined]
-        return replay
+        return Replay(replay, lambda: self._release(ready, graph))
 
     def _release(self, ready: c_void_p, graph: c_void_p) -> None:
         self.call("cudaGraphExecDestroy", ready)

@@ -192,11 +192,12 @@ class Rank:
         with Undisturbed():
             warm = self.stopwatch.back_to_back(call, max(self.plan.warm_up, 1))
             replay = self.cuda.captured(call) if self.plan.graph else None
-            batches = self._runs(replay or call, warm, words)
-        wrong = self._check(case, shape, buffers, replay or call, words)
+            measured = replay.launch if replay else call
+            batches = self._runs(measured, warm, words)
+        wrong = self._check(case, shape, buffers, measured, words)
         if replay is not None:
             self.cuda.synchronize()
-            replay.release()  # type: ignore[attr-defined]
+            replay.release()
         self._hand_in(batches, wrong)
 
     def _sit_out(self, words: str) -> None:

@@ -26,8 +26,3 @@ def request(capture: Path, *lines: str) -> int:
     new.chmod(0o600)
     new.replace(path)
     return serial
-
-
-def request_copy_out(capture: Path) -> int:
-    """Asks for the flight recorder to be written to disk now."""
-    return request(capture, "copy-out")

@@ -14,7 +14,7 @@ from pathlib import Path
 from ncclscope.capture.header import Header, launcher_rank, parse_header
 from ncclscope.errors import FormatError, UsageError
 
-_HEARTBEAT_S = 10.0  # a process that has not been heard of for longer does not run
+SILENCE_S = 10.0  # a process that has not been heard of for longer does not run
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -64,6 +64,18 @@ def heartbeat(folder: Path) -> tuple[float, bool] | None:
     return int.from_bytes(page[24:32], "little") / 1e9, bool(page[57])
 
 
+def is_running(folder: Path) -> bool:
+    """Whether a process was heard of within the last seconds, and has not said goodbye."""
+    beat = heartbeat(folder)
+    return beat is not None and not beat[1] and time.time() - beat[0] < SILENCE_S
+
+
+def identity_of(folder: Path) -> dict[str, str]:
+    """What a process said about itself; nothing where its files cannot be read."""
+    header = _header(folder / "meta") or _header(folder / "arena")
+    return header.identity if header else {}
+
+
 def _size(folder: Path) -> tuple[int, float]:
     """Bytes on disk and time of the last write of everything below."""
     total, newest = 0, 0.0
@@ -90,13 +102,10 @@ def describe(capture: Path) -> CaptureInfo | None:
     identities = []
     running = ended = 0
     for folder in process_folders(capture):
-        header = _header(folder / "meta") or _header(folder / "arena")
-        identities.append(header.identity if header else {})
+        identities.append(identity_of(folder))
         beat = heartbeat(folder)
-        if beat and beat[1]:
-            ended += 1
-        elif beat and time.time() - beat[0] < _HEARTBEAT_S:
-            running += 1
+        ended += beat is not None and beat[1]
+        running += is_running(folder)
     if not identities:
         return None
     size, newest = _size(capture)

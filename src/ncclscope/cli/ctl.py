@@ -7,14 +7,13 @@ from pathlib import Path
 
 from ncclscope.capture import layout
 from ncclscope.capture.control import request
-from ncclscope.capture.header import launcher_rank, parse_header
-from ncclscope.capture.inventory import process_folders
+from ncclscope.capture.header import launcher_rank
+from ncclscope.capture.inventory import identity_of, is_running, process_folders
 from ncclscope.capture.live import LivePage, read_live_page
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.errors import FormatError, NcclscopeError, UsageError
+from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.words import plural
 
-_SILENCE_NS = 10_000_000_000
 _PATIENCE_S = 5.0  # for processes to obey; they look twice a second, and say so once a second
 _MOST_BYTES = 60_000  # of the control file
 
@@ -75,30 +74,16 @@ def ranks_in(text: str) -> set[int]:
     return found
 
 
-def _rank(folder: Path) -> int | None:
-    try:
-        with (folder / "meta").open("rb") as file:
-            return launcher_rank(parse_header(file.read(1 << 16), folder / "meta").identity)
-    except (OSError, FormatError):
-        return None
-
-
-def _running(folders: list[Path]) -> list[Path]:
-    now = time.time_ns()
-    pages = ((folder, read_live_page(folder)) for folder in folders)
-    return [f for f, p in pages if p and not p.ended and now - p.realtime_ns < _SILENCE_NS]
-
-
 def _chosen(capture: Path, ranks: str | None) -> list[Path]:
     """Running processes of these ranks."""
-    running = _running(process_folders(capture))
+    running = [folder for folder in process_folders(capture) if is_running(folder)]
     if not running:
         message = f"cannot change {capture}: no process of it runs"
         raise NcclscopeError(message, "`ncclscope ls` shows which captures are being written")
     if ranks is None:
         return running
     wanted = ranks_in(ranks)
-    by_rank = {folder: _rank(folder) for folder in running}
+    by_rank = {folder: launcher_rank(identity_of(folder)) for folder in running}
     missing = wanted - set(by_rank.values())
     if missing:
         few = ", ".join(map(str, sorted(missing)[:8]))

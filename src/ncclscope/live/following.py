@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ncclscope.capture.growing import GrowingMetadata
 from ncclscope.capture.header import Header, parse_header
-from ncclscope.capture.inventory import describe, process_folders
+from ncclscope.capture.inventory import describe, identity_of, process_folders
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.diagnose.crew import crews_of
@@ -130,15 +130,6 @@ def _read_process(process: FollowedProcess, now_ns: int) -> bool:
     return True
 
 
-def _host_of(folder: Path) -> str | None:
-    """The host that a process ran on."""
-    try:
-        with (folder / "meta").open("rb") as file:
-            return parse_header(file.read(1 << 16), folder / "meta").identity.get("host")
-    except (OSError, FormatError):
-        return None
-
-
 def read_job(job: FollowedJob, folders: Sequence[Path], now_ns: int) -> None:
     """Reads everything of a job that changed; `folders`: its processes on its host."""
     job.unreadable = 0
@@ -220,7 +211,7 @@ class Following:
         here = socket.gethostname()
         found: dict[str, list[Path]] = {}
         for folder in folders:
-            host = self.hosts.get(folder) or _host_of(folder)
+            host = self.hosts.get(folder) or identity_of(folder).get("host")
             if host:
                 self.hosts[folder] = host
                 if self.all_hosts or host == here:

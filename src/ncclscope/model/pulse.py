@@ -15,6 +15,7 @@ import numpy.typing as npt
 from ncclscope.capture import layout
 from ncclscope.capture.growing import GrowingMetadata
 from ncclscope.capture.header import Header, launcher_rank, number_in
+from ncclscope.capture.inventory import SILENCE_S
 from ncclscope.capture.live import LivePage, read_live_page
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.process import open_process
@@ -39,7 +40,7 @@ from ncclscope.model.pulse_parts import (
 )
 from ncclscope.model.tables import NONE
 
-SILENCE_NS = 10_000_000_000  # a process that has not been heard of for longer does not run
+SILENCE_NS = int(SILENCE_S * 1e9)
 LONGEST_NS = 1 << 55  # a year: more is damage
 _BUSY_NS = 2_000_000_000  # before its last page: it may have gone on behind it
 _PROGRESS = (
