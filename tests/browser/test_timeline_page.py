@@ -333,6 +333,24 @@ def test_keys_move_and_zoom(page: Page) -> None:
 
 
 @pytest.mark.parametrize("page", ["four"], indirect=True)
+def test_another_address_on_the_open_page_changes_everything_it_says(page: Page) -> None:
+    row = page.rows("operation")[0]
+    page.click(row, 0)
+    assert set(page.run(f"timeline.codes({row})")) - {4}
+    page.run("location.hash = '#fn=4'")
+    page.wait("document.querySelector('[data-function=Reduce]').classList.contains('on')")
+    page.settle()
+    assert set(page.run(f"timeline.codes({row})")) <= {4}
+    assert page.run(
+        "timeline.shown.pinned === undefined && document.getElementById('panel').hidden"
+    )
+    page.run("location.hash = '#'")
+    page.wait("!document.querySelector('[data-function=Reduce]').classList.contains('on')")
+    page.settle()
+    assert set(page.run(f"timeline.codes({row})")) - {4}
+
+
+@pytest.mark.parametrize("page", ["four"], indirect=True)
 def test_filters_hide_what_does_not_fit(page: Page) -> None:
     page.key("m")
     row = page.rows("operation")[0]
@@ -342,8 +360,8 @@ def test_filters_hide_what_does_not_fit(page: Page) -> None:
     page.page.click("[data-function=Reduce]")
     page.settle()
     assert "fn=4" in page.wait("location.hash.includes('fn=') && location.hash")
-    shown = page.run(f"timeline.tiles.peek(timeline.tiles.zoomForTest ?? 0, 0, {row}) ?? null")
-    assert shown is None or set(shown["code"].values()) <= {4}
+    shown = [page.run(f"timeline.codes({row})") for row in page.rows("operation")]
+    assert {code for codes in shown for code in codes} == {4}
     page.page.click("[data-kind=bandwidth]")
     page.settle()
     assert "bandwidth" not in page.run("timeline.lines.map(line => line.kind)")

@@ -32,6 +32,7 @@ const FUNCTIONS: [number, number, number][] = [
   [36, 56, 52], // SendRecv
   [220, 8, 56], // other
 ];
+export const OTHER_FUNCTION = FUNCTIONS.length - 1; // codes above are kinds of events
 const KINDS: Record<number, [number, number, number]> = {
   33: [214, 16, 62], // Group
   36: [28, 40, 60], // ProxyOp

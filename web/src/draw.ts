@@ -1,11 +1,10 @@
 // Draws lanes from tiles: bars with waiting apart from moving data, looks, names.
 import type { Theme } from "./colours";
 import type { Line } from "./layout";
-import { BANDWIDTH } from "./layout";
 import { fitted, size } from "./text";
 import { type Tiles, WIDTH, tilesOf } from "./tiles";
 import { LOOK, type Runs } from "./types";
-import { type View, zoomOf } from "./view";
+import { type View, toTime, toX, zoomOf } from "./view";
 
 export interface Drawing {
   context: CanvasRenderingContext2D;
@@ -17,15 +16,14 @@ export interface Drawing {
 }
 
 const LABEL_FROM = 30; // pixels
-const FONT = "11px system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif";
+export const FONT = "11px system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif";
 const COARSER = 6; // zooms to look for something to show meanwhile
 
 /** Draws one row of bars; y is on the canvas. */
 export function drawRow(drawing: Drawing, row: number, kind: string, y: number, height: number): void {
   const { view, width, tiles } = drawing;
   const zoom = zoomOf(view);
-  const last = view.start + width * view.nsPerPixel;
-  const [from, to] = tilesOf(view.start, last, zoom);
+  const [from, to] = tilesOf(view.start, toTime(view, width), zoom);
   for (let place = from; place <= to; place++) {
     const runs = tiles.get(zoom, place, row);
     if (runs && isDense(runs)) {
@@ -34,7 +32,7 @@ export function drawRow(drawing: Drawing, row: number, kind: string, y: number, 
       drawRuns(drawing, runs, zoom, place, kind, y, height, place === from, -Infinity, Infinity);
     } else {
       const span = WIDTH * 2 ** zoom;
-      const left = (place * span - view.start) / view.nsPerPixel;
+      const left = toX(view, place * span);
       drawCoarser(drawing, row, zoom, place, kind, y, height, left, left + span / view.nsPerPixel);
     }
   }
@@ -70,7 +68,7 @@ function drawDense(drawing: Drawing, runs: Runs, zoom: number, place: number, ki
     kept = { picture, theme, height };
     dense.set(runs, kept);
   }
-  const left = (place * WIDTH * 2 ** zoom - view.start) / view.nsPerPixel;
+  const left = toX(view, place * WIDTH * 2 ** zoom);
   context.globalAlpha = 1;
   context.drawImage(kept.picture, left, y, (WIDTH * 2 ** zoom) / view.nsPerPixel, kept.picture.height);
 }
@@ -93,7 +91,7 @@ function drawRuns(
 ): void {
   const { context, theme, view, width } = drawing;
   const scale = 2 ** zoom / view.nsPerPixel;
-  const origin = (place * WIDTH * 2 ** zoom - view.start) / view.nsPerPixel;
+  const origin = toX(view, place * WIDTH * 2 ** zoom);
   const right = Math.min(most, width);
   const left = Math.max(least, 0);
   let colour = "";
@@ -266,14 +264,14 @@ export function drawLine(drawing: Drawing, line: Line, y: number, scale: number)
   const { context, theme, view, width, tiles } = drawing;
   const zoom = zoomOf(view);
   const rows = line.strips[0];
-  const [from, to] = tilesOf(view.start, view.start + width * view.nsPerPixel, zoom);
+  const [from, to] = tilesOf(view.start, toTime(view, width), zoom);
   const points: [number, number][] = [];
   let most = 0;
   for (let place = from; place <= to; place++) {
     const values = tiles.line(zoom, place, rows);
     if (!values) continue;
     for (let n = 0; n < WIDTH; n++) {
-      const x = ((place * WIDTH + n) * 2 ** zoom - view.start) / view.nsPerPixel;
+      const x = toX(view, (place * WIDTH + n) * 2 ** zoom);
       if (x < -4 || x > width + 4) continue;
       points.push([x, values[n]]);
       most = Math.max(most, values[n]);
@@ -307,5 +305,3 @@ export function drawLine(drawing: Drawing, line: Line, y: number, scale: number)
   context.globalAlpha = 1;
   return most;
 }
-
-export { BANDWIDTH, FONT };

@@ -1,6 +1,7 @@
 // The page itself as a source of data: a file that needs no server.
+import { OTHER_FUNCTION } from "./colours";
 import { WIDTH } from "./tiles";
-import type { Field, Filter, Found, Group, Item, Jumps, Lane, Marks, Place, Runs, Scene, Source, Span, State } from "./types";
+import type { Field, Filter, Found, Glance, Group, Item, Jumps, Lane, Marks, Place, Runs, Scene, Source, Span, State } from "./types";
 
 type Told = [
   title: string, schema: number, values: Field["value"][], states: [string, number, Record<string, unknown>][],
@@ -138,7 +139,11 @@ export class EmbeddedSource implements Source {
     }));
     this.rows.forEach((row, number) => {
       row.items.forEach((told, item) => {
-        if (told[7] >= 0) this.instances.set(told[7], [...(this.instances.get(told[7]) ?? []), [number, item]]);
+        const instance = told[7];
+        if (instance < 0) return;
+        const members = this.instances.get(instance);
+        if (members) members.push([number, item]);
+        else this.instances.set(instance, [[number, item]]);
       });
     });
   }
@@ -152,12 +157,12 @@ export class EmbeddedSource implements Source {
   }
 
   private fits(row: Row, filter: Filter): (bar: number) => boolean {
-    const { functions, sources, least, most } = filter;
+    const { functions, sources, leastBytes, mostBytes } = filter;
     return (bar) =>
-      !(functions && row.code[bar] < 32 && !functions.includes(row.code[bar])) &&
+      !(functions && row.code[bar] <= OTHER_FUNCTION && !functions.includes(row.code[bar])) &&
       !(sources && row.source && !sources.includes(row.source[bar])) &&
-      !(least !== undefined && row.size && row.size[bar] < least) &&
-      !(most !== undefined && row.size && row.size[bar] > most);
+      !(leastBytes !== undefined && row.size && row.size[bar] < leastBytes) &&
+      !(mostBytes !== undefined && row.size && row.size[bar] > mostBytes);
   }
 
   tile(zoom: number, place: number, rows: number[], filter: Filter): Promise<Runs[]> {
@@ -270,7 +275,7 @@ export class EmbeddedSource implements Source {
     return Promise.resolve(this.packed.jumps);
   }
 
-  glance(width: number): Promise<{ busy: number[]; wait: number[] }> {
+  glance(width: number): Promise<Glance> {
     const busy = new Array<number>(width).fill(0);
     const wait = new Array<number>(width).fill(0);
     const operations = this.rows.filter((row) => row.kind === "operation");

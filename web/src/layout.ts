@@ -18,16 +18,24 @@ export interface Line {
   process?: number;
 }
 
+/** Where a row is drawn, in pixels of the lanes. */
+export interface RowPlace {
+  y: number;
+  height: number;
+}
+
 export const BANDWIDTH = "bandwidth";
+// Heights in pixels.
 const OPERATION_STRIP = 19;
 const EVENT_STRIP = 15;
 const THIN_STRIP = 11;
 const LINE_TRACK = 34;
 const PLAIN = 20;
-const MANY_RANKS = 16;
-const MOST_OVERLAID = 256;
+const MANY_RANKS = 16; // are folded at first
+const MOST_OVERLAID = 256; // rows in a folded lane's one strip
 const CLOSED_LEVELS = new Set(["thread", "channel", "proxy"]);
 
+/** What a user has chosen to see. */
 export interface Choice {
   flipped: Set<string>;
   hidden: Set<string>;
@@ -68,7 +76,7 @@ function summary(lane: Lane, choice: Choice): number[] {
   if (lane.level === "channel" && lane.tracks.some((track) => track.kind === "channel")) {
     return lane.tracks.find((track) => track.kind === "channel")?.rows ?? rows;
   }
-  return rows.slice(0, MOST_OVERLAID);
+  return rows;
 }
 
 function stripHeight(kind: string): number {
@@ -110,7 +118,9 @@ export function layOut(scene: Scene, choice: Choice): { lines: Line[]; height: n
     const marks = lane.level === "communicator" ? tracks.find((track) => track.kind === "Comm") : undefined;
     const first = folded ? undefined : (own ?? coarse ?? marks);
     const moments = own && marks; // in the first strip
-    const strips = first ? first.rows.map((row) => [row]) : folded ? [summary(lane, choice)] : [];
+    const below = folded ? summary(lane, choice) : [];
+    if (below.length > MOST_OVERLAID) base.note = [note, `the first ${MOST_OVERLAID} of ${below.length} rows`].filter(Boolean).join(" · ");
+    const strips = first ? first.rows.map((row) => [row]) : folded ? [below.slice(0, MOST_OVERLAID)] : [];
     if (first && moments) strips[0].push(...moments.rows);
     const kind = first ? first.kind : folded ? "mixed" : "";
     const each = stripHeight(kind || "mixed");
@@ -145,9 +155,24 @@ export function lineAt(lines: Line[], y: number): number {
   return low;
 }
 
+function ascending(rows: number[]): number[] {
+  return [...new Set(rows)].sort((a, b) => a - b);
+}
+
+/** Rows whose bars have a line of their own. */
+export function barRows(lines: Line[]): number[] {
+  return ascending(lines.filter((line) => line.kind !== BANDWIDTH && line.kind !== "mixed").flatMap((line) => line.strips.flat()));
+}
+
+/** Rows that hold the operations of the lines, folded or not. */
+export function operationRows(lines: Line[]): number[] {
+  const holds = (line: Line) => line.kind === "operation" || (line.folded && line.lane.level !== "thread");
+  return ascending(lines.filter(holds).flatMap((line) => line.strips.flat()));
+}
+
 /** Rows and their vertical places, for lines between bars. */
-export function rowPlaces(lines: Line[]): Map<number, { y: number; height: number }> {
-  const places = new Map<number, { y: number; height: number }>();
+export function rowPlaces(lines: Line[]): Map<number, RowPlace> {
+  const places = new Map<number, RowPlace>();
   for (const line of lines) {
     if (line.kind === BANDWIDTH) continue;
     line.strips.forEach((rows, strip) => {

@@ -1,10 +1,11 @@
 // Lines and marks over the bars: parents, instances, states, error bars.
 import type { Theme } from "./colours";
+import type { RowPlace } from "./layout";
 import type { Item, Marks, Place } from "./types";
 import { type View, toX } from "./view";
 
 export interface Places {
-  get(row: number): { y: number; height: number } | undefined;
+  get(row: number): RowPlace | undefined;
 }
 
 /** A line of an overlay, in pixels of the lanes. */
@@ -31,7 +32,7 @@ export function parentLink(view: View, places: Places, child: Place, parent: Pla
 export function instanceLinks(view: View, places: Places, members: Place[]): Link[] {
   const shown = members
     .map((member) => ({ member, at: places.get(member.row) }))
-    .filter((one): one is { member: Place; at: { y: number; height: number } } => one.at !== undefined)
+    .filter((one): one is { member: Place; at: RowPlace } => one.at !== undefined)
     .sort((a, b) => a.at.y - b.at.y);
   const links: Link[] = [];
   for (let n = 1; n < shown.length; n++) {
@@ -134,7 +135,7 @@ function drawFocus(context: CanvasRenderingContext2D, theme: Theme, view: View, 
 }
 
 /** How far the bar's beginning may be off: a whisker, where it is wide enough to be seen. */
-function drawError(context: CanvasRenderingContext2D, theme: Theme, view: View, at: { y: number; height: number }, item: Item): void {
+function drawError(context: CanvasRenderingContext2D, theme: Theme, view: View, at: RowPlace, item: Item): void {
   if (!item.error_ns || item.error_ns / view.nsPerPixel < 1.5) return;
   const y = at.y + at.height + 2;
   const x0 = toX(view, item.start_ns - item.error_ns);

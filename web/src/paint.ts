@@ -1,30 +1,30 @@
 // One picture of the lanes: heads, ruler, bars, what lies over them.
 import type { Theme } from "./colours";
 import { type Drawing, FONT, drawLine, drawRow, shortened } from "./draw";
-import { BANDWIDTH, type Line, lineAt } from "./layout";
+import { BANDWIDTH, type Line } from "./layout";
 import { type Overlay, type Places, drawOverlay } from "./overlay";
 import { bandwidth, duration, fitted, tickLabel, tickStep } from "./text";
 import type { Scene } from "./types";
 import { toTime, toX } from "./view";
 
 export const HEAD = 252; // pixels of the lanes' names
-export const RULER = 24;
+export const RULER = 24; // pixels of the time above them
 const INDENT = 11;
 
 export interface Picture extends Drawing {
   scene: Scene;
-  lines: Line[];
+  lines: Line[]; // that can be seen
   places: Places;
   scroll: number;
   height: number; // of the canvas
   overlay: Overlay;
-  selection?: [number, number];
+  selection?: [number, number]; // ns
   cursor?: number; // x of the mouse on the time axis
   scales: Map<string, number>; // of bandwidth, by communicator
-  nextScales: Map<string, number>;
 }
 
-export function paint(picture: Picture): void {
+/** Returns the scales of bandwidth that would fit. */
+export function paint(picture: Picture): Map<string, number> {
   const { context, theme, width, height, scroll, lines } = picture;
   context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
   context.textBaseline = "middle";
@@ -32,23 +32,21 @@ export function paint(picture: Picture): void {
   context.globalAlpha = 1;
   context.fillStyle = theme.paper;
   context.fillRect(0, 0, HEAD + width, height);
-  const first = lineAt(lines, scroll);
-  let last = first;
-  while (last < lines.length && lines[last].y - scroll + RULER < height) last++;
-  const visible = lines.slice(first, last);
+  const nextScales = new Map<string, number>();
   context.save();
   context.beginPath();
   context.rect(HEAD, RULER, width, height - RULER);
   context.clip();
   context.translate(HEAD, RULER - scroll);
   drawGrid(picture, scroll, height);
-  for (const line of visible) drawBars(picture, line);
-  drawDead(picture, visible);
+  for (const line of lines) drawBars(picture, line, nextScales);
+  drawDead(picture);
   drawOverlay(context, theme, picture.view, width, picture.places, picture.overlay);
   context.restore();
-  for (const line of visible) drawHead(picture, line, RULER + line.y - scroll);
+  for (const line of lines) drawHead(picture, line, RULER + line.y - scroll);
   drawRuler(picture);
   drawSelection(picture);
+  return nextScales;
 }
 
 function drawGrid(picture: Picture, scroll: number, height: number): void {
@@ -66,7 +64,7 @@ function drawGrid(picture: Picture, scroll: number, height: number): void {
   context.globalAlpha = 1;
 }
 
-function drawBars(picture: Picture, line: Line): void {
+function drawBars(picture: Picture, line: Line, nextScales: Map<string, number>): void {
   const { context, theme, width } = picture;
   if (line.head && (line.lane.level === "host" || (line.lane.level === "rank" && !line.folded))) {
     context.fillStyle = theme.stripe;
@@ -80,7 +78,7 @@ function drawBars(picture: Picture, line: Line): void {
     // Lanes of a communicator have one scale: the largest that was drawn a moment ago.
     const name = line.lane.title;
     const most = drawLine(picture, line, line.y + 1, picture.scales.get(name) ?? 0);
-    picture.nextScales.set(name, Math.max(most, picture.nextScales.get(name) ?? 0));
+    nextScales.set(name, Math.max(most, nextScales.get(name) ?? 0));
     if (most > 0) {
       context.fillStyle = theme.faint;
       context.font = FONT;
@@ -95,9 +93,9 @@ function drawBars(picture: Picture, line: Line): void {
 }
 
 /** After a process was last heard of: nothing more can come. */
-function drawDead(picture: Picture, visible: Line[]): void {
-  const { context, theme, view, width, scene } = picture;
-  for (const line of visible) {
+function drawDead(picture: Picture): void {
+  const { context, theme, view, width, scene, lines } = picture;
+  for (const line of lines) {
     const end = line.process === undefined ? null : scene.ends[line.process];
     if (end === null || end === undefined) continue;
     const x = Math.max(toX(view, end), 0);
@@ -221,56 +219,4 @@ function drawSelection(picture: Picture): void {
   context.globalAlpha = 1;
   context.font = `600 ${FONT}`;
   if (x1 - x0 > 50) context.fillText(text, HEAD + (x0 + x1) / 2 - context.measureText(text).width / 2, RULER + 10);
-}
-
-type Glance = { busy: number[]; wait: number[] };
-let drawn: { glance: Glance; theme: Theme; width: number; picture: HTMLCanvasElement } | undefined;
-
-/** How busy the capture was over time, waiting apart; drawn once. */
-function busyPicture(glance: Glance, theme: Theme, width: number, height: number): HTMLCanvasElement {
-  if (drawn && drawn.glance === glance && drawn.theme === theme && drawn.width === width) return drawn.picture;
-  const picture = document.createElement("canvas");
-  picture.width = Math.round(width * devicePixelRatio);
-  picture.height = Math.round(height * devicePixelRatio);
-  const context = picture.getContext("2d") as CanvasRenderingContext2D;
-  context.scale(devicePixelRatio, devicePixelRatio);
-  context.fillStyle = theme.accent;
-  const step = width / glance.busy.length;
-  const room = height - 6;
-  glance.busy.forEach((busy, n) => {
-    const wait = Math.min(glance.wait[n], busy);
-    const wire = Math.min(busy - wait, 1) * room;
-    context.globalAlpha = 0.75;
-    context.fillRect(n * step, height - 2 - wire, step + 0.3, wire);
-    context.globalAlpha = 0.25;
-    context.fillRect(n * step, height - 2 - wire - wait * room, step + 0.3, wait * room);
-  });
-  drawn = { glance, theme, width, picture };
-  return picture;
-}
-
-/** The whole capture, and what part of it is shown. */
-export function paintMinimap(canvas: HTMLCanvasElement, theme: Theme, glance: Glance | undefined, first: number, last: number): void {
-  const context = canvas.getContext("2d");
-  if (!context) return;
-  const width = canvas.clientWidth;
-  const height = canvas.clientHeight;
-  if (canvas.width !== Math.round(width * devicePixelRatio)) {
-    canvas.width = Math.round(width * devicePixelRatio);
-    canvas.height = Math.round(height * devicePixelRatio);
-  }
-  context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
-  context.globalAlpha = 1;
-  context.fillStyle = theme.panel;
-  context.fillRect(0, 0, width, height);
-  if (glance) context.drawImage(busyPicture(glance, theme, width, height), 0, 0, width, height);
-  const x0 = Math.max(first * width, 0);
-  const x1 = Math.min(Math.max(last * width, x0 + 3), width);
-  context.fillStyle = theme.paper;
-  context.globalAlpha = 0.6;
-  context.fillRect(0, 0, x0, height);
-  context.fillRect(x1, 0, width - x1, height);
-  context.globalAlpha = 1;
-  context.strokeStyle = theme.accent;
-  context.strokeRect(x0 + 0.5, 0.5, Math.max(x1 - x0 - 1, 2), height - 1);
 }

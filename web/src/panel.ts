@@ -1,24 +1,8 @@
 // What is said beside the lanes: all about a bar, a span's statistics, lists to jump by. Texts come
 // from the capture: they are set as text, never as markup.
+import { button, element } from "./elements";
 import { duration, fieldName, moment, size, wallClock } from "./text";
-import type { Field, Finding, Found, Item, Jumps, Scene, Span } from "./types";
-
-type Child = Node | string;
-
-export function element(tag: string, className = "", ...children: Child[]): HTMLElement {
-  const made = document.createElement(tag);
-  if (className) made.className = className;
-  made.append(...children);
-  return made;
-}
-
-export function button(text: string, title: string, act: () => void): HTMLButtonElement {
-  const made = element("button", "", text) as HTMLButtonElement;
-  made.type = "button";
-  made.title = title;
-  made.addEventListener("click", act);
-  return made;
-}
+import type { Field, Finding, Found, Item, Jumps, Place, Scene, Span } from "./types";
 
 const SOURCES: Record<string, string> = {
   nccl: "NCCL",
@@ -35,7 +19,7 @@ function shown(field: Field): string {
   return String(field.value);
 }
 
-const TITLES: Record<string, string> = { thread: "thread", pTimer: "pTimer (GPU ns)" };
+const TITLES: Record<string, string> = { pTimer: "pTimer (GPU ns)" };
 
 function rowsOf(item: Item, most: number): HTMLElement[] {
   return item.fields.slice(0, most).map((field) => {
@@ -76,8 +60,10 @@ export interface PanelActions {
   fit(): void;
 }
 
+type RankOf = (row: number) => string;
+
 /** Everything about the pinned bar. */
-export function showItem(panel: HTMLElement, item: Item, scene: Scene, actions: PanelActions): void {
+export function showItem(panel: HTMLElement, item: Item, scene: Scene, rankOf: RankOf, actions: PanelActions): void {
   const bar = element("div", "bar", button("fit", "show it over the whole width (f)", actions.fit), button("×", "close (Esc)", actions.close));
   const parts: Node[] = [bar, ...headOf(item)];
   if (scene.wall_ns) parts.push(element("div", "times", wallClock(BigInt(scene.wall_ns) + BigInt(Math.round(item.start_ns)))));
@@ -89,34 +75,41 @@ export function showItem(panel: HTMLElement, item: Item, scene: Scene, actions: 
   }
   if (item.instance.length > 1) {
     parts.push(element("h3", "", `the same operation on ${item.instance.length} ranks`));
-    parts.push(arrivals(item, actions));
+    parts.push(arrivals(item, rankOf, actions));
   }
   panel.replaceChildren(...parts);
 }
 
+/** The first of a list and, of a long one, more of its end: who came last matters most. */
+export function endsOf<T>(list: T[], first: number, last: number): { first: T[]; between: number; last: T[] } {
+  if (list.length <= first + last) return { first: list, between: 0, last: [] };
+  return { first: list.slice(0, first), between: list.length - first - last, last: list.slice(-last) };
+}
+
 /** When each rank arrived, relative to the first. */
-function arrivals(item: Item, actions: PanelActions): HTMLElement {
-  const first = Math.min(...item.instance.map((one) => one.start_ns));
-  const last = Math.max(...item.instance.map((one) => one.start_ns));
-  const list = element("div", "arrivals");
-  for (const one of [...item.instance].sort((a, b) => a.start_ns - b.start_ns).slice(0, 200)) {
-    const late = one.start_ns - first;
-    const share = last > first ? late / (last - first) : 0;
+function arrivals(item: Item, rankOf: RankOf, actions: PanelActions): HTMLElement {
+  const ordered = [...item.instance].sort((a, b) => a.start_ns - b.start_ns);
+  const earliest = ordered[0].start_ns;
+  const spread = ordered[ordered.length - 1].start_ns - earliest;
+  const lineOf = (one: Place) => {
+    const late = one.start_ns - earliest;
     const line = button(`+${duration(late)}`, "go there", () => actions.go(one));
-    line.style.setProperty("--share", String(share));
+    line.style.setProperty("--share", String(spread > 0 ? late / spread : 0));
     if (one.row === item.row && one.item === item.item) line.classList.add("current");
-    line.dataset.row = String(one.row);
-    list.append(line);
-  }
-  return list;
+    line.dataset.name = rankOf(one.row);
+    return line;
+  };
+  const { first, between, last } = endsOf(ordered, 50, 150);
+  const gap = between ? [element("div", "times", `${between.toLocaleString("en-US")} ranks between`)] : [];
+  return element("div", "arrivals", ...first.map(lineOf), ...gap, ...last.map(lineOf));
 }
 
 function cells(row: (string | number)[], tag = "td"): HTMLElement {
   return element("tr", "", ...row.map((text) => element(tag, "", String(text))));
 }
 
-/** Statistics of the selected span. */
-export function showSpan(panel: HTMLElement, span: Span, first: number, actions: PanelActions): void {
+/** Statistics of the selected span, which begins at `first`; some rows of operations may have been left out. */
+export function showSpan(panel: HTMLElement, span: Span, first: number, rowsLeftOut: number, actions: PanelActions): void {
   const head = ["communicator", "function", "ops", "bytes", "median", "p99", "busbw", "wait"];
   const rows = span.groups.map((group) => {
     const untimed = group.operations - group.timed;
@@ -135,6 +128,7 @@ export function showSpan(panel: HTMLElement, span: Span, first: number, actions:
     element("div", "bar", button("fit", "show it over the whole width (f)", actions.fit), button("×", "close (Esc)", actions.close)),
     element("div", "title", duration(span.span_ns)),
     element("div", "times", `${span.operations.toLocaleString("en-US")} operations begin in it, from ${moment(first)}`),
+    ...(rowsLeftOut ? [element("div", "look", `without ${rowsLeftOut.toLocaleString("en-US")} more rows of operations: filter ranks or communicators`)] : []),
     element("table", "statistics", cells(head, "th"), ...rows),
     element("div", "times", "Times on one rank; busbw in GB/s as in nccl-tests."),
   );

@@ -1,6 +1,6 @@
 // The server as a source of data.
 import { decodeTile } from "./tiles";
-import type { Filter, Found, Item, Jumps, Marks, Runs, Scene, Source, Span, State } from "./types";
+import type { Filter, Found, Glance, Item, Jumps, Marks, Runs, Scene, Source, Span, State } from "./types";
 
 /** The picture has changed on the server: its scene must be asked for again. */
 export class Changed extends Error {}
@@ -26,8 +26,8 @@ export class HttpSource implements Source {
     if (path !== "state" && path !== "scene") given.set("g", String(this.generation));
     if (filter.functions) given.set("functions", filter.functions.join(","));
     if (filter.sources) given.set("sources", filter.sources.join(","));
-    if (filter.least !== undefined) given.set("least", String(filter.least));
-    if (filter.most !== undefined) given.set("most", String(filter.most));
+    if (filter.leastBytes !== undefined) given.set("least", String(filter.leastBytes));
+    if (filter.mostBytes !== undefined) given.set("most", String(filter.mostBytes));
     const answer = await fetch(`api/${path}?${given}`);
     if (answer.status === 409) throw new Changed("the picture has changed");
     if (!answer.ok) {
@@ -80,7 +80,7 @@ export class HttpSource implements Source {
     return this.json("jumps");
   }
 
-  glance(width: number): Promise<{ busy: number[]; wait: number[] }> {
+  glance(width: number): Promise<Glance> {
     return this.json("glance", { w: width });
   }
 }

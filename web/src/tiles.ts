@@ -59,7 +59,6 @@ export class Tiles {
   private running = 0;
   private wanted = new Map<string, { zoom: number; place: number; rows: number[] }>();
   private epoch = 0;
-  misses = 0;
 
   constructor(private source: Source, private arrived: () => void, private failed: (error: unknown) => void) {}
 
@@ -88,7 +87,6 @@ export class Tiles {
       const wanted = this.wanted.get(tile) ?? { zoom, place, rows: [] };
       wanted.rows.push(row);
       this.wanted.set(tile, wanted);
-      this.misses++;
     }
     return runs ?? undefined;
   }

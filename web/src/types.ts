@@ -149,8 +149,14 @@ export const LOOK = {
 export interface Filter {
   functions?: number[];
   sources?: number[];
-  least?: number;
-  most?: number;
+  leastBytes?: number;
+  mostBytes?: number;
+}
+
+/** How busy the capture was, and with how much waiting, over equal parts of its time. */
+export interface Glance {
+  busy: number[];
+  wait: number[];
 }
 
 // Where a page gets its data: the server, or the file it is in.
@@ -164,5 +170,5 @@ export interface Source {
   span(rows: number[], first: number, last: number, filter: Filter): Promise<Span>;
   find(text: string): Promise<{ count: number; found: Found[] }>;
   jumps(): Promise<Jumps>;
-  glance(width: number): Promise<{ busy: number[]; wait: number[] }>;
+  glance(width: number): Promise<Glance>;
 }

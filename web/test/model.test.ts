@@ -1,13 +1,16 @@
 // The drawing model: what is where, without a canvas.
 import { describe, expect, it } from "vitest";
-import { inventory, parseRanks, parseSize } from "../src/controls";
-import { layOut, lineAt, rowKeys, rowPlaces, unfolding } from "../src/layout";
+import { decodeAddress, encodeAddress } from "../src/address";
+import { barAt } from "../src/hit";
+import { barRows, layOut, lineAt, operationRows, rowKeys, rowPlaces, unfolding } from "../src/layout";
+import { inventory, parseRanks, parseSize } from "../src/menu";
 import { instanceLinks, parentLink } from "../src/overlay";
+import { endsOf } from "../src/panel";
 import { ranges } from "../src/source";
 import { duration, fitted, size, tickLabel, tickStep } from "../src/text";
-import { decodeTile, runAt, tilesOf } from "../src/tiles";
-import type { Lane, Scene } from "../src/types";
-import { decodeAddress, encodeAddress, fitting, kept, panned, toTime, toX, zoomOf, zoomed } from "../src/view";
+import { type Tiles, decodeTile, runAt, tilesOf } from "../src/tiles";
+import type { Lane, Runs, Scene } from "../src/types";
+import { fitting, kept, panned, toTime, toX, zoomOf, zoomed } from "../src/view";
 
 function lane(key: string, level: string, given: Partial<Lane> = {}): Lane {
   return { key, level, title: key, note: "", state: "", ids: {}, tracks: [], children: [], ...given };
@@ -60,12 +63,13 @@ describe("view", () => {
   it("goes into the address and back", () => {
     const address = {
       first: 12345, span: 678, scroll: 40, flipped: ["h0/p0.0/c0", "h0/p1.1/c0/t7"], hidden: ["ProxyStep"], lines: false,
-      filter: { functions: [0, 3], sources: [1], least: 1024, most: 2048 }, ranks: [0, 5], communicators: ['<b>"tp", &=#'],
+      filter: { functions: [0, 3], sources: [1], leastBytes: 1024, mostBytes: 2048 }, ranks: [0, 5], communicators: ['<b>"tp", &=#'],
       pin: { key: "h0/p0.0/c0/operation/0", start: 99 }, selection: [10, 20] as [number, number],
     };
     expect(decodeAddress(`#${encodeAddress(address)}`)).toEqual(address);
     expect(decodeAddress("#t=a,b&fn=x&comms=[").filter.functions).toBeUndefined();
     expect(decodeAddress("").flipped).toEqual([]);
+    expect(decodeAddress("#ranks=").ranks).toBeUndefined();
   });
 });
 
@@ -73,7 +77,7 @@ describe("layout", () => {
   it("joins a rank and its only communicator, and folds threads", () => {
     const { lines, height } = layOut(scene(2), ALL);
     expect(lines.map((line) => [line.title, line.kind])).toEqual([
-      ["h", ""], ["rank 0".replace("rank 0", "r0"), "operation"], ["busbw", "bandwidth"], ["r0/c0/t1", "mixed"],
+      ["h", ""], ["r0", "operation"], ["busbw", "bandwidth"], ["r0/c0/t1", "mixed"],
       ["r1", "operation"], ["busbw", "bandwidth"], ["r1/c0/t1", "mixed"],
     ]);
     expect(lines[1].strips).toEqual([[0, 2], [1]]); // init in the first strip
@@ -95,7 +99,23 @@ describe("layout", () => {
   it("shows many ranks as one line each, with all their operations", () => {
     const lines = layOut(scene(64), ALL).lines;
     expect(lines.length).toBeLessThan(64 * 4 + 2);
-    expect(inventory(scene(64).lanes).ranks.length).toBe(64);
+  });
+  it("says how many rows a folded lane does not show", () => {
+    const host = layOut(scene(200), { ...ALL, flipped: new Set(["h"]) }).lines[0];
+    expect(host.strips[0].length).toBe(256);
+    expect(host.note).toBe("the first 256 of 400 rows");
+    expect(layOut(scene(100), { ...ALL, flipped: new Set(["h"]) }).lines[0].note).toBe("");
+  });
+  it("knows rows of bars and rows of operations, folded or not", () => {
+    const { lines } = layOut(scene(2), ALL);
+    expect(barRows(lines)).toEqual([0, 1, 2, 6, 7, 8]); // not those of folded threads
+    expect(operationRows(lines)).toEqual([0, 1, 2, 6, 7, 8]);
+    const folded = layOut(scene(2), { ...ALL, flipped: new Set(["h"]) }).lines;
+    expect(barRows(folded)).toEqual([]);
+    expect(operationRows(folded)).toEqual([0, 1, 6, 7]);
+  });
+  it("offers what there is to choose from", () => {
+    expect(inventory(scene(2).lanes)).toEqual({ kinds: ["operation", "Comm", "CollApi", "ProxyStep"], communicators: ["world"] });
   });
   it("finds the line at a height", () => {
     const { lines } = layOut(scene(3), ALL);
@@ -125,6 +145,20 @@ describe("tiles", () => {
     expect(runAt(runs, 2, 0)).toBe(0);
     expect(runAt(runs, 4, 0.5)).toBe(-1);
     expect(runAt(runs, 4.8, 0.5)).toBe(1);
+  });
+  it("tell which bar lies under a point: the narrowest of those drawn over each other", () => {
+    const { lines } = layOut(scene(1), ALL);
+    const runs = (x0: number, x1: number, item: number) =>
+      ({ length: 1, x0: Float32Array.of(x0), x1: Float32Array.of(x1), item: Uint32Array.of(item), count: Uint32Array.of(1) }) as Runs;
+    const known: Record<number, Runs> = { 0: runs(10, 90, 5), 2: runs(40, 44, 6) }; // a bar, and an init over it
+    const tiles = { peek: (zoom: number, place: number, row: number) => (zoom === 1 && place === 0 ? known[row] : undefined) } as Tiles;
+    const view = { start: 0, nsPerPixel: 2 };
+    const y = lines[1].y + 5;
+    expect(barAt(lines, tiles, view, 42, y)).toMatchObject({ row: 2, item: 6 });
+    expect(barAt(lines, tiles, view, 60, y)).toMatchObject({ row: 0, item: 5 });
+    expect(barAt(lines, tiles, view, 95, y)).toBeUndefined();
+    expect(barAt(lines, tiles, view, 60, lines[2].y + 5)).toBeUndefined(); // a line of bandwidth has no bars
+    expect(barAt(lines, tiles, view, 60, 1e6)).toBeUndefined();
   });
   it("cover a window", () => {
     expect(tilesOf(0, 511, 0)).toEqual([0, 0]);
@@ -170,6 +204,10 @@ describe("text", () => {
     expect(fitted("AllReduce", 100, (text) => text.length * 6)).toBe("AllReduce");
     expect(fitted("AllReduce", 30, (text) => text.length * 6)).toBe("AllR…");
     expect(fitted("AllReduce", 8, (text) => text.length * 6)).toBe("");
+  });
+  it("keeps both ends of a long list, and says how much lies between", () => {
+    expect(endsOf([1, 2, 3], 1, 2)).toEqual({ first: [1, 2, 3], between: 0, last: [] });
+    expect(endsOf([1, 2, 3, 4, 5], 1, 2)).toEqual({ first: [1], between: 2, last: [4, 5] });
   });
   it("reads what people type into filters", () => {
     expect(parseRanks("0-2, 8")).toEqual([0, 1, 2, 8]);
