@@ -150,8 +150,13 @@ static ncclResult_t join(struct comm *comm, int global_rank, uint64_t host, int6
     pthread_mutex_init(&comm->turn_lock, NULL);
     pthread_cond_init(&comm->turn_changed, NULL);
     say_that_it_is_a_simulation(comm);
+    if (settings_never_joins(global_rank, name))
+        for (;;) pause();
     tell_plugin(comm, name);
-    return ncclSuccess;
+    // NCCL goes on to connect ranks: nobody is done before all have come so far.
+    int64_t mine[2] = {0}, all[MAX_RANKS][2];
+    *why = "the communicator was aborted";
+    return fabric_exchange(comm->fabric, mine, all) ? ncclSuccess : ncclInternalError;
 }
 
 ncclResult_t comm_make(struct comm **made, int ranks, int rank, const ncclUniqueId *id,

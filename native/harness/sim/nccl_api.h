@@ -58,6 +58,16 @@ enum { NCCL_SPLIT_NOCOLOR = -1 };
 // "2.28.9 simulated by ncclscope …"
 SIM_EXPORT const char *ncclscopeSimulation(void);
 
+// What the next launch of this thread does not get past, until its communicator is aborted: the
+// launch; its end on the GPU, whatever others do; what it sends; the last that it receives.
+enum {
+    NCCLSCOPE_HOLD_LAUNCH = 1,
+    NCCLSCOPE_HOLD_END = 2,
+    NCCLSCOPE_HOLD_SENDS = 4,
+    NCCLSCOPE_HOLD_LAST_RECEIVE = 8,
+};
+SIM_EXPORT void ncclscopeHold(int what);
+
 SIM_EXPORT ncclResult_t ncclGetVersion(int *version);
 SIM_EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id);
 SIM_EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank);

@@ -70,6 +70,9 @@ static bool goes_unreported(const struct comm *comm, const struct work *work) {
     return comm->ranks == 1 || gathers_instead;
 }
 
+static _Thread_local int holds_next;
+void ncclscopeHold(int what) { holds_next = what; }
+
 static int64_t plan_run(struct task *task, uint64_t number, int64_t start_ns);
 static uint64_t plan_ticket(struct task *task);
 
@@ -121,6 +124,8 @@ struct plan *plan_make(struct comm *comm, struct stream *stream, const struct wo
     plan->stream = stream_of(stream);
     plan->captured = stream_captures(plan->stream);
     plan->group_api = group_api;
+    plan->holds = holds_next;
+    holds_next = 0;
     plan->count = count;
     plan->task = (struct task){
         .run = plan_run, .launch = plan_ticket, .release = plan_release, .holders = 2};
@@ -132,6 +137,7 @@ static void make_runs(struct plan *plan) {
     for (int i = 0; i < plan->count; i++) {
         if (plan->works[i].run) run_release(plan->works[i].run);
         plan->works[i].run = run_make();
+        plan->works[i].run->holds = plan->holds;
     }
 }
 
@@ -143,8 +149,14 @@ bool plan_reports_replays(const struct plan *plan) {
     return false;
 }
 
+// Until the communicator is aborted.
+static void stand_still(const struct comm *comm) {
+    while (!fabric_aborted(comm->fabric)) sim_sleep_until(sim_now_ns() + SLEEP_NS);
+}
+
 void plan_launch(struct plan *plan) {
     make_runs(plan);
+    if (plan->holds & NCCLSCOPE_HOLD_LAUNCH) stand_still(plan->comm);
     void *launch = report_launch_start(plan);
     stream_add(plan->stream, &plan->task);
     report_launch_stop(launch);
@@ -244,6 +256,7 @@ static int64_t run_collective(struct comm *comm, struct work *work, int64_t star
     begin_work(comm, work, start_ns);
     int64_t ready_ns = fabric_collective(comm->fabric, &work->spec, start_ns);
     if (ready_ns < 0) return -1;
+    if (work->run->holds & NCCLSCOPE_HOLD_END) stand_still(comm);
     int64_t end_ns = start_ns + 2000;
     if (comm->ranks > 1)
         end_ns = ready_ns + wire_ns(comm, &work->spec, ready_ns) + comm->rank % 8 * RANK_SPREAD_NS;
@@ -266,6 +279,7 @@ static int64_t run_messages(struct comm *comm, struct work *works, int count, in
     }
     fabric_ring(comm->fabric);
     bool fine = fabric_messages(comm->fabric, specs, count, start_ns, ends);
+    if (works[0].run->holds & NCCLSCOPE_HOLD_END) stand_still(comm);
     for (int i = 0; fine && i < count; i++) ends[i] += message_ns(comm, &specs[i], ends[i]);
     for (int i = 1; fine && i < count; i++)  // the work ends with its later half
         if (work_same_round(&works[i - 1], &works[i])) {

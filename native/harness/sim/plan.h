@@ -25,6 +25,7 @@ struct plan {
     bool captured;
     void *group_api;
     int count, collectives;  // collectives come first
+    int holds;               // what it does not get past: ncclscopeHold
     struct work works[];
 };
 

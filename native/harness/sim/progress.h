@@ -26,6 +26,7 @@ struct run {
     int holders;
     int64_t start_ns, end_ns;         // 0: not yet; atomic
     uint64_t received[MAX_CHANNELS];  // steps; atomic
+    int holds;                        // what it does not get past: ncclscopeHold
 };
 struct run *run_make(void);
 struct run *run_hold(struct run *run);

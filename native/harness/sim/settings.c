@@ -83,6 +83,15 @@ static void add_slow_link(const char *words) {
     chosen.slow_link_count++;
 }
 
+static void add_absence(const char *words) {
+    const char *name = value_of(words, "communicator", 1);
+    if (chosen.absence_count == MAX_FAULTS || !name) return;
+    struct absence *absence = &chosen.absences[chosen.absence_count++];
+    absence->rank = (int)word(words, "rank", 0, -1);
+    snprintf(absence->communicator, sizeof absence->communicator, "%.*s", (int)strcspn(name, " \t"),
+             name);
+}
+
 static void take(const char *key, const char *value) {
     double number = strtod(value, NULL);
     if (strcmp(key, "release") == 0) choose_release(value);
@@ -91,6 +100,7 @@ static void take(const char *key, const char *value) {
     else if (strcmp(key, "latency_us") == 0) chosen.latency_ns = number * 1e3;
     else if (strcmp(key, "bandwidth_gb_s") == 0) chosen.bytes_per_ns = number;
     else if (strcmp(key, "slow_link") == 0) add_slow_link(value);
+    else if (strcmp(key, "never_joins") == 0) add_absence(value);
     else if (strcmp(key, "bandwidth_drop") == 0 && chosen.drop_count < MAX_FAULTS)
         chosen.drops[chosen.drop_count++] =
             (struct drop){(int64_t)(word(value, "at_ms", 0, 0) * 1e6), word(value, "factor", 1, 4)};
@@ -172,6 +182,14 @@ static double slowness(int from, int to) {
             factor *= link->factor;
     }
     return factor;
+}
+
+bool settings_never_joins(int rank, const char *communicator) {
+    for (int i = 0; communicator && i < chosen.absence_count; i++)
+        if (chosen.absences[i].rank == rank &&
+            strcmp(chosen.absences[i].communicator, communicator) == 0)
+            return true;
+    return false;
 }
 
 double settings_latency_ns(int from, int to) { return chosen.latency_ns * slowness(from, to); }

@@ -38,7 +38,11 @@ struct settings {
         int64_t offset_ns;
         double drift_ppm;
     } gpu_clocks[MAX_FAULTS];
-    int slow_link_count, drop_count, gpu_clock_count;
+    struct absence {
+        int rank;
+        char communicator[64];
+    } absences[MAX_FAULTS];
+    int slow_link_count, drop_count, gpu_clock_count, absence_count;
 };
 
 const struct settings *settings(void);
@@ -47,5 +51,7 @@ int settings_host_of(int rank);
 // Of the link from one global rank to another, `since_ns` after the first operation.
 double settings_latency_ns(int from, int to);
 double settings_ns_per_byte(int from, int to, int64_t since_ns);
+// Whether a global rank hangs while it makes a communicator of that name.
+bool settings_never_joins(int rank, const char *communicator);
 
 #endif

@@ -84,7 +84,7 @@ static bool progress_send(struct progress *progress, struct item *item, int64_t 
         item->steps[step % MAX_DEPTH].done_ns = sim_now_ns() + item->op.step_ns;
         moved = true;
     }
-    if (item->done < item->moved) {
+    if (item->done < item->moved && !(item->run->holds & NCCLSCOPE_HOLD_SENDS)) {
         struct step *step = &item->steps[item->done % MAX_DEPTH];
         if (sim_now_ns() < step->done_ns) {
             earlier(next_ns, step->done_ns);
@@ -101,8 +101,10 @@ static bool progress_send(struct progress *progress, struct item *item, int64_t 
 
 static bool progress_receive(struct progress *progress, struct item *item) {
     bool moved = false;
+    bool is_last = item->moved + 1 == item->op.steps;
+    bool is_held = is_last && item->run->holds & NCCLSCOPE_HOLD_LAST_RECEIVE;
     uint64_t come = fabric_steps(progress->fabric, item->op.peer, progress->rank, item->op.channel);
-    if (item->moved < item->posted && come > item->base + (uint64_t)item->moved) {
+    if (item->moved < item->posted && !is_held && come > item->base + (uint64_t)item->moved) {
         int step = item->moved++;
         count_bytes(item);
         op_state(item, 1, item->moved);

@@ -1,7 +1,7 @@
 """Communicators as their members' last moments show them: who is how far, who is in what."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -91,7 +91,8 @@ class Crew:
     id: int
     ranks: int  # that it has; 0 where nobody tells
     members: tuple[Member, ...]
-    missing: tuple[int, ...]  # ranks of the job that are not on record, where they can be told
+    missing: tuple[int, ...]  # its ranks, in the job, that are not here, where they can be told
+    present: frozenset[int] = frozenset()  # ranks of the job that are on record anywhere
 
     def in_the_job(self, rank: int) -> int:
         """The rank in the job of a rank of the communicator; itself where nobody tells."""
@@ -192,14 +193,35 @@ def crews_of(pulses: Sequence[Pulse]) -> list[Crew]:
         )
         for members, count in zip(found.values(), ranks, strict=True)
     ]
-    names = name_communicators(memberships, world)
+    names = [name.text for name in name_communicators(memberships, world)]
+    strides = _strides(found.values(), ranks)
+    present = frozenset(seen)
     crews = []
     for (key, members), count, name in zip(found.items(), ranks, names, strict=True):
         members.sort(key=lambda member: member.rank)
-        crews.append(
-            Crew(name.text, key[0], count, tuple(members), _missing(members, count, world))
-        )
+        stride = strides.get((members[0].seat.name, count), 0)
+        missing = _missing(members, count, world, stride)
+        crews.append(Crew(name, key[0], count, tuple(members), missing, present))
     return crews
+
+
+def _strides(groups: Iterable[list[Member]], ranks: list[int]) -> dict[tuple[str, int], int]:
+    """By the name and size of communicators how far apart ranks are that follow each other, where
+    all of them agree: what one of them does not tell by itself.
+    """
+    found: dict[tuple[str, int], set[int]] = {}
+    for members, count in zip(groups, ranks, strict=True):
+        steps = _steps({m.seat.rank: m.seat.global_rank for m in members})
+        found.setdefault((members[0].seat.name, count), set()).update(steps)
+    return {key: steps.pop() for key, steps in found.items() if key[0] and len(steps) == 1}
+
+
+def _steps(job_rank_of: dict[int, int]) -> set[int]:
+    """Distances in the job of ranks that follow each other in a communicator."""
+    known = sorted((rank, job) for rank, job in job_rank_of.items() if job != NONE)
+    steps = {(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(known) if b[0] > a[0]}
+    # 0 stands for what is no pattern.
+    return {int(step) if step == int(step) and step > 0 else 0 for step in steps}
 
 
 def _ranks_of(members: list[Member]) -> int:
@@ -208,7 +230,7 @@ def _ranks_of(members: list[Member]) -> int:
     return told if 0 < told <= _MOST_RANKS else 0
 
 
-def _missing(members: list[Member], ranks: int, world: int) -> tuple[int, ...]:
+def _missing(members: list[Member], ranks: int, world: int, stride: int) -> tuple[int, ...]:
     """Ranks of a communicator that are not on record, as ranks of the job."""
     seen = {member.seat.rank: member.seat.global_rank for member in members}
     absent = sorted(set(range(ranks)) - set(seen))
@@ -217,9 +239,9 @@ def _missing(members: list[Member], ranks: int, world: int) -> tuple[int, ...]:
     if ranks == world:
         return tuple(absent)
     # Ranks of a group mostly follow each other in equal steps.
-    known = sorted((rank, job) for rank, job in seen.items() if job != NONE)
-    steps = {(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(known) if b[0] > a[0]}
-    if len(steps) == 1 and (step := steps.pop()) == int(step) and step > 0:
-        first = known[0][1] - known[0][0] * int(step)
-        return tuple(first + rank * int(step) for rank in absent)
+    known = [(rank, job) for rank, job in seen.items() if job != NONE]
+    steps = _steps(seen) or {stride}
+    if known and len(steps) == 1 and (step := steps.pop()) > 0:
+        first = known[0][1] - known[0][0] * step
+        return tuple(first + rank * step for rank in absent)
     return ()

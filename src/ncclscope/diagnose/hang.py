@@ -14,31 +14,34 @@ from ncclscope.diagnose.verdict import (
     WAITING,
     Status,
     Verdict,
+    whereabouts,
 )
 from ncclscope.words import binary_size, plural, ranks_in_words
 
 _ADVICE = {
-    NEVER_JOINED: "look at those ranks' stacks (py-spy dump): they did not come to the creation",
-    NEVER_CALLED: "look at those ranks' stacks (py-spy dump): they are outside NCCL, or "
-    "their program "
-    "took another path",
-    NOT_LAUNCHED: "their host threads are inside NCCL: connecting to a peer, or out of resources",
-    NOT_STARTED: "their GPUs are busy with, or wait for, another kernel: look at streams "
-    "and events",
-    NOT_FINISHED: "look at the network and links of those ranks",
-    STALLED: "look at the links between these ranks; NCCL_DEBUG=INFO and the fabric's error "
-    "counters",
-    DEAD: "look at that process's log and exit status; dmesg for out-of-memory kills and "
-    "Xid errors",
+    NEVER_JOINED: "its process hangs before or while it makes that communicator",
+    NEVER_CALLED: "it is outside NCCL (data loader, checkpoint, host code), or its program took "
+    "another path",
+    NOT_LAUNCHED: "its host thread is inside NCCL: connecting to a peer, or out of memory or "
+    "launch queue",
+    NOT_STARTED: "its GPU is busy with another kernel, or its stream waits for an event that never "
+    "comes: look at what else runs on that GPU and which streams wait for each other",
+    NOT_FINISHED: "the others are through; look at the link on which it waits (`ncclscope status` "
+    "names channel and peer in mode full), its network adapter, and nvidia-smi for Xid errors",
+    STALLED: "look at the links between these ranks: error counters of adapters and switches "
+    "(ibstat, ethtool -S), nvidia-smi nvlink -e within a node",
+    DEAD: "look at the end of that process's log and its exit status; dmesg on that host has "
+    "out-of-memory kills and Xid errors",
     UNKNOWN: "record all ranks, in mode trace or full",
 }
+_WITH_STACK = (NEVER_JOINED, NEVER_CALLED, NOT_LAUNCHED)  # where the program's stack tells more
 _CONFIDENCE = {UNKNOWN: 0.4, STALLED: 0.8, NOT_FINISHED: 0.85}
 
 
 def find(status: Status, path: str) -> list[Finding]:
     """A finding for each communicator that is hung by itself; mismatches are that family's."""
     return [
-        _describe(verdict, followers(status, verdict.name), path)
+        _describe(verdict, status, path)
         for verdict in status.verdicts
         if verdict.hung or verdict.verdict in (WAITING, UNKNOWN)
         if verdict.verdict != MISMATCH and not verdict.because_of
@@ -59,6 +62,8 @@ def followers(status: Status, name: str) -> list[str]:
 
 def _sentence(verdict: Verdict) -> str:
     who = ranks_in_words(verdict.culprits) if verdict.culprits else "nobody in particular"
+    where = whereabouts(verdict, verdict.culprits)
+    who += f" ({where})" if where else ""
     what = f"{verdict.name}"
     if verdict.function:
         what += f" {verdict.function} #{verdict.order} ({binary_size(verdict.size_bytes)})"
@@ -69,7 +74,8 @@ def _sentence(verdict: Verdict) -> str:
         NOT_LAUNCHED: f"{who} called it and did not launch it",
         NOT_STARTED: f"{who} launched it and did not start it on the GPU",
         NOT_FINISHED: f"{who} did not finish it",
-        STALLED: "all ranks are in it and nothing moves",
+        STALLED: "all ranks are in it and nothing moves"
+        + (f"; behind {'is' if len(verdict.culprits) == 1 else 'are'} {who}" if where else ""),
         DEAD: f"{who} died",
         WAITING: "some ranks are in it, not yet for long",
     }.get(verdict.verdict, f"why is not known ({verdict.reason})")
@@ -88,7 +94,18 @@ def also_waiting(names: list[str]) -> list[Evidence]:
     return [Evidence(text, {"communicators": names})]
 
 
-def _describe(verdict: Verdict, following: list[str], path: str) -> Finding:
+def _advice(verdict: Verdict, post_mortem: bool) -> str:
+    """What to do next, with the command where there is a process to ask."""
+    said = _ADVICE.get(verdict.verdict, "wait, and ask `ncclscope status` again")
+    if verdict.verdict not in _WITH_STACK:
+        return said
+    culprit = next((one for one in verdict.doing if one.rank in verdict.culprits), None)
+    if post_mortem or culprit is None:
+        return f"{said}; look at the end of its log, and while it hangs at its stack (py-spy dump)"
+    return f"{said}; its stack: `py-spy dump --pid {culprit.pid}` on {culprit.host}"
+
+
+def _describe(verdict: Verdict, status: Status, path: str) -> Finding:
     evidence = [
         Evidence(
             "last moments of all ranks",
@@ -100,14 +117,14 @@ def _describe(verdict: Verdict, following: list[str], path: str) -> Finding:
             },
             f"ncclscope status {path}",
         ),
-        *also_waiting(following),
+        *also_waiting(followers(status, verdict.name)),
     ]
     hosts = {one.host for one in verdict.doing if one.rank in verdict.culprits}
     return Finding(
         "hang",
         CRITICAL if verdict.hung else INFO,
         _sentence(verdict),
-        _ADVICE.get(verdict.verdict, "wait, and ask `ncclscope status` again"),
+        _advice(verdict, status.post_mortem),
         verdict.verdict,
         verdict.culprits,
         tuple(sorted(hosts)),

@@ -139,10 +139,11 @@ def joining(base: Verdict, crew: Crew, members: list[Member], post_mortem: bool)
         limit_ns=PATIENCE_NS,
         reason=f"{len(members)} of {crew.ranks} ranks have joined",
     )
-    if post_mortem:
-        return replace(
-            verdict, verdict=UNKNOWN, reason=f"{verdict.reason}, the others left no files"
-        )
+    elsewhere = bool(crew.missing) and crew.present.issuperset(crew.missing)
+    if post_mortem and not elsewhere:
+        reason = f"{verdict.reason}, the others left no files"
+        hung = waited >= PATIENCE_NS and bool(crew.missing)
+        return replace(verdict, verdict=UNKNOWN, reason=reason, hung=hung)
     if waited < PATIENCE_NS:
         return replace(verdict, verdict=WAITING if waited >= NOTICEABLE_NS else OK)
     return replace(verdict, hung=True)

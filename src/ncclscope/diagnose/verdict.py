@@ -18,6 +18,7 @@ _TIMES_LONGER = 3
 NOTICEABLE_NS = 2_000_000_000
 APART_NS = 5_000_000_000  # between last signs of life: more than heartbeats and kills are apart
 _ASKED = 16  # ranks whose history is looked up
+_MOST_SHOWN = 8
 
 OK, WAITING, NEVER_JOINED, NEVER_CALLED = "ok", "waiting", "never_joined", "never_called"
 NOT_LAUNCHED, NOT_STARTED, NOT_FINISHED = "not_launched", "not_started", "not_finished"
@@ -88,11 +89,25 @@ class Status:
     post_mortem: bool
     unreadable: tuple[str, ...] = ()
     simulated: bool = False
+    quiet_ns: int = 0  # since the last call of any process, where nothing is in flight
 
     @property
     def hung(self) -> bool:
         """Whether any communicator is."""
         return any(verdict.hung for verdict in self.verdicts)
+
+
+def whereabouts(verdict: Verdict, ranks: Sequence[int]) -> str:
+    """Where ranks are: node7 GPU 4, 5; pids 811, 812. "" where nobody tells."""
+    known = [one for one in verdict.doing if one.rank in ranks][:_MOST_SHOWN]
+    if not known:
+        return ""
+    hosts = []
+    for host in dict.fromkeys(one.host for one in known):
+        gpus = [one.gpu for one in known if one.host == host and one.gpu]
+        hosts.append(host + (f" GPU {', '.join(gpus)}" if gpus else ""))
+    pids = ", ".join(str(one.pid) for one in known)
+    return f"{'; '.join(hosts)}; pid{'s' if len(known) > 1 else ''} {pids}"
 
 
 def limit_ns(members: Sequence[Member], post_mortem: bool) -> int:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from ncclscope.diagnose.crew import Crew, Member, crews_of, next_order, of_this_run, step_behind
 from ncclscope.diagnose.lost import dead, joining, mismatched, unjoined
 from ncclscope.diagnose.stuck import collective, paired
-from ncclscope.diagnose.verdict import OK, Doing, Status, Verdict
+from ncclscope.diagnose.verdict import NEVER_JOINED, OK, Doing, Status, Verdict
 from ncclscope.model.pulse import Pulse
 from ncclscope.model.pulse_parts import ENDED, PAIRED
 
@@ -33,7 +33,16 @@ def judge(pulses: Sequence[Pulse], unreadable: Sequence[str] = ()) -> Status:
         post_mortem=post_mortem,
         unreadable=tuple(unreadable),
         simulated=any(pulse.simulated for pulse in mine),
+        quiet_ns=0 if post_mortem else _quiet_ns(mine),
     )
+
+
+def _quiet_ns(pulses: Sequence[Pulse]) -> int:
+    """How long ago the last call of any process was; 0 where something is in flight."""
+    seats = [seat for pulse in pulses for seat in pulse.seats]
+    if any(seat.flights for seat in seats):
+        return 0
+    return min((s.last.since_ns if s.last else s.opened_ns for s in seats), default=0)
 
 
 def _urgency(verdict: Verdict) -> tuple[bool, bool, bool, int, str]:
@@ -127,10 +136,14 @@ def _caused(verdicts: list[Verdict], crews: list[Crew]) -> list[Verdict]:
     blocked in others, it follows from those; of several that blame the same ranks, the one that
     has waited longest comes first.
     """
-    blocked: dict[int, tuple[int, int]] = {}  # by rank: since when, in which communicator
+    # By rank: since when, in which communicator; its creation blocks who came to it.
+    blocked: dict[int, tuple[int, int]] = {}
+    joining = {n: one.waiting for n, one in enumerate(verdicts) if one.verdict == NEVER_JOINED}
     for number, crew in enumerate(crews):
         for member in crew.members:
             waited = member.waited_ns()
+            if member.rank in joining.get(number, ()):
+                waited = member.seat.opened_ns
             if waited and waited > blocked.get(member.rank, (0, 0))[0]:
                 blocked[member.rank] = waited, number
     causes: dict[int, int] = {}
@@ -138,8 +151,9 @@ def _caused(verdicts: list[Verdict], crews: list[Crew]) -> list[Verdict]:
         if not verdict.hung:
             continue
         elsewhere = {blocked[rank][1] for rank in verdict.culprits if rank in blocked}
-        free = [rank for rank in verdict.culprits if rank not in blocked]
         hung = {other for other in elsewhere if other != number and verdicts[other].hung}
+        known = {rank for other in hung for rank in verdicts[other].culprits}
+        free = [rank for rank in verdict.culprits if rank not in blocked and rank not in known]
         if hung and not free and number not in elsewhere:
             causes[number] = max(hung, key=lambda other: verdicts[other].waited_ns)
     roots: dict[tuple[int, ...], int] = {}

@@ -9,8 +9,8 @@ from ncclscope.model.pulse_parts import Step
 from ncclscope.words import binary_size, plural, printable, ranks_in_words
 
 VERSION = 1  # fields are added without a change of it
-_MOST_RANKS = 8
 _MOST_DETAILS = 4
+_QUIET_NS = 15_000_000_000
 _STEPS = {
     "SendGPUWait": "for its GPU to give what step {step} sends to rank {peer}",
     "SendPeerWait": "for rank {peer} to take step {step}",
@@ -37,16 +37,8 @@ def _operation(verdict: Verdict) -> str:
 
 
 def _whereabouts(verdict: Verdict, ranks: tuple[int, ...]) -> str:
-    """(node7 GPU 4, 5; pids 811, 812)"""
-    known = [one for one in verdict.doing if one.rank in ranks][:_MOST_RANKS]
-    if not known:
-        return ""
-    hosts = []
-    for host in dict.fromkeys(one.host for one in known):
-        gpus = [one.gpu for one in known if one.host == host and one.gpu]
-        hosts.append(host + (f" GPU {', '.join(gpus)}" if gpus else ""))
-    pids = ", ".join(str(one.pid) for one in known)
-    return f" ({'; '.join(hosts)}; pid{'s' if len(known) > 1 else ''} {pids})"
+    found = v.whereabouts(verdict, ranks)
+    return f" ({found})" if found else ""
 
 
 def _waiters(verdict: Verdict, post_mortem: bool) -> str:
@@ -168,13 +160,15 @@ def heading(status: Status) -> str:
     else:
         how = "all alive" if status.alive == status.processes else f"{status.alive} alive"
     communicators = plural(len(status.verdicts), "communicator")
-    return f"{found}, {how}, {communicators}"
+    quiet = f", no NCCL call for {seconds(status.quiet_ns)}" if status.quiet_ns > _QUIET_NS else ""
+    return f"{found}, {how}, {communicators}{quiet}"
 
 
 def lines(status: Status) -> Iterator[str]:
     """The whole answer: one line for each communicator that is not fine."""
     bad = [verdict for verdict in status.verdicts if verdict.verdict != v.OK]
-    mood = "hung" if status.hung else "waiting" if bad else "ok"
+    waits = any(verdict.verdict == v.WAITING for verdict in bad)
+    mood = "hung" if status.hung else "waiting" if waits else "unknown" if bad else "ok"
     yield f"{mood}: {heading(status)}"
     if status.simulated:
         yield "! this is a simulation"
@@ -263,6 +257,7 @@ def as_json(status: Status, capture: str) -> dict[str, Any]:
             "ended": status.ended,
         },
         "last_heard_unix_s": round(status.newest_ns / 1e9, 3),
+        "quiet_s": round(status.quiet_ns / 1e9, 3),
         "communicators": [_verdict_json(one, status.post_mortem) for one in status.verdicts],
         "unreadable": list(status.unreadable),
     }

@@ -13,6 +13,8 @@ ID_BYTES = 128
 _SUM = 0
 _CONFIG_MAGIC = 0xCAFEBEEF
 _UNDEFINED = -(1 << 31)
+# What the next launch of this thread does not get past; native/harness/sim/nccl_api.h.
+HOLD_LAUNCH, HOLD_END, HOLD_SENDS, HOLD_LAST_RECEIVE = 1, 2, 4, 8
 _HOST_FUNCTION = c.CFUNCTYPE(None, c.c_void_p)
 
 
@@ -109,6 +111,10 @@ class SimulatedNccl:
         self._blocker = _HOST_FUNCTION(_never_return)
         self._do("cudaLaunchHostFunc", stream, self._blocker, None)
 
+    def hold(self, what: int) -> None:
+        """The next call of this thread gets no further than that."""
+        self._library.ncclscopeHold(what)
+
     def wait(self, stream: c.c_void_p) -> None:
         """Until the stream has done everything."""
         self._do("cudaStreamSynchronize", stream)
@@ -121,15 +127,19 @@ class SimulatedNccl:
         rank: int,
         buffers: tuple[c.c_void_p, c.c_void_p],
         stream: c.c_void_p,
+        times: tuple[int, int] = (1, 1),
     ) -> None:
-        """Makes a scenario's call; `rank` is that in the communicator."""
+        """Makes a scenario's call; `rank` is that in the communicator, `times` how much more than
+        the call's size a SendRecv sends and receives.
+        """
         send, recv = buffers
         count, datatype = c.c_size_t(call.count(ranks)), DATATYPES[call.datatype][0]
         if call.function == "SendRecv":
             after, before = (rank + 1) % ranks, (rank - 1) % ranks
+            sent, received = (c.c_size_t(count.value * one) for one in times)
             self._do("ncclGroupStart")
-            self._do("ncclSend", send, count, datatype, after, communicator, stream)
-            self._do("ncclRecv", recv, count, datatype, before, communicator, stream)
+            self._do("ncclSend", send, sent, datatype, after, communicator, stream)
+            self._do("ncclRecv", recv, received, datatype, before, communicator, stream)
             self._do("ncclGroupEnd")
             return
         more: tuple[int, ...] = {

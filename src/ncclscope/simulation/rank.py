@@ -8,11 +8,23 @@ import time
 from pathlib import Path
 
 from ncclscope.errors import NcclscopeError
-from ncclscope.simulation.nccl import SimulatedNccl
+from ncclscope.simulation.nccl import (
+    HOLD_END,
+    HOLD_LAST_RECEIVE,
+    HOLD_LAUNCH,
+    HOLD_SENDS,
+    SimulatedNccl,
+)
 from ncclscope.simulation.scenario import Scenario, read_scenario
 
 SCENARIO_VARIABLE, ID_VARIABLE = "NCCLSCOPE_SIM_SCENARIO", "NCCLSCOPE_SIM_ID"
 PROGRESS_VARIABLE = "NCCLSCOPE_SIM_PROGRESS"  # a descriptor
+# How a rank gets stuck; of `network`, everybody else's kernel does not end either.
+_HOLDS = {
+    "launch": HOLD_LAUNCH,
+    "finish": HOLD_END | HOLD_LAST_RECEIVE,
+    "network": HOLD_END | HOLD_SENDS,
+}
 
 
 class _Rank:
@@ -20,22 +32,35 @@ class _Rank:
         self._scenario, self._rank, self._nccl = scenario, rank, SimulatedNccl()
         nccl, largest = self._nccl, max((call.size for call in scenario.calls), default=1)
         wrong = max((wrong.size for wrong in scenario.wrong), default=0)
-        size_bytes = max(largest, wrong, 64) * 2 * scenario.ranks
+        times = max((heavy.factor for heavy in scenario.heavy), default=1)
+        size_bytes = max(largest * times, wrong, 64) * 2 * scenario.ranks
         world, *others = scenario.made_communicators
         self._world = nccl.communicator(world.name, unique_id, scenario.ranks, rank)
         self._stream = nccl.stream()
         self._buffers = nccl.memory(size_bytes), nccl.memory(size_bytes)
         # By name: communicator, its ranks, this rank in it.
-        self._comms = {world.name: (self._world, scenario.ranks, rank)}
+        self._comms = {world.name: (self._world, tuple(range(scenario.ranks)), rank)}
         for communicators in others:
             groups = communicators.groups(scenario.ranks)
             color = next(n for n, members in enumerate(groups) if rank in members)
             made = nccl.split(communicators.name, self._world, color, rank)
             members = groups[color]
-            self._comms[communicators.name] = made, len(members), members.index(rank)
+            self._comms[communicators.name] = made, members, members.index(rank)
 
     def _die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def _get_stuck(self, step: int, number: int, members: tuple[int, ...]) -> None:
+        """What this rank's call does not get past, if it is one of those."""
+        for one in self._scenario.stuck:
+            if (one.step, one.call) != (step, number) or one.rank not in members:
+                continue
+            if one.rank != self._rank:
+                self._nccl.hold(HOLD_END if one.at == "network" else 0)
+            elif one.at == "start":
+                self._nccl.block(self._stream)
+            else:
+                self._nccl.hold(_HOLDS[one.at])
 
     def _one_call(self, step: int, number: int) -> None:
         here = self._rank, step, number
@@ -49,8 +74,11 @@ class _Rank:
         if deaths:  # the call is made, its kernel must not begin
             self._nccl.block(self._stream)
         call = scenario.call_of(*here)
-        made, ranks, rank = self._comms[call.communicator]
-        self._nccl.call(call, made, ranks, rank, self._buffers, self._stream)
+        made, members, rank = self._comms[call.communicator]
+        self._get_stuck(step, number, members)
+        before = members[rank - 1]
+        times = scenario.sends_times(self._rank, number), scenario.sends_times(before, number)
+        self._nccl.call(call, made, len(members), rank, self._buffers, self._stream, times)
         if deaths:
             self._die()
 

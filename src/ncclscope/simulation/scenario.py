@@ -20,6 +20,7 @@ DATATYPES = {
     "uint64": (5, 8), "float16": (6, 2), "float32": (7, 4), "float64": (8, 8),
     "bfloat16": (9, 2), "float8e4m3": (10, 1), "float8e5m2": (11, 1),
 }  # fmt: skip
+STAGES = ("launch", "start", "finish", "network")
 _FOR_EVER = 1 << 60
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -100,6 +101,35 @@ class Dies:
 
 
 @dataclass(frozen=True, slots=True)
+class Stuck:
+    """A rank gets no further with a call: it does not launch, start or finish it while others do,
+    or what it sends stays in the network, so that all ranks are in it and nothing moves.
+    """
+
+    rank: int
+    step: int
+    call: int = 0
+    at: str = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class NeverJoins:
+    """A rank hangs while a communicator is made, when the other ranks have met there."""
+
+    rank: int
+    communicator: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heavy:
+    """A rank sends `factor` times as much as the others with a SendRecv."""
+
+    rank: int
+    factor: int
+    call: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class SlowLink:
     """Latency and bandwidth between two ranks or two hosts are `factor` times worse."""
 
@@ -154,6 +184,9 @@ class Scenario:
     never: tuple[Never, ...] = ()
     wrong: tuple[Wrong, ...] = ()
     dies: tuple[Dies, ...] = ()
+    stuck: tuple[Stuck, ...] = ()
+    never_joins: tuple[NeverJoins, ...] = ()
+    heavy: tuple[Heavy, ...] = ()
     slow_links: tuple[SlowLink, ...] = ()
     bandwidth_drops: tuple[BandwidthDrop, ...] = ()
     host_clocks: tuple[HostClock, ...] = ()
@@ -180,6 +213,11 @@ class Scenario:
         mine = (one for one in self.late if one.rank == rank and one.call == call)
         return sum(one.ms for one in mine if one.from_step <= step <= one.to_step)
 
+    def sends_times(self, rank: int, call: int) -> int:
+        """How many times the call's size a rank sends."""
+        mine = (one.factor for one in self.heavy if (one.rank, one.call) == (rank, call))
+        return next(mine, 1)
+
     def call_of(self, rank: int, step: int, call: int) -> Call:
         """What a rank really calls."""
         right = self.calls[call]
@@ -203,6 +241,9 @@ _LISTS: dict[str, tuple[str, type]] = {
     "never": ("never", Never),
     "wrong": ("wrong", Wrong),
     "dies": ("dies", Dies),
+    "stuck": ("stuck", Stuck),
+    "never_joins": ("never_joins", NeverJoins),
+    "heavy": ("heavy", Heavy),
     "slow_link": ("slow_links", SlowLink),
     "bandwidth_drop": ("bandwidth_drops", BandwidthDrop),
     "host_clock": ("host_clocks", HostClock),
@@ -269,10 +310,24 @@ def _problems(s: Scenario) -> Iterator[str]:
             yield f"function is one of {', '.join(FUNCTIONS)}, not {one.function}"
         if one.datatype not in DATATYPES and (one.datatype or isinstance(one, Call)):
             yield f"there is no datatype {one.datatype}"
-    faults: tuple[Late | Never | Wrong | Dies, ...] = (*s.late, *s.never, *s.wrong, *s.dies)
+    faults: tuple[Late | Never | Wrong | Dies | Stuck | Heavy, ...] = (
+        *s.late, *s.never, *s.wrong, *s.dies, *s.stuck, *s.heavy,
+    )  # fmt: skip
     for fault in faults:
         if not 0 <= fault.rank < s.ranks or not 0 <= fault.call < len(s.calls):
             yield f"there is no rank {fault.rank} or no call {fault.call}"
+    for stuck in s.stuck:
+        if stuck.at not in STAGES:
+            yield f"at is one of {', '.join(STAGES)}, not {stuck.at}"
+    made_names = [one.name for one in s.made_communicators]
+    for absent in s.never_joins:
+        if absent.communicator not in made_names or not 0 <= absent.rank < s.ranks:
+            yield f"there is no rank {absent.rank} or no communicator {absent.communicator}"
+        if s.release == "2.26":
+            yield "never_joins needs release 2.27 or later: names of communicators"
+    for heavy in s.heavy:
+        if heavy.factor < 1 or s.calls[heavy.call].function != "SendRecv":
+            yield "heavy has a factor and is of a SendRecv"
     for link in s.slow_links:
         if sorted((len(link.ranks), len(link.hosts))) != [0, 2]:
             yield "slow_link has ranks=A,B or hosts=A,B"
