@@ -1,6 +1,6 @@
 """Makes dashboards/: Grafana dashboards and Prometheus rules. `python -m tools.dashboards`.
 
-A test holds what is committed against what this makes.
+Tests hold what is committed against what this makes, and against Grafana's own types.
 """
 
 import json
@@ -144,13 +144,56 @@ HEALTH = Dashboard(
 DASHBOARDS = (OVERVIEW, BANDWIDTH, RANKS, HEALTH)
 
 
+# All that each kind of panel requires by Grafana's types (tools/grafana): nothing is left to the
+# defaults of the release that imports them.
+_LEGEND = {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True}
+_TOOLTIP = {"mode": "multi", "sort": "desc"}
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "timeseries": {"legend": _LEGEND, "tooltip": _TOOLTIP},
+    "table": {"frameIndex": 0, "showHeader": True},
+    "stat": {
+        "reduceOptions": {"calcs": ["lastNotNull"], "values": False},
+        "orientation": "auto",
+        "colorMode": "value",
+        "graphMode": "none",
+        "justifyMode": "auto",
+        "textMode": "auto",
+        "wideLayout": True,
+        "showPercentChange": False,
+        "percentChangeColorMode": "standard",
+    },
+    "status-history": {
+        "legend": {**_LEGEND, "showLegend": False},
+        "tooltip": {"mode": "single", "sort": "none"},
+        "rowHeight": 0.9,
+        "showValue": "never",
+    },
+    "heatmap": {
+        "calculate": False,
+        "color": {
+            "mode": "scheme",
+            "scheme": "Oranges",
+            "scale": "exponential",
+            "exponent": 0.5,
+            "steps": 64,
+            "fill": "dark-orange",
+            "reverse": False,
+        },
+        "exemplars": {"color": "rgba(255,0,255,0.7)"},
+        "legend": {"show": True},
+        "showValue": "never",
+        "tooltip": {"mode": "single", "yHistogram": False},
+        "yAxis": {"axisPlacement": "left", "unit": "s"},
+    },
+}
+
+
 def _variable(name: str, label: str, query: str) -> dict[str, Any]:
     return {
         "name": name,
         "label": label,
         "type": "query",
         "datasource": SOURCE,
-        "definition": query,
         "query": {"query": query, "refId": name},
         "refresh": 2,
         "includeAll": True,
@@ -196,16 +239,12 @@ def _panel(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
         "gridPos": {"x": x, "y": y, "w": panel.width, "h": panel.height},
         "targets": targets,
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
-        "options": {},
+        "options": _OPTIONS[panel.kind],
     }
     if panel.help:
         made["description"] = panel.help
-    if panel.kind == "stat":
-        made["options"] = {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "value"}
     if panel.kind == "status-history":
         made["fieldConfig"]["defaults"]["color"] = {"mode": "continuous-BlYlRd"}
-    if panel.kind == "heatmap":
-        made["options"] = {"calculate": False, "color": {"scheme": "Oranges", "mode": "scheme"}}
     return made
 
 
@@ -230,7 +269,17 @@ def grafana(dashboard: Dashboard) -> dict[str, Any]:
         "templating": {"list": _variables()},
         "annotations": {"list": []},
         "links": [
-            {"type": "dashboards", "tags": ["ncclscope"], "title": "ncclscope", "asDropdown": True}
+            {
+                "type": "dashboards",
+                "tags": ["ncclscope"],
+                "title": "ncclscope",
+                "icon": "external link",
+                "tooltip": "",
+                "asDropdown": True,
+                "includeVars": True,
+                "keepTime": True,
+                "targetBlank": False,
+            }
         ],
         "panels": panels,
     }
