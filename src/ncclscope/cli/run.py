@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ncclscope.capture.salvage import salvage
 from ncclscope.capture.tally import ProcessTally, tally_capture
+from ncclscope.cli.machine import add_system_arguments, check_system
 from ncclscope.cli.recording import add_recording_arguments, settings_of
 from ncclscope.errors import UsageError
 from ncclscope.launch.child import run_command
@@ -21,6 +22,7 @@ from ncclscope.launch.environment import (
     recording_variables,
 )
 from ncclscope.native import plugin_path
+from ncclscope.system.beside import start_beside, stop_beside
 from ncclscope.words import amount, plural, printable
 
 _NOTES_SHOWN = 3
@@ -34,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LEVEL[:SUBSYS]",
         help="NCCL's own log into the capture, e.g. INFO:INIT,NET",
     )
+    add_system_arguments(parser)
     parser.add_argument("-q", "--quiet", action="store_true", help="no summary at the end")
     parser.add_argument(
         "command",
@@ -105,11 +108,20 @@ def run(arguments: argparse.Namespace) -> int:
     if not command:
         raise UsageError("nothing to run", "Give a command: ncclscope run -- torchrun train.py")
     _refuse_placeholders(arguments.output or "")
+    check_system(arguments)
     settings = settings_of(arguments)
     variables = _variables(arguments, settings)
-    code = run_command(hand_on_variables(command, variables), {**os.environ, **variables})
+    sampler, sampled = None, ""
+    if arguments.system:
+        directory, root = settings.directory, arguments.system_root
+        sampler = start_beside(directory, arguments.system_interval, root)
+    try:
+        code = run_command(hand_on_variables(command, variables), {**os.environ, **variables})
+    finally:
+        sampled = stop_beside(sampler)
     salvage(settings.directory)
     if rank_of(os.environ) in (None, 0) and not arguments.quiet:
         lines = summary_lines(settings.directory, tally_capture(settings.directory))
+        lines[1:1] = [f"           {printable(sampled)}"] if sampled else []
         print("\n".join(lines), file=sys.stderr)
     return code
