@@ -173,18 +173,53 @@ EXPORT int ncclscope_fitting(const struct channels *channels, const i32 *strand_
     return 0;
 }
 
-// The first of the highest points of each run of points in one bin. Returns how many there are.
-EXPORT i64 ncclscope_best_of_bins(const i64 *time, const i64 *value, i64 count, i64 first_ns,
-                                  i64 bin_ns, i64 *best) {
+// Points that bound an offset: at `time` it is at least value - minus. `chosen`: which of them
+// count, NULL for all.
+struct points {
+    i64 count;
+    const i64 *time;
+    const i64 *value;
+    const i64 *minus;
+    const i8 *chosen;
+};
+
+// The first of the highest points of each run of points in one bin. Bins begin at the first time.
+// Returns how many there are, the first time, and the highest point.
+EXPORT i64 ncclscope_best_of_bins(const struct points *points, i64 bin_ns, i64 *best, i64 *first_ns,
+                                  i64 *highest) {
     i64 found = 0, low = 0, high = 0;  // of the bin
-    for (i64 i = 0; i < count; i++) {
-        i64 at = time[i] - first_ns;
+    i64 height = 0;                    // of the best point
+    *first_ns = INT64_MAX, *highest = INT64_MIN;
+    for (i64 i = 0; i < points->count; i++)
+        if ((!points->chosen || points->chosen[i]) && points->time[i] < *first_ns)
+            *first_ns = points->time[i];
+    for (i64 i = 0; i < points->count; i++) {
+        if (points->chosen && !points->chosen[i]) continue;
+        i64 at = points->time[i] - *first_ns, value = points->value[i] - points->minus[i];
+        if (value > *highest) *highest = value;
         if (!found || at < low || at >= high) {
             low = at - at % bin_ns, high = low + bin_ns;
-            best[found++] = i;
-        } else if (value[i] > value[best[found - 1]]) {
-            best[found - 1] = i;
+            best[found++] = i, height = value;
+        } else if (value > height) {
+            best[found - 1] = i, height = value;
         }
     }
     return found;
+}
+
+// The lowest concave line over points in the order of time: its knots. Returns how many there are.
+EXPORT i64 ncclscope_hull(const double *time, const double *value, i64 count, double *t,
+                          double *v) {
+    i64 kept = 0;
+    for (i64 i = 0; i < count; i++) {
+        while (kept && t[kept - 1] == time[i] && v[kept - 1] <= value[i]) kept--;
+        if (kept && t[kept - 1] == time[i]) continue;
+        while (kept > 1) {
+            double dt = t[kept - 1] - t[kept - 2], dv = v[kept - 1] - v[kept - 2];
+            if (dv * (time[i] - t[kept - 2]) > (value[i] - v[kept - 2]) * dt) break;
+            kept--;
+        }
+        t[kept] = time[i], v[kept++] = value[i];
+    }
+    return kept;
 }

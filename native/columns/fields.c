@@ -47,18 +47,23 @@ static double nearest(double value) {
     return fabs(value) < 2251799813685248.0 ? (value + whole) - whole : value;
 }
 
-static i64 time_of(const struct reading *reading, u64 ticks, struct piece *near) {
+// The time of ticks that the piece asked for last does not reach.
+static i64 far_time_of(const struct reading *reading, double x, struct piece *near) {
     const struct lines *line = &reading->line;
-    double x = (double)(i64)(ticks - (u64)reading->origin_ticks), ns;
     i64 last = line->count - 1;
-    if (near->low <= x && x < near->high)
-        return (i64)nearest(near->slope * (x - near->low) + near->y) + reading->base_ns;
+    double ns;
     if (x > line->x[last]) ns = line->y[last] + (x - line->x[last]) * reading->ns_per_tick;
     else if (x < line->x[0]) ns = line->y[0] + (x - line->x[0]) * reading->ns_per_tick;
     else ns = line_at(line, x, near);
     ns = ns > reading->farthest_ns ? reading->farthest_ns : ns;
     ns = ns < -reading->farthest_ns ? -reading->farthest_ns : ns;
     return (i64)nearest(ns) + reading->base_ns;
+}
+
+static inline i64 time_of(const struct reading *reading, u64 ticks, struct piece *near) {
+    double x = (double)(i64)(ticks - (u64)reading->origin_ticks);
+    if (!(near->low <= x && x < near->high)) return far_time_of(reading, x, near);
+    return (i64)nearest(near->slope * (x - near->low) + near->y) + reading->base_ns;
 }
 
 enum { BATCH = 256 };  // slots and numbers of a batch stay in the nearest cache
@@ -92,6 +97,11 @@ static int chosen(const struct column *column, const union slot *slot) {
     return (head_of(slot) & column->mask) == column->want;
 }
 
+static inline i64 key_of(const struct reading *reading, u64 handle) {
+    i64 key = (i64)(handle & ((1ull << (STREAM_BITS + INDEX_BITS)) - 1));
+    return handle >> (STREAM_BITS + INDEX_BITS) == reading->nonce ? key : NONE;
+}
+
 static void give_meaning(const struct column *column, const struct reading *reading,
                          const union slot **slots, i64 count, i64 *numbers, struct piece *near) {
     switch (column->meaning) {
@@ -106,11 +116,7 @@ static void give_meaning(const struct column *column, const struct reading *read
                     numbers[i] = time_of(reading, slots[i]->group.t0 + (u64)numbers[i], near);
             break;
         case AS_KEY:
-            for (i64 i = 0; i < count; i++) {
-                u64 handle = (u64)numbers[i];
-                i64 key = (i64)(handle & ((1ull << (STREAM_BITS + INDEX_BITS)) - 1));
-                numbers[i] = handle >> (STREAM_BITS + INDEX_BITS) == reading->nonce ? key : NONE;
-            }
+            for (i64 i = 0; i < count; i++) numbers[i] = key_of(reading, (u64)numbers[i]);
             break;
         case AS_CODE:
             for (i64 i = 0; i < count; i++)
@@ -142,6 +148,64 @@ static void store(const struct column *column, const union slot **slots, i64 fir
     }
 }
 
+static u64 word_of(const union slot *slot, u32 offset) {
+    u64 word;
+    memcpy(&word, (const u8 *)slot + offset, sizeof word);
+    return word;
+}
+
+#define COPY_AS(from, to)                                            \
+    for (i64 i = 0; i < count; i++) {                                \
+        from value;                                                  \
+        memcpy(&value, (const u8 *)slots[i] + offset, sizeof value); \
+        ((to *)column->out)[first + i] = (to)value;                  \
+    }                                                                \
+    return 1
+
+#define COPY_FROM(from)                \
+    switch (column->sink) {            \
+        case TO_I8: COPY_AS(from, i8);   \
+        case TO_I16: COPY_AS(from, i16); \
+        case TO_I32: COPY_AS(from, i32); \
+        default: COPY_AS(from, i64);     \
+    }
+
+// What most columns are, in one loop each: numbers, names, keys and times. Returns 0 for others.
+static int read_at_once(const struct column *column, const struct reading *reading,
+                        const union slot **slots, i64 first, i64 count, struct piece *near) {
+    u32 offset = column->offset;
+    i64 *out = (i64 *)column->out;
+    int words = column->source == FROM_U64 && column->sink == TO_I64;
+    if (column->meaning == AS_TIME && words) {
+        for (i64 i = 0; i < count; i++)
+            if (!column->mask || chosen(column, slots[i]))
+                out[first + i] = time_of(reading, word_of(slots[i], offset), near);
+            else if (!column->keep) out[first + i] = NONE;
+        return 1;
+    }
+    if (column->mask) return 0;
+    if (column->meaning == AS_KEY && words) {
+        for (i64 i = 0; i < count; i++)
+            out[first + i] = key_of(reading, word_of(slots[i], offset));
+        return 1;
+    }
+    if (column->meaning == AS_CODE && column->sink == TO_I8) {
+        for (i64 i = 0; i < count; i++) {
+            u32 numbers = slots[i]->flags & FLAG_NUMBERS ? 256 : 0;
+            ((i8 *)column->out)[first + i] = column->codes[numbers + ((const u8 *)slots[i])[offset]];
+        }
+        return 1;
+    }
+    if (column->meaning != AS_NUMBER) return 0;
+    switch (column->source) {
+        case FROM_U8: COPY_FROM(u8);
+        case FROM_U16: COPY_FROM(u16);
+        case FROM_U32: COPY_FROM(u32);
+        case FROM_I32: COPY_FROM(i32);
+        default: COPY_FROM(u64);
+    }
+}
+
 // Columns of `count` slots, given by their addresses; 0 stands for a slot of zeros.
 EXPORT void ncclscope_fields(const u64 *addresses, i64 count, const struct reading *reading,
                              const struct column *columns, i64 column_count) {
@@ -157,20 +221,10 @@ EXPORT void ncclscope_fields(const u64 *addresses, i64 count, const struct readi
                 __builtin_prefetch((const void *)(uintptr_t)addresses[first + i + BATCH]);
         }
         for (i64 c = 0; c < column_count; c++) {
+            if (read_at_once(&columns[c], reading, slots, first, some, &near)) continue;
             read_numbers(slots, some, columns[c].offset, columns[c].source, numbers);
             give_meaning(&columns[c], reading, slots, some, numbers, &near);
             store(&columns[c], slots, first, some, numbers);
         }
-    }
-}
-
-// By field, given by its offset, which strings occur: 256 of them, then 256 of v1's numbers.
-EXPORT void ncclscope_names(const u64 *addresses, i64 count, const u8 *offsets, i64 fields,
-                            u8 *seen) {
-    for (i64 i = 0; i < count; i++) {
-        const union slot *slot = (const union slot *)(uintptr_t)addresses[i];
-        u32 numbers = slot->flags & FLAG_NUMBERS ? 256 : 0;
-        for (i64 f = 0; f < fields; f++)
-            seen[512 * f + numbers + ((const u8 *)slot)[offsets[f]]] = 1;
     }
 }

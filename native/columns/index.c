@@ -62,7 +62,9 @@ struct event_list {
     i64 count;
     i64 impossible;
     u32 extension;
-    u32 spare;
+    u8 names;      // fields that are numbers of strings
+    u8 offset[7];  // of those
+    u8 *seen;      // by such a field which strings occur: 256 of them, then 256 of v1's numbers
 };
 
 static const union slot *block_slots(const struct slot_log *log, i64 block, i64 *count) {
@@ -133,6 +135,9 @@ EXPORT void ncclscope_index(const struct slot_log *log, const i8 *list_of,
             list->slot[place] = address;
             list->key[place] = log->key[block] + i;
             list->thread[place] = (i32)log->tid[block];
+            u32 numbers = slot->flags & FLAG_NUMBERS ? 256 : 0;
+            for (u32 f = 0; f < list->names; f++)
+                list->seen[512 * f + numbers + ((const u8 *)slot)[list->offset[f]]] = 1;
             if (list->extension) {
                 list->extended[place] = 0;
                 extensible = list;

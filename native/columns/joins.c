@@ -1,6 +1,5 @@
 // Places of keys, and columns by places.
 #include <stdlib.h>
-#include <string.h>
 
 #include "columns.h"
 
@@ -64,21 +63,20 @@ struct part {
     }                                                           \
     break
 
-// Whether every row's place in a part is its own number.
-static int is_same(const struct part *part, i64 rows) {
-    if (rows > part->count) return 0;
-    for (i64 row = 0; row < rows; row++)
-        if (part->places[row] != row) return 0;
+// Whether each place is its own number.
+EXPORT int ncclscope_is_same(const i64 *places, i64 count) {
+    enum { AT_ONCE = 1024 };  // looked at without a branch
+    for (i64 first = 0; first < count; first += AT_ONCE) {
+        i64 end = count - first < AT_ONCE ? count : first + AT_ONCE, differ = 0;
+        for (i64 i = first; i < end; i++) differ |= places[i] ^ i;
+        if (differ) return 0;
+    }
     return 1;
 }
 
 // A column of `width` bytes a value: each row takes its value from the first part that has one.
 EXPORT void ncclscope_coalesce(void *out, i64 rows, i64 width, const struct part *parts,
                                i64 part_count, i64 otherwise) {
-    if (part_count && is_same(&parts[0], rows)) {
-        memcpy(out, parts[0].values, (size_t)(rows * width));
-        return;
-    }
     switch (width) {
         case 1: COALESCE(i8);
         case 2: COALESCE(i16);
@@ -93,7 +91,7 @@ static u64 spread(u64 key) {
     return key ^ key >> 29;
 }
 
-// A table of keys that are numbered as they come; pages that no key needs stay unused.
+// A table of keys that are numbered as they come. It grows with the keys that differ.
 struct entry {
     i64 key;
     i64 value;  // 0: free
@@ -101,53 +99,83 @@ struct entry {
 struct table {
     struct entry *entries;
     u64 mask;
+    u64 used;
 };
+enum { FIRST_SIZE = 64 };
 
-static int open_table(struct table *table, i64 keys) {
-    u64 size = 64;
-    while (size < 2 * (u64)keys) size *= 2;
-    table->entries = calloc(size, sizeof *table->entries);
-    table->mask = size - 1;
+static int open_table(struct table *table, u64 size) {
+    *table = (struct table){calloc(size, sizeof *table->entries), size - 1, 0};
     return table->entries ? 0 : -1;
 }
 
-static struct entry *entry_of(const struct table *table, i64 key) {
+static struct entry *place_of(const struct table *table, i64 key) {
     u64 at = spread((u64)key) & table->mask;
     while (table->entries[at].value && table->entries[at].key != key) at = (at + 1) & table->mask;
-    table->entries[at].key = key;
     return &table->entries[at];
+}
+
+static int grow(struct table *table) {
+    struct table larger;
+    if (open_table(&larger, 2 * (table->mask + 1))) return -1;
+    for (u64 i = 0; i <= table->mask; i++)
+        if (table->entries[i].value) *place_of(&larger, table->entries[i].key) = table->entries[i];
+    larger.used = table->used;
+    free(table->entries);
+    *table = larger;
+    return 0;
+}
+
+// The entry of a key; a new one has the value that is given. NULL without memory.
+static struct entry *entry_of(struct table *table, i64 key, i64 value) {
+    struct entry *entry = place_of(table, key);
+    if (entry->value) return entry;
+    if (2 * ++table->used > table->mask) {
+        if (grow(table)) return NULL;
+        entry = place_of(table, key);
+    }
+    *entry = (struct entry){key, value};
+    return entry;
 }
 
 // How often each key occurred before, by place. Returns 0, or -1 without memory.
 EXPORT int ncclscope_number(const i64 *keys, i64 count, i64 *out) {
     struct table table;
-    if (open_table(&table, count)) return -1;
-    struct entry *entry = &table.entries[0];
+    struct entry *entry = NULL;
+    if (open_table(&table, FIRST_SIZE)) return -1;
     for (i64 i = 0; i < count; i++) {
-        if (!entry->value || entry->key != keys[i]) entry = entry_of(&table, keys[i]);
-        out[i] = entry->value++;
+        if (!entry || entry->key != keys[i]) entry = entry_of(&table, keys[i], 1);
+        if (!entry) break;
+        out[i] = entry->value++ - 1;
     }
     free(table.entries);
-    return 0;
+    return count && !entry ? -1 : 0;
 }
 
 // A number for each different key, in the order of first occurrence; NONE has none. Returns how
 // many there are, or -1 without memory.
 EXPORT i64 ncclscope_group(const i64 *keys, i64 count, i32 *out) {
     struct table table;
-    if (open_table(&table, count)) return -1;
+    if (open_table(&table, FIRST_SIZE)) return -1;
     i64 found = 0;
     for (i64 i = 0; i < count; i++) {
-        if (keys[i] == NONE) {
-            out[i] = NONE;
-            continue;
+        out[i] = NONE;
+        if (keys[i] == NONE) continue;
+        struct entry *entry = entry_of(&table, keys[i], found + 1);
+        if (!entry) {
+            free(table.entries);
+            return -1;
         }
-        struct entry *entry = entry_of(&table, keys[i]);
-        if (!entry->value) entry->value = ++found;
+        if (entry->value > found) found = entry->value;
         out[i] = (i32)(entry->value - 1);
     }
     free(table.entries);
     return found;
+}
+
+// Marks the places that occur, of `size` places.
+EXPORT void ncclscope_mark(const i64 *places, i64 count, i8 *marks, i64 size) {
+    for (i64 i = 0; i < count; i++)
+        if (places[i] >= 0 && places[i] < size) marks[places[i]] = 1;
 }
 
 #define LOOK_UP(type)                                                                           \

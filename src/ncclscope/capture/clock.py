@@ -50,6 +50,8 @@ class Clock:
     def covers(self, monotonic_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of these times the process can have lived to see."""
         low, high = int(self.monotonic_ns[0]) - _REACH_NS, int(self.monotonic_ns[-1]) + _REACH_NS
+        if len(monotonic_ns) and low <= monotonic_ns.min() and monotonic_ns.max() <= high:
+            return np.ones(len(monotonic_ns), np.bool_)
         return np.asarray((monotonic_ns >= low) & (monotonic_ns <= high))
 
     def covers_ticks(self, ticks: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:

@@ -23,6 +23,8 @@ Codes = npt.NDArray[np.int8]
 Addresses = npt.NDArray[np.uint64]
 Columns = dict[str, npt.NDArray[Any]]
 EXTENSIONS = {"Coll": "CollExt", "P2p": "P2pExt", "CeColl": "CeExt"}
+# Fields that are numbers of strings.
+_NAMES = ("func", "dtype", "algo", "proto", "variant")
 _SOURCES = {"|u1": 0, "<u2": 1, "<u4": 2, "<i4": 3, "<u8": 4, "<i8": 4}
 _SINKS = {"i1": 0, "i2": 1, "i4": 2, "i8": 3, "?": 0}
 _NUMBER, _TIME, _KEY, _CODE, _CHOICE, _LATER = range(6)
@@ -53,7 +55,9 @@ class _EventList(ctypes.Structure):
         ("count", ctypes.c_int64),
         ("impossible", ctypes.c_int64),
         ("extension", ctypes.c_uint32),
-        ("spare", ctypes.c_uint32),
+        ("names", ctypes.c_uint8),
+        ("offset", ctypes.c_uint8 * 7),
+        ("seen", ctypes.c_void_p),
     )
 
 
@@ -201,6 +205,7 @@ class Events:
     slots: Addresses
     thread: npt.NDArray[np.int32]
     extended: Addresses  # of the slot behind each, 0 where it is no extension; empty for others
+    seen: dict[str, npt.NDArray[np.bool_]]  # by field of a name which strings occur in the log
     reading: Reading = field(repr=False)
     log: SlotLog = field(repr=False)  # keeps the slots where they are
 
@@ -237,19 +242,16 @@ class Events:
             self.slots[places],
             self.thread[places],
             self.extended[places] if len(self.extended) else self.extended,
+            self.seen,
             self.reading,
             self.log,
         )
 
     def names(self, *fields: str) -> npt.NDArray[np.bool_]:
-        """By field which strings occur in it: 256 of them, then 256 of interface v1's numbers."""
-        places = dict(dtypes.OURS.dtypes[self.kind].fields or {})
-        offsets = np.array([places[name][1] for name in fields], np.uint8)
-        seen = np.zeros((len(fields), 512), np.bool_)
-        library().ncclscope_names(
-            pointer(self.slots), count(self.slots), pointer(offsets), count(offsets), pointer(seen)
-        )
-        return seen
+        """By field which strings occur in it, in any event of the kind: 256 of them, then 256 of
+        interface v1's numbers.
+        """
+        return np.stack([self.seen[name] for name in fields])
 
 
 def _log_for_c(log: SlotLog, clock: Clock) -> tuple[_SlotLog, list[npt.NDArray[Any]]]:
@@ -279,16 +281,22 @@ def index(
     list_of = np.full(256, NONE, np.int8)
     lists = (_EventList * len(kinds))()
     found, reading = {}, Reading(clock, nonce)
-    for place, kind in enumerate(kinds):
-        list_of[layout.KINDS[kind]] = place
+    for number_of_list, kind in enumerate(kinds):
+        list_of[layout.KINDS[kind]] = number_of_list
         most = int(counts[layout.KINDS[kind]])
         behind = most if kind in EXTENSIONS else 0
         slots, keys = room(most, np.uint64), room(most, np.int64)
         thread, extended = room(most, np.int32), room(behind, np.uint64)
-        found[kind] = Events(kind, keys, slots, thread, extended, reading, log)
+        places = dict(dtypes.OURS.dtypes[kind].fields or {})
+        names = [name for name in _NAMES if name in places]
+        seen = np.zeros((len(names), 512), np.bool_)
+        by_name = dict(zip(names, seen, strict=True))
+        found[kind] = Events(kind, keys, slots, thread, extended, by_name, reading, log)
         arrays = (slots, keys, thread, extended)
         extension = layout.KINDS[EXTENSIONS[kind]] if behind else 0
-        lists[place] = _EventList(*map(address, arrays), most, 0, 0, extension, 0)
+        lists[number_of_list] = _EventList(*map(address, arrays), most, 0, 0, extension, len(names))
+        lists[number_of_list].offset[: len(names)] = [places[name][1] for name in names]
+        lists[number_of_list].seen = address(seen)
     library().ncclscope_index(ctypes.byref(for_c), pointer(list_of), lists)
     for kind, made in zip(kinds, lists, strict=True):
         if made.count < made.room:

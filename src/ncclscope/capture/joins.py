@@ -40,7 +40,9 @@ class _Part(ctypes.Structure):
 def coalesce(
     *parts: tuple[npt.NDArray[Any], Ints], otherwise: int = NONE, dtype: Any = None
 ) -> npt.NDArray[Any]:
-    """`values[places]` of the first (values, places) whose place is not NONE, row by row."""
+    """`values[places]` of the first (values, places) whose place is not NONE, row by row. Where
+    that is the values as they are, a view of them, which cannot be written to.
+    """
     dtype = np.dtype(parts[0][0].dtype if dtype is None else dtype)
     kept = [
         (np.ascontiguousarray(values, dtype), np.ascontiguousarray(places, np.int64))
@@ -49,6 +51,10 @@ def coalesce(
     rows = len(kept[0][1])
     if any(len(places) != rows for _, places in kept):
         raise ValueError("parts of different lengths")
+    if rows <= len(kept[0][0]) and is_same(kept[0][1]):
+        same = kept[0][0][:rows]
+        same.flags.writeable = False
+        return same
     out = room(rows, dtype)
     for_c = (_Part * len(kept))(
         *(_Part(address(values), address(places), len(values)) for values, places in kept)
@@ -62,6 +68,11 @@ def coalesce(
         ctypes.c_int64(otherwise),
     )
     return out
+
+
+def is_same(places: Ints) -> bool:
+    """Whether each place is its own number."""
+    return bool(library().ncclscope_is_same(pointer(places), count(places)))
 
 
 def pick(values: npt.NDArray[Any], places: Ints, otherwise: int = NONE) -> npt.NDArray[Any]:
@@ -111,4 +122,12 @@ def look_up(
         count(places),
         ctypes.c_int64(otherwise),
     )
+    return out
+
+
+def marked(places: Ints, size: int) -> npt.NDArray[np.bool_]:
+    """Which of so many places occur."""
+    places = np.ascontiguousarray(places, np.int64)
+    out = np.zeros(size, np.bool_)
+    library().ncclscope_mark(pointer(places), count(places), pointer(out), ctypes.c_int64(size))
     return out

@@ -17,6 +17,7 @@ from ncclscope.capture.compiled import Lines, address, count, library, pointer
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 WINDOW_NS = 5_000_000_000
 _BIN_NS = 40_000_000  # of one bin the best point counts
 _DRIFT = 100e-6  # clocks do not drift faster: a good point counts for its neighbours too
@@ -65,21 +66,36 @@ class Bound:
 NOTHING = Bound(0, 0, np.empty(0), np.empty(0))  # is known
 
 
-def _best_of_bins(host_ns: Ints, offset_ns: Ints, first_ns: int) -> Ints:
-    """Places of the highest point of each run of points in one bin, in the order of time."""
+class _PointsForC(ctypes.Structure):
+    _fields_ = (
+        ("count", ctypes.c_int64),
+        ("time", ctypes.c_void_p),
+        ("value", ctypes.c_void_p),
+        ("minus", ctypes.c_void_p),
+        ("chosen", ctypes.c_void_p),
+    )
+
+
+def _best_of_bins(
+    host_ns: Ints, value_ns: Ints, minus_ns: Ints, chosen: Bools | None
+) -> tuple[Ints, int, int]:
+    """Places of the highest point of each run of points in one bin, in the order of time; the first
+    time; the highest value.
+    """
     best = np.empty(len(host_ns), np.int64)
+    first_ns, highest = ctypes.c_int64(), ctypes.c_int64()
+    arrays = (host_ns, value_ns, minus_ns, chosen)
     library().ncclscope_best_of_bins.restype = ctypes.c_int64
     found = library().ncclscope_best_of_bins(
-        pointer(host_ns),
-        pointer(offset_ns),
-        count(host_ns),
-        ctypes.c_int64(first_ns),
+        ctypes.byref(_PointsForC(len(host_ns), *map(address, arrays))),
         ctypes.c_int64(_BIN_NS),
         pointer(best),
+        ctypes.byref(first_ns),
+        ctypes.byref(highest),
     )
-    chosen: Ints = best[:found].copy()
-    in_order: Ints = chosen[np.argsort(host_ns[chosen], kind="stable")]
-    return in_order
+    places: Ints = best[:found].copy()
+    in_order: Ints = places[np.argsort(host_ns[places], kind="stable")]
+    return in_order, first_ns.value, highest.value
 
 
 def _with_neighbours(time: Floats, value: Floats) -> Floats:
@@ -92,19 +108,12 @@ def _with_neighbours(time: Floats, value: Floats) -> Floats:
 
 def _hull(time: Floats, value: Floats) -> tuple[Floats, Floats]:
     """The lowest concave line over all points."""
-    kept: list[tuple[float, float]] = []
-    for t, v in zip(time.tolist(), value.tolist(), strict=True):
-        while kept and kept[-1][0] == t and kept[-1][1] <= v:
-            kept.pop()
-        if kept and kept[-1][0] == t:
-            continue
-        while len(kept) > 1:
-            (t1, v1), (t0, v0) = kept[-1], kept[-2]
-            if (v1 - v0) * (t - t0) > (v - v0) * (t1 - t0):
-                break
-            kept.pop()
-        kept.append((t, v))
-    return np.array([t for t, _ in kept]), np.array([v for _, v in kept])
+    knots, values = np.empty(len(time)), np.empty(len(time))
+    library().ncclscope_hull.restype = ctypes.c_int64
+    kept = library().ncclscope_hull(
+        pointer(time), pointer(value), count(time), pointer(knots), pointer(values)
+    )
+    return knots[:kept], values[:kept]
 
 
 def _cut(hull: tuple[Floats, Floats], low: float, high: float) -> tuple[Floats, Floats]:
@@ -116,15 +125,20 @@ def _cut(hull: tuple[Floats, Floats], low: float, high: float) -> tuple[Floats, 
     return time, np.interp(time, knots, values)
 
 
-def bound(host_ns: Ints, offset_ns: Ints) -> Bound:
-    """The lower bound that points (time in order, offset at least) give."""
-    if not len(host_ns):
+def bound(
+    host_ns: Ints, value_ns: Ints, minus_ns: Ints | None = None, chosen: Bools | None = None
+) -> Bound:
+    """The lower bound that points (time in order, offset at least value - minus) give; all of them,
+    or those that are chosen.
+    """
+    host_ns, value_ns = np.ascontiguousarray(host_ns), np.ascontiguousarray(value_ns)
+    minus_ns = np.zeros_like(value_ns) if minus_ns is None else np.ascontiguousarray(minus_ns)
+    best, first_ns, base_ns = _best_of_bins(host_ns, value_ns, minus_ns, chosen)
+    if not len(best):
         return NOTHING
-    host_ns, offset_ns = np.ascontiguousarray(host_ns), np.ascontiguousarray(offset_ns)
-    first_ns, base_ns = int(host_ns.min()), int(offset_ns.max())
-    best = _best_of_bins(host_ns, offset_ns, first_ns)
     time = (host_ns[best] - first_ns).astype(np.float64)
-    value = _with_neighbours(time, (offset_ns[best] - base_ns).astype(np.float64))
+    value = (value_ns[best] - minus_ns[best] - base_ns).astype(np.float64)
+    value = _with_neighbours(time, value)
     parts = []
     for number in range(int(time[-1] // WINDOW_NS) + 1):
         low, high = number * WINDOW_NS, (number + 1) * WINDOW_NS
@@ -138,14 +152,14 @@ def bound(host_ns: Ints, offset_ns: Ints) -> Bound:
     return Bound(first_ns, base_ns, knots, values)
 
 
-def lower_bound(seen_ns: Ints, stop_stamp: Ints) -> Bound:
+def lower_bound(seen_ns: Ints, stop_stamp: Ints, chosen: Bools | None = None) -> Bound:
     """The offset is at least this."""
-    return bound(seen_ns, stop_stamp - seen_ns)
+    return bound(seen_ns, stop_stamp, seen_ns, chosen)
 
 
-def upper_bound(launch_ns: Ints, start_stamp: Ints) -> Bound:
+def upper_bound(launch_ns: Ints, start_stamp: Ints, chosen: Bools | None = None) -> Bound:
     """Minus the offset is at least this, which is an upper bound."""
-    return bound(launch_ns, launch_ns - start_stamp)
+    return bound(launch_ns, launch_ns, start_stamp, chosen)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,10 @@
 """Judges the GPU stamps of one process: which belong to which work; clocks of its GPUs."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ncclscope.capture.joins import grouped, pick
+from ncclscope.capture.joins import grouped, marked, pick
 from ncclscope.model import stamps
 from ncclscope.model.channels import Channels, reported
 from ncclscope.model.decode import Bools, Decoded, Ints
@@ -28,8 +26,9 @@ class Launches:
 
     def not_before_ns(self, works: Works) -> Ints:
         """The earliest moment at which each work can have started."""
-        eager = np.where(self.start_ns != NONE, self.start_ns, FAR_PAST)
-        return np.where(self.replay, works.enqueue_ns, eager)
+        known = self.start_ns != NONE
+        eager = self.start_ns if known.all() else np.where(known, self.start_ns, FAR_PAST)
+        return np.where(self.replay, works.enqueue_ns, eager) if self.replay.any() else eager
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,20 +126,19 @@ def _by_channel(channels: Channels, comm: Ints, stamped: Ints) -> list[Ints]:
     return np.split(stamped[order], cuts)
 
 
-def _lower_bounds(channels: Channels, stamped: Ints) -> dict[int, Bound]:
+def _lower_bounds(channels: Channels, stamped: Bools) -> dict[int, Bound]:
     """By GPU the least that its clock is ahead of the host's."""
-    seen, stop, gpu = (
-        _some(values, stamped) for values in (channels.seen_end_ns, channels.gpu_stop, channels.gpu)
-    )
-    numbers = np.flatnonzero(np.bincount(gpu)).tolist()
-    if len(numbers) == 1:
-        return {numbers[0]: lower_bound(seen, stop)}
-    return {number: lower_bound(seen[gpu == number], stop[gpu == number]) for number in numbers}
+    if not stamped.any():
+        return {}
+    gpu, seen, stop = channels.gpu, channels.seen_end_ns, channels.gpu_stop
+    if (gpu == gpu[0]).all():
+        return {int(gpu[0]): lower_bound(seen, stop, _unless_all(stamped))}
+    numbers = np.flatnonzero(np.bincount(gpu[stamped])).tolist()
+    return {number: lower_bound(seen, stop, stamped & (gpu == number)) for number in numbers}
 
 
-def _some(values: npt.NDArray[Any], places: Ints) -> npt.NDArray[Any]:
-    """values[places], places being in order; most often it is all of them."""
-    return values if len(places) == len(values) else values[places]
+def _unless_all(chosen: Bools) -> Bools | None:
+    return None if chosen.all() else chosen
 
 
 def judge_channels(
@@ -148,19 +146,19 @@ def judge_channels(
 ) -> tuple[Channels, dict[int, GpuClock]]:
     """All channels with stamps that are theirs, recovered ones included; clocks by GPU."""
     channels, comm = reported(decoded, works, gpu_of_comm)
-    has_kernels = np.zeros(len(works) + 1, np.bool_)
-    has_kernels[channels.work] = True  # NONE takes the last place
+    has_kernels = marked(channels.work, len(works))
     stamped = (channels.gpu_stop != NONE) & (len(works) > 0)
-    places = np.flatnonzero(stamped)
-    lower = _lower_bounds(channels, places)
-    uncounted = _uncounted(works, has_kernels[:-1], rank_of_comm, comm, stamped)
+    lower = _lower_bounds(channels, stamped)
+    uncounted = _uncounted(works, has_kernels, rank_of_comm, comm, stamped)
     not_before = launches.not_before_ns(works)
-    strand, strands = grouped(np.where(stamped, comm << 8 | channels.channel, NONE))
+    where = comm << 8 | channels.channel
+    strand, strands = grouped(where if stamped.all() else np.where(stamped, where, NONE))
     fitting = channels.fitting(strand, strands, lower, not_before, works)
     if fitting.all() and not len(uncounted.work):  # no other reading is possible then
         channels.stamp[stamped] = stamps.VALID
         judged = channels
     else:
+        places = np.flatnonzero(stamped)
         judged = _judged(channels, comm, places, strand, fitting, works, launches, lower, uncounted)
     return judged, {
         gpu: _clock(bound, gpu, channels, judged, launches) for gpu, bound in lower.items()
@@ -209,11 +207,13 @@ def _clock(
 ) -> GpuClock:
     """The GPU's clock; only stamps that are sure, of eager works, bound it from above."""
     true_start = judged.gpu_start[: len(channels.work)]  # without those of works nobody counted
-    launched = pick(np.where(launches.replay, NONE, launches.start_ns), channels.work)
+    start_ns = launches.start_ns
+    if launches.replay.any():
+        start_ns = np.where(launches.replay, NONE, start_ns)
+    launched = pick(start_ns, channels.work)
     own = channels.gpu == gpu
     sure = own & (channels.stamp <= stamps.REPAIRED) & (true_start != NONE) & (launched != NONE)
-    places = np.flatnonzero(sure)
-    upper = upper_bound(_some(launched, places), _some(true_start, places))
+    upper = upper_bound(launched, true_start, _unless_all(sure))
     mine = np.flatnonzero(own & (channels.gpu_stop != NONE))[:_SAMPLE]
     seen = channels.seen_end_ns[mine]
     notice = np.median(lower.at(seen) - (channels.gpu_stop[mine] - seen))

@@ -132,7 +132,8 @@ def _columns(calls: Calls, works: Works, rows: Rows, launches: Launches, words: 
         columns[name] = coalesce(
             (getattr(calls, name), rows.call), (getattr(works, name), rows.work)
         )
-    np.maximum(columns["count"], NONE, out=columns["count"])  # damaged ones are negative
+    if columns["count"].min(initial=NONE) < NONE:  # damaged ones are negative
+        columns["count"] = np.maximum(columns["count"], NONE)
     columns["communicator"] = coalesce((calls.comm, rows.call), (works.comm, rows.work))
     for name in _OF_WORK:
         columns[name] = pick(getattr(works, name), rows.work)
@@ -160,15 +161,18 @@ def _set_communicator(
     columns: Columns, works: Works, rows: Rows, local: LocalCommunicators, words: Words
 ) -> None:
     """Rank, and bytes as nccl-tests count them: both depend on the communicator."""
-    number = np.minimum(columns["communicator"], np.int32(len(local.rank) - 1))
-    columns["communicator"] = number
+    number, last = columns["communicator"], len(local.rank) - 1
+    if number.max(initial=0) > last:
+        number = columns["communicator"] = np.minimum(number, np.int32(last))
     rank = look_up(local.rank.astype(np.int32), number)
     unknown = rank == NONE
     if unknown.any():
         rank = np.where(unknown, pick(works.rank, rows.work), rank)
     columns["rank"] = rank
     # Works count the bytes of some functions; the caller's datatype is lost then.
-    in_bytes = (rows.call == NONE) & pick(works.counted_in_bytes, rows.work, 0)
+    in_bytes = rows.call == NONE
+    if in_bytes.any():
+        in_bytes &= pick(works.counted_in_bytes, rows.work, 0)
     # So many bytes an element, by datatype and communicator.
     element = element_bytes(words, columns["datatype"])
     if in_bytes.any():

@@ -6,6 +6,7 @@ import numpy as np
 
 from ncclscope.capture.clock import Clock
 from ncclscope.capture.columns import START_NS, STOP_NS, STOPPED, choice, key
+from ncclscope.capture.compiled import filled
 from ncclscope.capture.joins import find, look_up, pick
 from ncclscope.model import stamps
 from ncclscope.model.calls import Rows
@@ -35,6 +36,9 @@ class Proxies:
 def proxies_of(decoded: Decoded, works: Works) -> Proxies:
     """First start and last stop of each work's proxy ops."""
     events = decoded["ProxyOp"]
+    if not len(events):
+        none = filled(len(works), np.int64, NONE)
+        return Proxies(none, none, np.zeros(len(works), bool))
     first, last = np.full(len(works), stamps.FAR_FUTURE), np.full(len(works), NONE)
     read = events.read(parent=key("parent"), start=START_NS, stop=STOP_NS)
     work, stop = find(works.keys, read["parent"]), read["stop"]
@@ -66,11 +70,14 @@ def set_times(
         (timed & kernel.partial, GPU_PARTIAL),
         (timed & ~sound, GPU_EARLY),
     ):
-        source = np.where(chosen, np.int8(one), source)
+        if chosen.any():
+            np.copyto(source, np.int8(one), where=chosen)
     start, end = _spans(source, works, kernel, proxies)
     columns["start_ns"], columns["end_ns"] = pick(start, rows.work), pick(end, rows.work)
     has_both = (columns["end_ns"] != NONE) & (columns["start_ns"] != NONE)
-    columns["duration_ns"] = np.where(has_both, columns["end_ns"] - columns["start_ns"], NONE)
+    columns["duration_ns"] = columns["end_ns"] - columns["start_ns"]
+    if not has_both.all():
+        columns["duration_ns"][~has_both] = NONE
     columns["source"] = pick(source, rows.work, NO_SOURCE)
     reasons = np.array([words.code("reason", text) for text in stamps.REASONS], np.int8)
     of_stamps = look_up(reasons, pick(kernel.reason, rows.work, 0))
@@ -81,6 +88,8 @@ def set_times(
 def _spans(source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies) -> tuple[Ints, Ints]:
     """Start and end of each work by its source."""
     by_gpu = source <= GPU_EARLY
+    if by_gpu.all():
+        return kernel.start_ns, kernel.end_ns
     start, end = np.where(by_gpu, kernel.start_ns, NONE), np.where(by_gpu, kernel.end_ns, NONE)
     for one, first, last in (
         (HOST, kernel.seen_start_ns, kernel.seen_end_ns),
@@ -96,12 +105,12 @@ def _spans(source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies) -
 def reject_impossible(columns: Columns, clock: Clock, words: Words) -> None:
     """Takes away times that run backwards, or that the process cannot have lived to see."""
     start, end = columns["start_ns"], columns["end_ns"]
-    wrong = (columns["source"] != NO_SOURCE) & ~((end >= start) & clock.covers(start))
-    wrong |= (columns["source"] != NO_SOURCE) & ~clock.covers(end)
+    wrong = ~((end >= start) & clock.covers(start) & clock.covers(end))
+    wrong &= columns["source"] != NO_SOURCE
     if wrong.any():
         for name in ("start_ns", "end_ns", "duration_ns"):
-            columns[name][wrong] = NONE
-        columns["source"][wrong] = NO_SOURCE
+            columns[name] = np.where(wrong, NONE, columns[name])
+        columns["source"] = np.where(wrong, np.int8(NO_SOURCE), columns["source"])
         columns["reason"][wrong] = words.code("reason", "its times cannot be")
 
 
@@ -118,7 +127,7 @@ def set_states(
     seen = (kernel.kernels > 0) | by_proxy | (kernel.start_ns != NONE)
     of_work = np.where(seen, np.int8(DONE), np.int8(UNKNOWN))
     of_work[running] = IN_FLIGHT
-    state = pick(of_work, rows.work, UNKNOWN)
+    state = pick(of_work, rows.work, UNKNOWN).copy()
     state[rows.captured] = CAPTURED
     _settle(columns, state)
     stuck = (state == UNKNOWN) & (rows.work == NONE)
