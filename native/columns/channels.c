@@ -1,5 +1,4 @@
 // GPU stamps of channels: against the host's clock, and gathered by work.
-#include <math.h>
 #include <stdlib.h>
 
 #include "columns.h"
@@ -34,8 +33,10 @@ static i64 bound_at(const struct bound *bound, i64 host_ns, struct piece *near) 
     double value = line_at(line, time, near), outside = 0;
     if (time < line->x[0]) outside = line->x[0] - time;
     else if (time > line->x[line->count - 1]) outside = time - line->x[line->count - 1];
-    value = ceil(value - outside * bound->drift);
-    return (value > -FARTHEST ? (i64)value : -(i64)FARTHEST) + bound->base_ns;
+    value -= outside * bound->drift;
+    if (!(value > -FARTHEST)) return -(i64)FARTHEST + bound->base_ns;
+    i64 whole = (i64)value;  // towards zero
+    return whole + ((double)whole < value) + bound->base_ns;
 }
 
 // The bound at many times. It must be known.

@@ -162,8 +162,8 @@ static u64 word_of(const union slot *slot, u32 offset) {
     }                                                                \
     return 1
 
-#define COPY_FROM(from)                \
-    switch (column->sink) {            \
+#define COPY_FROM(from)                  \
+    switch (column->sink) {              \
         case TO_I8: COPY_AS(from, i8);   \
         case TO_I16: COPY_AS(from, i16); \
         case TO_I32: COPY_AS(from, i32); \
@@ -185,14 +185,14 @@ static int read_at_once(const struct column *column, const struct reading *readi
     }
     if (column->mask) return 0;
     if (column->meaning == AS_KEY && words) {
-        for (i64 i = 0; i < count; i++)
-            out[first + i] = key_of(reading, word_of(slots[i], offset));
+        for (i64 i = 0; i < count; i++) out[first + i] = key_of(reading, word_of(slots[i], offset));
         return 1;
     }
     if (column->meaning == AS_CODE && column->sink == TO_I8) {
         for (i64 i = 0; i < count; i++) {
             u32 numbers = slots[i]->flags & FLAG_NUMBERS ? 256 : 0;
-            ((i8 *)column->out)[first + i] = column->codes[numbers + ((const u8 *)slots[i])[offset]];
+            ((i8 *)column->out)[first + i] =
+                column->codes[numbers + ((const u8 *)slots[i])[offset]];
         }
         return 1;
     }
@@ -217,10 +217,14 @@ EXPORT void ncclscope_fields(const u64 *addresses, i64 count, const struct readi
         for (i64 i = 0; i < some; i++) {
             u64 address = addresses[first + i];
             slots[i] = address ? (const union slot *)(uintptr_t)address : &no_slot;
-            if (first + i + BATCH < count)  // on its way while this batch is worked on
-                __builtin_prefetch((const void *)(uintptr_t)addresses[first + i + BATCH]);
         }
+        i64 next = first + BATCH, end = next + BATCH < count ? next + BATCH : count;
         for (i64 c = 0; c < column_count; c++) {
+            // The next batch comes while this one is worked on, some slots with each column: there
+            // is no waiting for memory as long as it is not asked for too much at once.
+            for (i64 most = next + (BATCH + column_count - 1) / column_count;
+                 next < end && next < most; next++)
+                __builtin_prefetch((const void *)(uintptr_t)addresses[next]);
             if (read_at_once(&columns[c], reading, slots, first, some, &near)) continue;
             read_numbers(slots, some, columns[c].offset, columns[c].source, numbers);
             give_meaning(&columns[c], reading, slots, some, numbers, &near);

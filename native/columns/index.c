@@ -10,6 +10,8 @@ _Static_assert((KIND_block | 1) == KIND_updates, "one comparison finds both");
 
 #define INDEX_LIMIT (1ull << 48)
 
+enum { AHEAD = 24 };  // slots on their way from memory: it stops at pages on its own
+
 // Finds the heads of blocks in a log segment, and how many slots there are of each kind. Slots of
 // blocks that are not what their place says are blanked: their kind becomes 0. Returns the number
 // of heads.
@@ -20,6 +22,7 @@ EXPORT i64 ncclscope_scan(union slot *slots, i64 count, i64 *heads, i64 *kinds, 
     *misplaced = 0;
     for (i64 row = 0; row < count; row++) {
         union slot *slot = &slots[row];
+        __builtin_prefetch(slot + AHEAD);
         if ((slot->kind | 1) == KIND_updates) {
             heads[found++] = row;
             int sound = slot->kind == KIND_block && slot->block.stream < CONTEXT_STREAM &&
@@ -116,6 +119,7 @@ EXPORT void ncclscope_index(const struct slot_log *log, const i8 *list_of,
         const union slot *slots = block_slots(log, block, &count);
         for (i64 i = 0; i < count; i++) {
             const union slot *slot = &slots[i];
+            __builtin_prefetch(slot + AHEAD);
             u64 address = (u64)(uintptr_t)slot;
             if (extensible && slot->kind == extensible->extension)
                 extensible->extended[extensible->count - 1] = address;

@@ -14,7 +14,7 @@ from ncclscope.capture.reader import process_folders
 from ncclscope.capture.segment import Blocks, Damage, read_segment
 from ncclscope.capture.slots import SlotLog
 from ncclscope.model.channels import Channels, on_host_clock, times_of_works
-from ncclscope.model.gpu_clock import Bound, GpuClock, bound
+from ncclscope.model.gpu_clock import Bound, GpuClock, _best_of_bins, _hull, bound
 from ncclscope.model.tables import NONE
 from tests.damaging import Damager
 from tests.playing import TRANSCRIPTS
@@ -215,6 +215,28 @@ def test_columns_by_places(dtype: str, draw: np.random.Generator) -> None:
     np.testing.assert_array_equal(joins.pick(first, beyond), [first[0], first[49], *[NONE] * 4])
 
 
+def test_columns_that_stay_as_they_are_are_not_copied() -> None:
+    values = np.arange(100) * 7
+    same = joins.pick(values, np.arange(100))
+    assert np.shares_memory(same, values)
+    assert not same.flags.writeable
+    np.testing.assert_array_equal(joins.pick(values, np.arange(60)), values[:60])
+    for size in (0, 1, 1023, 1024, 1025, 5000):
+        places = np.arange(size)
+        assert joins.is_same(places)
+        for at in {0, size // 2, size - 1} if size else ():
+            other = places.copy()
+            other[at] += 1
+            assert not joins.is_same(other)
+    assert len(joins.pick(values, np.arange(101))) == 101
+
+
+def test_places_are_marked(draw: np.random.Generator) -> None:
+    places = draw.integers(-5, 90, 60)
+    expected = np.isin(np.arange(80), places)
+    np.testing.assert_array_equal(joins.marked(places, 80), expected)
+
+
 def test_small_tables(draw: np.random.Generator) -> None:
     for table in (np.arange(9, dtype=np.int8), np.arange(9) * 1_000_000_007):
         for dtype in (np.int8, np.int32):
@@ -263,6 +285,38 @@ def test_a_bound_is_a_line_between_knots(draw: np.random.Generator) -> None:
     outside = np.maximum(knots[0] - time_ns, 0) + np.maximum(time_ns - knots[-1], 0)
     expected = np.ceil(value - outside * 100e-6).astype(np.int64) - 10**6
     np.testing.assert_array_equal(made.at(at), expected)
+
+
+def test_a_hull_lies_over_all_points_and_turns_one_way(draw: np.random.Generator) -> None:
+    for size in (1, 2, 3, 50, 800):
+        time_ns = np.sort(draw.integers(0, 2 * size, size)).astype(np.float64)
+        value = draw.normal(0, 100, size).round()
+        knots, values = _hull(time_ns, value)
+        assert (np.interp(time_ns, knots, values) >= value - 1e-9).all()
+        assert set(zip(knots.tolist(), values.tolist(), strict=True)) <= set(
+            zip(time_ns.tolist(), value.tolist(), strict=True)
+        )
+        assert (np.diff(knots) > 0).all()
+        assert (np.diff(np.diff(values) / np.diff(knots)) < 0).all()
+
+
+def test_the_highest_point_of_each_bin_counts(draw: np.random.Generator) -> None:
+    time_ns = 10**12 + np.sort(draw.integers(0, 10**9, 500))
+    value, minus = draw.integers(0, 50, 500), draw.integers(0, 50, 500)
+    chosen = draw.random(500) < 0.7
+    for mask in (None, chosen, np.zeros(500, bool)):
+        use = np.flatnonzero(np.ones(500, bool) if mask is None else mask)
+        best, first, highest = _best_of_bins(time_ns, value, minus, mask)
+        if not len(use):
+            assert not len(best)
+            continue
+        assert (first, highest) == (time_ns[use].min(), (value - minus)[use].max())
+        bins: dict[int, list[int]] = {}
+        for at in use.tolist():
+            bins.setdefault(int(time_ns[at] - first) // 40_000_000, []).append(at)
+        assert best.tolist() == [
+            max(b, key=lambda at: value[at] - minus[at]) for b in bins.values()
+        ]
 
 
 def test_works_are_timed_by_their_channels(draw: np.random.Generator) -> None:

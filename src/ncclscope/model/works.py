@@ -86,16 +86,18 @@ _WITHOUT = {
 }
 
 
-def _base(events: Events) -> Columns:
-    """Columns that every kind of work has, with NONE for what it lacks."""
+def _completed(events: Events, told: Columns) -> Columns:
+    """The columns of a kind of work, with NONE for what it lacks."""
     count = len(events)
-    return {name: filled(count, dtype, NONE) for name, dtype in _WITHOUT.items()} | {
-        "keys": events.keys,
-        "thread": events.thread,
-        "symmetric": np.zeros(count, bool),
-        "counted_in_bytes": np.zeros(count, bool),
-        "comm_hash": filled(count, np.int64, 0),
+    lacking = {
+        name: filled(count, dtype, NONE) for name, dtype in _WITHOUT.items() if name not in told
     }
+    for name in ("symmetric", "counted_in_bytes"):
+        if name not in told:
+            lacking[name] = np.zeros(count, bool)
+    if "comm_hash" not in told:
+        lacking["comm_hash"] = filled(count, np.int64, 0)
+    return lacking | told | {"keys": events.keys, "thread": events.thread}
 
 
 def _common(decoded: Decoded, words: Words, events: Events, *sorts: str) -> dict[str, Field]:
@@ -134,7 +136,7 @@ def _coll_columns(decoded: Decoded, words: Words) -> Columns:
         "counted_in_bytes": _in_bytes(own["function"], words),
         "symmetric": symmetric,
     }
-    return _base(events) | own | behind | rest
+    return _completed(events, own | behind | rest)
 
 
 def _p2p_columns(decoded: Decoded, words: Words) -> Columns:
@@ -153,7 +155,7 @@ def _p2p_columns(decoded: Decoded, words: Words) -> Columns:
     behind["rank"][~extended] = NONE
     is_send = words.among("function", ("Send",), own["function"])
     rest: Columns = {"form": np.where(is_send, SEND, RECV).astype(np.int8)}
-    return _base(events) | own | behind | rest
+    return _completed(events, own | behind | rest)
 
 
 def _ce_columns(decoded: Decoded, words: Words) -> Columns:
@@ -169,7 +171,7 @@ def _ce_columns(decoded: Decoded, words: Words) -> Columns:
         "counted_in_bytes": _in_bytes(own["function"], words),
         "channels": np.zeros(count, np.int16),
     }
-    return _base(events) | own | behind | rest
+    return _completed(events, own | behind | rest)
 
 
 def works_of(decoded: Decoded, words: Words) -> Works:
