@@ -26,6 +26,8 @@ from tests.gpu.diagnosing import diagnosing
 from tests.gpu.mps import mps
 from tests.gpu.overhead import BAR, CALLS, COMMUNICATORS, ROUNDS, Placing, overhead
 from tests.gpu.torchrun import torchrun
+from tests.gpu.zooming import RANKS as ZOOMED_RANKS
+from tests.gpu.zooming import zooming
 
 MULTI_RANK_RELEASE = "2.30.7"  # allows two ranks on one GPU of one host
 
@@ -263,6 +265,19 @@ def show_diagnose(_: argparse.Namespace) -> bool:
     return all(row.holds for row in rows)
 
 
+def show_ctl(_: argparse.Namespace) -> bool:
+    """`ncclscope ctl` on a running job."""
+    rows, said, fine = zooming()
+    header = ["rank", "calls made", "counted", "on record", "proxy steps", "missing within"]
+    header += ["modes that followed"]
+    note = (
+        f"`ncclscope run --mode profile` in front of {ZOOMED_RANKS} ranks on one {gpu_name()}, NCCL "
+        f"{torch_release()}. `ncclscope ctl` said: {said}."
+    )
+    publish("gpu-ctl", f"{table(header, rows)}\n\n{note}")
+    return fine
+
+
 # Coverage kills ranks, which can leave MPS unusable: it comes last.
 PARTS = {
     "torchrun": show_torchrun,
@@ -270,6 +285,7 @@ PARTS = {
     "overhead": show_overhead,
     "bench": show_bench,
     "bench-overhead": show_bench_overhead,
+    "ctl": show_ctl,
     "diagnose": show_diagnose,
     "coverage": show_coverage,
 }

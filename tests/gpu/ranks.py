@@ -1,4 +1,7 @@
-"""Starts the ranks of a job on one GPU: each poses as a host of its own, or all as one host."""
+"""Starts the ranks of a job on one GPU: each poses as a host of its own, or all as one host.
+
+`python -m tests.gpu.ranks RANKS CASE…` does so from a shell, and prints what each rank says.
+"""
 
 import json
 import os
@@ -64,3 +67,8 @@ def run_job(job: Job, variables: dict[str, str], timeout: float = 90) -> list[di
                 raise RuntimeError(f"a rank said nothing:\n{err[-3000:]}")
             said.append(json.loads(lines[-1]))
         return sorted(said, key=lambda answer: int(answer["rank"]))
+
+
+if __name__ == "__main__":
+    for answer in run_job(Job(tuple(sys.argv[2:]), int(sys.argv[1])), {}):
+        print(json.dumps(answer))

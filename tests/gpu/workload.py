@@ -209,6 +209,14 @@ def straggler() -> None:
         sync()
 
 
+def steady() -> None:
+    """Small AllReduces for a while, at a pace that leaves time to look."""
+    for _ in range(ITERATIONS * 1000):
+        all_reduce(256)
+        time.sleep(0.002)
+    sync()
+
+
 def _say_and_die(case: str, began: int) -> None:
     """Prints what was called and kills this rank when it has waited long enough."""
     say({case: {"from_ns": began, "to_ns": time.monotonic_ns() + 10**12, "calls": dict(made)}})
@@ -242,7 +250,10 @@ def mismatch() -> None:
 
 CASES: dict[str, Callable[[], None]] = {
     case.__name__: case
-    for case in (colls, many, group, p2p, a2a, graph, split, one, straggler, hang, mismatch)
+    for case in (
+        *(colls, many, group, p2p, a2a, graph, split, one, straggler, steady),
+        *(hang, mismatch),
+    )
 }
 
 
