@@ -15,6 +15,7 @@ SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH = 24  # of Grafana's grid
 RUN = 'run=~"$run"'
 HOST = 'run=~"$run", host=~"$host"'
+MACHINE = 'host=~"$host"'
 COMMUNICATOR = 'run=~"$run", communicator=~"$communicator"'
 
 
@@ -141,7 +142,57 @@ HEALTH = Dashboard(
               (Query("ncclscope_unreadable_processes", "{{instance}}"),)),
     ),
 )  # fmt: skip
-DASHBOARDS = (OVERVIEW, BANDWIDTH, RANKS, HEALTH)
+
+
+def _rate(metric: str, legend: str) -> Query:
+    return Query(f"rate(ncclscope_{metric}_total{{{MACHINE}}}[$__rate_interval])", legend)
+
+
+def _now(metric: str, legend: str) -> Query:
+    return Query(f"ncclscope_{metric}{{{MACHINE}}}", legend)
+
+
+_GPU, _LINK = "{{host}} GPU {{gpu}}", "{{host}} {{link}}"
+_MEAN_IN_NCCL = (
+    f"avg by (host) (sum by (host, rank) (rate(ncclscope_gpu_seconds_total{{{HOST}}}"
+    "[$__rate_interval])))"
+)
+_MACHINE_PANELS = (
+    Panel("GPUs busy beside time in NCCL",
+          (Query(f"avg by (host) (ncclscope_gpu_utilization_ratio{{{MACHINE}}})",
+                 "{{host}}: busy"), Query(_MEAN_IN_NCCL, "{{host}}: in NCCL")), "percentunit",
+          help="Both high: GPUs that look busy wait in NCCL's kernels."),
+    Panel("Slowed GPUs", (_now("gpu_slowed", _GPU + ": {{reason}}"),), "short", "status-history",
+          help="1 while clocks are lowered. SW power cap is usual on busy GPUs."),
+    Panel("Clock of multiprocessors", (_now("gpu_sm_clock_hertz", _GPU),), "hertz"),
+    Panel("Power", (_now("gpu_power_watts", _GPU),), "watt"),
+    Panel("Temperature", (_now("gpu_temperature_celsius", _GPU),), "celsius"),
+    Panel("GPU memory in use",
+          (Query(f"ncclscope_gpu_memory_used_bytes{{{MACHINE}}} / "
+                 f"ncclscope_gpu_memory_bytes{{{MACHINE}}}", _GPU),), "percentunit"),
+    Panel("PCIe",
+          (Query(f"(rate(ncclscope_gpu_pcie_bytes_total{{{MACHINE}}}[$__rate_interval]) or "
+                 f"ncclscope_gpu_pcie_bytes_per_second{{{MACHINE}}}) / on (host, gpu) "
+                 f"group_left () ncclscope_gpu_pcie_capacity_bytes_per_second{{{MACHINE}}}",
+                 _GPU + " {{direction}}"),), "percentunit",
+          help="Of what the link can move as it is trained now; about 80 % is all of it."),
+    Panel("NVLink", (_rate("gpu_nvlink_bytes", _GPU + " {{direction}}"),), "Bps"),
+    Panel("Network", (_rate("link_bytes", _LINK + " {{direction}}"),), "Bps"),
+    Panel("Network errors/s", (_rate("link_errors", _LINK + ": {{reason}}"),)),
+    Panel("GPU errors/s",
+          (_rate("gpu_ecc_errors", _GPU + ": ECC {{reason}}"),
+           _rate("gpu_xid_errors", _GPU + ": Xid"),
+           _rate("gpu_pcie_replays", _GPU + ": PCIe replays"),
+           _rate("gpu_nvlink_errors", _GPU + ": NVLink"))),
+    Panel("CPU",
+          (Query(f"rate(ncclscope_host_cpu_busy_seconds_total{{{MACHINE}}}[$__rate_interval]) / "
+                 f"ncclscope_host_cpus{{{MACHINE}}}", "{{host}}"),), "percentunit"),
+    Panel("Pressure", (_rate("host_pressure_seconds", "{{host}}: {{who}} for {{resource}}"),),
+          "percentunit"),
+    Panel("Memory available", (_now("host_memory_available_bytes", "{{host}}"),), "bytes"),
+)  # fmt: skip
+BESIDE = Dashboard("ncclscope-machine", "The machine beside NCCL", _MACHINE_PANELS)
+DASHBOARDS = (OVERVIEW, BANDWIDTH, RANKS, BESIDE, HEALTH)
 
 
 # All that each kind of panel requires by Grafana's types (tools/grafana): nothing is left to the

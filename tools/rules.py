@@ -7,6 +7,7 @@ tests can ask a real Prometheus the same questions within seconds, by giving sho
 from dataclasses import dataclass
 
 STRAGGLER_SHARE = 0.1  # of its time that a rank makes its peers wait
+SLOWED_SHARE = 0.2  # of its time that a GPU's clocks are lowered by hardware or heat
 BANDWIDTH_SHARE = 0.7  # of its own history
 
 
@@ -102,6 +103,20 @@ def alerts(times: Times) -> list[Alert]:
             times.patience, "warning",
             "{{ $labels.function }} of {{ $labels.run }} ({{ $labels.scope }}-node) became slow",
             "Bus bandwidth is {{ $value | humanize }}B/s, less than 70 % of its own history.",
+        ),
+        Alert(
+            "NcclGpuSlowed",
+            f'avg_over_time(ncclscope_gpu_slowed{{reason!="SW power cap"}}[{times.window}]) > '
+            f"{SLOWED_SHARE}",
+            times.patience, "warning",
+            "GPU {{ $labels.gpu }} of {{ $labels.host }} is slowed down: {{ $labels.reason }}",
+            "For {{ $value | humanizePercentage }} of the time: look at cooling and power.",
+        ),
+        Alert(
+            "NcclGpuXid", f"increase(ncclscope_gpu_xid_errors_total[{times.window}]) > 0",
+            "0s", "warning",
+            "The driver reports an Xid error of GPU {{ $labels.gpu }} of {{ $labels.host }}",
+            "`dmesg` on that host has its number.",
         ),
         Alert(
             "NcclscopeDrops",

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ncclscope.live.catalogue import METRICS
+from ncclscope.live.catalogue import MACHINE_METRICS, METRICS
 from ncclscope.simulation.scenario import (
     BandwidthDrop,
     Call,
@@ -26,6 +26,7 @@ from ncclscope.simulation.scenario import (
 )
 from tests.integration.test_serve import serving
 from tests.jobs import eventually, running
+from tests.machines import FAKE_NVML, HEALTHY_GPU, gpus_file, whole_tree
 from tools import dashboards, metrics_page, rules
 
 ROOT = Path(__file__).parents[2]
@@ -107,17 +108,27 @@ def filled(expression: str) -> str:
 
 
 @contextmanager
-def watched(scenario: Scenario, scratch: Path) -> Iterator[str]:
+def watched(scenario: Scenario, scratch: Path, *options: str) -> Iterator[str]:
     """A job, its server and a Prometheus that looks at it."""
     capture = scratch / "capture"
     with running(scenario, capture, "--mode", "profile"):
         eventually(lambda: len(list(capture.glob("*/tally"))) == 8)
-        with serving(capture, "--all-hosts") as target, prometheus(target, scratch) as url:
+        with (
+            serving(capture, "--all-hosts", *options) as target,
+            prometheus(target, scratch) as url,
+        ):
             yield url
 
 
-def test_every_panel_has_data_and_no_alert_fires(tmp_path: Path) -> None:
-    with watched(HEALTHY, tmp_path) as url:
+def test_every_panel_has_data_and_no_alert_fires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A machine of files, with two GPUs.
+    monkeypatch.setenv("PYTHONPATH", str(FAKE_NVML))
+    gpus = gpus_file(tmp_path / "gpus.json", HEALTHY_GPU, HEALTHY_GPU)
+    monkeypatch.setenv("FAKE_NVML", str(gpus))
+    root = str(whole_tree(tmp_path / "root"))
+    with watched(HEALTHY, tmp_path, "--system", "--system-root", root) as url:
         eventually(lambda: value(url, "ncclscope:busbw"))
         expressions = [
             filled(query.expression)
@@ -181,8 +192,18 @@ def test_committed_files_are_current() -> None:
 
 def test_the_page_of_metrics_is_current() -> None:
     assert metrics_page.PAGE.read_text() == metrics_page.page(), "run python -m tools.metrics_page"
-    named = {label for metric in METRICS for label in metric.labels}
-    informing = {"nccl", "mode", "capture", "simulation", "pid", "gpu", "gpu_uuid"}
+    named = {label for metric in (*METRICS, *MACHINE_METRICS) for label in metric.labels}
+    informing = {
+        "nccl",
+        "mode",
+        "capture",
+        "simulation",
+        "pid",
+        "gpu",
+        "gpu_uuid",
+        "bus_id",
+        "model",
+    }
     informing |= {"ranks", "nodes", "inferred"}
     assert named - informing <= set(metrics_page.LABELS)
 

@@ -8,6 +8,7 @@ from ncclscope.live.catalogue import (
     BY_NAME,
     DURATION_BOUNDS_NS,
     INSPECTOR_METRICS,
+    MACHINE_METRICS,
     METRICS,
     OTHER,
     OWN_METRICS,
@@ -56,7 +57,9 @@ def test_both_formats_parse_and_say_the_same(value: str) -> None:
 
 
 def test_every_metric_has_a_name_of_its_own() -> None:
-    names = [metric.name for metric in (*METRICS, *INSPECTOR_METRICS, *OWN_METRICS)]
+    names = [
+        metric.name for metric in (*METRICS, *INSPECTOR_METRICS, *MACHINE_METRICS, *OWN_METRICS)
+    ]
     assert len(names) == len(set(names)) == len(BY_NAME)
 
 

@@ -6,9 +6,11 @@ import sys
 import threading
 from pathlib import Path
 
+from ncclscope.cli.machine import add_system_arguments, check_system
 from ncclscope.errors import UsageError
 from ncclscope.live.exposition import TEXT
 from ncclscope.live.following import Following, check_patterns
+from ncclscope.live.machine import Machines
 from ncclscope.live.serving import Reader, Server, start_server, write_textfiles
 
 _PORT = 9479
@@ -44,10 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--inspector-names", action="store_true",
         help="also NCCL Inspector's metric names, for dashboards that were made for it",
     )  # fmt: skip
+    add_system_arguments(parser)
 
 
 def _check(arguments: argparse.Namespace) -> None:
     check_patterns(arguments.captures)
+    check_system(arguments)
     if arguments.interval < 0.1:
         raise UsageError("--interval must be at least 0.1 s")
     if arguments.series < 200:
@@ -61,7 +65,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Reads until it is told to stop."""
     _check(arguments)
     following = Following(tuple(arguments.captures), arguments.all_hosts)
-    reader = Reader(following, arguments.series, arguments.inspector_names)
+    machines = None
+    if arguments.system:
+        root, interval_s = arguments.system_root, arguments.system_interval
+        machines = Machines(root, interval_s, arguments.all_hosts)
+    reader = Reader(following, arguments.series, arguments.inspector_names, machines)
     reader.read()
     if arguments.once:
         sys.stdout.write(reader.texts[TEXT].decode())

@@ -106,6 +106,47 @@ OWN_METRICS = (
     Metric("serve_cpu_seconds", COUNTER, "CPU time of `ncclscope serve`."),
     Metric("unreadable_processes", GAUGE, "Processes whose files cannot be read."),
 )
+# About machines, jobs or not: serve --system. What a machine does not have is absent.
+_GPU, _LINK, _HOST = ("host", "gpu"), ("host", "link"), ("host",)
+MACHINE_METRICS = (
+    Metric("gpu", INFO, "A GPU.", (*_GPU, "gpu_uuid", "bus_id", "model")),
+    Metric("gpu_utilization_ratio", GAUGE,
+           "Share of time in which a kernel ran, NCCL's waiting kernels included.", _GPU),
+    Metric("gpu_memory_used_bytes", GAUGE, "Memory in use.", _GPU),
+    Metric("gpu_memory_bytes", GAUGE, "Memory there is.", _GPU),
+    Metric("gpu_power_watts", GAUGE, "Power drawn.", _GPU),
+    Metric("gpu_power_limit_watts", GAUGE, "Power allowed.", _GPU),
+    Metric("gpu_temperature_celsius", GAUGE, "Temperature of the chip.", _GPU),
+    Metric("gpu_sm_clock_hertz", GAUGE, "Clock of the multiprocessors.", _GPU),
+    Metric("gpu_slowed", GAUGE, "1 while clocks are lowered for this reason, else 0.",
+           (*_GPU, "reason")),
+    Metric("gpu_pcie_bytes", COUNTER, "Moved over PCIe.", (*_GPU, "direction")),
+    Metric("gpu_pcie_bytes_per_second", GAUGE,
+           "Moved over PCIe, where the driver keeps no total: of 20 ms.", (*_GPU, "direction")),
+    Metric("gpu_pcie_capacity_bytes_per_second", GAUGE,
+           "What the PCIe link can move in a direction, as it is trained now.", _GPU),
+    Metric("gpu_pcie_replays", COUNTER, "PCIe packets sent again.", _GPU),
+    Metric("gpu_nvlink_bytes", COUNTER, "Moved over all NVLinks.", (*_GPU, "direction")),
+    Metric("gpu_nvlink_errors", COUNTER, "CRC errors, replays and recoveries of NVLinks.", _GPU),
+    Metric("gpu_ecc_errors", COUNTER, "Memory errors.", (*_GPU, "reason")),
+    Metric("gpu_xid_errors", COUNTER, "The driver's Xid messages since sampling began.", _GPU),
+    Metric("link_bytes", COUNTER, "Moved by a network interface or InfiniBand port.",
+           (*_LINK, "direction")),
+    Metric("link_errors", COUNTER, "What went wrong on it.", (*_LINK, "reason")),
+    Metric("link_up", GAUGE, "1 while it is up.", _LINK),
+    Metric("link_speed_bytes_per_second", GAUGE, "What it was negotiated to.", _LINK),
+    Metric("host_cpus", GAUGE, "Processors.", _HOST),
+    Metric("host_cpu_busy_seconds", COUNTER, "CPU time of everything that ran.", _HOST),
+    Metric("host_cpu_throttled_seconds", COUNTER,
+           "Time that serve's control group was kept from running.", _HOST),
+    Metric("host_memory_available_bytes", GAUGE, "Memory that programs could still have.", _HOST),
+    Metric("host_memory_bytes", GAUGE, "Memory there is.", _HOST),
+    Metric("host_swap_used_bytes", GAUGE, "Swap in use.", _HOST),
+    Metric("host_oom_kills", COUNTER, "Processes killed for want of memory.", _HOST),
+    Metric("host_pressure_seconds", COUNTER, "Time in which somebody, or everybody, waited.",
+           (*_HOST, "resource", "who")),
+    Metric("host_sample_age_seconds", GAUGE, "How old the machine's numbers are.", _HOST),
+)  # fmt: skip
 # NCCL Inspector's names and labels, for dashboards that were made for it: serve --inspector-names.
 _INSPECTOR = ("version", "slurm_job_id", "node", "gpu", "comm_name", "n_nodes", "nranks")
 _COLLECTIVE = (*_INSPECTOR, "collective", "message_size", "algo_proto")
@@ -122,7 +163,9 @@ INSPECTOR_METRICS = (
     Metric("p2p_exec_time_microseconds", GAUGE,
            "Mean time of a send or receive on the GPU over 30 s.", _PAIR, "nccl_"),
 )  # fmt: skip
-BY_NAME = {metric.name: metric for metric in (*METRICS, *INSPECTOR_METRICS, *OWN_METRICS)}
+BY_NAME = {
+    metric.name: metric for metric in (*METRICS, *INSPECTOR_METRICS, *MACHINE_METRICS, *OWN_METRICS)
+}
 
 
 def size_class(size_bytes: int) -> str:

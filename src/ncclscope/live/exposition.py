@@ -9,6 +9,7 @@ from ncclscope.live.catalogue import (
     EVERYWHERE,
     GAUGE,
     INFO,
+    MACHINE_METRICS,
     OWN_METRICS,
     Metric,
 )
@@ -18,6 +19,7 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _SUFFIXES = {COUNTER: "_total", INFO: "_info"}
+_OF_NO_JOB = {metric.name for metric in (*OWN_METRICS, *MACHINE_METRICS)}
 _LONGEST_VALUE = 200  # of a label: names come from jobs
 
 
@@ -62,7 +64,7 @@ def _labels(names: Labels, values: Labels, *extra: str) -> str:
 
 def label_names(metric: Metric) -> Labels:
     """All labels of a metric's series."""
-    return metric.labels if metric in OWN_METRICS else (*EVERYWHERE, *metric.labels)
+    return metric.labels if metric.name in _OF_NO_JOB else (*EVERYWHERE, *metric.labels)
 
 
 def _lines(metric: Metric, labels: Labels, value: Value) -> Iterable[str]:

@@ -17,6 +17,7 @@ from ncclscope.live.catalogue import BY_NAME, OWN_METRICS, Metric
 from ncclscope.live.exposition import OPENMETRICS, TEXT, exposition, wants_openmetrics
 from ncclscope.live.following import Following
 from ncclscope.live.inspector_names import Window, add_inspector_names
+from ncclscope.live.machine import Machines
 from ncclscope.live.measuring import Earlier, measure
 from ncclscope.live.samples import Budget, Labels, Samples, Value, with_run
 from ncclscope.report.status import as_json
@@ -35,10 +36,12 @@ class Reader:
     following: Following
     series_limit: int
     inspector_names: bool = False
+    machines: Machines | None = None
     earlier: dict[Job, Earlier] = field(default_factory=dict)
     budgets: dict[Job, Budget] = field(default_factory=dict)
     windows: dict[Job, Window] = field(default_factory=dict)
     by_run: dict[str, Series] = field(default_factory=dict)
+    of_machines: Series = field(default_factory=list)
     statuses: dict[str, Any] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)  # by content type
     read_at: float = 0.0  # time.monotonic
@@ -67,8 +70,12 @@ class Reader:
             if job.status:
                 statuses[run] = as_json(job.status, str(job.capture))
         self.by_run, self.statuses = by_run, statuses
+        if self.machines:
+            found = self.machines.read(capture for capture, _ in jobs)
+            self.of_machines = list(found.in_order())
         self.read_at = time.monotonic()
         series = in_order([one for run in by_run.values() for one in run])
+        series += self.of_machines
         series += self._own(self.read_at - began)
         self.texts = {
             TEXT: exposition(series).encode(),
@@ -191,7 +198,9 @@ def start_server(host: str, port: int, reader: Reader) -> Server:
 def write_textfiles(directory: Path, reader: Reader, written: set[Path]) -> set[Path]:
     """One file a job, replaced as a whole; those of jobs that are gone are removed."""
     now = set()
-    for number, (run, series) in enumerate(sorted(reader.by_run.items())):
+    parts = [*([("system", reader.of_machines)] if reader.of_machines else [])]
+    parts += sorted(reader.by_run.items())
+    for number, (run, series) in enumerate(parts):
         safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in run)[:100] or str(number)
         path = directory / f"ncclscope-{safe}.prom"
         if path in now:

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ncclscope.system.counters import COUNTERS, Device
 from ncclscope.system.machine import Sample, in_order
@@ -306,12 +306,24 @@ class FollowedJournal:
         self._rest = b""
         self._last: Sample | None = None
 
+    def _beginning(self, file: BinaryIO) -> bytes:
+        """Who and what the samples are; of a long file, most of them are left out."""
+        size = os.fstat(file.fileno()).st_size
+        if size <= 2 * _LONGEST_LINE:
+            return b""
+        lines = [line for line in _lines(self.journal.path, 1) if line.startswith(b"{")]
+        self._offset = size - _LONGEST_LINE // 2
+        file.seek(self._offset)
+        self._offset += len(file.readline(_LONGEST_LINE))
+        return b"".join(lines)
+
     def read(self) -> Sample | None:
         """Reads on, and returns the last sample there is."""
         try:
             with self.journal.path.open("rb") as file:
+                data = self._rest + (self._beginning(file) if not self._offset else b"")
                 file.seek(self._offset)
-                data = self._rest + file.read(_MOST_READ_BYTES)
+                data += file.read(_MOST_READ_BYTES)
                 self._offset = file.tell()
         except OSError:
             return None
