@@ -181,7 +181,7 @@ def publish_bench(found: list[Compared]) -> None:
         row: list[object] = [
             c.ranks,
             c.operation,
-            "alone" if c.alone else "back to back",
+            "held" if c.held else "back to back",
             f"{c.size_bytes:,}",
             c.calls,
             c.made,
@@ -196,12 +196,12 @@ def publish_bench(found: list[Compared]) -> None:
         rows[tuple(str(cell) for cell in row[:4])] = row
     note = (
         f"`ncclscope bench` with int32, out of place, {RUNS} runs of {BENCH_CALLS} calls, of large "
-        "sizes as many as 2 s a run allow (alone: 0.6 s). Made: on all ranks, warm-up and check "
+        "sizes as many as 2 s a run allow (held: 0.6 s). Made: on all ranks, warm-up and check "
         f"included. All ranks share one {gpu_name()} under CUDA MPS, each posing as a host, NCCL "
         f"{torch_release()}, trace mode. Medians over calls and ranks; of the events' times, what "
-        "they show around 4 bytes of memset is taken off. Alone: a barrier before, the end awaited "
-        "after each call; there the time in which NCCL prepares its launch is taken off as well. "
-        "The last column but one: all calls' times by one pair of events round "
+        "they show around 4 bytes of memset is taken off. Back to back: as programs make calls, so "
+        "that the GPU may wait for the host between a call's events. Held: the GPU begins when a "
+        "batch of calls is queued. The last column but one: all calls' times by one pair of events round "
         f"the loop, with the reason where they differ by over {MOST_GAP_PERCENT} %."
     )
     in_order = sorted(rows.values(), key=lambda row: int(str(row[0])))

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ncclscope.bench.libraries import Libraries, find_libraries
 from ncclscope.bench.places import alone
 from ncclscope.bench.plan import Plan
-from ncclscope.bench.results import RankTimes, Result, Session
+from ncclscope.bench.results import Result, Session
 from ncclscope.bench.session import Start, run_session
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.launch.environment import Settings, event_mask, recording_variables
@@ -40,7 +39,7 @@ SETS = (
     ("reduce", ""),
 )
 RUNS, CALLS = 5, 200
-MOST_SECONDS = {False: 2.0, True: 0.6}  # of a run, back to back and alone
+MOST_SECONDS = {False: 2.0, True: 0.6}  # of a run, back to back and held
 OVERHEAD_SIZES = (64, 1 << 10, 1 << 20)
 OVERHEAD_ROUNDS, OVERHEAD_CALLS = 12, 300
 OVERHEAD_SECONDS, FEWEST_ROUNDS = 420, 4  # no round is begun after that; unless there are few
@@ -53,7 +52,7 @@ class Compared:
 
     ranks: int
     operation: str
-    alone: bool
+    held: bool  # else back to back
     size_bytes: int
     calls: int  # timed, on each rank
     made: int  # with warm-up and check, on all ranks
@@ -84,8 +83,6 @@ class Compared:
     @property
     def loop(self) -> str:
         """Calls' own times against one pair of events round the loop."""
-        if self.alone:
-            return "barriers"
         if self.gap_percent <= MOST_GAP_PERCENT:
             return f"{100 - self.gap_percent:.2f} %"
         why = "the GPU waits for the host" if self.host_bound else "stamps and launch"
@@ -110,18 +107,6 @@ def measured(
     return sessions[0], results
 
 
-def offset_ns(session: Session, times: RankTimes, alone: bool) -> NDArray[np.int64]:
-    """What of the events' times is not the call's: what they show around nothing.
-
-    On an idle stream the first event happens at once, and NCCL prepares its launch after it: that
-    is taken off as well, as far as it takes longer than a memset's.
-    """
-    device = session.devices[times.rank]
-    if not alone:
-        return np.full(len(times.gpu_ns), device.empty_ns)
-    return device.empty_ns + np.maximum(times.call_ns - device.empty_call_ns, 0)
-
-
 def compare(
     session: Session, results: list[Result], plan: Plan, model: Model
 ) -> Iterator[Compared]:
@@ -138,7 +123,8 @@ def compare(
             mine = mine[before : before + block]
             recorded += int((operations["size_bytes"][mine] == result.size_bytes).sum())
             timed = mine[warm : warm + result.calls]
-            bench.append(times.gpu_ns - offset_ns(session, times, plan.blocking))
+            # What the events show around nothing is not the call's.
+            bench.append(times.gpu_ns - session.devices[times.rank].empty_ns)
             known = operations["duration_ns"][timed] >= 0
             ours.append(operations["duration_ns"][timed][known])
             sources += operations["source"][timed].tolist()
@@ -152,7 +138,7 @@ def compare(
         yield Compared(
             result.case.ranks,
             result.case.what.title,
-            plan.blocking,
+            plan.held,
             result.size_bytes,
             result.calls,
             block * len(result.ranks),
@@ -184,22 +170,22 @@ def bench_accuracy(
     keep: Callable[[list[Compared]], None],
     libraries: Libraries | None = None,
 ) -> list[Compared]:
-    """All operations and sizes, back to back and alone; what there is so far is kept each time."""
+    """All operations and sizes, back to back and held; what there is so far is kept each time."""
     libraries = libraries or find_libraries(None, None, False, os.environ)
     found: list[Compared] = []
     for ranks in worlds:
-        for blocking in (False, True):
+        for held in (False, True):
             for operation, algorithm in SETS:
-                sizes = SIZES + ((LARGEST,) if ranks == 2 and not blocking else ())
+                sizes = SIZES + ((LARGEST,) if ranks == 2 and not held else ())
                 plan = Plan(
                     (operation,),
                     sizes,
                     ("int32",),
                     places=("out-of-place",),
                     calls=CALLS,
-                    seconds=MOST_SECONDS[blocking],
+                    seconds=MOST_SECONDS[held],
                     runs=RUNS,
-                    blocking=blocking,
+                    held=held,
                 )
                 variables = {"NCCL_ALGO": algorithm} if algorithm else {}
                 rows = compared(plan, ranks, libraries, variables)

@@ -114,6 +114,16 @@ def test_stops_after_seconds_on_all_ranks_alike() -> None:
     assert one["calls"] > 2
 
 
+def test_held_calls_do_not_wait_for_the_host() -> None:
+    said = measured("-b", "1K", "-n", 80, "--place", "out", "--held", "-m", 2)
+    (one,) = said["results"]
+    assert (one["calls"], one["wrong"], one["host_bound"]) == (80, 0, False)
+    assert [loop["calls"] for loop in one["by_rank"][0]["loops"]] == [16] * 5
+    refused = bench("--simulate", "-b", "1K", "--held", "-z")
+    assert refused.returncode == 2
+    assert "calls cannot be held and awaited one by one" in refused.stderr
+
+
 def test_every_call_is_in_the_capture(tmp_path: Path) -> None:
     capture = tmp_path / "capture"
     recording = recording_variables(Settings(capture, mode="trace"), plugin_path())
@@ -131,13 +141,13 @@ def test_every_call_is_in_the_capture(tmp_path: Path) -> None:
 def test_the_gpu_measurement_on_the_simulation() -> None:
     """What `python -m tests.gpu bench` does, as far as it can be tried without a GPU."""
     libraries = find_libraries(None, None, True, {})
-    for blocking in (False, True):
+    for held in (False, True):
         plan = Plan(("allgather",), (1024, 1 << 20), ("int32",), places=("out-of-place",), runs=2)
-        rows = bench_accuracy.compared(replace(plan, blocking=blocking), 2, libraries, {})
+        rows = bench_accuracy.compared(replace(plan, held=held), 2, libraries, {})
         assert [row.size_bytes for row in rows] == [1024, 1 << 20]
         for row in rows:
             assert row.made == row.recorded == 2 * (5 + 2 * 20 + 1)
-            assert (row.source, row.wrong, row.alone) == ("gpu", 0, blocking)
+            assert (row.source, row.wrong, row.held) == ("gpu", 0, held)
             assert row.ours_us
             assert row.ours_us > 0
     plan = Plan(("pairs",), (1024,), places=("out-of-place",), calls=2)

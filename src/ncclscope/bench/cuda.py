@@ -14,6 +14,7 @@ _TO_DEVICE, _TO_HOST = 1, 2
 _THREAD_LOCAL = 1  # cudaStreamCaptureModeThreadLocal
 _PROPERTIES_BYTES = 1 << 14  # more than any release's cudaDeviceProp, which begins with the name
 _NAME_BYTES = 256
+_SEMAPHORE_BYTES = 64  # more than any sem_t
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,9 @@ class Cuda:
         self.synchronize_stream = self._function("cudaStreamSynchronize")
         self._elapsed = self._function("cudaEventElapsedTime_v2", "cudaEventElapsedTime")
         self._launch = None
+        self._libc = ctypes.CDLL(None)
+        self._gate = ctypes.create_string_buffer(_SEMAPHORE_BYTES)
+        self._libc.sem_init(self._gate, 0, 0)
         self.stream = c_void_p()
 
     def _function(self, *names: str) -> Any:
@@ -133,6 +137,15 @@ class Cuda:
     def synchronize(self) -> None:
         """Waits until the stream is empty."""
         self.check(self.synchronize_stream(self.stream), "cudaStreamSynchronize")
+
+    def hold(self) -> None:
+        """Lets the stream wait; what is queued from now on begins at `let_go`."""
+        wait = ctypes.cast(self._libc.sem_wait, c_void_p)
+        self.call("cudaLaunchHostFunc", self.stream, wait, self._gate)
+
+    def let_go(self) -> None:
+        """Ends one `hold`."""
+        self._libc.sem_post(self._gate)
 
     def captured(self, call: Callable[[], None]) -> "Replay":
         """A graph of what `call` puts into the stream."""

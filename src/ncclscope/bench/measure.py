@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ncclscope.bench.cuda import Cuda
 
 Call = Callable[[], None]
+Way = Callable[[Call, int], "Batch"]  # of measuring so many calls
 Times = npt.NDArray[np.int64]
 CALIBRATION = 50
 
@@ -24,7 +25,7 @@ class Batch:
     call_ns: Times  # host: until the call returned
     host_ns: Times  # host: until its end was seen; -1 where it was not awaited
     loop_gpu_ns: int  # between one event before all and one behind
-    loop_call_ns: int  # host: until the last call returned
+    loop_call_ns: int  # host: until the last call returned, as far as the GPU could work meanwhile
     loop_host_ns: int  # host: until all had ended
 
     def __len__(self) -> int:
@@ -48,10 +49,29 @@ class Stopwatch:
 
     def back_to_back(self, call: Call, count: int) -> Batch:
         """So many calls, one queued behind the other, as programs make them."""
-        self._reserve(count)
-        cuda, stream, record = self._cuda, self._cuda.stream, self._cuda.record
-        starts, stops, call_ns = self._starts, self._stops, [0] * count
         begin_ns = perf_counter_ns()
+        call_ns = self._queue(call, count)
+        loop_call_ns = perf_counter_ns() - begin_ns
+        self._cuda.synchronize()
+        loop_host_ns = perf_counter_ns() - begin_ns
+        return self._batch(call_ns, [-1] * count, loop_call_ns, loop_host_ns)
+
+    def held(self, call: Call, count: int) -> Batch:
+        """The same, but the GPU begins when all are queued: it never waits for the host."""
+        begin_ns = perf_counter_ns()
+        self._cuda.hold()
+        try:
+            call_ns = self._queue(call, count)
+        finally:
+            self._cuda.let_go()
+        self._cuda.synchronize()
+        return self._batch(call_ns, [-1] * count, 0, perf_counter_ns() - begin_ns)
+
+    def _queue(self, call: Call, count: int) -> list[int]:
+        """Calls and events; the host's time of each call."""
+        self._reserve(count)
+        stream, record = self._cuda.stream, self._cuda.record
+        starts, stops, call_ns = self._starts, self._stops, [0] * count
         record(self._loop[0], stream)
         for i in range(count):
             record(starts[i], stream)
@@ -60,10 +80,7 @@ class Stopwatch:
             call_ns[i] = perf_counter_ns() - before_ns
             record(stops[i], stream)
         record(self._loop[1], stream)
-        loop_call_ns = perf_counter_ns() - begin_ns
-        cuda.synchronize()
-        loop_host_ns = perf_counter_ns() - begin_ns
-        return self._batch(call_ns, [-1] * count, loop_call_ns, loop_host_ns)
+        return call_ns
 
     def one_by_one(self, call: Call, count: int, barrier: Call) -> Batch:
         """So many calls, each after a barrier on an idle stream, its end awaited."""
@@ -100,17 +117,13 @@ class Stopwatch:
             loop_host_ns,
         )
 
-    def around(self, nothing: Call, blocking: bool) -> tuple[int, int]:
+    def around(self, measure: Way, nothing: Call) -> tuple[int, int]:
         """What events and the host's clock show around the least work there is, in ns.
 
         That much is part of every time they take.
         """
         for _ in range(2):  # the first time warms up
-            batch = (
-                self.one_by_one(nothing, CALIBRATION, lambda: None)
-                if blocking
-                else self.back_to_back(nothing, CALIBRATION)
-            )
+            batch = measure(nothing, CALIBRATION)
         return int(np.median(batch.gpu_ns)), int(np.median(batch.call_ns))
 
 

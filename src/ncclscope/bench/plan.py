@@ -13,6 +13,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+)([KMGT]?)(?:I?B)?", re.I)
 _MOST_SIZES = 1000
 MOST_CALLS = 1000  # that are under way before anybody looks again
+MOST_HELD = 32  # that are queued while the GPU is held: CUDA's queue must have room for them
 _MOST_BATCH_NS = 1e9
 
 
@@ -33,6 +34,7 @@ class Plan:
     grouped: int = 1  # calls between ncclGroupStart and ncclGroupEnd
     graph: bool = False
     blocking: bool = False  # a barrier before, and the end awaited after each call
+    held: bool = False  # the GPU begins when a batch of calls is queued
     checks: int = 1
     worlds: tuple[int, ...] = ()  # numbers of ranks; none: all there are
 
@@ -161,6 +163,11 @@ def left_out(plan: Plan, ranks: int) -> list[str]:
 
 def check_plan(plan: Plan, ranks: int) -> None:
     """Refuses what no number of ranks, or this one, can do."""
+    if plan.held and plan.blocking:
+        raise UsageError("calls cannot be held and awaited one by one", "Give --held or --blocking")
+    if plan.held and plan.grouped > MOST_HELD:
+        message = f"groups of {plan.grouped} calls are too large to be held"
+        raise UsageError(message, f"Give -m {MOST_HELD} at most, or leave out --held")
     for root in plan.roots:
         if not -1 <= root < min(plan.worlds or (ranks,)):
             message = f"rank {root} cannot be root: there are {min(plan.worlds or (ranks,))} ranks"
@@ -178,7 +185,8 @@ def next_batch(plan: Plan, done: int, spent_ns: float, call_ns: float) -> int:
     """
     if plan.calls is not None and done >= plan.calls:
         return 0
-    most = min(MOST_CALLS, max(int(_MOST_BATCH_NS / max(call_ns, 1.0)), 1))
+    most = max(MOST_HELD // plan.grouped, 1) if plan.held else MOST_CALLS
+    most = min(most, max(int(_MOST_BATCH_NS / max(call_ns, 1.0)), 1))
     if plan.calls is not None:
         most = min(most, plan.calls - done)
     if plan.seconds is not None:

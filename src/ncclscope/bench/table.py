@@ -34,7 +34,11 @@ def heading(session: Session, plan: Plan) -> list[str]:
     how = [
         plural(plan.runs, "run") + " of " + " or ".join(ends),
         f"warm-up {max(plan.warm_up, 1)}",
-        "each call awaited, after a barrier" if plan.blocking else "calls back to back",
+        "each call awaited, after a barrier"
+        if plan.blocking
+        else "calls queued before the GPU begins"
+        if plan.held
+        else "calls back to back",
     ]
     how += [f"groups of {plan.grouped}"] if plan.grouped > 1 else []
     how += ["CUDA graph replays"] if plan.graph else []
@@ -157,7 +161,7 @@ def footing(results: Sequence[Result], session: Session) -> list[str]:
         sizes = sorted({result.size_bytes for result in slow})
         lines.append(
             f"# note: up to {sizes[-1]} bytes the GPUs waited for calls: the host makes them no "
-            "faster; --graph does"
+            "faster; --held and --graph show what the GPUs can do"
         )
     gaps = [result for result in results if not result.blocking and result.gap_share > 0.01]
     if gaps:

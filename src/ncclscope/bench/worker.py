@@ -14,13 +14,14 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ncclscope.bench.cuda import Cuda
 from ncclscope.bench.datatypes import DATATYPES, Array
-from ncclscope.bench.measure import Batch, Call, Stopwatch, Undisturbed
+from ncclscope.bench.measure import Batch, Call, Stopwatch, Undisturbed, Way
 from ncclscope.bench.messages import Line, Message, MessageError
 from ncclscope.bench.nccl import Nccl
 from ncclscope.bench.operations import OPERATIONS, Shape, shape_of
@@ -128,7 +129,8 @@ class Rank:
         self.stopwatch = Stopwatch(self.cuda)
         self.cuda.clear(self._send, 4)
         nothing = self.cuda.memset_async(self._send)
-        empty_ns, empty_call_ns = self.stopwatch.around(nothing, plan.blocking)
+        way = self._way(lambda: None)
+        empty_ns, empty_call_ns = self.stopwatch.around(way, nothing)
         said = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -218,6 +220,13 @@ class Rank:
         """The batches of all runs. When a run is over, is decided for all ranks at once."""
         call_ns = float(np.median(warm.gpu_ns))  # the first call connects, and is no measure
         found: list[tuple[int, Batch]] = []
+        message = Message({"point": "barrier", "doing": words})
+
+        def barrier() -> None:
+            self._line.send(message)
+            self._line.receive()
+
+        measure = self._way(barrier)
         for run in range(self.plan.runs):
             done, spent_ns = 0, 0
             while True:
@@ -225,22 +234,19 @@ class Rank:
                 count = int(self.meet("pace", words, said).said["calls"])
                 if not count:
                     break
-                batch = self._batch(call, count, words)
+                batch = measure(call, count)
                 found.append((run, batch))
                 done, spent_ns = done + count, spent_ns + batch.loop_host_ns
                 call_ns = batch.loop_host_ns / count
         return found
 
-    def _batch(self, call: Call, count: int, words: str) -> Batch:
-        if not self.plan.blocking:
-            return self.stopwatch.back_to_back(call, count)
-        message = Message({"point": "barrier", "doing": words})
-
-        def barrier() -> None:
-            self._line.send(message)
-            self._line.receive()
-
-        return self.stopwatch.one_by_one(call, count, barrier)
+    def _way(self, barrier: Call) -> Way:
+        """How calls are measured."""
+        if self.plan.held:
+            return self.stopwatch.held
+        if self.plan.blocking:
+            return partial(self.stopwatch.one_by_one, barrier=barrier)
+        return self.stopwatch.back_to_back
 
     def _hand_in(self, batches: list[tuple[int, Batch]], wrong: int | None) -> None:
         said = {

@@ -58,6 +58,10 @@ def _add_work(group: "argparse._ArgumentGroup") -> None:
         help="each call alone: a barrier before, its end awaited (default: back to back)",
     )  # fmt: skip
     group.add_argument(
+        "--held", action="store_true",
+        help="the GPU begins when a batch of calls is queued: times without the host's",
+    )  # fmt: skip
+    group.add_argument(
         "-c", "--check", type=int, default=1, metavar="N", help="check results N times; 0: never"
     )
 
@@ -174,6 +178,7 @@ def plan_from(arguments: argparse.Namespace, ranks: int) -> plan.Plan:
         grouped=arguments.group,
         graph=arguments.graph,
         blocking=arguments.blocking,
+        held=arguments.held,
         checks=arguments.check,
         worlds=plan.worlds_up_to(ranks) if arguments.scaling else (),
     )
