@@ -1,6 +1,7 @@
 """A running job is looked at more closely for a while, and its counts stay exact."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from ncclscope.capture.events import events_of
 from ncclscope.capture.live import read_live_page
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import open_capture, process_folders
+from ncclscope.model.pulse import read_pulses
+from ncclscope.model.pulse_parts import DEAD
 from ncclscope.simulation.scenario import Call, Communicators, Scenario
 from tests.jobs import eventually, running
 from tests.playing import ncclscope
@@ -109,6 +112,32 @@ def test_so_many_calls_and_back(tmp_path: Path) -> None:
         assert counted(process) == JOB.steps * len(CALLS)
         assert [zoom.mode for zoom in process.zooms] == ["profile", "full", "trace"]
         assert "ProxyStep" not in kinds(process)
+
+
+def test_killed_after_a_pause_of_one_rank(tmp_path: Path) -> None:
+    """Nothing of its memory is taken twice, and what it did not record is still counted."""
+    capture = tmp_path / "capture"
+    with running(replace(JOB, ranks_per_host=4), capture, "--mode", "trace"):
+        eventually(lambda: len(modes(capture)) == 4)
+        for change in (("--mode", "profile"), ("--reset",)):
+            said = ncclscope("ctl", capture, *change, "--rank", "1")
+            assert said.returncode == 0, said.stderr
+            time.sleep(0.5)
+    eventually(lambda: {pulse.life for pulse in read_pulses(process_folders(capture))[0]} == {DEAD})
+    assert ncclscope("salvage", capture).returncode == 0
+    pulses = {pulse.global_rank: pulse for pulse in read_pulses(process_folders(capture))[0]}
+    calls = [sum(seat.calls for seat in pulses[rank].seats) for rank in range(4)]
+    assert max(calls) - min(calls) <= len(CALLS), calls
+    status = ncclscope("status", capture)
+    assert status.returncode == 0, status.stdout
+    rows = opened(capture).sql(
+        "SELECT global_rank, count(*), count(DISTINCT (communicator, sequence)) FROM operations "
+        "GROUP BY global_rank"
+    )
+    on_record = {rank: (count, different) for rank, count, different in rows.fetchall()}
+    assert all(count == different for count, different in on_record.values()), on_record
+    assert 0 < on_record[1][0] < calls[1] - 20
+    assert all(abs(on_record[rank][0] - calls[rank]) <= 2 for rank in (0, 2, 3))
 
 
 @pytest.mark.parametrize(

@@ -93,12 +93,14 @@ def _join_arena(log: SlotLog, chunks: tuple[Chunk, ...]) -> SlotLog:
             # their heads.
             newer = (heads_of(now) != heads_of(before)) | (now["kind"] == layout.KINDS["State"])
             log.overlay(rows[on_disk][newer], now[newer])
-        # What is missing on disk is a run at the chunk's end; a hole before it stays a hole.
-        missing = np.flatnonzero(~on_disk)
-        if len(missing):
-            run = slots[missing[0] :]
+        # What the disk lacks is a run at the chunk's end. A hole before it stays a hole: nobody
+        # wanted those on record, and behind it everything is on disk.
+        known = np.flatnonzero(on_disk)
+        first = int(known[-1]) + 1 if len(known) else 0
+        if first < len(slots):
+            run = slots[first:]
             extra.append(run.copy())
-            one = (int(keys[missing[0]]), len(run), row, chunk.tid)
+            one = (int(keys[first]), len(run), row, chunk.tid)
             blocks.append(Blocks(*(np.array([value], np.int64) for value in one)))
             row += len(run)
     return SlotLog([*log.segments, *extra], merge_blocks(blocks), log.damage)

@@ -6,6 +6,7 @@ where there is no page, or where the process died while it was busy and its memo
 
 import os
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from ncclscope.capture.header import Header, launcher_rank, number_in
 from ncclscope.capture.inventory import SILENCE_S
 from ncclscope.capture.live import LivePage, read_live_page
 from ncclscope.capture.metadata import Communicator
-from ncclscope.capture.process import open_process
+from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.tallies import bucket_bounds_ns, read_tally_file
 from ncclscope.errors import FormatError
 from ncclscope.model import pulse_events
@@ -88,11 +89,11 @@ def read_pulse(folder: Path, now_ns: int, known: GrowingMetadata | None = None) 
     known = known or GrowingMetadata(folder / "meta")
     header = known.header if known.read() else None
     if header is None or page is None:
-        return _from_events(folder, None, now_ns)
+        return _from_events(folder, now_ns)
     life, how = _life(header, page.ended or known.ended, page.realtime_ns, now_ns, folder)
     rate = _rate(header, page)
     if life == DEAD and (folder / "arena").exists() and _was_busy(page, rate):
-        return _from_events(folder, page, now_ns)
+        return _from_events(folder, now_ns)
     seats = _seats(page, known.communicators, Texts(known.strings), rate)
     return _pulse(folder, header, seats, page.realtime_ns, (life, how), page.dropped, known.strings)
 
@@ -237,25 +238,38 @@ def _last(row: dict[str, int], texts: Texts, ago: Ago, v1: bool) -> LastCall:
 
 
 # ---- from events ----
-def _from_events(folder: Path, page: LivePage | None, now_ns: int) -> Pulse:
+def _from_events(folder: Path, now_ns: int) -> Pulse:
     """The same from everything that the process left, which takes longer."""
     process = open_process(folder)
     seats, at_ns = pulse_events.seats_of(process)
-    if page is not None and process.counters.get(("rotated_out", 0)):
-        # What the log no longer has is counted by the page.
-        before = {int(row["comm"]): row for row in page.communicators}
-        seats = tuple(_counted_on(seat, before.get(seat.number)) for seat in seats)
+    seats = tuple(_counted_on(seat, process) for seat in seats)
     wall_ns = at_ns + process.clock.realtime_offset_ns
     life = _life(process.header, process.ended, wall_ns, now_ns, folder)
     strings = process.strings
     return _pulse(folder, process.header, seats, wall_ns, life, process.dropped(), strings)
 
 
-def _counted_on(seat: Seat, row: np.void | None) -> Seat:
-    if row is None:
+def _counted_on(seat: Seat, process: Process) -> Seat:
+    """The seat with calls that are not on record: rotated out, dropped, or made while only totals
+    were. They are counted, and came before those that are.
+    """
+    counted = Counter[int]()
+    for tally in process.tallies:
+        if tally.key.communicator == seat.number:
+            counted[tally.key.level] += tally.calls
+    works = counted[layout.LEVEL_WORK] + counted[layout.LEVEL_COPY_ENGINE]
+    calls = counted[layout.LEVEL_CALL] if seat.version >= FIRST_WITH_CALLS else works
+    more_calls, more_works = max(calls - seat.calls, 0), max(works - seat.works, 0)
+    if not more_calls and not more_works:
         return seat
-    calls, works = max(seat.calls, int(row["calls"])), max(seat.works, int(row["works"]))
-    return replace(seat, calls=calls, works=works, collectives=None)
+    return replace(
+        seat,
+        calls=seat.calls + more_calls,
+        works=seat.works + more_works,
+        finished=seat.finished + more_works,
+        collectives=None,
+        flights=tuple(replace(one, order=one.order + more_works) for one in seat.flights),
+    )
 
 
 def _pulse(
