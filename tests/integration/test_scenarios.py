@@ -21,6 +21,7 @@ from ncclscope.simulation.scenario import (
     Communicators,
     Dies,
     GpuClock,
+    Heavy,
     HostClock,
     Late,
     Never,
@@ -154,6 +155,19 @@ def test_a_slow_link(make: Make) -> None:
         for rank in range(4)
     ]
     assert min(shortest[2:]) > 20 * min(shortest[:2])
+
+
+def test_a_rank_that_sends_more(make: Make) -> None:
+    """And its neighbour, that receives it."""
+    exchange = (Call("world", "SendRecv", 1 << 14),)
+    capture = make(replace(BASE, calls=exchange, heavy=(Heavy(1, 3),)))
+    found = rows(
+        capture,
+        "select global_rank, function, sum(size_bytes) from operations"
+        " group by 1, 2 having sum(size_bytes) > 200000 order by 1",
+    )
+    total = 3 * BASE.steps * (1 << 14)
+    assert found == [(1, "Send", total), (2, "Recv", total)]
 
 
 def test_bandwidth_that_drops(make: Make) -> None:

@@ -19,7 +19,7 @@ from ncclscope.model.build import open_model
 from ncclscope.report.comparison import as_json, lines
 from ncclscope.simulation.scenario import Never, Scenario
 from tests.models import completeness, model, operation, world
-from tests.planted import FAULTS, PAIRS, judged, planted
+from tests.planted import FAULTS, PAIRS, Plant, judged, planted
 from tests.writer import Straggler, SyntheticSpec, Work, synthetic
 from tests.writer.noise import noise_of_transcripts
 from tests.writer.scenario import write_scenario
@@ -29,8 +29,8 @@ RANKS = 32
 SEED = 1
 
 
-def findings(directory: Path, scenario: Scenario, seed: int) -> tuple[Finding, ...]:
-    write_scenario(directory / "c", scenario, seed, noise_of_transcripts())
+def findings(directory: Path, plant: Plant, seed: int) -> tuple[Finding, ...]:
+    plant.write(directory / "c", seed)
     try:
         return diagnose(open_model(directory / "c")).findings
     finally:
@@ -40,27 +40,27 @@ def findings(directory: Path, scenario: Scenario, seed: int) -> tuple[Finding, .
 @pytest.mark.parametrize("kind", FAULTS)
 def test_what_was_planted_comes_first(kind: str, tmp_path: Path) -> None:
     plant = planted((kind,), SEED, RANKS)
-    found = findings(tmp_path, plant.scenario, SEED)
+    found = findings(tmp_path, plant, SEED)
     assert judged(plant, found) == (True, True, True), found[:3]
 
 
 @pytest.mark.parametrize("kinds", PAIRS, ids=" + ".join)
 def test_two_at_once(kinds: tuple[str, ...], tmp_path: Path) -> None:
     plant = planted(kinds, SEED, RANKS)
-    found = findings(tmp_path, plant.scenario, SEED)
+    found = findings(tmp_path, plant, SEED)
     assert judged(plant, found)[:2] == (True, True), found[:4]
 
 
 @pytest.mark.parametrize("seed", [1, 3])
 def test_nothing_is_wrong(seed: int, tmp_path: Path) -> None:
-    found = findings(tmp_path, planted((), seed, RANKS).scenario, seed)
+    found = findings(tmp_path, planted((), seed, RANKS), seed)
     assert all(finding.severity == "info" for finding in found), found
 
 
 def test_a_hang_in_one_communicator_explains_the_others(tmp_path: Path) -> None:
     """Every tp and dp group hangs; one finding says why."""
     scenario = replace(planted((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
-    found = [f for f in findings(tmp_path, scenario, SEED) if f.family == "hang"]
+    found = [f for f in findings(tmp_path, Plant("", scenario), SEED) if f.family == "hang"]
     assert [finding.ranks for finding in found] == [(13,)]
     assert "other communicators wait because of it" in found[0].evidence[1].text
 
@@ -68,7 +68,7 @@ def test_a_hang_in_one_communicator_explains_the_others(tmp_path: Path) -> None:
 def test_a_rank_that_is_late_for_another_one_is_not_blamed(tmp_path: Path) -> None:
     """Rank 5 is late on tp; its whole group therefore on dp."""
     plant = planted(("late rank",), 3, RANKS)
-    late = [f for f in findings(tmp_path, plant.scenario, 3) if f.family == "straggler"]
+    late = [f for f in findings(tmp_path, plant, 3) if f.family == "straggler"]
     assert [finding.ranks for finding in late] == [(plant.scenario.late[0].rank,)]
 
 

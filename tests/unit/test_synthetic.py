@@ -11,6 +11,7 @@ from ncclscope.capture import dtypes, layout
 from ncclscope.capture.events import events_of
 from ncclscope.capture.process import Process
 from ncclscope.capture.segment import expand
+from ncclscope.model.build import open_model
 from tests.unit.test_writer import opened
 from tests.writer import Straggler, SyntheticSpec, Truth, Work, synthetic
 from tests.writer.physics import START_SPREAD_NS, STOP_SPREAD_NS
@@ -264,3 +265,14 @@ def test_other_algorithms_do_not_wait_for_all(tmp_path: Path) -> None:
     broadcast = truth.work == 0
     assert (truth.end_ns[:, broadcast] > truth.start_ns[0, broadcast]).all()
     opened(tmp_path / "capture")
+
+
+def test_clocks_drift_on_while_an_operation_waits(tmp_path: Path) -> None:
+    """0.2 s of waiting at 80 ppm are 16 µs, longer than from a launch to its start."""
+    spec = SyntheticSpec(
+        processes=2, operations=60, straggler=Straggler(1, 200_000_000),
+        node_offsets_ns=(0,), node_drift_ppm=(-80.0,), gpu_drift_ppm=(0.0, 0.0),
+    )  # fmt: skip
+    synthetic(tmp_path / "c", spec)
+    found = open_model(tmp_path / "c").completeness
+    assert (found.operations, found.gpu_timed) == (120, 120), found.untimed

@@ -75,6 +75,10 @@ class Meta:
                 bytes_written=written * layout.SLOT_BYTES,
             )
 
+    def count(self, counter: str, event: int, value: int) -> None:
+        """A counter's value; `event`: the number of NCCL's event bit."""
+        self._append("Count", counter=layout.COUNTERS.index(counter), event=event, value=value)
+
     def end(self, t_ns: int, slots_written: int, comms_open: int = 0) -> None:
         """The process exited by itself."""
         self._append("End", t0=t_ns, slots_written=slots_written, comms_open=comms_open)

@@ -43,6 +43,7 @@ class Ops:
     comm: Ints  # number in the process
     comm_rank: Ints
     comm_ranks: Ints
+    launched: Bools  # else it is inside the call
 
     def __getitem__(self, which: Ints | Bools) -> "Ops":
         return Ops(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
@@ -70,6 +71,7 @@ class MixTable:
     func: Ints
     dtype: Ints
     count: Ints
+    recv_count: Ints
     coll_dtype: Ints
     coll_count: Ints
     algo: Ints
@@ -94,7 +96,10 @@ def mix_table(spec: SyntheticSpec, meta: Meta) -> MixTable:
         func = 0 if work.func == SEND_RECV else meta.string(work.func)
         coll_dtype = meta.string("ncclInt8") if in_bytes else ids[0]
         coll_count = work.count * (_element_bytes(work.dtype) if in_bytes else 1)
-        rows.append((func, ids[0], work.count, coll_dtype, coll_count, ids[1], ids[2], work.root))
+        received = work.recv_count or work.count
+        rows.append(
+            (func, ids[0], work.count, received, coll_dtype, coll_count, ids[1], ids[2], work.root)
+        )
     sends = np.array([work.func == SEND_RECV for work in spec.mix])
     names = [meta.string(name) if sends.any() else 0 for name in ("Send", "Recv")]
     variant = meta.string("") if spec.version >= 7 else 0
@@ -133,16 +138,23 @@ class Caller:
         """What the thread writes, with block heads; the works of each call (see Kernels)."""
         sends = self._table.sends[ops.work]
         lengths = np.where(sends, _SEND_RECV_SLOTS, _COLLECTIVE_SLOTS)
+        lengths[~ops.launched] = np.where(sends[~ops.launched], 3, 2)
         first = np.cumsum(lengths) - lengths
         written_ns = int(ops.call_ns[-1]) + 1_000_000
-        placed = self._stream.place(int(lengths.sum()), first[~sends] + _COLL, written_ns)
+        works_at = first[~sends & ops.launched] + _COLL
+        placed = self._stream.place(int(lengths.sum()), works_at, written_ns)
         self._around(placed, first, sends, ops)
         works = np.zeros((len(first), 2), np.uint64)
         if not sends.all():
             some = first[~sends]
-            self._collectives(placed, some, ops[~sends])
-            works[~sends, 0] = self._handles(placed, some + _COLL)
+            self._calls(placed, some, ops[~sends])
+        collectives = ~sends & ops.launched
+        if collectives.any():
+            some = first[collectives]
+            self._collectives(placed, some, ops[collectives])
+            works[collectives, 0] = self._handles(placed, some + _COLL)
         if sends.any():
+            assert ops.launched[sends].all(), "a send that is not launched is not written"
             some = first[sends]
             self._sends(placed, some, ops[sends])
             works[sends, 0] = self._handles(placed, some + _SEND)
@@ -152,11 +164,14 @@ class Caller:
     def _around(self, placed: Placed, first: Ints, sends: Bools, ops: Ops) -> None:
         """GroupApi, KernelLaunch and Group."""
         t, flag = ops.call_ns, self._rank_flag(ops)
+        over = np.where(ops.launched, _STOPPED, 0)
         _put(
-            placed, first, "GroupApi", _STOPPED | _BOTH | flag,
-            t0=t, t_start_done=t + _START_DONE, t_end_begins=t + _END_BEGINS, t1=t + _CALL_END,
-            depth=np.where(sends, 2, 1), comm=ops.comm,
+            placed, first, "GroupApi", over | _BOTH | flag,
+            t0=t, t_start_done=t + _START_DONE, t_end_begins=t + _END_BEGINS,
+            t1=np.where(ops.launched, t + _CALL_END, 0), depth=np.where(sends, 2, 1), comm=ops.comm,
         )  # fmt: skip
+        first, sends, ops = first[ops.launched], sends[ops.launched], ops[ops.launched]
+        t, flag = ops.call_ns, self._rank_flag(ops)
         launch = first + np.where(sends, 3, 2)
         _put(
             placed, launch, "KernelLaunch", _STOPPED | flag,
@@ -168,8 +183,8 @@ class Caller:
             t0=t + _GROUP, t1=t + _GROUP_END, comm=ops.comm,
         )  # fmt: skip
 
-    def _collectives(self, placed: Placed, first: Ints, ops: Ops) -> None:
-        """CollApi, Coll and CollExt."""
+    def _calls(self, placed: Placed, first: Ints, ops: Ops) -> None:
+        """CollApi."""
         t, work, table = ops.call_ns, ops.work, self._table
         _put(
             placed, first + 1, "CollApi", _STOPPED | self._rank_flag(ops),
@@ -177,6 +192,10 @@ class Caller:
             count=table.count[work], stream=_STREAM_ADDRESS, func=table.func[work],
             dtype=table.dtype[work], root=table.root[work], comm=ops.comm,
         )  # fmt: skip
+
+    def _collectives(self, placed: Placed, first: Ints, ops: Ops) -> None:
+        """Coll and CollExt."""
+        t, work, table = ops.call_ns, ops.work, self._table
         _put(
             placed, first + 4, "Coll", _STOPPED | (layout.FLAG_EXT | layout.FLAG_RANK_IN) << 16,
             parent=self._handles(placed, first + 1), t0=t + _WORK, t1=t + _WORK_END,
@@ -196,21 +215,21 @@ class Caller:
         t, work, table = ops.call_ns, ops.work, self._table
         rank_flag = np.where(ops.comm_rank != 0, layout.FLAG_RANK << 16, 0)
         directions = (
-            (0, table.send_name, 1, _API, _API_END),
-            (1, table.recv_name, -1, _SECOND_API, _SECOND_API_END),
+            (0, table.send_name, table.count, 1, _API, _API_END),
+            (1, table.recv_name, table.recv_count, -1, _SECOND_API, _SECOND_API_END),
         )
-        for which, name, step, begin, end in directions:
+        for which, name, count, step, begin, end in directions:
             _put(
                 placed, first + 1 + which, "P2pApi", _STOPPED | self._rank_flag(ops),
                 parent=self._handles(placed, first), t0=t + begin, t1=t + end,
-                count=table.count[work], stream=_STREAM_ADDRESS, func=name,
+                count=count[work], stream=_STREAM_ADDRESS, func=name,
                 dtype=table.dtype[work], comm=ops.comm,
             )  # fmt: skip
             _put(
                 placed, first + _SEND + which, "P2p", _STOPPED | 1 << 8 | rank_flag,
                 parent=self._handles(placed, first + 1 + which),
                 t0=t + _WORK + which * 300, t1=t + _WORK_END + which * 100,
-                buff=_BUFFERS + (which << 28), count=table.count[work],
+                buff=_BUFFERS + (which << 28), count=count[work],
                 parent_group=self._handles(placed, first + 4), func=name,
                 dtype=table.dtype[work], comm=ops.comm,
                 peer=(ops.comm_rank + step) % ops.comm_ranks,

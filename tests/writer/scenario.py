@@ -31,6 +31,29 @@ def _work(call: Call, ranks: int) -> Work:
     return Work(func, call.count(ranks), name, root=call.root)
 
 
+def _heavy_works(
+    scenario: Scenario, works: tuple[Work, ...]
+) -> tuple[tuple[Work, ...], dict[tuple[int, int], int]]:
+    """Works of ranks that send or receive more; by rank and call their places behind the others."""
+    more: list[Work] = []
+    places = {}
+    groups = {one.name: one.groups(scenario.ranks) for one in scenario.made_communicators}
+    for heavy in scenario.heavy:
+        members = next(
+            g for g in groups[scenario.calls[heavy.call].communicator] if heavy.rank in g
+        )
+        after = members[(members.index(heavy.rank) + 1) % len(members)]
+        usual = works[heavy.call]
+        much = usual.count * heavy.factor
+        for rank, work in (
+            (heavy.rank, replace(usual, count=much, recv_count=usual.count)),
+            (after, replace(usual, recv_count=much)),
+        ):
+            places[rank, heavy.call] = len(works) + len(more)
+            more.append(work)
+    return tuple(more), places
+
+
 def _members(scenario: Scenario) -> list[list[tuple[int, ...]]]:
     return [one.groups(scenario.ranks) for one in scenario.made_communicators]
 
@@ -113,6 +136,27 @@ class _Job:
         shape = (ranks, scenario.steps * len(scenario.calls))
         self.call, self.start, self.end = (np.full(shape, -1, np.int64) for _ in range(3))
         self.died_ns: dict[int, int] = {}
+        self.unlaunched: set[tuple[int, int]] = set()
+        self.unopened = self._never_joined(begin_ns)
+
+    def _never_joined(self, begin_ns: int) -> set[tuple[int, int]]:
+        """Ranks and communicators that they never made; who waits there makes no calls. Parts are
+        made by all ranks together: behind one that is not done there are no others.
+        """
+        unopened, made = set(), self.scenario.made_communicators
+        groups = _members(self.scenario)
+        first = np.cumsum([0, *(len(one) for one in groups)])
+        for absent in self.scenario.never_joins:
+            place = [one.name for one in made].index(absent.communicator)
+            for number, members in enumerate(groups[place]):
+                if absent.rank in members:
+                    unopened.add((absent.rank, int(first[place]) + number))
+                    self.gone_ns[list(members)] = begin_ns
+            for later in range(place + 1, len(made)):
+                self.gone_ns[:] = begin_ns
+                for number, members in enumerate(groups[later]):
+                    unopened |= {(rank, int(first[later]) + number) for rank in members}
+        return unopened
 
     def step(self, step: int) -> None:
         """Everybody computes, calls, and waits for the end of the step."""
@@ -134,6 +178,7 @@ class _Job:
         for never in scenario.never:
             if (never.step, never.call) == (step, number):
                 self.gone_ns[never.rank] = min(self.gone_ns[never.rank], self.host_ns[never.rank])
+        stuck = [one for one in scenario.stuck if (one.step, one.call) == (step, number)]
         for dies in scenario.dies:
             if (dies.step, dies.call) == (step, number) and self.host_ns[dies.rank] < _NEVER:
                 self._die(dies.rank, bool(dies.after))
@@ -141,10 +186,21 @@ class _Job:
         delay = self.rng.integers(*_LAUNCH_NS, len(calls), endpoint=True)
         start = np.maximum(self.host_ns + CALL_TO_LAUNCH_NS + delay, self.gpu_ns)
         start[~calls] = _NEVER
+        for one in stuck:
+            if calls[one.rank] and one.at in ("launch", "start"):
+                start[one.rank] = _NEVER
+                if one.at == "launch":
+                    self.unlaunched.add((one.rank, column))
+                    self.gone_ns[one.rank] = self.host_ns[one.rank] + 1
         start[[rank for rank in self.died_ns if calls[rank]]] = (
             _NEVER  # its kernel never came to run
         )
         end = self._ends(step, number, start)
+        for one in stuck:
+            members = self.rings[scenario.calls[number].communicator].members
+            group = members[(members == one.rank).any(axis=1)][0]
+            if one.at in ("finish", "network"):
+                end[group if one.at == "network" else one.rank] = _NEVER
         self.call[calls, column] = self.host_ns[calls]
         for times, made in ((self.start, start), (self.end, end)):
             times[made < _NEVER, column] = made[made < _NEVER]
@@ -170,12 +226,16 @@ class _Job:
                 if _differs(call, other, ring.members.shape[1]):
                     ready[(ring.members == wrong.rank).any(axis=1)] = _NEVER
         jitter = self.rng.integers(0, _END_JITTER_NS + 1, mine.shape)
-        ends = ready + self._wire_ns(call, ring, ready) + jitter
+        times = np.array(
+            [self.scenario.sends_times(rank, number) for rank in range(self.scenario.ranks)]
+        )[ring.members]
+        times = np.maximum(times, np.roll(times, 1, axis=1))  # what it receives counts as well
+        ends = ready + self._wire_ns(call, ring, ready, times) + jitter
         out = np.full(len(start), _NEVER, np.int64)
         out[ring.members] = np.where((ready >= _NEVER) | (mine >= _NEVER), _NEVER, ends)
         return out
 
-    def _wire_ns(self, call: Call, ring: _Ring, ready: Ints) -> Ints:
+    def _wire_ns(self, call: Call, ring: _Ring, ready: Ints, times: Ints) -> Ints:
         """As the simulated NCCL has it."""
         scenario, ranks = self.scenario, ring.members.shape[1]
         size_bytes = call.count(ranks) * DATATYPES[call.datatype][1]
@@ -189,7 +249,7 @@ class _Job:
             ns_per_byte[ready >= self._first_ns + drop.at_ms * 1e6] *= drop.factor
         ns = (
             turns * scenario.latency_us * 1e3
-            + size_bytes * sent.get(call.function, 1) * ns_per_byte
+            + size_bytes * sent.get(call.function, 1) * ns_per_byte * times
         )
         if self._noise:
             ns = ns * self._noise.factors(self.rng, (len(ring.members), 1))
@@ -228,10 +288,15 @@ def _sequence(scenario: Scenario) -> Ints:
 
 
 def write_scenario(
-    capture: Path, scenario: Scenario, seed: int = 0, noise: Noise | None = None
+    capture: Path,
+    scenario: Scenario,
+    seed: int = 0,
+    noise: Noise | None = None,
+    dropped: dict[int, tuple[int, int]] | None = None,
 ) -> Truth:
     """Writes the capture that a scenario would leave; returns what really happened in it. With
-    `noise`, ranks and wires vary as in real jobs, else by little.
+    `noise`, ranks and wires vary as in real jobs, else by little. `dropped`: by rank the steps of
+    which its recorder lost everything.
     """
     assert scenario.release in _VERSIONS, "releases whose events an eager call has in full"
     functions = {call.function for call in scenario.calls}
@@ -242,7 +307,8 @@ def write_scenario(
     wrong_calls = [scenario.call_of(one.rank, one.step, one.call) for one in scenario.wrong]
     made = (*scenario.calls, *wrong_calls)
     works = tuple(_work(call, sizes[call.communicator]) for call in made)
-    spec = _spec(scenario, works, seed)
+    more, heavy_at = _heavy_works(scenario, works)
+    spec = _spec(scenario, works + more, seed)
     begin_ns = ORIGIN_NS + INIT_NS
     job = _Job(scenario, begin_ns, rng, noise)
     for step in range(scenario.steps):
@@ -269,6 +335,16 @@ def write_scenario(
         wrong_work={
             (one.rank, one.step * calls + one.call): calls + number
             for number, one in enumerate(scenario.wrong)
+        }
+        | {
+            (rank, step * calls + call): place
+            for (rank, call), place in heavy_at.items()
+            for step in range(scenario.steps)
+        },
+        unlaunched=frozenset(job.unlaunched),
+        unopened=frozenset(job.unopened),
+        dropped={
+            rank: (first * calls, last * calls) for rank, (first, last) in (dropped or {}).items()
         },
         over_ns=tuple(over_ns),
     )

@@ -20,6 +20,7 @@ class Work:
     algo: str = "RING"
     proto: str = "SIMPLE"
     root: int = 0  # of Broadcast and Reduce: rank in the communicator
+    recv_count: int = 0  # of SendRecv, where it receives another amount
     wire_ns: tuple[int, int] = (40_000, 90_000)  # from the last arrival to the earliest end
     weight: float = 1.0
 

@@ -21,6 +21,7 @@ _BATCH = 1 << 14  # operations of a thread at once: fits caches
 _NCCL_VERSIONS = {5: "22809", 6: "23007", 7: "23203"}
 _MASKS = {5: 0xF4F, 6: 0x7F4F, 7: 0xFF4F}  # of trace mode
 _SECONDS_BETWEEN_ATTEMPTS = 10
+_EVENTS_OF_A_CALL = ("Group", "Coll", "KernelCh", "GroupApi", "CollApi", "KernelLaunch")
 
 
 def _drawn(given: tuple[float, ...], drawn: np.ndarray, count: int) -> np.ndarray:
@@ -126,6 +127,11 @@ class Place:
         return {pair: number for number, pair in enumerate(pairs)}
 
 
+def pid_of(number: int, ranks_per_process: int = 1) -> int:
+    """Of a process of the job; its threads have the ids behind it."""
+    return 10_000 + number * (2 * ranks_per_process + 2)
+
+
 def _who(place: Place, begin_ns: int) -> Who:
     spec, truth = place.truth.spec, place.truth
     local = place.process % max(spec.ranks_per_node // spec.ranks_per_process, 1)
@@ -138,7 +144,7 @@ def _who(place: Place, begin_ns: int) -> Who:
     number = place.attempt * spec.processes + place.process
     return Who(
         host=f"node{place.node}",
-        pid=10_000 + number * (2 * spec.ranks_per_process + 2),  # threads have the ids behind it
+        pid=pid_of(number, spec.ranks_per_process),
         boot_id=f"51309a7e-0000-4000-8000-{place.node:012d}",
         start_ns=int(place.host_ns(begin_ns - INIT_NS)),
         realtime_offset_ns=_UNIX_NS - offset_ns + int(truth.realtime_error_ns[place.node]),
@@ -156,6 +162,8 @@ def _who(place: Place, begin_ns: int) -> Who:
 def _open_communicators(place: Place, meta: Meta, who: Who) -> None:
     spec, truth = place.truth.spec, place.truth
     for (comm, rank), number in place.comms.items():
+        if (rank, comm) in truth.unopened:
+            continue
         members = spec.members[comm]
         meta.communicator(
             spec.communicator_names[comm] if comm < len(spec.communicator_names) else "",
@@ -214,12 +222,17 @@ class _Process:
         number = np.repeat(np.arange(first, last), len(ranks))
         rank = np.tile(np.array(ranks), last - first)
         mine = calls >= 0
+        for one, (first_lost, last_lost) in truth.dropped.items():
+            mine &= (rank != one) | (number < first_lost) | (number >= last_lost)
         number, rank = number[mine], rank[mine]
         if not len(number):
             return
         comm = self._comm[:, truth.layer[number], rank - self._place.ranks[0]]
         call_ns = self._place.host_ns(calls[mine])
-        ops = Ops(call_ns, truth.work_of(rank, number), truth.seq[number], *comm)
+        launched = np.ones(len(number), bool)
+        for who, when in truth.unlaunched:
+            launched &= (rank != who) | (number != when)
+        ops = Ops(call_ns, truth.work_of(rank, number), truth.seq[number], *comm, launched)
         slots, works = caller.slots(ops)
         self._folder.append(slots)
         for one in ranks:
@@ -258,6 +271,12 @@ def write_process(capture: Path, place: Place, begin_ns: int, ended: bool) -> No
     over_ns = truth.over_ns[place.ranks[0]] if truth.over_ns else truth.end_ns[:, -1].max()
     last_ns = int(place.host_ns(over_ns)) + NS // 1000
     meta.syncs(who.start_ns, last_ns + NS // 10, folder.slots_written)
+    for rank in place.ranks:
+        first, last = truth.dropped.get(rank, (0, 0))
+        for event in _EVENTS_OF_A_CALL if last > first else ():
+            each = truth.spec.channels if event == "KernelCh" else 1
+            number = layout.KINDS[event] - 1  # NCCL's
+            meta.count("dropped_arena_full", number, each * (last - first))
     if ended:
         for number in place.comms.values():
             meta.communicator_end(number, last_ns + number * 100_000)

@@ -46,6 +46,9 @@ class Truth:
     one_way_ns: int
     earlier: tuple["Truth", ...] = field(default=())  # attempts before
     wrong_work: dict[tuple[int, int], int] = field(default_factory=dict)  # by rank and operation
+    unlaunched: frozenset[tuple[int, int]] = frozenset()  # rank and operation: inside the call
+    unopened: frozenset[tuple[int, int]] = frozenset()  # rank and communicator that it never made
+    dropped: dict[int, tuple[int, int]] = field(default_factory=dict)  # by rank: operations
     over_ns: tuple[int, ...] = ()  # by rank: when its process was gone; default: after the last end
 
     def node_of(self, rank: int) -> int:

@@ -48,11 +48,12 @@ def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
     missing = data_quality.missing(frame)
     status = last_moments(model)
     findings: list[Finding] = []
+    mismatches = mismatch.find(frame)
     if status is not None:
-        findings += hang.find(status, frame.path)
+        hangs = hang.find(status, frame.path)
+        findings += [one for one in hangs if not any(_explains(m, one) for m in mismatches)]
     if is_dataset(model.path):
         findings += unfinished.find(model)
-    mismatches = mismatch.find(frame)
     known = {name for finding in mismatches for name in finding.communicators}
     findings += [_with_followers(finding, status) for finding in mismatches]
     findings += [one for one in _disagreeing(status) if not known & set(one.communicators)]
@@ -66,6 +67,14 @@ def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
 
 def _weighed(finding: Finding, missing: str) -> Finding:
     return downgraded(finding, missing) if finding.by_absence and missing else finding
+
+
+def _explains(disagreement: Finding, stuck: Finding) -> bool:
+    """Whether ranks hang in the very operation that they disagree on: last moments do not tell
+    everything of an operation (its root), and then look as if all were in it.
+    """
+    orders = [one.evidence[0].facts["order"] for one in (disagreement, stuck)]
+    return disagreement.communicators == stuck.communicators and orders[0] == orders[1]
 
 
 def _with_followers(finding: Finding, status: Status | None) -> Finding:

@@ -21,6 +21,7 @@ FAMILIES = (
     "small_messages",
     "data_quality",
 )
+LOSSES = ("missing", "dropped", "lost")  # kinds of data_quality
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,13 @@ def downgraded(finding: Finding, because: str) -> Finding:
     )
 
 
+def _precedence(finding: Finding) -> int:
+    """What stops a job first; then what is not on record, since everything else rests on it."""
+    if finding.family in FAMILIES[:2]:
+        return FAMILIES.index(finding.family)
+    return 2 if finding.kind in LOSSES and finding.family == "data_quality" else 3
+
+
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """The worst first."""
     return tuple(
@@ -74,7 +82,7 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
             findings,
             key=lambda one: (
                 -SEVERITIES.index(one.severity),
-                FAMILIES.index(one.family) if one.family in FAMILIES[:2] else 2,
+                _precedence(one),
                 -one.lost_share,
                 FAMILIES.index(one.family),
                 -one.confidence,

@@ -1,17 +1,26 @@
 """Ranks that move far more, or call far more often, than their peers."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
+from ncclscope.diagnose.finding import INFO, SEVERITIES, WARNING, Evidence, Finding
 from ncclscope.diagnose.frame import Frame, spread
+from ncclscope.model.pulse_parts import PAIRED
 from ncclscope.model.tables import NONE
-from ncclscope.words import amount, percent
+from ncclscope.words import amount, percent, ranks_in_words
 
 _TIMES = 1.5  # the median rank's
 _TIMES_NOISE = 6.0
 _LEAST_RANKS = 4
 _MATTERS = 0.05  # of the run in these operations, on the heaviest rank
 _MOST = 4
+_VERBS = {"Send": ("send", ""), "Recv": ("receive", "")}
+
+
+def _of(hosts: tuple[str, ...]) -> str:
+    shown = ", ".join(hosts[:4]) + (" …" if len(hosts) > 4 else "")
+    return f" ({shown})" if hosts else ""
 
 
 def find(frame: Frame) -> list[Finding]:
@@ -43,8 +52,38 @@ def find(frame: Frame) -> list[Finding]:
             if finding is not None:
                 findings.append(finding)
                 break
+    findings = _both_ends(findings)
     findings.sort(key=lambda finding: -finding.lost_share)
     return findings[:_MOST]
+
+
+def _both_ends(findings: list[Finding]) -> list[Finding]:
+    """What one rank sends another one receives: on one communicator that is one imbalance."""
+    ends: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in findings:
+        if finding.evidence[0].facts["function"] in PAIRED:
+            ends.setdefault((*finding.communicators, finding.kind), []).append(finding)
+    merged = []
+    for finding in findings:
+        pair = ends.get((*finding.communicators, finding.kind), [finding])
+        if finding not in pair or len(pair) != 2:
+            merged.append(finding)
+        elif finding is pair[0]:
+            first, second = sorted(
+                pair, key=lambda one: one.evidence[0].facts["function"] == "Recv"
+            )
+            merged.append(
+                replace(
+                    first,
+                    sentence=f"{first.sentence}; {second.sentence}",
+                    ranks=tuple(sorted({*first.ranks, *second.ranks})),
+                    hosts=tuple(sorted({*first.hosts, *second.hosts})),
+                    evidence=(*first.evidence, *second.evidence),
+                    severity=max(first.severity, second.severity, key=SEVERITIES.index),
+                    lost_share=max(first.lost_share, second.lost_share),
+                )
+            )
+    return merged
 
 
 def _heavy(
@@ -68,13 +107,15 @@ def _heavy(
     )
     usually = amount(int(usual)) if what == "bytes" else f"{int(usual):,}"
     hosts = tuple(sorted({frame.host_of[r] for r in chosen if r in frame.host_of}))
+    verb, how = _VERBS.get(function, ("move" if what == "bytes" else "make", f" in {function}"))
+    verb += "s" if len(chosen) == 1 else ""
+    of_what = "the bytes" if what == "bytes" else "the calls"
     return Finding(
         "imbalance",
         WARNING if busy[heavy].max() >= _MATTERS * frame.span_ns else INFO,
-        f"rank {', '.join(map(str, chosen[:8]))} moves {times:.3g} times the {what} of its "
-        "peers in "
-        f"{function} on {name} ({told} against {usually})",
-        "spread the work (experts, shards, stages) more evenly",
+        f"{ranks_in_words(chosen)}{_of(hosts)} {verb} {times:.3g} times {of_what} of "
+        f"{'its' if len(chosen) == 1 else 'their'} peers{how} on {name} ({told} against {usually})",
+        "its peers wait for it: spread the work (experts, shards, stages) more evenly",
         what,
         chosen,
         hosts,
@@ -82,7 +123,7 @@ def _heavy(
         (
             Evidence(
                 f"{what} by rank; {percent(share)} of the run at stake",
-                {"times": round(times, 3), "median": usual},
+                {"function": function, "times": round(times, 3), "median": usual},
                 f"ncclscope report {frame.path} --by rank --comm {name} --op {function}",
             ),
         ),

@@ -82,6 +82,8 @@ def _claims_of(
     work = channels.work[mine]
     known, at = work != NONE, np.maximum(work, 0)
     offset = lower.at(channels.seen_end_ns[mine])
+    # Clocks drift on while an operation waits: its start has the offset of its own time.
+    offset_at_start = lower.at(channels.gpu_start[mine] - offset)
     not_before = not_before_ns[at]
     launch_end = np.where(launches.end_ns[at] != NONE, launches.end_ns[at], FAR_FUTURE)
     group = np.where(known, works.group[at], NONE)
@@ -89,7 +91,7 @@ def _claims_of(
     return Claims(
         gpu_start=channels.gpu_start[mine],
         gpu_stop=channels.gpu_stop[mine],
-        latest_start_ns=channels.gpu_start[mine] - offset,
+        latest_start_ns=channels.gpu_start[mine] - np.minimum(offset, offset_at_start),
         latest_stop_ns=channels.gpu_stop[mine] - offset,
         group=group,
         not_before_ns=np.where(known, not_before, FAR_PAST),
