@@ -1,11 +1,14 @@
 """Machines that are not there: trees of /proc and /sys, GPUs of a made-up NVML, samples of them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ncclscope.system.counters import GPU, HOST, NIC, PORT, THE_HOST, Device
+from ncclscope.capture.inventory import identity_of
+from ncclscope.diagnose.frame import Frame
+from ncclscope.model.build import open_model
+from ncclscope.system.counters import GPU, HOST, NIC, PORT, POWER_CAP, THE_HOST, Device
 from ncclscope.system.journal import JournalWriter
 from ncclscope.system.machine import Sample
 
@@ -106,3 +109,66 @@ def write_journal(
         writer.write(sample)
     writer.close()
     return writer.path(0)
+
+
+# ---- machines beside a written job ----
+GPUS_A_HOST = 8
+SAMPLES = 60
+Numbers = dict[Device, dict[str, int]]
+Change = Callable[[str, Numbers, int], None]  # host, what it says, number of the sample
+
+
+def healthy(host: int, at: int, seconds: float) -> Numbers:
+    """What a machine that is well says at its sample number `at`, taken every `seconds`."""
+    moved = round(at * seconds * 1e9)
+    found: Numbers = {}
+    for number in range(GPUS_A_HOST):
+        rank = host * GPUS_A_HOST + number
+        found[Device(GPU, str(number), gpu(rank).facts)] = {
+            "utilization_percent": 97 - at % 3, "memory_used_bytes": 60 << 30,
+            "power_mw": 600_000 + 1000 * (at % 7), "power_limit_mw": 700_000, "temperature_c": 60,
+            "sm_clock_mhz": 1755 - 15 * (at % 2), "throttle_reasons": POWER_CAP * (at % 2),
+            "pcie_generation": 5, "pcie_width": 16, "pcie_tx_bytes": 10**12 + 5 * moved,
+            "pcie_rx_bytes": 10**12 + 5 * moved, "pcie_replays": 3,
+            "nvlink_tx_bytes": 10**14 + 90 * moved, "nvlink_rx_bytes": 10**14 + 90 * moved,
+            "nvlink_errors": 2, "ecc_corrected": 1, "ecc_uncorrected": 0, "xid_errors": 0,
+            "last_xid": 0,
+        }  # fmt: skip
+    found[nic("eth0")] = {
+        "rx_bytes": 10**9 + moved // 1000, "tx_bytes": 10**9, "rx_errors": 0, "tx_errors": 0,
+        "rx_dropped": 7 * at, "tx_dropped": 0, "up": 1, "speed_mbit_s": 25_000,
+    }  # fmt: skip
+    for number in range(4):
+        found[port(f"mlx5_{number}/1")] = {
+            "rx_bytes": 10**12 + 20 * moved, "tx_bytes": 10**12 + 20 * moved, "link_downed": 1,
+            "link_recoveries": 0, "symbol_errors": 0, "rx_errors": 0, "tx_discards": 0,
+            "tx_wait_ticks": 900 * at, "retransmissions": 40 + at // 4, "congestion_notices": at,
+            "up": 1, "speed_mbit_s": 400_000,
+        }  # fmt: skip
+    found[THE] = {
+        "cpus": 192, "cpu_busy_ms": round(60_000 * at * seconds), "cpu_steal_ms": 0,
+        "cpu_throttled_us": 0, "memory_available_bytes": 1 << 40, "memory_bytes": 2 << 40,
+        "swap_used_bytes": 0, "oom_kills": 2, "cpu_pressure_us": round(3e4 * at * seconds),
+        "memory_pressure_us": 10, "memory_full_us": 5, "io_pressure_us": round(2e5 * at * seconds),
+        "io_full_us": round(1e5 * at * seconds),
+    }  # fmt: skip
+    return found
+
+
+def beside(capture: Path, change: Change | None = None, samples: int = SAMPLES) -> Path:
+    """Samples of all hosts of a written job, over the time of its run."""
+    model = open_model(capture)
+    begin, end = Frame(model).extent
+    every_ns = (end - begin) // (samples - 1)
+    for node, host in enumerate(model.nodes):
+        folder = next(row.folder for row in model.processes if row.node == node)
+        boot_id = identity_of(capture / folder)["boot_id"]
+        taken = []
+        for at in range(samples):
+            numbers = healthy(node, at, every_ns / 1e9)
+            if change:
+                change(host, numbers, at)
+            local_ns = begin + at * every_ns - int(model.clocks[node].offset_ns[0])
+            taken.append(Sample(local_ns, local_ns + 10**18, numbers))
+        write_journal(capture, host, taken, boot_id=boot_id)
+    return capture

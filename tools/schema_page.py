@@ -22,6 +22,7 @@ _ROWS = {
     "members": "one rank of one communicator",
     "processes": "one recorded process",
     "nodes": "one host, or more exactly one clock: containers with clocks of their own are apart",
+    "system": "one counter of the machine at one sample of `ncclscope run --system`",
     "channels": "one channel of one operation on the GPU",
     "launches": "one kernel launch",
     "proxy_ops": "network work for one channel and direction",
@@ -48,7 +49,7 @@ This is schema **version {SCHEMA_VERSION}**.
 - `export --to parquet` writes
   {", ".join(f"`{name}`" for name in (*TABLES, "processes", "nodes"))};
   `export --to jsonl` and `csv` write `operations`.
-  {", ".join(f"`{name}`" for name in DETAILS)} exist in Python only, where they
+  {", ".join(f"`{name}`" for name in ("system", *DETAILS))} exist in Python only, where they
   are made when they are asked for.
 """
 _CODES = (

@@ -23,6 +23,7 @@ from ncclscope.model.model import Model
 from ncclscope.model.shown import (
     SHOWN,
     create_small_tables,
+    create_system_table,
     open_connection,
     raw_columns,
     rows_of_table,
@@ -158,6 +159,14 @@ class Capture:
         return self.table("proxy_steps")
 
     @property
+    def system(self) -> Relation:
+        """One row for each counter of the machine at each sample, made on first use.
+
+        `ncclscope run --system` samples; without it there are no rows.
+        """
+        return self.table("system")
+
+    @property
     def realtime_offset_ns(self) -> int:
         """What to add to a time to have ns since 1970."""
         return self.model.realtime_offset_ns
@@ -206,9 +215,12 @@ class Capture:
 
     def _make(self, name: str) -> bool:
         """Makes a table that is made on first use; False: it is none, or is there already."""
-        if name not in DETAILS or name in self._made:
+        if name not in (*DETAILS, "system") or name in self._made:
             return False
-        add_details(self._connection, self.model, name)
+        if name == "system":
+            create_system_table(self._connection, self.model)
+        else:
+            add_details(self._connection, self.model, name)
         self._made.add(name)
         return True
 

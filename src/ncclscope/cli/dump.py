@@ -3,13 +3,18 @@
 import argparse
 import json
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 from ncclscope.capture.events import EVENT_NAMES, events_of
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import is_dataset, open_capture, resolve_capture
 from ncclscope.errors import UsageError
+from ncclscope.system.journal import journals_in, read_journal
 from ncclscope.words import plural, printable
+
+_ALL = 1 << 40  # samples
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,6 +31,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rank", action="append", type=int, metavar="R", help="only these global ranks"
     )
+    parser.add_argument(
+        "--system", action="store_true", help="samples of the machine (run --system), not events"
+    )
+    parser.add_argument(
+        "--host", action="append", metavar="HOST", help="with --system: only these hosts"
+    )
+    parser.add_argument(
+        "--device", action="append", metavar="NAME",
+        help="with --system: only these devices: a GPU's number, eth0, mlx5_0/1, host",
+    )  # fmt: skip
 
 
 def _line(event: dict[str, Any], origin_ns: int) -> str:
@@ -69,10 +84,47 @@ def _say_what_has_no_events(processes: list[Process]) -> None:
         )
 
 
+def _dump_samples(arguments: argparse.Namespace, path: Path) -> int:
+    """Prints what samplers wrote, one file after the other."""
+    journals = [read_journal(one, most_samples=_ALL) for one in journals_in(path)]
+    for journal in journals:
+        if journal.damaged or journal.newer:
+            said = plural(journal.damaged, "line") + " that cannot be read"
+            print(f"ncclscope: {printable(journal.path.name)}: {said}", file=sys.stderr)
+    chosen = [j for j in journals if not arguments.host or j.host in arguments.host]
+    if not chosen:
+        message = f"cannot dump samples of {path}: there are none"
+        raise UsageError(message, "Record with `ncclscope run --system`")
+    if not arguments.json:
+        print(f"{'time':<23} {'host':<16} {'device':<12} numbers")
+    for journal in chosen:
+        for sample in journal.in_order():
+            for device, numbers in sample.numbers.items():
+                if not numbers or (arguments.device and device.name not in arguments.device):
+                    continue
+                told = {
+                    "monotonic_ns": sample.monotonic_ns, "realtime_ns": sample.realtime_ns,
+                    "host": journal.host, "kind": device.kind, "device": device.name,
+                    "facts": device.facts, "numbers": numbers,
+                }  # fmt: skip
+                print(json.dumps(told) if arguments.json else printable(_sample_line(told)))
+    return 0
+
+
+def _sample_line(told: dict[str, Any]) -> str:
+    """One device at one moment, for people."""
+    seconds, ns = divmod(told["realtime_ns"], 1_000_000_000)
+    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    numbers = " ".join(f"{name}={value}" for name, value in told["numbers"].items())
+    return f"{when}.{ns // 1_000_000:03d} {told['host']:<16} {told['device']:<12} {numbers}"
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Prints the events of all processes, one process after the other."""
     _check_names(arguments.event or [])
     path = resolve_capture(arguments.capture)
+    if arguments.system:
+        return _dump_samples(arguments, path)
     if is_dataset(path):
         raise UsageError(f"cannot dump {path}: a dataset has no events", "Name a capture")
     capture = open_capture(path)

@@ -10,6 +10,7 @@ from ncclscope.diagnose import (
     efficiency,
     hang,
     imbalance,
+    machine,
     mismatch,
     slow_link,
     straggler,
@@ -57,11 +58,12 @@ def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
     known = {name for finding in mismatches for name in finding.communicators}
     findings += [_with_followers(finding, status) for finding in mismatches]
     findings += [one for one in _disagreeing(status) if not known & set(one.communicators)]
-    for family in (straggler, slow_link, degradation, imbalance, efficiency, data_quality):
+    families = (straggler, slow_link, degradation, imbalance, efficiency, data_quality, machine)
+    for family in families:
         findings += family.find(frame)
     if baseline:
         findings += below_expected.find(frame, baseline)
-    findings = [_weighed(finding, missing) for finding in findings]
+    findings = [_weighed(finding, missing) for finding in machine.explained(findings)]
     return Diagnosis(ranked(findings), missing)
 
 

@@ -12,6 +12,7 @@ FAMILIES = (
     "mismatch",
     "straggler",
     "slow_link",
+    "machine",
     "intra_inter",
     "degradation",
     "imbalance",

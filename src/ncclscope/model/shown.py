@@ -12,7 +12,17 @@ import duckdb
 import numpy as np
 
 from ncclscope.model.model import Model
-from ncclscope.model.tables import DETAILS, NODES, NONE, PROCESSES, TABLES, Column, Columns
+from ncclscope.model.system import system_columns, system_of
+from ncclscope.model.tables import (
+    DETAILS,
+    NODES,
+    NONE,
+    PROCESSES,
+    SYSTEM,
+    TABLES,
+    Column,
+    Columns,
+)
 
 SQL_TYPES = {"i1": "tinyint", "i2": "smallint", "i4": "integer", "i8": "bigint", "text": "varchar"}
 _ROW_NUMBERS = {
@@ -144,5 +154,23 @@ def _nodes(model: Model) -> list[list[Any]]:
     return rows
 
 
-_SMALL = {"processes": PROCESSES, "nodes": NODES}
+def create_system_table(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Makes the table `system`; without rows where nobody sampled."""
+    columns, names = system_columns(system_of(model))
+    names["host"] = model.nodes
+    shown = []
+    for column in SYSTEM:
+        raw = "node" if column.name == "host" else column.name
+        text = (
+            _lookup(raw, names[column.name])
+            if column.dtype == "text"
+            else f'nullif("{raw}", {NONE})'
+        )
+        shown.append(f'cast({text} as {SQL_TYPES[column.dtype]}) as "{column.name}"')
+    connection.register("raw_system", columns)
+    connection.execute(f"create temp table system as select {', '.join(shown)} from raw_system")
+    connection.unregister("raw_system")
+
+
+_SMALL = {"processes": PROCESSES, "nodes": NODES, "system": SYSTEM}
 SHOWN = (*TABLES, *_SMALL, *DETAILS)

@@ -228,6 +228,18 @@ PROXY_STEPS = _columns(
     ("end_ns", "i8", "the step ended"),
 )
 
+# Made when asked for, from what samplers wrote beside the job.
+SYSTEM = _columns(
+    ("time_ns", "i8", "when it was sampled"),
+    ("node", "i4", "row of `nodes`"),
+    ("host", "text", "name of the node's host"),
+    ("kind", "text", "gpu, nic, port (of an InfiniBand card) or host"),
+    ("device", "text", "number of the GPU on its host, name of the interface or port"),
+    ("counter", "text", "which; format.md has all of them"),
+    ("value", "i8", "the number, in the unit that the counter's name says"),
+    ("per_second", "i8", "of totals what they grew by since the sample before; NULL after a reset"),
+)
+
 # Tables that a model keeps.
 TABLES = {
     "operations": OPERATIONS,

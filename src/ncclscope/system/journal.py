@@ -157,6 +157,15 @@ class Stretch:
         """Values of a row."""
         return sum(len(names) for _, names in self.layout)
 
+    def sample(self, row: int) -> Sample:
+        """One of them."""
+        values = iter(self.values[row * self.width : (row + 1) * self.width])
+        numbers = {
+            device: {name: v for name, v in zip(names, values, strict=False) if v != NOT_THERE}
+            for device, names in self.layout
+        }
+        return Sample(self.monotonic_ns[row], self.realtime_ns[row], numbers)
+
 
 @dataclass(slots=True)
 class Journal:
@@ -177,6 +186,12 @@ class Journal:
     def samples(self) -> int:
         """How many were read."""
         return sum(len(stretch.monotonic_ns) for stretch in self.stretches)
+
+    def in_order(self) -> Iterator[Sample]:
+        """Its samples, as they were taken."""
+        for stretch in self.stretches:
+            for row in range(len(stretch.monotonic_ns)):
+                yield stretch.sample(row)
 
     def take(self, line: bytes) -> None:
         """Reads one line."""
@@ -333,16 +348,7 @@ class FollowedJournal:
             self.journal.take(line)
         for stretch in self.journal.stretches:
             if stretch.monotonic_ns:
-                self._last = _last_of(stretch)
+                self._last = stretch.sample(len(stretch.monotonic_ns) - 1)
         # Nothing but the last one is ever asked for.
         self.journal.stretches = [Stretch(one.layout) for one in self.journal.stretches[-1:]]
         return self._last
-
-
-def _last_of(stretch: Stretch) -> Sample:
-    values = iter(stretch.values[len(stretch.values) - stretch.width :])
-    numbers = {
-        device: {name: v for name, v in zip(names, values, strict=False) if v != NOT_THERE}
-        for device, names in stretch.layout
-    }
-    return Sample(stretch.monotonic_ns[-1], stretch.realtime_ns[-1], numbers)

@@ -1,0 +1,172 @@
+"""The machine beside NCCL: what of GPUs, network and hosts explains a slow run, and whom.
+
+Everything is held against the other GPUs, links and hosts of the run. Needs `run --system`.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ncclscope.diagnose import poor_links, short_hosts, slowed_gpus
+from ncclscope.diagnose.beside import FEWEST, Beside, known, rates
+from ncclscope.diagnose.finding import INFO, Evidence, Finding, at_least
+from ncclscope.diagnose.frame import Frame
+from ncclscope.model.tables import NONE
+from ncclscope.system.counters import GPU, PCIE_LANE_BYTES_PER_S
+from ncclscope.words import amount, percent
+
+FAMILY = slowed_gpus.FAMILY
+_LOOKS_BUSY_PERCENT = 90
+_IN_NCCL = 0.5  # of the run
+_LITTLE = 0.1  # of what PCIe alone could carry
+# What kinds of causes explain which families: a bad cable makes nobody compute longer.
+_GPU_CAUSES = ("slowed GPU", "power cap", "Xid errors", "ECC errors", "NVLink errors")
+_PCIE_CAUSES = ("full PCIe link", "narrow PCIe link")
+_HOST_CAUSES = ("short of memory", "short of cpu", "short of io", "out of memory")
+_LINK_CAUSES = ("network errors", "slow network link", "network link down")
+_MOVING = (*_LINK_CAUSES, *_PCIE_CAUSES, "NVLink errors")
+_EXPLAINED = {
+    "straggler": (*_GPU_CAUSES, *_PCIE_CAUSES, *_HOST_CAUSES),
+    "slow_link": _MOVING,
+    "degradation": (*_MOVING, "slowed GPU", "power cap"),
+    "intra_inter": _MOVING,
+    "hang": ("Xid errors", "ECC errors", "NVLink errors", "out of memory", *_LINK_CAUSES),
+}
+
+
+def find(frame: Frame) -> list[Finding]:
+    """All that the machine shows; nothing where nobody sampled it."""
+    beside = Beside(frame)
+    if not beside.system.tracks:
+        return _missing(beside)
+    found = _missing(beside)
+    found += [*slowed_gpus.find(beside), *poor_links.find(beside), *short_hosts.find(beside)]
+    return [*found, *_waiting(beside)]
+
+
+def _missing(beside: Beside) -> list[Finding]:
+    """What samplers could not write, and what cannot be read or placed of what they wrote."""
+    system = beside.system
+    parts = [
+        (system.lost, "could not be written"),
+        (system.damaged, "cannot be read"),
+        (system.unplaced, "are files of hosts, or boots of them, without a recorded process"),
+    ]
+    told = [f"{count:,} {what}" for count, what in parts if count]
+    if not told:
+        return []
+    return [
+        Finding(
+            FAMILY,
+            INFO,
+            f"some samples of the machine are missing: {', '.join(told)}",
+            "look for a full disk, or a damaged capture; what is there was used",
+            "samples missing",
+            evidence=(
+                Evidence(
+                    f"{system.samples:,} samples",
+                    {"lost": system.lost, "damaged": system.damaged, "unplaced": system.unplaced},
+                    f"ncclscope dump {beside.frame.path} --system",
+                ),
+            ),
+        )
+    ]
+
+
+# ---- busy with waiting ----
+def _share_in_nccl(frame: Frame) -> float | None:
+    """Of the time of an average rank."""
+    ops = frame.ops
+    timed = frame.timed & (ops["global_rank"] != NONE)
+    ranks = len(np.unique(ops["global_rank"][timed]))
+    if not ranks:
+        return None
+    # Operations of a rank may overlap: the length of their union.
+    total = 0
+    for rank in np.unique(ops["global_rank"][timed]):
+        mine = np.flatnonzero(timed & (ops["global_rank"] == rank))
+        start = np.asarray(ops["start_ns"], np.int64)[mine]
+        end = np.asarray(ops["end_ns"], np.int64)[mine]
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], np.maximum.accumulate(end[order])
+        before = np.concatenate([start[:1], end[:-1]])
+        total += int(np.maximum(end - np.maximum(start, before), 0).sum())
+    return total / ranks / frame.span_ns
+
+
+def _waiting(beside: Beside) -> list[Finding]:
+    """GPUs that look busy, spend their time in NCCL, and move next to nothing."""
+    use = [known(track) for track in beside.tracks(GPU, "utilization_percent").values()]
+    use = [one for one in use if len(one) >= FEWEST]
+    share = _share_in_nccl(beside.frame)
+    if not use or share is None or share < _IN_NCCL:
+        return []
+    busy = float(np.median([np.median(one) for one in use]))
+    moved = _moved_per_s(beside)
+    if busy < _LOOKS_BUSY_PERCENT or moved is None or moved[0] > _LITTLE * moved[1]:
+        return []
+    return [
+        Finding(
+            FAMILY,
+            INFO,
+            f"GPUs look busy ({busy:.0f} % utilisation) and move little "
+            f"({amount(round(moved[0]))} a second each): {percent(min(share, 1.0))} of the time "
+            "is in NCCL's kernels, which count as work while they wait",
+            "this is waiting, not computing: look at stragglers and links, not at kernels",
+            "busy waiting",
+            evidence=(
+                Evidence(
+                    "over PCIe and NVLink, by GPU",
+                    {
+                        "utilization_percent": busy,
+                        "in_nccl_share": round(share, 4),
+                        "bytes_per_s": round(moved[0]),
+                    },
+                    f"ncclscope report {beside.frame.path} --by rank",
+                ),
+            ),
+            confidence=0.7,
+        )
+    ]
+
+
+def _moved_per_s(beside: Beside) -> tuple[float, float] | None:
+    """Bytes a second that the median GPU received, and what its PCIe link could carry."""
+    generations, widths = beside.tracks(GPU, "pcie_generation"), beside.tracks(GPU, "pcie_width")
+    nvlink, pcie = beside.tracks(GPU, "nvlink_rx_bytes"), beside.tracks(GPU, "pcie_rx_bytes")
+    moved, could = [], []
+    for place in {*nvlink, *pcie}:
+        parts = [rates(track) for track in (nvlink.get(place), pcie.get(place)) if track]
+        generation, width = known(generations.get(place)), known(widths.get(place))
+        if any(len(part) for part in parts) and len(generation) and len(width):
+            moved.append(sum(float(np.mean(part)) for part in parts if len(part)))
+            lane = PCIE_LANE_BYTES_PER_S.get(int(generation.max()), 0)
+            could.append(lane * int(width.max()))
+    return (float(np.median(moved)), float(np.median(could))) if moved else None
+
+
+# ---- what explains other findings ----
+def explained(findings: list[Finding]) -> list[Finding]:
+    """Findings with what the machine of the same ranks or hosts shows as evidence."""
+    causes = [f for f in findings if f.family == FAMILY and at_least(f.severity, "warning")]
+    return [_explained(one, causes) for one in findings]
+
+
+def _explained(finding: Finding, causes: list[Finding]) -> Finding:
+    kinds = _EXPLAINED.get(finding.family, ())
+    mine = [cause for cause in causes if cause.kind in kinds and _concerns(cause, finding)]
+    if not mine:
+        return finding
+    evidence = tuple(
+        Evidence(f"beside it: {cause.sentence}", cause.evidence[0].facts, cause.evidence[0].command)
+        for cause in mine
+    )
+    advice = f"what is beside it is the likely reason: {mine[0].advice}"
+    return replace(finding, evidence=(*finding.evidence, *evidence), advice=advice)
+
+
+def _concerns(cause: Finding, finding: Finding) -> bool:
+    """A GPU concerns its ranks, a link or a host all ranks there."""
+    if cause.ranks and finding.ranks:
+        return bool(set(cause.ranks) & set(finding.ranks))
+    return bool(set(cause.hosts) & set(finding.hosts))

@@ -1,0 +1,93 @@
+"""Hosts that are short of CPU or memory, beside their peers."""
+
+import numpy as np
+
+from ncclscope.diagnose.beside import FEWEST, Beside, Place, known, rates, usual
+from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
+from ncclscope.system.counters import HOST
+from ncclscope.words import percent
+
+FAMILY = "machine"
+_TIMES_USUAL = 3.0
+# Counter of time in µs: share of the run that matters, what it is, what to do, whether it is a
+# fault of itself where there is nobody to compare with.
+_SHORT = {
+    "memory_full_us": (
+        0.1, "everything on {host} waited for memory {share} of the time",
+        "it swaps or reclaims: look for what uses memory there, and at swap", True,
+    ),
+    "cpu_throttled_us": (
+        0.1, "the control group on {host} was kept from its CPUs {share} of the time",
+        "its CPU limit is too low for the ranks and NCCL's threads: raise or remove it", True,
+    ),
+    "io_full_us": (
+        0.3, "everything on {host} waited for I/O {share} of the time",
+        "look at its disks and file systems: data loaders and checkpoints wait for them", False,
+    ),
+    "cpu_pressure_us": (
+        0.5, "something on {host} waited for a CPU {share} of the time",
+        "look for more threads than CPUs, wrong affinity, other jobs", False,
+    ),
+}  # fmt: skip
+
+
+def find(beside: Beside) -> list[Finding]:
+    """All of them."""
+    return [*_short(beside), *_killed(beside)]
+
+
+def _short(beside: Beside) -> list[Finding]:
+    found = []
+    for counter, (least, sentence, advice, alone) in _SHORT.items():
+        shares = {
+            place: float(np.mean(rates(track))) / 1e6
+            for place, track in beside.tracks(HOST, counter).items()
+            if len(rates(track)) >= FEWEST
+        }
+        for place, share in shares.items():
+            theirs = usual(other for of, other in shares.items() if of != place)
+            stands_out = alone if theirs is None else share > _TIMES_USUAL * theirs
+            if share < least:
+                continue
+            beside_them = "" if theirs is None else f", other hosts {percent(theirs)}"
+            told = sentence.format(host=beside.host(place), share=percent(min(share, 1.0)))
+            found.append(
+                Finding(
+                    FAMILY,
+                    WARNING if stands_out else INFO,
+                    told + beside_them,
+                    advice,
+                    "short of " + counter.partition("_")[0],
+                    (),
+                    (beside.host(place),),
+                    evidence=(_evidence(beside, place, share),),
+                    confidence=0.7,
+                )
+            )
+    return found
+
+
+def _evidence(beside: Beside, place: Place, share: float) -> Evidence:
+    return Evidence("as the kernel counts it", {"share": round(share, 4)}, beside.command(place))
+
+
+def _killed(beside: Beside) -> list[Finding]:
+    found = []
+    for place, track in beside.tracks(HOST, "oom_kills").items():
+        count = track.growth() if len(known(track)) > 1 else 0
+        if count:
+            found.append(
+                Finding(
+                    FAMILY,
+                    WARNING,
+                    f"the kernel of {beside.host(place)} killed {count} "
+                    f"process{'es' if count > 1 else ''} for want of memory during the run",
+                    "`dmesg` on that host says which; use less host memory, or give it more",
+                    "out of memory",
+                    (),
+                    (beside.host(place),),
+                    evidence=(Evidence(f"{count} kills", {"count": count}, beside.command(place)),),
+                    confidence=0.9,
+                )
+            )
+    return found

@@ -1,0 +1,164 @@
+"""The machine beside NCCL: what samplers wrote into the capture, by counter, on the one clock.
+
+Read when asked for, and not part of the saved model: samples are few beside operations.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture.inventory import identity_of
+from ncclscope.model.model import Model
+from ncclscope.model.tables import NONE, Columns
+from ncclscope.system.counters import COUNTERS, TOTAL, Counter, Device
+from ncclscope.system.journal import NOT_THERE, Journal, journals_in, read_journal
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+_MOST_SAMPLES, _FEWEST_SAMPLES = 200_000, 500  # of all hosts together; of one file
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """One counter of one device over time."""
+
+    node: int
+    device: Device
+    counter: Counter
+    time_ns: Ints  # on the one clock, in order
+    value: Ints  # NONE: not known then
+
+    def per_second(self) -> Floats:
+        """By sample what a total grew by in a second since the sample before. NaN for the first,
+        and where it was reset or came to its end.
+        """
+        out = np.full(len(self.value), np.nan)
+        known = np.flatnonzero(self.value != NONE)
+        grown = np.diff(self.value[known]).astype(np.float64)
+        elapsed_ns = np.diff(self.time_ns[known]).astype(np.float64)
+        fine = (grown >= 0) & (elapsed_ns > 0)
+        out[known[1:][fine]] = grown[fine] * 1e9 / elapsed_ns[fine]
+        return out
+
+    def growth(self) -> int:
+        """What a total grew by altogether, over resets as well as that can be said."""
+        known = self.value[self.value != NONE]
+        grown = np.diff(known)
+        return int(grown[grown > 0].sum()) if len(grown) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """All counters of a capture."""
+
+    tracks: tuple[Track, ...] = ()
+    samples: int = 0
+    lost: int = 0  # samples that could not be written
+    damaged: int = 0  # lines that could not be read
+    unplaced: int = 0  # files of hosts, or boots of them, without a recorded process
+
+    def of(self, kind: str, counter: str) -> dict[tuple[int, Device], Track]:
+        """A counter by node and device."""
+        return {
+            (track.node, track.device): track
+            for track in self.tracks
+            if track.device.kind == kind and track.counter.name == counter
+        }
+
+
+def system_of(model: Model) -> System:
+    """Everything that was sampled beside a capture; nothing where nobody did, or of an import."""
+    paths = journals_in(model.path)
+    if not paths or not model.clocks:
+        return System()
+    most = max(_MOST_SAMPLES // len(paths), _FEWEST_SAMPLES)
+    parts: dict[tuple[int, Device, str], list[tuple[Ints, Ints]]] = defaultdict(list)
+    journals = [read_journal(path, most) for path in paths]
+    unplaced = 0
+    boot_of = cache(lambda node: _boot_id(model, node))
+    for journal in journals:
+        nodes = [n for n, host in enumerate(model.nodes) if host == journal.host]
+        fitting = [n for n in nodes if not boot_of(n) or boot_of(n) == journal.boot_id]
+        if fitting:
+            _add(parts, model, fitting[0], journal)
+        else:
+            unplaced += 1
+    tracks = tuple(_track(key, of) for key, of in sorted(parts.items(), key=_order))
+    return System(
+        tracks,
+        sum(journal.samples for journal in journals),
+        sum(journal.lost for journal in journals),
+        sum(journal.damaged for journal in journals),
+        unplaced,
+    )
+
+
+def _order(part: tuple[tuple[int, Device, str], object]) -> tuple[int, str, int, str, str]:
+    node, device, counter = part[0]
+    return node, device.kind, len(device.name), device.name, counter
+
+
+def _boot_id(model: Model, node: int) -> str:
+    """Which boot of its host a node is; "" where no process tells."""
+    folders = (row.folder for row in model.processes if row.node == node)
+    return next((identity_of(model.path / one).get("boot_id", "") for one in folders), "")
+
+
+def _add(
+    parts: dict[tuple[int, Device, str], list[tuple[Ints, Ints]]],
+    model: Model,
+    node: int,
+    journal: Journal,
+) -> None:
+    for stretch in journal.stretches:
+        local_ns = np.frombuffer(stretch.monotonic_ns, np.int64)
+        if not len(local_ns) or not stretch.width:
+            continue
+        time_ns = model.clocks[node].to_reference(local_ns)
+        rows = np.frombuffer(stretch.values, np.int64).reshape(len(local_ns), stretch.width)
+        names = [(device, name) for device, counters in stretch.layout for name in counters]
+        for place, (device, name) in enumerate(names):
+            parts[node, device, name].append((time_ns, rows[:, place]))
+
+
+def _track(key: tuple[int, Device, str], parts: list[tuple[Ints, Ints]]) -> Track:
+    node, device, name = key
+    time_ns = np.concatenate([times for times, _ in parts])
+    value = np.concatenate([values for _, values in parts])
+    order = np.argsort(time_ns, kind="stable")
+    known = (one for one in COUNTERS.get(device.kind, ()) if one.name == name)
+    counter = next(known, Counter(name, "gauge", ""))  # of a later release
+    value = np.where(value[order] == NOT_THERE, NONE, value[order])
+    return Track(node, device, counter, time_ns[order], value)
+
+
+def system_columns(system: System) -> tuple[Columns, dict[str, list[str]]]:
+    """A row for each value, and the names that its codes stand for."""
+    names: dict[str, list[str]] = {"kind": [], "device": [], "counter": []}
+    columns: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
+    for track in system.tracks:
+        rates = (
+            track.per_second() if track.counter.kind == TOTAL else np.full(len(track.value), np.nan)
+        )
+        known = track.value != NONE
+        columns["time_ns"].append(track.time_ns[known])
+        columns["value"].append(track.value[known])
+        rates = np.where(np.isnan(rates), NONE, np.minimum(np.rint(rates), 2.0**62))
+        columns["per_second"].append(rates[known].astype(np.int64))
+        told = {
+            "kind": track.device.kind,
+            "device": track.device.name,
+            "counter": track.counter.name,
+        }
+        for column, name in told.items():
+            if name not in names[column]:
+                names[column].append(name)
+            code = names[column].index(name)
+            columns[column].append(np.full(int(known.sum()), code, np.int64))
+        columns["node"].append(np.full(int(known.sum()), track.node, np.int64))
+    order = ("time_ns", "node", "kind", "device", "counter", "value", "per_second")
+    empty = np.empty(0, np.int64)
+    return {name: np.concatenate([empty, *columns[name]]) for name in order}, names

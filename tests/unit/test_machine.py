@@ -1,0 +1,284 @@
+"""The machine beside a run: counters on the one clock, and what of it explains a slow job."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ncclscope
+from ncclscope.cli import main
+from ncclscope.diagnose.beside import Beside
+from ncclscope.diagnose.diagnosis import diagnose
+from ncclscope.diagnose.finding import Finding
+from ncclscope.diagnose.frame import Frame
+from ncclscope.model.build import open_model
+from ncclscope.model.system import Track, system_of
+from ncclscope.model.tables import NONE
+from ncclscope.simulation.scenario import Call, Communicators, HostClock, Late, Scenario, SlowLink
+from ncclscope.system.counters import COUNTERS, GPU, TOTAL, Counter
+from ncclscope.system.machine import Sample
+from tests.machines import SAMPLES, THE, Change, Numbers, beside, gpu, nic, port, write_journal
+from tests.writer.scenario import write_scenario
+
+JOB = Scenario(
+    ranks=16, ranks_per_host=8, steps=30, compute_ms=4,
+    communicators=(Communicators("tp", 8), Communicators("dp", 2, 8)),
+    calls=(Call("tp", "AllReduce", 1 << 20), Call("dp", "AllReduce", 1 << 21)),
+    host_clocks=(HostClock(1, offset_ms=5000, drift_ppm=30),),
+)  # fmt: skip
+LATE = replace(JOB, late=(Late(11, 6.0),))  # GPU 3 of node1
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Scenario], Path]:
+    """A capture of a scenario; each is written once."""
+    made: dict[str, Path] = {}
+
+    def capture_of(scenario: Scenario) -> Path:
+        key = repr(scenario)
+        if key not in made:
+            made[key] = tmp_path_factory.mktemp("job") / "c"
+            write_scenario(made[key], scenario, 1)
+            open_model(made[key])
+        for journal in made[key].glob("system.*"):
+            journal.unlink()
+        return made[key]
+
+    return capture_of
+
+
+Written = Callable[[Scenario], Path]
+
+
+def found(capture: Path) -> list[Finding]:
+    return list(diagnose(open_model(capture)).findings)
+
+
+def of_machine(capture: Path) -> list[Finding]:
+    return [finding for finding in found(capture) if finding.family == "machine"]
+
+
+def change(where: str, device: object, at_least: int = 0, **numbers: object) -> Change:
+    """Makes a device of a host say something else; a number grows with the samples if asked to."""
+
+    def changed(host: str, said: Numbers, at: int) -> None:
+        if host == where and at >= at_least:
+            for name, value in numbers.items():
+                said[device][name] = value(at) if callable(value) else value  # type: ignore[index,assignment]
+
+    return changed
+
+
+# ---- a throttled GPU and the rank on it ----
+def test_a_late_rank_on_a_throttled_gpu(
+    written: Written, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture = beside(
+        written(LATE), change("node1", gpu(3), throttle_reasons=0x48, sm_clock_mhz=1200)
+    )
+    first, *others = found(capture)
+    assert (first.family, first.ranks) == ("straggler", (11,))
+    assert "the likely reason: it is too hot" in first.advice
+    said = (
+        "GPU 3 of node1 (rank 11) was slowed down 100 % of the time (HW thermal slowdown), others "
+    )
+    assert f"beside it: {said}never; its clock was 1200 MHz" in first.evidence[-1].text
+    (slowed,) = [one for one in others if one.family == "machine"]
+    assert (slowed.kind, slowed.severity, slowed.ranks) == ("slowed GPU", "warning", (11,))
+    assert slowed.hosts == ("node1",)
+    # The command shows the numbers.
+    command = slowed.evidence[0].command
+    assert command == f"ncclscope dump {capture} --system --host node1 --device 3"
+    assert main(command.split()[1:]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + SAMPLES
+    assert "throttle_reasons=72" in lines[1]
+    assert main(["diagnose", str(capture), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["findings"][0]["evidence"][-1]["facts"]["clock_mhz"] == 1200
+
+
+def test_only_some_of_the_time(written: Written) -> None:
+    capture = beside(
+        written(LATE),
+        change("node1", gpu(3), SAMPLES // 2, throttle_reasons=0x40, sm_clock_mhz=1000),
+    )
+    (slowed,) = of_machine(capture)
+    assert 0.45 < slowed.evidence[0].facts["slowed_share"] < 0.55
+
+
+def test_a_healthy_machine(written: Written) -> None:
+    assert of_machine(beside(written(JOB))) == []
+    with_machine = found(beside(written(LATE)))
+    without = found(written(LATE))
+    assert with_machine == without
+
+
+HEALTHY_ENOUGH = {
+    "an idle GPU may be slow": change("node0", gpu(2), throttle_reasons=0x41, utilization_percent=0),
+    "a moment of heat": change("node0", gpu(2), SAMPLES - 6, throttle_reasons=0x40),
+    "all at their power limit": lambda host, said, at: [said[d].update(throttle_reasons=4) for d in said if d.kind == GPU],
+    "some retransmissions": change("node0", port("mlx5_1/1"), retransmissions=lambda at: 40 + at // 3),
+    "a counter that was reset": change("node1", port("mlx5_1/1"), 30, symbol_errors=0, retransmissions=0),
+    "an interface of nobody with errors": change("node0", nic("eth0"), rx_bytes=5, tx_bytes=5, rx_errors=lambda at: at * 9),
+    "a board with eight lanes": lambda host, said, at: [said[d].update(pcie_width=8) for d in said if d.kind == GPU],
+    "old errors": change("node0", gpu(1), ecc_uncorrected=4, nvlink_errors=10**6),
+    "busy disks everywhere": lambda host, said, at: said[THE].update(io_full_us=at * 10**7),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HEALTHY_ENOUGH)
+def test_no_warning_of_what_is_usual(name: str, written: Written) -> None:
+    capture = beside(written(JOB), HEALTHY_ENOUGH[name])  # type: ignore[arg-type]
+    assert [one.sentence for one in found(capture) if one.severity != "info"] == []
+
+
+FAULTS = {
+    "power cap": (change("node1", gpu(5), throttle_reasons=4, sm_clock_mhz=1300, power_limit_mw=400_000), (13,)),
+    "full PCIe link": (change("node0", gpu(6), pcie_rx_bytes=lambda at: at * 10**12), (6,)),
+    "narrow PCIe link": (change("node0", gpu(6), pcie_width=4), (6,)),
+    "Xid errors": (change("node1", gpu(0), 50, xid_errors=1, last_xid=79), (8,)),
+    "ECC errors": (change("node1", gpu(7), 10, ecc_uncorrected=1), (15,)),
+    "NVLink errors": (change("node1", gpu(7), nvlink_errors=lambda at: 2 + 30 * at), (15,)),
+    "network errors": (change("node0", port("mlx5_2/1"), symbol_errors=lambda at: at * 100), ()),
+    "slow network link": (change("node0", port("mlx5_2/1"), speed_mbit_s=100_000), ()),
+    "network link down": (change("node0", port("mlx5_2/1"), 20, up=0), ()),
+    "short of memory": (change("node1", THE, memory_full_us=lambda at: at * 10**6), ()),
+    "short of cpu": (change("node1", THE, cpu_throttled_us=lambda at: at * 10**6), ()),
+    "out of memory": (change("node1", THE, 30, oom_kills=3), ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_each_fault_is_named(kind: str, written: Written) -> None:
+    planted, ranks = FAULTS[kind]
+    (finding,) = of_machine(beside(written(JOB), planted))
+    assert (finding.kind, finding.severity, finding.ranks) == (kind, "warning", ranks)
+    assert finding.hosts in (("node0",), ("node1",))
+    assert finding.evidence[0].command
+    assert finding.advice
+
+
+def test_a_downed_link_during_the_run(written: Written) -> None:
+    planted = change("node0", port("mlx5_3/1"), 30, link_downed=2)
+    (finding,) = of_machine(beside(written(JOB), planted))
+    assert "mlx5_3/1 of node0 had 1 loss of its link" in finding.sentence
+
+
+def test_a_bad_port_explains_a_slow_link_and_no_straggler(written: Written) -> None:
+    slow = replace(JOB, slow_links=(SlowLink(ranks=(3, 11), factor=30),))
+    planted = change("node1", port("mlx5_0/1"), retransmissions=lambda at: at * 1000)
+    first = found(beside(written(slow), planted))[0]
+    assert first.family == "slow_link"
+    assert "mlx5_0/1 of node1 had" in first.evidence[-1].text
+    assert "look at its cable" in first.advice
+    late = found(beside(written(LATE), planted))[0]
+    assert late.family == "straggler"
+    assert not any("mlx5_0" in one.text for one in late.evidence)
+
+
+def test_busy_with_waiting(written: Written) -> None:
+    """Ranks wait for one that computes long: utilisation says they are busy."""
+
+    def still(host: str, said: Numbers, at: int) -> None:
+        for device in said:
+            if device.kind == GPU:
+                said[device] |= {
+                    "nvlink_rx_bytes": 10**14,
+                    "pcie_rx_bytes": 10**12,
+                    "throttle_reasons": 0,
+                }
+
+    waiting = replace(JOB, compute_ms=1, late=(Late(11, 30.0),))
+    remarks = [
+        one for one in of_machine(beside(written(waiting), still)) if one.kind == "busy waiting"
+    ]
+    assert [one.severity for one in remarks] == ["info"]
+    assert "which count as work while they wait" in remarks[0].sentence
+    assert not [one for one in of_machine(beside(written(waiting))) if one.kind == "busy waiting"]
+
+
+# ---- tables and clocks ----
+def test_samples_are_on_the_one_clock(written: Written) -> None:
+    capture = beside(written(JOB))
+    model = open_model(capture)
+    begin, end = Frame(model).extent
+    tracks = system_of(model).of(GPU, "power_mw")
+    assert len(tracks) == 16
+    for track in tracks.values():
+        assert abs(int(track.time_ns[0]) - begin) < 10**6
+        assert abs(int(track.time_ns[-1]) - end) < 10**6  # node1's clock is 5 s ahead
+    assert Beside(Frame(model)).ranks_of[1, gpu(3)] == (11,)
+    opened = ncclscope.open(capture)
+    rows = opened.sql(
+        "select host, count(*) from system where counter = 'power_mw' group by 1 order by 1"
+    )
+    assert rows.fetchall() == [("node0", 8 * SAMPLES), ("node1", 8 * SAMPLES)]
+    (rate,) = opened.sql(
+        "select median(per_second) from system where counter = 'nvlink_rx_bytes'"
+    ).fetchall()
+    assert abs(rate[0] / 90e9 - 1) < 0.01
+    assert opened.system.filter("counter = 'up'").limit(1).fetchall()[0][-1] is None  # a gauge
+
+
+def test_without_samples_there_are_no_rows(written: Written) -> None:
+    assert ncclscope.open(written(JOB)).system.fetchall() == []
+
+
+def test_files_of_other_boots_and_hosts_are_left(written: Written) -> None:
+    capture = written(JOB)
+    write_journal(capture, "node0", [Sample(1, 1, {THE: {"cpus": 1}})], boot_id="another")
+    write_journal(capture, "elsewhere", [Sample(1, 1, {THE: {"cpus": 1}})])
+    system = system_of(open_model(capture))
+    assert (system.tracks, system.unplaced) == ((), 2)
+    (remark,) = of_machine(capture)
+    assert (remark.kind, remark.severity) == ("samples missing", "info")
+
+
+def test_totals_that_are_reset_or_missing() -> None:
+    times = np.arange(6, dtype=np.int64) * 10**9
+    values = np.array([10, 20, NONE, 40, 3, 5], np.int64)
+    track = Track(0, THE, Counter("x", TOTAL, ""), times, values)
+    assert track.growth() == 10 + 20 + 2
+    assert np.nan_to_num(track.per_second(), nan=-1).tolist() == [-1, 10, -1, 10, -1, 2]
+
+
+def test_damage_is_no_reason_to_fail(written: Written) -> None:
+    """Every kind of wrong number in every counter; nothing may raise."""
+    capture = written(JOB)
+    rng = np.random.default_rng(0)
+    odd = [0, 1, 2**31, 2**62, 2**63 - 1]
+
+    def anything(host: str, said: Numbers, at: int) -> None:
+        for device in said:
+            for counter in COUNTERS[device.kind]:
+                said[device][counter.name] = int(rng.choice(odd))
+
+    for text in (
+        b"",
+        b"{}\n",
+        b"\xff" * 100,
+        b'{"ncclscope":"system","version":1,"host":"node0"}\n[1,2]\n',
+    ):
+        (capture / "system.x.1.0.jsonl").write_bytes(text)
+        found(capture)
+    found(beside(capture, anything, samples=12))
+    for samples in (2, 3):
+        found(beside(written(JOB), anything, samples=samples))
+    assert main(["diagnose", str(capture)]) == 0
+
+
+def test_numpy_is_enough(written: Written) -> None:
+    capture = beside(written(LATE))
+    code = "import sys; sys.modules['duckdb'] = None; from ncclscope.cli import main; "
+    code += f"sys.exit(main(['diagnose', {str(capture)!r}]))"
+    ran = partial(subprocess.run, capture_output=True, text=True, check=False)(
+        [sys.executable, "-c", code]
+    )
+    assert ran.returncode == 0, ran.stderr
