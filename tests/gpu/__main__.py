@@ -17,6 +17,7 @@ from tests.gpu.bench_accuracy import CALLS as BENCH_CALLS
 from tests.gpu.bench_accuracy import (
     MOST_GAP_PERCENT,
     RUNS,
+    WAYS,
     Compared,
     bench_accuracy,
     bench_overhead,
@@ -181,7 +182,7 @@ def publish_bench(found: list[Compared]) -> None:
         row: list[object] = [
             c.ranks,
             c.operation,
-            "held" if c.held else "back to back",
+            c.way,
             f"{c.size_bytes:,}",
             c.calls,
             c.made,
@@ -212,15 +213,15 @@ def show_bench(arguments: argparse.Namespace) -> bool:
     """The benchmark under ncclscope's eyes."""
     worlds = tuple(int(world) for world in arguments.worlds.split(","))
     with mps():
-        found = bench_accuracy(worlds, publish_bench)
+        found = bench_accuracy(worlds, arguments.ways.split(","), publish_bench)
     complete = all(c.made == c.recorded and not c.wrong for c in found)
     return complete and all(c.holds is not False for c in found)
 
 
-def show_bench_overhead(_: argparse.Namespace) -> bool:
+def show_bench_overhead(arguments: argparse.Namespace) -> bool:
     """What recording adds to the benchmark, by size."""
     with mps():
-        found = bench_overhead()
+        found = bench_overhead(arguments.seconds)
     header = ["bytes", "measured by", "no plugin, µs", "empty plugin, µs", "ncclscope, µs"]
     header += ["NCCL's share", "ncclscope's share [95 %]", "noise", "verdict"]
     rows: list[list[object]] = [
@@ -267,12 +268,13 @@ def show_diagnose(_: argparse.Namespace) -> bool:
 
 def show_ctl(_: argparse.Namespace) -> bool:
     """`ncclscope ctl` on a running job."""
-    rows, said, fine = zooming()
+    with mps():
+        rows, said, fine = zooming()
     header = ["rank", "calls made", "counted", "on record", "proxy steps", "missing within"]
     header += ["modes that followed"]
     note = (
-        f"`ncclscope run --mode profile` in front of {ZOOMED_RANKS} ranks on one {gpu_name()}, NCCL "
-        f"{torch_release()}. `ncclscope ctl` said: {said}."
+        f"`ncclscope run --mode profile` in front of {ZOOMED_RANKS} ranks on one {gpu_name()} under "
+        f"CUDA MPS, NCCL {torch_release()}. `ncclscope ctl` said: {said}."
     )
     publish("gpu-ctl", f"{table(header, rows)}\n\n{note}")
     return fine
@@ -300,6 +302,10 @@ def main() -> int:
     parser.add_argument("--worlds", default="2,4", help="coverage, bench: numbers of ranks (2,4)")
     every = ",".join((*CASES, *FATAL_CASES))
     parser.add_argument("--cases", default=every, help=f"coverage: of {every}")
+    ways = ",".join(WAYS)
+    parser.add_argument("--ways", default=ways, help=f"bench: how calls are made ({ways})")
+    limit = "bench-overhead: begin no further round after that"
+    parser.add_argument("--seconds", type=float, default=420, help=limit)
     arguments = parser.parse_args()
     fine = True
     for name in arguments.parts or PARTS:

@@ -39,10 +39,10 @@ SETS = (
     ("reduce", ""),
 )
 RUNS, CALLS = 5, 200
-MOST_SECONDS = {False: 2.0, True: 0.6}  # of a run, back to back and held
+WAYS = {"back to back": 2.0, "held": 0.6}  # of making calls; seconds a run
 OVERHEAD_SIZES = (64, 1 << 10, 1 << 20)
 OVERHEAD_ROUNDS, OVERHEAD_CALLS = 12, 300
-OVERHEAD_SECONDS, FEWEST_ROUNDS = 420, 4  # no round is begun after that; unless there are few
+FEWEST_ROUNDS = 4  # whatever time they take
 EXACT_SOURCES = ("gpu", "gpu-repaired")
 
 
@@ -52,7 +52,7 @@ class Compared:
 
     ranks: int
     operation: str
-    held: bool  # else back to back
+    way: str  # of WAYS
     size_bytes: int
     calls: int  # timed, on each rank
     made: int  # with warm-up and check, on all ranks
@@ -138,7 +138,7 @@ def compare(
         yield Compared(
             result.case.ranks,
             result.case.what.title,
-            plan.held,
+            "held" if plan.held else "back to back",
             result.size_bytes,
             result.calls,
             block * len(result.ranks),
@@ -167,25 +167,26 @@ def compared(
 
 def bench_accuracy(
     worlds: tuple[int, ...],
+    ways: list[str],
     keep: Callable[[list[Compared]], None],
     libraries: Libraries | None = None,
 ) -> list[Compared]:
-    """All operations and sizes, back to back and held; what there is so far is kept each time."""
+    """All operations and sizes, in these ways; what there is so far is kept each time."""
     libraries = libraries or find_libraries(None, None, False, os.environ)
     found: list[Compared] = []
     for ranks in worlds:
-        for held in (False, True):
+        for way in ways:
             for operation, algorithm in SETS:
-                sizes = SIZES + ((LARGEST,) if ranks == 2 and not held else ())
+                sizes = SIZES + ((LARGEST,) if ranks == 2 and way != "held" else ())
                 plan = Plan(
                     (operation,),
                     sizes,
                     ("int32",),
                     places=("out-of-place",),
                     calls=CALLS,
-                    seconds=MOST_SECONDS[held],
+                    seconds=WAYS[way],
                     runs=RUNS,
-                    held=held,
+                    held=way == "held",
                 )
                 variables = {"NCCL_ALGO": algorithm} if algorithm else {}
                 rows = compared(plan, ranks, libraries, variables)
@@ -226,13 +227,16 @@ class Cost:
 
 
 def bench_overhead(
-    ranks: int = 2, libraries: Libraries | None = None, rounds: int = OVERHEAD_ROUNDS
+    seconds: float,
+    ranks: int = 2,
+    libraries: Libraries | None = None,
+    rounds: int = OVERHEAD_ROUNDS,
 ) -> list[Cost]:
     """AllReduce in rounds of all variants, in random order: medians of calls, alone and in loops."""
     libraries = libraries or find_libraries(None, None, False, os.environ)
     variants = ("none", "none again", "empty", "ours")
     costs: dict[tuple[int, str], dict[str, list[float]]] = {}
-    until = time.monotonic() + OVERHEAD_SECONDS
+    until = time.monotonic() + seconds
     for number in range(rounds + 1):
         if number > FEWEST_ROUNDS and time.monotonic() > until:
             break

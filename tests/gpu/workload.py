@@ -213,8 +213,8 @@ def steady() -> None:
     """Small AllReduces for a while, at a pace that leaves time to look."""
     for _ in range(ITERATIONS * 1000):
         all_reduce(256)
+        sync()
         time.sleep(0.002)
-    sync()
 
 
 def _say_and_die(case: str, began: int) -> None:
