@@ -100,7 +100,10 @@ print(json.dumps(found), file=sys.stderr)
 def measure(what: str, capture: Path, *more: str) -> dict[str, float]:
     """One measurement in a process of its own."""
     command = [sys.executable, "-c", _MEASURE, what, str(capture), *more]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    # Byte code is kept, as it is where the package is installed.
+    kept = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    kept["PYTHONPYCACHEPREFIX"] = str(ROOT / ".bench" / "pycache")
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=kept)
     return dict(json.loads(ran.stderr.strip().splitlines()[-1]))
 
 

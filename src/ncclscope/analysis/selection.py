@@ -151,19 +151,19 @@ def matching(model: Model, chosen: Selection, rows: slice) -> npt.NDArray[np.boo
     return keep
 
 
-def mask(model: Model, chosen: Selection) -> np.ndarray:
-    """The same selection of operations for numpy; parts of others are left out."""
+def mask(model: Model, chosen: Selection, rows: slice) -> npt.NDArray[np.bool_]:
+    """The same by the start of kernels; parts of others are left out."""
     ops = model.tables["operations"]
-    keep: np.ndarray = ops["part_of"] == NONE
+    keep: npt.NDArray[np.bool_] = np.asarray(ops["part_of"][rows]) == NONE
     if chosen.communicators is not None:
-        keep &= np.isin(ops["communicator"], chosen.communicators)
+        keep &= np.isin(ops["communicator"][rows], chosen.communicators)
     if chosen.functions is not None:
         codes = [model.words["function"].index(name) for name in chosen.functions]
-        keep &= np.isin(ops["function"], codes)
+        keep &= np.isin(ops["function"][rows], codes)
     if chosen.ranks is not None:
-        keep &= np.isin(ops["global_rank"], chosen.ranks)
+        keep &= np.isin(ops["global_rank"][rows], chosen.ranks)
     if chosen.since_ns is not None:
-        keep &= ops["start_ns"] >= chosen.since_ns
+        keep &= ops["start_ns"][rows] >= chosen.since_ns
     if chosen.until_ns is not None:
-        keep &= ops["start_ns"] < chosen.until_ns
+        keep &= ops["start_ns"][rows] < chosen.until_ns
     return keep

@@ -1,6 +1,7 @@
 """The summary of a capture from its operations."""
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -28,7 +29,7 @@ from ncclscope.analysis.summary import (
     size_rows,
 )
 from ncclscope.model.model import Model
-from ncclscope.model.tables import GPU_SOURCES
+from ncclscope.model.tables import GPU_SOURCES, NONE
 
 _FOLDED = "message sizes are grouped by powers of two: there are too many different ones"
 
@@ -44,6 +45,12 @@ def extent(model: Model, chosen: Selection) -> tuple[int, int] | None:
     whichever others are selected. None without any.
     """
     window = Selection(since_ns=chosen.since_ns, until_ns=chosen.until_ns)
+    if window == Selection():
+        operations = model.tables["operations"]
+        first, last = (operations[name] for name in ("call_ns", "end_ns"))
+        # Every operation has what extent.sql looks at first.
+        if len(first) and first.min() != NONE != last.min():
+            return int(first.min()), max(int(last.max()), int(first.min()))
     with connect(model, window) as connection:
         first, last, _ = rows(connection, "extent")[0]
     return None if first is None else (first, max(last, first))
@@ -55,10 +62,12 @@ def _summarize(
     found = extent(model, chosen)
     began, ended = found or (0, 0)
     span = ended - began
-    busy = busy_times(model, chosen)
+    with ThreadPoolExecutor(1) as beside:  # neither needs the interpreter much
+        asked = beside.submit(busy_times, model, chosen)
+        folded = make_tables(connection, by)
+        busy = asked.result()
     # Of an import without times of kernels nobody knows how long they ran together.
     run_ns = span if busy.by_rank_ns else 0
-    folded = make_tables(connection, by)
     rank_rows = ranks.rank_rows(connection, model.nodes)
     people = _ranks(model, busy, rank_rows)
     sums_of = {
