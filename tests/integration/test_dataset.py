@@ -57,6 +57,20 @@ def test_a_dataset_is_the_capture_it_was_exported_from(
     assert third.operations.fetchall() == capture.operations.fetchall()
 
 
+def test_all_files_declare_alike_which_columns_have_unknown_values(
+    capture: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.setattr(parquet, "ROWS", 50)
+    folder = dataset_of(capture, tmp_path / "dataset") / "operations"
+    parts = [files.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    assert len(parts) > 2
+    for name in parts[0].column_names:
+        unknown = any(part[name].null_count for part in parts)
+        assert {part.schema.field(name).nullable for part in parts} == {unknown}, name
+    assert {field.nullable for field in parts[0].schema} == {True, False}
+
+
 def test_report_of_a_dataset_is_that_of_its_capture(
     capture: Capture, dataset: Path, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ class Unions:
     """
 
     def __init__(self) -> None:
-        self._open = np.empty((0, len(_NOTHING)), np.int64)
+        self._open: Ints = np.empty((0, len(_NOTHING)), np.int64)
 
     def add(self, group: Groups, groups: int, start: Ints, end: Ints) -> None:
         """A piece; `groups`: how many there are by now."""
@@ -43,12 +43,13 @@ class Unions:
     @property
     def length(self) -> Ints:
         """By group, where its starts came in order."""
-        return self._open[:, 2].copy()
+        length: Ints = self._open[:, 2].copy()
+        return length
 
     @property
     def disordered(self) -> Bools:
         """Groups whose starts did not."""
-        return self._open[:, 3] != 0
+        return np.asarray(self._open[:, 3] != 0)
 
 
 def union_lengths(group: Groups, groups: int, start: Ints, end: Ints) -> Ints:

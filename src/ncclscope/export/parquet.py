@@ -1,8 +1,8 @@
 """The model as a dataset of Parquet files that DuckDB, Polars, Spark and others read as it is.
 
-With pyarrow, columns that grow are kept as differences: up to a sixth less; and names stay codes
-until they are written, which is twice as fast. DuckDB's own differences are not used: they are in
-blocks that some readers refuse.
+With pyarrow, columns that grow are kept as differences: up to a sixth less; names stay codes until
+they are written, and columns in which nothing is unknown are declared so, which is twice as fast.
+DuckDB's own differences are not used: they are in blocks that some readers refuse.
 """
 
 import importlib
@@ -37,13 +37,12 @@ TABLES_WRITTEN = (*TABLES, "processes", "nodes")
 _KEY = "ncclscope_schema"
 _LEVEL = 1
 ROWS = 1 << 20  # of a file, roughly, and of a row group
-# Columns that grow from row to row, and those that do so in several strands at once.
+# Columns that grow from row to row.
 _GROWING = (
     "operation", "call_ns", "call_end_ns", "launch_ns", "launch_end_ns", "enqueue_ns", "start_ns",
     "end_ns", "first_start_ns", "last_start_ns", "last_end_ns", "group_call", "event",
-    "call_order", "sequence",
+    "call_order", "sequence", "instance",
 )  # fmt: skip
-_IN_STRANDS = ("instance",)
 _AT_ONCE = 2  # files that are written
 
 
@@ -122,14 +121,15 @@ def _write_with_pyarrow(
 ) -> int:
     """Files are written side by side: encoding and compression take most of the time."""
     arrow: Any = importlib.import_module("pyarrow")
-    count, waiting = 0, deque[Future[None]]()
+    count, waiting, gaps = 0, deque[Future[None]](), None
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for number, chunk in enumerate(parts):
             if chunk.restricted:
                 stream = connection.sql(chunk.query)
                 found = arrow.RecordBatchReader.from_stream(stream).read_all()
             else:
-                found = _arrow_of(model, table, chunk.done - chunk.rows, chunk.done)
+                gaps = _with_unknowns(model, table) if gaps is None else gaps
+                found = _arrow_of(model, table, chunk.done - chunk.rows, chunk.done, gaps)
             while len(waiting) >= _AT_ONCE:
                 waiting.popleft().result()
             waiting.append(pool.submit(_write_file, found, folder / _part(number)))
@@ -141,24 +141,45 @@ def _write_with_pyarrow(
     return count
 
 
-def _arrow_of(model: Model, table: str, first: int, last: int) -> Any:
-    """Rows as they are shown, as an Arrow table; names as dictionaries."""
-    arrow: Any = importlib.import_module("pyarrow")
-    raw = raw_columns(model, table, first, last)
-    columns = {}
+def _with_unknowns(model: Model, table: str) -> frozenset[str]:
+    """Shown columns in which some value of the table is unknown: all files declare the same."""
+    found = set()
     for column in shown_columns(table):
         named = named_by(model, column)
-        values = raw[named[0] if named else column.name]
+        values = model.tables[table].get(named[0] if named else column.name)
+        if values is None or not len(values):  # its own number
+            continue
+        least = min(int(values[at : at + ROWS].min()) for at in range(0, len(values), ROWS))
         if named is None:
-            columns[column.name] = arrow.array(values, mask=values == NONE)
-        elif not named[1]:
-            columns[column.name] = arrow.nulls(len(values), arrow.string())
+            unknown = least == NONE or (least < NONE and bool((values == NONE).any()))
         else:
-            unknown = (values < 0) | (values >= len(named[1]))
-            codes = arrow.array(values, mask=unknown)
+            unknown = least < 0 or int(values.max()) >= len(named[1])
+        if unknown:
+            found.add(column.name)
+    return frozenset(found)
+
+
+def _arrow_of(model: Model, table: str, first: int, last: int, gaps: frozenset[str]) -> Any:
+    """Rows as they are shown, as an Arrow table; names as dictionaries. `gaps`: columns with
+    unknown values.
+    """
+    arrow: Any = importlib.import_module("pyarrow")
+    raw = raw_columns(model, table, first, last)
+    columns, fields = [], []
+    for column in shown_columns(table):
+        named = named_by(model, column)
+        values, has_gaps = raw[named[0] if named else column.name], column.name in gaps
+        if named is None:
+            made = arrow.array(values, mask=values == NONE if has_gaps else None)
+        elif not named[1]:
+            made, has_gaps = arrow.nulls(len(values), arrow.string()), True
+        else:
+            unknown = (values < 0) | (values >= len(named[1])) if has_gaps else None
             names = arrow.array(list(named[1]), arrow.string())
-            columns[column.name] = arrow.DictionaryArray.from_arrays(codes, names)
-    return arrow.table(columns)
+            made = arrow.DictionaryArray.from_arrays(arrow.array(values, mask=unknown), names)
+        columns.append(made)
+        fields.append(arrow.field(column.name, made.type, nullable=has_gaps))
+    return arrow.table(columns, schema=arrow.schema(fields))
 
 
 def _write_file(table: Any, file: Path) -> None:
@@ -171,7 +192,7 @@ def _write_file(table: Any, file: Path) -> None:
         compression="zstd",
         compression_level=_LEVEL,
         store_schema=False,
-        use_dictionary=[name for name in names if name not in (*growing, *_IN_STRANDS)],
+        use_dictionary=[name for name in names if name not in growing],
         column_encoding={name: "DELTA_BINARY_PACKED" for name in names if name in growing},
     ) as writer:
         writer.write_table(table, ROWS)
