@@ -259,7 +259,7 @@ export function shortened(context: CanvasRenderingContext2D, text: string, room:
   return fitted(text, room, (piece) => measured(context, piece));
 }
 
-/** A line track: bandwidth by pixel, filled below. */
+/** A line track: bandwidth or a counter by pixel, filled below. */
 export function drawLine(drawing: Drawing, line: Line, y: number, scale: number): number {
   const { context, theme, view, width, tiles } = drawing;
   const zoom = zoomOf(view);

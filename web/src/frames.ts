@@ -14,7 +14,7 @@ const MOST_ROWS_MARKED = 400;
 export class Frames {
   private context: CanvasRenderingContext2D;
   private minimap = byId<HTMLCanvasElement>("minimap");
-  private scales = new Map<string, number>(); // of bandwidth, by communicator
+  private scales = new Map<string, number>(); // of lines, by communicator or counter
   private restTimer = 0;
 
   /** `before` is called before every frame, `atRest` when the view has not moved for a while. */

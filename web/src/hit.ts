@@ -1,5 +1,5 @@
 // Which bar lies under a point.
-import { BANDWIDTH, type Line, lineAt } from "./layout";
+import { type Line, isLineTrack, lineAt } from "./layout";
 import { type Tiles, WIDTH, runAt } from "./tiles";
 import { type View, toTime, zoomOf } from "./view";
 
@@ -14,7 +14,7 @@ const SLACK_PIXELS = 2.5;
 /** The narrowest bar at a point of the lanes, in pixels. */
 export function barAt(lines: Line[], tiles: Tiles, view: View, x: number, y: number): Hit | undefined {
   const line = lines[lineAt(lines, y)];
-  if (!line || line.y > y || line.kind === BANDWIDTH) return undefined;
+  if (!line || line.y > y || isLineTrack(line.kind)) return undefined;
   const strip = Math.min(Math.max(Math.floor((y - line.y - 1) / line.stripHeight), 0), line.strips.length - 1);
   const zoom = zoomOf(view);
   const time = toTime(view, x);

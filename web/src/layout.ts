@@ -25,6 +25,7 @@ export interface RowPlace {
 }
 
 export const BANDWIDTH = "bandwidth";
+export const COUNTER = "counter";
 // Heights in pixels.
 const OPERATION_STRIP = 19;
 const EVENT_STRIP = 15;
@@ -33,7 +34,7 @@ const LINE_TRACK = 34;
 const PLAIN = 20;
 const MANY_RANKS = 16; // are folded at first
 const MOST_OVERLAID = 256; // rows in a folded lane's one strip
-const CLOSED_LEVELS = new Set(["thread", "channel", "proxy"]);
+const CLOSED_LEVELS = new Set(["thread", "channel", "proxy", "machine"]);
 
 /** What a user has chosen to see. */
 export interface Choice {
@@ -44,7 +45,12 @@ export interface Choice {
 }
 
 function countRanks(lanes: Lane[]): number {
-  return lanes.reduce((sum, lane) => sum + lane.children.length, 0);
+  return lanes.reduce((sum, lane) => sum + lane.children.filter((child) => child.level === "rank").length, 0);
+}
+
+/** Lines instead of bars. */
+export function isLineTrack(kind: string): boolean {
+  return kind === BANDWIDTH || kind === COUNTER;
 }
 
 function isFolded(lane: Lane, choice: Choice, many: boolean): boolean {
@@ -68,6 +74,7 @@ function summary(lane: Lane, choice: Choice): number[] {
   const operations = lane.level === "host" || lane.level === "rank" || lane.level === "communicator";
   const visit = (one: Lane) => {
     for (const track of shown(one, choice)) {
+      if (track.kind === COUNTER) continue;
       if (!operations || track.kind === "operation" || track.kind === "coarse") rows.push(...track.rows);
     }
     for (const child of one.children) if (wanted(child, choice)) visit(child);
@@ -131,6 +138,11 @@ export function layOut(scene: Scene, choice: Choice): { lines: Line[]; height: n
     }
     for (const track of tracks) {
       if (track === first || track === moments) continue;
+      if (track.kind === COUNTER) {
+        const line = { ...base, head: false, state: "", kind: COUNTER, stripHeight: LINE_TRACK - 4, height: LINE_TRACK };
+        track.rows.forEach((row, n) => push({ ...line, title: track.lines?.[n][0] ?? "", note: track.lines?.[n][1] ?? "", strips: [[row]] }));
+        continue;
+      }
       const height = stripHeight(track.kind);
       push({
         ...base, head: false, title: track.title, note: "", state: "", kind: track.kind,
@@ -161,7 +173,7 @@ function ascending(rows: number[]): number[] {
 
 /** Rows whose bars have a line of their own. */
 export function barRows(lines: Line[]): number[] {
-  return ascending(lines.filter((line) => line.kind !== BANDWIDTH && line.kind !== "mixed").flatMap((line) => line.strips.flat()));
+  return ascending(lines.filter((line) => !isLineTrack(line.kind) && line.kind !== "mixed").flatMap((line) => line.strips.flat()));
 }
 
 /** Rows that hold the operations of the lines, folded or not. */
@@ -174,7 +186,7 @@ export function operationRows(lines: Line[]): number[] {
 export function rowPlaces(lines: Line[]): Map<number, RowPlace> {
   const places = new Map<number, RowPlace>();
   for (const line of lines) {
-    if (line.kind === BANDWIDTH) continue;
+    if (isLineTrack(line.kind)) continue;
     line.strips.forEach((rows, strip) => {
       for (const row of rows) {
         const place = { y: line.y + 2 + strip * line.stripHeight, height: line.stripHeight - 2 };

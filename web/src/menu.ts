@@ -1,7 +1,7 @@
 // Levels and filters: what is chosen, and the menu that changes it.
 import { OTHER_FUNCTION, type Theme } from "./colours";
 import { button, element } from "./elements";
-import { BANDWIDTH, type Choice } from "./layout";
+import { BANDWIDTH, COUNTER, type Choice } from "./layout";
 import type { Filter, Lane, Scene } from "./types";
 
 export interface Chosen extends Omit<Choice, "flipped"> {
@@ -44,9 +44,9 @@ export function parseSize(text: string): number | undefined {
 const MOST_COMMUNICATORS = 60;
 const ORDER = [
   "operation", "part", BANDWIDTH, "Comm", "GroupApi", "CollApi", "P2pApi", "KernelLaunch", "Group", "Coll", "P2p", "CeColl", "CeSync",
-  "CeBatch", "ProxyCtrl", "channel", "KernelCh", "KernelPhase", "ProxyOp", "ProxyStep", "NetPlugin", "Drop", "coarse",
+  "CeBatch", "ProxyCtrl", "channel", "KernelCh", "KernelPhase", "ProxyOp", "ProxyStep", "NetPlugin", "Drop", "coarse", COUNTER,
 ];
-const KIND_TITLES: Record<string, string> = { operation: "operations", part: "parts", channel: "GPU channels", Comm: "init/finalize", Drop: "dropped" };
+const KIND_TITLES: Record<string, string> = { operation: "operations", part: "parts", channel: "GPU channels", Comm: "init/finalize", Drop: "dropped", counter: "machine" };
 
 function toggled<T>(set: Set<T>, value: T): Set<T> {
   const next = new Set(set);

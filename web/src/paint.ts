@@ -1,9 +1,9 @@
 // One picture of the lanes: heads, ruler, bars, what lies over them.
 import type { Theme } from "./colours";
 import { type Drawing, FONT, drawLine, drawRow, shortened } from "./draw";
-import { BANDWIDTH, type Line } from "./layout";
+import { COUNTER, type Line, isLineTrack } from "./layout";
 import { type Overlay, type Places, drawOverlay } from "./overlay";
-import { bandwidth, duration, fitted, tickLabel, tickStep } from "./text";
+import { bandwidth, duration, fitted, threeDigits, tickLabel, tickStep } from "./text";
 import type { Scene } from "./types";
 import { toTime, toX } from "./view";
 
@@ -20,10 +20,10 @@ export interface Picture extends Drawing {
   overlay: Overlay;
   selection?: [number, number]; // ns
   cursor?: number; // x of the mouse on the time axis
-  scales: Map<string, number>; // of bandwidth, by communicator
+  scales: Map<string, number>; // of lines, by communicator or counter
 }
 
-/** Returns the scales of bandwidth that would fit. */
+/** Returns the scales of lines that would fit. */
 export function paint(picture: Picture): Map<string, number> {
   const { context, theme, width, height, scroll, lines } = picture;
   context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
@@ -74,15 +74,16 @@ function drawBars(picture: Picture, line: Line, nextScales: Map<string, number>)
   context.globalAlpha = line.head ? 0.9 : 0.35;
   context.fillRect(0, line.y + line.height - 1, width, 1);
   context.globalAlpha = 1;
-  if (line.kind === BANDWIDTH) {
-    // Lanes of a communicator have one scale: the largest that was drawn a moment ago.
-    const name = line.lane.title;
+  if (isLineTrack(line.kind)) {
+    // Lanes of a communicator, and counters of one name, have one scale: the largest that was drawn a moment ago.
+    const name = line.kind === COUNTER ? `${line.title} ${line.note}` : line.lane.title;
     const most = drawLine(picture, line, line.y + 1, picture.scales.get(name) ?? 0);
     nextScales.set(name, Math.max(most, nextScales.get(name) ?? 0));
     if (most > 0) {
       context.fillStyle = theme.faint;
       context.font = FONT;
-      context.fillText(bandwidth(most), 4, line.y + 9);
+      const plain = line.kind === COUNTER && line.note !== "GB/s";
+      context.fillText(plain ? `${threeDigits(most)} ${line.note}` : bandwidth(most), 4, line.y + 9);
     }
     return;
   }

@@ -7,7 +7,7 @@ const TIMES: [number, string][] = [
   [1, "ns"],
 ];
 
-function threeDigits(value: number): string {
+export function threeDigits(value: number): string {
   const size = Math.abs(value);
   if (size >= 99.95) return Math.round(value).toLocaleString("en-US");
   return value.toFixed(size >= 9.995 ? 1 : 2).replace(/\.?0+$/, "");

@@ -4,11 +4,12 @@ export interface Track {
   kind: string;
   title: string;
   rows: number[];
+  lines?: [title: string, unit: string][]; // of rows that are drawn as lines
 }
 
 export interface Lane {
   key: string;
-  level: string; // host, rank, communicator, thread, channel, proxy
+  level: string; // host, rank, communicator, thread, channel, proxy, machine, device
   title: string;
   note: string;
   state: string;

@@ -96,6 +96,22 @@ describe("layout", () => {
     expect(layOut(given, { ...ALL, ranks: new Set([1]) }).lines.some((line) => line.title === "r0")).toBe(false);
     expect(layOut(given, { ...ALL, communicators: new Set(["other"]) }).lines.some((line) => line.kind === "operation")).toBe(false);
   });
+  it("shows counters of the machine as lines, folded at first, and as no bars", () => {
+    const given = scene(2);
+    const track = { kind: "counter", title: "counter", rows: [100, 101], lines: [["clock", "MHz"], ["power", "W"]] as [string, string][] };
+    given.lanes[0].children.push(lane("h/machine", "machine", { children: [lane("h/machine/gpu3", "device", { title: "GPU 3", tracks: [track] })] }));
+    const closed = layOut(given, ALL).lines;
+    expect(closed[closed.length - 1]).toMatchObject({ title: "h/machine", folded: true, strips: [[]] });
+    const { lines } = layOut(given, { ...ALL, flipped: new Set(["h/machine"]) });
+    expect(lines.slice(-3).map((line) => [line.title, line.note, line.kind, line.strips])).toEqual([
+      ["GPU 3", "", "", []], ["clock", "MHz", "counter", [[100]]], ["power", "W", "counter", [[101]]],
+    ]);
+    expect(barRows(lines)).not.toContain(100);
+    expect(rowPlaces(lines).has(100)).toBe(false);
+    expect(inventory(given.lanes).kinds).toContain("counter");
+    const hidden = layOut(given, { flipped: new Set(["h/machine"]), hidden: new Set(["counter"]) }).lines;
+    expect(hidden.some((line) => line.kind === "counter")).toBe(false);
+  });
   it("shows many ranks as one line each, with all their operations", () => {
     const lines = layOut(scene(64), ALL).lines;
     expect(lines.length).toBeLessThan(64 * 4 + 2);

@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 
 from ncclscope.web.bars import Bars
+from ncclscope.web.counters import amounts
 from ncclscope.web.items import Lookup, item
 from ncclscope.web.operations import kept
 from ncclscope.web.questions import bus_bytes, jumps
 from ncclscope.web.routes import scene_json
-from ncclscope.web.scene import CHANNEL, OPERATION, PART, Lane, Row, Scene
+from ncclscope.web.scene import CHANNEL, COUNTER, OPERATION, PART, Lane, Row, Scene
 from ncclscope.web.timeline import Timeline
 
 MOST_BARS = 100_000
 # What is left out first where there is too much.
 _DISPENSABLE = (
-    "NetPlugin", "ProxyStep", "ProxyCtrl", "KernelPhase", "KernelCh", CHANNEL, "ProxyOp", "Group",
-    "KernelLaunch", "GroupApi", PART, "CollApi", "P2pApi", "Coll", "P2p", "CeSync", "CeBatch",
-    "CeColl",
+    COUNTER, "NetPlugin", "ProxyStep", "ProxyCtrl", "KernelPhase", "KernelCh", CHANNEL, "ProxyOp",
+    "Group", "KernelLaunch", "GroupApi", PART, "CollApi", "P2pApi", "Coll", "P2p", "CeSync",
+    "CeBatch", "CeColl",
 )  # fmt: skip
 
 
@@ -66,6 +67,7 @@ def _renumbered(lane: Lane, rows: list[Row], numbers: dict[str, int]) -> Lane:
         found = [numbers[rows[n].key] for n in old if rows[n].key in numbers]
         if found:
             made.tracks[kind] = found
+            made.drawn = lane.drawn
     for name, child in lane.children.items():
         made.children[name] = _renumbered(child, rows, numbers)
     return made
@@ -107,14 +109,17 @@ def _row(lookup: Lookup, number: int, schemas: _Schemas) -> dict[str, Any]:
     scene, row = lookup.scene, lookup.scene.rows[number]
     bars, first = row.bars, scene.first_ns
     move = np.vectorize(row.moment, otypes=[np.int64])
-    made = {
+    made: dict[str, Any] = {
         "kind": row.kind,
         "start": _array(move(bars.start_ns) - first, "<f8"),
         "end": _array(move(bars.end_ns) - first, "<f8"),
         "code": _array(bars.code, "u1"),
         "look": _array(bars.look, "u1"),
-        "items": [_item(lookup, number, place, schemas) for place in range(len(bars))],
+        "items": [],
     }
+    if row.drawn:
+        return made | {"bus": _array(amounts(row.drawn, bars), "<f8")}
+    made["items"] = [_item(lookup, number, place, schemas) for place in range(len(bars))]
     if row.kind in (OPERATION, PART) and scene.model is not None:
         operations = scene.model.tables["operations"]
         made["wait"] = _array(bars.wait_ns, "<f8")

@@ -12,7 +12,7 @@ from ncclscope.errors import FormatError
 from ncclscope.model.model import Model
 from ncclscope.model.tables import NONE, OPERATIONS
 from ncclscope.web import bars as looks
-from ncclscope.web.scene import CHANNEL, COARSE, DROP, OPERATION, PART, Row, Scene
+from ncclscope.web.scene import CHANNEL, COARSE, COUNTER, DROP, OPERATION, PART, Row, Scene
 
 _MOST_OPEN = 8  # processes whose events are kept at hand
 _MOST_MEMBERS = 4096  # of an instance
@@ -117,6 +117,10 @@ def item(lookup: Lookup, number: int, place: int, with_instance: bool = True) ->
         _add_operation(found, lookup, scene.model, row, int(bars.ref[place]), with_instance)
     elif row.kind == "Comm":
         _add_communicator(found, scene, row, place)
+    elif row.drawn is not None:
+        value = round(int(bars.ref[place]) * row.drawn.factor, 3)
+        told = {"name": row.drawn.title, "value": value, "unit": row.drawn.unit, "source": "host"}
+        found |= {"title": row.drawn.title, "fields": [told]}
     elif row.kind not in (COARSE, DROP):
         _add_event(found, lookup, row, int(bars.ref[place]))
     elif row.kind == DROP:
@@ -128,7 +132,7 @@ def item(lookup: Lookup, number: int, place: int, with_instance: bool = True) ->
 
 def _error_ns(scene: Scene, row: Row, scene_ns: int) -> int | None:
     """How far a time may be off on the one clock."""
-    if scene.model is None:
+    if scene.model is None or row.kind == COUNTER:
         return None
     process = scene.model.processes[row.process]
     if process.node >= len(scene.model.clocks):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ncclscope.web.items import Lookup, call_of, parent_of, position
-from ncclscope.web.scene import CHANNEL, COARSE, DROP, OPERATION, PART
+from ncclscope.web.scene import CHANNEL, COARSE, COUNTER, DROP, OPERATION, PART
 
 MOST = 700  # bars; of more, no line could be followed
 _WITH_STATES = ("ProxyOp", "ProxyStep", "NetPlugin", "GroupApi", "ProxyCtrl")
@@ -31,7 +31,7 @@ def marks(lookup: Lookup, rows: list[int], first_ns: int, last_ns: int) -> dict[
         row = scene.rows[number]
         if row.kind in (OPERATION, PART):
             _add_operations(found, lookup, number, some)
-        elif row.kind not in (COARSE, DROP, "Comm", CHANNEL) and len(some):
+        elif row.kind not in (COARSE, COUNTER, DROP, "Comm", CHANNEL) and len(some):
             _add_events(found, lookup, number, some)
     return found
 

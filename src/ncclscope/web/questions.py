@@ -11,6 +11,7 @@ from ncclscope.analysis.bandwidth import bus_factor
 from ncclscope.model.model import Model
 from ncclscope.model.tables import NONE, STATES
 from ncclscope.web.bars import Bars
+from ncclscope.web.counters import amounts
 from ncclscope.web.items import Lookup, position
 from ncclscope.web.operations import Filter, spans_of
 from ncclscope.web.scene import OPERATION, PART, Scene
@@ -218,15 +219,19 @@ def bus_bytes(scene: Scene, number: int) -> Any:
     return np.where(timed, size, 0.0)
 
 
-class BusBytes:
-    """Bytes on the bus by a moment, along a row of operations: bandwidth is its slope."""
+class Slope:
+    """What a line shows: bandwidth of operations, or a counter. Amounts up to a moment, along a row
+    of bars; the line is their slope.
+    """
 
     def __init__(self, scene: Scene, number: int) -> None:
-        self._bars: Bars = scene.rows[number].bars
-        self._sums = np.concatenate([[0.0], np.cumsum(bus_bytes(scene, number))])
+        row = scene.rows[number]
+        self._bars: Bars = row.bars
+        each = amounts(row.drawn, row.bars) if row.drawn else bus_bytes(scene, number)
+        self._sums = np.concatenate([[0.0], np.cumsum(each)])
 
-    def gbs(self, edges_ns: Any) -> Any:
-        """GB/s between neighbouring moments."""
+    def between(self, edges_ns: Any) -> Any:
+        """Amount a ns between neighbouring moments; of bytes, GB/s."""
         bars = self._bars
         at = np.searchsorted(bars.start_ns, edges_ns, "right")
         before = np.maximum(at - 1, 0)

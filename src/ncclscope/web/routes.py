@@ -14,7 +14,7 @@ from ncclscope.web.bars import Bars
 from ncclscope.web.items import Lookup, item
 from ncclscope.web.marks import marks
 from ncclscope.web.operations import Filter, filtered, kept
-from ncclscope.web.scene import OPERATION, PART, Scene
+from ncclscope.web.scene import COUNTER, OPERATION, PART, Scene
 from ncclscope.web.server import Answer, Query, Refused
 from ncclscope.web.tiles import LARGEST_ZOOM, WIDTH, encode, tile_of
 from ncclscope.web.timeline import Timeline
@@ -38,7 +38,7 @@ class Routes:
         self._lock = threading.Lock()
         self._of: tuple[int, Scene, Lookup] | None = None
         self._filtered: OrderedDict[tuple[int, Filter], Bars] = OrderedDict()
-        self._bus: dict[int, questions.BusBytes] = {}
+        self._slopes: dict[int, questions.Slope] = {}
 
     def __call__(self, path: str, query: Query) -> Answer:
         """The answer to a path and a query."""
@@ -61,7 +61,7 @@ class Routes:
         if self._of is None or self._of[1] is not scene:
             self._of = (generation, scene, Lookup(scene, self._timeline.capture))
             self._filtered.clear()
-            self._bus.clear()
+            self._slopes.clear()
         if "g" in query and _number(query, "g") != self._of[0]:
             raise Refused(409, "the picture has changed: ask for the scene again")
         return scene, self._of[2]
@@ -115,16 +115,16 @@ class Routes:
         return self._filtered[key]
 
     def line(self, scene: Scene, lookup: Lookup, query: Query) -> Answer:
-        """Bandwidth of some rows of operations together, by pixel."""
+        """Bandwidth of some rows of operations together, or a row of a counter, by pixel."""
         zoom, place = _number(query, "z", 0, LARGEST_ZOOM), _number(query, "i")
         first = scene.first_ns + place * (WIDTH << zoom)
         edges = first + np.arange(WIDTH + 1, dtype=np.int64) * (1 << zoom)
         total = np.zeros(WIDTH)
         for number in _rows(query, scene):
-            if scene.rows[number].kind == OPERATION and scene.model is not None:
-                if number not in self._bus:
-                    self._bus[number] = questions.BusBytes(scene, number)
-                total += self._bus[number].gbs(edges)
+            if scene.rows[number].kind in (OPERATION, COUNTER) and scene.model is not None:
+                if number not in self._slopes:
+                    self._slopes[number] = questions.Slope(scene, number)
+                total += self._slopes[number].between(edges)
         return Answer(total.astype(np.float32).tobytes(), "application/octet-stream")
 
     def item(self, scene: Scene, lookup: Lookup, query: Query) -> Any:

@@ -1,7 +1,7 @@
 """A scene: everything that can be drawn at one moment, as a tree of lanes over rows of bars."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +10,11 @@ from ncclscope.model.clock import NodeClock
 from ncclscope.model.model import Model
 from ncclscope.model.tables import NONE
 from ncclscope.web.bars import Bars
+from ncclscope.web.counters import Drawn, Gauged
 from ncclscope.web.events import CHANNEL_KINDS, KINDS, PROXY_KINDS, Place
 
 OPERATION, PART, CHANNEL, COARSE, DROP = "operation", "part", "channel", "coarse", "Drop"
-BANDWIDTH = "bandwidth"
+COUNTER = "counter"
 # What a kind of row is called at its lane.
 _TITLES = {
     OPERATION: "operations",
@@ -61,6 +62,7 @@ class Row:
     process: int
     shift: Shift | None  # None: its times are on the one clock already
     key: str  # stays the same from scene to scene
+    drawn: Drawn | None = None  # as a line
 
     def window(self, first_ns: int, last_ns: int) -> tuple[int, int]:
         """A stretch of the scene's time on the row's own clock."""
@@ -78,13 +80,14 @@ class Lane:
     """A line of the page with a name, rows, and lanes below it."""
 
     key: str
-    level: str  # host, rank, communicator, thread, channel, proxy
+    level: str  # host, rank, communicator, thread, channel, proxy, machine, device
     title: str
     note: str = ""
     state: str = ""  # why it looks different: killed …
     tracks: dict[str, list[int]] = field(default_factory=dict)  # numbers of rows by kind
     children: dict[str, "Lane"] = field(default_factory=dict)
     ids: dict[str, Any] = field(default_factory=dict)  # rank, communicator: for filters
+    drawn: list[Drawn] = field(default_factory=list)  # of its rows of counters, in their order
 
     def child(self, name: str, level: str, title: str, note: str = "", **ids: Any) -> "Lane":
         """The lane of that name below this one."""
@@ -96,10 +99,13 @@ class Lane:
     def as_json(self) -> dict[str, Any]:
         """For the page."""
         kinds = sorted(self.tracks, key=lambda kind: _ORDER.get(kind, len(_ORDER)))
-        tracks = [
+        tracks: list[dict[str, Any]] = [
             {"kind": kind, "title": _TITLES.get(kind, kind), "rows": self.tracks[kind]}
             for kind in kinds
         ]
+        for track in tracks:
+            if track["kind"] == COUNTER:
+                track["lines"] = [[one.title, one.unit] for one in self.drawn]
         return {
             "key": self.key,
             "level": self.level,
@@ -247,10 +253,25 @@ class Composer:
         lane = next(lane for (p, _), lane in self._ranks.items() if p == process)
         self.add(lane, COARSE, process, bars, self.known[process].shift)
 
+    def add_counters(self, devices: Iterable[Gauged]) -> None:
+        """What was sampled of the hosts, in a lane of each; on the one clock."""
+        for device in devices:
+            host = self.root.children.get(f"h{device.node}")
+            if host is None:
+                continue
+            machine = host.child("machine", "machine", "machine", "GPUs, network, host")
+            lane = machine.child(device.key, "device", device.title, device.note)
+            for drawn, bars in device.rows:
+                lane.drawn.append(drawn)
+                self.add(lane, COUNTER, NONE, bars, None)
+                self.rows[-1] = replace(self.rows[-1], drawn=drawn)
+
     def scene(self) -> Scene:
         """What was put together."""
         first, last = [], []
         for row in self.rows:
+            if row.kind == COUNTER:  # samplers begin before the job and end after it
+                continue
             first.append(row.moment(int(row.bars.start_ns[0])))
             last.append(row.moment(int(row.bars.end_ns[-1])))
         return Scene(

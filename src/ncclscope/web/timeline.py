@@ -24,6 +24,7 @@ from ncclscope.model.store import fingerprint
 from ncclscope.private import make_private_directory
 from ncclscope.web.bars import Bars
 from ncclscope.web.coarse import coarse_rows
+from ncclscope.web.counters import Gauged, gauged
 from ncclscope.web.events import Place, event_rows
 from ncclscope.web.findings import findings
 from ncclscope.web.items import Lookup
@@ -158,11 +159,12 @@ class Timeline:
         self.progress = "making the model"
         mark = fingerprint(self.capture)
         model = open_model(self.capture)
-        self._show(self._composed(model, mark))
+        devices = list(gauged(model))
+        self._show(self._composed(model, mark, devices))
         self._coarse = []
         if not is_dataset(self.capture):
             self.progress = "reading GPU stamps of channels"
-            composer = self._composed(model, mark)
+            composer = self._composed(model, mark, devices)
             for process in range(len(model.processes)):
                 rows = self._kept(
                     f"p{process}.channels", mark, partial(channel_rows, model, process)
@@ -175,8 +177,8 @@ class Timeline:
         self.findings = findings(Lookup(self.scene, self.capture), model)
         self.progress = self.trouble = ""
 
-    def _composed(self, model: Model, mark: str) -> Composer:
-        """Operations and callbacks."""
+    def _composed(self, model: Model, mark: str, devices: list[Gauged]) -> Composer:
+        """Operations, callbacks, and what was sampled of the machines."""
         told = {folder: who for folder, (_, _, who) in self._events.items()}
         composer = Composer(known_by_model(model, told), model)
         for number, row in enumerate(model.processes):
@@ -186,6 +188,7 @@ class Timeline:
             composer.add_model_rows(number, self._kept(f"p{number}.operations", mark, make))
             if row.folder in self._events:
                 composer.add_events(number, self._events[row.folder][1])
+        composer.add_counters(devices)
         return composer
 
     def _kept(self, name: str, mark: str, make: Callable[[], Rows]) -> Rows:

@@ -1,0 +1,125 @@
+"""Counters of the machine in the timeline: lanes, lines, and one file."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ncclscope.diagnose.frame import Frame
+from ncclscope.simulation.scenario import Call, HostClock, Scenario
+from ncclscope.web.html import page, thinned
+from ncclscope.web.scene import COUNTER
+from tests.browser.test_timeline_page import CHROMIUM, chromium, close, opened  # noqa: F401
+from tests.integration.test_timeline import Asked, lanes_of
+from tests.machines import Numbers, beside, gpu
+from tests.writer.scenario import write_scenario
+
+JOB = Scenario(
+    ranks=4, ranks_per_host=2, steps=30, compute_ms=4, calls=(Call("world", "AllReduce", 1 << 20),),
+    host_clocks=(HostClock(1, offset_ms=4000),),
+)  # fmt: skip
+
+
+def half(host: str, said: Numbers, at: int) -> None:
+    """GPU 1 of node1 is at half its clock in the second half of the run."""
+    if host == "node1" and at >= 30:
+        said[gpu(1)] |= {"sm_clock_mhz": 870, "throttle_reasons": 0x40}
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("machine") / "c"
+    write_scenario(path, JOB, 1)
+    return beside(path, half)
+
+
+def test_lanes_and_lines(capture: Path) -> None:
+    asked = Asked(capture)
+    told = asked.ask("scene")
+    lanes = {lane["key"]: lane for lane in lanes_of(told)}
+    hosts = [lane for lane in lanes.values() if lane["level"] == "host"]
+    assert [host["children"][-1]["level"] for host in hosts] == ["machine", "machine"]
+    lane = lanes["h1/machine/gpu1"]
+    assert lane["title"] == "GPU 1"
+    (track,) = lane["tracks"]
+    titles = [title for title, _ in track["lines"]]
+    assert titles[:3] == ["utilisation", "clock", "slowed down"]
+    assert len(track["rows"]) == len(track["lines"])
+    # The run is what is shown, however long samplers were there.
+    operations = [row for row in asked.scene.rows if row.kind != COUNTER]
+    assert asked.scene.last_ns == max(
+        int(row.moment(int(row.bars.end_ns[-1]))) for row in operations
+    )
+    begin, end = Frame(asked.scene.model).extent
+    zoom = 16
+
+    def value(title: str, share: float) -> float:
+        """What a line shows at a share of the run."""
+        row = track["rows"][titles.index(title)]
+        pixel = int(begin + share * (end - begin) - asked.scene.first_ns) >> zoom
+        line = np.frombuffer(asked.ask("line", z=zoom, i=pixel // 512, rows=row), np.float32)
+        return float(line[pixel % 512])
+
+    assert 1740 <= value("clock", 0.2) <= 1755
+    assert value("clock", 0.8) == pytest.approx(870)
+    assert (value("slowed down", 0.2), value("slowed down", 0.8)) == (0, pytest.approx(1))
+    assert value("NVLink", 0.3) == pytest.approx(180, rel=0.01)  # both ways
+    row = track["rows"][titles.index("clock")]
+    item = asked.ask("item", row=row, item=40)
+    assert item["fields"] == [{"name": "clock", "value": 870, "unit": "MHz", "source": "host"}]
+    rows = f"{track['rows'][0]}-{track['rows'][-1]}"
+    assert asked.ask("marks", rows=rows, t0=0, t1=10**10)["parents"] == []
+    assert asked.ask("tile", z=zoom, i=0, rows=rows)
+    asked.timeline.stop()
+
+
+def test_one_file_has_them_or_says_that_it_has_not(capture: Path) -> None:
+    asked = Asked(capture)
+    text, left_out = page(asked.timeline)
+    assert left_out == ""
+    smaller, left_out = thinned(asked.scene, 2_000)
+    assert "counter" in left_out
+    assert not any(row.kind == COUNTER for row in smaller.rows)
+    assert len(text) > 10_000
+    asked.timeline.stop()
+
+
+def test_no_samples_no_lane(capture: Path, tmp_path: Path) -> None:
+    bare = shutil.copytree(capture, tmp_path / "bare", ignore=shutil.ignore_patterns("system.*"))
+    asked = Asked(bare)
+    assert not any(lane["level"] == "machine" for lane in lanes_of(asked.ask("scene")))
+    asked.timeline.stop()
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="*** no chromium: THE PAGE IS NOT TESTED ***")
+def test_the_page_draws_them(chromium: Any, capture: Path) -> None:  # noqa: F811
+    one = opened(chromium, capture)
+    one.open()
+    lines = one.run("timeline.lines.map(l => [l.title, l.kind, l.folded])")
+    assert ["machine", "mixed", True] in lines
+    one.page.goto(f"{one.page.url.partition('#')[0]}#fold=h0/machine~h1/machine")
+    one.page.reload()
+    one.settle()
+    shown = one.run(
+        "timeline.lines.filter(l => l.kind === 'counter').map(l => [l.lane.title, l.title, l.note])"
+    )
+    assert ["GPU 1", "clock", "MHz"] in shown
+    assert ["mlx5_0/1", "received", "GB/s"] in shown
+    # Its clock falls in the middle: what was below the line is paper there.
+    line = one.run("""(() => {
+        const l = timeline.lines.find(l => l.kind === 'counter' && l.lane.key === 'h1/machine/gpu1' && l.title === 'clock');
+        document.getElementById('scroll').scrollTop = l.y - 200;
+        return {y: l.y, height: l.height};
+    })()""")
+    one.page.wait_for_timeout(200)
+    one.settle()
+    box = one.run(
+        "(() => { const b = document.getElementById('lanes').getBoundingClientRect(); return [b.left, b.top, b.width, document.getElementById('scroll').scrollTop]; })()"
+    )
+    left, top, width, scroll = box
+    y = top + 24 + line["y"] - scroll + line["height"] * 0.4
+    early, late = (one.pixel(left + 252 + (width - 252) * share, y) for share in (0.2, 0.8))
+    assert early != late
+    close(one)
