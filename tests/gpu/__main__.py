@@ -26,6 +26,7 @@ from tests.gpu.coverage import CASES, FATAL_CASES, Row, coverage
 from tests.gpu.diagnosing import diagnosing
 from tests.gpu.mps import mps
 from tests.gpu.overhead import BAR, CALLS, COMMUNICATORS, ROUNDS, Placing, overhead
+from tests.gpu.sampling import sampling
 from tests.gpu.torchrun import torchrun
 from tests.gpu.zooming import RANKS as ZOOMED_RANKS
 from tests.gpu.zooming import zooming
@@ -281,6 +282,13 @@ def show_ctl(_: argparse.Namespace) -> bool:
 
 
 # Coverage kills ranks, which can leave MPS unusable: it comes last.
+def show_system(_: argparse.Namespace) -> bool:
+    """Counters of the GPU, beside a job that keeps it busy."""
+    rows, plausible = sampling()
+    print(table(["counter", "median", "meaning"], [list(row) for row in rows]))
+    return plausible
+
+
 PARTS = {
     "torchrun": show_torchrun,
     "accuracy": show_accuracy,
@@ -289,6 +297,7 @@ PARTS = {
     "bench-overhead": show_bench_overhead,
     "ctl": show_ctl,
     "diagnose": show_diagnose,
+    "system": show_system,
     "coverage": show_coverage,
 }
 

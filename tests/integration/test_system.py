@@ -5,14 +5,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
+from ncclscope.simulation.scenario import Scenario
 from ncclscope.system.counters import GPU, PORT
 from ncclscope.system.journal import journals_in, read_journal
+from ncclscope.system.machine import Sample
 from tests.jobs import eventually
-from tests.machines import FAKE_NVML, HEALTHY_GPU, gpus_file, whole_tree
+from tests.machines import FAKE_NVML, HEALTHY_GPU, THE, gpus_file, whole_tree, write_journal
 from tests.playing import ncclscope
+from tests.writer.scenario import write_scenario
 
 RUN = [sys.executable, "-m", "ncclscope", "run", "--system", "--system-interval", "0.1"]
 
@@ -112,3 +116,17 @@ def test_run_without_it_starts_nothing(tmp_path: Path) -> None:
     ncclscope("run", "-o", tmp_path / "c", "--", "true")
     assert not journals_in(tmp_path / "c")
     shutil.rmtree(tmp_path / "c", ignore_errors=True)
+
+
+def test_samples_are_packed_without_the_hosts_name(tmp_path: Path) -> None:
+    write_scenario(tmp_path / "c", Scenario(ranks=2, steps=5), 1)
+    (tmp_path / "c" / "system.secret.1.0.jsonl").write_text("half a line of /home/me")
+    write_journal(tmp_path / "c", "node0", [Sample(5, 6, {THE: {"cpus": 3}})], boot_id="b")
+    assert ncclscope("pack", "c", "--replace-hosts", cwd=tmp_path).returncode == 0
+    with tarfile.open(tmp_path / "c.tar.gz") as archive:
+        archive.extractall(tmp_path / "out", filter="data")
+    texts = {path.name: path.read_text() for path in journals_in(tmp_path / "out" / "c")}
+    assert list(texts) == ["system.host1.1.0.jsonl"]
+    packed = read_journal(tmp_path / "out" / "c" / "system.host1.1.0.jsonl")
+    assert (packed.host, packed.samples, packed.damaged) == ("host1", 1, 0)
+    assert not any("node0" in text for text in texts.values())

@@ -3,12 +3,24 @@
 import importlib
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from ncclscope.system.counters import COUNTERS, HOST, NIC, PORT, THE_HOST, Device, pcie_capacity
+from ncclscope.system import gpus
+from ncclscope.system.counters import (
+    COUNTERS,
+    HOST,
+    NIC,
+    PORT,
+    POWER_CAP,
+    SLOWDOWNS,
+    THE_HOST,
+    Device,
+    pcie_capacity,
+)
 from ncclscope.system.gpus import Gpus
 from ncclscope.system.host import read_host
 from ncclscope.system.journal import (
@@ -63,8 +75,8 @@ def test_odd_files_are_no_numbers(tmp_path: Path) -> None:
     write_tree(
         tmp_path,
         {
-            "proc/stat": "cpu x y\n\n\0\n", "proc/meminfo": "MemTotal:\nMemAvailable: lots kB\n",
-            "proc/vmstat": "oom_kill\n", "proc/pressure/cpu": "some total=\nfull\n",
+            "proc/stat": "cpu ² ² ² ² ² ² ² ²\n\n\0\n", "proc/meminfo": "MemTotal:\nMemAvailable: lots kB\n",
+            "proc/vmstat": "oom_kill ²\n", "proc/pressure/cpu": "some total=\nfull\n",
             "sys/class/net/eth0/statistics/rx_bytes": "٣\n", "sys/class/net/eth0/operstate": "unknown\n",
             "sys/class/net/eth1/statistics/rx_bytes": "9" * 30,
             "sys/class/infiniband/mlx5_0/ports/1/rate": "fast\n",
@@ -118,29 +130,65 @@ def test_gpus(nvml: Path) -> None:
 def test_a_gpu_that_knows_little(nvml: Path) -> None:
     little = {"uuid": "GPU-1", "utilization": 5, "pcie_kb_per_s": 7}
     gpus_file(nvml, little, HEALTHY_GPU)
-    gpus = Gpus()
+    found = Gpus()
     for _ in range(2):
-        assert next(iter(gpus.read().values())) == {
+        assert next(iter(found.read().values())) == {
             "utilization_percent": 5, "pcie_tx_bytes_per_s": 7000, "pcie_rx_bytes_per_s": 7000,
         }  # fmt: skip
 
 
 def test_a_gpu_that_is_lost_and_comes_back(nvml: Path) -> None:
     gpus_file(nvml, HEALTHY_GPU)
-    gpus = Gpus()
+    found = Gpus()
     gpus_file(
         nvml, {name: "lost" for name in HEALTHY_GPU if "_bytes" not in name and "nv" not in name}
     )
-    (numbers,) = gpus.read().values()
+    (numbers,) = found.read().values()
     assert set(numbers) == {"xid_errors", "last_xid"}  # which say why
     gpus_file(nvml, HEALTHY_GPU)
-    (numbers,) = gpus.read().values()
+    (numbers,) = found.read().values()
     assert numbers["utilization_percent"] == 97
 
 
 def test_no_driver(nvml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FAKE_NVML")
     assert Gpus().why_none == "NVML says: error 9"
+
+
+def test_what_is_asked_for_is_in_nvidias_package() -> None:
+    """Names of functions and numbers of fields, which the made-up one would never miss."""
+    nvml = pytest.importorskip("pynvml")
+    assert "data/nvml" not in nvml.__file__
+    text = Path(gpus.__file__).read_text()
+    names = set(re.findall(r"nvml\.(nvml\w+)", text))
+    assert len(names) > 20
+    assert [name for name in names if not hasattr(nvml, name)] == []
+    fields = {
+        "pcie_tx_bytes": ["PCIE_COUNT_TX_BYTES"], "pcie_rx_bytes": ["PCIE_COUNT_RX_BYTES"],
+        "pcie_replays": ["PCIE_REPLAY_COUNTER"], "nvlink_tx_bytes": ["NVLINK_THROUGHPUT_DATA_TX"],
+        "nvlink_rx_bytes": ["NVLINK_THROUGHPUT_DATA_RX"],
+        "nvlink_errors": [
+            f"NVLINK_{what}_ERROR_COUNT_TOTAL" for what in ("CRC_FLIT", "CRC_DATA", "REPLAY", "RECOVERY")
+        ],
+    }  # fmt: skip
+    for name, constants in fields.items():
+        numbers = [getattr(nvml, f"NVML_FI_DEV_{constant}") for constant in constants]
+        assert [field for field, _ in gpus.FIELDS[name][0]] == numbers
+    reasons = {
+        "HW slowdown": "HwSlowdown", "SW thermal slowdown": "SwThermalSlowdown",
+        "HW thermal slowdown": "HwThermalSlowdown", "HW power brake": "HwPowerBrakeSlowdown",
+    }  # fmt: skip
+    told = {
+        name: getattr(nvml, f"nvmlClocksThrottleReason{reason}") for name, reason in reasons.items()
+    }
+    assert {name: bit for bit, name in SLOWDOWNS.items()} == told
+    assert nvml.nvmlClocksThrottleReasonSwPowerCap == POWER_CAP
+
+
+def test_nvidias_package_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = pytest.importorskip("pynvml")
+    monkeypatch.setattr(nvml, "nvmlInit", lambda: (_ for _ in ()).throw(nvml.NVMLError(12)))
+    assert Gpus().why_none == "NVML says: NVML Shared Library Not Found"
 
 
 def test_pcie_capacity() -> None:
@@ -196,7 +244,7 @@ HOSTILE = (
     b'{"devices": [{"kind": [], "counters": {}}]}', b'{"devices": [{"counters": [7]}]}', b"\xff\xfe",
     b'{"devices": [' + b"1," * 600 + b"1]}", b"[1,2,3,4,5,6,7]", b'[1,2,"x",null,null]',
     b"[-1,5,1,1,1]", b"[1.5,5,1,1,1]", b"[true,5,1,1,1]", b"[1,2,1e400,1,1]", b"[1,2,{},1,1]",
-    b"[99999999999999999999999,5,1,1,1]", b"x" * (2 << 20), b'{"samples_lost": "many"}',
+    b"[99999999999999999999999,5,1,1,1]", b"x" * (2 << 20), b"[" + b"9" * 900_000 + b"]", b'{"samples_lost": "many"}',
 )  # fmt: skip
 
 

@@ -5,10 +5,12 @@ sizes, times and addresses of memory, no data.
 """
 
 import io
+import json
 import os
 import struct
 import tarfile
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -107,6 +109,34 @@ def _clean_files(capture: Path, redaction: Redaction) -> Iterator[Entry]:
             yield f"{folder}/{path.name}", size, content
 
 
+def _clean_samples(path: Path, redaction: Redaction) -> tuple[str, bytes] | None:
+    """A file of the machine's samples: its name in the archive, and its lines, of which the first
+    says the host. What is no such line or file is left out: nobody knows what is in it.
+    """
+    host, lines = "", []
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                told = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(told, dict) and isinstance(told.get("host"), str):
+                host = told["host"]
+                told |= {"host": redaction.host(host), "redacted": 1}
+                line = json.dumps(told, separators=(",", ":")).encode() + b"\n"
+            lines.append(line)
+    if not host:
+        return None
+    return redaction.folder(path.name.removeprefix("system."), host), b"".join(lines)
+
+
+def _samples(capture: Path, redaction: Redaction) -> Iterator[Entry]:
+    for path in sorted(filter(Path.is_file, capture.glob("system.*.jsonl"))):
+        clean = _clean_samples(path, redaction) if not path.is_symlink() else None
+        if clean is not None:
+            yield f"system.{clean[0]}", len(clean[1]), io.BytesIO(clean[1])
+
+
 def pack(capture: Path, archive: Path, replace_hosts: bool) -> int:
     """Writes the archive and returns how many files it holds."""
     assert BYTES <= _ARENA_HEADER_BYTES
@@ -114,7 +144,8 @@ def pack(capture: Path, archive: Path, replace_hosts: bool) -> int:
     count = 0
     partial = archive.with_name(archive.name + ".partial")
     with tarfile.open(partial, "w:gz") as tar:
-        for name, size, content in _clean_files(capture, redaction):
+        entries = chain(_clean_files(capture, redaction), _samples(capture, redaction))
+        for name, size, content in entries:
             entry = tarfile.TarInfo(f"{archive.name.partition('.')[0]}/{name}")
             entry.size, entry.mode = size, 0o600
             tar.addfile(entry, content)

@@ -64,9 +64,7 @@ def _uncounted(
     alone = (members[group] == 1) | (works.group == NONE)
     # Wide first: numpy would squeeze FAR_FUTURE into the column's narrow type, some releases silently.
     channels = works.channels.astype(np.int64)
-    first = np.where(
-        to_self, 1, np.where((works.form == COLLECTIVE) & alone, channels, FAR_FUTURE)
-    )
+    first = np.where(to_self, 1, np.where((works.form == COLLECTIVE) & alone, channels, FAR_FUTURE))
     return _Uncounted(chosen, works.comm[chosen], works.enqueue_ns[chosen], first[chosen])
 
 

@@ -39,7 +39,7 @@ _INSTEAD: dict[str, _Ask] = {
     "pcie_rx_bytes_per_s": lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, 1) * 1000,
 }
 # NVML's numbers of fields, their scope, and the unit of their values; several are added up.
-_FIELDS: dict[str, tuple[tuple[tuple[int, int], ...], int]] = {
+FIELDS: dict[str, tuple[tuple[tuple[int, int], ...], int]] = {
     "pcie_tx_bytes": (((197, 0),), 1),
     "pcie_rx_bytes": (((198, 0),), 1),
     "pcie_replays": (((94, 0),), 1),
@@ -83,7 +83,7 @@ class _OneGpu:
             except Exception:
                 continue
         self.device = Device(GPU, str(number), facts)
-        self._fields = dict(_FIELDS)
+        self._fields = dict(FIELDS)
         fields = self._read_fields(first=True)
         self._asked = dict(_ASKED) | ({} if "pcie_tx_bytes" in fields else _INSTEAD)
         self._events = self._watch()

@@ -20,10 +20,14 @@ def text_of(path: Path) -> str:
         return ""
 
 
+def whole(word: str) -> int | None:
+    """A word that is a number; None where it is none, or negative (an unknown speed)."""
+    return int(word) if word.isascii() and word.isdigit() and len(word) < 20 else None
+
+
 def number_in(path: Path) -> int | None:
-    """A file with one number; None where there is none, or it is negative (an unknown speed)."""
-    text = text_of(path).strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+    """A file with one number."""
+    return whole(text_of(path).strip())
 
 
 def _words(text: str) -> dict[str, list[str]]:
@@ -32,9 +36,14 @@ def _words(text: str) -> dict[str, list[str]]:
     return {words[0].rstrip(":"): words[1:] for words in lines if words}
 
 
+def _first(words: list[str] | None) -> int | None:
+    return whole(words[0]) if words else None
+
+
 def _cpu(root: Path) -> Numbers:
     text = text_of(root / "proc/stat")
-    times = [int(word) for word in _words(text).get("cpu", ()) if word.isdigit()]
+    found = [whole(word) for word in _words(text).get("cpu", ())]
+    times = [number for number in found if number is not None]
     if len(times) < 8:
         return {}
     user, nice, system, _, _, irq, softirq, steal = times[:8]
@@ -47,19 +56,20 @@ def _cpu(root: Path) -> Numbers:
 
 def _memory(root: Path) -> Numbers:
     lines = _words(text_of(root / "proc/meminfo"))
-    kib = {name: int(words[0]) for name, words in lines.items() if words and words[0].isdigit()}
+    kib = {name: _first(words) for name, words in lines.items()}
     found = {}
     for counter, name in (("memory_available_bytes", "MemAvailable"), ("memory_bytes", "MemTotal")):
-        if name in kib:
-            found[counter] = kib[name] * 1024
-    if "SwapTotal" in kib and "SwapFree" in kib:
-        found["swap_used_bytes"] = max(kib["SwapTotal"] - kib["SwapFree"], 0) * 1024
+        if (size := kib.get(name)) is not None:
+            found[counter] = size * 1024
+    total, free = kib.get("SwapTotal"), kib.get("SwapFree")
+    if total is not None and free is not None:
+        found["swap_used_bytes"] = max(total - free, 0) * 1024
     return found
 
 
 def _out_of_memory(root: Path) -> Numbers:
-    kills = _words(text_of(root / "proc/vmstat")).get("oom_kill")
-    return {"oom_kills": int(kills[0])} if kills and kills[0].isdigit() else {}
+    kills = _first(_words(text_of(root / "proc/vmstat")).get("oom_kill"))
+    return {} if kills is None else {"oom_kills": kills}
 
 
 def _pressure(root: Path) -> Numbers:
@@ -71,17 +81,18 @@ def _pressure(root: Path) -> Numbers:
     ):
         lines = _words(text_of(root / "proc/pressure" / resource))
         for counter, who in ((some, "some"), (full, "full")):
-            total = next((w[6:] for w in lines.get(who, ()) if w.startswith("total=")), "")
-            if counter and total.isdigit():
-                found[counter] = int(total)
+            words = lines.get(who, ())
+            total = next((whole(w[6:]) for w in words if w.startswith("total=")), None)
+            if counter and total is not None:
+                found[counter] = total
     return found
 
 
 def _throttled(root: Path) -> Numbers:
     """Of the control group that a container sees as its root."""
     lines = _words(text_of(root / "sys/fs/cgroup/cpu.stat"))
-    micros = lines.get("throttled_usec")
-    return {"cpu_throttled_us": int(micros[0])} if micros and micros[0].isdigit() else {}
+    micros = _first(lines.get("throttled_usec"))
+    return {} if micros is None else {"cpu_throttled_us": micros}
 
 
 _PARTS: tuple[Callable[[Path], Numbers], ...] = (
