@@ -62,7 +62,8 @@ def _uncounted(
     chosen = chosen[np.argsort(works.enqueue_ns[chosen], kind="stable")]
     _, group, members = np.unique(works.group, return_inverse=True, return_counts=True)
     alone = (members[group] == 1) | (works.group == NONE)
-    # Wide first: numpy would squeeze FAR_FUTURE into the column's narrow type, some releases silently.
+    # Wide first: numpy would squeeze FAR_FUTURE into the column's narrow type, some releases
+    # silently.
     channels = works.channels.astype(np.int64)
     first = np.where(to_self, 1, np.where((works.form == COLLECTIVE) & alone, channels, FAR_FUTURE))
     return _Uncounted(chosen, works.comm[chosen], works.enqueue_ns[chosen], first[chosen])
