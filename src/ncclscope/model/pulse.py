@@ -196,6 +196,7 @@ def _seats(
                 flights=tuple(flights.get(comm.number, ())),
                 parts=parts.get(comm.number),
                 finished=int(at["done"]) if at is not None else 0,
+                gpu_bus_id=comm.gpu_bus_id,
             )
         )
     return tuple(seats)
@@ -283,7 +284,7 @@ def _pulse(
 ) -> Pulse:
     identity = header.identity
     local = number_in(identity, *(f"env.{name}" for name in _LOCAL_RANKS))
-    gpu = next((seat.gpu for seat in seats if seat.gpu), "")
+    gpu = next((seat.gpu_bus_id or seat.gpu for seat in seats if seat.gpu), "")
     by_gpu: dict[str, list[Seat]] = {}
     for seat in seats:
         by_gpu.setdefault(seat.gpu, []).append(seat)

@@ -78,6 +78,7 @@ def seats_of(process: Process) -> tuple[tuple[Seat, ...], int]:
                 longest_ns=int(times.max(initial=0)),
                 usual_ns=int(np.quantile(times, USUALLY)) if len(times) else 0,
                 finished=sum(len(counts[kind]) for kind in _WORKS) - len(mine),
+                gpu_bus_id=comm.gpu_bus_id,
             )
         )
     return tuple(seats), at_ns

@@ -83,7 +83,7 @@ class Seat:
     version: int  # of the profiler interface
     rank: int
     ranks: int
-    gpu: str
+    gpu: str  # uuid, else bus id
     reports_kernels: bool
     opened_ns: int  # ago
     closed: bool
@@ -98,6 +98,7 @@ class Seat:
     longest_ns: int | None = None  # of its operations so far; None: to be looked up if it matters
     usual_ns: int = 0  # 19 of 20 did not take longer
     finished: int = 0  # operations that ended
+    gpu_bus_id: str = ""
 
 
 class Texts:
