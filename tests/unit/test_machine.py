@@ -125,6 +125,7 @@ HEALTHY_ENOUGH = {
     "a moment of heat": change("node0", gpu(2), SAMPLES - 6, throttle_reasons=0x40),
     "all at their power limit": lambda host, said, at: [said[d].update(throttle_reasons=4) for d in said if d.kind == GPU],
     "some retransmissions": change("node0", port("mlx5_1/1"), retransmissions=lambda at: 40 + at // 3),
+    "much traffic, and its share of retransmissions": change("node0", port("mlx5_1/1"), tx_bytes=lambda at: 10**12 + at * 120_000_000, retransmissions=lambda at: 40 + at * 3),
     "a counter that was reset": change("node1", port("mlx5_1/1"), 30, symbol_errors=0, retransmissions=0),
     "an interface of nobody with errors": change("node0", nic("eth0"), rx_bytes=5, tx_bytes=5, rx_errors=lambda at: at * 9),
     "a board with eight lanes": lambda host, said, at: [said[d].update(pcie_width=8) for d in said if d.kind == GPU],
@@ -147,7 +148,8 @@ FAULTS = {
     "ECC errors": (change("node1", gpu(7), 10, ecc_uncorrected=1), (15,)),
     "NVLink errors": (change("node1", gpu(7), nvlink_errors=lambda at: 2 + 30 * at), (15,)),
     "network errors": (change("node0", port("mlx5_2/1"), symbol_errors=lambda at: at * 100), ()),
-    "slow network link": (change("node0", port("mlx5_2/1"), speed_mbit_s=100_000), ()),
+    "slow network link": (change("node0", port("mlx5_2/1"), speed_mbit_s=100_000, rx_bytes=1, tx_bytes=1), ()),
+    "full network link": (change("node0", port("mlx5_2/1"), tx_bytes=lambda at: at * 10**12), ()),
     "network link down": (change("node0", port("mlx5_2/1"), 20, up=0), ()),
     "short of memory": (change("node1", THE, memory_full_us=lambda at: at * 10**6), ()),
     "short of cpu": (change("node1", THE, cpu_throttled_us=lambda at: at * 10**6), ()),
@@ -181,6 +183,39 @@ def test_a_bad_port_explains_a_slow_link_and_no_straggler(written: Written) -> N
     late = found(beside(written(LATE), planted))[0]
     assert late.family == "straggler"
     assert not any("mlx5_0" in one.text for one in late.evidence)
+
+
+def test_gpus_of_others_are_not_ours(written: Written) -> None:
+    """Ranks are on half of the GPUs; another job's GPU is hot."""
+    two = replace(
+        LATE,
+        ranks=8,
+        ranks_per_host=4,
+        communicators=(Communicators("tp", 4), Communicators("dp", 2, 4)),
+        late=(),
+    )
+    planted = change("node0", gpu(7), throttle_reasons=0x40, sm_clock_mhz=900)
+    assert of_machine(beside(written(two), planted)) == []
+
+
+def test_a_gpu_of_nobody_knows_whom_explains_no_rank(written: Written) -> None:
+    def nameless(host: str, said: Numbers, at: int) -> None:
+        for device in said:
+            device.facts.pop("uuid", None)
+            device.facts.pop("bus_id", None)
+        change("node1", gpu(3), throttle_reasons=0x48, sm_clock_mhz=1200)(host, said, at)
+
+    first, *others = found(beside(written(LATE), nameless))
+    assert (first.family, first.ranks) == ("straggler", (11,))
+    assert not any("GPU 3" in one.text for one in first.evidence)
+    assert [one.kind for one in others if one.family == "machine"] == ["slowed GPU"]
+    everybody = replace(
+        JOB, ranks_per_host=4, late=tuple(Late(rank, 6.0) for rank in range(4, 8)),
+        communicators=(Communicators("tp", 4), Communicators("dp", 4, 4)), host_clocks=(),
+    )  # fmt: skip
+    host = found(beside(written(everybody), nameless))[0]
+    assert host.kind.startswith("host ")
+    assert "GPU 3 of node1 was slowed down" in host.evidence[-1].text
 
 
 def test_busy_with_waiting(written: Written) -> None:

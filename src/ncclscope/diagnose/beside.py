@@ -28,7 +28,17 @@ class Beside:
     def tracks(self, kind: str, counter: str) -> dict[Place, Track]:
         """A counter of all devices of a kind, from right before the run to right after it."""
         found = self.system.of(kind, counter)
+        if kind == GPU:
+            found = {place: track for place, track in found.items() if self._is_ours(place)}
         return {place: self._cut(track) for place, track in found.items()}
+
+    def _is_ours(self, place: Place) -> bool:
+        """Whether a GPU may be the run's: not where its host's ranks are known to be on others."""
+        return bool(self.ranks_of.get(place)) or place[0] not in self._nodes_with_ranks
+
+    @cached_property
+    def _nodes_with_ranks(self) -> set[int]:
+        return {node for (node, _), ranks in self.ranks_of.items() if ranks}
 
     def _cut(self, track: Track) -> Track:
         begin, end = self.frame.extent

@@ -23,7 +23,7 @@ _LITTLE = 0.1  # of what PCIe alone could carry
 _GPU_CAUSES = ("slowed GPU", "power cap", "Xid errors", "ECC errors", "NVLink errors")
 _PCIE_CAUSES = ("full PCIe link", "narrow PCIe link")
 _HOST_CAUSES = ("short of memory", "short of cpu", "short of io", "out of memory")
-_LINK_CAUSES = ("network errors", "slow network link", "network link down")
+_LINK_CAUSES = ("network errors", "slow network link", "network link down", "full network link")
 _MOVING = (*_LINK_CAUSES, *_PCIE_CAUSES, "NVLink errors")
 _EXPLAINED = {
     "straggler": (*_GPU_CAUSES, *_PCIE_CAUSES, *_HOST_CAUSES),
@@ -169,4 +169,7 @@ def _concerns(cause: Finding, finding: Finding) -> bool:
     """A GPU concerns its ranks, a link or a host all ranks there."""
     if cause.ranks and finding.ranks:
         return bool(set(cause.ranks) & set(finding.ranks))
-    return bool(set(cause.hosts) & set(finding.hosts))
+    same_host = bool(set(cause.hosts) & set(finding.hosts))
+    if cause.kind in (*_GPU_CAUSES, *_PCIE_CAUSES):  # nobody knows whose GPU it is
+        return same_host and finding.kind.startswith("host ")
+    return same_host
