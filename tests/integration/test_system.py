@@ -1,19 +1,24 @@
 """`ncclscope run --system` beside jobs, on machines made up of files."""
 
+import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
 import time
 from pathlib import Path
 
+import pytest
+
 from ncclscope.simulation.scenario import Scenario
 from ncclscope.system.counters import GPU, PORT
 from ncclscope.system.journal import journals_in, read_journal
 from ncclscope.system.machine import Sample
-from tests.jobs import eventually
+from tests.integration.test_serve import fetch, serving
+from tests.jobs import eventually, running
 from tests.machines import FAKE_NVML, HEALTHY_GPU, THE, gpus_file, whole_tree, write_journal
 from tests.playing import ncclscope
 from tests.writer.scenario import write_scenario
@@ -23,7 +28,9 @@ RUN = [sys.executable, "-m", "ncclscope", "run", "--system", "--system-interval"
 
 def made_up(scratch: Path) -> dict[str, str]:
     """An environment in which there are two GPUs."""
-    gpus = gpus_file(scratch / "gpus.json", HEALTHY_GPU, HEALTHY_GPU | {"throttle": 0x40})
+    gpus = gpus_file(
+        scratch / "gpus.json", HEALTHY_GPU, HEALTHY_GPU | {"throttle": 0x40, "sm_clock": 900}
+    )
     return {**os.environ, "PYTHONPATH": str(FAKE_NVML), "FAKE_NVML": str(gpus)}
 
 
@@ -130,3 +137,25 @@ def test_samples_are_packed_without_the_hosts_name(tmp_path: Path) -> None:
     packed = read_journal(tmp_path / "out" / "c" / "system.host1.1.0.jsonl")
     assert (packed.host, packed.samples, packed.damaged) == ("host1", 1, 0)
     assert not any("node0" in text for text in texts.values())
+
+
+def test_from_the_sampler_to_metrics_and_findings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job that runs, a GPU that is hot from its start on: seen by `serve`, named by `diagnose`."""
+    for name, value in made_up(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    capture, root = tmp_path / "c", whole_tree(tmp_path / "root")
+    options = ("--system", "--system-interval", "0.1", "--system-root", str(root))
+    with running(Scenario(ranks=2, steps=100_000, compute_ms=5), capture, *options):
+        eventually(lambda: journals_in(capture) and list(capture.glob("*/tally")))
+        # Were it to sample by itself, it would find another machine.
+        with serving(capture, "--system", "--system-root", tmp_path) as url:
+            hot = 'gpu="1",reason="HW thermal slowdown"} 1'
+            text = eventually(lambda: hot in (told := fetch(f"{url}/metrics")[2]) and told)
+            assert 'link="mlx5_0/1"' in str(text)
+        eventually(lambda: read_journal(journals_in(capture)[0]).samples > 15)
+    found = json.loads(ncclscope("diagnose", "--json", capture).stdout)["findings"]
+    (slowed,) = [one for one in found if one["family"] == "machine" and one["severity"] != "info"]
+    assert slowed["kind"] == "slowed GPU"
+    assert slowed["sentence"].startswith(f"GPU 1 of {socket.gethostname()} was slowed down 100 %")
