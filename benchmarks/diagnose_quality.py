@@ -100,7 +100,7 @@ def kept() -> dict[str, list[int]]:
 
 def measure(rows: list[Row]) -> dict[str, list[int]]:
     """All rows that are not there yet, on all cores."""
-    done = kept()
+    done, made_by = kept(), code()
     noise_of_transcripts()  # once, before there are workers
     with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as pool:
         missing = [row for row in rows if done.get(row.key, [0])[0] < row.jobs]
@@ -112,7 +112,7 @@ def measure(rows: list[Row]) -> dict[str, list[int]]:
             marks = [answer.result() for answer in answers]
             named, first, alone = (sum(mark[place] for mark in marks) for place in range(3))
             done[row.key] = [len(marks), named, first, len(marks) - alone]
-            KEPT.write_text(json.dumps({"code": code(), "rows": done}))
+            KEPT.write_text(json.dumps({"code": made_by, "rows": done}))
             print(f"{row.key}: {done[row.key]}", file=sys.stderr, flush=True)
     return done
 

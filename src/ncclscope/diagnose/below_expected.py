@@ -87,45 +87,72 @@ def _expected(row: dict[str, Any], data: Any) -> Expected | None:
     return Expected(function, int(size), busbw)
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What a communicator reaches with one function and size."""
+
+    function: str
+    size_bytes: int
+    communicator: int
+    ranks: int
+    busbw_gbs: float  # over the wire, of the median operation
+    wire_ns: float  # of all operations, on the average rank
+
+
+def reached(frame: Frame) -> list[Reached]:
+    """Functions and sizes of which there are some operations with a time on the wire."""
+    ops, ranks = frame.ops, frame.model.tables["communicators"]["ranks"]
+    rows = np.flatnonzero(frame.collective & (ops["wire_ns"] > 0) & (ops["size_bytes"] > 0))
+    columns = ("function", "size_bytes", "communicator")
+    stacked = np.stack([np.asarray(ops[name], np.int64)[rows] for name in columns])
+    kinds, kind = np.unique(stacked, axis=1, return_inverse=True)
+    order = np.argsort(kind.reshape(-1), kind="stable")
+    wire = np.asarray(ops["wire_ns"], np.float64)[rows][order]
+    cuts = np.searchsorted(kind.reshape(-1)[order], np.arange(kinds.shape[1] + 1))
+    found = []
+    for one in range(kinds.shape[1]):
+        code, size_bytes, communicator = kinds[:, one].tolist()
+        function, mine = frame.word("function", code), wire[cuts[one] : cuts[one + 1]]
+        factor = bus_factor(function, int(ranks[communicator]))
+        if factor is None or len(mine) < _LEAST:
+            continue
+        busbw_gbs = size_bytes * factor / float(np.median(mine))
+        members = max(len(frame.ranks_of(communicator)), 1)
+        found.append(
+            Reached(
+                function, size_bytes, communicator, int(ranks[communicator]), busbw_gbs,
+                float(mine.sum()) / members,
+            )
+        )  # fmt: skip
+    return found
+
+
 def find(frame: Frame, baseline: list[Expected]) -> list[Finding]:
     """Functions and sizes that reach less than they did in the baseline, on the wire."""
-    ops, ranks = frame.ops, frame.model.tables["communicators"]["ranks"]
     expected = {(one.function, one.size_bytes): one for one in baseline}
-    rows = np.flatnonzero(frame.collective & (ops["wire_ns"] > 0) & (ops["size_bytes"] > 0))
-    pairs = np.stack(
-        [np.asarray(ops[n], np.int64)[rows] for n in ("function", "size_bytes", "communicator")]
-    )
-    kinds, kind = np.unique(pairs, axis=1, return_inverse=True)
-    wire = np.asarray(ops["wire_ns"], np.float64)[rows]
     findings = []
-    for one in range(kinds.shape[1]):
-        function = frame.word("function", int(kinds[0, one]))
-        known = expected.get((function.casefold(), int(kinds[1, one])))
-        factor = bus_factor(function, int(ranks[int(kinds[2, one])]))
-        mine = wire[kind.reshape(-1) == one]
-        if known is None or factor is None or len(mine) < _LEAST:
+    for one in reached(frame):
+        known = expected.get((one.function.casefold(), one.size_bytes))
+        share = one.busbw_gbs / known.busbw_gbs if known else 1.0
+        if known is None or share >= _SHORT:
             continue
-        reached = int(kinds[1, one]) * factor / float(np.median(mine))
-        share = reached / known.busbw_gbs
-        if share >= _SHORT:
-            continue
-        name = frame.model.communicator_names[int(kinds[2, one])]
-        lost = float(mine.sum()) * (1 - share) / max(len(frame.ranks_of(int(kinds[2, one]))), 1)
+        name = frame.model.communicator_names[one.communicator]
         findings.append(
             Finding(
                 "below_expected",
                 CRITICAL if share < _GRAVE else WARNING,
-                f"{function} of {binary_size(int(kinds[1, one]))} on {name} reaches "
-                f"{reached:.3g} GB/s, "
-                f"{percent(share)} of the baseline's {known.busbw_gbs:.3g}",
+                f"{one.function} of {binary_size(one.size_bytes)} on {name} reaches "
+                f"{one.busbw_gbs:.3g} GB/s of bus bandwidth on the wire, {percent(share)} of the "
+                f"{known.busbw_gbs:.3g} GB/s in the baseline",
                 "compare topology, NCCL release and settings with those of the baseline",
+                "baseline",
                 communicators=(name,),
                 confidence=0.9,
-                lost_share=min(lost / frame.span_ns, 1.0),
+                lost_share=min(one.wire_ns * (1 - share) / frame.span_ns, 1.0),
                 evidence=(
                     Evidence(
                         "bus bandwidth over the wire",
-                        {"busbw_gbs": round(reached, 4), "baseline_gbs": known.busbw_gbs},
+                        {"busbw_gbs": round(one.busbw_gbs, 4), "baseline_gbs": known.busbw_gbs},
                         f"ncclscope report {frame.path} --comm {name}",
                     ),
                 ),

@@ -12,6 +12,7 @@ from ncclscope.diagnose import (
     imbalance,
     machine,
     mismatch,
+    peaks,
     slow_link,
     straggler,
     unfinished,
@@ -58,7 +59,16 @@ def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
     known = {name for finding in mismatches for name in finding.communicators}
     findings += [_with_followers(finding, status) for finding in mismatches]
     findings += [one for one in _disagreeing(status) if not known & set(one.communicators)]
-    families = (straggler, slow_link, degradation, imbalance, efficiency, data_quality, machine)
+    families = (
+        straggler,
+        slow_link,
+        degradation,
+        imbalance,
+        peaks,
+        efficiency,
+        data_quality,
+        machine,
+    )
     for family in families:
         findings += family.find(frame)
     if baseline:

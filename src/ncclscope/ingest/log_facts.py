@@ -17,8 +17,10 @@ from ncclscope.ingest.topology import (
     FILE,
     Choice,
     Connected,
+    GpuLinks,
     Link,
     Nic,
+    NicSpeed,
     Topology,
     Warning,
     kept_topology,
@@ -40,6 +42,8 @@ _TREE = re.compile(
 _USING = re.compile(r"NET/(\w[\w .-]*?) *: Using (\[0\].*)")
 _NIC = re.compile(r"\[(\d{1,3})\]([^\s:;,]+)(?::\d+)?(?:/(\w+))?")
 _FUSED = re.compile(r"NET/(\w+) *: Made virtual device \[(\d{1,3})\] name=(\S+)")
+_SPEED = re.compile(r"NET/\w+ ?: \[\d{1,3}\] ?([^\s:]{1,64}):.*? speed=(\d{1,8})\b")
+_SYSTEM = re.compile(r"=== System : maxBw \d+\.\d+ totalBw (\d{1,6}\.\d{1,3}) ===")
 _NETWORK = re.compile(r"Using network (.+)")
 _NODES = re.compile(r"comm (0x[0-9a-f]+) rank \d+ nRanks \d+ nNodes (\d{1,7})")
 _CHANNELS = re.compile(r"(\d{1,3}) (coll|collnet|nvls|p2p) channels\b(?! per)")
@@ -101,6 +105,8 @@ class _Facts:
         self._choices: dict[tuple[str, str, str], list[int]] = {}
         self._environment: dict[str, dict[str, None]] = {}
         self._nvlink: dict[str, None] = {}
+        self._speeds: dict[tuple[str, str], int] = {}  # by host and device
+        self._gpu_links: dict[str, int] = {}  # MB/s by host
         self._lines = self._left_out = 0
 
     def take(self, lines: Iterable[bytes]) -> None:
@@ -203,6 +209,7 @@ class _Facts:
         if using:
             for index, name, _ in _NIC.findall(using[2].split("; OOB")[0]):
                 self._nics[line.host, using[1], int(index)] = name
+        self._peak(line.host, text)
         fused = _FUSED.match(text)
         if fused:
             self._nics[line.host, fused[1], int(fused[2])] = fused[3][:100]
@@ -220,6 +227,16 @@ class _Facts:
             values = self._environment.setdefault(variable[1], {})
             if len(values) < 16:
                 values[variable[2]] = None
+
+    def _peak(self, host: str, text: str) -> None:
+        """What links carry, as NCCL found it."""
+        speed = _SPEED.match(text) if " speed=" in text else None
+        if speed and len(self._speeds) < _MOST_OTHERS:
+            self._speeds[host, speed[1]] = int(speed[2])
+        system = _SYSTEM.match(text)
+        if system and len(self._gpu_links) < _MOST_OTHERS:
+            total_mb_s = round(float(system[1]) * 1000)
+            self._gpu_links[host] = max(self._gpu_links.get(host, 0), total_mb_s)
 
     def _choice(self, text: str) -> None:
         match = _CHOICE.search(text)
@@ -255,6 +272,8 @@ class _Facts:
             choices=tuple(Choice(*key, *numbers) for key, numbers in sorted(self._choices.items())),
             environment={name: tuple(values) for name, values in sorted(self._environment.items())},
             nvlink_hosts=tuple(sorted(self._nvlink)),
+            nic_speeds=tuple(NicSpeed(*key, speed) for key, speed in sorted(self._speeds.items())),
+            gpu_links=tuple(GpuLinks(*one) for one in sorted(self._gpu_links.items())),
             lines=self._lines,
             notes=tuple(notes),
         )

@@ -37,6 +37,23 @@ class Nic:
 
 
 @dataclass(frozen=True, slots=True)
+class NicSpeed:
+    """What a network device of a host carries."""
+
+    host: str
+    name: str
+    mbit_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLinks:
+    """What all links of a GPU to others of its host carry together."""
+
+    host: str
+    total_mb_s: int
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
     """A connection from one rank of a communicator to another."""
 
@@ -92,6 +109,8 @@ class Topology:
     choices: tuple[Choice, ...] = ()
     environment: dict[str, tuple[str, ...]] = field(default_factory=dict)
     nvlink_hosts: tuple[str, ...] = ()
+    nic_speeds: tuple[NicSpeed, ...] = ()
+    gpu_links: tuple[GpuLinks, ...] = ()
     lines: int = 0  # of NCCL's
     notes: tuple[str, ...] = ()
 
@@ -157,6 +176,9 @@ def _from_json(record: dict[str, Any]) -> Topology:
     made: dict[str, Any] = {
         name: tuple(_made(kind, one) for one in record[name]) for name, kind in kinds.items()
     }
+    later = {"nic_speeds": NicSpeed, "gpu_links": GpuLinks}  # what older imports do not have
+    for name, kind in later.items():
+        made[name] = tuple(_made(kind, one) for one in record.get(name, ()))
     if any(link.scope not in SCOPES for link in made["links"]):
         raise ValueError("links are within a node or across")
     return Topology(
