@@ -150,9 +150,12 @@ def _stalled(plant: Plant, rng: np.random.Generator) -> Plant:
 
 
 def _without_files(plant: Plant, rng: np.random.Generator) -> Plant:
-    """A rank never calls and its files are gone: who, but not why."""
+    """A rank never calls and its files are gone: who and in what, but not why."""
     rank, (step, call) = int(rng.integers(plant.scenario.ranks)), _place(rng)
-    names = lambda f: _ranks(f, "hang", {rank}, "unknown")  # noqa: E731
+
+    def names(f: Finding) -> bool:
+        return _ranks(f, "hang", {rank}, "unknown") and f.evidence[0].facts["order"] > 0
+
     hung = plant.plus(names, never=(Never(rank, step, call),))
     return replace(hung, without=(rank,))
 

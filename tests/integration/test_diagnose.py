@@ -54,7 +54,8 @@ def test_the_straggler_is_named(tmp_path: Path) -> None:
     assert all(other["severity"] == "info" for other in others)
     failed = ncclscope("diagnose", capture, "--fail-on", "warning")
     assert failed.returncode == 3
-    assert "rank 3 (node3) comes last to" in failed.stdout
+    assert "rank 3 (node3; pid " in failed.stdout
+    assert ") comes last to" in failed.stdout
 
 
 def test_the_hang_is_named(tmp_path: Path) -> None:

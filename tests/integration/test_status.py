@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ncclscope.capture.salvage import arena_dir
+from ncclscope.simulation.scenario import Scenario
 from tests.playing import (
     ncclscope,
     play_job,
@@ -23,6 +24,7 @@ from tests.playing import (
     write_transcript,
 )
 from tests.writer.live import write_hang
+from tests.writer.scenario import write_scenario
 
 HANG = "2.28.9-v5-3ranks-hang"
 MODES = ("full", "trace", "profile")
@@ -194,6 +196,36 @@ def test_nothing_there(tmp_path: Path) -> None:
     printed = ncclscope("status", tmp_path / "empty")
     assert printed.returncode == 2
     assert "no process recorded anything there" in printed.stderr
+
+
+def test_a_job_that_never_communicated(tmp_path: Path) -> None:
+    """It made a communicator, and ended."""
+    write_scenario(tmp_path / "c", Scenario(ranks=2, steps=0))
+    printed = ncclscope("status", tmp_path / "c")
+    assert printed.returncode == 0
+    assert printed.stdout.startswith(
+        "ok: 2 processes, all ended by themselves, 1 communicator, no NCCL call on record\n"
+    )
+    printed = ncclscope("diagnose", "--fail-on", "info", tmp_path / "c")
+    assert printed.returncode == 0
+    assert "nothing to diagnose but hangs and the record itself: no NCCL call" in printed.stdout
+
+
+def test_a_capture_half_written(tmp_path: Path) -> None:
+    """A running job's files, copied while they grow: cut anywhere."""
+    write_scenario(tmp_path / "c", Scenario(ranks=2, steps=20))
+    for log in (tmp_path / "c").glob("*/log.*"):
+        os.truncate(log, log.stat().st_size * 2 // 3 + 13)
+    assert ncclscope("status", tmp_path / "c").returncode == 0
+    printed = ncclscope("diagnose", tmp_path / "c")
+    assert printed.returncode == 0
+    assert "cut off at the end" in printed.stdout
+    for meta in (tmp_path / "c").glob("*/meta"):
+        os.truncate(meta, 100)
+    printed = ncclscope("status", tmp_path / "c")
+    assert printed.returncode == 0
+    assert printed.stdout.startswith("unknown: 2 processes, none alive, no communicator on record")
+    assert ncclscope("diagnose", tmp_path / "c").returncode == 0
 
 
 def test_watching_ends_with_the_job(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ def resolve_capture(name: str | None) -> Path:
         if not matches:
             raise UsageError(
                 f"cannot open {name}: no such directory",
-                "Name the directory that `ncclscope run` printed",
+                "Name the directory that `ncclscope run` printed; it is made with the first NCCL "
+                "communicator",
             )
         path = matches[-1]
     if path.is_dir() and is_process_folder(path):

@@ -5,6 +5,7 @@ communicator) is made of differences within one clock; so are durations. Latenes
 durations where everybody leaves together: who comes last has the shortest.
 """
 
+import re
 import shlex
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +21,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+_BUS_ID = re.compile(r"[0-9A-Fa-f]+:([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)")
 MOST_ROWS = 4_000_000  # beyond, every so many-th instance is looked at
 
 
@@ -61,6 +63,23 @@ class Frame:
         members = self.model.tables["members"]
         pairs = zip(members["global_rank"].tolist(), members["node"].tolist(), strict=True)
         return {rank: self.model.nodes[node] for rank, node in pairs if rank != NONE}
+
+    @cached_property
+    def process_of(self) -> dict[int, int]:
+        """Rows of processes by global rank, of the last attempt."""
+        members, rows = self.model.tables["members"], self.model.processes
+        last = max((row.attempt for row in rows), default=0)
+        pairs = zip(members["global_rank"].tolist(), members["process"].tolist(), strict=True)
+        return {rank: row for rank, row in pairs if rank != NONE and rows[row].attempt == last}
+
+    def where(self, rank: int) -> str:
+        """Where a rank is, in brackets: (node7 GPU 1b:00.0; pid 811). "" where nobody tells."""
+        if rank not in self.process_of:
+            return ""
+        row = self.model.processes[self.process_of[rank]]
+        bus = _BUS_ID.fullmatch(row.gpu)
+        place = f"{row.host} GPU {bus[1].lower()}" if bus else row.host
+        return f" ({place}; pid {row.pid})" if row.pid > 0 else f" ({place})"
 
     @cached_property
     def node_of(self) -> Ints:

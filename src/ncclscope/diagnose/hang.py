@@ -32,7 +32,8 @@ _ADVICE = {
     "(ibstat, ethtool -S), nvidia-smi nvlink -e within a node",
     DEAD: "look at the end of that process's log and its exit status; dmesg on that host has "
     "out-of-memory kills and Xid errors",
-    UNKNOWN: "record all ranks, in mode trace or full",
+    UNKNOWN: "look whether all processes were started, and for the folders and logs of those that "
+    "are missing; record all ranks into one directory, in mode trace or full",
 }
 _WITH_STACK = (NEVER_JOINED, NEVER_CALLED, NOT_LAUNCHED)  # where the program's stack tells more
 _CONFIDENCE = {UNKNOWN: 0.4, STALLED: 0.8, NOT_FINISHED: 0.85}
@@ -74,14 +75,19 @@ def _sentence(verdict: Verdict) -> str:
         NOT_LAUNCHED: f"{who} called it and did not launch it",
         NOT_STARTED: f"{who} launched it and did not start it on the GPU",
         NOT_FINISHED: f"{who} did not finish it",
-        STALLED: "all ranks are in it and nothing moves"
+        STALLED: f"all ranks{_listed(verdict.waiting) if not where else ''} are in it and nothing "
+        "moves"
         + (f"; behind {'is' if len(verdict.culprits) == 1 else 'are'} {who}" if where else ""),
         DEAD: f"{who} died",
         WAITING: "some ranks are in it, not yet for long",
-    }.get(verdict.verdict, f"why is not known ({verdict.reason})")
+    }.get(verdict.verdict, f"{verdict.reason}: why it hangs is not known")
     label = "waiting" if verdict.verdict == WAITING else "hang"
     reason = f" ({verdict.reason})" if verdict.reason and verdict.verdict != UNKNOWN else ""
     return f"{label} in {what}: {said}{reason}; {waited}"
+
+
+def _listed(ranks: tuple[int, ...]) -> str:
+    return f" ({ranks_in_words(ranks).removeprefix('ranks ')})" if ranks else ""
 
 
 def also_waiting(names: list[str]) -> list[Evidence]:

@@ -107,13 +107,14 @@ def _heavy(
     )
     usually = amount(int(usual)) if what == "bytes" else f"{int(usual):,}"
     hosts = tuple(sorted({frame.host_of[r] for r in chosen if r in frame.host_of}))
+    where = frame.where(chosen[0]) if len(chosen) == 1 else _of(hosts)
     verb, how = _VERBS.get(function, ("move" if what == "bytes" else "make", f" in {function}"))
     verb += "s" if len(chosen) == 1 else ""
     of_what = "the bytes" if what == "bytes" else "the calls"
     return Finding(
         "imbalance",
         WARNING if busy[heavy].max() >= _MATTERS * frame.span_ns else INFO,
-        f"{ranks_in_words(chosen)}{_of(hosts)} {verb} {times:.3g} times {of_what} of "
+        f"{ranks_in_words(chosen)}{where} {verb} {times:.3g} times {of_what} of "
         f"{'its' if len(chosen) == 1 else 'their'} peers{how} on {name} ({told} against {usually})",
         "its peers wait for it: spread the work (experts, shards, stages) more evenly",
         what,
@@ -122,7 +123,7 @@ def _heavy(
         (name,),
         (
             Evidence(
-                f"{what} by rank; {percent(share)} of the run at stake",
+                f"{what} of {function} by rank; {percent(share)} of the run at stake",
                 {"function": function, "times": round(times, 3), "median": usual},
                 f"ncclscope report {frame.path} --by rank --comm {name} --op {function}",
             ),

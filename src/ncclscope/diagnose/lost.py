@@ -129,12 +129,15 @@ def joining(base: Verdict, crew: Crew, members: list[Member], post_mortem: bool)
     """A communicator that nobody has used: have all ranks joined it?"""
     if not crew.ranks or len({member.seat.rank for member in crew.members}) >= crew.ranks:
         return base
-    waited = max(member.seat.opened_ns for member in members)
+    here = [member for member in members if not _went_on(member)]
+    if not here:
+        return base
+    waited = max(member.seat.opened_ns for member in here)
     verdict = replace(
         base,
         verdict=NEVER_JOINED,
         culprits=crew.missing,
-        waiting=ranks_of(members),
+        waiting=ranks_of(here),
         waited_ns=waited,
         limit_ns=PATIENCE_NS,
         reason=f"{len(members)} of {crew.ranks} ranks have joined",
@@ -147,6 +150,17 @@ def joining(base: Verdict, crew: Crew, members: list[Member], post_mortem: bool)
     if waited < PATIENCE_NS:
         return replace(verdict, verdict=WAITING if waited >= NOTICEABLE_NS else OK)
     return replace(verdict, hung=True)
+
+
+def _went_on(member: Member) -> bool:
+    """Whether a rank has made another communicator or a call since: then this one is made."""
+    for seat in member.pulse.seats:
+        if seat.number == member.seat.number or seat.global_rank != member.seat.global_rank:
+            continue
+        since = seat.last.since_ns if seat.last is not None else seat.opened_ns
+        if min(since, seat.opened_ns) < member.seat.opened_ns:
+            return True
+    return False
 
 
 def unjoined(base: Verdict, members: list[Member]) -> Verdict:

@@ -95,16 +95,17 @@ def _describe(frame: Frame, communicator: int, instance: int, times: int) -> Fin
     odd = calls[ranks[0]]
     number = int(frame.model.tables["instances"]["call_order"][instance]) + 1
     kind = _kind(frame, communicator, number - 1, usual, odd, ranks[0])
+    blamed = () if tie else ranks
     told = "; ".join(
-        f"{ranks_in_words(tuple(sorted(r for r, call in calls.items() if call == side)))} {side}"
+        _who(frame, tuple(sorted(r for r, call in calls.items() if call == side))) + f" {side}"
         for side, _ in sides[:4]
     )
-    blamed = () if tie else ranks
     states = [frame.word("state", int(code)) for code in set(ops["state"][rows].tolist())]
     stuck = "in flight" in states
     evidence = (
         Evidence(
-            f"{plural(times, 'operation')} of {name} differ, #{number} is the first",
+            f"{plural(times, 'operation')} of {name} {'differs' if times == 1 else 'differ'}, "
+            f"#{number} is the first",
             {
                 "order": number,
                 "sides": [
@@ -127,6 +128,11 @@ def _describe(frame: Frame, communicator: int, instance: int, times: int) -> Fin
         evidence,
         confidence=0.99,
     )
+
+
+def _who(frame: Frame, ranks: tuple[int, ...]) -> str:
+    """Ranks, and of a single one where it is."""
+    return ranks_in_words(ranks) + (frame.where(ranks[0]) if len(ranks) == 1 else "")
 
 
 def _kind(frame: Frame, communicator: int, order: int, usual: Call, odd: Call, rank: int) -> str:

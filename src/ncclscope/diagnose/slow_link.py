@@ -10,7 +10,7 @@ from ncclscope.diagnose.finding import CRITICAL, INFO, WARNING, Evidence, Findin
 from ncclscope.diagnose.frame import Floats, Frame, Ints, spread
 from ncclscope.model.details import details_of
 from ncclscope.model.tables import NONE, SEND
-from ncclscope.words import duration, percent
+from ncclscope.words import duration, percent, ranks_in_words
 
 _SLOWER = 1.5  # times the median link
 _SLOWER_SURELY = 1.3  # the lower end of the median's interval
@@ -281,9 +281,8 @@ def _of_rank(frame: Frame, links: Links, rows: Ints, rank: int, what: str) -> Fi
     return Finding(
         "slow_link",
         CRITICAL if share >= _GRAVE_SHARE else WARNING,
-        f"all links of rank {rank} ({host}) are slow, up to {links.slowness[rows[0]]:.3g} "
-        "times their "
-        f"peers; up to {percent(share)} of the run lost",
+        f"all links of rank {rank}{frame.where(rank)} are slow, up to "
+        f"{links.slowness[rows[0]]:.3g} times their peers; up to {percent(share)} of the run lost",
         "look at that GPU's adapter, its PCIe link and cable",
         "rank",
         (rank,),
@@ -293,6 +292,10 @@ def _of_rank(frame: Frame, links: Links, rows: Ints, rank: int, what: str) -> Fi
         confidence=0.85,
         lost_share=share,
     )
+
+
+def _listed(hosts: tuple[str, ...]) -> str:
+    return ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
 
 
 def _slow_groups(frame: Frame) -> list[Finding]:
@@ -348,8 +351,8 @@ def _slow_groups(frame: Frame) -> list[Finding]:
             Finding(
                 "slow_link",
                 WARNING if share >= _LOST_SHARE else INFO,
-                f"{name} is {factor:.3g} times as slow on the wire as communicators like it; "
-                f"{percent(share)} of the run lost",
+                f"{name} ({ranks_in_words(ranks)}; {_listed(hosts)}) is {factor:.3g} times as slow "
+                f"on the wire as communicators like it; {percent(share)} of the run lost",
                 "one of its links is slow: record in mode full to see which",
                 "group",
                 ranks,

@@ -199,6 +199,11 @@ _CAUSES = {
     "launch": "it calls in time, and its host is slow to launch the kernel",
     "gpu": "it launches in time, and its GPU is still busy with something else",
 }
+_HOST_CAUSES = {
+    "compute": "its ranks come late to their calls",
+    "launch": "its ranks call in time, and are slow to launch",
+    "gpu": "its ranks launch in time, and their GPUs are still busy",
+}
 _ADVICE = {
     "compute": "look at this rank's share of work, its data loader, its GPU clocks and thermals",
     "launch": "look for a busy or throttled CPU on its host, wrong CPU affinity, other processes",
@@ -254,14 +259,14 @@ def _of_rank(
     start = int(frame.model.tables["instances"]["last_start_ns"][instance])
     of = int(np.sum(np.isin(met.group, met.group[met.rank == rank]) & (met.rank == rank)))
     sentence = (
-        f"rank {rank} ({host}) comes last to {often:,} of {of:,} collectives, typically "
+        f"rank {rank}{frame.where(rank)} comes last to {often:,} of {of:,} collectives, typically "
         f"{duration(typical)} after everybody else; waiting for it costs {percent(share)} "
         "of the run"
     )
     if often < _OFTEN:
         sentence = (
-            f"rank {rank} ({host}) takes {duration(steady_ns)} longer than its peers each time, "
-            f"which others mostly hide: {percent(share)} of the run"
+            f"rank {rank}{frame.where(rank)} takes {duration(steady_ns)} longer than its peers "
+            f"each time, which others mostly hide: {percent(share)} of the run"
         )
     return Finding(
         "straggler",
@@ -300,7 +305,8 @@ def _of_host(frame: Frame, node: int, share: float) -> Finding:
         "straggler",
         _severity(share),
         sentence,
-        f"{_CAUSES[kind]}: something of the whole host is slow (power, thermals, CPU, storage)",
+        "something of the whole host is slow: look at its power, thermals, CPU and storage; "
+        f"{_HOST_CAUSES[kind]}",
         f"host {kind}",
         ranks,
         (host,),

@@ -27,6 +27,7 @@ from ncclscope.diagnose.verdict import (
     ruled,
 )
 from ncclscope.model.pulse_parts import PAIRED
+from ncclscope.words import ranks_in_words
 
 _FIRST_LOSING = 7  # interface: NCCL 2.31
 
@@ -83,11 +84,17 @@ def _signature_at(
     return flown(flights[0], ranks) if flights else None
 
 
+def _left_no_files(crew: Crew, absent: set[int]) -> str:
+    """By their ranks in the job, where these can be told."""
+    if crew.missing:
+        return f"{ranks_in_words(crew.missing)} left no files"
+    return f"{ranks_in_words(tuple(sorted(absent)))} of the communicator left no files"
+
+
 def _without_files(verdict: Verdict, crew: Crew, waiting: list[Member]) -> Verdict:
     """All ranks on record are in it, and some are not on record."""
     absent = set(range(crew.ranks)) - {member.seat.rank for member in crew.members}
     behind = [(member, step) for member in waiting if (step := step_behind(member))]
-    missing = ", ".join(map(str, sorted(absent)[:8]))
     pointed = [m for m, step in behind if step.peer in absent and step.step == 0 and not step.sends]
     if crew.missing and pointed:
         return replace(
@@ -100,7 +107,7 @@ def _without_files(verdict: Verdict, crew: Crew, waiting: list[Member]) -> Verdi
         verdict,
         verdict=UNKNOWN,
         culprits=crew.missing,
-        reason=f"rank {missing} of the communicator left no files",
+        reason=_left_no_files(crew, absent),
     )
 
 
@@ -193,7 +200,7 @@ def paired(base: Verdict, crew: Crew, post_mortem: bool) -> Verdict:
     if silent:
         verdict = replace(verdict, verdict=NEVER_CALLED, culprits=culprits)
     elif absent:
-        reason = f"rank {min(absent)} of the communicator left no files"
+        reason = _left_no_files(crew, absent)
         verdict = replace(verdict, verdict=UNKNOWN, culprits=crew.missing, reason=reason)
     elif resting and len(resting) < len(waiting):
         verdict = replace(verdict, verdict=NOT_STARTED, culprits=ranks_of(resting))

@@ -90,6 +90,7 @@ class Status:
     unreadable: tuple[str, ...] = ()
     simulated: bool = False
     quiet_ns: int = 0  # since the last call of any process, where nothing is in flight
+    called: bool = True  # anything, by anyone
 
     @property
     def hung(self) -> bool:

@@ -34,6 +34,7 @@ def judge(pulses: Sequence[Pulse], unreadable: Sequence[str] = ()) -> Status:
         unreadable=tuple(unreadable),
         simulated=any(pulse.simulated for pulse in mine),
         quiet_ns=0 if post_mortem else _quiet_ns(mine),
+        called=any(seat.calls or seat.works for pulse in mine for seat in pulse.seats),
     )
 
 

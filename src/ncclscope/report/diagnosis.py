@@ -36,7 +36,11 @@ def lines(model: Model, diagnosis: Diagnosis, width: int) -> Iterator[str]:
     for note in model.completeness.notes[:8]:
         yield from wrapped(f"! {printable(note)}", width, _INDENT)
     serious = [one for one in diagnosis.findings if one.severity != "info"]
-    if not diagnosis.findings:
+    if not serious and not model.completeness.calls and not model.completeness.operations:
+        totals = any(row.mode == "profile" for row in model.processes)
+        why = "mode profile has no single operations" if totals else "no NCCL call is on record"
+        yield f"nothing to diagnose but hangs and the record itself: {why}"
+    elif not diagnosis.findings:
         yield "nothing found"
     elif not serious:
         yield f"nothing wrong; {plural(len(diagnosis.findings), 'remark')}"

@@ -160,7 +160,13 @@ def heading(status: Status) -> str:
     else:
         how = "all alive" if status.alive == status.processes else f"{status.alive} alive"
     communicators = plural(len(status.verdicts), "communicator")
-    quiet = f", no NCCL call for {seconds(status.quiet_ns)}" if status.quiet_ns > _QUIET_NS else ""
+    if not status.verdicts:
+        communicators = "no communicator on record: nothing can be said"
+    quiet = ""
+    if status.verdicts and not status.called:
+        quiet = ", no NCCL call on record"
+    elif status.quiet_ns > _QUIET_NS:
+        quiet = f", no NCCL call for {seconds(status.quiet_ns)}"
     return f"{found}, {how}, {communicators}{quiet}"
 
 
@@ -168,7 +174,8 @@ def lines(status: Status) -> Iterator[str]:
     """The whole answer: one line for each communicator that is not fine."""
     bad = [verdict for verdict in status.verdicts if verdict.verdict != v.OK]
     waits = any(verdict.verdict == v.WAITING for verdict in bad)
-    mood = "hung" if status.hung else "waiting" if waits else "unknown" if bad else "ok"
+    unclear = bad or not status.verdicts
+    mood = "hung" if status.hung else "waiting" if waits else "unknown" if unclear else "ok"
     yield f"{mood}: {heading(status)}"
     if status.simulated:
         yield "! this is a simulation"
