@@ -13,9 +13,11 @@ from ncclscope.capture.process import open_process
 from ncclscope.capture.reader import process_folders
 from ncclscope.capture.segment import Blocks, Damage, read_segment
 from ncclscope.capture.slots import SlotLog
+from ncclscope.errors import NcclscopeError
 from ncclscope.model.channels import Channels, on_host_clock, times_of_works
 from ncclscope.model.gpu_clock import Bound, GpuClock, _best_of_bins, _hull, bound
 from ncclscope.model.tables import NONE
+from ncclscope.native import columns_library_path
 from tests.damaging import Damager
 from tests.playing import TRANSCRIPTS
 from tests.writer import from_transcript
@@ -24,6 +26,15 @@ NONCE = 0x8123
 CLOCK = Clock(
     np.array([10**6, 3 * 10**9, 5 * 10**9 + 7]), np.array([500, 10**9, 2 * 10**9]), 0.37, 0
 )
+
+
+def test_a_library_that_is_older_than_its_sources_is_refused(tmp_path: Path) -> None:
+    assert columns_library_path(tmp_path).is_file()  # an installation has no sources
+    source = tmp_path / "native" / "columns" / "joins.c"
+    source.parent.mkdir(parents=True)
+    source.write_text("")
+    with pytest.raises(NcclscopeError, match=r"it is older than .*joins\.c"):
+        columns_library_path(tmp_path)
 
 
 @pytest.fixture

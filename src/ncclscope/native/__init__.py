@@ -45,6 +45,22 @@ def posed_host_path() -> Path:
     return _built("libncclscope-posed-host.so")
 
 
-def columns_library_path() -> Path:
-    """The loops over slots and columns by which captures are read."""
-    return _built("libncclscope-columns.so")
+def columns_library_path(checkout: Path = Path(__file__).parents[3]) -> Path:
+    """The loops over slots and columns by which captures are read.
+
+    Python and they must agree on their arguments, which nothing checks when they are called: in a
+    checkout, a library from before the last change to its sources is refused.
+    """
+    path = _built("libncclscope-columns.so")
+    built = path.stat().st_mtime_ns
+    sources = [
+        *checkout.glob("native/columns/*.[ch]"),
+        *checkout.glob("native/include/ncclscope/*.h"),
+    ]
+    newer = [source for source in sources if source.stat().st_mtime_ns > built]
+    if newer:
+        raise NcclscopeError(
+            f"cannot use {path}: it is older than {newer[0]}",
+            "Run `make demo` or `pip install -e .`",
+        )
+    return path
