@@ -293,6 +293,28 @@ def test_two_files_are_kept(tmp_path: Path) -> None:
     assert newest.deleted + sum(journal.samples for journal in journals) == 200
 
 
+def test_a_process_of_the_same_id_begins_a_file_of_its_own(tmp_path: Path) -> None:
+    for boot in ("first", "second"):
+        writer = JournalWriter(tmp_path, ABOUT | {"boot_id": boot})
+        writer.write(sample(1, rx_bytes=1))
+        writer.close()
+    assert [read_journal(path).boot_id for path in journals_in(tmp_path)] == ["first", "second"]
+
+
+def test_a_disk_that_is_full_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = JournalWriter(tmp_path, ABOUT)
+    real = os.write
+    with monkeypatch.context() as full:
+        full.setattr(os, "write", lambda fd, data: real(fd, data[:9]))
+        for at in (1, 2, 3):
+            with pytest.raises(OSError, match="full"):
+                writer.write(sample(at, rx_bytes=at))
+    writer.write(sample(4, rx_bytes=4))
+    writer.close()
+    (journal,) = [read_journal(path) for path in journals_in(tmp_path)]
+    assert (journal.host, journal.samples, journal.lost) == ("a.b/c", 1, 3)
+
+
 def test_a_long_file_is_thinned(tmp_path: Path) -> None:
     writer = JournalWriter(tmp_path, ABOUT)
     for at in range(1, 1001):
@@ -313,10 +335,12 @@ def test_a_full_disk_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             with pytest.raises(OSError, match="full"):
                 writer.write(sample(at, rx_bytes=at))
     writer.write(sample(4, rx_bytes=4))
+    writer.write(sample(5, rx_bytes=5))
     writer.close()
     journal = read_journal(writer.path(0))
-    assert [t // 10**9 for t in journal.stretches[0].monotonic_ns] == [1, 4]
+    assert [t // 10**9 for t in journal.stretches[0].monotonic_ns] == [1, 4, 5]
     assert journal.lost == 2
+    assert writer.path(0).read_text().count("samples_lost") == 1
     assert journal.damaged == 2  # what was left of them
 
 

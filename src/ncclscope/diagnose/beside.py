@@ -14,6 +14,7 @@ from ncclscope.model.tables import NONE
 from ncclscope.system.counters import GPU, NIC, PORT, Device
 from ncclscope.words import ranks_in_words
 
+FAMILY = "machine"
 FEWEST = 5  # samples that say anything
 Place = tuple[int, Device]  # node and device
 

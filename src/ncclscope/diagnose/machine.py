@@ -8,14 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from ncclscope.diagnose import poor_links, short_hosts, slowed_gpus
-from ncclscope.diagnose.beside import FEWEST, Beside, known, rates
+from ncclscope.diagnose.beside import FAMILY, FEWEST, Beside, known, rates
 from ncclscope.diagnose.finding import INFO, Evidence, Finding, at_least
 from ncclscope.diagnose.frame import Frame
 from ncclscope.model.tables import NONE
 from ncclscope.system.counters import GPU, PCIE_LANE_BYTES_PER_S
 from ncclscope.words import amount, percent
 
-FAMILY = slowed_gpus.FAMILY
 _LOOKS_BUSY_PERCENT = 90
 _IN_NCCL = 0.5  # of the run
 _LITTLE = 0.1  # of what PCIe alone could carry

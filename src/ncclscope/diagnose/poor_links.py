@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-from ncclscope.diagnose.beside import FEWEST, Beside, Place, known, links, rates, usual
+from ncclscope.diagnose.beside import FAMILY, FEWEST, Beside, Place, known, links, rates, usual
 from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
 from ncclscope.model.system import Track
 from ncclscope.words import percent, plural
 
-FAMILY = "machine"
 _ERRORS = {
     "rx_errors": ("damaged packet", "damaged packets"),
     "tx_errors": ("packet that could not be sent", "packets that could not be sent"),

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from ncclscope.diagnose.beside import FEWEST, Beside, Place, known, rates, usual
+from ncclscope.diagnose.beside import FAMILY, FEWEST, Beside, Place, known, rates, usual
 from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
 from ncclscope.system.counters import HOST
 from ncclscope.words import percent
 
-FAMILY = "machine"
 _TIMES_USUAL = 3.0
 # Counter of time in µs: share of the run that matters, what it is, what to do, whether it is a
 # fault of itself where there is nobody to compare with.

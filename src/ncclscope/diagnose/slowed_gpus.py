@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.diagnose.beside import FEWEST, Beside, Place, known, rates, usual
+from ncclscope.diagnose.beside import FAMILY, FEWEST, Beside, Place, known, rates, usual
 from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
 from ncclscope.diagnose.frame import Ints
 from ncclscope.model.system import Track
@@ -12,7 +12,6 @@ from ncclscope.model.tables import NONE
 from ncclscope.system.counters import GPU, PCIE_LANE_BYTES_PER_S, POWER_CAP, SLOWDOWNS
 from ncclscope.words import amount, percent
 
-FAMILY = "machine"
 _SLOWED = 0.2  # of the busy time
 _CAPPED = 0.5
 _LOWER_CLOCK = 0.95  # of what others have: less is slower

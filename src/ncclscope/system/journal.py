@@ -10,6 +10,7 @@ import re
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -52,11 +53,13 @@ class JournalWriter:
     ) -> None:
         self._capture, self._about, self._most_bytes = capture, about, most_bytes
         self._layout: Layout = []
-        self._number = -1
+        self._number: int | None = None  # of the last file; earlier processes had the same id
         self._descriptor = -1
         self._bytes = 0
         self._torn = False
         self._samples_here = 0
+        self._lost_told = 0
+        self._files: list[Path] = []
         self.samples = 0
         self.deleted = 0  # samples that made room for newer ones
         self.lost = 0  # samples that could not be written
@@ -73,8 +76,10 @@ class JournalWriter:
 
     def _begin(self) -> None:
         """The next file; of those before it the last one stays."""
+        if self._number is None:
+            self._number = next(n for n in count() if not self.path(n).exists()) - 1
         number = self._number + 1
-        deleted = self.samples - self._samples_here if number >= 2 else 0
+        deleted = self.samples - self._samples_here if len(self._files) >= 2 else 0
         self.close()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self.path(number), flags, 0o600)
@@ -85,9 +90,10 @@ class JournalWriter:
             self.close()
             raise
         self._number, self.deleted = number, deleted
-        self._bytes, self._layout, self._samples_here = 0, [], 0
-        if number >= 2:
-            self.path(number - 2).unlink(missing_ok=True)
+        self._bytes, self._layout, self._samples_here, self._lost_told = 0, [], 0, 0
+        self._files.append(self.path(number))
+        while len(self._files) > 2:
+            self._files.pop(0).unlink(missing_ok=True)
 
     def _line(self, content: Any) -> None:
         """A line that is there as a whole, or is known not to be."""
@@ -107,8 +113,9 @@ class JournalWriter:
             if self._descriptor < 0 or self._bytes >= self._most_bytes:
                 self._begin()
             self._cover(sample)
-            if self.lost:
+            if self.lost > self._lost_told:
                 self._line({"samples_lost": self.lost})
+                self._lost_told = self.lost
             values = [
                 sample.numbers.get(device, {}).get(name)
                 for device, names in self._layout
