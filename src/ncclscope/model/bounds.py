@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.capture.compiled import filled
 from ncclscope.model.matching import (
     EVERYBODY,
     NOBODY,
@@ -148,8 +149,8 @@ class Meetings:
         self._width[(streams.kind == PAIRS) | (self._width < 2)] = 0
         cells = self._width * streams.length
         self._first_cell = np.cumsum(cells) - cells
-        self._latest_start = np.full(int(cells.sum()), -_NEVER, np.int64)
-        self._earliest_end = np.full(int(cells.sum()), _NEVER, np.int64)
+        self._latest_start = filled(int(cells.sum()), np.int64, -_NEVER)
+        self._earliest_end = filled(int(cells.sum()), np.int64, _NEVER)
 
     def add(self, columns: Columns, width_ns: int = 0) -> None:
         """Takes the operations of one process, times on its node's own clock.

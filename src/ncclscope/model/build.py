@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import layout
+from ncclscope.capture.compiled import large_arrays_in
 from ncclscope.capture.reader import is_dataset, process_folders
 from ncclscope.errors import NcclscopeError
 from ncclscope.model import sizes
@@ -33,7 +34,7 @@ from ncclscope.model.registry import ProcessRow, Registry
 from ncclscope.model.rooted import complete_rooted
 from ncclscope.model.steps import placed
 from ncclscope.model.store import Writer, fingerprint, load, load_current, manifest_of
-from ncclscope.model.tables import NONE, Columns
+from ncclscope.model.tables import NONE, Columns, pieces
 from ncclscope.model.words import Words
 from ncclscope.model.workers import Decoder, decoders
 from ncclscope.words import plural
@@ -108,17 +109,9 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
         for found in _decode(folders, writer, registry, words, sums, progress):
             streams.join(found)
         operations = writer.columns("operations")
-        _complete_sizes(operations, registry, words)
-        broken = _broken_communicators(operations, sums)
-        if len(broken):
-            number_by_sequence(operations, broken)
-        if complete_rooted(operations, words) or len(broken):
-            streams = _counted_again(operations, sums)
-        clocks = _one_clock(operations, registry, words, streams, sums)
-        instances = _match(operations, registry, words, streams, sums, clocks)
-        order = operations["call_order"]
-        order[order == BY_SEQUENCE] = NONE
-        writer.append("instances", instances)
+        with large_arrays_in(writer.folder):
+            clocks, instances = _joined(operations, registry, words, streams, sums)
+            writer.append("instances", instances)
         comms, members, names = registry.tables()
         writer.append("communicators", comms)
         writer.append("members", members)
@@ -141,6 +134,23 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
     finally:
         if not writer.kept:  # what is mapped stays readable
             writer.discard()
+
+
+def _joined(
+    operations: Columns, registry: Registry, words: Words, streams: StreamCounter, sums: _Sums
+) -> tuple[Clocks, Columns]:
+    """Brings the operations of all processes together, in place: one clock, and instances."""
+    _complete_sizes(operations, registry, words)
+    broken = _broken_communicators(operations, sums)
+    if len(broken):
+        number_by_sequence(operations, broken)
+    if complete_rooted(operations, words) or len(broken):
+        streams = _counted_again(operations, sums)
+    clocks = _one_clock(operations, registry, words, streams, sums)
+    instances = _match(operations, registry, words, streams, sums, clocks)
+    order = operations["call_order"]
+    order[order == BY_SEQUENCE] = NONE
+    return clocks, instances
 
 
 def _decode(
@@ -224,19 +234,18 @@ def _one_clock(
         return solve(wall or [0])
     rules = rules_of(words.lists["function"], words.lists["algorithm"])
     meetings = Meetings(streams.streams(), streams.nodes(), rules)
-    for row, process in zip(sums.rows, registry.processes, strict=True):
-        mine = {name: values[row] for name, values in operations.items()}
-        meetings.add(mine, process.gpu_clock_error_ns)
+    parts = _parts(operations, sums, registry)
+    for part, process in parts:
+        meetings.add(part, process.gpu_clock_error_ns)
     steps = bounds_of_steps(joined_steps(sums.sends), joined_steps(sums.receives))
     clocks = solve(wall, steps, meetings)
 
-    def move(row: slice, process: ProcessRow) -> None:
+    def move(part: Columns, process: ProcessRow) -> None:
         for name in TIMES:
-            values = np.asarray(operations[name][row])
-            moved = clocks.to_reference(process.node, values)
-            values[:] = np.where(values != NONE, moved, NONE)
+            moved = clocks.to_reference(process.node, part[name])
+            part[name][:] = np.where(part[name] != NONE, moved, NONE)
 
-    _side_by_side(move, sums.rows, registry.processes)
+    _side_by_side(move, *zip(*parts, strict=True))
     registry.move_times(clocks.to_reference)
     return clocks
 
@@ -252,20 +261,29 @@ def _match(
     """Matches operations across ranks; sets what depends on it, and returns the instances."""
     rules = rules_of(words.lists["function"], words.lists["algorithm"])
     instances = Instances(streams.streams(), rules)
-    parts = [
-        {name: np.asarray(values[row]) for name, values in operations.items()} for row in sums.rows
-    ]
-    for part, process in zip(parts, registry.processes, strict=True):
-        instances.add(part, process.gpu_clock_error_ns)
+    for row, process in zip(sums.rows, registry.processes, strict=True):
+        mine = {name: np.asarray(values[row]) for name, values in operations.items()}
+        instances.add(mine, process.gpu_clock_error_ns)
     table = instances.table(clocks, streams.nodes(), registry.ranks_of_communicators())
 
     def wait(part: Columns) -> None:
         for name, values in instances.waits(part).items():
             part[name][:] = values
 
-    _side_by_side(wait, parts)
+    _side_by_side(wait, (part for part, _ in _parts(operations, sums, registry)))
     sums.totals["missing"] = _missing(operations, table)
     return table
+
+
+def _parts(
+    operations: Columns, sums: _Sums, registry: Registry
+) -> list[tuple[Columns, ProcessRow]]:
+    """The operations of each process, piece by piece, in place."""
+    return [
+        ({name: np.asarray(values[row][piece]) for name, values in operations.items()}, process)
+        for row, process in zip(sums.rows, registry.processes, strict=True)
+        for piece in pieces(row.stop - row.start)
+    ]
 
 
 def _side_by_side(do: Callable[..., None], *arguments: Iterable[Any]) -> None:
@@ -276,10 +294,18 @@ def _side_by_side(do: Callable[..., None], *arguments: Iterable[Any]) -> None:
 
 def _missing(operations: Columns, instances: Columns) -> int:
     """Operations that must exist and are not on record; their parts are not counted again."""
-    gaps = np.maximum(instances["ranks_expected"] - instances["ranks_seen"], 0)
-    of_parts = operations["instance"][operations["part_of"] != NONE]
-    gaps[of_parts[of_parts != NONE]] = 0
-    return int(gaps.sum())
+    expected, seen = instances["ranks_expected"], instances["ranks_seen"]
+    of_parts = [np.empty(0, np.int64)]
+    for piece in pieces(len(operations["part_of"])):
+        part = operations["part_of"][piece] != NONE
+        if part.any():
+            of_parts.append(np.unique(operations["instance"][piece][part]))
+    whole = np.unique(np.concatenate(of_parts))
+    whole = whole[whole != NONE]
+    gaps = sum(
+        int(np.maximum(expected[piece] - seen[piece], 0).sum()) for piece in pieces(len(seen))
+    )
+    return gaps - int(np.maximum(expected[whole] - seen[whole], 0).sum())
 
 
 def _count(sums: _Sums, part: Part, registry: Registry) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.capture.compiled import filled, room
 from ncclscope.model import tables
 from ncclscope.model.clock import Clocks
 from ncclscope.model.matching import (
@@ -28,7 +29,7 @@ from ncclscope.model.matching import (
     meets_of,
     started_of,
 )
-from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND
+from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND, pieces
 
 _NEVER = np.iinfo(np.int64).max
 _LOW = (1 << 32) - 1
@@ -42,6 +43,16 @@ def _span(places: Ints) -> Ints | slice:
     return places
 
 
+def _gpus_of(columns: Columns) -> Ints:
+    """Ranks of the job and their nodes."""
+    node, rank = (columns[name].astype(np.int64) for name in ("node", "global_rank"))
+    return distinct(node << 32 | rank + 1)
+
+
+def _distinct_of(parts: list[Ints]) -> Ints:
+    return np.unique(np.concatenate([np.empty(0, np.int64), *parts]))
+
+
 class Instances:
     """One row for each place of `streams`; rows that no operation belongs to are left out of the
     table.
@@ -50,27 +61,27 @@ class Instances:
     def __init__(self, streams: Streams, rules: Rules) -> None:
         self._streams, self._rules = streams, rules
         rows = streams.rows
-        self._seen = np.zeros(rows, np.int32)
-        self._timed = np.zeros(rows, np.int32)
-        self._mismatch = np.zeros(rows, np.int8)
-        self._votes = np.zeros(rows, np.int32)
+        self._seen = filled(rows, np.int32, 0)
+        self._timed = filled(rows, np.int32, 0)
+        self._mismatch = filled(rows, np.int8, 0)
+        self._votes = filled(rows, np.int32, 0)
         self._agreed: dict[str, npt.NDArray[Any]] = {
-            "function": np.full(rows, NONE, np.int8),
-            "datatype": np.full(rows, NONE, np.int8),
-            "size_bytes": np.full(rows, NONE, np.int64),
+            "function": filled(rows, np.int8, NONE),
+            "datatype": filled(rows, np.int8, NONE),
+            "size_bytes": filled(rows, np.int64, NONE),
         }
-        self._first_start = np.full(rows, _NEVER, np.int64)
-        self._last_start = np.full(rows, -_NEVER, np.int64)
-        self._second_start = np.full(rows, -_NEVER, np.int64)  # the last but one
-        self._last_end = np.full(rows, NONE, np.int64)
-        self._root_start = np.full(rows, NONE, np.int64)
-        self._shortest = np.full(rows, _NEVER, np.int64)
-        self._last_rank = np.full(rows, NONE, np.int32)
-        self._width = np.zeros(rows, np.int64)
-        self._low_node = np.full(rows, np.iinfo(np.int32).max, np.int32)
-        self._high_node = np.full(rows, NONE, np.int32)
-        self._error = np.full(rows, NONE, np.int64)
-        self._place = np.full(rows, NONE, np.int64)
+        self._first_start = filled(rows, np.int64, _NEVER)
+        self._last_start = filled(rows, np.int64, -_NEVER)
+        self._second_start = filled(rows, np.int64, -_NEVER)  # the last but one
+        self._last_end = filled(rows, np.int64, NONE)
+        self._root_start = filled(rows, np.int64, NONE)
+        self._shortest = filled(rows, np.int64, _NEVER)
+        self._last_rank = filled(rows, np.int32, NONE)
+        self._width = filled(rows, np.int64, 0)
+        self._low_node = filled(rows, np.int32, np.iinfo(np.int32).max)
+        self._high_node = filled(rows, np.int32, NONE)
+        self._error = filled(rows, np.int64, NONE)
+        self._place = filled(rows, np.int64, NONE)
         self._gpus: Counter[int] = Counter()  # by node
 
     # ---- first pass ----
@@ -78,28 +89,44 @@ class Instances:
         """Takes the operations of one process. `width_ns`: how far its times may be off within its
         node (half the width of the GPU's mapping).
         """
-        _, row = self._streams.find(columns)
-        self._count_gpus(columns)
-        started = started_of(columns)
-        meets = meets_of(columns, self._rules)
-        # One rank has one operation of an instance, but of a send to itself.
-        part = columns["rank"].astype(np.int64) * 2 + (columns["form"] == RECV)
-        for one in distinct(part[row != NONE]).tolist():
-            mine = np.flatnonzero((part == one) & (row != NONE))
-            self._vote(columns, mine, row[mine])
-            timed = mine[started[mine]]
-            self._arrive(columns, timed, row[timed], width_ns)
-            all_meet = mine[meets[mine] == EVERYBODY]
-            use, at = _span(all_meet), _span(row[all_meet])
-            duration = columns["duration_ns"][use].astype(np.int64)
-            self._shortest[at] = np.minimum(self._shortest[at], duration)
-            root = timed[columns["root"][timed] == columns["rank"][timed]]
-            self._root_start[row[root]] = columns["start_ns"][root]
+        count = len(columns["rank"])
+        row, part = room(count, np.int64), room(count, np.int64)
+        started, meets = room(count, np.bool_), room(count, np.int8)
+        gpus, parts = [], []
+        for piece in pieces(count):
+            mine = {name: values[piece] for name, values in columns.items()}
+            _, row[piece] = self._streams.find(mine)
+            started[piece], meets[piece] = started_of(mine), meets_of(mine, self._rules)
+            # One rank has one operation of an instance, but of a send to itself.
+            part[piece] = mine["rank"].astype(np.int64) * 2 + (mine["form"] == RECV)
+            parts.append(distinct(part[piece][row[piece] != NONE]))
+            gpus.append(_gpus_of(mine))
+        self._gpus.update((_distinct_of(gpus) >> 32).tolist())
+        for one in _distinct_of(parts).tolist():
+            for piece in pieces(count):
+                mine = {name: values[piece] for name, values in columns.items()}
+                use = np.flatnonzero((part[piece] == one) & (row[piece] != NONE))
+                self._add_part(mine, use, row[piece], started[piece], meets[piece], width_ns)
 
-    def _count_gpus(self, columns: Columns) -> None:
-        """Ranks of the job on each node."""
-        both = columns["node"].astype(np.int64) << 32 | columns["global_rank"].astype(np.int64) + 1
-        self._gpus.update((distinct(both) >> 32).tolist())
+    def _add_part(
+        self,
+        columns: Columns,
+        mine: Ints,
+        row: Ints,
+        started: Bools,
+        meets: npt.NDArray[np.int8],
+        width_ns: int,
+    ) -> None:
+        """Takes operations of different instances."""
+        self._vote(columns, mine, row[mine])
+        timed = mine[started[mine]]
+        self._arrive(columns, timed, row[timed], width_ns)
+        all_meet = mine[meets[mine] == EVERYBODY]
+        use, at = _span(all_meet), _span(row[all_meet])
+        duration = columns["duration_ns"][use].astype(np.int64)
+        self._shortest[at] = np.minimum(self._shortest[at], duration)
+        root = timed[columns["root"][timed] == columns["rank"][timed]]
+        self._root_start[row[root]] = columns["start_ns"][root]
 
     def _vote(self, columns: Columns, mine: Ints, row: Ints) -> None:
         """The value that more than half of the ranks have wins; any other is a mismatch."""
@@ -146,12 +173,24 @@ class Instances:
         """The columns of `instances`. `nodes`: those of each communicator; `ranks`: by communicator
         the number of its ranks. Ends the first pass.
         """
-        place, order = self._streams.by_row()
-        self._error = self._errors(clocks, nodes, place)
-        use = np.flatnonzero(self._seen)
-        self._place[use] = np.arange(len(use))
-        place, order = place[use], order[use]
-        out = tables.empty(tables.INSTANCES, len(use))
+        out = tables.empty(tables.INSTANCES, int(np.count_nonzero(self._seen)))
+        first = 0
+        for piece in pieces(self._streams.rows):
+            place, order = self._streams.by_row(piece)
+            self._error[piece] = self._errors(clocks, nodes, place, piece)
+            seen = np.flatnonzero(self._seen[piece])
+            target = slice(first, first + len(seen))
+            self._place[piece][seen] = np.arange(target.start, target.stop)
+            rows = seen + piece.start
+            for name, value in self._shown(rows, place[seen], order[seen], ranks).items():
+                out[name][target] = value
+            first = target.stop
+        return out
+
+    def _shown(
+        self, use: Ints, place: Ints, order: Ints, ranks: Ints
+    ) -> dict[str, npt.NDArray[np.generic]]:
+        """Columns of some rows, given with their streams and their numbers in them."""
         pair = self._streams.kind[place] == PAIRS
         communicator = self._streams.communicator[place]
         timed, error = self._timed[use], self._error[use]
@@ -160,7 +199,7 @@ class Instances:
         known = timed > 0
         compared = (timed > 1) & (error != NONE)
         certain = compared & (margin > error)
-        values: dict[str, npt.NDArray[np.generic]] = {
+        return {
             "communicator": communicator,
             "form": np.where(pair, SEND, COLLECTIVE),
             "call_order": order,
@@ -179,20 +218,20 @@ class Instances:
             "function": self._agreed["function"][use],
             "size_bytes": self._agreed["size_bytes"][use],
         }
-        for name, value in values.items():
-            out[name][:] = value
-        return out
 
-    def _errors(self, clocks: Clocks, nodes: Mapping[int, Ints], place: Ints) -> Ints:
-        """By row how far times of its ranks may be apart from the truth, NONE where nothing ties
-        their clocks.
+    def _errors(
+        self, clocks: Clocks, nodes: Mapping[int, Ints], place: Ints, piece: slice
+    ) -> Ints:
+        """By row of a piece how far times of its ranks may be apart from the truth, NONE where
+        nothing ties their clocks.
         """
         error = np.zeros(len(place))
-        apart = (self._low_node < self._high_node) & (self._timed > 1)
+        low, high, timed = self._low_node[piece], self._high_node[piece], self._timed[piece]
+        apart = (low < high) & (timed > 1)
         pair = self._streams.kind[place] == PAIRS
         communicator = self._streams.communicator[place]
         # Pairs by their two nodes, all others by the nodes of their communicator.
-        two = self._low_node.astype(np.int64) << 32 | self._high_node.astype(np.int64)
+        two = low.astype(np.int64) << 32 | high.astype(np.int64)
         for chosen, key in ((apart & pair, two), (apart & ~pair, communicator)):
             rows = np.flatnonzero(chosen)
             rows = rows[np.argsort(key[rows], kind="stable")]
@@ -200,12 +239,13 @@ class Instances:
             for group in groups:
                 one = int(key[group[0]])
                 members = nodes[one] if key is communicator else np.array([one >> 32, one & _LOW])
-                error[group] = clocks.error_among(members, self._last_start[group])
+                error[group] = clocks.error_among(members, self._last_start[piece][group])
         tied = np.isfinite(error)
         # With one GPU a node the nodes' clocks were found with the very same mapping.
-        width = np.where(apart & (max(self._gpus.values(), default=1) == 1), 0, 2 * self._width)
+        same = apart & (max(self._gpus.values(), default=1) == 1)
+        width = np.where(same, 0, 2 * self._width[piece])
         total = np.ceil(np.where(tied, error, 0.0)).astype(np.int64) + width
-        return np.where(tied & (self._timed > 0), total, NONE)
+        return np.where(tied & (timed > 0), total, NONE)
 
     # ---- second pass ----
     def waits(self, columns: Columns) -> dict[str, Ints]:

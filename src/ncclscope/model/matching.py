@@ -183,12 +183,11 @@ class Streams:
             np.where(known, self.first_row[place] + number, NONE),
         )
 
-    def by_row(self) -> tuple[Ints, Ints]:
+    def by_row(self, rows: slice) -> tuple[Ints, Ints]:
         """By row the place of its stream and its number in it."""
-        place = np.repeat(np.arange(len(self.code)), self.length)
-        return place, np.arange(self.rows) - np.repeat(
-            self.first_row - self.first_order, self.length
-        )
+        row = np.arange(rows.start, rows.stop)
+        place = np.searchsorted(self.first_row, row, side="right") - 1
+        return place, row - (self.first_row - self.first_order)[place]
 
 
 @dataclass(frozen=True, slots=True)

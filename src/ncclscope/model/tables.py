@@ -5,7 +5,7 @@ Integers are signed, because Spark turns unsigned ones into decimals. NONE stand
 capture: CLOCK_MONOTONIC of its first node. Names are kept as codes into `Model.words`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ Columns = dict[str, npt.NDArray[Any]]  # by name
 
 NONE = -1
 SCHEMA_VERSION = 1
+_AT_ONCE = 1 << 20  # rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +255,12 @@ DETAILS = {
     "proxy_ops": PROXY_OPS,
     "proxy_steps": PROXY_STEPS,
 }
+
+
+def pieces(rows: int) -> Iterator[slice]:
+    """All rows, so many at a time: what is made of them must not grow with a capture."""
+    for first in range(0, rows, _AT_ONCE):
+        yield slice(first, min(first + _AT_ONCE, rows))
 
 
 def empty(columns: Sequence[Column], rows: int) -> Columns:
