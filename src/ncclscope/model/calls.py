@@ -6,7 +6,7 @@ import numpy as np
 
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, STOP_NS, Head, choice, key, number
-from ncclscope.capture.joins import find, pick
+from ncclscope.capture.joins import find, is_same, pick
 from ncclscope.model.decode import Bools, Decoded, Ints, stream_of
 from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND, Columns
 from ncclscope.model.words import Codes, Words
@@ -92,15 +92,15 @@ def link(calls: Calls, works: Works) -> Links:
     replay = captured
     if captured.any():
         replay = captured & (stream_of(works.keys) != stream_of(np.maximum(works.call, 0)))
-    group_call = pick(calls.group_call, np.where(replay, NONE, call))
+    eager = np.where(replay, NONE, call) if replay.any() else call
+    group_call = pick(calls.group_call, eager)
     return Links(call, replay, group_call)
 
 
 def rows_of(calls: Calls, links: Links) -> Rows:
     """A row for each call with its work, and one for each work that is no call's first."""
-    same = np.arange(len(calls))
-    if len(links.call) == len(calls) and not links.replay.any() and (links.call == same).all():
-        return Rows(same, same, links.replay, calls.captured)
+    if len(links.call) == len(calls) and not links.replay.any() and is_same(links.call):
+        return Rows(links.call, links.call, links.replay, calls.captured)
     own = np.flatnonzero((links.call != NONE) & ~links.replay)
     work_of_call = np.full(len(calls), NONE, np.int64)
     work_of_call[links.call[own][::-1]] = own[::-1]  # the first, should there be several

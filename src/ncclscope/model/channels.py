@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, Head, key, number, time
-from ncclscope.capture.compiled import address, library, pointer, room
+from ncclscope.capture.compiled import address, filled, library, pointer, room
 from ncclscope.capture.joins import find
 from ncclscope.model import stamps
 from ncclscope.model.decode import Bools, Decoded, Ints
 from ncclscope.model.gpu_clock import NOTHING, Bound, BoundForC, GpuClock
+from ncclscope.model.tables import pieced
 from ncclscope.model.works import Works
 
 _STOP_STAMPED = Head(states=layout.STATE_FIRST)
@@ -155,13 +156,15 @@ def reported(decoded: Decoded, works: Works, gpu_of_comm: Ints) -> tuple[Channel
     channels = Channels(
         work=find(works.keys, read["parent"]),
         channel=read["channel"],
-        gpu=np.full(len(comm), gpus[0]) if one_gpu else gpus[np.minimum(comm, len(gpus) - 1)],
+        gpu=filled(len(comm), np.int32, gpus[0])
+        if one_gpu
+        else gpus[np.minimum(comm, len(gpus) - 1)],
         gpu_start=read["gpu_start"],
         gpu_stop=read["gpu_stop"],
         seen_start_ns=read["seen_start_ns"],
         seen_end_ns=read["seen_end_ns"],
-        stamp=np.full(len(events), stamps.MISSING, np.int8),
-        reason=np.zeros(len(events), np.int8),
+        stamp=filled(len(events), np.int8, stamps.MISSING),
+        reason=filled(len(events), np.int8, 0),
     )
     return channels, comm
 
@@ -178,6 +181,14 @@ def on_host_clock(channels: Channels, clocks: dict[int, GpuClock]) -> tuple[Ints
         pointer(end),
     )
     return start, end
+
+
+def _is_partial(
+    timed: npt.NDArray[np.int32],
+    kernels: npt.NDArray[np.int32],
+    channels: npt.NDArray[np.int16],
+) -> Bools:
+    return np.asarray((timed > 0) & (timed < np.maximum(kernels, channels)))
 
 
 def times_of_works(works: Works, channels: Channels, start_ns: Ints, end_ns: Ints) -> KernelTimes:
@@ -209,7 +220,7 @@ def times_of_works(works: Works, channels: Channels, start_ns: Ints, end_ns: Int
         end_ns=last,
         stamp=stamp,
         reason=reason,
-        partial=(timed > 0) & (timed < np.maximum(kernels, works.channels)),
+        partial=pieced(_is_partial, np.bool_, timed, kernels, works.channels),
         seen_start_ns=seen_first,
         seen_end_ns=seen_last,
         running=running,

@@ -219,9 +219,7 @@ class Instances:
             "size_bytes": self._agreed["size_bytes"][use],
         }
 
-    def _errors(
-        self, clocks: Clocks, nodes: Mapping[int, Ints], place: Ints, piece: slice
-    ) -> Ints:
+    def _errors(self, clocks: Clocks, nodes: Mapping[int, Ints], place: Ints, piece: slice) -> Ints:
         """By row of a piece how far times of its ranks may be apart from the truth, NONE where
         nothing ties their clocks.
         """

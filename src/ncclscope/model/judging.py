@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ncclscope.capture.joins import grouped, marked, pick
 from ncclscope.model import stamps
@@ -10,7 +11,15 @@ from ncclscope.model.channels import Channels, reported
 from ncclscope.model.decode import Bools, Decoded, Ints
 from ncclscope.model.gpu_clock import Bound, GpuClock, lower_bound, upper_bound
 from ncclscope.model.stamps import FAR_FUTURE, FAR_PAST, Claims
-from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND
+from ncclscope.model.tables import (
+    COLLECTIVE,
+    COPY_ENGINE,
+    NONE,
+    RECV,
+    SEND,
+    pieced,
+    pieces,
+)
 from ncclscope.model.works import Numbers, Works
 
 _SAMPLE = 10_000  # kernel events that show how quickly the host notices
@@ -154,8 +163,8 @@ def judge_channels(
     lower = _lower_bounds(channels, stamped)
     uncounted = _uncounted(works, has_kernels, rank_of_comm, comm, stamped)
     not_before = launches.not_before_ns(works)
-    where = comm << 8 | channels.channel
-    strand, strands = grouped(where if stamped.all() else np.where(stamped, where, NONE))
+    where = pieced(_strands_of, np.int64, comm, channels.channel, stamped)
+    strand, strands = grouped(where)
     fitting = channels.fitting(strand, strands, lower, not_before, works)
     if fitting.all() and not len(uncounted.work):  # no other reading is possible then
         channels.stamp[stamped] = stamps.VALID
@@ -166,6 +175,12 @@ def judge_channels(
     return judged, {
         gpu: _clock(bound, gpu, channels, judged, launches) for gpu, bound in lower.items()
     }
+
+
+def _strands_of(comm: Ints, channel: npt.NDArray[np.int16], stamped: Bools) -> Ints:
+    """A number for each communicator's channel, NONE for events without stamps."""
+    where = comm << 8 | channel
+    return where if stamped.all() else np.where(stamped, where, NONE)
 
 
 def _judged(
@@ -217,10 +232,18 @@ def _clock(
     own = channels.gpu == gpu
     sure = own & (channels.stamp <= stamps.REPAIRED) & (true_start != NONE) & (launched != NONE)
     upper = upper_bound(launched, true_start, _unless_all(sure))
-    mine = np.flatnonzero(own & (channels.gpu_stop != NONE))[:_SAMPLE]
+    mine = _first(own & (channels.gpu_stop != NONE), _SAMPLE)
     seen = channels.seen_end_ns[mine]
     notice = np.median(lower.at(seen) - (channels.gpu_stop[mine] - seen))
     return GpuClock(lower, upper, int(notice))
+
+
+def _first(chosen: Bools, most: int) -> Ints:
+    """The first places that are chosen."""
+    for piece in pieces(len(chosen)):
+        if np.count_nonzero(chosen[: piece.stop]) >= most or piece.stop == len(chosen):
+            return np.flatnonzero(chosen[: piece.stop])[:most]
+    return np.empty(0, np.int64)
 
 
 def _with_recovered(

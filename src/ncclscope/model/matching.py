@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.model.sizes import SOUND_ALGORITHMS
-from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND, SOURCES
+from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND, SOURCES, pieces
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -203,6 +203,31 @@ class FoundStreams:
 
 def found_streams(columns: Columns) -> FoundStreams:
     """Counts the operations of one process."""
+    found = [
+        _found_streams({name: columns[name][piece] for name in (*NEEDED, "node")})
+        for piece in pieces(len(columns["node"]))
+    ]
+    return found[0] if len(found) == 1 else _merged(found)
+
+
+def _merged(found: list[FoundStreams]) -> FoundStreams:
+    """The streams of several as those of one."""
+    none = [np.empty(0, np.int64)]
+    codes, lowest, highest, counts, places = (
+        np.concatenate(none + [getattr(one, name) for one in found])
+        for name in FoundStreams.__slots__
+    )
+    code, group = np.unique(codes, return_inverse=True)
+    first = np.full(len(code), np.iinfo(np.int64).max)
+    last = np.full(len(code), NONE, np.int64)
+    count = np.zeros(len(code), np.int64)
+    np.minimum.at(first, group, lowest)
+    np.maximum.at(last, group, highest)
+    np.add.at(count, group, counts)
+    return FoundStreams(code, first, last, count, np.unique(places))
+
+
+def _found_streams(columns: Columns) -> FoundStreams:
     stream, order = streams_and_orders(columns)
     known = stream != NONE
     code = distinct(stream[known])
@@ -233,25 +258,14 @@ class StreamCounter:
 
     def streams(self) -> Streams:
         """The streams of all processes so far."""
-        empty = np.empty(0, np.int64)
-        each = [(found.code, found.lowest, found.highest, found.count) for found in self._found]
-        columns = list(zip(*each, strict=True)) or [(empty,)] * 4
-        codes, lowest, highest, counts = (np.concatenate(column) for column in columns)
-        code, group = np.unique(codes, return_inverse=True)
-        first = np.full(len(code), np.iinfo(np.int64).max)
-        last = np.full(len(code), NONE, np.int64)
-        count = np.zeros(len(code), np.int64)
-        np.minimum.at(first, group, lowest)
-        np.maximum.at(last, group, highest)
-        np.add.at(count, group, counts)
-        length = np.minimum(last - first + 1, 4 * count + _SPARE_ROWS // max(len(code), 1) + 64)
-        return Streams(code, first, length, np.cumsum(length) - length)
+        all_ = _merged(self._found)
+        spare = _SPARE_ROWS // max(len(all_.code), 1) + 64
+        length = np.minimum(all_.highest - all_.lowest + 1, 4 * all_.count + spare)
+        return Streams(all_.code, all_.lowest, length, np.cumsum(length) - length)
 
     def nodes(self) -> dict[int, Ints]:
         """By communicator the nodes that its ranks are on, in order."""
-        places = np.unique(
-            np.concatenate([np.empty(0, np.int64), *(f.places for f in self._found)])
-        )
+        places = _merged(self._found).places
         communicator, node = places >> 32, places & 0xFFFFFFFF
         split = np.flatnonzero(np.diff(communicator)) + 1
         groups = zip(np.split(communicator, split), np.split(node, split), strict=True)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture.columns import START_NS, STOP_NS
+from ncclscope.capture.compiled import filled
 from ncclscope.capture.joins import coalesce, look_up, numbered, pick
 from ncclscope.capture.process import Process
 from ncclscope.model import outcome, sizes, stamps
@@ -19,7 +20,16 @@ from ncclscope.model.decode import Bools, Decoded, Ints, decode
 from ncclscope.model.gpu_clock import GpuClock
 from ncclscope.model.judging import Launches, judge_channels
 from ncclscope.model.local import LocalCommunicators, local_communicators
-from ncclscope.model.tables import COPY_ENGINE, NONE, OPERATIONS, RECV, SEND, Columns, empty
+from ncclscope.model.tables import (
+    COPY_ENGINE,
+    NONE,
+    OPERATIONS,
+    RECV,
+    SEND,
+    Columns,
+    empty,
+    pieced,
+)
 from ncclscope.model.words import Words, element_bytes
 from ncclscope.model.works import Works, launches_of, works_of
 
@@ -97,8 +107,7 @@ def operations_from(decoded: Decoded, words: Words) -> ProcessOperations:
     outcome.reject_impossible(columns, process.clock, words)
     outcome.set_states(columns, rows, kernel, proxies, decoded)
     outcome.explain(columns, rows, decoded, words)
-    when = outcome.first_time(columns)
-    order = np.arange(len(when))
+    when, order = outcome.first_time(columns), None
     if (when[1:] < when[:-1]).any():
         order = np.argsort(when, kind="stable")
         columns = {name: values[order] for name, values in columns.items()}
@@ -180,8 +189,12 @@ def _set_communicator(
     per_rank = words.among("function", sizes.PER_RANK, columns["function"])
     if per_rank.any():
         shares = look_up(np.maximum(local.ranks, 1), number)
-        element = np.where(per_rank, element * shares, element)
-    columns["size_bytes"] = sizes.total_bytes(columns["count"], element)
+        element = pieced(_with_shares, np.int64, per_rank, element, shares)
+    columns["size_bytes"] = pieced(sizes.total_bytes, np.int64, columns["count"], element)
+
+
+def _with_shares(per_rank: Bools, element: Ints, shares: Ints) -> Ints:
+    return np.where(per_rank, element * shares, element)
 
 
 def set_orders(columns: Columns) -> None:
@@ -191,8 +204,8 @@ def set_orders(columns: Columns) -> None:
     """
     eager = (columns["replay"] == 0) & (columns["state"] != outcome.CAPTURED)
     p2p = (columns["form"] == SEND) | (columns["form"] == RECV)
-    columns["call_order"] = np.full(len(eager), NONE, np.int64)
-    comm = columns["communicator"].astype(np.int64)
+    columns["call_order"] = filled(len(eager), np.int64, NONE)
+    comm = pieced(lambda number: number.astype(np.int64), np.int64, columns["communicator"])
     inferred = columns["inferred"] == 1
     _number(columns["call_order"], eager & ~p2p & ~inferred, comm)
     if inferred.any():
@@ -213,12 +226,12 @@ def _number(out: Ints, mask: Bools, key: Ints) -> None:
     out[rows] = numbered(key[rows])
 
 
-def _rows_of_channels(rows: Rows, order: Ints, channels: Channels, works: int) -> Ints:
-    """The row of each channel's work."""
-    if rows.work is rows.call and (order == rows.call).all():  # a work a call, in order
+def _rows_of_channels(rows: Rows, order: Ints | None, channels: Channels, works: int) -> Ints:
+    """The row of each channel's work. `order`: of the rows, None where it is theirs."""
+    if rows.work is rows.call and order is None:  # a work a call, in order
         return channels.work
     row_of_work = np.full(works, NONE, np.int64)
-    work = rows.work[order]
+    work = rows.work if order is None else rows.work[order]
     row_of_work[work[work != NONE]] = np.flatnonzero(work != NONE)
     return pick(row_of_work, channels.work)
 

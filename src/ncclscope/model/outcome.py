@@ -13,7 +13,7 @@ from ncclscope.model.calls import Rows
 from ncclscope.model.channels import KernelTimes
 from ncclscope.model.decode import Bools, Decoded, Ints
 from ncclscope.model.sizes import SOUND_ALGORITHMS
-from ncclscope.model.tables import COPY_ENGINE, NONE, SOURCES, STATES, Columns
+from ncclscope.model.tables import COPY_ENGINE, NONE, SOURCES, STATES, Columns, pieced
 from ncclscope.model.words import Codes, Words
 from ncclscope.model.works import Works
 
@@ -75,7 +75,9 @@ def set_times(
     start, end = _spans(source, works, kernel, proxies)
     columns["start_ns"], columns["end_ns"] = pick(start, rows.work), pick(end, rows.work)
     has_both = (columns["end_ns"] != NONE) & (columns["start_ns"] != NONE)
-    columns["duration_ns"] = columns["end_ns"] - columns["start_ns"]
+    columns["duration_ns"] = pieced(
+        lambda end, start: end - start, np.int64, columns["end_ns"], columns["start_ns"]
+    )
     if not has_both.all():
         columns["duration_ns"][~has_both] = NONE
     columns["source"] = pick(source, rows.work, NO_SOURCE)
@@ -151,7 +153,8 @@ def _settle(columns: Columns, state: Codes) -> None:
 def first_time(columns: Columns) -> Ints:
     """When each row was heard of first."""
     call, enqueue = columns["call_ns"], columns["enqueue_ns"]
-    return np.asarray(np.where(call != NONE, call, enqueue))
+    known = call != NONE
+    return call if known.all() else np.where(known, call, enqueue)
 
 
 def explain(columns: Columns, rows: Rows, decoded: Decoded, words: Words) -> None:

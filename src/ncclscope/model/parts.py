@@ -122,7 +122,7 @@ def place(columns: Columns, placement: Placement, folder: Path) -> FoundStreams:
     for sort, codes in placement.codes.items():
         if sort in columns:
             columns[sort] = look_up(codes, columns[sort])
-    number = columns["communicator"].astype(np.int32)
+    number = np.asarray(columns["communicator"], np.int32)
     columns["process"][:] = placement.process
     columns["node"][:] = placement.node
     columns["communicator"] = look_up(placement.communicators.astype(np.int32), number)

@@ -5,13 +5,14 @@ Integers are signed, because Spark turns unsigned ones into decimals. NONE stand
 capture: CLOCK_MONOTONIC of its first node. Names are kept as codes into `Model.words`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
-from ncclscope.capture.compiled import filled
+from ncclscope.capture.compiled import filled, room
 
 Columns = dict[str, npt.NDArray[Any]]  # by name
 
@@ -261,6 +262,19 @@ def pieces(rows: int) -> Iterator[slice]:
     """All rows, so many at a time: what is made of them must not grow with a capture."""
     for first in range(0, rows, _AT_ONCE):
         yield slice(first, min(first + _AT_ONCE, rows))
+
+
+def pieced(
+    make: Callable[..., npt.NDArray[Any]], dtype: npt.DTypeLike, *columns: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
+    """What `make` makes of columns row by row, without more memory for it than a piece needs."""
+    rows = len(columns[0])
+    if rows <= _AT_ONCE:
+        return make(*columns)
+    out = room(rows, dtype)
+    for piece in pieces(rows):
+        out[piece] = make(*(values[piece] for values in columns))
+    return out
 
 
 def empty(columns: Sequence[Column], rows: int) -> Columns:

@@ -12,7 +12,7 @@ from ncclscope.capture.compiled import filled
 from ncclscope.capture.joins import find, last_before, pick
 from ncclscope.model import sizes
 from ncclscope.model.decode import Bools, Decoded, Ints, stream_of
-from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND, Columns
+from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND, Columns, pieced
 from ncclscope.model.words import Codes, Words, codes_of, datatype_name
 
 Numbers = npt.NDArray[np.int32]
@@ -208,13 +208,17 @@ def launches_of(decoded: Decoded, works: Works, group_calls: Ints) -> Ints:
     told = launches.read(parent=key("parent"), comm=number("comm", "i4"))
     parents = told["parent"]
     at = last_before(launches.keys, works.keys)
-    right = (
-        (at >= 0)
-        & (stream_of(pick(launches.keys, at)) == stream_of(works.keys))
-        & (pick(parents, at) == group_calls)
-        & (pick(told["comm"], at) == works.comm)
-        & (group_calls != NONE)
-    )
+
+    def is_right(at: Ints, keys: Ints, group_calls: Ints, comm: Numbers) -> Bools:
+        return np.asarray(
+            (at >= 0)
+            & (stream_of(pick(launches.keys, at)) == stream_of(keys))
+            & (pick(parents, at) == group_calls)
+            & (pick(told["comm"], at) == comm)
+            & (group_calls != NONE)
+        )
+
+    right = pieced(is_right, np.bool_, at, works.keys, group_calls, works.comm)
     if right.all():
         return at
     # Works that another thread reports: the last launch of their group call.
