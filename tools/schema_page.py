@@ -20,6 +20,7 @@ _ROWS = {
     "instances": "the operations of all ranks that belong together",
     "communicators": "one communicator of NCCL",
     "members": "one rank of one communicator",
+    "windows": "a time in which a process recorded single calls, of processes that paused",
     "processes": "one recorded process",
     "nodes": "one host, or more exactly one clock: containers with clocks of their own are apart",
     "system": "one counter of the machine at one sample of `ncclscope run --system`",

@@ -1,5 +1,6 @@
 """A running job is looked at more closely for a while, and its counts stay exact."""
 
+import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -60,6 +61,7 @@ def test_a_window_in_full_mode(tmp_path: Path) -> None:
         assert time.monotonic() - began < 30
         assert job.wait(timeout=60) == 0
     _calls_are_matched_with_themselves(capture)
+    _counters_make_the_report(capture)
     processes = {process.rank: process for process in open_capture(capture).processes}
     for rank, process in processes.items():
         assert counted(process) == JOB.steps * len(CALLS), rank
@@ -79,6 +81,29 @@ def test_a_window_in_full_mode(tmp_path: Path) -> None:
             if e["event"] == "Coll" and e["fields"]["nWarps"] and e["fields"]["count"] == 1 << 16
         ]
         assert sequences == list(range(sequences[0], sequences[-1] + 1))
+
+
+def _counters_make_the_report(capture: Path) -> None:
+    """The whole from counters; what is on record where that is asked for."""
+    made = 4 * JOB.steps * len(CALLS)
+    printed = ncclscope("report", capture, "--require-complete")
+    assert printed.returncode == 0, printed.stderr
+    assert f"4 of 4 processes, {made:,} calls, {made:,} operations" in printed.stdout
+    assert "4 processes recorded single calls for" in printed.stdout
+    window = json.loads(ncclscope("report", capture, "--json", "--since", "0").stdout)
+    completeness = window["completeness"]
+    assert completeness["calls"] + completeness["calls_outside"] == made
+    assert window["total"]["calls"] == completeness["calls"] > 0
+    assert window["total"]["calls_counted"] is None  # counters know no times
+    assert completeness["missing_operations"] == 0
+    assert sorted({one["rank"] for one in window["windows"]}) == [0, 1, 2]
+    # Time with kernels is a share of the windows, not of the run.
+    assert window["total"]["run_share"] > 0
+    refused = ncclscope("report", capture, "--since", "0", "--require-complete")
+    assert refused.returncode == 5
+    assert f"of {made:,} calls" in refused.stderr
+    diagnosed = ncclscope("diagnose", capture)
+    assert f"{completeness['calls']:,} of {made:,} calls" in diagnosed.stdout
 
 
 def _calls_are_matched_with_themselves(capture: Path) -> None:

@@ -40,6 +40,7 @@ export function paint(picture: Picture): Map<string, number> {
   context.translate(HEAD, RULER - scroll);
   drawGrid(picture, scroll, height);
   for (const line of lines) drawBars(picture, line, nextScales);
+  drawPauses(picture);
   drawDead(picture);
   drawOverlay(context, theme, picture.view, width, picture.places, picture.overlay);
   context.restore();
@@ -91,6 +92,26 @@ function drawBars(picture: Picture, line: Line, nextScales: Map<string, number>)
     const y = line.y + 2 + strip * line.stripHeight;
     for (const row of rows) drawRow(picture, row, line.kind, y, line.stripHeight - 2);
   });
+}
+
+/** While a process only counted its calls: that there are no bars says nothing. */
+function drawPauses(picture: Picture): void {
+  const { context, theme, view, width, scene, lines } = picture;
+  for (const line of lines) {
+    const pauses = line.process === undefined ? [] : (scene.pauses[line.process] ?? []);
+    for (const [start, end] of pauses) {
+      const x0 = Math.max(toX(view, start), 0);
+      const x1 = Math.min(toX(view, end), width);
+      if (x1 <= x0) continue;
+      context.globalAlpha = 0.12;
+      context.fillStyle = theme.faint;
+      context.fillRect(x0, line.y, x1 - x0, line.height - 1);
+      context.globalAlpha = 1;
+      if (!line.head || x1 - x0 < 60) continue;
+      context.font = FONT;
+      context.fillText(shortened(context, "counted only", x1 - x0 - 10), x0 + 5, line.y + line.height / 2);
+    }
+  }
 }
 
 /** After a process was last heard of: nothing more can come. */

@@ -36,7 +36,8 @@ export interface Scene extends State {
   notes: string[];
   has_model: boolean;
   errors_ns: Record<string, number | null>;
-  ends: (number | null)[];
+  ends: (number | null)[]; // by process
+  pauses: [number, number][][]; // by process: when it only counted
   thinned?: string; // of a file: what was left out
 }
 

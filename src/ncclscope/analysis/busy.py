@@ -25,7 +25,7 @@ class Busy:
     by_rank_ns: dict[int, int]  # by global rank, or below zero where that is not known
     # By communicator and function: time with a kernel running, and the sum of durations.
     by_function_ns: dict[tuple[int, str], tuple[int, int]]
-    ranks_of: dict[int, int]  # by communicator: ranks with GPU times
+    ranks_of: dict[int, list[int]]  # by communicator: ranks with GPU times, as in `by_rank_ns`
 
 
 def union_lengths(key: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
@@ -112,6 +112,10 @@ def _pieces(model: Model, chosen: Selection, numbering: _Numbering) -> Iterator[
             yield _Piece(ranks[keep], functions[keep], start[keep], end[keep])
 
 
+def _shown(number: int, known: int) -> int:
+    return number if number < known else known - number - 1
+
+
 def busy_times(model: Model, chosen: Selection) -> Busy:
     """Time with a kernel running, by rank, and by communicator and function."""
     names, numbering = model.words["function"], _numbering(model)
@@ -124,10 +128,7 @@ def busy_times(model: Model, chosen: Selection) -> Busy:
         durations = np.pad(durations, (0, max(len(more) - len(durations), 0)))
         durations[: len(more)] += more
     ids, lengths = _settled(of_rank, _pieces(model, chosen, numbering), 0)
-    by_rank = {
-        int(i) if i < known else known - int(i) - 1: int(n)
-        for i, n in zip(ids, lengths, strict=True)
-    }
+    by_rank = {_shown(i, known): n for i, n in zip(ids.tolist(), lengths.tolist(), strict=True)}
     ids, lengths = _settled(of_function, _pieces(model, chosen, numbering), width)
     unions = np.bincount(ids // width, weights=lengths.astype(np.float64))
     by_function = {
@@ -138,8 +139,10 @@ def busy_times(model: Model, chosen: Selection) -> Busy:
         for g in np.unique(ids // width)
     }
     pairs = np.unique((ids // width // kinds - 1) * width + ids % width)
-    ranks = np.bincount(pairs[pairs >= 0] // width)  # below: no communicator is known
-    return Busy(by_rank, by_function, {int(c): int(n) for c, n in enumerate(ranks) if n})
+    ranks_of: dict[int, list[int]] = {}
+    for pair in pairs[pairs >= 0].tolist():  # below: no communicator is known
+        ranks_of.setdefault(pair // width, []).append(_shown(pair % width, known))
+    return Busy(by_rank, by_function, ranks_of)
 
 
 def _settled(unions: _Unions, pieces: Iterator[_Piece], width: int) -> tuple[Ints, Ints]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ncclscope.analysis.groups import EXACT, GRADE_OF, Group, Key, Sums, finished, merged
-from ncclscope.analysis.selection import function_names
+from ncclscope.analysis.selection import Selection, function_names
 from ncclscope.analysis.summary import CommunicatorRow, Summary, scope_rows, size_rows
 from ncclscope.analysis.tallied import Entry, Leaf, leaves_of, percentiles
 from ncclscope.capture.reader import open_capture
 from ncclscope.errors import UsageError
+from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
 from ncclscope.model.sizes import PER_RANK
 from ncclscope.model.tables import GPU_SOURCES
@@ -58,6 +59,24 @@ def summarize(
     if communicators is not None:
         found = [(leaf, entry) for leaf, entry in found if leaf.communicator in communicators]
     return _summary(model, by, found)
+
+
+def calls_by_key(
+    model: Model, chosen: Selection, by: tuple[str, ...]
+) -> dict[tuple[Key, ...], int] | None:
+    """Calls that were counted, by group; None where sizes were too many to be counted apart."""
+    found = [
+        (leaf, entry)
+        for leaf, entry in _leaves(model)
+        if (chosen.communicators is None or leaf.communicator in chosen.communicators)
+        and (chosen.functions is None or leaf.function in chosen.functions)
+    ]
+    if "size" in by and any(entry.folded for _, entry in found):
+        return None
+    calls: Counter[tuple[Key, ...]] = Counter()
+    for leaf, entry in found:
+        calls[_key(model, leaf, by)] += entry.calls
+    return calls
 
 
 def _leaves(model: Model) -> list[tuple[Leaf, Entry]]:
@@ -143,6 +162,7 @@ def _summary(model: Model, by: tuple[str, ...], found: list[tuple[Leaf, Entry]])
             gpu_timed=sum(whole.sources.get(name, 0) for name in GPU_SOURCES),
             in_flight=whole.in_flight,
             untimed=reasons,
+            calls_outside=0,  # of those that are counted
         ),
         from_counters=True,
         by=by,
@@ -161,8 +181,21 @@ def _summary(model: Model, by: tuple[str, ...], found: list[tuple[Leaf, Entry]])
         ranks=None,
         arrivals=None,
         traffic=None,
-        notes=(_SHARES,) if _has_shares(model, found) else (),
+        notes=(
+            *((_SHARES,) if _has_shares(model, found) else ()),
+            *_on_record(model.completeness),
+        ),
     )
+
+
+def _on_record(completeness: Completeness) -> list[str]:
+    """What there is besides counters."""
+    if not completeness.paused_processes:
+        return []
+    outside = completeness.outside_in_words()
+    return [
+        f"from counters, which are exact: {outside} are in them only; --since 0 reports the others"
+    ]
 
 
 def _has_shares(model: Model, found: list[tuple[Leaf, Entry]]) -> bool:

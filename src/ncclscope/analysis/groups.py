@@ -66,6 +66,7 @@ class Group:
     run_share: float | None
     sources: dict[str, int]
     inferred: bool
+    calls_counted: int | None = None  # by counters, where not all calls are on record
     size_is_class: bool = False  # the size is a power of two, and stands for sizes up to the next
 
 

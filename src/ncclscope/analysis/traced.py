@@ -1,6 +1,6 @@
 """The summary of a capture from its operations."""
 
-from collections import Counter
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -20,6 +20,7 @@ from ncclscope.analysis.groups import (
 )
 from ncclscope.analysis.query import Row, connect, rows
 from ncclscope.analysis.ranks import RankRow
+from ncclscope.analysis.recorded import calls_made, recorded_ns
 from ncclscope.analysis.selection import Selection
 from ncclscope.analysis.summary import (
     SLICES,
@@ -28,6 +29,7 @@ from ncclscope.analysis.summary import (
     scope_rows,
     size_rows,
 )
+from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
 from ncclscope.model.tables import GPU_SOURCES, NONE
 
@@ -66,20 +68,21 @@ def _summarize(
         asked = beside.submit(busy_times, model, chosen)
         folded = make_tables(connection, by)
         busy = asked.result()
-    # Of an import without times of kernels nobody knows how long they ran together.
-    run_ns = span if busy.by_rank_ns else 0
     rank_rows = ranks.rank_rows(connection, model.nodes)
-    people = _ranks(model, busy, rank_rows)
+    time = _time(model, busy, rank_rows, began, ended)
     sums_of = {
         -1 if key[0] is None else int(key[0]): sums
         for key, sums in sums_by_key(
             connection, ["communicator"], _column(model, "ranks"), _overlaps(busy)
         ).items()
     }
-    groups = _groups(connection, model, by, busy, people, run_ns)
+    groups = _groups(connection, model, by, busy, time)
+    if not folded:
+        groups = _with_calls_made(groups, calls_made(model, chosen, by), by)
     width = max(span // SLICES + 1, 1)
     slices = _slices(connection, began, width)
-    total = merged(sums_of.values(), sum(busy.by_rank_ns.values()), run_ns * len(rank_rows))
+    total = merged(sums_of.values(), sum(busy.by_rank_ns.values()), time.behind({}))
+    made = calls_made(model, chosen, ("communicator",))
     return Summary(
         model=model,
         completeness=model.completeness,
@@ -88,9 +91,9 @@ def _summarize(
         began_ns=began if found else None,
         ended_ns=ended if found else None,
         ranks_seen=len(rank_rows),
-        total=total,
+        total=replace(total, calls_counted=None if made is None else sum(made.values())),
         groups=tuple(replace(group, size_is_class=folded) for group in groups),
-        communicators=_communicators(model, sums_of, slices, people, run_ns),
+        communicators=_communicators(model, sums_of, slices, time, made),
         scopes=scope_rows(sums_of, _column(model, "nodes")),
         sizes=size_rows(rows(connection, "sizes")),
         untimed=_untimed(connection),
@@ -98,35 +101,47 @@ def _summarize(
         ranks=rank_rows,
         arrivals=ranks.arrivals(connection),
         traffic=ranks.traffic_rows(connection),
-        notes=(_FOLDED,) if folded else (),
+        notes=(*((_FOLDED,) if folded else ()), *_on_record(model.completeness)),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Ranks:
-    """How many ranks there are: a group's share of the run is taken of its ranks' time."""
+class _Time:
+    """Time of ranks on record, of which a group's share of the run is taken."""
 
-    all: int
-    on_host: Counter[str]
-    in_communicator: dict[str, int]  # with GPU times
+    span_ns: int
+    recorded_ns: dict[int, int]  # by rank, where it is less
+    seen: tuple[tuple[int | None, str], ...]  # ranks with their hosts
+    in_communicator: dict[str, list[int]]  # with GPU times
+
+    def _of(self, ranks: Iterable[int | None]) -> int:
+        return sum(
+            self.span_ns if rank is None else self.recorded_ns.get(rank, self.span_ns)
+            for rank in ranks
+        )
 
     def behind(self, keys: dict[str, Key]) -> int:
-        """Ranks behind one group."""
+        """Of the ranks behind one group, in ns."""
         if "rank" in keys:
-            return 1
+            rank = keys["rank"]
+            return self._of([rank if isinstance(rank, int) else None])
         if keys.get("communicator") is not None:
-            return self.in_communicator.get(str(keys["communicator"]), 1)
+            return self._of(self.in_communicator.get(str(keys["communicator"]), [None]))
         if keys.get("host") is not None:
-            return self.on_host[str(keys["host"])]
-        return self.all
+            return self._of(rank for rank, host in self.seen if host == keys["host"])
+        return self._of(rank for rank, _ in self.seen)
 
 
-def _ranks(model: Model, busy: Busy, seen: tuple[RankRow, ...]) -> _Ranks:
+def _time(
+    model: Model, busy: Busy, seen: tuple[RankRow, ...], began_ns: int, ended_ns: int
+) -> _Time:
     names = model.communicator_names
-    return _Ranks(
-        len(seen),
-        Counter(row.host for row in seen),
-        {names[row]: count for row, count in busy.ranks_of.items()},
+    return _Time(
+        # Of an import without times of kernels nobody knows how long they ran together.
+        ended_ns - began_ns if busy.by_rank_ns else 0,
+        recorded_ns(model, began_ns, ended_ns) if busy.by_rank_ns else {},
+        tuple((row.rank, row.host) for row in seen),
+        {names[row]: ranks for row, ranks in busy.ranks_of.items()},
     )
 
 
@@ -147,17 +162,35 @@ def _groups(
     model: Model,
     by: tuple[str, ...],
     busy: Busy,
-    people: _Ranks,
-    span: int,
+    time: _Time,
 ) -> tuple[Group, ...]:
     found = sums_by_key(connection, by, _column(model, "ranks"), _overlaps(busy))
     percentiles = percentiles_by_key(connection, by)
     groups = []
     for key, sums in found.items():
         keys = _shown(model, by, key)
-        run_ns = span * people.behind(keys)
-        groups.append(finished(sums, keys, percentiles.get(key, {}), run_ns))
+        groups.append(finished(sums, keys, percentiles.get(key, {}), time.behind(keys)))
     return tuple(groups)
+
+
+def _with_calls_made(
+    groups: tuple[Group, ...], made: dict[tuple[Key, ...], int] | None, by: tuple[str, ...]
+) -> tuple[Group, ...]:
+    """Groups with the calls that counters have of them, where they know such a group."""
+    if made is None:
+        return groups
+    return tuple(
+        replace(group, calls_counted=made.get(tuple(group.keys[key] for key in by)))
+        for group in groups
+    )
+
+
+def _on_record(completeness: Completeness) -> list[str]:
+    """What times are not of."""
+    if not completeness.calls_outside:
+        return []
+    outside = completeness.outside_in_words()
+    return [f"{outside} are not in this report: they were counted, not recorded one by one"]
 
 
 def _shown(model: Model, by: tuple[str, ...], key: Row) -> dict[str, Key]:
@@ -175,15 +208,16 @@ def _communicators(
     model: Model,
     sums_of: dict[int, Sums],
     slices: dict[int, list[int]],
-    people: _Ranks,
-    span: int,
+    time: _Time,
+    made: dict[tuple[Key, ...], int] | None,
 ) -> tuple[CommunicatorRow, ...]:
     found = []
     for row, sums in sums_of.items():
         if row < 0:
             continue
-        run_ns = span * people.behind({"communicator": model.communicator_names[row]})
-        total = merged([sums], sums.running_ns, run_ns)
+        name = model.communicator_names[row]
+        total = merged([sums], sums.running_ns, time.behind({"communicator": name}))
+        total = replace(total, calls_counted=made.get((name,)) if made else None)
         found.append(CommunicatorRow.of(model, row, total, tuple(slices.get(row, [0] * SLICES))))
     return tuple(sorted(found, key=lambda row: (-row.total_ns, row.row)))
 

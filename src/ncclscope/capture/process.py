@@ -68,6 +68,15 @@ class Process:
         known = [comm for comm in self.communicators if comm.rank >= 0]
         return max(known, key=lambda comm: comm.ranks).rank if known else None
 
+    def calls_counted(self) -> int:
+        """Calls that the process made, by its counters: API calls where the interface has them,
+        NCCL's work before.
+        """
+        counted = dict.fromkeys((layout.LEVEL_CALL, layout.LEVEL_WORK), 0)
+        for tally in self.tallies:
+            counted[tally.key.level] = counted.get(tally.key.level, 0) + tally.calls
+        return counted[layout.LEVEL_CALL] or counted[layout.LEVEL_WORK]
+
     def dropped(self) -> int:
         """Events that NCCL reported and that are not on record, whatever the reason."""
         return sum(

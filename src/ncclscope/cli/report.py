@@ -51,6 +51,8 @@ def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -
     if counted.has_counters_only(model):
         for option in ("rank", "since", "until", "last"):
             if getattr(arguments, option) is not None:
+                if model.completeness.paused_processes:  # some calls are on record
+                    return traced.summarize(model, selection_of(model, arguments), by)
                 message = f"cannot report --{option} of {model.path}: it has totals only"
                 raise UsageError(message, "Record with --mode trace to be able to")
         communicators = communicator_rows(model, arguments.comm) if arguments.comm else None

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.capture.intervals import union_lengths
 from ncclscope.model.matching import EVERYBODY, meets_of, rules_of, started_of
 from ncclscope.model.model import Model
 from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND
@@ -104,8 +105,14 @@ class Frame:
 
     @property
     def span_ns(self) -> int:
-        """How long the run was."""
-        return max(self.extent[1] - self.extent[0], 1)
+        """How long the run was, without times in which everybody recorded totals only."""
+        first, last = self.extent
+        if not all(row.paused for row in self.model.processes):
+            return max(last - first, 1)
+        windows = self.model.tables["windows"]
+        start = np.clip(np.asarray(windows["start_ns"], np.int64), first, last)
+        end = np.clip(np.asarray(windows["end_ns"], np.int64), first, last)
+        return max(int(union_lengths(np.zeros(len(start), np.int32), 1, start, end)[0]), 1)
 
     @cached_property
     def _by_rank(self) -> tuple[Ints, Bools]:
@@ -122,7 +129,7 @@ class Frame:
     @cached_property
     def gap(self) -> Floats:
         """By operation the time since the rank's last operation ended; NaN for its first, and where
-        one without times came in between.
+        one without times came in between, or a time in which totals only were recorded.
         """
         out = np.full(len(self.timed), np.nan)
         rows, fresh = self._by_rank
@@ -138,9 +145,24 @@ class Frame:
         gap = np.maximum(start - origin - before, 0).astype(np.float64)
         # Rows of a process are in the order of calls.
         untimed = np.cumsum(self.current & ~self.timed)[rows]
-        gap[fresh | (np.diff(untimed, prepend=untimed[0]) != 0)] = np.nan
+        paused = self._window_of(rows)
+        for after in (untimed, paused):
+            gap[np.diff(after, prepend=after[0]) != 0] = np.nan
+        gap[fresh] = np.nan
         out[rows] = gap
         return out
+
+    def _window_of(self, rows: Ints) -> Ints:
+        """How often the process had begun or ceased to record single calls before each operation."""
+        found = np.zeros(len(rows), np.int64)
+        windows = self.model.tables["windows"]
+        process, start = (np.asarray(self.ops[name])[rows] for name in ("process", "start_ns"))
+        for one in np.unique(windows["process"]).tolist():
+            mine = process == one
+            its = windows["process"] == one
+            edges = np.sort(np.concatenate([windows[name][its] for name in ("start_ns", "end_ns")]))
+            found[mine] = np.searchsorted(edges, start[mine], "right")
+        return found
 
     @cached_property
     def own(self) -> Floats:

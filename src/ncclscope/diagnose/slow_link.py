@@ -68,7 +68,7 @@ def _globally(frame: Frame, communicator: Ints, rank: Ints) -> Ints:
 
 def _proxy_steps(frame: Frame) -> _Steps | None:
     """Sends of the network proxies, from when the network had them until they were done."""
-    if not any(row.mode == "full" for row in frame.model.processes):
+    if not any("full" in (row.mode, row.fullest_mode) for row in frame.model.processes):
         return None
     parts = []
     for columns in details_of(frame.model, "proxy_steps"):

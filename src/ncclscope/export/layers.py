@@ -365,7 +365,8 @@ def _proxy_ops(model: Model, rank: Rank, proxies: _Children) -> Layer:
 
 def _proxy_steps(model: Model, rank: Rank, proxies: _Children) -> Layer:
     """Steps of the drawn proxy ops; only captures of mode full have any."""
-    known = model.processes[rank.process].mode == "full" and len(proxies.operation)
+    process = model.processes[rank.process]
+    known = "full" in (process.mode, process.fullest_mode) and len(proxies.operation)
     columns = _details(model, "proxy_steps", rank) if known else {}
     if not columns:
         return _nothing(rank, "step")

@@ -13,7 +13,9 @@ import numpy.typing as npt
 
 from ncclscope.capture import layout
 from ncclscope.capture.compiled import large_arrays_in
+from ncclscope.capture.joins import look_up
 from ncclscope.capture.reader import is_dataset, process_folders
+from ncclscope.capture.windows import windows_of
 from ncclscope.errors import NcclscopeError
 from ncclscope.model import sizes
 from ncclscope.model.bounds import Meetings, Steps, bounds_of_steps, joined_steps
@@ -37,7 +39,7 @@ from ncclscope.model.store import Writer, fingerprint, load, load_current, manif
 from ncclscope.model.tables import NONE, Columns, pieces
 from ncclscope.model.words import Words
 from ncclscope.model.workers import Decoder, decoders
-from ncclscope.words import plural
+from ncclscope.words import duration, plural
 
 TIMES = (
     "call_ns",
@@ -115,6 +117,7 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
         comms, members, names = registry.tables()
         writer.append("communicators", comms)
         writer.append("members", members)
+        writer.append("windows", registry.windows())
         model = Model(
             capture,
             {},
@@ -186,7 +189,9 @@ def _placement(
     part: Part, writer: Writer, registry: Registry, words: Words, sums: _Sums
 ) -> Placement:
     """The rows and codes of the capture for a process's own numbers."""
-    row, comm_rows, global_ranks = registry.add(part.process, part.local, part.gpu_clock_error_ns)
+    row, comm_rows, global_ranks = registry.add(
+        part.process, part.local, part.gpu_clock_error_ns, part.counts.calls
+    )
     node = registry.processes[row].node
     first = writer.reserve("operations", part.rows)
     sums.rows.append(slice(first, first + part.rows))
@@ -271,7 +276,8 @@ def _match(
             part[name][:] = values
 
     _side_by_side(wait, (part for part, _ in _parts(operations, sums, registry)))
-    sums.totals["missing"] = _missing(operations, table)
+    paused = [row for row, process in enumerate(registry.processes) if process.paused]
+    sums.totals["missing"] = _missing(operations, table, registry.members_of(paused), paused)
     return table
 
 
@@ -292,9 +298,15 @@ def _side_by_side(do: Callable[..., None], *arguments: Iterable[Any]) -> None:
         list(pool.map(do, *arguments))
 
 
-def _missing(operations: Columns, instances: Columns) -> int:
-    """Operations that must exist and are not on record; their parts are not counted again."""
+def _missing(
+    operations: Columns, instances: Columns, members: Counter[int], paused: list[int]
+) -> int:
+    """Operations that must exist and are not on record; their parts are not counted again. What
+    `paused` processes have not recorded they have counted; `members`: so many of a communicator's.
+    """
     expected, seen = instances["ranks_expected"], instances["ranks_seen"]
+    if paused:
+        expected = expected - _of_paused(operations, instances, members, paused)
     of_parts = [np.empty(0, np.int64)]
     for piece in pieces(len(operations["part_of"])):
         part = operations["part_of"][piece] != NONE
@@ -306,6 +318,20 @@ def _missing(operations: Columns, instances: Columns) -> int:
         int(np.maximum(expected[piece] - seen[piece], 0).sum()) for piece in pieces(len(seen))
     )
     return gaps - int(np.maximum(expected[whole] - seen[whole], 0).sum())
+
+
+def _of_paused(
+    operations: Columns, instances: Columns, members: Counter[int], paused: list[int]
+) -> npt.NDArray[np.int32]:
+    """By instance how many operations of paused processes may be counted only."""
+    of = np.array([members[row] for row in range(max(members, default=0) + 1)], np.int32)
+    counted: npt.NDArray[np.int32] = look_up(of, instances["communicator"], 0)
+    for piece in pieces(len(operations["process"])):
+        mine = np.isin(operations["process"][piece], paused)
+        mine &= operations["part_of"][piece] == NONE
+        seen = operations["instance"][piece][mine]
+        np.subtract.at(counted, seen[seen != NONE], 1)
+    return counted
 
 
 def _count(sums: _Sums, part: Part, registry: Registry) -> None:
@@ -333,7 +359,8 @@ def _count(sums: _Sums, part: Part, registry: Registry) -> None:
 def _lost_calls(part: Part) -> bool:
     """Whether calls of a process may be missing between others, or before them."""
     process = part.process
-    return bool(process.zooms) or any(
+    windows = windows_of(process)
+    return bool(part.rows and windows.recorded_ns < windows.lived_ns) or any(
         count and (name in _LOSSES or (name.startswith("dropped_") and event in _CALL_EVENTS))
         for (name, event), count in process.counters.items()
     )
@@ -379,7 +406,21 @@ def _completeness(
         mismatched_instances=int((instances["mismatch"] == 1).sum()),
         notes=[*_job_notes(sums, registry, clocks), *sums.notes],
         lost=dict(sums.lost.most_common()),
+        **_outside(registry.processes),
     )
+
+
+def _outside(rows: list[ProcessRow]) -> dict[str, Any]:
+    """Calls that processes counted while they recorded totals only, where any recorded more."""
+    paused = [row for row in rows if row.paused]
+    if not any(row.recorded_ns for row in rows):
+        return {}
+    return {
+        "calls_outside": sum(max(row.calls_counted - row.calls, 0) for row in paused),
+        "paused_processes": len(paused),
+        "lived_ns": sum(row.lived_ns for row in paused),
+        "recorded_ns": sum(row.recorded_ns for row in paused),
+    }
 
 
 def _job_notes(sums: _Sums, registry: Registry, clocks: Clocks) -> list[str]:
@@ -410,8 +451,9 @@ def _job_notes(sums: _Sums, registry: Registry, clocks: Clocks) -> list[str]:
     untied = sum(not clock.tied for clock in clocks.nodes)
     if untied:
         notes.append(f"{plural(untied, 'node')} not tied to the first: times by the wall clock")
-    if any(row.mode == "profile" for row in rows):
+    if any(row.mode == "profile" for row in rows) and not any(row.recorded_ns for row in rows):
         notes.append("profile mode keeps totals only: times of single operations need trace")
+    notes += _pauses(rows)
     if sums.broken:
         some = plural(len(sums.broken), "process", "processes")
         notes.append(
@@ -419,6 +461,23 @@ def _job_notes(sums: _Sums, registry: Registry, clocks: Clocks) -> list[str]:
             "NCCL's own numbers, sends and receives not at all"
         )
     return notes
+
+
+def _pauses(rows: list[ProcessRow]) -> list[str]:
+    """How long processes that did not always do so recorded single calls."""
+    paused = [row for row in rows if row.paused]
+    if not paused or not any(row.recorded_ns for row in rows):
+        return []
+    recorded, lived = (
+        duration(sum(getattr(row, name) for row in paused) / len(paused))
+        for name in ("recorded_ns", "lived_ns")
+    )
+    some = plural(len(paused), "process", "processes")
+    each = " each, on average" if len(paused) > 1 else ""
+    return [
+        f"{some} recorded single calls for {recorded} of {lived}{each}, and totals otherwise: "
+        f"{_named(paused)}"
+    ]
 
 
 def _named(rows: list[ProcessRow]) -> str:

@@ -24,6 +24,10 @@ class Completeness:
     mismatched_instances: int  # ranks that disagree
     notes: list[str] = field(default_factory=list)
     lost: dict[str, int] = field(default_factory=dict)  # events that were on record, by reason
+    calls_outside: int = 0  # not on record: their process recorded totals only just then
+    paused_processes: int = 0  # that recorded totals only for some of their time; of these:
+    lived_ns: int = 0  # their time, summed up
+    recorded_ns: int = 0  # the part of it in which single calls were recorded
     drops_counted: bool = True  # False: imported from a tool that does not say what it dropped
 
     @property
@@ -39,6 +43,8 @@ class Completeness:
         if absent > 0:
             expected = plural(self.processes_expected, "process", "processes")
             words.append(f"{absent:,} of {expected} missing")
+        if self.calls_outside:
+            words.append(f"{self.outside_in_words()} made while totals only were recorded")
         if dropped:
             words.append(f"{plural(dropped, 'event')} dropped")
         if lost:
@@ -53,7 +59,7 @@ class Completeness:
         expected = plural(self.processes_expected, "process", "processes")
         words = [
             f"{self.processes_found:,} of {expected}",
-            plural(self.calls, "call"),
+            self._calls_in_words(),
             plural(self.operations, "operation"),
         ]
         if self.operations:
@@ -75,6 +81,18 @@ class Completeness:
         if self.mismatched_instances:
             words.append(f"{self.mismatched_instances:,} on which ranks disagree")
         return ", ".join(words)
+
+    def _calls_in_words(self) -> str:
+        if not self.calls_outside:
+            return plural(self.calls, "call")
+        made = self.calls + self.calls_outside
+        return f"{self.calls:,} of {plural(made, 'call')} ({100 * self.calls / made:.3g} %)"
+
+    def outside_in_words(self) -> str:
+        """How many calls, of how many, are in the counters only."""
+        made = self.calls + self.calls_outside
+        share = 100 * self.calls_outside / made if made else 0
+        return f"{self.calls_outside:,} of {plural(made, 'call')} ({share:.3g} %)"
 
     def __repr__(self) -> str:
         return self.line()

@@ -6,6 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture.joins import grouped, marked, pick
+from ncclscope.capture.process import Process
+from ncclscope.capture.windows import windows_of
 from ncclscope.model import stamps
 from ncclscope.model.channels import Channels, reported
 from ncclscope.model.decode import Bools, Decoded, Ints
@@ -50,11 +52,32 @@ class _Uncounted:
     first_channels: Ints  # it used channels 0 up to this; FAR_FUTURE: any
 
 
+def _cut_off(process: Process, works: Works, has_kernels: Bools) -> Bools:
+    """Works whose kernels were reported when the process had just paused recording: those behind
+    the last one of their communicator that has any.
+    """
+    found = np.zeros(len(works), bool)
+    if all(zoom.writes for zoom in process.zooms):
+        return found
+    for _, end_ns in windows_of(process).recorded:
+        before = works.enqueue_ns <= end_ns
+        for comm in np.unique(works.comm[before]).tolist():
+            mine = before & (works.comm == comm)
+            last_ns = works.enqueue_ns[mine & has_kernels].max(initial=FAR_PAST)
+            found |= mine & ~has_kernels & (works.enqueue_ns > last_ns)
+    return found
+
+
 def _uncounted(
-    works: Works, has_kernels: Bools, rank_of_comm: Ints, comm: Ints, stamped: Bools
+    works: Works,
+    has_kernels: Bools,
+    cut_off: Bools,
+    rank_of_comm: Ints,
+    comm: Ints,
+    stamped: Bools,
 ) -> _Uncounted:
     """`comm`: of kernel events; `stamped`: which of them have stamps."""
-    silent = ~has_kernels & (works.channels > 0)
+    silent = ~has_kernels & (works.channels > 0) & ~cut_off
     if not silent.any():
         none = np.empty(0, np.int64)
         return _Uncounted(none, none.astype(np.int32), none, none)
@@ -161,7 +184,8 @@ def judge_channels(
     has_kernels = marked(channels.work, len(works))
     stamped = (channels.gpu_stop != NONE) & (len(works) > 0)
     lower = _lower_bounds(channels, stamped)
-    uncounted = _uncounted(works, has_kernels, rank_of_comm, comm, stamped)
+    cut_off = _cut_off(decoded.process, works, has_kernels)
+    uncounted = _uncounted(works, has_kernels, cut_off, rank_of_comm, comm, stamped)
     not_before = launches.not_before_ns(works)
     where = pieced(_strands_of, np.int64, comm, channels.channel, stamped)
     strand, strands = grouped(where)

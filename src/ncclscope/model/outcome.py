@@ -196,7 +196,11 @@ def _why_no_kernels(decoded: Decoded) -> str:
         name.startswith("dropped_") and event in (1, 2, 6) and count
         for (name, event), count in decoded.process.counters.items()
     )
-    return "its events were dropped" if lost else "NCCL reported no kernel of it"
+    if lost:
+        return "its events were dropped"
+    if any(not zoom.writes for zoom in decoded.process.zooms):
+        return "NCCL reported no kernel of it before recording paused"
+    return "NCCL reported no kernel of it"
 
 
 def group_is_open(decoded: Decoded, group_call: Ints) -> Bools:

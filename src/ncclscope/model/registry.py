@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from ncclscope.capture.header import launcher_rank, number_in
 from ncclscope.capture.process import Process
+from ncclscope.capture.windows import windows_of
 from ncclscope.model.local import LocalCommunicators
 from ncclscope.model.names import Membership, name_communicators
-from ncclscope.model.tables import COMMUNICATORS, MEMBERS, NONE, Columns, empty
+from ncclscope.model.tables import COMMUNICATORS, MEMBERS, NONE, WINDOWS, Columns, empty
 
 Ints = npt.NDArray[np.int64]
 _LARGEST_PID = (1 << 31) - 1
@@ -35,6 +36,16 @@ class ProcessRow:
     started_ns: int  # wall clock
     ended: bool  # False: killed, or still running
     gpu_clock_error_ns: int = 0
+    calls: int = 0  # on record
+    calls_counted: int = 0
+    lived_ns: int = 0
+    recorded_ns: int = 0
+    fullest_mode: str = ""  # that it was in: `mode` is that of its start
+
+    @property
+    def paused(self) -> bool:
+        """Whether it recorded totals only for some of its time."""
+        return self.recorded_ns < self.lived_ns
 
 
 def nccl_release(identity: dict[str, str]) -> str:
@@ -85,12 +96,13 @@ class Registry:
         self.processes: list[ProcessRow] = []
         self.nodes: list[str] = []
         self.expected = 0  # processes that must exist, as far as anybody tells
+        self._windows: list[tuple[int, int, int]] = []  # process, from, to
         self._node_rows: dict[tuple[str, str], int] = {}
         self._comms: list[_Comm] = []
         self._comm_rows: dict[tuple[int, int, int], int] = {}
 
     def add(
-        self, process: Process, local: LocalCommunicators, gpu_clock_error_ns: int
+        self, process: Process, local: LocalCommunicators, gpu_clock_error_ns: int, calls: int
     ) -> tuple[int, Ints, Ints]:
         """The process's row; by its communicator numbers the rows and the global ranks."""
         row = len(self.processes)
@@ -116,16 +128,20 @@ class Registry:
                     NONE if comm.t_close is None else closed,
                 )
             )
-        self._add_row(process, node, global_ranks, gpu_clock_error_ns)
+        self._add_row(process, node, global_ranks, gpu_clock_error_ns, calls)
         return row, comm_rows, global_ranks
 
     def _add_row(
-        self, process: Process, node: int, global_ranks: Ints, gpu_clock_error_ns: int
+        self, process: Process, node: int, global_ranks: Ints, gpu_clock_error_ns: int, calls: int
     ) -> None:
         identity, comms = process.identity, process.communicators
         known = [int(rank) for rank in global_ranks if rank != NONE]
         launched = launcher_rank(identity)
         self.expected = max(self.expected, _world_size(identity))
+        windows = windows_of(process)
+        if windows.recorded_ns < windows.lived_ns:
+            row = len(self.processes)
+            self._windows += [(row, begin, end) for begin, end in windows.recorded]
         self.processes.append(
             ProcessRow(
                 folder=process.folder,
@@ -141,6 +157,11 @@ class Registry:
                 started_ns=min(process.header.start_realtime_ns, _LATEST_NS),
                 ended=process.ended,
                 gpu_clock_error_ns=gpu_clock_error_ns,
+                calls=calls,
+                calls_counted=process.calls_counted(),
+                lived_ns=windows.lived_ns,
+                recorded_ns=windows.recorded_ns,
+                fullest_mode=windows.fullest_mode,
             )
         )
 
@@ -187,6 +208,21 @@ class Registry:
             comms["name_inferred"][row], comms["parent"][row] = name.inferred, name.parent
         return comms, members, [name.text for name in names]
 
+    def members_of(self, processes: list[int]) -> Counter[int]:
+        """How many ranks of each communicator these processes are, by its row."""
+        mine = set(processes)
+        return Counter(
+            row for row, comm in enumerate(self._comms) for one in comm.members if one[1] in mine
+        )
+
+    def windows(self) -> Columns:
+        """When processes that did not always do so recorded single calls."""
+        columns = empty(WINDOWS, len(self._windows))
+        for place, values in enumerate(self._windows):
+            for column, value in zip(WINDOWS, values, strict=True):
+                columns[column.name][place] = value
+        return columns
+
     def expected_processes(self) -> int:
         """So many as the widest communicator needs, else as launchers say."""
         ranks = max((comm.ranks for comm in self._comms), default=0)
@@ -206,7 +242,7 @@ class Registry:
         return np.array([comm.ranks > 0 for comm in self._comms], bool)
 
     def move_times(self, to_reference: Callable[[int, Ints], Ints]) -> None:
-        """Moves times of communicators from their nodes' clocks to the one clock."""
+        """Moves times of communicators and windows from their nodes' clocks to the one clock."""
         for comm in self._comms:
             for place, (rank, process, global_rank, node, opened, closed) in enumerate(
                 comm.members
@@ -214,6 +250,11 @@ class Registry:
                 times = to_reference(node, np.array([opened, closed], np.int64)).tolist()
                 closed = NONE if closed == NONE else times[1]
                 comm.members[place] = (rank, process, global_rank, node, times[0], closed)
+
+        for place, (process, begin, end) in enumerate(self._windows):
+            times = np.array([begin, end], np.int64)
+            begin, end = to_reference(self.processes[process].node, times).tolist()
+            self._windows[place] = (process, begin, end)
 
     def _world_size(self) -> int:
         """Ranks of the job, as launchers say or as many as were seen."""

@@ -84,7 +84,8 @@ class Writer:
     def append(self, table: str, columns: Columns) -> None:
         """Adds rows to a table."""
         rows = len(columns[TABLES[table][0].name])
-        write_columns(self.folder, table, self.reserve(table, rows), columns)
+        if rows:
+            write_columns(self.folder, table, self.reserve(table, rows), columns)
 
     def reserve(self, table: str, rows: int) -> int:
         """The first of so many new rows, which somebody writes with `write_columns`."""

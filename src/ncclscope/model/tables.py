@@ -146,6 +146,13 @@ MEMBERS = _columns(
     ("closed_ns", "i8", "destroyed on this rank"),
 )
 
+# Of processes that recorded totals only for some of their time: see `ctl`.
+WINDOWS = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("start_ns", "i8", "from here on it recorded single calls"),
+    ("end_ns", "i8", "up to here"),
+)
+
 PROCESSES = _columns(
     ("process", "i4", "row"),
     ("folder", "text", "its folder in the capture"),
@@ -161,6 +168,11 @@ PROCESSES = _columns(
     ("started_ns", "i8", "start by the wall clock: ns since 1970"),
     ("ended", "i1", "1: ended by itself; 0: was killed, or still runs"),
     ("gpu_clock_error_ns", "i8", "how far GPU times may be off on the host's clock"),
+    ("calls", "i8", "calls on record"),
+    ("calls_counted", "i8", "calls that it counted, whatever it recorded"),
+    ("lived_ns", "i8", "from its first communicator until it was last heard of"),
+    ("recorded_ns", "i8", "how long of that it recorded single calls"),
+    ("fullest_mode", "text", "the mode in which it recorded most; `mode` is that of its start"),
 )
 
 NODES = _columns(
@@ -247,6 +259,7 @@ TABLES = {
     "instances": INSTANCES,
     "communicators": COMMUNICATORS,
     "members": MEMBERS,
+    "windows": WINDOWS,
 }
 # Tables that are made when asked for.
 DETAILS = {

@@ -103,7 +103,7 @@ def as_html(summary: Summary, groups: tuple[Group, ...], topology: Topology | No
     tables = sections.operation_tables(summary, groups, _MOST_ROWS)
     notes = sections.operation_notes(groups, sum(len(table.rows) for table in tables))
     warnings = (*warning_lines(topology), *summary.completeness.notes, *summary.notes)
-    missing = [sections.NEEDS_TRACE] if summary.from_counters else []
+    missing = [sections.needs_trace(summary)] if summary.from_counters else []
     others = (
         sections.ranks(summary, _MOST_OTHERS),
         sections.traffic(summary, _MOST_OTHERS, _MOST_MATRIX),

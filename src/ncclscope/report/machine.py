@@ -35,6 +35,7 @@ def _measures(group: Group) -> dict[str, Any]:
     times = group.durations
     return {
         "calls": group.calls,
+        "calls_counted": group.calls_counted,
         "operations": group.operations,
         "in_flight": group.in_flight,
         "total_bytes": group.bytes,
@@ -65,6 +66,22 @@ def _wall(summary: Summary, time_ns: int | None) -> str | None:
         return None
     seconds = (time_ns + summary.model.realtime_offset_ns) / 1e9
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
+
+
+def _windows(summary: Summary) -> list[dict[str, Any]]:
+    """When processes that did not always do so recorded single calls."""
+    processes, table = summary.model.processes, summary.model.tables["windows"]
+    return [
+        {
+            "rank": None if processes[process].global_rank < 0 else processes[process].global_rank,
+            "host": processes[process].host,
+            "start": _wall(summary, start),
+            "end": _wall(summary, end),
+        }
+        for process, start, end in zip(
+            *(table[name].tolist() for name in ("process", "start_ns", "end_ns")), strict=True
+        )
+    ]
 
 
 def _communicator(row: CommunicatorRow) -> dict[str, Any]:
@@ -114,6 +131,7 @@ def as_json(
         "capture": str(summary.model.path),
         "made_from": "operations" if traced else "counters",
         "completeness": summary.completeness.as_json(),
+        "windows": _windows(summary),
         "began": _wall(summary, summary.began_ns),
         "span_s": summary.span_ns / 1e9 if summary.span_ns else None,
         "ranks_seen": summary.ranks_seen,

@@ -9,9 +9,15 @@ from ncclscope.report.tables import Bar, Cell, Column, Spark, Table
 from ncclscope.report.words import gigabytes, microseconds, size
 from ncclscope.words import AMOUNTS, NOTHING, amount, duration, percent, plural
 
-NEEDS_TRACE = "needs trace: this capture has totals only; record with --mode trace"
-_MAY_BE_MISSING = ("wire", "wait", "run", "bytes over time")
+_MAY_BE_MISSING = ("counted", "wire", "wait", "run", "bytes over time")
 _KEY_TITLES = {"size": "size", "datatype": "type", "communicator": "communicator"}
+
+
+def needs_trace(summary: Summary) -> str:
+    """Why some of a report is not there."""
+    if summary.completeness.paused_processes:
+        return "needs trace: --since 0 reports on the calls that are on record one by one"
+    return "needs trace: this capture has totals only; record with --mode trace"
 
 
 def identity(summary: Summary) -> list[str]:
@@ -49,12 +55,13 @@ def communicators(summary: Summary, most: int) -> Table:
     shown = summary.communicators[:most]
     columns = (
         Column("communicator", right=False), Column("ranks"), Column("nodes"), Column("calls"),
-        Column("bytes"), Column("GPU time", drop=3), Column("busbw", drop=2),
+        Column("counted"), Column("bytes"), Column("GPU time", drop=3), Column("busbw", drop=2),
         Column("wait", drop=1), Column("run"), Column("bytes over time", right=False, drop=4),
     )  # fmt: skip
     notes = []
     if any(row.total.run_share is not None for row in shown):
-        notes.append("run: share of the run with a kernel of it running, mean over its ranks")
+        of = "time on record" if summary.completeness.paused_processes else "run"
+        notes.append(f"run: share of the {of} with a kernel of it running, mean over its ranks")
     if any(row.name_inferred for row in shown):
         notes.append("*: name inferred from membership")
     if len(summary.communicators) > most:
@@ -70,6 +77,7 @@ def _communicator_row(row: CommunicatorRow) -> tuple[Cell, ...]:
         NOTHING if row.ranks is None else str(row.ranks),
         NOTHING if row.nodes is None else str(row.nodes),
         f"{total.calls:,}",
+        NOTHING if total.calls_counted is None else f"{total.calls_counted:,}",
         amount(total.bytes),
         duration(_gpu_ns(total)),
         gigabytes(total.busbw_gbs),
@@ -139,7 +147,8 @@ def operations(
     same = all(group.calls == group.operations for group in groups)
     columns = (
         *(Column(_KEY_TITLES.get(key, key), right=key in ("size", "rank", "tag")) for key in keys),
-        Column("calls"), Column("ops", drop=10 if same else 5), Column("min", drop=7),
+        Column("calls"), Column("counted"), Column("ops", drop=10 if same else 5),
+        Column("min", drop=7),
         Column("median"), Column("mean", drop=6), Column("p99"), Column("max", drop=4),
         Column("algbw", drop=9),
         Column("busbw"), Column("wire", drop=2), Column("wait", drop=1), Column("run", drop=3),
@@ -151,7 +160,9 @@ def operations(
         rows.append(
             (
                 *(_key_cell(group, key) for key in keys),
-                f"{group.calls:,}", f"{group.operations:,}", *_times(group.durations),
+                f"{group.calls:,}",
+                NOTHING if group.calls_counted is None else f"{group.calls_counted:,}",
+                f"{group.operations:,}", *_times(group.durations),
                 gigabytes(group.algbw_gbs), gigabytes(group.busbw_gbs),
                 gigabytes(group.busbw_wire_gbs), _wait(group), percent(group.run_share),
                 Bar(total / whole_ns if whole_ns else 0.0),
@@ -199,6 +210,8 @@ def operation_notes(groups: tuple[Group, ...], shown: int) -> list[str]:
     """What the marks in the tables mean, as far as they occur."""
     times = [group.durations for group in groups if group.durations]
     notes = ["calls over all ranks; times in µs, on one rank; bandwidth in GB/s as in nccl-tests"]
+    if any(group.calls_counted is not None for group in groups):
+        notes.append("counted: calls that were made; calls and all the rest: those on record")
     if any(group.busbw_wire_gbs is not None for group in groups):
         notes.append("wire: busbw from the last rank's arrival on; wait: share of time before it")
     if any(group.wait_share is None and group.relative_wait_share is not None for group in groups):

@@ -113,10 +113,10 @@ def terminal_lines(
         if table:
             yield from _table(table, style, [])
     if summary.from_counters:
-        yield from _needs_trace(style)
+        yield from _needs_trace(summary, style)
 
 
-def _needs_trace(style: Style) -> Iterator[str]:
+def _needs_trace(summary: Summary, style: Style) -> Iterator[str]:
     yield ""
     yield _bold(_rule("waiting, wire, ranks, traffic, bytes over time", style.width), style)
-    yield sections.NEEDS_TRACE
+    yield sections.needs_trace(summary)

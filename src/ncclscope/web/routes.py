@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ncclscope.analysis.recorded import windows_by_process
 from ncclscope.model.tables import SOURCES
 from ncclscope.web import palette, questions
 from ncclscope.web.bars import Bars
@@ -189,6 +190,7 @@ def scene_json(scene: Scene, timeline: Timeline) -> dict[str, Any]:
         "has_model": model is not None,
         "errors_ns": _clock_errors(scene),
         "ends": _ends(scene),
+        "pauses": _pauses(scene),
     }
 
 
@@ -208,6 +210,19 @@ def _ends(scene: Scene) -> list[int | None]:
         None if known.ended else known.shift.to_scene(known.last_ns) - scene.first_ns
         for known in scene.known
     ]
+
+
+def _pauses(scene: Scene) -> list[list[tuple[int, int]]]:
+    """By process when it recorded totals only."""
+    if scene.model is None:
+        return []
+    pauses = []
+    for known, recorded in zip(scene.known, windows_by_process(scene.model), strict=True):
+        last = max(known.shift.to_scene(known.last_ns), scene.first_ns)
+        edges = [scene.first_ns, *(edge for window in recorded or () for edge in window), last]
+        between = zip(edges[::2], edges[1::2], strict=True) if recorded is not None else ()
+        pauses.append([(a - scene.first_ns, b - scene.first_ns) for a, b in between if b - a > 0])
+    return pauses
 
 
 _HANDLERS: dict[str, Any] = {
