@@ -96,6 +96,7 @@ def model(
             "instances": table("instances", instances),
             "communicators": table("communicators", communicators),
             "members": table("members", members),
+            "windows": table("windows", []),
         },
         words={name: list(words) for name, words in WORDS.items()},
         communicator_names=names,

@@ -30,6 +30,8 @@ const LOOKS: [string, string][] = [
   ["red frame", "ranks disagree on function, bytes or datatype"],
   ["italics, ↻", "function inferred from sends and receives; replay of a CUDA graph"],
   ["red circles", "states of network steps"],
+  ["grey background", "the process only counted its calls then"],
+  ["reddish background", "after the process was last heard of"],
   ["whisker", "how far the clock may be off"],
 ];
 

@@ -153,7 +153,7 @@ class Frame:
         return out
 
     def _window_of(self, rows: Ints) -> Ints:
-        """How often the process had begun or ceased to record single calls before each operation."""
+        """How often the process had begun or ceased to record calls before each operation."""
         found = np.zeros(len(rows), np.int64)
         windows = self.model.tables["windows"]
         process, start = (np.asarray(self.ops[name])[rows] for name in ("process", "start_ns"))

@@ -51,6 +51,7 @@ TIMES = (
     "end_ns",
 )
 _MOST_THREADS = 8
+_MOST = 1 << 61  # that a model keeps: damaged captures may add up to more
 # Counters of events that were lost after they had been recorded.
 _LOSSES = {
     "rotated_out": "given up to the disk limit or the ring",
@@ -415,12 +416,13 @@ def _outside(rows: list[ProcessRow]) -> dict[str, Any]:
     paused = [row for row in rows if row.paused]
     if not any(row.recorded_ns for row in rows):
         return {}
-    return {
+    found = {
         "calls_outside": sum(max(row.calls_counted - row.calls, 0) for row in paused),
         "paused_processes": len(paused),
         "lived_ns": sum(row.lived_ns for row in paused),
         "recorded_ns": sum(row.recorded_ns for row in paused),
     }
+    return {name: min(number, _MOST) for name, number in found.items()}
 
 
 def _job_notes(sums: _Sums, registry: Registry, clocks: Clocks) -> list[str]:

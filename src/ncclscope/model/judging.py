@@ -69,15 +69,10 @@ def _cut_off(process: Process, works: Works, has_kernels: Bools) -> Bools:
 
 
 def _uncounted(
-    works: Works,
-    has_kernels: Bools,
-    cut_off: Bools,
-    rank_of_comm: Ints,
-    comm: Ints,
-    stamped: Bools,
+    works: Works, has_kernels: Bools, rank_of_comm: Ints, comm: Ints, stamped: Bools
 ) -> _Uncounted:
     """`comm`: of kernel events; `stamped`: which of them have stamps."""
-    silent = ~has_kernels & (works.channels > 0) & ~cut_off
+    silent = ~has_kernels & (works.channels > 0)
     if not silent.any():
         none = np.empty(0, np.int64)
         return _Uncounted(none, none.astype(np.int32), none, none)
@@ -184,8 +179,8 @@ def judge_channels(
     has_kernels = marked(channels.work, len(works))
     stamped = (channels.gpu_stop != NONE) & (len(works) > 0)
     lower = _lower_bounds(channels, stamped)
-    cut_off = _cut_off(decoded.process, works, has_kernels)
-    uncounted = _uncounted(works, has_kernels, cut_off, rank_of_comm, comm, stamped)
+    had_kernels = has_kernels | _cut_off(decoded.process, works, has_kernels)
+    uncounted = _uncounted(works, had_kernels, rank_of_comm, comm, stamped)
     not_before = launches.not_before_ns(works)
     where = pieced(_strands_of, np.int64, comm, channels.channel, stamped)
     strand, strands = grouped(where)

@@ -17,6 +17,7 @@ from ncclscope.model.tables import COMMUNICATORS, MEMBERS, NONE, WINDOWS, Column
 Ints = npt.NDArray[np.int64]
 _LARGEST_PID = (1 << 31) - 1
 _LATEST_NS = 1 << 62  # since 1970
+_MOST_CALLS = 1 << 48  # of one process: more is damage
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class Registry:
                 ended=process.ended,
                 gpu_clock_error_ns=gpu_clock_error_ns,
                 calls=calls,
-                calls_counted=process.calls_counted(),
+                calls_counted=min(process.calls_counted(), _MOST_CALLS),
                 lived_ns=windows.lived_ns,
                 recorded_ns=windows.recorded_ns,
                 fullest_mode=windows.fullest_mode,
