@@ -9,12 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ncclscope.analysis import busy as analysis_busy
+from ncclscope.analysis.busy import busy_times
+from ncclscope.analysis.selection import Selection
 from ncclscope.capture import compiled
 from ncclscope.errors import NcclscopeError
-from ncclscope.model import parts, workers
+from ncclscope.model import parts, tables, workers
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
-from tests.writer import SyntheticSpec, synthetic
+from tests.playing import TRANSCRIPTS
+from tests.writer import SyntheticSpec, from_transcript, synthetic
 from tests.writer.spec import Work
 
 MIX = (Work(), Work("SendRecv", 1000), Work("Broadcast", 500, root=1))
@@ -95,3 +99,26 @@ def test_a_workers_fault_is_raised(capture: Path, monkeypatch: pytest.MonkeyPatc
     shutil.rmtree(capture / "model", ignore_errors=True)
     with pytest.raises(MemoryError):
         open_model(capture)
+
+
+def test_large_processes_are_read_piece_by_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several ranks in a process, all sorts of calls, and a real job with stamps to repair."""
+    spec = SyntheticSpec(
+        processes=2, ranks_per_process=2, ranks_per_node=2, operations=400, mix=MIX
+    )
+    synthetic(tmp_path / "synthetic", spec)
+    from_transcript(TRANSCRIPTS / "2.31.2-v7-2ranks", tmp_path / "real")
+    for path in (tmp_path / "synthetic", tmp_path / "real"):
+        whole = open_model(path)
+        busy = busy_times(whole, Selection())
+        with monkeypatch.context() as small:
+            small.setattr(tables, "_AT_ONCE", 37)
+            small.setattr(analysis_busy, "_PIECE", 41)
+            small.setattr(compiled, "_LARGE_BYTES", 100)
+            shutil.rmtree(path / "model")
+            made = open_model(path)
+            check_same(made, whole)
+            assert len(made.tables["operations"]["event"]) > 4 * 37
+            assert busy_times(made, Selection()) == busy
