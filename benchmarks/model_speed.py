@@ -19,13 +19,13 @@ from tests.writer import SyntheticSpec, synthetic
 CAPTURES = (
     ("10 M operations", 64, 156_250),
     ("1024 processes", 1024, 20_000),
-    ("one process", 1, 4_000_000),
+    ("one process", 1, 20_000_000),
 )
 DECODE_BAR, AGAIN_BAR = 1.5e6, 5e6  # operations a second and core
 COLD_BAR_S, WARM_BAR_S, MEMORY_BAR_GB = 20, 3, 2
 MANY_MEMORY_BAR_GB = 8
-ONE_MEMORY_BAR_GB = 4  # private: the kernel can take mapped files back
-PARQUET_BAR_BYTES = 30
+ONE_MEMORY_BAR_GB = 1.5  # private: the kernel can take mapped files back
+PARQUET_BAR_BYTES, PARQUET_BAR = 30, 2e6  # an operation; operations a second
 
 _MEASURE = """
 import json, os, resource, sys, threading, time
@@ -80,6 +80,9 @@ elif what == "again":
     found = {"rows": len(model.tables["operations"]["event"]), "cpu_s": cpu() - before}
 else:
     from ncclscope.cli import main
+    from ncclscope.export import parquet
+    if what == "export by DuckDB":
+        parquet.has_pyarrow = lambda: False
     begin = time.perf_counter()
     main(["report", str(capture), "--json"] if what == "report" else
          ["export", str(capture), "--to", "parquet", "-o", sys.argv[3]])
@@ -156,14 +159,29 @@ def report_rows(capture: Path, name: str, memory_bar_gb: float) -> list[list[obj
     return rows
 
 
-def parquet_row(capture: Path, directory: Path, operations: int) -> list[object]:
-    """Bytes an operation as exported."""
-    target = directory / "parquet"
-    found = measure("export", capture, str(target))
-    size = sum(path.stat().st_size for path in (target / "operations").rglob("*.parquet"))
-    each = size / operations
-    text = f"{each:.1f} bytes an operation, {operations / found['wall_s'] / 1e6:.2f} M operations/s"
-    return ["export as Parquet", text, f"≤ {PARQUET_BAR_BYTES}", verdict(each <= PARQUET_BAR_BYTES)]
+def parquet_rows(capture: Path, directory: Path, operations: int) -> list[list[object]]:
+    """Bytes an operation as exported, and how quickly; without pyarrow the bytes alone count."""
+    rows: list[list[object]] = []
+    for what, name in (
+        ("export", "export as Parquet"),
+        ("export by DuckDB", "export as Parquet without pyarrow"),
+    ):
+        target = directory / "parquet"
+        found = measure(what, capture, str(target))
+        size = sum(path.stat().st_size for path in (target / "operations").rglob("*.parquet"))
+        each, rate = size / operations, operations / found["wall_s"]
+        quiet = operations * len(os.sched_getaffinity(0)) / found["own_cpu_s"]
+        text = f"{each:.1f} bytes an operation, {rate / 1e6:.2f} M operations/s"
+        text += f", by CPU time {quiet / 1e6:.2f} M"
+        bar, held = f"≤ {PARQUET_BAR_BYTES} bytes", verdict(each <= PARQUET_BAR_BYTES)
+        if what == "export":
+            bar += f", ≥ {PARQUET_BAR / 1e6:.0f} M/s"
+            held = verdict(each <= PARQUET_BAR_BYTES and rate >= PARQUET_BAR)
+            if each <= PARQUET_BAR_BYTES and quiet >= PARQUET_BAR > rate:
+                held = "by CPU time only: the machine was busy"
+        rows.append([name, text, bar, held])
+        shutil.rmtree(target)
+    return rows
 
 
 def main() -> None:
@@ -179,12 +197,12 @@ def main() -> None:
             rows += report_rows(capture, name, bar)
             if first:
                 rows[:0] = speed_rows(capture)
-                rows.append(parquet_row(capture, Path(directory), ranks * operations))
+                rows += parquet_rows(capture, Path(directory), ranks * operations)
             shutil.rmtree(capture)
             time.sleep(1)
     note = (
         "Simulated captures in trace mode, 2 channels: 64 ranks of 156,250 operations each, 1024 "
-        f"of 20,000, and one of 4,000,000. {len(os.sched_getaffinity(0))} cores; decoding uses all "
+        f"of 20,000, one of 20,000,000. {len(os.sched_getaffinity(0))} cores; decoding uses all "
         "of them. Decoding is the median of nine processes, with the grouping by communicator, "
         "function, size and datatype. By CPU time: own CPU time and that of the workers divided by "
         f"the cores. Load average while measuring: {os.getloadavg()[1]:.0f}. Private memory is "
