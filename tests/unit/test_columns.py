@@ -15,6 +15,7 @@ from ncclscope.capture.segment import Blocks, Damage, read_segment
 from ncclscope.capture.slots import SlotLog
 from ncclscope.errors import NcclscopeError
 from ncclscope.model.channels import Channels, on_host_clock, times_of_works
+from ncclscope.model.clock import NodeClock, _line
 from ncclscope.model.gpu_clock import Bound, GpuClock, _best_of_bins, _hull, bound
 from ncclscope.model.tables import NONE
 from ncclscope.native import columns_library_path
@@ -296,6 +297,18 @@ def test_a_bound_is_a_line_between_knots(draw: np.random.Generator) -> None:
     outside = np.maximum(knots[0] - time_ns, 0) + np.maximum(time_ns - knots[-1], 0)
     expected = np.ceil(value - outside * 100e-6).astype(np.int64) - 10**6
     np.testing.assert_array_equal(made.at(at), expected)
+
+
+@pytest.mark.parametrize("knots", [1, 2, 3, 60])
+def test_times_of_a_node_on_the_one_clock(knots: int, draw: np.random.Generator) -> None:
+    local = np.sort(draw.choice(10**12, knots, replace=False)) + 10**15
+    offset = 10**17 + draw.integers(-(10**6), 10**6, knots)
+    clock = NodeClock(local, offset, np.zeros(knots), 0)
+    at = np.concatenate([10**15 + draw.integers(-(10**11), 2 * 10**12, 4000), local, [NONE]])
+    away = (at - local[0]).astype(np.float64)
+    edges, change = (local - local[0]).astype(float), (offset - offset[0]).astype(float)
+    expected = np.rint(_line(away, edges, change)).astype(np.int64) + at + offset[0]
+    np.testing.assert_array_equal(clock.to_reference(at), expected)
 
 
 def test_a_hull_lies_over_all_points_and_turns_one_way(draw: np.random.Generator) -> None:

@@ -4,12 +4,14 @@ Node 0's clock is the reference. Nodes that no bounds tie to it in both directio
 way of others, are put where their wall clocks say, and their error is infinite.
 """
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.capture.compiled import Lines, address, count, library, pointer
 from ncclscope.model.bounds import Bounds, Floats, Ints, Meetings, Rough, joined, tightest
 from ncclscope.model.corridor import Corridor, Points, corridor_of
 
@@ -31,6 +33,10 @@ def _line(x: Floats, knots: Floats, values: Floats) -> Floats:
     return np.where(known[place] & known[place + 1], low + share * (high - low), np.inf)
 
 
+class _ClockForC(ctypes.Structure):
+    _fields_ = (("first_ns", ctypes.c_int64), ("offset_ns", ctypes.c_int64), ("line", Lines))
+
+
 @dataclass(frozen=True, slots=True)
 class NodeClock:
     """One node's clock against the reference: straight lines between knots."""
@@ -47,11 +53,16 @@ class NodeClock:
 
     def to_reference(self, local_ns: Ints) -> Ints:
         """Times of this node on the reference's clock."""
-        away = (local_ns - self.local_ns[0]).astype(np.float64)
+        local_ns = np.ascontiguousarray(local_ns, np.int64)
         knots = (self.local_ns - self.local_ns[0]).astype(np.float64)
         change = (self.offset_ns - self.offset_ns[0]).astype(np.float64)
-        add = np.rint(_line(away, knots, change)).astype(np.int64)
-        return local_ns + int(self.offset_ns[0]) + add
+        line = Lines(len(knots), address(knots), address(change))
+        clock = _ClockForC(int(self.local_ns[0]), int(self.offset_ns[0]), line)
+        out: Ints = np.empty(len(local_ns), np.int64)
+        library().ncclscope_to_reference(
+            ctypes.byref(clock), pointer(local_ns), count(local_ns), pointer(out)
+        )
+        return out
 
     def error_at(self, local_ns: Ints) -> Floats:
         """How far those times may be off; infinite where only the wall clock tells."""
