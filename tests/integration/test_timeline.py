@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -426,3 +428,15 @@ def test_datasets_and_totals_open_too(captures: dict[str, Path], tmp_path: Path)
     assert totals.ask("jumps")["slowest"] == []
     totals.ask("glance", w=100)
     totals.timeline.stop()
+
+
+def test_the_first_picture_waits_for_no_engine() -> None:
+    """duckdb and the diagnoses are a third of a second of imports: they come later."""
+    script = (
+        "import sys, ncclscope.cli.timeline; "
+        "sys.exit(' '.join({'duckdb', 'ncclscope.diagnose.diagnosis'} & set(sys.modules)))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert ran.stderr.strip() == ""

@@ -6,25 +6,11 @@ from ncclscope.analysis.counted import calls_by_key
 from ncclscope.analysis.groups import Key
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.reader import is_dataset
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, windows_by_process
 from ncclscope.model.tables import NONE
 
 # Keys by which counters and operations tell calls apart in the same way.
 _COMPARABLE = {"communicator", "function", "size", "datatype", "rank", "host"}
-
-
-def windows_by_process(model: Model) -> list[list[tuple[int, int]] | None]:
-    """When each process recorded single calls, from and to; None: all the time."""
-    found: list[list[tuple[int, int]] | None] = [
-        [] if row.paused else None for row in model.processes
-    ]
-    windows = model.tables["windows"]
-    columns = (windows[name].tolist() for name in ("process", "start_ns", "end_ns"))
-    for process, start, end in zip(*columns, strict=True):
-        mine = found[process]
-        if mine is not None:
-            mine.append((start, end))
-    return found
 
 
 def recorded_ns(model: Model, began_ns: int, ended_ns: int) -> dict[int, int]:

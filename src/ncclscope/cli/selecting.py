@@ -4,7 +4,6 @@ import argparse
 import re
 from collections.abc import Sequence
 
-from ncclscope.analysis import traced
 from ncclscope.analysis.selection import Selection, communicator_rows, function_names
 from ncclscope.cli.window import parse_moment
 from ncclscope.errors import UsageError
@@ -61,6 +60,9 @@ def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, in
         since = "-" + arguments.last.removeprefix("-")
     if since is None and until is None:
         return None, None
+    # The query engine is imported for moments alone: verbs that take none start without it.
+    from ncclscope.analysis import traced
+
     first, last = traced.extent(model, Selection()) or (0, 0)
     moments = [
         None if text is None else parse_moment(text, first, last, model.realtime_offset_ns)

@@ -13,7 +13,6 @@ from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_aloud
 from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
 from ncclscope.errors import UsageError
-from ncclscope.export.perfetto import write_perfetto
 from ncclscope.web.html import MOST_BARS, write_html
 from ncclscope.web.perfetto import POLICY, TRACE, PerfettoRoutes, opening, perfetto_folder
 from ncclscope.web.routes import Routes
@@ -66,6 +65,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _show_in_perfetto(arguments: argparse.Namespace) -> int:
     """Writes a trace of the window and serves it with the UI."""
+    # Needs the query engine, for which the page should not wait.
+    from ncclscope.export.perfetto import write_perfetto
+
     folder = perfetto_folder()
     model = open_model_aloud(resolve_capture(arguments.capture))
     chosen: Selection = selection_of(model, arguments)

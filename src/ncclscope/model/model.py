@@ -9,7 +9,7 @@ from ncclscope.model.completeness import Completeness
 from ncclscope.model.registry import ProcessRow
 from ncclscope.model.tables import Columns
 
-__all__ = ["Model", "ProcessRow", "Progress"]
+__all__ = ["Model", "ProcessRow", "Progress", "windows_by_process"]
 
 Progress = Callable[[int, int], None]  # done, of how many
 
@@ -27,3 +27,17 @@ class Model:
     completeness: Completeness
     realtime_offset_ns: int  # wall clock = time + this
     clocks: tuple[NodeClock, ...] = ()  # by node, onto the one clock
+
+
+def windows_by_process(model: Model) -> list[list[tuple[int, int]] | None]:
+    """When each process recorded single calls, from and to; None: all the time."""
+    found: list[list[tuple[int, int]] | None] = [
+        [] if row.paused else None for row in model.processes
+    ]
+    windows = model.tables["windows"]
+    columns = (windows[name].tolist() for name in ("process", "start_ns", "end_ns"))
+    for process, start, end in zip(*columns, strict=True):
+        mine = found[process]
+        if mine is not None:
+            mine.append((start, end))
+    return found

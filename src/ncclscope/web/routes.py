@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ncclscope.analysis.recorded import windows_by_process
+from ncclscope.model.model import windows_by_process
 from ncclscope.model.tables import SOURCES
 from ncclscope.web import palette, questions
 from ncclscope.web.bars import Bars

@@ -26,7 +26,6 @@ from ncclscope.web.bars import Bars
 from ncclscope.web.coarse import coarse_rows
 from ncclscope.web.counters import Gauged, gauged
 from ncclscope.web.events import Place, event_rows
-from ncclscope.web.findings import findings
 from ncclscope.web.items import Lookup
 from ncclscope.web.known import known_by_files, known_by_model
 from ncclscope.web.operations import channel_rows, operation_rows
@@ -174,6 +173,9 @@ class Timeline:
                     return
             self._show(composer)
         self.progress = "looking for findings"
+        # The first picture does not wait for the import of all that diagnoses.
+        from ncclscope.web.findings import findings
+
         self.findings = findings(Lookup(self.scene, self.capture), model)
         self.progress = self.trouble = ""
 
