@@ -25,7 +25,7 @@ from ncclscope.simulation.scenario import (
     Wrong,
 )
 from tests.writer.noise import noise_of_transcripts
-from tests.writer.scenario import write_scenario
+from tests.writer.scenario import begins_ms, write_scenario
 from tests.writer.synthetic import pid_of
 
 STEPS = 40
@@ -215,8 +215,8 @@ def _slow_link(plant: Plant, rng: np.random.Generator) -> Plant:
 
 
 def _drop(plant: Plant, rng: np.random.Generator) -> Plant:
-    # With what real jobs vary by, a step takes about three times its compute.
-    at_ms = float(rng.uniform(0.3, 0.5)) * STEPS * 3 * COMPUTE_MS
+    step = int(rng.integers(3 * STEPS // 10, STEPS // 2))
+    at_ms = begins_ms(plant.scenario, step, noise_of_transcripts())
     factor = float(rng.uniform(3, 6))
 
     def names(f: Finding) -> bool:

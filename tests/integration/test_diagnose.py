@@ -3,23 +3,14 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ncclscope.simulation.job import run_job
-from ncclscope.simulation.scenario import (
-    Call,
-    Communicators,
-    Late,
-    Never,
-    Scenario,
-    SlowLink,
-    Wrong,
-)
 from tests.playing import TRANSCRIPTS, ncclscope, recording
+from tests.simulated_faults import JOBS
 from tests.writer import from_transcript
 
 HEALTHY = (
@@ -96,44 +87,19 @@ def test_below_a_baseline(tmp_path: Path) -> None:
 
 
 # ---- simulated jobs of real processes ----
-JOB = Scenario(
-    ranks=4, ranks_per_host=1, steps=40, compute_ms=5, give_up_s=20,
-    calls=(Call("world", "AllReduce", 1 << 20),),
+# All of them are in benchmarks/diagnose_quality.py.
+@pytest.mark.parametrize(
+    "name",
+    ["late rank", "slow host of eight", "slow link", "imbalance", "wrong root",
+     "never calls of eight", "late rank + never calls"],
 )  # fmt: skip
-EIGHT = replace(
-    JOB, ranks=8, ranks_per_host=4, steps=30,
-    communicators=(Communicators("tp", 4), Communicators("dp", 2, 4)),
-    calls=(Call("tp", "AllReduce", 1 << 18), Call("dp", "AllReduce", 1 << 18)),
-)  # fmt: skip
-SIMULATED = {
-    "late rank": (replace(JOB, late=(Late(2, 20),)), ("straggler", "compute", [2])),
-    "slow link": (
-        replace(JOB, slow_links=(SlowLink(ranks=(1, 2), factor=20),)),
-        ("slow_link", "inter-node", [1, 2]),
-    ),
-    "never calls": (
-        replace(JOB, never=(Never(1, 30),), give_up_s=4),
-        ("hang", "never_called", [1]),
-    ),
-    "wrong function": (
-        replace(JOB, wrong=(Wrong(3, 30, function="AllGather"),), give_up_s=4),
-        ("mismatch", "function", [3]),
-    ),
-    "late rank of eight": (replace(EIGHT, late=(Late(5, 30),)), ("straggler", "compute", [5])),
-    "never calls of eight": (
-        replace(EIGHT, never=(Never(5, 20, 1),), give_up_s=5),
-        ("hang", "never_called", [5]),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SIMULATED)
 def test_simulated_jobs(name: str, tmp_path: Path) -> None:
     """Through the real plugin; times are a busy machine's, so faults are large."""
-    scenario, expected = SIMULATED[name]
-    run_job(scenario, recording(tmp_path / "c", "full"))
-    first = diagnosis(tmp_path / "c")[0]
-    assert (first["family"], first["kind"], first["ranks"]) == expected
+    job = JOBS[name]
+    run_job(job.scenario, recording(tmp_path / "c", "full"))
+    found = diagnosis(tmp_path / "c")[: len(job.said)]
+    first = {(one["family"], one["kind"], tuple(one["ranks"])) for one in found}
+    assert first == set(job.said)
 
 
 def test_numpy_is_enough(tmp_path: Path) -> None:

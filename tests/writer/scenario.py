@@ -127,7 +127,7 @@ class _Job:
         self, scenario: Scenario, begin_ns: int, rng: np.random.Generator, noise: Noise | None
     ) -> None:
         self.scenario, self.rng, self._noise = scenario, rng, noise
-        self._first_ns = begin_ns + round(scenario.compute_ms * 1e6)  # of the first operation
+        self.first_ns = begin_ns + round(scenario.compute_ms * 1e6)  # of the first operation
         self.rings = _rings(scenario)
         ranks = scenario.ranks
         self.host_ns = np.full(ranks, begin_ns, np.int64)  # when the caller is free again
@@ -246,7 +246,7 @@ class _Job:
             turns = 1
         ns_per_byte = np.full(ready.shape, 1 / scenario.bandwidth_gb_s)
         for drop in scenario.bandwidth_drops:
-            ns_per_byte[ready >= self._first_ns + drop.at_ms * 1e6] *= drop.factor
+            ns_per_byte[ready >= self.first_ns + drop.at_ms * 1e6] *= drop.factor
         ns = (
             turns * scenario.latency_us * 1e3
             + size_bytes * sent.get(call.function, 1) * ns_per_byte * times
@@ -285,6 +285,14 @@ def _sequence(scenario: Scenario) -> Ints:
             numbers.append(seen.setdefault(key, 0))
             seen[key] += 1
     return np.array(numbers, np.int64)
+
+
+def begins_ms(scenario: Scenario, step: int, noise: Noise | None = None) -> float:
+    """About how long after the first operation a step begins."""
+    job = _Job(scenario, ORIGIN_NS, np.random.default_rng(0), noise)
+    for number in range(step):
+        job.step(number)
+    return float(job.host_ns.min() - job.first_ns) / 1e6
 
 
 def write_scenario(

@@ -36,7 +36,6 @@ class Change:
     """A communicator that became slower."""
 
     communicator: int
-    at_ns: int
     factor: float
     lost_ns: float
 
@@ -72,7 +71,7 @@ def change_point(values: Floats) -> tuple[int, float]:
 
 
 def _change(wires: Wires, rows: Ints) -> int | None:
-    """The time from which on these instances take longer; None where they do not."""
+    """The first of these instances from which on they take longer; None where they do not."""
     values = wires.relative[rows]
     if len(values) < _LEAST:
         return None
@@ -84,7 +83,7 @@ def _change(wires: Wires, rows: Ints) -> int | None:
     noise = max(spread(before), spread(after))
     if step < np.log(_SLOWER) or step < _TIMES_NOISE * noise:
         return None
-    return int(wires.time_ns[rows[_refined(values, at)]])
+    return int(rows[_refined(values, at)])
 
 
 def _refined(values: Floats, at: int) -> int:
@@ -107,7 +106,7 @@ def _hit(wires: Wires, rows: Ints, at_ns: int) -> Change | None:
         return None
     factor = float(np.exp(step))
     lost = float(wires.wire_ns[rows[later]].sum()) * (1 - 1 / factor)
-    return Change(int(wires.communicator[rows[0]]), at_ns, factor, lost)
+    return Change(int(wires.communicator[rows[0]]), factor, lost)
 
 
 def _surely_more(after: Floats, before: Floats) -> bool:
@@ -140,17 +139,20 @@ def find(frame: Frame) -> list[Finding]:
         if not fresh:
             continue
         rows = np.sort(np.concatenate([each[one] for one in fresh]))
-        at_ns = _change(wires, rows)
-        if at_ns is None:
+        first = _change(wires, rows)
+        if first is None:
             continue
+        at_ns = int(wires.time_ns[first])
         changes = [change for one in fresh if (change := _hit(wires, each[one], at_ns))]
         told |= {change.communicator for change in changes}
         if changes:
-            findings += _describe(frame, changes, set(each))
+            # What is slow ends late: it began when the first slow one had only data to move.
+            began_ns = at_ns - int(wires.wire_ns[first])
+            findings += _describe(frame, changes, set(each), began_ns)
     return findings
 
 
-def _describe(frame: Frame, changes: list[Change], tested: set[int]) -> list[Finding]:
+def _describe(frame: Frame, changes: list[Change], tested: set[int], at_ns: int) -> list[Finding]:
     names, nodes = frame.model.communicator_names, frame.model.tables["communicators"]["nodes"]
     # Communicators of different ranks run side by side: the worst hit counts.
     lost: dict[int, float] = {}
@@ -160,7 +162,6 @@ def _describe(frame: Frame, changes: list[Change], tested: set[int]) -> list[Fin
     share = min(max(lost.values(), default=0.0) * frame.met.weight / frame.span_ns, 1.0)
     if share < _LOST_SHARE:
         return []
-    at_ns = int(np.median([change.at_ns for change in changes]))
     factor = float(np.median([change.factor for change in changes]))
     comms = tuple(names[change.communicator] for change in changes)
     ranks = tuple(sorted(lost))

@@ -114,6 +114,18 @@ def _standing_out(total: Floats, trimmed: Floats, often: Ints, known: Ints, span
     return np.array(found, np.int64)
 
 
+def _all_later(
+    mine: Ints, others: Ints, total: Floats, trimmed: Floats, often: Ints, span: float
+) -> bool:
+    """Whether each rank of a host adds far more than any rank elsewhere. Of two hosts none has
+    peers to be compared with, and of their ranks half are late.
+    """
+    if len(mine) < 2 or not len(others):
+        return False
+    enough = trimmed[mine].min() >= LOST_SHARE * span and often[mine].min() >= _OFTEN
+    return bool(enough and total[mine].min() > TIMES_NEXT * total[others].max())
+
+
 def _steadily_behind(met: Met, size: int) -> tuple[Floats, Floats]:
     """By rank how much more time of its own it takes than its peers, in the median instance, where
     that is certain and far from what other ranks show, 0 elsewhere; and the sum of it.
@@ -167,6 +179,9 @@ def find(frame: Frame) -> list[Finding]:
             late = np.isin(mine, standing) | (steady[mine] > 0)
             if len(mine) > 1 and late.all() and np.isin(mine, standing).any():
                 hosts = np.union1d(hosts, [one]) if len(mine) < len(known) else hosts
+            others = known[frame.node_of[known] != one]
+            if _all_later(mine, others, total, trimmed, often, span):
+                hosts = np.union1d(hosts, [one])
     findings = [
         _of_host(
             frame, int(one), float(max(by_node[0][one], _most_of(frame, total, int(one)))) / span
