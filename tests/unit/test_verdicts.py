@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ncclscope.diagnose import hang
 from ncclscope.diagnose.verdict import Verdict
 from ncclscope.diagnose.verdicts import judge
 from ncclscope.model.pulse import Pulse
@@ -281,3 +282,46 @@ def test_more_in_flight_than_a_page_has_room_for() -> None:
     other = ahead | {"flights": (flight(200, function="AllGather"), *shown)}
     found = verdict_of(job(4, r0=ahead, r1=ahead, r2=other, r3={"calls": 99, "flights": ()}))
     assert (found.verdict, found.culprits, found.order) == ("never_called", (3,), 100)
+
+
+def test_who_went_on_does_not_wait_for_a_communicator() -> None:
+    """The world is made and nobody calls on it; a rank without files is not missed there."""
+    made = {"calls": 0, "flights": (), "last": None, "opened_ns": 90 * S}
+    tp = {"name": "tp", "id": 9, "number": 1, "opened_ns": 80 * S}
+    pulses = [
+        replace(pulse(rank, seat(rank, 3, **made), seat(rank, 2, **tp, flights=(flight(100, 0.1),))), world=3)
+        for rank in range(2)
+    ]  # fmt: skip
+    assert {one.verdict for one in judge(pulses).verdicts} == {"ok"}
+
+
+def test_a_group_like_others_tells_who_is_missing() -> None:
+    """Of a pair one rank is on record; the other pair of that name says how far apart they are."""
+    made = {"calls": 0, "flights": (), "opened_ns": 40 * S, "name": "tp", "number": 1}
+    used = {"last": last(50), "flights": (), "opened_ns": 60 * S}
+    pulses = [
+        pulse(rank, seat(rank, 4, **used), seat(rank % 2, 2, **made, id=20 + rank // 2))
+        for rank in range(3)
+    ]
+    pulses.append(pulse(3, seat(3, 4, **used)))
+    pulses = [
+        replace(p, seats=tuple(replace(s, global_rank=p.global_rank) for s in p.seats))
+        for p in pulses
+    ]
+    for life in ("alive", DEAD):
+        found = judge([replace(p, life=life) for p in pulses]).verdicts[0]
+        assert (found.verdict, found.culprits, found.waiting) == ("never_joined", (3,), (2,))
+
+
+def test_nothing_was_called_for_long() -> None:
+    idle = {f"r{rank}": {"flights": (), "last": last(600)} for rank in range(4)}
+    (first, *_) = lines(judge(job(4, **idle)))
+    assert first == "ok: 4 processes, all alive, 1 communicator, no NCCL call for 600 s"
+
+
+def test_what_to_do_with_a_process_that_lives_and_with_one_that_does_not() -> None:
+    pulses = job(4, r2={"calls": 99, "flights": ()})
+    (alive,) = hang.find(judge(pulses), "c")
+    assert "`py-spy dump --pid 1002` on node0" in alive.advice
+    (dead,) = hang.find(judge([replace(p, life=DEAD) for p in pulses]), "c")
+    assert "--pid" not in dead.advice
