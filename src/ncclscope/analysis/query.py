@@ -38,7 +38,8 @@ def connect(model: Model, chosen: Selection) -> duckdb.DuckDBPyConnection:
         raw = raw_columns(model, table, 0, rows_of_table(model, table))
         connection.register(f"raw_{table}", raw)
         where = conditions(model, chosen, table) if table in ("operations", "instances") else "true"
-        shown = ", ".join(_expression(column, model.words) for column in columns)
+        whole = model.whole.get(table, frozenset())
+        shown = ", ".join(_expression(column, model.words, whole) for column in columns)
         connection.execute(
             f"create temp view {table} as select {shown} from raw_{table} where {where}"
         )
@@ -54,8 +55,11 @@ def rows(connection: duckdb.DuckDBPyConnection, name: str, **values: str | int) 
         raise FormatError(message, "Leave the damaged process out") from None
 
 
-def _expression(column: Column, words: Mapping[str, list[str]]) -> str:
+def _expression(column: Column, words: Mapping[str, list[str]], whole: frozenset[str]) -> str:
+    """The column as SQL texts see it; `whole`: columns without NONE, which need no look at it."""
     quoted = f'"{column.name}"'  # some are SQL's own words
+    if not column.words and column.name in whole:
+        return quoted
     if not column.words:
         return f"nullif({quoted}, {NONE}) as {quoted}"
     cases = " ".join(

@@ -142,19 +142,13 @@ def _write_with_pyarrow(
 
 
 def _with_unknowns(model: Model, table: str) -> frozenset[str]:
-    """Shown columns in which some value of the table is unknown: all files declare the same."""
+    """Shown columns in which some value of the table may be unknown: all files declare the same."""
+    whole, raw = model.whole.get(table, frozenset()), model.tables[table]
     found = set()
     for column in shown_columns(table):
         named = named_by(model, column)
-        values = model.tables[table].get(named[0] if named else column.name)
-        if values is None or not len(values):  # its own number
-            continue
-        least = min(int(values[at : at + ROWS].min()) for at in range(0, len(values), ROWS))
-        if named is None:
-            unknown = least == NONE or (least < NONE and bool((values == NONE).any()))
-        else:
-            unknown = least < 0 or int(values.max()) >= len(named[1])
-        if unknown:
+        source = named[0] if named else column.name
+        if source in raw and source not in whole:  # a row's own number is always known
             found.add(column.name)
     return frozenset(found)
 

@@ -1,7 +1,7 @@
 """A capture's model: its tables as columns, and who its processes are."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ncclscope.model.clock import NodeClock
@@ -27,6 +27,8 @@ class Model:
     completeness: Completeness
     realtime_offset_ns: int  # wall clock = time + this
     clocks: tuple[NodeClock, ...] = ()  # by node, onto the one clock
+    # By table its columns of which every value is known; it may have more of them.
+    whole: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 def windows_by_process(model: Model) -> list[list[tuple[int, int]] | None]:

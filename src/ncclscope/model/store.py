@@ -10,11 +10,13 @@ import json
 import os
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ncclscope._version import __version__
 from ncclscope.model.clock import NodeClock
@@ -30,7 +32,7 @@ from ncclscope.model.sealing import (
     sealed,
     texts,
 )
-from ncclscope.model.tables import SCHEMA_VERSION, TABLES, Columns
+from ncclscope.model.tables import NONE, SCHEMA_VERSION, TABLES, Columns, pieces
 from ncclscope.model.words import Words
 
 FOLDER = "model"
@@ -38,6 +40,7 @@ _MADE = (FOLDER, "timeline")  # folders made of the capture, by this module and 
 _MANIFEST = "manifest.json"
 _LARGEST_MANIFEST_BYTES = 1 << 28
 _MOST_WORDS = 127  # of one sort
+_MOST_THREADS = 8
 
 
 def fingerprint(capture: Path) -> str:
@@ -99,7 +102,8 @@ class Writer:
 
     def finish(self, capture: Path, manifest: dict[str, Any]) -> Path:
         """Puts the model in its place and returns where it is."""
-        manifest = sealed(self.folder, {**manifest, "rows": self._rows})
+        whole = {table: _whole_columns(self.columns(table)) for table in TABLES}
+        manifest = sealed(self.folder, {**manifest, "rows": self._rows, "whole": whole})
         (self.folder / _MANIFEST).write_text(json.dumps(manifest))
         if not self.kept:
             return self.folder
@@ -126,6 +130,18 @@ def _map(folder: Path, table: str, rows: int, mode: Any) -> Columns:
         else:
             columns[column.name] = np.empty(0, column.dtype)
     return columns
+
+
+def _whole_columns(columns: Columns) -> list[str]:
+    """Columns in which nothing is NONE."""
+
+    def is_whole(values: npt.NDArray[Any]) -> bool:
+        parts = (values[piece] for piece in pieces(len(values)))
+        return not any(part.min() <= NONE and (part == NONE).any() for part in parts)
+
+    with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as pool:
+        found = pool.map(is_whole, columns.values())
+        return [name for name, whole in zip(columns, found, strict=True) if whole]
 
 
 def manifest_of(model: Model, mark: str) -> dict[str, Any]:
@@ -177,6 +193,13 @@ def _words(lists: Any) -> dict[str, list[str]]:
     return found
 
 
+def _whole(tables: Any) -> dict[str, frozenset[str]]:
+    found = {str(table): frozenset(texts(names)) for table, names in tables.items()}
+    if not set(found) <= set(TABLES):
+        raise DamagedError("whole")
+    return found
+
+
 def load(capture: Path, folder: Path) -> Model:
     """The model in a folder. ValueError, KeyError and the like where it cannot be one."""
     return _model(capture, folder, json.loads((folder / _MANIFEST).read_text()))
@@ -194,6 +217,7 @@ def _model(capture: Path, folder: Path, manifest: dict[str, Any]) -> Model:
         completeness=record_of(Completeness, manifest["completeness"]),
         realtime_offset_ns=manifest["realtime_offset_ns"],
         clocks=tuple(map(_clock, manifest["clocks"])),
+        whole=_whole(manifest.get("whole", {})),
     )
     if not is_number(model.realtime_offset_ns):
         raise DamagedError("realtime_offset_ns")
