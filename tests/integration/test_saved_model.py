@@ -15,6 +15,7 @@ from ncclscope.model import store
 from ncclscope.model.build import open_model
 from ncclscope.model.sealing import _digest
 from ncclscope.model.store import load_current
+from ncclscope.model.tables import NONE
 from tests.playing import TRANSCRIPTS
 from tests.writer import from_transcript
 
@@ -54,6 +55,14 @@ def test_a_whole_model_is_used_again(copy: Path) -> None:
     assert is_current(copy)
     open_model(copy)
     assert before == {file: file.stat().st_mtime_ns for file in (copy / "model").iterdir()}
+
+
+def test_columns_without_unknown_values_are_told(whole: Path) -> None:
+    model = open_model(whole)
+    for table, columns in model.tables.items():
+        known = {name for name, values in columns.items() if (values != NONE).all()}
+        assert model.whole[table] == known
+    assert {"event", "state"} < model.whole["operations"] < set(model.tables["operations"])
 
 
 def test_any_damaged_file_is_noticed(
@@ -124,6 +133,9 @@ FORGED: dict[str, Callable[[dict[str, Any]], None]] = {
     "an offset of half": lambda m: m.update(realtime_offset_ns=0.5),
     "checksums missing": lambda m: m.pop("checksums"),
     "checksums of a list": lambda m: m.update(checksums=[]),
+    "whole columns of a list": lambda m: m.update(whole=[]),
+    "whole columns of numbers": lambda m: m.update(whole={"operations": [1]}),
+    "whole columns of another table": lambda m: m.update(whole={"events": []}),
 }
 
 
