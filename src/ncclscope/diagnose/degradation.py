@@ -109,6 +109,17 @@ def _hit(wires: Wires, rows: Ints, at_ns: int) -> Change | None:
     return Change(int(wires.communicator[rows[0]]), factor, lost)
 
 
+def _slower_too(wires: Wires, spared: list[Ints], at_ns: int) -> bool:
+    """Whether communicators that were hardly hit, all together, did become slower: where latency
+    counts most, less bandwidth shows little, and does not spare them.
+    """
+    if not spared:
+        return False
+    rows = np.concatenate(spared)
+    later = wires.time_ns[rows] >= at_ns
+    return _surely_more(wires.relative[rows[later]], wires.relative[rows[~later]])
+
+
 def _surely_more(after: Floats, before: Floats) -> bool:
     """Whether values are larger than others, by their ranks (Mann-Whitney, one in a thousand)."""
     both = np.concatenate([after, before])
@@ -148,7 +159,10 @@ def find(frame: Frame) -> list[Finding]:
         if changes:
             # What is slow ends late: it began when the first slow one had only data to move.
             began_ns = at_ns - int(wires.wire_ns[first])
-            findings += _describe(frame, changes, set(each), began_ns)
+            hit = {change.communicator for change in changes}
+            spared = [rows for one, rows in each.items() if one not in hit]
+            tested = hit if _slower_too(wires, spared, at_ns) else set(each)
+            findings += _describe(frame, changes, tested, began_ns)
     return findings
 
 
