@@ -1,0 +1,203 @@
+"""What is known of a capture as a whole: counts over its processes, and notes for its reader."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ncclscope.capture import layout
+from ncclscope.capture.windows import windows_of
+from ncclscope.model.bounds import Steps
+from ncclscope.model.clock import Clocks
+from ncclscope.model.completeness import Completeness
+from ncclscope.model.parts import Part
+from ncclscope.model.registry import ProcessRow, Registry
+from ncclscope.model.tables import NONE, Columns
+from ncclscope.words import duration, plural
+
+_MOST = 1 << 61  # that a model keeps: damaged captures may add up to more
+# Counters of events that were lost after they had been recorded.
+_LOSSES = {
+    "rotated_out": "given up to the disk limit or the ring",
+    "slots_lost": "lost in the arena",
+    "write_failed": "not written to disk",
+    "updates_dropped": "without their stop or state",
+    "meta_dropped": "about communicators or clocks dropped",
+}
+# NCCL's bits of the events that calls and their sequence numbers are read from.
+_CALL_EVENTS = [layout.KINDS[name] - 1 for name in ("Coll", "P2p", "GroupApi", "CollApi", "P2pApi")]
+
+
+@dataclass(slots=True)
+class Sums:
+    """Counts over all processes."""
+
+    untimed: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    stamps: Counter[str] = field(default_factory=Counter)
+    totals: Counter[str] = field(default_factory=Counter)
+    wall_ns: dict[int, int] = field(default_factory=dict)  # by node
+    rows: list[slice] = field(default_factory=list)  # of operations, by process
+    notes: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    clock_kinds: set[str] = field(default_factory=set)
+    silent: list[str] = field(default_factory=list)  # processes without a communicator
+    lost: Counter[str] = field(default_factory=Counter)
+    broken: list[int] = field(default_factory=list)  # processes of which calls are missing
+    simulated: bool = False
+    sends: list[Steps] = field(default_factory=list)
+    receives: list[Steps] = field(default_factory=list)
+
+
+def count(sums: Sums, part: Part, registry: Registry) -> None:
+    """Adds what completeness needs to know of one process."""
+    process, counts = part.process, part.counts
+    sums.untimed.update(counts.untimed)
+    for name in ("calls", "operations", "gpu", "in_flight"):
+        sums.totals[name] += getattr(counts, name)
+    sums.stamps.update(asdict(part.stamp_counts))
+    for (name, _), number in process.counters.items():
+        if name.startswith("dropped_"):
+            sums.dropped[name.removeprefix("dropped_").replace("_", " ")] += number
+    sums.clock_kinds.add(process.header.clock)
+    if not process.communicators:
+        sums.silent.append(process.folder)
+    node = registry.processes[-1].node
+    sums.wall_ns.setdefault(node, process.clock.realtime_offset_ns)
+    sums.lost.update(_losses(part))
+    if _lost_calls(part):
+        sums.broken.append(len(registry.processes) - 1)
+    sums.simulated |= process.identity.get("simulation", "") not in ("", "0")
+    sums.notes += [f"{process.folder}: {note}" for note in (*process.notes, *_damage(part))]
+
+
+def _lost_calls(part: Part) -> bool:
+    """Whether calls of a process may be missing between others, or before them."""
+    process = part.process
+    windows = windows_of(process)
+    return bool(part.rows and windows.recorded_ns < windows.lived_ns) or any(
+        number and (name in _LOSSES or (name.startswith("dropped_") and event in _CALL_EVENTS))
+        for (name, event), number in process.counters.items()
+    )
+
+
+def _losses(part: Part) -> Counter[str]:
+    """Events of a process that were on record and are not any more, by reason."""
+    process, lost = part.process, Counter[str]()
+    lost["damaged"] = process.damage.bad_slots + part.impossible
+    for (name, _), number in process.counters.items():
+        if name in _LOSSES:
+            lost[_LOSSES[name]] += number
+    return +lost
+
+
+def _damage(part: Part) -> list[str]:
+    """What could not be read of a process, in words."""
+    damage, notes = part.process.damage, []
+    for reason, number in _losses(part).items():
+        notes.append(f"{plural(number, 'event')} {reason}")
+    if damage.torn_bytes:
+        notes.append(f"{plural(damage.torn_bytes, 'byte')} cut off at the end")
+    if part.unsized:
+        notes.append(f"{plural(part.unsized, 'operation')} with an impossible size")
+    return [*notes, *damage.unreadable]
+
+
+def completeness_of(
+    registry: Registry, sums: Sums, instances: Columns, clocks: Clocks
+) -> Completeness:
+    return Completeness(
+        processes_found=registry.found_processes(),
+        processes_expected=registry.expected_processes(),
+        calls=sums.totals["calls"],
+        operations=sums.totals["operations"],
+        gpu_timed=sums.totals["gpu"],
+        repaired=sums.stamps["repaired"] + sums.stamps["recovered"],
+        in_flight=sums.totals["in_flight"],
+        untimed=dict(sums.untimed.most_common()),
+        dropped={name: count for name, count in sums.dropped.most_common() if count},
+        stamps=dict(sums.stamps),
+        missing_operations=sums.totals["missing"],
+        mismatched_instances=int((instances["mismatch"] == 1).sum()),
+        notes=[*_job_notes(sums, registry, clocks), *sums.notes],
+        lost=dict(sums.lost.most_common()),
+        **_outside(registry.processes),
+    )
+
+
+def _outside(rows: list[ProcessRow]) -> dict[str, Any]:
+    """Calls that processes counted while they recorded totals only, where any recorded more."""
+    paused = [row for row in rows if row.paused]
+    if not any(row.recorded_ns for row in rows):
+        return {}
+    found = {
+        "calls_outside": sum(max(row.calls_counted - row.calls, 0) for row in paused),
+        "paused_processes": len(paused),
+        "lived_ns": sum(row.lived_ns for row in paused),
+        "recorded_ns": sum(row.recorded_ns for row in paused),
+    }
+    return {name: min(number, _MOST) for name, number in found.items()}
+
+
+def _job_notes(sums: Sums, registry: Registry, clocks: Clocks) -> list[str]:
+    """What a reader must know about the job as a whole."""
+    rows = registry.processes
+    notes = ["this is a simulation: nothing of it was measured"] if sums.simulated else []
+    notes += [f"not read: {text}" for text in sums.unreadable]
+    if registry.attempts() > 1:
+        notes.append(
+            f"{registry.attempts()} attempts of the job are in this capture, {len(rows)} processes "
+            "together; totals are of all of them"
+        )
+    open_ones = [row for row in rows if not row.ended]
+    if open_ones:
+        killed = plural(len(open_ones), "process", "processes")
+        notes.append(f"{killed} killed or still running: {_named(open_ones)}")
+    for what, values in (
+        ("NCCL releases", {row.nccl_version for row in rows if row.nccl_version}),
+        ("modes", {row.mode for row in rows if row.mode}),
+        ("kinds of clock", sums.clock_kinds),
+    ):
+        if len(values) > 1:
+            notes.append(f"processes have different {what}: {', '.join(sorted(values))}")
+    if sums.silent:
+        some = ", ".join(sums.silent[:3]) + (" …" if len(sums.silent) > 3 else "")
+        silent = plural(len(sums.silent), "process", "processes")
+        notes.append(f"{silent} without a communicator: {some}")
+    untied = sum(not clock.tied for clock in clocks.nodes)
+    if untied:
+        notes.append(f"{plural(untied, 'node')} not tied to the first: times by the wall clock")
+    if any(row.mode == "profile" for row in rows) and not any(row.recorded_ns for row in rows):
+        notes.append("profile mode keeps totals only: times of single operations need trace")
+    notes += _pauses(rows)
+    if sums.broken:
+        some = plural(len(sums.broken), "process", "processes")
+        notes.append(
+            f"{some} did not record all calls: on their communicators collectives are matched by "
+            "NCCL's own numbers, sends and receives not at all"
+        )
+    return notes
+
+
+def _pauses(rows: list[ProcessRow]) -> list[str]:
+    """How long processes that did not always do so recorded single calls."""
+    paused = [row for row in rows if row.paused]
+    if not paused or not any(row.recorded_ns for row in rows):
+        return []
+    recorded, lived = (
+        duration(sum(getattr(row, name) for row in paused) / len(paused))
+        for name in ("recorded_ns", "lived_ns")
+    )
+    some = plural(len(paused), "process", "processes")
+    each = " each, on average" if len(paused) > 1 else ""
+    return [
+        f"{some} recorded single calls for {recorded} of {lived}{each}, and totals otherwise: "
+        f"{_named(paused)}"
+    ]
+
+
+def _named(rows: list[ProcessRow]) -> str:
+    """The first few processes by rank, or by folder where they have none."""
+    names = [
+        row.folder if row.global_rank == NONE else f"rank {row.global_rank}" for row in rows[:8]
+    ]
+    return ", ".join(names) + (" …" if len(rows) > 8 else "")
