@@ -136,6 +136,13 @@ def rewrite(dataset: Path, table: str, query: str) -> None:
         ("communicators", "select * replace (communicator + 1 as communicator) from t", "numbered"),
         ("processes", "select * replace (7 as process) from t", "numbered"),
         ("processes", "select 1 as nothing", "no column process"),
+        ("processes", "select * replace (4611686018427387905 as lived_ns) from t", "cannot be"),
+        (
+            "windows",
+            'select * from (values (0, null::integer, 0::bigint, 1::bigint)) as t("window", '
+            "process, start_ns, end_ns)",
+            "not there",
+        ),
     ],
 )
 def test_damaged_tables(dataset: Path, table: str, query: str, cause: str) -> None:

@@ -223,3 +223,14 @@ def test_a_hang_counts_less_when_ranks_are_missing(tmp_path: Path) -> None:
     (hang,) = [finding for finding in less.findings if finding.ranks == (13,)]
     assert hang.severity == "warning"
     assert "1 of 32 processes missing" in hang.evidence[-1].text
+
+
+@pytest.mark.parametrize(("ranks", "place"), [(1, "GPU 1b:00.0"), (2, "pid")])
+def test_a_gpu_is_named_where_it_is_the_ranks_own(tmp_path: Path, ranks: int, place: str) -> None:
+    spec = SyntheticSpec(processes=2, ranks_per_process=ranks, ranks_per_node=ranks, operations=5)
+    synthetic(tmp_path / "c", spec)
+    model = open_model(tmp_path / "c")
+    model.processes[:] = [replace(row, gpu="0000:1b:00.0") for row in model.processes]
+    for rank in range(2 * ranks):
+        assert place in Frame(model).where(rank)
+        assert ("GPU" in Frame(model).where(rank)) == (ranks == 1)

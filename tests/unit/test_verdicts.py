@@ -1,14 +1,18 @@
 """Every verdict, from last moments made by hand."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ncclscope.capture import dtypes, layout
+from ncclscope.capture.tallies import Tally, TallyKey
 from ncclscope.diagnose import hang
 from ncclscope.diagnose.verdict import Verdict
 from ncclscope.diagnose.verdicts import judge
-from ncclscope.model.pulse import Pulse
+from ncclscope.model.pulse import Pulse, _counted_on
 from ncclscope.model.pulse_parts import DEAD, ENDED, UNHEARD, Parts
 from ncclscope.report.status import as_json, lines
 from tests.pulses import (
@@ -325,3 +329,29 @@ def test_what_to_do_with_a_process_that_lives_and_with_one_that_does_not() -> No
     assert "`py-spy dump --pid 1002` on node0" in alive.advice
     (dead,) = hang.find(judge([replace(p, life=DEAD) for p in pulses]), "c")
     assert "--pid" not in dead.advice
+
+
+def test_ranks_of_one_process_have_gpus_of_their_own() -> None:
+    crew = [
+        seat(rank, 3, **({"calls": 99} if rank == 2 else {"flights": (flight(100),)}),
+             gpu_bus_id=f"0000:1{rank}:00.0")
+        for rank in range(3)
+    ]  # fmt: skip
+    (line,) = [text for text in lines(judge([pulse(0, *crew)])) if text.startswith("HANG")]
+    assert "rank 2 (node0 GPU 0000:12:00.0; pid 1000) never called it" in line
+
+
+def test_copy_engines_and_sends_are_not_taken_for_lost_collectives() -> None:
+    def tally(level: int, function: int, calls: int) -> Tally:
+        key = TallyKey(level, 0, function, 1, 0, 0, 0, 0)
+        return Tally(key, calls, calls, np.zeros(1, dtypes.OURS.times)[0])
+
+    made = seat(0, 2, 11, (flight(11),))
+    tallies = [
+        tally(layout.LEVEL_CALL, 1, 31), tally(layout.LEVEL_CALL, 2, 5),
+        tally(layout.LEVEL_WORK, 1, 11), tally(layout.LEVEL_COPY_ENGINE, 1, 20),
+    ]  # fmt: skip
+    process = SimpleNamespace(tallies=tallies, strings={1: "AllReduce", 2: "Send"})
+    found = _counted_on(made, process)  # type: ignore[arg-type]
+    assert (found.calls, found.works, found.finished) == (36, 11, 10)
+    assert (found.collectives, found.flights) == (31, made.flights)

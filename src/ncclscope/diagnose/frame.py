@@ -7,6 +7,7 @@ durations where everybody leaves together: who comes last has the shortest.
 
 import re
 import shlex
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -73,12 +74,19 @@ class Frame:
         pairs = zip(members["global_rank"].tolist(), members["process"].tolist(), strict=True)
         return {rank: row for rank, row in pairs if rank != NONE and rows[row].attempt == last}
 
+    @cached_property
+    def _ranks_in(self) -> Counter[int]:
+        """By process, of the last attempt."""
+        return Counter(self.process_of.values())
+
     def where(self, rank: int) -> str:
         """Where a rank is, in brackets: (node7 GPU 1b:00.0; pid 811). "" where nobody tells."""
         if rank not in self.process_of:
             return ""
-        row = self.model.processes[self.process_of[rank]]
-        bus = _BUS_ID.fullmatch(row.gpu)
+        process = self.process_of[rank]
+        row = self.model.processes[process]
+        # Of a process with several ranks only the first one's GPU is known here.
+        bus = _BUS_ID.fullmatch(row.gpu) if self._ranks_in[process] == 1 else None
         place = f"{row.host} GPU {bus[1].lower()}" if bus else row.host
         return f" ({place}; pid {row.pid})" if row.pid > 0 else f" ({place})"
 

@@ -124,19 +124,19 @@ def _describe(
 ) -> Finding | None:
     """One finding for communicators of one name that make the same calls."""
     shares = [one.busbw_gbs / peaks[one.communicator].gbs for one in same]
-    share = float(np.median(shares))
+    middle = int(np.argsort(shares)[(len(shares) - 1) // 2])
+    share, typical = shares[middle], same[middle]
     if share >= _SHORT:
         return None
-    worst = same[int(np.argmin(shares))]
-    peak = peaks[worst.communicator]
+    peak = peaks[typical.communicator]
     lost = max(one.wire_ns for one in same) * (1 - share) / frame.span_ns
     names = tuple(frame.model.communicator_names[one.communicator] for one in same)
     where = f"{name} ({plural(len(same), 'communicator')})" if len(same) > 1 else names[0]
     return Finding(
         "below_expected",
         WARNING if share < _GRAVE and lost >= _LOST_SHARE else INFO,
-        f"{worst.function} of {binary_size(worst.size_bytes)} on {where} reaches "
-        f"{worst.busbw_gbs:.3g} GB/s of bus bandwidth on the wire, {percent(share)} of the "
+        f"{typical.function} of {binary_size(typical.size_bytes)} on {where} reaches "
+        f"{typical.busbw_gbs:.3g} GB/s of bus bandwidth on the wire, {percent(share)} of the "
         f"{peak.gbs:.3g} GB/s of {peak.what} (speed: {peak.source})",
         "other traffic or other GPUs on the same adapter, no GPUDirect RDMA, congestion, or few "
         "channels: `ncclscope report` has NCCL's links, `ncclscope bench` what they reach alone",
@@ -147,7 +147,7 @@ def _describe(
         evidence=(
             Evidence(
                 f"bus bandwidth over the wire against {peak.source}",
-                {"busbw_gbs": round(worst.busbw_gbs, 4), "peak_gbs": peak.gbs, "of": peak.what},
+                {"busbw_gbs": round(typical.busbw_gbs, 4), "peak_gbs": peak.gbs, "of": peak.what},
                 f"ncclscope report {frame.path} --comm {names[0]}",
             ),
         ),

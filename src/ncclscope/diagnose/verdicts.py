@@ -95,8 +95,10 @@ def _doing(rank: int, crew: Crew, member: Member | None, elsewhere: list[Place])
     ]
     if not places:
         return None
-    pulse = places[0][1].pulse
-    base = Doing(rank, pulse.host, pulse.gpu, pulse.pid, pulse.life, pulse.how, "", "", 0, 0, False)
+    pulse, seat = places[0][1].pulse, places[0][1].seat
+    several = len({one.gpu for one in pulse.seats}) > 1  # ranks, each with its own
+    gpu = seat.gpu_bus_id or seat.gpu if several else pulse.gpu
+    base = Doing(rank, pulse.host, gpu, pulse.pid, pulse.life, pulse.how, "", "", 0, 0, False)
     for where, one in places:
         if one.seat.flights:
             flight = one.seat.flights[0]

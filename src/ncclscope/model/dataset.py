@@ -17,7 +17,7 @@ from ncclscope.errors import FormatError
 from ncclscope.model.clock import NodeClock
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, ProcessRow, Progress
-from ncclscope.model.sealing import REFERENCES, wrong_reference
+from ncclscope.model.sealing import REFERENCES, DamagedError, wrong_reference
 from ncclscope.model.shown import (
     SQL_TYPES,
     literal,
@@ -48,6 +48,8 @@ def read_dataset(path: Path, mark: str, progress: Progress | None = None) -> Mod
         if isinstance(error, duckdb.Error):
             cause = str(error).splitlines()[0][:300]
             raise FormatError(f"cannot read the dataset {path}: {cause}", _HINT) from None
+        if isinstance(error, DamagedError):
+            raise _unreadable(path, f"{error} cannot be") from None
         raise
     finally:
         if not writer.kept:  # what is mapped stays readable
@@ -193,7 +195,7 @@ def _pieces(
 
 
 def _check_references(path: Path, table: str, columns: Columns, rows: dict[str, int]) -> None:
-    target = wrong_reference(columns, rows, REFERENCES)
+    target = wrong_reference(table, columns, rows, REFERENCES)
     if target:
         raise _unreadable(path, f"{table} refers to {target} that are not there")
 

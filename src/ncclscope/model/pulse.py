@@ -254,12 +254,14 @@ def _counted_on(seat: Seat, process: Process) -> Seat:
     """The seat with calls that are not on record: rotated out, dropped, or made while only totals
     were. They are counted, and came before those that are.
     """
-    counted = Counter[int]()
+    counted, collectives, texts = Counter[int](), Counter[int](), Texts(process.strings)
     for tally in process.tallies:
         if tally.key.communicator == seat.number:
             counted[tally.key.level] += tally.calls
-    works = counted[layout.LEVEL_WORK] + counted[layout.LEVEL_COPY_ENGINE]
-    calls = counted[layout.LEVEL_CALL] if seat.version >= FIRST_WITH_CALLS else works
+            if texts.function(tally.key.function, seat.version == 1) not in PAIRED:
+                collectives[tally.key.level] += tally.calls
+    level = layout.LEVEL_CALL if seat.version >= FIRST_WITH_CALLS else layout.LEVEL_WORK
+    calls, works = counted[level], counted[layout.LEVEL_WORK]
     more_calls, more_works = max(calls - seat.calls, 0), max(works - seat.works, 0)
     if not more_calls and not more_works:
         return seat
@@ -268,7 +270,7 @@ def _counted_on(seat: Seat, process: Process) -> Seat:
         calls=seat.calls + more_calls,
         works=seat.works + more_works,
         finished=seat.finished + more_works,
-        collectives=None,
+        collectives=max(seat.collectives or 0, collectives[level]),
         flights=tuple(replace(one, order=one.order + more_works) for one in seat.flights),
     )
 

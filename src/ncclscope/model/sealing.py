@@ -23,6 +23,7 @@ _THREADS = 4
 _LARGEST = 1 << 62
 _SEAL = "seal"
 REFERENCES = {"process": "processes", "communicator": "communicators", "node": "nodes"}
+_ALWAYS_TOLD = {"windows": ("process",)}  # elsewhere nothing may stand for "unknown"
 _OF_OPERATIONS = REFERENCES | {"instance": "instances", "part_of": "operations"}
 
 
@@ -136,13 +137,16 @@ def texts(values: Any, count: int | None = None) -> list[str]:
     return list(values)
 
 
-def wrong_reference(columns: Columns, rows: dict[str, int], targets: dict[str, str]) -> str:
+def wrong_reference(
+    table: str, columns: Columns, rows: dict[str, int], targets: dict[str, str]
+) -> str:
     """The first table to which a column refers wrongly, "" if none does."""
     for column, target in targets.items():
         values = columns.get(column)
         if values is None or not len(values):
             continue
-        if int(values.min()) < NONE or int(values.max()) >= rows[target]:
+        least = 0 if column in _ALWAYS_TOLD.get(table, ()) else NONE
+        if int(values.min()) < least or int(values.max()) >= rows[target]:
             return target
     return ""
 
@@ -153,7 +157,7 @@ def check_numbers(
     """Raises DamagedError unless all rows and codes that are referred to exist."""
     for table, columns in tables.items():
         targets = _OF_OPERATIONS if table == "operations" else REFERENCES
-        if wrong_reference(columns, rows, targets):
+        if wrong_reference(table, columns, rows, targets):
             raise DamagedError(table)
         for column in TABLES[table]:
             values = columns[column.name]
