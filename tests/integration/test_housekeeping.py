@@ -82,6 +82,21 @@ def test_prune_by_age_and_size(tmp_path: Path) -> None:
     assert ncclscope("prune", "--older-than", "soon", tmp_path).returncode == 2
 
 
+def test_samples_of_a_job_that_never_came_to_nccl(tmp_path: Path) -> None:
+    only = tmp_path / "only"
+    only.mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "system.log.jsonl").write_text("somebody else's\n")
+    (only / "system.n1.77.0.jsonl").write_text('{"ncclscope":"system","version":1}\n')
+    (young,) = captures_below(tmp_path)
+    assert (young.path, young.processes, young.state) == (only, 0, "running")
+    make_older(only, 100)
+    assert captures_below(tmp_path)[0].state == "ended"
+    assert ncclscope("ls", tmp_path).returncode == 0
+    ncclscope("prune", "--older-than", "10s", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
 def test_prune_leaves_running_captures_alone(tmp_path: Path) -> None:
     env = recording(tmp_path / "live", "profile")
     with start_player("load", "--collectives", 1 << 30, "--rate", 1000, env=env) as running:

@@ -15,6 +15,7 @@ from ncclscope.capture.header import Header, launcher_rank, parse_header
 from ncclscope.errors import FormatError, UsageError
 
 SILENCE_S = 10.0  # a process that has not been heard of for longer does not run
+_SAMPLES = b'{"ncclscope":"system"'  # how a file of a sampler begins
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -97,6 +98,18 @@ def process_folders(capture: Path) -> list[Path]:
     return [folder for folder in folders if any((folder / name).exists() for name in names)]
 
 
+def _has_samples(capture: Path) -> bool:
+    """Whether a sampler wrote here, as it does for jobs that never come to NCCL, too."""
+    for path in capture.glob("system.*.jsonl"):
+        try:
+            with path.open("rb") as file:
+                if path.is_file() and file.read(len(_SAMPLES)) == _SAMPLES:
+                    return True
+        except OSError:
+            continue
+    return False
+
+
 def describe(capture: Path) -> CaptureInfo | None:
     """What a directory is as a capture; None when it is none."""
     identities = []
@@ -106,9 +119,11 @@ def describe(capture: Path) -> CaptureInfo | None:
         beat = heartbeat(folder)
         ended += beat is not None and beat[1]
         running += is_running(folder)
-    if not identities:
+    if not identities and not _has_samples(capture):
         return None
     size, newest = _size(capture)
+    if not identities:  # nobody but the sampler can be heard of
+        running = int(time.time() - newest < SILENCE_S)
     jobs = [i.get(f"env.{name}", "") for i in identities for name in _JOB_VARIABLES]
     ranks = {launcher_rank(identity) for identity in identities}
     return CaptureInfo(

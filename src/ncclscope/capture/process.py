@@ -102,8 +102,8 @@ def _join_arena(log: SlotLog, chunks: tuple[Chunk, ...]) -> SlotLog:
             # their heads.
             newer = (heads_of(now) != heads_of(before)) | (now["kind"] == layout.KINDS["State"])
             log.overlay(rows[on_disk][newer], now[newer])
-        # What the disk lacks is a run at the chunk's end. A hole before it stays a hole: nobody
-        # wanted those on record, and behind it everything is on disk.
+        # What the disk lacks is a run at the chunk's end. A hole before it stays a hole: recording
+        # had paused, or writing failed and was counted so.
         known = np.flatnonzero(on_disk)
         first = int(known[-1]) + 1 if len(known) else 0
         if first < len(slots):

@@ -199,7 +199,7 @@ def _why_no_kernels(decoded: Decoded) -> str:
     if lost:
         return "its events were dropped"
     if any(not zoom.writes for zoom in decoded.process.zooms):
-        return "NCCL reported no kernel of it before recording paused"
+        return "no kernel of it is on record, which paused at times"
     return "NCCL reported no kernel of it"
 
 
