@@ -112,6 +112,18 @@ def test_a_driver_that_hangs_does_not_hang_the_job(tmp_path: Path) -> None:
     eventually(lambda: not samplers(tmp_path / "c"), 20)
 
 
+def test_a_sampler_that_was_killed_is_told(tmp_path: Path) -> None:
+    capture = tmp_path / "c"
+    command = [*RUN, "-o", str(capture), "--", "sleep", "100"]
+    job = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    eventually(lambda: journals_in(capture))
+    (sampler,) = samplers(capture)
+    os.kill(sampler, signal.SIGKILL)
+    os.killpg(job.pid, signal.SIGTERM)
+    _, said = job.communicate(timeout=60)
+    assert "system counters: the sampler ended with SIGKILL" in said
+
+
 def test_wrong_options(tmp_path: Path) -> None:
     for words in (("--system-interval", "0"), ("--system-root", tmp_path / "nowhere")):
         ran = ncclscope("run", "--system", *words, "--", "true")

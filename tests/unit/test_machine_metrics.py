@@ -98,3 +98,22 @@ def test_a_text_file_of_its_own(tmp_path: Path) -> None:
     (path,) = write_textfiles(tmp_path, reader, set())
     assert path.name == "ncclscope-system.prom"
     assert "ncclscope_host_cpus" in path.read_text()
+
+
+def test_a_file_that_is_written_seldom_is_fresh_for_longer(tmp_path: Path) -> None:
+    """Three of its own intervals; whatever it says, no more than `run` would take."""
+    for interval_ms, age_s, fresh in (
+        (60_000, 100, True),
+        (60_000, 200, False),
+        (1_000, 100, False),
+        (1 << 39, 4 * 3600, False),
+    ):
+        then = time.time_ns() - age_s * 10**9
+        taken = [Sample(1, then, {THE: {"cpus": 66}})]
+        path = write_journal(tmp_path, "elsewhere", taken, interval_ms=interval_ms)
+        os.utime(path, ns=(then, then))
+        machines = Machines(whole_tree(tmp_path / "root"), 1.0, all_hosts=True)
+        text = text_of(machines.read([tmp_path]))
+        assert ('ncclscope_host_cpus{host="elsewhere"} 66' in text) == fresh, (interval_ms, age_s)
+        machines._stop()
+        path.unlink()

@@ -272,6 +272,20 @@ def test_hostile_lines_are_counted_and_harmless(tmp_path: Path) -> None:
     assert read_journal(path).samples == 0
 
 
+def test_counters_of_a_file_have_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "system.h.1.0.jsonl"
+    lines = [{"ncclscope": "system", "version": 1, "host": "h"}]
+    for at in range(60):  # 100 counters more each, and a sample
+        few = [{"kind": "nic", "name": f"eth{at}", "counters": [f"x{one}" for one in range(100)]}]
+        lines += [{"devices": few}, [at + 1, at + 1, *range(100)]]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    journal = read_journal(path)
+    assert (journal.samples, journal.damaged) == (40, 2 * 20)
+    once = [{"kind": "nic", "name": "eth0", "counters": ["x"] * 500}] * 10
+    path.write_text("".join(json.dumps(line) + "\n" for line in [lines[0], {"devices": once}]))
+    assert read_journal(path).damaged == 1
+
+
 def test_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "other").write_text("{}")
     (tmp_path / "system.h.1.0.jsonl").symlink_to(tmp_path / "other")
@@ -299,6 +313,23 @@ def test_a_process_of_the_same_id_begins_a_file_of_its_own(tmp_path: Path) -> No
         writer.write(sample(1, rx_bytes=1))
         writer.close()
     assert [read_journal(path).boot_id for path in journals_in(tmp_path)] == ["first", "second"]
+
+
+def test_samplers_with_the_same_host_and_id_keep_apart(tmp_path: Path) -> None:
+    """Two containers under one host name, on a shared directory, at the same time."""
+    one, other = (JournalWriter(tmp_path, ABOUT, most_bytes=2000) for _ in range(2))
+    for at in range(1, 201):
+        one.write(sample(at, rx_bytes=at))
+        other.write(sample(at, rx_bytes=at + 10**6))
+    one.close()
+    other.close()
+    journals = [read_journal(path) for path in journals_in(tmp_path)]
+    assert len(journals) == 4
+    assert len({journal.sampler for journal in journals}) == 2
+    for journal in journals:
+        received = {taken.numbers[nic("eth0")]["rx_bytes"] for taken in journal.in_order()}
+        assert len({value > 10**6 for value in received}) == 1
+        assert journal.damaged == 0
 
 
 def test_a_disk_that_is_full_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from ncclscope.system.journal import FollowedJournal, journals_in
 from ncclscope.system.machine import Machine, Sample
 
 _FRESH_NS = 5_000_000_000  # at 1 Hz; what is older is no longer served
+_LONGEST_INTERVAL_NS = 3_600_000_000_000  # that `run` takes; a file may say anything
 _FIRST_SAMPLE_S = 2.0
 _REASONS = SLOWDOWNS | {POWER_CAP: "SW power cap"}
 # Counters that become metrics as they are: metric, further labels, factor.
@@ -141,18 +142,17 @@ class Machines:
                 newest[host] = sample
         if here in newest:
             self._stop()
-        elif (own := self._sampled()) is not None:
+        elif (own := self._sampled()) is not None and self._is_fresh(now_ns - own.realtime_ns):
             newest[here] = own
         found = Samples()
         for host, sample in sorted(newest.items()):
-            age_ns = now_ns - sample.realtime_ns
-            if age_ns <= self._fresh_ns:
-                add_machine(found, host, sample, age_ns / 1e9)
+            add_machine(found, host, sample, (now_ns - sample.realtime_ns) / 1e9)
         return found
 
-    @property
-    def _fresh_ns(self) -> int:
-        return max(_FRESH_NS, int(3e9 * self.interval_s))
+    def _is_fresh(self, age_ns: int, interval_ns: int = 0) -> bool:
+        """Whether what is so old is the newest there should be of a file of that interval."""
+        longest_ns = max(int(self.interval_s * 1e9), min(interval_ns, _LONGEST_INTERVAL_NS))
+        return age_ns <= max(_FRESH_NS, 3 * longest_ns)
 
     def _from_captures(self, captures: Iterable[Path], now_ns: int) -> Iterator[tuple[str, Sample]]:
         """Last samples of files that are being written."""
@@ -163,11 +163,11 @@ class Machines:
                 age_ns = now_ns - path.stat().st_mtime_ns
             except OSError:
                 continue
-            if age_ns > self._fresh_ns:
-                continue
             followed = self._followed.setdefault(path, FollowedJournal(path))
-            sample = followed.read()
-            if sample is not None and now_ns - sample.realtime_ns <= self._fresh_ns:
+            if not self._is_fresh(age_ns) and not self._is_fresh(age_ns, followed.interval_ns()):
+                continue
+            sample, interval_ns = followed.read(), followed.journal.interval_ns
+            if sample is not None and self._is_fresh(now_ns - sample.realtime_ns, interval_ns):
                 yield followed.journal.host, sample
 
     def _sampled(self) -> Sample | None:

@@ -5,6 +5,7 @@ input does, however `run` ended.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -40,4 +41,11 @@ def stop_beside(sampler: "subprocess.Popen[bytes] | None") -> str:
     except subprocess.TimeoutExpired:  # a driver that hangs
         sampler.kill()
         return "system counters: the sampler did not answer"
+    if sampler.returncode:
+        return f"system counters: the sampler ended with {_in_words(sampler.returncode)}"
     return said.decode("utf-8", "replace").strip()
+
+
+def _in_words(returncode: int) -> str:
+    names = {-one: one.name for one in signal.Signals}
+    return names.get(returncode, f"exit code {returncode}")

@@ -9,6 +9,7 @@ import os
 import re
 from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -23,7 +24,9 @@ NOT_THERE = -1  # in place of a value
 MOST_FILE_BYTES = 64 << 20  # then the next one begins; two are kept
 _MOST_READ_BYTES = 2 * MOST_FILE_BYTES
 _LONGEST_LINE = 1 << 20
+_BEGINNING_BYTES = 1 << 14  # in which a file says what it is
 _MOST_DEVICES, _MOST_FACTS, _LONGEST_NAME = 512, 32, 128
+_MOST_COUNTERS = 4096  # of all devices of a file
 _LARGEST = (1 << 63) - 1
 _ENDLESS = re.compile(rb"\d{300}")
 _LATEST_NS = 1 << 62
@@ -53,8 +56,10 @@ class JournalWriter:
     ) -> None:
         self._capture, self._about, self._most_bytes = capture, about, most_bytes
         self._layout: Layout = []
-        self._number: int | None = None  # of the last file; earlier processes had the same id
+        self._sampler = os.urandom(8).hex()  # host and process id may be another's as well
+        self._number = -1  # of the last file
         self._descriptor = -1
+        self._headless = False  # a file without its first line yet
         self._bytes = 0
         self._torn = False
         self._samples_here = 0
@@ -74,24 +79,28 @@ class JournalWriter:
         host, pid = safe_host(str(self._about["host"])), self._about["pid"]
         return self._capture / f"system.{host}.{pid}.{number}.jsonl"
 
+    def _open_next(self) -> None:
+        """A file that nobody else has: samplers of several containers may share host and id."""
+        self.close()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        for number in count(self._number + 1):
+            with suppress(FileExistsError):
+                self._descriptor = os.open(self.path(number), flags, 0o600)
+                self._number = number
+                break
+        self._headless, self._torn = True, False
+
     def _begin(self) -> None:
         """The next file; of those before it the last one stays."""
-        if self._number is None:
-            self._number = next(n for n in count() if not self.path(n).exists()) - 1
-        number = self._number + 1
+        if not self._headless:
+            self._open_next()
         deleted = self.samples - self._samples_here if len(self._files) >= 2 else 0
-        self.close()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._descriptor = os.open(self.path(number), flags, 0o600)
         said = {"samples_deleted": deleted} if deleted else {}
-        try:
-            self._line({"ncclscope": "system", "version": VERSION, **self._about, **said})
-        except OSError:  # tried again, in the same file
-            self.close()
-            raise
-        self._number, self.deleted = number, deleted
+        about = {**self._about, "sampler": self._sampler, **said}
+        self._line({"ncclscope": "system", "version": VERSION, **about})
+        self._headless, self.deleted = False, deleted
         self._bytes, self._layout, self._samples_here, self._lost_told = 0, [], 0, 0
-        self._files.append(self.path(number))
+        self._files.append(self.path(self._number))
         while len(self._files) > 2:
             self._files.pop(0).unlink(missing_ok=True)
 
@@ -110,7 +119,7 @@ class JournalWriter:
     def write(self, sample: Sample) -> None:
         """Appends a sample; OSError where that fails, which is counted and written later."""
         try:
-            if self._descriptor < 0 or self._bytes >= self._most_bytes:
+            if self._descriptor < 0 or self._headless or self._bytes >= self._most_bytes:
                 self._begin()
             self._cover(sample)
             if self.lost > self._lost_told:
@@ -147,7 +156,7 @@ class JournalWriter:
         """Nothing more will come."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
-            self._descriptor = -1
+            self._descriptor, self._headless = -1, False
 
 
 # ---- reading ----
@@ -182,6 +191,7 @@ class Journal:
     path: Path
     host: str = ""
     boot_id: str = ""
+    sampler: str = ""  # whose files this one is among
     interval_ns: int = 0
     notes: tuple[str, ...] = ()
     lost: int = 0
@@ -189,6 +199,7 @@ class Journal:
     damaged: int = 0  # lines that are none
     newer: bool = False  # written by a release that writes another version
     stretches: list[Stretch] = field(default_factory=list)
+    _counters: set[tuple[Device, str]] = field(default_factory=set)
 
     @property
     def samples(self) -> int:
@@ -223,6 +234,7 @@ class Journal:
             version = content.get("version")
             self.newer = not isinstance(version, int) or version > VERSION
             self.host, self.boot_id = _text(content.get("host")), _text(content.get("boot_id"))
+            self.sampler = _text(content.get("sampler"))
             self.interval_ns = _number(content.get("interval_ms")) * 1_000_000
             notes = content.get("notes")
             self.notes = tuple(map(_text, notes[:8])) if isinstance(notes, list) else ()
@@ -231,11 +243,20 @@ class Journal:
         if "samples_lost" in content:
             self.lost = max(self.lost, _number(content["samples_lost"]))
             return True
-        layout = _layout_of(content.get("devices"))
+        return self._begin(_layout_of(content.get("devices")))
+
+    def _begin(self, layout: Layout | None) -> bool:
+        """Other devices from here on."""
         if layout is None or self.newer:
             return False
-        self.stretches.append(Stretch(layout))
-        return True
+        counters = {(device, name) for device, names in layout for name in names}
+        stretch = Stretch(layout)
+        fine = max(stretch.width, len(self._counters | counters)) <= _MOST_COUNTERS
+        if fine:
+            self._counters |= counters
+        # Samples below a line that is refused are not those of the line before it.
+        self.stretches.append(stretch if fine else Stretch([]))
+        return fine
 
     def _sample(self, content: list[Any]) -> bool:
         if not self.stretches or self.newer:
@@ -330,6 +351,16 @@ class FollowedJournal:
         self._offset = 0
         self._rest = b""
         self._last: Sample | None = None
+
+    def interval_ns(self) -> int:
+        """How often there is a sample, as the beginning says; the rest of the file is not read."""
+        if not self.journal.interval_ns:
+            with suppress(OSError), self.journal.path.open("rb") as file:
+                beginning = Journal(self.journal.path)
+                for line in file.read(_BEGINNING_BYTES).split(b"\n"):
+                    beginning.take(line)
+                self.journal.interval_ns = beginning.interval_ns
+        return self.journal.interval_ns
 
     def _beginning(self, file: BinaryIO) -> bytes:
         """Who and what the samples are; of a long file, most of them are left out."""
