@@ -13,15 +13,17 @@ import pytest
 
 import ncclscope
 from ncclscope.cli import main
+from ncclscope.diagnose import poor_links
 from ncclscope.diagnose.beside import Beside
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import Finding
 from ncclscope.diagnose.frame import Frame
+from ncclscope.diagnose.peers import usual_of_others
 from ncclscope.model.build import open_model
 from ncclscope.model.system import Track, system_of
 from ncclscope.model.tables import NONE
 from ncclscope.simulation.scenario import Call, Communicators, HostClock, Late, Scenario, SlowLink
-from ncclscope.system.counters import COUNTERS, GPU, TOTAL, Counter
+from ncclscope.system.counters import COUNTERS, GPU, HOST, PORT, TOTAL, Counter
 from ncclscope.system.machine import Sample
 from tests.machines import SAMPLES, THE, Change, Numbers, beside, gpu, nic, port, write_journal
 from tests.writer.scenario import write_scenario
@@ -183,6 +185,126 @@ def test_a_bad_port_explains_a_slow_link_and_no_straggler(written: Written) -> N
     late = found(beside(written(LATE), planted))[0]
     assert late.family == "straggler"
     assert not any("mlx5_0" in one.text for one in late.evidence)
+
+
+# ---- what many share ----
+MANY = replace(
+    JOB,
+    ranks=64,
+    steps=8,
+    communicators=(Communicators("tp", 8), Communicators("dp", 8, 8)),
+    host_clocks=(),
+)
+
+
+def everywhere(kind: str, **numbers: object) -> Change:
+    """Makes all devices of a kind say something else."""
+
+    def changed(host: str, said: Numbers, at: int) -> None:
+        for device in said:
+            if device.kind == kind:
+                for name, value in numbers.items():
+                    said[device][name] = value(at) if callable(value) else value  # type: ignore[assignment]
+
+    return changed
+
+
+SHARED = {
+    "full network link": (everywhere(PORT, tx_bytes=lambda at: at * 10**12), "32 of 32 network ports were full 100 % of the time", 0),
+    "full PCIe link": (everywhere(GPU, pcie_rx_bytes=lambda at: at * 10**12), "PCIe links of 64 of 64 GPUs were full 100 % of the time", 64),
+    "slowed GPU": (everywhere(GPU, throttle_reasons=0x40), "64 of 64 GPUs were slowed down 100 % of the time (HW thermal slowdown)", 64),
+    "short of io": (everywhere(HOST, io_full_us=lambda at: at * 10**7), "everything on 8 of 8 hosts waited for I/O 100 % of the time", 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_what_all_share_is_one_remark(kind: str, written: Written) -> None:
+    planted, sentence, ranks = SHARED[kind]
+    (finding,) = [one for one in of_machine(beside(written(MANY), planted)) if one.kind == kind]
+    assert finding.sentence == sentence
+    assert (len(finding.hosts), len(finding.ranks)) == (8, ranks)
+    assert len(finding.evidence) == 4  # the count, and some of them
+    assert all(one.command for one in finding.evidence)
+
+
+def test_the_slowest_of_slowed_gpus_has_its_own_remark(written: Written) -> None:
+    def planted(host: str, said: Numbers, at: int) -> None:
+        everywhere(GPU, throttle_reasons=0x40)(host, said, at)
+        change("node2", gpu(3), sm_clock_mhz=900)(host, said, at)
+
+    first, second = [
+        one for one in of_machine(beside(written(MANY), planted)) if one.kind == "slowed GPU"
+    ]
+    assert sorted([len(first.ranks), len(second.ranks)]) == [1, 63]
+    own = min(first, second, key=lambda one: len(one.ranks))
+    assert own.ranks == (19,)
+    assert "its clock was 900 MHz, theirs 17" in own.sentence
+
+
+def test_of_a_kind_the_worst_and_how_many_more(written: Written) -> None:
+    """Ports of three hosts have errors, which is not usual; the last of them has most."""
+
+    def planted(host: str, said: Numbers, at: int) -> None:
+        if host in ("node1", "node4", "node6"):
+            for device in said:
+                if device.kind == PORT:
+                    said[device]["symbol_errors"] = at * (900 if host == "node6" else 100)
+
+    remarks = of_machine(beside(written(MANY), planted))
+    assert [one.kind for one in remarks] == ["network errors"] * 7
+    assert sum(one.hosts == ("node6",) for one in remarks) == 4
+    assert remarks[-1].sentence == "network errors: 6 more like these, on node1, node4"
+    assert remarks[-1].hosts == ("node1", "node4")
+
+
+def test_what_others_have() -> None:
+    rng = np.random.default_rng(1)
+    for count in (2, 3, 4, 7, 10):
+        values = {(node, THE): float(rng.integers(0, 5)) for node in range(count)}
+        for place, theirs in usual_of_others(values).items():
+            assert theirs == np.median([n for of, n in values.items() if of != place])
+    assert usual_of_others({(0, THE): 1.0}) == {}
+
+
+def test_thousands_of_ports_are_put_in_order_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A counter of 3,000 ports; medians are counted, since times depend on the machine."""
+    sorted_so_often = 0
+    argsort = np.argsort
+
+    def counted(*args: object, **named: object) -> object:
+        nonlocal sorted_so_often
+        sorted_so_often += 1
+        return argsort(*args, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(np, "argsort", counted)
+    monkeypatch.setattr(np, "median", None)
+    grown = {(node, port(f"mlx5_{n}/1")): node for node in range(500) for n in range(6)}
+    moved = dict.fromkeys(grown, 10**9)
+    assert len(poor_links._usual_errors(grown, moved)) == 3000
+    assert sorted_so_often == 2
+
+
+def test_the_last_xid_is_named_first(written: Written) -> None:
+    def planted(host: str, said: Numbers, at: int) -> None:
+        number = 0 if at < 20 else 79 if at < 40 else 43
+        change("node1", gpu(0), xid_errors=at // 20, last_xid=number)(host, said, at)
+
+    (finding,) = of_machine(beside(written(JOB), planted))
+    assert finding.sentence == (
+        "the driver reported Xid 43 (an error of the program), before it 79 (it has fallen off "
+        "the bus), of GPU 0 of node1 (rank 8)"
+    )
+
+
+def test_throttled_time_adds_up_over_cpus(written: Written) -> None:
+    """One CPU of 192 is kept all the time: no shortage; half of them: half of the time."""
+    begin, end = Frame(open_model(written(JOB))).extent
+    sample_us = (end - begin) / (SAMPLES - 1) / 1e3
+    planted = change("node1", THE, cpu_throttled_us=lambda at: round(at * sample_us))
+    assert of_machine(beside(written(JOB), planted)) == []
+    planted = change("node1", THE, cpu_throttled_us=lambda at: round(at * sample_us * 96))
+    (finding,) = of_machine(beside(written(JOB), planted))
+    assert "for 50 % of all CPUs' time" in finding.sentence
 
 
 def test_gpus_of_others_are_not_ours(written: Written) -> None:

@@ -11,6 +11,7 @@ from ncclscope.diagnose import poor_links, short_hosts, slowed_gpus
 from ncclscope.diagnose.beside import FAMILY, FEWEST, Beside, known, rates
 from ncclscope.diagnose.finding import INFO, Evidence, Finding, at_least
 from ncclscope.diagnose.frame import Frame
+from ncclscope.diagnose.peers import MOST, few_of_each_kind
 from ncclscope.model.tables import NONE
 from ncclscope.system.counters import GPU, PCIE_LANE_BYTES_PER_S
 from ncclscope.words import amount, percent
@@ -146,9 +147,12 @@ def _moved_per_s(beside: Beside) -> tuple[float, float] | None:
 
 # ---- what explains other findings ----
 def explained(findings: list[Finding]) -> list[Finding]:
-    """Findings with what the machine of the same ranks or hosts shows as evidence."""
+    """Findings with what the machine of the same ranks or hosts shows as evidence; of the machine
+    itself the worst of each kind, which comes last because all of them may explain.
+    """
     causes = [f for f in findings if f.family == FAMILY and at_least(f.severity, "warning")]
-    return [_explained(one, causes) for one in findings]
+    others = [_explained(one, causes) for one in findings if one.family != FAMILY]
+    return [*others, *few_of_each_kind([one for one in findings if one.family == FAMILY])]
 
 
 def _explained(finding: Finding, causes: list[Finding]) -> Finding:
@@ -158,8 +162,10 @@ def _explained(finding: Finding, causes: list[Finding]) -> Finding:
         return finding
     evidence = tuple(
         Evidence(f"beside it: {cause.sentence}", cause.evidence[0].facts, cause.evidence[0].command)
-        for cause in mine
+        for cause in mine[:MOST]
     )
+    if len(mine) > MOST:
+        evidence += (Evidence(f"beside it: {len(mine) - MOST:,} more remarks of the machine"),)
     advice = f"what is beside it is the likely reason: {mine[0].advice}"
     return replace(finding, evidence=(*finding.evidence, *evidence), advice=advice)
 

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
-from ncclscope.diagnose.beside import FAMILY, FEWEST, Beside, Place, known, links, rates, usual
+from ncclscope.diagnose.beside import FAMILY, FEWEST, Beside, Place, known, links, rates
 from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
+from ncclscope.diagnose.peers import by_kind, is_shared, spread, together, usual_of_others
 from ncclscope.model.system import Track
+from ncclscope.system.counters import PORT, Device
 from ncclscope.words import percent, plural
 
 _ERRORS = {
@@ -48,12 +50,14 @@ def _finding(
     )  # fmt: skip
 
 
-def _usual_errors(grown: dict[Place, int], moved: dict[Place, int], place: Place) -> float | None:
-    """As many errors as peers have, or would have had they moved as much; None without peers."""
-    peers = [one for one in grown if one != place and one[1].kind == place[1].kind]
-    each = usual(float(grown[one]) for one in peers)
-    by_byte = usual(grown[one] / moved[one] for one in peers if moved.get(one))
-    return None if each is None else max(each, (by_byte or 0.0) * moved.get(place, 0))
+def _usual_errors(grown: dict[Place, int], moved: dict[Place, int]) -> dict[Place, float]:
+    """As many errors as peers have, or would have had they moved as much; without peers nothing."""
+    found: dict[Place, float] = {}
+    for alike in by_kind({place: float(count) for place, count in grown.items()}):
+        by_byte = usual_of_others({p: n / moved[p] for p, n in alike.items() if moved.get(p)})
+        for place, each in usual_of_others(alike).items():
+            found[place] = max(each, by_byte.get(place, 0.0) * moved.get(place, 0))
+    return found
 
 
 def _errors(beside: Beside) -> list[Finding]:
@@ -62,17 +66,18 @@ def _errors(beside: Beside) -> list[Finding]:
     by_place: dict[Place, dict[str, float]] = {}
     for counter in _ERRORS:
         grown = {place: track.growth() for place, track in links(beside, counter).items()}
+        usual = _usual_errors(grown, moved)
         for place, count in grown.items():
             if moved.get(place, 0) <= _IDLE * most:
                 continue
-            theirs = _usual_errors(grown, moved, place)
+            theirs = usual.get(place)
             if theirs is None and counter in _USUAL:
                 continue
             least = 1 if counter == "link_downed" else _MANY
             if count >= least and count > _TIMES_USUAL * (theirs or 0.0):
                 by_place.setdefault(place, {})[counter] = count
     found = []
-    for place, facts in by_place.items():
+    for place, facts in sorted(by_place.items(), key=lambda one: -max(one[1].values())):
         worst = max(facts, key=lambda name: (name == "link_downed", facts[name]))
         sentence = (
             f"{beside.named(place)} had {plural(int(facts[worst]), *_ERRORS[worst])} during the "
@@ -84,20 +89,21 @@ def _errors(beside: Beside) -> list[Finding]:
     return found
 
 
-def _namesakes(tracks: dict[Place, Track], place: Place) -> list[int]:
-    """Last values of the link of the same name on other hosts: the same slot of a like machine."""
-    return [
-        int(known(track)[-1])
-        for other, track in tracks.items()
-        if other[0] != place[0] and other[1] == place[1] and len(known(track))
-    ]
+def _usual_of_namesakes(tracks: dict[Place, Track]) -> dict[Place, float]:
+    """By link what links of its name on other hosts have last: the same slot of a like machine."""
+    by_name: dict[Device, dict[Place, float]] = {}
+    for place, track in tracks.items():
+        if len(values := known(track)):
+            by_name.setdefault(place[1], {})[place] = float(values[-1])
+    return {p: n for alike in by_name.values() for p, n in usual_of_others(alike).items()}
 
 
 def _speed(beside: Beside) -> list[Finding]:
     found = []
     speeds = links(beside, "speed_mbit_s")
+    usual = _usual_of_namesakes(speeds)
     for place, track in speeds.items():
-        mine, theirs = known(track), usual(_namesakes(speeds, place))
+        mine, theirs = known(track), usual.get(place)
         if not len(mine) or theirs is None or not 0 < mine.max() < theirs:
             continue
         sentence = (
@@ -114,8 +120,9 @@ def _speed(beside: Beside) -> list[Finding]:
 def _down(beside: Beside) -> list[Finding]:
     found = []
     states = links(beside, "up")
+    usual = _usual_of_namesakes(states)
     for place, track in states.items():
-        mine, theirs = known(track), usual(_namesakes(states, place))
+        mine, theirs = known(track), usual.get(place)
         if len(mine) and theirs is not None and theirs == 1 and (mine == 0).any():
             share = float((mine == 0).mean())
             sentence = (
@@ -140,15 +147,30 @@ def _full(beside: Beside) -> list[Finding]:
                 share = float((moved >= _FULL * speed.max() * _BYTES_A_MBIT).mean())
                 full[place] = max(share, full.get(place, 0.0))
     found = []
-    for place, share in full.items():
-        peers = [n for p, n in full.items() if p != place and p[1].kind == place[1].kind]
-        theirs = usual(peers)
-        if share < _OFTEN_FULL:
-            continue
-        alone = theirs is not None and theirs < _SELDOM_FULL
+    for alike in by_kind(full):
+        found += _full_of_a_kind(beside, alike)
+    return found
+
+
+def _full_of_a_kind(beside: Beside, full: dict[Place, float]) -> list[Finding]:
+    usual = usual_of_others(full)
+    alone, shared = [], []
+    often = {place: share for place, share in full.items() if share >= _OFTEN_FULL}
+    for place, share in sorted(often.items(), key=lambda one: -one[1]):
+        theirs = usual.get(place)
         beside_them = "" if theirs is None else f", others {percent(theirs)}"
         sentence = f"{beside.named(place)} was full {percent(share)} of the time{beside_them}"
         advice = "look at what else uses it, and at whether NCCL uses all NICs (NCCL_IB_HCA)"
         made = _finding(beside, place, "full network link", sentence, advice, {"full_share": share})
-        found.append(made if alone else replace(made, severity=INFO))
-    return found
+        if theirs is not None and theirs < _SELDOM_FULL:
+            alone.append(made)
+        else:
+            shared.append(replace(made, severity=INFO))
+    if is_shared(len(shared), len(full)):
+        what = "ports" if next(iter(full))[1].kind == PORT else "interfaces"
+        sentence = (
+            f"{len(shared):,} of {len(full):,} network {what} were full "
+            f"{spread(one.evidence[0].facts['full_share'] for one in shared)} of the time"
+        )
+        shared = [together(shared, len(full), sentence)]
+    return [*alone, *shared]

@@ -2,12 +2,15 @@
 
 import numpy as np
 
-from ncclscope.diagnose.beside import FAMILY, FEWEST, Beside, Place, known, rates, usual
+from ncclscope.diagnose.beside import FAMILY, FEWEST, Beside, Place, known, rates
 from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
+from ncclscope.diagnose.peers import is_shared, spread, together, usual_of_others
 from ncclscope.system.counters import HOST
 from ncclscope.words import percent
 
 _TIMES_USUAL = 3.0
+# The kernel adds it up over CPUs on which the group has work: of all CPUs it is at least that.
+_OF_ALL_CPUS = ("cpu_throttled_us",)
 # Counter of time in µs: share of the run that matters, what it is, what to do, whether it is a
 # fault of itself where there is nobody to compare with.
 _SHORT = {
@@ -16,7 +19,7 @@ _SHORT = {
         "it swaps or reclaims: look for what uses memory there, and at swap", True,
     ),
     "cpu_throttled_us": (
-        0.1, "the control group on {host} was kept from its CPUs {share} of the time",
+        0.02, "the control group on {host} was kept from running for {share} of all CPUs' time",
         "its CPU limit is too low for the ranks and NCCL's threads: raise or remove it", True,
     ),
     "io_full_us": (
@@ -36,33 +39,47 @@ def find(beside: Beside) -> list[Finding]:
 
 
 def _short(beside: Beside) -> list[Finding]:
-    found = []
+    found: list[Finding] = []
     for counter, (least, sentence, advice, alone) in _SHORT.items():
-        shares = {
-            place: float(np.mean(rates(track))) / 1e6
-            for place, track in beside.tracks(HOST, counter).items()
-            if len(rates(track)) >= FEWEST
-        }
-        for place, share in shares.items():
-            theirs = usual(other for of, other in shares.items() if of != place)
+        shares = _shares(beside, counter)
+        usual = usual_of_others(shares)
+        often = {place: share for place, share in shares.items() if share >= least}
+        shared: list[Finding] = []
+        for place, share in sorted(often.items(), key=lambda one: -one[1]):
+            theirs = usual.get(place)
             stands_out = alone if theirs is None else share > _TIMES_USUAL * theirs
-            if share < least:
-                continue
             beside_them = "" if theirs is None else f", other hosts {percent(theirs)}"
-            told = sentence.format(host=beside.host(place), share=percent(min(share, 1.0)))
-            found.append(
-                Finding(
-                    FAMILY,
-                    WARNING if stands_out else INFO,
-                    told + beside_them,
-                    advice,
-                    "short of " + counter.partition("_")[0],
-                    (),
-                    (beside.host(place),),
-                    evidence=(_evidence(beside, place, share),),
-                    confidence=0.7,
-                )
+            told = sentence.format(host=beside.host(place), share=percent(share))
+            made = Finding(
+                FAMILY,
+                WARNING if stands_out else INFO,
+                told + beside_them,
+                advice,
+                "short of " + counter.partition("_")[0],
+                (),
+                (beside.host(place),),
+                evidence=(_evidence(beside, place, share),),
+                confidence=0.7,
             )
+            (found if stands_out else shared).append(made)
+        if is_shared(len(shared), len(shares)):
+            hosts = f"{len(shared):,} of {len(shares):,} hosts"
+            told = sentence.format(
+                host=hosts, share=spread(one.evidence[0].facts["share"] for one in shared)
+            )
+            shared = [together(shared, len(shares), told)]
+        found += shared
+    return found
+
+
+def _shares(beside: Beside, counter: str) -> dict[Place, float]:
+    """Of the time, by host."""
+    found = {}
+    cpus = beside.tracks(HOST, "cpus")
+    for place, track in beside.tracks(HOST, counter).items():
+        of = known(cpus.get(place)).max(initial=0) if counter in _OF_ALL_CPUS else 1
+        if len(rates(track)) >= FEWEST and of > 0:
+            found[place] = min(float(np.mean(rates(track))) / 1e6 / float(of), 1.0)
     return found
 
 

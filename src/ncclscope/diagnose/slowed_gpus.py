@@ -7,6 +7,7 @@ import numpy as np
 from ncclscope.diagnose.beside import FAMILY, FEWEST, Beside, Place, known, rates, usual
 from ncclscope.diagnose.finding import INFO, WARNING, Evidence, Finding
 from ncclscope.diagnose.frame import Ints
+from ncclscope.diagnose.peers import is_shared, spread, together, usual_of_others
 from ncclscope.model.system import Track
 from ncclscope.model.tables import NONE
 from ncclscope.system.counters import GPU, PCIE_LANE_BYTES_PER_S, POWER_CAP, SLOWDOWNS
@@ -18,6 +19,7 @@ _LOWER_CLOCK = 0.95  # of what others have: less is slower
 _BUSY_PERCENT = 50
 _FULL, _OFTEN_FULL, _SELDOM_FULL = 0.75, 0.2, 0.05  # of a link's capacity; of the time
 _MANY_ERRORS, _TIMES_USUAL = 10, 10
+_MOST_XIDS = 4
 _XIDS = {
     13: "an error of the program", 31: "an error of the program", 43: "an error of the program",
     45: "the end of a program", 48: "an uncorrectable memory error",
@@ -84,9 +86,8 @@ def _beside(track: Track | None, of: Track) -> Ints:
     return out
 
 
-def _slower(mine: _Clocks, others: list[_Clocks]) -> tuple[bool | None, str]:
+def _slower(mine: _Clocks, theirs: float | None) -> tuple[bool | None, str]:
     """Whether a GPU's clock is lower than others', and in words; None where nobody can say."""
-    theirs = usual(one.clock_mhz for one in others if one.clock_mhz is not None)
     if mine.clock_mhz is None or theirs is None:
         return None, ""
     words = f"; its clock was {mine.clock_mhz:.0f} MHz, theirs {theirs:.0f}"
@@ -96,35 +97,53 @@ def _slower(mine: _Clocks, others: list[_Clocks]) -> tuple[bool | None, str]:
 def _slowed(beside: Beside) -> list[Finding]:
     clocks = _clocks(beside)
     slow = {place: one for place, one in clocks.items() if one.slowed >= _SLOWED}
-    found = []
-    for place, mine in slow.items():
-        others = [one for other, one in clocks.items() if other not in slow]
-        slower, words = _slower(mine, others)
-        beside_them = ""
-        if others:
-            shown = percent(usual(one.slowed for one in others))
-            beside_them = f", others {shown if shown != '0 %' else 'never'}"
-        found.append(
-            Finding(
-                FAMILY,
-                INFO if slower is False else WARNING,
-                f"{beside.named(place)} was slowed down {percent(mine.slowed)} of the time "
-                f"({mine.reason}){beside_them}{words}",
-                _ADVICE[mine.reason],
-                "slowed GPU",
-                beside.ranks_of.get(place, ()),
-                (beside.host(place),),
-                evidence=(
-                    Evidence(
-                        f"in {mine.samples} samples while it was busy",
-                        {"slowed_share": round(mine.slowed, 4), "clock_mhz": mine.clock_mhz},
-                        beside.command(place),
-                    ),
+    others = [one for place, one in clocks.items() if place not in slow]
+    theirs = usual(one.clock_mhz for one in others if one.clock_mhz is not None)
+    beside_them = ""
+    if others:
+        shown = percent(usual(one.slowed for one in others))
+        beside_them = f", others {shown if shown != '0 %' else 'never'}"
+    of_all = _usual_clocks(clocks)
+    found: list[Finding] = []
+    alike: dict[tuple[str, str], list[Finding]] = {}  # by reason and severity
+    for place, mine in sorted(slow.items(), key=lambda one: -one[1].slowed):
+        slower, words = _slower(mine, theirs)
+        # Where all are slowed, one may still be slower than the rest.
+        slowest, than_all = _slower(mine, of_all.get(place))
+        severity = INFO if slower is False else WARNING
+        made = Finding(
+            FAMILY,
+            severity,
+            f"{beside.named(place)} was slowed down {percent(mine.slowed)} of the time "
+            f"({mine.reason}){beside_them}{words or than_all}",
+            _ADVICE[mine.reason],
+            "slowed GPU",
+            beside.ranks_of.get(place, ()),
+            (beside.host(place),),
+            evidence=(
+                Evidence(
+                    f"in {mine.samples} samples while it was busy",
+                    {"slowed_share": round(mine.slowed, 4), "clock_mhz": mine.clock_mhz},
+                    beside.command(place),
                 ),
-                confidence=0.95 if slower else 0.8,
-            )
+            ),
+            confidence=0.95 if slower else 0.8,
         )
+        (found if slowest else alike.setdefault((mine.reason, severity), [])).append(made)
+    for (reason, _), some in alike.items():
+        if is_shared(len(some), len(clocks)):
+            shares = spread(one.evidence[0].facts["slowed_share"] for one in some)
+            told = f"{len(some):,} of {len(clocks):,} GPUs were slowed down {shares} of the time"
+            found.append(together(some, len(clocks), f"{told} ({reason})"))
+        else:
+            found += some
     return found
+
+
+def _usual_clocks(clocks: dict[Place, _Clocks]) -> dict[Place, float]:
+    """By GPU the clock of the others."""
+    known_of = {place: one.clock_mhz for place, one in clocks.items() if one.clock_mhz is not None}
+    return usual_of_others(known_of)
 
 
 _ADVICE = {
@@ -138,11 +157,14 @@ _ADVICE = {
 def _capped(beside: Beside) -> list[Finding]:
     """A power cap is usual; one that others do not have, and that costs clock, is not."""
     clocks, limits = _clocks(beside), beside.tracks(GPU, "power_limit_mw")
+    usually, clock_of = (
+        usual_of_others({p: c.capped for p, c in clocks.items()}),
+        _usual_clocks(clocks),
+    )
     found = []
     for place, mine in clocks.items():
-        others = [one for other, one in clocks.items() if other != place]
-        theirs = usual(one.capped for one in others)
-        slower, words = _slower(mine, others)
+        theirs = usually.get(place)
+        slower, words = _slower(mine, clock_of.get(place))
         if theirs is None or mine.capped < _CAPPED or mine.capped < 2 * theirs or not slower:
             continue
         limit = known(limits.get(place))
@@ -198,35 +220,39 @@ def pcie_use(beside: Beside) -> dict[Place, tuple[float, float]]:
 
 def _full_pcie(beside: Beside) -> list[Finding]:
     use = pcie_use(beside)
-    found = []
-    for place, (full, most) in use.items():
-        if full < _OFTEN_FULL:
-            continue
-        theirs = usual(share for other, (share, _) in use.items() if other != place)
+    usually = usual_of_others({place: full for place, (full, _) in use.items()})
+    found: list[Finding] = []
+    shared: list[Finding] = []
+    often = {place: one for place, one in use.items() if one[0] >= _OFTEN_FULL}
+    for place, (full, most) in sorted(often.items(), key=lambda one: -one[1][0]):
+        theirs = usually.get(place)
         alone = theirs is not None and theirs < _SELDOM_FULL
         beside_them = "" if theirs is None else f", others {percent(theirs)}"
-        found.append(
-            Finding(
-                FAMILY,
-                WARNING if alone else INFO,
-                f"the PCIe link of {beside.named(place)} was full {percent(full)} of the time"
-                f"{beside_them}: up to {amount(round(most))} a second",
-                "look at the link's width and generation, at what else shares its switch, and at "
-                "whether traffic could go over NVLink or another NIC",
-                "full PCIe link",
-                beside.ranks_of.get(place, ()),
-                (beside.host(place),),
-                evidence=(
-                    Evidence(
-                        f"at least {percent(_FULL)} of what the link could carry by its coding",
-                        {"full_share": round(full, 4), "most_bytes_per_s": round(most)},
-                        beside.command(place),
-                    ),
+        made = Finding(
+            FAMILY,
+            WARNING if alone else INFO,
+            f"the PCIe link of {beside.named(place)} was full {percent(full)} of the time"
+            f"{beside_them}: up to {amount(round(most))} a second",
+            "look at the link's width and generation, at what else shares its switch, and at "
+            "whether traffic could go over NVLink or another NIC",
+            "full PCIe link",
+            beside.ranks_of.get(place, ()),
+            (beside.host(place),),
+            evidence=(
+                Evidence(
+                    f"at least {percent(_FULL)} of what the link could carry by its coding",
+                    {"full_share": round(full, 4), "most_bytes_per_s": round(most)},
+                    beside.command(place),
                 ),
-                confidence=0.8,
-            )
+            ),
+            confidence=0.8,
         )
-    return found
+        (found if alone else shared).append(made)
+    if is_shared(len(shared), len(use)):
+        shares = spread(one.evidence[0].facts["full_share"] for one in shared)
+        told = f"PCIe links of {len(shared):,} of {len(use):,} GPUs were full {shares} of the time"
+        shared = [together(shared, len(use), told)]
+    return [*found, *shared]
 
 
 def _narrow_pcie(beside: Beside) -> list[Finding]:
@@ -236,10 +262,11 @@ def _narrow_pcie(beside: Beside) -> list[Finding]:
         for place, track in beside.tracks(GPU, "pcie_width").items()
         if len(known(track)) >= FEWEST
     }
+    usually = usual_of_others(widest)
     found = []
     for place, lanes in widest.items():
         could = place[1].facts.get("pcie_width_most", 0)
-        theirs = usual(other for of, other in widest.items() if of != place)
+        theirs = usually.get(place)
         if not isinstance(could, int) or theirs is None or not lanes < min(could, theirs):
             continue
         found.append(
@@ -272,9 +299,7 @@ def _errors(beside: Beside) -> list[Finding]:
     for place, track in beside.tracks(GPU, "xid_errors").items():
         count = int(known(track).max(initial=0))  # since sampling began
         if count:
-            number = int(known(last.get(place)).max(initial=0))
-            what = f" ({_XIDS[number]})" if number in _XIDS else ""
-            sentence = f"the driver reported Xid {number}{what} of {beside.named(place)}"
+            sentence = f"the driver reported {_xids(last.get(place))} of {beside.named(place)}"
             advice = "look it up in NVIDIA's list of Xid errors; `dmesg` on the host has the line"
             found.append(_error(beside, place, "Xid", sentence, advice, count))
     for place, track in beside.tracks(GPU, "ecc_uncorrected").items():
@@ -283,13 +308,24 @@ def _errors(beside: Beside) -> list[Finding]:
             advice = "take the GPU out of service and run its diagnostics"
             found.append(_error(beside, place, "ECC", sentence, advice, count))
     grown = {p: t.growth() for p, t in beside.tracks(GPU, "nvlink_errors").items()}
+    usually = usual_of_others(grown)
     for place, count in grown.items():
-        theirs = usual(other for of, other in grown.items() if of != place) or 0.0
+        theirs = usually.get(place, 0.0)
         if count >= _MANY_ERRORS and count > _TIMES_USUAL * theirs:
             sentence = f"NVLinks of {beside.named(place)} had {count:,} errors, others {theirs:.0f}"
             advice = "look at `nvidia-smi nvlink -e`; reseat or replace what it points at"
             found.append(_error(beside, place, "NVLink", sentence, advice, count))
     return found
+
+
+def _xids(last: Track | None) -> str:
+    """Xid 43 (what it means), before it 79 (what it means): the last first."""
+    numbers = list(dict.fromkeys(number for number in reversed(known(last).tolist()) if number))
+    told = [f"{n} ({_XIDS[n]})" if n in _XIDS else str(n) for n in numbers[:_MOST_XIDS]]
+    if not told:
+        return "an Xid"
+    more = f" and {len(numbers) - _MOST_XIDS} more" if len(numbers) > _MOST_XIDS else ""
+    return f"Xid {told[0]}" + (f", before it {', '.join(told[1:])}{more}," if told[1:] else "")
 
 
 def _error(

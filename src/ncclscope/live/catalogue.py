@@ -138,7 +138,7 @@ MACHINE_METRICS = (
     Metric("host_cpus", GAUGE, "Processors.", _HOST),
     Metric("host_cpu_busy_seconds", COUNTER, "CPU time of everything that ran.", _HOST),
     Metric("host_cpu_throttled_seconds", COUNTER,
-           "Time that serve's control group was kept from running.", _HOST),
+           "Time that serve's control group was kept from running, added up over CPUs.", _HOST),
     Metric("host_memory_available_bytes", GAUGE, "Memory that programs could still have.", _HOST),
     Metric("host_memory_bytes", GAUGE, "Memory there is.", _HOST),
     Metric("host_swap_used_bytes", GAUGE, "Swap in use.", _HOST),

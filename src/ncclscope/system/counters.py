@@ -87,7 +87,7 @@ COUNTERS = {
         Counter("cpus", GAUGE, "processors that are on"),
         Counter("cpu_busy_ms", TOTAL, "CPU time of everything that ran, all processors together"),
         Counter("cpu_steal_ms", TOTAL, "CPU time that a hypervisor gave to others"),
-        Counter("cpu_throttled_us", TOTAL, "time that the control group was kept from running"),
+        Counter("cpu_throttled_us", TOTAL, "the control group kept from running, summed over CPUs"),
         Counter("memory_available_bytes", GAUGE, "memory that programs could still have"),
         Counter("memory_bytes", GAUGE, "memory there is"),
         Counter("swap_used_bytes", GAUGE, "swap in use"),

@@ -89,7 +89,7 @@ def _pressure(root: Path) -> Numbers:
 
 
 def _throttled(root: Path) -> Numbers:
-    """Of the control group that a container sees as its root."""
+    """Of the control group that a container sees as its root; the kernel adds it up over CPUs."""
     lines = _words(text_of(root / "sys/fs/cgroup/cpu.stat"))
     micros = _first(lines.get("throttled_usec"))
     return {} if micros is None else {"cpu_throttled_us": micros}
