@@ -103,7 +103,8 @@ def test_this_machine() -> None:
 def nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of GPUs that a made-up pynvml tells of."""
     monkeypatch.syspath_prepend(FAKE_NVML)
-    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # so that what was there comes back
+    del sys.modules["pynvml"]
     importlib.invalidate_caches()
     monkeypatch.setenv("FAKE_NVML", str(tmp_path / "gpus.json"))
     return tmp_path / "gpus.json"
