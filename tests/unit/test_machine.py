@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import ncclscope
+from ncclscope.capture.inventory import identity_of
 from ncclscope.cli import main
 from ncclscope.diagnose import poor_links
 from ncclscope.diagnose.beside import Beside
@@ -23,7 +24,7 @@ from ncclscope.model.build import open_model
 from ncclscope.model.system import Track, system_of
 from ncclscope.model.tables import NONE
 from ncclscope.simulation.scenario import Call, Communicators, HostClock, Late, Scenario, SlowLink
-from ncclscope.system.counters import COUNTERS, GPU, HOST, PORT, TOTAL, Counter
+from ncclscope.system.counters import COUNTERS, GPU, HOST, NIC, PORT, TOTAL, Counter
 from ncclscope.system.machine import Sample
 from tests.machines import SAMPLES, THE, Change, Numbers, beside, gpu, nic, port, write_journal
 from tests.writer.scenario import write_scenario
@@ -398,10 +399,52 @@ def test_files_of_other_boots_and_hosts_are_left(written: Written) -> None:
     assert (remark.kind, remark.severity) == ("samples missing", "info")
 
 
+def test_totals_of_two_containers_are_not_mixed(written: Written) -> None:
+    """The same interface's name on the same host, and another interface behind it."""
+    capture = written(JOB)
+    model = open_model(capture)
+    folder = next(row.folder for row in model.processes if row.node == 0)
+    boot_id = identity_of(capture / folder)["boot_id"]
+
+    def taken(first: int, last: int, base: int, **more: int) -> list[Sample]:
+        said = ({nic("eth0"): {"rx_bytes": base + at} | more} for at in range(first, last))
+        return [
+            Sample(at * 10**9, 1, one) for at, one in zip(range(first, last), said, strict=True)
+        ]
+
+    write_journal(capture, "node0", taken(10, 50, 10**12), boot_id=boot_id)
+    write_journal(capture, "node0", taken(5, 30, 0, tx_bytes=7), boot_id=boot_id)
+    write_journal(capture, "node0", taken(60, 70, 10**9), boot_id=boot_id)  # later, another one
+    system = system_of(model)
+    track = system.of(NIC, "rx_bytes")[0, nic("eth0")]
+    assert (track.value // 10**6).tolist() == [0] * 5 + [10**6] * 40 + [10**3] * 10
+    assert track.growth() == 4 + 39 + 9
+    rates = track.per_second()
+    assert np.flatnonzero(np.isnan(rates)).tolist() == [0, 5, 45]
+    assert np.nanmax(rates) < 1.1
+    assert len(system.of(NIC, "tx_bytes")[0, nic("eth0")].value) == 5
+    (most,) = Beside(Frame(model)).tracks(NIC, "rx_bytes").values()
+    assert len(most.sampler) == len(most.value)
+
+
+def test_facts_are_those_of_the_samples_that_are_kept(written: Written) -> None:
+    capture = written(JOB)
+    model = open_model(capture)
+    folder = next(row.folder for row in model.processes if row.node == 0)
+    boot_id = identity_of(capture / folder)["boot_id"]
+    for samples, uuid in ((3, "few"), (9, "many")):
+        said = {gpu(0, uuid=uuid): {"power_mw": samples}}
+        taken = [Sample(at * 10**9, 1, said) for at in range(1, 1 + samples)]
+        write_journal(capture, "node0", taken, boot_id=boot_id)
+    (track,) = system_of(model).tracks
+    assert track.device.facts["uuid"] == "many"
+    assert track.value.tolist() == [9] * 9
+
+
 def test_totals_that_are_reset_or_missing() -> None:
     times = np.arange(6, dtype=np.int64) * 10**9
     values = np.array([10, 20, NONE, 40, 3, 5], np.int64)
-    track = Track(0, THE, Counter("x", TOTAL, ""), times, values)
+    track = Track(0, THE, Counter("x", TOTAL, ""), times, values, np.zeros(6, np.int64))
     assert track.growth() == 10 + 20 + 2
     assert np.nan_to_num(track.per_second(), nan=-1).tolist() == [-1, 10, -1, 10, -1, 2]
 

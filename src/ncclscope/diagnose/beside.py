@@ -47,7 +47,13 @@ class Beside:
             return track
         first = max(int(np.searchsorted(track.time_ns, begin, "right")) - 1, 0)
         last = int(np.searchsorted(track.time_ns, end)) + 1
-        return replace(track, time_ns=track.time_ns[first:last], value=track.value[first:last])
+        cut = slice(first, last)
+        return replace(
+            track,
+            time_ns=track.time_ns[cut],
+            value=track.value[cut],
+            sampler=track.sampler[cut],
+        )
 
     @cached_property
     def ranks_of(self) -> dict[Place, tuple[int, ...]]:

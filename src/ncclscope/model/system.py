@@ -4,6 +4,7 @@ Read when asked for, and not part of the saved model: samples are few beside ope
 """
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,6 +19,7 @@ from ncclscope.system.journal import NOT_THERE, Journal, journals_in, read_journ
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+_Place = tuple[int, Device]  # node and device
 _MOST_SAMPLES, _FEWEST_SAMPLES = 200_000, 500  # of all hosts together; of one file
 
 
@@ -30,24 +32,25 @@ class Track:
     counter: Counter
     time_ns: Ints  # on the one clock, in order
     value: Ints  # NONE: not known then
+    sampler: Ints  # whose each is: a container's totals are not the next one's
 
     def per_second(self) -> Floats:
-        """By sample what a total grew by in a second since the sample before. NaN for the first,
-        and where it was reset or came to its end.
+        """By sample what a total grew by in a second since the sample before. NaN for a sampler's
+        first, and where it was reset or came to its end.
         """
         out = np.full(len(self.value), np.nan)
         known = np.flatnonzero(self.value != NONE)
         grown = np.diff(self.value[known]).astype(np.float64)
         elapsed_ns = np.diff(self.time_ns[known]).astype(np.float64)
-        fine = (grown >= 0) & (elapsed_ns > 0)
+        fine = (grown >= 0) & (elapsed_ns > 0) & (np.diff(self.sampler[known]) == 0)
         out[known[1:][fine]] = grown[fine] * 1e9 / elapsed_ns[fine]
         return out
 
     def growth(self) -> int:
         """What a total grew by altogether, over resets as well as that can be said."""
-        known = self.value[self.value != NONE]
-        grown = np.diff(known)
-        return int(grown[grown > 0].sum()) if len(grown) else 0
+        known = np.flatnonzero(self.value != NONE)
+        grown = np.diff(self.value[known])
+        return int(grown[(grown > 0) & (np.diff(self.sampler[known]) == 0)].sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,8 @@ def system_of(model: Model) -> System:
     if not paths or not model.clocks:
         return System()
     most = max(_MOST_SAMPLES // len(paths), _FEWEST_SAMPLES)
-    parts: dict[tuple[int, Device, str], list[tuple[Ints, Ints]]] = defaultdict(list)
+    parts: dict[_Place, list[_Part]] = defaultdict(list)
+    samplers: dict[str, int] = {}
     journals = [read_journal(path, most) for path in paths]
     unplaced = 0
     boot_of = cache(lambda node: _boot_id(model, node))
@@ -83,12 +87,14 @@ def system_of(model: Model) -> System:
         nodes = [n for n, host in enumerate(model.nodes) if host == journal.host]
         fitting = [n for n in nodes if not boot_of(n) or boot_of(n) == journal.boot_id]
         if fitting:
-            _add(parts, model, fitting[0], journal)
+            known_as = journal.sampler or journal.path.name  # of before samplers had names
+            sampler = samplers.setdefault(known_as, len(samplers))
+            _add(parts, model, fitting[0], journal, sampler)
         else:
             unplaced += 1
-    tracks = tuple(_track(key, of) for key, of in sorted(parts.items(), key=_order))
+    tracks = [track for (node, _), of in parts.items() for track in _tracks(node, of)]
     return System(
-        tracks,
+        tuple(sorted(tracks, key=_order)),
         sum(journal.samples for journal in journals),
         sum(journal.lost for journal in journals),
         sum(journal.damaged for journal in journals),
@@ -96,9 +102,9 @@ def system_of(model: Model) -> System:
     )
 
 
-def _order(part: tuple[tuple[int, Device, str], object]) -> tuple[int, str, int, str, str]:
-    node, device, counter = part[0]
-    return node, device.kind, len(device.name), device.name, counter
+def _order(track: Track) -> tuple[int, str, int, str, str]:
+    device = track.device
+    return track.node, device.kind, len(device.name), device.name, track.counter.name
 
 
 def _boot_id(model: Model, node: int) -> str:
@@ -107,11 +113,29 @@ def _boot_id(model: Model, node: int) -> str:
     return next((identity_of(model.path / one).get("boot_id", "") for one in folders), "")
 
 
+# ---- samples of a device ----
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A sampler's samples of a device, with the same counters."""
+
+    sampler: int
+    device: Device
+    time_ns: Ints
+    values: dict[str, Ints]  # by counter
+
+    def without(self, spans: list[tuple[int, int]]) -> "_Part":
+        """What is in none of some stretches of time."""
+        if not spans:
+            return self
+        mine = np.ones(len(self.time_ns), np.bool_)
+        for begin, end in spans:
+            mine &= (self.time_ns < begin) | (self.time_ns > end)
+        values = {name: of[mine] for name, of in self.values.items()}
+        return _Part(self.sampler, self.device, self.time_ns[mine], values)
+
+
 def _add(
-    parts: dict[tuple[int, Device, str], list[tuple[Ints, Ints]]],
-    model: Model,
-    node: int,
-    journal: Journal,
+    parts: dict[_Place, list[_Part]], model: Model, node: int, journal: Journal, sampler: int
 ) -> None:
     for stretch in journal.stretches:
         local_ns = np.frombuffer(stretch.monotonic_ns, np.int64)
@@ -119,20 +143,53 @@ def _add(
             continue
         time_ns = model.clocks[node].to_reference(local_ns)
         rows = np.frombuffer(stretch.values, np.int64).reshape(len(local_ns), stretch.width)
-        names = [(device, name) for device, counters in stretch.layout for name in counters]
-        for place, (device, name) in enumerate(names):
-            parts[node, device, name].append((time_ns, rows[:, place]))
+        place = 0
+        for device, names in stretch.layout:
+            values = {name: rows[:, place + at] for at, name in enumerate(names)}
+            parts[node, device].append(_Part(sampler, device, time_ns, values))
+            place += len(names)
 
 
-def _track(key: tuple[int, Device, str], parts: list[tuple[Ints, Ints]]) -> Track:
-    node, device, name = key
-    time_ns = np.concatenate([times for times, _ in parts])
-    value = np.concatenate([values for _, values in parts])
-    order = np.argsort(time_ns, kind="stable")
-    known = (one for one in COUNTERS.get(device.kind, ()) if one.name == name)
-    counter = next(known, Counter(name, "gauge", ""))  # of a later release
-    value = np.where(value[order] == NOT_THERE, NONE, value[order])
-    return Track(node, device, counter, time_ns[order], value)
+def _one_at_a_time(parts: list[_Part]) -> list[_Part]:
+    """Where several samplers saw the device at the same time, only who has more samples of it:
+    under the same name each may have seen another one, as containers do.
+    """
+    by_sampler: dict[int, list[_Part]] = defaultdict(list)
+    for part in parts:
+        by_sampler[part.sampler].append(part)
+    spans = sorted(
+        (
+            -sum(len(part.time_ns) for part in of),
+            min(int(part.time_ns.min()) for part in of),
+            max(int(part.time_ns.max()) for part in of),
+            sampler,
+        )
+        for sampler, of in by_sampler.items()
+    )
+    kept = []
+    for rank, (_, begin, end, sampler) in enumerate(spans):
+        before = [(b, e) for _, b, e, _ in spans[:rank] if b <= end and begin <= e]
+        kept += [part.without(before) for part in by_sampler[sampler]]
+    return kept
+
+
+def _tracks(node: int, parts: list[_Part]) -> Iterator[Track]:
+    """Every counter of a device."""
+    kept = _one_at_a_time(parts)
+    device = kept[0].device  # with the facts that most of the samples are of
+    by_counter: dict[str, list[_Part]] = defaultdict(list)
+    for part in kept:
+        for name in part.values if len(part.time_ns) else ():
+            by_counter[name].append(part)
+    for name, of in by_counter.items():
+        time_ns = np.concatenate([part.time_ns for part in of])
+        value = np.concatenate([part.values[name] for part in of])
+        sampler = np.repeat([part.sampler for part in of], [len(part.time_ns) for part in of])
+        order = np.argsort(time_ns, kind="stable")
+        known = (one for one in COUNTERS.get(device.kind, ()) if one.name == name)
+        counter = next(known, Counter(name, "gauge", ""))  # of a later release
+        value = np.where(value[order] == NOT_THERE, NONE, value[order])
+        yield Track(node, device, counter, time_ns[order], value, sampler[order])
 
 
 def system_columns(system: System) -> tuple[Columns, dict[str, list[str]]]:
