@@ -246,3 +246,13 @@ def test_a_thousand_ranks(tmp_path: Path) -> None:
     assert len(found["waiting"]) == 1022
     used_s = after.children_user + after.children_system
     assert used_s - before.children_user - before.children_system < 6, "CPU time, on a busy machine"
+
+
+def test_the_word_behind_watch_may_be_the_capture(tmp_path: Path) -> None:
+    missing = ncclscope("status", "--watch", tmp_path / "nothing")
+    assert missing.returncode == 2
+    assert "nothing" in missing.stderr
+    assert "seconds" not in missing.stderr
+    twice = ncclscope("status", "--watch", "often", tmp_path)
+    assert twice.returncode == 2
+    assert "--watch often is no number of seconds" in twice.stderr

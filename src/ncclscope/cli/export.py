@@ -126,7 +126,7 @@ def _size_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def _say(form: str, arguments: argparse.Namespace, written: Written) -> None:
+def _say(form: str, arguments: argparse.Namespace, model: Model, written: Written) -> None:
     """What was written, and what could not be."""
     path = Path(arguments.output)
     if path != STDOUT:
@@ -137,6 +137,9 @@ def _say(form: str, arguments: argparse.Namespace, written: Written) -> None:
         if form in TIMELINES and size > _HEAVY_BYTES and path.suffix != ".gz":
             hint = "viewers load all of it into memory: --last 30s, --rank or --operations-only"
             print(f"           {hint} make it smaller", file=sys.stderr)
+    if model.completeness.calls_outside:
+        said = model.completeness.outside_in_words()
+        print(f"           not on record: {said}", file=sys.stderr)
     if written.timeless:
         left = plural(written.timeless, "operation")
         print(f"           left out: {left} without a known time", file=sys.stderr)
@@ -146,7 +149,7 @@ def _say(form: str, arguments: argparse.Namespace, written: Written) -> None:
 
 
 def _check_operations(model: Model) -> None:
-    if counted.has_counters_only(model):
+    if counted.has_counters_only(model) and not len(model.tables["operations"]["event"]):
         message = f"cannot export operations of {model.path}: it has totals only"
         raise UsageError(message, "Record with --mode trace to have operations")
 
@@ -182,5 +185,5 @@ def run(arguments: argparse.Namespace) -> int:
     _check_operations(model)
     written = _write(form, arguments, model, selection_of(model, arguments))
     print(f"ncclscope: {model.completeness.line()}", file=sys.stderr)
-    _say(form, arguments, written)
+    _say(form, arguments, model, written)
     return 0

@@ -13,6 +13,7 @@ from ncclscope.errors import UsageError
 from ncclscope.model.pulse import read_pulses
 from ncclscope.report.status import as_json, lines
 
+_WATCH_S = 2.0  # between two looks
 _HUNG = 4  # exit code
 _CLEAR = "\x1b[H\x1b[2J"
 
@@ -26,8 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--watch",
         nargs="?",
-        type=float,
-        const=2.0,
+        const="",
         metavar="SECONDS",
         help="again and again (default: every 2 s) until no process is alive",
     )
@@ -49,16 +49,31 @@ def _show(status: Status, capture: Path, arguments: argparse.Namespace) -> None:
         print(line, flush=True)
 
 
+def _pause_s(arguments: argparse.Namespace) -> float | None:
+    """Between two looks; None: one is enough. The word behind --watch may be the capture."""
+    if arguments.watch is None:
+        return None
+    try:
+        return float(arguments.watch or _WATCH_S)
+    except ValueError:
+        if arguments.capture is not None:
+            message = f"--watch {arguments.watch} is no number of seconds"
+            raise UsageError(message, "Give it as in --watch 5") from None
+        arguments.capture = arguments.watch
+        return _WATCH_S
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Prints one line for each communicator that is not fine; 4 where one is hung."""
+    pause_s = _pause_s(arguments)
     capture = resolve_capture(arguments.capture)
     if is_dataset(capture):
         message = f"cannot tell the status of {capture}: a dataset has no running processes"
         raise UsageError(message, "Try `ncclscope report`")
     status = _look(capture)
     _show(status, capture, arguments)
-    while arguments.watch is not None and not status.post_mortem:
-        time.sleep(max(arguments.watch, 0.1))
+    while pause_s is not None and not status.post_mortem:
+        time.sleep(max(pause_s, 0.1))
         status = _look(resolve_capture(str(capture)))
         _show(status, capture, arguments)
     if status.hung and not arguments.json and not status.post_mortem:

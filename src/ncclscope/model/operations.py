@@ -186,6 +186,8 @@ def _set_communicator(
     element = element_bytes(words, columns["datatype"])
     if in_bytes.any():
         element[in_bytes] = 1
+        if (rows.call != NONE).any():  # this NCCL tells it with the call, which is not on record
+            columns["datatype"] = np.where(in_bytes, np.int8(NONE), columns["datatype"])
     per_rank = words.among("function", sizes.PER_RANK, columns["function"])
     if per_rank.any():
         shares = look_up(np.maximum(local.ranks, 1), number)
