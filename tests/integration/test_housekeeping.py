@@ -11,7 +11,7 @@ import pytest
 
 from ncclscope.capture.events import events_of
 from ncclscope.capture.inventory import captures_below, parse_age, parse_bytes
-from ncclscope.capture.reader import open_capture
+from ncclscope.capture.reader import newest_capture, open_capture
 from ncclscope.capture.redact import Redaction
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.errors import UsageError
@@ -80,6 +80,16 @@ def test_prune_by_age_and_size(tmp_path: Path) -> None:
     assert [info.path.name for info in captures_below(tmp_path)] == ["new"]
     assert ncclscope("prune", tmp_path).returncode == 2
     assert ncclscope("prune", "--older-than", "soon", tmp_path).returncode == 2
+
+
+def test_reading_a_capture_does_not_make_it_newer(tmp_path: Path) -> None:
+    old, new = record(tmp_path, "old"), record(tmp_path, "new")
+    make_older(old, 1000)
+    assert ncclscope("report", old).returncode == 0
+    assert (old / "model").is_dir()
+    assert newest_capture(tmp_path) == new
+    assert [info.path for info in captures_below(tmp_path)] == [old, new]
+    assert time.time() - captures_below(tmp_path)[0].newest > 900
 
 
 def test_samples_of_a_job_that_never_came_to_nccl(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from ncclscope.capture.header import Header, launcher_rank, parse_header
 from ncclscope.errors import FormatError, UsageError
 
 SILENCE_S = 10.0  # a process that has not been heard of for longer does not run
+_OF_READERS = ("model", ".model-", "timeline")  # folders in a capture that reading it makes
 _SAMPLES = b'{"ncclscope":"system"'  # how a file of a sampler begins
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -78,8 +79,9 @@ def identity_of(folder: Path) -> dict[str, str]:
 
 
 def _size(folder: Path) -> tuple[int, float]:
-    """Bytes on disk and time of the last write of everything below."""
+    """Bytes on disk of everything below, and when the job wrote last: not what readers keep."""
     total, newest = 0, 0.0
+    kept = tuple(os.path.join(folder, name) for name in _OF_READERS)
     for directory, _, names in os.walk(folder):
         for name in names:
             try:
@@ -87,7 +89,8 @@ def _size(folder: Path) -> tuple[int, float]:
             except OSError:
                 continue
             total += info.st_blocks * 512
-            newest = max(newest, info.st_mtime)
+            if not directory.startswith(kept):
+                newest = max(newest, info.st_mtime)
     return total, newest
 
 

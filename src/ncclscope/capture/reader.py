@@ -40,10 +40,20 @@ def is_capture(path: Path) -> bool:
     )
 
 
+def _last_written(capture: Path) -> float:
+    """When its job was heard of last. The directory's own time will not do: readers write there."""
+    times = [capture.stat().st_mtime] if is_dataset(capture) else []
+    for folder in capture.iterdir():
+        if folder.is_dir() and is_process_folder(folder):
+            page = folder / "live"
+            times.append((page if page.exists() else folder).stat().st_mtime)
+    return max(times, default=0.0)
+
+
 def find_captures(below: Path) -> list[Path]:
     """Captures right below a directory, newest last."""
     found = [entry for entry in below.iterdir() if entry.is_dir() and is_capture(entry)]
-    return sorted(found, key=lambda path: path.stat().st_mtime)
+    return sorted(found, key=_last_written)
 
 
 def newest_capture(below: Path) -> Path:
