@@ -71,7 +71,7 @@ JOBS = {
         replace(FOUR, late=(Late(2, 20),), host_clocks=CLOCKS), (LATE,)
     ),
     "slow host of eight": _one(
-        replace(EIGHT, late=tuple(Late(rank, 30) for rank in range(4, 8))),
+        replace(EIGHT, late=tuple(Late(rank, 100) for rank in range(4, 8))),
         "straggler", "host compute", 4, 5, 6, 7,
     ),
     "slow link": Faulty(replace(FOUR, slow_links=(SlowLink(ranks=(1, 2), factor=20),)), (SLOW,)),
