@@ -36,7 +36,6 @@ class Cuda:
         self.record = self._function("cudaEventRecord")
         self.synchronize_stream = self._function("cudaStreamSynchronize")
         self._elapsed = self._function("cudaEventElapsedTime_v2", "cudaEventElapsedTime")
-        self._launch = None
         self._libc = ctypes.CDLL(None)
         self._gate = ctypes.create_string_buffer(_SEMAPHORE_BYTES)
         self._libc.sem_init(self._gate, 0, 0)

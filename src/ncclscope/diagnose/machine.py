@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ncclscope.capture.intervals import union_lengths
 from ncclscope.diagnose import poor_links, short_hosts, slowed_gpus
 from ncclscope.diagnose.beside import FAMILY, FEWEST, Beside, known, rates
 from ncclscope.diagnose.finding import INFO, Evidence, Finding, at_least
@@ -77,21 +78,14 @@ def _missing(beside: Beside) -> list[Finding]:
 def _share_in_nccl(frame: Frame) -> float | None:
     """Of the time of an average rank."""
     ops = frame.ops
-    timed = frame.timed & (ops["global_rank"] != NONE)
-    ranks = len(np.unique(ops["global_rank"][timed]))
-    if not ranks:
+    timed = np.flatnonzero(frame.timed & (ops["global_rank"] != NONE))
+    ranks, group = np.unique(ops["global_rank"][timed], return_inverse=True)
+    if not len(ranks):
         return None
+    start, end = (np.asarray(ops[name], np.int64)[timed] for name in ("start_ns", "end_ns"))
     # Operations of a rank may overlap: the length of their union.
-    total = 0
-    for rank in np.unique(ops["global_rank"][timed]):
-        mine = np.flatnonzero(timed & (ops["global_rank"] == rank))
-        start = np.asarray(ops["start_ns"], np.int64)[mine]
-        end = np.asarray(ops["end_ns"], np.int64)[mine]
-        order = np.argsort(start, kind="stable")
-        start, end = start[order], np.maximum.accumulate(end[order])
-        before = np.concatenate([start[:1], end[:-1]])
-        total += int(np.maximum(end - np.maximum(start, before), 0).sum())
-    return total / ranks / frame.span_ns
+    total = int(union_lengths(group.astype(np.int32), len(ranks), start, end).sum())
+    return total / len(ranks) / frame.span_ns
 
 
 def _waiting(beside: Beside) -> list[Finding]:
