@@ -1,9 +1,13 @@
 """The timeline's scenes and answers, for real jobs' transcripts."""
 
 import json
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -372,6 +376,48 @@ def test_the_file_is_written_by_the_verb(captures: dict[str, Path], tmp_path: Pa
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     wrong = ncclscope("timeline", captures["straggler"], "--since", "1", "--no-open")
     assert wrong.returncode == 2
+
+
+def served(capture: Path, *options: str, **more: str) -> tuple[list[str], str]:
+    """Addresses and talk of a page that is served for a moment, on a machine without a screen."""
+    hidden = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+    env = {name: value for name, value in os.environ.items() if name not in hidden} | more
+    command = [sys.executable, "-m", "ncclscope", "timeline", str(capture), *options]
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env
+    )
+    assert running.stderr is not None
+    assert running.stdout is not None
+    first = running.stdout.readline()
+    talk = running.stderr.readline()
+    with urllib.request.urlopen(first.strip(), timeout=30) as answer:
+        assert answer.status == 200
+    running.send_signal(signal.SIGINT)
+    rest, more_talk = running.communicate(timeout=60)
+    assert running.returncode == 0, talk + more_talk
+    return [first.strip(), *rest.split()], talk + more_talk
+
+
+def test_without_a_screen_it_says_how_to_get_there_and_opens_nothing(
+    captures: dict[str, Path], tmp_path: Path
+) -> None:
+    browser = tmp_path / "www-browser"  # what Python would start in a terminal
+    browser.write_text(f"#!/bin/sh\ntouch {tmp_path}/opened\n")
+    browser.chmod(0o755)
+    (address,), talk = served(
+        captures["straggler"], TERM="xterm", PATH=f"{tmp_path}:{os.environ['PATH']}"
+    )
+    port = address.split(":")[2].partition("/")[0]
+    assert f"`ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}` there" in talk
+    assert not (tmp_path / "opened").exists()
+
+
+def test_listening_everywhere_the_address_is_one_that_others_can_use(
+    captures: dict[str, Path],
+) -> None:
+    addresses, talk = served(captures["straggler"], "--host", "0.0.0.0", "--no-open")
+    assert not [address for address in addresses if "//0.0.0.0" in address]
+    assert "ssh -L" not in talk
 
 
 def test_a_large_capture_is_shown_at_once_then_exactly(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ncclscope.errors import NcclscopeError
+from ncclscope.web import hosts
 from ncclscope.web.server import Answer, Query, Refused, Server
 
 _LARGE = b"x" * (32 << 20)
@@ -81,6 +82,99 @@ def test_other_hosts_are_refused(server: Server, host: str) -> None:
 
 def test_names_of_this_machine_are_not(server: Server) -> None:
     assert ask(server, f"/{server.token}/", f"localhost:{server.port}")[0] == 200
+
+
+@pytest.fixture
+def public() -> Iterator[Server]:
+    made = Server(handler, "0.0.0.0")
+    made.start()
+    yield made
+    made.stop()
+
+
+def own_addresses() -> list[str]:
+    """Of this machine, as many as can be found."""
+    default = hosts._default_address(socket.AF_INET)
+    return [*([default] if default else []), "127.0.0.1", "127.0.0.2"]
+
+
+def test_asked_to_listen_everywhere_it_answers_to_all_its_names(public: Server) -> None:
+    full, short = socket.getfqdn(), socket.gethostname()
+    for name in (
+        *own_addresses(),
+        "localhost",
+        full,
+        short,
+        short.upper(),
+        short.partition(".")[0],
+    ):
+        assert ask(public, f"/{public.token}/", f"{name}:{public.port}")[0] == 200, name
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example:{port}",
+        "203.0.113.9:{port}",  # an address, of somebody else
+        "{name}.evil.example:{port}",
+        "{name}:1",
+        "{name}",
+        "[::1:{port}",
+        "::1:{port}",
+        "[evil.example]:{port}",
+        "127.0.0.1.evil.example:{port}",
+        "{name}:{huge}",
+        ":{port}",
+    ],
+)
+def test_asked_to_listen_everywhere_it_still_refuses_others(public: Server, host: str) -> None:
+    name = host.format(port=public.port, name=socket.gethostname(), huge="9" * 5_000)
+    assert ask(public, f"/{public.token}/", name)[0] == 403
+
+
+def test_on_loopback_only_names_of_loopback_count(server: Server) -> None:
+    for name in (socket.gethostname(), *own_addresses()[:-2]):
+        assert ask(server, f"/{server.token}/", f"{name}:{server.port}")[0] == 403, name
+
+
+def test_addresses_that_are_printed_lead_there_from_elsewhere(public: Server) -> None:
+    assert all("0.0.0.0" not in address for address in public.addresses)
+    for address in public.addresses:
+        host, port = address.split("/")[2].split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as link:
+            head = f"GET /{public.token}/ HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"
+            link.sendall(head.encode())
+            assert link.recv(100).startswith(b"HTTP/1.1 200"), address
+
+
+@pytest.mark.parametrize(
+    ("default", "known", "printed"),
+    [
+        ("10.1.2.3", ["10.1.2.3"], ["10.1.2.3", "node7"]),
+        ("10.1.2.3", ["127.0.1.1"], ["10.1.2.3"]),  # the name means this machine to itself only
+        ("10.1.2.3", [], ["10.1.2.3"]),
+        (None, ["127.0.1.1", "10.9.9.9"], ["10.9.9.9"]),  # no way out, yet neighbours
+        (None, [], ["node7"]),
+    ],
+)
+def test_what_others_can_call_this_machine(
+    monkeypatch: pytest.MonkeyPatch, default: str | None, known: list[str], printed: list[str]
+) -> None:
+    monkeypatch.setattr(hosts.socket, "gethostname", lambda: "node7")
+    monkeypatch.setattr(hosts, "_default_address", lambda family: default)
+    monkeypatch.setattr(hosts, "_resolved", lambda name, family: known)
+    assert hosts.reachable("0.0.0.0") == printed
+    assert hosts.reachable("127.0.0.1") == ["127.0.0.1"]
+    assert hosts.reachable("10.1.2.3") == ["10.1.2.3"]
+
+
+def test_addresses_of_ipv6_have_brackets() -> None:
+    names = hosts.Names("::1", 8000)
+    assert names.mean_us("[::1]:8000")
+    assert names.mean_us("[0:0:0:0:0:0:0:1]:8000")
+    assert not names.mean_us("::1:8000")
+    assert hosts.in_url("::1", 8000) == "[::1]:8000"
+    assert hosts.Names("127.0.0.1", 80).mean_us("127.0.0.1")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """`ncclscope timeline`."""
 
 import argparse
+import os
 import signal
+import socket
 import sys
 import tempfile
 import threading
@@ -13,6 +15,7 @@ from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_aloud
 from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
 from ncclscope.errors import UsageError
+from ncclscope.web.hosts import in_url, is_loopback
 from ncclscope.web.html import MOST_BARS, write_html
 from ncclscope.web.perfetto import POLICY, TRACE, PerfettoRoutes, opening, perfetto_folder
 from ncclscope.web.routes import Routes
@@ -30,8 +33,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
     parser.add_argument(
-        "--host", default="127.0.0.1", help="address to listen on (default: this machine alone)"
-    )
+        "--host", default="127.0.0.1",
+        help="address to listen on; 0.0.0.0: all of this machine's (default: this machine alone)",
+    )  # fmt: skip
     parser.add_argument("--port", type=int, default=0, help="port (default: any that is free)")
     parser.add_argument("--no-open", action="store_true", help="do not open a browser")
     parser.add_argument(
@@ -58,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     server = Server(Routes(timeline), arguments.host, arguments.port)
     timeline.start()
     what = f"timeline of {printable(str(timeline.capture))}"
-    _serve(server, server.address, what, not arguments.no_open)
+    _serve(server, server.addresses, what, not arguments.no_open)
     timeline.stop()
     return 0
 
@@ -77,7 +81,8 @@ def _show_in_perfetto(arguments: argparse.Namespace) -> int:
         routes = PerfettoRoutes(folder, trace)
         server = Server(routes, arguments.host, arguments.port, POLICY)
         what = f"{printable(str(model.path))} in Perfetto, {amount(trace.stat().st_size)}"
-        _serve(server, opening(server.address), what, not arguments.no_open)
+        addresses = [opening(address) for address in server.addresses]
+        _serve(server, addresses, what, not arguments.no_open)
     return 0
 
 
@@ -94,16 +99,33 @@ def _write(timeline: Timeline, path: Path) -> int:
     return 0
 
 
-def _serve(server: Server, address: str, what: str, opens: bool) -> None:
+def _serve(server: Server, addresses: list[str], what: str, opens: bool) -> None:
     """Answers until Ctrl-C."""
     server.start()
     done = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: done.set())
-    print(address, flush=True)
+    print(*addresses, sep="\n", flush=True)
     print(f"ncclscope: {what}, until Ctrl-C", file=sys.stderr)
-    if opens:
-        webbrowser.open(address)
+    if not _has_display():
+        if is_loopback(server.host):
+            print(f"           {_forwarding(server)}", file=sys.stderr)
+    elif opens:
+        webbrowser.open(addresses[0])
     while not done.wait(0.5):
         pass
     server.stop()
+
+
+def _has_display() -> bool:
+    """Whether a browser has a screen here: without one, it would take the terminal's."""
+    if not sys.platform.startswith("linux"):
+        return True
+    return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
+def _forwarding(server: Server) -> str:
+    """How a browser elsewhere gets to a server that only this machine can reach."""
+    there = in_url(server.host, server.port)
+    command = f"ssh -L {server.port}:{there} {printable(socket.gethostname())}"
+    return f"from another machine: `{command}` there, then open that address"

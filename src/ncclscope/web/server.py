@@ -5,9 +5,7 @@ are made in threads.
 """
 
 import asyncio
-import contextlib
 import hmac
-import ipaddress
 import json
 import secrets
 import socket
@@ -20,6 +18,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from ncclscope.errors import NcclscopeError
+from ncclscope.web.hosts import Names, family_of, in_url, reachable
 
 _LONGEST_REQUEST = 16 << 10  # bytes of a request's head
 _MOST_FIELDS = 32  # of a query
@@ -72,10 +71,10 @@ class Server:
     ) -> None:
         self.token = secrets.token_urlsafe(24)
         self._fields = (*_HEADERS, ("Content-Security-Policy", policy))
-        self._handler, self._host = handler, host
+        self._handler, self.host = handler, host
         self._socket = _bound(host, port)
         self.port: int = self._socket.getsockname()[1]
-        self._allowed = _allowed_hosts(host, self.port)
+        self._names = Names(host, self.port)
         self._loop = asyncio.new_event_loop()
         self._pool = ThreadPoolExecutor(_THREADS, "timeline-answer")
         self._open: dict[asyncio.Task[None], None] = {}  # who spoke last is last
@@ -83,10 +82,15 @@ class Server:
         self._thread = threading.Thread(target=self._run, name="timeline-server", daemon=True)
 
     @property
+    def addresses(self) -> list[str]:
+        """What to open in a browser, wherever it is; the first is the surest."""
+        places = [in_url(host, self.port) for host in reachable(self.host)]
+        return [f"http://{place}/{self.token}/" for place in places]
+
+    @property
     def address(self) -> str:
-        """What to open in a browser."""
-        host = f"[{self._host}]" if ":" in self._host else self._host
-        return f"http://{host}:{self.port}/{self.token}/"
+        """The surest of them."""
+        return self.addresses[0]
 
     def start(self) -> None:
         """Answers from now on."""
@@ -179,8 +183,8 @@ class Server:
                 if name.casefold() == "host" and "host" in fields:
                     raise Refused(400, "more than one Host")
                 fields[name.strip().casefold()] = value.strip()
-        if fields.get("host", "").casefold() not in self._allowed:
-            raise Refused(403, "this host is not served here")
+        if not self._names.mean_us(fields.get("host", "")):
+            raise Refused(403, "this host is not served here: use the address that was printed")
         if fields.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             raise Refused(403, "another site asked")
         if words[0] != "GET":
@@ -229,26 +233,9 @@ def _refusal(refused: Refused) -> Answer:
 
 def _bound(host: str, port: int) -> socket.socket:
     """A socket that listens."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        made = socket.create_server((host, port), family=family, backlog=128)
+        made = socket.create_server((host, port), family=family_of(host), backlog=128)
     except (OSError, OverflowError) as error:
         message = f"cannot listen on {host} port {port}: {error}"
         raise NcclscopeError(message, "Leave --port out to take a free one") from None
     return made
-
-
-def _allowed_hosts(host: str, port: int) -> set[str]:
-    """Values of the Host field that belong to this server: a page of another name that resolves to
-    this machine is none.
-    """
-    names = {host.casefold()}
-    with contextlib.suppress(ValueError):
-        address = ipaddress.ip_address(host)
-        if address.is_loopback or address.is_unspecified:
-            names |= {"localhost", "127.0.0.1", "[::1]"}
-        if address.version == 6:
-            names |= {f"[{host}]"}
-        if address.is_unspecified:
-            names |= {socket.gethostname().casefold(), socket.getfqdn().casefold()}
-    return {f"{name}:{port}" for name in names} | ({*names} if port == 80 else set())
