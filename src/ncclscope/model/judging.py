@@ -52,20 +52,27 @@ class _Uncounted:
     first_channels: Ints  # it used channels 0 up to this; FAR_FUTURE: any
 
 
-def _cut_off(process: Process, works: Works, has_kernels: Bools) -> Bools:
+def _pauses_ns(process: Process) -> Ints:
+    """When a process stopped recording for a while, or for good; nothing where it never paused."""
+    paused = not all(zoom.writes for zoom in process.zooms)
+    recorded = windows_of(process).recorded if paused else ()
+    return np.array([end_ns for _, end_ns in recorded], np.int64)
+
+
+def _cut_off(pauses_ns: Ints, works: Works, has_kernels: Bools) -> Bools:
     """Works whose kernels were reported when the process had just paused recording: those behind
-    the last one of their communicator that has any.
+    the last one of their communicator that has any. `pauses_ns`: when it did, in order.
     """
-    found = np.zeros(len(works), bool)
-    if all(zoom.writes for zoom in process.zooms):
-        return found
-    for _, end_ns in windows_of(process).recorded:
-        before = works.enqueue_ns <= end_ns
-        for comm in np.unique(works.comm[before]).tolist():
-            mine = before & (works.comm == comm)
-            last_ns = works.enqueue_ns[mine & has_kernels].max(initial=FAR_PAST)
-            found |= mine & ~has_kernels & (works.enqueue_ns > last_ns)
-    return found
+    if not len(pauses_ns):
+        return np.zeros(len(works), bool)
+    pause = np.searchsorted(pauses_ns, works.enqueue_ns)  # the next one
+    before = pause < len(pauses_ns)
+    place, places = grouped(works.comm.astype(np.int64) * (len(pauses_ns) + 1) + pause)
+    # Of an earlier pause, the last with kernels is before all of these anyway.
+    last_ns = np.full(max(places, 1), FAR_PAST, np.int64)
+    seen = has_kernels & before
+    np.maximum.at(last_ns, place[seen], works.enqueue_ns[seen])
+    return before & ~has_kernels & (works.enqueue_ns > last_ns[place])
 
 
 def _uncounted(
@@ -179,7 +186,7 @@ def judge_channels(
     has_kernels = marked(channels.work, len(works))
     stamped = (channels.gpu_stop != NONE) & (len(works) > 0)
     lower = _lower_bounds(channels, stamped)
-    had_kernels = has_kernels | _cut_off(decoded.process, works, has_kernels)
+    had_kernels = has_kernels | _cut_off(_pauses_ns(decoded.process), works, has_kernels)
     uncounted = _uncounted(works, had_kernels, rank_of_comm, comm, stamped)
     not_before = launches.not_before_ns(works)
     where = pieced(_strands_of, np.int64, comm, channels.channel, stamped)
