@@ -9,9 +9,16 @@ import pytest
 
 from ncclscope.diagnose.frame import Frame
 from ncclscope.simulation.scenario import Call, HostClock, Scenario
-from ncclscope.web.html import page, thinned
+from ncclscope.system.journal import journals_in
+from ncclscope.web.html import page, thinned, write_html
 from ncclscope.web.scene import COUNTER
-from tests.browser.test_timeline_page import CHROMIUM, chromium, close, opened  # noqa: F401
+from tests.browser.test_timeline_page import (  # noqa: F401
+    CHROMIUM,
+    Page,
+    chromium,
+    close,
+    opened,
+)
 from tests.integration.test_timeline import Asked, lanes_of
 from tests.machines import Numbers, beside, gpu
 from tests.writer.scenario import write_scenario
@@ -35,6 +42,18 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return beside(path, half)
 
 
+SHARES = (0.2, 0.4, 0.6, 0.8)  # of the run
+
+
+def shown(asked: Asked, track: dict[str, Any], title: str, share: float, zoom: int = 16) -> float:
+    """What a line shows at a share of the run."""
+    row = track["rows"][[title for title, _ in track["lines"]].index(title)]
+    begin, end = Frame(asked.scene.model).extent
+    pixel = int(begin + share * (end - begin) - asked.scene.first_ns) >> zoom
+    line = np.frombuffer(asked.ask("line", z=zoom, i=pixel // 512, rows=row), np.float32)
+    return float(line[pixel % 512])
+
+
 def test_lanes_and_lines(capture: Path) -> None:
     asked = Asked(capture)
     told = asked.ask("scene")
@@ -52,15 +71,9 @@ def test_lanes_and_lines(capture: Path) -> None:
     assert asked.scene.last_ns == max(
         int(row.moment(int(row.bars.end_ns[-1]))) for row in operations
     )
-    begin, end = Frame(asked.scene.model).extent
-    zoom = 16
 
     def value(title: str, share: float) -> float:
-        """What a line shows at a share of the run."""
-        row = track["rows"][titles.index(title)]
-        pixel = int(begin + share * (end - begin) - asked.scene.first_ns) >> zoom
-        line = np.frombuffer(asked.ask("line", z=zoom, i=pixel // 512, rows=row), np.float32)
-        return float(line[pixel % 512])
+        return shown(asked, track, title, share)
 
     assert 1740 <= value("clock", 0.2) <= 1755
     assert value("clock", 0.8) == pytest.approx(870)
@@ -71,8 +84,70 @@ def test_lanes_and_lines(capture: Path) -> None:
     assert item["fields"] == [{"name": "clock", "value": 870, "unit": "MHz", "source": "host"}]
     rows = f"{track['rows'][0]}-{track['rows'][-1]}"
     assert asked.ask("marks", rows=rows, t0=0, t1=10**10)["parents"] == []
-    assert asked.ask("tile", z=zoom, i=0, rows=rows)
+    assert asked.ask("tile", z=16, i=0, rows=rows)
     asked.timeline.stop()
+
+
+def without_samples(capture: Path, first: int, last: int) -> None:
+    """As if samplers had stood still from one sample to another."""
+    for path in journals_in(capture):
+        lines = path.read_text().splitlines(keepends=True)
+        samples = [n for n, line in enumerate(lines) if line.startswith("[")]
+        dropped = set(samples[first:last])
+        path.write_text("".join(line for n, line in enumerate(lines) if n not in dropped))
+
+
+def test_while_nobody_took_samples_a_gauge_is_unknown(
+    chromium: Any,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    write_scenario(tmp_path / "c", JOB, 1)
+    without_samples(beside(tmp_path / "c"), 20, 40)
+    asked = Asked(tmp_path / "c")
+    lane = next(one for one in lanes_of(asked.ask("scene")) if one["key"] == "h1/machine/gpu1")
+    (track,) = lane["tracks"]
+    clock, traffic = (
+        [shown(asked, track, title, share) for share in SHARES] for title in ("clock", "NVLink")
+    )
+    assert np.isnan(clock).tolist() == [False, True, True, False]
+    assert [1740 <= value <= 1755 for value in clock] == [True, False, False, True]
+    assert traffic == pytest.approx([180] * 4, rel=0.01)  # a total's mean is known all the same
+    asked.timeline.stop()
+    if CHROMIUM is None:
+        return
+    # The page, from its server and as one file: paper in between.
+    served = opened(chromium, tmp_path / "c").open("#fold=h0/machine~h1/machine")
+    assert _is_drawn(served) == [True, False, False, True]
+    write_html(served.timeline, tmp_path / "page.html")
+    served.page.goto(f"file://{tmp_path / 'page.html'}#fold=h0/machine~h1/machine")
+    served.settle()
+    served.troubles.clear()  # the file's own address
+    assert _is_drawn(served) == [True, False, False, True]
+    close(served)
+
+
+def _is_drawn(one: Page) -> list[bool]:
+    """Whether a clock's line has something below it, at shares of the run."""
+    line = one.run("""(() => {
+        const l = timeline.lines.find(l => l.kind === 'counter' && l.lane.key === 'h1/machine/gpu1' && l.title === 'clock');
+        document.getElementById('scroll').scrollTop = l.y - 200;
+        return {y: l.y, height: l.height};
+    })()""")
+    one.page.wait_for_timeout(200)
+    one.settle()
+    left, top, scroll = one.run(
+        "(() => { const b = document.getElementById('lanes').getBoundingClientRect(); return [b.left, b.top, document.getElementById('scroll').scrollTop]; })()"
+    )
+    scene = one.timeline.scene
+    begin, end = Frame(scene.model).extent
+    y = top + 24 + line["y"] - scroll + line["height"] * 0.8
+    found = []
+    for share in SHARES:
+        ns = begin + share * (end - begin) - scene.first_ns
+        x = one.run(f"({ns} - timeline.view.start) / timeline.view.nsPerPixel")
+        red, _, blue = one.pixel(left + 252 + x, y)
+        found.append(blue > red + 20)
+    return found
 
 
 def test_one_file_has_them_or_says_that_it_has_not(capture: Path) -> None:

@@ -259,7 +259,21 @@ export function shortened(context: CanvasRenderingContext2D, text: string, room:
   return fitted(text, room, (piece) => measured(context, piece));
 }
 
-/** A line track: bandwidth or a counter by pixel, filled below. */
+/** Stretches of a line without a pixel that nobody knows: pairs of x and value. */
+export function knownStretches(points: [number, number][]): [number, number][][] {
+  const stretches: [number, number][][] = [];
+  let before = NaN;
+  for (const point of points) {
+    if (!Number.isNaN(point[1])) {
+      if (Number.isNaN(before)) stretches.push([]);
+      stretches[stretches.length - 1].push(point);
+    }
+    before = point[1];
+  }
+  return stretches;
+}
+
+/** A line track: bandwidth or a counter by pixel, filled below; nothing where it is not known. */
 export function drawLine(drawing: Drawing, line: Line, y: number, scale: number): number {
   const { context, theme, view, width, tiles } = drawing;
   const zoom = zoomOf(view);
@@ -274,32 +288,37 @@ export function drawLine(drawing: Drawing, line: Line, y: number, scale: number)
       const x = toX(view, (place * WIDTH + n) * 2 ** zoom);
       if (x < -4 || x > width + 4) continue;
       points.push([x, values[n]]);
-      most = Math.max(most, values[n]);
+      if (values[n] > most) most = values[n];
     }
   }
-  if (!points.length || most <= 0) return 0;
+  if (most <= 0) return 0;
   const height = line.stripHeight;
   const top = Math.max(scale, most);
   const step = 2 ** zoom / view.nsPerPixel;
   const base = y + height;
+  const stretches = knownStretches(points);
+  const trace = (stretch: [number, number][]) => {
+    for (const [x, value] of stretch) {
+      const level = base - (value / top) * (height - 3);
+      context.lineTo(x, level);
+      context.lineTo(x + step, level);
+    }
+  };
   context.globalAlpha = 0.22;
   context.fillStyle = theme.accent;
   context.beginPath();
-  context.moveTo(points[0][0], base);
-  for (const [x, value] of points) {
-    const level = base - (value / top) * (height - 3);
-    context.lineTo(x, level);
-    context.lineTo(x + step, level);
+  for (const stretch of stretches) {
+    context.moveTo(stretch[0][0], base);
+    trace(stretch);
+    context.lineTo(stretch[stretch.length - 1][0] + step, base);
   }
-  context.lineTo(points[points.length - 1][0] + step, base);
   context.fill();
   context.globalAlpha = 0.9;
   context.strokeStyle = theme.accent;
   context.beginPath();
-  for (const [x, value] of points) {
-    const level = base - (value / top) * (height - 3);
-    context.lineTo(x, level);
-    context.lineTo(x + step, level);
+  for (const stretch of stretches) {
+    context.moveTo(stretch[0][0], base - (stretch[0][1] / top) * (height - 3));
+    trace(stretch);
   }
   context.stroke();
   context.globalAlpha = 1;

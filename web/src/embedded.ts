@@ -1,5 +1,6 @@
 // The page itself as a source of data: a file that needs no server.
 import { OTHER_FUNCTION } from "./colours";
+import { COUNTER } from "./layout";
 import { WIDTH } from "./tiles";
 import type { Field, Filter, Found, Glance, Group, Item, Jumps, Lane, Marks, Place, Runs, Scene, Source, Span, State } from "./types";
 
@@ -171,18 +172,22 @@ export class EmbeddedSource implements Source {
 
   line(zoom: number, place: number, rows: number[]): Promise<Float32Array> {
     const out = new Float32Array(WIDTH);
+    const known = new Float64Array(WIDTH); // ns of a pixel that have a bar
     const pixel = 2 ** zoom;
     const first = place * WIDTH * pixel;
-    for (const { start, end, bus } of rows.map((row) => this.rows[row])) {
+    for (const { start, end, bus, kind } of rows.map((row) => this.rows[row])) {
       if (!bus) continue;
       for (let bar = lowerBound(end, first); bar < start.length && start[bar] < first + WIDTH * pixel; bar++) {
         const speed = bus[bar] / Math.max(end[bar] - start[bar], 1);
         const to = Math.min(Math.ceil((end[bar] - first) / pixel), WIDTH);
         for (let x = Math.max(Math.floor((start[bar] - first) / pixel), 0); x < to; x++) {
-          const covered = Math.min(end[bar], first + (x + 1) * pixel) - Math.max(start[bar], first + x * pixel);
-          out[x] += (speed * Math.max(covered, 0)) / pixel;
+          const covered = Math.max(Math.min(end[bar], first + (x + 1) * pixel) - Math.max(start[bar], first + x * pixel), 0);
+          out[x] += (speed * covered) / pixel;
+          known[x] += covered;
         }
       }
+      // Without bars no bytes were moved, but a counter is unknown.
+      if (kind === COUNTER) for (let x = 0; x < WIDTH; x++) out[x] = known[x] ? (out[x] * pixel) / known[x] : NaN;
     }
     return Promise.resolve(out);
   }

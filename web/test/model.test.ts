@@ -1,6 +1,7 @@
 // The drawing model: what is where, without a canvas.
 import { describe, expect, it } from "vitest";
 import { decodeAddress, encodeAddress } from "../src/address";
+import { knownStretches } from "../src/draw";
 import { barAt } from "../src/hit";
 import { barRows, layOut, lineAt, operationRows, rowKeys, rowPlaces, unfolding } from "../src/layout";
 import { inventory, parseRanks, parseSize } from "../src/menu";
@@ -231,5 +232,14 @@ describe("text", () => {
     expect(parseSize("32M")).toBe(32 * 2 ** 20);
     expect(parseSize("1.5 KiB")).toBe(1536);
     expect(parseSize("a lot")).toBeUndefined();
+  });
+});
+
+describe("lines", () => {
+  it("have gaps where nothing is known", () => {
+    const points: [number, number][] = [[0, NaN], [1, 5], [2, 0], [3, NaN], [4, NaN], [5, 7]];
+    expect(knownStretches(points)).toEqual([[[1, 5], [2, 0]], [[5, 7]]]);
+    expect(knownStretches([[0, NaN]])).toEqual([]);
+    expect(knownStretches([])).toEqual([]);
   });
 });

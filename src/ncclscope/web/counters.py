@@ -17,6 +17,7 @@ from ncclscope.words import ranks_in_words
 _GB_S = 1e-9
 _LARGEST = 2.0**52
 _ORDER = (HOST, GPU, PORT, NIC)
+_HOLDS = 4  # intervals: after more of them without a sample, nobody knows what a gauge was
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,8 @@ def _rows(tracks: dict[str, Track], kind: str) -> Iterator[tuple[Drawn, Bars]]:
 
 def _steps(tracks: list[Track]) -> tuple[Ints, Ints, Floats]:
     """Stretches of time with what holds in each: of gauges from a sample to the next, of totals
-    what they grew by in a second up to a sample. Unknown ones are left out.
+    what they grew by in a second up to a sample. Unknown ones are left out, and so is the time in
+    which nobody took samples: a total's growth is known over that, a gauge is not.
     """
     time_ns = tracks[0].time_ns
     total = tracks[0].counter.kind == "total"
@@ -113,8 +115,24 @@ def _steps(tracks: list[Track]) -> tuple[Ints, Ints, Floats]:
         return time_ns[:0], time_ns[:0], values[:0]
     start_ns, end_ns = time_ns[:-1], time_ns[1:]
     values = values[1:] if total else values[:-1]
+    if not total:
+        usual_ns = _usual_steps_ns(tracks[0])
+        stays = end_ns - start_ns <= _HOLDS * usual_ns
+        end_ns = np.where(stays, end_ns, start_ns + usual_ns)
     fine = ~np.isnan(values) & (end_ns > start_ns)
     return start_ns[fine], end_ns[fine], values[fine]
+
+
+def _usual_steps_ns(track: Track) -> Ints:
+    """By sample but the last: how soon its sampler usually took the next. Samplers of one host
+    may keep different intervals.
+    """
+    steps_ns, sampler = np.diff(track.time_ns), track.sampler[:-1]
+    own = np.diff(track.sampler) == 0
+    usual_ns = np.full(len(steps_ns), np.median(steps_ns), np.int64)
+    for one in np.unique(sampler[own]).tolist():
+        usual_ns[sampler == one] = np.median(steps_ns[own & (sampler == one)])
+    return usual_ns
 
 
 def _values(track: Track) -> Floats:

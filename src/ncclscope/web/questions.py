@@ -221,7 +221,7 @@ def bus_bytes(scene: Scene, number: int) -> Any:
 
 class Slope:
     """What a line shows: bandwidth of operations, or a counter. Amounts up to a moment, along a row
-    of bars; the line is their slope.
+    of bars; the line is their slope. Without bars no bytes were moved, but a counter is unknown.
     """
 
     def __init__(self, scene: Scene, number: int) -> None:
@@ -229,17 +229,26 @@ class Slope:
         self._bars: Bars = row.bars
         each = amounts(row.drawn, row.bars) if row.drawn else bus_bytes(scene, number)
         self._sums = np.concatenate([[0.0], np.cumsum(each)])
+        lengths = row.bars.end_ns - row.bars.start_ns
+        self._known = np.concatenate([[0], np.cumsum(lengths)]) if row.drawn else None
 
     def between(self, edges_ns: Any) -> Any:
-        """Amount a ns between neighbouring moments; of bytes, GB/s."""
+        """Amount a ns between neighbouring moments; of bytes, GB/s. NaN: not known."""
+        moved = np.diff(self._up_to(self._sums, edges_ns))
+        if self._known is None:
+            return moved / np.maximum(np.diff(edges_ns), 1)
+        known = np.diff(self._up_to(self._known, edges_ns))
+        return np.where(known > 0, moved / np.where(known > 0, known, 1), np.nan)
+
+    def _up_to(self, sums: Any, edges_ns: Any) -> Any:
+        """What bars add up to until each moment."""
         bars = self._bars
         at = np.searchsorted(bars.start_ns, edges_ns, "right")
         before = np.maximum(at - 1, 0)
         length = np.maximum(bars.end_ns[before] - bars.start_ns[before], 1)
         share = np.clip((edges_ns - bars.start_ns[before]) / length, 0, 1)
-        last = self._sums[at] - self._sums[before]
-        moved = self._sums[before] + np.where(at > 0, share * last, 0.0)
-        return np.diff(moved) / np.maximum(np.diff(edges_ns), 1)
+        last = sums[at] - sums[before]
+        return sums[before] + np.where(at > 0, share * last, 0.0)
 
 
 def glance(scene: Scene, width: int) -> dict[str, Any]:
