@@ -11,7 +11,7 @@ class NcclscopeError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        message = super().__str__()
+        message = super().__str__().removesuffix(".")  # causes in others' words may have one
         return f"{message}. {self.hint}" if self.hint else message
 
 

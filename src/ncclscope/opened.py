@@ -262,11 +262,8 @@ def _extra(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        extra = {"pyarrow": "arrow"}.get(module, module)
         message = f"cannot hand a table over: {module} is not installed"
-        raise NcclscopeError(
-            message, f"Install it with `pip install 'ncclscope[{extra}]'`"
-        ) from None
+        raise NcclscopeError(message, f"Install it with `pip install {module}`") from None
 
 
 def _cell(value: Any) -> str:

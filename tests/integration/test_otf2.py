@@ -175,7 +175,7 @@ def test_without_the_library_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "otf2", None)
     with pytest.raises(
         NcclscopeError,
-        match=r"otf2 is not installed. Install it with `pip install 'ncclscope\[otf2\]'",
+        match=r"otf2 is not installed. Install it with `pip install otf2`",
     ):
         write_otf2(capture.model, ALL, tmp_path / "a")
     assert not (tmp_path / "a").exists()

@@ -1,5 +1,8 @@
 """Scenarios, run by the simulated NCCL and written directly: both captures say what was planted."""
 
+import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,6 +18,8 @@ import ncclscope
 from ncclscope.model import build
 from ncclscope.model.clock import Clocks
 from ncclscope.opened import Capture
+from ncclscope.simulation.nccl import SimulatedNccl
+from ncclscope.simulation.rank import ID_VARIABLE, PROGRESS_VARIABLE, SCENARIO_VARIABLE
 from ncclscope.simulation.scenario import (
     BandwidthDrop,
     Call,
@@ -30,6 +35,7 @@ from ncclscope.simulation.scenario import (
     Wrong,
     scenario_text,
 )
+from tests.jobs import eventually
 from tests.playing import ncclscope as command_line
 from tests.writer.scenario import write_scenario
 
@@ -250,6 +256,68 @@ def test_clocks_of_posed_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (np.abs(clocks[-1].to_reference(1, shown) - at) <= error_ns + started_ns).all()
     assert np.median(error_ns) < 100e6
     assert capture.completeness().gpu_timed == hosts.ranks * hosts.steps
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process, and it is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_launcher_that_is_ended_takes_its_ranks_along(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    file = tmp_path / "scenario"
+    hangs = Scenario(ranks=2, give_up_s=0, never=(Never(rank=1, step=0),))
+    file.write_text(scenario_text(hangs))
+    job = subprocess.Popen(
+        [sys.executable, "-m", "ncclscope.simulation", str(file)], stderr=subprocess.PIPE, text=True
+    )
+
+    def ranks() -> list[int]:
+        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+        found = [int(pid) for pid in children]
+        lines = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found]
+        made = [line for line in lines if b"ncclscope.simulation.rank" in line]
+        return found if len(made) == 2 else []
+
+    found = eventually(ranks)
+    assert job.stderr is not None
+    assert "simulated by ncclscope" in job.stderr.readline()  # the ranks are at work
+    job.send_signal(number)
+    _, said = job.communicate(timeout=60)
+    assert job.returncode == (-number if number == signal.SIGKILL else 128 + number)
+    assert said == ""
+    eventually(lambda: not any(map(is_running, found)))
+
+
+def test_a_rank_without_a_launcher_says_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "scenario"
+    file.write_text(scenario_text(Scenario(ranks=1)))
+    read, written = os.pipe()
+    os.close(read)
+    variables = {
+        SCENARIO_VARIABLE: str(file),
+        ID_VARIABLE: SimulatedNccl().unique_id().hex(),
+        PROGRESS_VARIABLE: str(written),
+        "RANK": "0",
+    }
+    ran = subprocess.run(
+        [sys.executable, "-m", "ncclscope.simulation.rank"], env=os.environ | variables,
+        pass_fds=(written,), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(written)
+    assert ran.returncode == 1
+    assert "Traceback" not in ran.stderr
+    file.unlink()  # the launcher takes it along
+    ran = subprocess.run(
+        [sys.executable, "-m", "ncclscope.simulation.rank"], env=os.environ | variables,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.stderr == f"rank 0: cannot read the scenario {file}: No such file or directory\n"
 
 
 def test_a_thousand_ranks(tmp_path: Path) -> None:

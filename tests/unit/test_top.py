@@ -322,9 +322,7 @@ def test_without_textual(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ncclscope.live.screen", None)
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    with pytest.raises(
-        NcclscopeError, match=r"is not installed. Try `pip install 'ncclscope\[live\]'`"
-    ):
+    with pytest.raises(NcclscopeError, match=r"is not installed. Try `pip install textual`"):
         top.run(argparse.Namespace(captures=[], interval=1.0, once=False))
 
 

@@ -46,8 +46,10 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
             return listen("0.0.0.0", port)  # a name that means this host to others only
-        message = f"cannot listen at {host}:{port}: {error.strerror or error}"
-        raise NcclscopeError(message, "Choose another port with --port") from None
+        # Python adds the address to the cause, which is there already.
+        cause = str(error.strerror or error).partition(" (while ")[0]
+        hint = "Choose another port on all ranks: --address HOST:PORT, or in the first of --hosts"
+        raise NcclscopeError(f"cannot listen at {host}:{port}: {cause}", hint) from None
 
 
 class Coordinator:

@@ -146,7 +146,9 @@ def describe(capture: Path) -> CaptureInfo | None:
 def captures_below(directory: Path) -> list[CaptureInfo]:
     """Captures right below a directory, or that directory itself, oldest first."""
     if not directory.is_dir():
-        raise UsageError(f"cannot list {directory}: no such directory")
+        raise UsageError(
+            f"cannot list {directory}: no such directory", "Name a directory of captures"
+        )
     itself = describe(directory)
     if itself:
         return [itself]

@@ -4,12 +4,13 @@ Identities in file headers and the recorder's notes are cleaned. Events stay as 
 sizes, times and addresses of memory, no data.
 """
 
+import contextlib
 import io
 import json
 import os
 import struct
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -18,7 +19,7 @@ from ncclscope.capture import layout
 from ncclscope.capture.header import BYTES, FIELDS, Header, parse_header
 from ncclscope.capture.inventory import process_folders
 from ncclscope.capture.redact import Redaction, clean_metadata
-from ncclscope.errors import FormatError, UsageError
+from ncclscope.errors import FormatError, NcclscopeError, UsageError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
@@ -137,21 +138,33 @@ def _samples(capture: Path, redaction: Redaction) -> Iterator[Entry]:
             yield f"system.{clean[0]}", len(clean[1]), io.BytesIO(clean[1])
 
 
+def _write(archive: Path, folder: str, entries: Iterable[Entry]) -> int:
+    """Writes the entries below a folder of that name; how many there were."""
+    count = 0
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, size, content in entries:
+            entry = tarfile.TarInfo(f"{folder}/{name}")
+            entry.size, entry.mode = size, 0o600
+            tar.addfile(entry, content)
+            count += 1
+    return count
+
+
 def pack(capture: Path, archive: Path, replace_hosts: bool) -> int:
     """Writes the archive and returns how many files it holds."""
     assert BYTES <= _ARENA_HEADER_BYTES
     redaction = Redaction((header.identity for _, _, header in _files(capture)), replace_hosts)
-    count = 0
+    entries = chain(_clean_files(capture, redaction), _samples(capture, redaction))
     partial = archive.with_name(archive.name + ".partial")
-    with tarfile.open(partial, "w:gz") as tar:
-        entries = chain(_clean_files(capture, redaction), _samples(capture, redaction))
-        for name, size, content in entries:
-            entry = tarfile.TarInfo(f"{archive.name.partition('.')[0]}/{name}")
-            entry.size, entry.mode = size, 0o600
-            tar.addfile(entry, content)
-            count += 1
-    if not count:
-        partial.unlink()
-        raise UsageError(f"nothing to pack in {capture}", "Name the directory of a capture")
-    partial.replace(archive)
+    try:
+        count = _write(partial, archive.name.partition(".")[0], entries)
+        if not count:
+            raise UsageError(f"nothing to pack in {capture}", "Name the directory of a capture")
+        partial.replace(archive)
+    except OSError as error:
+        message = f"cannot write {archive}: {error.strerror or error}"
+        raise NcclscopeError(message, "Name another file with -o") from None
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink()
     return count

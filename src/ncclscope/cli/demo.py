@@ -52,7 +52,11 @@ def _show(directory: Path) -> None:
             raise NcclscopeError("the report of the demo failed")
         return
     tallies = sorted(tally_capture(directory), key=lambda one: one.identity.get("env.RANK", ""))
-    print("\n".join([*table_lines(tallies), "", "report needs numpy and duckdb: pip install both"]))
+    print(
+        "\n".join(
+            [*table_lines(tallies), "", "report needs numpy and duckdb: pip install numpy duckdb"]
+        )
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

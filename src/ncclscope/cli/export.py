@@ -144,7 +144,7 @@ def _say(form: str, arguments: argparse.Namespace, model: Model, written: Writte
         left = plural(written.timeless, "operation")
         print(f"           left out: {left} without a known time", file=sys.stderr)
     if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
-        hint = "with pyarrow it is up to a sixth smaller: pip install 'ncclscope[arrow]'"
+        hint = "with pyarrow it is up to a sixth smaller: pip install pyarrow"
         print(f"           {hint}", file=sys.stderr)
 
 

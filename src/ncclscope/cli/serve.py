@@ -100,4 +100,5 @@ def _start(arguments: argparse.Namespace, reader: Reader) -> Server:
     except (OSError, OverflowError) as error:
         cause = error.strerror if isinstance(error, OSError) else error
         message = f"cannot listen on {arguments.host}:{arguments.port}: {cause}"
-        raise UsageError(message, "Give another --port, or --port 0 for any") from None
+        hint = "Give another --port, or --port 0 for any; --host is an address of this machine"
+        raise UsageError(message, hint) from None

@@ -14,7 +14,7 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_aloud
 from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
-from ncclscope.errors import UsageError
+from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.web.hosts import in_url, is_loopback
 from ncclscope.web.html import MOST_BARS, write_html
 from ncclscope.web.perfetto import POLICY, TRACE, PerfettoRoutes, opening, perfetto_folder
@@ -88,7 +88,11 @@ def _show_in_perfetto(arguments: argparse.Namespace) -> int:
 
 def _write(timeline: Timeline, path: Path) -> int:
     timeline.make()
-    left_out = write_html(timeline, path)
+    try:
+        left_out = write_html(timeline, path)
+    except OSError as error:
+        message = f"cannot write {path}: {error.strerror}"
+        raise NcclscopeError(message, "Name another file with --html") from None
     model = timeline.scene.model
     print(f"ncclscope: {model.completeness.line() if model else ''}", file=sys.stderr)
     if left_out:

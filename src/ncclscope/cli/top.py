@@ -41,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
         from ncclscope.live.screen import Top
     except ImportError as error:
         message = f"cannot show a screen: {error.name or 'textual'} is not installed"
-        hint = "Try `pip install 'ncclscope[live]'`, or `ncclscope top --once`"
+        hint = "Try `pip install textual`, or `ncclscope top --once`"
         raise NcclscopeError(message, hint) from None
     Top(following, arguments.interval).run()
     return 0

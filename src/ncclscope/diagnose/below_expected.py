@@ -31,19 +31,16 @@ class Expected:
 
 def read_baseline(path: str) -> list[Expected]:
     """What a benchmark reached: JSON of `ncclscope bench`, or of nccl-tests (-J)."""
+    hint = "Give the JSON of `ncclscope bench`, or of nccl-tests -J"
     try:
         data = json.loads(Path(path).read_text())
-    except (OSError, ValueError) as error:
-        message = f"cannot read {path}: {error}"
-        raise UsageError(
-            message, "Give the JSON of `ncclscope bench`, or of nccl-tests -J"
-        ) from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint) from None
+    except ValueError:
+        raise UsageError(f"cannot read {path}: it is not JSON", hint) from None
     found = [expected for row in _rows(data) if (expected := _expected(row, data))]
     if not found:
-        raise UsageError(
-            f"cannot use {path}: it holds no bus bandwidths",
-            "Give the JSON of `ncclscope bench`, or of nccl-tests -J",
-        )
+        raise UsageError(f"cannot use {path}: it holds no bus bandwidths", hint)
     return found
 
 

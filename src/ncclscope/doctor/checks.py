@@ -232,7 +232,8 @@ def check_recording() -> Check:
         try:
             codes = play(bundled_transcripts()[:1], Settings(capture, mode="full"))
         except (NcclscopeError, OSError) as error:
-            return Check("self-test", PROBLEM, f"the player failed: {error}", "Reinstall ncclscope")
+            cause = getattr(error, "strerror", None) or error
+            return Check("self-test", PROBLEM, f"the player failed: {cause}", "Reinstall ncclscope")
         tallies = tally_capture(capture)
     events = tallies[0].events if tallies else 0
     text = f"{events} events of a recorded job played and read back"

@@ -55,7 +55,7 @@ def load_library() -> Any:
     try:
         return importlib.import_module("otf2")
     except ImportError:
-        hint = "Install it with `pip install 'ncclscope[otf2]'`; without a wheel it needs gcc"
+        hint = "Install it with `pip install otf2`; without a wheel it needs gcc"
         raise NcclscopeError("cannot write OTF2: the package otf2 is not installed", hint) from None
 
 

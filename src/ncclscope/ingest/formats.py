@@ -82,7 +82,8 @@ def _files(paths: Iterable[Path]) -> list[tuple[Path, bool]]:
         elif path.exists():
             found[path] = True
         else:
-            raise UsageError(f"cannot import {path}: no such file or directory")
+            hint = "Name files that another tool wrote, or a directory of them"
+            raise UsageError(f"cannot import {path}: no such file or directory", hint)
     return list(found.items())
 
 

@@ -62,7 +62,8 @@ def _schema(path: Path) -> dict[str, Any]:
         with (path / DATASET_FILE).open("rb") as file:
             schema: dict[str, Any] = json.loads(file.read(_LARGEST_SCHEMA_BYTES))
     except (OSError, ValueError, RecursionError) as error:
-        raise _unreadable(path, f"{DATASET_FILE} is damaged ({error})") from None
+        cause = getattr(error, "strerror", None) or error
+        raise _unreadable(path, f"{DATASET_FILE} is damaged ({cause})") from None
     version = schema.get("schema_version") if isinstance(schema, dict) else None
     if not isinstance(version, int):
         raise _unreadable(path, f"{DATASET_FILE} tells no schema_version")

@@ -15,7 +15,7 @@ def _built(name: str) -> Path:
     if not path.is_file():
         raise NcclscopeError(
             f"cannot find {name}: it is not beside {__file__}",
-            "The installation is incomplete; run `pip install --force-reinstall ncclscope`",
+            "The installation is incomplete. Install ncclscope again, from its wheel or a checkout",
         )
     return path
 

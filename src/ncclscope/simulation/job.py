@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ncclscope.native import posed_host_path
@@ -45,14 +45,19 @@ def rank_variables(scenario: Scenario, rank: int, origin_ns: int) -> dict[str, s
     }
 
 
-def _wait(ranks: list[subprocess.Popen[bytes]], progress: int, give_up_s: float) -> None:
+def _wait(
+    ranks: list[subprocess.Popen[bytes]],
+    progress: int,
+    give_up_s: float,
+    is_over: Callable[[], bool],
+) -> None:
     """Until all have ended, or somebody has to end them.
 
     Ranks write a byte to `progress` with each step.
     """
     moved_at = time.monotonic() + _START_S
     died_at: float | None = None
-    while any(rank.poll() is None for rank in ranks):
+    while any(rank.poll() is None for rank in ranks) and not is_over():
         readable, _, _ = select.select([progress], [], [], _POLL_S)
         now = time.monotonic()
         if readable and os.read(progress, 4096):
@@ -73,8 +78,14 @@ def _end_all(ranks: list[subprocess.Popen[bytes]]) -> int:
     return next((KILLED if code < 0 else code for code in codes if code), 0)
 
 
-def run_job(scenario: Scenario, environment: Mapping[str, str]) -> int:
-    """Runs the scenario to its end; returns 0, or 137 where ranks died or had to be killed."""
+def run_job(
+    scenario: Scenario,
+    environment: Mapping[str, str],
+    is_over: Callable[[], bool] = lambda: False,
+) -> int:
+    """Runs the scenario to its end, or until `is_over` says so; returns 0, or 137 where ranks died
+    or had to be killed.
+    """
     origin_ns = time.monotonic_ns()
     progress, told = os.pipe()
     with tempfile.TemporaryDirectory(prefix="ncclscope-") as scratch:
@@ -90,9 +101,11 @@ def run_job(scenario: Scenario, environment: Mapping[str, str]) -> int:
         ranks: list[subprocess.Popen[bytes]] = []
         try:
             for rank in range(scenario.ranks):
+                if is_over():
+                    break
                 variables = shared | rank_variables(scenario, rank, origin_ns)
                 ranks.append(subprocess.Popen(command, env=variables, pass_fds=(told,)))
-            _wait(ranks, progress, scenario.give_up_s)
+            _wait(ranks, progress, scenario.give_up_s, is_over)
         finally:
             code = _end_all(ranks)
             os.close(progress)

@@ -1,5 +1,6 @@
 """One rank of a scenario: `python -m ncclscope.simulation.rank`, started by the job."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from ncclscope.simulation.scenario import Scenario, read_scenario
 
 SCENARIO_VARIABLE, ID_VARIABLE = "NCCLSCOPE_SIM_SCENARIO", "NCCLSCOPE_SIM_ID"
 PROGRESS_VARIABLE = "NCCLSCOPE_SIM_PROGRESS"  # a descriptor
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # How a rank gets stuck; of `network`, everybody else's kernel does not end either.
 _HOLDS = {
     "launch": HOLD_LAUNCH,
@@ -94,13 +96,22 @@ class _Rank:
         self._nccl.destroy([made for made, _, _ in reversed(self._comms.values())])
 
 
+def _end_with_the_launcher() -> None:
+    """A rank that hangs would be there for ever; of Ctrl-C it says nothing, its launcher does."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> int:
     """The rank that the environment says."""
-    scenario = read_scenario(Path(os.environ[SCENARIO_VARIABLE]))
+    _end_with_the_launcher()
     try:
+        scenario = read_scenario(Path(os.environ[SCENARIO_VARIABLE]))
         _Rank(scenario, int(os.environ["RANK"]), bytes.fromhex(os.environ[ID_VARIABLE])).run()
     except NcclscopeError as error:
         print(f"rank {os.environ['RANK']}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # nobody reads of our progress: the launcher is gone
         return 1
     return 0
 

@@ -368,10 +368,13 @@ def parse_scenario(text: str, origin: str = "scenario") -> Scenario:
 
 def read_scenario(path: Path) -> Scenario:
     """Reads a scenario's file."""
+    hint = "A scenario is a text file; docs/simulation.md says how to write one"
     try:
         text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the scenario {path}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"cannot read the scenario {path}: {error.strerror}", hint) from None
+    except UnicodeDecodeError:
+        raise UsageError(f"cannot read the scenario {path}: it is no text", hint) from None
     return parse_scenario(text, str(path))
 
 

@@ -164,7 +164,7 @@ class Gpus:
             nvml.nvmlInit()
             count = min(int(nvml.nvmlDeviceGetCount()), _MOST_GPUS)
         except ImportError:
-            self.why_none = "nvidia-ml-py is not installed (pip install 'ncclscope[system]')"
+            self.why_none = "nvidia-ml-py is not installed (pip install nvidia-ml-py)"
             return
         except Exception as error:
             self.why_none = f"NVML says: {str(error)[:200] or type(error).__name__}"

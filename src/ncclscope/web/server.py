@@ -236,6 +236,8 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         made = socket.create_server((host, port), family=family_of(host), backlog=128)
     except (OSError, OverflowError) as error:
-        message = f"cannot listen on {host} port {port}: {error}"
-        raise NcclscopeError(message, "Leave --port out to take a free one") from None
+        # Python adds the address to the cause, which is there already.
+        cause = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
+        hint = "Leave --port out to take a free one; --host is an address of this machine"
+        raise NcclscopeError(f"cannot listen on {host} port {port}: {cause}", hint) from None
     return made
