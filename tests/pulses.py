@@ -53,7 +53,7 @@ def pulse(rank: int, *seats: Seat, **more: Any) -> Pulse:
     """A process on a node of eight."""
     fields: dict[str, Any] = {
         "folder": f"node{rank // 8}.{1000 + rank}.1", "host": f"node{rank // 8}", "pid": 1000 + rank,
-        "gpu": str(rank % 8), "global_rank": rank, "world": 0, "attempt": 0, "mode": "full",
+        "gpu": str(rank % 8), "global_rank": rank, "world": 0, "restarts": 0, "mode": "full",
         "nccl_version": 22809, "at_ns": NOW_NS, "life": ALIVE, "how": "its process runs",
         "dropped": 0, "started_ns": NOW_NS - 1000 * S, "seats": seats, "path": Path("/nowhere"),
         "strings": {},

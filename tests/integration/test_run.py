@@ -15,7 +15,9 @@ from ncclscope.capture.reader import open_capture
 from ncclscope.capture.tally import ProcessTally
 from ncclscope.cli.run import summary_lines
 from ncclscope.native import player_path, plugin_path
+from ncclscope.simulation.scenario import Late, Scenario
 from tests.integration.test_odd_calls import everything
+from tests.jobs import running
 from tests.playing import dump, ncclscope, write_transcript
 
 PLAYER = str(player_path())
@@ -44,6 +46,27 @@ def test_exit_codes_come_back(tmp_path: Path) -> None:
     forbidden = ncclscope("run", "--", "/etc/passwd")
     assert forbidden.returncode == 126
     assert ncclscope("run").returncode == 2
+
+
+def test_a_second_run_into_a_capture_is_an_attempt_of_its_own(tmp_path: Path) -> None:
+    """No launcher counts here: the same ranks come again, and never met the first ones."""
+    for ranks in (4, 2):
+        scenario = Scenario(ranks=ranks, steps=6, late=(Late(rank=1, ms=30),))
+        with running(scenario, tmp_path / "c") as job:
+            assert job.wait(60) == 0
+    said = (tmp_path / "c.log").read_text()
+    assert "c holds 4 processes of an earlier run already; this one becomes another" in said
+    assert "ncclscope: 2 processes; 12 calls" in said
+    told = json.loads(ncclscope("report", tmp_path / "c", "--json").stdout)
+    assert told["completeness"]["processes"] == {"found": 2, "expected": 2}
+    assert told["completeness"]["calls"] == 36
+    assert any("2 attempts of the job" in note for note in told["completeness"]["notes"])
+    ranks_of = {comm["name"]: comm["ranks"] for comm in told["communicators"]}
+    assert ranks_of == {"world": 2, "world@0": 4}
+    first = json.loads(ncclscope("diagnose", tmp_path / "c", "--json").stdout)["findings"][0]
+    assert (first["family"], first["ranks"]) == ("straggler", [1])
+    assert "of 6 collectives" in first["sentence"]
+    assert "ok: 2 processes" in ncclscope("status", tmp_path / "c").stdout
 
 
 def test_arguments_pass_untouched(tmp_path: Path) -> None:

@@ -76,6 +76,12 @@ def launcher_rank(identity: dict[str, str]) -> int | None:
     return number_in(identity, *(f"env.{name}" for name in _RANK_VARIABLES))
 
 
+def restarts_before(identity: dict[str, str]) -> int:
+    """How often launchers had restarted the job before this process, as far as they say so."""
+    names = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
+    return sum(number_in(identity, f"env.{name}") or 0 for name in names)
+
+
 def parse_header(data: bytes | memoryview, path: Path) -> Header:
     """The header at the start of `data`; FormatError names the file and what to do."""
     if len(data) < BYTES:

@@ -5,6 +5,7 @@ import os
 import sys
 from pathlib import Path
 
+from ncclscope.capture.inventory import process_folders
 from ncclscope.capture.salvage import salvage
 from ncclscope.capture.tally import ProcessTally, tally_capture
 from ncclscope.cli.machine import add_system_arguments, check_system
@@ -102,6 +103,21 @@ def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, s
     return variables
 
 
+def _earlier_processes(capture: Path) -> frozenset[str]:
+    """Folders that earlier runs left in the capture: said, and not counted as this run's."""
+    if rank_of(os.environ) is not None or not capture.is_dir():
+        return frozenset()  # in front of a single rank they are its neighbours'
+    found = frozenset(folder.name for folder in process_folders(capture))
+    if found:
+        some = plural(len(found), "process", "processes")
+        print(
+            f"ncclscope: {capture} holds {some} of an earlier run already; this one becomes "
+            "another attempt beside it (-o DIR gives it a capture of its own)",
+            file=sys.stderr,
+        )
+    return found
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; rank 0, or who starts the ranks, sums up."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
@@ -110,6 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
     _refuse_placeholders(arguments.output or "")
     check_system(arguments)
     settings = settings_of(arguments)
+    earlier = _earlier_processes(settings.directory)
     variables = _variables(arguments, settings)
     sampler, sampled = None, ""
     if arguments.system:
@@ -121,7 +138,8 @@ def run(arguments: argparse.Namespace) -> int:
         sampled = stop_beside(sampler)
     salvage(settings.directory)
     if rank_of(os.environ) in (None, 0) and not arguments.quiet:
-        lines = summary_lines(settings.directory, tally_capture(settings.directory))
+        tallies = [t for t in tally_capture(settings.directory) if t.folder not in earlier]
+        lines = summary_lines(settings.directory, tallies)
         lines[1:1] = [f"           {printable(sampled)}"] if sampled else []
         print("\n".join(lines), file=sys.stderr)
     return code

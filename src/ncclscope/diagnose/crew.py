@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ncclscope.model import sizes
+from ncclscope.model.attempts import Stay, attempts_of
 from ncclscope.model.names import Membership, name_communicators
 from ncclscope.model.pulse import Pulse, collective_calls
 from ncclscope.model.pulse_parts import (
@@ -20,7 +21,6 @@ from ncclscope.model.pulse_parts import (
 from ncclscope.model.tables import NONE
 
 _MOST_RANKS = 1 << 20  # more is damage
-_OTHER_RUN_NS = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +163,21 @@ def step_behind(member: Member) -> Step | None:
 
 
 def of_this_run(pulses: Sequence[Pulse]) -> list[Pulse]:
-    """Processes of the last attempt; of several runs in one directory those of the newest."""
-    if not pulses:
-        return []
-    attempt = max(pulse.attempt for pulse in pulses)
-    pulses = [pulse for pulse in pulses if pulse.attempt == attempt]
-    living = [pulse.started_ns for pulse in pulses if pulse.life in (ALIVE, STOPPED)]
-    newest = max(pulse.started_ns for pulse in pulses) - _OTHER_RUN_NS
-    since = min(living) if living else newest
-    return [p for p in pulses if p.life in (ALIVE, STOPPED) or p.at_ns >= since]
+    """Processes of the last attempt."""
+    attempts = attempts_of(
+        [
+            Stay(
+                pulse.global_rank,
+                pulse.restarts,
+                frozenset(seat.id for seat in pulse.seats if seat.id),
+                pulse.started_ns,
+                pulse.at_ns,
+            )
+            for pulse in pulses
+        ]
+    )
+    last = max(attempts, default=0)
+    return [pulse for pulse, number in zip(pulses, attempts, strict=True) if number == last]
 
 
 def crews_of(pulses: Sequence[Pulse]) -> list[Crew]:

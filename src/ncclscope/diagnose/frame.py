@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ncclscope.capture.intervals import union_lengths
 from ncclscope.model.matching import EVERYBODY, meets_of, rules_of, started_of
 from ncclscope.model.model import Model
-from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND
+from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND, Columns
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -54,25 +54,31 @@ class Frame:
         self.words = model.words
         self.rules = rules_of(model.words["function"], model.words["algorithm"])
         # With several attempts in one capture, the last one is what people ask about.
-        last = max((row.attempt for row in model.processes), default=0)
         attempt = np.array([row.attempt for row in model.processes] or [0])
-        self.current: Bools = attempt[self.ops["process"]] == last
+        self._of_last: Bools = attempt == attempt.max()  # by process
+        self.current: Bools = self._of_last[self.ops["process"]]
         self.current &= self.ops["part_of"] == NONE
 
     @cached_property
     def host_of(self) -> dict[int, str]:
         """By global rank."""
-        members = self.model.tables["members"]
+        members = self._members
         pairs = zip(members["global_rank"].tolist(), members["node"].tolist(), strict=True)
         return {rank: self.model.nodes[node] for rank, node in pairs if rank != NONE}
 
     @cached_property
+    def _members(self) -> Columns:
+        """Of communicators of the last attempt."""
+        members = self.model.tables["members"]
+        mine = self._of_last[members["process"]]
+        return {name: values[mine] for name, values in members.items()}
+
+    @cached_property
     def process_of(self) -> dict[int, int]:
         """Rows of processes by global rank, of the last attempt."""
-        members, rows = self.model.tables["members"], self.model.processes
-        last = max((row.attempt for row in rows), default=0)
+        members = self._members
         pairs = zip(members["global_rank"].tolist(), members["process"].tolist(), strict=True)
-        return {rank: row for rank, row in pairs if rank != NONE and rows[row].attempt == last}
+        return {rank: row for rank, row in pairs if rank != NONE}
 
     @cached_property
     def _ranks_in(self) -> Counter[int]:
@@ -93,7 +99,7 @@ class Frame:
     @cached_property
     def node_of(self) -> Ints:
         """By global rank, NONE where nobody is."""
-        members = self.model.tables["members"]
+        members = self._members
         ranks = np.asarray(members["global_rank"], np.int64)
         out = np.full(int(ranks.max(initial=-1)) + 2, NONE, np.int64)
         out[ranks] = members["node"]

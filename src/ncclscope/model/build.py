@@ -73,6 +73,7 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
         folders = process_folders(capture)
         for found in _decode(folders, writer, registry, words, sums, progress):
             streams.join(found)
+        registry.tell_attempts_apart()
         operations = writer.columns("operations")
         with large_arrays_in(writer.folder):
             clocks, instances = _joined(operations, registry, words, streams, sums)

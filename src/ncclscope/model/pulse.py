@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ncclscope.capture import layout
 from ncclscope.capture.growing import GrowingMetadata
-from ncclscope.capture.header import Header, launcher_rank, number_in
+from ncclscope.capture.header import Header, launcher_rank, number_in, restarts_before
 from ncclscope.capture.inventory import SILENCE_S
 from ncclscope.capture.live import LivePage, read_live_page
 from ncclscope.capture.metadata import Communicator
@@ -67,7 +67,7 @@ class Pulse:
     gpu: str  # number on its host, else bus id
     global_rank: int  # of its widest communicator, else the launcher's; NONE where nobody tells
     world: int  # ranks of the job as launchers say, 0
-    attempt: int
+    restarts: int  # of the job before this process, as launchers count them
     mode: str
     nccl_version: int  # 22809 is 2.28.9; 0 where it is not known
     at_ns: int  # wall clock of that moment
@@ -301,7 +301,7 @@ def _pulse(
         if seats
         else _global_rank(identity, []),
         world=_world(identity),
-        attempt=number_in(identity, "env.TORCHELASTIC_RESTART_COUNT") or 0,
+        restarts=restarts_before(identity),
         mode=identity.get("mode", ""),
         nccl_version=number_in(identity, "nccl_version") or 0,
         at_ns=at_ns,

@@ -2,14 +2,15 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.capture.header import launcher_rank, number_in
+from ncclscope.capture.header import launcher_rank, number_in, restarts_before
 from ncclscope.capture.process import Process
 from ncclscope.capture.windows import windows_of
+from ncclscope.model.attempts import Stay, attempts_of
 from ncclscope.model.local import LocalCommunicators
 from ncclscope.model.names import Membership, name_communicators
 from ncclscope.model.tables import COMMUNICATORS, MEMBERS, NONE, WINDOWS, Columns, empty
@@ -58,10 +59,6 @@ def nccl_release(identity: dict[str, str]) -> str:
     return f"{major}.{rest // 100}.{rest % 100}"
 
 
-def _attempt(identity: dict[str, str]) -> int:
-    return number_in(identity, "env.TORCHELASTIC_RESTART_COUNT") or 0
-
-
 def _world_size(identity: dict[str, str]) -> int:
     names = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE")
     return number_in(identity, *(f"env.{name}" for name in names)) or 0
@@ -96,7 +93,7 @@ class Registry:
     def __init__(self) -> None:
         self.processes: list[ProcessRow] = []
         self.nodes: list[str] = []
-        self.expected = 0  # processes that must exist, as far as anybody tells
+        self._worlds: list[int] = []  # by process: ranks of its job as launchers say, 0
         self._windows: list[tuple[int, int, int]] = []  # process, from, to
         self._node_rows: dict[tuple[str, str], int] = {}
         self._comms: list[_Comm] = []
@@ -138,7 +135,7 @@ class Registry:
         identity, comms = process.identity, process.communicators
         known = [int(rank) for rank in global_ranks if rank != NONE]
         launched = launcher_rank(identity)
-        self.expected = max(self.expected, _world_size(identity))
+        self._worlds.append(_world_size(identity))
         windows = windows_of(process)
         if windows.recorded_ns < windows.lived_ns:
             row = len(self.processes)
@@ -154,7 +151,7 @@ class Registry:
                 nccl_version=nccl_release(identity),
                 interface=max((comm.version for comm in comms), default=0),
                 gpu=next((c.gpu_bus_id or c.gpu_uuid for c in comms if c.gpu_uuid), ""),
-                attempt=_attempt(identity),
+                attempt=restarts_before(identity),
                 started_ns=min(process.header.start_realtime_ns, _LATEST_NS),
                 ended=process.ended,
                 gpu_clock_error_ns=gpu_clock_error_ns,
@@ -185,6 +182,29 @@ class Registry:
             self._comms.append(_Comm(comm_id))
         return self._comm_rows[key]
 
+    def tell_attempts_apart(self) -> None:
+        """Once all processes are there: whose attempt of the job each of them belongs to."""
+        ids: list[set[int]] = [set() for _ in self.processes]
+        for comm in self._comms:
+            for _, process, *_ in comm.members if comm.id else ():
+                ids[process].add(comm.id)
+        attempts = attempts_of(
+            [
+                Stay(
+                    row.global_rank,
+                    row.attempt,
+                    frozenset(mine),
+                    row.started_ns,
+                    row.started_ns + row.lived_ns,
+                )
+                for row, mine in zip(self.processes, ids, strict=True)
+            ]
+        )
+        self.processes = [
+            replace(row, attempt=attempt)
+            for row, attempt in zip(self.processes, attempts, strict=True)
+        ]
+
     def tables(self) -> tuple[Columns, Columns, list[str]]:
         """Communicators, members, and the communicators' names."""
         comms = empty(COMMUNICATORS, len(self._comms))
@@ -194,20 +214,37 @@ class Registry:
             values = (row, member[0], member[1], member[2], member[3], member[4], member[5])
             for column, value in zip(MEMBERS, values, strict=True):
                 members[column.name][place] = value
-        memberships = []
         for row, comm in enumerate(self._comms):
-            seen = {(rank, node) for _, _, rank, node, _, _ in comm.members}
-            comms["ranks"][row] = ranks = _ranks_of(comm)
+            comms["ranks"][row] = _ranks_of(comm)
             comms["nodes"][row] = (
                 comm.nodes if comm.nodes > 0 else len({member[3] for member in comm.members})
             )
             comms["id"][row] = comm.id
             comms["created_ns"][row] = min(member[4] for member in comm.members)
-            memberships.append(Membership(comm.name, ranks, tuple(sorted(seen))))
-        names = name_communicators(memberships, self._world_size())
-        for row, name in enumerate(names):
-            comms["name_inferred"][row], comms["parent"][row] = name.inferred, name.parent
-        return comms, members, [name.text for name in names]
+        names = [""] * len(self._comms)
+        for attempt in sorted({row.attempt for row in self.processes}):
+            mine = self._comms_of(attempt)
+            later = "" if attempt == self._last_attempt else f"@{attempt}"
+            given = name_communicators(
+                [_membership(self._comms[row]) for row in mine], self._world_size(attempt)
+            )
+            for row, name in zip(mine, given, strict=True):
+                names[row] = name.text + later
+                comms["name_inferred"][row] = name.inferred
+                comms["parent"][row] = NONE if name.parent == NONE else mine[name.parent]
+        return comms, members, names
+
+    @property
+    def _last_attempt(self) -> int:
+        return max((row.attempt for row in self.processes), default=0)
+
+    def _comms_of(self, attempt: int) -> list[int]:
+        """Rows of the communicators that processes of an attempt made."""
+        return [
+            row
+            for row, comm in enumerate(self._comms)
+            if self.processes[comm.members[0][1]].attempt == attempt
+        ]
 
     def members_of(self, processes: list[int]) -> Counter[int]:
         """How many ranks of each communicator these processes are, by its row."""
@@ -225,14 +262,15 @@ class Registry:
         return columns
 
     def expected_processes(self) -> int:
-        """So many as the widest communicator needs, else as launchers say."""
-        ranks = max((comm.ranks for comm in self._comms), default=0)
+        """So many as the last attempt's widest communicator needs, else as launchers say."""
+        comms = [self._comms[row] for row in self._comms_of(self._last_attempt)]
+        ranks = max((comm.ranks for comm in comms), default=0)
         of_process: dict[int, set[int]] = {}
-        for comm in self._comms:
+        for comm in comms:
             for _, process, global_rank, *_ in comm.members:
                 of_process.setdefault(process, set()).add(global_rank)
         each = max((len(held) for held in of_process.values()), default=1)
-        return max(-(-ranks // each) or self.expected, 1)
+        return max(-(-ranks // each) or self._told_world(self._last_attempt), 1)
 
     def ranks_of_communicators(self) -> Ints:
         """How many ranks each communicator has."""
@@ -257,14 +295,20 @@ class Registry:
             begin, end = to_reference(self.processes[process].node, times).tolist()
             self._windows[place] = (process, begin, end)
 
-    def _world_size(self) -> int:
-        """Ranks of the job, as launchers say or as many as were seen."""
-        seen = {member[2] for comm in self._comms for member in comm.members}
-        return max(self.expected, len(seen - {NONE}))
+    def _told_world(self, attempt: int) -> int:
+        """Ranks of an attempt as launchers say, 0."""
+        told = zip(self.processes, self._worlds, strict=True)
+        return max((world for row, world in told if row.attempt == attempt), default=0)
+
+    def _world_size(self, attempt: int) -> int:
+        """Ranks of an attempt, as launchers say or as many as were seen."""
+        comms = [self._comms[row] for row in self._comms_of(attempt)]
+        seen = {member[2] for comm in comms for member in comm.members}
+        return max(self._told_world(attempt), len(seen - {NONE}))
 
     def found_processes(self) -> int:
         """Processes of the last attempt."""
-        last = max((row.attempt for row in self.processes), default=0)
+        last = self._last_attempt
         return sum(row.attempt == last for row in self.processes)
 
     def attempts(self) -> int:
@@ -276,6 +320,11 @@ def _ranks_of(comm: _Comm) -> int:
     """As init told, else as many as the highest rank that was seen needs."""
     highest = max((member[0] for member in comm.members), default=NONE) + 1
     return comm.ranks if comm.ranks > 0 else highest
+
+
+def _membership(comm: _Comm) -> Membership:
+    seen = {(rank, node) for _, _, rank, node, _, _ in comm.members}
+    return Membership(comm.name, _ranks_of(comm), tuple(sorted(seen)))
 
 
 def _global_ranks(process: Process, local: LocalCommunicators) -> Ints:

@@ -146,7 +146,8 @@ def _job_notes(sums: Sums, registry: Registry, clocks: Clocks) -> list[str]:
     if registry.attempts() > 1:
         notes.append(
             f"{registry.attempts()} attempts of the job are in this capture, {len(rows)} processes "
-            "together; totals are of all of them"
+            "together: totals are of all of them, communicators of earlier ones are marked @, "
+            "findings are of the last one"
         )
     open_ones = [row for row in rows if not row.ended]
     if open_ones:
