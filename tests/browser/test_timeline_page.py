@@ -286,6 +286,33 @@ def test_a_click_pins_and_joins_the_instance_across_ranks(page: Page) -> None:
     )
 
 
+@pytest.mark.parametrize("page", ["ddp"], indirect=True)
+def test_lines_between_ranks_are_no_hatch(page: Page) -> None:
+    """105 instances on a thousand pixels: those that are drawn can be told apart."""
+    page.open('#comms=["world"]')
+    marks = page.wait("timeline.shown.marks")
+    assert len({one["instance"] for one in marks["instances"]}) == 105
+    page.settle()
+    line = """(() => {
+        const c = document.getElementById('lanes');
+        const between = timeline.lines.find(l => l.kind === 'bandwidth');
+        const y = Math.round((24 + between.y + 8) * devicePixelRatio);
+        const row = Object.assign(document.createElement('canvas'), {width: c.width, height: 1});
+        const one = row.getContext('2d', {willReadFrequently: true});
+        one.drawImage(c, 0, -y);
+        const d = one.getImageData(252, 0, c.width - 252, 1).data;
+        const at = [];
+        for (let x = 0; x < d.length / 4; x++) if (d[4 * x] > d[4 * x + 2] + 10) at.push(x);
+        return at;
+    })()"""
+    reds = page.run(line)
+    lines = [x for n, x in enumerate(reds) if n == 0 or x > reds[n - 1] + 2]
+    assert 10 < len(lines) < 80
+    assert min(b - a for a, b in zip(lines, lines[1:], strict=False)) >= 10
+    page.key("l")
+    assert page.run(line) == []
+
+
 @pytest.mark.parametrize("page", ["four"], indirect=True)
 def test_the_address_keeps_the_view(page: Page) -> None:
     page.click(page.rows("operation")[0], 3)

@@ -30,6 +30,7 @@ from ncclscope.errors import UsageError
 from ncclscope.model.model import Model
 from ncclscope.report.html import as_html
 from ncclscope.report.machine import as_csv, as_json
+from ncclscope.report.plots import Series, areas, dots
 from ncclscope.report.terminal import Style, terminal_lines
 from ncclscope.report.words import bar, microseconds, size, sparkline
 from ncclscope.words import amount, duration
@@ -455,3 +456,19 @@ def test_words() -> None:
     assert sparkline((0, 1, 8), 20) == " ▁█"
     assert len(sparkline(tuple(range(60)), 20)) == 20
     assert size_rows([]) == ()
+
+
+@pytest.mark.parametrize("span_s", [0.662, 1.0, 4.01, 12.5, 1e3, 20_000.0, 86_400.0])
+def test_marks_below_a_plot_are_round_and_not_cut_off(span_s: float) -> None:
+    over_time = areas([Series("world", ((0.0, 1.0), (1.0, 2.0)))], span_s, "GB/s")
+    by_size = dots([Series("AllReduce", ((8.0, 1.0), (2.0**49, 2.0)))], "GB/s")
+    for plot in (over_time, by_size):
+        width = float(plot.partition('viewBox="0 -8 ')[2].partition(" ")[0])
+        marks = re.findall(r'<text x="([\d.]+)" y="222.0" text-anchor="(\w+)">([^<]+)<', plot)
+        assert len(marks) >= 3
+        for x, anchor, text in marks:
+            reach = {"middle": 0.5, "end": 0.0}[anchor] * 6 * len(text)  # of letters 11 px high
+            assert float(x) + reach <= width, text
+        if plot is over_time:
+            steps = np.diff([float(text) for _, _, text in marks])
+            assert steps == pytest.approx([steps[0]] * len(steps))

@@ -18,7 +18,7 @@ export class Controls {
     fillHelp(this.help);
     byId("tools").append(
       button("filter", "levels and filters (m)", () => this.toggleMenu()), button("jump", "where to look (j)", () => void focus.jumps()),
-      button("lines", "lines to parents and across ranks (l)", () => this.toggleLines()), button("follow", "follow a running job (g)", () => this.toggleFollow()),
+      button("lines", "lines to parents and across ranks (l); crowded ones when zoomed in, hovered or pinned", () => this.toggleLines()), button("follow", "follow a running job (g)", () => this.toggleFollow()),
       button("◐", "light or dark (t)", () => this.toggleTheme()), button("?", "keys (?)", () => this.toggleHelp()),
     );
     this.search.addEventListener("keydown", (event) => {

@@ -223,6 +223,7 @@ function fade(drawing: Drawing, x1: number, y: number, height: number, width: nu
   }
 }
 
+/** The name, in the wider of the pale and the full part: there it can be read. */
 function drawLabel(
   drawing: Drawing, runs: Runs, n: number, kind: string, x0: number, x1: number, waitingUntil: number, y: number, height: number,
 ): void {
@@ -232,18 +233,22 @@ function drawLabel(
   const replay = look & LOOK.replay ? "↻ " : "";
   const value = runs.value[n];
   const more = kind === "operation" && value >= 0 ? ` ${size(value)}` : value >= 0 ? ` ${value}` : "";
-  const text = shortened(context, `${replay}${name}${more}`, x1 - x0 - 8);
+  const full = `${replay}${name}${more}`;
+  const middle = Math.min(Math.max(waitingUntil, x0), x1);
+  const pale = !!(look & LOOK.untimed) || middle - x0 >= x1 - middle;
+  const [from, to] = look & LOOK.untimed ? [x0, x1] : pale ? [x0, middle] : [middle, x1];
+  const text = shortened(context, full, to - from - 8);
   if (!text) return;
   context.globalAlpha = 1;
   context.font = look & LOOK.inferred ? `italic ${FONT}` : FONT;
-  const pale = look & LOOK.untimed || waitingUntil - x0 > measured(context, text) / 2;
   context.fillStyle = pale ? theme.text : theme.onBar(runs.code[n]);
-  context.fillText(text, x0 + 4, y + height / 2 + 0.5);
+  context.fillText(text, from + 4, y + height / 2 + 0.5);
 }
 
 const widths = new Map<string, number>();
 
-function measured(context: CanvasRenderingContext2D, text: string): number {
+/** A text's width in the usual font. */
+export function measured(context: CanvasRenderingContext2D, text: string): number {
   let width = widths.get(text);
   if (width === undefined) {
     if (widths.size > 5000) widths.clear();

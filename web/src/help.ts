@@ -12,7 +12,7 @@ const KEYS: [string, string][] = [
   ["drag", "move; on the ruler, or with Shift: select a span"],
   ["wheel", "up and down; with Ctrl: zoom; with Shift: left and right"],
   ["j", "where to look: findings, slowest, largest skew"],
-  ["l", "lines on and off: dotted blue to the parent, red across ranks"],
+  ["l", "lines on and off: dotted blue to the parent, red across ranks; where they would crowd, only those of the largest skews and longest bars: zoom in, hover or pin for the others"],
   ["m", "levels and filters"],
   ["[  ]", "fold and unfold everything below the lanes"],
   ["g", "follow a running job"],

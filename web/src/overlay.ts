@@ -1,55 +1,9 @@
 // Lines and marks over the bars: parents, instances, states, error bars.
 import type { Theme } from "./colours";
 import type { RowPlace } from "./layout";
-import type { Item, Marks, Place } from "./types";
+import { type Link, type Places, instanceLinks, joinedBy, parentLink } from "./links";
+import type { Item, Marks } from "./types";
 import { type View, toX } from "./view";
-
-export interface Places {
-  get(row: number): RowPlace | undefined;
-}
-
-/** A line of an overlay, in pixels of the lanes. */
-export interface Link {
-  x0: number;
-  y0: number;
-  x1: number;
-  y1: number;
-}
-
-/** From the start of a bar up to its parent. */
-export function parentLink(view: View, places: Places, child: Place, parent: Place): Link | undefined {
-  const from = places.get(child.row);
-  const to = places.get(parent.row);
-  if (!from || !to || from.y === to.y) return undefined;
-  const x0 = toX(view, child.start_ns);
-  // Inside the parent where it can be: a straight line down from it.
-  const x1 = Math.min(Math.max(x0, toX(view, parent.start_ns)), toX(view, parent.end_ns));
-  const down = from.y > to.y;
-  return { x0, y0: down ? from.y : from.y + from.height, x1, y1: down ? to.y + to.height : to.y };
-}
-
-/** Lines that join an instance from rank to rank, in the order of the page. */
-export function instanceLinks(view: View, places: Places, members: Place[]): Link[] {
-  const shown = members
-    .map((member) => ({ member, at: places.get(member.row) }))
-    .filter((one): one is { member: Place; at: RowPlace } => one.at !== undefined)
-    .sort((a, b) => a.at.y - b.at.y);
-  const links: Link[] = [];
-  for (let n = 1; n < shown.length; n++) {
-    const [above, below] = [shown[n - 1], shown[n]];
-    if (above.at.y === below.at.y) continue;
-    links.push({
-      x0: toX(view, above.member.start_ns), y0: above.at.y + above.at.height / 2,
-      x1: toX(view, below.member.start_ns), y1: below.at.y + below.at.height / 2,
-    });
-  }
-  return links;
-}
-
-/** Many lines are faint, so that bars can be seen behind them. */
-function density(lines: number, most: number): number {
-  return Math.max(Math.min(most, (most * 160) / Math.max(lines, 1)), 0.12);
-}
 
 function stroke(context: CanvasRenderingContext2D, links: Link[], width: number): void {
   context.beginPath();
@@ -73,19 +27,15 @@ export function drawOverlay(context: CanvasRenderingContext2D, theme: Theme, vie
   const { marks, pinned, hovered } = overlay;
   const focus = [pinned, hovered].filter((item): item is Item => item !== undefined);
   if (overlay.lines && marks) {
-    const parents = marks.parents.map((one) => parentLink(view, places, one.child, one.parent)).filter((link): link is Link => !!link);
+    const { parents, instances } = joinedBy(marks, places, view.nsPerPixel);
     context.strokeStyle = theme.parent;
-    context.globalAlpha = density(parents.length, 0.55);
+    context.globalAlpha = 0.55;
     context.setLineDash([2, 3]);
-    stroke(context, parents, width);
+    stroke(context, parents.map((one) => parentLink(view, places, one.child, one.parent)).filter((link): link is Link => !!link), width);
     context.setLineDash([]);
-    const byInstance = new Map<number, Place[]>();
-    for (const one of marks.instances) {
-      byInstance.set(one.instance, [...(byInstance.get(one.instance) ?? []), one]);
-    }
     context.strokeStyle = theme.instance;
-    context.globalAlpha = density(marks.instances.length, 0.45);
-    for (const members of byInstance.values()) stroke(context, instanceLinks(view, places, members), width);
+    context.globalAlpha = 0.45;
+    stroke(context, instances.flatMap((members) => instanceLinks(view, places, members)), width);
   }
   if (marks) drawStates(context, theme, view, width, places, marks.states);
   for (const item of focus) drawFocus(context, theme, view, width, places, item, item === pinned);

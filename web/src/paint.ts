@@ -1,8 +1,9 @@
 // One picture of the lanes: heads, ruler, bars, what lies over them.
 import type { Theme } from "./colours";
-import { type Drawing, FONT, drawLine, drawRow, shortened } from "./draw";
+import { type Drawing, FONT, drawLine, drawRow, measured, shortened } from "./draw";
 import { COUNTER, type Line, isLineTrack } from "./layout";
-import { type Overlay, type Places, drawOverlay } from "./overlay";
+import { type Places, joinedBy } from "./links";
+import { type Overlay, drawOverlay } from "./overlay";
 import { bandwidth, duration, fitted, threeDigits, tickLabel, tickStep } from "./text";
 import type { Scene } from "./types";
 import { toTime, toX } from "./view";
@@ -199,7 +200,7 @@ function drawRuler(picture: Picture): void {
   context.fillRect(HEAD - 1, 0, 1, picture.height);
   context.font = FONT;
   context.fillStyle = theme.faint;
-  context.fillText(`${duration(view.nsPerPixel * width)} shown`, 10, RULER / 2);
+  context.fillText(shortened(context, [`${duration(view.nsPerPixel * width)} shown`, joinedNote(picture)].filter(Boolean).join(" · "), HEAD - 16), 10, RULER / 2);
   const step = tickStep(view.nsPerPixel);
   context.save();
   context.beginPath();
@@ -209,7 +210,8 @@ function drawRuler(picture: Picture): void {
     const x = HEAD + Math.round(toX(view, ns));
     context.fillStyle = theme.faint;
     context.fillRect(x, RULER - 6, 1, 6);
-    context.fillText(tickLabel(ns, step), x + 4, RULER / 2 - 1);
+    const label = tickLabel(ns, step);
+    if (x + 4 + measured(context, label) <= HEAD + width) context.fillText(label, x + 4, RULER / 2 - 1);
   }
   if (cursor !== undefined) {
     context.fillStyle = theme.accent;
@@ -223,6 +225,13 @@ function drawRuler(picture: Picture): void {
     context.fillText(text, x + 4, RULER / 2);
   }
   context.restore();
+}
+
+/** That not everything is joined which could be. */
+function joinedNote({ overlay, places, view }: Picture): string {
+  if (!overlay.lines || !overlay.marks) return "";
+  const { instances, ofInstances } = joinedBy(overlay.marks, places, view.nsPerPixel);
+  return instances.length < ofInstances ? `${instances.length} of ${ofInstances} instances joined` : "";
 }
 
 function drawSelection(picture: Picture): void {

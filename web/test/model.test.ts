@@ -5,7 +5,7 @@ import { knownStretches } from "../src/draw";
 import { barAt } from "../src/hit";
 import { barRows, layOut, lineAt, operationRows, rowKeys, rowPlaces, unfolding } from "../src/layout";
 import { inventory, parseRanks, parseSize } from "../src/menu";
-import { instanceLinks, parentLink } from "../src/overlay";
+import { instanceLinks, joinedBy, keptApart, parentLink } from "../src/links";
 import { endsOf } from "../src/panel";
 import { ranges } from "../src/source";
 import { duration, fitted, size, tickLabel, tickStep } from "../src/text";
@@ -241,5 +241,40 @@ describe("lines", () => {
     expect(knownStretches(points)).toEqual([[[1, 5], [2, 0]], [[5, 7]]]);
     expect(knownStretches([[0, NaN]])).toEqual([]);
     expect(knownStretches([])).toEqual([]);
+  });
+});
+
+describe("lines between bars", () => {
+  const places = rowPlaces(layOut(scene(3), ALL).lines);
+  const [top, middle, bottom] = [0, 6, 12]; // rows of operations of three ranks
+  const bar = (row: number, start_ns: number, length_ns = 50) => ({ row, item: 0, start_ns, end_ns: start_ns + length_ns });
+  const instance = (number: number, ...starts: number[]) => [top, middle, bottom].slice(0, starts.length).map((row, n) => ({ instance: number, ...bar(row, starts[n]) }));
+  it("keep apart at both ends, the first before the others", () => {
+    const link = (x0: number, x1: number, y0 = 0) => [{ x0, x1, y0, y1: y0 + 50 }];
+    expect(keptApart([link(0, 0), link(9, 30), link(30, 9), link(10, 10), link(5, 5, 90), link(-10, -10)], 10)).toEqual([true, false, false, true, true, true]);
+    // A group is drawn whole or not at all.
+    expect(keptApart([link(0, 0), [...link(40, 40, 90), ...link(5, 5)], link(41, 41, 90)], 10)).toEqual([true, false, true]);
+  });
+  it("are thinned out when the view is wide, and all there when it is near", () => {
+    const instances = Array.from({ length: 100 }, (_, n) => instance(n, n * 1000, n * 1000 + 10, n * 1000 + (n === 50 ? 500 : 20))).flat();
+    const marks = { bars: 300, parents: [], instances, states: [] };
+    const near = joinedBy(marks, places, 10);
+    expect([near.instances.length, near.ofInstances]).toEqual([100, 100]);
+    const wide = joinedBy(marks, places, 1000);
+    expect(wide.ofInstances).toBe(100);
+    expect(wide.instances.length).toBeGreaterThan(3);
+    expect(wide.instances.length).toBeLessThanOrEqual(100_000 / 1000 / 10);
+    const xs = wide.instances.map((members) => members[0].start_ns / 1000).sort((a, b) => a - b);
+    for (let n = 1; n < xs.length; n++) expect(xs[n] - xs[n - 1]).toBeGreaterThanOrEqual(10);
+    expect(wide.instances[0][0].start_ns).toBe(50_000); // the largest skew is among them
+    expect(joinedBy(marks, places, 1000)).toBe(wide); // moving costs nothing
+  });
+  it("lead to parents where there is room, of longer bars first", () => {
+    const call = bar(3, 0, 100_000);
+    const parents = Array.from({ length: 50 }, (_, n) => ({ child: bar(top, n * 1000, n === 7 ? 900 : 100), parent: call }));
+    const found = joinedBy({ bars: 51, parents, instances: [], states: [] }, new Map([...places, [3, { y: 400, height: 10 }]]), 1000);
+    expect(found.ofParents).toBe(50);
+    expect(found.parents.length).toBeLessThan(6);
+    expect(found.parents[0].child.start_ns).toBe(7000);
   });
 });

@@ -10,6 +10,7 @@ from ncclscope.words import three_digits
 
 _WIDTH, _HEIGHT = 640, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 34
+_LETTER = 7.5  # pixels of a wide one
 _COLOURS = 8  # classes c0 … c7 in the page's style
 
 
@@ -44,6 +45,13 @@ def _y(share: float) -> float:
 
 def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _below(share: float, text: str) -> str:
+    """A mark of the x axis, in the middle of its place unless that would cut it off."""
+    x, room = _x(share), len(text) * _LETTER / 2
+    at_edge = x + room > _WIDTH
+    return _text(_WIDTH if at_edge else x, _HEIGHT - 18, text, "end" if at_edge else "middle")
 
 
 def _frame(inside: list[str], y_marks: list[tuple[float, str]], labels: tuple[str, str]) -> str:
@@ -90,7 +98,7 @@ def areas(series: Sequence[Series], span_s: float, unit: str) -> str:
         title = f"<title>{escape(one.name)}</title>"
         shapes.append(f'<polygon class="c{place % _COLOURS}" points="{points}">{title}</polygon>')
         below = above
-    times = [_text(_x(q / 4), _HEIGHT - 18, f"{span_s * q / 4:.3g}") for q in range(5)]
+    times = [_below(share, text) for share, text in _marks(span_s)]
     return _frame(shapes + times, _marks(most), ("seconds", unit)) + _legend(series)
 
 
@@ -115,5 +123,5 @@ def dots(series: Sequence[Series], unit: str) -> str:
     step = max((last - first) // 8, 1)
     for power in range(first, last + 1, step):
         at = (power - low) / (high - low)
-        inside.append(_text(_x(at), _HEIGHT - 18, size(1 << max(power, 0))))
+        inside.append(_below(at, size(1 << max(power, 0))))
     return _frame(inside, _marks(most), ("message size", unit)) + _legend(series)
