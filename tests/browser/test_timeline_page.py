@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -308,7 +309,7 @@ def test_lines_between_ranks_are_no_hatch(page: Page) -> None:
     reds = page.run(line)
     lines = [x for n, x in enumerate(reds) if n == 0 or x > reds[n - 1] + 2]
     assert 10 < len(lines) < 80
-    assert min(b - a for a, b in zip(lines, lines[1:], strict=False)) >= 10
+    assert min(b - a for a, b in pairwise(lines)) >= 10
     page.key("l")
     assert page.run(line) == []
 
