@@ -47,6 +47,14 @@ def duration(time_ns: float | None) -> str:
     return f"{three_digits(value)} {unit}"
 
 
+def seconds(time_ns: int) -> str:
+    """41 s; below ten seconds with a place behind the point."""
+    value = time_ns / 1e9
+    if value < 0.0995:
+        return f"{value * 1e3:.2g} ms"
+    return f"{value:.1f} s" if value < 9.95 else f"{value:,.0f} s"
+
+
 def percent(share: float | None) -> str:
     """0.374 -> 37 %"""
     if share is None:
@@ -70,14 +78,23 @@ def nccl_release(version: int) -> str:
 
 
 def ranks_in_words(ranks: tuple[int, ...]) -> str:
-    """rank 2; ranks 12, 13; ranks 0-29; 30 ranks where they have no order"""
+    """rank 2; ranks 12, 13; ranks 0-11, 14-511; what has no order is cut off: … and 22 more"""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    if len(ranks) > 2 and ranks[-1] - ranks[0] == len(ranks) - 1:
-        return f"ranks {ranks[0]}-{ranks[-1]}"
-    shown = ", ".join(map(str, ranks[:_MOST_RANKS]))
-    more = len(ranks) - _MOST_RANKS
-    return f"ranks {shown}" + (f" and {more} more" if more > 0 else "")
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    # Two that follow each other are read faster as two.
+    pieces = [
+        piece for run in runs for piece in ([run] if len(run) > 2 else [[rank] for rank in run])
+    ]
+    shown = pieces[:_MOST_RANKS]
+    more = len(ranks) - sum(map(len, shown))
+    text = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in shown)
+    return f"ranks {text}" + (f" and {more:,} more" if more > 0 else "")
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:

@@ -5,6 +5,7 @@ import os
 import pty
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -79,16 +80,24 @@ def test_a_job_from_its_start_to_a_death(tmp_path: Path) -> None:
                 with running(OTHER, captures / "d", "--mode", "profile"):
                     await until(pilot, lambda text: "d: 2 of 2 processes alive" in text)
                 pid = int(alive[2].split()[3])
+                launcher = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+                os.kill(launcher, signal.SIGSTOP)  # it would kill the others at once
                 os.kill(pid, signal.SIGKILL)
                 text = await until(
                     pilot, lambda text: line_of(text, "c: HANG") and " dead " in text
                 )
-                assert "rank 2 (" in line_of(text, "c: HANG")
-                # The launcher kills the others then; all stay to be looked at.
+                said = " ".join(text.split())
+                assert f"rank 2 (vm GPU 2; pid {pid}) is dead: its process is gone" in said.replace(
+                    socket.gethostname(), "vm"
+                )
+                # All stay to be looked at, also when the launcher has killed the others.
                 rows = [
                     line for line in text.splitlines() if " alive  " in line or " dead  " in line
                 ]
-                assert len(rows) == 4
+                assert [" dead " in row for row in rows] == [False, False, True, False]
+                os.kill(launcher, signal.SIGCONT)
+                text = await until(pilot, lambda text: text.count(" dead  ") == 4)
+                assert "c: 0 of 4 processes alive" in text
 
     asyncio.run(watched())
 

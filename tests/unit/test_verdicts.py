@@ -15,6 +15,7 @@ from ncclscope.diagnose.verdicts import judge
 from ncclscope.model.pulse import Pulse, _counted_on
 from ncclscope.model.pulse_parts import DEAD, ENDED, UNHEARD, Parts
 from ncclscope.report.status import as_json, lines
+from ncclscope.words import ranks_in_words
 from tests.pulses import (
     NOW_NS,
     S,
@@ -202,22 +203,108 @@ def test_busy_and_idle_are_fine() -> None:
     assert verdict_of(job(4, **idle)).verdict == "ok"
 
 
-def test_a_healthy_job_that_was_killed_is_no_hang() -> None:
-    """Ranks are a little apart, as they always are."""
-    pulses = job(4, r3={"calls": 99, "flights": ()})
-    pulses = [
+def killed(pulses: list[Pulse], in_flight_s: float) -> list[Pulse]:
+    """All of them dead, what was in flight begun shortly before."""
+    since_ns = int(in_flight_s * S)
+    return [
         replace(
             p,
             life=DEAD,
+            how="its process is gone",
             seats=tuple(
-                replace(s, flights=tuple(replace(f, since_ns=S // 2000) for f in s.flights))
+                replace(s, flights=tuple(replace(f, since_ns=since_ns) for f in s.flights))
                 for s in p.seats
             ),
         )
         for p in pulses
     ]
+
+
+def test_a_healthy_job_that_was_killed_is_no_hang() -> None:
+    """Ranks are a little apart, as they always are."""
+    pulses = killed(job(4, r3={"calls": 99, "flights": ()}), 0.0005)
     found = verdict_of(pulses)
-    assert (found.verdict, found.hung) == ("ok", False)
+    assert (found.verdict, found.hung, found.culprits) == ("dead", False, ())
+    assert list(lines(judge(pulses))) == [
+        "dead: 4 processes, none alive, 1 communicator",
+        "DEAD dp AllReduce #100 (1 MiB float32): all its 4 processes are dead (who died first "
+        "cannot be told: last heard of within 1 s of each other); ranks 0-2 were in it for 0.5 ms "
+        "then",
+    ]
+    (finding,) = hang.find(judge(pulses), "c")
+    assert (finding.severity, finding.kind, finding.ranks) == ("info", "dead", ())
+    assert "all its 4 processes are dead" in finding.sentence
+
+
+@pytest.mark.parametrize("started", [0, 2])
+def test_an_operation_of_dead_processes_alone_is_no_hang(started: int) -> None:
+    """One died, and the launcher killed the others a moment later: those of tp were in an operation
+    of theirs, longer than usual, and nobody is to blame for that.
+    """
+    tp = {"name": "tp", "id": 9, "number": 1}
+    pulses = [
+        pulse(
+            rank, seat(rank, 4, flights=(flight(100),) if rank == 3 else ()),
+            *([seat(rank, 2, **tp, flights=(flight(100, started=started * rank),))] if rank < 2 else []),
+        )
+        for rank in range(4)
+    ]  # fmt: skip
+    status = judge(killed(pulses, 0.2))
+    assert {one.verdict for one in status.verdicts} == {"dead"}
+    assert not status.hung
+    (finding,) = hang.find(status, "c")
+    assert "in flight, too: " in finding.evidence[1].text
+    # While anybody else lives, that they died is said at once.
+    pulses = [*killed(pulses, 0.2)[:2], *pulses[2:]]
+    status = judge(pulses)
+    assert [(one.verdict, one.culprits) for one in status.verdicts] == [("dead", (0, 1))] * 2
+    assert status.hung
+    assert [one.because_of for one in status.verdicts] == ["", "dp"]
+    assert "ranks 0, 1 (node0 GPU 0, 1; pids 1000, 1001) are dead: their processes are gone" in " ".join(lines(status))  # fmt: skip
+
+
+def test_who_was_waited_for_when_all_were_killed() -> None:
+    """The launcher was quick: that rank 2 died first can be guessed, not told."""
+    pulses = killed(job(4, r2={"calls": 99, "flights": ()}), 0.3)
+    found = verdict_of(pulses)
+    assert (found.verdict, found.hung, found.culprits) == ("dead", True, (2,))
+    assert found.waiting == (0, 1, 3)
+    heading, line, *details = lines(judge(pulses))
+    assert heading.startswith("dead: 4 processes, none alive")
+    assert found.reason == "who died first cannot be told: last heard of within 1 s of each other"
+    assert line == (
+        "DEAD dp AllReduce #100 (1 MiB float32): all its 4 processes are dead; ranks 0, 1, 3 were "
+        "in it for 0.3 s, rank 2 (node0 GPU 2; pid 1002) had not called it and may have died first"
+    )
+    assert "rank 2 last called AllReduce #99 on dp, 40 s ago" in details[0]
+
+
+def test_who_exited_by_itself_before_the_others_were_killed() -> None:
+    """An exception: its process ends in good order, the launcher kills the others at once."""
+    pulses = killed(job(4, r2={"calls": 99, "flights": ()}), 0.0005)
+    pulses[2] = replace(pulses[2], life=ENDED, how="it exited by itself")
+    found = verdict_of(pulses)
+    assert (found.verdict, found.hung, found.culprits) == ("dead", True, (2,))
+    assert found.died_first
+    (_, line, *_) = lines(judge(pulses))
+    assert "rank 2 (node0 GPU 2; pid 1002) died first: it exited by itself; ranks 0, 1, 3" in line
+    # Who has done what the others are in and went home is not to blame.
+    pulses[2] = replace(pulses[2], seats=(seat(2, 4, flights=()),))
+    found = verdict_of(pulses)
+    assert (found.verdict, found.hung, found.culprits) == ("dead", False, ())
+
+
+def test_a_long_wait_that_was_killed_stays_a_hang() -> None:
+    """And what else was under way then follows from it."""
+    tp = {"name": "tp", "id": 9, "number": 1}
+    pulses = killed(job(4, r2={"calls": 99, "flights": ()}), 40)
+    short = (flight(50, 0.001),)
+    for rank in (2, 3):
+        more = seat(rank - 2, 2, 50, short, **tp, global_rank=rank)
+        pulses[rank] = replace(pulses[rank], seats=(*pulses[rank].seats, more))
+    first, second = judge(pulses).verdicts
+    assert (first.verdict, first.culprits, first.hung) == ("never_called", (2,), True)
+    assert (second.verdict, second.hung, second.because_of) == ("dead", False, "dp")
 
 
 def test_files_missing_say_unknown() -> None:
@@ -329,6 +416,43 @@ def test_what_to_do_with_a_process_that_lives_and_with_one_that_does_not() -> No
     assert "`py-spy dump --pid 1002` on node0" in alive.advice
     (dead,) = hang.find(judge([replace(p, life=DEAD) for p in pulses]), "c")
     assert "--pid" not in dead.advice
+
+
+def test_stacks_of_many_are_asked_for_by_host() -> None:
+    """A few commands, not hundreds."""
+    idle = {"calls": 99, "flights": ()}
+    (one,) = hang.find(judge(job(32, r12=idle, r13=idle, r17=idle)), "c")
+    assert one.advice.endswith(
+        "their stacks: `for p in 1012 1013; do py-spy dump --pid $p; done` on node1, "
+        "`py-spy dump --pid 1017` on node2"
+    )
+    pulses = job(96, **{f"r{rank}": idle for rank in range(1, 90)})
+    (many,) = hang.find(judge(pulses), "c")
+    assert many.advice.count("py-spy") == 3
+    assert many.advice.endswith("on node2; 66 more processes: `ncclscope status --json`")
+    assert len(many.advice) < 500
+    (_, line, *_) = lines(judge(pulses))
+    assert "ranks 1-89 (on 12 hosts: node0, node1, node2, node3 and 8 more) never called" in line
+    assert "    and 85 ranks more to blame: --json has all" in lines(judge(pulses))
+
+
+def test_many_communicators_in_few_lines() -> None:
+    """A job of 64 pairs, each of which waits for one of its own."""
+    pulses = []
+    for rank in range(128):
+        odd = {"calls": 99} if rank % 2 else {"flights": (flight(100),)}
+        pulses.append(pulse(rank, seat(rank % 2, 2, id=100 + rank // 2, global_rank=rank, **odd)))
+    text = list(lines(judge(pulses)))
+    assert sum(line.startswith("HANG") for line in text) == 16
+    assert text[-1] == "and 48 communicators more that are not fine: --json has all"
+
+
+def test_many_ranks_in_few_words() -> None:
+    assert ranks_in_words((3,)) == "rank 3"
+    assert ranks_in_words((0, 1)) == "ranks 0, 1"
+    assert ranks_in_words(tuple(range(512))) == "ranks 0-511"
+    assert ranks_in_words((*range(12), 14, *range(16, 512))) == "ranks 0-11, 14, 16-511"
+    assert ranks_in_words(tuple(range(0, 512, 2))).endswith("12, 14 and 248 more")
 
 
 def test_ranks_of_one_process_have_gpus_of_their_own() -> None:

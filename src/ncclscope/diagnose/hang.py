@@ -1,5 +1,7 @@
 """What hung when the capture ended, as `ncclscope status` says it."""
 
+from dataclasses import replace
+
 from ncclscope.diagnose.finding import CRITICAL, INFO, Evidence, Finding
 from ncclscope.diagnose.verdict import (
     DEAD,
@@ -14,6 +16,7 @@ from ncclscope.diagnose.verdict import (
     WAITING,
     Status,
     Verdict,
+    deaths_in_words,
     whereabouts,
 )
 from ncclscope.words import binary_size, plural, ranks_in_words
@@ -35,18 +38,39 @@ _ADVICE = {
     UNKNOWN: "look whether all processes were started, and for the folders and logs of those that "
     "are missing; record all ranks into one directory, in mode trace or full",
 }
+_MOST_HOSTS, _MOST_PIDS = 3, 8  # with a command each
 _WITH_STACK = (NEVER_JOINED, NEVER_CALLED, NOT_LAUNCHED)  # where the program's stack tells more
 _CONFIDENCE = {UNKNOWN: 0.4, STALLED: 0.8, NOT_FINISHED: 0.85}
 
 
 def find(status: Status, path: str) -> list[Finding]:
-    """A finding for each communicator that is hung by itself; mismatches are that family's."""
-    return [
-        _describe(verdict, status, path)
+    """A finding for each communicator that is hung by itself; mismatches are that family's. That
+    all processes were killed in the midst of something is said once, not by communicator.
+    """
+    wanted = [
+        verdict
         for verdict in status.verdicts
-        if verdict.hung or verdict.verdict in (WAITING, UNKNOWN)
+        if verdict.hung or verdict.verdict in (WAITING, UNKNOWN, DEAD)
         if verdict.verdict != MISMATCH and not verdict.because_of
     ]
+    killed = [verdict for verdict in wanted if verdict.verdict == DEAD and not verdict.hung]
+    found = [_describe(one, status, path) for one in wanted if one not in killed]
+    if killed:
+        one = _describe(killed[0], status, path)
+        found.append(replace(one, evidence=(*one.evidence, *_also_in_flight(killed[1:]))))
+    return found
+
+
+def _also_in_flight(verdicts: list[Verdict]) -> list[Evidence]:
+    """What else was under way when everybody died."""
+    if not verdicts:
+        return []
+    names = [f"{one.name} {one.function} #{one.order}".strip() for one in verdicts]
+    return [Evidence(f"in flight, too: {_some(names)}", {"communicators": names})]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6:,} more" if len(names) > 6 else "")
 
 
 def followers(status: Status, name: str) -> list[str]:
@@ -68,6 +92,8 @@ def _sentence(verdict: Verdict) -> str:
     what = f"{verdict.name}"
     if verdict.function:
         what += f" {verdict.function} #{verdict.order} ({binary_size(verdict.size_bytes)})"
+    if verdict.verdict == DEAD and verdict.gone:
+        return f"death in {what}: {deaths_in_words(verdict)}"
     waited = f"{plural(len(verdict.waiting), 'rank')} waited {verdict.waited_ns / 1e9:,.3g} s"
     said = {
         NEVER_JOINED: f"{who} never joined it",
@@ -78,7 +104,7 @@ def _sentence(verdict: Verdict) -> str:
         STALLED: f"all ranks{_listed(verdict.waiting) if not where else ''} are in it and nothing "
         "moves"
         + (f"; behind {'is' if len(verdict.culprits) == 1 else 'are'} {who}" if where else ""),
-        DEAD: f"{who} died",
+        DEAD: f"{who} {'is' if len(verdict.culprits) == 1 else 'are'} dead",
         WAITING: "some ranks are in it, not yet for long",
     }.get(verdict.verdict, f"{verdict.reason}: why it hangs is not known")
     label = "waiting" if verdict.verdict == WAITING else "hang"
@@ -94,9 +120,8 @@ def also_waiting(names: list[str]) -> list[Evidence]:
     """What else waits because of a hang."""
     if not names:
         return []
-    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     waits = "waits" if len(names) == 1 else "wait"
-    text = f"{plural(len(names), 'other communicator')} {waits} because of it: {shown}"
+    text = f"{plural(len(names), 'other communicator')} {waits} because of it: {_some(names)}"
     return [Evidence(text, {"communicators": names})]
 
 
@@ -105,10 +130,32 @@ def _advice(verdict: Verdict, post_mortem: bool) -> str:
     said = _ADVICE.get(verdict.verdict, "wait, and ask `ncclscope status` again")
     if verdict.verdict not in _WITH_STACK:
         return said
-    culprit = next((one for one in verdict.doing if one.rank in verdict.culprits), None)
-    if post_mortem or culprit is None:
+    culprits = set(verdict.culprits)
+    pids: dict[str, list[int]] = {}
+    for one in verdict.doing:
+        if one.rank in culprits and one.pid not in pids.setdefault(one.host, []):
+            pids[one.host].append(one.pid)
+    if post_mortem or not pids:
         return f"{said}; look at the end of its log, and while it hangs at its stack (py-spy dump)"
-    return f"{said}; its stack: `py-spy dump --pid {culprit.pid}` on {culprit.host}"
+    return f"{said}; {_stacks(pids)}"
+
+
+def _stacks(pids: dict[str, list[int]]) -> str:
+    """A command for each host that shows what its processes do: a few are enough to see why."""
+    commands = []
+    for host, mine in list(pids.items())[:_MOST_HOSTS]:
+        if len(mine) == 1:
+            commands.append(f"`py-spy dump --pid {mine[0]}` on {host}")
+        else:
+            some = " ".join(map(str, mine[:_MOST_PIDS]))
+            commands.append(f"`for p in {some}; do py-spy dump --pid $p; done` on {host}")
+    shown = sum(min(len(mine), _MOST_PIDS) for mine in list(pids.values())[:_MOST_HOSTS])
+    more = sum(map(len, pids.values())) - shown
+    many = shown + more > 1
+    text = f"{'their stacks' if many else 'its stack'}: {', '.join(commands)}"
+    if more:
+        text += f"; {plural(more, 'more process', 'more processes')}: `ncclscope status --json`"
+    return text
 
 
 def _describe(verdict: Verdict, status: Status, path: str) -> Finding:

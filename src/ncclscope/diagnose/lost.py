@@ -21,6 +21,13 @@ from ncclscope.diagnose.verdict import (
 )
 from ncclscope.model.pulse_parts import ENDED, PAIRED
 
+_OF_SEVERAL = (
+    ("its process is", "their processes are"),
+    ("its shared", "their shared"),
+    ("it has", "they have"),
+    ("it exited by itself", "they exited by themselves"),
+)  # fmt: skip
+
 
 # ---- mismatch ----
 def _same(a: Signature, b: Signature) -> bool:
@@ -99,20 +106,13 @@ def dead(base: Verdict, crew: Crew, post_mortem: bool) -> Verdict | None:
             return None
     else:
         lost = [member for member in members if not member.lives and member.pulse.life != ENDED]
-    left = [m for m in crew.members if m.pulse.life == ENDED and not m.flights]
-    needed = any(member.waited_ns() > APART_NS for member in waiting)
-    lost += left if needed and not lost else []
-    if not lost or len(lost) == len(members):
-        return None
     told = [found for member in waiting if (found := next_order(member))]
     order = min((first for first, _ in told), default=0)
+    lost += _left(crew, waiting, order, post_mortem) if not lost else []
+    if not lost or len(lost) == len(members):
+        return None
     signature = next((flown(m.flights[0], crew.ranks) for m in waiting if m.flights), None)
     verdict = described(base, signature, order if signature else 0)
-    hows = Counter(member.pulse.how for member in lost)
-    reason = hows.most_common(1)[0][0]
-    if post_mortem:
-        ago = (newest - max(member.pulse.at_ns for member in lost)) / 1e9
-        reason = f"last heard of {ago:,.0f} s before the others"
     return replace(
         verdict,
         verdict=DEAD,
@@ -120,8 +120,54 @@ def dead(base: Verdict, crew: Crew, post_mortem: bool) -> Verdict | None:
         culprits=ranks_of(lost),
         waiting=ranks_of([member for member in waiting if member not in lost]),
         waited_ns=max((member.waited_ns() for member in waiting), default=0),
-        reason=reason,
+        reason=_how_lost(lost, newest, post_mortem),
+        died_first=post_mortem,
     )
+
+
+def _left(crew: Crew, waiting: list[Member], order: int, post_mortem: bool) -> list[Member]:
+    """Members that have exited by themselves without coming to what the others wait in."""
+    left = [m for m in crew.members if m.pulse.life == ENDED and not m.flights]
+    if any(member.waited_ns() > APART_NS for member in waiting):
+        return left
+    if not post_mortem or not order:  # whoever lives may be through in a moment
+        return []
+    return [m for m in left if (told := next_order(m)) and told[1] < order]
+
+
+def _how_lost(lost: list[Member], newest_ns: int, post_mortem: bool) -> str:
+    """By what it was seen that they died, or died first."""
+    if post_mortem and lost[0].pulse.life != ENDED:
+        ago = (newest_ns - max(member.pulse.at_ns for member in lost)) / 1e9
+        return f"last heard of {ago:,.0f} s before the others"
+    how = Counter(member.pulse.how for member in lost).most_common(1)[0][0]
+    for one, several in _OF_SEVERAL if len(lost) > 1 else ():
+        how = how.replace(one, several)
+    return how
+
+
+def buried(verdict: Verdict, crew: Crew, others_live: bool) -> Verdict:
+    """The verdict about a communicator none of whose processes runs any more."""
+    silent = [m for m in crew.members if m.pulse.life != ENDED and not m.seat.closed]
+    heard = sorted(member.pulse.at_ns for member in silent)
+    verdict = replace(verdict, gone=len({member.pulse.folder for member in crew.members}))
+    if verdict.verdict == WAITING:
+        verdict = replace(verdict, verdict=DEAD, culprits=(), reason="")
+    if others_live and not verdict.hung:  # of the job: they will miss them
+        culprits = ranks_of(silent)
+        verdict = replace(verdict, verdict=DEAD, hung=True, culprits=culprits, waiting=())
+    if verdict.verdict != DEAD or verdict.reason or not heard:
+        return verdict
+    apart_ns = heard[-1] - heard[0]
+    reason = "who died first cannot be told"
+    if len(heard) > 1 and apart_ns > APART_NS:
+        first = min(silent, key=lambda member: member.pulse.at_ns)
+        reason = f"rank {first.rank} was last heard of {apart_ns / 1e9:,.0f} s before the others"
+    elif len(heard) > 1:
+        # Heartbeats are a second apart: less tells nothing.
+        within_s = max(-(-apart_ns // 1_000_000_000), 1)
+        reason += f": last heard of within {within_s} s of each other"
+    return replace(verdict, reason=reason if len(heard) > 1 else "")
 
 
 # ---- creation ----

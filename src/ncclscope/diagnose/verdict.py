@@ -2,7 +2,8 @@
 
 Only what has lasted longer than anything before it counts: max(15 s, 3 x the longest operation of
 that communicator so far). A job whose processes are all dead cannot go on: there it is 3 x what 19
-of 20 operations did not exceed. Dead processes and ranks that disagree are said at once.
+of 20 operations did not exceed, and at least two heartbeats; what was in flight for less when all
+died is no hang. Dead processes and ranks that disagree are said at once.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass, replace
 from ncclscope.diagnose.crew import Member, Signature
 from ncclscope.model.pulse import longest_operation_ns
 from ncclscope.model.pulse_parts import Step
+from ncclscope.words import ranks_in_words, seconds
 
 PATIENCE_NS = 15_000_000_000
 OFTEN = 20  # so many operations show how long one may take
@@ -19,6 +21,7 @@ NOTICEABLE_NS = 2_000_000_000
 APART_NS = 5_000_000_000  # between last signs of life: more than heartbeats and kills are apart
 _ASKED = 16  # ranks whose history is looked up
 _MOST_SHOWN = 8
+_MOST_HOSTS = 4
 
 OK, WAITING, NEVER_JOINED, NEVER_CALLED = "ok", "waiting", "never_joined", "never_called"
 NOT_LAUNCHED, NOT_STARTED, NOT_FINISHED = "not_launched", "not_started", "not_finished"
@@ -74,6 +77,8 @@ class Verdict:
     doing: tuple[Doing, ...] = ()  # culprits, then ranks that wait
     because_of: str = ""  # a communicator in which its culprits wait themselves
     missing: tuple[int, ...] = ()
+    gone: int = 0  # its processes, where none of them runs any more
+    died_first: bool = False  # its culprits, before the others
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +104,45 @@ class Status:
 
 
 def whereabouts(verdict: Verdict, ranks: Sequence[int]) -> str:
-    """Where ranks are: node7 GPU 4, 5; pids 811, 812. "" where nobody tells."""
-    known = [one for one in verdict.doing if one.rank in ranks][:_MOST_SHOWN]
+    """Where ranks are: node7 GPU 4, 5; pids 811, 812. "" where nobody tells. Of many, hosts alone."""
+    wanted = set(ranks)
+    known = [one for one in verdict.doing if one.rank in wanted]
     if not known:
         return ""
+    names = list(dict.fromkeys(one.host for one in known))
+    if len(known) > _MOST_SHOWN:
+        more = len(names) - _MOST_HOSTS
+        text = ", ".join(names[:_MOST_HOSTS]) + (f" and {more:,} more" if more > 0 else "")
+        return f"on {text}" if len(names) == 1 else f"on {len(names):,} hosts: {text}"
     hosts = []
-    for host in dict.fromkeys(one.host for one in known):
+    for host in names:
         gpus = [one.gpu for one in known if one.host == host and one.gpu]
         hosts.append(host + (f" GPU {', '.join(gpus)}" if gpus else ""))
     pids = ", ".join(str(one.pid) for one in known)
     return f"{'; '.join(hosts)}; pid{'s' if len(known) > 1 else ''} {pids}"
+
+
+def deaths_in_words(verdict: Verdict) -> str:
+    """Who died, who of those died first, and what was in flight then."""
+    who = ranks_in_words(verdict.culprits)
+    where = whereabouts(verdict, verdict.culprits)
+    who += f" ({where})" if where else ""
+    if not verdict.gone:
+        return f"{who} {'is' if len(verdict.culprits) == 1 else 'are'} dead: {verdict.reason}"
+    everybody = {1: "its process is", 2: "both its processes are"}.get(
+        verdict.gone, f"all its {verdict.gone:,} processes are"
+    )
+    aside = f" ({verdict.reason})" if verdict.reason else ""
+    if not verdict.waiting:
+        return f"{everybody} dead{aside}"
+    inside = ranks_in_words(verdict.waiting)
+    inside += f" {'was' if len(verdict.waiting) == 1 else 'were'} in it"
+    inside += f" for {seconds(verdict.waited_ns)}"
+    if not verdict.culprits:
+        return f"{everybody} dead{aside}; {inside} then"
+    if verdict.died_first:
+        return f"{who} died first: {verdict.reason}; {inside}; now {everybody} dead"
+    return f"{everybody} dead; {inside}, {who} had not called it and may have died first"
 
 
 def limit_ns(members: Sequence[Member], post_mortem: bool) -> int:
@@ -131,12 +165,25 @@ def ruled(verdict: Verdict, members: Sequence[Member], post_mortem: bool) -> Ver
         return replace(verdict, verdict=OK, culprits=(), waiting=())
     limit = limit_ns(members, post_mortem)
     verdict = replace(verdict, limit_ns=limit)
-    if waited <= limit and not (post_mortem and limit == 0):
-        if post_mortem and waited < NOTICEABLE_NS:
-            return replace(verdict, verdict=OK, culprits=(), waiting=())
+    if post_mortem and not guess and (waited < NOTICEABLE_NS or waited <= limit):
+        return _cut_short(verdict, unusual=waited > limit)
+    if waited <= limit and not post_mortem:
         reason = "it has taken long before" if limit > PATIENCE_NS else ""
         return replace(verdict, verdict=WAITING, reason=reason)
     return replace(verdict, hung=verdict.verdict != UNKNOWN or bool(verdict.culprits))
+
+
+def _cut_short(verdict: Verdict, unusual: bool) -> Verdict:
+    """What was in flight for a moment when all died: who was waited for longer than usual may have
+    died first; nobody else can be blamed.
+    """
+    if unusual and verdict.verdict == UNKNOWN:
+        return replace(verdict, hung=True)
+    if unusual and verdict.verdict == NEVER_CALLED:
+        return replace(verdict, verdict=DEAD, hung=True)
+    inside = tuple(sorted({*verdict.waiting, *verdict.culprits}))
+    waiting = verdict.waiting if verdict.verdict in (NEVER_CALLED, UNKNOWN) else inside
+    return replace(verdict, verdict=DEAD, culprits=(), waiting=waiting, reason="")
 
 
 def ranks_of(members: Sequence[Member]) -> tuple[int, ...]:

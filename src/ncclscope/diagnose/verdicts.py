@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ncclscope.diagnose.crew import Crew, Member, crews_of, next_order, of_this_run, step_behind
-from ncclscope.diagnose.lost import dead, joining, mismatched, unjoined
+from ncclscope.diagnose.lost import buried, dead, joining, mismatched, unjoined
 from ncclscope.diagnose.stuck import collective, paired
-from ncclscope.diagnose.verdict import NEVER_JOINED, OK, Doing, Status, Verdict
+from ncclscope.diagnose.verdict import DEAD, NEVER_JOINED, OK, Doing, Status, Verdict
 from ncclscope.model.pulse import Pulse
 from ncclscope.model.pulse_parts import ENDED, PAIRED
 
@@ -19,7 +19,8 @@ def judge(pulses: Sequence[Pulse], unreadable: Sequence[str] = ()) -> Status:
     crews = crews_of(mine)
     alive = sum(pulse.life in ("alive", "stopped") for pulse in mine)
     post_mortem = alive == 0
-    verdicts = [_explained(_judge_crew(crew, post_mortem), crew, crews) for crew in crews]
+    places = _places(crews)
+    verdicts = [_explained(_judge_crew(crew, not post_mortem), crew, places) for crew in crews]
     widest = max((crew.ranks for crew in crews), default=0)
     world = max((pulse.world for pulse in mine), default=0)
     each = max((len({seat.global_rank for seat in p.seats}) for p in mine), default=1)
@@ -52,11 +53,17 @@ def _urgency(verdict: Verdict) -> tuple[bool, bool, bool, int, str]:
 
 
 # ---- one communicator ----
-def _judge_crew(crew: Crew, post_mortem: bool) -> Verdict:
+def _judge_crew(crew: Crew, job_lives: bool) -> Verdict:
     base = Verdict(crew.name, crew.id, crew.ranks, OK, missing=crew.missing)
     members = [member for member in crew.members if not member.seat.closed]
     if not members or all(member.pulse.life == ENDED for member in members):
         return base
+    gone = not any(member.lives for member in crew.members)
+    verdict = _judge_members(base, crew, members, gone)
+    return buried(verdict, crew, job_lives) if gone else verdict
+
+
+def _judge_members(base: Verdict, crew: Crew, members: list[Member], post_mortem: bool) -> Verdict:
     if not crew.id and crew.ranks != 1:
         return unjoined(base, members)
     verdict = mismatched(base, crew) or dead(base, crew, post_mortem)
@@ -72,15 +79,20 @@ def _judge_crew(crew: Crew, post_mortem: bool) -> Verdict:
 
 
 # ---- what everybody does, and what follows from what ----
-def _explained(verdict: Verdict, crew: Crew, crews: list[Crew]) -> Verdict:
+def _places(crews: list[Crew]) -> dict[int, list[Place]]:
+    """Where each rank sits."""
+    found: dict[int, list[Place]] = {}
+    for crew in crews:
+        for member in crew.members:
+            found.setdefault(member.rank, []).append((crew, member))
+    return found
+
+
+def _explained(verdict: Verdict, crew: Crew, elsewhere: dict[int, list[Place]]) -> Verdict:
     """The verdict with what its ranks do."""
     if verdict.verdict == OK:
         return verdict
     members = {member.rank: member for member in crew.members}
-    elsewhere: dict[int, list[Place]] = {}
-    for other in crews:
-        for member in other.members:
-            elsewhere.setdefault(member.rank, []).append((other, member))
     doing = [
         _doing(rank, crew, members.get(rank), elsewhere.get(rank, []))
         for rank in (*verdict.culprits, *verdict.waiting)
@@ -151,7 +163,7 @@ def _caused(verdicts: list[Verdict], crews: list[Crew]) -> list[Verdict]:
                 blocked[member.rank] = waited, number
     causes: dict[int, int] = {}
     for number, verdict in enumerate(verdicts):
-        if not verdict.hung:
+        if not verdict.hung or verdict.verdict == DEAD:  # the dead wait for nobody
             continue
         elsewhere = {blocked[rank][1] for rank in verdict.culprits if rank in blocked}
         hung = {other for other in elsewhere if other != number and verdicts[other].hung}
@@ -160,13 +172,18 @@ def _caused(verdicts: list[Verdict], crews: list[Crew]) -> list[Verdict]:
         if hung and not free and number not in elsewhere:
             causes[number] = max(hung, key=lambda other: verdicts[other].waited_ns)
     roots: dict[tuple[int, ...], int] = {}
-    by_wait = sorted(range(len(verdicts)), key=lambda n: -verdicts[n].waited_ns)
+    # Where nobody of a communicator is left, others show more of it.
+    by_wait = sorted(
+        range(len(verdicts)),
+        key=lambda n: (verdicts[n].gone > 0, -verdicts[n].waited_ns, -verdicts[n].ranks),
+    )
     for number in by_wait:
         verdict = verdicts[number]
         if verdict.hung and verdict.culprits and number not in causes:
             first = roots.setdefault(verdict.culprits, number)
             if first != number:
                 causes[number] = first
+    causes |= _among_the_dead(verdicts, causes)
     for number in list(causes):  # in a circle everybody waits for everybody: nothing follows
         if _in_circle(causes, number):
             del causes[number]
@@ -174,6 +191,28 @@ def _caused(verdicts: list[Verdict], crews: list[Crew]) -> list[Verdict]:
         replace(verdict, because_of=verdicts[causes[number]].name) if number in causes else verdict
         for number, verdict in enumerate(verdicts)
     ]
+
+
+def _among_the_dead(verdicts: list[Verdict], causes: dict[int, int]) -> dict[int, int]:
+    """Of communicators with dead processes, those that say no more than another one: it names more
+    of the dead; or its culprits are why the others were killed in the midst of their operations.
+    """
+    roots = [n for n, one in enumerate(verdicts) if one.hung and n not in causes]
+    blamed = [n for n in roots if verdicts[n].culprits]
+    worst = max(blamed, key=lambda n: verdicts[n].waited_ns, default=None)
+    found = {}
+    for number, verdict in enumerate(verdicts):
+        if verdict.verdict != DEAD or number in causes:
+            continue
+        if not verdict.culprits and worst is not None:
+            found[number] = worst
+        wider = [
+            n for n in blamed
+            if verdicts[n].verdict == DEAD and set(verdicts[n].culprits) > set(verdict.culprits)
+        ]  # fmt: skip
+        if verdict.culprits and wider:
+            found[number] = max(wider, key=lambda n: len(verdicts[n].culprits))
+    return found
 
 
 def _in_circle(causes: dict[int, int], start: int) -> bool:

@@ -9,13 +9,13 @@ from ncclscope.live.recent import RecentOperation
 from ncclscope.live.watching import CommunicatorRow, JobLine, Overview, RankRow, Rates
 from ncclscope.model.pulse_parts import ALIVE, Flight
 from ncclscope.report.status import line as verdict_line
-from ncclscope.report.status import seconds
 from ncclscope.words import (
     NOTHING,
     binary_size,
     nccl_release,
     plural,
     printable,
+    seconds,
     three_digits,
     wrapped,
 )

@@ -6,10 +6,11 @@ from typing import Any
 from ncclscope.diagnose import verdict as v
 from ncclscope.diagnose.verdict import Doing, Side, Status, Verdict
 from ncclscope.model.pulse_parts import Step
-from ncclscope.words import binary_size, plural, printable, ranks_in_words
+from ncclscope.words import binary_size, plural, printable, ranks_in_words, seconds
 
 VERSION = 1  # fields are added without a change of it
 _MOST_DETAILS = 4
+_MOST_COMMUNICATORS = 16
 _QUIET_NS = 15_000_000_000
 _STEPS = {
     "SendGPUWait": "for its GPU to give what step {step} sends to rank {peer}",
@@ -19,14 +20,6 @@ _STEPS = {
     "RecvFlushWait": "for step {step} from rank {peer} to reach GPU memory",
     "RecvGPUWait": "for its GPU to take step {step} from rank {peer}",
 }
-
-
-def seconds(time_ns: int) -> str:
-    """41 s; below ten seconds with a place behind the point."""
-    value = time_ns / 1e9
-    if value < 0.0995:
-        return f"{value * 1e3:.2g} ms"
-    return f"{value:.1f} s" if value < 9.95 else f"{value:,.0f} s"
 
 
 def _operation(verdict: Verdict) -> str:
@@ -70,7 +63,7 @@ def _said(verdict: Verdict) -> str:
         v.STALLED: "all ranks are in it and nothing moves"
         + (f"; behind {are} {who}" if culprits else "")
         + reason,
-        v.DEAD: f"{who} {are} dead{reason}",
+        v.DEAD: v.deaths_in_words(verdict),
         v.UNKNOWN: f"it waits, and for what is not known{reason}",
         v.WAITING: _patience(verdict),
     }.get(verdict.verdict, verdict.reason)
@@ -99,6 +92,8 @@ def _side(side: Side) -> str:
 def line(verdict: Verdict, post_mortem: bool) -> str:
     """One communicator that is not fine, in one line."""
     label = {v.WAITING: "waiting", v.UNKNOWN: "unknown"}.get(verdict.verdict, "HANG")
+    all_dead = verdict.verdict == v.DEAD and verdict.gone > 0
+    label = "DEAD" if all_dead else label
     if verdict.verdict == v.UNKNOWN and verdict.hung:
         label = "HANG"
     if verdict.verdict == v.MISMATCH:
@@ -108,7 +103,7 @@ def line(verdict: Verdict, post_mortem: bool) -> str:
         return printable(text + _waiters(verdict, post_mortem))
     words = [label, verdict.name, _operation(verdict)]
     text = " ".join(word for word in words if word) + ": " + _said(verdict)
-    if verdict.verdict != v.WAITING:
+    if verdict.verdict != v.WAITING and not all_dead:
         text += _waiters(verdict, post_mortem)
     if verdict.because_of:
         text += f" (follows from {verdict.because_of})"
@@ -145,7 +140,11 @@ def details(verdict: Verdict) -> list[str]:
     others = [one for one in verdict.doing if one.rank not in verdict.culprits]
     telling = [one for one in others if one.step is not None] or others
     shown = culprits[:_MOST_DETAILS] + telling[: _MOST_DETAILS - 1]
-    return [_detail(one, one.rank in verdict.culprits) for one in shown]
+    said = [_detail(one, one.rank in verdict.culprits) for one in shown]
+    more = len(culprits) - _MOST_DETAILS
+    if more > 0:  # of those who wait a few tell all; of culprits each may do something else
+        said.insert(_MOST_DETAILS, f"    and {plural(more, 'rank')} more to blame: --json has all")
+    return said
 
 
 def heading(status: Status) -> str:
@@ -170,19 +169,32 @@ def heading(status: Status) -> str:
     return f"{found}, {how}, {communicators}{quiet}"
 
 
+def _mood(status: Status, bad: list[Verdict]) -> str:
+    """The first word of the answer."""
+    if not status.verdicts:
+        return "unknown"
+    said = {verdict.verdict for verdict in bad}
+    if status.hung:
+        hung = [verdict for verdict in bad if verdict.hung]
+        return "dead" if all(one.gone and one.verdict == v.DEAD for one in hung) else "hung"
+    return next((word for word in (v.DEAD, v.WAITING) if word in said), "unknown" if bad else "ok")
+
+
 def lines(status: Status) -> Iterator[str]:
     """The whole answer: one line for each communicator that is not fine."""
     bad = [verdict for verdict in status.verdicts if verdict.verdict != v.OK]
-    waits = any(verdict.verdict == v.WAITING for verdict in bad)
-    unclear = bad or not status.verdicts
-    mood = "hung" if status.hung else "waiting" if waits else "unknown" if unclear else "ok"
-    yield f"{mood}: {heading(status)}"
+    yield f"{_mood(status, bad)}: {heading(status)}"
     if status.simulated:
         yield "! this is a simulation"
-    for verdict in bad:
+    for verdict in bad[:_MOST_COMMUNICATORS]:
         yield line(verdict, status.post_mortem)
-        if verdict.verdict != v.WAITING:
+        if verdict.hung or verdict.verdict == v.UNKNOWN:
             yield from details(verdict)
+    if more := bad[_MOST_COMMUNICATORS:]:
+        follow = sum(bool(verdict.because_of) for verdict in more)
+        aside = f", {follow:,} of them follow from those above" if follow else ""
+        many = plural(len(more), "communicator")
+        yield f"and {many} more that are not fine{aside}: --json has all"
     for text in status.unreadable:
         yield printable(f"not read: {text}")
 
@@ -244,6 +256,8 @@ def _verdict_json(verdict: Verdict, post_mortem: bool) -> dict[str, Any]:
         "reason": verdict.reason or None,
         "follows_from": verdict.because_of or None,
         "missing": list(verdict.missing),
+        "all_dead": verdict.gone > 0,
+        "died_first": list(verdict.culprits) if verdict.died_first else [],
         "doing": [_doing_json(one) for one in verdict.doing],
         "line": None if verdict.verdict == v.OK else line(verdict, post_mortem),
     }
