@@ -12,7 +12,7 @@ from ncclscope.capture.tallies import Tally, TallyKey
 from ncclscope.diagnose import hang
 from ncclscope.diagnose.verdict import Verdict
 from ncclscope.diagnose.verdicts import judge
-from ncclscope.model.pulse import Pulse, _counted_on
+from ncclscope.model.pulse import Pulse, _counted_on, _was_busy
 from ncclscope.model.pulse_parts import DEAD, ENDED, UNHEARD, Parts
 from ncclscope.report.status import as_json, lines
 from ncclscope.words import ranks_in_words
@@ -479,3 +479,13 @@ def test_copy_engines_and_sends_are_not_taken_for_lost_collectives() -> None:
     found = _counted_on(made, process)  # type: ignore[arg-type]
     assert (found.calls, found.works, found.finished) == (36, 11, 10)
     assert (found.collectives, found.flights) == (31, made.flights)
+
+
+def test_a_first_page_before_any_call_is_not_all_that_is_known() -> None:
+    """A process died right after its first heartbeat: its memory tells more than that page."""
+    communicators = np.zeros(1, [("t_last_call", "u8"), ("t_last_done", "u8")])
+    header = SimpleNamespace(start_ticks=5_000_000 * S)
+    page = SimpleNamespace(ticks=header.start_ticks + S // 100, communicators=communicators)
+    assert _was_busy(header, page, 1.0)  # type: ignore[arg-type]
+    page.ticks += 60 * S
+    assert not _was_busy(header, page, 1.0)  # type: ignore[arg-type]

@@ -104,7 +104,7 @@ class Status:
 
 
 def whereabouts(verdict: Verdict, ranks: Sequence[int]) -> str:
-    """Where ranks are: node7 GPU 4, 5; pids 811, 812. "" where nobody tells. Of many, hosts alone."""
+    """Where ranks are: node7 GPU 4, 5; pids 811, 812; of many, hosts. "" where nobody tells."""
     wanted = set(ranks)
     known = [one for one in verdict.doing if one.rank in wanted]
     if not known:

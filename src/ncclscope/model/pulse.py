@@ -92,7 +92,7 @@ def read_pulse(folder: Path, now_ns: int, known: GrowingMetadata | None = None) 
         return _from_events(folder, now_ns)
     life, how = _life(header, page.ended or known.ended, page.realtime_ns, now_ns, folder)
     rate = _rate(header, page)
-    if life == DEAD and (folder / "arena").exists() and _was_busy(page, rate):
+    if life == DEAD and (folder / "arena").exists() and _was_busy(header, page, rate):
         return _from_events(folder, now_ns)
     seats = _seats(page, known.communicators, Texts(known.strings), rate)
     return _pulse(folder, header, seats, page.realtime_ns, (life, how), page.dropped, known.strings)
@@ -106,9 +106,9 @@ def _rate(header: Header, page: LivePage) -> float:
     return 1e9 / header.clock_hz if header.clock_hz else 1.0
 
 
-def _was_busy(page: LivePage, rate: float) -> bool:
-    """Whether something happened shortly before the page was written."""
-    newest = 0
+def _was_busy(header: Header, page: LivePage, rate: float) -> bool:
+    """Whether something happened shortly before the page was written; its start, if nothing else."""
+    newest = header.start_ticks
     for name in ("t_last_call", "t_last_done"):
         newest = max(newest, int(page.communicators[name].max(initial=0)))
     return (page.ticks - newest) * rate < _BUSY_NS
