@@ -107,7 +107,7 @@ def _rate(header: Header, page: LivePage) -> float:
 
 
 def _was_busy(header: Header, page: LivePage, rate: float) -> bool:
-    """Whether something happened shortly before the page was written; its start, if nothing else."""
+    """Whether something happened shortly before the page was written, at least its start."""
     newest = header.start_ticks
     for name in ("t_last_call", "t_last_done"):
         newest = max(newest, int(page.communicators[name].max(initial=0)))
