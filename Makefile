@@ -11,7 +11,7 @@ C_FILES := $(wildcard native/src/*.[ch] native/columns/*.[ch] native/harness/*.[
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
-demo: $(VENV)/installed  ## install, record a simulated job through the real plugin, show the report
+demo: $(VENV)/package  ## install, record a simulated job through the real plugin, show the report
 	$(BIN)/ncclscope demo
 
 test: $(VENV)/installed packages  ## install what the tests need and run all of them (no GPU)
@@ -57,6 +57,13 @@ $(VENV)/bin/python:
 	else echo "python3 cannot make virtual environments: install python3-venv" >&2; exit 1; fi; }
 	@$(BIN)/python -m pip install -q --upgrade pip
 
-$(VENV)/installed: $(VENV)/bin/python pyproject.toml $(NATIVE_SOURCES)
-	$(BIN)/python -m pip install -q -e '.[test,lint]'
+# Two stamps: the package with what it needs itself, and on top of it what tests and lint need.
+$(VENV)/package: $(VENV)/bin/python pyproject.toml $(NATIVE_SOURCES)
+	@echo "installing ncclscope into $(VENV): compiles the plugin, fetches numpy and duckdb"
+	@$(BIN)/python -m pip install -q -e .
+	@touch $@
+
+$(VENV)/installed: $(VENV)/package
+	@echo "installing what tests and lint need into $(VENV)"
+	@$(BIN)/python -m pip install -q --group test --group lint
 	@touch $@

@@ -1,6 +1,7 @@
 """`ncclscope diagnose` on real jobs at their own times, and on simulated ones of real processes."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 
 from ncclscope.simulation.job import run_job
+from ncclscope.simulation.scenario import read_scenario
 from tests.playing import TRANSCRIPTS, ncclscope, recording
 from tests.simulated_faults import JOBS
 from tests.writer import from_transcript
+from tests.writer.scenario import write_scenario
 
 HEALTHY = (
     "2.27.7-v4-2ranks", "2.28.9-v5-2ranks", "2.28.9-v5-4ranks", "2.30.7-v6-2ranks",
@@ -47,6 +50,23 @@ def test_the_straggler_is_named(tmp_path: Path) -> None:
     assert failed.returncode == 3
     assert "rank 3 (node3; pid " in failed.stdout
     assert ") comes last to" in failed.stdout
+
+
+def test_of_two_ranks_the_late_one_is_as_late_as_it_is(tmp_path: Path) -> None:
+    """The demo's job, all of whose communicators are pairs: what is found is what was planted."""
+    scenario = read_scenario(Path("late_rank.scenario"))
+    (planted,) = scenario.late
+    write_scenario(tmp_path / "c", scenario)
+    (first,) = diagnosis(tmp_path / "c")
+    assert (first["family"], first["ranks"]) == ("straggler", [planted.rank])
+    late_steps = scenario.steps - planted.from_step
+    shape = r"comes last to (\d+) of (\d+) collectives, typically ([\d.]+) ms after everybody else"
+    found = re.search(shape, first["sentence"])
+    assert found
+    assert (int(found[1]), int(found[2])) == (2 * late_steps, 3 * scenario.steps)
+    assert float(found[3]) == pytest.approx(planted.ms, rel=0.05)
+    run_ms = scenario.steps * scenario.compute_ms + late_steps * planted.ms
+    assert first["lost_share"] == pytest.approx(late_steps * planted.ms / run_ms, rel=0.2)
 
 
 def test_the_hang_is_named(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_inspector(tmp_path: Path) -> None:
     logs = foreign.inspector_logs(tmp_path / "logs")
     done = ncclscope("import", logs, "-o", tmp_path / "import")
     assert done.returncode == 0, done.stderr
-    assert "next: ncclscope report" in done.stderr
+    assert f"ncclscope report {tmp_path / 'import'}\n" in done.stderr.partition("next: ")[2]
     capture = package.open(tmp_path / "import")
     found = rows(capture, "function, size_bytes, duration_ns, source, sequence, rank, global_rank")
     assert len(found) == 40

@@ -120,7 +120,7 @@ def test_a_single_process(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "1 process; 50 calls" in ran.stderr
     assert "0 dropped" in ran.stderr
-    assert f"next: ncclscope report {capture}" in ran.stderr
+    assert f"ncclscope report {capture}\n" in ran.stderr.partition("next: ")[2]
     assert "made" in ran.stdout
 
 
@@ -209,7 +209,7 @@ def test_in_front_of_each_rank_of_mpirun(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     (capture,) = tmp_path.glob("ncclscope-*")
     assert sorted(process.rank for process in open_capture(capture).processes) == [0, 1, 2]
-    assert ran.stderr.count("next: ncclscope report") == 1
+    assert ran.stderr.count("           next: ") == 1
 
 
 @needs_mpirun
@@ -319,10 +319,46 @@ def test_demo(tmp_path: Path) -> None:
     assert "NCCL 2.28.9 simulated by ncclscope" in ran.stderr
     assert "! this is a simulation: nothing of it was measured" in ran.stdout
     assert "4 of 4 processes, 360 calls, 360 operations" in ran.stdout
-    (capture,) = tmp_path.glob("ncclscope-demo-*")
-    assert f"next: ncclscope diagnose {capture.name}" in ran.stdout
     blamed = ran.stdout.partition("ranks by waiting caused")[2].splitlines()[2].split()[0]
     assert blamed == "2"
+
+
+def test_commands_of_the_demo_can_be_copied(tmp_path: Path) -> None:
+    """The script called by its path, as after `make demo`: the shell does not know its name."""
+    scripts = str(Path(sys.executable).parent)
+    elsewhere = [part for part in os.environ["PATH"].split(":") if part != scripts]
+    env = os.environ | {"PATH": ":".join(elsewhere), "BROWSER": "true"}
+    script = Path(sys.executable).with_name("ncclscope")
+
+    def shell(words: str) -> tuple[int, str]:
+        """Exit code and output; of what serves until it is interrupted, the first line."""
+        with subprocess.Popen(
+            ["sh", "-c", words.replace(str(script), f"exec {script}", 1)], env=env, cwd=tmp_path, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        ) as job:  # fmt: skip
+            assert job.stdout is not None
+            first = job.stdout.readline()
+            if " timeline " in words:
+                job.send_signal(signal.SIGINT)
+            printed = first + job.stdout.read()
+        return job.returncode, printed
+
+    code, shown = shell(f"{script} demo -o 'my demo'")
+    assert code == 0
+    done = [line[2:] for line in shown.splitlines() if line.startswith("$ ")]
+    after = shown.partition("\nnext: ")[2].splitlines()
+    follow = [line.strip() for line in after if "my demo" in line]
+    expected = {
+        "run": "", "report": "4 of 4 processes", "diagnose": "  rank 2 ",
+        "timeline": "http://127.0.0.1:", "dump": "AllReduce",
+    }  # fmt: skip
+    assert sorted(words.split()[1] for words in done + follow) == sorted(expected)
+    for words in [*follow, *reversed(done)]:  # `run` last: it records once more
+        code, printed = shell(words)
+        assert code == 0, words
+        assert expected[words.split()[1]] in printed
+    activating = after[-1].partition("after: ")[2].rstrip(")")
+    assert shell(f"{activating}; ncclscope --version")[1].startswith("ncclscope ")
 
 
 def test_demo_of_a_scenario(tmp_path: Path) -> None:
@@ -331,6 +367,8 @@ def test_demo_of_a_scenario(tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
     assert "2 processes killed or still running" in ran.stdout
     assert "! this is a simulation" in ncclscope("status", "c", cwd=tmp_path).stdout
+    (tmp_path / "hangs").write_text("ranks = 2\nsteps = 3\ngive_up_s = 1\nstuck = rank=1 step=1\n")
+    assert ncclscope("demo", "--scenario", "hangs", cwd=tmp_path).returncode == 0
     (tmp_path / "wrong").write_text("rank = 2\n")
     ran = ncclscope("demo", "--scenario", "wrong", cwd=tmp_path)
     assert ran.returncode == 2

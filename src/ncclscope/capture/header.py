@@ -98,7 +98,7 @@ def parse_header(data: bytes | memoryview, path: Path) -> Header:
         raise FormatError(
             f"cannot read {path}: its format {values['major']}.{values['minor']} is newer than "
             f"this release reads ({layout.MAJOR}.{layout.MINOR})",
-            f"Upgrade with `pip install -U ncclscope` (the writer was {_writer(data, values)})",
+            f"Install a newer ncclscope (the writer was {_writer(data, values)})",
         )
     start, length = values["schema_offset"], values["schema_bytes"]
     id_start, id_length = values["identity_offset"], values["identity_bytes"]

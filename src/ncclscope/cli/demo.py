@@ -2,17 +2,22 @@
 
 import argparse
 import importlib.util
-import subprocess
+import os
+import shlex
+import signal
 import sys
 import time
 from pathlib import Path
 
 from ncclscope.capture.tally import ProcessTally, tally_capture
+from ncclscope.cli import typed
 from ncclscope.errors import NcclscopeError
-from ncclscope.simulation.scenario import read_scenario
+from ncclscope.launch.child import run_command
+from ncclscope.simulation.scenario import Scenario, read_scenario
 
-_SCENARIO = Path(__file__).parents[1] / "simulation" / "late_rank.scenario"
+_SCENARIO = "late_rank.scenario"  # comes with the package
 _NEEDED_BY_REPORT = ("numpy", "duckdb")
+_ENDED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,9 +45,9 @@ def table_lines(tallies: list[ProcessTally]) -> list[str]:
 
 
 def _this_program(*words: str | Path) -> int:
-    """Runs another verb, as the user would."""
+    """Runs another verb, as the user would; signals reach it."""
     sys.stdout.flush()
-    return subprocess.run([sys.executable, "-m", "ncclscope", *words], check=False).returncode
+    return run_command([*typed.own_words(), *map(str, words)], os.environ)
 
 
 def _show(directory: Path) -> None:
@@ -52,27 +57,46 @@ def _show(directory: Path) -> None:
             raise NcclscopeError("the report of the demo failed")
         return
     tallies = sorted(tally_capture(directory), key=lambda one: one.identity.get("env.RANK", ""))
-    print(
-        "\n".join(
-            [*table_lines(tallies), "", "report needs numpy and duckdb: pip install numpy duckdb"]
-        )
-    )
+    needs = "report and diagnose need numpy and duckdb: pip install numpy duckdb"
+    print("\n".join([*table_lines(tallies), "", needs]))
+
+
+def _must_end(scenario: Scenario) -> bool:
+    """Whether no rank is meant to hang or die."""
+    faults = (scenario.never, scenario.wrong, scenario.dies, scenario.stuck, scenario.never_joins)
+    return not any(faults)
+
+
+def next_lines(directory: Path) -> list[str]:
+    """What to try now: commands to copy."""
+    lines = [
+        "",
+        f"next: {typed.command('diagnose', directory)}",
+        f"      {typed.command('timeline', directory)}",
+        f"      {typed.command('dump', directory)}",
+        "On a machine with GPUs: `ncclscope run --` in front of your job's own command.",
+    ]
+    program = Path(typed.own_words()[0])
+    activate = program.with_name("activate")
+    if len(program.parts) > 1 and activate.is_file():
+        lines.append(f"(`ncclscope` alone is found after: . {shlex.quote(str(activate))})")
+    return lines
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs a simulated job through `ncclscope run`, shows the report and what to try next."""
     directory = Path(arguments.output or time.strftime("ncclscope-demo-%Y%m%d-%H%M%S"))
-    file = Path(arguments.scenario or _SCENARIO)
-    scenario = read_scenario(file)
-    job: list[str | Path] = [sys.executable, "-m", "ncclscope.simulation", file]
-    print(f"$ ncclscope run -o {directory} -- python -m ncclscope.simulation {file.name}")
+    file = arguments.scenario or _SCENARIO
+    scenario = read_scenario(Path(file))
+    job = [*typed.python_words(), "-m", "ncclscope.simulation", file]
+    print("$", typed.command("run", "-o", directory, "--", *job))
     print(f"({scenario.ranks} processes; NCCL and GPUs are simulated, the recorder is real)")
     code = _this_program("run", "-o", directory, "--", *job)
-    if code and not (scenario.never or scenario.wrong or scenario.dies):
+    if code in _ENDED:
+        return code
+    if code and _must_end(scenario):
         raise NcclscopeError(f"the simulated job failed with exit code {code}")
-    print(f"\n$ ncclscope report {directory}")
+    print("\n$", typed.command("report", directory))
     _show(directory)
-    print(f"\nnext: ncclscope diagnose {directory}")
-    print(f"      ncclscope dump {directory}")
-    print("      ncclscope run -- torchrun train.py    (on a machine with GPUs)")
+    print("\n".join(next_lines(directory)))
     return 0

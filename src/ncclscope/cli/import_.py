@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from ncclscope.analysis.selection import Selection
+from ncclscope.cli import typed
 from ncclscope.cli.progress import progress_line
 from ncclscope.errors import FormatError
 from ncclscope.export.files import check_directory, put_directory, scratch_beside
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"           {printable(note)}", file=sys.stderr)
     print(f"           written: {shown}", file=sys.stderr)
     verb = "diagnose" if completeness.in_flight else "report"
-    print(f"           next: ncclscope {verb} {shown}", file=sys.stderr)
+    print(f"           next: {printable(typed.command(verb, arguments.output))}", file=sys.stderr)
     return 0
 
 

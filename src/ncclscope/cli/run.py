@@ -8,6 +8,7 @@ from pathlib import Path
 from ncclscope.capture.inventory import process_folders
 from ncclscope.capture.salvage import salvage
 from ncclscope.capture.tally import ProcessTally, tally_capture
+from ncclscope.cli import typed
 from ncclscope.cli.machine import add_system_arguments, check_system
 from ncclscope.cli.recording import add_recording_arguments, settings_of
 from ncclscope.errors import UsageError
@@ -62,7 +63,7 @@ def summary_lines(capture: Path, tallies: list[ProcessTally]) -> list[str]:
         return [
             "ncclscope: nothing recorded: no NCCL communicator was created, or its NCCL did not "
             "load the plugin",
-            "           next: ncclscope doctor",
+            f"           next: {typed.command('doctor')}",
         ]
     calls, events = sum(t.calls for t in tallies), sum(t.events for t in tallies)
     dropped, killed = sum(t.dropped for t in tallies), sum(not t.ended for t in tallies)
@@ -72,7 +73,7 @@ def summary_lines(capture: Path, tallies: list[ProcessTally]) -> list[str]:
     return [
         f"ncclscope: {plural(len(tallies), 'process', 'processes')}{ends}; {counts} in {capture}",
         *_note_lines(tallies),
-        f"           next: ncclscope report {capture}",
+        f"           next: {typed.command('report', capture)}",
     ]
 
 

@@ -7,11 +7,13 @@ import time
 from pathlib import Path
 
 from ncclscope.capture.reader import is_dataset, process_folders, resolve_capture
+from ncclscope.cli import typed
 from ncclscope.diagnose.verdict import Status
 from ncclscope.diagnose.verdicts import judge
 from ncclscope.errors import UsageError
 from ncclscope.model.pulse import read_pulses
 from ncclscope.report.status import as_json, lines
+from ncclscope.words import printable
 
 _WATCH_S = 2.0  # between two looks
 _HUNG = 4  # exit code
@@ -77,5 +79,5 @@ def run(arguments: argparse.Namespace) -> int:
         status = _look(resolve_capture(str(capture)))
         _show(status, capture, arguments)
     if status.hung and not arguments.json and not status.post_mortem:
-        print(f"next: ncclscope diagnose {capture}", file=sys.stderr)
+        print(f"next: {printable(typed.command('diagnose', capture))}", file=sys.stderr)
     return _HUNG if status.hung else 0

@@ -36,13 +36,22 @@ class Late:
     added_ns: Floats
 
 
+def _usual(met: Met) -> Floats:
+    """By rank of an instance what others take of their own there: the median; of two, the other,
+    because the median of two lies half way to the late one.
+    """
+    usual = medians_by_group(met.own, met.first, met.count)[met.group]
+    pairs = met.first[met.count == 2]
+    usual[pairs], usual[pairs + 1] = met.own[pairs + 1], met.own[pairs]
+    return usual
+
+
 def _last_ranks(met: Met) -> Late:
     """The last rank of each instance; 0 where its own time is not longer than the others'."""
     order = np.lexsort((met.duration, met.group))
     last, before = order[met.first], order[met.first + 1]
     margin = (met.duration[before] - met.duration[last]).astype(np.float64)
-    usual = medians_by_group(met.own, met.first, met.count)
-    own = np.nan_to_num(met.own[last] - usual, nan=0.0)
+    own = np.nan_to_num(met.own[last] - _usual(met)[last], nan=0.0)
     return Late(met.rank[last], met.communicator, np.minimum(margin, np.maximum(own, 0.0)))
 
 
@@ -130,8 +139,7 @@ def _steadily_behind(met: Met, size: int) -> tuple[Floats, Floats]:
     """By rank how much more time of its own it takes than its peers, in the median instance, where
     that is certain and far from what other ranks show, 0 elsewhere; and the sum of it.
     """
-    usual = medians_by_group(met.own, met.first, met.count)
-    beyond = met.own - usual[met.group]
+    beyond = met.own - _usual(met)
     where = met.kind[met.group]
     known = np.flatnonzero(~np.isnan(beyond) & (met.rank != NONE))
     width = int(where.max(initial=0)) + 1
@@ -265,7 +273,8 @@ def _of_rank(
     kind, excess = _cause(frame, np.array([rank]))
     host = frame.host_of.get(rank, "")
     mine = late.added_ns[(late.who == rank) & (late.added_ns > 0)]
-    typical = float(np.median(mine[mine > 0.1 * mine.max()])) if len(mine) else 0.0
+    noted = mine[mine > 0.1 * mine.max(initial=0.0)]
+    typical = float(np.median(noted)) if len(noted) else 0.0
     met = frame.met
     latest = int(np.argmax(np.where(late.who == rank, late.added_ns, -1)))
     instance = int(met.instance[latest])
@@ -274,9 +283,9 @@ def _of_rank(
     start = int(frame.model.tables["instances"]["last_start_ns"][instance])
     of = int(np.sum(np.isin(met.group, met.group[met.rank == rank]) & (met.rank == rank)))
     sentence = (
-        f"rank {rank}{frame.where(rank)} comes last to {often:,} of {of:,} collectives, typically "
-        f"{duration(typical)} after everybody else; waiting for it costs {percent(share)} "
-        "of the run"
+        f"rank {rank}{frame.where(rank)} comes last to {len(noted):,} of {of:,} collectives, "
+        f"typically {duration(typical)} after everybody else; waiting for it costs "
+        f"{percent(share)} of the run"
     )
     if often < _OFTEN:
         sentence = (

@@ -22,6 +22,7 @@ DATATYPES = {
 }  # fmt: skip
 STAGES = ("launch", "start", "finish", "network")
 _FOR_EVER = 1 << 60
+_BUNDLED = Path(__file__).parent  # scenarios that come with the package
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -367,7 +368,9 @@ def parse_scenario(text: str, origin: str = "scenario") -> Scenario:
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Reads a scenario's file."""
+    """Reads a scenario's file; a bare name may be that of one that comes with the package."""
+    if path.name == str(path) and not path.exists() and (_BUNDLED / path).is_file():
+        path = _BUNDLED / path
     hint = "A scenario is a text file; docs/simulation.md says how to write one"
     try:
         text = path.read_text()
