@@ -12,11 +12,14 @@ import pytest
 
 import ncclscope as package
 from ncclscope.cli import main
+from ncclscope.model.completeness import SIMULATION
 from ncclscope.opened import Capture
+from ncclscope.simulation.scenario import Scenario
 from tests import foreign
 from tests.foreign import EPOCH_NS
 from tests.playing import TRANSCRIPTS, ncclscope
 from tests.writer import from_transcript
+from tests.writer.scenario import write_scenario
 
 FOREIGN = Path(__file__).parents[1] / "data" / "foreign"
 
@@ -506,6 +509,32 @@ def capture(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def wall(capture: Capture, column: str) -> str:
     return f"{column} + {capture.realtime_offset_ns}"
+
+
+@pytest.mark.parametrize("form", ["chrome", "inspector", "parquet"])
+def test_a_simulation_stays_one(form: str, tmp_path: Path) -> None:
+    """However often it is exported and imported; where it cannot come back, viewers show it."""
+    write_scenario(tmp_path / "0", Scenario(ranks=2, steps=3))
+    for trip in (1,) if form == "inspector" else (1, 2):  # its import has no times of the GPU's
+        before, after = tmp_path / f"{trip - 1}", tmp_path / f"{trip}"
+        said = ncclscope("export", before, "--to", form, "-o", tmp_path / f"out{trip}")
+        assert f"           {SIMULATION}\n" in said.stderr
+        if form == "parquet":
+            (tmp_path / f"out{trip}").rename(after)
+        else:
+            imported(after, tmp_path / f"out{trip}")
+        shown = ncclscope("report", after).stdout
+        assert shown.count(f"! {SIMULATION}") == 1
+    ncclscope("export", tmp_path / "0", "-o", tmp_path / "x.pftrace")
+    assert b"SIMULATION" in (tmp_path / "x.pftrace").read_bytes()
+
+
+def test_what_is_none_is_not_called_a_simulation(capture: Capture, tmp_path: Path) -> None:
+    for form in ("chrome", "inspector"):
+        ncclscope("export", capture.path, "--to", form, "-o", tmp_path / form)
+        assert (
+            not imported(tmp_path / f"{form}-again", tmp_path / form).completeness().is_simulation
+        )
 
 
 def test_chrome_there_and_back(capture: Capture, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_
 from ncclscope.errors import UsageError
 from ncclscope.export.files import STDOUT
 from ncclscope.export.written import Written
+from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model
 from ncclscope.words import amount, plural, printable
 
@@ -185,5 +186,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_operations(model)
     written = _write(form, arguments, model, selection_of(model, arguments))
     print(f"ncclscope: {model.completeness.line()}", file=sys.stderr)
+    if model.completeness.is_simulation:
+        print(f"           {SIMULATION}", file=sys.stderr)
     _say(form, arguments, model, written)
     return 0

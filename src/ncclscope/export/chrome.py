@@ -28,6 +28,7 @@ from ncclscope.export.timeline import (
     ranks_of,
 )
 from ncclscope.export.written import Written
+from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.shown import rows_of_table
 from ncclscope.model.tables import NONE
@@ -75,6 +76,7 @@ def _head(model: Model) -> bytes:
             "producer": f"ncclscope {__version__}",
             "capture": model.path.name,
             "completeness": model.completeness.line(),
+            **({"simulation": SIMULATION} if model.completeness.is_simulation else {}),
         },
     }
     first = {"ph": "M", "name": "trace_source", "pid": 1, "tid": 1, "args": {"name": "ncclscope"}}

@@ -133,6 +133,7 @@ class _Lines:
             "inspector_output_format_version": VERSION,
             "git_rev": "",
             "rec_mechanism": MECHANISM,
+            **({"simulation": True} if model.completeness.is_simulation else {}),
         }
         self._place = {"hostname": printable(row.host), "pid": row.pid}
         self._headers: dict[tuple[int, int], str] = {}  # by communicator and rank in it

@@ -146,6 +146,8 @@ def _rank(model: Model, number: int, process: int, global_rank: int) -> Rank:
     labels = [row.host, f"pid {row.pid}", *([row.gpu] if row.gpu else [])]
     if row.attempt > 0:
         labels.append(f"attempt {row.attempt}")
+    if model.completeness.is_simulation:
+        labels.append("SIMULATION")
     return Rank(number, process, global_rank, name, tuple(printable(label) for label in labels))
 
 

@@ -29,6 +29,7 @@ from ncclscope.ingest.observed import (
 )
 from ncclscope.ingest.torch_names import DATATYPES, function_of
 from ncclscope.model import sizes
+from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.tables import NONE, SOURCES, STATES
 
 _US = 1000
@@ -60,7 +61,7 @@ def _fits(head: bytes, path: Path) -> bool:
 
 def read(path: Path, found: Found) -> Iterator[Seen]:
     """NCCL's operations of one trace; everything else in it is left out."""
-    trace = _Trace(path.name)
+    trace = _Trace(path.name, found)
     with opened(path) as file:
         try:
             for name, value in elements(file, "traceEvents"):
@@ -84,8 +85,8 @@ def read(path: Path, found: Found) -> Iterator[Seen]:
 class _Trace:
     """What a trace says besides its events."""
 
-    def __init__(self, file: str) -> None:
-        self._file = file
+    def __init__(self, file: str, found: Found) -> None:
+        self._file, self._found = file, found
         self._rank, self._ranks, self._base_ns, self._host = NONE, 0, 0, ""
         self._names: dict[str, str] = {}  # by pid
         self._places: dict[str, tuple[str, int]] = {}  # host and process id
@@ -99,6 +100,8 @@ class _Trace:
             self._host = text(value)
         elif name == "baseTimeNanoseconds":
             self._base_ns = max(number(value), 0)
+        elif name == "otherData" and isinstance(value, dict) and value.get("simulation"):
+            self._found.note(SIMULATION)  # ours
 
     def name_process(self, event: dict[str, Any]) -> None:
         """Metadata: `process_name` and `process_labels` of a pid."""

@@ -25,6 +25,7 @@ from ncclscope.ingest.observed import (
     number,
     text,
 )
+from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.tables import NONE
 
 _US = 1000
@@ -58,6 +59,8 @@ def read(path: Path, found: Found) -> Iterator[Seen]:
         if operation is None:
             found.lose(DAMAGED)
         else:
+            if record.get("metadata", {}).get("simulation") is True:
+                found.note(SIMULATION)  # ours
             yield operation
 
 

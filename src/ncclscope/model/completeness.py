@@ -5,6 +5,8 @@ from typing import Any
 
 from ncclscope.words import plural
 
+SIMULATION = "this is a simulation: nothing of it was measured"  # a note
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Completeness:
@@ -29,6 +31,11 @@ class Completeness:
     lived_ns: int = 0  # their time, summed up
     recorded_ns: int = 0  # the part of it in which single calls were recorded
     drops_counted: bool = True  # False: imported from a tool that does not say what it dropped
+
+    @property
+    def is_simulation(self) -> bool:
+        """Whether NCCL and the GPUs were simulated."""
+        return SIMULATION in self.notes
 
     @property
     def is_complete(self) -> bool:

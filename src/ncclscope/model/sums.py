@@ -8,7 +8,7 @@ from ncclscope.capture import layout
 from ncclscope.capture.windows import windows_of
 from ncclscope.model.bounds import Steps
 from ncclscope.model.clock import Clocks
-from ncclscope.model.completeness import Completeness
+from ncclscope.model.completeness import SIMULATION, Completeness
 from ncclscope.model.parts import Part
 from ncclscope.model.registry import ProcessRow, Registry
 from ncclscope.model.tables import NONE, Columns
@@ -141,7 +141,7 @@ def _outside(rows: list[ProcessRow]) -> dict[str, Any]:
 def _job_notes(sums: Sums, registry: Registry, clocks: Clocks) -> list[str]:
     """What a reader must know about the job as a whole."""
     rows = registry.processes
-    notes = ["this is a simulation: nothing of it was measured"] if sums.simulated else []
+    notes = [SIMULATION] if sums.simulated else []
     notes += [f"not read: {text}" for text in sums.unreadable]
     if registry.attempts() > 1:
         notes.append(
