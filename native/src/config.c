@@ -99,6 +99,15 @@ enum mode config_mode_called(const char *name) {
     return 0;
 }
 
+// With less, threads would not even get a chunk each: nothing would be on record.
+static u64 at_least(const char *name, u64 bytes, u64 least, const char *described) {
+    if (!bytes || bytes >= least) return bytes;
+    if (!config.complaint[0])
+        snprintf(config.complaint, sizeof config.complaint, "%s=%.60s is too small; using %s", name,
+                 variable(name), described);
+    return least;
+}
+
 // The name all ranks agree on without talking: the job's id, else the moment its launcher started.
 static void default_capture_name(char *out, size_t size) {
     static const char *const job_variables[] = {"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID",
@@ -159,7 +168,9 @@ void config_read(void) {
     config.disabled = disable && strcmp(disable, "0") != 0;
     read_mode();
     config.arena_bytes = size_of("NCCLSCOPE_ARENA", 0, "the default");
+    config.arena_bytes = at_least("NCCLSCOPE_ARENA", config.arena_bytes, 512u << 10, "512K");
     config.ring_bytes = size_of("NCCLSCOPE_RING", 0, "no ring");
+    config.ring_bytes = at_least("NCCLSCOPE_RING", config.ring_bytes, 1u << 20, "1M");
     if (config.mode == MODE_PROFILE) config.ring_bytes = 0;  // it keeps nothing to look back at
     config.disk_limit_bytes = size_of("NCCLSCOPE_DISK_LIMIT", 4ull << 30, "4G");
     config.exit_wait_ns = 2000000000u;

@@ -146,6 +146,16 @@ def test_bad_settings_are_named_and_survived(tmp_path: Path) -> None:
     assert "NCCLSCOPE_MODE=fuller is not understood; using profile" in played.stderr
 
 
+@pytest.mark.parametrize(("name", "least"), [("NCCLSCOPE_RING", "1M"), ("NCCLSCOPE_ARENA", "512K")])
+def test_memory_that_would_hold_nothing_is_raised(name: str, least: str, tmp_path: Path) -> None:
+    env = recording(tmp_path / "c", NCCL_DEBUG="INFO", **{name: "64K"})
+    played = player("load", "--collectives", 10, env=env)
+    assert f"{name}=64K is too small; using {least}" in played.stderr
+    (process,) = open_capture(tmp_path / "c").processes
+    assert process.calls_counted() == 10
+    assert not process.dropped()
+
+
 def test_log_says_where_it_records(tmp_path: Path) -> None:
     played = player("load", "--collectives", 1, env=recording(tmp_path / "c", NCCL_DEBUG="INFO"))
     assert re.search(

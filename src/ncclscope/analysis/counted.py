@@ -22,6 +22,7 @@ from ncclscope.model.tables import GPU_SOURCES
 
 KEYS = ("communicator", "function", "size", "datatype", "algorithm", "protocol", "rank", "host")
 
+_RUNNING = "of processes that have not ended, calls that are not timed yet count as in flight"
 _SHARES = (
     "this NCCL did not tell how many ranks a communicator has: bytes of AllGather and "
     "ReduceScatter are one rank's share"
@@ -183,6 +184,7 @@ def _summary(model: Model, by: tuple[str, ...], found: list[tuple[Leaf, Entry]])
         traffic=None,
         notes=(
             *((_SHARES,) if _has_shares(model, found) else ()),
+            *((_RUNNING,) if whole.in_flight and not all(r.ended for r in model.processes) else ()),
             *_on_record(model.completeness),
         ),
     )

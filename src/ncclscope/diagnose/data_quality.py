@@ -6,6 +6,7 @@ import numpy as np
 
 from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.frame import Frame
+from ncclscope.model.completeness import FLIGHT_RECORDER, Completeness
 from ncclscope.model.tables import NONE, SEND
 from ncclscope.words import duration, percent, plural
 
@@ -44,7 +45,7 @@ def missing(frame: Frame) -> str:
     """What the recorder lacks, in words; "" for a whole capture. Operations that some ranks do not
     have are the job's own.
     """
-    whole = replace(frame.model.completeness, missing_operations=0)
+    whole = replace(frame.model.completeness, missing_operations=0, behind_operations=0)
     return "; ".join(whole.missing())
 
 
@@ -77,9 +78,7 @@ def find(frame: Frame) -> list[Finding]:
         findings.append(
             _finding(
                 f"{plural(lost, 'event')} lost after recording ({', '.join(c.lost)})",
-                "raise NCCLSCOPE_DISK_LIMIT, or keep the disk from filling"
-                if c.drops_counted
-                else "it is an import, and the tool that wrote it lost them",
+                _remedy(c),
                 "lost",
                 **c.lost,
             )
@@ -87,6 +86,18 @@ def find(frame: Frame) -> list[Finding]:
     findings += _stamps(frame)
     findings += _clocks(frame)
     return findings
+
+
+def _remedy(c: Completeness) -> str:
+    """What keeps events from being lost next time."""
+    if not c.drops_counted:
+        return "it is an import, and the tool that wrote it lost them"
+    if set(c.lost) == {FLIGHT_RECORDER}:
+        return (
+            "a flight recorder keeps the newest events only: a larger one (--ring SIZE) reaches "
+            "further back, without one all are kept"
+        )
+    return "raise NCCLSCOPE_DISK_LIMIT, or keep the disk from filling"
 
 
 def _stamps(frame: Frame) -> list[Finding]:

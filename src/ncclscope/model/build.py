@@ -1,7 +1,6 @@
 """Makes the model of a capture, process by process, and keeps it beside the capture."""
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture.compiled import large_arrays_in
-from ncclscope.capture.joins import look_up
 from ncclscope.capture.reader import is_dataset, process_folders
 from ncclscope.errors import NcclscopeError
 from ncclscope.model import sizes
 from ncclscope.model.bounds import Meetings, bounds_of_steps, joined_steps
 from ncclscope.model.clock import Clocks, solve
+from ncclscope.model.gaps import count_behind, missing_by_instance
 from ncclscope.model.instances import Instances
 from ncclscope.model.matching import (
     BY_SEQUENCE,
@@ -32,7 +31,7 @@ from ncclscope.model.registry import ProcessRow, Registry
 from ncclscope.model.rooted import complete_rooted
 from ncclscope.model.steps import placed
 from ncclscope.model.store import Writer, fingerprint, load, load_current, manifest_of
-from ncclscope.model.sums import Sums, completeness_of, count
+from ncclscope.model.sums import Sums, completeness_of, count, partly_recorded
 from ncclscope.model.tables import NONE, Columns, pieces
 from ncclscope.model.words import Words
 from ncclscope.model.workers import Decoder, decoders
@@ -240,8 +239,10 @@ def _match(
             part[name][:] = values
 
     _side_by_side(wait, (part for part, _ in _parts(operations, sums, registry)))
-    paused = [row for row, process in enumerate(registry.processes) if process.paused]
-    sums.totals["missing"] = _missing(operations, table, registry.members_of(paused), paused)
+    partly = partly_recorded(sums, registry)
+    missing = missing_by_instance(operations, table, registry, partly)
+    sums.totals["behind"] = behind = count_behind(operations, table, registry, missing)
+    sums.totals["missing"] = int(missing.sum()) - behind
     return table
 
 
@@ -258,39 +259,3 @@ def _side_by_side(do: Callable[..., None], *arguments: Iterable[Any]) -> None:
     """Does it for each process, several at a time: numpy calculates without the interpreter."""
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as pool:
         list(pool.map(do, *arguments))
-
-
-def _missing(
-    operations: Columns, instances: Columns, members: Counter[int], paused: list[int]
-) -> int:
-    """Operations that must exist and are not on record; their parts are not counted again. What
-    `paused` processes have not recorded they have counted; `members`: so many of a communicator's.
-    """
-    expected, seen = instances["ranks_expected"], instances["ranks_seen"]
-    if paused:
-        expected = expected - _of_paused(operations, instances, members, paused)
-    of_parts = [np.empty(0, np.int64)]
-    for piece in pieces(len(operations["part_of"])):
-        part = operations["part_of"][piece] != NONE
-        if part.any():
-            of_parts.append(np.unique(operations["instance"][piece][part]))
-    whole = np.unique(np.concatenate(of_parts))
-    whole = whole[whole != NONE]
-    gaps = sum(
-        int(np.maximum(expected[piece] - seen[piece], 0).sum()) for piece in pieces(len(seen))
-    )
-    return gaps - int(np.maximum(expected[whole] - seen[whole], 0).sum())
-
-
-def _of_paused(
-    operations: Columns, instances: Columns, members: Counter[int], paused: list[int]
-) -> npt.NDArray[np.int32]:
-    """By instance how many operations of paused processes may be counted only."""
-    of = np.array([members[row] for row in range(max(members, default=0) + 1)], np.int32)
-    counted: npt.NDArray[np.int32] = look_up(of, instances["communicator"], 0)
-    for piece in pieces(len(operations["process"])):
-        mine = np.isin(operations["process"][piece], paused)
-        mine &= operations["part_of"][piece] == NONE
-        seen = operations["instance"][piece][mine]
-        np.subtract.at(counted, seen[seen != NONE], 1)
-    return counted

@@ -6,6 +6,7 @@ from typing import Any
 from ncclscope.words import plural
 
 SIMULATION = "this is a simulation: nothing of it was measured"  # a note
+FLIGHT_RECORDER = "older than the flight recorder reaches back"  # a reason of losses
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -26,7 +27,8 @@ class Completeness:
     mismatched_instances: int  # ranks that disagree
     notes: list[str] = field(default_factory=list)
     lost: dict[str, int] = field(default_factory=dict)  # events that were on record, by reason
-    calls_outside: int = 0  # not on record: their process recorded totals only just then
+    behind_operations: int = 0  # the same behind the end of what is known of their process
+    calls_outside: int = 0  # in counters only: dropped, given up, or never recorded
     paused_processes: int = 0  # that recorded totals only for some of their time; of these:
     lived_ns: int = 0  # their time, summed up
     recorded_ns: int = 0  # the part of it in which single calls were recorded
@@ -51,7 +53,7 @@ class Completeness:
             expected = plural(self.processes_expected, "process", "processes")
             words.append(f"{absent:,} of {expected} missing")
         if self.calls_outside:
-            words.append(f"{self.outside_in_words()} made while totals only were recorded")
+            words.append(f"{self.outside_in_words()} in counters only")
         if dropped:
             words.append(f"{plural(dropped, 'event')} dropped")
         if lost:
@@ -59,6 +61,9 @@ class Completeness:
         if self.missing_operations:
             operations = plural(self.missing_operations, "operation")
             words.append(f"{operations} missing on some ranks")
+        if self.behind_operations:
+            operations = plural(self.behind_operations, "operation")
+            words.append(f"{operations} behind the end of some ranks' record")
         return words
 
     def line(self) -> str:
@@ -85,6 +90,8 @@ class Completeness:
             words.append(f"{plural(lost, 'event')} lost")
         if self.missing_operations:
             words.append(f"{self.missing_operations:,} missing on some ranks")
+        if self.behind_operations:
+            words.append(f"{self.behind_operations:,} behind the end of some ranks' record")
         if self.mismatched_instances:
             words.append(f"{self.mismatched_instances:,} on which ranks disagree")
         return ", ".join(words)

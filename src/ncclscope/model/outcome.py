@@ -20,6 +20,7 @@ from ncclscope.model.works import Works
 GPU, GPU_REPAIRED, GPU_PARTIAL, GPU_EARLY, PROXY, HOST, ENQUEUE, NO_SOURCE = range(len(SOURCES))
 DONE, IN_FLIGHT, NEVER_LAUNCHED, CAPTURED, UNKNOWN = range(len(STATES))
 EARLY = "the stop stamp may come before the end"
+GIVEN_UP = "older than the kernels that the flight recorder or the disk limit left"
 _KERNEL_CH_BIT = 1 << 6
 _FIRST_WITH_STAMPS = 4  # interface
 
@@ -170,6 +171,11 @@ def explain(columns: Columns, rows: Rows, decoded: Decoded, words: Words) -> Non
             without & broadcast & (rows.work == NONE),
             "Broadcast takes NCCL's AllGatherV path, which reports no kernel",
         ),
+        (
+            without & (state == UNKNOWN) & (not decoded.process.ended),
+            "the record ends before it began on the GPU",
+        ),
+        (without & _before_kernels(columns, decoded), GIVEN_UP),
         (without | (source == PROXY), _why_no_kernels(decoded)),
         (source == HOST, _why_no_stamps(decoded)),
         (source == ENQUEUE, "copy engines have no stamps: the time of queueing"),
@@ -179,6 +185,21 @@ def explain(columns: Columns, rows: Rows, decoded: Decoded, words: Words) -> Non
         chosen = mask & (reason == 0)
         if chosen.any():
             reason[chosen] = words.code("reason", text)
+
+
+def _before_kernels(columns: Columns, decoded: Decoded) -> Bools:
+    """Rows before the first of their communicator that a kernel is known of, where old events were
+    given up: threads keep different lengths of time.
+    """
+    when, comm = first_time(columns), columns["communicator"].astype(np.int64)
+    counters = decoded.process.counters.items()
+    if not any(name == "rotated_out" and count for (name, _), count in counters):
+        return np.zeros(len(when), bool)
+    first = np.full(int(comm.max(initial=0)) + 2, stamps.FAR_FUTURE)  # the last: of none
+    known = (columns["source"] <= GPU_EARLY) | (columns["source"] == HOST)
+    np.minimum.at(first, comm[known], when[known])
+    before: Bools = when < first[comm]
+    return before
 
 
 def _why_no_stamps(decoded: Decoded) -> str:

@@ -95,6 +95,7 @@ class Registry:
         self.nodes: list[str] = []
         self._worlds: list[int] = []  # by process: ranks of its job as launchers say, 0
         self._windows: list[tuple[int, int, int]] = []  # process, from, to
+        self.heard_ns: list[int] = []  # by process: when it last said anything
         self._node_rows: dict[tuple[str, str], int] = {}
         self._comms: list[_Comm] = []
         self._comm_rows: dict[tuple[int, int, int], int] = {}
@@ -137,6 +138,7 @@ class Registry:
         launched = launcher_rank(identity)
         self._worlds.append(_world_size(identity))
         windows = windows_of(process)
+        self.heard_ns.append(windows.ended_ns)
         if windows.recorded_ns < windows.lived_ns:
             row = len(self.processes)
             self._windows += [(row, begin, end) for begin, end in windows.recorded]
@@ -253,6 +255,10 @@ class Registry:
             row for row, comm in enumerate(self._comms) for one in comm.members if one[1] in mine
         )
 
+    def processes_of(self, row: int) -> list[int]:
+        """Those that are ranks of a communicator, as often as they are."""
+        return [member[1] for member in self._comms[row].members]
+
     def windows(self) -> Columns:
         """When processes that did not always do so recorded single calls."""
         columns = empty(WINDOWS, len(self._windows))
@@ -281,7 +287,7 @@ class Registry:
         return np.array([comm.ranks > 0 for comm in self._comms], bool)
 
     def move_times(self, to_reference: Callable[[int, Ints], Ints]) -> None:
-        """Moves times of communicators and windows from their nodes' clocks to the one clock."""
+        """Moves times from their nodes' clocks to the one clock."""
         for comm in self._comms:
             for place, (rank, process, global_rank, node, opened, closed) in enumerate(
                 comm.members
@@ -290,6 +296,9 @@ class Registry:
                 closed = NONE if closed == NONE else times[1]
                 comm.members[place] = (rank, process, global_rank, node, times[0], closed)
 
+        for place, heard in enumerate(self.heard_ns):
+            node = self.processes[place].node
+            self.heard_ns[place] = int(to_reference(node, np.array([heard], np.int64))[0])
         for place, (process, begin, end) in enumerate(self._windows):
             times = np.array([begin, end], np.int64)
             begin, end = to_reference(self.processes[process].node, times).tolist()

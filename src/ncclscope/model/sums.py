@@ -8,7 +8,7 @@ from ncclscope.capture import layout
 from ncclscope.capture.windows import windows_of
 from ncclscope.model.bounds import Steps
 from ncclscope.model.clock import Clocks
-from ncclscope.model.completeness import SIMULATION, Completeness
+from ncclscope.model.completeness import FLIGHT_RECORDER, SIMULATION, Completeness
 from ncclscope.model.parts import Part
 from ncclscope.model.registry import ProcessRow, Registry
 from ncclscope.model.tables import NONE, Columns
@@ -17,7 +17,7 @@ from ncclscope.words import duration, plural
 _MOST = 1 << 61  # that a model keeps: damaged captures may add up to more
 # Counters of events that were lost after they had been recorded.
 _LOSSES = {
-    "rotated_out": "given up to the disk limit or the ring",
+    "rotated_out": "given up to the disk limit",
     "slots_lost": "lost in the arena",
     "write_failed": "not written to disk",
     "updates_dropped": "without their stop or state",
@@ -37,11 +37,12 @@ class Sums:
     totals: Counter[str] = field(default_factory=Counter)
     wall_ns: dict[int, int] = field(default_factory=dict)  # by node
     rows: list[slice] = field(default_factory=list)  # of operations, by process
-    notes: list[str] = field(default_factory=list)
+    notes: dict[str, list[str]] = field(default_factory=dict)  # processes that say the same
     unreadable: list[str] = field(default_factory=list)
     clock_kinds: set[str] = field(default_factory=set)
     silent: list[str] = field(default_factory=list)  # processes without a communicator
     lost: Counter[str] = field(default_factory=Counter)
+    losers: dict[str, list[str]] = field(default_factory=dict)  # processes by what they lost
     broken: list[int] = field(default_factory=list)  # processes of which calls are missing
     simulated: bool = False
     sends: list[Steps] = field(default_factory=list)
@@ -63,11 +64,14 @@ def count(sums: Sums, part: Part, registry: Registry) -> None:
         sums.silent.append(process.folder)
     node = registry.processes[-1].node
     sums.wall_ns.setdefault(node, process.clock.realtime_offset_ns)
-    sums.lost.update(_losses(part))
+    for reason, number in _losses(part).items():
+        sums.lost[reason] += number
+        sums.losers.setdefault(reason, []).append(process.folder)
     if _lost_calls(part):
         sums.broken.append(len(registry.processes) - 1)
     sums.simulated |= process.identity.get("simulation", "") not in ("", "0")
-    sums.notes += [f"{process.folder}: {note}" for note in (*process.notes, *_damage(part))]
+    for note in (*process.notes, *_damage(part)):
+        sums.notes.setdefault(note, []).append(process.folder)
 
 
 def _lost_calls(part: Part) -> bool:
@@ -86,15 +90,14 @@ def _losses(part: Part) -> Counter[str]:
     lost["damaged"] = process.damage.bad_slots + part.impossible
     for (name, _), number in process.counters.items():
         if name in _LOSSES:
-            lost[_LOSSES[name]] += number
+            ring = name == "rotated_out" and process.identity.get("env.NCCLSCOPE_RING")
+            lost[FLIGHT_RECORDER if ring else _LOSSES[name]] += number
     return +lost
 
 
 def _damage(part: Part) -> list[str]:
     """What could not be read of a process, in words."""
     damage, notes = part.process.damage, []
-    for reason, number in _losses(part).items():
-        notes.append(f"{plural(number, 'event')} {reason}")
     if damage.torn_bytes:
         notes.append(f"{plural(damage.torn_bytes, 'byte')} cut off at the end")
     if part.unsized:
@@ -117,20 +120,41 @@ def completeness_of(
         dropped={name: count for name, count in sums.dropped.most_common() if count},
         stamps=dict(sums.stamps),
         missing_operations=sums.totals["missing"],
+        behind_operations=sums.totals["behind"],
         mismatched_instances=int((instances["mismatch"] == 1).sum()),
-        notes=[*_job_notes(sums, registry, clocks), *sums.notes],
+        notes=[*_job_notes(sums, registry, clocks), *_process_notes(sums)],
         lost=dict(sums.lost.most_common()),
-        **_outside(registry.processes),
+        **_outside(registry.processes, partly_recorded(sums, registry)),
     )
 
 
-def _outside(rows: list[ProcessRow]) -> dict[str, Any]:
-    """Calls that processes counted while they recorded totals only, where any recorded more."""
+def partly_recorded(sums: Sums, registry: Registry) -> list[int]:
+    """Processes of which not all calls are on record, for whatever reason."""
+    paused = {number for number, row in enumerate(registry.processes) if row.paused}
+    return sorted(paused.union(sums.broken))
+
+
+def _process_notes(sums: Sums) -> list[str]:
+    """What processes say, and what they lost; those that say the same in one line."""
+    lost = [
+        f"{plural(number, 'event')} {reason}, in {_folders(sums.losers[reason])}"
+        for reason, number in sums.lost.most_common()
+    ]
+    return lost + [f"{_folders(folders)}: {note}" for note, folders in sums.notes.items()]
+
+
+def _folders(folders: list[str]) -> str:
+    some = ", ".join(folders[:2]) + (" …" if len(folders) > 2 else "")
+    return some if len(folders) == 1 else f"{len(folders):,} processes ({some})"
+
+
+def _outside(rows: list[ProcessRow], partly: list[int]) -> dict[str, Any]:
+    """Calls that processes counted and have not on record, where any recorded single calls."""
     paused = [row for row in rows if row.paused]
     if not any(row.recorded_ns for row in rows):
         return {}
     found = {
-        "calls_outside": sum(max(row.calls_counted - row.calls, 0) for row in paused),
+        "calls_outside": sum(max(rows[n].calls_counted - rows[n].calls, 0) for n in partly),
         "paused_processes": len(paused),
         "lived_ns": sum(row.lived_ns for row in paused),
         "recorded_ns": sum(row.recorded_ns for row in paused),
@@ -170,7 +194,7 @@ def _job_notes(sums: Sums, registry: Registry, clocks: Clocks) -> list[str]:
     if any(row.mode == "profile" for row in rows) and not any(row.recorded_ns for row in rows):
         notes.append("profile mode keeps totals only: times of single operations need trace")
     notes += _pauses(rows)
-    if sums.broken:
+    if sums.broken and any(row.recorded_ns for row in rows):
         some = plural(len(sums.broken), "process", "processes")
         notes.append(
             f"{some} did not record all calls: on their communicators collectives are matched by "
