@@ -42,7 +42,7 @@ _OVERVIEW_ROWS = 10
 _NOTES = 3
 _OVERVIEW = f"""
 select communicator_name as communicator, "function", count(*) as operations,
-    sum(size_bytes) as bytes, round(median(duration_ns) / 1e3, 1) as median_us
+    sum(size_bytes) as bytes, round(quantile_disc(duration_ns, 0.5) / 1e3, 1) as median_us
 from operations where part_of is null and state <> 'captured'
 group by communicator_name, "function" order by sum(duration_ns) desc nulls last, 1, 2
 limit {_OVERVIEW_ROWS}

@@ -182,7 +182,9 @@ def _group(model: Model, rows: Any, communicator: int, function: int) -> dict[st
     time_ns = int(duration[timed].sum())
     ranks = int(model.tables["communicators"]["ranks"][communicator])
     factor = bus_factor(name, ranks)
-    p50, p99 = np.percentile(duration[timed], (50, 99)).tolist() if timed.any() else (None, None)
+    p50 = p99 = None
+    if timed.any():  # values that occurred, as in reports
+        p50, p99 = np.percentile(duration[timed], (50, 99), method="inverted_cdf").tolist()
     bus = None if factor is None or not time_ns else float(size[timed].sum()) * factor / time_ns
     waiting = (
         int(wait[waited].sum()) / max(int(duration[waited].sum()), 1) if waited.any() else None
