@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from ncclscope.capture.life import ALIVE
 from ncclscope.model.pulse import Pulse
-from ncclscope.model.pulse_parts import ALIVE, Flight, LastCall, Parts, Seat, Step
+from ncclscope.model.pulse_parts import Flight, LastCall, Parts, Seat, Step
 
 S = 1_000_000_000
 NOW_NS = 1_794_722_400 * S

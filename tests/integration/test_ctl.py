@@ -10,11 +10,12 @@ import pytest
 from ncclscope import open as opened
 from ncclscope.capture import layout
 from ncclscope.capture.events import events_of
+from ncclscope.capture.life import DEAD
 from ncclscope.capture.live import read_live_page
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import open_capture, process_folders
+from ncclscope.cli.ctl import _has_ring
 from ncclscope.model.pulse import read_pulses
-from ncclscope.model.pulse_parts import DEAD
 from ncclscope.simulation.scenario import Call, Communicators, Scenario
 from tests.jobs import eventually, running
 from tests.playing import ncclscope
@@ -145,6 +146,25 @@ def test_so_many_calls_and_back(tmp_path: Path) -> None:
         assert counted(process) == JOB.steps * len(CALLS)
         assert [zoom.mode for zoom in process.zooms] == ["profile", "full", "trace"]
         assert "ProxyStep" not in kinds(process)
+
+
+def test_nothing_is_copied_where_there_is_no_flight_recorder(tmp_path: Path) -> None:
+    capture = tmp_path / "capture"
+    with running(JOB, capture, "--mode", "trace"):
+        eventually(lambda: len(modes(capture)) == 4)
+        said = ncclscope("ctl", capture, "--copy-out")
+        assert (said.returncode, said.stdout) == (1, "")
+        assert "none of 4 processes has one. Start the job with NCCLSCOPE_RING=64M" in said.stderr
+        assert "on disk anyway" in said.stderr
+        assert not (capture / "control").exists(), "nobody is asked in vain"
+
+
+def test_who_has_a_flight_recorder() -> None:
+    assert _has_ring({"mode": "trace", "env.NCCLSCOPE_RING": "64M"})
+    assert not _has_ring({"mode": "trace"})
+    assert not _has_ring({"mode": "full", "env.NCCLSCOPE_RING": "0"})
+    assert not _has_ring({"mode": "profile", "env.NCCLSCOPE_RING": "64M"})
+    assert not _has_ring({"mode": "trace", "env.NCCLSCOPE_RING": "much"})
 
 
 def test_killed_after_a_pause_of_one_rank(tmp_path: Path) -> None:

@@ -263,3 +263,26 @@ def test_the_word_behind_watch_may_be_the_capture(tmp_path: Path) -> None:
     twice = ncclscope("status", "--watch", "often", tmp_path)
     assert twice.returncode == 2
     assert "--watch often is no number of seconds" in twice.stderr
+
+
+def test_who_names_no_capture_hears_of_all_that_run(tmp_path: Path) -> None:
+    """The newest is fine; another one hangs, and one has ended long ago."""
+    write_hang(tmp_path / "hung", 4, frozenset({2}), time.time_ns())
+    write_hang(tmp_path / "old", 4, frozenset({2}), time.time_ns() - 600 * 10**9)
+    write_scenario(tmp_path / "new", Scenario(ranks=2, steps=20))
+    printed = ncclscope("status", cwd=tmp_path)
+    assert printed.returncode == 4, printed.stdout
+    first, *others = printed.stdout.splitlines()
+    assert first.startswith("ok: 2 processes, all ended by themselves")
+    assert first.endswith(" in new")
+    (place,) = (n for n, line in enumerate(others) if line.startswith("also running: "))
+    assert others[place].startswith("also running: hung: hung: 4 processes, all alive, 1 comm")
+    assert others[place + 1].startswith("    HANG world AllReduce")
+    assert "old" not in printed.stdout
+    answer = json.loads(ncclscope("status", "--json", cwd=tmp_path).stdout)
+    assert not answer["hung"]
+    assert [(one["capture"].endswith("/hung"), one["hung"]) for one in answer["others"]] == [(True, True)]  # fmt: skip
+    # Who names one hears of that one.
+    named = ncclscope("status", "new", cwd=tmp_path)
+    assert named.returncode == 0
+    assert "hung" not in named.stdout

@@ -183,8 +183,13 @@ def test_every_hang(jobs: Jobs) -> None:
     assert long
     assert all((one.verdict, one.culprits) == ("waiting", (1,)) for one in long)
     assert all(one.limit_ns >= 27e9 for one in long)
+    notes = open_model(jobs.captures["never called"]).completeness.notes
+    assert notes[1].startswith("4 processes still running: rank 0"), notes
     jobs.kill()
     time.sleep(0.2)
+    # The model that was kept says so, too, when it is opened again.
+    notes = open_model(jobs.captures["never called"]).completeness.notes
+    assert notes[1].startswith("4 processes killed: rank 0"), notes
     for name, hang in HANGS.items():
         found = hung(jobs.captures[name])
         assert found is not None, name

@@ -72,6 +72,23 @@ def seen(*moments: FollowedJob) -> Overview:
     return now
 
 
+def test_two_jobs_are_told_apart() -> None:
+    """On the screen by their names before the communicator's, as text in a table each."""
+    one, other = job(100, [sums(10, 5)] * 4), job(100, [sums(10, 5)] * 2)
+    other.capture, other.run = Path("/d"), "job8"
+    now = overview([one, other], Past())
+    assert [row.label for row in now.communicators] == ["job7/world", "job8/world"]
+    text = cells.plain(now)
+    first, second = text.index("job7:"), text.index("job8:")
+    assert first < second
+    assert text[first + 2].split()[:2] == ["world", "4"]
+    assert text[second + 2].split()[:2] == ["world", "2/4"]
+    assert [row.label for row in seen(one).communicators] == ["world"]
+    assert "job7:" not in cells.plain(seen(one))
+    other.run = "job7"
+    assert "/d:" in cells.plain(overview([one, other], Past()))
+
+
 # ---- numbers ----
 def test_rates_are_between_heartbeats() -> None:
     now = seen(job(100, [sums(10, 5)] * 4), job(102, [sums(30, 25)] * 4))

@@ -1,6 +1,9 @@
 """Every verdict, from last moments made by hand."""
 
+import shutil
+import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,12 +11,14 @@ import numpy as np
 import pytest
 
 from ncclscope.capture import dtypes, layout
+from ncclscope.capture.inventory import process_folders
+from ncclscope.capture.life import ALIVE, DEAD, ENDED, UNHEARD, life_in
 from ncclscope.capture.tallies import Tally, TallyKey
 from ncclscope.diagnose import hang
 from ncclscope.diagnose.verdict import Verdict
 from ncclscope.diagnose.verdicts import judge
 from ncclscope.model.pulse import Pulse, _counted_on, _was_busy
-from ncclscope.model.pulse_parts import DEAD, ENDED, UNHEARD, Parts
+from ncclscope.model.pulse_parts import Parts
 from ncclscope.report.status import as_json, lines
 from ncclscope.words import ranks_in_words
 from tests.pulses import (
@@ -27,6 +32,7 @@ from tests.pulses import (
     seat,
     send_wait,
 )
+from tests.writer.live import write_hang
 
 
 def job(ranks: int, **odd: Any) -> list[Pulse]:
@@ -489,3 +495,17 @@ def test_a_first_page_before_any_call_is_not_all_that_is_known() -> None:
     assert _was_busy(header, page, 1.0)  # type: ignore[arg-type]
     page.ticks += 60 * S
     assert not _was_busy(header, page, 1.0)  # type: ignore[arg-type]
+
+
+def test_the_fate_of_a_process_of_another_host(tmp_path: Path) -> None:
+    """Its live page alone tells: while it is written, and when it is not any more."""
+    write_hang(tmp_path, 2, frozenset({1}), time.time_ns())
+    folder = process_folders(tmp_path)[0]
+    assert life_in(folder) == ALIVE
+    write_hang(tmp_path / "old", 2, frozenset({1}), time.time_ns() - 60 * S)
+    folder = process_folders(tmp_path / "old")[0]
+    assert life_in(folder) == UNHEARD
+    (folder / "arena").write_bytes((folder / "meta").read_bytes())
+    assert life_in(folder) == DEAD
+    shutil.rmtree(folder)
+    assert life_in(folder) == ""

@@ -72,9 +72,14 @@ def is_running(folder: Path) -> bool:
     return beat is not None and not beat[1] and time.time() - beat[0] < SILENCE_S
 
 
+def header_in(folder: Path) -> Header | None:
+    """The head of a process's files; None where they cannot be read."""
+    return _header(folder / "meta") or _header(folder / "arena")
+
+
 def identity_of(folder: Path) -> dict[str, str]:
     """What a process said about itself; nothing where its files cannot be read."""
-    header = _header(folder / "meta") or _header(folder / "arena")
+    header = header_in(folder)
     return header.identity if header else {}
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from ncclscope.capture import layout
 from ncclscope.capture.control import request
 from ncclscope.capture.header import launcher_rank
-from ncclscope.capture.inventory import identity_of, is_running, process_folders
+from ncclscope.capture.inventory import identity_of, is_running, parse_bytes, process_folders
 from ncclscope.capture.live import LivePage, read_live_page
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.errors import NcclscopeError, UsageError
@@ -91,6 +91,29 @@ def _chosen(capture: Path, ranks: str | None) -> list[Path]:
     return [folder for folder, rank in by_rank.items() if rank in wanted]
 
 
+def _has_ring(identity: dict[str, str]) -> bool:
+    """Whether a process keeps a flight recorder: in profile mode there is nothing to keep."""
+    try:
+        kept = parse_bytes(identity.get("env.NCCLSCOPE_RING", "0"))
+    except UsageError:  # the recorder does not understand it either
+        return False
+    return kept > 0 and identity.get("mode") != "profile"
+
+
+def _with_ring(capture: Path, chosen: list[Path]) -> list[Path]:
+    """Those of the processes that have a flight recorder to be copied."""
+    having = [folder for folder in chosen if _has_ring(identity_of(folder))]
+    if having:
+        return having
+    started_in = {identity_of(folder).get("mode") for folder in chosen}
+    on_disk = "" if "profile" in started_in else "; without it, all of the record is on disk anyway"
+    none = f"none of {plural(len(chosen), 'process', 'processes')} has one"
+    raise NcclscopeError(
+        f"cannot copy the flight recorder of {capture}: {none}",
+        f"Start the job with NCCLSCOPE_RING=64M in mode trace or full{on_disk}",
+    )
+
+
 def _lines(arguments: argparse.Namespace, chosen: list[Path]) -> list[str]:
     lines = []
     if arguments.rank is not None:
@@ -133,6 +156,8 @@ def run(arguments: argparse.Namespace) -> int:
     _check(arguments)
     capture = resolve_capture(arguments.capture)
     chosen = _chosen(capture, arguments.rank)
+    if arguments.copy_out:
+        chosen = _with_ring(capture, chosen)
     lines = _lines(arguments, chosen)
     before = {folder: read_live_page(folder) for folder in chosen}
     request(capture, *lines)

@@ -3,9 +3,11 @@
 import argparse
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 
 from ncclscope.capture.inventory import process_folders
+from ncclscope.capture.life import ENDED, FATES, life_in
 from ncclscope.capture.salvage import salvage
 from ncclscope.capture.tally import ProcessTally, tally_capture
 from ncclscope.cli import typed
@@ -66,10 +68,12 @@ def summary_lines(capture: Path, tallies: list[ProcessTally]) -> list[str]:
             f"           next: {typed.command('doctor')}",
         ]
     calls, events = sum(t.calls for t in tallies), sum(t.events for t in tallies)
-    dropped, killed = sum(t.dropped for t in tallies), sum(not t.ended for t in tallies)
+    dropped = sum(t.dropped for t in tallies)
+    lives = [life_in(capture / tally.folder) for tally in tallies if not tally.ended]
+    fates = Counter(FATES[life] for life in lives if life != ENDED)
     size = amount(sum(t.bytes for t in tallies))
     counts = f"{plural(calls, 'call')}, {plural(events, 'event')}, {dropped:,} dropped, {size}"
-    ends = f", {killed} of them killed or still running" if killed else ""
+    ends = "".join(f", {count} of them {fate}" for fate, count in sorted(fates.items()))
     return [
         f"ncclscope: {plural(len(tallies), 'process', 'processes')}{ends}; {counts} in {capture}",
         *_note_lines(tallies),

@@ -6,18 +6,25 @@ import sys
 import time
 from pathlib import Path
 
-from ncclscope.capture.reader import is_dataset, process_folders, resolve_capture
+from ncclscope.capture.inventory import is_running
+from ncclscope.capture.reader import (
+    find_captures,
+    is_dataset,
+    process_folders,
+    resolve_capture,
+)
 from ncclscope.cli import typed
 from ncclscope.diagnose.verdict import Status
 from ncclscope.diagnose.verdicts import judge
 from ncclscope.errors import UsageError
 from ncclscope.model.pulse import read_pulses
-from ncclscope.report.status import as_json, lines
+from ncclscope.report.status import as_json, lines, other_lines
 from ncclscope.words import printable
 
 _WATCH_S = 2.0  # between two looks
 _HUNG = 4  # exit code
 _CLEAR = "\x1b[H\x1b[2J"
+Others = dict[str, Status]  # by path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,16 +46,35 @@ def _look(capture: Path) -> Status:
     return judge(*read_pulses(process_folders(capture)))
 
 
-def _show(status: Status, capture: Path, arguments: argparse.Namespace) -> None:
+def _running_beside(capture: Path) -> Others:
+    """Other captures here whose jobs run: who names none asks about all of them."""
+    others = [path for path in find_captures(Path.cwd()) if path.resolve() != capture.resolve()]
+    running = [path for path in others if any(map(is_running, process_folders(path)))]
+    return {str(path): _look(path) for path in running}
+
+
+def _show(status: Status, capture: Path, others: Others, arguments: argparse.Namespace) -> None:
     if arguments.json:
         indent = None if arguments.watch is not None else 2
-        print(json.dumps(as_json(status, str(capture)), indent=indent), flush=True)
+        answer = as_json(status, str(capture), others)
+        print(json.dumps(answer, indent=indent), flush=True)
         return
     if arguments.watch is not None:
         clear = _CLEAR if sys.stdout.isatty() else ""
         print(f"{clear}{time.strftime('%H:%M:%S')} {capture}")
-    for line in lines(status):
+    chosen = arguments.watch is None and arguments.capture != str(capture)
+    for line in lines(status, _shortest(capture) if chosen else ""):
         print(line, flush=True)
+    for line in other_lines({_shortest(Path(path)): one for path, one in others.items()}):
+        print(line, flush=True)
+
+
+def _shortest(path: Path) -> str:
+    """From here, where it lies below."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd().resolve()))
+    except ValueError:
+        return str(path)
 
 
 def _pause_s(arguments: argparse.Namespace) -> float | None:
@@ -72,12 +98,14 @@ def run(arguments: argparse.Namespace) -> int:
     if is_dataset(capture):
         message = f"cannot tell the status of {capture}: a dataset has no running processes"
         raise UsageError(message, "Try `ncclscope report`")
-    status = _look(capture)
-    _show(status, capture, arguments)
+    asked_for_all = arguments.capture is None
+    status, others = _look(capture), _running_beside(capture) if asked_for_all else {}
+    _show(status, capture, others, arguments)
     while pause_s is not None and not status.post_mortem:
         time.sleep(max(pause_s, 0.1))
         status = _look(resolve_capture(str(capture)))
-        _show(status, capture, arguments)
+        others = _running_beside(capture) if asked_for_all else {}
+        _show(status, capture, others, arguments)
     if status.hung and not arguments.json and not status.post_mortem:
         print(f"next: {printable(typed.command('diagnose', capture))}", file=sys.stderr)
-    return _HUNG if status.hung else 0
+    return _HUNG if any(one.hung for one in (status, *others.values())) else 0

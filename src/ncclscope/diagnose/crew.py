@@ -5,19 +5,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ncclscope.capture.life import ALIVE, STOPPED
 from ncclscope.model import sizes
 from ncclscope.model.attempts import Stay, attempts_of
 from ncclscope.model.names import Membership, name_communicators
 from ncclscope.model.pulse import Pulse, collective_calls
-from ncclscope.model.pulse_parts import (
-    ALIVE,
-    FIRST_WITH_CALLS,
-    PAIRED,
-    STOPPED,
-    Flight,
-    Seat,
-    Step,
-)
+from ncclscope.model.pulse_parts import FIRST_WITH_CALLS, PAIRED, Flight, Seat, Step
 from ncclscope.model.tables import NONE
 
 _MOST_RANKS = 1 << 20  # more is damage

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
+from ncclscope.capture.life import ENDED
 from ncclscope.diagnose.crew import Crew, Member, Signature, called, flown, next_order
 from ncclscope.diagnose.verdict import (
     APART_NS,
@@ -19,7 +20,7 @@ from ncclscope.diagnose.verdict import (
     described,
     ranks_of,
 )
-from ncclscope.model.pulse_parts import ENDED, PAIRED
+from ncclscope.model.pulse_parts import PAIRED
 
 _OF_SEVERAL = (
     ("its process is", "their processes are"),

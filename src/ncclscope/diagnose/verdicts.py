@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ncclscope.capture.life import ENDED
 from ncclscope.diagnose.crew import Crew, Member, crews_of, next_order, of_this_run, step_behind
 from ncclscope.diagnose.lost import buried, dead, joining, mismatched, unjoined
 from ncclscope.diagnose.stuck import collective, paired
 from ncclscope.diagnose.verdict import DEAD, NEVER_JOINED, OK, Doing, Status, Verdict
 from ncclscope.model.pulse import Pulse
-from ncclscope.model.pulse_parts import ENDED, PAIRED
+from ncclscope.model.pulse_parts import PAIRED
 
 Place = tuple[Crew, Member]
 

@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from ncclscope.capture.life import ALIVE
 from ncclscope.live.recent import RecentOperation
 from ncclscope.live.watching import CommunicatorRow, JobLine, Overview, RankRow, Rates
-from ncclscope.model.pulse_parts import ALIVE, Flight
+from ncclscope.model.pulse_parts import Flight
 from ncclscope.report.status import line as verdict_line
 from ncclscope.words import (
     NOTHING,
@@ -74,7 +75,13 @@ def _measured(
 
 
 COMMUNICATOR_COLUMNS: tuple[Column[CommunicatorRow], ...] = (
-    Column("communicator", 19, lambda r: printable(r.name), lambda r: r.name, left=True),
+    Column(
+        "communicator",
+        19,
+        lambda r: printable(r.label or r.name),
+        lambda r: r.label or r.name,
+        True,
+    ),
     Column("ranks", 8, _seen, lambda r: r.ranks),
     Column("nodes", 6, lambda r: str(r.nodes or NOTHING), lambda r: r.nodes),
     _measured("op/s", 8, lambda r: r.operations_per_s),
@@ -240,6 +247,13 @@ def plain_table(rows: Sequence[T], columns: Sequence[Column[T]]) -> list[str]:
 
 def plain(overview: Overview) -> list[str]:
     """The first screen as lines, for those who have no terminal."""
-    rows = chosen(overview.communicators, COMMUNICATOR_COLUMNS, 6, False, "")
-    table = plain_table(rows, COMMUNICATOR_COLUMNS) if rows else []
-    return [*verdict_lines(overview), *job_lines(overview), *table]
+    lines = [*verdict_lines(overview), *job_lines(overview)]
+    runs = [job.run for job in overview.jobs]
+    for job in overview.jobs:
+        mine = [replace(row, label=row.name) for row in overview.communicators]
+        mine = [row for row in mine if row.key.startswith(f"{job.capture}\0")]
+        if len(runs) > 1:
+            lines += ["", printable(f"{job.run if runs.count(job.run) == 1 else job.capture}:")]
+        rows = chosen(mine, COMMUNICATOR_COLUMNS, 6, False, "")
+        lines += plain_table(rows, COMMUNICATOR_COLUMNS) if rows else []
+    return lines

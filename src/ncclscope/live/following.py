@@ -11,6 +11,7 @@ from pathlib import Path
 from ncclscope.capture.growing import GrowingMetadata
 from ncclscope.capture.header import Header, parse_header
 from ncclscope.capture.inventory import describe, identity_of, process_folders
+from ncclscope.capture.life import ALIVE, STOPPED
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.diagnose.crew import crews_of
@@ -19,7 +20,6 @@ from ncclscope.diagnose.verdicts import judge
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.live.counting import Reading, TallyReader
 from ncclscope.model.pulse import Pulse, read_pulse
-from ncclscope.model.pulse_parts import ALIVE, STOPPED
 
 _VERDICT_PERIOD_NS = 2_000_000_000
 _GONE_NS = 60_000_000_000  # a job without a living process is forgotten so long after its last sign

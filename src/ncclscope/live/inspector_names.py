@@ -10,12 +10,13 @@ import numpy as np
 
 from ncclscope.analysis.bandwidth import bus_factor
 from ncclscope.capture import layout
+from ncclscope.capture.life import ALIVE, STOPPED
 from ncclscope.capture.metadata import Communicator
 from ncclscope.live.following import FollowedJob, FollowedProcess
 from ncclscope.live.samples import Labels, Ratio, Samples
 from ncclscope.model import sizes
 from ncclscope.model.pulse import Pulse
-from ncclscope.model.pulse_parts import ALIVE, PAIRED, STOPPED, Texts
+from ncclscope.model.pulse_parts import PAIRED, Texts
 
 _WINDOW_NS = 30_000_000_000  # as often as Inspector writes
 _SNAPSHOT_NS = 5_000_000_000

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ncclscope.capture import layout
+from ncclscope.capture.life import ALIVE, ENDED, STOPPED
 from ncclscope.live.counting import Sums, Work
 from ncclscope.live.following import FollowedJob, FollowedProcess
 from ncclscope.live.samples import Ratio, Samples
 from ncclscope.model.pulse import Pulse
-from ncclscope.model.pulse_parts import ALIVE, ENDED, STOPPED, Seat
+from ncclscope.model.pulse_parts import Seat
 from ncclscope.model.tables import NONE
 from ncclscope.words import nccl_release
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ncclscope.capture import layout
+from ncclscope.capture.life import ALIVE, STOPPED
 from ncclscope.diagnose import verdict as v
 from ncclscope.diagnose.verdict import Verdict
 from ncclscope.live.counting import INTER, INTRA, UNKNOWN, Sums, Work
 from ncclscope.live.following import FollowedJob, FollowedProcess
 from ncclscope.model.pulse import Pulse
-from ncclscope.model.pulse_parts import ALIVE, STOPPED, Flight, LastCall, Seat
+from ncclscope.model.pulse_parts import Flight, LastCall, Seat
 from ncclscope.model.tables import NONE
 
 WINDOW_NS = 5_000_000_000
@@ -95,6 +96,7 @@ class CommunicatorRow:
     wait_share: float | None  # of the time in kernels, beyond that of the rank with the least
     late: int | None  # the rank that the others wait for
     verdict: Verdict | None
+    label: str = ""  # its name, with its job's where several are shown
 
     @property
     def scope(self) -> str:
@@ -201,7 +203,11 @@ def overview(jobs: Sequence[FollowedJob], past: Past) -> Overview:
     past.forget((job.capture, name) for job in jobs for name in job.processes)
     rows = [row for mine in by_capture.values() for row in _communicators(mine, past)]
     lines = [_job_line(mine, past) for mine in by_capture.values()]
-    return Overview(tuple(lines), tuple(rows))
+    several = len(lines) > 1
+    labelled = (
+        replace(row, label=f"{row.run}/{row.name}" if several else row.name) for row in rows
+    )
+    return Overview(tuple(lines), tuple(labelled))
 
 
 def _job_line(jobs: Sequence[FollowedJob], past: Past) -> JobLine:

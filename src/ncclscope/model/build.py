@@ -17,6 +17,7 @@ from ncclscope.model.bounds import Meetings, bounds_of_steps, joined_steps
 from ncclscope.model.clock import Clocks, solve
 from ncclscope.model.gaps import count_behind, missing_by_instance
 from ncclscope.model.instances import Instances
+from ncclscope.model.lives import with_fates
 from ncclscope.model.matching import (
     BY_SEQUENCE,
     NEEDED,
@@ -58,7 +59,7 @@ def open_model(capture: Path, progress: Progress | None = None) -> Model:
             from ncclscope.model.dataset import read_dataset
 
             make = read_dataset
-        return load_current(capture, mark) or make(capture, mark, progress)
+        return with_fates(load_current(capture, mark) or make(capture, mark, progress))
     except OSError as error:
         message = f"cannot make the model of {capture}: {error.strerror or error}"
         raise NcclscopeError(message, "It is made in the capture, or else in TMPDIR") from None

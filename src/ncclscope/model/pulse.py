@@ -4,7 +4,6 @@ Read from its live page and metadata, so that a thousand processes take a second
 where there is no page, or where the process died while it was busy and its memory tells more.
 """
 
-import os
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from ncclscope.capture import layout
 from ncclscope.capture.growing import GrowingMetadata
 from ncclscope.capture.header import Header, launcher_rank, number_in, restarts_before
-from ncclscope.capture.inventory import SILENCE_S
+from ncclscope.capture.life import DEAD, life_of
 from ncclscope.capture.live import LivePage, read_live_page
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.process import Process, open_process
@@ -24,13 +23,8 @@ from ncclscope.capture.tallies import bucket_bounds_ns, read_tally_file
 from ncclscope.errors import FormatError
 from ncclscope.model import pulse_events
 from ncclscope.model.pulse_parts import (
-    ALIVE,
-    DEAD,
-    ENDED,
     FIRST_WITH_CALLS,
     PAIRED,
-    STOPPED,
-    UNHEARD,
     USUALLY,
     Ago,
     Flight,
@@ -41,7 +35,6 @@ from ncclscope.model.pulse_parts import (
 )
 from ncclscope.model.tables import NONE
 
-SILENCE_NS = int(SILENCE_S * 1e9)
 LONGEST_NS = 1 << 55  # a year: more is damage
 _BUSY_NS = 2_000_000_000  # before its last page: it may have gone on behind it
 _PROGRESS = (
@@ -90,7 +83,7 @@ def read_pulse(folder: Path, now_ns: int, known: GrowingMetadata | None = None) 
     header = known.header if known.read() else None
     if header is None or page is None:
         return _from_events(folder, now_ns)
-    life, how = _life(header, page.ended or known.ended, page.realtime_ns, now_ns, folder)
+    life, how = life_of(header, page.ended or known.ended, page.realtime_ns, now_ns, folder)
     rate = _rate(header, page)
     if life == DEAD and (folder / "arena").exists() and _was_busy(header, page, rate):
         return _from_events(folder, now_ns)
@@ -112,43 +105,6 @@ def _was_busy(header: Header, page: LivePage, rate: float) -> bool:
     for name in ("t_last_call", "t_last_done"):
         newest = max(newest, int(page.communicators[name].max(initial=0)))
     return (page.ticks - newest) * rate < _BUSY_NS
-
-
-# ---- is it alive ----
-def _life(header: Header, ended: bool, heard_ns: int, now_ns: int, folder: Path) -> tuple[str, str]:
-    """Whether the process lives, and by what that was seen."""
-    if ended:
-        return ENDED, "it exited by itself"
-    here = _seen_here(header)
-    if here is not None:
-        return here
-    if (folder / "arena").exists():
-        return DEAD, "its shared memory was left behind"
-    silent_ns = now_ns - heard_ns
-    if silent_ns <= SILENCE_NS:
-        return ALIVE, "it writes its live page"
-    return UNHEARD, f"it has not been heard of for {silent_ns / 1e9:,.0f} s"
-
-
-def _seen_here(header: Header) -> tuple[str, str] | None:
-    """What this host's process table says; None where it is not the process's."""
-    identity = header.identity
-    try:
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        namespace = str(os.stat("/proc/self/ns/pid").st_ino)
-    except OSError:
-        return None
-    if identity.get("boot_id") != boot_id or identity.get("pid_namespace") != namespace:
-        return None
-    try:
-        fields = Path(f"/proc/{header.pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return DEAD, "its process is gone"
-    if fields[19] != identity.get("start_ticks") or fields[0] in "ZX":
-        return DEAD, "its process is gone"
-    if fields[0] in "Tt":
-        return STOPPED, "its process is stopped"
-    return ALIVE, "its process runs"
 
 
 # ---- from a live page ----
@@ -245,7 +201,7 @@ def _from_events(folder: Path, now_ns: int) -> Pulse:
     seats, at_ns = pulse_events.seats_of(process)
     seats = tuple(_counted_on(seat, process) for seat in seats)
     wall_ns = at_ns + process.clock.realtime_offset_ns
-    life = _life(process.header, process.ended, wall_ns, now_ns, folder)
+    life = life_of(process.header, process.ended, wall_ns, now_ns, folder)
     strings = process.strings
     return _pulse(folder, process.header, seats, wall_ns, life, process.dropped(), strings)
 

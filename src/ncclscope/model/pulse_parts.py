@@ -10,7 +10,6 @@ from ncclscope.model.tables import NONE
 
 USUALLY = 0.95
 FIRST_WITH_CALLS = 5  # interface
-ALIVE, ENDED, DEAD, STOPPED, UNHEARD = "alive", "ended", "dead", "stopped", "unheard"
 PAIRED = ("Send", "Recv", "SendRecv")  # functions that only two ranks take part in
 # What an open proxy step waits for, by the last state that it has reached.
 SEND_STATES = ("SendGPUWait", "SendPeerWait", "SendWait")

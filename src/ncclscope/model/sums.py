@@ -173,10 +173,6 @@ def _job_notes(sums: Sums, registry: Registry, clocks: Clocks) -> list[str]:
             "together: totals are of all of them, communicators of earlier ones are marked @, "
             "findings are of the last one"
         )
-    open_ones = [row for row in rows if not row.ended]
-    if open_ones:
-        killed = plural(len(open_ones), "process", "processes")
-        notes.append(f"{killed} killed or still running: {_named(open_ones)}")
     for what, values in (
         ("NCCL releases", {row.nccl_version for row in rows if row.nccl_version}),
         ("modes", {row.mode for row in rows if row.mode}),
@@ -216,11 +212,11 @@ def _pauses(rows: list[ProcessRow]) -> list[str]:
     each = " each, on average" if len(paused) > 1 else ""
     return [
         f"{some} recorded single calls for {recorded} of {lived}{each}, and totals otherwise: "
-        f"{_named(paused)}"
+        f"{named(paused)}"
     ]
 
 
-def _named(rows: list[ProcessRow]) -> str:
+def named(rows: list[ProcessRow]) -> str:
     """The first few processes by rank, or by folder where they have none."""
     names = [
         row.folder if row.global_rank == NONE else f"rank {row.global_rank}" for row in rows[:8]

@@ -1,6 +1,6 @@
 """Verdicts about communicators as lines and as JSON: docs/verbs/status.md."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ncclscope.diagnose import verdict as v
@@ -169,10 +169,27 @@ def heading(status: Status) -> str:
     return f"{found}, {how}, {communicators}{quiet}"
 
 
-def _mood(status: Status, bad: list[Verdict]) -> str:
+def _summary(status: Status) -> str:
+    return f"{_mood(status)}: {heading(status)}"
+
+
+def other_lines(others: dict[str, Status]) -> Iterator[str]:
+    """Other jobs that run, one line each, hung ones first."""
+    worst_first = sorted(others.items(), key=lambda other: (not other[1].hung, other[0]))
+    for name, status in worst_first[:_MOST_COMMUNICATORS]:
+        yield printable(f"also running: {name}: {_summary(status)}")
+        first = next((verdict for verdict in status.verdicts if verdict.hung), None)
+        if first is not None:
+            yield f"    {line(first, status.post_mortem)}"
+    if len(others) > _MOST_COMMUNICATORS:
+        yield f"and {plural(len(others) - _MOST_COMMUNICATORS, 'running job')} more: ncclscope ls"
+
+
+def _mood(status: Status) -> str:
     """The first word of the answer."""
     if not status.verdicts:
         return "unknown"
+    bad = [verdict for verdict in status.verdicts if verdict.verdict != v.OK]
     said = {verdict.verdict for verdict in bad}
     if status.hung:
         hung = [verdict for verdict in bad if verdict.hung]
@@ -180,10 +197,12 @@ def _mood(status: Status, bad: list[Verdict]) -> str:
     return next((word for word in (v.DEAD, v.WAITING) if word in said), "unknown" if bad else "ok")
 
 
-def lines(status: Status) -> Iterator[str]:
-    """The whole answer: one line for each communicator that is not fine."""
+def lines(status: Status, capture: str = "") -> Iterator[str]:
+    """The whole answer: one line for each communicator that is not fine. `capture`: its name, for
+    those who did not give it.
+    """
     bad = [verdict for verdict in status.verdicts if verdict.verdict != v.OK]
-    yield f"{_mood(status, bad)}: {heading(status)}"
+    yield _summary(status) + (f" in {printable(capture)}" if capture else "")
     if status.simulated:
         yield "! this is a simulation"
     for verdict in bad[:_MOST_COMMUNICATORS]:
@@ -263,8 +282,10 @@ def _verdict_json(verdict: Verdict, post_mortem: bool) -> dict[str, Any]:
     }
 
 
-def as_json(status: Status, capture: str) -> dict[str, Any]:
-    """The whole answer."""
+def as_json(
+    status: Status, capture: str, others: Mapping[str, Status] | None = None
+) -> dict[str, Any]:
+    """The whole answer; `others`: other jobs that run, by capture."""
     return {
         "version": VERSION,
         "capture": capture,
@@ -281,4 +302,8 @@ def as_json(status: Status, capture: str) -> dict[str, Any]:
         "quiet_s": round(status.quiet_ns / 1e9, 3),
         "communicators": [_verdict_json(one, status.post_mortem) for one in status.verdicts],
         "unreadable": list(status.unreadable),
+        "others": [
+            {"capture": path, "hung": one.hung, "line": _summary(one)}
+            for path, one in (others or {}).items()
+        ],
     }

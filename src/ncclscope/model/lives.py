@@ -1,0 +1,30 @@
+"""What became of processes that did not end by themselves: asked anew each time that a model is
+opened, since a saved one does not notice that they die.
+"""
+
+from dataclasses import replace
+
+from ncclscope.capture.life import ENDED, FATES, life_in
+from ncclscope.model.model import Model
+from ncclscope.model.registry import ProcessRow
+from ncclscope.model.sums import named
+from ncclscope.words import plural
+
+
+def with_fates(model: Model) -> Model:
+    """The model with a note of those that were killed, still run, or are not heard of."""
+    fates: dict[str, list[ProcessRow]] = {}
+    for row in model.processes:
+        life = ENDED if row.ended else life_in(model.path / row.folder)
+        if life != ENDED:
+            fates.setdefault(FATES[life], []).append(row)
+    told = [
+        f"{plural(len(rows), 'process', 'processes')} {fate}: {named(rows)}"
+        for fate, rows in sorted(fates.items())
+    ]
+    if not told:
+        return model
+    notes = model.completeness.notes
+    first = 1 if notes and notes[0].startswith("this is a simulation") else 0
+    completeness = replace(model.completeness, notes=[*notes[:first], *told, *notes[first:]])
+    return replace(model, completeness=completeness)
