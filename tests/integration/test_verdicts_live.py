@@ -187,9 +187,6 @@ def test_every_hang(jobs: Jobs) -> None:
     assert notes[1].startswith("4 processes still running: rank 0"), notes
     jobs.kill()
     time.sleep(0.2)
-    # The model that was kept says so, too, when it is opened again.
-    notes = open_model(jobs.captures["never called"]).completeness.notes
-    assert notes[1].startswith("4 processes killed: rank 0"), notes
     for name, hang in HANGS.items():
         found = hung(jobs.captures[name])
         assert found is not None, name
@@ -197,6 +194,9 @@ def test_every_hang(jobs: Jobs) -> None:
         first = diagnose(open_model(jobs.captures[name])).findings[0]
         assert (first.family, first.kind) == ("hang", hang.after or hang.verdict)
         assert list(first.ranks) == hang.culprits
+    # The model that was kept says so, too, when it is opened again.
+    notes = open_model(jobs.captures["never called"]).completeness.notes
+    assert notes[1].startswith("4 processes killed: rank 0"), notes
     # Without the files of the rank that is to blame, and without proxy steps that would tell.
     capture = jobs.captures["never called"]
     (folder,) = {d["pid"] for d in hung(capture)["doing"] if d["rank"] == 2}
