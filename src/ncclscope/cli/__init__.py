@@ -26,7 +26,7 @@ COMMANDS = {
     "dump": "print every recorded event",
     "timeline": "show a capture in the browser: every operation and callback over time",
     "export": "write operations for other programs: Perfetto, Chrome, Parquet, CSV and more",
-    "import": "make a capture of what other tools wrote: Inspector, PyTorch, nsys, NCCL's log …",
+    "import": "make a capture of what other tools wrote: Inspector, PyTorch, nsys, NCCL's log",
     "bench": "measure NCCL's operations call by call, with nccl-tests' options",
     "overhead": "say what recording adds to a command of yours, and what is noise",
     "doctor": "say whether NCCL would be recorded here, and if not, why",
@@ -37,6 +37,16 @@ COMMANDS = {
     "demo": "record and report a simulated job with a late rank, no GPU needed",
     "env": "print the variables that switch recording on, for use without `run`",
     "plugin-path": "print the path of the plugin, for NCCL_PROFILER_PLUGIN",
+}
+# Exit codes of those that have others than these.
+_EXIT_CODES = "0 fine, 1 failed, 2 wrong usage"
+_OTHER_EXIT_CODES = {
+    "run": "the command's, 128 + n if signal n ended it, 126 or 127 if it cannot be run, "
+    "2 wrong usage",
+    "report": f"{_EXIT_CODES}, 5 incomplete (with --require-complete)",
+    "status": "0 not hung, 4 hung, 1 failed, 2 wrong usage",
+    "diagnose": f"{_EXIT_CODES}, 3 findings (with --fail-on)",
+    "compare": f"{_EXIT_CODES}, 3 B is slower (with --gate)",
 }
 
 
@@ -49,13 +59,17 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ncclscope",
         description="See every NCCL call.",
-        epilog="ncclscope VERB --help says more about a verb.",
+        epilog="ncclscope VERB --help says more about a verb, docs/README.md about all of them.",
     )
     parser.add_argument("--version", action="version", version=f"ncclscope {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in COMMANDS.items():
+        codes = _OTHER_EXIT_CODES.get(name, _EXIT_CODES)
         verb = verbs.add_parser(
-            name, help=summary, description=summary[0].upper() + summary[1:] + "."
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=f"Exit codes: {codes}. More: docs/verbs/{name}.md",
         )
         if name == chosen:
             module = _module(name)

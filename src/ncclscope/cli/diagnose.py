@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
-    parser.add_argument("--json", action="store_true", help="JSON; see docs/diagnose.md")
+    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/diagnose.md")
     parser.add_argument(
         "--baseline", metavar="FILE", help="bandwidths to expect: JSON of bench, or nccl-tests -J"
     )
