@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -78,8 +79,8 @@ def exported(printed: str) -> dict[str, str]:
 
 
 def test_task_prolog(tmp_path: Path) -> None:
-    prolog = files_of("slurm")["task_prolog.sh"]
-    job = {"SLURM_JOB_ID": "42", "SLURM_SUBMIT_DIR": str(tmp_path)}
+    prolog = files_of("slurm")["task_prolog.sh"].replace("/scratch/", f"{tmp_path}/")
+    job = {"SLURM_JOB_ID": "42", "USER": "somebody"}
     assert shell(prolog, **job).stdout == ""  # not installed: nothing happens
     here = prolog.replace(INSTALLED, str(plugin_path()))
     assert shell(here, NCCL_PROFILER_PLUGIN="other", **job).stdout == ""
@@ -91,7 +92,7 @@ def test_task_prolog(tmp_path: Path) -> None:
         env = environment(**job, SLURM_PROCID=str(rank), **exported(printed.stdout))
         running.append(subprocess.Popen(LOAD, env=env, cwd="/", stdout=subprocess.DEVNULL))
     assert [one.wait(timeout=60) for one in running] == [0] * 8
-    (capture,) = tmp_path.iterdir()
+    (capture,) = tmp_path.glob("somebody/*")
     assert capture.name == "ncclscope-42-0"
     assert len(list(capture.glob("*/tally"))) == 8
 
@@ -102,12 +103,12 @@ def test_sbatch(tmp_path: Path) -> None:
     scenario = tmp_path / "scenario"
     scenario.write_text(scenario_text(Scenario(name="job", ranks=2, steps=100, compute_ms=50)))
     batch = subprocess.Popen(
-        ["bash", "-c", files_of("slurm")["job.sbatch"], "job.sbatch", sys.executable, "-m",
-         "ncclscope.simulation", str(scenario)],
-        env=environment(SLURM_JOB_ID="7", STANDINS=standins), cwd=tmp_path, text=True,
+        ["bash", "-c", files_of("slurm")["job.sbatch"].replace("/scratch/", f"{tmp_path}/"),
+         "job.sbatch", sys.executable, "-m", "ncclscope.simulation", str(scenario)],
+        env=environment(SLURM_JOB_ID="7", USER="me", STANDINS=standins), cwd=tmp_path, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
-    eventually(lambda: len(list(tmp_path.glob("ncclscope-7/*/live"))) == 2)
+    eventually(lambda: len(list(tmp_path.glob("me/ncclscope-7-0/*/live"))) == 2)
     batch.send_signal(signal.SIGUSR1)
     printed, said = batch.communicate(timeout=120)
     assert batch.returncode == 0, said
@@ -153,10 +154,38 @@ def test_the_unit_runs_a_command_that_there_is() -> None:
     assert "cannot write metrics to /no/such/place" in printed.stderr  # all else is understood
 
 
+def test_slurms_files_fit_each_other() -> None:
+    """Captures that the prolog and the batch script make are those that the unit serves."""
+    files = files_of("slurm")
+    made = re.findall(r"^capture=(\S+(?: -un\)\S*)?)$", "\n".join(files.values()), re.M)
+    assert len(made) == 2
+    env = {"USER": "me", "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}
+    named = {shell(f"echo {one}", **env).stdout.strip() for one in made}
+    assert named == {"/scratch/me/ncclscope-7-1"}
+    pattern = files["ncclscope-serve.service"].partition(" serve ")[2].split()[0]
+    assert all(fnmatch(name, pattern) for name in named)
+    # What is below /opt is what the page of installation puts there.
+    install = files_of("README")["install.sh"]
+    places = set(re.findall(r"/opt/ncclscope/[\w./-]+", "\n".join(files.values())))
+    assert places == {INSTALLED, "/opt/ncclscope/venv/bin/ncclscope"}
+    assert "python3 -m venv /opt/ncclscope/venv\n" in install
+    assert '/bin/ncclscope plugin-path)" /opt/ncclscope/\n' in install
+
+
 # ---- Kubernetes ----
 def pod() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(files_of("kubernetes")["pod.yaml"])
     return found
+
+
+def test_captures_outlive_the_pod() -> None:
+    claim = yaml.safe_load(files_of("kubernetes")["captures.yaml"])
+    (volume,) = (one for one in pod()["spec"]["volumes"] if one["name"] == "captures")
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    # Whatever else the page offers is a volume, too.
+    text = (PAGES / "kubernetes.md").read_text()
+    for offered in re.findall(r"^\| `(\w+: \{.*?\})` \|", text, re.M):
+        assert isinstance(yaml.safe_load(offered), dict)
 
 
 def test_what_a_pod_refers_to_exists() -> None:
@@ -272,6 +301,48 @@ def test_sixty_four_megabytes(tmp_path: Path) -> None:
     report = command("report", tmp_path / "c")
     assert "50 calls, 50 operations" in report.stdout
     assert "nothing dropped" in " ".join(report.stdout.split())
+
+
+DOCKER = """#!/bin/sh
+# Hands variables on, and finds volumes by their names inside.
+volumes=; shift
+while [ "$1" != image ]; do
+  case $1 in
+    -v) volumes="$volumes $2"; shift ;;
+    -e) export "$2"; shift ;;
+    --gpus|--user) shift ;;
+    --shm-size=*) ;;
+    *) echo "unknown $1" >&2; exit 1 ;;
+  esac
+  shift
+done
+shift
+inside() {
+  found=$1
+  for volume in $volumes; do
+    from=${volume%%:*}; rest=${volume#*:}; to=${rest%:ro}
+    case $found in "$to"*) found=$from${found#"$to"} ;; esac
+  done
+  printf %s "$found"
+}
+for name in NCCL_PROFILER_PLUGIN NCCLSCOPE_DIR; do
+  eval "value=\\${$name-}"
+  [ -z "$value" ] || export "$name=$(inside "$value")"
+done
+for word; do shift; set -- "$@" "$(inside "$word")"; done
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize("name", ["docker.sh", "docker-plugin.sh"])
+def test_docker(tmp_path: Path, name: str) -> None:
+    standins = stand_in(tmp_path / "bin", "docker", DOCKER)
+    stand_in(standins, "torchrun", TORCHRUN)
+    text = files_of("containers")[name]
+    ran = shell(f"cd {tmp_path}; {text}", STANDINS=standins, LOADS=player_path(), JOB="job7")
+    assert ran.returncode == 0, ran.stderr
+    assert len(list((tmp_path / "captures" / "job").glob("*/tally"))) == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"bin", "captures"}
 
 
 # ---- /etc/nccl.conf ----

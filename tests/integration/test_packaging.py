@@ -1,5 +1,6 @@
 """sdist and wheel: what is in them, and that an installed wheel works."""
 
+import os
 import subprocess
 import sys
 import tarfile
@@ -65,6 +66,16 @@ def test_wheel(dist: Path, tmp_path: Path) -> None:
         [script, "demo"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert "dropped                0         0         0         0" in shown.stdout
+
+
+def test_a_node_is_installed_as_the_page_says(dist: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "deploy" / "README.md").read_text()
+    script = page.partition("file=install.sh\n")[2].partition("```")[0]
+    script = script.replace("/opt/ncclscope", str(tmp_path / "opt")).replace("dist/", f"{dist}/")
+    env = os.environ | {"PIP_NO_DEPS": "1", "PATH": f"{Path(sys.executable).parent}:{os.defpath}"}
+    subprocess.run(["sh", "-ec", script], env=env, check=True, stdout=subprocess.DEVNULL)
+    assert (tmp_path / "opt" / "libnccl-profiler-ncclscope.so").is_file()
+    assert (tmp_path / "opt" / "venv" / "bin" / "ncclscope").is_file()
 
 
 def test_editable_install_loads_the_plugin_from_the_tree() -> None:
