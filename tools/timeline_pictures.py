@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/timeline_pictures.py
 
-Needs Chromium and Playwright (the `test` extra).
+Needs Chromium and Playwright (the dependency group `test`).
 """
 
 import shutil

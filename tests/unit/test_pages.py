@@ -118,6 +118,17 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(leads.read_text()), target
 
 
+def test_every_page_can_be_reached() -> None:
+    found, ahead = set(), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop().resolve()
+        if page in found or page.suffix != ".md":
+            continue
+        found.add(page)
+        ahead += [page.parent / name for name in re.findall(r"\]\(([^)\s#]+)", page.read_text())]
+    assert set(map(Path.resolve, PAGES)) <= found
+
+
 def test_packages_are_installed_by_names_that_pip_knows() -> None:
     """ncclscope is on no index: it is installed from a checkout, or from a wheel."""
     sources = [*(ROOT / "src").rglob("*.py"), *PAGES]
