@@ -201,7 +201,7 @@ def publish_bench(found: list[Compared]) -> None:
         "sizes as many as 2 s a run allow (held: 0.6 s). Made: on all ranks, warm-up and check "
         f"included. All ranks share one {gpu_name()} under CUDA MPS, each posing as a host, NCCL "
         f"{torch_release()}, trace mode. Medians over calls and ranks; of the events' times, what "
-        "they show around 4 bytes of memset is taken off. Back to back: as programs make calls, so "
+        "they show around an empty kernel is taken off. Back to back: as programs make calls, so "
         "that the GPU may wait for the host between a call's events. Held: the GPU begins when a "
         "batch of calls is queued. The last column but one: all calls' times by one pair of events round "
         f"the loop, with the reason where they differ by over {MOST_GAP_PERCENT} %."

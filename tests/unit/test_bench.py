@@ -1,8 +1,11 @@
 """The benchmark's pure parts: sizes, stopping, shapes, data and results that are known, forms."""
 
+import ctypes
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,6 +14,7 @@ import pytest
 from ncclscope.analysis.baseline import read_baseline
 from ncclscope.bench.datatypes import DATATYPES, REDUCTIONS, datatype_named, reduction_named
 from ncclscope.bench.documents import Finished, as_json, as_nccl_tests
+from ncclscope.bench.empty_kernel import empty_kernel
 from ncclscope.bench.messages import Message, MessageError, decoded, encoded
 from ncclscope.bench.nccl import receives_of, release_of, sends_of
 from ncclscope.bench.operations import OPERATIONS, Shape, operations_named, shape_of
@@ -40,6 +44,7 @@ from ncclscope.bench.table import (
     scaled,
 )
 from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.native import simulated_nccl_path
 
 SIZES = {"8": 8, "1K": 1024, "32M": 32 << 20, "1g": 1 << 30, "2KiB": 2048, "4kb": 4096}
 
@@ -312,8 +317,8 @@ def test_what_a_result_comes_to() -> None:
 
 def session(simulation: str = "") -> Session:
     devices = (
-        Device(0, "a", 1, 0, "H200", "0000:04:00.0", 900, 100),
-        Device(1, "b", 2, 0, "<b>", "0000:04:00.0", 900, 100),
+        Device(0, "a", 1, 0, "H200", "0000:04:00.0", "kernel", 900, 100),
+        Device(1, "b", 2, 0, "<b>", "0000:04:00.0", "kernel", 900, 100),
     )
     return Session(devices, 22809, 12080, simulation)
 
@@ -544,3 +549,27 @@ def test_messages() -> None:
     ):
         with pytest.raises(MessageError):
             decoded(bytearray(bad))
+
+
+def test_an_empty_kernel_needs_a_driver() -> None:
+    """A runtime without a way to its driver, and one whose driver refuses, have none."""
+    stream = ctypes.c_void_p()
+    assert empty_kernel(cast("ctypes.CDLL", SimpleNamespace()), stream) is None
+
+    def no_driver(name: bytes, *_: object) -> int:
+        return 35  # the driver is older than the runtime
+
+    for name in ("cudaGetDriverEntryPointByVersion", "cudaGetDriverEntryPoint"):
+        refusing = SimpleNamespace(**{name: no_driver})
+        assert empty_kernel(cast("ctypes.CDLL", refusing), stream) is None
+
+
+def test_an_empty_kernel_is_launched_into_the_stream() -> None:
+    runtime = ctypes.CDLL(str(simulated_nccl_path()))
+    stream = ctypes.c_void_p()
+    assert runtime.cudaStreamCreate(ctypes.byref(stream)) == 0
+    run = empty_kernel(runtime, stream)
+    assert run is not None
+    for _ in range(3):
+        run()
+    assert runtime.cudaStreamSynchronize(stream) == 0

@@ -63,6 +63,10 @@ SIM_EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t stream, void (*function)(
                                           void *data);
 SIM_EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 
+SIM_EXPORT cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function,
+                                                        unsigned version, unsigned long long flags,
+                                                        int *status);
+
 SIM_EXPORT cudaError_t cudaEventCreate(cudaEvent_t *event);
 SIM_EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 SIM_EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);

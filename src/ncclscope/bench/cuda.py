@@ -6,6 +6,7 @@ from ctypes import byref, c_float, c_int, c_size_t, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
+from ncclscope.bench.empty_kernel import empty_kernel
 from ncclscope.bench.loading import function, load
 from ncclscope.errors import NcclscopeError
 
@@ -166,12 +167,11 @@ class Cuda:
         self.call("cudaGraphExecDestroy", ready)
         self.call("cudaGraphDestroy", graph)
 
-    def memset_async(self, address: int) -> Callable[[], None]:
-        """The least that a stream can be given to do, as a function."""
+    def nothing(self, address: int) -> tuple[str, Callable[[], None]]:
+        """The least that a stream can be given to do: what it is, and a function that does so."""
+        kernel = empty_kernel(self._library, self.stream)
+        if kernel is not None:
+            return "kernel", kernel
         act = self._function("cudaMemsetAsync")
         arguments = (c_void_p(address), c_int(0), c_size_t(4), self.stream)
-
-        def run() -> None:
-            self.check(act(*arguments), "cudaMemsetAsync")
-
-        return run
+        return "memset", lambda: self.check(act(*arguments), "cudaMemsetAsync")

@@ -186,7 +186,8 @@ class Device:
     device: int
     name: str
     bus_id: str
-    empty_ns: int  # what events show around nothing
+    empty_work: str  # kernel; memset where the driver gives none
+    empty_ns: int  # what events show around it
     empty_call_ns: int  # and the host's clock
 
 

@@ -80,6 +80,7 @@ class Answers:
                 int(one["device"]),
                 str(one["name"]),
                 str(one["bus_id"]),
+                str(one["empty_work"]),
                 int(one["empty_ns"]),
                 int(one["empty_call_ns"]),
             )

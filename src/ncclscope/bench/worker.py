@@ -128,7 +128,7 @@ class Rank:
         )
         self.stopwatch = Stopwatch(self.cuda)
         self.cuda.clear(self._send, 4)
-        nothing = self.cuda.memset_async(self._send)
+        empty_work, nothing = self.cuda.nothing(self._send)
         way = self._way(lambda: None)
         empty_ns, empty_call_ns = self.stopwatch.around(way, nothing)
         said = {
@@ -140,6 +140,7 @@ class Rank:
             "nccl": self.nccl.version(),
             "cuda": self.cuda.runtime_version(),
             "simulation": self.nccl.simulation(),
+            "empty_work": empty_work,
             "empty_ns": empty_ns,
             "empty_call_ns": empty_call_ns,
         }
