@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -115,9 +116,19 @@ def test_two_attempts_are_told_apart(tmp_path: Path) -> None:
     model, _ = simulated(tmp_path / "c", SyntheticSpec(processes=4, operations=100, attempts=2))
     assert model.completeness.processes_found == 4
     assert "2 attempts of the job" in notes(model)
-    assert "killed or still run" in notes(model)
+    assert "4 processes silent for over 10 s on another host" in notes(model)
     assert (model.tables["instances"]["ranks_seen"] == 4).all()
     assert len(model.communicator_names) == 2
+
+
+def test_jobs_side_by_side_expect_the_processes_of_each(tmp_path: Path) -> None:
+    """Two pairs that share no communicator: four processes are expected, also if one is absent."""
+    pairs = SyntheticSpec(processes=4, operations=40, communicators=((0, 1), (2, 3)))
+    model, _ = simulated(tmp_path / "c", pairs)
+    assert model.completeness.processes_expected == model.completeness.processes_found == 4
+    model, _ = simulated(tmp_path / "d", replace(pairs, missing=frozenset({3})))
+    assert (model.completeness.processes_found, model.completeness.processes_expected) == (3, 4)
+    assert {row.attempt for row in model.processes} == {0}
 
 
 @pytest.mark.parametrize("one_thread", [True, False])
@@ -211,4 +222,4 @@ def test_a_process_without_a_call_has_no_operations(tmp_path: Path) -> None:
     model = open_model(resolve_capture(str(tmp_path / "c")))
     assert model.completeness.operations == 0
     assert len(model.tables["operations"]["event"]) == 0
-    assert "killed or still run" in notes(model)
+    assert "1 process killed: rank 3" in notes(model)

@@ -63,7 +63,7 @@ def _comes_after(party: _Party, other: _Party) -> bool:
 def _parties(stays: Sequence[Stay]) -> list[_Party]:
     """By their beginning."""
     groups: dict[int, list[int]] = {}
-    for place, head in enumerate(_joined([stay.communicators for stay in stays])):
+    for place, head in enumerate(joined([stay.communicators for stay in stays])):
         groups.setdefault(head, []).append(place)
     parties = []
     for places in sorted(groups.values(), key=lambda places: _began(stays, places)):
@@ -82,8 +82,10 @@ def _began(stays: Sequence[Stay], places: Iterable[int]) -> int:
     return min(stays[place].began_ns for place in places)
 
 
-def _joined(groups: Sequence[frozenset[int]]) -> list[int]:
-    """For each group a number that it shares with all it overlaps with, directly or not."""
+def joined(groups: Sequence[frozenset[int]]) -> list[int]:
+    """For each group a number that it shares with all it overlaps with, directly or through
+    others.
+    """
     heads = list(range(len(groups)))
 
     def head(place: int) -> int:

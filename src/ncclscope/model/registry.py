@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ncclscope.capture.header import launcher_rank, number_in, restarts_before
 from ncclscope.capture.process import Process
 from ncclscope.capture.windows import windows_of
-from ncclscope.model.attempts import Stay, attempts_of
+from ncclscope.model.attempts import Stay, attempts_of, joined
 from ncclscope.model.local import LocalCommunicators
 from ncclscope.model.names import Membership, name_communicators
 from ncclscope.model.tables import COMMUNICATORS, MEMBERS, NONE, WINDOWS, Columns, empty
@@ -186,20 +186,16 @@ class Registry:
 
     def tell_attempts_apart(self) -> None:
         """Once all processes are there: whose attempt of the job each of them belongs to."""
-        ids: list[set[int]] = [set() for _ in self.processes]
-        for comm in self._comms:
-            for _, process, *_ in comm.members if comm.id else ():
-                ids[process].add(comm.id)
         attempts = attempts_of(
             [
                 Stay(
                     row.global_rank,
                     row.attempt,
-                    frozenset(mine),
+                    mine,
                     row.started_ns,
                     row.started_ns + row.lived_ns,
                 )
-                for row, mine in zip(self.processes, ids, strict=True)
+                for row, mine in zip(self.processes, self._ids_by_process(), strict=True)
             ]
         )
         self.processes = [
@@ -268,15 +264,31 @@ class Registry:
         return columns
 
     def expected_processes(self) -> int:
-        """So many as the last attempt's widest communicator needs, else as launchers say."""
-        comms = [self._comms[row] for row in self._comms_of(self._last_attempt)]
-        ranks = max((comm.ranks for comm in comms), default=0)
-        of_process: dict[int, set[int]] = {}
-        for comm in comms:
+        """So many as the last attempt's communicators need, else as launchers say. Processes that
+        share none with others, not even through others, are a job of their own.
+        """
+        ids = self._ids_by_process()
+        party_of = joined(ids)
+        widest: Counter[int] = Counter()
+        held: dict[int, set[int]] = {}  # ranks by process
+        for comm in map(self._comms.__getitem__, self._comms_of(self._last_attempt)):
+            party = party_of[comm.members[0][1]] if comm.id else NONE
+            widest[party] = max(widest[party], comm.ranks)
             for _, process, global_rank, *_ in comm.members:
-                of_process.setdefault(process, set()).add(global_rank)
-        each = max((len(held) for held in of_process.values()), default=1)
-        return max(-(-ranks // each) or self._told_world(self._last_attempt), 1)
+                held.setdefault(process, set()).add(global_rank)
+        each: Counter[int] = Counter()
+        for process, ranks in held.items():
+            each[party_of[process]] = max(each[party_of[process]], len(ranks))
+        needed = sum(-(-ranks // max(each[party], 1)) for party, ranks in widest.items())
+        return max(needed or self._told_world(self._last_attempt), 1)
+
+    def _ids_by_process(self) -> list[frozenset[int]]:
+        """Of communicators that other processes may know, too."""
+        ids: list[set[int]] = [set() for _ in self.processes]
+        for comm in self._comms:
+            for _, process, *_ in comm.members if comm.id else ():
+                ids[process].add(comm.id)
+        return [frozenset(mine) for mine in ids]
 
     def ranks_of_communicators(self) -> Ints:
         """How many ranks each communicator has."""
