@@ -15,10 +15,11 @@ from ncclscope.diagnose.degradation import change_point
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import Finding, downgraded, ranked
 from ncclscope.diagnose.frame import Frame
+from ncclscope.diagnose.imbalance import _common_to
 from ncclscope.model.build import open_model
 from ncclscope.report.comparison import as_json, lines
 from ncclscope.simulation.scenario import Never, Scenario
-from tests.models import completeness, model, operation, world
+from tests.models import completeness, model, operation, table, world
 from tests.planted import FAULTS, PAIRS, Plant, judged, planted
 from tests.writer import Straggler, SyntheticSpec, Work, synthetic
 from tests.writer.noise import noise_of_transcripts
@@ -144,6 +145,34 @@ def test_imbalance() -> None:
     assert "4 times the bytes" in found.sentence
     assert not imbalance.find(Frame(uneven({})))
     assert not imbalance.find(Frame(uneven(dict.fromkeys(range(4), 2)))), "two halves"
+
+
+def test_windows_that_do_not_begin_together_are_no_imbalance() -> None:
+    """`ctl` opened rank 3's window long before the others': all of them call alike."""
+    even, ms = uneven({}), 1_000_000
+    shares = {3: (0, 20 * ms)}
+    windows = [
+        {"process": rank, "start_ns": shares.get(rank, (9 * ms, 0))[0], "end_ns": 20 * ms}
+        for rank in range(8)
+    ]
+    ops = even.tables["operations"]
+    on_record = (ops["global_rank"] == 3) | (ops["call_ns"] >= 9 * ms)
+    tables = even.tables | {
+        "windows": table("windows", windows),
+        "operations": {name: values[on_record] for name, values in ops.items()},
+    }
+    rows = [replace(row, lived_ns=90 * ms, recorded_ns=11 * ms) for row in even.processes]
+    zoomed = replace(even, tables=tables, processes=rows)
+    assert imbalance.find(Frame(replace(zoomed, processes=even.processes))), "it looks like one"
+    assert not imbalance.find(Frame(zoomed))
+    # In what all of them recorded, a real one is still found.
+    heavy = tables["operations"]["global_rank"] == 5
+    tables["operations"]["size_bytes"][heavy] *= 4
+    (found,) = imbalance.find(Frame(replace(zoomed, tables=tables)))
+    assert found.ranks == (5,)
+    assert _common_to([None, [(0, 5), (7, 9)], [(4, 8)]]) == [(4, 5), (7, 8)]
+    assert _common_to([None]) is None
+    assert _common_to([[(0, 1)], [(2, 3)]]) == []
 
 
 def test_small_messages() -> None:

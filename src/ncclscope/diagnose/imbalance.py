@@ -6,6 +6,7 @@ import numpy as np
 
 from ncclscope.diagnose.finding import INFO, SEVERITIES, WARNING, Evidence, Finding
 from ncclscope.diagnose.frame import Frame, spread
+from ncclscope.model.model import windows_by_process
 from ncclscope.model.pulse_parts import PAIRED
 from ncclscope.model.tables import NONE
 from ncclscope.words import amount, percent, ranks_in_words
@@ -14,6 +15,7 @@ _TIMES = 1.5  # the median rank's
 _TIMES_NOISE = 6.0
 _LEAST_RANKS = 4
 _MATTERS = 0.05  # of the run in these operations, on the heaviest rank
+_LEAST_CALLS = 10  # of a rank, where only a window is on record: its edges cut off some
 _MOST = 4
 _VERBS = {"Send": ("send", ""), "Recv": ("receive", "")}
 
@@ -37,12 +39,19 @@ def find(frame: Frame) -> list[Finding]:
     size = np.asarray(ops["size_bytes"], np.float64)[rows]
     time = np.maximum(np.asarray(ops["duration_ns"], np.float64)[rows], 0)
     kind = comm * 256 + function
+    called = np.asarray(ops["call_ns"], np.int64)[rows]
+    windows = windows_by_process(frame.model)
     findings = []
     for one in np.unique(kind).tolist():
         mine = kind == one
         ranks = frame.ranks_of(one // 256)
         if len(ranks) < _LEAST_RANKS:
             continue
+        common = _common_to([windows[frame.process_of[r]] for r in ranks if r in frame.process_of])
+        if common is not None:
+            mine &= _within(called, common)
+            if np.count_nonzero(mine) < _LEAST_CALLS * len(ranks):
+                continue
         width = max(int(rank.max()), *ranks) + 1  # some of them may have done nothing
         calls = np.bincount(rank[mine], minlength=width)[ranks].astype(np.float64)
         moved = np.bincount(rank[mine], size[mine], minlength=width)[ranks]
@@ -55,6 +64,31 @@ def find(frame: Frame) -> list[Finding]:
     findings = _both_ends(findings)
     findings.sort(key=lambda finding: -finding.lost_share)
     return findings[:_MOST]
+
+
+def _common_to(windows: list[list[tuple[int, int]] | None]) -> list[tuple[int, int]] | None:
+    """When all of some processes recorded single calls; None: all the time. Windows that `ctl`
+    opened do not begin together: what lies in one alone would look like more work.
+    """
+    limited = [mine for mine in windows if mine is not None]
+    if not limited:
+        return None
+    edges = sorted(
+        edge for mine in limited for start, end in mine for edge in ((start, 1), (end, -1))
+    )
+    found, recording, since = [], 0, 0
+    for at, change in edges:
+        if recording == len(limited):
+            found.append((since, at))
+        recording, since = recording + change, at
+    return [(start, end) for start, end in found if start < end]
+
+
+def _within(times: np.ndarray, windows: list[tuple[int, int]]) -> np.ndarray:
+    inside = np.zeros(len(times), bool)
+    for start, end in windows:
+        inside |= (times >= start) & (times <= end)
+    return inside
 
 
 def _both_ends(findings: list[Finding]) -> list[Finding]:
