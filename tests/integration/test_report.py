@@ -139,6 +139,8 @@ def test_selections(captures: Path) -> None:
         (["--sort", "beauty"], "cannot sort by beauty"),
         (["--since", "tomorrow"], "cannot understand the time tomorrow"),
         (["--since", "2", "--until", "1"], "nothing lies between"),
+        (["--since", "500"], "nothing is on record from --since on in "),
+        (["--until", "-500"], "nothing is on record before --until in "),
         (["--since", "2", "--last", "5m"], "cannot choose by --since and --last at once"),
     ],
 )

@@ -231,8 +231,20 @@ def test_compare(tmp_path: Path) -> None:
     answer = json.dumps(as_json(slower, "a", "c"), allow_nan=False)
     assert json.loads(answer)["changes"][0]["verdict"] == "slower"
     assert any("only in A" in line for line in lines(slower, "a", "c", 100))
+    _, _, verdict, *_ = lines(slower, "a", "c", 100)
+    assert verdict.startswith("B is slower than A in all 3 kinds of calls; together 1.")
     few = compare(a, open_model(_cut(tmp_path, scenario)))
     assert few.verdict == "unresolved"
+    assert "not resolved: too few calls: it takes 8 of a kind" in "\n".join(
+        lines(few, "a", "f", 80)
+    )
+    other = replace(scenario, calls=(replace(scenario.calls[0], size=4096),))
+    write_scenario(tmp_path / "other", other, 1)
+    different = compare(a, open_model(tmp_path / "other"))
+    assert "A and B have no call in common" in "\n".join(lines(different, "a", "o", 80))
+    write_scenario(tmp_path / "none", replace(scenario, steps=0), 1)
+    untimed = compare(a, open_model(tmp_path / "none"))
+    assert "not resolved: B has no times of single calls" in "\n".join(lines(untimed, "a", "n", 80))
 
 
 def _cut(directory: Path, scenario: Scenario) -> Path:

@@ -27,6 +27,7 @@ from ncclscope.simulation.scenario import Call, Communicators, HostClock, Late, 
 from ncclscope.system.counters import COUNTERS, GPU, HOST, NIC, PORT, TOTAL, Counter
 from ncclscope.system.machine import Sample
 from tests.machines import SAMPLES, THE, Change, Numbers, beside, gpu, nic, port, write_journal
+from tests.playing import ncclscope as command
 from tests.writer.scenario import write_scenario
 
 JOB = Scenario(
@@ -397,6 +398,54 @@ def test_files_of_other_boots_and_hosts_are_left(written: Written) -> None:
     assert (system.tracks, system.unplaced) == ((), 2)
     (remark,) = of_machine(capture)
     assert (remark.kind, remark.severity) == ("samples missing", "info")
+
+
+def test_what_samplers_say_of_themselves_is_told(written: Written) -> None:
+    """Samples deleted to make room, counters that could not be had, files of a later release."""
+    capture = written(JOB)
+    sample, why = [Sample(1, 1, {THE: {"cpus": 1}})], "no GPU counters: NVML says: no driver"
+    about = {"sampler": "a", "samples_deleted": 500, "notes": [why]}
+    for host in ("node0", "node1"):
+        write_journal(capture, host, sample, boot_id=_boot(capture, host), **about)
+    later = write_journal(capture, "node2", sample, pid=7)
+    later.write_text(later.read_text().replace('"version":1', '"version":9'))
+    system = system_of(open_model(capture))
+    assert (system.newer, system.damaged, system.unplaced) == (1, 0, 0)
+    (remark,) = of_machine(capture)
+    assert (remark.kind, remark.severity) == ("samples missing", "info")
+    assert "1,000 of the beginning were deleted to make room" in remark.sentence
+    assert f"{why} (on 2 hosts)" in remark.sentence
+    assert "1 are files of a later release" in remark.sentence
+    assert "upgrade ncclscope" in remark.advice
+    printed = command("dump", capture, "--system")
+    assert printed.returncode == 0
+    assert f"{later.name}: its format 9 is newer than this release reads (1)" in printed.stderr
+
+
+def test_dump_takes_what_fits_together(written: Written) -> None:
+    capture = written(JOB)
+    boot = _boot(capture, "node0")
+    write_journal(capture, "node0", [Sample(1, 1, {THE: {"cpus": 1}})], boot_id=boot)
+    for words, said in (
+        (("--system", "--rank", "0"), "--rank chooses events, --system prints samples"),
+        (("--system", "--event", "Coll"), "--event chooses events"),
+        (("--host", "node0"), "--host chooses samples of the machine"),
+        (("--device", "0"), "--device chooses samples of the machine"),
+        (("--system", "--host", "nodeX"), "no such host"),
+        (("--system", "--host", "nodeX"), "There are samples of node0"),
+        (("--system", "--device", "17"), "no such device. There are host"),
+        (("--rank", "99"), "cannot dump rank 99: no such process"),
+    ):
+        printed = command("dump", capture, *words)
+        assert (printed.returncode, printed.stdout) == (2, ""), words
+        assert said in printed.stderr, printed.stderr
+
+
+def _boot(capture: Path, host: str) -> str:
+    model = open_model(capture)
+    node = model.nodes.index(host)
+    folder = next(row.folder for row in model.processes if row.node == node)
+    return identity_of(capture / folder)["boot_id"]
 
 
 def test_totals_of_two_containers_are_not_mixed(written: Written) -> None:

@@ -11,9 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from ncclscope.live.catalogue import MACHINE_METRICS
 from ncclscope.live.exposition import exposition
 from ncclscope.live.following import Following
-from ncclscope.live.machine import Machines, add_machine
+from ncclscope.live.machine import Machines, PcieCapacities, add_machine
 from ncclscope.live.samples import Samples
 from ncclscope.live.serving import Reader, write_textfiles
+from ncclscope.system.counters import Device
 from ncclscope.system.machine import Machine, Sample
 from tests.machines import THE, gpu, nic, port, whole_tree, write_journal
 
@@ -28,6 +29,24 @@ def now(**numbers: int) -> Sample:
     return Sample(time.monotonic_ns(), time.time_ns(), {THE: numbers})
 
 
+def test_a_link_can_carry_as_much_while_its_gpu_is_idle() -> None:
+    """Generations fall then; what is full is measured against the highest."""
+    capacities: PcieCapacities = {}
+    for generation in (5, 1):
+        samples = Samples()
+        numbers = {gpu(3): {"pcie_generation": generation, "pcie_width": 16}}
+        add_machine(samples, "node1", Sample(1, 1, numbers), 0.5, capacities)
+        capacity = 'ncclscope_gpu_pcie_capacity_bytes_per_second{host="node1",gpu="3"} 63008000000'
+        assert capacity in text_of(samples).splitlines()
+
+
+def test_devices_of_a_later_release_are_no_links() -> None:
+    samples = Samples()
+    numbers = {Device("switch", "s0", {}): {"rx_bytes": 7, "up": 1}}
+    add_machine(samples, "node1", Sample(1, 1, numbers), 0.5, {})
+    assert "s0" not in text_of(samples)
+
+
 def test_one_host() -> None:
     slowed = {"throttle_reasons": 0x48, "pcie_generation": 4, "pcie_width": 16, "power_mw": 350_500}
     numbers = {
@@ -35,7 +54,7 @@ def test_one_host() -> None:
         port("mlx5_0/1"): {"retransmissions": 4, "up": 0}, THE: {"memory_full_us": 2_500_000},
     }  # fmt: skip
     samples = Samples()
-    add_machine(samples, 'node"1', Sample(1, 1, numbers), 0.5)
+    add_machine(samples, 'node"1', Sample(1, 1, numbers), 0.5, {})
     text = text_of(samples)
     for line in (
         'ncclscope_gpu_slowed{host="node\\"1",gpu="3",reason="HW thermal slowdown"} 1',

@@ -11,8 +11,8 @@ from ncclscope.capture.events import EVENT_NAMES, events_of
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import is_dataset, open_capture, resolve_capture
 from ncclscope.errors import UsageError
-from ncclscope.system.journal import journals_in, read_journal
-from ncclscope.words import plural, printable
+from ncclscope.system.journal import VERSION, Journal, journals_in, read_journal
+from ncclscope.words import plural, printable, ranks_in_words
 
 _ALL = 1 << 40  # samples
 
@@ -84,17 +84,50 @@ def _say_what_has_no_events(processes: list[Process]) -> None:
         )
 
 
-def _dump_samples(arguments: argparse.Namespace, path: Path) -> int:
-    """Prints what samplers wrote, one file after the other."""
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Options that have no meaning together."""
+    of_events = [name for name in ("event", "rank") if getattr(arguments, name)]
+    of_samples = [name for name in ("host", "device") if getattr(arguments, name)]
+    if arguments.system and of_events:
+        hint = "Choose samples by --host and --device, or leave --system out"
+        raise UsageError(f"--{of_events[0]} chooses events, --system prints samples", hint)
+    if of_samples and not arguments.system:
+        hint = "Add --system, or choose events by --event and --rank"
+        raise UsageError(f"--{of_samples[0]} chooses samples of the machine", hint)
+
+
+def _journals(path: Path, hosts: list[str] | None) -> list[Journal]:
+    """What samplers wrote, of these hosts."""
     journals = [read_journal(one, most_samples=_ALL) for one in journals_in(path)]
     for journal in journals:
-        if journal.damaged or journal.newer:
-            said = plural(journal.damaged, "line") + " that cannot be read"
+        said = plural(journal.damaged, "line") + " that cannot be read" if journal.damaged else ""
+        if journal.newer:
+            said = (
+                f"its format {journal.version} is newer than this release reads ({VERSION}): "
+                "upgrade ncclscope"
+            )
+        if said:
             print(f"ncclscope: {printable(journal.path.name)}: {said}", file=sys.stderr)
-    chosen = [j for j in journals if not arguments.host or j.host in arguments.host]
-    if not chosen:
+    readable = [journal for journal in journals if not journal.newer]
+    if not readable:
         message = f"cannot dump samples of {path}: there are none"
-        raise UsageError(message, "Record with `ncclscope run --system`")
+        hint = "" if journals else "Record with `ncclscope run --system`"
+        raise UsageError(message + (" that this release can read" if journals else ""), hint)
+    chosen = [journal for journal in readable if not hosts or journal.host in hosts]
+    if not chosen:
+        known = ", ".join(sorted({printable(journal.host) for journal in readable}))
+        message = f"cannot dump samples of {', '.join(hosts or ())}: no such host in {path}"
+        raise UsageError(message, f"There are samples of {known}")
+    return chosen
+
+
+def _dump_samples(arguments: argparse.Namespace, path: Path) -> int:
+    """Prints what samplers wrote, one file after the other."""
+    chosen = _journals(path, arguments.host)
+    devices = {d.name for j in chosen for stretch in j.stretches for d, _ in stretch.layout}
+    if arguments.device and not devices.intersection(arguments.device):
+        message = f"cannot dump samples of {', '.join(arguments.device)}: no such device"
+        raise UsageError(message, f"There are {printable(', '.join(sorted(devices)[:32]))}")
     if not arguments.json:
         print(f"{'time':<23} {'host':<16} {'device':<12} numbers")
     for journal in chosen:
@@ -121,6 +154,7 @@ def _sample_line(told: dict[str, Any]) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints the events of all processes, one process after the other."""
+    _check_options(arguments)
     _check_names(arguments.event or [])
     path = resolve_capture(arguments.capture)
     if arguments.system:
@@ -130,6 +164,11 @@ def run(arguments: argparse.Namespace) -> int:
     capture = open_capture(path)
     for problem in capture.unreadable:
         print(f"ncclscope: {problem}", file=sys.stderr)
+    chosen = [p for p in capture.processes if not arguments.rank or p.rank in arguments.rank]
+    if capture.processes and not chosen:
+        ranks = tuple(sorted({p.rank for p in capture.processes if p.rank is not None}))
+        message = f"cannot dump {ranks_in_words(tuple(arguments.rank))}: no such process in {path}"
+        raise UsageError(message, f"There are {ranks_in_words(ranks)}" if ranks else "")
     nonces = {process.header.nonce: process.folder for process in capture.processes}
     origin = min((int(p.clock.monotonic_ns[0]) for p in capture.processes), default=0)
     if not arguments.json:
@@ -137,7 +176,6 @@ def run(arguments: argparse.Namespace) -> int:
             f"{'start us':>14} {'length us':>12} {'rank':>5} {'thread':>8} {'event':<13}"
             f"{'id':>10} < parent     fields"
         )
-    chosen = [p for p in capture.processes if not arguments.rank or p.rank in arguments.rank]
     _say_what_has_no_events(chosen)
     for process in chosen:
         for event in events_of(process, nonces):

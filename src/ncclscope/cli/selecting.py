@@ -3,6 +3,7 @@
 import argparse
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
 from ncclscope.analysis.selection import Selection, communicator_rows, function_names
 from ncclscope.cli.window import parse_moment
@@ -70,4 +71,21 @@ def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, in
     ]
     if moments[0] is not None and moments[1] is not None and moments[0] >= moments[1]:
         raise UsageError("nothing lies between --since and --until", "Swap them")
+    _check_reach(model, moments, first, last)
     return moments[0], moments[1]
+
+
+def _check_reach(model: Model, moments: list[int | None], first: int, last: int) -> None:
+    """An empty answer to a moment that the capture does not reach would look like an idle job."""
+    since, until = moments
+    behind = since is not None and since > last
+    if not last or not (behind or (until is not None and until <= first)):
+        return
+    began, ended = (
+        datetime.fromtimestamp((at + model.realtime_offset_ns) / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+        for at in (first, last)
+    )
+    raise UsageError(
+        f"nothing is on record {'from --since on' if behind else 'before --until'} in {model.path}",
+        f"Its operations are from {began} to {ended}, which is {(last - first) / 1e9:,.1f} s",
+    )

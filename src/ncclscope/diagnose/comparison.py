@@ -17,7 +17,7 @@ from ncclscope.model.tables import NONE, RECV
 
 SLOWER, FASTER, SAME, UNRESOLVED = "slower", "faster", "same", "unresolved"
 MATTERS = 0.05  # a change of the median that is worth a word
-_LEAST = 8  # calls on each side
+LEAST = 8  # calls on each side
 _MOST = 4000  # samples of one side; beyond, every so many-th
 _RESAMPLES, _BLOCK = 400, 8
 _INTERVAL = (0.5, 99.5)  # percent
@@ -63,6 +63,8 @@ class Comparison:
     verdict: str
     ratio: float | None  # of the time on the wire of what both have, weighted as in the first
     incomplete: tuple[str, str]  # what is missing of each
+    timed: tuple[int, int] = (0, 0)  # calls with a time, of each
+    simulated: tuple[bool, bool] = (False, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ def _change(key: Key, a: _Samples, b: _Samples, whole: tuple[float, float]) -> C
     of_a, of_b = _spread(a), _spread(b)
     ratio = of_b.median / max(of_a.median, 1.0)
     low, high, verdict = 0.0, np.inf, UNRESOLVED
-    if min(len(a.times), len(b.times)) >= _LEAST:
+    if min(len(a.times), len(b.times)) >= LEAST:
         rng = np.random.default_rng(0)
         ratios = _resampled(b.times, rng) / np.maximum(_resampled(a.times, rng), 1.0)
         low, high = (float(value) for value in np.percentile(ratios, _INTERVAL))
@@ -174,6 +176,8 @@ def compare(a: Model, b: Model) -> Comparison:
         verdict=_verdict(changes),
         ratio=_ratio(changes),
         incomplete=tuple("; ".join(m.completeness.missing()) for m in (a, b)),  # type: ignore[arg-type]
+        simulated=(a.completeness.is_simulation, b.completeness.is_simulation),
+        timed=(sum(s.calls for s in first.values()), sum(s.calls for s in second.values())),
     )
 
 

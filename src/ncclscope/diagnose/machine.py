@@ -3,6 +3,7 @@
 Everything is held against the other GPUs, links and hosts of the run. Needs `run --system`.
 """
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -13,11 +14,13 @@ from ncclscope.diagnose.beside import FAMILY, FEWEST, Beside, known, rates
 from ncclscope.diagnose.finding import INFO, Evidence, Finding, at_least
 from ncclscope.diagnose.frame import Frame
 from ncclscope.diagnose.peers import MOST, few_of_each_kind
+from ncclscope.model.system import System
 from ncclscope.model.tables import NONE
-from ncclscope.system.counters import GPU, PCIE_LANE_BYTES_PER_S
-from ncclscope.words import amount, percent
+from ncclscope.system.counters import GPU, pcie_capacity
+from ncclscope.words import amount, percent, plural
 
 _LOOKS_BUSY_PERCENT = 90
+_MOST_NOTES = 3
 _IN_NCCL = 0.5  # of the run
 _LITTLE = 0.1  # of what PCIe alone could carry
 # What kinds of causes explain which families: a bad cable makes nobody compute longer.
@@ -48,30 +51,56 @@ def find(frame: Frame) -> list[Finding]:
 def _missing(beside: Beside) -> list[Finding]:
     """What samplers could not write, and what cannot be read or placed of what they wrote."""
     system = beside.system
-    parts = [
-        (system.lost, "could not be written"),
-        (system.damaged, "cannot be read"),
-        (system.unplaced, "are files of hosts, or boots of them, without a recorded process"),
-    ]
-    told = [f"{count:,} {what}" for count, what in parts if count]
-    if not told:
+    counts = {
+        "lost": (system.lost, "could not be written"),
+        "deleted": (system.deleted, "of the beginning were deleted to make room"),
+        "damaged": (system.damaged, "cannot be read"),
+        "unplaced": (
+            system.unplaced,
+            "are files of hosts, or boots of them, without a recorded process",
+        ),
+        "newer": (system.newer, "are files of a later release of ncclscope"),
+    }
+    told = [f"{count:,} {what}" for count, what in counts.values() if count]
+    if not told and not system.notes:
         return []
+    notes = Counter(note for _, note in system.notes)
+    hosts = tuple(dict.fromkeys(host for host, _ in system.notes))
+    told += [f"{note} ({_on(hosts, number)})" for note, number in notes.most_common(_MOST_NOTES)]
     return [
         Finding(
             FAMILY,
             INFO,
             f"some samples of the machine are missing: {', '.join(told)}",
-            "look for a full disk, or a damaged capture; what is there was used",
+            _remedy(system),
             "samples missing",
+            hosts=hosts,
             evidence=(
                 Evidence(
                     f"{system.samples:,} samples",
-                    {"lost": system.lost, "damaged": system.damaged, "unplaced": system.unplaced},
+                    {name: count for name, (count, _) in counts.items()},
                     f"ncclscope dump {beside.frame.path} --system",
                 ),
             ),
         )
     ]
+
+
+def _on(hosts: tuple[str, ...], number: int) -> str:
+    return f"on {hosts[0]}" if len(hosts) == number == 1 else f"on {plural(number, 'host')}"
+
+
+def _remedy(system: System) -> str:
+    if system.newer:
+        return "upgrade ncclscope to read them; what is there was used"
+    if system.lost or system.damaged:
+        return "look for a full disk, or a damaged capture; what is there was used"
+    if system.notes:
+        return (
+            "GPU counters need NVIDIA's driver and nvidia-ml-py where the job runs "
+            "(`pip install 'ncclscope[system]'`); what is there was used"
+        )
+    return "what is there was used"
 
 
 # ---- busy with waiting ----
@@ -134,8 +163,7 @@ def _moved_per_s(beside: Beside) -> tuple[float, float] | None:
         generation, width = known(generations.get(place)), known(widths.get(place))
         if any(len(part) for part in parts) and len(generation) and len(width):
             moved.append(sum(float(np.mean(part)) for part in parts if len(part)))
-            lane = PCIE_LANE_BYTES_PER_S.get(int(generation.max()), 0)
-            could.append(lane * int(width.max()))
+            could.append(pcie_capacity(int(generation.max()), int(width.max())) or 0)
     return (float(np.median(moved)), float(np.median(could))) if moved else None
 
 

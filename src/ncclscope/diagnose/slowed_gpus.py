@@ -10,7 +10,7 @@ from ncclscope.diagnose.frame import Ints
 from ncclscope.diagnose.peers import is_shared, spread, together, usual_of_others
 from ncclscope.model.system import Track
 from ncclscope.model.tables import NONE
-from ncclscope.system.counters import GPU, PCIE_LANE_BYTES_PER_S, POWER_CAP, SLOWDOWNS
+from ncclscope.system.counters import GPU, POWER_CAP, SLOWDOWNS, pcie_capacity
 from ncclscope.words import amount, percent
 
 _SLOWED = 0.2  # of the busy time
@@ -206,11 +206,11 @@ def pcie_use(beside: Beside) -> dict[Place, tuple[float, float]]:
             if not len(generation) or not len(width):
                 continue
             # Generations fall while a GPU is idle: the highest is the link's.
-            capacity = PCIE_LANE_BYTES_PER_S.get(int(generation.max()), 0) * int(width.max())
+            capacity = pcie_capacity(int(generation.max()), int(width.max()))
             moved = rates(totals.get(place))
             if not len(moved):
                 moved = known(gauges.get(place)).astype(np.float64)
-            if capacity <= 0 or len(moved) < FEWEST:
+            if capacity is None or len(moved) < FEWEST:
                 continue
             full, most = float(np.mean(moved >= _FULL * capacity)), float(moved.max())
             before = found.get(place, (0.0, 0.0))

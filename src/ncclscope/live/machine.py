@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ncclscope.live.samples import Labels, Samples
-from ncclscope.system.counters import GPU, HOST, POWER_CAP, SLOWDOWNS, Device, pcie_capacity
+from ncclscope.system.counters import (
+    GPU,
+    HOST,
+    NIC,
+    PORT,
+    POWER_CAP,
+    SLOWDOWNS,
+    Device,
+    pcie_capacity,
+)
 from ncclscope.system.host import Numbers
 from ncclscope.system.journal import FollowedJournal, journals_in
 from ncclscope.system.machine import Machine, Sample
@@ -69,14 +78,26 @@ _HOST_METRICS: dict[str, tuple[str, Labels, float]] = {
 }
 
 
+_METRICS = {
+    GPU: _GPU_METRICS,
+    HOST: _HOST_METRICS,
+    NIC: _LINK_METRICS,
+    PORT: _LINK_METRICS,
+}
+PcieCapacities = dict[Labels, int]  # by host and GPU, bytes a second
+
+
 # ---- one host's sample as metrics ----
-def add_machine(samples: Samples, host: str, sample: Sample, age_s: float) -> None:
-    """All series of one host."""
+def add_machine(
+    samples: Samples, host: str, sample: Sample, age_s: float, pcie: PcieCapacities
+) -> None:
+    """All series of one host; devices of kinds that a later release may sample have none."""
     for device, numbers in sample.numbers.items():
         labels: Labels = (host,) if device.kind == HOST else (host, device.name)
-        known = {GPU: _GPU_METRICS, HOST: _HOST_METRICS}.get(device.kind, _LINK_METRICS)
+        known = _METRICS.get(device.kind, {})
         if device.kind == GPU:
             _add_gpu(samples, labels, device, numbers)
+            _add_pcie(samples, labels, numbers, pcie)
         for name, value in numbers.items():
             if name in known:
                 metric, more, factor = known[name]
@@ -95,9 +116,16 @@ def _add_gpu(samples: Samples, labels: Labels, device: Device, numbers: Numbers)
         for bit, reason in _REASONS.items():
             active = float(bool(numbers["throttle_reasons"] & bit))
             samples.add("gpu_slowed", (*labels, reason), active)
-    capacity = pcie_capacity(numbers.get("pcie_generation", 0), numbers.get("pcie_width", 0))
-    if capacity:
-        samples.add("gpu_pcie_capacity_bytes_per_second", labels, float(capacity))
+
+
+def _add_pcie(
+    samples: Samples, labels: Labels, numbers: Numbers, capacities: PcieCapacities
+) -> None:
+    """Generations fall while a GPU is idle: the highest seen is the link's."""
+    now = pcie_capacity(numbers.get("pcie_generation", 0), numbers.get("pcie_width", 0))
+    most = capacities[labels] = max(capacities.get(labels, 0), now or 0)
+    if most:
+        samples.add("gpu_pcie_capacity_bytes_per_second", labels, float(most))
 
 
 # ---- where samples come from ----
@@ -130,6 +158,7 @@ class Machines:
     all_hosts: bool = False
     _followed: dict[Path, FollowedJournal] = field(default_factory=dict)
     _sampler: _Sampler | None = None
+    _pcie: PcieCapacities = field(default_factory=dict)
 
     def read(self, captures: Iterable[Path]) -> Samples:
         """Metrics of this host, and of others where captures tell and they were asked for."""
@@ -146,7 +175,8 @@ class Machines:
             newest[here] = own
         found = Samples()
         for host, sample in sorted(newest.items()):
-            add_machine(found, host, sample, (now_ns - sample.realtime_ns) / 1e9)
+            age_s = (now_ns - sample.realtime_ns) / 1e9
+            add_machine(found, host, sample, age_s, self._pcie)
         return found
 
     def _is_fresh(self, age_ns: int, interval_ns: int = 0) -> bool:

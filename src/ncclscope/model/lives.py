@@ -5,6 +5,7 @@ opened, since a saved one does not notice that they die.
 from dataclasses import replace
 
 from ncclscope.capture.life import ENDED, FATES, life_in
+from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model
 from ncclscope.model.registry import ProcessRow
 from ncclscope.model.sums import named
@@ -25,6 +26,6 @@ def with_fates(model: Model) -> Model:
     if not told:
         return model
     notes = model.completeness.notes
-    first = 1 if notes and notes[0].startswith("this is a simulation") else 0
+    first = 1 if notes[:1] == [SIMULATION] else 0
     completeness = replace(model.completeness, notes=[*notes[:first], *told, *notes[first:]])
     return replace(model, completeness=completeness)

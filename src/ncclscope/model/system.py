@@ -62,6 +62,9 @@ class System:
     lost: int = 0  # samples that could not be written
     damaged: int = 0  # lines that could not be read
     unplaced: int = 0  # files of hosts, or boots of them, without a recorded process
+    deleted: int = 0  # samples that made room for newer ones
+    newer: int = 0  # files of a later release
+    notes: tuple[tuple[str, str], ...] = ()  # host, and what could not be sampled there
 
     def of(self, kind: str, counter: str) -> dict[tuple[int, Device], Track]:
         """A counter by node and device."""
@@ -84,6 +87,8 @@ def system_of(model: Model) -> System:
     unplaced = 0
     boot_of = cache(lambda node: _boot_id(model, node))
     for journal in journals:
+        if journal.newer:
+            continue
         nodes = [n for n, host in enumerate(model.nodes) if host == journal.host]
         fitting = [n for n in nodes if not boot_of(n) or boot_of(n) == journal.boot_id]
         if fitting:
@@ -99,7 +104,19 @@ def system_of(model: Model) -> System:
         sum(journal.lost for journal in journals),
         sum(journal.damaged for journal in journals),
         unplaced,
+        _deleted(journals),
+        sum(journal.newer for journal in journals),
+        tuple(sorted({(one.host, note) for one in journals for note in one.notes})),
     )
+
+
+def _deleted(journals: list[Journal]) -> int:
+    """Each file has what its sampler had deleted by then."""
+    most: dict[str, int] = {}
+    for journal in journals:
+        known_as = journal.sampler or journal.path.name
+        most[known_as] = max(most.get(known_as, 0), journal.deleted)
+    return sum(most.values())
 
 
 def _order(track: Track) -> tuple[int, str, int, str, str]:

@@ -4,7 +4,15 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ncclscope.diagnose.comparison import SAME, UNRESOLVED, Change, Comparison, Key, Spread
+from ncclscope.diagnose.comparison import (
+    LEAST,
+    SAME,
+    UNRESOLVED,
+    Change,
+    Comparison,
+    Key,
+    Spread,
+)
 from ncclscope.report.tables import Column, Table, plain_lines
 from ncclscope.words import binary_size, duration, percent, plural, printable, wrapped
 
@@ -51,16 +59,33 @@ def _named(key: Key) -> str:
 
 def _verdict(found: Comparison) -> str:
     if found.verdict == UNRESOLVED:
-        return "not resolved: nothing that matters differs surely, or there are too few calls"
-    said = "as fast as A" if found.verdict == SAME else f"{found.verdict} than A"
-    told = f": {found.ratio:.3g} times the time on the wire" if found.ratio else ""
-    return f"B is {said}{told}"
+        return f"not resolved: {_why_unresolved(found)}"
+    told = f"{found.ratio:.3g} times the time on the wire" if found.ratio else ""
+    if found.verdict == SAME:
+        return f"B is as fast as A{': ' if told else ''}{told}"
+    changed = sum(change.verdict == found.verdict for change in found.changes)
+    kinds = f"{plural(len(found.changes), 'kind')} of calls"
+    share = f"{changed:,} of {kinds}" if changed < len(found.changes) else f"all {kinds}"
+    share = kinds if len(found.changes) == 1 else share
+    return f"B is {found.verdict} than A in {share}" + (f"; together {told}" if told else "")
+
+
+def _why_unresolved(found: Comparison) -> str:
+    untimed = [name for name, calls in zip("AB", found.timed, strict=True) if not calls]
+    if untimed:
+        has = "has" if len(untimed) == 1 else "have"
+        return f"{' and '.join(untimed)} {has} no times of single calls: record in mode trace"
+    if not found.changes:
+        return "A and B have no call in common (communicator, function, bytes, datatype)"
+    if not any(math.isfinite(change.high) for change in found.changes):
+        return f"too few calls: it takes {LEAST} of a kind on each side"
+    return "what differs may be chance, what surely differs does not matter"
 
 
 def lines(found: Comparison, a: str, b: str, width: int) -> Iterator[str]:
     """The verdict, what changed, what came and went."""
-    yield printable(f"A: {a}")
-    yield printable(f"B: {b}")
+    for name, path, simulated in zip("AB", (a, b), found.simulated, strict=True):
+        yield printable(f"{name}: {path}") + (" (a simulation)" if simulated else "")
     for name, missing in zip("AB", found.incomplete, strict=True):
         if missing:
             yield from wrapped(f"! {name} is incomplete: {printable(missing)}", width)
@@ -80,6 +105,8 @@ def lines(found: Comparison, a: str, b: str, width: int) -> Iterator[str]:
             yield f"{what}:"
             for key, calls in keys[:_MOST_ROWS]:
                 yield printable(f"  {_named(key)}, {plural(calls, 'call')}")
+            if len(keys) > _MOST_ROWS:
+                yield f"  and {len(keys) - _MOST_ROWS:,} more: --json has all of them"
     yield ""
     yield from wrapped(
         "A call's time is the shortest over its ranks, so waiting is not in it. time: share of all "
@@ -112,6 +139,7 @@ def as_json(found: Comparison, a: str, b: str) -> dict[str, Any]:
         "version": VERSION,
         "a": a,
         "b": b,
+        "simulation": {"a": found.simulated[0], "b": found.simulated[1]},
         "verdict": found.verdict,
         "ratio": found.ratio,
         "incomplete": {"a": found.incomplete[0] or None, "b": found.incomplete[1] or None},

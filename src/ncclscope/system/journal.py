@@ -197,7 +197,8 @@ class Journal:
     lost: int = 0
     deleted: int = 0
     damaged: int = 0  # lines that are none
-    newer: bool = False  # written by a release that writes another version
+    version: int = 0
+    newer: bool = False  # of a later release: nothing of it is read
     stretches: list[Stretch] = field(default_factory=list)
     _counters: set[tuple[Device, str]] = field(default_factory=set)
 
@@ -214,7 +215,7 @@ class Journal:
 
     def take(self, line: bytes) -> None:
         """Reads one line."""
-        if not line.strip():
+        if not line.strip() or self.newer:
             return
         try:
             # Python takes minutes for a number of a million digits.
@@ -231,15 +232,15 @@ class Journal:
 
     def _about(self, content: dict[str, Any]) -> bool:
         if content.get("ncclscope") == "system":
-            version = content.get("version")
-            self.newer = not isinstance(version, int) or version > VERSION
+            self.version = _number(content.get("version"))
+            self.newer = self.version > VERSION
             self.host, self.boot_id = _text(content.get("host")), _text(content.get("boot_id"))
             self.sampler = _text(content.get("sampler"))
             self.interval_ns = _number(content.get("interval_ms")) * 1_000_000
             notes = content.get("notes")
             self.notes = tuple(map(_text, notes[:8])) if isinstance(notes, list) else ()
             self.deleted = _number(content.get("samples_deleted"))
-            return not self.newer
+            return self.version > 0
         if "samples_lost" in content:
             self.lost = max(self.lost, _number(content["samples_lost"]))
             return True
@@ -247,7 +248,7 @@ class Journal:
 
     def _begin(self, layout: Layout | None) -> bool:
         """Other devices from here on."""
-        if layout is None or self.newer:
+        if layout is None:
             return False
         counters = {(device, name) for device, names in layout for name in names}
         stretch = Stretch(layout)
@@ -259,7 +260,7 @@ class Journal:
         return fine
 
     def _sample(self, content: list[Any]) -> bool:
-        if not self.stretches or self.newer:
+        if not self.stretches:
             return False
         stretch = self.stretches[-1]
         if len(content) != 2 + stretch.width:
