@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ncclscope.simulation.job import run_job
-from ncclscope.simulation.scenario import read_scenario
+from ncclscope.simulation.scenario import Late, Scenario, read_scenario
 from tests.playing import TRANSCRIPTS, ncclscope, recording
 from tests.simulated_faults import JOBS
 from tests.writer import from_transcript
@@ -67,6 +67,18 @@ def test_of_two_ranks_the_late_one_is_as_late_as_it_is(tmp_path: Path) -> None:
     assert float(found[3]) == pytest.approx(planted.ms, rel=0.05)
     run_ms = scenario.steps * scenario.compute_ms + late_steps * planted.ms
     assert first["lost_share"] == pytest.approx(late_steps * planted.ms / run_ms, rel=0.2)
+
+
+@pytest.mark.parametrize("hosts", [2, 3])
+def test_a_late_host_costs_what_it_costs(hosts: int, tmp_path: Path) -> None:
+    """Also where there is only one other to compare it with."""
+    late = tuple(Late(rank, ms=20) for rank in range(4, 8))
+    scenario = Scenario(ranks=4 * hosts, ranks_per_host=4, steps=60, compute_ms=10, late=late)
+    write_scenario(tmp_path / "c", scenario)
+    first, *others = diagnosis(tmp_path / "c")
+    assert (first["family"], first["hosts"]) == ("straggler", ["node1"])
+    assert first["lost_share"] == pytest.approx(20 / 30, rel=0.1)
+    assert all(other["severity"] == "info" for other in others)
 
 
 def test_the_hang_is_named(tmp_path: Path) -> None:

@@ -73,15 +73,17 @@ def _last_nodes(met: Met, node: Ints) -> Late:
     # By instance: the node whose ranks are shortest, and the shortest of all the others.
     order = np.lexsort((longest, of))
     first = np.searchsorted(of[order], np.arange(groups))
-    several = np.diff(np.append(first, len(order))) > 1
+    nodes = np.diff(np.append(first, len(order)))
     at = order[first]
     others = np.full(groups, np.inf)
     rest = np.ones(len(order), bool)
     rest[first] = False
     np.minimum.at(others, of[order][rest], shortest[order][rest].astype(np.float64))
     usual = medians_by_group(met.own, met.first, met.count)
+    two = nodes == 2  # the median of both lies half way to the late one
+    usual[two] = gap[order[first[two] + 1]]
     own = np.nan_to_num(gap[at] - usual, nan=0.0)
-    margin = np.where(several & (sizes[at] > 1), others - longest[at], 0.0)
+    margin = np.where((nodes > 1) & (sizes[at] > 1), others - longest[at], 0.0)
     added = np.where(np.isfinite(margin), np.minimum(margin, own), 0.0)
     return Late(where[at], met.communicator, np.maximum(added, 0.0))
 
