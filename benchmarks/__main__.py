@@ -15,6 +15,7 @@ from benchmarks import (
     soak,
     stalls,
     start_and_exit,
+    timeline_frames,
     timeline_speed,
 )
 from benchmarks.results import ROOT
@@ -30,6 +31,7 @@ ALL = {
     "serving": serving,
     "diagnose_quality": diagnose_quality,
     "timeline_speed": timeline_speed,
+    "timeline_frames": timeline_frames,
     "export_speed": export_speed,
     "soak": soak,
     "kills": kills,

@@ -360,6 +360,26 @@ def test_keys_move_and_zoom(page: Page) -> None:
     assert page.run("!document.getElementById('menu').hidden")
 
 
+@pytest.mark.parametrize("page", ["ddp", "hang"], indirect=True)
+def test_a_view_looks_the_same_however_one_came_there(page: Page) -> None:
+    """Bars are kept as pictures, which are stretched while the view is zoomed."""
+
+    def seen() -> str:
+        page.page.wait_for_timeout(300)  # lines come when the view rests
+        page.settle()
+        return str(page.run("document.getElementById('lanes').toDataURL()"))
+
+    page.wait("!!timeline.shown.marks")
+    whole = seen()
+    for key in ("w", "d", "s", "a"):
+        page.page.keyboard.down(key)
+        page.page.wait_for_timeout(120)
+        page.page.keyboard.up(key)
+    assert seen() != whole
+    page.key("0")
+    assert seen() == whole
+
+
 @pytest.mark.parametrize("page", ["four"], indirect=True)
 def test_another_address_on_the_open_page_changes_everything_it_says(page: Page) -> None:
     row = page.rows("operation")[0]

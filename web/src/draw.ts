@@ -1,7 +1,7 @@
 // Draws lanes from tiles: bars with waiting apart from moving data, looks, names.
 import type { Theme } from "./colours";
-import type { Line } from "./layout";
-import { fitted, size } from "./text";
+import { drawNames } from "./names";
+import { type Picture, pictureOf, snapped } from "./pictures";
 import { type Tiles, WIDTH, tilesOf } from "./tiles";
 import { LOOK, type Runs } from "./types";
 import { type View, toTime, toX, zoomOf } from "./view";
@@ -15,110 +15,132 @@ export interface Drawing {
   names: Record<string, string>;
 }
 
-const LABEL_FROM = 30; // pixels
-export const FONT = "11px system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif";
+const BEYOND = 12; // pixels outside of what is seen, where ends and frames of longer bars are
 const COARSER = 6; // zooms to look for something to show meanwhile
 
-/** Draws one row of bars; y is on the canvas. */
-export function drawRow(drawing: Drawing, row: number, kind: string, y: number, height: number): void {
+/** Draws the rows of a strip over each other; y is on the canvas. */
+export function drawStrip(drawing: Drawing, rows: number[], kind: string, y: number, height: number): void {
   const { view, width, tiles } = drawing;
   const zoom = zoomOf(view);
   const [from, to] = tilesOf(view.start, toTime(view, width), zoom);
+  const strip = { rows, kind, y, height };
   for (let place = from; place <= to; place++) {
-    const runs = tiles.get(zoom, place, row);
-    if (runs && isDense(runs)) {
-      drawDense(drawing, runs, zoom, place, kind, y, height);
-    } else if (runs) {
-      drawRuns(drawing, runs, zoom, place, kind, y, height, place === from, -Infinity, Infinity);
-    } else {
-      const span = WIDTH * 2 ** zoom;
-      const left = toX(view, place * span);
-      drawCoarser(drawing, row, zoom, place, kind, y, height, left, left + span / view.nsPerPixel);
-    }
+    const found = rows.map((row) => tiles.get(zoom, place, row));
+    const tile = { zoom, place, known: found.filter((runs): runs is Runs => runs !== undefined && runs.length > 0) };
+    const [least, most] = edgesOf(view, tile);
+    const missing = rows.filter((_, n) => found[n] === undefined);
+    if (missing.length) drawCoarser(drawing, { ...strip, rows: missing }, zoom, place, least, most);
+    drawTile(drawing, strip, tile, least, most, missing.length > 0);
+  }
+  // Names may reach into the next tile.
+  for (let place = from; place <= to; place++) {
+    const known = rows.map((row) => tiles.peek(zoom, place, row)).filter((runs): runs is Runs => runs !== undefined && runs.length > 0);
+    drawNames(drawing, strip, { zoom, place, known }, place === from);
   }
 }
 
-const DENSE_FROM = 120; // runs in a tile
-const dense = new WeakMap<Runs, { picture: HTMLCanvasElement; theme: Theme; height: number }>();
-const kinds = new WeakMap<Runs, boolean>();
-
-/** Many narrow runs, none with room for a name: drawn once, then moved as a picture. */
-export function isDense(runs: Runs): boolean {
-  let known = kinds.get(runs);
-  if (known === undefined) {
-    known = runs.length >= DENSE_FROM;
-    for (let n = 0; known && n < runs.length; n++) {
-      known = runs.x1[n] - runs.x0[n] < LABEL_FROM && runs.x1[n] - runs.x0[n] >= 0;
-    }
-    kinds.set(runs, known);
-  }
-  return known;
+export interface Strip {
+  rows: number[];
+  kind: string;
+  y: number;
+  height: number;
 }
 
-function drawDense(drawing: Drawing, runs: Runs, zoom: number, place: number, kind: string, y: number, height: number): void {
-  const { context, theme, view } = drawing;
-  let kept = dense.get(runs);
-  if (!kept || kept.theme !== theme || kept.height !== height) {
-    const picture = document.createElement("canvas");
-    picture.width = WIDTH;
-    picture.height = Math.ceil(height);
-    const inside = picture.getContext("2d") as CanvasRenderingContext2D;
-    const alone = { ...drawing, context: inside, width: WIDTH, view: { start: place * WIDTH * 2 ** zoom, nsPerPixel: 2 ** zoom } };
-    drawRuns(alone, runs, zoom, place, kind, 0, height, true, -Infinity, Infinity);
-    kept = { picture, theme, height };
-    dense.set(runs, kept);
+export interface Tile {
+  zoom: number;
+  place: number;
+  known: Runs[]; // of the rows of a strip, the last on top
+}
+
+/** Where a tile begins and ends on the screen. */
+function edgesOf(view: View, { zoom, place }: Tile): [number, number] {
+  const span = WIDTH * 2 ** zoom;
+  return [snapped(toX(view, place * span)), snapped(toX(view, (place + 1) * span))];
+}
+
+const PICTURE_FROM = 24; // runs in a tile: fewer are drawn as quickly
+
+/** A tile's bars between two edges. Many are drawn once, then moved as a picture. `passing`: they are to be replaced soon. */
+function drawTile(drawing: Drawing, strip: Strip, tile: Tile, least: number, most: number, passing: boolean): void {
+  const { view, theme } = drawing;
+  const { zoom, place, known } = tile;
+  const magnified = 2 ** zoom > view.nsPerPixel;
+  const scale = magnified ? 1 : 2 ** zoom / view.nsPerPixel;
+  const runs = known.reduce((sum, one) => sum + one.length, 0);
+  if (runs < PICTURE_FROM || (magnified && !passing)) {
+    if (!runs) return;
+    const { context } = drawing;
+    context.save();
+    context.beginPath();
+    context.rect(least, strip.y - 1, most - least, strip.height + 2);
+    context.clip();
+    for (const one of known) drawRuns(drawing, one, tile, strip, least, most);
+    context.restore();
+    return;
   }
-  const left = toX(view, place * WIDTH * 2 ** zoom);
+  const key = `${zoom}/${place}/${strip.kind}/${strip.height}/${devicePixelRatio}/${keyOf(strip.rows)}`;
+  const picture = pictureOf(key, known, theme, scale, WIDTH * scale + 1, strip.height, passing, (context) => {
+    const alone = { ...drawing, context, width: WIDTH * scale, view: { start: place * WIDTH * 2 ** zoom, nsPerPixel: 2 ** zoom / scale } };
+    for (const one of known) drawRuns(alone, one, tile, { ...strip, y: 0 }, 0, WIDTH * scale + 1);
+  });
+  drawPicture(drawing, picture, tile, strip.y, least, most);
+}
+
+const keys = new WeakMap<number[], string>();
+
+export function keyOf(rows: number[]): string {
+  const key = keys.get(rows) ?? rows.join();
+  keys.set(rows, key);
+  return key;
+}
+
+/** A picture of a tile where that is, between two edges. */
+export function drawPicture({ context, view }: Drawing, picture: Picture, tile: Tile, y: number, least: number, most: number): void {
+  const [left, right] = edgesOf(view, tile);
+  const [x0, x1] = [Math.max(left, least), Math.min(right, most)];
+  if (x1 <= x0) return;
+  const { canvas, scale } = picture;
+  const stretch = (scale * view.nsPerPixel * devicePixelRatio) / 2 ** tile.zoom;
   context.globalAlpha = 1;
-  context.drawImage(kept.picture, left, y, (WIDTH * 2 ** zoom) / view.nsPerPixel, kept.picture.height);
+  context.drawImage(canvas, (x0 - left) * stretch, 0, (x1 - x0) * stretch, canvas.height, x0, y, x1 - x0, canvas.height / devicePixelRatio);
 }
 
-/** What a coarser tile shows, where the right one is not there yet. */
-function drawCoarser(
-  drawing: Drawing, row: number, zoom: number, place: number, kind: string, y: number, height: number, left: number, right: number,
-): void {
+/** What coarser tiles show, where the right ones are not there yet. */
+function drawCoarser(drawing: Drawing, strip: Strip, zoom: number, place: number, least: number, most: number): void {
   for (let up = 1; up <= COARSER; up++) {
-    const runs = drawing.tiles.peek(zoom + up, Math.floor(place / 2 ** up), row);
-    if (runs) {
-      drawRuns(drawing, runs, zoom + up, Math.floor(place / 2 ** up), kind, y, height, true, left, right);
-      return;
-    }
+    const above = Math.floor(place / 2 ** up);
+    const known = strip.rows.map((row) => drawing.tiles.peek(zoom + up, above, row)).filter((runs): runs is Runs => runs !== undefined);
+    if (!known.length) continue;
+    drawTile(drawing, strip, { zoom: zoom + up, place: above, known }, least, most, true);
+    return;
   }
 }
 
-function drawRuns(
-  drawing: Drawing, runs: Runs, zoom: number, place: number, kind: string, y: number, height: number, first: boolean, least: number, most: number,
-): void {
+/** One row's bars of a tile, between two edges, where something clips them: they go on in the next tile. */
+function drawRuns(drawing: Drawing, runs: Runs, { zoom, place }: Tile, { kind, y, height }: Strip, least: number, most: number): void {
   const { context, theme, view, width } = drawing;
   const scale = 2 ** zoom / view.nsPerPixel;
   const origin = toX(view, place * WIDTH * 2 ** zoom);
-  const right = Math.min(most, width);
-  const left = Math.max(least, 0);
+  const [left, right] = [Math.max(least, 0) - BEYOND, Math.min(most, width) + BEYOND];
   let colour = "";
   for (let n = 0; n < runs.length; n++) {
-    if (runs.x0[n] < 0 && !first) continue; // begins in the tile before, and was drawn there
     const exact0 = origin + runs.x0[n] * scale;
     const exact1 = origin + runs.x1[n] * scale;
     if (exact1 < left || exact0 > right) continue;
-    const x0 = Math.max(exact0, left - 2);
-    const x1 = Math.min(Math.max(exact1, exact0 + 1), right + 2);
+    const x0 = Math.max(exact0, left);
+    const x1 = Math.min(Math.max(exact1, exact0 + 1), right);
+    if (x1 <= x0) continue;
     const look = runs.look[n];
-    const single = runs.count[n] === 1;
     const next = theme.bars(runs.code[n]);
     if (next !== colour) {
       context.fillStyle = next;
       context.strokeStyle = next;
       colour = next;
     }
-    if (single && x1 - x0 >= 3) {
+    if (runs.count[n] === 1 && exact1 - exact0 >= 3) {
       drawBar(drawing, runs, n, exact0, exact1, x0, x1, y, height, look);
       colour = "";
-      if (x1 - x0 >= LABEL_FROM && height >= 11) {
-        drawLabel(drawing, runs, n, kind, x0, x1, exact0 + (runs.wait[n] / 255) * (exact1 - exact0), y, height);
-      }
-    } else {
-      drawThin(drawing, runs, n, x0, x1, y, height, look, kind);
-    }
+    } else drawThin(drawing, runs, n, x0, x1, y, height, look, kind);
   }
   context.globalAlpha = 1;
 }
@@ -166,7 +188,7 @@ function drawBar(
   }
   context.globalAlpha = 0.95;
   context.fillRect(wire0, y, x1 - wire0, height);
-  if (look & LOOK.open) drawOpen(drawing, colour, wire0, x1, y, height);
+  if (look & LOOK.open) drawOpen(drawing, colour, exact0, wire0, x1, y, height);
   if (look & LOOK.lowerBound) fade(drawing, x1, y, height, Math.min(10, width / 2));
   if (look & LOOK.repaired) {
     context.globalAlpha = 0.9;
@@ -191,7 +213,7 @@ function drawBar(
 }
 
 /** Not ended when the capture did: slanted stripes, and a red end. */
-function drawOpen(drawing: Drawing, colour: string, x0: number, x1: number, y: number, height: number): void {
+function drawOpen(drawing: Drawing, colour: string, begin: number, x0: number, x1: number, y: number, height: number): void {
   const { context, theme } = drawing;
   context.save();
   context.beginPath();
@@ -201,7 +223,7 @@ function drawOpen(drawing: Drawing, colour: string, x0: number, x1: number, y: n
   context.strokeStyle = theme.paper;
   context.lineWidth = 3;
   context.beginPath();
-  for (let x = x0 - height; x < x1; x += 9) {
+  for (let x = begin + Math.floor((x0 - height - begin) / 9) * 9; x < x1; x += 9) {
     context.moveTo(x, y + height);
     context.lineTo(x + height, y);
   }
@@ -221,111 +243,4 @@ function fade(drawing: Drawing, x1: number, y: number, height: number, width: nu
     context.globalAlpha = 0.85 * ((n + 2) / width);
     context.fillRect(x1 - width + n, y, 2, height);
   }
-}
-
-/** The name, in the wider of the pale and the full part: there it can be read. */
-function drawLabel(
-  drawing: Drawing, runs: Runs, n: number, kind: string, x0: number, x1: number, waitingUntil: number, y: number, height: number,
-): void {
-  const { context, theme, names } = drawing;
-  const look = runs.look[n];
-  const name = names[String(runs.code[n])] ?? "";
-  const replay = look & LOOK.replay ? "↻ " : "";
-  const value = runs.value[n];
-  const more = kind === "operation" && value >= 0 ? ` ${size(value)}` : value >= 0 ? ` ${value}` : "";
-  const full = `${replay}${name}${more}`;
-  const middle = Math.min(Math.max(waitingUntil, x0), x1);
-  const pale = !!(look & LOOK.untimed) || middle - x0 >= x1 - middle;
-  const [from, to] = look & LOOK.untimed ? [x0, x1] : pale ? [x0, middle] : [middle, x1];
-  const text = shortened(context, full, to - from - 8);
-  if (!text) return;
-  context.globalAlpha = 1;
-  context.font = look & LOOK.inferred ? `italic ${FONT}` : FONT;
-  context.fillStyle = pale ? theme.text : theme.onBar(runs.code[n]);
-  context.fillText(text, from + 4, y + height / 2 + 0.5);
-}
-
-const widths = new Map<string, number>();
-
-/** A text's width in the usual font. */
-export function measured(context: CanvasRenderingContext2D, text: string): number {
-  let width = widths.get(text);
-  if (width === undefined) {
-    if (widths.size > 5000) widths.clear();
-    width = context.measureText(text).width;
-    widths.set(text, width);
-  }
-  return width;
-}
-
-/** As much of a name as fits. */
-export function shortened(context: CanvasRenderingContext2D, text: string, room: number): string {
-  context.font = FONT;
-  return fitted(text, room, (piece) => measured(context, piece));
-}
-
-/** Stretches of a line without a pixel that nobody knows: pairs of x and value. */
-export function knownStretches(points: [number, number][]): [number, number][][] {
-  const stretches: [number, number][][] = [];
-  let before = NaN;
-  for (const point of points) {
-    if (!Number.isNaN(point[1])) {
-      if (Number.isNaN(before)) stretches.push([]);
-      stretches[stretches.length - 1].push(point);
-    }
-    before = point[1];
-  }
-  return stretches;
-}
-
-/** A line track: bandwidth or a counter by pixel, filled below; nothing where it is not known. */
-export function drawLine(drawing: Drawing, line: Line, y: number, scale: number): number {
-  const { context, theme, view, width, tiles } = drawing;
-  const zoom = zoomOf(view);
-  const rows = line.strips[0];
-  const [from, to] = tilesOf(view.start, toTime(view, width), zoom);
-  const points: [number, number][] = [];
-  let most = 0;
-  for (let place = from; place <= to; place++) {
-    const values = tiles.line(zoom, place, rows);
-    if (!values) continue;
-    for (let n = 0; n < WIDTH; n++) {
-      const x = toX(view, (place * WIDTH + n) * 2 ** zoom);
-      if (x < -4 || x > width + 4) continue;
-      points.push([x, values[n]]);
-      if (values[n] > most) most = values[n];
-    }
-  }
-  if (most <= 0) return 0;
-  const height = line.stripHeight;
-  const top = Math.max(scale, most);
-  const step = 2 ** zoom / view.nsPerPixel;
-  const base = y + height;
-  const stretches = knownStretches(points);
-  const trace = (stretch: [number, number][]) => {
-    for (const [x, value] of stretch) {
-      const level = base - (value / top) * (height - 3);
-      context.lineTo(x, level);
-      context.lineTo(x + step, level);
-    }
-  };
-  context.globalAlpha = 0.22;
-  context.fillStyle = theme.accent;
-  context.beginPath();
-  for (const stretch of stretches) {
-    context.moveTo(stretch[0][0], base);
-    trace(stretch);
-    context.lineTo(stretch[stretch.length - 1][0] + step, base);
-  }
-  context.fill();
-  context.globalAlpha = 0.9;
-  context.strokeStyle = theme.accent;
-  context.beginPath();
-  for (const stretch of stretches) {
-    context.moveTo(stretch[0][0], base - (stretch[0][1] / top) * (height - 3));
-    trace(stretch);
-  }
-  context.stroke();
-  context.globalAlpha = 1;
-  return most;
 }

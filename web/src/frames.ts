@@ -4,6 +4,7 @@ import { barRows } from "./layout";
 import type { Page } from "./page";
 import { paint } from "./paint";
 import { paintMinimap } from "./minimap";
+import { beginPictures, hasStretched } from "./pictures";
 import { tilesOf } from "./tiles";
 import { zoomOf } from "./view";
 
@@ -16,6 +17,7 @@ export class Frames {
   private minimap = byId<HTMLCanvasElement>("minimap");
   private scales = new Map<string, number>(); // of lines, by communicator or counter
   private restTimer = 0;
+  private nsPerPixel = 0; // of the last frame
 
   /** `before` is called before every frame, `atRest` when the view has not moved for a while. */
   constructor(private page: Page, private before: () => void, private atRest: () => void) {
@@ -32,6 +34,8 @@ export class Frames {
     const { page } = this;
     page.dirty = false;
     this.resize();
+    beginPictures(page.view.nsPerPixel !== this.nsPerPixel);
+    this.nsPerPixel = page.view.nsPerPixel;
     const nextScales = paint({
       context: this.context, theme: page.theme, view: page.view, width: page.width, height: page.height, tiles: page.tiles, names: page.scene.names,
       scene: page.scene, lines: page.visibleLines, places: page.places, scroll: page.scroll, selection: page.selection, cursor: page.cursor,
@@ -39,6 +43,7 @@ export class Frames {
     });
     for (const [name, scale] of nextScales) if (scale !== this.scales.get(name)) page.invalidate();
     this.scales = nextScales;
+    if (hasStretched()) page.invalidate();
     page.tiles.ask();
     const [first, last] = page.window;
     paintMinimap(this.minimap, page.theme, page.glance, first / page.scene.span_ns, last / page.scene.span_ns);

@@ -1,7 +1,9 @@
 // One picture of the lanes: heads, ruler, bars, what lies over them.
 import type { Theme } from "./colours";
-import { type Drawing, FONT, drawLine, drawRow, measured, shortened } from "./draw";
+import { type Drawing, drawStrip } from "./draw";
 import { COUNTER, type Line, isLineTrack } from "./layout";
+import { FONT, measured, shortened } from "./lettering";
+import { drawLine } from "./lines";
 import { type Places, joinedBy } from "./links";
 import { type Overlay, drawOverlay } from "./overlay";
 import { bandwidth, duration, fitted, threeDigits, tickLabel, tickStep } from "./text";
@@ -91,7 +93,7 @@ function drawBars(picture: Picture, line: Line, nextScales: Map<string, number>)
   }
   line.strips.forEach((rows, strip) => {
     const y = line.y + 2 + strip * line.stripHeight;
-    for (const row of rows) drawRow(picture, row, line.kind, y, line.stripHeight - 2);
+    drawStrip(picture, rows, line.kind, y, line.stripHeight - 2);
   });
 }
 
@@ -138,10 +140,6 @@ function drawDead(picture: Picture): void {
 
 function drawHead(picture: Picture, line: Line, y: number): void {
   const { context, theme } = picture;
-  context.save();
-  context.beginPath();
-  context.rect(0, Math.max(y, RULER), HEAD - 1, line.height);
-  context.clip();
   context.fillStyle = line.lane.level === "host" && line.head ? theme.stripe : theme.panel;
   context.fillRect(0, y, HEAD, line.height);
   context.fillStyle = theme.line;
@@ -155,17 +153,16 @@ function drawHead(picture: Picture, line: Line, y: number): void {
   context.fillStyle = line.head ? theme.text : theme.faint;
   const title = cut(context, line.title, HEAD - x - 8);
   context.fillText(title, x, middle);
-  x += context.measureText(title).width + 7;
+  x += measured(context, title) + 7;
   const clock = line.head && line.lane.level === "host" ? clockNote(picture, line) : "";
   const note = [line.state ? `✗ ${line.state}` : "", line.note, clock].filter(Boolean).join(" · ");
   context.font = FONT;
   context.fillStyle = line.state ? theme.warn : theme.faint;
   if (note && HEAD - x > 24) context.fillText(cut(context, note, HEAD - x - 8), x, middle);
-  context.restore();
 }
 
 function cut(context: CanvasRenderingContext2D, text: string, room: number): string {
-  return fitted(text.slice(0, 200), room, (piece) => context.measureText(piece).width);
+  return fitted(text.slice(0, 200), room, (piece) => measured(context, piece));
 }
 
 function clockNote(picture: Picture, line: Line): string {
@@ -217,7 +214,7 @@ function drawRuler(picture: Picture): void {
     context.fillStyle = theme.accent;
     context.fillRect(HEAD + cursor, 0, 1, RULER);
     const text = tickLabel(Math.round(toTime(view, cursor)), step / 100);
-    const room = context.measureText(text).width + 8;
+    const room = measured(context, text) + 8;
     const x = Math.min(HEAD + cursor + 2, HEAD + width - room);
     context.fillStyle = theme.panel;
     context.fillRect(x, 1, room, RULER - 3);

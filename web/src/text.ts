@@ -68,7 +68,9 @@ export function tickLabel(ns: number, step: number): string {
   if (ns === 0) return "0";
   const [unit, name] = TIMES.find(([unit]) => step >= unit || (unit < 1e9 && ns >= unit && step >= unit / 1e3)) ?? TIMES[3];
   const digits = Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-9));
-  return `${(ns / unit).toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits })} ${name}`;
+  const [whole, rest] = (ns / unit).toFixed(digits).split(".");
+  const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");
+  return `${rest ? `${grouped}.${rest}` : grouped} ${name}`;
 }
 
 /** Field names without their unit. */
@@ -76,9 +78,9 @@ export function fieldName(name: string): string {
   return name.replace(/_(ns|bytes)$/, "").replace(/_/g, " ");
 }
 
-/** The text, cut to a width, or nothing where not even a few letters fit. */
+/** The text, cut to a width, or nothing where so few letters fit that it could be anything: AllR… or AllG… */
 export function fitted(text: string, width: number, measure: (text: string) => number): string {
   if (measure(text) <= width) return text;
   const letters = Math.floor((text.length * width) / measure(text)) - 1;
-  return letters >= 2 ? `${text.slice(0, letters)}…` : "";
+  return letters >= 4 ? `${text.slice(0, letters)}…` : "";
 }
