@@ -360,6 +360,38 @@ def test_keys_move_and_zoom(page: Page) -> None:
     assert page.run("!document.getElementById('menu').hidden")
 
 
+@pytest.mark.parametrize("page", ["hang"], indirect=True)
+def test_what_is_in_view_stays_when_a_panel_takes_room(page: Page) -> None:
+    def window() -> tuple[float, float]:
+        view = page.run("timeline.view")
+        width = page.run("document.getElementById('lanes').clientWidth") - 252
+        return view["start"], view["start"] + width * view["nsPerPixel"]
+
+    for width in (1400, 800):
+        page.page.set_viewport_size({"width": width, "height": 700})
+        page.key("0")
+        before = window()
+        page.key("j")
+        page.wait("!document.getElementById('panel').hidden")
+        page.settle()
+        assert window() == pytest.approx(before)
+        lanes = page.run("document.getElementById('lanes').clientWidth")
+        assert lanes > 780 if width == 800 else lanes < 1100  # below the lanes, or beside them
+        assert page.run("document.documentElement.scrollWidth <= innerWidth")
+        page.key("Escape")
+        assert window() == pytest.approx(before)
+
+
+@pytest.mark.parametrize("page", ["hang"], indirect=True)
+def test_a_lane_tells_its_whole_name(page: Page) -> None:
+    line = page.run("timeline.lines.find(line => line.title === 'rank 1')")
+    page.page.mouse.move(100, 38 + 34 + 24 + line["y"] + 10)
+    title = page.wait("document.getElementById('lanes').title")
+    assert all(word in title for word in ("rank 1", "killed or still running", "world", "pid"))
+    page.page.mouse.move(600, 300)
+    assert page.run("document.getElementById('lanes').title") == ""
+
+
 @pytest.mark.parametrize("page", ["ddp", "hang"], indirect=True)
 def test_a_view_looks_the_same_however_one_came_there(page: Page) -> None:
     """Bars are kept as pictures, which are stretched while the view is zoomed."""

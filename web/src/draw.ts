@@ -219,7 +219,7 @@ function drawOpen(drawing: Drawing, colour: string, begin: number, x0: number, x
   context.beginPath();
   context.rect(x0, y, x1 - x0, height);
   context.clip();
-  context.globalAlpha = 0.45;
+  context.globalAlpha = 0.32;
   context.strokeStyle = theme.paper;
   context.lineWidth = 3;
   context.beginPath();

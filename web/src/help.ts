@@ -38,7 +38,7 @@ const LOOKS: [string, string][] = [
 export function fillHelp(dialog: HTMLDialogElement): void {
   const rows = (pairs: [string, string][]) => pairs.map(([key, what]) => element("tr", "", element("td", "", element("kbd", "", key)), element("td", "", what)));
   dialog.replaceChildren(
-    element("div", "title", "Keys"), element("table", "", ...rows(KEYS)), element("div", "title", "How bars look"), element("table", "", ...rows(LOOKS)),
-    button("close", "", () => dialog.close()),
+    button("×", "close (Esc)", () => dialog.close()), element("div", "title", "Keys"), element("table", "", ...rows(KEYS)),
+    element("div", "title", "How bars look"), element("table", "", ...rows(LOOKS)),
   );
 }

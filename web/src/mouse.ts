@@ -8,6 +8,7 @@ import { panned, toTime } from "./view";
 
 const DRAG_FROM = 4; // pixels: less is a click
 const WHEEL_LINE = 16; // pixels
+const LONGEST_TOLD = 1_000; // letters of a lane's name
 
 export function listenToMouse(page: Page, focus: Focus, hover: Hover): void {
   const { canvas } = page;
@@ -16,6 +17,7 @@ export function listenToMouse(page: Page, focus: Focus, hover: Hover): void {
     hover.move(event.offsetX, event.offsetY);
     page.cursor = event.offsetX >= HEAD ? event.offsetX - HEAD : undefined;
     canvas.style.cursor = event.offsetX < HEAD ? "pointer" : event.offsetY < RULER ? "col-resize" : "default";
+    tellHead(page, event.offsetX, event.offsetY);
     page.invalidate();
     if (!event.buttons) hover.look();
   });
@@ -37,6 +39,13 @@ export function listenToMouse(page: Page, focus: Focus, hover: Hover): void {
     if (page.pinned && page.hit(event.offsetX, event.offsetY)) focus.fit();
   });
   listenToMinimap(page);
+}
+
+/** A lane's name in full, where it may be cut. */
+function tellHead(page: Page, x: number, y: number): void {
+  const line = x < HEAD ? page.lineAt(y) : undefined;
+  const told = line ? [line.title, line.state, line.note].filter(Boolean).join(" · ").slice(0, LONGEST_TOLD) : "";
+  if (page.canvas.title !== told) page.canvas.title = told;
 }
 
 function turnWheel(page: Page, event: WheelEvent): void {

@@ -1,6 +1,6 @@
 // Names of bars, where there is room for them.
 import type { Drawing, Strip, Tile } from "./draw";
-import { FONT, shortened } from "./lettering";
+import { FONT, ITALIC, shortened } from "./lettering";
 import { snapped } from "./pictures";
 import { size } from "./text";
 import { WIDTH } from "./tiles";
@@ -90,10 +90,11 @@ function drawName(drawing: Drawing, runs: Runs, n: number, { kind, y, height }: 
   const untimed = !!(look & LOOK.untimed);
   const pale = untimed || middle - x0 >= x1 - middle;
   const [from, to] = untimed ? [x0, x1] : pale ? [x0, middle] : [middle, x1];
-  const text = shortened(context, `${replay}${name}${more}`, to - from - 8);
+  const font = look & LOOK.inferred ? ITALIC : FONT;
+  const text = shortened(context, `${replay}${name}${more}`, to - from - 8, font);
   if (!text) return;
   context.globalAlpha = 1;
-  context.font = look & LOOK.inferred ? `italic ${FONT}` : FONT;
+  context.font = font;
   context.fillStyle = pale ? theme.text : theme.onBar(runs.code[n]);
   context.fillText(text, snapped(from + 4), y + height / 2 + 0.5);
 }

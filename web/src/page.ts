@@ -34,11 +34,12 @@ export class Page {
   marks?: Marks;
   marksOf = ""; // the rows and times they were asked for; "": to be asked for again
   dirty = true;
+  private lastWidth = 0; // pixels of the time axis
 
   /** `failed` is told whatever a question to the source ends in but its answer. */
   constructor(readonly source: Source, readonly failed: (error: unknown) => void) {
     this.tiles = new Tiles(source, () => this.invalidate(), failed);
-    new ResizeObserver(() => this.invalidate()).observe(this.canvas);
+    new ResizeObserver(() => this.resized()).observe(this.canvas);
     this.scrollBox.addEventListener("scroll", () => this.moved());
   }
 
@@ -144,6 +145,14 @@ export class Page {
   setView(view: View): void {
     this.view = kept(view, this.scene.span_ns, this.width);
     this.moved();
+  }
+
+  /** What was in view stays in view, whether a panel has taken room or the window. */
+  private resized(): void {
+    const before = this.lastWidth;
+    this.lastWidth = this.width;
+    if (before && before !== this.width) this.setView({ ...this.view, nsPerPixel: (this.view.nsPerPixel * before) / this.width });
+    this.invalidate();
   }
 
   private moved(): void {

@@ -2,11 +2,11 @@
 import type { Theme } from "./colours";
 import { type Drawing, drawStrip } from "./draw";
 import { COUNTER, type Line, isLineTrack } from "./layout";
-import { FONT, measured, shortened } from "./lettering";
+import { BOLD, FONT, measured, shortened } from "./lettering";
 import { drawLine } from "./lines";
 import { type Places, joinedBy } from "./links";
 import { type Overlay, drawOverlay } from "./overlay";
-import { bandwidth, duration, fitted, threeDigits, tickLabel, tickStep } from "./text";
+import { bandwidth, duration, threeDigits, tickLabel, tickStep } from "./text";
 import type { Scene } from "./types";
 import { toTime, toX } from "./view";
 
@@ -149,20 +149,18 @@ function drawHead(picture: Picture, line: Line, y: number): void {
   if (line.head && line.foldable) drawTriangle(context, theme, x, middle, line.folded);
   if (line.head) x += 13;
   const bold = line.head && (line.lane.level === "host" || line.lane.level === "rank");
-  context.font = bold ? `600 ${FONT}` : FONT;
+  const font = bold ? BOLD : FONT;
+  const title = shortened(context, line.title, HEAD - x - 8, font);
+  const titleWidth = measured(context, title, font);
+  context.font = font;
   context.fillStyle = line.head ? theme.text : theme.faint;
-  const title = cut(context, line.title, HEAD - x - 8);
   context.fillText(title, x, middle);
-  x += measured(context, title) + 7;
+  x += titleWidth + 7;
   const clock = line.head && line.lane.level === "host" ? clockNote(picture, line) : "";
   const note = [line.state ? `✗ ${line.state}` : "", line.note, clock].filter(Boolean).join(" · ");
   context.font = FONT;
   context.fillStyle = line.state ? theme.warn : theme.faint;
-  if (note && HEAD - x > 24) context.fillText(cut(context, note, HEAD - x - 8), x, middle);
-}
-
-function cut(context: CanvasRenderingContext2D, text: string, room: number): string {
-  return fitted(text.slice(0, 200), room, (piece) => measured(context, piece));
+  if (note && HEAD - x > 24) context.fillText(shortened(context, note, HEAD - x - 8), x, middle);
 }
 
 function clockNote(picture: Picture, line: Line): string {
@@ -245,6 +243,7 @@ function drawSelection(picture: Picture): void {
   context.fillRect(HEAD + x1, 0, 1, height);
   const text = duration(Math.abs(selection[1] - selection[0]));
   context.globalAlpha = 1;
-  context.font = `600 ${FONT}`;
-  if (x1 - x0 > 50) context.fillText(text, HEAD + (x0 + x1) / 2 - context.measureText(text).width / 2, RULER + 10);
+  const room = measured(context, text, BOLD);
+  context.font = BOLD;
+  if (x1 - x0 > room + 4) context.fillText(text, HEAD + (x0 + x1 - room) / 2, RULER + 10);
 }
