@@ -105,7 +105,7 @@ def opened(browser: Any, server: Server) -> Any:
     settle(page)
     rows = page.evaluate(
         "timeline.lines.filter(l => l.strips.length && l.y < "
-        f"document.getElementById('lanes').clientHeight).length"
+        "document.getElementById('lanes').clientHeight).length"
     )
     if rows < ROWS:
         raise SystemExit(f"only {rows} rows are in view")
@@ -152,7 +152,7 @@ def main() -> None:
     ]
     header = ["view", "ms a frame: p50 · p95 · p99", "CPU, renderer", "CPU, browser", "bar", ""]
     note = (
-        f"{ROWS} full rows of 1,700 pixels or more, dragged for {FRAMES} frames in Chromium without "
-        "a GPU. CPU: ms a frame, over all threads."
+        f"{ROWS} full rows of 1,700 pixels or more, dragged for {FRAMES} frames in Chromium "
+        "without a GPU. CPU: ms a frame, over all threads."
     )
     publish("timeline-frames", f"{table(header, rows)}\n\n{note}")
