@@ -2,10 +2,12 @@
 
 import argparse
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ncclscope.cli import COMMANDS, _parser
 
@@ -116,6 +118,27 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert leads.exists(), target
         if anchor and leads.suffix == ".md":
             assert anchor in anchors(leads.read_text()), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_have_options_that_there_are(page: Path) -> None:
+    for verb, words in re.findall(r"\bncclscope ([a-z-]+)((?: [^`|#;&)\n]+)?)", page.read_text()):
+        if verb in COMMANDS:
+            spelled = {option for spellings in own_options(verb) for option in spellings}
+            given = re.findall(r"(?<![\w-])--[a-z][\w-]*", words.partition(" -- ")[0])
+            assert set(given) <= spelled | {"--help"}, f"{verb}{words}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_is_to_be_copied_can_be_read(page: Path) -> None:
+    for kind, text in re.findall(r"^```(\w+)[^\n]*\n(.*?)^```$", page.read_text(), re.M | re.S):
+        if kind == "yaml":
+            assert yaml.safe_load(text)
+        elif kind == "sh":
+            parsed = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
+            assert not parsed.stderr
+        elif kind == "python":
+            compile(text.replace("…", "..."), str(page), "exec")
 
 
 def test_every_page_can_be_reached() -> None:

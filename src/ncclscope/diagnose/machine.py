@@ -98,7 +98,7 @@ def _remedy(system: System) -> str:
     if system.notes:
         return (
             "GPU counters need NVIDIA's driver and nvidia-ml-py where the job runs "
-            "(`pip install 'ncclscope[system]'`); what is there was used"
+            "(`pip install nvidia-ml-py`); what is there was used"
         )
     return "what is there was used"
 
