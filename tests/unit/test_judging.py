@@ -2,19 +2,31 @@
 
 import time
 from dataclasses import fields
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from ncclscope.model.judging import _cut_off, _uncounted
+from ncclscope.capture import layout
+from ncclscope.model import stamps
+from ncclscope.model.channels import Channels
+from ncclscope.model.judging import Launches, _cut_off, _judged, _lower_bounds, _uncounted
 from ncclscope.model.stamps import FAR_FUTURE, FAR_PAST
+from ncclscope.model.unseen import Unseen, unseen_of
+from ncclscope.model.words import Words
 from ncclscope.model.works import COLLECTIVE, SEND, Works
 
 
 def works(**columns: list[int]) -> Works:
     """Works without peculiarities, but for these columns."""
     count = len(columns["form"])
-    narrow = {"channels": np.int16, "warps": np.int16, "form": np.int8, "symmetric": np.bool_}
+    narrow = {
+        "channels": np.int16,
+        "warps": np.int16,
+        "form": np.int8,
+        "function": np.int8,
+        "symmetric": np.bool_,
+    }
     made = {
         field.name: np.array(columns.get(field.name, [0] * count), narrow.get(field.name, np.int64))
         for field in fields(Works)
@@ -73,3 +85,103 @@ def test_many_pauses_and_communicators_cost_no_more_than_few() -> None:
     began = time.process_time()
     assert _cut_off(np.arange(0, 10**9, 10**6), some, has_kernels).any()
     assert time.process_time() - began < 5
+
+
+# ---- pauses ----
+US, PAUSE_US = 1000, 1_000_000
+BEFORE = 6  # works on record before the pause, and behind it
+
+
+def paused_job(
+    lag_before: int, lag_behind: int, unseen: Unseen, alone: list[int], ahead_us: int = 300
+) -> Channels:
+    """One channel whose works follow each other every 100 µs, launched so long ahead; then a pause.
+    Kernel events bring stamps of works that many places earlier. `alone`: works before the pause
+    that the device alone counted.
+    """
+    count = 2 * BEFORE
+    begins = np.array([100 * k + (PAUSE_US if k >= BEFORE else 0) for k in range(count)]) * US
+    lags = np.array([0] + [lag_before] * (BEFORE - 1) + [lag_behind] * BEFORE)
+    made = works(
+        form=[COLLECTIVE] * (count + len(alone)),
+        enqueue_ns=[*(begins - ahead_us * US).tolist(), *alone],
+        channels=[1] * (count + len(alone)),
+        group=list(range(1, count + len(alone) + 1)),
+    )
+    launched = made.enqueue_ns.copy()
+    launches = Launches(launched, launched + US, np.zeros(len(made), bool))
+    zeros = np.zeros(count, np.int64)
+    # The second event brings the stamp of the work in between.
+    start = begins - np.where(np.arange(count) == 1, lags * 40, lags * 100) * US
+    channels = Channels(
+        np.arange(count), zeros.astype(np.int16), zeros.astype(np.int32), start, start + 60 * US,
+        begins, begins + 65 * US, np.full(count, stamps.MISSING, np.int8), zeros.astype(np.int8),
+    )  # fmt: skip
+    lower = _lower_bounds(channels, np.ones(count, bool))
+    has_kernels = np.arange(len(made)) < count
+    uncounted = _uncounted(made, has_kernels, zeros[:1] - 1, zeros, np.ones(count, bool))
+    return _judged(
+        channels, zeros, np.arange(count), zeros.astype(np.int32), np.ones(1, bool), made,
+        launches, lower, uncounted, unseen,
+    )  # fmt: skip
+
+
+def unseen(at_most: int, pauses: bool = True) -> Unseen:
+    end = np.array([(100 * BEFORE) * US, (PAUSE_US + 200 * BEFORE) * US], np.int64)
+    return Unseen(end if pauses else end[:0], int(end[0]), {0: at_most} if at_most else {}, {0: 1})
+
+
+def test_stamps_behind_a_pause_with_a_send_to_itself_are_not_taken_for_right() -> None:
+    """Each fits its launch, and each is that of the work before: nothing on record says so."""
+    wrong = paused_job(0, 1, unseen(0), [])
+    assert (wrong.stamp == stamps.VALID).all(), "the trap"
+    told = paused_job(0, 1, unseen(3), [])
+    assert told.stamp.tolist() == [stamps.VALID] * BEFORE + [stamps.REJECTED] * BEFORE
+    assert set(told.reason[BEFORE:].tolist()) == {stamps.AMBIGUOUS}
+    assert (told.gpu_start[BEFORE:] == -1).all()
+
+
+def test_a_stamp_that_came_during_a_pause_is_not_looked_for_behind_it() -> None:
+    """One work before the pause was counted by the device alone: the stamp of the last one there
+    was brought by an event that is not on record, and not by the first one behind the pause.
+    """
+    alone = [50 * US]  # behind the first
+    mixed = paused_job(1, 1, unseen(0, pauses=False), alone, ahead_us=20)
+    assert mixed.stamp[BEFORE - 1] == stamps.REPAIRED
+    assert mixed.gpu_start[BEFORE - 1] > 100 * BEFORE * US, "the trap"
+    found = paused_job(1, 1, unseen(0), alone, ahead_us=20)
+    true_start = np.array([100 * k for k in range(BEFORE)]) * US
+    assert found.stamp[: BEFORE - 1].tolist() == [stamps.VALID] + [stamps.REPAIRED] * (BEFORE - 2)
+    assert (found.gpu_start[: BEFORE - 1] == true_start[:-1]).all()
+    assert (found.stamp[BEFORE - 1], found.gpu_start[BEFORE - 1]) == (stamps.MISSING, -1)
+    assert found.reason[BEFORE - 1] == stamps.NEVER_DELIVERED
+
+
+def test_what_nobody_saw_is_counted() -> None:
+    """Counted sends less those on record; from the first pause on, or from the start."""
+    words = Words()
+    codes = {name: words.code("function", name) for name in ("Send", "AllReduce")}
+    made = works(form=[SEND, COLLECTIVE], function=[codes["Send"], codes["AllReduce"]])
+
+    def tally(comm: int, function: int, calls: int) -> SimpleNamespace:
+        key = SimpleNamespace(level=layout.LEVEL_WORK, communicator=comm, function=function)
+        return SimpleNamespace(key=key, calls=calls)
+
+    def process(version: int, mode: str, *zooms: tuple[int, bool]) -> SimpleNamespace:
+        return SimpleNamespace(
+            tallies=[tally(0, 1, 5), tally(0, 2, 90), tally(0, 3, 7)],
+            strings={1: "Send", 2: "AllReduce", 3: "Broadcast"},
+            communicators=[SimpleNamespace(number=0, version=version)],
+            zooms=[SimpleNamespace(ticks=at, writes=w, mode="trace") for at, w in zooms],
+            identity={"mode": mode}, counters={}, dropped=lambda: 0,
+            header=SimpleNamespace(start_monotonic_ns=0),
+            clock=SimpleNamespace(monotonic_ns=np.array([0, 1000]), to_ns=lambda t: t.astype(np.int64)),
+        )  # fmt: skip
+
+    found = unseen_of(process(5, "trace", (300, False), (600, True)), made, words)
+    assert (found.at_most, found.known_until_ns) == ({0: 4}, 300)
+    assert found.before(0, 0, np.array([200, 700])).tolist() == [0, 4]
+    assert found.before(0, 1, np.array([700])).tolist() == [0], "copies to itself use channel 0"
+    found = unseen_of(process(7, "profile", (600, True)), made, words)
+    assert found.at_most == {0: 7}, "Broadcasts from 2.31 on"
+    assert found.before(0, 5, np.array([700])).tolist() == [7]

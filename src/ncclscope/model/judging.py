@@ -6,8 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture.joins import grouped, marked, pick
-from ncclscope.capture.process import Process
-from ncclscope.capture.windows import windows_of
 from ncclscope.model import stamps
 from ncclscope.model.channels import Channels, reported
 from ncclscope.model.decode import Bools, Decoded, Ints
@@ -22,6 +20,7 @@ from ncclscope.model.tables import (
     pieced,
     pieces,
 )
+from ncclscope.model.unseen import Unseen
 from ncclscope.model.works import Numbers, Works
 
 _SAMPLE = 10_000  # kernel events that show how quickly the host notices
@@ -50,13 +49,6 @@ class _Uncounted:
     comm: Numbers
     enqueue_ns: Ints
     first_channels: Ints  # it used channels 0 up to this; FAR_FUTURE: any
-
-
-def _pauses_ns(process: Process) -> Ints:
-    """When a process stopped recording for a while, or for good; nothing where it never paused."""
-    paused = not all(zoom.writes for zoom in process.zooms)
-    recorded = windows_of(process).recorded if paused else ()
-    return np.array([end_ns for _, end_ns in recorded], np.int64)
 
 
 def _cut_off(pauses_ns: Ints, works: Works, has_kernels: Bools) -> Bools:
@@ -103,6 +95,13 @@ def _uncounted(
     return _Uncounted(chosen, works.comm[chosen], works.enqueue_ns[chosen], first[chosen])
 
 
+def _asked_ns(channels: Channels, mine: Ints, works: Works) -> Ints:
+    """When the works of kernel events were reported, or else their kernels."""
+    work = channels.work[mine]
+    asked = works.enqueue_ns[np.maximum(work, 0)]
+    return np.where(work != NONE, asked, channels.seen_start_ns[mine])
+
+
 def _claims_of(
     channels: Channels,
     mine: Ints,
@@ -112,8 +111,11 @@ def _claims_of(
     lower: Bound,
     uncounted_at: Ints,
     uncounted_groups: Ints,
+    unseen_before: Ints,
 ) -> Claims:
-    """One channel's kernel events as claims. `uncounted_at`: when its uncounted works came."""
+    """One channel's kernel events as claims. `uncounted_at`: when its uncounted works came;
+    `unseen_before`: so many more may have come before each.
+    """
     work = channels.work[mine]
     known, at = work != NONE, np.maximum(work, 0)
     offset = lower.at(channels.seen_end_ns[mine])
@@ -122,7 +124,7 @@ def _claims_of(
     not_before = not_before_ns[at]
     launch_end = np.where(launches.end_ns[at] != NONE, launches.end_ns[at], FAR_FUTURE)
     group = np.where(known, works.group[at], NONE)
-    when = np.where(known, works.enqueue_ns[at], channels.seen_start_ns[mine])
+    when = _asked_ns(channels, mine, works)
     return Claims(
         gpu_start=channels.gpu_start[mine],
         gpu_stop=channels.gpu_stop[mine],
@@ -131,7 +133,7 @@ def _claims_of(
         group=group,
         not_before_ns=np.where(known, not_before, FAR_PAST),
         launch_end_ns=np.where(known & ~launches.replay[at], launch_end, FAR_FUTURE),
-        uncounted_before=np.searchsorted(uncounted_at, when),
+        uncounted_before=np.searchsorted(uncounted_at, when) + unseen_before,
         uncounted_in_group=np.isin(group, uncounted_groups) & (group != NONE),
     )
 
@@ -179,25 +181,34 @@ def _unless_all(chosen: Bools) -> Bools | None:
 
 
 def judge_channels(
-    decoded: Decoded, works: Works, launches: Launches, gpu_of_comm: Ints, rank_of_comm: Ints
+    decoded: Decoded,
+    works: Works,
+    launches: Launches,
+    gpu_of_comm: Ints,
+    rank_of_comm: Ints,
+    unseen: Unseen,
 ) -> tuple[Channels, dict[int, GpuClock]]:
     """All channels with stamps that are theirs, recovered ones included; clocks by GPU."""
     channels, comm = reported(decoded, works, gpu_of_comm)
     has_kernels = marked(channels.work, len(works))
     stamped = (channels.gpu_stop != NONE) & (len(works) > 0)
     lower = _lower_bounds(channels, stamped)
-    had_kernels = has_kernels | _cut_off(_pauses_ns(decoded.process), works, has_kernels)
+    had_kernels = has_kernels | _cut_off(unseen.ends_ns, works, has_kernels)
     uncounted = _uncounted(works, had_kernels, rank_of_comm, comm, stamped)
     not_before = launches.not_before_ns(works)
     where = pieced(_strands_of, np.int64, comm, channels.channel, stamped)
     strand, strands = grouped(where)
     fitting = channels.fitting(strand, strands, lower, not_before, works)
-    if fitting.all() and not len(uncounted.work):  # no other reading is possible then
+    if (
+        fitting.all() and not len(uncounted.work) and not unseen.at_most
+    ):  # no other reading is possible then
         channels.stamp[stamped] = stamps.VALID
         judged = channels
     else:
         places = np.flatnonzero(stamped)
-        judged = _judged(channels, comm, places, strand, fitting, works, launches, lower, uncounted)
+        judged = _judged(
+            channels, comm, places, strand, fitting, works, launches, lower, uncounted, unseen
+        )
     return judged, {
         gpu: _clock(bound, gpu, channels, judged, launches) for gpu, bound in lower.items()
     }
@@ -219,30 +230,40 @@ def _judged(
     launches: Launches,
     lower: dict[int, Bound],
     uncounted: _Uncounted,
+    unseen: Unseen,
 ) -> Channels:
     """Channels whose stamps are judged one channel after the other."""
     true_start, true_stop = channels.gpu_start.copy(), channels.gpu_stop.copy()
     recovered: list[tuple[int, int]] = []
     not_before = launches.not_before_ns(works)
-    for mine in _by_channel(channels, comm, places):
-        bound = lower[int(channels.gpu[mine[0]])]
-        can_use = (uncounted.comm == comm[mine[0]]) & (
-            channels.channel[mine[0]] < uncounted.first_channels
-        )
-        candidates = uncounted.work[can_use]
-        if not len(candidates) and fitting[strand[mine[0]]]:
-            channels.stamp[mine] = stamps.VALID
+    for whole in _by_channel(channels, comm, places):
+        bound = lower[int(channels.gpu[whole[0]])]
+        number, channel = int(comm[whole[0]]), int(channels.channel[whole[0]])
+        can_use = (uncounted.comm == number) & (channel < uncounted.first_channels)
+        sure = unseen.at_most.get(number, 0) == 0 or channel >= unseen.channels[number]
+        if not can_use.any() and sure and fitting[strand[whole[0]]]:
+            channels.stamp[whole] = stamps.VALID
             continue
-        when, groups = uncounted.enqueue_ns[can_use], works.group[candidates]
-        claims = _claims_of(channels, mine, works, launches, not_before, bound, when, groups)
-        verdicts = stamps.judge(claims)
-        channels.stamp[mine] = verdicts.stamp
-        channels.reason[mine] = verdicts.reason
-        owner = mine[np.maximum(verdicts.owner, 0)]
-        true_start[mine] = np.where(verdicts.owner != NONE, channels.gpu_start[owner], NONE)
-        true_stop[mine] = np.where(verdicts.owner != NONE, channels.gpu_stop[owner], NONE)
-        left = mine[verdicts.left_over]
-        recovered += _recover(channels, left, candidates, not_before[candidates], bound)
+        when, groups = uncounted.enqueue_ns[can_use], works.group[uncounted.work[can_use]]
+        # The stamps that works before a pause lack came to works that are not on record.
+        asked_ns = _asked_ns(channels, whole, works)
+        window = np.searchsorted(unseen.ends_ns, asked_ns)
+        unseen_before = unseen.before(number, channel, asked_ns)
+        for one in np.unique(window).tolist():
+            mine, hidden = whole[window == one], unseen_before[window == one]
+            claims = _claims_of(
+                channels, mine, works, launches, not_before, bound, when, groups, hidden
+            )
+            verdicts = stamps.judge(claims)
+            channels.stamp[mine] = verdicts.stamp
+            channels.reason[mine] = verdicts.reason
+            owner = mine[np.maximum(verdicts.owner, 0)]
+            true_start[mine] = np.where(verdicts.owner != NONE, channels.gpu_start[owner], NONE)
+            true_stop[mine] = np.where(verdicts.owner != NONE, channels.gpu_stop[owner], NONE)
+            left = mine[verdicts.left_over]
+            here = can_use & (np.searchsorted(unseen.ends_ns, uncounted.enqueue_ns) == one)
+            candidates = uncounted.work[here]
+            recovered += _recover(channels, left, candidates, not_before[candidates], bound)
     return _with_recovered(channels, true_start, true_stop, works, recovered)
 
 

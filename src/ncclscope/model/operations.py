@@ -30,6 +30,7 @@ from ncclscope.model.tables import (
     empty,
     pieced,
 )
+from ncclscope.model.unseen import unseen_of
 from ncclscope.model.words import Words, element_bytes
 from ncclscope.model.works import Works, launches_of, works_of
 
@@ -97,7 +98,8 @@ def operations_from(decoded: Decoded, words: Words) -> ProcessOperations:
     launches = Launches(
         pick(launched["start_ns"], launch), pick(launched["end_ns"], launch), links.replay
     )
-    channels, clocks = judge_channels(decoded, works, launches, local.gpu, local.rank)
+    unseen = unseen_of(process, works, words)
+    channels, clocks = judge_channels(decoded, works, launches, local.gpu, local.rank, unseen)
     start_ns, end_ns = on_host_clock(channels, clocks)
     kernel = times_of_works(works, channels, start_ns, end_ns)
     columns = _columns(calls, works, rows, launches, words)

@@ -1,0 +1,75 @@
+"""Works that a process counted and did not record: the device may have counted some that NCCL's
+host side did not, and then stamps lag behind from there on without anything on record that says so.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.capture import layout
+from ncclscope.capture.process import Process
+from ncclscope.capture.windows import windows_of
+from ncclscope.model.decode import Ints
+from ncclscope.model.pulse_parts import Texts
+from ncclscope.model.stamps import FAR_FUTURE, FAR_PAST
+from ncclscope.model.words import Words
+from ncclscope.model.works import Works
+
+_FIRST_LOSING_BROADCASTS = 7  # interface; before it, sends to oneself are not counted
+_MOST = 1 << 40  # damage may say more
+_SELF_COPY_CHANNELS = 1  # such a send uses the first channel
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """What of that bears on stamps."""
+
+    ends_ns: Ints  # of windows in which works were recorded; nothing where it never paused
+    known_until_ns: int  # before it, every work is on record
+    at_most: dict[int, int]  # by communicator: works that may make stamps lag
+    channels: dict[int, int]  # by communicator: only on channels below this one
+
+    def before(self, comm: int, channel: int, when_ns: Ints) -> Ints:
+        """How many works of a channel nobody may have seen before each moment."""
+        most = self.at_most.get(comm, 0) if channel < self.channels.get(comm, 0) else 0
+        return np.where(when_ns > self.known_until_ns, most, 0)
+
+
+def unseen_of(process: Process, works: Works, words: Words) -> Unseen:
+    """From what was counted, less what is on record."""
+    paused = not all(zoom.writes for zoom in process.zooms)
+    windows = windows_of(process)
+    ends_ns = np.array([end for _, end in windows.recorded] if paused else (), np.int64)
+    versions = {comm.number: comm.version for comm in process.communicators}
+    left, texts = Counter[int](), Texts(process.strings)
+    for tally in process.tallies:
+        version = versions.get(tally.key.communicator, 0)
+        if tally.key.level == layout.LEVEL_WORK and version:
+            function = texts.function(tally.key.function, version == 1)
+            left[tally.key.communicator] += tally.calls * (function == _lagging(version))
+    for name in {_lagging(versions[comm]) for comm, count in left.items() if count}:
+        on_record = np.bincount(works.comm[words.among("function", (name,), works.function)])
+        for comm, count in enumerate(on_record.tolist()):
+            left[comm] -= count * (_lagging(versions.get(comm, 0)) == name)
+    at_most = {comm: min(count, _MOST) for comm, count in left.items() if count > 0}
+    channels = {
+        comm: _SELF_COPY_CHANNELS if versions[comm] < _FIRST_LOSING_BROADCASTS else FAR_FUTURE
+        for comm in at_most
+    }
+    return Unseen(ends_ns, _known_until_ns(process, paused), at_most, channels)
+
+
+def _lagging(version: int) -> str:
+    """The function after which the device may have counted a work alone."""
+    return "Send" if version < _FIRST_LOSING_BROADCASTS else "Broadcast"
+
+
+def _known_until_ns(process: Process, paused: bool) -> int:
+    rotated = any(name == "rotated_out" and n for (name, _), n in process.counters.items())
+    if rotated or process.dropped():
+        return FAR_PAST
+    windows = windows_of(process)
+    if not windows.recorded or windows.recorded[0][0] > windows.began_ns:
+        return FAR_PAST
+    return windows.recorded[0][1] if paused else FAR_FUTURE
