@@ -89,7 +89,7 @@ function drawLevels(
     context.fillRect(at(from), level - 0.5, at(to) - at(from), 1);
     // Up or down from the one before, unless there is a gap.
     const before = levels[n - 1]?.[1] === from ? levelOf(levels[n - 1][2]) : level;
-    if (before !== level) context.fillRect(at(from) - 0.5, Math.min(before, level) - 0.5, 1, Math.abs(before - level) + 1);
+    if (Math.abs(before - level) > 0.5) context.fillRect(at(from) - 0.5, Math.min(before, level) - 0.5, 1, Math.abs(before - level) + 1);
   });
   context.globalAlpha = 1;
 }

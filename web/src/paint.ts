@@ -206,7 +206,8 @@ function drawRuler(picture: Picture): void {
     context.fillStyle = theme.faint;
     context.fillRect(x, RULER - 6, 1, 6);
     const label = tickLabel(ns, step);
-    if (x + 4 + measured(context, label) <= HEAD + width) context.fillText(label, x + 4, RULER / 2 - 1);
+    // Half a number would be another one.
+    if (x >= HEAD - 4 && x + 4 + measured(context, label) <= HEAD + width) context.fillText(label, x + 4, RULER / 2 - 1);
   }
   if (cursor !== undefined) {
     context.fillStyle = theme.accent;
