@@ -140,6 +140,20 @@ def test_many_notes_are_counted(tmp_path: Path) -> None:
     assert lines[1:5] == ["           note: \\x1b[0m!"] * 3 + ["           and 2 more notes"]
 
 
+def test_a_place_that_cannot_be_written_is_said_before_the_job(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    job = ["sh", "-c", "echo now >&2; exit 3"]
+    ran = ncclscope("run", "-o", tmp_path / "file" / "c", "--", *job)
+    assert ran.returncode == 3
+    first, second = ran.stderr.splitlines()[:2]
+    assert first == (
+        f"ncclscope: cannot record into {tmp_path}/file/c from this host: {tmp_path}/file is no "
+        "directory. Choose another directory with -o"
+    )
+    assert second == "now"
+    assert "Traceback" not in ran.stderr
+
+
 def test_nothing_recorded_is_said(tmp_path: Path) -> None:
     ran = ncclscope("run", "-o", tmp_path / "c", "--", "true", env=without_job())
     assert ran.returncode == 0

@@ -16,6 +16,7 @@ from ncclscope.launch.environment import (
     rank_of,
     reachable_plugin,
     recording_variables,
+    why_not_writable,
 )
 
 NAMES = ["NCCL_PROFILER_PLUGIN", "NCCLSCOPE_DIR"]
@@ -53,6 +54,17 @@ def test_ranks_without_a_job_id_are_named_after_their_launcher() -> None:
     first = default_capture_name({"RANK": "0", "TORCHELASTIC_RUN_ID": "none"})
     time.sleep(1.1)
     assert default_capture_name({"RANK": "1"}) == first
+
+
+def test_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_not_writable(tmp_path / "a" / "b") == ""
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "file").touch()
+    assert why_not_writable(tmp_path / "file" / "c") == f"{tmp_path / 'file'} is no directory"
+    (tmp_path / "gone").symlink_to("nowhere")
+    assert why_not_writable(tmp_path / "gone") == f"{tmp_path / 'gone'} is no directory"
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may everything
+    assert why_not_writable(tmp_path / "c") == f"{tmp_path} cannot be written to"
 
 
 def test_rank() -> None:

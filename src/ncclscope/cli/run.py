@@ -24,6 +24,7 @@ from ncclscope.launch.environment import (
     rank_of,
     reachable_plugin,
     recording_variables,
+    why_not_writable,
 )
 from ncclscope.native import plugin_path
 from ncclscope.system.beside import start_beside, stop_beside
@@ -123,6 +124,19 @@ def _earlier_processes(capture: Path) -> frozenset[str]:
     return found
 
 
+def _warn_of(directory: Path) -> None:
+    """Said before the job: afterwards it is too late. Other hosts may well be able to write there,
+    and a job is not kept from running.
+    """
+    cause = why_not_writable(directory)
+    if cause and rank_of(os.environ) in (None, 0):
+        print(
+            f"ncclscope: cannot record into {directory} from this host: {cause}. "
+            "Choose another directory with -o",
+            file=sys.stderr,
+        )
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns its exit code; rank 0, or who starts the ranks, sums up."""
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
@@ -131,6 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
     _refuse_placeholders(arguments.output or "")
     check_system(arguments)
     settings = settings_of(arguments)
+    _warn_of(settings.directory)
     earlier = _earlier_processes(settings.directory)
     variables = _variables(arguments, settings)
     sampler, sampled = None, ""

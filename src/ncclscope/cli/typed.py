@@ -4,15 +4,17 @@ and `ncclscope` only where the shell finds it by that name.
 
 import os
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
 
 def _is_found_as(name: str, path: str) -> bool:
     """Whether the shell takes the name for that very file."""
-    found = shutil.which(name)
-    return found is not None and os.path.abspath(found) == os.path.abspath(path)
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    found = (
+        file for file in (Path(folder, name) for folder in folders) if os.access(file, os.X_OK)
+    )
+    return next((os.path.abspath(file) == os.path.abspath(path) for file in found), False)
 
 
 def _short(path: str) -> str:

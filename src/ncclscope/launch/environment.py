@@ -89,6 +89,17 @@ def make_capture(directory: Path) -> None:
         raise UsageError(message, "Choose another directory with -o") from None
 
 
+def why_not_writable(directory: Path) -> str:
+    """Why nothing can be written into a capture from this host; empty when it seems it can.
+
+    Nothing is made to find out: jobs that never come to NCCL leave no capture behind.
+    """
+    nearest = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
+    if not nearest.is_dir():
+        return f"{nearest} is no directory"
+    return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} cannot be written to"
+
+
 def reachable_plugin(plugin: Path, directory: Path) -> Path:
     """The plugin by a path that NCCL does not cut off: through a link in the capture where it must
     be.
