@@ -1,6 +1,7 @@
 """sdist and wheel: what is in them, and that an installed wheel works."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -76,6 +77,24 @@ def test_a_node_is_installed_as_the_page_says(dist: Path, tmp_path: Path) -> Non
     subprocess.run(["sh", "-ec", script], env=env, check=True, stdout=subprocess.DEVNULL)
     assert (tmp_path / "opt" / "libnccl-profiler-ncclscope.so").is_file()
     assert (tmp_path / "opt" / "venv" / "bin" / "ncclscope").is_file()
+
+
+def test_the_demo_installs_what_it_needs_and_tests_add_to_that(tmp_path: Path) -> None:
+    def installed(target: str) -> list[str]:
+        """What pip would be told to install into a new environment."""
+        command = ["make", "--dry-run", "--no-print-directory", f"VENV={tmp_path}/venv", target]
+        shown = subprocess.check_output(command, cwd=ROOT, text=True)
+        return re.findall(r"pip install -q (-e .*|--group .*)", shown)
+
+    assert installed("demo") == ["-e ."]
+    assert installed("test") == installed("lint") == ["-e .", "--group test --group lint"]
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    for stamp in ("bin/python", "package"):
+        (tmp_path / "venv" / stamp).touch()
+    assert installed("demo") == []
+    assert installed("test") == ["--group test --group lint"]
+    (tmp_path / "venv" / "installed").touch()
+    assert installed("demo") == installed("test") == []
 
 
 def test_editable_install_loads_the_plugin_from_the_tree() -> None:
