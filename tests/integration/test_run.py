@@ -379,7 +379,7 @@ def test_demo_of_a_scenario(tmp_path: Path) -> None:
     (tmp_path / "dies").write_text("ranks = 2\nsteps = 3\ndies = rank=1 step=1\n")
     ran = ncclscope("demo", "--scenario", "dies", "-o", "c", cwd=tmp_path)
     assert ran.returncode == 0, ran.stderr
-    assert "2 processes killed: rank 0, rank 1" in ran.stdout
+    assert "2 processes killed: ranks 0, 1" in ran.stdout
     assert "! this is a simulation" in ncclscope("status", "c", cwd=tmp_path).stdout
     (tmp_path / "hangs").write_text("ranks = 2\nsteps = 3\ngive_up_s = 1\nstuck = rank=1 step=1\n")
     assert ncclscope("demo", "--scenario", "hangs", cwd=tmp_path).returncode == 0

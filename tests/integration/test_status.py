@@ -274,9 +274,9 @@ def test_who_names_no_capture_hears_of_all_that_run(tmp_path: Path) -> None:
     assert printed.returncode == 4, printed.stdout
     first, *others = printed.stdout.splitlines()
     assert first.startswith("ok: 2 processes, all ended by themselves")
-    assert first.endswith(" in new")
-    (place,) = (n for n, line in enumerate(others) if line.startswith("also running: "))
-    assert others[place].startswith("also running: hung: hung: 4 processes, all alive, 1 comm")
+    assert first.endswith(" (capture new)")
+    (place,) = (n for n, line in enumerate(others) if line.startswith("also running, "))
+    assert others[place].startswith("also running, capture hung: hung: 4 processes, all alive")
     assert others[place + 1].startswith("    HANG world AllReduce")
     assert "old" not in printed.stdout
     answer = json.loads(ncclscope("status", "--json", cwd=tmp_path).stdout)

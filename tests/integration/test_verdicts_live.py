@@ -184,7 +184,7 @@ def test_every_hang(jobs: Jobs) -> None:
     assert all((one.verdict, one.culprits) == ("waiting", (1,)) for one in long)
     assert all(one.limit_ns >= 27e9 for one in long)
     notes = open_model(jobs.captures["never called"]).completeness.notes
-    assert notes[1].startswith("4 processes still running: rank 0"), notes
+    assert notes[1].startswith("4 processes still running: ranks 0-3"), notes
     jobs.kill()
     time.sleep(0.2)
     for name, hang in HANGS.items():
@@ -196,7 +196,7 @@ def test_every_hang(jobs: Jobs) -> None:
         assert list(first.ranks) == hang.culprits
     # The model that was kept says so, too, when it is opened again.
     notes = open_model(jobs.captures["never called"]).completeness.notes
-    assert notes[1].startswith("4 processes killed: rank 0"), notes
+    assert notes[1].startswith("4 processes killed: ranks 0-3"), notes
     # Without the files of the rank that is to blame, and without proxy steps that would tell.
     capture = jobs.captures["never called"]
     (folder,) = {d["pid"] for d in hung(capture)["doing"] if d["rank"] == 2}

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ncclscope.diagnose import data_quality, degradation, efficiency, imbalance, straggler
+from ncclscope.diagnose import (
+    data_quality,
+    degradation,
+    efficiency,
+    imbalance,
+    slow_link,
+    straggler,
+)
 from ncclscope.diagnose.comparison import compare
 from ncclscope.diagnose.degradation import change_point
 from ncclscope.diagnose.diagnosis import diagnose
@@ -173,6 +180,21 @@ def test_windows_that_do_not_begin_together_are_no_imbalance() -> None:
     assert _common_to([None, [(0, 5), (7, 9)], [(4, 8)]]) == [(4, 5), (7, 8)]
     assert _common_to([None]) is None
     assert _common_to([[(0, 1)], [(2, 3)]]) == []
+
+
+def test_a_busy_host_is_no_slow_link() -> None:
+    """Every other transfer of one link is noticed late; of another link all are slow."""
+    bits, rows = slow_link._BITS, []
+    for link, factors in ((0, (1, 1)), (1, (1, 2)), (2, (1, 1)), (3, (2, 2)), (4, (1, 1))):
+        rows += [
+            (link << bits | link + 5, 100 * link + call, 1000.0 * factors[step % 2])
+            for call in range(20)
+            for step in range(8)
+        ]
+    link, operation, time_ns = (np.array(column) for column in zip(*rows, strict=True))
+    steps = slow_link._Steps(link, operation, np.full(len(rows), 1 << 18), time_ns, {})
+    links = slow_link.links_of(steps, np.repeat([0, 1], 5))
+    assert links.slowness.tolist() == [1, 1, 1, 2, 1]
 
 
 def test_small_messages() -> None:

@@ -138,6 +138,8 @@ def test_roots_differ() -> None:
 def test_a_tie_has_no_culprits() -> None:
     found = verdict_of(job(2, r1={"last": last(function="AllGather")}))
     assert (found.verdict, found.culprits, len(found.sides)) == ("mismatch", (), 2)
+    (_, line, *_) = lines(judge(job(2, r1={"last": last(function="AllGather")})))
+    assert "(node0 GPU 0, 1; pids 1000, 1001)" in line, "both sides are to be found"
 
 
 def test_different_numbers_of_calls_are_no_mismatch() -> None:
@@ -282,7 +284,11 @@ def test_who_was_waited_for_when_all_were_killed() -> None:
         "DEAD dp AllReduce #100 (1 MiB float32): all its 4 processes are dead; ranks 0, 1, 3 were "
         "in it for 0.3 s, rank 2 (node0 GPU 2; pid 1002) had not called it and may have died first"
     )
-    assert "rank 2 last called AllReduce #99 on dp, 40 s ago" in details[0]
+    assert details[0].endswith(
+        "rank 2 last called AllReduce #99 on dp, 40 s before its end; nothing in flight; dead: its "
+        "process is gone"
+    )
+    assert details[1] == "    rank 0 was in AllReduce #100 on dp for 0.3 s"
 
 
 def test_who_exited_by_itself_before_the_others_were_killed() -> None:

@@ -174,9 +174,14 @@ def _clocks(frame: Frame) -> list[Finding]:
                     f"clocks of nodes are known to ± {duration(typical)} only, and ranks "
                     "arrive within "
                     f"{duration(usual)}",
-                    "who came last is told by durations instead; mode full ties clocks better",
+                    "who came last is told by durations instead"
+                    + ("" if _all_full(frame) else "; mode full ties clocks better"),
                     "clock error",
                     error_us=round(typical / 1e3, 3),
                 )
             )
     return findings
+
+
+def _all_full(frame: Frame) -> bool:
+    return all((row.fullest_mode or row.mode) == "full" for row in frame.model.processes)

@@ -143,13 +143,14 @@ def links_of(steps: _Steps, same_node: Ints) -> Links:
     median = steps.time_ns[order][first + count // 2]
     _, kind = np.unique(size, return_inverse=True)
     relative = steps.time_ns / np.maximum(median[kind.reshape(-1)], 1.0)
-    # Each operation's median first, then the median over operations.
+    # Each operation's median first, then the median over operations. Of two in the middle the
+    # shorter: a slow link slows every transfer, a busy host every other one.
     order = np.lexsort((relative, steps.operation, steps.link))
     both = np.stack([steps.link[order], steps.operation[order]])
     new = np.concatenate([[True], (np.diff(both, axis=1) != 0).any(axis=0)])
     starts = np.flatnonzero(new)
     sizes = np.diff(np.append(starts, len(order)))
-    typical, its_link = relative[order][starts + sizes // 2], steps.link[order][starts]
+    typical, its_link = relative[order][starts + (sizes - 1) // 2], steps.link[order][starts]
     order = np.lexsort((typical, its_link))
     link, first, count = np.unique(its_link[order], return_index=True, return_counts=True)
     _, place = np.unique(steps.link, return_inverse=True)

@@ -12,7 +12,7 @@ from ncclscope.model.completeness import FLIGHT_RECORDER, SIMULATION, Completene
 from ncclscope.model.parts import Part
 from ncclscope.model.registry import ProcessRow, Registry
 from ncclscope.model.tables import NONE, Columns
-from ncclscope.words import duration, plural
+from ncclscope.words import duration, plural, ranks_in_words
 
 _MOST = 1 << 61  # that a model keeps: damaged captures may add up to more
 # Counters of events that were lost after they had been recorded.
@@ -218,7 +218,10 @@ def _pauses(rows: list[ProcessRow]) -> list[str]:
 
 def named(rows: list[ProcessRow]) -> str:
     """The first few processes by rank, or by folder where they have none."""
+    ranks = [row.global_rank for row in rows]
+    if NONE not in ranks and len(set(ranks)) == len(ranks):
+        return ranks_in_words(tuple(sorted(ranks)))
     names = [
-        row.folder if row.global_rank == NONE else f"rank {row.global_rank}" for row in rows[:8]
+        row.folder if r == NONE else f"rank {r}" for row, r in zip(rows[:8], ranks, strict=False)
     ]
     return ", ".join(names) + (" …" if len(rows) > 8 else "")

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ncclscope.capture.life import ALIVE, DEAD, STOPPED, UNHEARD
 from ncclscope.diagnose import verdict as v
 from ncclscope.diagnose.verdict import Doing, Side, Status, Verdict
 from ncclscope.model.pulse_parts import Step
@@ -12,6 +13,7 @@ VERSION = 1  # fields are added without a change of it
 _MOST_DETAILS = 4
 _MOST_COMMUNICATORS = 16
 _QUIET_NS = 15_000_000_000
+_END = {UNHEARD: "it was last heard of"}
 _STEPS = {
     "SendGPUWait": "for its GPU to give what step {step} sends to rank {peer}",
     "SendPeerWait": "for rank {peer} to take step {step}",
@@ -98,7 +100,8 @@ def line(verdict: Verdict, post_mortem: bool) -> str:
         label = "HANG"
     if verdict.verdict == v.MISMATCH:
         sides = "; ".join(_side(side) for side in verdict.sides)
-        where = _whereabouts(verdict, verdict.culprits)
+        everybody = tuple(rank for side in verdict.sides for rank in side.ranks)
+        where = _whereabouts(verdict, verdict.culprits or everybody)
         text = f"MISMATCH {verdict.name} #{verdict.order}: {sides}{where}"
         return printable(text + _waiters(verdict, post_mortem))
     words = [label, verdict.name, _operation(verdict)]
@@ -119,18 +122,21 @@ def step_in_words(step: Step) -> str:
 
 
 def _detail(one: Doing, culprit: bool) -> str:
+    lives = one.life in (ALIVE, STOPPED)
     what = f"{one.function} #{one.order} on {one.communicator}" if one.function else ""
     if not what:
-        text = "has called nothing"
+        text = "has called nothing" if lives else "had called nothing"
     elif one.in_flight:
-        text = f"is in {what} for {seconds(one.since_ns)}"
+        text = f"{'is' if lives else 'was'} in {what} for {seconds(one.since_ns)}"
         text += f", {one.channels}" if one.channels and culprit else ""
     else:
-        text = f"last called {what}, {seconds(one.since_ns)} ago; nothing in flight"
+        text = f"last called {what}, {seconds(one.since_ns)} "
+        text += "ago" if lives else f"before {_END.get(one.life, 'its end')}"
+        text += "; nothing in flight"
     if one.step is not None:
-        text += f"; waits {step_in_words(one.step)}"
-    if one.life not in ("alive", "dead") or (culprit and one.life != "alive"):
-        text += f"; {one.how}"
+        text += f"; {'waits' if lives else 'waited'} {step_in_words(one.step)}"
+    if one.life not in (ALIVE, DEAD) or (culprit and not lives):
+        text += f"; {'dead: ' if one.life == DEAD else ''}{one.how}"
     return printable(f"    rank {one.rank} {text}")
 
 
@@ -177,7 +183,7 @@ def other_lines(others: dict[str, Status]) -> Iterator[str]:
     """Other jobs that run, one line each, hung ones first."""
     worst_first = sorted(others.items(), key=lambda other: (not other[1].hung, other[0]))
     for name, status in worst_first[:_MOST_COMMUNICATORS]:
-        yield printable(f"also running: {name}: {_summary(status)}")
+        yield printable(f"also running, capture {name}: {_summary(status)}")
         first = next((verdict for verdict in status.verdicts if verdict.hung), None)
         if first is not None:
             yield f"    {line(first, status.post_mortem)}"
@@ -202,7 +208,7 @@ def lines(status: Status, capture: str = "") -> Iterator[str]:
     those who did not give it.
     """
     bad = [verdict for verdict in status.verdicts if verdict.verdict != v.OK]
-    yield _summary(status) + (f" in {printable(capture)}" if capture else "")
+    yield _summary(status) + (f" (capture {printable(capture)})" if capture else "")
     if status.simulated:
         yield "! this is a simulation"
     for verdict in bad[:_MOST_COMMUNICATORS]:
