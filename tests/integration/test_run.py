@@ -18,6 +18,7 @@ from ncclscope.native import player_path, plugin_path
 from ncclscope.simulation.scenario import Late, Scenario
 from tests.integration.test_odd_calls import everything
 from tests.jobs import running
+from tests.jobs import eventually
 from tests.playing import dump, ncclscope, write_transcript
 
 PLAYER = str(player_path())
@@ -373,6 +374,17 @@ def test_commands_of_the_demo_can_be_copied(tmp_path: Path) -> None:
         assert expected[words.split()[1]] in printed
     activating = after[-1].partition("after: ")[2].rstrip(")")
     assert shell(f"{activating}; ncclscope --version")[1].startswith("ncclscope ")
+
+
+def test_a_demo_that_is_ended_takes_its_job_along(tmp_path: Path) -> None:
+    (tmp_path / "hangs").write_text("ranks = 2\ngive_up_s = 0\nnever = rank=1 step=1\n")
+    command = [sys.executable, "-m", "ncclscope", "demo", "--scenario", "hangs", "-o", "c"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as demo:
+        eventually(lambda: len(list(tmp_path.glob("c/*/live"))) == 2)
+        demo.send_signal(signal.SIGTERM)
+        _, said = demo.communicate(timeout=60)  # nobody holds stderr open any more
+    assert demo.returncode == 128 + signal.SIGTERM
+    assert "Traceback" not in said
 
 
 def test_demo_of_a_scenario(tmp_path: Path) -> None:
