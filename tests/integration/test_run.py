@@ -17,8 +17,7 @@ from ncclscope.cli.run import summary_lines
 from ncclscope.native import player_path, plugin_path
 from ncclscope.simulation.scenario import Late, Scenario
 from tests.integration.test_odd_calls import everything
-from tests.jobs import running
-from tests.jobs import eventually
+from tests.jobs import eventually, running
 from tests.playing import dump, ncclscope, write_transcript
 
 PLAYER = str(player_path())
