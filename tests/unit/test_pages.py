@@ -141,6 +141,15 @@ def test_what_is_to_be_copied_can_be_read(page: Path) -> None:
             compile(text.replace("…", "..."), str(page), "exec")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_prose_has_120_columns(page: Path) -> None:
+    """Tables and what programs print are as wide as they are; measurements are written by one."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    if page.name != "measurements.md":
+        wide = [line for line in text.splitlines() if len(line) > 120 and line[:1] != "|"]
+        assert not wide
+
+
 def test_every_page_can_be_reached() -> None:
     found, ahead = set(), [ROOT / "README.md"]
     while ahead:
