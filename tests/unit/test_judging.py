@@ -10,7 +10,14 @@ import pytest
 from ncclscope.capture import layout
 from ncclscope.model import stamps
 from ncclscope.model.channels import Channels
-from ncclscope.model.judging import Launches, _cut_off, _judged, _lower_bounds, _uncounted
+from ncclscope.model.judging import (
+    Launches,
+    _cut_off,
+    _had_kernels,
+    _judged,
+    _lower_bounds,
+    _uncounted,
+)
 from ncclscope.model.stamps import FAR_FUTURE, FAR_PAST
 from ncclscope.model.unseen import Unseen, unseen_of
 from ncclscope.model.words import Words
@@ -127,8 +134,10 @@ def paused_job(
 
 
 def unseen(at_most: int, pauses: bool = True) -> Unseen:
-    end = np.array([(100 * BEFORE) * US, (PAUSE_US + 200 * BEFORE) * US], np.int64)
-    return Unseen(end if pauses else end[:0], int(end[0]), {0: at_most} if at_most else {}, {0: 1})
+    us = (-1000, 100 * BEFORE - 100, PAUSE_US, PAUSE_US + 200 * BEFORE)
+    edges = np.array(us, np.int64) * US
+    most = {0: at_most} if at_most else {}
+    return Unseen(edges if pauses else edges[:0], int(edges[1]), most, {0: 1})
 
 
 def test_stamps_behind_a_pause_with_a_send_to_itself_are_not_taken_for_right() -> None:
@@ -157,6 +166,18 @@ def test_a_stamp_that_came_during_a_pause_is_not_looked_for_behind_it() -> None:
     assert found.reason[BEFORE - 1] == stamps.NEVER_DELIVERED
 
 
+def test_what_memory_has_of_a_pause_says_nothing_of_stamps() -> None:
+    """Works without kernels are those that the device alone counted; not of a time in which kernels
+    were not recorded.
+    """
+    edges = np.array([100, 200, 300, 400], np.int64)
+    windows = Unseen(edges, 200, {}, {})
+    made = works(form=[COLLECTIVE] * 6, enqueue_ns=[50, 110, 150, 250, 310, 350])
+    has_kernels = np.array([False, False, True, False, False, True])
+    found = _had_kernels(windows, made, has_kernels)
+    assert found.tolist() == [True, False, True, True, False, True]
+
+
 def test_what_nobody_saw_is_counted() -> None:
     """Counted sends less those on record; from the first pause on, or from the start."""
     words = Words()
@@ -182,6 +203,13 @@ def test_what_nobody_saw_is_counted() -> None:
     assert (found.at_most, found.known_until_ns) == ({0: 4}, 300)
     assert found.before(0, 0, np.array([200, 700])).tolist() == [0, 4]
     assert found.before(0, 1, np.array([700])).tolist() == [0], "copies to itself use channel 0"
+    # What memory that was left behind has of the pause is not all that there was.
+    late = works(form=[SEND], function=[codes["Send"]], enqueue_ns=[450])
+    found = unseen_of(process(5, "trace", (300, False), (600, True)), late, words)
+    assert found.at_most == {0: 5}
+    assert found.outside(np.array([200, 450, 700])).tolist() == [False, True, False]
+    assert unseen_of(process(5, "profile"), made, words).outside(np.array([1, 900])).all()
+    assert not unseen_of(process(5, "trace"), made, words).outside(np.array([1, 900])).any()
     found = unseen_of(process(7, "profile", (600, True)), made, words)
     assert found.at_most == {0: 7}, "Broadcasts from 2.31 on"
     assert found.before(0, 5, np.array([700])).tolist() == [7]

@@ -67,6 +67,12 @@ def _cut_off(pauses_ns: Ints, works: Works, has_kernels: Bools) -> Bools:
     return before & ~has_kernels & (works.enqueue_ns > last_ns[place])
 
 
+def _had_kernels(unseen: Unseen, works: Works, has_kernels: Bools) -> Bools:
+    """Works whose kernels are on record, or need not be: a process that only counts keeps none."""
+    cut_off = _cut_off(unseen.ends_ns, works, has_kernels)
+    return np.asarray(has_kernels | cut_off | unseen.outside(works.enqueue_ns))
+
+
 def _uncounted(
     works: Works, has_kernels: Bools, rank_of_comm: Ints, comm: Ints, stamped: Bools
 ) -> _Uncounted:
@@ -193,7 +199,7 @@ def judge_channels(
     has_kernels = marked(channels.work, len(works))
     stamped = (channels.gpu_stop != NONE) & (len(works) > 0)
     lower = _lower_bounds(channels, stamped)
-    had_kernels = has_kernels | _cut_off(unseen.ends_ns, works, has_kernels)
+    had_kernels = _had_kernels(unseen, works, has_kernels)
     uncounted = _uncounted(works, had_kernels, rank_of_comm, comm, stamped)
     not_before = launches.not_before_ns(works)
     where = pieced(_strands_of, np.int64, comm, channels.channel, stamped)
@@ -247,7 +253,7 @@ def _judged(
         when, groups = uncounted.enqueue_ns[can_use], works.group[uncounted.work[can_use]]
         # The stamps that works before a pause lack came to works that are not on record.
         asked_ns = _asked_ns(channels, whole, works)
-        window = np.searchsorted(unseen.ends_ns, asked_ns)
+        window = unseen.window(asked_ns)
         unseen_before = unseen.before(number, channel, asked_ns)
         for one in np.unique(window).tolist():
             mine, hidden = whole[window == one], unseen_before[window == one]
@@ -261,7 +267,7 @@ def _judged(
             true_start[mine] = np.where(verdicts.owner != NONE, channels.gpu_start[owner], NONE)
             true_stop[mine] = np.where(verdicts.owner != NONE, channels.gpu_stop[owner], NONE)
             left = mine[verdicts.left_over]
-            here = can_use & (np.searchsorted(unseen.ends_ns, uncounted.enqueue_ns) == one)
+            here = can_use & (unseen.window(uncounted.enqueue_ns) == one)
             candidates = uncounted.work[here]
             recovered += _recover(channels, left, candidates, not_before[candidates], bound)
     return _with_recovered(channels, true_start, true_stop, works, recovered)

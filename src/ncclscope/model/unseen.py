@@ -3,14 +3,14 @@ host side did not, and then stamps lag behind from there on without anything on 
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ncclscope.capture import layout
 from ncclscope.capture.process import Process
 from ncclscope.capture.windows import windows_of
-from ncclscope.model.decode import Ints
+from ncclscope.model.decode import Bools, Ints
 from ncclscope.model.pulse_parts import Texts
 from ncclscope.model.stamps import FAR_FUTURE, FAR_PAST
 from ncclscope.model.words import Words
@@ -25,10 +25,27 @@ _SELF_COPY_CHANNELS = 1  # such a send uses the first channel
 class Unseen:
     """What of that bears on stamps."""
 
-    ends_ns: Ints  # of windows in which works were recorded; nothing where it never paused
+    edges_ns: Ints  # begin and end of windows with a full record; nothing where it never paused
     known_until_ns: int  # before it, every work is on record
     at_most: dict[int, int]  # by communicator: works that may make stamps lag
     channels: dict[int, int]  # by communicator: only on channels below this one
+
+    @property
+    def ends_ns(self) -> Ints:
+        """When windows ended."""
+        return self.edges_ns[1::2]
+
+    def window(self, when_ns: Ints) -> Ints:
+        """In which window, an odd number, or between which windows moments lie."""
+        return np.searchsorted(self.edges_ns, when_ns, side="right")
+
+    def outside(self, when_ns: Ints) -> Bools:
+        """Which moments lie in no window: memory that was left behind has some of the events of
+        such a time, and nobody knows which.
+        """
+        if not len(self.edges_ns):
+            return np.zeros(len(when_ns), bool)
+        return np.asarray(self.window(when_ns) % 2 == 0)
 
     def before(self, comm: int, channel: int, when_ns: Ints) -> Ints:
         """How many works of a channel nobody may have seen before each moment."""
@@ -38,9 +55,12 @@ class Unseen:
 
 def unseen_of(process: Process, works: Works, words: Words) -> Unseen:
     """From what was counted, less what is on record."""
-    paused = not all(zoom.writes for zoom in process.zooms)
-    windows = windows_of(process)
-    ends_ns = np.array([end for _, end in windows.recorded] if paused else (), np.int64)
+    windows = windows_of(process).recorded
+    paused = not windows or not all(zoom.writes for zoom in process.zooms)
+    paused |= process.identity.get("mode") == "profile"
+    edges = [edge for window in windows for edge in window] or [FAR_FUTURE, FAR_FUTURE]
+    edges_ns = np.array(edges if paused else (), np.int64)
+    known = Unseen(edges_ns, _known_until_ns(process, paused), {}, {})
     versions = {comm.number: comm.version for comm in process.communicators}
     left, texts = Counter[int](), Texts(process.strings)
     for tally in process.tallies:
@@ -49,7 +69,8 @@ def unseen_of(process: Process, works: Works, words: Words) -> Unseen:
             function = texts.function(tally.key.function, version == 1)
             left[tally.key.communicator] += tally.calls * (function == _lagging(version))
     for name in {_lagging(versions[comm]) for comm, count in left.items() if count}:
-        on_record = np.bincount(works.comm[words.among("function", (name,), works.function)])
+        mine = words.among("function", (name,), works.function)
+        on_record = np.bincount(works.comm[mine & ~known.outside(works.enqueue_ns)])
         for comm, count in enumerate(on_record.tolist()):
             left[comm] -= count * (_lagging(versions.get(comm, 0)) == name)
     at_most = {comm: min(count, _MOST) for comm, count in left.items() if count > 0}
@@ -57,7 +78,7 @@ def unseen_of(process: Process, works: Works, words: Words) -> Unseen:
         comm: _SELF_COPY_CHANNELS if versions[comm] < _FIRST_LOSING_BROADCASTS else FAR_FUTURE
         for comm in at_most
     }
-    return Unseen(ends_ns, _known_until_ns(process, paused), at_most, channels)
+    return replace(known, at_most=at_most, channels=channels)
 
 
 def _lagging(version: int) -> str:
