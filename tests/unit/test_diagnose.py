@@ -1,6 +1,7 @@
 """Families of findings: on written jobs with something planted, and on models made by hand."""
 
 import json
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -24,8 +25,9 @@ from ncclscope.diagnose.finding import Finding, downgraded, ranked
 from ncclscope.diagnose.frame import Frame
 from ncclscope.diagnose.imbalance import _common_to
 from ncclscope.model.build import open_model
+from ncclscope.report import diagnosis
 from ncclscope.report.comparison import as_json, lines
-from ncclscope.simulation.scenario import Never, Scenario
+from ncclscope.simulation.scenario import Late, Never, Scenario
 from tests.models import completeness, model, operation, table, world
 from tests.planted import FAULTS, PAIRS, Plant, judged, planted
 from tests.writer import Straggler, SyntheticSpec, Work, synthetic
@@ -297,3 +299,16 @@ def test_a_gpu_is_named_where_it_is_the_ranks_own(tmp_path: Path, ranks: int, pl
     for rank in range(2 * ranks):
         assert place in Frame(model).where(rank)
         assert ("GPU" in Frame(model).where(rank)) == (ranks == 1)
+
+
+def test_commands_can_be_copied_whatever_names_a_job_has(tmp_path: Path) -> None:
+    """Names come from the job, and what is printed ends up in a shell."""
+    evil = "a;touch pwned $(id) " + "x" * 60
+    capture = tmp_path / "it's here"
+    write_scenario(capture, Scenario(ranks=4, steps=30, late=(Late(2, 20.0),)))
+    opened = open_model(capture)
+    named = replace(opened, communicator_names=[evil] * len(opened.communicator_names))
+    shown = list(diagnosis.lines(named, diagnose(named), 80, "/a b/ncclscope"))
+    (command,) = [line.partition("$ ")[2] for line in shown if line.startswith("    $ ")]
+    words = shlex.split(command.removeprefix("/a b/ncclscope"))
+    assert words == ["report", str(capture), "--by", "rank", "--comm", evil]

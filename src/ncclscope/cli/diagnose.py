@@ -7,6 +7,7 @@ import shutil
 import sys
 
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli import typed
 from ncclscope.cli.progress import open_model_aloud
 from ncclscope.diagnose.below_expected import read_baseline
 from ncclscope.diagnose.diagnosis import diagnose
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         width = shutil.get_terminal_size((_WIDEST, 24)).columns if sys.stdout.isatty() else _WIDEST
         if "COLUMNS" in os.environ:
             width = shutil.get_terminal_size().columns
-        for line in lines(model, found, min(max(width, 80), _WIDEST)):
+        for line in lines(model, found, min(max(width, 80), _WIDEST), typed.command()):
             print(line)
     bar = arguments.fail_on
     failed = bar and any(at_least(finding.severity, bar) for finding in found.findings)

@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -150,7 +151,7 @@ def find(frame: Frame, baseline: list[Expected]) -> list[Finding]:
                     Evidence(
                         "bus bandwidth over the wire",
                         {"busbw_gbs": round(one.busbw_gbs, 4), "baseline_gbs": known.busbw_gbs},
-                        f"ncclscope report {frame.path} --comm {name}",
+                        f"ncclscope report {frame.path} --comm {quote(name)}",
                     ),
                 ),
             )

@@ -1,6 +1,7 @@
 """Ranks that move far more, or call far more often, than their peers."""
 
 from dataclasses import replace
+from shlex import quote
 
 import numpy as np
 
@@ -159,7 +160,8 @@ def _heavy(
             Evidence(
                 f"{what} of {function} by rank; {percent(share)} of the run at stake",
                 {"function": function, "times": round(times, 3), "median": usual},
-                f"ncclscope report {frame.path} --by rank --comm {name} --op {function}",
+                f"ncclscope report {frame.path} --by rank --comm {quote(name)} "
+                f"--op {quote(function)}",
             ),
         ),
         confidence=0.85,

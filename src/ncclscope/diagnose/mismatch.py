@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from shlex import quote
 
 import numpy as np
 
@@ -113,7 +114,7 @@ def _describe(frame: Frame, communicator: int, instance: int, times: int) -> Fin
                     for side, _ in sides
                 ],
             },
-            f"ncclscope report {frame.path} --comm {name} --by +rank",
+            f"ncclscope report {frame.path} --comm {quote(name)} --by +rank",
         ),
     )
     return Finding(

@@ -6,6 +6,7 @@ together, where it shows NVLink.
 """
 
 from dataclasses import dataclass
+from shlex import quote
 
 import numpy as np
 
@@ -148,7 +149,7 @@ def _describe(
             Evidence(
                 f"bus bandwidth over the wire against {peak.source}",
                 {"busbw_gbs": round(typical.busbw_gbs, 4), "peak_gbs": peak.gbs, "of": peak.what},
-                f"ncclscope report {frame.path} --comm {names[0]}",
+                f"ncclscope report {frame.path} --comm {quote(names[0])}",
             ),
         ),
     )

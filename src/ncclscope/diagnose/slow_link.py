@@ -3,6 +3,7 @@ by sends and receives, else by groups that are slower than groups like them.
 """
 
 from dataclasses import dataclass
+from shlex import quote
 
 import numpy as np
 
@@ -363,7 +364,7 @@ def _slow_groups(frame: Frame) -> list[Finding]:
                     Evidence(
                         "same functions and sizes compared",
                         {"factor": round(factor, 3)},
-                        f"ncclscope report {frame.path} --comm {name}",
+                        f"ncclscope report {frame.path} --comm {quote(name)}",
                     ),
                 ),
                 confidence=0.7,

@@ -7,6 +7,7 @@ elsewhere is not blamed.
 """
 
 from dataclasses import dataclass
+from shlex import quote
 
 import numpy as np
 
@@ -311,7 +312,7 @@ def _of_rank(
             Evidence(
                 f"most in {name}, {frame.at(start)} s after the start",
                 {"instance": instance, "added_us": round(float(late.added_ns[latest]) / 1e3, 3)},
-                f"ncclscope report {frame.path} --by rank --comm {name}",
+                f"ncclscope report {frame.path} --by rank --comm {quote(name)}",
             ),
         ),
         confidence=min(0.5 + 0.5 * often / (often + 10), 0.99),

@@ -17,7 +17,7 @@ def _paragraph(text: str, width: int, indent: str) -> Iterator[str]:
     yield from (indent + line for line in lines)
 
 
-def _shown(finding: Finding, number: int, width: int) -> Iterator[str]:
+def _shown(finding: Finding, number: int, width: int, program: str) -> Iterator[str]:
     yield ""
     head = f"{number}. {finding.severity} · {finding.family}"
     head += f" ({finding.kind})" if finding.kind else ""
@@ -26,12 +26,15 @@ def _shown(finding: Finding, number: int, width: int) -> Iterator[str]:
     for evidence in finding.evidence:
         yield from _paragraph(f"- {evidence.text}", width, _INDENT)
         if evidence.command:
-            yield from _paragraph(f"  $ {evidence.command}", width, _INDENT)
+            words = evidence.command.removeprefix("ncclscope")
+            yield f"{_INDENT}  $ {printable(program + words)}"  # in one line: it is to be copied
     yield from _paragraph(f"→ {finding.advice}", width, _INDENT)
 
 
-def lines(model: Model, diagnosis: Diagnosis, width: int) -> Iterator[str]:
-    """The whole answer, the worst first."""
+def lines(
+    model: Model, diagnosis: Diagnosis, width: int, program: str = "ncclscope"
+) -> Iterator[str]:
+    """The whole answer, the worst first; `program` is what commands begin with."""
     yield from wrapped(printable(model.completeness.line()), width)
     for note in model.completeness.notes[:8]:
         yield from wrapped(f"! {printable(note)}", width, _INDENT)
@@ -48,7 +51,7 @@ def lines(model: Model, diagnosis: Diagnosis, width: int) -> Iterator[str]:
         remarks = len(diagnosis.findings) - len(serious)
         yield f"{plural(len(serious), 'problem')}, {plural(remarks, 'remark')}"
     for number, finding in enumerate(diagnosis.findings, 1):
-        yield from _shown(finding, number, width)
+        yield from _shown(finding, number, width, program)
 
 
 def _evidence(one: Evidence) -> dict[str, Any]:
