@@ -353,6 +353,30 @@ def test_what_follows_from_what() -> None:
     assert second.doing[0].communicator == "tp"
 
 
+def test_who_waits_for_those_who_hang_is_told_so_at_once() -> None:
+    """Rank 2 is dead, rank 1 waits for it in tp, and rank 0 for rank 1 in dp, not yet for long."""
+    tp = {"name": "tp", "id": 9, "number": 1}
+    pulses = [
+        pulse(0, seat(0, 2, flights=(flight(100, 3),), id=5, name="dp0")),
+        pulse(1, seat(1, 2, calls=99, id=5, name="dp0"), seat(0, 2, 50, (flight(50, 4),), **tp)),
+        pulse(2, seat(1, 2, 49, (), **tp)),
+    ]
+    pulses = [
+        replace(p, seats=tuple(replace(s, global_rank=p.global_rank) for s in p.seats))
+        for p in pulses
+    ]
+    pulses[2] = replace(pulses[2], life=DEAD, how="its process is gone")
+    status = judge(pulses)
+    first, second = status.verdicts
+    assert (first.name, first.verdict, first.culprits) == ("tp", "dead", (2,))
+    assert (second.verdict, second.culprits, second.because_of) == ("waiting", (1,), "tp")
+    assert len(hang.find(status, "c")) == 1
+    (_, _, *details, last_line) = lines(status)
+    assert last_line.startswith("waiting dp0 ")
+    assert last_line.endswith("(follows from tp)")
+    assert len(details) == 2, "of what does not follow from another one"
+
+
 def test_a_receive_without_a_send() -> None:
     def pair(peer: int, function: str) -> dict[str, Any]:
         return {"flights": (flight(100, function=function, peer=peer),), "last": last(function=function)}  # fmt: skip

@@ -7,7 +7,7 @@ from ncclscope.capture.life import ENDED
 from ncclscope.diagnose.crew import Crew, Member, crews_of, next_order, of_this_run, step_behind
 from ncclscope.diagnose.lost import buried, dead, joining, mismatched, unjoined
 from ncclscope.diagnose.stuck import collective, paired
-from ncclscope.diagnose.verdict import DEAD, NEVER_JOINED, OK, Doing, Status, Verdict
+from ncclscope.diagnose.verdict import DEAD, NEVER_JOINED, OK, WAITING, Doing, Status, Verdict
 from ncclscope.model.pulse import Pulse
 from ncclscope.model.pulse_parts import PAIRED
 
@@ -164,7 +164,8 @@ def _caused(verdicts: list[Verdict], crews: list[Crew]) -> list[Verdict]:
                 blocked[member.rank] = waited, number
     causes: dict[int, int] = {}
     for number, verdict in enumerate(verdicts):
-        if not verdict.hung or verdict.verdict == DEAD:  # the dead wait for nobody
+        waits = verdict.hung or verdict.verdict == WAITING
+        if not waits or verdict.verdict == DEAD:  # the dead wait for nobody
             continue
         elsewhere = {blocked[rank][1] for rank in verdict.culprits if rank in blocked}
         hung = {other for other in elsewhere if other != number and verdicts[other].hung}

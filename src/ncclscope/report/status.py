@@ -198,7 +198,7 @@ def _mood(status: Status) -> str:
     bad = [verdict for verdict in status.verdicts if verdict.verdict != v.OK]
     said = {verdict.verdict for verdict in bad}
     if status.hung:
-        hung = [verdict for verdict in bad if verdict.hung]
+        hung = [verdict for verdict in bad if verdict.hung and not verdict.because_of]
         return "dead" if all(one.gone and one.verdict == v.DEAD for one in hung) else "hung"
     return next((word for word in (v.DEAD, v.WAITING) if word in said), "unknown" if bad else "ok")
 
@@ -213,7 +213,8 @@ def lines(status: Status, capture: str = "") -> Iterator[str]:
         yield "! this is a simulation"
     for verdict in bad[:_MOST_COMMUNICATORS]:
         yield line(verdict, status.post_mortem)
-        if verdict.hung or verdict.verdict == v.UNKNOWN:
+        # What follows from another one is told there.
+        if not verdict.because_of and (verdict.hung or verdict.verdict == v.UNKNOWN):
             yield from details(verdict)
     if more := bad[_MOST_COMMUNICATORS:]:
         follow = sum(bool(verdict.because_of) for verdict in more)
