@@ -60,7 +60,7 @@ def _named(key: Key) -> str:
 def _verdict(found: Comparison) -> str:
     if found.verdict == UNRESOLVED:
         return f"not resolved: {_why_unresolved(found)}"
-    told = f"{found.ratio:.3g} times the time on the wire" if found.ratio else ""
+    told = f"{found.ratio:.2f} times the time on the wire" if found.ratio else ""
     if found.verdict == SAME:
         return f"B is as fast as A{': ' if told else ''}{told}"
     changed = sum(change.verdict == found.verdict for change in found.changes)
@@ -89,7 +89,7 @@ def lines(found: Comparison, a: str, b: str, width: int) -> Iterator[str]:
     for name, missing in zip("AB", found.incomplete, strict=True):
         if missing:
             yield from wrapped(f"! {name} is incomplete: {printable(missing)}", width)
-    yield _verdict(found)
+    yield from wrapped(_verdict(found), width, "  ")
     changes = found.changes
     if changes:
         table = Table("", _COLUMNS, tuple(_row(change) for change in changes[:_MOST_ROWS]))
