@@ -1,7 +1,7 @@
 // Draws lanes from tiles: bars with waiting apart from moving data, looks, names.
 import type { Theme } from "./colours";
 import { drawNames } from "./names";
-import { type Picture, pictureOf, snapped } from "./pictures";
+import { type Picture, mustWait, pictureOf, snapped, waitForNext } from "./pictures";
 import { type Tiles, WIDTH, tilesOf } from "./tiles";
 import { LOOK, type Runs } from "./types";
 import { type View, toTime, toX, zoomOf } from "./view";
@@ -79,6 +79,10 @@ function drawTile(drawing: Drawing, strip: Strip, tile: Tile, least: number, mos
     return;
   }
   const key = `${zoom}/${place}/${strip.kind}/${strip.height}/${devicePixelRatio}/${keyOf(strip.rows)}`;
+  if (!passing && mustWait(key, known, theme) && drawCoarser(drawing, strip, zoom, place, least, most)) {
+    waitForNext();
+    return;
+  }
   const picture = pictureOf(key, known, theme, scale, WIDTH * scale + 1, strip.height, passing, (context) => {
     const alone = { ...drawing, context, width: WIDTH * scale, view: { start: place * WIDTH * 2 ** zoom, nsPerPixel: 2 ** zoom / scale } };
     for (const one of known) drawRuns(alone, one, tile, { ...strip, y: 0 }, 0, WIDTH * scale + 1);
@@ -105,15 +109,16 @@ export function drawPicture({ context, view }: Drawing, picture: Picture, tile: 
   context.drawImage(canvas, (x0 - left) * stretch, 0, (x1 - x0) * stretch, canvas.height, x0, y, x1 - x0, canvas.height / devicePixelRatio);
 }
 
-/** What coarser tiles show, where the right ones are not there yet. */
-function drawCoarser(drawing: Drawing, strip: Strip, zoom: number, place: number, least: number, most: number): void {
+/** What coarser tiles show, where the right ones are not there yet; whether there are any. */
+function drawCoarser(drawing: Drawing, strip: Strip, zoom: number, place: number, least: number, most: number): boolean {
   for (let up = 1; up <= COARSER; up++) {
     const above = Math.floor(place / 2 ** up);
     const known = strip.rows.map((row) => drawing.tiles.peek(zoom + up, above, row)).filter((runs): runs is Runs => runs !== undefined);
     if (!known.length) continue;
     drawTile(drawing, strip, { zoom: zoom + up, place: above, known }, least, most, true);
-    return;
+    return true;
   }
+  return false;
 }
 
 /** One row's bars of a tile, between two edges, where something clips them: they go on in the next tile. */

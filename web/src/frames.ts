@@ -4,7 +4,7 @@ import { barRows } from "./layout";
 import type { Page } from "./page";
 import { paint } from "./paint";
 import { paintMinimap } from "./minimap";
-import { beginPictures, hasStretched } from "./pictures";
+import { beginPictures, hasWaiting } from "./pictures";
 import { tilesOf } from "./tiles";
 import { zoomOf } from "./view";
 
@@ -43,7 +43,7 @@ export class Frames {
     });
     for (const [name, scale] of nextScales) if (scale !== this.scales.get(name)) page.invalidate();
     this.scales = nextScales;
-    if (hasStretched()) page.invalidate();
+    if (hasWaiting()) page.invalidate();
     page.tiles.ask();
     const [first, last] = page.window;
     paintMinimap(this.minimap, page.theme, page.glance, first / page.scene.span_ns, last / page.scene.span_ns);

@@ -13,21 +13,37 @@ interface Kept extends Picture {
 }
 
 const MOST_BYTES = 96 << 20;
-const REDRAWING_MS = 8; // of a frame, for pictures of another zoom
+const DRAWING_MS = 8; // of a frame, for pictures that can wait: something else stands for them
 const kept = new Map<string, Kept>(); // by place and way of drawing; the last used is last
 let keptBytes = 0;
-let redrawUntilMs = 0;
-let stretched = false;
+let drawUntilMs = 0;
+let zooming = false;
+let waiting = false;
 
 /** Before a frame. While the view is zoomed, no picture stays right for long enough to be redrawn. */
-export function beginPictures(zooming: boolean): void {
-  redrawUntilMs = zooming ? 0 : performance.now() + REDRAWING_MS;
-  stretched = false;
+export function beginPictures(isZoomed: boolean): void {
+  drawUntilMs = performance.now() + DRAWING_MS;
+  zooming = isZoomed;
+  waiting = false;
 }
 
-/** Whether the frame has pictures of another zoom, to be redrawn in the next. */
-export function hasStretched(): boolean {
-  return stretched;
+/** Whether the next frame has pictures to draw for which this one had no time. */
+export function hasWaiting(): boolean {
+  return waiting;
+}
+
+/** Whether a picture that is not there yet has to wait for the next frame, if something can stand for it. */
+export function mustWait(key: string, shows: readonly object[], theme: Theme): boolean {
+  return performance.now() > drawUntilMs && !found(key, shows, theme);
+}
+
+export function waitForNext(): void {
+  waiting = true;
+}
+
+function found(key: string, shows: readonly object[], theme: Theme): Kept | undefined {
+  const known = kept.get(key);
+  return known && known.theme === theme && known.shows.length === shows.length && known.shows.every((one, n) => one === shows[n]) ? known : undefined;
 }
 
 function bytesOf(canvas: HTMLCanvasElement): number {
@@ -45,11 +61,11 @@ export function pictureOf(
   key: string, shows: readonly object[], theme: Theme, scale: number, width: number, height: number, passing: boolean,
   draw: (context: CanvasRenderingContext2D) => void,
 ): Picture {
-  const known = kept.get(key);
-  if (known && known.theme === theme && known.shows.length === shows.length && known.shows.every((one, n) => one === shows[n])) {
+  const known = found(key, shows, theme);
+  if (known) {
     const right = known.scale === scale || passing;
-    if (right || performance.now() > redrawUntilMs) {
-      stretched ||= !right;
+    if (right || zooming || performance.now() > drawUntilMs) {
+      waiting ||= !right;
       kept.delete(key);
       kept.set(key, known);
       return known;
