@@ -58,7 +58,7 @@ function edgesOf(view: View, { zoom, place }: Tile): [number, number] {
   return [snapped(toX(view, place * span)), snapped(toX(view, (place + 1) * span))];
 }
 
-const PICTURE_FROM = 24; // runs in a tile: fewer are drawn as quickly
+const PICTURE_FROM = 6; // runs in a tile: fewer are drawn as quickly
 
 /** A tile's bars between two edges. Many are drawn once, then moved as a picture. `passing`: they are to be replaced soon. */
 function drawTile(drawing: Drawing, strip: Strip, tile: Tile, least: number, most: number, passing: boolean): void {
