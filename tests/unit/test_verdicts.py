@@ -271,6 +271,21 @@ def test_an_operation_of_dead_processes_alone_is_no_hang(started: int) -> None:
     assert "ranks 0, 1 (node0 GPU 0, 1; pids 1000, 1001) are dead: their processes are gone" in " ".join(lines(status))  # fmt: skip
 
 
+def test_what_the_first_line_says_of_processes() -> None:
+    idle = {f"r{rank}": {"flights": (), "last": last(1)} for rank in range(4)}
+    fine = killed(job(4, **idle), 0)
+    (first, *_) = lines(judge(fine))
+    assert first == "ok: 4 processes, none alive, nothing was in flight, 1 communicator"
+    silent = [replace(p, life=UNHEARD) for p in fine]
+    (first, *_) = lines(judge(silent))
+    assert "not heard of any more (of another host: dead, or cut off from here)" in first
+    assert "none alive" not in first, "nobody can tell"
+    (first, *_) = lines(judge([*fine[:3], silent[3]]))
+    assert "none alive, nothing was in flight, 1 not heard of any more" in first
+    (_, line) = lines(judge([replace(p, life=UNHEARD) for p in killed(job(4), 0.0005)]))
+    assert ": all its 4 processes are silent (dead, or cut off from here) (who" in line
+
+
 def test_who_was_waited_for_when_all_were_killed() -> None:
     """The launcher was quick: that rank 2 died first can be guessed, not told."""
     pulses = killed(job(4, r2={"calls": 99, "flights": ()}), 0.3)

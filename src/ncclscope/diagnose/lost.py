@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
-from ncclscope.capture.life import ENDED
+from ncclscope.capture.life import ENDED, UNHEARD
 from ncclscope.diagnose.crew import Crew, Member, Signature, called, flown, next_order
 from ncclscope.diagnose.verdict import (
     APART_NS,
@@ -151,7 +151,9 @@ def buried(verdict: Verdict, crew: Crew, others_live: bool) -> Verdict:
     """The verdict about a communicator none of whose processes runs any more."""
     silent = [m for m in crew.members if m.pulse.life != ENDED and not m.seat.closed]
     heard = sorted(member.pulse.at_ns for member in silent)
-    verdict = replace(verdict, gone=len({member.pulse.folder for member in crew.members}))
+    unheard = bool(silent) and all(member.pulse.life == UNHEARD for member in silent)
+    gone = len({member.pulse.folder for member in crew.members})
+    verdict = replace(verdict, gone=gone, silent=unheard)
     if verdict.verdict == WAITING:
         verdict = replace(verdict, verdict=DEAD, culprits=(), reason="")
     if others_live and not verdict.hung:  # of the job: they will miss them

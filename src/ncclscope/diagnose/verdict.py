@@ -79,6 +79,7 @@ class Verdict:
     missing: tuple[int, ...] = ()
     gone: int = 0  # its processes, where none of them runs any more
     died_first: bool = False  # its culprits, before the others
+    silent: bool = False  # of those that are gone nobody knows more: they are of other hosts
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Status:
     simulated: bool = False
     quiet_ns: int = 0  # since the last call of any process, where nothing is in flight
     called: bool = True  # anything, by anyone
+    unheard: int = 0  # processes of other hosts that are silent: dead, or cut off from here
 
     @property
     def hung(self) -> bool:
@@ -132,17 +134,18 @@ def deaths_in_words(verdict: Verdict) -> str:
     everybody = {1: "its process is", 2: "both its processes are"}.get(
         verdict.gone, f"all its {verdict.gone:,} processes are"
     )
+    everybody += " silent (dead, or cut off from here)" if verdict.silent else " dead"
     aside = f" ({verdict.reason})" if verdict.reason else ""
     if not verdict.waiting:
-        return f"{everybody} dead{aside}"
+        return f"{everybody}{aside}"
     inside = ranks_in_words(verdict.waiting)
     inside += f" {'was' if len(verdict.waiting) == 1 else 'were'} in it"
     inside += f" for {seconds(verdict.waited_ns)}"
     if not verdict.culprits:
-        return f"{everybody} dead{aside}; {inside} then"
+        return f"{everybody}{aside}; {inside} then"
     if verdict.died_first:
-        return f"{who} died first: {verdict.reason}; {inside}; now {everybody} dead"
-    return f"{everybody} dead; {inside}, {who} had not called it and may have died first"
+        return f"{who} died first: {verdict.reason}; {inside}; now {everybody}"
+    return f"{everybody}; {inside}, {who} had not called it and may have died first"
 
 
 def limit_ns(members: Sequence[Member], post_mortem: bool) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ncclscope.capture.life import ENDED
+from ncclscope.capture.life import ENDED, UNHEARD
 from ncclscope.diagnose.crew import Crew, Member, crews_of, next_order, of_this_run, step_behind
 from ncclscope.diagnose.lost import buried, dead, joining, mismatched, unjoined
 from ncclscope.diagnose.stuck import collective, paired
@@ -30,6 +30,7 @@ def judge(pulses: Sequence[Pulse], unreadable: Sequence[str] = ()) -> Status:
         processes=len(mine),
         alive=alive,
         ended=sum(pulse.life == ENDED for pulse in mine),
+        unheard=sum(pulse.life == UNHEARD for pulse in mine),
         expected=max(-(-widest // max(each, 1)), world if each <= 1 else 0, len(mine)),
         newest_ns=max((pulse.at_ns for pulse in mine), default=0),
         post_mortem=post_mortem,

@@ -13,6 +13,7 @@ VERSION = 1  # fields are added without a change of it
 _MOST_DETAILS = 4
 _MOST_COMMUNICATORS = 16
 _QUIET_NS = 15_000_000_000
+_SILENT = "not heard of any more (of another host: dead, or cut off from here)"
 _END = {UNHEARD: "it was last heard of"}
 _STEPS = {
     "SendGPUWait": "for its GPU to give what step {step} sends to rank {peer}",
@@ -161,9 +162,13 @@ def heading(status: Status) -> str:
     if status.post_mortem and status.ended == status.processes:
         how = "all ended by themselves"
     elif status.post_mortem:
-        how = "none alive"
+        how = "none alive" if status.unheard < status.processes else _SILENT
+        fine = status.verdicts and all(one.verdict == v.OK for one in status.verdicts)
+        how += ", nothing was in flight" if fine else ""
     else:
         how = "all alive" if status.alive == status.processes else f"{status.alive} alive"
+    if 0 < status.unheard < status.processes:
+        how += f", {status.unheard:,} {_SILENT}"
     communicators = plural(len(status.verdicts), "communicator")
     if not status.verdicts:
         communicators = "no communicator on record: nothing can be said"
@@ -304,6 +309,7 @@ def as_json(
             "expected": status.expected,
             "alive": status.alive,
             "ended": status.ended,
+            "unheard": status.unheard,
         },
         "last_heard_unix_s": round(status.newest_ns / 1e9, 3),
         "quiet_s": round(status.quiet_ns / 1e9, 3),
