@@ -36,7 +36,10 @@ export class Hover {
       this.hide();
       if (this.page.hovered) this.page.invalidate();
       this.page.hovered = undefined;
-    } else if (this.page.hovered && this.told && same(hit, this.told)) this.follow();
+    } else if (this.page.hovered && this.told && same(hit, this.told)) {
+      this.box.hidden &&= this.isPinned;
+      this.follow();
+    }
     else this.timer = window.setTimeout(() => void this.tell(hit), PATIENCE_MS);
   }
 
@@ -50,9 +53,15 @@ export class Hover {
     if (hit.count > 1) {
       this.box.prepend(element("div", "look", `the longest of ${hit.count.toLocaleString("en-US")} here: zoom in to see them`));
     }
-    this.box.hidden = false;
+    this.box.hidden = this.isPinned;
     this.follow();
     this.page.invalidate();
+  }
+
+  /** The panel tells the same of the pinned bar. */
+  private get isPinned(): boolean {
+    const { pinned, hovered } = this.page;
+    return !!pinned && !!hovered && same(pinned, hovered);
   }
 
   /** The box stays beside the mouse, and on the page. */
@@ -66,6 +75,6 @@ export class Hover {
   }
 }
 
-function same(one: Hit, other: Hit): boolean {
+function same(one: { row: number; item: number }, other: { row: number; item: number }): boolean {
   return one.row === other.row && one.item === other.item;
 }

@@ -21,8 +21,16 @@ function shown(field: Field): string {
 
 const TITLES: Record<string, string> = { pTimer: "pTimer (GPU ns)" };
 
+const FIRST = ["duration_ns", "wait_ns", "wire_ns", "size_bytes", "source", "reason", "rank", "communicator"];
+
+/** Fields that say something, those first that most people look for. */
+export function inOrder(fields: Field[]): Field[] {
+  const place = (field: Field) => (FIRST.indexOf(field.name) + FIRST.length + 1) % (FIRST.length + 1);
+  return fields.filter((field) => field.value !== "").sort((a, b) => place(a) - place(b));
+}
+
 function rowsOf(item: Item, most: number): HTMLElement[] {
-  return item.fields.slice(0, most).map((field) => {
+  return inOrder(item.fields).slice(0, most).map((field) => {
     const value = element("td", "value", shown(field));
     const name = element("td", "name", TITLES[field.name] ?? fieldName(field.name));
     return element("tr", "", name, value, element("td", "source", SOURCES[field.source] ?? field.source));
@@ -40,11 +48,15 @@ function headOf(item: Item): HTMLElement[] {
   return head;
 }
 
+const TALL = 16; // fields: more are told in two columns
+
 /** The box at the mouse. */
 export function tooltip(box: HTMLElement, item: Item): void {
-  const table = element("table", "", ...rowsOf(item, 60));
+  const rows = rowsOf(item, 60);
+  const half = rows.length > TALL ? Math.ceil(rows.length / 2) : rows.length;
+  const tables = [rows.slice(0, half), rows.slice(half)].filter((part) => part.length).map((part) => element("table", "", ...part));
   const states = element("table", "states", ...statesOf(item));
-  box.replaceChildren(...headOf(item), table, states);
+  box.replaceChildren(...headOf(item), element("div", "columns", ...tables), states);
 }
 
 function statesOf(item: Item): HTMLElement[] {
@@ -110,7 +122,7 @@ function cells(row: (string | number)[], tag = "td"): HTMLElement {
 
 /** Statistics of the selected span, which begins at `first`; some rows of operations may have been left out. */
 export function showSpan(panel: HTMLElement, span: Span, first: number, rowsLeftOut: number, actions: PanelActions): void {
-  const head = ["communicator", "function", "ops", "bytes", "median", "p99", "busbw", "wait"];
+  const head = ["comm", "function", "ops", "bytes", "median", "p99", "busbw", "wait"];
   const rows = span.groups.map((group) => {
     const untimed = group.operations - group.timed;
     return cells([

@@ -7,7 +7,7 @@ import { levelsOf, roundedUp, squeezed } from "../src/lines";
 import { inventory, parseRanks, parseSize } from "../src/menu";
 import { instanceLinks, joinedBy, keptApart, parentLink } from "../src/links";
 import { namesOf } from "../src/names";
-import { endsOf } from "../src/panel";
+import { endsOf, inOrder } from "../src/panel";
 import { ranges } from "../src/source";
 import { duration, fitted, size, tickLabel, tickStep } from "../src/text";
 import { type Tiles, decodeTile, runAt, tilesOf } from "../src/tiles";
@@ -306,5 +306,12 @@ describe("lines between bars", () => {
     expect(found.ofParents).toBe(50);
     expect(found.parents.length).toBeLessThan(6);
     expect(found.parents[0].child.start_ns).toBe(7000);
+  });
+});
+
+describe("fields of a bar", () => {
+  it("begin with what people look for, and leave out what is empty", () => {
+    const fields = ["instance_skew_ns", "count", "reason", "wait_ns", "rank", "duration_ns"].map((name) => ({ name, value: name === "reason" ? "" : 1, unit: "", source: "" }));
+    expect(inOrder(fields as never).map((field) => field.name)).toEqual(["duration_ns", "wait_ns", "rank", "instance_skew_ns", "count"]);
   });
 });
