@@ -242,6 +242,7 @@ def test_a_healthy_job_that_was_killed_is_no_hang() -> None:
     (finding,) = hang.find(judge(pulses), "c")
     assert (finding.severity, finding.kind, finding.ranks) == ("info", "dead", ())
     assert "all its 4 processes are dead" in finding.sentence
+    assert finding.advice.startswith("the launcher's log has who failed first")
 
 
 @pytest.mark.parametrize("started", [0, 2])

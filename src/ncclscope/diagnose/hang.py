@@ -128,6 +128,8 @@ def also_waiting(names: list[str]) -> list[Evidence]:
 def _advice(verdict: Verdict, post_mortem: bool) -> str:
     """What to do next, with the command where there is a process to ask."""
     said = _ADVICE.get(verdict.verdict, "wait, and ask `ncclscope status` again")
+    if verdict.verdict == DEAD and not verdict.died_first and verdict.gone:
+        return f"the launcher's log has who failed first; {said}"
     if verdict.verdict not in _WITH_STACK:
         return said
     culprits = set(verdict.culprits)
