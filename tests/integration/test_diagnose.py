@@ -84,7 +84,7 @@ def test_a_late_host_costs_what_it_costs(hosts: int, tmp_path: Path) -> None:
 def test_the_hang_is_named(tmp_path: Path) -> None:
     """Its record ends milliseconds after it began: that could as well be a death."""
     first, *others = diagnosis(capture_of("2.28.9-v5-3ranks-hang", tmp_path))
-    assert (first["family"], first["kind"], first["ranks"]) == ("hang", "dead", [2])
+    assert (first["family"], first["kind"], first["ranks"]) == ("hang", "never_called", [2])
     assert "rank 2 (node2; pid " in first["sentence"]
     assert "had not called it and may have died first" in first["sentence"]
     assert first["severity"] == "critical"

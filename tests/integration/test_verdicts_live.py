@@ -181,8 +181,9 @@ def test_every_hang(jobs: Jobs) -> None:
     said = jobs.checkpoint.end()
     long = [one for one in said if 15e9 < one.waited_ns <= one.limit_ns]
     assert long
-    assert all((one.verdict, one.culprits) == ("waiting", (1,)) for one in long)
-    assert all(one.limit_ns >= 27e9 for one in long)
+    assert {(one.verdict, one.culprits) for one in long} == {("waiting", (1,))}
+    # Of the 9 s the others saw a little less: on a busy machine they come late themselves.
+    assert min(one.limit_ns for one in long) >= 26e9
     notes = open_model(jobs.captures["never called"]).completeness.notes
     assert notes[1].startswith("4 processes still running: ranks 0-3"), notes
     jobs.kill()

@@ -291,7 +291,7 @@ def test_who_was_waited_for_when_all_were_killed() -> None:
     """The launcher was quick: that rank 2 died first can be guessed, not told."""
     pulses = killed(job(4, r2={"calls": 99, "flights": ()}), 0.3)
     found = verdict_of(pulses)
-    assert (found.verdict, found.hung, found.culprits) == ("dead", True, (2,))
+    assert (found.verdict, found.hung, found.culprits) == ("never_called", True, (2,))
     assert found.waiting == (0, 1, 3)
     heading, line, *details = lines(judge(pulses))
     assert heading.startswith("dead: 4 processes, none alive")

@@ -92,7 +92,7 @@ def _sentence(verdict: Verdict) -> str:
     what = f"{verdict.name}"
     if verdict.function:
         what += f" {verdict.function} #{verdict.order} ({binary_size(verdict.size_bytes)})"
-    if verdict.verdict == DEAD and verdict.gone:
+    if verdict.is_death and verdict.gone:
         return f"death in {what}: {deaths_in_words(verdict)}"
     waited = f"{plural(len(verdict.waiting), 'rank')} waited {verdict.waited_ns / 1e9:,.3g} s"
     said = {
@@ -127,10 +127,11 @@ def also_waiting(names: list[str]) -> list[Evidence]:
 
 def _advice(verdict: Verdict, post_mortem: bool) -> str:
     """What to do next, with the command where there is a process to ask."""
-    said = _ADVICE.get(verdict.verdict, "wait, and ask `ncclscope status` again")
-    if verdict.verdict == DEAD and not verdict.died_first and verdict.gone:
+    kind = DEAD if verdict.is_death else verdict.verdict
+    said = _ADVICE.get(kind, "wait, and ask `ncclscope status` again")
+    if verdict.is_death and not verdict.died_first and verdict.gone:
         return f"the launcher's log has who failed first; {said}"
-    if verdict.verdict not in _WITH_STACK:
+    if kind not in _WITH_STACK:
         return said
     culprits = set(verdict.culprits)
     pids: dict[str, list[int]] = {}

@@ -159,7 +159,7 @@ def buried(verdict: Verdict, crew: Crew, others_live: bool) -> Verdict:
     if others_live and not verdict.hung:  # of the job: they will miss them
         culprits = ranks_of(silent)
         verdict = replace(verdict, verdict=DEAD, hung=True, culprits=culprits, waiting=())
-    if verdict.verdict != DEAD or verdict.reason or not heard:
+    if not verdict.is_death or verdict.reason or not heard:
         return verdict
     apart_ns = heard[-1] - heard[0]
     reason = "who died first cannot be told"

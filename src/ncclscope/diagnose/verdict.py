@@ -79,6 +79,13 @@ class Verdict:
     missing: tuple[int, ...] = ()
     gone: int = 0  # its processes, where none of them runs any more
     died_first: bool = False  # its culprits, before the others
+    cut_short: bool = False  # all died when it had lasted for a moment
+
+    @property
+    def is_death(self) -> bool:
+        """Whether that processes died is what is to be told."""
+        return self.verdict == DEAD or self.cut_short
+
     silent: bool = False  # of those that are gone nobody knows more: they are of other hosts
 
 
@@ -183,10 +190,10 @@ def _cut_short(verdict: Verdict, unusual: bool) -> Verdict:
     if unusual and verdict.verdict == UNKNOWN:
         return replace(verdict, hung=True)
     if unusual and verdict.verdict == NEVER_CALLED:
-        return replace(verdict, verdict=DEAD, hung=True)
+        return replace(verdict, hung=True, cut_short=True)
     inside = tuple(sorted({*verdict.waiting, *verdict.culprits}))
     waiting = verdict.waiting if verdict.verdict in (NEVER_CALLED, UNKNOWN) else inside
-    return replace(verdict, verdict=DEAD, culprits=(), waiting=waiting, reason="")
+    return replace(verdict, verdict=DEAD, culprits=(), waiting=waiting, reason="", cut_short=True)
 
 
 def ranks_of(members: Sequence[Member]) -> tuple[int, ...]:

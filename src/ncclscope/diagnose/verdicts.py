@@ -7,7 +7,7 @@ from ncclscope.capture.life import ENDED, UNHEARD
 from ncclscope.diagnose.crew import Crew, Member, crews_of, next_order, of_this_run, step_behind
 from ncclscope.diagnose.lost import buried, dead, joining, mismatched, unjoined
 from ncclscope.diagnose.stuck import collective, paired
-from ncclscope.diagnose.verdict import DEAD, NEVER_JOINED, OK, WAITING, Doing, Status, Verdict
+from ncclscope.diagnose.verdict import NEVER_JOINED, OK, WAITING, Doing, Status, Verdict
 from ncclscope.model.pulse import Pulse
 from ncclscope.model.pulse_parts import PAIRED
 
@@ -166,7 +166,7 @@ def _caused(verdicts: list[Verdict], crews: list[Crew]) -> list[Verdict]:
     causes: dict[int, int] = {}
     for number, verdict in enumerate(verdicts):
         waits = verdict.hung or verdict.verdict == WAITING
-        if not waits or verdict.verdict == DEAD:  # the dead wait for nobody
+        if not waits or verdict.is_death:  # the dead wait for nobody
             continue
         elsewhere = {blocked[rank][1] for rank in verdict.culprits if rank in blocked}
         hung = {other for other in elsewhere if other != number and verdicts[other].hung}
@@ -205,13 +205,13 @@ def _among_the_dead(verdicts: list[Verdict], causes: dict[int, int]) -> dict[int
     worst = max(blamed, key=lambda n: verdicts[n].waited_ns, default=None)
     found = {}
     for number, verdict in enumerate(verdicts):
-        if verdict.verdict != DEAD or number in causes:
+        if not verdict.is_death or number in causes:
             continue
         if not verdict.culprits and worst is not None:
             found[number] = worst
         wider = [
             n for n in blamed
-            if verdicts[n].verdict == DEAD and set(verdicts[n].culprits) > set(verdict.culprits)
+            if verdicts[n].is_death and set(verdicts[n].culprits) > set(verdict.culprits)
         ]  # fmt: skip
         if verdict.culprits and wider:
             found[number] = max(wider, key=lambda n: len(verdicts[n].culprits))

@@ -52,6 +52,8 @@ def _waiters(verdict: Verdict, post_mortem: bool) -> str:
 
 def _said(verdict: Verdict) -> str:
     """The sentence between the operation and those who wait."""
+    if verdict.is_death:
+        return v.deaths_in_words(verdict)
     culprits = ranks_in_words(verdict.culprits) if verdict.culprits else ""
     who = culprits + _whereabouts(verdict, verdict.culprits)
     have, are = ("has", "is") if len(verdict.culprits) == 1 else ("have", "are")
@@ -66,7 +68,6 @@ def _said(verdict: Verdict) -> str:
         v.STALLED: "all ranks are in it and nothing moves"
         + (f"; behind {are} {who}" if culprits else "")
         + reason,
-        v.DEAD: v.deaths_in_words(verdict),
         v.UNKNOWN: f"it waits, and for what is not known{reason}",
         v.WAITING: _patience(verdict),
     }.get(verdict.verdict, verdict.reason)
@@ -95,7 +96,7 @@ def _side(side: Side) -> str:
 def line(verdict: Verdict, post_mortem: bool) -> str:
     """One communicator that is not fine, in one line."""
     label = {v.WAITING: "waiting", v.UNKNOWN: "unknown"}.get(verdict.verdict, "HANG")
-    all_dead = verdict.verdict == v.DEAD and verdict.gone > 0
+    all_dead = verdict.is_death and verdict.gone > 0
     label = "DEAD" if all_dead else label
     if verdict.verdict == v.UNKNOWN and verdict.hung:
         label = "HANG"
@@ -204,7 +205,7 @@ def _mood(status: Status) -> str:
     said = {verdict.verdict for verdict in bad}
     if status.hung:
         hung = [verdict for verdict in bad if verdict.hung and not verdict.because_of]
-        return "dead" if all(one.gone and one.verdict == v.DEAD for one in hung) else "hung"
+        return "dead" if all(one.gone and one.is_death for one in hung) else "hung"
     return next((word for word in (v.DEAD, v.WAITING) if word in said), "unknown" if bad else "ok")
 
 
