@@ -274,7 +274,13 @@ def test_a_launcher_that_is_ended_takes_its_ranks_along(
     hangs = Scenario(ranks=2, give_up_s=0, never=(Never(rank=1, step=0),))
     file.write_text(scenario_text(hangs))
     job = subprocess.Popen(
-        [sys.executable, "-m", "ncclscope.simulation", str(file)], stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "ncclscope.simulation", str(file)],
+        stderr=subprocess.PIPE,
+        text=True,
+        # Who ignores a signal bequeaths that: the tests may run under nohup.
+        preexec_fn=lambda: (
+            signal.signal(number, signal.SIG_DFL) if number != signal.SIGKILL else None
+        ),
     )
 
     def ranks() -> list[int]:

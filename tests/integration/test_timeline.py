@@ -378,7 +378,7 @@ def test_the_file_is_written_by_the_verb(captures: dict[str, Path], tmp_path: Pa
     assert wrong.returncode == 2
 
 
-def served(capture: Path, *options: str, **more: str) -> tuple[list[str], str]:
+def served(capture: Path, *options: str, talk_lines: int = 1, **more: str) -> tuple[list[str], str]:
     """Addresses and talk of a page that is served for a moment, on a machine without a screen."""
     hidden = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     env = {name: value for name, value in os.environ.items() if name not in hidden} | more
@@ -389,7 +389,7 @@ def served(capture: Path, *options: str, **more: str) -> tuple[list[str], str]:
     assert running.stderr is not None
     assert running.stdout is not None
     first = running.stdout.readline()
-    talk = running.stderr.readline()
+    talk = "".join(running.stderr.readline() for _ in range(talk_lines))
     with urllib.request.urlopen(first.strip(), timeout=30) as answer:
         assert answer.status == 200
     running.send_signal(signal.SIGINT)
@@ -405,7 +405,10 @@ def test_without_a_screen_it_says_how_to_get_there_and_opens_nothing(
     browser.write_text(f"#!/bin/sh\ntouch {tmp_path}/opened\n")
     browser.chmod(0o755)
     (address,), talk = served(
-        captures["straggler"], TERM="xterm", PATH=f"{tmp_path}:{os.environ['PATH']}"
+        captures["straggler"],
+        talk_lines=2,
+        TERM="xterm",
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
     )
     port = address.split(":")[2].partition("/")[0]
     assert f"`ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}` there" in talk

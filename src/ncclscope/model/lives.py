@@ -5,6 +5,7 @@ opened, since a saved one does not notice that they die.
 from dataclasses import replace
 
 from ncclscope.capture.life import ENDED, FATES, life_in
+from ncclscope.capture.reader import is_dataset
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model
 from ncclscope.model.registry import ProcessRow
@@ -13,7 +14,11 @@ from ncclscope.words import plural
 
 
 def with_fates(model: Model) -> Model:
-    """The model with a note of those that were killed, still run, or are not heard of."""
+    """The model with a note of those that were killed, still run, or are not heard of. A dataset
+    has the note of its capture.
+    """
+    if is_dataset(model.path):
+        return model
     fates: dict[str, list[ProcessRow]] = {}
     for row in model.processes:
         life = ENDED if row.ended else life_in(model.path / row.folder)
