@@ -24,7 +24,7 @@ from ncclscope.web.scene import Lane, Scene  # noqa: E402
 from ncclscope.web.server import Server  # noqa: E402
 from ncclscope.web.timeline import Timeline  # noqa: E402
 from tests.playing import TRANSCRIPTS  # noqa: E402
-from tests.writer import SyntheticSpec, Work, from_transcript, synthetic  # noqa: E402
+from tests.writer import from_transcript  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 Address = dict[str, str]
@@ -103,11 +103,11 @@ def proxy_steps(scene: Scene) -> Address:
 
 
 def several_ranks(scene: Scene) -> Address:
-    """Two ranks in each process, called by one thread."""
-    start, _ = span(scene, rows(scene, "GroupApi", 0)[0], 8)
-    _, end = span(scene, rows(scene, "operation", 1)[0], 8)
-    hide = ("bandwidth", "channel", "KernelCh")
-    return address(scene, start - 30e3, end + 20e3, ("thread",), hide)
+    """Two ranks in each process, each called by a thread of its own."""
+    calls = [span(scene, rows(scene, "GroupApi", rank)[0], 9) for rank in (0, 1)]
+    hide = ("bandwidth", "ProxyStep", "ProxyOp", "ProxyCtrl", "KernelCh")
+    start, end = min(start for start, _ in calls), max(end for _, end in calls)
+    return address(scene, start - 30e3, end + 60e3, ("thread",), hide)
 
 
 def aggregated(scene: Scene) -> Address:
@@ -126,12 +126,12 @@ def across_ranks(scene: Scene) -> Address:
     return address(scene, start - 4e6, end + 16e6, ("thread",), hide, pin=(row, 9))
 
 
-SIMULATED = "simulated"
+TOGETHER = {"several-ranks": 2}  # ranks whose callbacks are taken as one process's
 WORLD = {
     "straggler": ("2.28.9-v5-4ranks-straggler", straggler, 530),
     "device-per-thread": ("2.28.9-v5-2ranks", device_per_thread, 900),
     "proxy-steps": ("2.28.9-v5-4ranks-straggler", proxy_steps, 560),
-    "several-ranks": (SIMULATED, several_ranks, 640),
+    "several-ranks": ("2.28.9-v5-4ranks-straggler", several_ranks, 460),
     "aggregated": ("2.28.9-v5-2ranks", aggregated, 700),
     "across-ranks": ("2.28.9-v5-4ranks-straggler", across_ranks, 900),
     "hang": ("2.28.9-v5-3ranks-hang", None, 620),
@@ -172,11 +172,7 @@ def main() -> None:
         for name in wanted:
             job, view, height = WORLD[name]
             capture = Path(directory) / name / {"device-per-thread": "job"}.get(name, name)
-            if job == SIMULATED:
-                spec = SyntheticSpec(2, 40, ranks_per_process=2, ranks_per_node=2, mix=(Work(),))
-                synthetic(capture, spec)
-            else:
-                from_transcript(TRANSCRIPTS / job, capture)
+            from_transcript(TRANSCRIPTS / job, capture, ranks_per_process=TOGETHER.get(name, 1))
             take(browser, capture, name, view, height, dark=name == "hang")
         browser.close()
 

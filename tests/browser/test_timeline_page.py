@@ -1,6 +1,5 @@
 """The page shows what the capture holds, where it must be, and asks nobody but its own server."""
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,11 +20,6 @@ from tests.playing import TRANSCRIPTS, recording, start_player, transcript_files
 from tests.timelines import wait_until_done
 from tests.writer import SyntheticSpec, from_transcript, synthetic
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None,
-    reason="*** no chromium: THE PAGE IS NOT TESTED; `make packages` as root installs it ***",
-)
 JOBS = {
     "ddp": "2.28.9-v5-2ranks-ddp-densenet121",
     "four": "2.28.9-v5-4ranks",
@@ -118,18 +112,6 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, folder in JOBS.items():
         from_transcript(TRANSCRIPTS / folder, place / name)
     return {name: place / name for name in JOBS}
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
-        yield browser
-        browser.close()
 
 
 def opened(chromium: Any, capture: Path) -> Page:

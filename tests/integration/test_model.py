@@ -223,3 +223,18 @@ def test_a_process_without_a_call_has_no_operations(tmp_path: Path) -> None:
     assert model.completeness.operations == 0
     assert len(model.tables["operations"]["event"]) == 0
     assert "1 process killed: rank 3" in notes(model)
+
+
+def test_ranks_of_one_process_are_what_they_are_in_processes_of_their_own(tmp_path: Path) -> None:
+    """The callbacks of four recorded processes, taken as those of two: the same operations."""
+    found = []
+    for ranks in (1, 2):
+        capture = tmp_path / str(ranks)
+        from_transcript(TRANSCRIPTS / "2.28.9-v5-4ranks", capture, ranks_per_process=ranks)
+        model = open_model(capture)
+        assert model.completeness.processes_found == model.completeness.processes_expected
+        assert len(model.processes) == 4 // ranks
+        names = ("global_rank", "call_ns", "size_bytes", "peer", "start_ns", "end_ns", "source")
+        columns = (model.tables["operations"][name].tolist() for name in names)
+        found.append(sorted(zip(*columns, strict=True)))
+    assert found[0] == found[1]

@@ -12,13 +12,7 @@ from ncclscope.simulation.scenario import Call, HostClock, Scenario
 from ncclscope.system.journal import journals_in
 from ncclscope.web.html import page, thinned, write_html
 from ncclscope.web.scene import COUNTER
-from tests.browser.test_timeline_page import (  # noqa: F401
-    CHROMIUM,
-    Page,
-    chromium,
-    close,
-    opened,
-)
+from tests.browser.test_timeline_page import Page, close, opened
 from tests.integration.test_timeline import Asked, lanes_of
 from tests.machines import Numbers, beside, gpu
 from tests.writer.scenario import write_scenario
@@ -97,13 +91,17 @@ def without_samples(capture: Path, first: int, last: int) -> None:
         path.write_text("".join(line for n, line in enumerate(lines) if n not in dropped))
 
 
-def test_while_nobody_took_samples_a_gauge_is_unknown(
-    chromium: Any,  # noqa: F811
-    tmp_path: Path,
-) -> None:
-    write_scenario(tmp_path / "c", JOB, 1)
-    without_samples(beside(tmp_path / "c"), 20, 40)
-    asked = Asked(tmp_path / "c")
+@pytest.fixture(scope="module")
+def gap(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The job, and nobody took samples in the middle of it."""
+    path = tmp_path_factory.mktemp("gap") / "c"
+    write_scenario(path, JOB, 1)
+    without_samples(beside(path), 20, 40)
+    return path
+
+
+def test_while_nobody_took_samples_a_gauge_is_unknown(gap: Path) -> None:
+    asked = Asked(gap)
     lane = next(one for one in lanes_of(asked.ask("scene")) if one["key"] == "h1/machine/gpu1")
     (track,) = lane["tracks"]
     clock, traffic = (
@@ -113,10 +111,13 @@ def test_while_nobody_took_samples_a_gauge_is_unknown(
     assert [1740 <= value <= 1755 for value in clock] == [True, False, False, True]
     assert traffic == pytest.approx([180] * 4, rel=0.01)  # a total's mean is known all the same
     asked.timeline.stop()
-    if CHROMIUM is None:
-        return
-    # The page, from its server and as one file: paper in between.
-    served = opened(chromium, tmp_path / "c").open("#fold=h0/machine~h1/machine")
+
+
+def test_while_nobody_took_samples_the_page_draws_none(
+    chromium: Any, gap: Path, tmp_path: Path
+) -> None:
+    """From its server and as one file: paper in between."""
+    served = opened(chromium, gap).open("#fold=h0/machine~h1/machine")
     assert _is_drawn(served) == [True, False, False, True]
     write_html(served.timeline, tmp_path / "page.html")
     served.page.goto(f"file://{tmp_path / 'page.html'}#fold=h0/machine~h1/machine")
@@ -126,8 +127,8 @@ def test_while_nobody_took_samples_a_gauge_is_unknown(
     close(served)
 
 
-def _is_drawn(one: Page) -> list[bool]:
-    """Whether a clock's line has something below it, at shares of the run."""
+def _clock_line(one: Page) -> dict[str, float]:
+    """Where the line of a GPU's clock is, once it is in view."""
     line = one.run("""(() => {
         const l = timeline.lines.find(l => l.kind === 'counter' && l.lane.key === 'h1/machine/gpu1' && l.title === 'clock');
         document.getElementById('scroll').scrollTop = l.y - 200;
@@ -135,17 +136,24 @@ def _is_drawn(one: Page) -> list[bool]:
     })()""")
     one.page.wait_for_timeout(200)
     one.settle()
-    left, top, scroll = one.run(
-        "(() => { const b = document.getElementById('lanes').getBoundingClientRect(); return [b.left, b.top, document.getElementById('scroll').scrollTop]; })()"
+    left, top, width, scroll = one.run(
+        "(() => { const b = document.getElementById('lanes').getBoundingClientRect(); return [b.left, b.top, b.width, document.getElementById('scroll').scrollTop]; })()"
     )
+    y = top + 24 + line["y"] - scroll
+    return {"left": left + 252, "width": width - 252, "y": y, "height": line["height"]}
+
+
+def _is_drawn(one: Page) -> list[bool]:
+    """Whether a clock's line has something below it, at shares of the run."""
+    line = _clock_line(one)
     scene = one.timeline.scene
     begin, end = Frame(scene.model).extent
-    y = top + 24 + line["y"] - scroll + line["height"] * 0.8
+    y = line["y"] + line["height"] * 0.8
     found = []
     for share in SHARES:
         ns = begin + share * (end - begin) - scene.first_ns
         x = one.run(f"({ns} - timeline.view.start) / timeline.view.nsPerPixel")
-        red, _, blue = one.pixel(left + 252 + x, y)
+        red, _, blue = one.pixel(line["left"] + x, y)
         found.append(blue > red + 20)
     return found
 
@@ -168,8 +176,7 @@ def test_no_samples_no_lane(capture: Path, tmp_path: Path) -> None:
     asked.timeline.stop()
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="*** no chromium: THE PAGE IS NOT TESTED ***")
-def test_the_page_draws_them(chromium: Any, capture: Path) -> None:  # noqa: F811
+def test_the_page_draws_them(chromium: Any, capture: Path) -> None:
     one = opened(chromium, capture)
     one.open()
     lines = one.run("timeline.lines.map(l => [l.title, l.kind, l.folded])")
@@ -183,18 +190,8 @@ def test_the_page_draws_them(chromium: Any, capture: Path) -> None:  # noqa: F81
     assert ["GPU 1", "clock", "MHz"] in shown
     assert ["mlx5_0/1", "received", "GB/s"] in shown
     # Its clock falls in the middle: what was below the line is paper there.
-    line = one.run("""(() => {
-        const l = timeline.lines.find(l => l.kind === 'counter' && l.lane.key === 'h1/machine/gpu1' && l.title === 'clock');
-        document.getElementById('scroll').scrollTop = l.y - 200;
-        return {y: l.y, height: l.height};
-    })()""")
-    one.page.wait_for_timeout(200)
-    one.settle()
-    box = one.run(
-        "(() => { const b = document.getElementById('lanes').getBoundingClientRect(); return [b.left, b.top, b.width, document.getElementById('scroll').scrollTop]; })()"
-    )
-    left, top, width, scroll = box
-    y = top + 24 + line["y"] - scroll + line["height"] * 0.4
-    early, late = (one.pixel(left + 252 + (width - 252) * share, y) for share in (0.2, 0.8))
+    line = _clock_line(one)
+    y = line["y"] + line["height"] * 0.4
+    early, late = (one.pixel(line["left"] + line["width"] * share, y) for share in (0.2, 0.8))
     assert early != late
     close(one)

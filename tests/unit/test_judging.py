@@ -194,7 +194,7 @@ def test_what_nobody_saw_is_counted() -> None:
             strings={1: "Send", 2: "AllReduce", 3: "Broadcast"},
             communicators=[SimpleNamespace(number=0, version=version)],
             zooms=[SimpleNamespace(ticks=at, writes=w, mode="trace") for at, w in zooms],
-            identity={"mode": mode}, counters={}, dropped=lambda: 0,
+            identity={"mode": mode}, counters={}, dropped=lambda: 0, gave_up_events=lambda: False,
             header=SimpleNamespace(start_monotonic_ns=0),
             clock=SimpleNamespace(monotonic_ns=np.array([0, 1000]), to_ns=lambda t: t.astype(np.int64)),
         )  # fmt: skip

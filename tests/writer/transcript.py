@@ -4,6 +4,7 @@ The player replays transcripts with new host times, so its captures cannot show 
 host times fit together. Here CLOCK_MONOTONIC is the transcript's `t`.
 """
 
+import heapq
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -108,6 +109,7 @@ class _Recorder:
         self.open.add(line["ctx"])
         self.meta.communicator(
             line["name"],
+            gpu_uuid=line.get("gpu_uuid", b""),
             id=int(line["comm"], 16),
             t0=t_ns,
             comm=number,
@@ -209,16 +211,19 @@ def from_transcript(
     drift_ppm: Mapping[int, float] | None = None,
     boot_ids: Mapping[int, str] | None = None,
     realtime_errors_ns: Mapping[int, int] | None = None,
+    ranks_per_process: int = 1,
 ) -> None:
     """Writes the capture that the plugin would have made of the job in `folder`.
 
     Ranks are keys. `offsets_ns` and `drift_ppm` (from the job's first callback on) shift a rank's
     CLOCK_MONOTONIC; GPU stamps stay. CLOCK_REALTIME drifts too, but is otherwise the same for all
     ranks, as time servers keep it, give or take `realtime_errors_ns`. A rank with another boot id is
-    on another node.
+    on another node. `ranks_per_process`: so many neighbours' callbacks are taken as one process's.
     """
     files = {_rank_and_pid(path): path for path in sorted(folder.glob("rank*.jsonl*"))}
     jobs = {ids: read_transcript(path) for ids, path in files.items()}
+    if ranks_per_process > 1:
+        jobs = _in_fewer_processes(jobs, ranks_per_process)
     origin_ns = min(line["t"] for lines in jobs.values() for line in lines)
     boots = {rank: (boot_ids or {}).get(rank, _BOOT_ID) for rank, _ in jobs}
     hosts = {
@@ -243,6 +248,34 @@ def from_transcript(
             },
         )
         _write_process(capture, who, clock, lines)
+
+
+Jobs = dict[tuple[int, int], list[Line]]  # by rank and pid
+
+
+def _in_fewer_processes(jobs: Jobs, ranks_per_process: int) -> Jobs:
+    """The same callbacks at the same times, from threads of fewer processes, a GPU to each rank."""
+    ids, merged = sorted(jobs), {}
+    for place in range(0, len(ids), ranks_per_process):
+        mine = ids[place : place + ranks_per_process]
+        parts = [_renumbered(jobs[one], *one, pid=mine[0][1]) for one in mine]
+        # Within a part lines stay in their order, though threads may be some µs apart in it.
+        merged[mine[0]] = list(heapq.merge(*parts, key=lambda line: line["t"]))
+    return merged
+
+
+def _renumbered(lines: list[Line], rank: int, own_pid: int, pid: int) -> list[Line]:
+    """A rank's callbacks with contexts and handles that no other rank has."""
+    first, renumbered = rank << 32, []
+    for line in lines:
+        serial = (name for name in ("ctx", "h", "p", "group") if line.get(name))
+        line = line | {name: line[name] + first for name in serial}
+        if line["cb"] == "init":
+            line["gpu_uuid"] = (rank + 1).to_bytes(16, "big")
+        if line.get("pid") == own_pid:
+            line["pid"] = pid
+        renumbered.append(line)
+    return renumbered
 
 
 def _nccl_version(name: str) -> str:

@@ -77,6 +77,10 @@ class Process:
             counted[tally.key.level] = counted.get(tally.key.level, 0) + tally.calls
         return counted[layout.LEVEL_CALL] or counted[layout.LEVEL_WORK]
 
+    def gave_up_events(self) -> bool:
+        """Whether older ones made room for newer: a flight recorder, or the disk limit."""
+        return any(name == "rotated_out" and count for (name, _), count in self.counters.items())
+
     def dropped(self) -> int:
         """Events that NCCL reported and that are not on record, whatever the reason."""
         return sum(

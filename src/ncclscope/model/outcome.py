@@ -191,10 +191,9 @@ def _before_kernels(columns: Columns, decoded: Decoded) -> Bools:
     """Rows before the first of their communicator that a kernel is known of, where old events were
     given up: threads keep different lengths of time.
     """
+    if not decoded.process.gave_up_events():
+        return np.zeros(len(columns["source"]), bool)
     when, comm = first_time(columns), columns["communicator"].astype(np.int64)
-    counters = decoded.process.counters.items()
-    if not any(name == "rotated_out" and count for (name, _), count in counters):
-        return np.zeros(len(when), bool)
     first = np.full(int(comm.max(initial=0)) + 2, stamps.FAR_FUTURE)  # the last: of none
     known = (columns["source"] <= GPU_EARLY) | (columns["source"] == HOST)
     np.minimum.at(first, comm[known], when[known])

@@ -87,8 +87,7 @@ def _lagging(version: int) -> str:
 
 
 def _known_until_ns(process: Process, paused: bool) -> int:
-    rotated = any(name == "rotated_out" and n for (name, _), n in process.counters.items())
-    if rotated or process.dropped():
+    if process.gave_up_events() or process.dropped():
         return FAR_PAST
     windows = windows_of(process)
     if not windows.recorded or windows.recorded[0][0] > windows.began_ns:
