@@ -201,7 +201,8 @@ def publish_bench(found: list[Compared]) -> None:
         "sizes as many as 2 s a run allow (held: 0.6 s). Made: on all ranks, warm-up and check "
         f"included. All ranks share one {gpu_name()} under CUDA MPS, each posing as a host, NCCL "
         f"{torch_release()}, trace mode. Medians over calls and ranks; of the events' times, what "
-        "they show around an empty kernel is taken off. Back to back: as programs make calls, so "
+        "they show beyond its own time around a kernel that ends on all ranks at once is taken off. "
+        "Back to back: as programs make calls, so "
         "that the GPU may wait for the host between a call's events. Held: the GPU begins when a "
         "batch of calls is queued. The last column but one: all calls' times by one pair of events round "
         f"the loop, with the reason where they differ by over {MOST_GAP_PERCENT} %."
@@ -281,14 +282,20 @@ def show_ctl(_: argparse.Namespace) -> bool:
     return fine
 
 
-# Coverage kills ranks, which can leave MPS unusable: it comes last.
 def show_system(_: argparse.Namespace) -> bool:
     """Counters of the GPU, beside a job that keeps it busy."""
     rows, plausible = sampling()
-    print(table(["counter", "median", "meaning"], [list(row) for row in rows]))
+    note = (
+        f"`ncclscope run --system` in front of torchrun, two ranks on one {gpu_name()}, multiplying "
+        "matrices and copying them to the host; a sample every half a second. NVML says which GPU "
+        "a counter is of, NCCL's processes say which one is theirs: both ranks were found on it."
+    )
+    header = ["counter", "median", "meaning"]
+    publish("gpu-system", f"{table(header, [list(row) for row in rows])}\n\n{note}")
     return plausible
 
 
+# Coverage kills ranks in the midst of kernels: it comes last.
 PARTS = {
     "torchrun": show_torchrun,
     "accuracy": show_accuracy,

@@ -42,7 +42,7 @@ def environment(job: Job, rank: int, rendezvous: str) -> dict[str, str]:
     return env
 
 
-def run_job(job: Job, variables: dict[str, str], timeout: float = 90) -> list[dict[str, Any]]:
+def run_job(job: Job, variables: dict[str, str], timeout: float = 180) -> list[dict[str, Any]]:
     """Runs the job and returns what each rank says it called."""
     with tempfile.TemporaryDirectory() as scratch:
         started = []

@@ -15,17 +15,25 @@ from ncclscope.diagnose.frame import Frame
 from ncclscope.model.build import open_model
 from ncclscope.system.counters import COUNTERS, GPU, TOTAL
 
+RANKS = 2  # of a communicator of one rank NCCL says nothing
 _JOB = """
-import os, time, torch, torch.distributed as dist
-os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29577", RANK="0", WORLD_SIZE="1")
-dist.init_process_group("nccl")
+import os, time
+rank = os.environ["RANK"]
+os.environ.update(NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
+import torch, torch.distributed as dist
+torch.cuda.set_device(0)
+dist.init_process_group("nccl", device_id=torch.device("cuda:0"))
 one = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+small = torch.ones(1 << 16, device="cuda")
 until = time.monotonic() + 10
-while time.monotonic() < until:
+going = torch.ones(1, device="cuda")
+while going.item():
     for _ in range(50):
         two = one @ one
-    dist.all_reduce(one)
     one.cpu()
+    dist.all_reduce(small)
+    going.fill_(float(time.monotonic() < until))
+    dist.broadcast(going, 0)
 dist.destroy_process_group()
 """
 
@@ -33,11 +41,14 @@ dist.destroy_process_group()
 def sampling() -> tuple[list[tuple[str, str, str]], bool]:
     """By counter its median and what it is, and whether what must be there is plausible."""
     with tempfile.TemporaryDirectory() as directory:
-        capture = Path(directory) / "c"
+        capture, job = Path(directory) / "c", Path(directory) / "job.py"
+        job.write_text(_JOB)
         run = [sys.executable, "-m", "ncclscope", "run", "--system", "--system-interval", "0.5"]
-        subprocess.run([*run, "-o", capture, "--", sys.executable, "-c", _JOB], check=True)
+        ranks = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}"]
+        subprocess.run([*run, "-o", capture, "--", *ranks, job], check=True)
         beside = Beside(Frame(open_model(capture)))
-        place = next(place for place, ranks in beside.ranks_of.items() if ranks == (0,))
+        whose = beside.ranks_of
+        place = next(place for place, ranks in whose.items() if ranks == tuple(range(RANKS)))
         medians, rows = {}, []
         for counter in COUNTERS[GPU]:
             track = beside.tracks(GPU, counter.name).get(place)

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +13,10 @@ import numpy as np
 import pytest
 
 from ncclscope.analysis.baseline import read_baseline
+from ncclscope.bench.cuda import Cuda, Reference
 from ncclscope.bench.datatypes import DATATYPES, REDUCTIONS, datatype_named, reduction_named
 from ncclscope.bench.documents import Finished, as_json, as_nccl_tests
-from ncclscope.bench.empty_kernel import empty_kernel
+from ncclscope.bench.measure import REFERENCE_LAUNCHES, Batch, Stopwatch
 from ncclscope.bench.messages import Message, MessageError, decoded, encoded
 from ncclscope.bench.nccl import receives_of, release_of, sends_of
 from ncclscope.bench.operations import OPERATIONS, Shape, operations_named, shape_of
@@ -33,6 +35,7 @@ from ncclscope.bench.plan import (
     worlds_up_to,
 )
 from ncclscope.bench.plots import html, svg, text_lines
+from ncclscope.bench.reference_kernel import reference_kernel
 from ncclscope.bench.results import Device, Loop, RankTimes, Result, Session, spread_of
 from ncclscope.bench.table import (
     SIMULATED,
@@ -551,25 +554,42 @@ def test_messages() -> None:
             decoded(bytearray(bad))
 
 
-def test_an_empty_kernel_needs_a_driver() -> None:
+def test_the_reference_kernel_needs_a_driver() -> None:
     """A runtime without a way to its driver, and one whose driver refuses, have none."""
     stream = ctypes.c_void_p()
-    assert empty_kernel(cast("ctypes.CDLL", SimpleNamespace()), stream) is None
+    assert reference_kernel(cast("ctypes.CDLL", SimpleNamespace()), stream, 0, 1) is None
 
     def no_driver(name: bytes, *_: object) -> int:
         return 35  # the driver is older than the runtime
 
     for name in ("cudaGetDriverEntryPointByVersion", "cudaGetDriverEntryPoint"):
         refusing = SimpleNamespace(**{name: no_driver})
-        assert empty_kernel(cast("ctypes.CDLL", refusing), stream) is None
+        assert reference_kernel(cast("ctypes.CDLL", refusing), stream, 0, 1) is None
 
 
-def test_an_empty_kernel_is_launched_into_the_stream() -> None:
+def test_each_launch_of_the_reference_kernel_leaves_its_own_time() -> None:
     runtime = ctypes.CDLL(str(simulated_nccl_path()))
     stream = ctypes.c_void_p()
     assert runtime.cudaStreamCreate(ctypes.byref(stream)) == 0
-    run = empty_kernel(runtime, stream)
+    own_ns = (ctypes.c_int64 * 4)()
+    run = reference_kernel(runtime, stream, ctypes.addressof(own_ns), 3)
     assert run is not None
-    for _ in range(3):
-        run()
-    assert runtime.cudaStreamSynchronize(stream) == 0
+    for launches in (3, 3):  # the second time over the first one's
+        own_ns[:] = (0, 0, 0, 0)
+        for _ in range(launches):
+            run()
+        assert runtime.cudaStreamSynchronize(stream) == 0
+        assert all(ns > 0 for ns in own_ns[:3]), list(own_ns)
+    assert own_ns[3] == 0, "no place behind the last"
+
+
+def test_what_events_show_beyond_a_kernels_own_time() -> None:
+    own_ns = (ctypes.c_int64 * REFERENCE_LAUNCHES)(*range(REFERENCE_LAUNCHES))
+    times = np.arange(REFERENCE_LAUNCHES, dtype=np.int64)
+
+    def measure(_: Callable[[], None], count: int) -> Batch:
+        return Batch(times[:count] + 4_000, times[:count] * 0 + 900, times, 0, 0, 0)
+
+    stopwatch = Stopwatch(cast("Cuda", SimpleNamespace(events=lambda _: [])))
+    reference = Reference("kernel", lambda: None, own_ns)
+    assert stopwatch.beyond(measure, reference) == (4_000, 900)

@@ -6,8 +6,8 @@ from ctypes import byref, c_float, c_int, c_size_t, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from ncclscope.bench.empty_kernel import empty_kernel
 from ncclscope.bench.loading import function, load
+from ncclscope.bench.reference_kernel import reference_kernel
 from ncclscope.errors import NcclscopeError
 
 _OUT_OF_MEMORY = 2
@@ -24,6 +24,15 @@ class Replay:
 
     launch: Callable[[], None]
     release: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Work whose own time is known."""
+
+    kind: str  # kernel or memset
+    launch: Callable[[], None]
+    own_ns: "ctypes.Array[ctypes.c_int64]"  # of each launch of a batch
 
 
 class Cuda:
@@ -167,11 +176,18 @@ class Cuda:
         self.call("cudaGraphExecDestroy", ready)
         self.call("cudaGraphDestroy", graph)
 
-    def nothing(self, address: int) -> tuple[str, Callable[[], None]]:
-        """The least that a stream can be given to do: what it is, and a function that does so."""
-        kernel = empty_kernel(self._library, self.stream)
+    def reference(self, address: int, launches: int) -> "Reference":
+        """Work that is nobody's, to be launched that often at a time: a kernel, or 4 bytes cleared."""
+        place = c_void_p()
+        self.call("cudaMallocHost", byref(place), c_size_t(8 * launches))
+        assert place.value
+        own_ns = (ctypes.c_int64 * launches).from_address(place.value)
+        kernel = reference_kernel(self._library, self.stream, place.value, launches)
         if kernel is not None:
-            return "kernel", kernel
+            return Reference("kernel", kernel, own_ns)
         act = self._function("cudaMemsetAsync")
+        arguments = (c_void_p(address), c_int(0), c_size_t(4), self.stream)
+        clear = lambda: self.check(act(*arguments), "cudaMemsetAsync")  # noqa: E731
+        return Reference("memset", clear, (ctypes.c_int64 * launches)())
         arguments = (c_void_p(address), c_int(0), c_size_t(4), self.stream)
         return "memset", lambda: self.check(act(*arguments), "cudaMemsetAsync")

@@ -9,12 +9,12 @@ from time import perf_counter_ns
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.bench.cuda import Cuda
+from ncclscope.bench.cuda import Cuda, Reference
 
 Call = Callable[[], None]
 Way = Callable[[Call, int], "Batch"]  # of measuring so many calls
 Times = npt.NDArray[np.int64]
-CALIBRATION = 50
+REFERENCE_LAUNCHES = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,15 @@ class Stopwatch:
             loop_host_ns,
         )
 
-    def around(self, measure: Way, nothing: Call) -> tuple[int, int]:
-        """What events and the host's clock show around the least work there is, in ns.
+    def beyond(self, measure: Way, reference: Reference) -> tuple[int, int]:
+        """What events show around a kernel beyond its own time, and the host's time of a launch.
 
         That much is part of every time they take.
         """
         for _ in range(2):  # the first time warms up
-            batch = measure(nothing, CALIBRATION)
-        return int(np.median(batch.gpu_ns)), int(np.median(batch.call_ns))
+            batch = measure(reference.launch, REFERENCE_LAUNCHES)
+        beyond_ns = batch.gpu_ns - np.array(reference.own_ns, np.int64)
+        return int(np.median(beyond_ns)), int(np.median(batch.call_ns))
 
 
 class Undisturbed:

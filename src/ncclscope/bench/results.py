@@ -186,9 +186,9 @@ class Device:
     device: int
     name: str
     bus_id: str
-    empty_work: str  # kernel; memset where the driver gives none
-    empty_ns: int  # what events show around it
-    empty_call_ns: int  # and the host's clock
+    reference: str  # kernel; memset where the driver gives none
+    beyond_ns: int  # what events show around it beyond its own time
+    launch_ns: int  # host: until its launch returned
 
 
 @dataclass(frozen=True, slots=True)

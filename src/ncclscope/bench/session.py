@@ -80,9 +80,9 @@ class Answers:
                 int(one["device"]),
                 str(one["name"]),
                 str(one["bus_id"]),
-                str(one["empty_work"]),
-                int(one["empty_ns"]),
-                int(one["empty_call_ns"]),
+                str(one["reference"]),
+                int(one["beyond_ns"]),
+                int(one["launch_ns"]),
             )
             for rank, one in enumerate(answers)
         )

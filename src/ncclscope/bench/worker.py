@@ -21,7 +21,14 @@ import numpy as np
 
 from ncclscope.bench.cuda import Cuda
 from ncclscope.bench.datatypes import DATATYPES, Array
-from ncclscope.bench.measure import Batch, Call, Stopwatch, Undisturbed, Way
+from ncclscope.bench.measure import (
+    REFERENCE_LAUNCHES,
+    Batch,
+    Call,
+    Stopwatch,
+    Undisturbed,
+    Way,
+)
 from ncclscope.bench.messages import Line, Message, MessageError
 from ncclscope.bench.nccl import Nccl
 from ncclscope.bench.operations import OPERATIONS, Shape, shape_of
@@ -128,9 +135,11 @@ class Rank:
         )
         self.stopwatch = Stopwatch(self.cuda)
         self.cuda.clear(self._send, 4)
-        empty_work, nothing = self.cuda.nothing(self._send)
+        reference = self.cuda.reference(self._send, REFERENCE_LAUNCHES)
         way = self._way(lambda: None)
-        empty_ns, empty_call_ns = self.stopwatch.around(way, nothing)
+        # All at once: ranks that share a GPU slow each other down, as they will in every call.
+        self.meet("ready", "the measurement of a kernel of known time")
+        beyond_ns, launch_ns = self.stopwatch.beyond(way, reference)
         said = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
@@ -140,9 +149,9 @@ class Rank:
             "nccl": self.nccl.version(),
             "cuda": self.cuda.runtime_version(),
             "simulation": self.nccl.simulation(),
-            "empty_work": empty_work,
-            "empty_ns": empty_ns,
-            "empty_call_ns": empty_call_ns,
+            "reference": reference.kind,
+            "beyond_ns": beyond_ns,
+            "launch_ns": launch_ns,
         }
         self.meet("open", "the start of a communicator", said)
 

@@ -55,7 +55,7 @@ def _module(verb: str) -> Any:
     return importlib.import_module(f"{__name__}.{name}")
 
 
-def _parser(chosen: str | None) -> argparse.ArgumentParser:
+def _parser(chosen: str | None, all_verbs: bool = True) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ncclscope",
         description="See every NCCL call.",
@@ -64,6 +64,8 @@ def _parser(chosen: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"ncclscope {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in COMMANDS.items():
+        if not all_verbs and name != chosen:  # a millisecond each, in front of every rank
+            continue
         codes = _OTHER_EXIT_CODES.get(name, _EXIT_CODES)
         verb = verbs.add_parser(
             name,
@@ -82,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in words if not word.startswith("-")), None)
-    parser = _parser(chosen)
+    parser = _parser(chosen, all_verbs=chosen not in COMMANDS or words[0] != chosen)
     if chosen in COMMANDS:
         words = getattr(_module(chosen), "prepared", list)(words)
     arguments = parser.parse_args(words)

@@ -3,14 +3,8 @@
 import argparse
 import os
 import sys
-from collections import Counter
 from pathlib import Path
 
-from ncclscope.capture.inventory import process_folders
-from ncclscope.capture.life import ENDED, FATES, life_in
-from ncclscope.capture.salvage import salvage
-from ncclscope.capture.tally import ProcessTally, tally_capture
-from ncclscope.cli import typed
 from ncclscope.cli.machine import add_system_arguments, check_system
 from ncclscope.cli.recording import add_recording_arguments, settings_of
 from ncclscope.errors import UsageError
@@ -28,9 +22,7 @@ from ncclscope.launch.environment import (
 )
 from ncclscope.native import plugin_path
 from ncclscope.system.beside import start_beside, stop_beside
-from ncclscope.words import amount, plural, printable
-
-_NOTES_SHOWN = 3
+from ncclscope.words import plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,37 +41,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="-- COMMAND …",
         help="torchrun, mpirun, srun, …",
     )
-
-
-def _note_lines(tallies: list[ProcessTally]) -> list[str]:
-    """What the recorder said went wrong; of a large job, the first few."""
-    notes = [note for tally in tallies for note in tally.notes]
-    lines = [f"           note: {printable(note)}" for note in notes[:_NOTES_SHOWN]]
-    if len(notes) > _NOTES_SHOWN:
-        lines.append(f"           and {plural(len(notes) - _NOTES_SHOWN, 'more note')}")
-    return lines
-
-
-def summary_lines(capture: Path, tallies: list[ProcessTally]) -> list[str]:
-    """What was recorded, in a few lines, and what to do next."""
-    if not tallies:
-        return [
-            "ncclscope: nothing recorded: no NCCL communicator was created, or its NCCL did not "
-            "load the plugin",
-            f"           next: {typed.command('doctor')}",
-        ]
-    calls, events = sum(t.calls for t in tallies), sum(t.events for t in tallies)
-    dropped = sum(t.dropped for t in tallies)
-    lives = [life_in(capture / tally.folder) for tally in tallies if not tally.ended]
-    fates = Counter(FATES[life] for life in lives if life != ENDED)
-    size = amount(sum(t.bytes for t in tallies))
-    counts = f"{plural(calls, 'call')}, {plural(events, 'event')}, {dropped:,} dropped, {size}"
-    ends = "".join(f", {count} of them {fate}" for fate, count in sorted(fates.items()))
-    return [
-        f"ncclscope: {plural(len(tallies), 'process', 'processes')}{ends}; {counts} in {capture}",
-        *_note_lines(tallies),
-        f"           next: {typed.command('report', capture)}",
-    ]
 
 
 def _refuse_placeholders(name: str) -> None:
@@ -113,6 +74,8 @@ def _earlier_processes(capture: Path) -> frozenset[str]:
     """Folders that earlier runs left in the capture: said, and not counted as this run's."""
     if rank_of(os.environ) is not None or not capture.is_dir():
         return frozenset()  # in front of a single rank they are its neighbours'
+    from ncclscope.capture.inventory import process_folders
+
     found = frozenset(folder.name for folder in process_folders(capture))
     if found:
         some = plural(len(found), "process", "processes")
@@ -156,10 +119,11 @@ def run(arguments: argparse.Namespace) -> int:
         code = run_command(hand_on_variables(command, variables), {**os.environ, **variables})
     finally:
         sampled = stop_beside(sampler)
+    # The job does not wait for these: imported here, they do not delay its start.
+    from ncclscope.capture.salvage import salvage
+    from ncclscope.cli.recorded import sum_up
+
     salvage(settings.directory)
     if rank_of(os.environ) in (None, 0) and not arguments.quiet:
-        tallies = [t for t in tally_capture(settings.directory) if t.folder not in earlier]
-        lines = summary_lines(settings.directory, tallies)
-        lines[1:1] = [f"           {printable(sampled)}"] if sampled else []
-        print("\n".join(lines), file=sys.stderr)
+        print("\n".join(sum_up(settings.directory, earlier, sampled)), file=sys.stderr)
     return code
