@@ -65,16 +65,16 @@ void start_early_p2p(void *context, void **handle, const struct early_p2p *p2p) 
     event_commit(&event, KIND_p2p, 0, FLAG_EXT | FLAG_RANK_IN | p2p->flags);
 }
 
-static bool store_state(union slot *slot, u64 head, unsigned state, i32 appended) {
+static bool store_state(union slot *slot, u64 head, unsigned state, i32 appended, u64 now) {
     switch (state) {
-        case NCCL_STEP_SEND_GPU_WAIT: return store_step_state(slot, head, 0, 0, 0);
-        case NCCL_STEP_SEND_WAIT: return store_step_state(slot, head, 2, 0, 0);
-        case NCCL_STEP_RECV_WAIT: return store_step_state(slot, head, 0, STATE_RECV, 0);
-        case NCCL_STEP_RECV_FLUSH_WAIT: return store_step_state(slot, head, 1, STATE_RECV, 0);
-        case NCCL_STEP_RECV_GPU_WAIT: return store_step_state(slot, head, 2, STATE_RECV, 0);
+        case NCCL_STEP_SEND_GPU_WAIT: return store_step_state(slot, head, 0, 0, 0, now);
+        case NCCL_STEP_SEND_WAIT: return store_step_state(slot, head, 2, 0, 0, now);
+        case NCCL_STEP_RECV_WAIT: return store_step_state(slot, head, 0, STATE_RECV, 0, now);
+        case NCCL_STEP_RECV_FLUSH_WAIT: return store_step_state(slot, head, 1, STATE_RECV, 0, now);
+        case NCCL_STEP_RECV_GPU_WAIT: return store_step_state(slot, head, 2, STATE_RECV, 0, now);
         default:
             return state >= NCCL_CTRL_IDLE && state <= NCCL_CTRL_APPEND_END &&
-                   store_ctrl_state(slot, head, state, appended);
+                   store_ctrl_state(slot, head, state, appended, now);
     }
 }
 
@@ -82,7 +82,7 @@ static bool store_state(union slot *slot, u64 head, unsigned state, i32 appended
 nccl_result state_early(void *eHandle, int eState, const union nccl_state_args_v1 *args) {
     u64 handle = (u64)(uintptr_t)eHandle, head;
     unsigned state = (unsigned)eState;
-    if (UNLIKELY(gate_chained) && chain_state(handle, eState, args)) return 0;
+    if (UNLIKELY(hot.chained) && chain_state(handle, eState, args)) return 0;
     if (state <= NCCL_OP_RECV_DONE) {
         event_op_state(handle, state, args ? args->proxyOp.transSize : 0,
                        args ? args->proxyOp.steps : 0);
@@ -90,7 +90,7 @@ nccl_result state_early(void *eHandle, int eState, const union nccl_state_args_v
     }
     i32 appended = state == NCCL_CTRL_APPEND_END && args ? args->proxyCtrl.appendedProxyOps : 0;
     union slot *slot = event_find(handle, &head);
-    if (!slot || !store_state(slot, head, state, appended))
+    if (!slot || !store_state(slot, head, state, appended, clock_ticks()))
         event_state_elsewhere(handle, state, (u64)(u32)appended, 0, 0);
     return 0;
 }

@@ -3,39 +3,13 @@
 
 #include "chain.h"
 
-static bool store_state(union slot *slot, u64 head, u64 handle, unsigned state, u64 arg) {
-    switch (state) {
-        case NCCL_STEP_SEND_GPU_WAIT: return store_step_state(slot, head, 0, 0, arg);
-        case NCCL_STEP_SEND_PEER_WAIT:
-            if (LIKELY(store_step_state(slot, head, 1, 0, arg))) return true;
-            if (head_kind(head) != KIND_proxy_step ||
-                (head_states(head) & (STATE_SECOND | STATE_STOPPED)) != STATE_SECOND)
-                return false;
-            event_peer_wait_again(slot, head, handle, arg);
-            return true;
-        case NCCL_STEP_SEND_WAIT: return store_step_state(slot, head, 2, 0, arg);
-        case NCCL_STEP_RECV_WAIT: return store_step_state(slot, head, 0, STATE_RECV, arg);
-        case NCCL_STEP_RECV_FLUSH_WAIT: return store_step_state(slot, head, 1, STATE_RECV, arg);
-        case NCCL_STEP_RECV_GPU_WAIT: return store_step_state(slot, head, 2, STATE_RECV, arg);
-        case NCCL_KERNEL_CH_STOP:
-            return store_gpu_stop(slot, head, KIND_kernel_ch, &slot->kernel_ch.gpu_stop,
-                                  &slot->kernel_ch.t_stop, arg);
-        case NCCL_KERNEL_PHASE_STOP:
-            return store_gpu_stop(slot, head, KIND_kernel_phase, &slot->kernel_phase.gpu_stop,
-                                  &slot->kernel_phase.t_stop, arg);
-        case NCCL_OP_IN_PROGRESS:
-            return store_time(slot, head, KIND_proxy_op, STATE_FIRST,
-                              &slot->proxy_op.t_in_progress);
-        case NCCL_GROUP_START_DONE:
-            return store_time(slot, head, KIND_group_api, STATE_FIRST,
-                              &slot->group_api.t_start_done);
-        case NCCL_GROUP_END_BEGINS:
-            return store_time(slot, head, KIND_group_api, STATE_SECOND,
-                              &slot->group_api.t_end_begins);
-        default:
-            return state >= NCCL_CTRL_IDLE && state <= NCCL_CTRL_APPEND_END &&
-                   store_ctrl_state(slot, head, state, (i32)arg);
-    }
+// Where a step's state belongs, 0 for other states: 8, 4 for a receive's, and which of the step's
+// three times it is.
+static inline unsigned digit_of_step_state(unsigned state) {
+    const u64 digits = 8ull | 10ull << 4 | 12ull << 8 | 13ull << 12 | 14ull << 16 | 9ull << 48;
+    unsigned place = state - NCCL_STEP_SEND_GPU_WAIT;
+    bool is_one = place <= NCCL_STEP_SEND_PEER_WAIT - NCCL_STEP_SEND_GPU_WAIT;
+    return is_one ? (unsigned)(digits >> 4 * place) & 15u : 0;
 }
 
 // The first 8 bytes of a state's arguments, or 0. Some states come with a pointer to nothing: those
@@ -45,20 +19,66 @@ static inline u64 argument_of(unsigned state, const union nccl_state_args *args)
                       1u << NCCL_STEP_RECV_WAIT | 1u << NCCL_STEP_RECV_FLUSH_WAIT |
                       1u << NCCL_STEP_RECV_GPU_WAIT | 1u << NCCL_STEP_SEND_PEER_WAIT |
                       1u << NCCL_KERNEL_CH_STOP | 1u << NCCL_KERNEL_PHASE_STOP;
-    if (UNLIKELY(!args) || UNLIKELY(state > 31)) return 0;
-    if (LIKELY(sized >> state & 1)) return args->kernelCh.pTimer;
+    if (!args || state > 31) return 0;
+    if (sized >> state & 1) return args->kernelCh.pTimer;
     return state == NCCL_CTRL_APPEND_END ? (u64)(u32)args->proxyCtrl.appendedProxyOps : 0;
 }
 
-nccl_result state_modern(void *eHandle, int eState, const union nccl_state_args *args) {
-    u64 handle = address(eHandle), head;
-    unsigned state = (unsigned)eState;
-    if (UNLIKELY(gate_chained) && chain_state(handle, eState, args)) return 0;
-    u64 arg = argument_of(state, args);
+EVENT bool store_state(union slot *slot, u64 head, unsigned state,
+                       const union nccl_state_args *args, u64 now) {
+    switch (head_kind(head)) {
+        case KIND_proxy_step: {
+            unsigned digit = digit_of_step_state(state);
+            return LIKELY(digit) &&
+                   store_step_state(slot, head, digit & 3, digit & 4 ? STATE_RECV : 0,
+                                    args ? args->proxyStep.transSize : 0, now);
+        }
+        case KIND_kernel_ch:
+            return LIKELY(state == NCCL_KERNEL_CH_STOP) &&
+                   store_gpu_stop(slot, head, KIND_kernel_ch, &slot->kernel_ch.gpu_stop,
+                                  &slot->kernel_ch.t_stop, args ? args->kernelCh.pTimer : 0, now);
+        case KIND_group_api: {
+            unsigned second = state - NCCL_GROUP_START_DONE;
+            return LIKELY(second <= 1) &&
+                   store_time(
+                       slot, head, KIND_group_api, second ? STATE_SECOND : STATE_FIRST,
+                       second ? &slot->group_api.t_end_begins : &slot->group_api.t_start_done, now);
+        }
+        case KIND_proxy_op:
+            return LIKELY(state == NCCL_OP_IN_PROGRESS) &&
+                   store_time(slot, head, KIND_proxy_op, STATE_FIRST, &slot->proxy_op.t_in_progress,
+                              now);
+        case KIND_proxy_ctrl:
+            return state >= NCCL_CTRL_IDLE && state <= NCCL_CTRL_APPEND_END &&
+                   store_ctrl_state(slot, head, state, (i32)argument_of(state, args), now);
+        case KIND_kernel_phase:
+            return LIKELY(state == NCCL_KERNEL_PHASE_STOP) &&
+                   store_gpu_stop(slot, head, KIND_kernel_phase, &slot->kernel_phase.gpu_stop,
+                                  &slot->kernel_phase.t_stop, args ? args->kernelCh.pTimer : 0,
+                                  now);
+        default: return false;
+    }
+}
+
+static WHOLE nccl_result state_whole(u64 handle, unsigned state,
+                                     const union nccl_state_args *args) {
+    if (hot.chained && chain_state(handle, (int)state, args)) return 0;
+    u64 head, arg = argument_of(state, args);
     union slot *slot = event_find(handle, &head);
-    if (UNLIKELY(state == NCCL_NET_UPDATE))
-        event_net_update(handle, args ? args->netPlugin.data : NULL);
-    else if (UNLIKELY(!slot || !store_state(slot, head, handle, state, arg)))
-        event_state_elsewhere(handle, state, arg, 0, 0);
+    if (slot && store_state(slot, head, state, args, clock_ticks())) return 0;
+    if (state == NCCL_NET_UPDATE) event_net_update(handle, args ? args->netPlugin.data : NULL);
+    else if (slot && state == NCCL_STEP_SEND_PEER_WAIT && head_kind(head) == KIND_proxy_step &&
+             (head_states(head) & (STATE_SECOND | STATE_STOPPED)) == STATE_SECOND)
+        event_peer_wait_again(slot, head, handle, arg);
+    else event_state_elsewhere(handle, state, arg, 0, 0);
+    return 0;
+}
+
+HOT nccl_result state_modern(void *eHandle, int state, const union nccl_state_args *args) {
+    u64 handle = address(eHandle), head;
+    union slot *slot = event_usual(handle, &head);
+    if (UNLIKELY(!slot) ||
+        UNLIKELY(!store_state(slot, head, (unsigned)state, args, clock_counter())))
+        return state_whole(handle, (unsigned)state, args);
     return 0;
 }

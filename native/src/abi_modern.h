@@ -13,28 +13,90 @@
 
 MODERN u64 address(const void *pointer) { return (u64)(uintptr_t)pointer; }
 
-MODERN void start_coll(void *context, void **handle, const struct nccl_descr *d, int version) {
-    struct event event = event_of(context, 1);
+MODERN u64 events_of_version(int version) {
+    return version == 4   ? NCCL_EVENTS_V3
+           : version == 5 ? NCCL_EVENTS_V5
+           : version == 6 ? NCCL_EVENTS_V6
+                          : NCCL_EVENTS_V7;
+}
+
+// A start is written twice, of the same parts. start_whole knows all that can happen. start_usual
+// knows what happens nearly always: it looks first whether this is it, and leaves the rest to
+// start_whole before anything has changed. So it calls nothing and is a few lines of cache: between
+// two callbacks NCCL and the driver run for microseconds, and every line of ours comes from afar.
+
+// A call's texts, and their ids.
+struct texts {
+    const char *func, *dtype, *algo, *proto, *variant;
+};
+struct names {
+    u8 func, dtype, algo, proto, variant;
+};
+
+// ---- calls: counted, whatever becomes of their events ----
+#define COUNTED_EVENTS (NCCL_COLL | NCCL_P2P | NCCL_COLL_API | NCCL_P2P_API | NCCL_CE_COLL)
+
+// CollApi and P2pApi begin alike, Coll and CeColl too.
+MODERN struct texts texts_in(const struct nccl_descr *d, u64 type, int version) {
+    if (type & (NCCL_COLL_API | NCCL_P2P_API))
+        return (struct texts){.func = d->collApi.func, .dtype = d->collApi.datatype};
+    if (type == NCCL_P2P) return (struct texts){.func = d->p2p.func, .dtype = d->p2p.datatype};
+    struct texts texts = {.func = d->coll.func, .dtype = d->coll.datatype};
+    if (type != NCCL_COLL) return texts;
+    texts.algo = d->coll.algo;
+    texts.proto = d->coll.proto;
+    if (version >= 7) texts.variant = d->coll.kernelVariant;
+    return texts;
+}
+
+// False: one of them is not where it is expected.
+MODERN bool names_are_known(struct texts texts, u64 type, int version, struct names *names) {
+    if (!intern_knows(texts.func, &names->func) || !intern_knows(texts.dtype, &names->dtype))
+        return false;
+    if (type != NCCL_COLL) return true;
+    if (!intern_knows(texts.algo, &names->algo) || !intern_knows(texts.proto, &names->proto))
+        return false;
+    return version < 7 || intern_knows(texts.variant, &names->variant);
+}
+
+MODERN struct tally_key key_of_call(const struct nccl_descr *d, u64 type, u32 comm,
+                                    struct names names) {
+    enum tally_level level = LEVEL_WORK;
+    bool captured = false;
+    u64 count = d->coll.count;
+    if (type & (NCCL_COLL_API | NCCL_P2P_API)) {
+        level = LEVEL_CALL;
+        count = d->collApi.count;
+        captured = type == NCCL_COLL_API ? d->collApi.graphCaptured : d->p2pApi.graphCaptured;
+    } else if (type == NCCL_P2P) count = d->p2p.count;
+    else if (type == NCCL_CE_COLL) level = LEVEL_COPY_ENGINE;
+    return tally_key(comm, level, names.func, names.dtype, names.algo, names.proto,
+                     captured ? TALLY_CAPTURED : 0, count);
+}
+
+MODERN unsigned slots_of_call(const struct nccl_descr *d, u64 type, int version) {
+    if (type == NCCL_P2P) return version >= 7 && d->p2p.userTag ? 2 : 1;
+    return type & (NCCL_COLL | NCCL_CE_COLL) ? 2 : 1;
+}
+
+// ---- what each kind puts into its slots; returns the flags ----
+MODERN unsigned fill_coll(const struct event *event, const struct nccl_descr *d, struct names names,
+                          int version) {
     const struct nccl_coll *coll = &d->coll;
-    u8 func = intern(coll->func), dtype = intern(coll->datatype);
-    u8 algo = intern(coll->algo), proto = intern(coll->proto);
-    struct stream *stream = stream_of_thread();
-    tally_call(stream, tally_key(event.comm, LEVEL_WORK, func, dtype, algo, proto, 0, coll->count));
-    if (UNLIKELY(!event_begin(&event, stream, handle, d->parentObj, 2, 1))) return;
-    struct slot_coll *slot = &event.slot->coll;
-    struct slot_coll_ext *ext = &event.slot[1].coll_ext;
+    struct slot_coll *slot = &event->slot->coll;
+    struct slot_coll_ext *ext = &event->slot[1].coll_ext;
     slot->seq = coll->seqNumber;
     slot->count = coll->count;
-    slot->func = func;
-    slot->dtype = dtype;
-    slot->algo = algo;
-    slot->proto = proto;
+    slot->func = names.func;
+    slot->dtype = names.dtype;
+    slot->algo = names.algo;
+    slot->proto = names.proto;
     slot->channels = coll->nChannels;
     slot->warps = coll->nWarps;
-    slot->variant = version >= 7 ? intern(coll->kernelVariant) : 0;
+    slot->variant = names.variant;
     slot->bits = version >= 7 && coll->isSymColl ? COLL_IS_SYMMETRIC : 0;
     slot->root = coll->root;
-    slot->comm = (u16)event.comm;
+    slot->comm = (u16)event->comm;
     ext->parent_group = version >= 5 ? address(coll->parentGroup) : 0;
     ext->send_buff = address(coll->sendBuff);
     ext->recv_buff = address(coll->recvBuff);
@@ -42,111 +104,79 @@ MODERN void start_coll(void *context, void **handle, const struct nccl_descr *d,
     ext->traffic_bytes = ext->comm_hash = 0;
     ext->rank = d->rank;
     ext->op = 0;
-    event_commit_ext(&event, KIND_coll_ext);
-    event_commit(&event, KIND_coll, 0, FLAG_EXT | FLAG_RANK_IN);
+    event_commit_ext(event, KIND_coll_ext);
+    return FLAG_EXT | FLAG_RANK_IN;
 }
 
-MODERN void start_p2p(void *context, void **handle, const struct nccl_descr *d, int version) {
-    struct event event = event_of(context, 2);
+MODERN unsigned fill_p2p(const struct event *event, const struct nccl_descr *d, struct names names,
+                         int version) {
     const struct nccl_p2p *p2p = &d->p2p;
-    u8 func = intern(p2p->func), dtype = intern(p2p->datatype);
-    struct stream *stream = stream_of_thread();
-    tally_call(stream, tally_key(event.comm, LEVEL_WORK, func, dtype, 0, 0, 0, p2p->count));
-    u64 tag = version >= 7 ? p2p->userTag : 0;
-    unsigned slots = tag ? 2 : 1;
-    if (UNLIKELY(!event_begin(&event, stream, handle, d->parentObj, slots, 2))) return;
-    struct slot_p2p *slot = &event.slot->p2p;
+    struct slot_p2p *slot = &event->slot->p2p;
     slot->buff = address(p2p->buff);
     slot->count = p2p->count;
     slot->parent_group = version >= 5 ? address(p2p->parentGroup) : 0;
-    slot->func = func;
-    slot->dtype = dtype;
-    slot->comm = (u16)event.comm;
+    slot->func = names.func;
+    slot->dtype = names.dtype;
+    slot->comm = (u16)event->comm;
     slot->peer = p2p->peer;
-    unsigned flags = event_rank_flag(&event, d->rank);
-    if (slots == 2) {
-        struct slot_p2p_ext *ext = &event.slot[1].p2p_ext;
-        ext->tag = tag;
-        ext->comm_hash = 0;
-        ext->rank = d->rank;
-        event_commit_ext(&event, KIND_p2p_ext);
-        flags = FLAG_EXT | FLAG_RANK_IN;
-    }
-    event_commit(&event, KIND_p2p, p2p->nChannels, flags);
+    if (slots_of_call(d, NCCL_P2P, version) == 1) return event_rank_flag(event, d->rank);
+    struct slot_p2p_ext *ext = &event->slot[1].p2p_ext;
+    ext->tag = p2p->userTag;
+    ext->comm_hash = 0;
+    ext->rank = d->rank;
+    event_commit_ext(event, KIND_p2p_ext);
+    return FLAG_EXT | FLAG_RANK_IN;
 }
 
-MODERN void start_group_api(void *context, void **handle, const struct nccl_descr *d) {
-    struct event event = event_start(context, handle, d->parentObj, 1, 8);
-    if (UNLIKELY(!event.slot)) return;
-    event.slot->group_api.depth = d->groupApi.groupDepth;
-    event.slot->group_api.comm = (u16)event.comm;
-    event_commit(&event, KIND_group_api, 0,
-                 event_rank_flag(&event, d->rank) | (d->groupApi.graphCaptured ? FLAG_GRAPH : 0));
+MODERN unsigned fill_group_api(const struct event *event, const struct nccl_descr *d) {
+    event->slot->group_api.depth = d->groupApi.groupDepth;
+    event->slot->group_api.comm = (u16)event->comm;
+    return event_rank_flag(event, d->rank) | (d->groupApi.graphCaptured ? FLAG_GRAPH : 0);
 }
 
-MODERN void start_coll_api(void *context, void **handle, const struct nccl_descr *d, int version) {
-    struct event event = event_of(context, 9);
-    u8 func = intern(d->collApi.func), dtype = intern(d->collApi.datatype);
-    bool captured = d->collApi.graphCaptured;
-    struct stream *stream = stream_of_thread();
-    tally_call(stream, tally_key(event.comm, LEVEL_CALL, func, dtype, 0, 0,
-                                 captured ? TALLY_CAPTURED : 0, d->collApi.count));
-    if (UNLIKELY(!event_begin(&event, stream, handle, d->parentObj, 1, 9))) return;
-    struct slot_coll_api *slot = &event.slot->coll_api;
+MODERN unsigned fill_coll_api(const struct event *event, const struct nccl_descr *d,
+                              struct names names, int version) {
+    struct slot_coll_api *slot = &event->slot->coll_api;
     slot->count = d->collApi.count;
     slot->stream = address(d->collApi.stream);
     slot->tag = version >= 7 ? d->collApi.userTag : 0;
-    slot->func = func;
-    slot->dtype = dtype;
-    slot->comm = (u16)event.comm;
+    slot->func = names.func;
+    slot->dtype = names.dtype;
+    slot->comm = (u16)event->comm;
     slot->root = d->collApi.root;
-    event_commit(&event, KIND_coll_api, 0,
-                 event_rank_flag(&event, d->rank) | (captured ? FLAG_GRAPH : 0));
+    return event_rank_flag(event, d->rank) | (d->collApi.graphCaptured ? FLAG_GRAPH : 0);
 }
 
-MODERN void start_p2p_api(void *context, void **handle, const struct nccl_descr *d, int version) {
-    struct event event = event_of(context, 10);
-    u8 func = intern(d->p2pApi.func), dtype = intern(d->p2pApi.datatype);
-    bool captured = d->p2pApi.graphCaptured;
-    struct stream *stream = stream_of_thread();
-    tally_call(stream, tally_key(event.comm, LEVEL_CALL, func, dtype, 0, 0,
-                                 captured ? TALLY_CAPTURED : 0, d->p2pApi.count));
-    if (UNLIKELY(!event_begin(&event, stream, handle, d->parentObj, 1, 10))) return;
-    struct slot_p2p_api *slot = &event.slot->p2p_api;
+MODERN unsigned fill_p2p_api(const struct event *event, const struct nccl_descr *d,
+                             struct names names, int version) {
+    struct slot_p2p_api *slot = &event->slot->p2p_api;
     slot->count = d->p2pApi.count;
     slot->stream = address(d->p2pApi.stream);
     slot->tag = version >= 7 ? d->p2pApi.userTag : 0;
-    slot->func = func;
-    slot->dtype = dtype;
-    slot->comm = (u16)event.comm;
+    slot->func = names.func;
+    slot->dtype = names.dtype;
+    slot->comm = (u16)event->comm;
     slot->root = 0;
-    event_commit(&event, KIND_p2p_api, 0,
-                 event_rank_flag(&event, d->rank) | (captured ? FLAG_GRAPH : 0));
+    return event_rank_flag(event, d->rank) | (d->p2pApi.graphCaptured ? FLAG_GRAPH : 0);
 }
 
-MODERN void start_kernel_launch(void *context, void **handle, const struct nccl_descr *d) {
-    struct event event = event_start(context, handle, d->parentObj, 1, 11);
-    if (UNLIKELY(!event.slot)) return;
-    event.slot->kernel_launch.stream = address(d->kernelLaunch.stream);
-    event.slot->kernel_launch.comm = (u16)event.comm;
-    event_commit(&event, KIND_kernel_launch, 0, event_rank_flag(&event, d->rank));
+MODERN unsigned fill_kernel_launch(const struct event *event, const struct nccl_descr *d) {
+    event->slot->kernel_launch.stream = address(d->kernelLaunch.stream);
+    event->slot->kernel_launch.comm = (u16)event->comm;
+    return event_rank_flag(event, d->rank);
 }
 
-MODERN void start_ce_coll(void *context, void **handle, const struct nccl_descr *d, int version) {
-    struct event event = event_of(context, 12);
+MODERN unsigned fill_ce_coll(const struct event *event, const struct nccl_descr *d,
+                             struct names names, int version) {
     const struct nccl_ce_coll *ce = &d->ceColl;
-    u8 func = intern(ce->func), dtype = intern(ce->datatype);
-    struct stream *stream = stream_of_thread();
-    tally_call(stream, tally_key(event.comm, LEVEL_COPY_ENGINE, func, dtype, 0, 0, 0, ce->count));
-    if (UNLIKELY(!event_begin(&event, stream, handle, d->parentObj, 2, 12))) return;
-    struct slot_ce_coll *slot = &event.slot->ce_coll;
-    struct slot_ce_ext *ext = &event.slot[1].ce_ext;
+    struct slot_ce_coll *slot = &event->slot->ce_coll;
+    struct slot_ce_ext *ext = &event->slot[1].ce_ext;
     slot->seq = ce->seqNumber;
     slot->count = ce->count;
-    slot->func = func;
-    slot->dtype = dtype;
+    slot->func = names.func;
+    slot->dtype = names.dtype;
     slot->sync = intern(ce->syncStrategy);
-    slot->comm = (u16)event.comm;
+    slot->comm = (u16)event->comm;
     slot->root = ce->root;
     slot->ce_seq = ce->ceSeqNum;
     ext->send_buff = address(ce->sendBuff);
@@ -156,82 +186,140 @@ MODERN void start_ce_coll(void *context, void **handle, const struct nccl_descr 
     ext->batch_size = ce->batchSize;
     ext->num_batches = ce->numBatches;
     ext->rank = d->rank;
-    event_commit_ext(&event, KIND_ce_ext);
-    event_commit(&event, KIND_ce_coll, 0,
-                 FLAG_EXT | FLAG_RANK_IN | (ce->intraBatchSync ? FLAG_SEND : 0));
+    event_commit_ext(event, KIND_ce_ext);
+    return FLAG_EXT | FLAG_RANK_IN | (ce->intraBatchSync ? FLAG_SEND : 0);
 }
 
-MODERN void start_ce_sync(void *context, void **handle, const struct nccl_descr *d) {
-    struct event event = event_start(context, handle, d->parentObj, 1, 13);
-    if (UNLIKELY(!event.slot)) return;
-    event.slot->ce_sync.ranks = d->ceCollSync.nRanks;
-    event.slot->ce_sync.comm = (u16)event.comm;
-    event_commit(&event, KIND_ce_sync, 0,
-                 event_rank_flag(&event, d->rank) | (d->ceCollSync.isComplete ? FLAG_SEND : 0));
+MODERN unsigned fill_ce_sync(const struct event *event, const struct nccl_descr *d) {
+    event->slot->ce_sync.ranks = d->ceCollSync.nRanks;
+    event->slot->ce_sync.comm = (u16)event->comm;
+    return event_rank_flag(event, d->rank) | (d->ceCollSync.isComplete ? FLAG_SEND : 0);
 }
 
-MODERN void start_ce_batch(void *context, void **handle, const struct nccl_descr *d) {
-    struct event event = event_start(context, handle, d->parentObj, 1, 14);
-    if (UNLIKELY(!event.slot)) return;
-    event.slot->ce_batch.bytes = d->ceCollBatch.totalBytes;
-    event.slot->ce_batch.ops = d->ceCollBatch.numOps;
-    event.slot->ce_batch.comm = (u16)event.comm;
-    event_commit(&event, KIND_ce_batch, 0,
-                 event_rank_flag(&event, d->rank) | (d->ceCollBatch.useIntraSync ? FLAG_SEND : 0));
+MODERN unsigned fill_ce_batch(const struct event *event, const struct nccl_descr *d) {
+    event->slot->ce_batch.bytes = d->ceCollBatch.totalBytes;
+    event->slot->ce_batch.ops = d->ceCollBatch.numOps;
+    event->slot->ce_batch.comm = (u16)event->comm;
+    return event_rank_flag(event, d->rank) | (d->ceCollBatch.useIntraSync ? FLAG_SEND : 0);
 }
 
-MODERN void start_kernel_phase(void *context, void **handle, const struct nccl_descr *d) {
-    struct event event = event_start(context, handle, d->parentObj, 1, 15);
-    if (UNLIKELY(!event.slot)) return;
-    event.slot->kernel_phase.gpu_start = d->kernelPhase.pTimer;
-    event.slot->kernel_phase.phase = d->kernelPhase.phaseId;
-    event.slot->kernel_phase.name = intern(d->kernelPhase.phaseName);
-    event.slot->kernel_phase.comm = (u16)event.comm;
-    event_commit(&event, KIND_kernel_phase, d->kernelPhase.channelId,
-                 event_rank_flag(&event, d->rank));
+MODERN unsigned fill_kernel_phase(const struct event *event, const struct nccl_descr *d) {
+    event->slot->kernel_phase.gpu_start = d->kernelPhase.pTimer;
+    event->slot->kernel_phase.phase = d->kernelPhase.phaseId;
+    event->slot->kernel_phase.name = intern(d->kernelPhase.phaseName);
+    event->slot->kernel_phase.comm = (u16)event->comm;
+    return event_rank_flag(event, d->rank);
 }
 
-MODERN nccl_result start_modern(void *context, void **handle, const struct nccl_descr *d, u64 type,
-                                int version) {
-    // Steps first: they are most of what there is.
-    if (LIKELY(type == NCCL_PROXY_STEP)) {
-        start_proxy_step(context, handle, d->parentObj, d->rank, d->proxyStep.step);
+// What a version does not know never comes here, and the compiler leaves it out.
+MODERN void fill_and_commit(const struct event *event, void *context, const struct nccl_descr *d,
+                            u64 type, struct names names, int version) {
+    unsigned chan = 0, flags = 0;
+    if (type == NCCL_PROXY_STEP) flags = fill_proxy_step(event, d->rank, d->proxyStep.step);
+    else if (type == NCCL_KERNEL_CH) {
+        chan = d->kernelCh.channelId;
+        flags = fill_kernel_ch(event, d->rank, &d->kernelCh, true);
+    } else if (type == NCCL_GROUP) flags = fill_group(event);
+    else if (type == NCCL_COLL) flags = fill_coll(event, d, names, version);
+    else if (type == NCCL_P2P) {
+        chan = d->p2p.nChannels;
+        flags = fill_p2p(event, d, names, version);
+    } else if (type == NCCL_PROXY_OP) {
+        chan = d->proxyOp.channelId;
+        flags = fill_proxy_op(event, context, d->rank, &d->proxyOp);
+    } else if (type == NCCL_PROXY_CTRL) flags = fill_proxy_ctrl(event);
+    else if (version >= 5 && type == NCCL_GROUP_API) flags = fill_group_api(event, d);
+    else if (version >= 5 && type == NCCL_COLL_API) flags = fill_coll_api(event, d, names, version);
+    else if (version >= 5 && type == NCCL_P2P_API) flags = fill_p2p_api(event, d, names, version);
+    else if (version >= 5 && type == NCCL_KERNEL_LAUNCH) flags = fill_kernel_launch(event, d);
+    else if (version >= 6 && type == NCCL_CE_COLL) flags = fill_ce_coll(event, d, names, version);
+    else if (version >= 6 && type == NCCL_CE_SYNC) flags = fill_ce_sync(event, d);
+    else if (version >= 6 && type == NCCL_CE_BATCH) flags = fill_ce_batch(event, d);
+    else if (version >= 7 && type == NCCL_KERNEL_PHASE) {
+        chan = d->kernelPhase.channelId;
+        flags = fill_kernel_phase(event, d);
+    }
+    event_commit(event, (unsigned)__builtin_ctzll(type) + 1, chan, flags);  // kinds are numbered so
+}
+
+MODERN nccl_result start_whole(void *context, void **handle, const struct nccl_descr *d, u64 type,
+                               int version) {
+    if (!(type & events_of_version(version)) || (type & (type - 1))) {
+        start_unknown(handle);
         return 0;
     }
-    switch (type) {
-        case NCCL_KERNEL_CH:
-            start_kernel_ch(context, handle, d->parentObj, d->rank, &d->kernelCh, true);
-            return 0;
-        case NCCL_PROXY_OP:
-            start_proxy_op(context, handle, d->parentObj, d->rank, &d->proxyOp);
-            return 0;
-        case NCCL_PROXY_CTRL: start_proxy_ctrl(context, handle, d->parentObj); return 0;
-        case NCCL_COLL: start_coll(context, handle, d, version); return 0;
-        case NCCL_P2P: start_p2p(context, handle, d, version); return 0;
-        case NCCL_GROUP: start_group(context, handle, d->parentObj); return 0;
-        case NCCL_NET_PLUGIN:
-            start_net(context, handle, d->parentObj, d->rank, &d->netPlugin);
-            return 0;
-        default: break;
-    }
-    if (version >= 5) switch (type) {
-            case NCCL_GROUP_API: start_group_api(context, handle, d); return 0;
-            case NCCL_COLL_API: start_coll_api(context, handle, d, version); return 0;
-            case NCCL_P2P_API: start_p2p_api(context, handle, d, version); return 0;
-            case NCCL_KERNEL_LAUNCH: start_kernel_launch(context, handle, d); return 0;
-            default: break;
-        }
-    if (version >= 6) switch (type) {
-            case NCCL_CE_COLL: start_ce_coll(context, handle, d, version); return 0;
-            case NCCL_CE_SYNC: start_ce_sync(context, handle, d); return 0;
-            case NCCL_CE_BATCH: start_ce_batch(context, handle, d); return 0;
-            default: break;
-        }
-    if (version >= 7 && type == NCCL_KERNEL_PHASE) {
-        start_kernel_phase(context, handle, d);
+    if (type == NCCL_NET_PLUGIN) {
+        start_net(context, handle, d->parentObj, d->rank, &d->netPlugin);
         return 0;
     }
-    start_unknown(handle);
+    if (type == NCCL_PROXY_STEP && *handle &&
+        event_is_repeated_step(*handle, d->parentObj, d->proxyStep.step))
+        return 0;
+    unsigned bit = (unsigned)__builtin_ctzll(type), slots = 1;
+    struct event event = event_of(context, bit);
+    struct stream *stream = stream_of_thread();
+    struct names names = {0};
+    if (type & COUNTED_EVENTS) {
+        struct texts texts = texts_in(d, type, version);
+        names = (struct names){intern(texts.func), intern(texts.dtype), intern(texts.algo),
+                               intern(texts.proto), intern(texts.variant)};
+        tally_call(stream, key_of_call(d, type, event.comm, names));
+        slots = slots_of_call(d, type, version);
+    }
+    if (event_begin(&event, stream, handle, d->parentObj, slots, bit))
+        fill_and_commit(&event, context, d, type, names, version);
+    return 0;
+}
+
+// A call whose names and count were met before.
+MODERN nccl_result start_usual_call(void *context, void **handle, const struct nccl_descr *d,
+                                    struct stream *stream, u64 type, int version, record_fn whole) {
+    struct names names = {0};
+    unsigned slots = slots_of_call(d, type, version);
+    if (UNLIKELY(!names_are_known(texts_in(d, type, version), type, version, &names)))
+        return whole(context, handle, d);
+    u32 comm = (u32)(address(context) - hot.first_context);
+    struct tally_key key = key_of_call(d, type, comm, names);
+    union slot *entry = tally_expected_at(stream, key);
+    if (UNLIKELY(!entry) || UNLIKELY(!stream_has_room(stream, slots)))
+        return whole(context, handle, d);
+    tally_add(entry, key.count);
+    struct event event = event_take(stream, comm, handle, d->parentObj, slots);
+    fill_and_commit(&event, context, d, type, names, version);
+    return 0;
+}
+#define USUAL_CALL(name, type)                                                           \
+    static HOT __attribute__((noinline, unused)) nccl_result usual_##name(               \
+        void *context, void **handle, const struct nccl_descr *d, struct stream *stream, \
+        int version, record_fn whole) {                                                  \
+        return start_usual_call(context, handle, d, stream, type, version, whole);       \
+    }
+USUAL_CALL(coll_api, NCCL_COLL_API)
+USUAL_CALL(p2p_api, NCCL_P2P_API)
+USUAL_CALL(coll, NCCL_COLL)
+USUAL_CALL(p2p, NCCL_P2P)
+
+MODERN nccl_result start_usual(void *context, void **handle, const struct nccl_descr *d, u64 type,
+                               int version, record_fn whole) {
+    const u64 others = events_of_version(version) & ~(u64)(NCCL_NET_PLUGIN | NCCL_CE_COLL);
+    struct stream *stream = stream_self;
+    u64 comm = address(context) - hot.first_context;
+    if (UNLIKELY(!hot.usual) || UNLIKELY(!stream) || UNLIKELY(comm >= NO_COMM))
+        return whole(context, handle, d);
+    if (version >= 5 && type == NCCL_COLL_API)
+        return usual_coll_api(context, handle, d, stream, version, whole);
+    if (version >= 5 && type == NCCL_P2P_API)
+        return usual_p2p_api(context, handle, d, stream, version, whole);
+    if (type == NCCL_COLL) return usual_coll(context, handle, d, stream, version, whole);
+    if (type == NCCL_P2P) return usual_p2p(context, handle, d, stream, version, whole);
+    if (UNLIKELY(!(type & others)) || UNLIKELY(type & (type - 1)) ||
+        UNLIKELY(!stream_has_room(stream, 1)) ||
+        UNLIKELY(type & LOW_PRIORITY_EVENTS && stream->low_priority_closed) ||
+        UNLIKELY(type == NCCL_PROXY_STEP && *handle))
+        return whole(context, handle, d);
+    struct event event = event_take(stream, (u32)comm, handle, d->parentObj, 1);
+    fill_and_commit(&event, context, d, type & others & ~(u64)COUNTED_EVENTS, (struct names){0},
+                    version);
     return 0;
 }
 

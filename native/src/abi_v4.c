@@ -7,15 +7,15 @@ static nccl_result init(void **context, int *mask, const char *commName, uint64_
                        NCCL_EVENTS_V3, __builtin_return_address(0));
 }
 
-static nccl_result record(void *context, void **handle, const void *descriptor) {
+static WHOLE nccl_result record(void *context, void **handle, const void *descriptor) {
     const struct nccl_descr *d = descriptor;
-    return start_modern(context, handle, d, *(const uint8_t *)d, 4);  // type is one byte here
+    return start_whole(context, handle, d, *(const uint8_t *)d, 4);  // type is one byte here
 }
 
-static nccl_result start(void *context, void **handle, const struct nccl_descr *d) {
+static HOT nccl_result start(void *context, void **handle, const struct nccl_descr *d) {
     u64 type = *(const uint8_t *)d;
     if (UNLIKELY(!gate_is_fast(type))) return gate_start(context, handle, d, type, 4, record);
-    return record(context, handle, d);
+    return start_usual(context, handle, d, type, 4, record);
 }
 
 PLUGIN_EXPORT const struct nccl_profiler_v4 ncclProfiler_v4 = {

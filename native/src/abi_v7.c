@@ -7,15 +7,15 @@ static nccl_result init(void **context, uint64_t commId, int *mask, const char *
                        NCCL_EVENTS_V7, __builtin_return_address(0));
 }
 
-static nccl_result record(void *context, void **handle, const void *descriptor) {
+static WHOLE nccl_result record(void *context, void **handle, const void *descriptor) {
     const struct nccl_descr *d = descriptor;
-    return start_modern(context, handle, d, d->type, 7);
+    return start_whole(context, handle, d, d->type, 7);
 }
 
-static nccl_result start(void *context, void **handle, const struct nccl_descr *d) {
+static HOT nccl_result start(void *context, void **handle, const struct nccl_descr *d) {
     u64 type = d->type;
     if (UNLIKELY(!gate_is_fast(type))) return gate_start(context, handle, d, type, 7, record);
-    return record(context, handle, d);
+    return start_usual(context, handle, d, type, 7, record);
 }
 
 PLUGIN_EXPORT const struct nccl_profiler_v7 ncclProfiler_v7 = {

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "hot.h"
 #include "slot.h"
 
 #define MAX_CHUNKS 4096u  // 256 MB
@@ -28,7 +29,7 @@ struct arena {
     _Alignas(64) u64 free_top;
     u32 free_count;
 };
-extern struct arena arena;
+extern HIDDEN struct arena arena;
 
 // Next free chunk below this one, and for chunks in use: the stream's next chunk (0: none yet, else
 // 1 + chunk).

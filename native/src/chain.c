@@ -81,6 +81,11 @@ void chain_load(int version) {
     version_in_use = version;
 }
 
+static void chain_is(bool there) {
+    hot.chained = there;
+    hot.usual = clock_is_counter() && !there;
+}
+
 u32 chain_init(void *context, int version, const struct comm_description *comm, nccl_log_fn log) {
     if (!objects[version]) return 0;
     void *theirs = NULL;
@@ -99,30 +104,28 @@ u32 chain_init(void *context, int version, const struct comm_description *comm, 
         log_note("NCCLSCOPE_CHAIN=%.200s is left out: its init failed with %d", config.chain,
                  result);
         objects[version] = NULL;
-        gate_chained = false;
+        chain_is(false);
         return 0;
     }
     u32 number = comm_number_in(context);
     if (number != NO_COMM) contexts[number] = theirs;
     masks[version] = (u32)mask;
-    gate_chained = true;
+    chain_is(true);
     return (u32)mask;
 }
 
 void chain_finalize(void *context) {
-    if (!gate_chained || !context_is_ours(context)) return;
+    if (!hot.chained || !context_is_ours(context)) return;
     u32 number = comm_number_in(context);
     if (number != NO_COMM) v1(version_in_use)->finalize(contexts[number]);
 }
 
 // ---- handles ----
-static bool is_lone(u64 handle) {
-    return handle >> INDEX_BITS == (stream_nonce << 11 | CHAIN_STREAM);
-}
+static bool is_lone(u64 handle) { return handle >> INDEX_BITS == (hot.nonce << 11 | CHAIN_STREAM); }
 
 static void **cell_of_slot(u64 handle) {
     u64 number = (handle >> INDEX_BITS) & CONTEXT_STREAM;
-    if (handle >> 48 != stream_nonce || number >= MAX_STREAMS) return NULL;
+    if (handle >> 48 != hot.nonce || number >= MAX_STREAMS) return NULL;
     u64 index = handle & INDEX_MASK;
     union slot *const *window = streams[number].window;
     union slot *chunk =
@@ -149,7 +152,7 @@ static void *theirs_of(u64 handle) {
     if (cell) return __atomic_load_n(cell, __ATOMIC_RELAXED);
     u32 place = captured_place(handle);
     if (captured_cells[place].ours == handle) return captured_cells[place].theirs;
-    return handle >> 48 == stream_nonce ? NULL : (void *)(uintptr_t)handle;  // not ours: as it came
+    return handle >> 48 == hot.nonce ? NULL : (void *)(uintptr_t)handle;  // not ours: as it came
 }
 
 // A handle for an event that only they have; 0: no cell left.
@@ -164,7 +167,7 @@ static u64 lone_handle(void *theirs) {
     u32 cell = (u32)top - 1;
     lone_uses[cell] = (lone_uses[cell] + 1) & (u32)(INDEX_MASK >> 16);
     __atomic_store_n(&lone_cells[cell], theirs, __ATOMIC_RELAXED);
-    return stream_nonce << 48 | (u64)CHAIN_STREAM << INDEX_BITS | (u64)lone_uses[cell] << 16 | cell;
+    return hot.nonce << 48 | (u64)CHAIN_STREAM << INDEX_BITS | (u64)lone_uses[cell] << 16 | cell;
 }
 
 static void release_lone(u64 handle) {

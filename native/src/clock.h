@@ -6,13 +6,10 @@
 #include <stdbool.h>
 #include <time.h>
 
-#include "ncclscope/format.h"
-
-// Set once, before any event can be recorded.
-extern enum clock_kind clock_kind;
+#include "hot.h"
 
 void clock_choose(void);
-u64 clock_monotonic_ns(void);
+COLD u64 clock_monotonic_ns(void);
 
 // One reading of the counter and of the host's clocks, taken together.
 struct clock_pair {
@@ -21,20 +18,26 @@ struct clock_pair {
 struct clock_pair clock_sample(void);
 u64 clock_hz_between(const struct clock_pair *earlier, const struct clock_pair *later);
 
-// Unordered: order inside a thread comes from slot order, never from times.
-static inline u64 clock_ticks(void) {
+// The counter, where that is the clock. Unordered: order inside a thread comes from slot order,
+// never from times.
+static inline u64 clock_counter(void) {
 #if defined(__aarch64__)
     u64 ticks;
     __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
     return ticks;
 #elif defined(__x86_64__)
-    if (__builtin_expect(clock_kind != CLOCK_IS_TSC, 0)) return clock_monotonic_ns();
     u32 low, high;
     __asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
     return (u64)high << 32 | low;
 #else
 #error "ncclscope supports x86_64 and aarch64"
 #endif
+}
+
+static inline bool clock_is_counter(void) { return hot.clock != CLOCK_IS_MONOTONIC; }
+
+static inline u64 clock_ticks(void) {
+    return __builtin_expect(clock_is_counter(), 1) ? clock_counter() : clock_monotonic_ns();
 }
 
 #endif

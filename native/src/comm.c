@@ -48,7 +48,7 @@ void *comm_open(const struct comm_description *description) {
         meta_text(TEXT_COMM_NAME, slot.comm.comm, description->name,
                   strnlen(description->name, MAX_NAME_BYTES));
     meta_append(KIND_comm, &slot);
-    return (void *)(uintptr_t)(stream_nonce << 48 | (u64)CONTEXT_STREAM << INDEX_BITS | number);
+    return (void *)(uintptr_t)(hot.first_context + number);
 }
 
 void comm_close(void *context) {
@@ -64,6 +64,11 @@ void comm_close(void *context) {
     slot.comm_end.comm = (u16)number;
     meta_append(KIND_comm_end, &slot);
     __atomic_fetch_sub(&open_count, 1, __ATOMIC_RELAXED);
+}
+
+u32 comm_of_other_context(const void *context, unsigned event_bit) {
+    if (!context_is_ours(context)) count(COUNTER_context_foreign, event_bit);
+    return NO_COMM;
 }
 
 bool comm_is_open(u32 number) { return __atomic_load_n(&is_open[number], __ATOMIC_ACQUIRE); }

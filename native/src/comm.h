@@ -18,7 +18,7 @@ struct comm_description {
 };
 
 // By number.
-extern i32 comm_ranks[NO_COMM];
+extern HIDDEN i32 comm_ranks[NO_COMM];
 extern u8 comm_versions[NO_COMM];  // of the interface
 bool comm_is_open(u32 number);
 bool comm_reports_kernels(u32 number);
@@ -30,7 +30,7 @@ void comm_close(void *context);
 u32 comms_open(void);
 
 static inline bool context_is_ours(const void *context) {
-    return (u64)(uintptr_t)context >> INDEX_BITS == (stream_nonce << STREAM_BITS | CONTEXT_STREAM);
+    return (u64)(uintptr_t)context >> INDEX_BITS == (hot.nonce << STREAM_BITS | CONTEXT_STREAM);
 }
 // The number in any process's context, NO_COMM in anything else.
 static inline u32 comm_number_in(const void *context) {
@@ -39,16 +39,11 @@ static inline u32 comm_number_in(const void *context) {
     u64 number = bits & INDEX_MASK;
     return number < NO_COMM ? (u32)number : NO_COMM;
 }
-static inline void comm_of_context(const void *context, unsigned event_bit, u32 *number,
-                                   i32 *rank) {
-    if (UNLIKELY(!context_is_ours(context))) {
-        count(COUNTER_context_foreign, event_bit);
-        return;
-    }
-    u64 bits = (u64)(uintptr_t)context & INDEX_MASK;
-    if (UNLIKELY(bits >= NO_COMM)) return;
-    *number = (u32)bits;
-    *rank = comm_ranks[bits];
+// NO_COMM, and counted where it is not ours at all.
+COLD u32 comm_of_other_context(const void *context, unsigned event_bit);
+static inline u32 comm_of_context(const void *context, unsigned event_bit) {
+    u64 number = (u64)(uintptr_t)context - hot.first_context;
+    return LIKELY(number < NO_COMM) ? (u32)number : comm_of_other_context(context, event_bit);
 }
 
 #endif

@@ -28,7 +28,7 @@ static u16 open_in_chunk[MAX_CHUNKS];
 
 // Nobody edits a slot of a chunk that is so much older than its stream's newest.
 static bool outside_window(u64 newest_number, u64 number) {
-    return newest_number > number && newest_number - number > stream_window;
+    return newest_number > number && newest_number - number > hot.window;
 }
 
 // Whether nobody can change that slot any more.

@@ -9,24 +9,25 @@
 
 void event_count_lost(unsigned event_bit) {
     // In a fork child the counters are the parent's.
-    if (__atomic_load_n(&recording, __ATOMIC_RELAXED)) count(COUNTER_dropped_no_stream, event_bit);
+    if (__atomic_load_n(&hot.recording, __ATOMIC_RELAXED))
+        count(COUNTER_dropped_no_stream, event_bit);
 }
 
 void start_unknown(void **handle) {
     *handle = NULL;
-    if (__atomic_load_n(&recording, __ATOMIC_RELAXED)) count(COUNTER_dropped_unknown_type, 0);
+    if (__atomic_load_n(&hot.recording, __ATOMIC_RELAXED)) count(COUNTER_dropped_unknown_type, 0);
 }
 
 // ---- updates that need a slot of their own ----
 // Says why a handle leads nowhere; true when it may be an event of ours that another slot must
 // speak of.
 static bool handle_may_live(u64 handle) {
-    if (!__atomic_load_n(&recording, __ATOMIC_RELAXED)) return false;
+    if (!__atomic_load_n(&hot.recording, __ATOMIC_RELAXED)) return false;
     if (handle == 0) {
         count(COUNTER_handle_null, 0);
         return false;
     }
-    if (handle >> 48 != stream_nonce) {
+    if (handle >> 48 != hot.nonce) {
         count(COUNTER_handle_foreign, 0);
         return false;
     }
@@ -69,7 +70,7 @@ bool event_state_elsewhere(u64 handle, unsigned state, u64 arg, u64 arg2, i32 st
         union slot *slot = stream_find(stream, handle, &head);
         bool in_window = !((handle ^ stream->prefix) >> INDEX_BITS) &&
                          ((stream->chunk_number - ((handle & INDEX_MASK) >> CHUNK_SLOTS_LOG2)) &
-                          CHUNK_NUMBER_MASK) <= stream_window;
+                          CHUNK_NUMBER_MASK) <= hot.window;
         if (in_window && (!slot || !head_is_event(head))) {
             count(COUNTER_handle_dead, 0);
             return false;
@@ -114,32 +115,42 @@ static void close_note(const union slot *slot, u64 handle) {
 }
 
 // ---- stop ----
-static void stop_elsewhere(u64 handle) {
+static nccl_result stop_elsewhere(u64 handle) {
     if (stream_self && handle && stream_self->last_late_stop == handle)
         count(COUNTER_stop_repeated, 0);
     else if (event_state_elsewhere(handle, STATE_IS_STOP, 0, 0, 0))
         stream_self->last_late_stop = handle;
+    return 0;
 }
 
-nccl_result event_stop(void *eHandle) {
-    u64 handle = (u64)(uintptr_t)eHandle, head;
-    if (UNLIKELY(gate_chained) && chain_stop(handle)) return 0;
-    union slot *slot = event_find(handle, &head);
-    if (UNLIKELY(!slot)) {
-        stop_elsewhere(handle);
-        return 0;
-    }
-    u64 now = clock_ticks();
-    if (UNLIKELY(head_states(head) & (STATE_STOPPED | STATE_NOTED))) {
-        if (head_states(head) & STATE_STOPPED) {
-            count(COUNTER_stop_repeated, head_kind(head) - 1u);
-            return 0;
-        }
-        close_note(slot, handle);
-    }
+static inline nccl_result store_stop(union slot *slot, u64 head, u64 now) {
     SLOT_STORE(slot->group.t1, now);
     slot_commit(slot, head_with_states(head, STATE_STOPPED));
     return 0;
+}
+
+static WHOLE nccl_result stop_whole(u64 handle) {
+    u64 head;
+    if (hot.chained && chain_stop(handle)) return 0;
+    union slot *slot = event_find(handle, &head);
+    if (!slot) return stop_elsewhere(handle);
+    if (head_states(head) & STATE_STOPPED) {
+        count(COUNTER_stop_repeated, head_kind(head) - 1u);
+        return 0;
+    }
+    u64 now = clock_ticks();
+    if (head_states(head) & STATE_NOTED) close_note(slot, handle);
+    return store_stop(slot, head, now);
+}
+
+// An event of this thread, of its newest chunk, that has not ended: nearly all are. Leaves the rest
+// to stop_whole before anything has changed (as start_usual in abi_modern.h).
+HOT nccl_result event_stop(void *eHandle) {
+    u64 handle = (u64)(uintptr_t)eHandle, head;
+    union slot *slot = event_usual(handle, &head);
+    if (UNLIKELY(!slot) || UNLIKELY(head_states(head) & (STATE_STOPPED | STATE_NOTED)))
+        return stop_whole(handle);
+    return store_stop(slot, head, clock_counter());
 }
 
 // ---- start, the rarer kinds ----

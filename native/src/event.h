@@ -8,6 +8,7 @@
 #define NCCLSCOPE_EVENT_H
 
 #include "comm.h"
+#include "hot.h"
 #include "nccl_abi.h"
 #include "stream.h"
 #include "tally.h"
@@ -21,17 +22,14 @@ struct event {
     union slot *slot;  // NULL: dropped, *eHandle is NULL already
     u64 handle;
     u32 comm;  // NO_COMM when the context is not ours
-    i32 comm_rank;
 };
 
-void event_count_lost(unsigned event_bit);
+COLD void event_count_lost(unsigned event_bit);
 
 #define EVENT static inline __attribute__((always_inline))
 
 EVENT struct event event_of(void *context, unsigned event_bit) {
-    struct event event = {NULL, 0, NO_COMM, 0};
-    comm_of_context(context, event_bit, &event.comm, &event.comm_rank);
-    return event;
+    return (struct event){NULL, 0, comm_of_context(context, event_bit)};
 }
 
 // False: dropped and counted.
@@ -47,6 +45,17 @@ EVENT bool event_begin(struct event *event, struct stream *stream, void **handle
     return true;
 }
 
+// Where nothing is in the way: there is room, and the clock is a counter.
+EVENT struct event event_take(struct stream *stream, u32 comm, void **handle_out,
+                              const void *parent, unsigned slots) {
+    struct event event = {.comm = comm};
+    event.slot = stream_advance(stream, slots, &event.handle);
+    *handle_out = (void *)(uintptr_t)event.handle;
+    event.slot->group.parent = (u64)(uintptr_t)parent;
+    event.slot->group.t0 = clock_counter();
+    return event;
+}
+
 EVENT struct event event_start(void *context, void **handle_out, const void *parent, unsigned slots,
                                unsigned event_bit) {
     struct event event = event_of(context, event_bit);
@@ -57,7 +66,8 @@ EVENT struct event event_start(void *context, void **handle_out, const void *par
 // Most events carry rank 0 or the communicator's; anything else needs a field of its own.
 static inline unsigned event_rank_flag(const struct event *event, i32 rank) {
     if (rank == 0) return 0;
-    return rank == event->comm_rank ? FLAG_RANK : FLAG_RANK_IN;
+    bool expected = event->comm != NO_COMM && rank == comm_ranks[event->comm];
+    return expected ? FLAG_RANK : FLAG_RANK_IN;
 }
 
 static inline void event_commit(const struct event *event, unsigned kind, unsigned chan,
@@ -68,19 +78,15 @@ static inline void event_commit_ext(const struct event *event, unsigned kind) {
     slot_commit(event->slot + 1, head_word(kind, 0, 0, event->handle + 1));
 }
 
-// ---- the kinds that all interface versions share ----
-static inline void start_group(void *context, void **handle, const void *parent) {
-    struct event event = event_start(context, handle, parent, 1, 0);
-    if (UNLIKELY(!event.slot)) return;
-    event.slot->group.comm = (u16)event.comm;
-    event_commit(&event, KIND_group, 0, 0);
+// ---- the kinds that all interface versions share: what is put into the slot, and the flags ----
+static inline unsigned fill_group(const struct event *event) {
+    event->slot->group.comm = (u16)event->comm;
+    return 0;
 }
 
-static inline void start_proxy_op(void *context, void **handle, const void *parent, i32 rank,
-                                  const struct nccl_proxy_op *op) {
-    struct event event = event_start(context, handle, parent, 1, 3);
-    if (UNLIKELY(!event.slot)) return;
-    struct slot_proxy_op *slot = &event.slot->proxy_op;
+static inline unsigned fill_proxy_op(const struct event *event, const void *context, i32 rank,
+                                     const struct nccl_proxy_op *op) {
+    struct slot_proxy_op *slot = &event->slot->proxy_op;
     slot->pid = op->pid;
     slot->peer = op->peer;
     slot->steps = op->nSteps;
@@ -89,42 +95,67 @@ static inline void start_proxy_op(void *context, void **handle, const void *pare
     slot->comm = (u16)comm_number_in(context);
     slot->ctx_nonce = (u16)((u64)(uintptr_t)context >> 48);
     slot->rank = rank;
-    event_commit(&event, KIND_proxy_op, op->channelId, FLAG_RANK_IN | (op->isSend ? FLAG_SEND : 0));
+    return FLAG_RANK_IN | (op->isSend ? FLAG_SEND : 0);
+}
+
+static inline unsigned fill_proxy_step(const struct event *event, i32 rank, i32 step) {
+    event->slot->proxy_step.step = step;
+    event->slot->proxy_step.rank = rank;
+    return FLAG_RANK_IN;
+}
+
+static inline unsigned fill_proxy_ctrl(const struct event *event) {
+    event->slot->proxy_ctrl.comm = (u16)event->comm;
+    return 0;
+}
+
+static inline unsigned fill_kernel_ch(const struct event *event, i32 rank,
+                                      const struct nccl_kernel_ch *kernel, bool has_stamp) {
+    event->slot->kernel_ch.gpu_start = has_stamp ? kernel->pTimer : 0;
+    event->slot->kernel_ch.comm = (u16)event->comm;
+    return event_rank_flag(event, rank) | (has_stamp ? 0 : FLAG_NO_STAMP);
+}
+
+static inline void start_group(void *context, void **handle, const void *parent) {
+    struct event event = event_start(context, handle, parent, 1, 0);
+    if (event.slot) event_commit(&event, KIND_group, 0, fill_group(&event));
+}
+
+static inline void start_proxy_op(void *context, void **handle, const void *parent, i32 rank,
+                                  const struct nccl_proxy_op *op) {
+    struct event event = event_start(context, handle, parent, 1, 3);
+    if (!event.slot) return;
+    unsigned flags = fill_proxy_op(&event, context, rank, op);
+    event_commit(&event, KIND_proxy_op, op->channelId, flags);
+}
+
+static inline void start_proxy_ctrl(void *context, void **handle, const void *parent) {
+    struct event event = event_start(context, handle, parent, 1, 5);
+    if (event.slot) event_commit(&event, KIND_proxy_ctrl, 0, fill_proxy_ctrl(&event));
+}
+
+static inline void start_kernel_ch(void *context, void **handle, const void *parent, i32 rank,
+                                   const struct nccl_kernel_ch *kernel, bool has_stamp) {
+    struct event event = event_start(context, handle, parent, 1, 6);
+    if (!event.slot) return;
+    unsigned flags = fill_kernel_ch(&event, rank, kernel, has_stamp);
+    event_commit(&event, KIND_kernel_ch, kernel->channelId, flags);
 }
 
 // Whether the open step in *handle is this very step: NCCL starts a receive again on every poll.
-bool event_is_repeated_step(void *handle, const void *parent, i32 step);
+COLD bool event_is_repeated_step(void *handle, const void *parent, i32 step);
 
 static inline void start_proxy_step(void *context, void **handle, const void *parent, i32 rank,
                                     i32 step) {
     if (UNLIKELY(*handle != NULL) && event_is_repeated_step(*handle, parent, step)) return;
     struct event event = event_start(context, handle, parent, 1, 4);
     if (UNLIKELY(!event.slot)) return;
-    event.slot->proxy_step.step = step;
-    event.slot->proxy_step.rank = rank;
-    event_commit(&event, KIND_proxy_step, 0, FLAG_RANK_IN);
-}
-
-static inline void start_proxy_ctrl(void *context, void **handle, const void *parent) {
-    struct event event = event_start(context, handle, parent, 1, 5);
-    if (UNLIKELY(!event.slot)) return;
-    event.slot->proxy_ctrl.comm = (u16)event.comm;
-    event_commit(&event, KIND_proxy_ctrl, 0, 0);
-}
-
-static inline void start_kernel_ch(void *context, void **handle, const void *parent, i32 rank,
-                                   const struct nccl_kernel_ch *kernel, bool has_stamp) {
-    struct event event = event_start(context, handle, parent, 1, 6);
-    if (UNLIKELY(!event.slot)) return;
-    event.slot->kernel_ch.gpu_start = has_stamp ? kernel->pTimer : 0;
-    event.slot->kernel_ch.comm = (u16)event.comm;
-    event_commit(&event, KIND_kernel_ch, kernel->channelId,
-                 event_rank_flag(&event, rank) | (has_stamp ? 0 : FLAG_NO_STAMP));
+    event_commit(&event, KIND_proxy_step, 0, fill_proxy_step(&event, rank, step));
 }
 
 void start_net(void *context, void **handle, const void *parent, i32 rank,
                const struct nccl_net_plugin *net);
-void start_unknown(void **handle);
+COLD void start_unknown(void **handle);
 void event_net_update(u64 handle, const void *data);
 
 // ---- states and stop ----
@@ -132,10 +163,10 @@ nccl_result event_stop(void *handle);
 
 // A state that cannot be stored in place: another thread's event, one too old, a state that
 // repeats, or a bad handle. True when it is on record.
-bool event_state_elsewhere(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps);
+COLD bool event_state_elsewhere(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps);
 // One of the ProxyOp states 0 to 7.
 void event_op_state(u64 handle, unsigned state, u64 size, i32 steps);
-void event_peer_wait_again(union slot *slot, u64 head, u64 handle, u64 size);
+COLD void event_peer_wait_again(union slot *slot, u64 head, u64 handle, u64 size);
 
 // The event's slot if this thread may edit it.
 static inline union slot *event_find(u64 handle, u64 *head) {
@@ -145,10 +176,21 @@ static inline union slot *event_find(u64 handle, u64 *head) {
     return LIKELY(slot && head_is_event(*head)) ? slot : NULL;
 }
 
+// The same where nothing is in the way: its chunk is the newest, the clock is a counter, and nobody
+// is chained.
+EVENT union slot *event_usual(u64 handle, u64 *head) {
+    const struct stream *stream = stream_self;
+    if (UNLIKELY(!hot.usual) || UNLIKELY(!stream) || UNLIKELY(!stream_is_newest(stream, handle)))
+        return NULL;
+    union slot *slot = stream_newest_place(stream, handle);
+    *head = slot_head_own(slot);
+    return LIKELY(head_is_event(*head)) && LIKELY(head_check(*head) == (u32)handle) ? slot : NULL;
+}
+
 static inline bool store_step_state(union slot *slot, u64 head, unsigned which, unsigned direction,
-                                    u64 size) {
+                                    u64 size, u64 now) {
     const unsigned seen = STATE_FIRST | STATE_SECOND | STATE_THIRD;
-    u64 elapsed = clock_ticks() - slot->proxy_step.t0;
+    u64 elapsed = now - slot->proxy_step.t0;
     unsigned states = head_states(head);
     if (UNLIKELY(head_kind(head) != KIND_proxy_step || elapsed > UINT32_MAX || size > UINT32_MAX ||
                  (states & (1u << which | STATE_STOPPED)) ||
@@ -160,7 +202,8 @@ static inline bool store_step_state(union slot *slot, u64 head, unsigned which, 
     return true;
 }
 
-static inline bool store_ctrl_state(union slot *slot, u64 head, unsigned state, i32 appended) {
+static inline bool store_ctrl_state(union slot *slot, u64 head, unsigned state, i32 appended,
+                                    u64 now) {
     unsigned states = head_states(head);
     if (UNLIKELY(head_kind(head) != KIND_proxy_ctrl || (states & (STATE_SECOND | STATE_STOPPED))))
         return false;
@@ -168,27 +211,28 @@ static inline bool store_ctrl_state(union slot *slot, u64 head, unsigned state, 
     bool first = !(states & STATE_FIRST);
     if (first) SLOT_STORE(slot->proxy_ctrl.first, (u8)state);
     else SLOT_STORE(slot->proxy_ctrl.second, (u8)state);
-    if (first) SLOT_STORE(slot->proxy_ctrl.t_first, clock_ticks());
-    else SLOT_STORE(slot->proxy_ctrl.t_second, clock_ticks());
+    if (first) SLOT_STORE(slot->proxy_ctrl.t_first, now);
+    else SLOT_STORE(slot->proxy_ctrl.t_second, now);
     slot_commit(slot, head_with_states(head, first ? STATE_FIRST : STATE_SECOND));
     return true;
 }
 
 // Kinds whose states are one time each.
-static inline bool store_time(union slot *slot, u64 head, unsigned kind, unsigned bit, u64 *field) {
+static inline bool store_time(union slot *slot, u64 head, unsigned kind, unsigned bit, u64 *field,
+                              u64 now) {
     if (UNLIKELY(head_kind(head) != kind || (head_states(head) & (bit | STATE_STOPPED))))
         return false;
-    SLOT_STORE(*field, clock_ticks());
+    SLOT_STORE(*field, now);
     slot_commit(slot, head_with_states(head, bit));
     return true;
 }
 
 static inline bool store_gpu_stop(union slot *slot, u64 head, unsigned kind, u64 *gpu_stop,
-                                  u64 *t_stop, u64 stamp) {
+                                  u64 *t_stop, u64 stamp, u64 now) {
     if (UNLIKELY(head_kind(head) != kind || (head_states(head) & (STATE_FIRST | STATE_STOPPED))))
         return false;
     SLOT_STORE(*gpu_stop, stamp);
-    SLOT_STORE(*t_stop, clock_ticks());
+    SLOT_STORE(*t_stop, now);
     slot_commit(slot, head_with_states(head, STATE_FIRST));
     return true;
 }

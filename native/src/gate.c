@@ -8,9 +8,6 @@
 #include "config.h"
 #include "event.h"
 
-u32 gate_fast_events;
-bool gate_chained;
-
 // Which bits of a mask make NCCL emit an event: parents come with their children. By interface
 // version, as the releases that speak it have it.
 static u32 wanted_by(int version, u64 type) {
@@ -66,7 +63,7 @@ void gate_set_events(u32 events) {
             if (gate_wants(events, library->version, type)) fast |= (u32)type;
         __atomic_store_n(library->mask, (int)mask, __ATOMIC_RELAXED);
     }
-    if (!gate_chained && used) __atomic_store_n(&gate_fast_events, fast, __ATOMIC_RELAXED);
+    if (!hot.chained && used) __atomic_store_n(&hot.fast_events, fast, __ATOMIC_RELAXED);
 }
 
 nccl_result gate_start(void *context, void **handle, const void *descriptor, u64 type, int version,
@@ -76,6 +73,6 @@ nccl_result gate_start(void *context, void **handle, const void *descriptor, u64
     else if (gate_wants(__atomic_load_n(&config.events, __ATOMIC_RELAXED), version, type))
         record(context, handle, descriptor);
     else *handle = NULL;
-    if (gate_chained) chain_start(context, handle, descriptor, type, version);
+    if (hot.chained) chain_start(context, handle, descriptor, type, version);
     return 0;
 }

@@ -5,11 +5,9 @@
 #ifndef NCCLSCOPE_GATE_H
 #define NCCLSCOPE_GATE_H
 
+#include "hot.h"
 #include "nccl_abi.h"
 #include "slot.h"
-
-extern u32 gate_fast_events;  // NCCL's event bits
-extern bool gate_chained;     // another profiler must hear of stops and states, too
 
 // At init: where NCCL looks up what it shall report, and what its interface knows. Kept where that
 // is a word of the library itself, which then stays loaded.
@@ -20,14 +18,14 @@ void gate_set_events(u32 events);
 
 typedef nccl_result (*record_fn)(void *context, void **handle, const void *descriptor);
 
-nccl_result gate_start(void *context, void **handle, const void *descriptor, u64 type, int version,
-                       record_fn record);
+COLD nccl_result gate_start(void *context, void **handle, const void *descriptor, u64 type,
+                            int version, record_fn record);
 
 // Whether NCCL of that interface version emits the event for this mask.
 bool gate_wants(u32 mask, int version, u64 type);
 
 static inline bool gate_is_fast(u64 type) {
-    return (__atomic_load_n(&gate_fast_events, __ATOMIC_RELAXED) & type) != 0;
+    return (__atomic_load_n(&hot.fast_events, __ATOMIC_RELAXED) & type) != 0;
 }
 
 #endif

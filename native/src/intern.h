@@ -3,14 +3,15 @@
 #ifndef NCCLSCOPE_INTERN_H
 #define NCCLSCOPE_INTERN_H
 
+#include "hot.h"
 #include "slot.h"
 
 #define INTERN_SLOTS 1024u
 
 // Address in the lower 56 bits, id in the upper 8; 0 is empty.
-extern u64 intern_table[INTERN_SLOTS];
+extern HIDDEN u64 intern_table[INTERN_SLOTS];
 
-u8 intern_unseen(const char *literal);
+COLD u8 intern_unseen(const char *literal);
 // Forgets addresses, not ids: the library that held the literals may be unloaded and another take
 // its place.
 void intern_forget_addresses(void);
@@ -19,11 +20,16 @@ static inline unsigned intern_place(const char *literal) {
     return (unsigned)(((u64)(uintptr_t)literal * 0x9E3779B97F4A7C15ull) >> 54);
 }
 
-static inline u8 intern(const char *literal) {
+// False: not where it is expected.
+static inline bool intern_knows(const char *literal, u8 *id) {
     u64 entry = __atomic_load_n(&intern_table[intern_place(literal)], __ATOMIC_RELAXED);
-    if (LIKELY((entry & 0x00FFFFFFFFFFFFFFull) == (u64)(uintptr_t)literal))
-        return (u8)(entry >> 56);
-    return intern_unseen(literal);
+    *id = (u8)(entry >> 56);
+    return (entry & 0x00FFFFFFFFFFFFFFull) == (u64)(uintptr_t)literal;
+}
+
+static inline u8 intern(const char *literal) {
+    u8 id;
+    return LIKELY(intern_knows(literal, &id)) ? id : intern_unseen(literal);
 }
 
 #endif

@@ -61,8 +61,8 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
     header->identity_bytes = (u32)identity_write(arena.base + header->identity_offset,
                                                  MAX_HEADER_BYTES - header->identity_offset,
                                                  process_folder, arena.path, nccl_address);
-    header->nonce = stream_nonce;
-    header->clock_kind = clock_kind;
+    header->nonce = hot.nonce;
+    header->clock_kind = hot.clock;
     header->start_ticks = pair->ticks_before;
     header->start_monotonic_ns = pair->monotonic_ns;
     header->start_realtime_ns = pair->realtime_ns;
@@ -70,14 +70,14 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
 }
 
 static void in_fork_child(void) {
-    recording = false;
+    hot.recording = false;
     tally_forget();
     stream_self = NULL;
     arena_forget();
 }
 
 static void at_exit(void) {
-    if (__atomic_load_n(&recording, __ATOMIC_RELAXED)) helper_finish(config.exit_wait_ns);
+    if (__atomic_load_n(&hot.recording, __ATOMIC_RELAXED)) helper_finish(config.exit_wait_ns);
 }
 
 static void start(const void *nccl_address) {
@@ -89,7 +89,7 @@ static void start(const void *nccl_address) {
     u64 nonce = random_nonce();
     name_process();
     if (!arena_create(process_folder)) return;
-    stream_nonce = nonce;
+    hot.nonce = nonce;
     fill_header(&before, nccl_address);
     meta_sync(&before, 0, 0);
     struct clock_pair after =
@@ -97,7 +97,7 @@ static void start(const void *nccl_address) {
     ((struct file_header *)arena.base)->clock_hz = clock_hz_between(&before, &after);
     meta_sync(&after, 0, 0);
     tally_setup();
-    gate_fast_events = NCCL_EVENTS_V7;
+    hot.fast_events = NCCL_EVENTS_V7;
     streams_setup(nonce);
     if (arena.fd >= 0) guard_install();
     pthread_atfork(NULL, NULL, in_fork_child);
@@ -108,7 +108,7 @@ static void start(const void *nccl_address) {
 
 static void say_hello(void) {
     if (config.disabled) log_line("disabled by NCCLSCOPE_DISABLE");
-    else if (!recording) log_line("no memory to record into; nothing is recorded");
+    else if (!hot.recording) log_line("no memory to record into; nothing is recorded");
     else
         log_line("%s records in %s mode to %s/%s (%u MB %s)%s%s", NCCLSCOPE_VERSION,
                  config_mode_name(), config.capture_dir, process_folder,
@@ -125,7 +125,7 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     pthread_mutex_unlock(&lifecycle);
     log_use(log);
     if (first) say_hello();
-    bool active = __atomic_load_n(&recording, __ATOMIC_ACQUIRE);
+    bool active = __atomic_load_n(&hot.recording, __ATOMIC_ACQUIRE);
     u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
     description->mask = active ? events & interface_events : 0;
     *context = active ? comm_open(description) : IDLE_CONTEXT;
@@ -135,7 +135,7 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
         chain_load((int)description->version);
         pthread_mutex_unlock(&lifecycle);
         chained = chain_init(*context, (int)description->version, description, log);
-        if (gate_chained) __atomic_store_n(&gate_fast_events, 0, __ATOMIC_RELAXED);
+        if (hot.chained) __atomic_store_n(&hot.fast_events, 0, __ATOMIC_RELAXED);
     }
     // Only under the lock, and before the helper may want to change it.
     pthread_mutex_lock(&lifecycle);
@@ -149,7 +149,7 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
 }
 
 nccl_result plugin_finalize(void *context) {
-    if (!__atomic_load_n(&recording, __ATOMIC_ACQUIRE)) return 0;
+    if (!__atomic_load_n(&hot.recording, __ATOMIC_ACQUIRE)) return 0;
     chain_finalize(context);
     comm_close(context);
     if (comms_open() == 0) {

@@ -9,9 +9,6 @@
 
 struct stream streams[MAX_STREAMS];
 u32 streams_used;
-u64 stream_nonce;
-u32 stream_window = 1;
-bool recording;
 _Thread_local struct stream *stream_self;
 
 // Stack of streams without an owner, as arena.c keeps its chunks.
@@ -39,16 +36,17 @@ static struct stream *pop_free(void) {
 }
 
 void streams_setup(u64 nonce) {
-    stream_nonce = nonce;
-    stream_window = arena.chunk_limit / 64;
-    if (stream_window < 1) stream_window = 1;
-    if (stream_window > WINDOW_TABLE / 2) stream_window = WINDOW_TABLE / 2;
+    hot.nonce = nonce;
+    hot.first_context = nonce << 48 | (u64)CONTEXT_STREAM << INDEX_BITS;
+    hot.window = arena.chunk_limit / 64;
+    if (hot.window < 1) hot.window = 1;
+    if (hot.window > WINDOW_TABLE / 2) hot.window = WINDOW_TABLE / 2;
     for (u32 number = MAX_STREAMS;
          number-- > 0;) {  // touches every page now rather than in a callback
         streams[number].prefix = nonce << 48 | (u64)number << INDEX_BITS;
         push_free(number);
     }
-    __atomic_store_n(&recording, true, __ATOMIC_RELEASE);
+    __atomic_store_n(&hot.recording, true, __ATOMIC_RELEASE);
 }
 
 static void begin_chunk(struct stream *stream, u32 chunk, u64 first_index) {
@@ -71,7 +69,7 @@ static void begin_chunk(struct stream *stream, u32 chunk, u64 first_index) {
 }
 
 struct stream *stream_attach(void) {
-    if (!__atomic_load_n(&recording, __ATOMIC_ACQUIRE)) return NULL;
+    if (!__atomic_load_n(&hot.recording, __ATOMIC_ACQUIRE)) return NULL;
     struct stream *stream = pop_free();
     if (!stream) return NULL;
     u32 number = (u32)(stream - streams);
@@ -156,4 +154,12 @@ union slot *stream_next_chunk(struct stream *stream, unsigned event) {
     stream->low_priority_closed = memory_is_short();
     if (stream->drops.total) write_drops(stream);
     return stream->cur;
+}
+
+union slot *stream_older_place(const struct stream *stream, u64 handle) {
+    if ((handle ^ stream->prefix) >> INDEX_BITS) return NULL;
+    u64 number = (handle & INDEX_MASK) >> CHUNK_SLOTS_LOG2;
+    if (((stream->chunk_number - number) & CHUNK_NUMBER_MASK) > hot.window) return NULL;
+    union slot *chunk = stream->window[number % WINDOW_TABLE];
+    return chunk ? chunk + (handle & (CHUNK_SLOTS - 1)) : NULL;
 }

@@ -3,7 +3,7 @@
 // A stream is a chain of arena chunks. Slots are numbered through, over chunks and over the threads
 // that own the stream one after another, so (stream, index) names one slot for the life of the
 // process; a handle is nonce, stream and the index's lower bits in one word. The owner may edit
-// slots of its newest `stream_window` chunks; the helper thread frees only chunks older than that,
+// slots of its newest `hot.window` chunks; the helper thread frees only chunks older than that,
 // so the two never meet on one slot.
 #ifndef NCCLSCOPE_STREAM_H
 #define NCCLSCOPE_STREAM_H
@@ -12,6 +12,7 @@
 
 #include "arena.h"
 #include "clock.h"
+#include "hot.h"
 #include "slot.h"
 
 #define WINDOW_TABLE 32u      // power of two above the largest window
@@ -26,18 +27,20 @@ struct cursor {
 };
 
 struct stream {
-    // ---- the owner's ----
-    union slot *cur, *end;             // next slot, end of the chunk
-    u64 next_handle;                   // of *cur
-    u64 prefix;                        // nonce and stream number; index bits zero
-    u64 chunk_number;                  // index >> CHUNK_SLOTS_LOG2 of the current chunk
-    u32 chunk;                         // the current chunk's place in the arena
-    bool low_priority_closed;          // memory is short: this chunk is not for steps, ctrl and net
-    union slot *window[WINDOW_TABLE];  // chunks by chunk_number modulo the table
-    union slot *tally;                 // its table of call counts; stays with the stream
+    // ---- the owner's, in every callback: one cache line ----
+    union slot *cur, *end;     // next slot, end of the chunk
+    u64 next_handle;           // of *cur
+    u64 prefix;                // nonce and stream number; index bits zero
+    u64 chunk_number;          // index >> CHUNK_SLOTS_LOG2 of the current chunk
+    u32 chunk;                 // the current chunk's place in the arena
+    bool low_priority_closed;  // memory is short: this chunk is not for steps, ctrl and net
+    union slot *tally;         // its table of call counts; stays with the stream
     u32 tally_keys;
-    u64 last_late_stop;      // handle; a stop that NCCL repeats for ever is recorded once
-    struct slot_drop drops;  // being counted; written out when there is room again
+
+    // ---- the owner's ----
+    union slot *window[WINDOW_TABLE];  // chunks by chunk_number modulo the table
+    u64 last_late_stop;                // handle; a stop that NCCL repeats for ever is recorded once
+    struct slot_drop drops;            // being counted; written out when there is room again
 
     // ---- written by the owner, read by the helper ----
     _Alignas(64) u64 published_chunk_number;
@@ -58,27 +61,27 @@ struct stream {
     u32 idle_passes;
 };
 
-extern struct stream streams[MAX_STREAMS];
-extern u32 streams_used;   // streams with a higher number were never taken
-extern u64 stream_nonce;   // 16 bits, the top one set
-extern u32 stream_window;  // chunks
-extern bool recording;     // false before the first init, in fork children and when disabled
-extern _Thread_local struct stream *stream_self;
+extern HIDDEN struct stream streams[MAX_STREAMS];
+extern HIDDEN u32 streams_used;  // streams with a higher number were never taken
+extern HIDDEN _Thread_local struct stream *stream_self;
 
 void streams_setup(u64 nonce);
 // Slow paths, out of line.
-struct stream *stream_attach(void);
+COLD struct stream *stream_attach(void);
 // Moves on to a new chunk and returns its first free slot; NULL: dropped. event is NCCL's event bit
 // number or NO_EVENT.
-union slot *stream_next_chunk(struct stream *stream, unsigned event);
+COLD union slot *stream_next_chunk(struct stream *stream, unsigned event);
 // Whether steps, ctrl and net may use the current chunk again; leaves room for one slot.
-bool stream_reopen(struct stream *stream);
-void stream_count_drop(struct stream *stream, enum counter reason, unsigned event);
+COLD bool stream_reopen(struct stream *stream);
+COLD void stream_count_drop(struct stream *stream, enum counter reason, unsigned event);
+// The place of a handle that is not of the newest chunk; NULL: not for this thread to edit.
+COLD union slot *stream_older_place(const struct stream *stream, u64 handle);
 // Helper: hands a stream of a dead thread out again. Its chunks are freed already.
 void stream_recycle(struct stream *stream);
 
-static inline bool event_is_low_priority(unsigned event) {  // ProxyStep, ProxyCtrl, NetPlugin
-    return (0xB0u >> event) & 1;
+#define LOW_PRIORITY_EVENTS 0xB0u  // ProxyStep, ProxyCtrl, NetPlugin
+static inline bool event_is_low_priority(unsigned event) {
+    return (LOW_PRIORITY_EVENTS >> event) & 1;
 }
 
 // The calling thread's stream; NULL when it cannot have one.
@@ -87,21 +90,13 @@ static inline struct stream *stream_of_thread(void) {
     return LIKELY(stream != NULL) ? stream : stream_attach();
 }
 
-// `slots` neighbouring slots (1 or 2) and the handle of the first; NULL: dropped and counted.
-static inline union slot *stream_take(struct stream *stream, unsigned slots, unsigned event,
-                                      u64 *handle) {
+static inline bool stream_has_room(const struct stream *stream, unsigned slots) {
+    return stream->cur + slots <= stream->end;
+}
+
+// The next slots, where there is room for them.
+static inline union slot *stream_advance(struct stream *stream, unsigned slots, u64 *handle) {
     union slot *slot = stream->cur;
-    if (UNLIKELY(slot + slots > stream->end)) {
-        slot = stream_next_chunk(stream, event);
-        if (!slot) return NULL;
-    }
-    if (event_is_low_priority(event) && UNLIKELY(stream->low_priority_closed)) {
-        if (!stream_reopen(stream)) {
-            stream_count_drop(stream, COUNTER_dropped_low_priority, event);
-            return NULL;
-        }
-        slot = stream->cur;
-    }
     *handle = stream->next_handle;
     stream->cur = slot + slots;
     stream->next_handle += slots;
@@ -111,17 +106,34 @@ static inline union slot *stream_take(struct stream *stream, unsigned slots, uns
     return slot;
 }
 
+// `slots` neighbouring slots (1 or 2) and the handle of the first; NULL: dropped and counted.
+static inline union slot *stream_take(struct stream *stream, unsigned slots, unsigned event,
+                                      u64 *handle) {
+    if (UNLIKELY(!stream_has_room(stream, slots)) && !stream_next_chunk(stream, event)) return NULL;
+    if (event_is_low_priority(event) && UNLIKELY(stream->low_priority_closed)) {
+        if (!stream_reopen(stream)) {
+            stream_count_drop(stream, COUNTER_dropped_low_priority, event);
+            return NULL;
+        }
+    }
+    return stream_advance(stream, slots, handle);
+}
+
+// Whether a handle is of the newest chunk, and its place there.
+static inline bool stream_is_newest(const struct stream *stream, u64 handle) {
+    return (handle ^ stream->next_handle) >> CHUNK_SLOTS_LOG2 == 0;
+}
+static inline union slot *stream_newest_place(const struct stream *stream, u64 handle) {
+    return stream->end - CHUNK_SLOTS + (handle & (CHUNK_SLOTS - 1));
+}
+
 // The committed slot of a handle, if this thread may edit it; its kind may be any.
 static inline union slot *stream_find(const struct stream *stream, u64 handle, u64 *head) {
-    if (UNLIKELY((handle ^ stream->prefix) >> INDEX_BITS)) return NULL;
-    u64 index = handle & INDEX_MASK, number = index >> CHUNK_SLOTS_LOG2;
-    if (UNLIKELY(((stream->chunk_number - number) & CHUNK_NUMBER_MASK) > stream_window))
-        return NULL;
-    union slot *chunk = stream->window[number % WINDOW_TABLE];
-    if (UNLIKELY(!chunk)) return NULL;
-    union slot *slot = chunk + (index & (CHUNK_SLOTS - 1));
+    union slot *slot = stream_is_newest(stream, handle) ? stream_newest_place(stream, handle)
+                                                        : stream_older_place(stream, handle);
+    if (!slot) return NULL;
     *head = slot_head_own(slot);
-    return LIKELY(head_kind(*head) != 0 && head_check(*head) == (u32)index) ? slot : NULL;
+    return LIKELY(head_kind(*head) != 0 && head_check(*head) == (u32)handle) ? slot : NULL;
 }
 
 #endif

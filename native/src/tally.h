@@ -41,17 +41,19 @@ static inline void tally_add(union slot *entry, u64 count) {
 }
 
 // Counts a call whose entry is not where it is expected first. stream may be NULL.
-void tally_elsewhere(struct stream *stream, struct tally_key key);
+COLD void tally_elsewhere(struct stream *stream, struct tally_key key);
+
+// The key's entry if it is where it is expected first.
+static inline union slot *tally_expected_at(const struct stream *stream, struct tally_key key) {
+    if (UNLIKELY(!stream->tally)) return NULL;
+    union slot *entry = &stream->tally[tally_hash(key) % CHUNK_SLOTS];
+    return LIKELY(tally_matches(entry, key)) ? entry : NULL;
+}
 
 static inline void tally_call(struct stream *stream, struct tally_key key) {
-    if (LIKELY(stream && stream->tally)) {
-        union slot *entry = &stream->tally[tally_hash(key) % CHUNK_SLOTS];
-        if (LIKELY(tally_matches(entry, key))) {
-            tally_add(entry, key.count);
-            return;
-        }
-    }
-    tally_elsewhere(stream, key);
+    union slot *entry = LIKELY(stream != NULL) ? tally_expected_at(stream, key) : NULL;
+    if (LIKELY(entry != NULL)) tally_add(entry, key.count);
+    else tally_elsewhere(stream, key);
 }
 
 // The key under which a size is counted once there are too many of them.

@@ -1,0 +1,33 @@
+// What every callback reads of the whole process, in one cache line: NCCL and the driver have used
+// the cache for their own between two callbacks, and each line of ours comes from further away.
+//
+// Written at init and by the helper thread, hardly ever.
+#ifndef NCCLSCOPE_HOT_H
+#define NCCLSCOPE_HOT_H
+
+#include <stdbool.h>
+
+#include "ncclscope/format.h"
+
+#define HIDDEN __attribute__((visibility("hidden")))
+// Out of line and away from what runs in every callback.
+#define COLD __attribute__((cold, noinline))
+
+// Starts at a cache line of its own, near the others.
+#define HOT __attribute__((hot, aligned(64)))
+// What HOT functions leave to others: out of line, but as fast as can be.
+#define WHOLE __attribute__((noinline))
+
+struct hot {
+    _Alignas(64) u64 nonce;  // 16 bits, the top one set
+    u64 first_context;       // the context of communicator 0
+    u32 fast_events;         // NCCL's event bits: those that take the fast path (gate.h)
+    u32 window;              // chunks that a stream's owner may edit (stream.h)
+    enum clock_kind clock;   // set once, before any event can be recorded
+    bool usual;              // the clock is a counter, and nobody is chained
+    bool chained;            // another profiler must hear of stops and states, too (chain.h)
+    bool recording;          // false before the first init, in fork children and when disabled
+};
+extern HIDDEN struct hot hot;
+
+#endif
