@@ -299,27 +299,42 @@ USUAL_CALL(p2p_api, NCCL_P2P_API)
 USUAL_CALL(coll, NCCL_COLL)
 USUAL_CALL(p2p, NCCL_P2P)
 
+// Most of what there is.
+static HOT __attribute__((noinline)) nccl_result usual_step(void *context, void **handle,
+                                                            const struct nccl_descr *d,
+                                                            struct stream *stream,
+                                                            record_fn whole) {
+    if (UNLIKELY(*handle) || UNLIKELY(!stream_has_room(stream, 1)) ||
+        UNLIKELY(stream->low_priority_closed))
+        return whole(context, handle, d);
+    struct event event = event_take(stream, NO_COMM, handle, d->parentObj, 1);
+    unsigned flags = fill_proxy_step(&event, d->rank, d->proxyStep.step);
+    event_commit(&event, KIND_proxy_step, 0, flags);
+    return 0;
+}
+
 MODERN nccl_result start_usual(void *context, void **handle, const struct nccl_descr *d, u64 type,
                                int version, record_fn whole) {
-    const u64 others = events_of_version(version) & ~(u64)(NCCL_NET_PLUGIN | NCCL_CE_COLL);
+    const u64 others = NCCL_GROUP | NCCL_PROXY_OP | NCCL_PROXY_CTRL | NCCL_KERNEL_CH |
+                       NCCL_GROUP_API | NCCL_KERNEL_LAUNCH | NCCL_CE_SYNC | NCCL_CE_BATCH |
+                       NCCL_KERNEL_PHASE;
     struct stream *stream = stream_self;
     u64 comm = address(context) - hot.first_context;
     if (UNLIKELY(!hot.usual) || UNLIKELY(!stream) || UNLIKELY(comm >= NO_COMM))
         return whole(context, handle, d);
+    if (type == NCCL_PROXY_STEP) return usual_step(context, handle, d, stream, whole);
     if (version >= 5 && type == NCCL_COLL_API)
         return usual_coll_api(context, handle, d, stream, version, whole);
     if (version >= 5 && type == NCCL_P2P_API)
         return usual_p2p_api(context, handle, d, stream, version, whole);
     if (type == NCCL_COLL) return usual_coll(context, handle, d, stream, version, whole);
     if (type == NCCL_P2P) return usual_p2p(context, handle, d, stream, version, whole);
-    if (UNLIKELY(!(type & others)) || UNLIKELY(type & (type - 1)) ||
+    if (UNLIKELY(!(type & others & events_of_version(version))) || UNLIKELY(type & (type - 1)) ||
         UNLIKELY(!stream_has_room(stream, 1)) ||
-        UNLIKELY(type & LOW_PRIORITY_EVENTS && stream->low_priority_closed) ||
-        UNLIKELY(type == NCCL_PROXY_STEP && *handle))
+        UNLIKELY(type == NCCL_PROXY_CTRL && stream->low_priority_closed))
         return whole(context, handle, d);
     struct event event = event_take(stream, (u32)comm, handle, d->parentObj, 1);
-    fill_and_commit(&event, context, d, type & others & ~(u64)COUNTED_EVENTS, (struct names){0},
-                    version);
+    fill_and_commit(&event, context, d, type & others, (struct names){0}, version);
     return 0;
 }
 
