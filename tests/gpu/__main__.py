@@ -20,7 +20,6 @@ from tests.gpu.bench_accuracy import (
     WAYS,
     Compared,
     bench_accuracy,
-    bench_overhead,
 )
 from tests.gpu.coverage import CASES, FATAL_CASES, Row, coverage
 from tests.gpu.diagnosing import diagnosing
@@ -113,20 +112,25 @@ def show_coverage(arguments: argparse.Namespace) -> bool:
 
 
 def show_overhead(arguments: argparse.Namespace) -> bool:
-    """What recording adds to small calls."""
+    """What recording adds to calls."""
     placings = [Placing(f"two hosts, {torch_release()}", torch_library(), 2)]
     further = unpacked(arguments.nccl) if arguments.nccl else {}
     if MULTI_RANK_RELEASE in further:
         title = f"one host, {MULTI_RANK_RELEASE}"
         placings.append(Placing(title, further[MULTI_RANK_RELEASE], 1))
     rows, fine = overhead(placings)
-    header = ["ranks pose as", "64 bytes of", "calls", "mode", "no plugin, µs", "empty plugin, µs"]
-    header += ["ncclscope, µs", "one clock read a callback, ratio to empty [95 %]"]
+    header = ["ranks pose as", "function", "bytes", "calls", "mode", "no plugin, µs"]
+    header += [
+        "empty plugin, µs",
+        "ncclscope, µs",
+        "one clock read a callback, ratio to empty [95 %]",
+    ]
     header += ["ncclscope, ratio to empty [95 %]", f"≤ {BAR}"]
     note = (
         f"Two ranks on one {gpu_name()} under CUDA MPS, each on four cores of its own. "
         f"{COMMUNICATORS} communicators in each mode; in each {ROUNDS} rounds of three blocks in "
-        f"random order, one with each plugin, {CALLS} calls a block; the slower rank counts. "
+        f"random order, one with each plugin, {CALLS} calls a block (of 1 MiB a tenth); the slower rank "
+        "counts. "
         "Synchronised: one call and a stream synchronisation, median of the block. Back to back: "
         "mean without waiting in between. All plugins get the same events. The ratio is the median "
         "over rounds, its interval by bootstrap. One clock read a callback: a plugin that does "
@@ -220,37 +224,6 @@ def show_bench(arguments: argparse.Namespace) -> bool:
     return complete and all(c.holds is not False for c in found)
 
 
-def show_bench_overhead(arguments: argparse.Namespace) -> bool:
-    """What recording adds to the benchmark, by size."""
-    with mps():
-        found = bench_overhead(arguments.seconds)
-    header = ["bytes", "measured by", "no plugin, µs", "empty plugin, µs", "ncclscope, µs"]
-    header += ["NCCL's share", "ncclscope's share [95 %]", "noise", "verdict"]
-    rows: list[list[object]] = [
-        [
-            f"{c.size_bytes:,}",
-            c.how,
-            f"{c.none_us:.2f}",
-            f"{c.empty_us:.2f}",
-            f"{c.ours_us:.2f}",
-            f"{100 * c.nccl.share:+.1f} %",
-            f"{100 * c.ours.share:+.1f} % [{100 * c.ours.low:+.1f}, {100 * c.ours.high:+.1f}]",
-            f"±{100 * c.noise:.1f} %",
-            f"{100 * c.ours.share:+.1f} %" if c.resolved else "below the noise",
-        ]
-        for c in found
-    ]
-    note = (
-        f"AllReduce of `ncclscope bench`, two ranks on one {gpu_name()} under CUDA MPS, each posing "
-        f"as a host, NCCL {torch_release()}, trace mode. {found[0].rounds} rounds of all variants "
-        "in random order, fresh processes each. NCCL's share: the empty plugin, which asks for the "
-        "same events, over none. ncclscope's share: over the empty plugin. Noise: no plugin against "
-        "itself. Intervals by bootstrap over rounds."
-    )
-    publish("gpu-bench-overhead", f"{table(header, rows)}\n\n{note}")
-    return True
-
-
 def show_diagnose(_: argparse.Namespace) -> bool:
     """Status and diagnose on jobs with something wrong."""
     rows = diagnosing()
@@ -301,7 +274,6 @@ PARTS = {
     "accuracy": show_accuracy,
     "overhead": show_overhead,
     "bench": show_bench,
-    "bench-overhead": show_bench_overhead,
     "ctl": show_ctl,
     "diagnose": show_diagnose,
     "system": show_system,
@@ -320,8 +292,6 @@ def main() -> int:
     parser.add_argument("--cases", default=every, help=f"coverage: of {every}")
     ways = ",".join(WAYS)
     parser.add_argument("--ways", default=ways, help=f"bench: how calls are made ({ways})")
-    limit = "bench-overhead: begin no further round after that"
-    parser.add_argument("--seconds", type=float, default=420, help=limit)
     arguments = parser.parse_args()
     fine = True
     for name in arguments.parts or PARTS:

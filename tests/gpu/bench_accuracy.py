@@ -1,4 +1,4 @@
-"""`ncclscope bench` on real NCCL under ncclscope's own eyes: calls, durations, loops, overhead.
+"""`ncclscope bench` on real NCCL under ncclscope's own eyes: calls, durations, loops.
 
 The operations and sizes are those of the ncclsee paper. All ranks share one GPU under CUDA MPS, each
 posing as a host. Every call of the benchmark must be in the capture, and what ncclscope says of its
@@ -7,7 +7,6 @@ duration is held against the CUDA events that the benchmark put around it. Needs
 
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,11 +19,10 @@ from ncclscope.bench.plan import Plan
 from ncclscope.bench.results import Result, Session
 from ncclscope.bench.session import Start, run_session
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.launch.environment import Settings, event_mask, recording_variables
+from ncclscope.launch.environment import Settings, recording_variables
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
-from ncclscope.native import empty_plugin_path, plugin_path
-from ncclscope.overhead.shares import Share, order_of_round, verdict_of
+from ncclscope.native import plugin_path
 
 MOST_PERCENT, MOST_US, MOST_GAP_PERCENT = 2.0, 3.0, 1.0
 SIZES = (1 << 10, 32 << 10, 1 << 20, 32 << 20)
@@ -40,9 +38,6 @@ SETS = (
 )
 RUNS, CALLS = 5, 200
 WAYS = {"back to back": 2.0, "held": 0.6}  # of making calls; seconds a run
-OVERHEAD_SIZES = (64, 1 << 10, 1 << 20)
-OVERHEAD_ROUNDS, OVERHEAD_CALLS = 12, 300
-FEWEST_ROUNDS = 4  # whatever time they take
 EXACT_SOURCES = ("gpu", "gpu-repaired")
 
 
@@ -196,84 +191,4 @@ def bench_accuracy(
                     rows = [replace(row, operation=f"{row.operation} {algorithm}") for row in rows]
                 found += rows
                 keep(found)
-    return found
-
-
-def _variables(variant: str, scratch: Path) -> dict[str, str]:
-    settings = Settings(scratch / "capture", mode="trace")
-    if variant == "ours":
-        return recording_variables(settings, plugin_path())
-    if variant == "empty":
-        events = hex(event_mask(settings))
-        return {
-            "NCCL_PROFILER_PLUGIN": str(empty_plugin_path()),
-            "NCCLSCOPE_EMPTY_EVENTS": events,
-        }
-    return {"NCCL_PROFILER_PLUGIN": "none"}
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one size costs in each variant, by one clock."""
-
-    size_bytes: int
-    how: str
-    none_us: float
-    empty_us: float
-    ours_us: float
-    nccl: Share
-    ours: Share
-    noise: float
-    resolved: bool
-    rounds: int
-
-
-def bench_overhead(
-    seconds: float,
-    ranks: int = 2,
-    libraries: Libraries | None = None,
-    rounds: int = OVERHEAD_ROUNDS,
-) -> list[Cost]:
-    """AllReduce in rounds of all variants, in random order: medians of calls, alone and in loops."""
-    libraries = libraries or find_libraries(None, None, False, os.environ)
-    variants = ("none", "none again", "empty", "ours")
-    costs: dict[tuple[int, str], dict[str, list[float]]] = {}
-    until = time.monotonic() + seconds
-    for number in range(rounds + 1):
-        if number > FEWEST_ROUNDS and time.monotonic() > until:
-            break
-        for variant in order_of_round(variants, number):
-            with tempfile.TemporaryDirectory() as directory:
-                for blocking, how in ((True, "host clock, alone"), (False, "loop, back to back")):
-                    plan = Plan(
-                        ("allreduce",),
-                        OVERHEAD_SIZES,
-                        ("int32",),
-                        places=("out-of-place",),
-                        calls=OVERHEAD_CALLS,
-                        blocking=blocking,
-                        checks=0,
-                        warm_up=50,
-                    )
-                    variables = _variables(variant, Path(directory))
-                    _, results = measured(plan, ranks, libraries, variables)
-                    for result in results if number else ():
-                        key = (result.size_bytes, how)
-                        cost = result.time_ns
-                        if blocking:
-                            cost = max(float(np.median(t.host_ns)) for t in result.ranks)
-                        costs.setdefault(key, {}).setdefault(variant, []).append(cost)
-        print("round", number, flush=True)
-    found = []
-    for (size, how), by_variant in sorted(costs.items()):
-        verdict = verdict_of(by_variant)
-        assert verdict.nccl is not None
-        middle = {name: float(np.median(values)) / 1e3 for name, values in by_variant.items()}
-        found.append(
-            Cost(
-                size, how, middle["none"], middle["empty"], middle["ours"], verdict.nccl,
-                verdict.ours, verdict.noise_share, verdict.resolved(verdict.ours),
-                len(by_variant["ours"]),
-            )
-        )  # fmt: skip
     return found

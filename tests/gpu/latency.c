@@ -1,4 +1,4 @@
-// One rank that times 64-byte calls over real NCCL, block by block, as its standard input asks.
+// One rank that times calls over real NCCL, block by block, as its standard input asks.
 //
 //   latency LIBNCCL LIBCUDART RANK RANKS
 //
@@ -24,7 +24,7 @@
 #include <unistd.h>
 
 enum { MAX_CALLS = 100000, WARM_UP = 300, SETTLE = 20, SETTLE_US = 300 };
-enum { FLOATS = 16, FLOAT32 = 7, SUM = 0 };
+enum { FLOAT32 = 7, SUM = 0, MOST_BYTES = 1 << 20 };
 
 struct unique_id {
     char bytes[128];
@@ -40,6 +40,7 @@ static int (*all_reduce)(void *, void *, size_t, int, int, void *, void *),
 static int (*group_start)(void), (*group_end)(void);
 
 static int rank, ranks;
+static size_t floats;
 static void *comm, *stream, *source, *target;
 static int64_t times_ns[MAX_CALLS];
 
@@ -83,13 +84,13 @@ static int64_t now_ns(void) {
 }
 
 static void call_all_reduce(void) {
-    check(all_reduce(source, target, FLOATS, FLOAT32, SUM, comm, stream), "AllReduce");
+    check(all_reduce(source, target, floats, FLOAT32, SUM, comm, stream), "AllReduce");
 }
 
 static void call_send_recv(void) {
     check(group_start(), "GroupStart");
-    check(nccl_send(source, FLOATS, FLOAT32, (rank + 1) % ranks, comm, stream), "Send");
-    check(nccl_recv(target, FLOATS, FLOAT32, (rank + ranks - 1) % ranks, comm, stream), "Recv");
+    check(nccl_send(source, floats, FLOAT32, (rank + 1) % ranks, comm, stream), "Send");
+    check(nccl_recv(target, floats, FLOAT32, (rank + ranks - 1) % ranks, comm, stream), "Recv");
     check(group_end(), "GroupEnd");
 }
 
@@ -125,10 +126,12 @@ static volatile int *plugin_switch(void) {
     return found;
 }
 
-static void time_function(const char *name, void (*call)(void), int calls, const char *blocks) {
+static void time_function(const char *name, void (*call)(void), size_t size_bytes, int calls,
+                          const char *blocks) {
     volatile int *kind = plugin_switch();
     check(!kind && blocks[0] != '-', "finding the switching plugin");
     printf("%s ", name);
+    floats = size_bytes / sizeof(float);
     for (int i = 0; i < WARM_UP; i++) call(), synchronize();
     for (const char *block = blocks; *block; block++) {
         usleep(SETTLE_US);  // lets the proxy thread report the end of the last kernel
@@ -158,7 +161,7 @@ int main(int count, char **values) {
     if (count != 5) return 2;
     rank = atoi(values[3]), ranks = atoi(values[4]);
     load(values[1], values[2]);
-    check(cuda_malloc(&source, 4096) || cuda_malloc(&target, 4096), "malloc");
+    check(cuda_malloc(&source, MOST_BYTES) || cuda_malloc(&target, MOST_BYTES), "malloc");
     check(cuda_stream_create(&stream), "stream");
     static char line[8192];
     while (fgets(line, sizeof line, stdin)) {
@@ -168,8 +171,10 @@ int main(int count, char **values) {
         if (calls < 1 || calls > MAX_CALLS || !blocks) return 2;
         while ((setting = strtok(NULL, " \n"))) putenv(strdup(setting));
         check(comm_init_rank(&comm, ranks, agreed_id(id_file), rank), "CommInitRank");
-        time_function("AllReduce", call_all_reduce, calls, blocks);
-        time_function("SendRecv", call_send_recv, calls, blocks);
+        time_function("AllReduce", call_all_reduce, 64, calls, blocks);
+        time_function("SendRecv", call_send_recv, 64, calls, blocks);
+        time_function("AllReduce", call_all_reduce, 1 << 10, calls, blocks);
+        time_function("AllReduce", call_all_reduce, MOST_BYTES, calls / 10 + 1, blocks);
         check(comm_destroy(comm), "CommDestroy");
         printf("\n");
         fflush(stdout);

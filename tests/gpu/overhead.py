@@ -1,4 +1,4 @@
-"""What recording adds to 64-byte calls of real NCCL, against an empty plugin with the same events.
+"""What recording adds to calls of real NCCL, against an empty plugin with the same events.
 
 Two ranks share the GPU under CUDA MPS, so that their kernels run side by side. Communicators differ
 from each other by more than a recorder costs, so each is measured with all plugins in turn, in many
@@ -27,10 +27,16 @@ COMMUNICATORS, ROUNDS, CALLS = 3, 50, 200  # of each mode; rounds of three block
 BAR = 1.03
 MODES = ("profile", "trace", "full")
 KINDS = {"e": "empty", "c": "clock", "o": "ours"}
-FUNCTIONS = ("AllReduce", "SendRecv")
+WORK = (  # function, bytes
+    ("AllReduce", 64),
+    ("SendRecv", 64),
+    ("AllReduce", 1 << 10),
+    ("AllReduce", 1 << 20),
+)
 MEASURES = ("synchronised", "back to back")
 
-Times = dict[tuple[str, str], list[float]]  # microseconds of each block by function and measure
+# Microseconds of each block by function, bytes and measure.
+Times = dict[tuple[str, int, str], list[float]]
 
 
 @dataclass(frozen=True)
@@ -109,17 +115,17 @@ class Ranks:
         for process in self.processes:
             assert process.stdout
             answer = process.stdout.readline().split()
-            if len(answer) != len(FUNCTIONS) * (1 + 2 * len(blocks)):
+            if len(answer) != len(WORK) * (1 + 2 * len(blocks)):
                 time.sleep(2)
                 codes = [process.poll() for process in self.processes]
                 raise RuntimeError(f"exit codes {codes} with {settings}: {answer}")
-            for number, function in enumerate(FUNCTIONS):
+            for number, work in enumerate(WORK):
                 first = 1 + number * (1 + 2 * len(blocks))
                 numbers_us = [float(ns) / 1e3 for ns in answer[first : first + 2 * len(blocks)]]
                 for offset, measure in enumerate(MEASURES):
                     mine = numbers_us[offset::2]
-                    others = found.get((function, measure), mine)
-                    found[function, measure] = list(map(max, mine, others))
+                    others = found.get((*work, measure), mine)
+                    found[(*work, measure)] = list(map(max, mine, others))
         return found
 
     def __enter__(self) -> "Ranks":
@@ -209,13 +215,14 @@ def rows_of(
     """Rows of the table, and whether no bar is broken."""
     rows: list[list[object]] = []
     fine = True
-    for key in ((function, measure) for function in FUNCTIONS for measure in MEASURES):
+    for key in ((*work, measure) for work in WORK for measure in MEASURES):
         none_us = statistics.median(found["", "none"][key])
         for mode in MODES:
             empty, clock, ours = (found[mode, kind][key] for kind in KINDS.values())
             result = ratio(ours, empty)
             fine &= result.low <= BAR
-            rows.append([placing.title, *key, mode, f"{none_us:.2f}"])
+            function, size_bytes, how = key
+            rows.append([placing.title, function, f"{size_bytes:,}", how, mode, f"{none_us:.2f}"])
             rows[-1] += [f"{statistics.median(us):.2f}" for us in (empty, ours)]
             rows[-1] += [ratio(clock, empty), result, result.verdict]
             print(*rows[-1], flush=True)

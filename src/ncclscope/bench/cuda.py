@@ -177,7 +177,7 @@ class Cuda:
         self.call("cudaGraphDestroy", graph)
 
     def reference(self, address: int, launches: int) -> "Reference":
-        """Work that is nobody's, to be launched that often at a time: a kernel, or 4 bytes cleared."""
+        """Work to launch that often at a time: a kernel that takes its own time, or a memset."""
         place = c_void_p()
         self.call("cudaMallocHost", byref(place), c_size_t(8 * launches))
         assert place.value

@@ -4,7 +4,7 @@ Slots that belong together are joined; no further meaning is given. Times are th
 CLOCK_MONOTONIC in ns.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -149,8 +149,10 @@ def _communicator_events(process: Process) -> Iterator[Event]:
         }
 
 
-def _event_rows(process: Process) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Rows and keys of all event slots, in the order of their starts."""
+def _event_rows(
+    process: Process, names: Collection[str] | None = None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Rows and keys of the slots of these events, in the order of their starts."""
     log = process.slots
     rows = expand(log.blocks.row, log.blocks.count)
     keys = expand(log.blocks.key, log.blocks.count)
@@ -160,9 +162,11 @@ def _event_rows(process: Process) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
         part = log.take(rows[first : first + (1 << 20)])
         kinds[first : first + len(part)] = part["kind"]
         starts[first : first + len(part)] = part["t0"]
-    is_event = (kinds >= 1) & (kinds <= layout.EVENT_KINDS)
-    order = np.argsort(starts[is_event], kind="stable")
-    return rows[is_event][order], keys[is_event][order]
+    chosen = (kinds >= 1) & (kinds <= layout.EVENT_KINDS)
+    if names is not None:
+        chosen &= np.isin(kinds, [_KINDS[name] for name in names])
+    order = np.argsort(starts[chosen], kind="stable")
+    return rows[chosen][order], keys[chosen][order]
 
 
 def keys_by_start(process: Process) -> npt.NDArray[np.int64]:
@@ -232,14 +236,20 @@ class EventReader:
         return events
 
 
-def events_of(process: Process, nonces: dict[int, str] | None = None) -> Iterator[Event]:
-    """All events of a process in the order of their starts, communicators first.
+def events_of(
+    process: Process,
+    nonces: dict[int, str] | None = None,
+    names: Collection[str] | None = None,
+) -> Iterator[Event]:
+    """Events of a process in the order of their starts, communicators first: all, or these of
+    EVENT_NAMES.
 
     `nonces` names the capture's processes, so that parents in another one (PXN) can be told.
     """
     reader = EventReader(process, nonces)
-    yield from _communicator_events(process)
-    rows, keys = _event_rows(process)
+    if names is None or "Comm" in names:
+        yield from _communicator_events(process)
+    rows, keys = _event_rows(process, names)
     for first in range(0, len(rows), _HAND_FULL):
         yield from reader.in_rows(
             rows[first : first + _HAND_FULL], keys[first : first + _HAND_FULL]

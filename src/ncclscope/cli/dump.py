@@ -178,8 +178,6 @@ def run(arguments: argparse.Namespace) -> int:
         )
     _say_what_has_no_events(chosen)
     for process in chosen:
-        for event in events_of(process, nonces):
-            if arguments.event and event["event"] not in arguments.event:
-                continue
+        for event in events_of(process, nonces, arguments.event):
             print(json.dumps(event) if arguments.json else printable(_line(event, origin)))
     return 0 if capture.processes else 1
