@@ -10,6 +10,8 @@ enum stamp { VALID, REPAIRED, RECOVERED, REJECTED, MISSING };
 struct channels {
     i64 count;
     const i64 *work;
+    const i32 *comm;
+    const i16 *channel;
     const i64 *gpu_start;
     const i64 *gpu_stop;
     const i64 *seen_start_ns;
@@ -26,14 +28,20 @@ struct gpu_clock {
     struct piece near_upper;
 };
 
-// The bound at a host time, rounded to whole ns upwards.
-static i64 bound_at(const struct bound *bound, i64 host_ns, struct piece *near) {
+// The bound at a time, relative to its first, that the piece asked for last does not reach.
+static double far_bound_at(const struct bound *bound, double time, struct piece *near) {
     const struct lines *line = &bound->line;
-    double time = (double)(host_ns - bound->first_ns);
     double value = line_at(line, time, near), outside = 0;
     if (time < line->x[0]) outside = line->x[0] - time;
     else if (time > line->x[line->count - 1]) outside = time - line->x[line->count - 1];
-    value -= outside * bound->drift;
+    return value - outside * bound->drift;
+}
+
+// The bound at a host time, rounded to whole ns upwards.
+static inline i64 bound_at(const struct bound *bound, i64 host_ns, struct piece *near) {
+    double time = (double)(host_ns - bound->first_ns), value;
+    if (near->low <= time && time < near->high) value = near->slope * (time - near->low) + near->y;
+    else value = far_bound_at(bound, time, near);
     if (!(value > -FARTHEST)) return -(i64)FARTHEST + bound->base_ns;
     i64 whole = (i64)value;  // towards zero
     return whole + ((double)whole < value) + bound->base_ns;
@@ -58,26 +66,43 @@ static int is_timed(const struct channels *channels, i64 at) {
     return channels->gpu_stop[at] != NONE && channels->stamp[at] <= RECOVERED;
 }
 
-// Start and end of each channel on the host's clock, NONE without a believable stamp. Clocks are
-// numbered as GPUs are; those without a lower bound are nobody's.
-EXPORT void ncclscope_time_channels(const struct channels *channels, struct gpu_clock *clocks,
-                                    i64 clock_count, i64 *start, i64 *end) {
-    for (i64 gpu = 0; gpu < clock_count; gpu++)
-        clocks[gpu].near_lower = clocks[gpu].near_upper = NO_PIECE;
+// Clocks of GPUs, by their numbers; those without a lower bound are nobody's.
+struct gpu_clocks {
+    i64 count;
+    struct gpu_clock *clock;
+};
+
+static void begin(const struct gpu_clocks *clocks) {
+    for (i64 gpu = 0; gpu < clocks->count; gpu++)
+        clocks->clock[gpu].near_lower = clocks->clock[gpu].near_upper = NO_PIECE;
+}
+
+struct span {
+    i64 start;
+    i64 end;
+};
+
+// A channel on the host's clock, NONE without a believable stamp.
+static inline struct span span_of(const struct channels *channels, const struct gpu_clocks *clocks,
+                                  i64 at) {
+    i64 gpu = channels->gpu[at], seen = channels->seen_end_ns[at];
+    if (!is_timed(channels, at) || gpu < 0 || gpu >= clocks->count ||
+        !clocks->clock[gpu].lower.line.count)
+        return (struct span){NONE, NONE};
+    i64 start = to_host(&clocks->clock[gpu], channels->gpu_start[at]);
+    i64 end = start + channels->gpu_stop[at] - channels->gpu_start[at];
+    // Not after it was seen; bounds leave single points out by fractions of a microsecond.
+    i64 late = channels->stamp[at] == VALID && seen != NONE && end > seen ? end - seen : 0;
+    return (struct span){start - late, end - late};
+}
+
+// Start and end of each channel.
+EXPORT void ncclscope_time_channels(const struct channels *channels,
+                                    const struct gpu_clocks *clocks, i64 *start, i64 *end) {
+    begin(clocks);
     for (i64 i = 0; i < channels->count; i++) {
-        i64 gpu = channels->gpu[i], seen = channels->seen_end_ns[i];
-        start[i] = end[i] = NONE;
-        if (!is_timed(channels, i) || gpu < 0 || gpu >= clock_count ||
-            !clocks[gpu].lower.line.count)
-            continue;
-        start[i] = to_host(&clocks[gpu], channels->gpu_start[i]);
-        end[i] = start[i] + channels->gpu_stop[i] - channels->gpu_start[i];
-        // Not after it was seen; bounds leave single points out by fractions of a microsecond.
-        if (channels->stamp[i] == VALID && seen != NONE && end[i] > seen) {
-            i64 late = end[i] - seen;
-            start[i] -= late;
-            end[i] -= late;
-        }
+        struct span span = span_of(channels, clocks, i);
+        start[i] = span.start, end[i] = span.end;
     }
 }
 
@@ -95,40 +120,111 @@ struct work_times {
     i8 *running;  // a channel started and did not stop
 };
 
-static void clear(const struct work_times *works) {
-    for (i64 i = 0; i < works->count; i++) {
-        works->start_ns[i] = works->end_ns[i] = NONE;
-        works->seen_start_ns[i] = works->seen_end_ns[i] = NONE;
-        works->timed[i] = works->reported[i] = 0;
-        works->stamp[i] = NONE;
-        works->reason[i] = works->running[i] = 0;
-    }
+// The same of one work.
+struct own_times {
+    i64 start_ns;
+    i64 end_ns;
+    i64 seen_start_ns;
+    i64 seen_end_ns;
+    i32 timed;
+    i32 reported;
+    i8 stamp;
+    i8 reason;
+    i8 running;
+};
+
+static struct own_times load(const struct work_times *works, i64 at) {
+    return (struct own_times){works->start_ns[at],    works->end_ns[at], works->seen_start_ns[at],
+                              works->seen_end_ns[at], works->timed[at],  works->reported[at],
+                              works->stamp[at],       works->reason[at], works->running[at]};
 }
 
-EXPORT void ncclscope_times_of_works(const struct channels *channels, const i64 *start,
-                                     const i64 *end, const struct work_times *works) {
-    clear(works);
-    for (i64 i = 0; i < channels->count; i++) {
-        i64 work = channels->work[i];
-        if (work < 0 || work >= works->count) continue;
-        if (is_timed(channels, i)) {
-            int first = works->timed[work]++ == 0;
-            if (first || start[i] < works->start_ns[work]) works->start_ns[work] = start[i];
-            if (first || end[i] > works->end_ns[work]) works->end_ns[work] = end[i];
-        }
-        if (channels->stamp[i] > works->stamp[work]) works->stamp[work] = channels->stamp[i];
-        if (channels->reason[i] > works->reason[work]) works->reason[work] = channels->reason[i];
-        works->reported[work] += channels->stamp[i] != RECOVERED;
-        i64 seen = channels->seen_start_ns[i];
-        if (seen == NONE) continue;
-        if (works->seen_start_ns[work] == NONE || seen < works->seen_start_ns[work])
-            works->seen_start_ns[work] = seen;
-        if (channels->seen_end_ns[i] == NONE) works->running[work] = 1;
-        else if (channels->seen_end_ns[i] > works->seen_end_ns[work])
-            works->seen_end_ns[work] = channels->seen_end_ns[i];
+static void store(const struct work_times *works, i64 at, const struct own_times *times) {
+    works->start_ns[at] = times->start_ns, works->end_ns[at] = times->end_ns;
+    works->seen_start_ns[at] = times->seen_start_ns, works->seen_end_ns[at] = times->seen_end_ns;
+    works->timed[at] = times->timed, works->reported[at] = times->reported;
+    works->stamp[at] = times->stamp, works->reason[at] = times->reason;
+    works->running[at] = times->running;
+}
+
+static void clear(const struct work_times *works) {
+    const struct own_times none = {NONE, NONE, NONE, NONE, 0, 0, NONE, 0, 0};
+    for (i64 i = 0; i < works->count; i++) store(works, i, &none);
+}
+
+static void add_channel(struct own_times *times, const struct channels *channels, i64 at,
+                        struct span span) {
+    if (is_timed(channels, at)) {
+        int first = times->timed++ == 0;
+        if (first || span.start < times->start_ns) times->start_ns = span.start;
+        if (first || span.end > times->end_ns) times->end_ns = span.end;
     }
+    if (channels->stamp[at] > times->stamp) times->stamp = channels->stamp[at];
+    if (channels->reason[at] > times->reason) times->reason = channels->reason[at];
+    times->reported += channels->stamp[at] != RECOVERED;
+    i64 seen_start = channels->seen_start_ns[at], seen_end = channels->seen_end_ns[at];
+    if (seen_start == NONE) return;
+    if (times->seen_start_ns == NONE || seen_start < times->seen_start_ns)
+        times->seen_start_ns = seen_start;
+    if (seen_end == NONE) times->running = 1;
+    else if (seen_end > times->seen_end_ns) times->seen_end_ns = seen_end;
+}
+
+EXPORT void ncclscope_times_of_works(const struct channels *channels,
+                                     const struct gpu_clocks *clocks,
+                                     const struct work_times *works) {
+    begin(clocks);
+    clear(works);
+    i64 work = NONE;  // whose times are at hand: a work's channels most often follow each other
+    struct own_times times = {0};
+    for (i64 i = 0; i < channels->count; i++) {
+        i64 next = channels->work[i];
+        if (next < 0 || next >= works->count) continue;
+        if (next != work) {
+            if (work != NONE) store(works, work, &times);
+            work = next, times = load(works, work);
+        }
+        add_channel(&times, channels, i, span_of(channels, clocks, i));
+    }
+    if (work != NONE) store(works, work, &times);
     for (i64 i = 0; i < works->count; i++)
         if (works->running[i]) works->seen_end_ns[i] = NONE;
+}
+
+// When the launch of each channel's work began; `sure`: which of these bound the clock of a GPU
+// from above, as those of its own stamps do. Returns how many that are.
+EXPORT i64 ncclscope_launches_of_channels(const struct channels *channels, i64 gpu,
+                                          const i64 *launch_ns, i64 works, i64 *launched,
+                                          i8 *sure) {
+    i64 found = 0;
+    for (i64 i = 0; i < channels->count; i++) {
+        i64 work = channels->work[i];
+        launched[i] = work >= 0 && work < works ? launch_ns[work] : NONE;
+        sure[i] = channels->gpu[i] == gpu && channels->stamp[i] <= REPAIRED &&
+                  channels->gpu_start[i] != NONE && launched[i] != NONE;
+        found += sure[i];
+    }
+    return found;
+}
+
+enum { MOST_COMMS = 1 << 16, MOST_CHANNELS = 1 << 8 };
+
+// Numbers the channels of communicators in the order of first occurrence: the number of each
+// event's with stamps, NONE for others. Returns how many there are, or -1 without memory.
+EXPORT i64 ncclscope_strands(const struct channels *channels, i32 *strand_of) {
+    i32 *numbers = calloc(MOST_COMMS * MOST_CHANNELS, sizeof *numbers);  // from 1 on, 0: not seen
+    i32 found = 0;
+    if (!numbers) return -1;
+    for (i64 i = 0; i < channels->count; i++) {
+        i32 place = channels->comm[i] << 8 | channels->channel[i];
+        strand_of[i] = NONE;
+        if (channels->gpu_stop[i] == NONE || place < 0 || place >= MOST_COMMS * MOST_CHANNELS)
+            continue;
+        if (!numbers[place]) numbers[place] = ++found;
+        strand_of[i] = numbers[place] - 1;
+    }
+    free(numbers);
+    return found;
 }
 
 // What is known of a channel so far.
@@ -155,8 +251,8 @@ static int fits(const struct channels *channels, i64 at, struct strand *strand,
 // those without stamps; `not_before_ns` and `group` are the works'. Returns 0, or -1 without
 // memory.
 EXPORT int ncclscope_fitting(const struct channels *channels, const i32 *strand_of, i64 strands,
-                             const struct gpu_clock *clocks, i64 clock_count,
-                             const i64 *not_before_ns, const i64 *group, i64 works, i8 *fitting) {
+                             const struct gpu_clocks *clocks, const i64 *not_before_ns,
+                             const i64 *group, i64 works, i8 *fitting) {
     struct strand *found = malloc((size_t)(strands + 1) * sizeof *found);
     if (!found) return -1;
     for (i64 i = 0; i < strands; i++) {
@@ -166,9 +262,9 @@ EXPORT int ncclscope_fitting(const struct channels *channels, const i32 *strand_
     for (i64 i = 0; i < channels->count; i++) {
         i64 strand = strand_of[i], gpu = channels->gpu[i];
         if (strand < 0 || strand >= strands || !fitting[strand]) continue;
-        fitting[strand] =
-            gpu >= 0 && gpu < clock_count && clocks[gpu].lower.line.count &&
-            fits(channels, i, &found[strand], &clocks[gpu].lower, not_before_ns, group, works);
+        fitting[strand] = gpu >= 0 && gpu < clocks->count && clocks->clock[gpu].lower.line.count &&
+                          fits(channels, i, &found[strand], &clocks->clock[gpu].lower,
+                               not_before_ns, group, works);
     }
     free(found);
     return 0;

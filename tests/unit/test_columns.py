@@ -350,6 +350,7 @@ def test_works_are_timed_by_their_channels(draw: np.random.Generator) -> None:
     seen = gpu_start - 10**9 + draw.integers(0, 10**5, count)
     channels = Channels(
         work=draw.integers(-1, works, count),
+        comm=np.zeros(count, np.int32),
         channel=np.zeros(count, np.int16),
         gpu=np.zeros(count, np.int32),
         gpu_start=gpu_start,
@@ -360,9 +361,8 @@ def test_works_are_timed_by_their_channels(draw: np.random.Generator) -> None:
         reason=draw.integers(0, 6, count).astype(np.int8),
     )
     lower = bound(np.sort(seen), np.full(count, 10**9))
-    start, end = on_host_clock(
-        channels, {0: GpuClock(lower, Bound(0, 0, np.empty(0), np.empty(0)), 0)}
-    )
+    clocks = {0: GpuClock(lower, Bound(0, 0, np.empty(0), np.empty(0)), 0)}
+    start, end = on_host_clock(channels, clocks)
     timed = (gpu_stop != NONE) & (channels.stamp <= 2)
     assert (start[~timed] == NONE).all()
     assert (end[timed] - start[timed] == (gpu_stop - gpu_start)[timed]).all()
@@ -375,7 +375,7 @@ def test_works_are_timed_by_their_channels(draw: np.random.Generator) -> None:
         def __len__(self) -> int:
             return works
 
-    found = times_of_works(Few(), channels, start, end)
+    found = times_of_works(Few(), channels, clocks)
     for work in range(works):
         mine = channels.work == work
         good, told = mine & timed, mine & (channels.seen_start_ns != NONE)

@@ -121,15 +121,16 @@ def paused_job(
     # The second event brings the stamp of the work in between.
     start = begins - np.where(np.arange(count) == 1, lags * 40, lags * 100) * US
     channels = Channels(
-        np.arange(count), zeros.astype(np.int16), zeros.astype(np.int32), start, start + 60 * US,
-        begins, begins + 65 * US, np.full(count, stamps.MISSING, np.int8), zeros.astype(np.int8),
+        np.arange(count), zeros.astype(np.int32), zeros.astype(np.int16), zeros.astype(np.int32),
+        start, start + 60 * US, begins, begins + 65 * US,
+        np.full(count, stamps.MISSING, np.int8), zeros.astype(np.int8),
     )  # fmt: skip
     lower = _lower_bounds(channels, np.ones(count, bool))
     has_kernels = np.arange(len(made)) < count
     uncounted = _uncounted(made, has_kernels, zeros[:1] - 1, zeros, np.ones(count, bool))
     return _judged(
-        channels, zeros, np.arange(count), zeros.astype(np.int32), np.ones(1, bool), made,
-        launches, lower, uncounted, unseen,
+        channels, np.arange(count), zeros.astype(np.int32), np.ones(1, bool), made, launches,
+        lower, uncounted, unseen,
     )  # fmt: skip
 
 

@@ -52,9 +52,7 @@ def coalesce(
     if any(len(places) != rows for _, places in kept):
         raise ValueError("parts of different lengths")
     if rows <= len(kept[0][0]) and is_same(kept[0][1]):
-        same = kept[0][0][:rows]
-        same.flags.writeable = False
-        return same
+        return unchanged(kept[0][0][:rows])
     out = room(rows, dtype)
     for_c = (_Part * len(kept))(
         *(_Part(address(values), address(places), len(values)) for values, places in kept)
@@ -68,6 +66,13 @@ def coalesce(
         ctypes.c_int64(otherwise),
     )
     return out
+
+
+def unchanged(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A view that cannot be written to."""
+    same: npt.NDArray[Any] = values.view()
+    same.flags.writeable = False
+    return same
 
 
 def is_same(places: Ints) -> bool:

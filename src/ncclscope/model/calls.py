@@ -1,12 +1,14 @@
 """The user's calls of one process, and which call and which work make one operation."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, STOP_NS, Head, choice, key, number
-from ncclscope.capture.joins import find, is_same, pick
+from ncclscope.capture.joins import coalesce, find, is_same, pick, unchanged
 from ncclscope.model.decode import Bools, Decoded, Ints, stream_of
 from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND, Columns
 from ncclscope.model.words import Codes, Words
@@ -67,12 +69,24 @@ class Rows:
     """Operations as pairs of a call and a work, NONE where one is missing."""
 
     call: Ints  # of a replay: the captured call
+    called: Ints  # the same, NONE for replays
     work: Ints
     replay: Bools
     captured: Bools
+    paired: bool  # row, call and work have one number: each call has its work, in order
 
     def __len__(self) -> int:
         return len(self.call)
+
+    def column(
+        self, *parts: tuple[npt.NDArray[Any], Ints], otherwise: int = NONE
+    ) -> npt.NDArray[Any]:
+        """A column of the rows: of calls or works, each with its places, the first that has one."""
+        return unchanged(parts[0][0]) if self.paired else coalesce(*parts, otherwise=otherwise)
+
+    def of_work(self, values: npt.NDArray[Any], otherwise: int = NONE) -> npt.NDArray[Any]:
+        """A column of the rows, of works alone."""
+        return self.column((values, self.work), otherwise=otherwise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +114,7 @@ def link(calls: Calls, works: Works) -> Links:
 def rows_of(calls: Calls, links: Links) -> Rows:
     """A row for each call with its work, and one for each work that is no call's first."""
     if len(links.call) == len(calls) and not links.replay.any() and is_same(links.call):
-        return Rows(links.call, links.call, links.replay, calls.captured)
+        return Rows(links.call, links.call, links.call, links.replay, calls.captured, paired=True)
     own = np.flatnonzero((links.call != NONE) & ~links.replay)
     work_of_call = np.full(len(calls), NONE, np.int64)
     work_of_call[links.call[own][::-1]] = own[::-1]  # the first, should there be several
@@ -108,9 +122,13 @@ def rows_of(calls: Calls, links: Links) -> Rows:
     more[work_of_call[work_of_call != NONE]] = False
     extra = np.flatnonzero(more)
     nothing = np.zeros(len(extra), bool)
+    call = np.concatenate([np.arange(len(calls)), links.call[extra]])
+    replay = np.concatenate([np.zeros(len(calls), bool), links.replay[extra]])
     return Rows(
-        call=np.concatenate([np.arange(len(calls)), links.call[extra]]),
+        call=call,
+        called=np.where(replay, NONE, call) if replay.any() else call,
         work=np.concatenate([work_of_call, extra]),
-        replay=np.concatenate([np.zeros(len(calls), bool), links.replay[extra]]),
+        replay=replay,
         captured=np.concatenate([calls.captured, nothing]),
+        paired=False,
     )

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, Head, key, number, time
-from ncclscope.capture.compiled import address, filled, library, pointer, room
+from ncclscope.capture.compiled import address, count, filled, library, pointer, room
 from ncclscope.capture.joins import find
 from ncclscope.model import stamps
 from ncclscope.model.decode import Bools, Decoded, Ints
@@ -26,6 +26,8 @@ class _ChannelsForC(ctypes.Structure):
     _fields_ = (
         ("count", ctypes.c_int64),
         ("work", ctypes.c_void_p),
+        ("comm", ctypes.c_void_p),
+        ("channel", ctypes.c_void_p),
         ("gpu_start", ctypes.c_void_p),
         ("gpu_stop", ctypes.c_void_p),
         ("seen_start_ns", ctypes.c_void_p),
@@ -43,6 +45,10 @@ class _ClockForC(ctypes.Structure):
         ("near_lower", ctypes.c_double * 4),
         ("near_upper", ctypes.c_double * 4),
     )
+
+
+class _ClocksForC(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_int64), ("clock", ctypes.POINTER(_ClockForC)))
 
 
 class _WorkTimesForC(ctypes.Structure):
@@ -65,6 +71,7 @@ class Channels:
     """Channels of works, one row each. Stamps are GPU ns until they are mapped."""
 
     work: Ints  # place among the works, NONE: its work is not on record
+    comm: npt.NDArray[np.int32]  # number within the process
     channel: npt.NDArray[np.int16]
     gpu: npt.NDArray[np.int32]
     gpu_start: Ints
@@ -78,6 +85,8 @@ class Channels:
         """For the compiled loops; it must not outlive the channels."""
         arrays: tuple[npt.NDArray[Any], ...] = (
             self.work,
+            self.comm,
+            self.channel,
             self.gpu_start,
             self.gpu_stop,
             self.seen_start_ns,
@@ -87,6 +96,33 @@ class Channels:
             self.gpu,
         )
         return _ChannelsForC(len(self.work), *map(address, arrays))
+
+    def strands(self) -> tuple[npt.NDArray[np.int32], int]:
+        """A number for each communicator's channel, NONE for events without stamps, and how many
+        there are.
+        """
+        strand = room(len(self.work), np.int32)
+        library().ncclscope_strands.restype = ctypes.c_int64
+        found = library().ncclscope_strands(ctypes.byref(self.for_c()), pointer(strand))
+        if found < 0:
+            raise MemoryError
+        return strand, found
+
+    def launches(self, gpu: int, launch_ns: Ints) -> tuple[Ints, Bools, int]:
+        """When the launch of each one's work began, by the works' launches; which of these bound
+        the GPU's clock from above, and how many that are.
+        """
+        launched, sure = room(len(self.work), np.int64), room(len(self.work), np.bool_)
+        library().ncclscope_launches_of_channels.restype = ctypes.c_int64
+        found = library().ncclscope_launches_of_channels(
+            ctypes.byref(self.for_c()),
+            ctypes.c_int64(gpu),
+            pointer(launch_ns),
+            count(launch_ns),
+            pointer(launched),
+            pointer(sure),
+        )
+        return launched, sure, found
 
     def fitting(
         self,
@@ -105,8 +141,7 @@ class Channels:
             ctypes.byref(self.for_c()),
             pointer(strand),
             ctypes.c_int64(strands),
-            clocks,
-            ctypes.c_int64(len(clocks)),
+            ctypes.byref(clocks),
             pointer(not_before_ns),
             pointer(works.group),
             ctypes.c_int64(len(works)),
@@ -116,12 +151,12 @@ class Channels:
         return found
 
 
-def _clocks_for_c(clocks: dict[int, GpuClock]) -> "ctypes.Array[_ClockForC]":
+def _clocks_for_c(clocks: dict[int, GpuClock]) -> _ClocksForC:
     """Clocks by GPU. They must not be outlived."""
     for_c = (_ClockForC * (max(clocks, default=-1) + 1))()
     for gpu, clock in clocks.items():
         for_c[gpu] = _ClockForC(clock.lower.for_c(), clock.minus_upper.for_c())
-    return for_c
+    return _ClocksForC(len(for_c), for_c)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +174,13 @@ class KernelTimes:
     kernels: npt.NDArray[np.int32]  # channels that NCCL reported
 
 
-def reported(decoded: Decoded, works: Works, gpu_of_comm: Ints) -> tuple[Channels, Ints]:
-    """Kernel events as NCCL reported them, and their communicators' numbers."""
+def reported(decoded: Decoded, works: Works, gpu_of_comm: Ints) -> Channels:
+    """Kernel events as NCCL reported them."""
     events = decoded["KernelCh"]
     read = events.read(
         parent=key("parent"),
         channel=number("chan", "i2"),
-        comm=number("comm"),
+        comm=number("comm", "i4"),
         gpu_start=number("gpu_start", when=Head(not_flags=layout.FLAG_NO_STAMP)),
         gpu_stop=number("gpu_stop", when=_BOTH_STAMPED),
         seen_start_ns=START_NS,
@@ -153,8 +188,9 @@ def reported(decoded: Decoded, works: Works, gpu_of_comm: Ints) -> tuple[Channel
     )
     comm, gpus = read["comm"], gpu_of_comm.astype(np.int32)
     one_gpu = (gpus == gpus[0]).all()
-    channels = Channels(
+    return Channels(
         work=find(works.keys, read["parent"]),
+        comm=comm,
         channel=read["channel"],
         gpu=filled(len(comm), np.int32, gpus[0])
         if one_gpu
@@ -166,17 +202,14 @@ def reported(decoded: Decoded, works: Works, gpu_of_comm: Ints) -> tuple[Channel
         stamp=filled(len(events), np.int8, stamps.MISSING),
         reason=filled(len(events), np.int8, 0),
     )
-    return channels, comm
 
 
 def on_host_clock(channels: Channels, clocks: dict[int, GpuClock]) -> tuple[Ints, Ints]:
     """Start and end of each channel, NONE without a believable stamp."""
     start, end = room(len(channels.work), np.int64), room(len(channels.work), np.int64)
-    for_c = _clocks_for_c(clocks)
     library().ncclscope_time_channels(
         ctypes.byref(channels.for_c()),
-        for_c,
-        ctypes.c_int64(len(for_c)),
+        ctypes.byref(_clocks_for_c(clocks)),
         pointer(start),
         pointer(end),
     )
@@ -191,13 +224,13 @@ def _is_partial(
     return np.asarray((timed > 0) & (timed < np.maximum(kernels, channels)))
 
 
-def times_of_works(works: Works, channels: Channels, start_ns: Ints, end_ns: Ints) -> KernelTimes:
-    """Works' times over all their channels, whose start and end on the host's clock are given."""
-    count = len(works)
-    first, last, seen_first, seen_last = (room(count, np.int64) for _ in range(4))
-    timed, kernels = room(count, np.int32), room(count, np.int32)
-    stamp, reason = room(count, np.int8), room(count, np.int8)
-    running = room(count, np.bool_)
+def times_of_works(works: Works, channels: Channels, clocks: dict[int, GpuClock]) -> KernelTimes:
+    """Works' times over all their channels, on the host's clock."""
+    rows = len(works)
+    first, last, seen_first, seen_last = (room(rows, np.int64) for _ in range(4))
+    timed, kernels = room(rows, np.int32), room(rows, np.int32)
+    stamp, reason = room(rows, np.int8), room(rows, np.int8)
+    running = room(rows, np.bool_)
     arrays: tuple[npt.NDArray[Any], ...] = (
         first,
         last,
@@ -211,9 +244,8 @@ def times_of_works(works: Works, channels: Channels, start_ns: Ints, end_ns: Int
     )
     library().ncclscope_times_of_works(
         ctypes.byref(channels.for_c()),
-        pointer(start_ns),
-        pointer(end_ns),
-        ctypes.byref(_WorkTimesForC(count, *map(address, arrays))),
+        ctypes.byref(_clocks_for_c(clocks)),
+        ctypes.byref(_WorkTimesForC(rows, *map(address, arrays))),
     )
     return KernelTimes(
         start_ns=first,

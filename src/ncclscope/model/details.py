@@ -21,6 +21,7 @@ from ncclscope.capture.joins import find, pick
 from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError
 from ncclscope.model.calls import Calls, calls_of, link, rows_of
+from ncclscope.model.channels import on_host_clock
 from ncclscope.model.decode import Decoded, Ints, decode
 from ncclscope.model.expansion import has_parts
 from ncclscope.model.local import LocalCommunicators, local_communicators
@@ -28,7 +29,7 @@ from ncclscope.model.model import Model, Progress
 from ncclscope.model.operations import KINDS, operations_of
 from ncclscope.model.tables import DETAILS, NONE, RECV, SEND, Columns
 from ncclscope.model.words import Words
-from ncclscope.model.works import Works, launches_of, works_of
+from ncclscope.model.works import LAUNCHED, Works, launches_of, works_of
 
 _FIRST_WITH_SIZES = 4  # interface
 # Columns of proxy steps by state: those of sends, those of receives.
@@ -91,15 +92,16 @@ def _rows_of_communicators(model: Model, ids: Ints) -> Ints:
 
 def _channels(process: Process, words: Words) -> Columns:
     made = operations_of(process, words)
-    channels = made.channels
+    channels = made.channels.channels
+    start_ns, end_ns = on_host_clock(channels, made.clocks)
     return {
-        "operation": pick(made.columns["event"], channels.row),
-        "channel": channels.channels.channel,
-        "start_ns": channels.start_ns,
-        "end_ns": channels.end_ns,
-        "seen_start_ns": channels.channels.seen_start_ns,
-        "seen_end_ns": channels.channels.seen_end_ns,
-        "stamp": channels.channels.stamp,
+        "operation": pick(made.columns["event"], made.channels.row),
+        "channel": channels.channel,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "seen_start_ns": channels.seen_start_ns,
+        "seen_end_ns": channels.seen_end_ns,
+        "stamp": channels.stamp,
     }
 
 
@@ -107,12 +109,10 @@ def _launches(process: Process, words: Words) -> Columns:
     decoded = decode(process, KINDS)
     works, calls = works_of(decoded, words), calls_of(decoded, words)
     launches, local = decoded["KernelLaunch"], local_communicators(process, works)
-    of_work = launches_of(decoded, works, link(calls, works).group_call)
-    return {
-        **launches.read(
-            stream=number("stream"), start_ns=START_NS, end_ns=STOP_NS, group_call=key("parent")
-        ),
-        "communicator": _ids(local, launches.one(number("comm"))),
+    told = launches.read(stream=number("stream"), start_ns=START_NS, end_ns=STOP_NS, **LAUNCHED)
+    of_work = launches_of(decoded, told, works, link(calls, works).group_call)
+    return told | {
+        "communicator": _ids(local, told["comm"]),
         "thread": launches.thread,
         "operations": np.bincount(of_work[of_work != NONE], minlength=len(launches)),
         "event": launches.keys,
@@ -127,8 +127,7 @@ def _ids(local: LocalCommunicators, numbers: Ints) -> Ints:
 def _events_of_works(calls: Calls, works: Works) -> Ints:
     """Main events of the works' operations."""
     rows = rows_of(calls, link(calls, works))
-    called = np.where(rows.replay, NONE, rows.call)
-    event = np.where(called != NONE, pick(calls.keys, called), pick(works.keys, rows.work))
+    event = rows.column((calls.keys, rows.called), (works.keys, rows.work))
     out = np.full(len(works), NONE, np.int64)
     known = rows.work != NONE
     out[rows.work[known]] = event[known]

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
-from ncclscope.capture.joins import grouped, marked, pick
+from ncclscope.capture.joins import grouped, marked
 from ncclscope.model import stamps
 from ncclscope.model.channels import Channels, reported
 from ncclscope.model.decode import Bools, Decoded, Ints
@@ -17,7 +16,6 @@ from ncclscope.model.tables import (
     NONE,
     RECV,
     SEND,
-    pieced,
     pieces,
 )
 from ncclscope.model.unseen import Unseen
@@ -74,7 +72,7 @@ def _had_kernels(unseen: Unseen, works: Works, has_kernels: Bools) -> Bools:
 
 
 def _uncounted(
-    works: Works, has_kernels: Bools, rank_of_comm: Ints, comm: Ints, stamped: Bools
+    works: Works, has_kernels: Bools, rank_of_comm: Ints, comm: Numbers, stamped: Bools
 ) -> _Uncounted:
     """`comm`: of kernel events; `stamped`: which of them have stamps."""
     silent = ~has_kernels & (works.channels > 0)
@@ -159,11 +157,11 @@ def _recover(
     return found
 
 
-def _by_channel(channels: Channels, comm: Ints, stamped: Ints) -> list[Ints]:
+def _by_channel(channels: Channels, stamped: Ints) -> list[Ints]:
     """Kernel events with stamps, one array for each communicator and channel, in order."""
     if not len(stamped):
         return []
-    where = comm[stamped] << 8 | channels.channel[stamped]
+    where = channels.comm[stamped] << 8 | channels.channel[stamped]
     if int(where.max()) < 1 << 16:
         where = where.astype(np.uint16)  # sorted by radix
     order = np.argsort(where, kind="stable")
@@ -195,40 +193,32 @@ def judge_channels(
     unseen: Unseen,
 ) -> tuple[Channels, dict[int, GpuClock]]:
     """All channels with stamps that are theirs, recovered ones included; clocks by GPU."""
-    channels, comm = reported(decoded, works, gpu_of_comm)
+    channels = reported(decoded, works, gpu_of_comm)
     has_kernels = marked(channels.work, len(works))
     stamped = (channels.gpu_stop != NONE) & (len(works) > 0)
     lower = _lower_bounds(channels, stamped)
     had_kernels = _had_kernels(unseen, works, has_kernels)
-    uncounted = _uncounted(works, had_kernels, rank_of_comm, comm, stamped)
+    uncounted = _uncounted(works, had_kernels, rank_of_comm, channels.comm, stamped)
     not_before = launches.not_before_ns(works)
-    where = pieced(_strands_of, np.int64, comm, channels.channel, stamped)
-    strand, strands = grouped(where)
+    strand, strands = channels.strands()
     fitting = channels.fitting(strand, strands, lower, not_before, works)
     if (
         fitting.all() and not len(uncounted.work) and not unseen.at_most
     ):  # no other reading is possible then
-        channels.stamp[stamped] = stamps.VALID
+        np.copyto(channels.stamp, np.int8(stamps.VALID), where=stamped)
         judged = channels
     else:
         places = np.flatnonzero(stamped)
         judged = _judged(
-            channels, comm, places, strand, fitting, works, launches, lower, uncounted, unseen
+            channels, places, strand, fitting, works, launches, lower, uncounted, unseen
         )
     return judged, {
         gpu: _clock(bound, gpu, channels, judged, launches) for gpu, bound in lower.items()
     }
 
 
-def _strands_of(comm: Ints, channel: npt.NDArray[np.int16], stamped: Bools) -> Ints:
-    """A number for each communicator's channel, NONE for events without stamps."""
-    where = comm << 8 | channel
-    return where if stamped.all() else np.where(stamped, where, NONE)
-
-
 def _judged(
     channels: Channels,
-    comm: Ints,
     places: Ints,
     strand: Numbers,
     fitting: Bools,
@@ -242,9 +232,9 @@ def _judged(
     true_start, true_stop = channels.gpu_start.copy(), channels.gpu_stop.copy()
     recovered: list[tuple[int, int]] = []
     not_before = launches.not_before_ns(works)
-    for whole in _by_channel(channels, comm, places):
+    for whole in _by_channel(channels, places):
         bound = lower[int(channels.gpu[whole[0]])]
-        number, channel = int(comm[whole[0]]), int(channels.channel[whole[0]])
+        number, channel = int(channels.comm[whole[0]]), int(channels.channel[whole[0]])
         can_use = (uncounted.comm == number) & (channel < uncounted.first_channels)
         sure = unseen.at_most.get(number, 0) == 0 or channel >= unseen.channels[number]
         if not can_use.any() and sure and fitting[strand[whole[0]]]:
@@ -277,26 +267,27 @@ def _clock(
     lower: Bound, gpu: int, channels: Channels, judged: Channels, launches: Launches
 ) -> GpuClock:
     """The GPU's clock; only stamps that are sure, of eager works, bound it from above."""
-    true_start = judged.gpu_start[: len(channels.work)]  # without those of works nobody counted
     start_ns = launches.start_ns
     if launches.replay.any():
         start_ns = np.where(launches.replay, NONE, start_ns)
-    launched = pick(start_ns, channels.work)
-    own = channels.gpu == gpu
-    sure = own & (channels.stamp <= stamps.REPAIRED) & (true_start != NONE) & (launched != NONE)
-    upper = upper_bound(launched, true_start, _unless_all(sure))
-    mine = _first(own & (channels.gpu_stop != NONE), _SAMPLE)
+    launched, sure, number = judged.launches(gpu, start_ns)
+    upper = upper_bound(launched, judged.gpu_start, None if number == len(sure) else sure)
+    mine = _first_stamped(channels, gpu, _SAMPLE)
     seen = channels.seen_end_ns[mine]
     notice = np.median(lower.at(seen) - (channels.gpu_stop[mine] - seen))
     return GpuClock(lower, upper, int(notice))
 
 
-def _first(chosen: Bools, most: int) -> Ints:
-    """The first places that are chosen."""
-    for piece in pieces(len(chosen)):
-        if np.count_nonzero(chosen[: piece.stop]) >= most or piece.stop == len(chosen):
-            return np.flatnonzero(chosen[: piece.stop])[:most]
-    return np.empty(0, np.int64)
+def _first_stamped(channels: Channels, gpu: int, most: int) -> Ints:
+    """The first places of a GPU's events that have stamps."""
+    found, number = [np.empty(0, np.int64)], 0
+    for piece in pieces(len(channels.work)):
+        chosen = (channels.gpu[piece] == gpu) & (channels.gpu_stop[piece] != NONE)
+        found.append(piece.start + np.flatnonzero(chosen)[: most - number])
+        number += len(found[-1])
+        if number == most:
+            break
+    return np.concatenate(found)
 
 
 def _with_recovered(
@@ -317,6 +308,7 @@ def _with_recovered(
     none = np.full(len(work), NONE, np.int64)
     return Channels(
         work=np.concatenate([channels.work, work]),
+        comm=np.concatenate([channels.comm, channels.comm[event]]),
         channel=np.concatenate([channels.channel, channels.channel[event]]),
         gpu=np.concatenate([channels.gpu, channels.gpu[event]]),
         gpu_start=np.concatenate([true_start, channels.gpu_start[event]]),

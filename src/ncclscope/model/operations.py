@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from ncclscope.capture.columns import START_NS, STOP_NS
 from ncclscope.capture.compiled import filled
-from ncclscope.capture.joins import coalesce, look_up, numbered, pick
+from ncclscope.capture.joins import look_up, numbered, pick
 from ncclscope.capture.process import Process
 from ncclscope.model import outcome, sizes, stamps
 from ncclscope.model.calls import Calls, Rows, calls_of, link, rows_of
-from ncclscope.model.channels import Channels, KernelTimes, on_host_clock, times_of_works
+from ncclscope.model.channels import Channels, KernelTimes, times_of_works
 from ncclscope.model.decode import Bools, Decoded, Ints, decode
 from ncclscope.model.gpu_clock import GpuClock
 from ncclscope.model.judging import Launches, judge_channels
@@ -32,7 +32,7 @@ from ncclscope.model.tables import (
 )
 from ncclscope.model.unseen import unseen_of
 from ncclscope.model.words import Words, element_bytes
-from ncclscope.model.works import Works, launches_of, works_of
+from ncclscope.model.works import LAUNCHED, Works, launches_of, works_of
 
 KINDS = (
     "Group",
@@ -62,12 +62,10 @@ class StampCounts:
 
 @dataclass(frozen=True, slots=True)
 class WorkChannels:
-    """Channels of a process's rows, with their times on the host's clock."""
+    """Channels of a process's rows."""
 
     row: Ints  # NONE: its work is not on record
     channels: Channels
-    start_ns: Ints
-    end_ns: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +91,14 @@ def operations_from(decoded: Decoded, words: Words) -> ProcessOperations:
     works, calls = works_of(decoded, words), calls_of(decoded, words)
     local, links = local_communicators(process, works), link(calls, works)
     rows = rows_of(calls, links)
-    launch = launches_of(decoded, works, links.group_call)
-    launched = decoded["KernelLaunch"].read(start_ns=START_NS, end_ns=STOP_NS)
+    launched = decoded["KernelLaunch"].read(start_ns=START_NS, end_ns=STOP_NS, **LAUNCHED)
+    launch = launches_of(decoded, launched, works, links.group_call)
     launches = Launches(
         pick(launched["start_ns"], launch), pick(launched["end_ns"], launch), links.replay
     )
     unseen = unseen_of(process, works, words)
     channels, clocks = judge_channels(decoded, works, launches, local.gpu, local.rank, unseen)
-    start_ns, end_ns = on_host_clock(channels, clocks)
-    kernel = times_of_works(works, channels, start_ns, end_ns)
+    kernel = times_of_works(works, channels, clocks)
     columns = _columns(calls, works, rows, launches, words)
     _set_communicator(columns, works, rows, local, words)
     proxies = outcome.proxies_of(decoded, works)
@@ -117,9 +114,7 @@ def operations_from(decoded: Decoded, words: Words) -> ProcessOperations:
         process,
         local,
         columns,
-        WorkChannels(
-            _rows_of_channels(rows, order, channels, len(works)), channels, start_ns, end_ns
-        ),
+        WorkChannels(_rows_of_channels(rows, order, channels, len(works)), channels),
         clocks,
         _count_stamps(works, kernel),
     )
@@ -138,30 +133,29 @@ def _columns(calls: Calls, works: Works, rows: Rows, launches: Launches, words: 
     """What calls and works say; the caller's own words first."""
     count = len(rows)
     columns = empty([column for column in OPERATIONS if column.name in _LATER], count)
-    called = np.where(rows.replay, NONE, rows.call) if rows.replay.any() else rows.call
     for name in _OF_EITHER:
-        columns[name] = coalesce(
+        columns[name] = rows.column(
             (getattr(calls, name), rows.call), (getattr(works, name), rows.work)
         )
     if columns["count"].min(initial=NONE) < NONE:  # damaged ones are negative
         columns["count"] = np.maximum(columns["count"], NONE)
-    columns["communicator"] = coalesce((calls.comm, rows.call), (works.comm, rows.work))
+    columns["communicator"] = rows.column((calls.comm, rows.call), (works.comm, rows.work))
     for name in _OF_WORK:
-        columns[name] = pick(getattr(works, name), rows.work)
-    columns["form"] = coalesce((works.form, rows.work), (calls.form, rows.call))
-    columns["event"] = coalesce((calls.keys, called), (works.keys, rows.work))
-    columns["group_call"] = pick(calls.group_call, called)
-    columns["call_ns"] = pick(calls.start_ns, called)
-    columns["call_end_ns"] = pick(calls.end_ns, called)
-    columns["enqueue_ns"] = pick(works.enqueue_ns, rows.work)
-    columns["launch_ns"] = pick(launches.start_ns, rows.work)
-    columns["launch_end_ns"] = pick(launches.end_ns, rows.work)
+        columns[name] = rows.of_work(getattr(works, name))
+    columns["form"] = rows.column((works.form, rows.work), (calls.form, rows.call))
+    columns["event"] = rows.column((calls.keys, rows.called), (works.keys, rows.work))
+    columns["group_call"] = rows.column((calls.group_call, rows.called))
+    columns["call_ns"] = rows.column((calls.start_ns, rows.called))
+    columns["call_end_ns"] = rows.column((calls.end_ns, rows.called))
+    columns["enqueue_ns"] = rows.of_work(works.enqueue_ns)
+    columns["launch_ns"] = rows.of_work(launches.start_ns)
+    columns["launch_end_ns"] = rows.of_work(launches.end_ns)
     columns["replay"] = rows.replay.astype(np.int8)
-    columns["symmetric"] = pick(works.symmetric, rows.work, 0).astype(np.int8)
+    columns["symmetric"] = rows.of_work(works.symmetric, 0).astype(np.int8)
     columns["inferred"] = np.zeros(count, np.int8)
     rooted = words.among("function", sizes.ROOTED, columns["function"])
     if rooted.any():
-        root = coalesce((calls.root, rows.call), (works.root, rows.work))
+        root = rows.column((calls.root, rows.call), (works.root, rows.work))
         columns["root"] = np.where(rooted, root, np.int32(NONE))
     else:
         columns["root"] = np.full(count, NONE, np.int32)
@@ -178,12 +172,12 @@ def _set_communicator(
     rank = look_up(local.rank.astype(np.int32), number)
     unknown = rank == NONE
     if unknown.any():
-        rank = np.where(unknown, pick(works.rank, rows.work), rank)
+        rank = np.where(unknown, rows.of_work(works.rank), rank)
     columns["rank"] = rank
     # Works count the bytes of some functions; the caller's datatype is lost then.
     in_bytes = rows.call == NONE
     if in_bytes.any():
-        in_bytes &= pick(works.counted_in_bytes, rows.work, 0)
+        in_bytes &= rows.of_work(works.counted_in_bytes, 0)
     # So many bytes an element, by datatype and communicator.
     element = element_bytes(words, columns["datatype"])
     if in_bytes.any():
@@ -232,7 +226,7 @@ def _number(out: Ints, mask: Bools, key: Ints) -> None:
 
 def _rows_of_channels(rows: Rows, order: Ints | None, channels: Channels, works: int) -> Ints:
     """The row of each channel's work. `order`: of the rows, None where it is theirs."""
-    if rows.work is rows.call and order is None:  # a work a call, in order
+    if rows.paired and order is None:
         return channels.work
     row_of_work = np.full(works, NONE, np.int64)
     work = rows.work if order is None else rows.work[order]

@@ -74,16 +74,16 @@ def set_times(
         if chosen.any():
             np.copyto(source, np.int8(one), where=chosen)
     start, end = _spans(source, works, kernel, proxies)
-    columns["start_ns"], columns["end_ns"] = pick(start, rows.work), pick(end, rows.work)
+    columns["start_ns"], columns["end_ns"] = rows.of_work(start), rows.of_work(end)
     has_both = (columns["end_ns"] != NONE) & (columns["start_ns"] != NONE)
     columns["duration_ns"] = pieced(
         lambda end, start: end - start, np.int64, columns["end_ns"], columns["start_ns"]
     )
     if not has_both.all():
         columns["duration_ns"][~has_both] = NONE
-    columns["source"] = pick(source, rows.work, NO_SOURCE)
+    columns["source"] = rows.of_work(source, NO_SOURCE)
     reasons = np.array([words.code("reason", text) for text in stamps.REASONS], np.int8)
-    of_stamps = look_up(reasons, pick(kernel.reason, rows.work, 0))
+    of_stamps = look_up(reasons, rows.of_work(kernel.reason, 0))
     columns["reason"] = np.where(columns["source"] == GPU, np.int8(0), of_stamps)
     columns["reason"][columns["source"] == GPU_EARLY] = words.code("reason", EARLY)
 
@@ -130,7 +130,7 @@ def set_states(
     seen = (kernel.kernels > 0) | by_proxy | (kernel.start_ns != NONE)
     of_work = np.where(seen, np.int8(DONE), np.int8(UNKNOWN))
     of_work[running] = IN_FLIGHT
-    state = pick(of_work, rows.work, UNKNOWN).copy()
+    state = rows.of_work(of_work, UNKNOWN).copy()
     state[rows.captured] = CAPTURED
     _settle(columns, state)
     stuck = (state == UNKNOWN) & (rows.work == NONE)

@@ -196,17 +196,19 @@ def in_key_order(parts: list[Columns]) -> Columns:
     return {name: values[order] for name, values in joined.items()}
 
 
-def launches_of(decoded: Decoded, works: Works, group_calls: Ints) -> Ints:
+# What `launches_of` needs to know of each KernelLaunch.
+LAUNCHED = {"group_call": key("parent"), "comm": number("comm", "i4")}
+
+
+def launches_of(decoded: Decoded, told: Columns, works: Works, group_calls: Ints) -> Ints:
     """Place of each work's KernelLaunch, NONE where there is none.
 
     A plan is launched, then reported, by one thread: its launch is the one before it in its stream.
-    `group_calls` are the keys of the works' GroupApi, NONE for replays.
+    `told`: LAUNCHED of each; `group_calls` are the keys of the works' GroupApi, NONE for replays.
     """
-    launches = decoded["KernelLaunch"]
+    launches, parents = decoded["KernelLaunch"], told["group_call"]
     if not len(launches):
         return np.full(len(works), NONE, np.int64)
-    told = launches.read(parent=key("parent"), comm=number("comm", "i4"))
-    parents = told["parent"]
     at = last_before(launches.keys, works.keys)
 
     def is_right(at: Ints, keys: Ints, group_calls: Ints, comm: Numbers) -> Bools:
