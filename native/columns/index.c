@@ -10,7 +10,7 @@ _Static_assert((KIND_block | 1) == KIND_updates, "one comparison finds both");
 
 #define INDEX_LIMIT (1ull << 48)
 
-enum { AHEAD = 24 };  // slots on their way from memory: it stops at pages on its own
+enum { AHEAD = 64 };  // slots on their way from memory, a page: it stops at pages on its own
 
 // Finds the heads of blocks in a log segment, and how many slots there are of each kind. Slots of
 // blocks that are not what their place says are blanked: their kind becomes 0. Returns the number

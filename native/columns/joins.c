@@ -5,9 +5,10 @@
 
 // The first of some sorted keys that is not less than `key`, looked for around `near`: keys most
 // often come in the order of those that they are looked for among.
-static i64 first_not_less(const i64 *among, i64 count, i64 key, i64 near) {
+static inline i64 first_not_less(const i64 *among, i64 count, i64 key, i64 near) {
     i64 low = near, high = near, step = 1;
     if (near < count && among[near] < key) {
+        if (near + 1 == count || among[near + 1] >= key) return near + 1;
         for (; high < count && among[high] < key; step *= 2) low = high + 1, high += step;
         high = high < count ? high : count;
     } else {

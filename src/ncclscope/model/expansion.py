@@ -60,9 +60,9 @@ def has_parts(operations: Columns, rows: slice) -> Bools:
 
 def _groups(columns: Columns) -> _Groups:
     """Groups of at least three sends and receives; sends first, by peer."""
-    p2p = np.isin(columns["form"], (SEND, RECV)) & (columns["group_call"] != NONE)
-    p2p &= (columns["replay"] == 0) & (columns["state"] != CAPTURED) & (columns["peer"] != NONE)
-    rows = np.flatnonzero(p2p)
+    rows = np.flatnonzero((columns["form"] == SEND) | (columns["form"] == RECV))
+    rows = rows[(columns["group_call"][rows] != NONE) & (columns["peer"][rows] != NONE)]
+    rows = rows[(columns["replay"][rows] == 0) & (columns["state"][rows] != CAPTURED)]
     names = ("peer", "form", "communicator", "group_call")
     rows = rows[np.lexsort([columns[name][rows] for name in names])]
     call, comm = columns["group_call"][rows], columns["communicator"][rows]

@@ -31,8 +31,8 @@ from ncclscope.model.tables import (
     pieced,
 )
 from ncclscope.model.unseen import unseen_of
-from ncclscope.model.words import Words, element_bytes
-from ncclscope.model.works import LAUNCHED, Works, launches_of, works_of
+from ncclscope.model.words import Codes, Words, element_bytes
+from ncclscope.model.works import LAUNCHED, Numbers, Works, launches_of, works_of
 
 KINDS = (
     "Group",
@@ -178,21 +178,29 @@ def _set_communicator(
     in_bytes = rows.call == NONE
     if in_bytes.any():
         in_bytes &= rows.of_work(works.counted_in_bytes, 0)
-    # So many bytes an element, by datatype and communicator.
-    element = element_bytes(words, columns["datatype"])
-    if in_bytes.any():
-        element[in_bytes] = 1
-        if (rows.call != NONE).any():  # this NCCL tells it with the call, which is not on record
-            columns["datatype"] = np.where(in_bytes, np.int8(NONE), columns["datatype"])
-    per_rank = words.among("function", sizes.PER_RANK, columns["function"])
-    if per_rank.any():
-        shares = look_up(np.maximum(local.ranks, 1), number)
-        element = pieced(_with_shares, np.int64, per_rank, element, shares)
-    columns["size_bytes"] = pieced(sizes.total_bytes, np.int64, columns["count"], element)
+    shares = np.maximum(local.ranks, 1)
 
+    def size_bytes(
+        count: Ints, datatype: Codes, in_bytes: Bools, function: Codes, number: Numbers
+    ) -> Ints:
+        each = np.where(in_bytes, 1, element_bytes(words, datatype))
+        per_rank = words.among("function", sizes.PER_RANK, function)
+        if per_rank.any():
+            each = np.where(per_rank, each * look_up(shares, number), each)
+        return sizes.total_bytes(count, each)
 
-def _with_shares(per_rank: Bools, element: Ints, shares: Ints) -> Ints:
-    return np.where(per_rank, element * shares, element)
+    columns["size_bytes"] = pieced(
+        size_bytes,
+        np.int64,
+        columns["count"],
+        columns["datatype"],
+        in_bytes,
+        columns["function"],
+        columns["communicator"],
+    )
+    if in_bytes.any() and (rows.call != NONE).any():
+        # This NCCL tells it with the call, which is not on record.
+        columns["datatype"] = np.where(in_bytes, np.int8(NONE), columns["datatype"])
 
 
 def set_orders(columns: Columns) -> None:
@@ -202,10 +210,14 @@ def set_orders(columns: Columns) -> None:
     """
     eager = (columns["replay"] == 0) & (columns["state"] != outcome.CAPTURED)
     p2p = (columns["form"] == SEND) | (columns["form"] == RECV)
-    columns["call_order"] = filled(len(eager), np.int64, NONE)
     comm = pieced(lambda number: number.astype(np.int64), np.int64, columns["communicator"])
     inferred = columns["inferred"] == 1
-    _number(columns["call_order"], eager & ~p2p & ~inferred, comm)
+    plain = eager & ~p2p & ~inferred
+    if plain.all():
+        columns["call_order"] = numbered(comm)
+        return
+    columns["call_order"] = filled(len(eager), np.int64, NONE)
+    _number(columns["call_order"], plain, comm)
     if inferred.any():
         function = columns["function"].astype(np.int64)
         _number(columns["call_order"], inferred, comm << 8 | function)
@@ -217,9 +229,6 @@ def set_orders(columns: Columns) -> None:
 
 def _number(out: Ints, mask: Bools, key: Ints) -> None:
     """Numbers the marked rows from 0 for each key, in their order."""
-    if mask.all():
-        out[:] = numbered(key)
-        return
     rows = np.flatnonzero(mask)
     out[rows] = numbered(key[rows])
 
@@ -237,8 +246,8 @@ def _rows_of_channels(rows: Rows, order: Ints | None, channels: Channels, works:
 def _count_stamps(works: Works, kernel: KernelTimes) -> StampCounts:
     """Works by what became of their stamps; copy engines and running works have none to judge."""
     judged = (works.form != COPY_ENGINE) & ~kernel.running
-    whole = judged & (kernel.start_ns != NONE) & ~kernel.partial
-    none = judged & (kernel.start_ns == NONE)
+    timed = kernel.start_ns != NONE
+    whole, none = judged & timed & ~kernel.partial, judged & ~timed
 
     def count(mask: npt.NDArray[np.bool_]) -> int:
         return int(np.count_nonzero(mask))
@@ -248,6 +257,6 @@ def _count_stamps(works: Works, kernel: KernelTimes) -> StampCounts:
         repaired=count(whole & (kernel.stamp == stamps.REPAIRED)),
         recovered=count(whole & (kernel.stamp == stamps.RECOVERED)),
         partial=count(judged & kernel.partial),
-        rejected=count(none & np.isin(kernel.stamp, (stamps.REJECTED, stamps.MISSING))),
+        rejected=count(none & (kernel.stamp >= stamps.REJECTED)),
         missing=count(none & (kernel.stamp == NONE)),
     )

@@ -57,15 +57,10 @@ def set_times(
     """Start, end, duration and source of each row; the reason where the source is not `gpu`."""
     sound = words.among("algorithm", SOUND_ALGORITHMS, works.algorithm) & ~works.symmetric
     timed = (kernel.start_ns != NONE) & ~kernel.running
-    unstamped = (kernel.stamp == stamps.MISSING) & (kernel.reason == stamps.OK)
-    by_host = unstamped & (kernel.seen_end_ns != NONE)
-    by_proxy = (proxies.end_ns != NONE) & ~proxies.running & ~kernel.running
-    by_enqueue = (works.form == COPY_ENGINE) & (works.stopped_ns != NONE)
     source = np.full(len(works), NO_SOURCE, np.int8)
+    if not timed.all():
+        _set_without_stamps(source, works, kernel, proxies)
     for chosen, one in (  # the last holds
-        (by_enqueue, ENQUEUE),
-        (by_proxy, PROXY),
-        (by_host, HOST),  # before the proxy: it covers the kernel, if late
         (timed, GPU),
         (timed & (kernel.stamp > stamps.VALID), GPU_REPAIRED),
         (timed & kernel.partial, GPU_PARTIAL),
@@ -75,17 +70,27 @@ def set_times(
             np.copyto(source, np.int8(one), where=chosen)
     start, end = _spans(source, works, kernel, proxies)
     columns["start_ns"], columns["end_ns"] = rows.of_work(start), rows.of_work(end)
-    has_both = (columns["end_ns"] != NONE) & (columns["start_ns"] != NONE)
-    columns["duration_ns"] = pieced(
-        lambda end, start: end - start, np.int64, columns["end_ns"], columns["start_ns"]
-    )
-    if not has_both.all():
-        columns["duration_ns"][~has_both] = NONE
+    columns["duration_ns"] = pieced(_between, np.int64, columns["start_ns"], columns["end_ns"])
     columns["source"] = rows.of_work(source, NO_SOURCE)
     reasons = np.array([words.code("reason", text) for text in stamps.REASONS], np.int8)
     of_stamps = look_up(reasons, rows.of_work(kernel.reason, 0))
     columns["reason"] = np.where(columns["source"] == GPU, np.int8(0), of_stamps)
     columns["reason"][columns["source"] == GPU_EARLY] = words.code("reason", EARLY)
+
+
+def _set_without_stamps(source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies) -> None:
+    """Sources of works as they are without the GPU's stamps."""
+    unstamped = (kernel.stamp == stamps.MISSING) & (kernel.reason == stamps.OK)
+    for chosen, one in (  # the last holds
+        ((works.form == COPY_ENGINE) & (works.stopped_ns != NONE), ENQUEUE),
+        ((proxies.end_ns != NONE) & ~proxies.running & ~kernel.running, PROXY),
+        (unstamped & (kernel.seen_end_ns != NONE), HOST),  # it covers the kernel, if late
+    ):
+        np.copyto(source, np.int8(one), where=chosen)
+
+
+def _between(start: Ints, end: Ints) -> Ints:
+    return np.where((start != NONE) & (end != NONE), end - start, NONE)
 
 
 def _spans(source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies) -> tuple[Ints, Ints]:
@@ -107,8 +112,12 @@ def _spans(source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies) -
 
 def reject_impossible(columns: Columns, clock: Clock, words: Words) -> None:
     """Takes away times that run backwards, or that the process cannot have lived to see."""
-    start, end = columns["start_ns"], columns["end_ns"]
-    wrong = ~((end >= start) & clock.covers(start) & clock.covers(end))
+    wrong = ~pieced(
+        lambda start, end: (end >= start) & clock.covers(start) & clock.covers(end),
+        np.bool_,
+        columns["start_ns"],
+        columns["end_ns"],
+    )
     wrong &= columns["source"] != NO_SOURCE
     if wrong.any():
         for name in ("start_ns", "end_ns", "duration_ns"):
@@ -154,13 +163,14 @@ def _settle(columns: Columns, state: Codes) -> None:
 def first_time(columns: Columns) -> Ints:
     """When each row was heard of first."""
     call, enqueue = columns["call_ns"], columns["enqueue_ns"]
-    known = call != NONE
-    return call if known.all() else np.where(known, call, enqueue)
+    return call if call.min(initial=0) > NONE else np.where(call != NONE, call, enqueue)
 
 
 def explain(columns: Columns, rows: Rows, decoded: Decoded, words: Words) -> None:
     """Reasons of rows whose source is not `gpu`, where their stamps gave none."""
     reason, source, state = columns["reason"], columns["source"], columns["state"]
+    if not ((source != GPU) & (reason == 0)).any():
+        return
     without = source == NO_SOURCE
     broadcast = words.among("function", ("Broadcast",), columns["function"])
     for mask, text in (
