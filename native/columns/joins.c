@@ -33,13 +33,27 @@ EXPORT void ncclscope_find(const i64 *among, i64 among_count, const i64 *keys, i
     }
 }
 
-// Place of the last of some sorted keys that is less than each key, NONE where none is.
-EXPORT void ncclscope_last_before(const i64 *among, i64 among_count, const i64 *keys, i64 count,
-                                  i64 *out) {
+// Events by their keys, with the keys of their parents.
+struct children {
+    i64 count;
+    const i64 *key;
+    const i64 *parent;  // NONE: not known
+    const i32 *comm;
+};
+
+static int are_siblings(const struct children *a, i64 i, const struct children *b, i64 j) {
+    return a->parent[i] == b->parent[j] && a->parent[i] != NONE && a->comm[i] == b->comm[j] &&
+           a->key[i] >> INDEX_BITS == b->key[j] >> INDEX_BITS;
+}
+
+// Place of the last of some events, in the order of keys, before each of others, where that is its
+// sibling: in one stream, of one parent and communicator. NONE for others.
+EXPORT void ncclscope_sibling_before(const struct children *among, const struct children *others,
+                                     i64 *out) {
     i64 near = 0;
-    for (i64 i = 0; i < count; i++) {
-        near = first_not_less(among, among_count, keys[i], near);
-        out[i] = near - 1;
+    for (i64 i = 0; i < others->count; i++) {
+        near = first_not_less(among->key, among->count, others->key[i], near);
+        out[i] = near && are_siblings(among, near - 1, others, i) ? near - 1 : NONE;
     }
 }
 

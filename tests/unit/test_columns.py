@@ -210,9 +210,6 @@ def test_keys_are_found(draw: np.random.Generator) -> None:
         np.testing.assert_array_equal(
             joins.find(among, keys), [place.get(int(value), NONE) for value in keys]
         )
-        np.testing.assert_array_equal(
-            joins.last_before(among, keys), np.searchsorted(among, keys) - 1
-        )
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8"])

@@ -1,6 +1,7 @@
 """Places of keys among others, and columns by places, in the compiled loops of native/columns."""
 
 import ctypes
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,37 @@ def find(among: Ints, keys: Ints) -> Ints:
     return out
 
 
-def last_before(among: Ints, keys: Ints) -> Ints:
-    """Place of the last key of a sorted array that is less than each key, NONE where none is."""
-    out = room(len(keys), np.int64)
-    library().ncclscope_last_before(
-        pointer(among), count(among), pointer(keys), count(keys), pointer(out)
+@dataclass(frozen=True, slots=True)
+class Children:
+    """Events by their keys."""
+
+    keys: Ints
+    parents: Ints  # keys; NONE: not known
+    comms: npt.NDArray[np.int32]
+
+    def for_c(self) -> "_Children":
+        """For the compiled loop; it must not outlive these."""
+        return _Children(
+            len(self.keys), address(self.keys), address(self.parents), address(self.comms)
+        )
+
+
+class _Children(ctypes.Structure):
+    _fields_ = (
+        ("count", ctypes.c_int64),
+        ("key", ctypes.c_void_p),
+        ("parent", ctypes.c_void_p),
+        ("comm", ctypes.c_void_p),
+    )
+
+
+def sibling_before(among: Children, others: Children) -> Ints:
+    """Place of the last event, of some in the order of keys, before each of others, where both are
+    in one stream, of one parent and communicator; NONE elsewhere.
+    """
+    out = room(len(others.keys), np.int64)
+    library().ncclscope_sibling_before(
+        ctypes.byref(among.for_c()), ctypes.byref(others.for_c()), pointer(out)
     )
     return out
 

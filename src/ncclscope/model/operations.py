@@ -31,8 +31,8 @@ from ncclscope.model.tables import (
     pieced,
 )
 from ncclscope.model.unseen import unseen_of
-from ncclscope.model.words import Codes, Words, element_bytes
-from ncclscope.model.works import LAUNCHED, Numbers, Works, launches_of, works_of
+from ncclscope.model.words import Words
+from ncclscope.model.works import LAUNCHED, Works, launches_of, works_of
 
 KINDS = (
     "Group",
@@ -178,29 +178,20 @@ def _set_communicator(
     in_bytes = rows.call == NONE
     if in_bytes.any():
         in_bytes &= rows.of_work(works.counted_in_bytes, 0)
-    shares = np.maximum(local.ranks, 1)
-
-    def size_bytes(
-        count: Ints, datatype: Codes, in_bytes: Bools, function: Codes, number: Numbers
-    ) -> Ints:
-        each = np.where(in_bytes, 1, element_bytes(words, datatype))
-        per_rank = words.among("function", sizes.PER_RANK, function)
-        if per_rank.any():
-            each = np.where(per_rank, each * look_up(shares, number), each)
-        return sizes.total_bytes(count, each)
-
-    columns["size_bytes"] = pieced(
-        size_bytes,
-        np.int64,
+    datatype = columns["datatype"]
+    if in_bytes.any():
+        datatype = np.where(in_bytes, np.int8(NONE), datatype)
+        if (rows.call != NONE).any():  # this NCCL tells it with the call, which is not on record
+            columns["datatype"] = datatype
+    columns["size_bytes"] = sizes.size_bytes(
         columns["count"],
-        columns["datatype"],
-        in_bytes,
+        datatype,
         columns["function"],
-        columns["communicator"],
+        number,
+        words.lists["datatype"],
+        words.lists["function"],
+        local.ranks,
     )
-    if in_bytes.any() and (rows.call != NONE).any():
-        # This NCCL tells it with the call, which is not on record.
-        columns["datatype"] = np.where(in_bytes, np.int8(NONE), columns["datatype"])
 
 
 def set_orders(columns: Columns) -> None:

@@ -2,12 +2,17 @@
 stamps are exact.
 """
 
+import ctypes
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.capture.compiled import address, count, library, pointer, room
 from ncclscope.model.tables import NONE
 
 Ints = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.int8]
 
 # NCCL's names of datatypes; ncclUint8 has none and is called "Unknown" in every release.
 DATATYPES = {
@@ -80,13 +85,53 @@ PER_RANK = ("AllGather", "ReduceScatter", "AlltoAll", "Gather", "Scatter")
 # In Coll events the count of these is bytes already.
 COUNTED_IN_BYTES = ("AllGather", "Broadcast")
 ROOTED = ("Broadcast", "Reduce", "Gather", "Scatter")
+_CODES = 128  # of names, at most
 _LARGEST_BYTES = 1 << 42  # of one operation; more is damage, and would not add up
 
 
-def total_bytes(count: Ints, factor: Ints | int) -> Ints:
-    """count x factor; NONE where the count is not known or cannot be."""
+class _Measures(ctypes.Structure):
+    _fields_ = (
+        ("element_bytes", ctypes.c_void_p),
+        ("shared", ctypes.c_void_p),
+        ("ranks", ctypes.c_void_p),
+        ("communicators", ctypes.c_int64),
+        ("most_bytes", ctypes.c_int64),
+    )
+
+
+def size_bytes(
+    counts: Ints,
+    datatype: Codes,
+    function: Codes,
+    communicator: npt.NDArray[np.int32],
+    datatypes: Sequence[str],
+    functions: Sequence[str],
+    ranks: Ints,
+) -> Ints:
+    """Bytes of operations, NONE where the count is not known or cannot be. `datatypes` and
+    `functions` are the names behind codes, `ranks` by communicator.
+    """
+    element, shared = np.ones(_CODES, np.int64), np.zeros(_CODES, np.int8)
+    element[: len(datatypes)] = [ELEMENT_BYTES.get(name, 1) for name in datatypes]
+    shared[: len(functions)] = [name in PER_RANK for name in functions]
+    ranks = np.maximum(ranks, 1)
+    out = room(len(counts), np.int64)
+    library().ncclscope_sizes(
+        ctypes.byref(
+            _Measures(address(element), address(shared), address(ranks), len(ranks), _LARGEST_BYTES)
+        ),
+        pointer(counts),
+        pointer(datatype),
+        pointer(function),
+        pointer(communicator),
+        count(counts),
+        pointer(out),
+    )
+    return out
+
+
+def total_bytes(counts: Ints, factor: Ints | int) -> Ints:
+    """counts x factor; NONE where the count is not known or cannot be."""
     factor = np.maximum(factor, 1)
-    if len(count) and count.min() >= 0 and count.max() <= _LARGEST_BYTES // int(np.max(factor)):
-        return count * factor
-    possible = (count >= 0) & (count <= _LARGEST_BYTES // factor)
-    return np.where(possible, count * np.where(possible, factor, 0), NONE)
+    possible = (counts >= 0) & (counts <= _LARGEST_BYTES // factor)
+    return np.where(possible, counts * np.where(possible, factor, 0), NONE)

@@ -81,10 +81,3 @@ def codes_of(
 def datatype_name(text: str) -> str:
     """Our name of one of NCCL's datatypes; one that is not known keeps NCCL's."""
     return sizes.DATATYPES.get(text, text.removeprefix("nccl").lower())
-
-
-def element_bytes(words: Words, datatype: Codes) -> npt.NDArray[np.int64]:
-    """Bytes of an element by datatype code; 1 where the datatype is not known."""
-    names = words.lists["datatype"]
-    table = np.array([sizes.ELEMENT_BYTES.get(name, 1) for name in names], np.int64)
-    return look_up(table, datatype, 1)

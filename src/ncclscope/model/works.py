@@ -9,10 +9,10 @@ import numpy.typing as npt
 from ncclscope.capture import columns, layout
 from ncclscope.capture.columns import START_NS, Events, Field, Head, code, key, number
 from ncclscope.capture.compiled import filled
-from ncclscope.capture.joins import find, last_before, pick
+from ncclscope.capture.joins import Children, find, sibling_before
 from ncclscope.model import sizes
-from ncclscope.model.decode import Bools, Decoded, Ints, stream_of
-from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND, Columns, pieced
+from ncclscope.model.decode import Bools, Decoded, Ints
+from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND, Columns
 from ncclscope.model.words import Codes, Words, codes_of, datatype_name
 
 Numbers = npt.NDArray[np.int32]
@@ -209,23 +209,15 @@ def launches_of(decoded: Decoded, told: Columns, works: Works, group_calls: Ints
     launches, parents = decoded["KernelLaunch"], told["group_call"]
     if not len(launches):
         return np.full(len(works), NONE, np.int64)
-    at = last_before(launches.keys, works.keys)
-
-    def is_right(at: Ints, keys: Ints, group_calls: Ints, comm: Numbers) -> Bools:
-        return np.asarray(
-            (at >= 0)
-            & (stream_of(pick(launches.keys, at)) == stream_of(keys))
-            & (pick(parents, at) == group_calls)
-            & (pick(told["comm"], at) == comm)
-            & (group_calls != NONE)
-        )
-
-    right = pieced(is_right, np.bool_, at, works.keys, group_calls, works.comm)
-    if right.all():
+    at = sibling_before(
+        Children(launches.keys, parents, told["comm"]),
+        Children(works.keys, group_calls, works.comm),
+    )
+    if at.min(initial=0) > NONE:
         return at
     # Works that another thread reports: the last launch of their group call.
     order = np.argsort(parents, kind="stable")
     last = np.searchsorted(parents[order], group_calls, side="right") - 1
     other = order[np.maximum(last, 0)]
     known = (last >= 0) & (parents[other] == group_calls) & (group_calls != NONE)
-    return np.where(right, at, np.where(known, other, NONE))
+    return np.where(at != NONE, at, np.where(known, other, NONE))
