@@ -1,5 +1,6 @@
 // GPU stamps of channels: against the host's clock, and gathered by work.
 #include <stdlib.h>
+#include <string.h>
 
 #include "columns.h"
 
@@ -133,13 +134,13 @@ struct own_times {
     i8 running;
 };
 
-static struct own_times load(const struct work_times *works, i64 at) {
+static inline struct own_times load(const struct work_times *works, i64 at) {
     return (struct own_times){works->start_ns[at],    works->end_ns[at], works->seen_start_ns[at],
                               works->seen_end_ns[at], works->timed[at],  works->reported[at],
                               works->stamp[at],       works->reason[at], works->running[at]};
 }
 
-static void store(const struct work_times *works, i64 at, const struct own_times *times) {
+static inline void store(const struct work_times *works, i64 at, const struct own_times *times) {
     works->start_ns[at] = times->start_ns, works->end_ns[at] = times->end_ns;
     works->seen_start_ns[at] = times->seen_start_ns, works->seen_end_ns[at] = times->seen_end_ns;
     works->timed[at] = times->timed, works->reported[at] = times->reported;
@@ -148,60 +149,70 @@ static void store(const struct work_times *works, i64 at, const struct own_times
 }
 
 static void clear(const struct work_times *works) {
-    const struct own_times none = {NONE, NONE, NONE, NONE, 0, 0, NONE, 0, 0};
-    for (i64 i = 0; i < works->count; i++) store(works, i, &none);
+    size_t count = (size_t)works->count;
+    i64 *times[] = {works->start_ns, works->end_ns, works->seen_start_ns, works->seen_end_ns};
+    for (int i = 0; i < 4; i++) memset(times[i], NONE, count * sizeof *times[i]);
+    memset(works->timed, 0, count * sizeof *works->timed);
+    memset(works->reported, 0, count * sizeof *works->reported);
+    memset(works->stamp, NONE, count);
+    memset(works->reason, 0, count);
+    memset(works->running, 0, count);
 }
 
-static void add_channel(struct own_times *times, const struct channels *channels, i64 at,
-                        struct span span) {
+static inline void add_channel(struct own_times *times, const struct channels *channels, i64 at,
+                               struct span span) {
     if (is_timed(channels, at)) {
-        int first = times->timed++ == 0;
-        if (first || span.start < times->start_ns) times->start_ns = span.start;
-        if (first || span.end > times->end_ns) times->end_ns = span.end;
+        // Which channel was first is a matter of chance: no branch can foresee it.
+        int first = times->timed++ == 0, earlier = span.start < times->start_ns;
+        int later = span.end > times->end_ns;
+        times->start_ns = first | earlier ? span.start : times->start_ns;
+        times->end_ns = first | later ? span.end : times->end_ns;
     }
     if (channels->stamp[at] > times->stamp) times->stamp = channels->stamp[at];
     if (channels->reason[at] > times->reason) times->reason = channels->reason[at];
     times->reported += channels->stamp[at] != RECOVERED;
     i64 seen_start = channels->seen_start_ns[at], seen_end = channels->seen_end_ns[at];
     if (seen_start == NONE) return;
-    if (times->seen_start_ns == NONE || seen_start < times->seen_start_ns)
-        times->seen_start_ns = seen_start;
-    if (seen_end == NONE) times->running = 1;
-    else if (seen_end > times->seen_end_ns) times->seen_end_ns = seen_end;
+    int first = times->seen_start_ns == NONE, earlier = seen_start < times->seen_start_ns;
+    times->seen_start_ns = first | earlier ? seen_start : times->seen_start_ns;
+    times->running |= seen_end == NONE;
+    times->seen_end_ns = seen_end > times->seen_end_ns ? seen_end : times->seen_end_ns;
 }
 
-EXPORT void ncclscope_times_of_works(const struct channels *channels,
-                                     const struct gpu_clocks *clocks,
-                                     const struct work_times *works) {
+EXPORT void ncclscope_times_of_works(const struct channels *given, const struct gpu_clocks *clocks,
+                                     const struct work_times *found) {
+    const struct channels channels = *given;  // no store can change these
+    const struct work_times works = *found;
     begin(clocks);
-    clear(works);
+    clear(&works);
     i64 work = NONE;  // whose times are at hand: a work's channels most often follow each other
     struct own_times times = {0};
-    for (i64 i = 0; i < channels->count; i++) {
-        i64 next = channels->work[i];
-        if (next < 0 || next >= works->count) continue;
+    for (i64 i = 0; i < channels.count; i++) {
+        i64 next = channels.work[i];
+        if (next < 0 || next >= works.count) continue;
         if (next != work) {
-            if (work != NONE) store(works, work, &times);
-            work = next, times = load(works, work);
+            if (work != NONE) store(&works, work, &times);
+            work = next, times = load(&works, work);
         }
-        add_channel(&times, channels, i, span_of(channels, clocks, i));
+        add_channel(&times, &channels, i, span_of(&channels, clocks, i));
     }
-    if (work != NONE) store(works, work, &times);
-    for (i64 i = 0; i < works->count; i++)
-        if (works->running[i]) works->seen_end_ns[i] = NONE;
+    if (work != NONE) store(&works, work, &times);
+    for (i64 i = 0; i < works.count; i++)
+        if (works.running[i]) works.seen_end_ns[i] = NONE;
 }
 
 // When the launch of each channel's work began; `sure`: which of these bound the clock of a GPU
 // from above, as those of its own stamps do. Returns how many that are.
-EXPORT i64 ncclscope_launches_of_channels(const struct channels *channels, i64 gpu,
+EXPORT i64 ncclscope_launches_of_channels(const struct channels *given, i64 gpu,
                                           const i64 *launch_ns, i64 works, i64 *launched,
                                           i8 *sure) {
+    const struct channels channels = *given;
     i64 found = 0;
-    for (i64 i = 0; i < channels->count; i++) {
-        i64 work = channels->work[i];
+    for (i64 i = 0; i < channels.count; i++) {
+        i64 work = channels.work[i];
         launched[i] = work >= 0 && work < works ? launch_ns[work] : NONE;
-        sure[i] = channels->gpu[i] == gpu && channels->stamp[i] <= REPAIRED &&
-                  channels->gpu_start[i] != NONE && launched[i] != NONE;
+        sure[i] = channels.gpu[i] == gpu && channels.stamp[i] <= REPAIRED &&
+                  channels.gpu_start[i] != NONE && launched[i] != NONE;
         found += sure[i];
     }
     return found;
@@ -211,14 +222,15 @@ enum { MOST_COMMS = 1 << 16, MOST_CHANNELS = 1 << 8 };
 
 // Numbers the channels of communicators in the order of first occurrence: the number of each
 // event's with stamps, NONE for others. Returns how many there are, or -1 without memory.
-EXPORT i64 ncclscope_strands(const struct channels *channels, i32 *strand_of) {
+EXPORT i64 ncclscope_strands(const struct channels *given, i32 *strand_of) {
+    const struct channels channels = *given;
     i32 *numbers = calloc(MOST_COMMS * MOST_CHANNELS, sizeof *numbers);  // from 1 on, 0: not seen
     i32 found = 0;
     if (!numbers) return -1;
-    for (i64 i = 0; i < channels->count; i++) {
-        i32 place = channels->comm[i] << 8 | channels->channel[i];
+    for (i64 i = 0; i < channels.count; i++) {
+        i32 place = channels.comm[i] << 8 | channels.channel[i];
         strand_of[i] = NONE;
-        if (channels->gpu_stop[i] == NONE || place < 0 || place >= MOST_COMMS * MOST_CHANNELS)
+        if (channels.gpu_stop[i] == NONE || place < 0 || place >= MOST_COMMS * MOST_CHANNELS)
             continue;
         if (!numbers[place]) numbers[place] = ++found;
         strand_of[i] = numbers[place] - 1;
@@ -286,14 +298,14 @@ EXPORT i64 ncclscope_best_of_bins(const struct points *points, i64 bin_ns, i64 *
                                   i64 *highest) {
     i64 found = 0, low = 0, high = 0;  // of the bin
     i64 height = 0;                    // of the best point
-    *first_ns = INT64_MAX, *highest = INT64_MIN;
+    i64 first = INT64_MAX, top = INT64_MIN;
     for (i64 i = 0; i < points->count; i++)
-        if ((!points->chosen || points->chosen[i]) && points->time[i] < *first_ns)
-            *first_ns = points->time[i];
+        if ((!points->chosen || points->chosen[i]) && points->time[i] < first)
+            first = points->time[i];
     for (i64 i = 0; i < points->count; i++) {
         if (points->chosen && !points->chosen[i]) continue;
-        i64 at = points->time[i] - *first_ns, value = points->value[i] - points->minus[i];
-        if (value > *highest) *highest = value;
+        i64 at = points->time[i] - first, value = points->value[i] - points->minus[i];
+        if (value > top) top = value;
         if (!found || at < low || at >= high) {
             low = at - at % bin_ns, high = low + bin_ns;
             best[found++] = i, height = value;
@@ -301,6 +313,7 @@ EXPORT i64 ncclscope_best_of_bins(const struct points *points, i64 bin_ns, i64 *
             best[found - 1] = i, height = value;
         }
     }
+    *first_ns = first, *highest = top;
     return found;
 }
 
