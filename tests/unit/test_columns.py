@@ -1,6 +1,7 @@
 """The compiled loops over slots and columns, held against plain Python on numbers by chance."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,13 @@ import pytest
 from ncclscope.capture import columns, dtypes, intervals, joins, layout
 from ncclscope.capture.clock import Clock
 from ncclscope.capture.columns import Events, Head, choice, code, key, later, number, time
+from ncclscope.capture.joins import Children, sibling_before
 from ncclscope.capture.process import open_process
 from ncclscope.capture.reader import process_folders
 from ncclscope.capture.segment import Blocks, Damage, read_segment
 from ncclscope.capture.slots import SlotLog
 from ncclscope.errors import NcclscopeError
+from ncclscope.model import sizes
 from ncclscope.model.channels import Channels, on_host_clock, times_of_works
 from ncclscope.model.clock import NodeClock, _line
 from ncclscope.model.gpu_clock import Bound, GpuClock, _best_of_bins, _hull, bound
@@ -212,6 +215,45 @@ def test_keys_are_found(draw: np.random.Generator) -> None:
         )
 
 
+def _children(draw: np.random.Generator, count: int) -> Children:
+    streams = draw.integers(0, 3, count) << layout.INDEX_BITS
+    keys = np.unique(streams | draw.integers(0, 3 * count + 1, count))
+    parents, comms = draw.integers(-1, 4, len(keys)), draw.integers(0, 2, len(keys))
+    return Children(keys, parents, comms.astype(np.int32))
+
+
+def test_siblings_before(draw: np.random.Generator) -> None:
+    for size in (0, 1, 2, 300):
+        among, others = _children(draw, size), _children(draw, 300)
+        expected = []
+        for own, parent, comm in zip(others.keys, others.parents, others.comms, strict=True):
+            at = int(np.searchsorted(among.keys, own)) - 1
+            alike = (
+                at >= 0
+                and parent != NONE
+                and (among.parents[at], among.comms[at]) == (parent, comm)
+                and among.keys[at] >> layout.INDEX_BITS == own >> layout.INDEX_BITS
+            )
+            expected.append(at if alike else NONE)
+        np.testing.assert_array_equal(sibling_before(among, others), expected)
+        assert size < 300 or max(expected) > NONE
+
+
+def test_sizes_of_operations(draw: np.random.Generator) -> None:
+    names, functions, ranks = ["float32", "odd", "int64"], ["AllReduce", "AllGather"], [8, NONE, 3]
+    count = 2000
+    counts = np.where(draw.random(count) < 0.2, 1 << draw.integers(0, 63, count), NONE)
+    counts = np.where(draw.random(count) < 0.7, draw.integers(0, 1 << 20, count), counts)
+    datatype, function = (draw.integers(-1, n, count).astype(np.int8) for n in (3, 2))
+    comm = draw.integers(0, 3, count).astype(np.int32)
+    found = sizes.size_bytes(counts, datatype, function, comm, names, functions, np.array(ranks))
+    for at in range(count):
+        each = {0: 4, 1: 1, 2: 8, NONE: 1}[int(datatype[at])]
+        each *= max(ranks[comm[at]], 1) if function[at] == 1 else 1
+        size = int(counts[at]) * each
+        assert found[at] == (size if 0 <= size <= 1 << 42 else NONE)
+
+
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8"])
 def test_columns_by_places(dtype: str, draw: np.random.Generator) -> None:
     first, second = (draw.integers(-100, 100, count).astype(dtype) for count in (50, 70))
@@ -340,15 +382,14 @@ def test_the_highest_point_of_each_bin_counts(draw: np.random.Generator) -> None
         ]
 
 
-def test_works_are_timed_by_their_channels(draw: np.random.Generator) -> None:
-    count, works = 3000, 700
+def _channels(draw: np.random.Generator, count: int, works: int) -> Channels:
     gpu_start = np.sort(draw.integers(10**9, 2 * 10**9, count))
     gpu_stop = np.where(draw.random(count) < 0.1, NONE, gpu_start + draw.integers(1, 10**5, count))
     seen = gpu_start - 10**9 + draw.integers(0, 10**5, count)
-    channels = Channels(
+    return Channels(
         work=draw.integers(-1, works, count),
-        comm=np.zeros(count, np.int32),
-        channel=np.zeros(count, np.int16),
+        comm=draw.integers(0, 1 << 16, 5)[draw.integers(0, 5, count)].astype(np.int32),
+        channel=draw.integers(0, 3, count).astype(np.int16),
         gpu=np.zeros(count, np.int32),
         gpu_start=gpu_start,
         gpu_stop=gpu_stop,
@@ -357,7 +398,40 @@ def test_works_are_timed_by_their_channels(draw: np.random.Generator) -> None:
         stamp=draw.integers(0, 5, count).astype(np.int8),
         reason=draw.integers(0, 6, count).astype(np.int8),
     )
-    lower = bound(np.sort(seen), np.full(count, 10**9))
+
+
+def test_channels_are_numbered(draw: np.random.Generator) -> None:
+    channels = _channels(draw, 500, 100)
+    numbers: dict[tuple[int, int], int] = {}
+    expected = [
+        NONE if stop == NONE else numbers.setdefault((comm, channel), len(numbers))
+        for comm, channel, stop in zip(
+            channels.comm.tolist(), channels.channel.tolist(), channels.gpu_stop, strict=True
+        )
+    ]
+    strand, strands = channels.strands()
+    np.testing.assert_array_equal(strand, expected)
+    assert strands == len(numbers)
+
+
+def test_launches_of_channels(draw: np.random.Generator) -> None:
+    channels = _channels(draw, 500, 100)
+    launch_ns = np.where(draw.random(90) < 0.2, NONE, draw.integers(0, 10**9, 90))
+    channels = replace(channels, gpu=draw.integers(0, 2, 500).astype(np.int32))
+    launched, sure, number = channels.launches(1, launch_ns)
+    inside = (channels.work >= 0) & (channels.work < 90)  # the others are damage
+    expected = np.where(inside, launch_ns[np.where(inside, channels.work, 0)], NONE)
+    np.testing.assert_array_equal(launched, expected)
+    own = (channels.gpu == 1) & (channels.stamp <= 1) & (channels.gpu_start != NONE)
+    np.testing.assert_array_equal(sure, own & (expected != NONE))
+    assert number == sure.sum()
+
+
+def test_works_are_timed_by_their_channels(draw: np.random.Generator) -> None:
+    works = 700
+    channels = _channels(draw, 3000, works)
+    gpu_start, gpu_stop = channels.gpu_start, channels.gpu_stop
+    lower = bound(np.sort(gpu_start - 10**9), np.full(3000, 10**9))
     clocks = {0: GpuClock(lower, Bound(0, 0, np.empty(0), np.empty(0)), 0)}
     start, end = on_host_clock(channels, clocks)
     timed = (gpu_stop != NONE) & (channels.stamp <= 2)
