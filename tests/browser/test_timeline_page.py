@@ -369,7 +369,7 @@ def test_a_lane_tells_its_whole_name(page: Page) -> None:
     line = page.run("timeline.lines.find(line => line.title === 'rank 1')")
     page.page.mouse.move(100, 38 + 34 + 24 + line["y"] + 10)
     title = page.wait("document.getElementById('lanes').title")
-    assert all(word in title for word in ("rank 1", "killed or still running", "world", "pid"))
+    assert all(word in title for word in ("rank 1", "not heard of any more", "world", "pid"))
     page.page.mouse.move(600, 300)
     assert page.run("document.getElementById('lanes').title") == ""
 

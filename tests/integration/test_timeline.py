@@ -24,7 +24,15 @@ from ncclscope.web.html import page, thinned
 from ncclscope.web.routes import Routes
 from ncclscope.web.server import Answer, Refused
 from ncclscope.web.timeline import Timeline
-from tests.playing import TRANSCRIPTS, dump, ncclscope, play_job, transcript_files
+from tests.playing import (
+    TRANSCRIPTS,
+    dump,
+    ncclscope,
+    play_job,
+    player,
+    recording,
+    transcript_files,
+)
 from tests.timelines import wait_until_done
 from tests.writer import SyntheticSpec, Work, from_transcript, synthetic
 
@@ -172,14 +180,24 @@ def test_parents_and_instances_are_joined(asked: Asked) -> None:
 def test_what_did_not_end_says_so(asked: Asked) -> None:
     told = asked.ask("scene")
     assert all(end is not None for end in told["ends"])
-    assert [lane["state"] for lane in lanes_of(told) if lane["level"] == "rank"] == [
-        "killed or still running"
-    ] * 3
+    states = [lane["state"] for lane in lanes_of(told) if lane["level"] == "rank"]
+    assert states == ["not heard of any more"] * 3, "their hosts are others than this"
     jumps = asked.ask("jumps")
     assert sorted(one["rank"] for one in jumps["in_flight"]) == [0, 1]
     item = asked.ask("item", row=jumps["in_flight"][0]["row"], item=jumps["in_flight"][0]["item"])
     assert "not ended when the capture ended" in item["looks"]
     assert {"in flight"} == {field["value"] for field in item["fields"] if field["name"] == "state"}
+
+
+def test_a_process_that_was_killed_here_says_so(tmp_path: Path) -> None:
+    capture = tmp_path / "capture"
+    env = recording(capture, "trace", RANK="0", WORLD_SIZE="1")
+    player("load", "--collectives", 20, "--die-at", 100, env=env)
+    ncclscope("salvage", capture)
+    asked = Asked(capture)
+    lanes = lanes_of(asked.ask("scene"))
+    assert [lane["state"] for lane in lanes if lane["level"] == "rank"] == ["killed"]
+    asked.timeline.stop()
 
 
 @pytest.mark.parametrize("asked", ["phases"], indirect=True)

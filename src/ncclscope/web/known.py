@@ -1,17 +1,32 @@
 """Who the processes of a scene are: by the model, or by the capture's files before there is one."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ncclscope.capture.life import ALIVE, DEAD, STOPPED, UNHEARD, life_in
 from ncclscope.model.model import Model
 from ncclscope.model.tables import NONE
 from ncclscope.web.scene import Known, KnownCommunicator, Shift
 
 Who = dict[str, Any]  # what store.who_is tells of a process
+# As short as a lane's head; "": a dataset has no files that tell.
+_FATES = {
+    DEAD: "killed",
+    ALIVE: "still running",
+    STOPPED: "stopped by a signal",
+    UNHEARD: "not heard of any more",
+    "": "killed or still running",
+}
 
 
-def known_by_files(told: list[Who]) -> list[Known]:
+def _fate(folder: Path, ended: bool) -> str:
+    """What became of a process that did not end by itself, in a few words."""
+    return "" if ended else _FATES.get(life_in(folder), "")
+
+
+def known_by_files(told: list[Who], capture: Path) -> list[Known]:
     """Processes as their own files name them, on the wall clock."""
     first = int(told[0]["wall_ns"]) if told else 0
     out = []
@@ -28,32 +43,23 @@ def known_by_files(told: list[Who]) -> list[Known]:
             for comm in who["communicators"]
         }
         shift = Shift(int(who["wall_ns"]) - first)
-        out.append(_known(who, "/".join(who["node"]), "", rank, comms, shift))
+        out.append(
+            Known(
+                host=who["host"],
+                node="/".join(who["node"]),
+                node_note="",
+                folder=who["folder"],
+                pid=int(who["pid"]),
+                gpu="",
+                fate=_fate(capture / who["folder"], bool(who["ended"])),
+                rank=rank,
+                last_ns=int(who["last_ns"]),
+                threads=who["threads"],
+                communicators=comms,
+                shift=shift,
+            )
+        )
     return out
-
-
-def _known(
-    who: Who,
-    node: str,
-    note: str,
-    rank: int,
-    communicators: dict[int, KnownCommunicator],
-    shift: Shift,
-) -> Known:
-    return Known(
-        host=who["host"],
-        node=node,
-        node_note=note,
-        folder=who["folder"],
-        pid=int(who["pid"]),
-        gpu="",
-        ended=bool(who["ended"]),
-        rank=rank,
-        last_ns=int(who["last_ns"]),
-        threads=who["threads"],
-        communicators=communicators,
-        shift=shift,
-    )
 
 
 def known_by_model(model: Model, told: dict[str, Who]) -> list[Known]:
@@ -81,7 +87,7 @@ def known_by_model(model: Model, told: dict[str, Who]) -> list[Known]:
                 folder=row.folder,
                 pid=row.pid,
                 gpu=row.gpu,
-                ended=row.ended,
+                fate=_fate(model.path / row.folder, row.ended),
                 rank=row.global_rank,
                 last_ns=int(who["last_ns"]) if who else _last_ns(model, number),
                 threads=who["threads"] if who else {},

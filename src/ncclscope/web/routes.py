@@ -207,7 +207,7 @@ def _clock_errors(scene: Scene) -> dict[str, int | None]:
 def _ends(scene: Scene) -> list[int | None]:
     """By process when it was last heard of, where it did not end by itself."""
     return [
-        None if known.ended else known.shift.to_scene(known.last_ns) - scene.first_ns
+        known.shift.to_scene(known.last_ns) - scene.first_ns if known.fate else None
         for known in scene.known
     ]
 

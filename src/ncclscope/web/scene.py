@@ -128,7 +128,7 @@ class Known:
     folder: str
     pid: int
     gpu: str
-    ended: bool
+    fate: str  # of one that did not end by itself, else ""
     rank: int  # NONE where nobody tells
     last_ns: int  # of its host
     threads: dict[str, str]
@@ -181,7 +181,7 @@ class Composer:
             title = f"rank {rank}" if rank != NONE else one.folder
             note = f"pid {one.pid}" + (f" · {one.gpu}" if one.gpu else "")
             lane = host.child(f"p{process}.{rank}", "rank", title, note, rank=rank, process=process)
-            lane.state = "" if one.ended else "killed or still running"
+            lane.state = one.fate
             self._ranks[process, rank] = lane
         for comm in told:
             self._communicator(process, comm)

@@ -142,7 +142,7 @@ class Timeline:
     def _show_partly(self) -> None:
         """What is indexed, and samples of the rest."""
         told = [self._events.get(who["folder"], ("", [], who)) for who, _ in self._coarse]
-        composer = Composer(known_by_files([who for _, _, who in told]), None)
+        composer = Composer(known_by_files([who for _, _, who in told], self.capture), None)
         for process, (mark, rows, _) in enumerate(told):
             if mark:
                 composer.add_events(process, rows)
