@@ -138,8 +138,9 @@ HEALTH = Dashboard(
         Panel("A reading takes", (Query("ncclscope_reading_seconds", "{{instance}}"),), "s"),
         Panel("Series folded into `other`",
               (Query(f"ncclscope_folded_series{{{HOST}}}", "{{run}} on {{host}}"),)),
-        Panel("Processes that cannot be read",
-              (Query("ncclscope_unreadable_processes", "{{instance}}"),)),
+        Panel("Cannot be read",
+              (Query("ncclscope_unreadable_processes", "{{instance}}: processes"),
+               Query("ncclscope_unreadable_captures", "{{instance}}: directories"))),
     ),
 )  # fmt: skip
 

@@ -200,7 +200,9 @@ def test_killed_after_a_pause_of_one_rank(tmp_path: Path) -> None:
         (["--mode", "full", "--seconds", "0"], "--seconds must be positive"),
         (["--reset", "--calls", "5"], "go with --mode"),
         (["--mode", "full", "--rank", "x"], "x names no ranks"),
-        (["--mode", "full", "--rank", "99"], "cannot change rank 99"),
+        (["--mode", "full", "--rank", "99"], "no such process runs. There are ranks 0-3"),
+        # Nobody is not everybody.
+        (["--mode", "full", "--rank", "3-1"], "3-1 names no ranks"),
     ],
 )
 def test_mistakes_are_sentences(tmp_path: Path, words: list[str], said: str) -> None:

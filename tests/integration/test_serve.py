@@ -1,5 +1,6 @@
 """`ncclscope serve` beside a running simulated job."""
 
+import errno
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -18,6 +20,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 import ncclscope
+from ncclscope.live import following
 from ncclscope.simulation.scenario import Call, Communicators, Scenario
 from tests.jobs import eventually, running
 from tests.playing import ncclscope as command
@@ -210,6 +213,105 @@ def test_textfiles_are_whole_and_vanish(tmp_path: Path, capture: Path) -> None:
     server.communicate(timeout=20)
     assert server.returncode == 0
     assert list(target.iterdir()) == []
+
+
+@contextmanager
+def writing(target: Path, *words: str | Path) -> Iterator["subprocess.Popen[str]"]:
+    """Files instead of a server."""
+    command = [sys.executable, "-m", "ncclscope", "serve", "--textfile", str(target)]
+    server = subprocess.Popen([*command, *map(str, words)], stderr=subprocess.PIPE, text=True)
+    try:
+        yield server
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.communicate(timeout=20)
+
+
+def test_a_textfile_goes_with_its_job_and_so_do_those_of_a_killed_serve(tmp_path: Path) -> None:
+    target, capture = tmp_path / "textfiles", tmp_path / "capture"
+    target.mkdir()
+    abandoned, of_another = target / "ncclscope-9.prom", target / "ncclscope-8.prom"
+    foreign = target / "other.prom"
+    for path, age_s in ((abandoned, 3600), (of_another, 0), (foreign, 3600)):
+        path.write_text("ncclscope_hung 0\n")
+        os.utime(path, (time.time() - age_s, time.time() - age_s))
+    with running(Scenario(ranks=2, steps=150, compute_ms=20), capture) as job:
+        eventually(lambda: len(list(capture.glob("*/tally"))) == 2)
+        with writing(target, capture):
+            eventually(lambda: (target / "ncclscope-capture.prom").exists())
+            assert {path.name for path in target.glob("*.prom")} == {
+                "ncclscope-capture.prom", "ncclscope-8.prom", "other.prom",
+            }  # fmt: skip
+            assert job.wait(timeout=60) == 0
+            eventually(lambda: not (target / "ncclscope-capture.prom").exists())
+    assert sorted(path.name for path in target.iterdir()) == ["ncclscope-8.prom", "other.prom"]
+
+
+def test_textfiles_on_a_full_disk(tmp_path: Path, capture: Path) -> None:
+    target = tmp_path / "textfiles"
+    target.mkdir()
+    # A directory in the place of the file that is written first: as little can be written.
+    (target / "ncclscope-capture.tmp").mkdir()
+    with writing(target, capture) as server:
+        assert server.stderr
+        server.stderr.readline()
+        assert "cannot write there: Is a directory. It goes on" in server.stderr.readline()
+        (target / "ncclscope-capture.tmp").rmdir()
+        assert "it works again" in server.stderr.readline()
+        assert (target / "ncclscope-capture.prom").exists()
+    assert server.returncode == 0
+
+
+AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_captures_of_others_are_left_out_and_counted(capture: Path) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        private = Path(name, "private")
+        private.mkdir(mode=0o700)
+
+        def as_nobody(*words: str | Path) -> "subprocess.CompletedProcess[str]":
+            call = [*AS_NOBODY, sys.executable, "-m", "ncclscope", *map(str, words)]
+            return subprocess.run(call, capture_output=True, text=True, timeout=60, check=False)
+
+        found = as_nobody("serve", "--once", name)
+        if "No module named" in found.stderr:
+            pytest.skip("this checkout is private, too")
+        assert found.returncode == 0, found.stderr
+        assert f"{private} cannot be read and is left out" in found.stderr
+        assert numbers(found.stdout)["ncclscope_unreadable_captures", ()] == 1
+        assert as_nobody("top", "--once", f"{name}/*").stdout.strip() == "no running job"
+        assert as_nobody("ls", name).returncode == 0
+        for verb in ("serve", "top", "status", "report"):
+            refused = as_nobody(verb, private)
+            assert refused.returncode == 1, (verb, refused.stderr)
+            assert f"cannot open {private}" in refused.stderr
+            assert "Permission denied. Captures are private" in refused.stderr
+            assert "Traceback" not in refused.stderr
+
+
+def test_a_file_system_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read last must not look like now."""
+    capture = tmp_path / "capture"
+    with running(Scenario(ranks=2, steps=100_000), capture):
+        eventually(lambda: len(list(capture.glob("*/tally"))) == 2)
+        follower = following.Following((str(capture),), all_hosts=True)
+        follower.read()
+        assert len(follower.jobs) == 1
+
+        def stale(_: Path) -> list[Path]:
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(following, "process_folders", stale)
+            follower.read()
+            assert follower.jobs == {}
+            assert capture in follower.unreadable
+        follower.read()
+        assert len(follower.jobs) == 1
+        assert follower.unreadable == []
 
 
 @pytest.mark.parametrize(

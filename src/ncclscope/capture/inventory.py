@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,11 +100,20 @@ def _size(folder: Path) -> tuple[int, float]:
     return total, newest
 
 
+def is_process_folder(folder: Path) -> bool:
+    """Whether a process wrote there; PermissionError where that is nobody's business here."""
+    names = ("meta", "arena", "log.000000")
+    return folder.is_dir() and any((folder / name).exists() for name in names)
+
+
 def process_folders(capture: Path) -> list[Path]:
     """Folders below a capture that a process wrote."""
-    names = ("meta", "arena", "log.000000")
-    folders = sorted(entry for entry in capture.iterdir() if entry.is_dir())
-    return [folder for folder in folders if any((folder / name).exists() for name in names)]
+    found = []
+    for entry in sorted(capture.iterdir()):
+        # Somebody else's capture, in a directory of captures: those of a capture have one owner.
+        with suppress(PermissionError):
+            found += [entry] if is_process_folder(entry) else []
+    return found
 
 
 def _has_samples(capture: Path) -> bool:
@@ -157,8 +167,11 @@ def captures_below(directory: Path) -> list[CaptureInfo]:
     itself = describe(directory)
     if itself:
         return [itself]
-    entries = sorted(entry for entry in directory.iterdir() if entry.is_dir())
-    found = [info for info in map(describe, entries) if info]
+    found = []
+    for entry in sorted(directory.iterdir()):
+        with suppress(PermissionError):  # other users' captures are none of ours
+            info = describe(entry) if entry.is_dir() else None
+            found += [info] if info else []
     return sorted(found, key=lambda info: info.newest)
 
 

@@ -96,5 +96,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except PermissionError as error:
+        what = printable(str(error.filename or "a file"))
+        print(
+            f"ncclscope: cannot open {what}: {error.strerror}. Captures are private to the user "
+            "whose job made them: run this as that user",
+            file=sys.stderr,
+        )
+        return 1
     except KeyboardInterrupt:
         return 130

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from ncclscope.capture import layout
 from ncclscope.capture.control import request
-from ncclscope.capture.header import launcher_rank
 from ncclscope.capture.inventory import identity_of, is_running, parse_bytes, process_folders
 from ncclscope.capture.live import LivePage, read_live_page
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.errors import NcclscopeError, UsageError
-from ncclscope.words import plural
+from ncclscope.errors import FormatError, NcclscopeError, UsageError
+from ncclscope.model.pulse import read_pulse
+from ncclscope.model.tables import NONE
+from ncclscope.words import plural, ranks_in_words
 
 _PATIENCE_S = 5.0  # for processes to obey; they look twice a second, and say so once a second
 _MOST_BYTES = 60_000  # of the control file
@@ -68,7 +69,7 @@ def ranks_in(text: str) -> set[int]:
     found: set[int] = set()
     for piece in text.split(","):
         match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", piece)
-        if not match or int(match[2] or match[1]) - int(match[1]) > 1 << 20:
+        if not match or not 0 <= int(match[2] or match[1]) - int(match[1]) <= 1 << 20:
             raise UsageError(f"{text} names no ranks", "Give numbers and ranges: 0,4-7")
         found |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
     return found
@@ -83,12 +84,24 @@ def _chosen(capture: Path, ranks: str | None) -> list[Path]:
     if ranks is None:
         return running
     wanted = ranks_in(ranks)
-    by_rank = {folder: launcher_rank(identity_of(folder)) for folder in running}
-    missing = wanted - set(by_rank.values())
+    held = {folder: _ranks_of(folder) for folder in running}
+    known = set().union(*held.values())
+    missing = wanted - known
     if missing:
         few = ", ".join(map(str, sorted(missing)[:8]))
-        raise UsageError(f"cannot change rank {few} of {capture}: no such process runs")
-    return [folder for folder, rank in by_rank.items() if rank in wanted]
+        message = f"cannot change rank {few} of {capture}: no such process runs"
+        running_ones = f"There are {ranks_in_words(tuple(sorted(known)))}"
+        raise UsageError(message, running_ones if known else "Without --rank, all are changed")
+    return [folder for folder, ranks in held.items() if ranks & wanted]
+
+
+def _ranks_of(folder: Path) -> set[int]:
+    """A process's ranks as `top` and `status` show them."""
+    try:
+        pulse = read_pulse(folder, time.time_ns())
+    except FormatError:
+        return set()
+    return {pulse.global_rank, *(seat.global_rank for seat in pulse.seats)} - {NONE}
 
 
 def _has_ring(identity: dict[str, str]) -> bool:

@@ -12,6 +12,7 @@ from ncclscope.live.exposition import TEXT
 from ncclscope.live.following import Following, check_patterns
 from ncclscope.live.machine import Machines
 from ncclscope.live.serving import Reader, Server, start_server, write_textfiles
+from ncclscope.words import printable
 
 _PORT = 9479
 
@@ -71,27 +72,45 @@ def run(arguments: argparse.Namespace) -> int:
         machines = Machines(root, interval_s, arguments.all_hosts)
     reader = Reader(following, arguments.series, arguments.inspector_names, machines)
     reader.read()
+    for path in following.unreadable:
+        print(f"ncclscope: {printable(str(path))} cannot be read and is left out", file=sys.stderr)
     if arguments.once:
         sys.stdout.write(reader.texts[TEXT].decode())
         return 0
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    written: set[Path] = set()
     if arguments.textfile:
         print(f"ncclscope: writing {arguments.textfile}/ncclscope-*.prom", file=sys.stderr)
-    else:
-        server = _start(arguments, reader)
-        print(f"ncclscope: {server.url}/metrics", file=sys.stderr, flush=True)
+        _write_until(stop, arguments, reader)
+        return 0
+    server = _start(arguments, reader)
+    print(f"ncclscope: {server.url}/metrics", file=sys.stderr, flush=True)
+    while not stop.wait(arguments.interval):
+        reader.read()
+    return 0
+
+
+def _write_until(stop: threading.Event, arguments: argparse.Namespace, reader: Reader) -> None:
+    """Files instead of answers. A disk that is full for a while must not end it."""
+    written: set[Path] = set()
+    trouble = ""
     while True:
-        if arguments.textfile:
-            written = write_textfiles(arguments.textfile, reader, written)
+        try:
+            written = write_textfiles(arguments.textfile, reader, written, arguments.interval)
+            told, trouble = trouble, ""
+        except OSError as error:
+            told, trouble = trouble, error.strerror or type(error).__name__
+        if trouble != told:
+            now = (
+                f"cannot write there: {trouble}. It goes on trying" if trouble else "it works again"
+            )
+            print(f"ncclscope: {arguments.textfile}: {now}", file=sys.stderr, flush=True)
         if stop.wait(arguments.interval):
             break
         reader.read()
     for path in written:
         path.unlink(missing_ok=True)
-    return 0
 
 
 def _start(arguments: argparse.Namespace, reader: Reader) -> Server:

@@ -8,6 +8,7 @@ from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.live.cells import plain
 from ncclscope.live.following import Following, check_patterns
 from ncclscope.live.watching import Past, overview
+from ncclscope.words import printable
 
 _ONCE_S = 2.5  # two heartbeats: without them there are no rates
 
@@ -56,5 +57,7 @@ def _once(following: Following) -> int:
         time.sleep(0.5)
         following.read()
         now = overview(list(following.jobs.values()), past)
+    for path in following.unreadable:
+        print(f"ncclscope: {printable(str(path))} cannot be read and is left out", file=sys.stderr)
     print("\n".join(plain(now)))
     return 0

@@ -105,6 +105,11 @@ OWN_METRICS = (
     Metric("reading_seconds", GAUGE, "What reading all captures took the last time."),
     Metric("serve_cpu_seconds", COUNTER, "CPU time of `ncclscope serve`."),
     Metric("unreadable_processes", GAUGE, "Processes whose files cannot be read."),
+    Metric(
+        "unreadable_captures",
+        GAUGE,
+        "Directories that cannot be read: of other users, or on a file system that is gone.",
+    ),
 )
 # About machines, jobs or not: serve --system. What a machine does not have is absent.
 _GPU, _LINK, _HOST = ("host", "gpu"), ("host", "link"), ("host",)

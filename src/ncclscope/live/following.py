@@ -100,24 +100,42 @@ def captures_of_this_user() -> list[Path]:
     return sorted(path for path in found if path.is_dir())
 
 
-def chosen_captures(patterns: Sequence[str]) -> list[Path]:
-    """Captures named by directory or glob, or right below a named directory."""
+def chosen_captures(patterns: Sequence[str]) -> tuple[list[Path], list[Path]]:
+    """Captures named by directory or glob, or right below a named directory; and directories that
+    cannot be read: of other users, or on a file system that has gone away.
+    """
     found: set[Path] = set()
-    for pattern in patterns:
-        for name in glob.glob(pattern):
-            path = Path(name)
+    unreadable: set[Path] = set()
+    for path in (Path(name) for pattern in patterns for name in glob.glob(pattern)):
+        try:
             if not path.is_dir():
                 continue
-            below = [entry for entry in path.iterdir() if entry.is_dir()]
-            found |= {path} if process_folders(path) else {e for e in below if process_folders(e)}
-    return sorted(found)
+            itself, entries = process_folders(path), sorted(path.iterdir())
+        except OSError:
+            unreadable.add(path)
+            continue
+        found |= {path} if itself else set()
+        for entry in entries if not itself else ():
+            try:
+                found |= {entry} if entry.is_dir() and process_folders(entry) else set()
+            except OSError:
+                unreadable.add(entry)
+    return sorted(found), sorted(unreadable)
 
 
 def check_patterns(patterns: Sequence[str]) -> None:
-    """A directory that does not exist is a mistake; an empty one, or a glob, may fill later."""
+    """A directory that does not exist, or that cannot be read, is a mistake; an empty one, or a
+    glob, may fill later.
+    """
     for pattern in patterns:
-        if not glob.has_magic(pattern) and not Path(pattern).is_dir():
-            raise UsageError(f"cannot follow {pattern}: no such directory")
+        if glob.has_magic(pattern):
+            continue
+        if not Path(pattern).is_dir():
+            message = f"cannot follow {pattern}: no such directory"
+            raise UsageError(
+                message, "Name a capture, a directory of captures, or a glob in quotes"
+            )
+        os.listdir(pattern)
 
 
 # ---- reading ----
@@ -176,13 +194,22 @@ class Following:
     hosts: dict[Path, str] = field(default_factory=dict)  # of process folders
     # Jobs that are over, with the last signs of life that they gave: old captures cost nothing.
     over: dict[tuple[Path, str], tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    unreadable: list[Path] = field(default_factory=list)  # directories that might be captures
 
     def read(self) -> None:
         """Finds new jobs, reads all, forgets what is over."""
-        chosen = chosen_captures(self.patterns) if self.patterns else captures_of_this_user()
+        if self.patterns:
+            chosen, self.unreadable = chosen_captures(self.patterns)
+        else:
+            chosen, self.unreadable = captures_of_this_user(), []
         followed = {capture for capture, _ in self.jobs}
         for capture in sorted({*chosen, *followed}):
-            self._read_capture(capture, capture in chosen)
+            try:
+                self._read_capture(capture, capture in chosen)
+            except OSError:  # its file system is gone, or somebody took our rights away
+                self.unreadable.append(capture)
+                # What was read last must not look like now.
+                self.jobs = {key: job for key, job in self.jobs.items() if key[0] != capture}
         known = {*chosen, *followed}
         self.hosts = {folder: host for folder, host in self.hosts.items() if folder.parent in known}
         self.over = {key: signs for key, signs in self.over.items() if key[0] in known}
@@ -191,7 +218,7 @@ class Following:
         now_ns = time.time_ns()
         try:
             folders = process_folders(capture)
-        except OSError:  # it was deleted
+        except FileNotFoundError:  # it was deleted
             folders = []
         by_host = self._by_host(folders)
         for host, its in by_host.items() if chosen else ():

@@ -8,6 +8,7 @@ import json
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,6 +25,7 @@ from ncclscope.report.status import as_json
 
 _MOST_CLIENTS = 32
 _CLIENT_TIMEOUT_S = 10.0
+_ABANDONED_S = 60.0
 _STALE_S = 15.0  # without a reading for so long, /healthz says so
 Series = list[tuple[Metric, Labels, Value]]
 Job = tuple[Path, str]  # capture and host
@@ -90,6 +92,7 @@ class Reader:
         samples.add("serve_cpu_seconds", (), times.user + times.system)
         unreadable = sum(job.unreadable for job in self.following.jobs.values())
         samples.add("unreadable_processes", (), float(unreadable))
+        samples.add("unreadable_captures", (), float(len(self.following.unreadable)))
         return [(metric, (), samples.values[metric.name][()]) for metric in OWN_METRICS]
 
     @property
@@ -195,9 +198,14 @@ def start_server(host: str, port: int, reader: Reader) -> Server:
 
 
 # ---- files for node_exporter ----
-def write_textfiles(directory: Path, reader: Reader, written: set[Path]) -> set[Path]:
-    """One file a job, replaced as a whole; those of jobs that are gone are removed."""
+def write_textfiles(
+    directory: Path, reader: Reader, written: set[Path], interval_s: float = 1.0
+) -> set[Path]:
+    """One file a job, replaced as a whole; those of jobs that are gone are removed, also where a
+    `serve` that was killed left them: node_exporter would give their last values for ever.
+    """
     now = set()
+    failed: OSError | None = None
     parts = [*([("system", reader.of_machines)] if reader.of_machines else [])]
     parts += sorted(reader.by_run.items())
     for number, (run, series) in enumerate(parts):
@@ -206,9 +214,28 @@ def write_textfiles(directory: Path, reader: Reader, written: set[Path]) -> set[
         if path in now:
             path = directory / f"ncclscope-{safe}-{number}.prom"
         new = path.with_suffix(".tmp")  # not *.prom: a half one must not be read
-        new.write_text(exposition(in_order(series)))
-        new.replace(path)
-        now.add(path)
-    for path in written - now:
+        try:
+            new.write_text(exposition(in_order(series)))
+            new.replace(path)
+            now.add(path)
+        except OSError as error:  # no values are better than those of some minutes ago
+            failed = error
+            for old in (new, path):
+                with suppress(OSError):
+                    old.unlink(missing_ok=True)
+    for path in {*(written - now), *(_abandoned(directory, interval_s) - now)}:
         path.unlink(missing_ok=True)
+    if failed:
+        raise failed
     return now
+
+
+def _abandoned(directory: Path, interval_s: float) -> set[Path]:
+    """Files that nobody has written for longer than any `serve` pauses: there may be others."""
+    oldest = time.time() - max(_ABANDONED_S, 10 * interval_s)
+    found = set()
+    for pattern in ("ncclscope-*.prom", "ncclscope-*.tmp"):
+        for path in directory.glob(pattern):
+            with suppress(OSError):  # another one removed it
+                found |= {path} if path.lstat().st_mtime < oldest else set()
+    return found
