@@ -24,6 +24,10 @@ static inline u64 argument_of(unsigned state, const union nccl_state_args *args)
     return state == NCCL_CTRL_APPEND_END ? (u64)(u32)args->proxyCtrl.appendedProxyOps : 0;
 }
 
+_Static_assert(offsetof(struct slot_group_api, t_start_done) == 4 * 8 &&
+                   offsetof(struct slot_group_api, t_end_begins) == 5 * 8 && STATE_SECOND == 1 << 1,
+               "GroupApi's times by their number");
+
 EVENT bool store_state(union slot *slot, u64 head, unsigned state,
                        const union nccl_state_args *args, u64 now) {
     switch (head_kind(head)) {
@@ -39,10 +43,8 @@ EVENT bool store_state(union slot *slot, u64 head, unsigned state,
                                   &slot->kernel_ch.t_stop, args ? args->kernelCh.pTimer : 0, now);
         case KIND_group_api: {
             unsigned second = state - NCCL_GROUP_START_DONE;
-            return LIKELY(second <= 1) &&
-                   store_time(
-                       slot, head, KIND_group_api, second ? STATE_SECOND : STATE_FIRST,
-                       second ? &slot->group_api.t_end_begins : &slot->group_api.t_start_done, now);
+            return LIKELY(second <= 1) && store_time(slot, head, KIND_group_api, 1u << second,
+                                                     &slot->words[4 + second], now);
         }
         case KIND_proxy_op:
             return LIKELY(state == NCCL_OP_IN_PROGRESS) &&

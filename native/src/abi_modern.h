@@ -271,71 +271,67 @@ MODERN nccl_result start_whole(void *context, void **handle, const struct nccl_d
     return 0;
 }
 
-// A call whose names and count were met before.
-MODERN nccl_result start_usual_call(void *context, void **handle, const struct nccl_descr *d,
-                                    struct stream *stream, u64 type, int version, record_fn whole) {
+MODERN nccl_result start_usual_event(void *context, void **handle, const struct nccl_descr *d,
+                                     u64 type, int version, record_fn whole) {
+    struct stream *stream = stream_self;
+    u64 comm = address(context) - hot.first_context;
+    bool counted = type & COUNTED_EVENTS, low_priority = type & LOW_PRIORITY_EVENTS;
+    unsigned slots = counted ? slots_of_call(d, type, version) : 1;
+    if (UNLIKELY(!hot.usual) || UNLIKELY(!stream) || UNLIKELY(comm >= NO_COMM) ||
+        UNLIKELY(!stream_has_room(stream, slots)) ||
+        UNLIKELY(low_priority && stream->low_priority_closed) ||
+        UNLIKELY(type == NCCL_PROXY_STEP && *handle))
+        return whole(context, handle, d);
     struct names names = {0};
-    unsigned slots = slots_of_call(d, type, version);
-    if (UNLIKELY(!names_are_known(texts_in(d, type, version), type, version, &names)))
-        return whole(context, handle, d);
-    u32 comm = (u32)(address(context) - hot.first_context);
-    struct tally_key key = key_of_call(d, type, comm, names);
-    union slot *entry = tally_expected_at(stream, key);
-    if (UNLIKELY(!entry) || UNLIKELY(!stream_has_room(stream, slots)))
-        return whole(context, handle, d);
-    tally_add(entry, key.count);
-    struct event event = event_take(stream, comm, handle, d->parentObj, slots);
+    if (counted) {  // names and count were met before
+        struct texts texts = texts_in(d, type, version);
+        if (UNLIKELY(!names_are_known(texts, type, version, &names)))
+            return whole(context, handle, d);
+        struct tally_key key = key_of_call(d, type, (u32)comm, names);
+        union slot *entry = tally_expected_at(stream, key);
+        if (UNLIKELY(!entry)) return whole(context, handle, d);
+        tally_add(entry, key.count);
+    }
+    struct event event = event_take(stream, (u32)comm, handle, d->parentObj, slots);
     fill_and_commit(&event, context, d, type, names, version);
     return 0;
 }
-#define USUAL_CALL(name, type)                                                           \
-    static HOT __attribute__((noinline, unused)) nccl_result usual_##name(               \
-        void *context, void **handle, const struct nccl_descr *d, struct stream *stream, \
-        int version, record_fn whole) {                                                  \
-        return start_usual_call(context, handle, d, stream, type, version, whole);       \
-    }
-USUAL_CALL(coll_api, NCCL_COLL_API)
-USUAL_CALL(p2p_api, NCCL_P2P_API)
-USUAL_CALL(coll, NCCL_COLL)
-USUAL_CALL(p2p, NCCL_P2P)
 
-// Most of what there is.
-static HOT __attribute__((noinline)) nccl_result usual_step(void *context, void **handle,
-                                                            const struct nccl_descr *d,
-                                                            struct stream *stream,
-                                                            record_fn whole) {
-    if (UNLIKELY(*handle) || UNLIKELY(!stream_has_room(stream, 1)) ||
-        UNLIKELY(stream->low_priority_closed))
-        return whole(context, handle, d);
-    struct event event = event_take(stream, NO_COMM, handle, d->parentObj, 1);
-    unsigned flags = fill_proxy_step(&event, d->rank, d->proxyStep.step);
-    event_commit(&event, KIND_proxy_step, 0, flags);
-    return 0;
-}
+// One function a kind: straight code, from its first line to its last.
+#define USUAL(name, type)                                                                         \
+    static HOT __attribute__((noinline, unused)) nccl_result usual_##name(                        \
+        void *context, void **handle, const struct nccl_descr *d, int version, record_fn whole) { \
+        return start_usual_event(context, handle, d, type, version, whole);                       \
+    }
+USUAL(proxy_step, NCCL_PROXY_STEP)
+USUAL(kernel_ch, NCCL_KERNEL_CH)
+USUAL(group_api, NCCL_GROUP_API)
+USUAL(coll_api, NCCL_COLL_API)
+USUAL(p2p_api, NCCL_P2P_API)
+USUAL(kernel_launch, NCCL_KERNEL_LAUNCH)
+USUAL(group, NCCL_GROUP)
+USUAL(coll, NCCL_COLL)
+USUAL(p2p, NCCL_P2P)
+USUAL(proxy_op, NCCL_PROXY_OP)
+USUAL(proxy_ctrl, NCCL_PROXY_CTRL)
 
 MODERN nccl_result start_usual(void *context, void **handle, const struct nccl_descr *d, u64 type,
                                int version, record_fn whole) {
-    const u64 others = NCCL_GROUP | NCCL_PROXY_OP | NCCL_PROXY_CTRL | NCCL_KERNEL_CH |
-                       NCCL_GROUP_API | NCCL_KERNEL_LAUNCH | NCCL_CE_SYNC | NCCL_CE_BATCH |
-                       NCCL_KERNEL_PHASE;
-    struct stream *stream = stream_self;
-    u64 comm = address(context) - hot.first_context;
-    if (UNLIKELY(!hot.usual) || UNLIKELY(!stream) || UNLIKELY(comm >= NO_COMM))
-        return whole(context, handle, d);
-    if (type == NCCL_PROXY_STEP) return usual_step(context, handle, d, stream, whole);
-    if (version >= 5 && type == NCCL_COLL_API)
-        return usual_coll_api(context, handle, d, stream, version, whole);
-    if (version >= 5 && type == NCCL_P2P_API)
-        return usual_p2p_api(context, handle, d, stream, version, whole);
-    if (type == NCCL_COLL) return usual_coll(context, handle, d, stream, version, whole);
-    if (type == NCCL_P2P) return usual_p2p(context, handle, d, stream, version, whole);
-    if (UNLIKELY(!(type & others & events_of_version(version))) || UNLIKELY(type & (type - 1)) ||
-        UNLIKELY(!stream_has_room(stream, 1)) ||
-        UNLIKELY(type == NCCL_PROXY_CTRL && stream->low_priority_closed))
-        return whole(context, handle, d);
-    struct event event = event_take(stream, (u32)comm, handle, d->parentObj, 1);
-    fill_and_commit(&event, context, d, type & others, (struct names){0}, version);
-    return 0;
+    if (type == NCCL_PROXY_STEP) return usual_proxy_step(context, handle, d, version, whole);
+    if (type == NCCL_KERNEL_CH) return usual_kernel_ch(context, handle, d, version, whole);
+    if (version >= 5) {
+        if (type == NCCL_GROUP_API) return usual_group_api(context, handle, d, version, whole);
+        if (type == NCCL_COLL_API) return usual_coll_api(context, handle, d, version, whole);
+        if (type == NCCL_P2P_API) return usual_p2p_api(context, handle, d, version, whole);
+        if (type == NCCL_KERNEL_LAUNCH)
+            return usual_kernel_launch(context, handle, d, version, whole);
+    }
+    if (type == NCCL_GROUP) return usual_group(context, handle, d, version, whole);
+    if (type == NCCL_COLL) return usual_coll(context, handle, d, version, whole);
+    if (type == NCCL_P2P) return usual_p2p(context, handle, d, version, whole);
+    if (type == NCCL_PROXY_OP) return usual_proxy_op(context, handle, d, version, whole);
+    if (type == NCCL_PROXY_CTRL) return usual_proxy_ctrl(context, handle, d, version, whole);
+    return whole(context, handle, d);
 }
 
 // One function for all four versions.

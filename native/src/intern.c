@@ -45,7 +45,7 @@ u8 intern_unseen(const char *literal) {
     for (unsigned probe = 0; probe < INTERN_SLOTS; probe++) {  // it may lie behind a collision
         u64 *place = &intern_table[(intern_place(literal) + probe) % INTERN_SLOTS];
         u64 entry = __atomic_load_n(place, __ATOMIC_RELAXED);
-        if ((entry & 0x00FFFFFFFFFFFFFFull) == address) return (u8)(entry >> 56);
+        if (entry >> 8 == address) return (u8)entry;
         if (entry != 0) continue;
         char text[TEXT_BYTES] = "";
         size_t length = strnlen(literal, TEXT_BYTES - 1);
@@ -53,7 +53,7 @@ u8 intern_unseen(const char *literal) {
         u32 id = find_text(text);
         if (id == 0) id = add_text(text, length);
         // Lost to another thread: this one keeps its id, the literal is looked up again next time.
-        __atomic_compare_exchange_n(place, &entry, address | (u64)id << 56, false, __ATOMIC_RELAXED,
+        __atomic_compare_exchange_n(place, &entry, address << 8 | id, false, __ATOMIC_RELAXED,
                                     __ATOMIC_RELAXED);
         return (u8)id;
     }

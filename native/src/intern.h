@@ -8,7 +8,7 @@
 
 #define INTERN_SLOTS 1024u
 
-// Address in the lower 56 bits, id in the upper 8; 0 is empty.
+// Address in the upper 56 bits, id in the lower 8; 0 is empty.
 extern HIDDEN u64 intern_table[INTERN_SLOTS];
 
 COLD u8 intern_unseen(const char *literal);
@@ -17,14 +17,14 @@ COLD u8 intern_unseen(const char *literal);
 void intern_forget_addresses(void);
 
 static inline unsigned intern_place(const char *literal) {
-    return (unsigned)(((u64)(uintptr_t)literal * 0x9E3779B97F4A7C15ull) >> 54);
+    return ((u32)(uintptr_t)literal * 0x9E3779B1u) >> 22;
 }
 
 // False: not where it is expected.
 static inline bool intern_knows(const char *literal, u8 *id) {
     u64 entry = __atomic_load_n(&intern_table[intern_place(literal)], __ATOMIC_RELAXED);
-    *id = (u8)(entry >> 56);
-    return (entry & 0x00FFFFFFFFFFFFFFull) == (u64)(uintptr_t)literal;
+    *id = (u8)entry;
+    return entry >> 8 == (u64)(uintptr_t)literal;
 }
 
 static inline u8 intern(const char *literal) {
