@@ -1,6 +1,6 @@
 // A profiler plugin of known cost: each call of rank 0, for which the others wait, takes BURNT_US
 // microseconds longer, and more on a busy machine. What it really took is in the file BURNT_LOG.pid
-// at any time: calls and microseconds.
+// at any time: microseconds, call by call.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "../../native/src/nccl_abi.h"
 
 static long burnt_us;
-static long burnt[2];  // calls, and what they took together
+static long calls;
 static int log_file = -1;
 
 static long now_us(void) {
@@ -38,9 +38,9 @@ static nccl_result start(void *context, void **handle, const struct nccl_descr *
     if (event->type != NCCL_COLL_API || burnt_us == 0) return 0;
     long began_us = now_us();
     while (now_us() < began_us + burnt_us) continue;
-    burnt[0]++;
-    burnt[1] += now_us() - began_us;
-    if (log_file >= 0 && pwrite(log_file, burnt, sizeof burnt, 0) < 0) log_file = -1;
+    long took_us = now_us() - began_us;
+    off_t place = calls++ * (off_t)sizeof took_us;
+    if (log_file >= 0 && pwrite(log_file, &took_us, sizeof took_us, place) < 0) log_file = -1;
     return 0;
 }
 static nccl_result stop(void *handle) { return (void)handle, 0; }

@@ -262,6 +262,10 @@ def test_old_releases_have_alltoall_by_sends() -> None:
         (["pairs", "--ranks", "3"], "cannot be paired"),
         (["--save", "/no/such/folder/x.json"], "cannot write"),
         (["--hosts", "no.such.host.invalid"], "which of"),
+        (["--plot", "allreduce"], "plots are HTML or SVG"),
+        (["--scaling", "--ranks", "1"], "cannot show scaling with 1 rank"),
+        (["--ranks", "65"], "cannot simulate 65 ranks"),
+        (["--address", "n1"], "the ranks of a launcher"),
     ],
 )
 def test_bad_arguments(words: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,7 @@ from ncclscope.bench.libraries import Libraries
 from ncclscope.bench.places import Places
 from ncclscope.bench.worker import STOPPED, Place
 from ncclscope.errors import NcclscopeError
+from ncclscope.launch.child import stopped_by_signals
 
 _LAST_S = 2.0  # for a rank to end by itself
 
@@ -115,17 +116,12 @@ def how_ended(code: int | None) -> str:
 
 @contextlib.contextmanager
 def supervised() -> Iterator[Ranks]:
-    """Ranks that are gone at the end of the block; SIGTERM ends it, too."""
+    """Ranks that are gone at the end of the block; a signal ends it, too."""
     ranks = Ranks()
-
-    def leave(number: int, _: object) -> None:
-        raise NcclscopeError(f"stopped by {signal.Signals(number).name}")
-
-    before = signal.signal(signal.SIGTERM, leave)
     try:
-        yield ranks
+        with stopped_by_signals():
+            yield ranks
     finally:
-        signal.signal(signal.SIGTERM, before)
         ranks.end()
 
 

@@ -43,6 +43,7 @@ _EXIT_CODES = "0 fine, 1 failed, 2 wrong usage"
 _OTHER_EXIT_CODES = {
     "run": "the command's, 128 + n if signal n ended it, 126 or 127 if it cannot be run, "
     "2 wrong usage",
+    "overhead": f"{_EXIT_CODES}, 126 or 127 the command cannot be run",
     "report": f"{_EXIT_CODES}, 5 incomplete (with --require-complete)",
     "status": "0 not hung, 4 hung, 1 failed, 2 wrong usage",
     "diagnose": f"{_EXIT_CODES}, 3 findings (with --fail-on)",

@@ -18,6 +18,8 @@ from ncclscope.bench.session import Start, run_session
 from ncclscope.errors import NcclscopeError, UsageError
 
 _SIMULATED_RANKS = 2
+_MOST_SIMULATED_RANKS = 64  # of a simulated communicator
+_FEWEST_TO_SCALE = 2
 _DEFAULT_CALLS = 20
 
 
@@ -163,6 +165,9 @@ def plan_from(arguments: argparse.Namespace, ranks: int) -> plan.Plan:
     step = plan.parse_size(arguments.stepbytes) if arguments.stepbytes else None
     types = _chosen(arguments.datatype, tuple(datatypes.DATATYPES))
     operators = _chosen(arguments.op, tuple(datatypes.REDUCTIONS))
+    if arguments.scaling and ranks < _FEWEST_TO_SCALE:
+        message = f"cannot show scaling with {ranks} rank"
+        raise UsageError(message, f"It begins with {_FEWEST_TO_SCALE}: give more --ranks")
     places = {"both": ("out-of-place", "in-place"), "in": ("in-place",), "out": ("out-of-place",)}
     made = plan.Plan(
         operations=tuple(o.name for o in operations_named(arguments.operations or ["allreduce"])),
@@ -221,6 +226,9 @@ def _own_places(arguments: argparse.Namespace, devices: int) -> Places:
     if arguments.ranks is not None:
         _at_least(arguments.ranks, 1, "--ranks")
     ranks = arguments.ranks or (_SIMULATED_RANKS if arguments.simulate else devices)
+    if arguments.address:
+        message = "--address says where rank 0 is to the ranks of a launcher, and there is none"
+        raise UsageError(message, "Without torchrun, mpirun or srun, give --hosts")
     if not arguments.hosts:
         return alone(ranks)
     hosts = arguments.hosts.split(",")
@@ -228,6 +236,9 @@ def _own_places(arguments: argparse.Namespace, devices: int) -> Places:
 
 
 def _check_devices(arguments: argparse.Namespace, places: Places, devices: int) -> None:
+    if arguments.simulate and places.ranks > _MOST_SIMULATED_RANKS:
+        message = f"cannot simulate {places.ranks} ranks: there may be {_MOST_SIMULATED_RANKS}"
+        raise UsageError(message, "Use fewer --ranks")
     if arguments.simulate or arguments.share_gpu or places.launcher:
         return
     if len(places.mine) > devices:
@@ -282,8 +293,11 @@ def _write(path: str, text: str) -> None:
         raise NcclscopeError(message, "Name another file") from None
 
 
-def _check_writable(arguments: argparse.Namespace) -> None:
+def _check_output(arguments: argparse.Namespace) -> None:
     """Before minutes are spent on what could not be kept."""
+    if (arguments.plot or "-") != "-" and not arguments.plot.endswith((".html", ".svg")):
+        message = f"cannot draw {arguments.plot}: plots are HTML or SVG"
+        raise UsageError(message, "Give --plot FILE.html or FILE.svg, or no FILE to see it here")
     for path in (arguments.save, arguments.nccl_tests_json, arguments.parquet, arguments.plot):
         folder = Path(path).absolute().parent if path and path != "-" else None
         if folder and not os.access(folder, os.W_OK):
@@ -322,7 +336,7 @@ def _plot(path: str, finished: Finished) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures and shows; wrong results are an error."""
-    _check_writable(arguments)
+    _check_output(arguments)
     start = start_from(arguments)
     chosen = plan_from(arguments, start.places.ranks)
     show = Show(chosen, arguments.json)

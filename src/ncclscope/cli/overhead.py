@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ncclscope.cli.recording import add_recording_arguments
 from ncclscope.errors import UsageError
+from ncclscope.launch.child import stopped_by_signals
 from ncclscope.launch.environment import Settings, event_mask, reachable_plugin
 from ncclscope.native import plugin_path
 from ncclscope.overhead import text
@@ -90,12 +91,25 @@ def trial_of(arguments: argparse.Namespace) -> Trial:
         arguments.timeout,
         _pattern(arguments.rate or arguments.time),
         arguments.rate is not None,
+        arguments.plugin is None,
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs all rounds, the first one to warm up, and says what they show."""
+    """Says what all rounds show."""
     trial = trial_of(arguments)
+    with stopped_by_signals():
+        costs = _costs(trial, arguments)
+    verdict, mask = verdict_of(costs), event_mask(trial.settings)
+    if arguments.json:
+        print(json.dumps(text.as_json(trial, mask, costs, verdict), indent=1))
+    else:
+        print("\n".join(text.lines(trial, mask, costs, verdict)))
+    return 0
+
+
+def _costs(trial: Trial, arguments: argparse.Namespace) -> dict[str, list[float]]:
+    """Runs all rounds, the first one to warm up."""
     costs: dict[str, list[float]] = {variant: [] for variant in trial.variants}
     for number in range(arguments.rounds + 1):
         for variant in order_of_round(trial.variants, number):
@@ -105,9 +119,4 @@ def run(arguments: argparse.Namespace) -> int:
             if not arguments.quiet:
                 round_ = f"round {number} of {arguments.rounds}" if number else "warm-up"
                 print(f"ncclscope: {round_}: {variant}: {cost:.6g} s", file=sys.stderr)
-    verdict, mask = verdict_of(costs), event_mask(trial.settings)
-    if arguments.json:
-        print(json.dumps(text.as_json(trial, mask, costs, verdict), indent=1))
-    else:
-        print("\n".join(text.lines(trial, mask, costs, verdict)))
-    return 0
+    return costs

@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from ncclscope.errors import NcclscopeError
 
@@ -23,6 +24,21 @@ class CommandNotStartedError(NcclscopeError):
     def __init__(self, command: str, error: OSError) -> None:
         super().__init__(f"cannot run {command}: {error.strerror}", "Check the words after `--`")
         self.exit_code = 127 if isinstance(error, FileNotFoundError) else 126
+
+
+@contextmanager
+def stopped_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP leave the block by an error, so that it ends what it has started."""
+
+    def leave(number: int, _: object) -> None:
+        raise NcclscopeError(f"stopped by {signal.Signals(number).name}")
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:

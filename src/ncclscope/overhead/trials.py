@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ncclscope.capture.salvage import salvage
+from ncclscope.capture.tally import tally_process
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.launch.child import CommandNotStartedError
 from ncclscope.launch.command import hand_on_variables
@@ -42,6 +43,7 @@ class Trial:
     timeout_s: float = 3600.0
     metric: re.Pattern[str] | None = None  # a number that the command prints
     metric_is_rate: bool = True
+    plugin_is_ours: bool = True
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -158,6 +160,20 @@ def _ends_within(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
         os.close(ended)
 
 
+def _check_recorded(trial: Trial, variant: str, scratch: Path, output: Path) -> None:
+    """A command that NCCL was not recorded of says nothing about recording, whatever it took."""
+    if variant != "ours" or not trial.plugin_is_ours:
+        return
+    capture = scratch / "capture"
+    folders = list(capture.iterdir()) if capture.is_dir() else []
+    if not any(tally_process(folder).calls for folder in folders if (folder / "tally").exists()):
+        why = (
+            "made no NCCL call that was recorded, so there is nothing to measure. "
+            "`ncclscope doctor` says whether NCCL would load the plugin here"
+        )
+        raise _failed(trial, variant, why, output)
+
+
 def _to_the_end(trial: Trial, variant: str, scratch: Path) -> float:
     output = scratch / "output"
     variables = variables_of(trial, variant, scratch)
@@ -170,6 +186,7 @@ def _to_the_end(trial: Trial, variant: str, scratch: Path) -> float:
         code = process.wait()
     if code:
         raise _failed(trial, variant, f"ended with exit code {code}", output)
+    _check_recorded(trial, variant, scratch, output)
     return _printed(trial, variant, output) if trial.metric else spent_s
 
 
@@ -199,6 +216,7 @@ def _for_a_window(trial: Trial, variant: str, scratch: Path) -> float:
                 raise _failed(trial, variant, why, output)
         code = process.poll()
     if trial.metric is not None:
+        _check_recorded(trial, variant, scratch, output)
         return _printed(trial, variant, output)
     rate = counts.rate(trial.seconds * _SKIPPED)
     if rate is None:
