@@ -74,4 +74,17 @@ static inline double line_at(const struct lines *line, double x, struct piece *p
     return piece->slope * (x - piece->low) + piece->y;
 }
 
+// What is wanted of the slots of one kind: columns, as fields.c describes them.
+struct column;
+struct wanted {
+    i64 count;
+    const struct column *columns;
+};
+struct reading;
+
+// Reads columns of the slots at places `first` to below `end`. `near`: of the last call, or
+// NO_PIECE.
+void read_fields(const u64 *addresses, i64 first, i64 end, const struct reading *reading,
+                 const struct wanted *wanted, struct piece *near);
+
 #endif

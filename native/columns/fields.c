@@ -10,7 +10,7 @@ enum meaning {
     AS_NUMBER,
     AS_TIME,    // ticks become ns of the host's clock
     AS_KEY,     // a handle of this process becomes a key, any other NONE
-    AS_CODE,    // a string's number is looked up; from place 256 on, interface v1's numbers
+    AS_NAME,    // a string's number; from 256 on, interface v1's numbers
     AS_CHOICE,  // whether the head is as `mask` and `want` say
     AS_LATER,   // ticks since the event began, as a time
 };
@@ -19,7 +19,6 @@ enum meaning {
 // NONE, or left as it is where `keep` is set.
 struct column {
     void *out;
-    const i8 *codes;  // 512 of them
     u32 mask;
     u32 want;
     u8 offset;
@@ -118,10 +117,8 @@ static void give_meaning(const struct column *column, const struct reading *read
         case AS_KEY:
             for (i64 i = 0; i < count; i++) numbers[i] = key_of(reading, (u64)numbers[i]);
             break;
-        case AS_CODE:
-            for (i64 i = 0; i < count; i++)
-                numbers[i] =
-                    column->codes[(numbers[i] & 0xFF) + (slots[i]->flags & FLAG_NUMBERS ? 256 : 0)];
+        case AS_NAME:
+            for (i64 i = 0; i < count; i++) numbers[i] += slots[i]->flags & FLAG_NUMBERS ? 256 : 0;
             break;
         case AS_CHOICE:
             for (i64 i = 0; i < count; i++) numbers[i] = chosen(column, slots[i]);
@@ -188,11 +185,10 @@ static int read_at_once(const struct column *column, const struct reading *readi
         for (i64 i = 0; i < count; i++) out[first + i] = key_of(reading, word_of(slots[i], offset));
         return 1;
     }
-    if (column->meaning == AS_CODE && column->sink == TO_I8) {
+    if (column->meaning == AS_NAME && column->sink == TO_I16) {
         for (i64 i = 0; i < count; i++) {
-            u32 numbers = slots[i]->flags & FLAG_NUMBERS ? 256 : 0;
-            ((i8 *)column->out)[first + i] =
-                column->codes[numbers + ((const u8 *)slots[i])[offset]];
+            int numbers = slots[i]->flags & FLAG_NUMBERS ? 256 : 0;
+            ((i16 *)column->out)[first + i] = (i16)(numbers + ((const u8 *)slots[i])[offset]);
         }
         return 1;
     }
@@ -206,29 +202,36 @@ static int read_at_once(const struct column *column, const struct reading *readi
     }
 }
 
-// Columns of `count` slots, given by their addresses; 0 stands for a slot of zeros.
-EXPORT void ncclscope_fields(const u64 *addresses, i64 count, const struct reading *reading,
-                             const struct column *columns, i64 column_count) {
+void read_fields(const u64 *addresses, i64 first, i64 end, const struct reading *reading,
+                 const struct wanted *wanted, struct piece *near) {
+    const struct column *columns = wanted->columns;
     const union slot *slots[BATCH];
     i64 numbers[BATCH];
-    struct piece near = NO_PIECE;
-    for (i64 first = 0; first < count; first += BATCH) {
-        i64 some = count - first < BATCH ? count - first : BATCH;
+    if (!wanted->count) return;
+    for (; first < end; first += BATCH) {
+        i64 some = end - first < BATCH ? end - first : BATCH;
         for (i64 i = 0; i < some; i++) {
             u64 address = addresses[first + i];
             slots[i] = address ? (const union slot *)(uintptr_t)address : &no_slot;
         }
-        i64 next = first + BATCH, end = next + BATCH < count ? next + BATCH : count;
-        for (i64 c = 0; c < column_count; c++) {
+        i64 next = first + BATCH, last = next + BATCH < end ? next + BATCH : end;
+        for (i64 c = 0; c < wanted->count; c++) {
             // The next batch comes while this one is worked on, some slots with each column: there
             // is no waiting for memory as long as it is not asked for too much at once.
-            for (i64 most = next + (BATCH + column_count - 1) / column_count;
-                 next < end && next < most; next++)
+            for (i64 most = next + (BATCH + wanted->count - 1) / wanted->count;
+                 next < last && next < most; next++)
                 __builtin_prefetch((const void *)(uintptr_t)addresses[next]);
-            if (read_at_once(&columns[c], reading, slots, first, some, &near)) continue;
+            if (read_at_once(&columns[c], reading, slots, first, some, near)) continue;
             read_numbers(slots, some, columns[c].offset, columns[c].source, numbers);
-            give_meaning(&columns[c], reading, slots, some, numbers, &near);
+            give_meaning(&columns[c], reading, slots, some, numbers, near);
             store(&columns[c], slots, first, some, numbers);
         }
     }
+}
+
+// Columns of `count` slots, given by their addresses; 0 stands for a slot of zeros.
+EXPORT void ncclscope_fields(const u64 *addresses, i64 count, const struct reading *reading,
+                             const struct wanted *wanted) {
+    struct piece near = NO_PIECE;
+    read_fields(addresses, 0, count, reading, wanted, &near);
 }

@@ -68,6 +68,10 @@ struct event_list {
     u8 names;      // fields that are numbers of strings
     u8 offset[7];  // of those
     u8 *seen;      // by such a field which strings occur: 256 of them, then 256 of v1's numbers
+    struct wanted wanted;         // columns that are read as the events are found
+    struct wanted wanted_behind;  // of their extensions
+    i64 read;                     // so many events have been
+    struct piece near;
 };
 
 static const union slot *block_slots(const struct slot_log *log, i64 block, i64 *count) {
@@ -110,16 +114,37 @@ static int possible(const struct slot_log *log, const union slot *slot) {
            slot->kernel_ch.gpu_stop < LATEST_STAMP_NS;
 }
 
+enum { AT_ONCE = 2048 };  // slots that are still near when their columns are read
+
+// Reads the columns of what was found since the last time. An event that the next slot may extend
+// waits for it.
+static void read_found(struct event_list *lists, i64 list_count, const struct reading *reading,
+                       const struct event_list *extensible) {
+    for (i64 l = 0; l < list_count; l++) {
+        struct event_list *list = &lists[l];
+        i64 end = list->count - (list == extensible);
+        read_fields(list->slot, list->read, end, reading, &list->wanted, &list->near);
+        read_fields(list->extended, list->read, end, reading, &list->wanted_behind, &list->near);
+        list->read = end;
+    }
+}
+
 // Fills the lists of those kinds that `list_of` (by kind) does not give NONE for.
-EXPORT void ncclscope_index(const struct slot_log *log, const i8 *list_of,
-                            struct event_list *lists) {
+EXPORT void ncclscope_index(const struct slot_log *log, const i8 *list_of, struct event_list *lists,
+                            i64 list_count, const struct reading *reading) {
     struct event_list *extensible = NULL;  // whose last event the next slot may extend
+    i64 left = AT_ONCE;
+    for (i64 l = 0; l < list_count; l++) lists[l].near = NO_PIECE;
     for (i64 block = 0; block < log->blocks; block++) {
         i64 count;
         const union slot *slots = block_slots(log, block, &count);
         for (i64 i = 0; i < count; i++) {
             const union slot *slot = &slots[i];
             __builtin_prefetch(slot + AHEAD);
+            if (!left--) {
+                read_found(lists, list_count, reading, extensible);
+                left = AT_ONCE;
+            }
             u64 address = (u64)(uintptr_t)slot;
             if (extensible && slot->kind == extensible->extension)
                 extensible->extended[extensible->count - 1] = address;
@@ -148,6 +173,7 @@ EXPORT void ncclscope_index(const struct slot_log *log, const i8 *list_of,
             }
         }
     }
+    read_found(lists, list_count, reading, NULL);
 }
 
 // Stops and kernel stops that came from another thread, as if they stood in their events. `place`:

@@ -193,19 +193,26 @@ EXPORT void ncclscope_mark(const i64 *places, i64 count, i8 *marks, i64 size) {
         if (places[i] >= 0 && places[i] < size) marks[places[i]] = 1;
 }
 
-#define LOOK_UP(type)                                                                           \
+#define LOOK_UP(type, from)                                                                     \
     for (i64 i = 0; i < count; i++) {                                                           \
-        i64 at = wide ? ((const i32 *)places)[i] : ((const i8 *)places)[i];                     \
+        i64 at = ((const from *)places)[i];                                                     \
         ((type *)out)[i] = at >= 0 && at < size ? ((const type *)values)[at] : (type)otherwise; \
     }                                                                                           \
-    break
+    return
 
-// values[places] of a small table; `otherwise` for places outside. Places are i32 if `wide`, or i8.
+#define LOOK_UP_BY(from)             \
+    switch (width) {                 \
+        case 1: LOOK_UP(i8, from);   \
+        case 4: LOOK_UP(i32, from);  \
+        default: LOOK_UP(i64, from); \
+    }
+
+// values[places] of a small table; `otherwise` for places outside. Places have 1, 2 or 4 bytes.
 EXPORT void ncclscope_look_up(void *out, i64 width, const void *values, i64 size,
-                              const void *places, int wide, i64 count, i64 otherwise) {
-    switch (width) {
-        case 1: LOOK_UP(i8);
-        case 4: LOOK_UP(i32);
-        default: LOOK_UP(i64);
+                              const void *places, i64 place_width, i64 count, i64 otherwise) {
+    switch (place_width) {
+        case 1: LOOK_UP_BY(i8);
+        case 2: LOOK_UP_BY(i16);
+        default: LOOK_UP_BY(i32);
     }
 }

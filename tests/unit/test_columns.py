@@ -9,7 +9,7 @@ import pytest
 
 from ncclscope.capture import columns, dtypes, intervals, joins, layout
 from ncclscope.capture.clock import Clock
-from ncclscope.capture.columns import Events, Head, choice, code, key, later, number, time
+from ncclscope.capture.columns import Events, Head, Plan, choice, key, later, number, string, time
 from ncclscope.capture.joins import Children, sibling_before
 from ncclscope.capture.process import open_process
 from ncclscope.capture.reader import process_folders
@@ -77,7 +77,6 @@ def keys_of(handles: np.ndarray) -> np.ndarray:
 def test_fields_become_columns(draw: np.random.Generator) -> None:
     slots = slots_by_chance(draw, "Coll", 1000)
     mine, events = slots.view(dtypes.OURS.dtypes["Coll"]), events_of(slots, "Coll")
-    codes = draw.integers(-1, 100, 512).astype(np.int8)
     stopped = Head(states=layout.STATE_STOPPED, not_flags=layout.FLAG_GRAPH)
     found = events.read(
         root=number("root", "i4"),
@@ -86,7 +85,7 @@ def test_fields_become_columns(draw: np.random.Generator) -> None:
         call=key("parent"),
         began=time("t0"),
         ended=time("t1", stopped, otherwise=time("t0", Head(flags=layout.FLAG_GRAPH))),
-        function=code("func", codes),
+        function=string("func"),
         chosen=choice(stopped),
     )
     has_stopped = (mine["states"] & layout.STATE_STOPPED) != 0
@@ -100,7 +99,7 @@ def test_fields_become_columns(draw: np.random.Generator) -> None:
         "call": keys_of(mine["parent"]),
         "began": began,
         "ended": np.where(has_stopped & ~captured, ended, np.where(captured, began, NONE)),
-        "function": codes[mine["func"] + numbers],
+        "function": mine["func"] + numbers,
         "chosen": has_stopped & ~captured,
     }
     for name, values in expected.items():
@@ -147,6 +146,34 @@ def test_only_possible_events_are_listed(draw: np.random.Generator) -> None:
     found, impossible = columns.index(log_of(slots), CLOCK, NONCE, ("KernelCh",))
     np.testing.assert_array_equal(found["KernelCh"].keys, (3 << 37 | 100) + np.flatnonzero(fine))
     assert impossible["KernelCh"] == 4000 - fine.sum() > 0
+
+
+def test_what_is_planned_is_read_as_events_are_found(draw: np.random.Generator) -> None:
+    # Of several thousand slots some events stand at the end of what is read at once.
+    slots = slots_by_chance(draw, "Coll", 9001)
+    kinds = draw.choice([layout.KINDS[name] for name in ("Coll", "CollExt", "KernelLaunch")], 9001)
+    slots["kind"] = kinds
+    slots["states"] = 0
+    plans = {
+        "Coll": Plan({"call": key("parent"), "began": time("t0")}, {"tag": number("tag")}),
+        "KernelLaunch": Plan({"comm": number("comm", "i4")}),
+    }
+    asked = ("Coll", "KernelLaunch", "State")
+    later_on, _ = columns.index(log_of(slots), CLOCK, NONCE, asked)
+    at_once, _ = columns.index(log_of(slots), CLOCK, NONCE, asked, plans)
+    for kind, plan in plans.items():
+        assert len(at_once[kind]) == len(later_on[kind]) > 1000
+        for name, values in at_once[kind].known.own.items():
+            np.testing.assert_array_equal(values, later_on[kind].read(**plan.own)[name])
+        if plan.behind:
+            found, expected = (
+                events[kind].read_extensions(**plan.behind)["tag"] for events in (at_once, later_on)
+            )
+            np.testing.assert_array_equal(found, expected)
+            assert 0 < np.count_nonzero(expected) < len(expected)
+    slots["kind"][17] = layout.KINDS["State"]  # it may change events, so nothing is read before
+    found, _ = columns.index(log_of(slots), CLOCK, NONCE, asked, plans)
+    assert not found["Coll"].known.own
 
 
 def test_slots_behind_events_extend_them(draw: np.random.Generator) -> None:

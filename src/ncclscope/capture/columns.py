@@ -5,7 +5,9 @@ A request says which field of a kind becomes a column, and what its numbers mean
 """
 
 import ctypes
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,6 @@ from ncclscope.capture.segment import INDEX_LIMIT, KEY_SHIFT
 from ncclscope.capture.slots import SlotLog
 
 Ints = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int8]
 Addresses = npt.NDArray[np.uint64]
 Columns = dict[str, npt.NDArray[Any]]
 EXTENSIONS = {"Coll": "CollExt", "P2p": "P2pExt", "CeColl": "CeExt"}
@@ -27,7 +28,7 @@ EXTENSIONS = {"Coll": "CollExt", "P2p": "P2pExt", "CeColl": "CeExt"}
 _NAMES = ("func", "dtype", "algo", "proto", "variant")
 _SOURCES = {"|u1": 0, "<u2": 1, "<u4": 2, "<i4": 3, "<u8": 4, "<i8": 4}
 _SINKS = {"i1": 0, "i2": 1, "i4": 2, "i8": 3, "?": 0}
-_NUMBER, _TIME, _KEY, _CODE, _CHOICE, _LATER = range(6)
+_NUMBER, _TIME, _KEY, _NAME, _CHOICE, _LATER = range(6)
 
 
 class _SlotLog(ctypes.Structure):
@@ -45,6 +46,10 @@ class _SlotLog(ctypes.Structure):
     )
 
 
+class _Wanted(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_int64), ("columns", ctypes.c_void_p))
+
+
 class _EventList(ctypes.Structure):
     _fields_ = (
         ("slot", ctypes.c_void_p),
@@ -58,13 +63,16 @@ class _EventList(ctypes.Structure):
         ("names", ctypes.c_uint8),
         ("offset", ctypes.c_uint8 * 7),
         ("seen", ctypes.c_void_p),
+        ("wanted", _Wanted),
+        ("wanted_behind", _Wanted),
+        ("read", ctypes.c_int64),
+        ("near", ctypes.c_double * 4),
     )
 
 
 class _Column(ctypes.Structure):
     _fields_ = (
         ("out", ctypes.c_void_p),
-        ("codes", ctypes.c_void_p),
         ("mask", ctypes.c_uint32),
         ("want", ctypes.c_uint32),
         ("offset", ctypes.c_uint8),
@@ -126,7 +134,6 @@ class Field:
     element: int = 0  # of a field that is an array
     meaning: int = _NUMBER
     when: Head = ANY
-    codes: Codes | None = None
     otherwise: "Field | None" = None
 
 
@@ -150,9 +157,9 @@ def key(name: str) -> Field:
     return Field(name, meaning=_KEY)
 
 
-def code(name: str, codes: Codes) -> Field:
-    """The number of a string, looked up in 512 codes: 256 for strings, 256 for interface v1."""
-    return Field(name, "i1", meaning=_CODE, codes=codes)
+def string(name: str) -> Field:
+    """The number of a string, below 256; from there on one of interface v1's numbers."""
+    return Field(name, "i2", meaning=_NAME)
 
 
 def choice(when: Head) -> Field:
@@ -164,7 +171,10 @@ STOPPED = Head(states=layout.STATE_STOPPED)
 START_NS, STOP_NS = time("t0"), time("t1", STOPPED)
 
 
-def _requests(kind: str, wanted: dict[str, Field], out: Columns) -> list[_Column]:
+Fields = Mapping[str, Field]  # by name of the column
+
+
+def _requests(kind: str, wanted: Fields, out: Columns) -> "ctypes.Array[_Column]":
     places = dict(dtypes.OURS.dtypes[kind].fields or {})
     requests: list[_Column] = []
     for name, one in wanted.items():
@@ -174,26 +184,62 @@ def _requests(kind: str, wanted: dict[str, Field], out: Columns) -> list[_Column
             dtype, offset = places[asked.name][:2]
             offset += asked.element * dtype.base.itemsize
             mask, want = asked.when.words()
-            request = _Column(address(out[name]), address(asked.codes), mask, want, offset)
+            request = _Column(address(out[name]), mask, want, offset)
             request.source, request.sink = _SOURCES[dtype.base.str], _SINKS[asked.dtype]
             request.meaning, request.keep = asked.meaning, keep
             requests.append(request)
             asked, keep = asked.otherwise, 1
-    return requests
+    return (_Column * len(requests))(*requests)
 
 
-def read(slots: Addresses, reading: Reading, kind: str, wanted: dict[str, Field]) -> Columns:
+def _rooms(rows: int, wanted: Fields) -> Columns:
+    return {name: room(rows, one.dtype) for name, one in wanted.items()}
+
+
+def _wanted(requests: "ctypes.Array[_Column]") -> _Wanted:
+    """For the compiled loops. It must not outlive the requests."""
+    return _Wanted(len(requests), ctypes.addressof(requests))
+
+
+def read(slots: Addresses, reading: Reading, kind: str, wanted: Fields) -> Columns:
     """Columns of the slots at those addresses; address 0 stands for a slot of zeros."""
-    out = {name: room(len(slots), one.dtype) for name, one in wanted.items()}
+    out = _rooms(len(slots), wanted)
     requests = _requests(kind, wanted, out)
     library().ncclscope_fields(
         pointer(slots),
         count(slots),
         ctypes.byref(reading.for_c),
-        (_Column * len(requests))(*requests),
-        count(requests),
+        ctypes.byref(_wanted(requests)),
     )
     return out
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will be read of the events of a kind, and of the slots behind them."""
+
+    own: Fields = field(default_factory=dict)
+    behind: Fields = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What has been read."""
+
+    plan: Plan
+    own: Columns
+    behind: Columns
+
+    def at(self, places: Ints | slice) -> "_Read":
+        """Of some of the events."""
+        own, behind = (
+            {name: values[places] for name, values in columns.items()}
+            for columns in (self.own, self.behind)
+        )
+        return _Read(self.plan, own, behind)
+
+
+_NOTHING_READ = _Read(Plan(), {}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,16 +254,21 @@ class Events:
     seen: dict[str, npt.NDArray[np.bool_]]  # by field of a name which strings occur in the log
     reading: Reading = field(repr=False)
     log: SlotLog = field(repr=False)  # keeps the slots where they are
+    known: _Read = field(repr=False, default=_NOTHING_READ)
 
     def __len__(self) -> int:
         return len(self.slots)
 
     def read(self, **wanted: Field) -> Columns:
         """Columns by name."""
+        if wanted == self.known.plan.own:
+            return dict(self.known.own)
         return read(self.slots, self.reading, self.kind, wanted)
 
     def read_extensions(self, **wanted: Field) -> Columns:
         """Columns of the slots behind the events; zeros without one."""
+        if wanted == self.known.plan.behind:
+            return dict(self.known.behind)
         return read(self.extended, self.reading, EXTENSIONS[self.kind], wanted)
 
     def one(self, wanted: Field) -> npt.NDArray[Any]:
@@ -245,6 +296,7 @@ class Events:
             self.seen,
             self.reading,
             self.log,
+            self.known.at(places),
         )
 
     def names(self, *fields: str) -> npt.NDArray[np.bool_]:
@@ -270,17 +322,28 @@ def _log_for_c(log: SlotLog, clock: Clock) -> tuple[_SlotLog, list[npt.NDArray[A
 
 
 def index(
-    log: SlotLog, clock: Clock, nonce: int, kinds: tuple[str, ...]
+    log: SlotLog,
+    clock: Clock,
+    nonce: int,
+    kinds: tuple[str, ...],
+    plans: Mapping[str, Plan] = MappingProxyType({}),
 ) -> tuple[dict[str, Events], dict[str, int]]:
-    """Events by kind, and by kind how many were left out because their times cannot be."""
+    """Events by kind, and by kind how many were left out because their times cannot be.
+
+    What `plans` (by kind) say is read in the same pass, while slots are at hand, unless there are
+    states that change slots afterwards.
+    """
     for_c, kept = _log_for_c(log, clock)
     counts = log.kinds
     if counts is None:
         counts = np.empty(256, np.int64)
         library().ncclscope_count_kinds(ctypes.byref(for_c), pointer(counts))
+    if counts[layout.KINDS["State"]]:
+        plans = {}  # states change slots, by `apply_states`
     list_of = np.full(256, NONE, np.int8)
     lists = (_EventList * len(kinds))()
     found, reading = {}, Reading(clock, nonce)
+    kept_requests: list[Any] = []
     for number_of_list, kind in enumerate(kinds):
         list_of[layout.KINDS[kind]] = number_of_list
         most = int(counts[layout.KINDS[kind]])
@@ -291,17 +354,26 @@ def index(
         names = [name for name in _NAMES if name in places]
         seen = np.zeros((len(names), 512), np.bool_)
         by_name = dict(zip(names, seen, strict=True))
-        found[kind] = Events(kind, keys, slots, thread, extended, by_name, reading, log)
+        plan = plans.get(kind, Plan())
+        known = _Read(plan, _rooms(most, plan.own), _rooms(behind, plan.behind))
+        found[kind] = Events(kind, keys, slots, thread, extended, by_name, reading, log, known)
         arrays = (slots, keys, thread, extended)
         extension = layout.KINDS[EXTENSIONS[kind]] if behind else 0
         lists[number_of_list] = _EventList(*map(address, arrays), most, 0, 0, extension, len(names))
         lists[number_of_list].offset[: len(names)] = [places[name][1] for name in names]
         lists[number_of_list].seen = address(seen)
-    library().ncclscope_index(ctypes.byref(for_c), pointer(list_of), lists)
+        requests = _requests(kind, plan.own, known.own)
+        requests_behind = _requests(EXTENSIONS.get(kind, kind), plan.behind, known.behind)
+        lists[number_of_list].wanted = _wanted(requests)
+        lists[number_of_list].wanted_behind = _wanted(requests_behind)
+        kept_requests += [requests, requests_behind]
+    library().ncclscope_index(
+        ctypes.byref(for_c), pointer(list_of), lists, count(lists), ctypes.byref(reading.for_c)
+    )
     for kind, made in zip(kinds, lists, strict=True):
         if made.count < made.room:
             found[kind] = found[kind].at(slice(made.count))
-    del kept
+    del kept, kept_requests
     return found, {kind: made.impossible for kind, made in zip(kinds, lists, strict=True)}
 
 

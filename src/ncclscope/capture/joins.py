@@ -137,11 +137,11 @@ def grouped(keys: Ints) -> tuple[npt.NDArray[np.int32], int]:
 def look_up(
     table: npt.NDArray[Any], places: npt.NDArray[Any], otherwise: int = NONE
 ) -> npt.NDArray[Any]:
-    """table[places] of a small table; `otherwise` for places outside of it. Places are int8 or
-    int32.
+    """table[places] of a small table; `otherwise` for places outside of it. Places are int8, int16
+    or int32.
     """
     table, places = np.ascontiguousarray(table), np.ascontiguousarray(places)
-    if places.dtype not in (np.int8, np.int32) or table.dtype.itemsize not in (1, 4, 8):
+    if places.dtype not in (np.int8, np.int16, np.int32) or table.dtype.itemsize not in (1, 4, 8):
         raise TypeError(f"{places.dtype} places in {table.dtype}")
     out = room(len(places), table.dtype)
     library().ncclscope_look_up(
@@ -150,7 +150,7 @@ def look_up(
         pointer(table),
         count(table),
         pointer(places),
-        ctypes.c_int(places.dtype == np.int32),
+        ctypes.c_int64(places.dtype.itemsize),
         count(places),
         ctypes.c_int64(otherwise),
     )

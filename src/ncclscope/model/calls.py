@@ -7,12 +7,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import layout
-from ncclscope.capture.columns import START_NS, STOP_NS, Head, choice, key, number
+from ncclscope.capture.columns import START_NS, STOP_NS, Head, Plan, choice, key, number
 from ncclscope.capture.joins import coalesce, find, is_same, pick, unchanged
 from ncclscope.model.decode import Bools, Decoded, Ints, stream_of
 from ncclscope.model.tables import COLLECTIVE, NONE, RECV, SEND, Columns
 from ncclscope.model.words import Codes, Words
-from ncclscope.model.works import Numbers, Works, in_key_order, named
+from ncclscope.model.works import CALLED, Numbers, Works, in_key_order, set_codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,23 +38,30 @@ class Calls:
         return len(self.keys)
 
 
+_CALL = Plan(
+    {
+        "start_ns": START_NS,
+        "end_ns": STOP_NS,
+        "comm": number("comm", "i4"),
+        "count": number("count"),
+        "root": number("root", "i4"),
+        "stream": number("stream"),
+        "tag": number("tag"),
+        "captured": choice(Head(flags=layout.FLAG_GRAPH)),
+        "group_call": key("parent"),
+        **CALLED,
+    }
+)
+CALL_PLANS = {"CollApi": _CALL, "P2pApi": _CALL}
+
+
 def calls_of(decoded: Decoded, words: Words) -> Calls:
     """All calls of a process. Interfaces before v5 report none."""
     parts = []
     for kind in [kind for kind in ("CollApi", "P2pApi") if len(decoded[kind])] or ["CollApi"]:
         events = decoded[kind]
-        read = events.read(
-            start_ns=START_NS,
-            end_ns=STOP_NS,
-            comm=number("comm", "i4"),
-            count=number("count"),
-            root=number("root", "i4"),
-            stream=number("stream"),
-            tag=number("tag"),
-            captured=choice(Head(flags=layout.FLAG_GRAPH)),
-            group_call=key("parent"),
-            **named(words, decoded, events, "function", "datatype"),
-        )
+        read = events.read(**_CALL.own)
+        set_codes(words, decoded, events, read)
         form = np.full(len(events), COLLECTIVE, np.int8)
         if kind == "P2pApi":
             is_send = words.among("function", ("Send",), read["function"])

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import layout
-from ncclscope.capture.columns import START_NS, Head, key, number, time
+from ncclscope.capture.columns import START_NS, Head, Plan, key, number, time
 from ncclscope.capture.compiled import address, count, filled, library, pointer, room
 from ncclscope.capture.joins import find
 from ncclscope.model import stamps
@@ -20,6 +20,16 @@ from ncclscope.model.works import Works
 _STOP_STAMPED = Head(states=layout.STATE_FIRST)
 _BOTH_STAMPED = Head(states=layout.STATE_FIRST, not_flags=layout.FLAG_NO_STAMP)
 _ENDED = Head(states=layout.STATE_STOPPED, not_states=layout.STATE_FIRST)
+_REPORTED = {
+    "parent": key("parent"),
+    "channel": number("chan", "i2"),
+    "comm": number("comm", "i4"),
+    "gpu_start": number("gpu_start", when=Head(not_flags=layout.FLAG_NO_STAMP)),
+    "gpu_stop": number("gpu_stop", when=_BOTH_STAMPED),
+    "seen_start_ns": START_NS,
+    "seen_end_ns": time("t_stop", _STOP_STAMPED, otherwise=time("t1", _ENDED)),
+}
+CHANNEL_PLANS = {"KernelCh": Plan(_REPORTED)}
 
 
 class _ChannelsForC(ctypes.Structure):
@@ -177,15 +187,7 @@ class KernelTimes:
 def reported(decoded: Decoded, works: Works, gpu_of_comm: Ints) -> Channels:
     """Kernel events as NCCL reported them."""
     events = decoded["KernelCh"]
-    read = events.read(
-        parent=key("parent"),
-        channel=number("chan", "i2"),
-        comm=number("comm", "i4"),
-        gpu_start=number("gpu_start", when=Head(not_flags=layout.FLAG_NO_STAMP)),
-        gpu_stop=number("gpu_stop", when=_BOTH_STAMPED),
-        seen_start_ns=START_NS,
-        seen_end_ns=time("t_stop", _STOP_STAMPED, otherwise=time("t1", _ENDED)),
-    )
+    read = events.read(**_REPORTED)
     comm, gpus = read["comm"], gpu_of_comm.astype(np.int32)
     one_gpu = (gpus == gpus[0]).all()
     return Channels(

@@ -4,13 +4,15 @@ Everything is in the order of keys (stream and index, as in handles), so that a 
 its key.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import layout
-from ncclscope.capture.columns import STOP_NS, Events, apply_states, index
+from ncclscope.capture.columns import STOP_NS, Events, Plan, apply_states, index
 from ncclscope.capture.process import Process
 
 Ints = npt.NDArray[np.int64]
@@ -33,10 +35,14 @@ class Decoded:
         return self.kinds[kind].one(STOP_NS)
 
 
-def decode(process: Process, kinds: tuple[str, ...]) -> Decoded:
-    """The events of the kinds that are asked for."""
+def decode(
+    process: Process, kinds: tuple[str, ...], plans: Mapping[str, Plan] = MappingProxyType({})
+) -> Decoded:
+    """The events of the kinds that are asked for. `plans`: what will be read of a kind's events,
+    which is best known before.
+    """
     wanted = tuple(dict.fromkeys((*kinds, "State")))
-    found, impossible = index(process.slots, process.clock, process.header.nonce, wanted)
+    found, impossible = index(process.slots, process.clock, process.header.nonce, wanted, plans)
     states = found["State"]
     if len(states):
         for kind in kinds:

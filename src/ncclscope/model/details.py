@@ -109,7 +109,7 @@ def _launches(process: Process, words: Words) -> Columns:
     decoded = decode(process, KINDS)
     works, calls = works_of(decoded, words), calls_of(decoded, words)
     launches, local = decoded["KernelLaunch"], local_communicators(process, works)
-    told = launches.read(stream=number("stream"), start_ns=START_NS, end_ns=STOP_NS, **LAUNCHED)
+    told = launches.read(stream=number("stream"), **LAUNCHED)
     of_work = launches_of(decoded, told, works, link(calls, works).group_call)
     return told | {
         "communicator": _ids(local, told["comm"]),

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.capture.columns import START_NS, STOP_NS
 from ncclscope.capture.compiled import filled
 from ncclscope.capture.joins import look_up, numbered, pick
 from ncclscope.capture.process import Process
 from ncclscope.model import outcome, sizes, stamps
-from ncclscope.model.calls import Calls, Rows, calls_of, link, rows_of
-from ncclscope.model.channels import Channels, KernelTimes, times_of_works
+from ncclscope.model.calls import CALL_PLANS, Calls, Rows, calls_of, link, rows_of
+from ncclscope.model.channels import CHANNEL_PLANS, Channels, KernelTimes, times_of_works
 from ncclscope.model.decode import Bools, Decoded, Ints, decode
 from ncclscope.model.gpu_clock import GpuClock
 from ncclscope.model.judging import Launches, judge_channels
@@ -32,7 +31,7 @@ from ncclscope.model.tables import (
 )
 from ncclscope.model.unseen import unseen_of
 from ncclscope.model.words import Words
-from ncclscope.model.works import LAUNCHED, Works, launches_of, works_of
+from ncclscope.model.works import LAUNCHED, WORK_PLANS, Works, launches_of, works_of
 
 KINDS = (
     "Group",
@@ -46,6 +45,9 @@ KINDS = (
     "CollApi",
     "P2pApi",
 )
+
+
+PLANS = WORK_PLANS | CALL_PLANS | CHANNEL_PLANS
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class ProcessOperations:
 
 def operations_of(process: Process, words: Words) -> ProcessOperations:
     """Decodes a process, judges its stamps, and makes its operations."""
-    return operations_from(decode(process, KINDS), words)
+    return operations_from(decode(process, KINDS, PLANS), words)
 
 
 def operations_from(decoded: Decoded, words: Words) -> ProcessOperations:
@@ -91,7 +93,7 @@ def operations_from(decoded: Decoded, words: Words) -> ProcessOperations:
     works, calls = works_of(decoded, words), calls_of(decoded, words)
     local, links = local_communicators(process, works), link(calls, works)
     rows = rows_of(calls, links)
-    launched = decoded["KernelLaunch"].read(start_ns=START_NS, end_ns=STOP_NS, **LAUNCHED)
+    launched = decoded["KernelLaunch"].read(**LAUNCHED)
     launch = launches_of(decoded, launched, works, links.group_call)
     launches = Launches(
         pick(launched["start_ns"], launch), pick(launched["end_ns"], launch), links.replay

@@ -76,7 +76,8 @@ def decode_part(folder: Path) -> tuple[Part, Columns] | str:
     except (FormatError, OSError) as error:
         return str(error)
     words = Words()
-    decoded = decode(process, tuple(dict.fromkeys((*operations.KINDS, *steps.KINDS))))
+    kinds = tuple(dict.fromkeys((*operations.KINDS, *steps.KINDS)))
+    decoded = decode(process, kinds, operations.PLANS)
     made = operations.operations_from(decoded, words)
     columns = expand_groups(made.columns, made.local.ranks, words)
     operations.set_orders(columns)

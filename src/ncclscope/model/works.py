@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import columns, layout
-from ncclscope.capture.columns import START_NS, Events, Field, Head, code, key, number
+from ncclscope.capture.columns import START_NS, STOP_NS, Events, Head, Plan, key, number, string
 from ncclscope.capture.compiled import filled
-from ncclscope.capture.joins import Children, find, sibling_before
+from ncclscope.capture.joins import Children, find, look_up, sibling_before
 from ncclscope.model import sizes
 from ncclscope.model.decode import Bools, Decoded, Ints
 from ncclscope.model.tables import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND, Columns
@@ -61,14 +61,23 @@ _NAMES: dict[str, tuple[str, Callable[[str], str], tuple[str, ...]]] = {
 }
 
 
-def named(words: Words, decoded: Decoded, events: Events, *sorts: str) -> dict[str, Field]:
-    """Columns of function, datatype and so on."""
+# Fields of names; `set_codes` makes codes of them.
+CALLED = {"function": string("func"), "datatype": string("dtype")}
+_CARRIED_OUT = {
+    "algorithm": string("algo"),
+    "protocol": string("proto"),
+    "variant": string("variant"),
+}
+
+
+def set_codes(words: Words, decoded: Decoded, events: Events, columns: Columns) -> None:
+    """Puts codes in the place of the numbers that names have in the process."""
+    sorts = [sort for sort in _NAMES if sort in columns]
     seen = events.names(*(_NAMES[sort][0] for sort in sorts))
-    strings, found = decoded.process.strings, {}
     for sort, mine in zip(sorts, seen, strict=True):
-        name, rename, numbers = _NAMES[sort]
-        found[sort] = code(name, codes_of(words, sort, mine, strings, rename, numbers))
-    return found
+        _, rename, numbers = _NAMES[sort]
+        codes = codes_of(words, sort, mine, decoded.process.strings, rename, numbers)
+        columns[sort] = look_up(codes, columns[sort])
 
 
 # What a kind of work lacks.
@@ -100,37 +109,43 @@ def _completed(events: Events, told: Columns) -> Columns:
     return lacking | told | {"keys": events.keys, "thread": events.thread}
 
 
-def _common(decoded: Decoded, words: Words, events: Events, *sorts: str) -> dict[str, Field]:
-    return {
-        "enqueue_ns": START_NS,
-        "comm": number("comm", "i4"),
-        "call": key("parent"),
-        "count": number("count"),
-        **named(words, decoded, events, "function", "datatype", *sorts),
-    }
+_COMMON = {
+    "enqueue_ns": START_NS,
+    "comm": number("comm", "i4"),
+    "call": key("parent"),
+    "count": number("count"),
+    **CALLED,
+}
 
 
 def _in_bytes(function: Codes, words: Words) -> Bools:
     return words.among("function", sizes.COUNTED_IN_BYTES, function)
 
 
+_COLL = Plan(
+    own={
+        **_COMMON,
+        **_CARRIED_OUT,
+        "root": number("root", "i4"),
+        "channels": number("channels", "i2"),
+        "warps": number("warps", "i2"),
+        "sequence": number("seq"),
+        "bits": number("bits", "i1"),
+    },
+    behind={
+        "group": key("parent_group"),
+        "tag": number("tag"),
+        "rank": number("rank", "i4"),
+        "comm_hash": number("comm_hash"),
+    },
+)
+
+
 def _coll_columns(decoded: Decoded, words: Words) -> Columns:
     events = decoded["Coll"]
-    own = events.read(
-        **_common(decoded, words, events, "algorithm", "protocol", "variant"),
-        root=number("root", "i4"),
-        channels=number("channels", "i2"),
-        warps=number("warps", "i2"),
-        sequence=number("seq"),
-        bits=number("bits", "i1"),
-    )
+    own, behind = events.read(**_COLL.own), events.read_extensions(**_COLL.behind)
+    set_codes(words, decoded, events, own)
     symmetric = (own.pop("bits") & layout.COLL_IS_SYMMETRIC) != 0
-    behind = events.read_extensions(
-        group=key("parent_group"),
-        tag=number("tag"),
-        rank=number("rank", "i4"),
-        comm_hash=number("comm_hash"),
-    )
     rest: Columns = {
         "form": np.full(len(events), COLLECTIVE, np.int8),
         "counted_in_bytes": _in_bytes(own["function"], words),
@@ -142,12 +157,13 @@ def _coll_columns(decoded: Decoded, words: Words) -> Columns:
 def _p2p_columns(decoded: Decoded, words: Words) -> Columns:
     events = decoded["P2p"]
     own = events.read(
-        **_common(decoded, words, events),
+        **_COMMON,
         group=key("parent_group"),
         peer=number("peer", "i4"),
         channels=number("chan", "i2"),
         extended=columns.choice(Head(flags=layout.FLAG_EXT)),
     )
+    set_codes(words, decoded, events, own)
     extended = own.pop("extended")
     behind = events.read_extensions(
         tag=number("tag"), rank=number("rank", "i4"), comm_hash=number("comm_hash")
@@ -160,9 +176,8 @@ def _p2p_columns(decoded: Decoded, words: Words) -> Columns:
 
 def _ce_columns(decoded: Decoded, words: Words) -> Columns:
     events = decoded["CeColl"]
-    own = events.read(
-        **_common(decoded, words, events), stopped_ns=columns.STOP_NS, root=number("root", "i4")
-    )
+    own = events.read(**_COMMON, stopped_ns=columns.STOP_NS, root=number("root", "i4"))
+    set_codes(words, decoded, events, own)
     behind = events.read_extensions(tag=number("tag"), stream=number("stream"))
     count = len(events)
     rest: Columns = {
@@ -196,8 +211,16 @@ def in_key_order(parts: list[Columns]) -> Columns:
     return {name: values[order] for name, values in joined.items()}
 
 
-# What `launches_of` needs to know of each KernelLaunch.
-LAUNCHED = {"group_call": key("parent"), "comm": number("comm", "i4")}
+# What is to be known of each KernelLaunch.
+LAUNCHED = {
+    "group_call": key("parent"),
+    "comm": number("comm", "i4"),
+    "start_ns": START_NS,
+    "end_ns": STOP_NS,
+}
+
+
+WORK_PLANS = {"Coll": _COLL, "KernelLaunch": Plan(LAUNCHED)}
 
 
 def launches_of(decoded: Decoded, told: Columns, works: Works, group_calls: Ints) -> Ints:
