@@ -180,6 +180,12 @@ static int read_at_once(const struct column *column, const struct reading *readi
             else if (!column->keep) out[first + i] = NONE;
         return 1;
     }
+    if (column->meaning == AS_NUMBER && words && column->mask) {
+        for (i64 i = 0; i < count; i++)
+            if (chosen(column, slots[i])) out[first + i] = (i64)word_of(slots[i], offset);
+            else if (!column->keep) out[first + i] = NONE;
+        return 1;
+    }
     if (column->mask) return 0;
     if (column->meaning == AS_KEY && words) {
         for (i64 i = 0; i < count; i++) out[first + i] = key_of(reading, word_of(slots[i], offset));

@@ -134,11 +134,12 @@ def set_states(
     decoded: Decoded,
 ) -> None:
     """What became of each row."""
-    by_proxy = (kernel.kernels == 0) & (proxies.start_ns != NONE)
-    running = kernel.running | (by_proxy & proxies.running)
-    seen = (kernel.kernels > 0) | by_proxy | (kernel.start_ns != NONE)
-    of_work = np.where(seen, np.int8(DONE), np.int8(UNKNOWN))
-    of_work[running] = IN_FLIGHT
+    of_work = np.full(len(kernel.kernels), DONE, np.int8)
+    silent = np.flatnonzero(kernel.kernels == 0)
+    by_proxy = proxies.start_ns[silent] != NONE
+    of_work[silent[~by_proxy & (kernel.start_ns[silent] == NONE)]] = UNKNOWN
+    of_work[silent[by_proxy & proxies.running[silent]]] = IN_FLIGHT
+    of_work[kernel.running] = IN_FLIGHT
     state = rows.of_work(of_work, UNKNOWN).copy()
     state[rows.captured] = CAPTURED
     _settle(columns, state)
