@@ -16,6 +16,7 @@ _WIDTH = 24  # of Grafana's grid
 RUN = 'run=~"$run"'
 HOST = 'run=~"$run", host=~"$host"'
 MACHINE = 'host=~"$host"'
+SIZED = 'run=~"$run", host=~"$host", function=~"$function", size=~"$size"'
 COMMUNICATOR = 'run=~"$run", communicator=~"$communicator"'
 
 
@@ -38,6 +39,7 @@ class Panel:
     width: int = 12
     height: int = 8
     help: str = ""
+    repeat: str = ""  # a variable: a panel for each of its values
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,11 @@ class Dashboard:
 def _by_scope(scope: str, record: str) -> Query:
     named = {"intra": "intra-node", "inter": "inter-node"}[scope]
     return Query(f'{record}{{{RUN}, scope="{scope}"}}', f"{{{{function}}}}, {named}")
+
+
+def _by_size(scope: str) -> Query:
+    chosen = f'{RUN}, function=~"$function", size=~"$size", scope="{scope}"'
+    return Query(f"ncclscope:sized_busbw{{{chosen}}}", "{{function}}, up to {{size}}")
 
 
 _SIZES = f"sum by (le, size) (rate(ncclscope_operation_seconds_bucket{{{HOST}}}[$__rate_interval]))"
@@ -90,6 +97,8 @@ BANDWIDTH = Dashboard(
     (
         Panel("Bus bandwidth, intra-node", (_by_scope("intra", "ncclscope:busbw"),), "Bps"),
         Panel("Bus bandwidth, inter-node", (_by_scope("inter", "ncclscope:busbw"),), "Bps"),
+        Panel("Bus bandwidth by size, intra-node", (_by_size("intra"),), "Bps"),
+        Panel("Bus bandwidth by size, inter-node", (_by_size("inter"),), "Bps"),
         Panel("Algorithm bandwidth, intra-node", (_by_scope("intra", "ncclscope:algbw"),), "Bps"),
         Panel("Algorithm bandwidth, inter-node", (_by_scope("inter", "ncclscope:algbw"),), "Bps"),
         Panel("Median duration by size",
@@ -99,6 +108,11 @@ BANDWIDTH = Dashboard(
         Panel("Operations/s by size",
               (Query(f"sum by (function, size) (rate(ncclscope_operation_seconds_count{{{HOST}}}"
                      "[$__rate_interval]))", "{{function}}, up to {{size}}"),), "ops", width=24),
+        Panel("Durations of $function",
+              (Query(f"sum by (le) (rate(ncclscope_operation_seconds_bucket{{{SIZED}}}"
+                     "[$__rate_interval]))", "{{le}}"),), "s", "heatmap", 24, 10,
+              "How many operations took how long, of the sizes that are chosen above.",
+              "function"),
     ),
 )  # fmt: skip
 RANKS = Dashboard(
@@ -113,11 +127,14 @@ RANKS = Dashboard(
               (Query(f"topk(8, ncclscope:rank_lateness:rate{{{COMMUNICATOR}}})",
                      "rank {{rank}} in {{communicator}}"),), "percentunit"),
         Panel("Where ranks run", (Query(f"ncclscope_rank_info{{{RUN}}}", ""),), "short", "table"),
-        Panel("Durations, all sizes",
+        Panel("Durations, all functions and sizes",
               (Query(f"sum by (le) (rate(ncclscope_operation_seconds_bucket{{{HOST}}}"
                      "[$__rate_interval]))", "{{le}}"),), "s", "heatmap", 24, 10),
     ),
 )  # fmt: skip
+_TIMED = f"sum by (run, host) (rate(ncclscope_timed_operations_total{{{HOST}}}[$__rate_interval]))"
+_UNTIMED = _TIMED.replace("timed_operations", "untimed_operations")
+_TIMED_SHARE = f"{_TIMED} / ({_TIMED} + {_UNTIMED} > 0)"
 HEALTH = Dashboard(
     "ncclscope-health", "ncclscope itself",
     (
@@ -127,6 +144,8 @@ HEALTH = Dashboard(
         Panel("Operations without a GPU time/s",
               (Query(f"sum by (run, reason) (rate(ncclscope_untimed_operations_total{{{HOST}}}"
                      "[$__rate_interval]))", "{{reason}}"),)),
+        Panel("Operations with a GPU time, of all",
+              (Query(_TIMED_SHARE, "{{run}} on {{host}}"),), "percentunit"),
         Panel("Rejected stamps/s",
               (Query(f"sum by (run, reason) (rate(ncclscope_rejected_stamps_total{{{HOST}}}"
                      "[$__rate_interval]))", "{{reason}}"),)),
@@ -265,6 +284,14 @@ def _variables() -> list[dict[str, Any]]:
             "communicator",
             'label_values(ncclscope_communicator_gpu_seconds_total{run=~"$run"}, communicator)',
         ),
+        *(
+            _variable(
+                name,
+                name,
+                f'label_values(ncclscope_operation_seconds_count{{run=~"$run"}}, {name})',
+            )
+            for name in ("function", "size")
+        ),
     ]
 
 
@@ -295,6 +322,8 @@ def _panel(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
     }
     if panel.help:
         made["description"] = panel.help
+    if panel.repeat:
+        made |= {"repeat": panel.repeat, "repeatDirection": "h", "maxPerRow": 2}
     if panel.kind == "status-history":
         made["fieldConfig"]["defaults"]["color"] = {"mode": "continuous-BlYlRd"}
     return made

@@ -49,6 +49,7 @@ def records(times: Times) -> list[Record]:
         return f"sum by ({labels}) (rate(ncclscope_{metric}_total[{window}]))"
 
     work = "run, function, scope"
+    sized = "run, function, size, scope"
     rank = "run, communicator, rank"
     group = "run, communicator"
     busy = f"{by(rank, 'communicator_gpu_seconds')}"
@@ -58,6 +59,10 @@ def records(times: Times) -> list[Record]:
         Record("ncclscope:algbw", f"{by(work, 'timed_bytes')} / ({by(work, 'gpu_seconds')} > 0)"),
         Record(
             "ncclscope:busbw", f"{by(work, 'timed_bus_bytes')} / ({by(work, 'gpu_seconds')} > 0)"
+        ),
+        Record(
+            "ncclscope:sized_busbw",
+            f"{by(sized, 'sized_bus_bytes')} / ({by(sized, 'sized_gpu_seconds')} > 0)",
         ),
         Record("ncclscope:rank_gpu_time:rate", busy),
         # Ranks of one communicator wait for its last: whoever is in it longest waited longest.
@@ -97,11 +102,13 @@ def alerts(times: Times) -> list[Alert]:
             "The others spend {{ $value | humanizePercentage }} of their time waiting for it.",
         ),
         Alert(
+            # Size by size: a phase of small messages is no drop.
             "NcclBandwidthDrop",
-            f"ncclscope:busbw < {BANDWIDTH_SHARE} * quantile_over_time(0.5, "
-            f"ncclscope:busbw[{times.history}] offset {times.recent})",
+            f"ncclscope:sized_busbw < {BANDWIDTH_SHARE} * quantile_over_time(0.5, "
+            f"ncclscope:sized_busbw[{times.history}] offset {times.recent})",
             times.patience, "warning",
-            "{{ $labels.function }} of {{ $labels.run }} ({{ $labels.scope }}-node) became slow",
+            "{{ $labels.function }} up to {{ $labels.size }} of {{ $labels.run }} "
+            "({{ $labels.scope }}-node) became slow",
             "Bus bandwidth is {{ $value | humanize }}B/s, less than 70 % of its own history.",
         ),
         Alert(

@@ -44,6 +44,7 @@ class Metric:
 
 
 _WORK = ("rank", "function", "scope")
+_SIZED = ("function", "size", "scope")
 _SCOPE = (
     "scope: intra where all ranks of the communicator are on one node, inter where they are not"
 )
@@ -58,14 +59,16 @@ METRICS = (
            "Processes that the whole job must have, on all hosts together."),
     Metric("seconds_since_progress", GAUGE,
            "Since the last operation of the rank ended, or the last call was made.", ("rank",)),
-    Metric("in_flight", GAUGE, "Operations begun and not ended on the GPU.", ("rank",)),
+    Metric("in_flight", GAUGE, "Operations called and not ended on the GPU.", ("rank",)),
     Metric("oldest_in_flight_seconds", GAUGE, "Age of the oldest of them; 0 if there is none.",
            ("rank",)),
     Metric("rank", INFO, "Where a rank runs.", ("rank", "pid", "gpu", "gpu_uuid")),
     Metric("dropped_events", COUNTER, "Events that NCCL reported and that are not on record.",
            ("reason",)),
+    Metric("timed_operations", COUNTER, "Operations with a GPU time, of all ranks here."),
     Metric("untimed_operations", COUNTER, "Operations without a GPU time.", ("reason",)),
-    Metric("rejected_stamps", COUNTER, "Operations whose GPU stamps were found wrong.",
+    Metric("rejected_stamps", COUNTER,
+           "Operations whose GPU stamps were found wrong; `report` repairs what can be repaired.",
            ("reason",)),
     Metric("calls", COUNTER, "Calls made by the user.", ("rank", "function")),
     Metric("operations", COUNTER, f"Operations carried out; {_SCOPE}.", _WORK),
@@ -83,6 +86,10 @@ METRICS = (
            ("function", "scope")),
     Metric("steps_per_second", GAUGE,
            "How often the job's pattern of calls repeats; absent where it does not."),
+    Metric("sized_bus_bytes", COUNTER,
+           "As timed_bus_bytes, of all ranks here, by class of message sizes.", _SIZED),
+    Metric("sized_gpu_seconds", COUNTER,
+           "As gpu_seconds: what sized_bus_bytes took; by it, bus bandwidth.", _SIZED),
     Metric("operation_seconds", HISTOGRAM,
            "Duration on the GPU; size: upper end of the class of message sizes.",
            ("function", "size")),

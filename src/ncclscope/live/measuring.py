@@ -162,6 +162,13 @@ def _sums_of_host(samples: Samples, process: FollowedProcess) -> None:
     dropped = process.dropped
     for reason in _DROP_REASONS:  # those that never happened, too: their rates are 0, not absent
         samples.add("dropped_events", (reason,), float(dropped.get(reason, 0)))
+    for work, sums in process.reading.works.items():
+        if work.level == layout.LEVEL_CALL:
+            continue
+        samples.add("timed_operations", (), sums.timed)
+        sized = (work.function, work.size, work.scope)
+        samples.add("sized_bus_bytes", sized, sums.timed_bus_bytes)
+        samples.add("sized_gpu_seconds", sized, sums.gpu_ns / _SECOND_NS)
     for reason, count in process.reading.untimed.items():
         samples.add("untimed_operations", (reason,), float(count))
     for reason, count in process.reading.rejected.items():
