@@ -139,6 +139,9 @@ def test_so_many_calls_and_back(tmp_path: Path) -> None:
         said = ncclscope(
             "ctl", capture, "--mode", "full", "--events", "Group,ProxyOp", "--calls", "20"
         )
+        # Over before a live page could tell, and yet it was heard.
+        assert said.returncode == 0, said.stderr
+        assert said.stdout == "4 of 4 processes record in full mode for 20 calls\n"
         eventually(lambda: set(modes(capture).values()) == {"trace"}, 20)
         assert job.wait(timeout=60) == 0
     for process in open_capture(capture).processes:

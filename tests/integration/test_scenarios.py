@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import ncclscope
+from ncclscope.cli import main
 from ncclscope.model import build
 from ncclscope.model.clock import Clocks
 from ncclscope.opened import Capture
@@ -90,6 +91,24 @@ def durations(capture: Capture) -> dict[int, dict[int, int]]:
     for order, rank, duration_ns in rows(capture, query):
         found.setdefault(order, {})[rank] = duration_ns
     return dict(sorted(found.items()))
+
+
+def test_every_output_says_that_it_is_a_simulation(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_live(tmp_path, Scenario(ranks=2, steps=10))
+    capture = tmp_path / "live"
+    outputs = [
+        ["report"], ["report", "--json"], ["report", "--by", "rank"], ["status"],
+        ["status", "--json"], ["diagnose"], ["diagnose", "--json"], ["dump"], ["dump", "--json"],
+        ["compare", str(capture)], ["compare", str(capture), "--json"],
+    ]  # fmt: skip
+    forms = ("perfetto", "chrome", "parquet", "csv", "jsonl", "callbacks", "inspector")
+    outputs += [["export", "--to", form, "-o", str(tmp_path / form)] for form in forms]
+    for verb, *words in outputs:
+        main([verb, str(capture), *words])
+        said = capsys.readouterr()
+        assert "simulation" in (said.out + said.err).casefold(), (verb, words)
 
 
 def test_a_late_rank(make: Make) -> None:

@@ -3,12 +3,15 @@
 import argparse
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from ncclscope.capture import layout
 from ncclscope.capture.control import request
+from ncclscope.capture.growing import GrowingMetadata
 from ncclscope.capture.inventory import identity_of, is_running, parse_bytes, process_folders
 from ncclscope.capture.live import LivePage, read_live_page
+from ncclscope.capture.metadata import by_kind, zooms
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
 from ncclscope.model.pulse import read_pulse
@@ -157,9 +160,35 @@ def _check(arguments: argparse.Namespace) -> None:
             raise UsageError(f"--{name} must be positive")
 
 
-def _obeyed(folder: Path, before: LivePage | None, mode: str | None) -> bool:
+@dataclass(slots=True)
+class _Heard:
+    """What a process was like before it was asked."""
+
+    page: LivePage | None
+    # A window of a second may be over before a live page tells of it; metadata keep it.
+    meta: GrowingMetadata | None
+    changes: int = 0
+
+
+def _before(folder: Path, limited: bool) -> _Heard:
+    heard = _Heard(read_live_page(folder), GrowingMetadata(folder / "meta") if limited else None)
+    heard.changes = len(_modes_since(heard))
+    return heard
+
+
+def _modes_since(heard: _Heard) -> list[str]:
+    """Modes that a process changed to."""
+    if heard.meta is None or not heard.meta.read():
+        return []
+    found = zooms(by_kind(heard.meta.kept))
+    return [zoom.mode for zoom in found[heard.changes :]]
+
+
+def _obeyed(folder: Path, before: _Heard, mode: str | None) -> bool:
+    if mode in _modes_since(before):
+        return True
     page = read_live_page(folder)
-    if page is None or before is None or page.serial < before.serial + 2:
+    if page is None or before.page is None or page.serial < before.page.serial + 2:
         return False
     return mode is None or page.mode == mode
 
@@ -172,7 +201,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.copy_out:
         chosen = _with_ring(capture, chosen)
     lines = _lines(arguments, chosen)
-    before = {folder: read_live_page(folder) for folder in chosen}
+    limited = bool(arguments.seconds or arguments.calls)
+    before = {folder: _before(folder, limited) for folder in chosen}
     request(capture, *lines)
     waiting, end = set(chosen), time.monotonic() + _PATIENCE_S
     while waiting and time.monotonic() < end:
@@ -183,7 +213,7 @@ def run(arguments: argparse.Namespace) -> int:
     if waiting:
         raise NcclscopeError(
             f"{plural(len(waiting), 'process', 'processes')} of {capture} did not answer",
-            "They may have ended, or a short --seconds was over before they said so",
+            "They may have ended, or stand still: `ncclscope status` says",
         )
     return 0
 

@@ -11,6 +11,7 @@ from ncclscope.capture.events import EVENT_NAMES, events_of
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import is_dataset, open_capture, resolve_capture
 from ncclscope.errors import UsageError
+from ncclscope.model.completeness import SIMULATION
 from ncclscope.system.journal import VERSION, Journal, journals_in, read_journal
 from ncclscope.words import plural, printable, ranks_in_words
 
@@ -177,6 +178,8 @@ def run(arguments: argparse.Namespace) -> int:
             f"{'id':>10} < parent     fields"
         )
     _say_what_has_no_events(chosen)
+    if any(process.identity.get("simulation") for process in chosen):
+        print(f"ncclscope: {SIMULATION}", file=sys.stderr)
     for process in chosen:
         for event in events_of(process, nonces, arguments.event):
             print(json.dumps(event) if arguments.json else printable(_line(event, origin)))

@@ -69,7 +69,7 @@ def _about_job(samples: Samples, job: FollowedJob) -> None:
         labels = (
             nccl_release(pulses[0].nccl_version),
             pulses[0].mode,
-            str(job.capture),
+            os.path.abspath(job.capture),
             "yes" if headers[0].identity.get("simulation") else "no",
         )
         samples.add("run", labels, 1.0)

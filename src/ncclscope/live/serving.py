@@ -70,7 +70,7 @@ class Reader:
             series = [(m, with_run(labels, run, job.host), v) for m, labels, v in kept.in_order()]
             by_run.setdefault(run, []).extend(series)
             if job.status:
-                statuses[run] = as_json(job.status, str(job.capture))
+                statuses[run] = as_json(job.status, os.path.abspath(job.capture))
         self.by_run, self.statuses = by_run, statuses
         if self.machines:
             found = self.machines.read(capture for capture, _ in jobs)
