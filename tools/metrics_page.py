@@ -19,7 +19,8 @@ from tools.rules import Times, alerts, records
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 LABELS = {
-    "run": "the job's number where a scheduler or torchrun gave one, else the capture's name",
+    "run": "the job's number where a scheduler or torchrun gave one, else the capture's name; "
+    "of two that run at once, the later has its path",
     "host": "the host that the processes run on",
     "rank": "global rank",
     "function": "AllReduce, AllGather, … as NCCL calls them",

@@ -136,6 +136,17 @@ def test_all_jobs_of_this_user_are_found(capture: Path) -> None:
     assert f'capture="{capture}"' in printed.stdout
 
 
+def test_jobs_without_shared_memory_are_found(capture: Path, tmp_path: Path) -> None:
+    """As in a container with little of it: by the files that processes have open."""
+    assert capture in following.captures_held_open()
+    folder = next(capture.glob("*/live")).parent
+    for number, target in enumerate((folder / "live", "/", "/live", "/no/such/live", "socket:[7]")):
+        files = tmp_path / "proc" / str(number) / "fd"
+        files.mkdir(parents=True)
+        (files / "5").symlink_to(target)
+    assert following.captures_held_open(tmp_path / "proc") == {capture}
+
+
 def test_counts_are_those_of_the_capture(tmp_path: Path) -> None:
     """Killed in the middle and looked at by both: what was counted last is in the capture."""
     capture = tmp_path / "capture"

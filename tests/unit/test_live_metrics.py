@@ -1,5 +1,7 @@
 """Metrics as text, within a budget, and the rates among them."""
 
+from pathlib import Path
+
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,8 +18,10 @@ from ncclscope.live.catalogue import (
     size_class,
 )
 from ncclscope.live.exposition import exposition, wants_openmetrics
+from ncclscope.live.following import FollowedJob
 from ncclscope.live.measuring import repetitions
 from ncclscope.live.samples import Budget, Histogram, Samples, with_run
+from ncclscope.live.serving import run_names
 
 HOSTILE = 'a"b\\c\nd<script>\x1b[31m\x00' + "x" * 10_000
 
@@ -164,3 +168,14 @@ def test_a_folded_series_never_returns_while_it_exists() -> None:
 )
 def test_steps_are_what_repeats(counts: list[int], steps: int | None) -> None:
     assert repetitions(counts) == steps
+
+
+def test_a_jobs_name_stays_while_it_lives() -> None:
+    """A requeued job has the number of the one before it, which is shown for a minute more."""
+    old, new = (FollowedJob(Path(f"/scratch/77-{n}"), "a", "77") for n in (0, 1))
+    alone = run_names({}, [old])
+    assert alone == {old.capture: "77"}
+    both = run_names(alone, [old, new])
+    assert both == {old.capture: "77", new.capture: "/scratch/77-1"}
+    assert run_names(both, [new]) == {new.capture: "/scratch/77-1"}
+    assert run_names({}, [new]) == {new.capture: "77"}

@@ -5,6 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from ncclscope.live.counting import Reading, TallyReader
 from ncclscope.model.pulse import Pulse, read_pulse
 
 _VERDICT_PERIOD_NS = 2_000_000_000
+_LOOK_PERIOD_NS = 5_000_000_000  # who has which files open: a look at all of them
 _GONE_NS = 60_000_000_000  # a job without a living process is forgotten so long after its last sign
 
 
@@ -98,6 +100,19 @@ def captures_of_this_user() -> list[Path]:
         if identity.get("capture"):
             found.add(Path(identity["capture"]))
     return sorted(path for path in found if path.is_dir())
+
+
+def captures_held_open(proc: Path = Path("/proc")) -> set[Path]:
+    """Captures in which this user's processes have a live page open: where /dev/shm is small, as in
+    containers, recorders keep nothing there that would tell.
+    """
+    found = set()
+    for entry in proc.glob("[0-9]*/fd/*"):
+        with suppress(OSError, IndexError):  # it is gone by now, or none of our business
+            target = os.readlink(entry)
+            if target.endswith("/live") and entry.parents[1].stat().st_uid == os.getuid():
+                found.add(Path(target).parents[1])
+    return {path for path in found if path.is_dir() and process_folders(path)}
 
 
 def chosen_captures(patterns: Sequence[str]) -> tuple[list[Path], list[Path]]:
@@ -195,13 +210,15 @@ class Following:
     # Jobs that are over, with the last signs of life that they gave: old captures cost nothing.
     over: dict[tuple[Path, str], tuple[tuple[str, int], ...]] = field(default_factory=dict)
     unreadable: list[Path] = field(default_factory=list)  # directories that might be captures
+    held_open: set[Path] = field(default_factory=set)
+    looked_ns: int = 0
 
     def read(self) -> None:
         """Finds new jobs, reads all, forgets what is over."""
         if self.patterns:
             chosen, self.unreadable = chosen_captures(self.patterns)
         else:
-            chosen, self.unreadable = captures_of_this_user(), []
+            chosen, self.unreadable = self._of_this_user(time.monotonic_ns()), []
         followed = {capture for capture, _ in self.jobs}
         for capture in sorted({*chosen, *followed}):
             try:
@@ -213,6 +230,11 @@ class Following:
         known = {*chosen, *followed}
         self.hosts = {folder: host for folder, host in self.hosts.items() if folder.parent in known}
         self.over = {key: signs for key, signs in self.over.items() if key[0] in known}
+
+    def _of_this_user(self, now_ns: int) -> list[Path]:
+        if not self.looked_ns or now_ns - self.looked_ns > _LOOK_PERIOD_NS:
+            self.held_open, self.looked_ns = captures_held_open(), now_ns
+        return sorted({*captures_of_this_user(), *self.held_open})
 
     def _read_capture(self, capture: Path, chosen: bool) -> None:
         now_ns = time.time_ns()

@@ -8,6 +8,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +17,7 @@ from typing import Any
 
 from ncclscope.live.catalogue import BY_NAME, OWN_METRICS, Metric
 from ncclscope.live.exposition import OPENMETRICS, TEXT, exposition, wants_openmetrics
-from ncclscope.live.following import Following
+from ncclscope.live.following import FollowedJob, Following
 from ncclscope.live.inspector_names import Window, add_inspector_names
 from ncclscope.live.machine import Machines
 from ncclscope.live.measuring import Earlier, measure
@@ -42,6 +43,7 @@ class Reader:
     earlier: dict[Job, Earlier] = field(default_factory=dict)
     budgets: dict[Job, Budget] = field(default_factory=dict)
     windows: dict[Job, Window] = field(default_factory=dict)
+    names: dict[Path, str] = field(default_factory=dict)  # of captures: the label `run`
     by_run: dict[str, Series] = field(default_factory=dict)
     of_machines: Series = field(default_factory=list)
     statuses: dict[str, Any] = field(default_factory=dict)
@@ -58,15 +60,13 @@ class Reader:
                 del mine[key]
         by_run: dict[str, Series] = {}
         statuses = {}
-        captures: dict[str, Path] = {}
+        self.names = run_names(self.names, jobs.values())
         for key, job in jobs.items():
             samples = measure(job, self.earlier.setdefault(key, Earlier()))
             if self.inspector_names:
                 add_inspector_names(samples, job, self.windows.setdefault(key, Window()))
             kept = self.budgets.setdefault(key, Budget(self.series_limit)).fold(samples)
-            # Two captures may have the same name.
-            known = captures.setdefault(job.run, job.capture)
-            run = job.run if known == job.capture else str(job.capture)
+            run = self.names[job.capture]
             series = [(m, with_run(labels, run, job.host), v) for m, labels, v in kept.in_order()]
             by_run.setdefault(run, []).extend(series)
             if job.status:
@@ -99,6 +99,18 @@ class Reader:
     def healthy(self) -> bool:
         """Whether readings still happen."""
         return time.monotonic() - self.read_at < _STALE_S
+
+
+def run_names(known: dict[Path, str], jobs: Iterable[FollowedJob]) -> dict[Path, str]:
+    """Two captures may have the same name, as a requeued job's have: the later one is called by its
+    path. Nobody is called otherwise while he lives, or his series would end and begin anew.
+    """
+    present = {job.capture: job.run for job in jobs}
+    names = {capture: name for capture, name in known.items() if capture in present}
+    for capture, name in present.items():
+        taken = set(names.values())
+        names.setdefault(capture, name if name not in taken else os.path.abspath(capture))
+    return names
 
 
 def in_order(series: Series) -> Series:
