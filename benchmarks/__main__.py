@@ -5,6 +5,7 @@ import sys
 from benchmarks import (
     bytes_per_operation,
     callback_cost,
+    cold_callbacks,
     diagnose_quality,
     export_speed,
     helper_cpu,
@@ -22,6 +23,7 @@ from benchmarks.results import ROOT
 
 ALL = {
     "callback_cost": callback_cost,
+    "cold_callbacks": cold_callbacks,
     "stalls": stalls,
     "helper_cpu": helper_cpu,
     "bytes_per_operation": bytes_per_operation,

@@ -282,6 +282,8 @@ MODERN nccl_result start_usual_event(void *context, void **handle, const struct 
         UNLIKELY(low_priority && stream->low_priority_closed) ||
         UNLIKELY(type == NCCL_PROXY_STEP && *handle))
         return whole(context, handle, d);
+    // Compared with the descriptor's at the very end.
+    if (type & (NCCL_P2P | NCCL_KERNEL_CH)) __builtin_prefetch(&comm_ranks[comm]);
     struct names names = {0};
     if (counted) {  // names and count were met before
         struct texts texts = texts_in(d, type, version);
