@@ -293,7 +293,9 @@ MODERN nccl_result start_usual_event(void *context, void **handle, const struct 
         union slot *entry = tally_expected_at(stream, key);
         if (UNLIKELY(!entry)) return whole(context, handle, d);
         tally_add(entry, key.count);
+        tally_remember(stream, entry);
     }
+    if (type == NCCL_GROUP_API) tally_fetch_last(stream);
     struct event event = event_take(stream, (u32)comm, handle, d->parentObj, slots);
     fill_and_commit(&event, context, d, type, names, version);
     return 0;

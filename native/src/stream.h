@@ -16,6 +16,7 @@
 #include "slot.h"
 
 #define WINDOW_TABLE 32u      // power of two above the largest window
+#define COUNTED_LAST 4u       // Send and Recv in one group: each as a call and as a work
 #define NO_EVENT EVENT_KINDS  // in place of an event bit: the slot is for an update
 #define CHUNK_NUMBER_MASK \
     (INDEX_MASK >> CHUNK_SLOTS_LOG2)  // as far as handles tell chunk numbers apart
@@ -28,16 +29,18 @@ struct cursor {
 
 struct stream {
     // ---- the owner's, in every callback: one cache line ----
-    union slot *cur, *end;     // next slot, end of the chunk
-    u64 next_handle;           // of *cur
-    u64 prefix;                // nonce and stream number; index bits zero
-    u64 chunk_number;          // index >> CHUNK_SLOTS_LOG2 of the current chunk
-    u32 chunk;                 // the current chunk's place in the arena
-    bool low_priority_closed;  // memory is short: this chunk is not for steps, ctrl and net
-    union slot *tally;         // its table of call counts; stays with the stream
+    union slot *cur, *end;           // next slot, end of the chunk
+    u64 next_handle;                 // of *cur
+    union slot *tally;               // its table of call counts; stays with the stream
+    u16 counted_last[COUNTED_LAST];  // entries of that table, by turns
     u32 tally_keys;
+    u8 counted;                // where in counted_last the next one goes
+    bool low_priority_closed;  // memory is short: this chunk is not for steps, ctrl and net
 
     // ---- the owner's ----
+    u32 chunk;                         // the current chunk's place in the arena
+    u64 chunk_number;                  // index >> CHUNK_SLOTS_LOG2 of the current chunk
+    u64 prefix;                        // nonce and stream number; index bits zero
     union slot *window[WINDOW_TABLE];  // chunks by chunk_number modulo the table
     u64 last_late_stop;                // handle; a stop that NCCL repeats for ever is recorded once
     struct slot_drop drops;            // being counted; written out when there is room again

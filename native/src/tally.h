@@ -50,6 +50,16 @@ static inline union slot *tally_expected_at(const struct stream *stream, struct 
     return LIKELY(tally_matches(entry, key)) ? entry : NULL;
 }
 
+// Most calls are like those before: their entries are on their way before they are needed.
+static inline void tally_remember(struct stream *stream, const union slot *entry) {
+    stream->counted_last[stream->counted++ % COUNTED_LAST] = (u16)(entry - stream->tally);
+}
+static inline void tally_fetch_last(const struct stream *stream) {
+    if (!stream->tally) return;
+    for (unsigned i = 0; i < COUNTED_LAST; i++)
+        __builtin_prefetch(&stream->tally[stream->counted_last[i]], 1);
+}
+
 static inline void tally_call(struct stream *stream, struct tally_key key) {
     union slot *entry = LIKELY(stream != NULL) ? tally_expected_at(stream, key) : NULL;
     if (LIKELY(entry != NULL)) tally_add(entry, key.count);
