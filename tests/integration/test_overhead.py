@@ -107,6 +107,7 @@ def test_a_known_cost_in_a_window(tools: Path) -> None:
 def test_our_own_share_by_wall_time(tools: Path) -> None:
     found = overhead(tools, "--rounds", 3, "--rate", "calls a second: ([0-9.]+)", job=(20, 500))
     assert found.returncode == 0, found.stderr
+    assert found.stdout.startswith("! this is a simulation: these times mean nothing\n")
     assert "no plugin" in found.stdout
     assert "NCCL's own share for having a profiler" in found.stdout
     assert "noise" in found.stdout
@@ -114,6 +115,7 @@ def test_our_own_share_by_wall_time(tools: Path) -> None:
     wall = measured(tools, "--rounds", 3, "--mode", "profile", job=(5, 500))
     assert wall["measures"] == "wall time"
     assert wall["events"] == 0x7746
+    assert wall["simulation"] is True
 
 
 def test_commands_that_cannot_be_measured(tools: Path) -> None:

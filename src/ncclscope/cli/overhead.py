@@ -13,7 +13,7 @@ from ncclscope.launch.environment import Settings, event_mask, reachable_plugin
 from ncclscope.native import plugin_path
 from ncclscope.overhead import text
 from ncclscope.overhead.shares import FEWEST_ROUNDS, order_of_round, verdict_of
-from ncclscope.overhead.trials import Trial, command_of, cost_of
+from ncclscope.overhead.trials import Trial, command_of, run_once
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -99,24 +99,28 @@ def run(arguments: argparse.Namespace) -> int:
     """Says what all rounds show."""
     trial = trial_of(arguments)
     with stopped_by_signals():
-        costs = _costs(trial, arguments)
+        costs, simulated = _costs(trial, arguments)
     verdict, mask = verdict_of(costs), event_mask(trial.settings)
     if arguments.json:
-        print(json.dumps(text.as_json(trial, mask, costs, verdict), indent=1))
+        found = text.as_json(trial, mask, costs, verdict) | {"simulation": simulated}
+        print(json.dumps(found, indent=1))
     else:
-        print("\n".join(text.lines(trial, mask, costs, verdict)))
+        note = ["! this is a simulation: these times mean nothing"] if simulated else []
+        print("\n".join([*note, *text.lines(trial, mask, costs, verdict)]))
     return 0
 
 
-def _costs(trial: Trial, arguments: argparse.Namespace) -> dict[str, list[float]]:
-    """Runs all rounds, the first one to warm up."""
+def _costs(trial: Trial, arguments: argparse.Namespace) -> tuple[dict[str, list[float]], bool]:
+    """Runs all rounds, the first one to warm up; and whether NCCL was simulated."""
+    simulated = False
     costs: dict[str, list[float]] = {variant: [] for variant in trial.variants}
     for number in range(arguments.rounds + 1):
         for variant in order_of_round(trial.variants, number):
-            cost = cost_of(trial, variant)
+            ran = run_once(trial, variant)
+            simulated |= ran.simulated
             if number:
-                costs[variant].append(cost)
+                costs[variant].append(ran.cost)
             if not arguments.quiet:
                 round_ = f"round {number} of {arguments.rounds}" if number else "warm-up"
-                print(f"ncclscope: {round_}: {variant}: {cost:.6g} s", file=sys.stderr)
-    return costs
+                print(f"ncclscope: {round_}: {variant}: {ran.cost:.6g} s", file=sys.stderr)
+    return costs, simulated

@@ -6,6 +6,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncclscope.capture.inventory import identity_of, process_folders
 from ncclscope.capture.salvage import salvage
 from ncclscope.capture.tally import tally_process
 from ncclscope.errors import NcclscopeError, UsageError
@@ -26,6 +28,8 @@ from ncclscope.words import printable
 _POLL_S = 0.05
 _PATIENCE_S = 10.0  # for a stopped command to end by itself
 _LONGER_S = 10.0  # for a window to last longer than asked for, until there are counts enough
+_SIMULATED = b"simulated by ncclscope"
+_TELL_AFTER_S = 60.0  # that a command has made no call yet
 _LAST_LINES = 15
 _SKIPPED = 0.2  # of a window: the start is not like the rest
 VARIANTS = ("none", "none again", "empty", "ours")
@@ -198,6 +202,7 @@ def _for_a_window(trial: Trial, variant: str, scratch: Path) -> float:
     variables = variables_of(trial, variant, scratch)
     look, counts = _look_of(trial, variant, scratch), Counts()
     until = time.monotonic() + trial.timeout_s
+    tell_at = time.monotonic() + _TELL_AFTER_S
     with _started(trial, variables, output) as process:
         end = time.monotonic() + trial.seconds if look is None else None
         while process.poll() is None and (end is None or time.monotonic() < end):
@@ -211,6 +216,13 @@ def _for_a_window(trial: Trial, variant: str, scratch: Path) -> float:
                     # counts come once a second, on a busy machine less often
                     enough = counts.rate(trial.seconds * _SKIPPED) is not None
                     end = end if enough else time.monotonic() + _POLL_S
+            if end is None and time.monotonic() > tell_at:
+                tell_at = until
+                print(
+                    f"ncclscope: {variant}: no NCCL call in {_TELL_AFTER_S:g} s; it is waited for "
+                    f"until {trial.timeout_s:g} s are over (--timeout)",
+                    file=sys.stderr,
+                )
             if end is None and time.monotonic() > until:
                 why = f"made no NCCL call within {trial.timeout_s:g} s"
                 raise _failed(trial, variant, why, output)
@@ -226,8 +238,25 @@ def _for_a_window(trial: Trial, variant: str, scratch: Path) -> float:
     return 1 / rate
 
 
-def cost_of(trial: Trial, variant: str) -> float:
-    """Runs the command in one variant: seconds, or seconds for a unit of its work."""
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What one run of the command cost: seconds, or seconds for a unit of its work."""
+
+    cost: float
+    simulated: bool  # NCCL was: nothing was measured
+
+
+def _simulated(scratch: Path) -> bool:
+    """By what the simulated NCCL says in a job's output, or in a capture where that is hidden."""
+    if _SIMULATED in (scratch / "output").read_bytes():
+        return True
+    capture = scratch / "capture"
+    folders = process_folders(capture) if capture.is_dir() else []
+    return any("simulation" in identity_of(folder) for folder in folders)
+
+
+def run_once(trial: Trial, variant: str) -> Ran:
+    """Runs the command in one variant."""
     try:
         scratch = Path(tempfile.mkdtemp(prefix="ncclscope-overhead-", dir=trial.settings.directory))
     except OSError as error:
@@ -235,7 +264,8 @@ def cost_of(trial: Trial, variant: str) -> float:
         raise UsageError(message, "Choose another directory with -o") from None
     try:
         how = _for_a_window if trial.seconds else _to_the_end
-        return how(trial, variant, scratch)
+        cost = how(trial, variant, scratch)
+        return Ran(cost, _simulated(scratch))
     finally:
         if variant == "ours":  # a killed process's arena would stay in memory
             with suppress(NcclscopeError, OSError):
