@@ -45,14 +45,15 @@ def records(times: Times) -> list[Record]:
     """Rates by function, and each rank against its peers."""
     window = times.window
 
-    def by(labels: str, metric: str) -> str:
-        return f"sum by ({labels}) (rate(ncclscope_{metric}_total[{window}]))"
+    def by(labels: str, metric: str, chosen: str = "") -> str:
+        return f"sum by ({labels}) (rate(ncclscope_{metric}_total{chosen}[{window}]))"
 
     work = "run, function, scope"
     sized = "run, function, size, scope"
-    rank = "run, communicator, rank"
-    group = "run, communicator"
-    busy = f"{by(rank, 'communicator_gpu_seconds')}"
+    # Hosts that see their own ranks only may each call one of theirs by the same name.
+    group = "run, communicator, host"
+    here = by("run, communicator, host, rank", "communicator_gpu_seconds", '{scope="intra"}')
+    beyond = by("run, communicator, rank", "communicator_gpu_seconds", '{scope!="intra"}')
     return [
         Record("ncclscope:bytes:rate", by(work, "bytes")),
         Record("ncclscope:operations:rate", by(work, "operations")),
@@ -64,7 +65,7 @@ def records(times: Times) -> list[Record]:
             "ncclscope:sized_busbw",
             f"{by(sized, 'sized_bus_bytes')} / ({by(sized, 'sized_gpu_seconds')} > 0)",
         ),
-        Record("ncclscope:rank_gpu_time:rate", busy),
+        Record("ncclscope:rank_gpu_time:rate", f"{here} or {beyond}"),
         # Ranks of one communicator wait for its last: whoever is in it longest waited longest.
         Record(
             "ncclscope:rank_excess:rate",

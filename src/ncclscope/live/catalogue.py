@@ -95,7 +95,7 @@ METRICS = (
            ("function", "size")),
     Metric("communicator_gpu_seconds", COUNTER,
            "Time on the GPU by rank: what a rank has less than its peers, it made them wait.",
-           ("communicator", "rank")),
+           ("communicator", "rank", "scope")),
     Metric("communicator_operations", COUNTER, "Operations of a communicator, all ranks here.",
            ("communicator",)),
     Metric("verdict", GAUGE, "1 for what `ncclscope status` says about a communicator.",

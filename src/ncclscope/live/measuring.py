@@ -153,7 +153,8 @@ def _work_by_rank(
         samples.add("timed_bus_bytes", labels, sums.timed_bus_bytes)
         name = _name(job, process, work.communicator)
         if name and work.communicator not in closed:
-            samples.add("communicator_gpu_seconds", (name, rank), sums.gpu_ns / _SECOND_NS)
+            held = (name, rank, work.scope)
+            samples.add("communicator_gpu_seconds", held, sums.gpu_ns / _SECOND_NS)
             samples.add("communicator_operations", (name,), sums.calls)
 
 
