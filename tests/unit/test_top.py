@@ -16,6 +16,7 @@ from ncclscope.errors import NcclscopeError
 from ncclscope.live import cells
 from ncclscope.live.counting import Reading, Sums, Work
 from ncclscope.live.following import FollowedJob, FollowedProcess, Following, follow_process
+from ncclscope.live.measuring import Earlier, measure
 from ncclscope.live.recent import RecentOperation
 from ncclscope.live.screen import Top
 from ncclscope.live.watching import Overview, Past, RankRow, Rates, overview
@@ -27,8 +28,8 @@ SECOND = 1_000_000_000
 HOSTILE = "tp[bold]\x1b[31m<b>" + "x" * 40
 
 
-def work(communicator: int = 0, scope: str = "intra") -> Work:
-    return Work(layout.LEVEL_WORK, communicator, "AllReduce", scope, "1M", 4, 1.5)
+def work(function: str = "AllReduce") -> Work:
+    return Work(layout.LEVEL_WORK, 0, function, "intra", "1M", 4, 1.5)
 
 
 def sums(operations: float, gpu_ms: float) -> Sums:
@@ -128,6 +129,23 @@ def test_who_is_waited_for() -> None:
     # What costs less than 1 % of the time is no matter.
     (row,) = seen(job(0, before), job(1, [sums(10, ms) for ms in (5, 5, 1, 5)])).communicators
     assert row.late is None
+
+
+@pytest.mark.parametrize("function", ["Send", "Recv", "Broadcast", "Reduce"])
+def test_nobody_waits_for_a_rank_that_has_less_to_do(function: str) -> None:
+    """The first stage of a pipeline sends and does not receive; a root is done before the rest."""
+    before, after = job(0, [sums(0, 0)] * 4), job(1, [sums(10, ms) for ms in (500, 480, 20, 500)])
+    assert len(measure(after, Earlier()).values["communicator_gpu_seconds"]) == 4
+    for moment in (before, after):
+        for one in moment.processes.values():
+            assert one.reading
+            (counted,) = one.reading.works.values()
+            one.reading = replace(one.reading, works={work(function): counted})
+    (row,) = seen(before, after).communicators
+    assert row.rates.gpu_share == pytest.approx(0.375)
+    assert (row.late, row.wait_share) == (None, None)
+    assert [one.excess for one in row.rows] == [None] * 4
+    assert "communicator_gpu_seconds" not in measure(after, Earlier()).values
 
 
 def test_the_dead_have_no_rates() -> None:

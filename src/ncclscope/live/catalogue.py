@@ -94,7 +94,8 @@ METRICS = (
            "Duration on the GPU; size: upper end of the class of message sizes.",
            ("function", "size")),
     Metric("communicator_gpu_seconds", COUNTER,
-           "Time on the GPU by rank: what a rank has less than its peers, it made them wait.",
+           "Time in AllReduce, AllGather and ReduceScatter by rank: what a rank has less than its "
+           "peers, it made them wait.",
            ("communicator", "rank", "scope")),
     Metric("communicator_operations", COUNTER, "Operations of a communicator, all ranks here.",
            ("communicator",)),

@@ -24,6 +24,7 @@ Floats = npt.NDArray[np.float64]
 INTRA, INTER, UNKNOWN = "intra", "inter", "unknown"
 # Bounds are edges of the recorder's buckets: how many of those lie below each.
 _BUCKETS_BELOW = np.searchsorted(bucket_bounds_ns(), DURATION_BOUNDS_NS)
+_ALL_WAIT = ("AllReduce", "AllGather", "ReduceScatter")
 _REJECTED = (2, 3)  # places of `untimed`: stamps that cannot be the operation's
 
 
@@ -38,6 +39,13 @@ class Work:
     size: str  # class
     element_bytes: int  # that one element of its count stands for
     bus_factor: float
+
+    @property
+    def all_wait(self) -> bool:
+        """Whether all ranks wait for the last: only then what a rank is in it longer than another,
+        it waited longer. Roots, senders and receivers take their own time.
+        """
+        return self.function in _ALL_WAIT
 
 
 @dataclass(frozen=True, slots=True)

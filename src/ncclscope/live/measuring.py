@@ -153,8 +153,9 @@ def _work_by_rank(
         samples.add("timed_bus_bytes", labels, sums.timed_bus_bytes)
         name = _name(job, process, work.communicator)
         if name and work.communicator not in closed:
-            held = (name, rank, work.scope)
-            samples.add("communicator_gpu_seconds", held, sums.gpu_ns / _SECOND_NS)
+            if work.all_wait:
+                held = (name, rank, work.scope)
+                samples.add("communicator_gpu_seconds", held, sums.gpu_ns / _SECOND_NS)
             samples.add("communicator_operations", (name,), sums.calls)
 
 

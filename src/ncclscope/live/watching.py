@@ -75,6 +75,7 @@ class RankRow:
     dropped: int
     folder: Path
     number: int  # of the communicator in its process
+    compared: Rates = field(default_factory=Rates)  # in what all ranks wait for the last
 
     @property
     def oldest_ns(self) -> int:
@@ -256,12 +257,17 @@ def _communicators(jobs: Sequence[FollowedJob], past: Past) -> Iterable[Communic
             if pulse is None or pulse.life == "ended":
                 continue
             communicators = process.communicators
-            by_number = _by_communicator(past.rates((job.capture, process.folder.name)))
+            mine = past.rates((job.capture, process.folder.name))
+            by_number = _by_communicator(mine)
+            compared = _by_communicator({w: rates for w, rates in mine.items() if w.all_wait})
             for seat in pulse.seats:
                 name = job.names.get((process.folder.name, seat.number), "")
                 if name and not seat.closed:
                     rates = by_number.get(seat.number, Rates(_seconds(past, job, process)))
-                    found.setdefault(name, []).append(_rank_row(job, process, pulse, seat, rates))
+                    row = _rank_row(job, process, pulse, seat, rates)
+                    if _lives(pulse):
+                        row = replace(row, compared=compared.get(seat.number, Rates()))
+                    found.setdefault(name, []).append(row)
                     comm = communicators.get(seat.number)
                     shape[name] = (seat.ranks, comm.nodes if comm else 0)
     status = jobs[0].status
@@ -324,7 +330,7 @@ def _communicator(
     verdict: Verdict | None,
 ) -> CommunicatorRow:
     rows.sort(key=lambda row: row.rank)
-    shares = [row.rates.gpu_share for row in rows]
+    shares = [row.compared.gpu_share for row in rows]
     known = sorted(share for share in shares if share is not None)
     least = known[0] if known else 0.0
     wait_share, late = None, None
