@@ -173,10 +173,11 @@ def _now(metric: str, legend: str) -> Query:
 
 
 _GPU, _LINK = "{{host}} GPU {{gpu}}", "{{host}} {{link}}"
-_MEAN_IN_NCCL = (
-    f"avg by (host) (sum by (host, rank) (rate(ncclscope_gpu_seconds_total{{{HOST}}}"
-    "[$__rate_interval])))"
-)
+_EXACT = f"rate(ncclscope_gpu_seconds_total{{{HOST}}}[$__rate_interval])"
+_AT_LEAST = _EXACT.replace("gpu_seconds", "least_gpu_seconds")
+# The same labels twice cannot be one vector.
+_BOTH = f'{_EXACT} or label_replace({_AT_LEAST}, "exact", "no", "", "")'
+_MEAN_IN_NCCL = f"avg by (host) (sum by (host, rank) ({_BOTH}))"
 _MACHINE_PANELS = (
     Panel("GPUs busy beside time in NCCL",
           (Query(f"avg by (host) (ncclscope_gpu_utilization_ratio{{{MACHINE}}})",

@@ -131,6 +131,26 @@ def test_who_is_waited_for() -> None:
     assert row.late is None
 
 
+def test_lower_bounds_make_no_bandwidth() -> None:
+    """Of a tree, or of a send, the GPU's stop stamp comes early: too short a time."""
+    before, after = job(0, [sums(0, 0)] * 2), job(1, [sums(10, 20)] * 2)
+    tree = replace(work(), sound=False)
+    early = replace(sums(5, 0), timed_bytes=0.0, timed_bus_bytes=0.0, early_ns=30e6)
+    for moment, more in ((before, Sums()), (after, early)):
+        for one in moment.processes.values():
+            assert one.reading
+            one.reading = replace(one.reading, works={**one.reading.works, tree: more})
+    (row,) = seen(before, after).communicators
+    assert row.rates.algbw_gb_s == pytest.approx(10e6 / 20e6), "of the ring alone"
+    assert row.rates.gpu_share == pytest.approx(0.05), "of both"
+    metrics = measure(after, Earlier()).values
+    labels = ("0", "AllReduce", "intra")
+    assert metrics["gpu_seconds"][labels] == pytest.approx(0.02)
+    assert metrics["least_gpu_seconds"][labels] == pytest.approx(0.03)
+    assert metrics["timed_bytes"][labels] == 10e6
+    assert metrics["operations"][labels] == 15
+
+
 @pytest.mark.parametrize("function", ["Send", "Recv", "Broadcast", "Reduce"])
 def test_nobody_waits_for_a_rank_that_has_less_to_do(function: str) -> None:
     """The first stage of a pipeline sends and does not receive; a root is done before the rest."""

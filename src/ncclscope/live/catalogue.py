@@ -73,9 +73,12 @@ METRICS = (
     Metric("calls", COUNTER, "Calls made by the user.", ("rank", "function")),
     Metric("operations", COUNTER, f"Operations carried out; {_SCOPE}.", _WORK),
     Metric("bytes", COUNTER, "Bytes of these operations, as nccl-tests count them.", _WORK),
-    Metric("gpu_seconds", COUNTER, "Time on the GPU of operations with a GPU time.", _WORK),
+    Metric("gpu_seconds", COUNTER, "Time on the GPU of operations whose GPU time is exact.", _WORK),
+    Metric("least_gpu_seconds", COUNTER,
+           "The same where the GPU's stop stamp may come early (Send, Recv, TREE, NVLS): at least "
+           "so long. They count for no bandwidth.", _WORK),
     Metric("timed_bytes", COUNTER,
-           "Bytes of operations with a GPU time: by gpu_seconds, algorithm bandwidth.", _WORK),
+           "Bytes of the operations of gpu_seconds: by it, algorithm bandwidth.", _WORK),
     Metric("timed_bus_bytes", COUNTER,
            "The same times nccl-tests' factor: by gpu_seconds, bus bandwidth.", _WORK),
     Metric("algbw_bytes_per_second", GAUGE,
@@ -91,7 +94,8 @@ METRICS = (
     Metric("sized_gpu_seconds", COUNTER,
            "As gpu_seconds: what sized_bus_bytes took; by it, bus bandwidth.", _SIZED),
     Metric("operation_seconds", HISTOGRAM,
-           "Duration on the GPU; size: upper end of the class of message sizes.",
+           "Duration on the GPU, or the least it can be, as in least_gpu_seconds; size: upper end "
+           "of the class of message sizes.",
            ("function", "size")),
     Metric("communicator_gpu_seconds", COUNTER,
            "Time in AllReduce, AllGather and ReduceScatter by rank: what a rank has less than its "

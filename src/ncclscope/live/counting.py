@@ -39,13 +39,14 @@ class Work:
     size: str  # class
     element_bytes: int  # that one element of its count stands for
     bus_factor: float
+    sound: bool = True  # the GPU's stop stamp comes last; else times are lower bounds
 
     @property
     def all_wait(self) -> bool:
         """Whether all ranks wait for the last: only then what a rank is in it longer than another,
         it waited longer. Roots, senders and receivers take their own time.
         """
-        return self.function in _ALL_WAIT
+        return self.sound and self.function in _ALL_WAIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,10 @@ class Sums:
     calls: float = 0.0
     bytes: float = 0.0
     timed: float = 0.0
-    gpu_ns: float = 0.0
+    gpu_ns: float = 0.0  # this and bytes: of sound times, which bandwidth can be told from
     timed_bytes: float = 0.0
     timed_bus_bytes: float = 0.0
+    early_ns: float = 0.0  # of the others: lower bounds
 
     def plus(self, other: "Sums", sign: int = 1) -> "Sums":
         """Both together, or the difference."""
@@ -68,6 +70,7 @@ class Sums:
             self.gpu_ns + sign * other.gpu_ns,
             self.timed_bytes + sign * other.timed_bytes,
             self.timed_bus_bytes + sign * other.timed_bus_bytes,
+            self.early_ns + sign * other.early_ns,
         )
 
 
@@ -130,15 +133,19 @@ class TallyReader:
         factor = np.array([work.bus_factor for work in self.works])
         calls = tally["calls"].astype(float)
         size = tally["count_sum"].astype(float) * element[kinds] if len(kinds) else calls
-        timed = times["gpu_count"].astype(float)
-        timed_bytes = size * np.divide(timed, calls, out=np.zeros_like(calls), where=calls > 0)
+        timed, gpu_ns = times["gpu_count"].astype(float), times["gpu_sum_ns"].astype(float)
+        sound = np.array([work.sound for work in self.works], float)
+        sound = sound[kinds] if len(kinds) else calls
+        share = np.divide(timed, calls, out=np.zeros_like(calls), where=calls > 0)
+        timed_bytes = size * share * sound
         columns = [
             calls,
             size,
             timed,
-            times["gpu_sum_ns"].astype(float),
+            gpu_ns * sound,
             timed_bytes,
             timed_bytes * factor[kinds] if len(kinds) else calls,
+            gpu_ns * (1 - sound),
         ]
         added = [np.bincount(kinds, column, len(self.works)) for column in columns]
         return {
@@ -198,7 +205,15 @@ def _work(row: np.void, communicators: dict[int, Communicator], texts: Texts) ->
         size_class(int(row["count"]) * element),
         element,
         bus_factor(function, ranks) or 0.0,
+        _algorithm(int(row["algo"]), v1, texts) in sizes.SOUND_ALGORITHMS,
     )
+
+
+def _algorithm(number: int, v1: bool, texts: Texts) -> str:
+    if not v1:
+        return texts.plain(number)
+    names = sizes.NUMBERED_ALGORITHMS
+    return names[number] if number < len(names) else ""
 
 
 def _scope(communicator: Communicator | None) -> str:

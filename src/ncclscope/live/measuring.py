@@ -148,9 +148,12 @@ def _work_by_rank(
         labels = (rank, work.function, work.scope)
         samples.add("operations", labels, sums.calls)
         samples.add("bytes", labels, sums.bytes)
-        samples.add("gpu_seconds", labels, sums.gpu_ns / _SECOND_NS)
-        samples.add("timed_bytes", labels, sums.timed_bytes)
-        samples.add("timed_bus_bytes", labels, sums.timed_bus_bytes)
+        if work.sound:
+            samples.add("gpu_seconds", labels, sums.gpu_ns / _SECOND_NS)
+            samples.add("timed_bytes", labels, sums.timed_bytes)
+            samples.add("timed_bus_bytes", labels, sums.timed_bus_bytes)
+        else:
+            samples.add("least_gpu_seconds", labels, sums.early_ns / _SECOND_NS)
         name = _name(job, process, work.communicator)
         if name and work.communicator not in closed:
             if work.all_wait:
@@ -168,6 +171,8 @@ def _sums_of_host(samples: Samples, process: FollowedProcess) -> None:
         if work.level == layout.LEVEL_CALL:
             continue
         samples.add("timed_operations", (), sums.timed)
+        if not work.sound:
+            continue
         sized = (work.function, work.size, work.scope)
         samples.add("sized_bus_bytes", sized, sums.timed_bus_bytes)
         samples.add("sized_gpu_seconds", sized, sums.gpu_ns / _SECOND_NS)
@@ -189,7 +194,7 @@ def _bandwidth(samples: Samples, job: FollowedJob, earlier: Earlier) -> None:
     """Bytes by GPU time of what ended since the reading before."""
     now: Bandwidths = {}
     for work, sums in _works(job):
-        if work.level == layout.LEVEL_CALL or not sums.timed:
+        if work.level == layout.LEVEL_CALL or not sums.timed or not work.sound:
             continue
         key = (work.function, work.scope)
         size, bus, ns = now.get(key, (0.0, 0.0, 0.0))

@@ -39,7 +39,7 @@ class Rates:
 
     @property
     def algbw_gb_s(self) -> float | None:
-        """Of operations with a GPU time; None where there were none."""
+        """Of operations with an exact GPU time; None where there were none."""
         return self.sums.timed_bytes / self.sums.gpu_ns if self.sums.gpu_ns > 0 else None
 
     @property
@@ -50,7 +50,8 @@ class Rates:
     @property
     def gpu_share(self) -> float | None:
         """Time in NCCL's kernels by time."""
-        return self.sums.gpu_ns / 1e9 / self.seconds if self.seconds > 0 else None
+        ns = self.sums.gpu_ns + self.sums.early_ns
+        return ns / 1e9 / self.seconds if self.seconds > 0 else None
 
     def plus(self, other: "Rates") -> "Rates":
         """Of both: rates of one are the mean, weighted by time."""
