@@ -1,5 +1,6 @@
 """Metrics as text, within a budget, and the rates among them."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from ncclscope.live.catalogue import (
 )
 from ncclscope.live.exposition import exposition, wants_openmetrics
 from ncclscope.live.following import FollowedJob
-from ncclscope.live.measuring import repetitions
+from ncclscope.live.measuring import helper_cpu_seconds, repetitions
 from ncclscope.live.samples import Budget, Histogram, Samples, with_run
 from ncclscope.live.serving import run_names
 
@@ -179,3 +180,16 @@ def test_a_jobs_name_stays_while_it_lives() -> None:
     assert both == {old.capture: "77", new.capture: "/scratch/77-1"}
     assert run_names(both, [new]) == {new.capture: "/scratch/77-1"}
     assert run_names({}, [new]) == {new.capture: "77"}
+
+
+def test_cpu_time_is_of_the_right_process(tmp_path: Path) -> None:
+    """Numbers of processes repeat on other hosts and in other containers."""
+    task = tmp_path / "7" / "task" / "9"
+    task.mkdir(parents=True)
+    rest = " ".join(["S", *["0"] * 10, "150", "50", *["0"] * 6, "777"])
+    (tmp_path / "7" / "stat").write_text(f"7 (python) {rest}")
+    (task / "stat").write_text(f"9 (ncclscope) {rest}")
+    (task / "comm").write_text("ncclscope\n")
+    assert helper_cpu_seconds(7, "777", tmp_path) == 200 / os.sysconf("SC_CLK_TCK")
+    assert helper_cpu_seconds(7, "778", tmp_path) is None
+    assert helper_cpu_seconds(8, "777", tmp_path) is None

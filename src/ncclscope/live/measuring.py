@@ -101,7 +101,8 @@ def _moment(samples: Samples, process: FollowedProcess, pulse: Pulse, job: Follo
             samples.add("seconds_since_progress", labels, quiet_ns / _SECOND_NS)
         uuid = next((seat.gpu for seat in seats if seat.gpu), "")
         samples.add("rank", (rank, str(pulse.pid), pulse.gpu, uuid), 1.0)
-    cpu_seconds = helper_cpu_seconds(pulse.pid)
+    started = process.header.identity.get("start_ticks", "") if process.header else ""
+    cpu_seconds = helper_cpu_seconds(pulse.pid, started)
     if cpu_seconds is not None:
         samples.add("recorder_cpu_seconds", (_rank(pulse.global_rank),), cpu_seconds)
     communicators = process.communicators
@@ -117,9 +118,14 @@ def _name(job: FollowedJob, process: FollowedProcess, number: int) -> str:
     return job.names.get((process.folder.name, number), "")
 
 
-def helper_cpu_seconds(pid: int, proc: Path = Path("/proc")) -> float | None:
-    """CPU time of a process's recorder thread; None where it cannot be seen."""
+def helper_cpu_seconds(pid: int, started: str, proc: Path = Path("/proc")) -> float | None:
+    """CPU time of a process's recorder thread; None where it cannot be seen: the same number may be
+    another process here, when its own is on another host or in another container.
+    """
     try:
+        whole = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        if whole[19] != started:
+            return None
         tasks = list((proc / str(pid) / "task").iterdir())
         for task in tasks:
             if (task / "comm").read_text().strip() == _HELPER_THREAD:
