@@ -485,6 +485,8 @@ def test_inside_torchrun() -> None:
     assert again
     assert again.leads
     assert again.token == found.token
+    with pytest.raises(UsageError, match="MASTER_PORT=x is no port"):
+        inside_launcher({**env, "MASTER_PORT": "x"}, None)
 
 
 def test_inside_mpirun_and_srun() -> None:

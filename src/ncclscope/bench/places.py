@@ -82,8 +82,10 @@ def inside_launcher(environment: Mapping[str, str], address: str | None) -> Plac
     host, port = parse_address(address) if address else (None, None)
     if host is None and environment.get("MASTER_ADDR"):
         host = environment["MASTER_ADDR"]
-        # MASTER_PORT itself is the launcher's
-        port = 1 + (int(environment.get("MASTER_PORT", "0") or 0) or PORT) % 65534
+        said = environment.get("MASTER_PORT") or "0"
+        if not re.fullmatch(r"\d{1,5}", said):
+            raise UsageError(f"MASTER_PORT={said} is no port", "Set it to a number, or unset it")
+        port = 1 + (int(said) or PORT) % 65534  # MASTER_PORT itself is the launcher's
     if host is None:
         nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST")
         one_host = _number(environment, _LOCAL_SIZES) == ranks

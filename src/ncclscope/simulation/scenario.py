@@ -264,10 +264,13 @@ def bytes_of(text: str) -> int:
 def _value(name: str, kind: Any, text: str) -> Any:
     if name == "size":
         return bytes_of(text)
-    if kind in ("tuple[int, ...]", tuple[int, ...]):
-        return tuple(int(part) for part in text.split(","))
     convert: Callable[[str], Any] = {int: int, float: float}.get(kind, str)
-    return convert(text)
+    try:
+        if kind in ("tuple[int, ...]", tuple[int, ...]):
+            return tuple(int(part) for part in text.split(","))
+        return convert(text)
+    except ValueError:
+        raise ValueError(f"{name} is a number, and {text or 'nothing'} is none") from None
 
 
 def _made(kind: type[_T], text: str) -> _T:
