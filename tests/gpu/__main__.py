@@ -118,7 +118,11 @@ def show_overhead(arguments: argparse.Namespace) -> bool:
     if MULTI_RANK_RELEASE in further:
         title = f"one host, {MULTI_RANK_RELEASE}"
         placings.append(Placing(title, further[MULTI_RANK_RELEASE], 1))
-    rows, fine = overhead(placings)
+    return overhead(placings, publish_overhead)
+
+
+def publish_overhead(rows: list[list[object]]) -> None:
+    """The table."""
     header = ["ranks pose as", "function", "bytes", "calls", "mode", "no plugin, µs"]
     header += [
         "empty plugin, µs",
@@ -137,7 +141,6 @@ def show_overhead(arguments: argparse.Namespace) -> bool:
         "nothing else."
     )
     publish("gpu-overhead", f"{table(header, rows)}\n\n{note}")
-    return fine
 
 
 def show_torchrun(_: argparse.Namespace) -> bool:
