@@ -274,6 +274,7 @@ u64 drain_streams(const struct drain_pass *pass) {
         met += here;
         stream->idle_passes = here ? 0 : stream->idle_passes + 1;
     }
+    tracker_seen_all();
     sink_flush();  // a chunk that is handed out again must not be the only place of what it held
     if (pass->use == TO_RING) keep_ring_small(used);
     for (u32 number = 0; number < used; number++) {

@@ -33,7 +33,7 @@ struct operation {
     u16 comm;
     u8 func, dtype, algo, proto, channels, started, stopped;
     bool has_work, captured, no_stamp, suspect, stale;
-    u32 beats;  // since something happened to it
+    u32 beats;  // with a look at all streams before them, since something happened to it
 };
 struct progress {
     u64 calls, works, done, newest_done_order, t_last_call, t_last_done, count;
@@ -62,6 +62,7 @@ static struct work {
 // Host time of a stamp g is at latest g - bound; the largest of two windows, because clocks drift.
 static i64 bound_now = NO_BOUND, bound_before = NO_BOUND;
 static u32 beats;
+static bool seen_all;  // since the last beat
 static struct clock_pair anchor;
 static double ns_per_tick;
 
@@ -323,7 +324,11 @@ void tracker_see(u64 handle, const union slot *slot, bool first_sight) {
     }
 }
 
+void tracker_seen_all(void) { seen_all = true; }
+
 // ---- once a second ----
+// A kernel is met before its Coll when the helper has left the stream of the one and waits for a
+// core before it comes to the other's; the next look finds the Coll. Nothing is given up before.
 void tracker_age(const struct clock_pair *now, u64 hz, bool last) {
     anchor = *now;
     ns_per_tick = hz ? 1e9 / (double)hz : 0;
@@ -331,7 +336,8 @@ void tracker_age(const struct clock_pair *now, u64 hz, bool last) {
         bound_before = bound_now;
         bound_now = NO_BOUND;
     }
-    if (!have_memory()) return;
+    if (!have_memory() || !(seen_all || last)) return;
+    seen_all = false;
     for (u32 at = 0; at < MAX_PENDING; at++) {
         struct operation *operation = &operations[at];
         if (!operation->handle) continue;

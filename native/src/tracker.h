@@ -12,6 +12,8 @@
 #include "slot.h"
 
 void tracker_see(u64 handle, const union slot *slot, bool first_sight);
+// All streams have been looked at once more.
+void tracker_seen_all(void);
 // Once a second: gives up on operations whose kernels will not be reported any more. last: nothing
 // more will be seen.
 void tracker_age(const struct clock_pair *now, u64 hz, bool last);
