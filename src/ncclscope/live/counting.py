@@ -148,10 +148,8 @@ class TallyReader:
             gpu_ns * (1 - sound),
         ]
         added = [np.bincount(kinds, column, len(self.works)) for column in columns]
-        return {
-            work: Sums(*(float(column[place]) for column in added))
-            for place, work in enumerate(self.works)
-        }
+        rows = np.stack(added, axis=1).tolist()
+        return {work: Sums(*row) for work, row in zip(self.works, rows, strict=True)}
 
     def _histograms(
         self, kinds: npt.NDArray[np.int64], times: npt.NDArray[np.void]

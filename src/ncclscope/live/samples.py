@@ -42,6 +42,8 @@ Labels = tuple[str, ...]  # in the order of the metric's own
 
 
 def _sum(a: Value, b: Value) -> Value:
+    if isinstance(a, float) and isinstance(b, float):  # thousands a second
+        return a + b
     if isinstance(a, Histogram) and isinstance(b, Histogram):
         return a.plus(b)
     if isinstance(a, Ratio) and isinstance(b, Ratio):

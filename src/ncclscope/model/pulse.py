@@ -6,6 +6,7 @@ where there is no page, or where the process died while it was busy and its memo
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -87,7 +88,8 @@ def read_pulse(folder: Path, now_ns: int, known: GrowingMetadata | None = None) 
     rate = _rate(header, page)
     if life == DEAD and (folder / "arena").exists() and _was_busy(header, page, rate):
         return _from_events(folder, now_ns)
-    seats = _seats(page, known.communicators, Texts(known.strings), rate)
+    ranks = _ranks_by_gpu(header.identity, ((_gpu(comm), comm) for comm in known.communicators))
+    seats = _seats(page, known.communicators, Texts(known.strings), rate, ranks)
     return _pulse(folder, header, seats, page.realtime_ns, (life, how), page.dropped, known.strings)
 
 
@@ -109,7 +111,11 @@ def _was_busy(header: Header, page: LivePage, rate: float) -> bool:
 
 # ---- from a live page ----
 def _seats(
-    page: LivePage, communicators: tuple[Communicator, ...], texts: Texts, rate: float
+    page: LivePage,
+    communicators: tuple[Communicator, ...],
+    texts: Texts,
+    rate: float,
+    ranks: dict[str, int],
 ) -> tuple[Seat, ...]:
     """The process's place in each of its communicators."""
 
@@ -138,7 +144,7 @@ def _seats(
                 version=comm.version,
                 rank=comm.rank,
                 ranks=comm.ranks,
-                gpu=comm.gpu_uuid or comm.gpu_bus_id,
+                gpu=_gpu(comm),
                 reports_kernels=bool(comm.mask & 1 << 6),
                 opened_ns=ago(comm.t_open),
                 closed=comm.t_close is not None,
@@ -151,6 +157,7 @@ def _seats(
                 else None,
                 flights=tuple(flights.get(comm.number, ())),
                 parts=parts.get(comm.number),
+                global_rank=ranks[_gpu(comm)],
                 finished=int(at["done"]) if at is not None else 0,
                 gpu_bus_id=comm.gpu_bus_id,
             )
@@ -199,7 +206,10 @@ def _from_events(folder: Path, now_ns: int) -> Pulse:
     """The same from everything that the process left, which takes longer."""
     process = open_process(folder)
     seats, at_ns = pulse_events.seats_of(process)
-    seats = tuple(_counted_on(seat, process) for seat in seats)
+    ranks = _ranks_by_gpu(process.header.identity, ((seat.gpu, seat) for seat in seats))
+    seats = tuple(
+        replace(_counted_on(seat, process), global_rank=ranks[seat.gpu]) for seat in seats
+    )
     wall_ns = at_ns + process.clock.realtime_offset_ns
     life = life_of(process.header, process.ended, wall_ns, now_ns, folder)
     strings = process.strings
@@ -243,11 +253,6 @@ def _pulse(
     identity = header.identity
     local = number_in(identity, *(f"env.{name}" for name in _LOCAL_RANKS))
     gpu = next((seat.gpu_bus_id or seat.gpu for seat in seats if seat.gpu), "")
-    by_gpu: dict[str, list[Seat]] = {}
-    for seat in seats:
-        by_gpu.setdefault(seat.gpu, []).append(seat)
-    ranks = {of: _global_rank(identity, mine) for of, mine in by_gpu.items()}
-    seats = tuple(replace(seat, global_rank=ranks[seat.gpu]) for seat in seats)
     return Pulse(
         folder=folder.name,
         host=identity.get("host", "unknown"),
@@ -276,14 +281,28 @@ def _world(identity: dict[str, str]) -> int:
     return number_in(identity, *(f"env.{name}" for name in _WORLD_SIZES)) or 0
 
 
-def _global_rank(identity: dict[str, str], seats: list[Seat]) -> int:
+def _gpu(comm: Communicator) -> str:
+    return comm.gpu_uuid or comm.gpu_bus_id
+
+
+def _ranks_by_gpu(
+    identity: dict[str, str], members: Iterable[tuple[str, Communicator | Seat]]
+) -> dict[str, int]:
+    """The global rank on each of a process's GPUs."""
+    by_gpu: dict[str, list[Communicator | Seat]] = {}
+    for gpu, member in members:
+        by_gpu.setdefault(gpu, []).append(member)
+    return {gpu: _global_rank(identity, mine) for gpu, mine in by_gpu.items()}
+
+
+def _global_rank(identity: dict[str, str], members: list[Communicator | Seat]) -> int:
     """As the model has it: the rank in the widest communicator, or the launcher's where that one
     does not span the job.
     """
-    given, ranked = launcher_rank(identity), [seat for seat in seats if seat.rank >= 0]
+    given, ranked = launcher_rank(identity), [one for one in members if one.rank >= 0]
     if not ranked:
         return NONE if given is None else given
-    widest = max(ranked, key=lambda seat: (seat.ranks, -seat.number))
+    widest = max(ranked, key=lambda one: (one.ranks, -one.number))
     # Of several GPUs in one process the launcher's rank is that of one.
     return given if given is not None and _world(identity) > widest.ranks else widest.rank
 
