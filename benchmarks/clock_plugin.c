@@ -1,5 +1,6 @@
 // A profiler plugin that reads the clock once a callback and does nothing else: the least that a
 // recorder of times can cost.
+#include "../native/src/clock.h"
 #include "../native/src/nccl_abi.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -14,15 +15,7 @@ static nccl_result init(void **context, uint64_t id, int *mask, const char *name
     return 0;
 }
 static nccl_result read_clock(void) {
-#if defined(__x86_64__)
-    uint32_t low, high;
-    __asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
-    last_ticks = (uint64_t)high << 32 | low;
-#else
-    uint64_t ticks;
-    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-    last_ticks = ticks;
-#endif
+    last_ticks = clock_counter();
     return 0;
 }
 static nccl_result start(void *context, void **handle, const struct nccl_descr *d) {

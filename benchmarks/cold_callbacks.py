@@ -9,9 +9,9 @@ import os
 import shutil
 import statistics
 import subprocess
-import tempfile
 from pathlib import Path
 
+from benchmarks.loads import scratch
 from benchmarks.results import ROOT, publish, table
 from ncclscope.native import empty_plugin_path, plugin_path
 
@@ -52,16 +52,16 @@ def build(directory: Path) -> tuple[Path, Path]:
     driver, clock = directory / "cold_callbacks", directory / "clock.so"
     common = ["gcc", "-O2", "-g", "-std=gnu11", "-w"]
     subprocess.run([*common, "-o", driver, HERE / "cold_callbacks.c", "-ldl"], check=True)
-    shared = ["-fPIC", "-shared", "-fvisibility=hidden"]
+    shared = ["-fPIC", "-shared", "-fvisibility=hidden", "-I", ROOT / "native" / "include"]
     subprocess.run([*common, *shared, "-o", clock, HERE / "clock_plugin.c"], check=True)
     return driver, clock
 
 
 def measure(
-    driver: Path, plugins: dict[str, Path], callbacks: str, mode: str, walk_mb: int, scratch: Path
+    driver: Path, plugins: dict[str, Path], callbacks: str, mode: str, walk_mb: int, directory: Path
 ) -> tuple[int, dict[str, float]]:
     """Callbacks of a call, and ns of all of them by plugin, in one process."""
-    captures = scratch / "captures"
+    captures = directory / "captures"
     env = os.environ | {
         "COLD_CALLBACKS_DIR": str(captures),
         "NCCLSCOPE_MODE": mode,
@@ -83,7 +83,7 @@ def measure(
 
 
 def row(
-    driver: Path, plugins: dict[str, Path], callbacks: str, mode: str, walk_mb: int, scratch: Path
+    driver: Path, plugins: dict[str, Path], callbacks: str, mode: str, walk_mb: int, directory: Path
 ) -> list[object]:
     """Medians over processes, each with the plugins at other places of its memory."""
     net: dict[str, list[float]] = {}
@@ -93,7 +93,7 @@ def row(
         turn = process % len(recorders)
         order = [*recorders[turn:], *recorders[:turn], "empty", "clock"]
         count, ns = measure(
-            driver, {name: plugins[name] for name in order}, callbacks, mode, walk_mb, scratch
+            driver, {name: plugins[name] for name in order}, callbacks, mode, walk_mb, directory
         )
         for name in ("clock", *recorders):
             net.setdefault(name, []).append(ns[name] - ns["empty"])
@@ -113,17 +113,15 @@ def main() -> None:
         "AllReduce": callbacks_of("AllReduce", 3),
         "Send and Recv, grouped": callbacks_of("Send", 1),
     }
-    scratch = ROOT / ".bench"
-    scratch.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=scratch) as temporary:
-        driver, clock = build(Path(temporary))
+    with scratch() as directory:
+        driver, clock = build(directory)
         recorders = {"before": Path(before)} if before else {}
         recorders["ncclscope"] = plugin_path()
         plugins = recorders | {"empty": empty_plugin_path(), "clock": clock}
         for walk_mb, cold in ((0, "first level"), (8, "all levels, at the call")):
             for title, callbacks in calls.items():
                 for mode in ("profile", "trace", "full") if not walk_mb else ("trace",):
-                    cells = row(driver, plugins, callbacks, mode, walk_mb, Path(temporary))
+                    cells = row(driver, plugins, callbacks, mode, walk_mb, directory)
                     rows.append([cold, title, *cells])
     header = ["cold caches", "call", "mode", "callbacks", "one clock read a callback, net"]
     header += [f"{name}, net" for name in recorders]

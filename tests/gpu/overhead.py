@@ -233,7 +233,7 @@ def rows_of(
 def build(scratch: Path) -> Path:
     """The driver, with the switching plugin beside it."""
     here = Path(__file__).parent
-    gcc = ["gcc", "-O2", "-o"]
+    gcc = ["gcc", "-O2", "-I", here.parents[1] / "native" / "include", "-o"]
     subprocess.run([*gcc, scratch / "latency", here / "latency.c", "-ldl"], check=True)
     plugin = [*gcc, scratch / "switching.so", "-shared", "-fPIC", here / "switching_plugin.c"]
     subprocess.run([*plugin, "-ldl"], check=True)

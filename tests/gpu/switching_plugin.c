@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "../../native/src/clock.h"
 #include "../../native/src/nccl_abi.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -22,17 +23,7 @@ EXPORT volatile int switching_plugin_kind = 'e';  // set by the driver while not
 static struct nccl_profiler_v7 other;
 static volatile uint64_t last_ticks;
 
-static void read_clock(void) {
-#if defined(__x86_64__)
-    uint32_t low, high;
-    __asm__ volatile("rdtsc" : "=a"(low), "=d"(high));
-    last_ticks = (uint64_t)high << 32 | low;
-#else
-    uint64_t ticks;
-    __asm__ volatile("mrs %0, cntvct_el0" : "=r"(ticks));
-    last_ticks = ticks;
-#endif
-}
+static void read_clock(void) { last_ticks = clock_counter(); }
 
 static nccl_result init(const char *symbol, void **context, uint64_t id, int *mask,
                         const char *name, int nodes, int ranks, int rank, nccl_log_fn log) {

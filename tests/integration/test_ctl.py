@@ -56,6 +56,11 @@ def calls_made(capture: Path) -> list[int]:
     return [sum(seat.calls for seat in pulses[rank].seats) for rank in range(4)]
 
 
+def wait_for_calls(capture: Path, rank: int, more: int) -> None:
+    enough = calls_made(capture)[rank] + more
+    eventually(lambda: calls_made(capture)[rank] > enough)
+
+
 def counted(process: Process) -> int:
     """Calls in the tally."""
     return sum(t.calls for t in process.tallies if t.key.level == layout.LEVEL_CALL)
@@ -189,8 +194,7 @@ def test_killed_after_a_pause_of_one_rank(tmp_path: Path) -> None:
         for change in (("--mode", "profile"), ("--reset",)):
             said = ncclscope("ctl", capture, *change, "--rank", "1")
             assert said.returncode == 0, said.stderr
-            before = calls_made(capture)[1]
-            eventually(lambda: calls_made(capture)[1] > before + 40)  # noqa: B023 - asked at once
+            wait_for_calls(capture, rank=1, more=40)
     eventually(lambda: {pulse.life for pulse in read_pulses(process_folders(capture))[0]} == {DEAD})
     assert ncclscope("salvage", capture).returncode == 0
     calls = calls_made(capture)

@@ -125,7 +125,9 @@ def test_a_budget_holds_with_ten_thousand_communicators_and_sizes() -> None:
     assert _count(kept) <= 500
     sums = kept.values["communicator_gpu_seconds"]
     assert any(labels[0] == OTHER for labels in sums)
-    assert sum(sums.values()) == 20_001.0  # type: ignore[arg-type]  # nothing is lost, only its name
+    values = [value for value in sums.values() if isinstance(value, float)]
+    assert len(values) == len(sums)
+    assert sum(values) == 20_001.0, "nothing is lost, only its name"
     histogram = kept.values["operation_seconds"][OTHER, OTHER]
     assert isinstance(histogram, Histogram)
     assert histogram.count > 20_000

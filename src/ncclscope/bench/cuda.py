@@ -176,7 +176,7 @@ class Cuda:
         self.call("cudaGraphExecDestroy", ready)
         self.call("cudaGraphDestroy", graph)
 
-    def reference(self, address: int, launches: int) -> "Reference":
+    def reference(self, address: int, launches: int) -> Reference:
         """Work to launch that often at a time: a kernel that takes its own time, or a memset."""
         place = c_void_p()
         self.call("cudaMallocHost", byref(place), c_size_t(8 * launches))
@@ -187,7 +187,8 @@ class Cuda:
             return Reference("kernel", kernel, own_ns)
         act = self._function("cudaMemsetAsync")
         arguments = (c_void_p(address), c_int(0), c_size_t(4), self.stream)
-        clear = lambda: self.check(act(*arguments), "cudaMemsetAsync")  # noqa: E731
+
+        def clear() -> None:
+            self.check(act(*arguments), "cudaMemsetAsync")
+
         return Reference("memset", clear, (ctypes.c_int64 * launches)())
-        arguments = (c_void_p(address), c_int(0), c_size_t(4), self.stream)
-        return "memset", lambda: self.check(act(*arguments), "cudaMemsetAsync")

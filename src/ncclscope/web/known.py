@@ -5,20 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from ncclscope.capture.life import ALIVE, DEAD, STOPPED, UNHEARD, life_in
+from ncclscope.capture.life import FATES, UNHEARD, life_in
 from ncclscope.model.model import Model
 from ncclscope.model.tables import NONE
 from ncclscope.web.scene import Known, KnownCommunicator, Shift
 
 Who = dict[str, Any]  # what store.who_is tells of a process
 # As short as a lane's head; "": a dataset has no files that tell.
-_FATES = {
-    DEAD: "killed",
-    ALIVE: "still running",
-    STOPPED: "stopped by a signal",
-    UNHEARD: "not heard of any more",
-    "": "killed or still running",
-}
+_FATES = FATES | {UNHEARD: "not heard of any more", "": "killed or still running"}
 
 
 def _fate(folder: Path, ended: bool) -> str:
