@@ -12,10 +12,10 @@ nccl_result init_early(void **context, int *mask, unsigned version, u32 events,
 void start_early_coll(void *context, void **handle, const struct early_coll *coll) {
     struct event event = event_of(context, 1);
     u8 bits = coll->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
-    struct stream *stream = stream_of_thread();
-    tally_call(stream, tally_key(event.comm, LEVEL_WORK, coll->func, coll->dtype, coll->algo,
-                                 coll->proto, bits, coll->count));
-    if (!event_begin(&event, stream, handle, coll->parent, 2, 1)) return;
+    struct pen *pen = pen_of_thread();
+    tally_call(pen, tally_key(event.comm, LEVEL_WORK, coll->func, coll->dtype, coll->algo,
+                              coll->proto, bits, coll->count));
+    if (!event_begin(&event, pen, handle, coll->parent, 2, 1)) return;
     struct slot_coll *slot = &event.slot->coll;
     struct slot_coll_ext *ext = &event.slot[1].coll_ext;
     slot->seq = coll->seq;
@@ -45,10 +45,10 @@ void start_early_coll(void *context, void **handle, const struct early_coll *col
 void start_early_p2p(void *context, void **handle, const struct early_p2p *p2p) {
     struct event event = event_of(context, 2);
     u8 bits = p2p->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
-    struct stream *stream = stream_of_thread();
-    tally_call(stream,
+    struct pen *pen = pen_of_thread();
+    tally_call(pen,
                tally_key(event.comm, LEVEL_WORK, p2p->func, p2p->dtype, 0, 0, bits, p2p->count));
-    if (!event_begin(&event, stream, handle, p2p->parent, 2, 2)) return;
+    if (!event_begin(&event, pen, handle, p2p->parent, 2, 2)) return;
     struct slot_p2p *slot = &event.slot->p2p;
     struct slot_p2p_ext *ext = &event.slot[1].p2p_ext;
     slot->buff = (u64)(uintptr_t)p2p->buff;

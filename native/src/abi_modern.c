@@ -76,11 +76,26 @@ static WHOLE nccl_result state_whole(u64 handle, unsigned state,
     return 0;
 }
 
+// Of the callbacks that follow another one at once (event.h): a group's calls may begin when its
+// first one has, and those of a group of one call end with it.
+EVENT u64 state_time(const struct pen *pen, const union slot *slot, u64 head, unsigned state) {
+    if (head_kind(head) == KIND_group_api) {
+        if (state == NCCL_GROUP_START_DONE) return slot->group_api.t0;
+        if (slot->group_api.depth == 1 && slot + 1 < pen->cur) {
+            u64 call = slot_head_own(slot + 1);
+            if (is_stopped(call, KIND_coll_api) || is_stopped(call, KIND_p2p_api))
+                return slot[1].group.t1;
+        }
+    }
+    return clock_counter();
+}
+
 HOT nccl_result state_modern(void *eHandle, int state, const union nccl_state_args *args) {
     u64 handle = address(eHandle), head;
-    union slot *slot = event_usual(handle, &head);
-    if (UNLIKELY(!slot) ||
-        UNLIKELY(!store_state(slot, head, (unsigned)state, args, clock_counter())))
+    const struct pen *pen = pen_near();
+    union slot *slot = event_usual(pen, handle, &head);
+    if (UNLIKELY(!slot) || UNLIKELY(!store_state(slot, head, (unsigned)state, args,
+                                                 state_time(pen, slot, head, (unsigned)state))))
         return state_whole(handle, (unsigned)state, args);
     return 0;
 }

@@ -257,29 +257,28 @@ MODERN nccl_result start_whole(void *context, void **handle, const struct nccl_d
         return 0;
     unsigned bit = (unsigned)__builtin_ctzll(type), slots = 1;
     struct event event = event_of(context, bit);
-    struct stream *stream = stream_of_thread();
+    struct pen *pen = pen_of_thread();
     struct names names = {0};
     if (type & COUNTED_EVENTS) {
         struct texts texts = texts_in(d, type, version);
         names = (struct names){intern(texts.func), intern(texts.dtype), intern(texts.algo),
                                intern(texts.proto), intern(texts.variant)};
-        tally_call(stream, key_of_call(d, type, event.comm, names));
+        tally_call(pen, key_of_call(d, type, event.comm, names));
         slots = slots_of_call(d, type, version);
     }
-    if (event_begin(&event, stream, handle, d->parentObj, slots, bit))
+    if (event_begin(&event, pen, handle, d->parentObj, slots, bit))
         fill_and_commit(&event, context, d, type, names, version);
     return 0;
 }
 
 MODERN nccl_result start_usual_event(void *context, void **handle, const struct nccl_descr *d,
                                      u64 type, int version, record_fn whole) {
-    struct stream *stream = stream_self;
+    struct pen *pen = pen_near();
     u64 comm = address(context) - hot.first_context;
     bool counted = type & COUNTED_EVENTS, low_priority = type & LOW_PRIORITY_EVENTS;
     unsigned slots = counted ? slots_of_call(d, type, version) : 1;
-    if (UNLIKELY(!hot.usual) || UNLIKELY(!stream) || UNLIKELY(comm >= NO_COMM) ||
-        UNLIKELY(!stream_has_room(stream, slots)) ||
-        UNLIKELY(low_priority && stream->low_priority_closed) ||
+    if (UNLIKELY(!hot.usual) || UNLIKELY(!pen->stream) || UNLIKELY(comm >= NO_COMM) ||
+        UNLIKELY(!pen_has_room(pen, slots)) || UNLIKELY(low_priority && pen->low_priority_closed) ||
         UNLIKELY(type == NCCL_PROXY_STEP && *handle))
         return whole(context, handle, d);
     // Compared with the descriptor's at the very end.
@@ -290,13 +289,13 @@ MODERN nccl_result start_usual_event(void *context, void **handle, const struct 
         if (UNLIKELY(!names_are_known(texts, type, version, &names)))
             return whole(context, handle, d);
         struct tally_key key = key_of_call(d, type, (u32)comm, names);
-        union slot *entry = tally_expected_at(stream, key);
+        union slot *entry = tally_expected_at(pen, key);
         if (UNLIKELY(!entry)) return whole(context, handle, d);
         tally_add(entry, key.count);
-        tally_remember(stream, entry);
+        tally_remember(pen, entry);
     }
-    if (type == NCCL_GROUP_API) tally_fetch_last(stream);
-    struct event event = event_take(stream, (u32)comm, handle, d->parentObj, slots);
+    if (type == NCCL_GROUP_API) tally_fetch_last(pen);
+    struct event event = event_take(pen, (u32)comm, handle, d->parentObj, slots, type);
     fill_and_commit(&event, context, d, type, names, version);
     return 0;
 }

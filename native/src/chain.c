@@ -83,7 +83,7 @@ void chain_load(int version) {
 
 static void chain_is(bool there) {
     hot.chained = there;
-    hot.usual = clock_is_counter() && !there;
+    hot_settle();
 }
 
 u32 chain_init(void *context, int version, const struct comm_description *comm, nccl_log_fn log) {

@@ -35,7 +35,7 @@ void clock_choose(void) {
 #else
     hot.clock = kernel_trusts_tsc() ? CLOCK_IS_TSC : CLOCK_IS_MONOTONIC;
 #endif
-    hot.usual = clock_is_counter() && !hot.chained;
+    hot_settle();
 }
 
 // The tightest of several sandwiches: a preempted one is wide and loses.

@@ -43,12 +43,12 @@ static bool handle_may_live(u64 handle) {
 
 static union slot *append_state(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps,
                                 unsigned states, u64 *own_handle) {
-    struct stream *stream = stream_of_thread();
-    if (!stream) {
+    struct pen *pen = pen_of_thread();
+    if (!pen) {
         count(COUNTER_updates_dropped, 0);
         return NULL;
     }
-    union slot *slot = stream_take(stream, 1, NO_EVENT, own_handle);
+    union slot *slot = pen_take(pen, 1, NO_EVENT, own_handle);
     if (!slot) return NULL;
     memset(&slot->words[1], 0, SLOT_BYTES - 8);
     slot->state.parent = handle;
@@ -65,9 +65,9 @@ static union slot *append_state(u64 handle, unsigned state, u64 arg, u64 arg2, i
 bool event_state_elsewhere(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps) {
     if (!handle_may_live(handle)) return false;
     u64 own_handle, head;
-    struct stream *stream = stream_self;
+    const struct stream *stream = pen_self.stream;
     if (stream) {  // an own slot that is no event any more, or never was
-        union slot *slot = stream_find(stream, handle, &head);
+        union slot *slot = pen_find(&pen_self, handle, &head);
         bool in_window = !((handle ^ stream->prefix) >> INDEX_BITS) &&
                          ((stream->chunk_number - ((handle & INDEX_MASK) >> CHUNK_SLOTS_LOG2)) &
                           CHUNK_NUMBER_MASK) <= hot.window;
@@ -93,7 +93,7 @@ void event_op_state(u64 handle, unsigned state, u64 size, i32 steps) {
 void event_peer_wait_again(union slot *slot, u64 head, u64 handle, u64 size) {
     u64 note_handle, note_head;
     if (head_states(head) & STATE_NOTED) {
-        union slot *note = stream_find(stream_self, slot->proxy_step.t1, &note_head);
+        union slot *note = pen_find(&pen_self, slot->proxy_step.t1, &note_head);
         if (note && head_kind(note_head) == KIND_state && note->state.parent == handle) {
             SLOT_STORE(note->state.t1, clock_ticks());
             SLOT_STORE(note->state.arg, size);
@@ -109,17 +109,17 @@ void event_peer_wait_again(union slot *slot, u64 head, u64 handle, u64 size) {
 
 static void close_note(const union slot *slot, u64 handle) {
     u64 head;
-    union slot *note = stream_find(stream_self, slot->proxy_step.t1, &head);
+    union slot *note = pen_find(&pen_self, slot->proxy_step.t1, &head);
     if (note && head_kind(head) == KIND_state && note->state.parent == handle)
         slot_commit(note, head_with_states(head, STATE_STOPPED));
 }
 
 // ---- stop ----
 static nccl_result stop_elsewhere(u64 handle) {
-    if (stream_self && handle && stream_self->last_late_stop == handle)
-        count(COUNTER_stop_repeated, 0);
+    const struct stream *stream = pen_self.stream;
+    if (stream && handle && stream->last_late_stop == handle) count(COUNTER_stop_repeated, 0);
     else if (event_state_elsewhere(handle, STATE_IS_STOP, 0, 0, 0))
-        stream_self->last_late_stop = handle;
+        pen_self.stream->last_late_stop = handle;
     return 0;
 }
 
@@ -147,10 +147,11 @@ static WHOLE nccl_result stop_whole(u64 handle) {
 // to stop_whole before anything has changed (as start_usual in abi_modern.h).
 HOT nccl_result event_stop(void *eHandle) {
     u64 handle = (u64)(uintptr_t)eHandle, head;
-    union slot *slot = event_usual(handle, &head);
+    const struct pen *pen = pen_near();
+    union slot *slot = event_usual(pen, handle, &head);
     if (UNLIKELY(!slot) || UNLIKELY(head_states(head) & (STATE_STOPPED | STATE_NOTED)))
         return stop_whole(handle);
-    return store_stop(slot, head, clock_counter());
+    return store_stop(slot, head, event_stop_time(pen, slot, head));
 }
 
 // ---- start, the rarer kinds ----

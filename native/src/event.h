@@ -33,10 +33,10 @@ EVENT struct event event_of(void *context, unsigned event_bit) {
 }
 
 // False: dropped and counted.
-EVENT bool event_begin(struct event *event, struct stream *stream, void **handle_out,
-                       const void *parent, unsigned slots, unsigned event_bit) {
-    if (UNLIKELY(!stream)) event_count_lost(event_bit);
-    else event->slot = stream_take(stream, slots, event_bit, &event->handle);
+EVENT bool event_begin(struct event *event, struct pen *pen, void **handle_out, const void *parent,
+                       unsigned slots, unsigned event_bit) {
+    if (UNLIKELY(!pen)) event_count_lost(event_bit);
+    else event->slot = pen_take(pen, slots, event_bit, &event->handle);
     // NCCL keeps what was there before; NULL when dropped.
     *handle_out = (void *)(uintptr_t)event->handle;
     if (UNLIKELY(!event->slot)) return false;
@@ -45,21 +45,65 @@ EVENT bool event_begin(struct event *event, struct stream *stream, void **handle
     return true;
 }
 
+// ---- one reading of the clock for callbacks that NCCL makes one right after the other ----
+// Reading the counter is most of what a callback costs, and between some of them NCCL does nothing:
+// a group's first call starts with it, a single call ends with its group's calls; the works of a
+// plan start in one loop right after the launch and its Group, and stop in one right before that.
+// Each looks whether its neighbour in the stream is the one it follows, and takes its time.
+#define WORKS_A_READING 8u  // a power of two; an AlltoAll has thousands
+
+EVENT bool is_open(u64 head, unsigned kind) {
+    return head_kind(head) == kind && !(head_states(head) & STATE_STOPPED);
+}
+EVENT bool is_stopped(u64 head, unsigned kind) {
+    return head_kind(head) == kind && (head_states(head) & STATE_STOPPED);
+}
+
+// type is NCCL's event bit, known to the compiler.
+EVENT u64 event_start_time(const union slot *slot, u64 handle, u64 type) {
+    const union slot *before = slot - 1;  // a chunk's first slot is its own head, no event
+    u64 head = slot_head_own(before);
+    if ((type & (NCCL_COLL_API | NCCL_P2P_API)) && is_open(head, KIND_group_api) &&
+        !(head_states(head) & STATE_SECOND))
+        return before->group_api.t0;
+    if (type == NCCL_GROUP && is_stopped(head, KIND_kernel_launch)) return before->kernel_launch.t1;
+    if ((type & (NCCL_COLL | NCCL_P2P)) && is_open(head, KIND_group)) return before->group.t0;
+    if (type == NCCL_P2P && handle % WORKS_A_READING && is_open(head, KIND_p2p))
+        return before->p2p.t0;
+    return clock_counter();
+}
+
+EVENT u64 event_stop_time(const struct pen *pen, const union slot *slot, u64 head) {
+    unsigned kind = head_kind(head);
+    if (kind == KIND_p2p) {
+        if (head_check(head) % WORKS_A_READING && is_stopped(slot_head_own(slot - 1), KIND_p2p))
+            return slot[-1].p2p.t1;
+    } else if (kind == KIND_group) {
+        const union slot *last = pen->cur - 1;
+        if (head_kind(slot_head_own(last)) == KIND_coll_ext) last--;
+        u64 work = slot_head_own(last);
+        if (last > slot && (is_stopped(work, KIND_coll) || is_stopped(work, KIND_p2p)))
+            return last->group.t1;
+    } else if (kind == KIND_kernel_ch && (head_states(head) & STATE_FIRST))
+        return slot->kernel_ch.t_stop;
+    return clock_counter();
+}
+
 // Where nothing is in the way: there is room, and the clock is a counter.
-EVENT struct event event_take(struct stream *stream, u32 comm, void **handle_out,
-                              const void *parent, unsigned slots) {
+EVENT struct event event_take(struct pen *pen, u32 comm, void **handle_out, const void *parent,
+                              unsigned slots, u64 type) {
     struct event event = {.comm = comm};
-    event.slot = stream_advance(stream, slots, &event.handle);
+    event.slot = pen_advance(pen, slots, &event.handle);
     *handle_out = (void *)(uintptr_t)event.handle;
     event.slot->group.parent = (u64)(uintptr_t)parent;
-    event.slot->group.t0 = clock_counter();
+    event.slot->group.t0 = event_start_time(event.slot, event.handle, type);
     return event;
 }
 
 EVENT struct event event_start(void *context, void **handle_out, const void *parent, unsigned slots,
                                unsigned event_bit) {
     struct event event = event_of(context, event_bit);
-    event_begin(&event, stream_of_thread(), handle_out, parent, slots, event_bit);
+    event_begin(&event, pen_of_thread(), handle_out, parent, slots, event_bit);
     return event;
 }
 
@@ -170,19 +214,18 @@ COLD void event_peer_wait_again(union slot *slot, u64 head, u64 handle, u64 size
 
 // The event's slot if this thread may edit it.
 static inline union slot *event_find(u64 handle, u64 *head) {
-    struct stream *stream = stream_self;
-    if (UNLIKELY(!stream)) return NULL;
-    union slot *slot = stream_find(stream, handle, head);
+    const struct pen *pen = &pen_self;
+    if (UNLIKELY(!pen->stream)) return NULL;
+    union slot *slot = pen_find(pen, handle, head);
     return LIKELY(slot && head_is_event(*head)) ? slot : NULL;
 }
 
 // The same where nothing is in the way: its chunk is the newest, the clock is a counter, and nobody
 // is chained.
-EVENT union slot *event_usual(u64 handle, u64 *head) {
-    const struct stream *stream = stream_self;
-    if (UNLIKELY(!hot.usual) || UNLIKELY(!stream) || UNLIKELY(!stream_is_newest(stream, handle)))
+EVENT union slot *event_usual(const struct pen *pen, u64 handle, u64 *head) {
+    if (UNLIKELY(!hot.usual) || UNLIKELY(!pen->stream) || UNLIKELY(!pen_is_newest(pen, handle)))
         return NULL;
-    union slot *slot = stream_newest_place(stream, handle);
+    union slot *slot = pen_newest_place(pen, handle);
     *head = slot_head_own(slot);
     return LIKELY(head_is_event(*head)) && LIKELY(head_check(*head) == (u32)handle) ? slot : NULL;
 }

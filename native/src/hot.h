@@ -23,11 +23,17 @@ struct hot {
     u64 first_context;       // the context of communicator 0
     u32 fast_events;         // NCCL's event bits: those that take the fast path (gate.h)
     u32 window;              // chunks that a stream's owner may edit (stream.h)
+    i64 pen_offset;          // from a thread's pointer to its pen, where they are near (stream.h)
     enum clock_kind clock;   // set once, before any event can be recorded
-    bool usual;              // the clock is a counter, and nobody is chained
+    bool usual;              // as hot_settle has it
+    bool pens_are_near;      // see pen_near
     bool chained;            // another profiler must hear of stops and states, too (chain.h)
     bool recording;          // false before the first init, in fork children and when disabled
 };
 extern HIDDEN struct hot hot;
+
+// At init: whether callbacks may take the usual way. There the clock is a counter, nobody is
+// chained, and threads find their pens by pen_near.
+void hot_settle(void);
 
 #endif

@@ -72,7 +72,7 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
 static void in_fork_child(void) {
     hot.recording = false;
     tally_forget();
-    stream_self = NULL;
+    pen_self = (struct pen){0};
     arena_forget();
 }
 

@@ -50,6 +50,17 @@ static inline void slot_commit(union slot *slot, u64 head) {
     __atomic_store_n(&slot->head, head, __ATOMIC_RELEASE);
 }
 
+// Asks for a line that will be written. The helper thread has read it, maybe just now: without the
+// w its store would wait until that core gives it up. Where the instruction is unknown it does
+// nothing.
+static inline void fetch_to_write(const void *place) {
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw %0" : : "m"(*(const char *)place));
+#else
+    __builtin_prefetch(place, 1);
+#endif
+}
+
 // A store into a committed slot.
 #define SLOT_STORE(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELAXED)
 

@@ -9,7 +9,7 @@
 
 struct stream streams[MAX_STREAMS];
 u32 streams_used;
-_Thread_local struct stream *stream_self;
+_Thread_local struct pen pen_self;
 
 // Stack of streams without an owner, as arena.c keeps its chunks.
 static u64 free_top;
@@ -35,7 +35,26 @@ static struct stream *pop_free(void) {
     return &streams[(u32)top - 1];
 }
 
+// The dynamic linker keeps two words about the variable. Where it placed it next to the thread's
+// own storage, in every thread, the second one is its distance; else it is a pointer, and no
+// pointer is so small a number.
+static void find_pens(void) {
+#if defined(__x86_64__)
+    const i64 *words;
+    const char *thread;
+    __asm__("lea pen_self@tlsdesc(%%rip), %0" : "=a"(words));
+    __asm__("mov %%fs:0, %0" : "=r"(thread));
+    hot.pen_offset = (const char *)&pen_self - thread;
+    hot.pens_are_near =
+        words[1] == hot.pen_offset && hot.pen_offset < 0 && hot.pen_offset > -(1 << 24);
+#else
+    hot.pens_are_near = true;
+#endif
+    hot_settle();
+}
+
 void streams_setup(u64 nonce) {
+    find_pens();
     hot.nonce = nonce;
     hot.first_context = nonce << 48 | (u64)CONTEXT_STREAM << INDEX_BITS;
     hot.window = arena.chunk_limit / 64;
@@ -49,7 +68,8 @@ void streams_setup(u64 nonce) {
     __atomic_store_n(&hot.recording, true, __ATOMIC_RELEASE);
 }
 
-static void begin_chunk(struct stream *stream, u32 chunk, u64 first_index) {
+static void begin_chunk(struct pen *pen, u32 chunk, u64 first_index) {
+    struct stream *stream = pen->stream;
     union slot *slots = arena_chunk(chunk);
     slots->block.first = first_index;
     slots->block.stream = (u32)(stream - streams);
@@ -61,14 +81,14 @@ static void begin_chunk(struct stream *stream, u32 chunk, u64 first_index) {
     stream->chunk = chunk;
     stream->chunk_number = first_index >> CHUNK_SLOTS_LOG2;
     stream->window[stream->chunk_number % WINDOW_TABLE] = slots;
-    stream->cur = slots + 1;
-    stream->end = slots + CHUNK_SLOTS;
-    stream->next_handle = stream->prefix | ((first_index + 1) & INDEX_MASK);
+    pen->cur = slots + 1;
+    pen->end = slots + CHUNK_SLOTS;
+    pen->next_handle = stream->prefix | ((first_index + 1) & INDEX_MASK);
     __atomic_store_n(&arena_next[chunk], 0, __ATOMIC_RELAXED);
     __atomic_store_n(&stream->published_chunk_number, stream->chunk_number, __ATOMIC_RELEASE);
 }
 
-struct stream *stream_attach(void) {
+struct pen *stream_attach(void) {
     if (!__atomic_load_n(&hot.recording, __ATOMIC_ACQUIRE)) return NULL;
     struct stream *stream = pop_free();
     if (!stream) return NULL;
@@ -81,11 +101,12 @@ struct stream *stream_attach(void) {
     memset(stream->window, 0, sizeof stream->window);
     stream->drops.total = 0;
     stream->last_late_stop = 0;
-    stream->low_priority_closed = false;
     stream->tid =
         (u32)syscall(SYS_gettid);  // two system calls once a thread, neither of which can wait
     prctl(PR_GET_NAME, stream->thread_name);
-    begin_chunk(stream, chunk, stream->next_first_index);
+    struct pen *pen = &pen_self;
+    *pen = (struct pen){.stream = stream, .tally = stream->tally};
+    begin_chunk(pen, chunk, stream->next_first_index);
     stream->first_index = stream->next_first_index;
     stream->first_chunk = chunk + 1;
     u32 used = __atomic_load_n(&streams_used, __ATOMIC_RELAXED);
@@ -93,8 +114,7 @@ struct stream *stream_attach(void) {
                                                           __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
     }
     __atomic_store_n(&stream->attached, 1, __ATOMIC_RELEASE);
-    stream_self = stream;
-    return stream;
+    return pen;
 }
 
 void stream_recycle(struct stream *stream) {
@@ -118,11 +138,12 @@ void stream_count_drop(struct stream *stream, enum counter reason, unsigned even
     count(reason, event);
 }
 
-static void write_drops(struct stream *stream) {
-    union slot *slot = stream->cur++;
+static void write_drops(struct pen *pen) {
+    struct stream *stream = pen->stream;
+    union slot *slot = pen->cur++;
     memcpy(&slot->words[1], &((union slot *)&stream->drops)->words[1], SLOT_BYTES - 8);
     slot->drop.t1 = clock_ticks();
-    slot_commit(slot, head_word(KIND_drop, 0, 0, stream->next_handle++));
+    slot_commit(slot, head_word(KIND_drop, 0, 0, pen->next_handle++));
     stream->drops.total = 0;
 }
 
@@ -131,14 +152,15 @@ static bool memory_is_short(void) {
            __atomic_load_n(&arena.low_priority_reserve, __ATOMIC_RELAXED);
 }
 
-bool stream_reopen(struct stream *stream) {
+bool stream_reopen(struct pen *pen) {
     if (memory_is_short()) return false;
-    stream->low_priority_closed = false;
-    if (stream->drops.total && stream->cur + 2 <= stream->end) write_drops(stream);
+    pen->low_priority_closed = false;
+    if (pen->stream->drops.total && pen_has_room(pen, 2)) write_drops(pen);
     return true;
 }
 
-union slot *stream_next_chunk(struct stream *stream, unsigned event) {
+union slot *stream_next_chunk(struct pen *pen, unsigned event) {
+    struct stream *stream = pen->stream;
     bool low_priority = event_is_low_priority(event);
     u32 chunk = arena_take_chunk(low_priority), previous = stream->chunk;
     if (chunk == NO_CHUNK) {
@@ -147,13 +169,13 @@ union slot *stream_next_chunk(struct stream *stream, unsigned event) {
                           event);
         return NULL;
     }
-    if (stream->cur < stream->end)  // two slots never straddle a chunk's end
-        slot_commit(stream->cur, head_word(KIND_pad, 0, 0, stream->next_handle));
-    begin_chunk(stream, chunk, (stream->chunk_number + 1) << CHUNK_SLOTS_LOG2);
+    if (pen_has_room(pen, 1))  // two slots never straddle a chunk's end
+        slot_commit(pen->cur, head_word(KIND_pad, 0, 0, pen->next_handle));
+    begin_chunk(pen, chunk, (stream->chunk_number + 1) << CHUNK_SLOTS_LOG2);
     __atomic_store_n(&arena_next[previous], chunk + 1, __ATOMIC_RELEASE);
-    stream->low_priority_closed = memory_is_short();
-    if (stream->drops.total) write_drops(stream);
-    return stream->cur;
+    pen->low_priority_closed = memory_is_short();
+    if (stream->drops.total) write_drops(pen);
+    return pen->cur;
 }
 
 union slot *stream_older_place(const struct stream *stream, u64 handle) {

@@ -28,16 +28,9 @@ struct cursor {
 };
 
 struct stream {
-    // ---- the owner's, in every callback: one cache line ----
-    union slot *cur, *end;           // next slot, end of the chunk
-    u64 next_handle;                 // of *cur
-    union slot *tally;               // its table of call counts; stays with the stream
-    u16 counted_last[COUNTED_LAST];  // entries of that table, by turns
-    u32 tally_keys;
-    u8 counted;                // where in counted_last the next one goes
-    bool low_priority_closed;  // memory is short: this chunk is not for steps, ctrl and net
-
     // ---- the owner's ----
+    union slot *tally;  // table of call counts; stays with the stream
+    u32 tally_keys;
     u32 chunk;                         // the current chunk's place in the arena
     u64 chunk_number;                  // index >> CHUNK_SLOTS_LOG2 of the current chunk
     u64 prefix;                        // nonce and stream number; index bits zero
@@ -66,16 +59,50 @@ struct stream {
 
 extern HIDDEN struct stream streams[MAX_STREAMS];
 extern HIDDEN u32 streams_used;  // streams with a higher number were never taken
-extern HIDDEN _Thread_local struct stream *stream_self;
+
+// glibc places the storage of a library that comes late next to the thread's own, where it is
+// found soonest, only if it asks for no more alignment than that has.
+#if defined(__x86_64__)
+#define PEN_ALIGNMENT 64
+#else
+#define PEN_ALIGNMENT 16
+#endif
+
+// What a thread writes its stream with, in every callback. One cache line in the thread's own
+// storage: were it a part of the stream, each callback would wait for a pointer to it first.
+struct pen {
+    _Alignas(PEN_ALIGNMENT) union slot *cur;  // the next slot
+    union slot *end;                          // of the chunk
+    u64 next_handle;                          // of *cur
+    union slot *tally;                        // the stream's
+    struct stream *stream;                    // NULL: none
+    u16 counted_last[COUNTED_LAST];           // entries of that table, by turns
+    u8 counted;                               // where in counted_last the next one goes
+    bool low_priority_closed;  // memory is short: this chunk is not for steps, ctrl and net
+};
+_Static_assert(sizeof(struct pen) <= 64, "a line");
+extern HIDDEN _Thread_local struct pen pen_self;
+
+// pen_self without asking the dynamic linker where it is, which is a call and two more lines. Only
+// where hot.pens_are_near.
+static inline struct pen *pen_near(void) {
+#if defined(__x86_64__)
+    char *thread;
+    __asm__("mov %%fs:0, %0" : "=r"(thread));
+    return (struct pen *)(thread + hot.pen_offset);
+#else
+    return &pen_self;
+#endif
+}
 
 void streams_setup(u64 nonce);
-// Slow paths, out of line.
-COLD struct stream *stream_attach(void);
+// Slow paths, out of line. A pen is the calling thread's own.
+COLD struct pen *stream_attach(void);
 // Moves on to a new chunk and returns its first free slot; NULL: dropped. event is NCCL's event bit
 // number or NO_EVENT.
-COLD union slot *stream_next_chunk(struct stream *stream, unsigned event);
+COLD union slot *stream_next_chunk(struct pen *pen, unsigned event);
 // Whether steps, ctrl and net may use the current chunk again; leaves room for one slot.
-COLD bool stream_reopen(struct stream *stream);
+COLD bool stream_reopen(struct pen *pen);
 COLD void stream_count_drop(struct stream *stream, enum counter reason, unsigned event);
 // The place of a handle that is not of the newest chunk; NULL: not for this thread to edit.
 COLD union slot *stream_older_place(const struct stream *stream, u64 handle);
@@ -87,53 +114,52 @@ static inline bool event_is_low_priority(unsigned event) {
     return (LOW_PRIORITY_EVENTS >> event) & 1;
 }
 
-// The calling thread's stream; NULL when it cannot have one.
-static inline struct stream *stream_of_thread(void) {
-    struct stream *stream = stream_self;
-    return LIKELY(stream != NULL) ? stream : stream_attach();
+// The calling thread's; NULL when it cannot have a stream.
+static inline struct pen *pen_of_thread(void) {
+    struct pen *pen = &pen_self;
+    return LIKELY(pen->stream != NULL) ? pen : stream_attach();
 }
 
-static inline bool stream_has_room(const struct stream *stream, unsigned slots) {
-    return stream->cur + slots <= stream->end;
+static inline bool pen_has_room(const struct pen *pen, unsigned slots) {
+    return pen->cur + slots <= pen->end;
 }
 
 // The next slots, where there is room for them.
-static inline union slot *stream_advance(struct stream *stream, unsigned slots, u64 *handle) {
-    union slot *slot = stream->cur;
-    *handle = stream->next_handle;
-    stream->cur = slot + slots;
-    stream->next_handle += slots;
+static inline union slot *pen_advance(struct pen *pen, unsigned slots, u64 *handle) {
+    union slot *slot = pen->cur;
+    *handle = pen->next_handle;
+    pen->cur = slot + slots;
+    pen->next_handle += slots;
     // Between two callbacks NCCL and the driver run for microseconds, and the hardware's own
     // prefetch forgets the stream: without this every slot costs a miss.
-    __builtin_prefetch(slot + slots + 1, 1);
+    fetch_to_write(slot + slots + 1);
     return slot;
 }
 
 // `slots` neighbouring slots (1 or 2) and the handle of the first; NULL: dropped and counted.
-static inline union slot *stream_take(struct stream *stream, unsigned slots, unsigned event,
-                                      u64 *handle) {
-    if (UNLIKELY(!stream_has_room(stream, slots)) && !stream_next_chunk(stream, event)) return NULL;
-    if (event_is_low_priority(event) && UNLIKELY(stream->low_priority_closed)) {
-        if (!stream_reopen(stream)) {
-            stream_count_drop(stream, COUNTER_dropped_low_priority, event);
+static inline union slot *pen_take(struct pen *pen, unsigned slots, unsigned event, u64 *handle) {
+    if (UNLIKELY(!pen_has_room(pen, slots)) && !stream_next_chunk(pen, event)) return NULL;
+    if (event_is_low_priority(event) && UNLIKELY(pen->low_priority_closed)) {
+        if (!stream_reopen(pen)) {
+            stream_count_drop(pen->stream, COUNTER_dropped_low_priority, event);
             return NULL;
         }
     }
-    return stream_advance(stream, slots, handle);
+    return pen_advance(pen, slots, handle);
 }
 
 // Whether a handle is of the newest chunk, and its place there.
-static inline bool stream_is_newest(const struct stream *stream, u64 handle) {
-    return (handle ^ stream->next_handle) >> CHUNK_SLOTS_LOG2 == 0;
+static inline bool pen_is_newest(const struct pen *pen, u64 handle) {
+    return (handle ^ pen->next_handle) >> CHUNK_SLOTS_LOG2 == 0;
 }
-static inline union slot *stream_newest_place(const struct stream *stream, u64 handle) {
-    return stream->end - CHUNK_SLOTS + (handle & (CHUNK_SLOTS - 1));
+static inline union slot *pen_newest_place(const struct pen *pen, u64 handle) {
+    return pen->end - CHUNK_SLOTS + (handle & (CHUNK_SLOTS - 1));
 }
 
 // The committed slot of a handle, if this thread may edit it; its kind may be any.
-static inline union slot *stream_find(const struct stream *stream, u64 handle, u64 *head) {
-    union slot *slot = stream_is_newest(stream, handle) ? stream_newest_place(stream, handle)
-                                                        : stream_older_place(stream, handle);
+static inline union slot *pen_find(const struct pen *pen, u64 handle, u64 *head) {
+    union slot *slot = pen_is_newest(pen, handle) ? pen_newest_place(pen, handle)
+                                                  : stream_older_place(pen->stream, handle);
     if (!slot) return NULL;
     *head = slot_head_own(slot);
     return LIKELY(head_kind(*head) != 0 && head_check(*head) == (u32)handle) ? slot : NULL;

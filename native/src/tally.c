@@ -27,7 +27,7 @@ struct tally_key tally_other(struct tally_key key) {
 }
 
 // A chunk of the arena becomes the stream's table and stays it, whichever thread owns the stream.
-static bool give_table(struct stream *stream) {
+static bool give_table(struct pen *pen) {
     // Never at the expense of events: the shared table counts as well, if more slowly.
     u32 free_chunks = __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED);
     if (free_chunks < 4 * __atomic_load_n(&arena.low_priority_reserve, __ATOMIC_RELAXED))
@@ -44,8 +44,8 @@ static bool give_table(struct stream *stream) {
     union slot *table = arena_chunk(chunk);
     for (u32 i = 0; i < CHUNK_SLOTS; i++) memset(&table[i].words[1], 0, SLOT_BYTES - 8);
     slot_commit(table, head_word(KIND_tallies, 0, 0, 0));
-    stream->tally = table;
-    stream->tally_keys = 0;
+    pen->tally = pen->stream->tally = table;
+    pen->stream->tally_keys = 0;
     __atomic_store_n(&tables[number], table, __ATOMIC_RELEASE);
     return true;
 }
@@ -113,9 +113,9 @@ static void count_in_shared(struct tally_key key) {
     __atomic_fetch_add(&entry->tally.count_sum, key.count, __ATOMIC_RELAXED);
 }
 
-void tally_elsewhere(struct stream *stream, struct tally_key key) {
+void tally_elsewhere(struct pen *pen, struct tally_key key) {
     if (!shared) return;
-    bool own = stream && (stream->tally || give_table(stream)) && count_in_own(stream, key);
+    bool own = pen && (pen->tally || give_table(pen)) && count_in_own(pen->stream, key);
     if (!own) count_in_shared(key);
 }
 

@@ -40,30 +40,29 @@ static inline void tally_add(union slot *entry, u64 count) {
     SLOT_STORE(entry->tally.count_sum, entry->tally.count_sum + count);
 }
 
-// Counts a call whose entry is not where it is expected first. stream may be NULL.
-COLD void tally_elsewhere(struct stream *stream, struct tally_key key);
+// Counts a call whose entry is not where it is expected first. pen may be NULL.
+COLD void tally_elsewhere(struct pen *pen, struct tally_key key);
 
 // The key's entry if it is where it is expected first.
-static inline union slot *tally_expected_at(const struct stream *stream, struct tally_key key) {
-    if (UNLIKELY(!stream->tally)) return NULL;
-    union slot *entry = &stream->tally[tally_hash(key) % CHUNK_SLOTS];
+static inline union slot *tally_expected_at(const struct pen *pen, struct tally_key key) {
+    if (UNLIKELY(!pen->tally)) return NULL;
+    union slot *entry = &pen->tally[tally_hash(key) % CHUNK_SLOTS];
     return LIKELY(tally_matches(entry, key)) ? entry : NULL;
 }
 
 // Most calls are like those before: their entries are on their way before they are needed.
-static inline void tally_remember(struct stream *stream, const union slot *entry) {
-    stream->counted_last[stream->counted++ % COUNTED_LAST] = (u16)(entry - stream->tally);
+static inline void tally_remember(struct pen *pen, const union slot *entry) {
+    pen->counted_last[pen->counted++ % COUNTED_LAST] = (u16)(entry - pen->tally);
 }
-static inline void tally_fetch_last(const struct stream *stream) {
-    if (!stream->tally) return;
-    for (unsigned i = 0; i < COUNTED_LAST; i++)
-        __builtin_prefetch(&stream->tally[stream->counted_last[i]], 1);
+static inline void tally_fetch_last(const struct pen *pen) {
+    if (!pen->tally) return;
+    for (unsigned i = 0; i < COUNTED_LAST; i++) fetch_to_write(&pen->tally[pen->counted_last[i]]);
 }
 
-static inline void tally_call(struct stream *stream, struct tally_key key) {
-    union slot *entry = LIKELY(stream != NULL) ? tally_expected_at(stream, key) : NULL;
+static inline void tally_call(struct pen *pen, struct tally_key key) {
+    union slot *entry = LIKELY(pen != NULL) ? tally_expected_at(pen, key) : NULL;
     if (LIKELY(entry != NULL)) tally_add(entry, key.count);
-    else tally_elsewhere(stream, key);
+    else tally_elsewhere(pen, key);
 }
 
 // The key under which a size is counted once there are too many of them.

@@ -6,13 +6,12 @@
 // its profiler plugin then, and lets go of it when the last communicator is gone), times CALLS
 // calls of each function in each block, answers with one line and destroys the communicator:
 //
-//   AllReduce MEDIAN_NS BACK_TO_BACK_NS MEDIAN_NS … SendRecv MEDIAN_NS BACK_TO_BACK_NS …
+//   AllReduce MEDIAN_NS BACK_TO_BACK_NS MEDIAN_NS … SendRecv MEDIAN_NS BACK_TO_BACK_NS … CALLS
 //
 // BLOCKS: one letter a block, to which switching_plugin.c is set before it; "-" where another
 // plugin or none is loaded. MEDIAN_NS: of single calls, from the call to the end of a stream
-// synchronisation.
-// BACK_TO_BACK_NS: mean of as many calls without waiting in between. No header of CUDA or NCCL is
-// needed.
+// synchronisation. BACK_TO_BACK_NS: mean of as many calls without waiting in between. CALLS: how
+// many of NCCL's functions for data were called in blocks "o". No header of CUDA or NCCL is needed.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -43,6 +42,7 @@ static int rank, ranks;
 static size_t floats;
 static void *comm, *stream, *source, *target;
 static int64_t times_ns[MAX_CALLS];
+static long calls_made;
 
 static void check(int result, const char *what) {
     if (result == 0) return;
@@ -85,6 +85,7 @@ static int64_t now_ns(void) {
 
 static void call_all_reduce(void) {
     check(all_reduce(source, target, floats, FLOAT32, SUM, comm, stream), "AllReduce");
+    calls_made++;
 }
 
 static void call_send_recv(void) {
@@ -92,6 +93,7 @@ static void call_send_recv(void) {
     check(nccl_send(source, floats, FLOAT32, (rank + 1) % ranks, comm, stream), "Send");
     check(nccl_recv(target, floats, FLOAT32, (rank + ranks - 1) % ranks, comm, stream), "Recv");
     check(group_end(), "GroupEnd");
+    calls_made += 2;
 }
 
 static void synchronize(void) { check(cuda_stream_synchronize(stream), "synchronize"); }
@@ -101,7 +103,11 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void time_block(void (*call)(void), int calls) {
+// What switching_plugin.c exports.
+static void (*plugin_switch)(int);
+static volatile uint64_t *plugin_ticks;
+
+static void time_block(void (*call)(void), int calls, int kind) {
     for (int i = 0; i < SETTLE; i++) call(), synchronize();
     for (int i = 0; i < calls; i++) {
         int64_t before = now_ns();
@@ -110,34 +116,42 @@ static void time_block(void (*call)(void), int calls) {
         times_ns[i] = now_ns() - before;
     }
     qsort(times_ns, (size_t)calls, sizeof *times_ns, by_value);
+    uint64_t ticks_before = plugin_ticks ? *plugin_ticks : 0;
     int64_t before = now_ns();
     for (int i = 0; i < calls; i++) call();
     synchronize();
     printf("%lld %lld ", (long long)times_ns[calls / 2], (long long)((now_ns() - before) / calls));
+    if (plugin_ticks) check((*plugin_ticks != ticks_before) != (kind == 'c'), "switching plugins");
 }
 
-// Where the plugin's switch is; NULL when it has none.
-static volatile int *plugin_switch(void) {
+static void find_switch(void) {
     const char *path = getenv("NCCL_PROFILER_PLUGIN");
     void *plugin = path ? dlopen(path, RTLD_NOW | RTLD_NOLOAD) : NULL;
-    if (!plugin) return NULL;
-    volatile int *found = dlsym(plugin, "switching_plugin_kind");
-    dlclose(plugin);
-    return found;
+    plugin_switch = plugin ? dlsym(plugin, "switching_plugin_switch") : NULL;
+    plugin_ticks = plugin ? dlsym(plugin, "switching_plugin_ticks") : NULL;
+    if (plugin) dlclose(plugin);
 }
 
-static void time_function(const char *name, void (*call)(void), size_t size_bytes, int calls,
+static void switch_to(int kind) {
+    usleep(SETTLE_US);  // lets the proxy thread report the end of the last kernel
+    if (plugin_switch) plugin_switch(kind);
+}
+
+// Returns how many calls were made in blocks "o".
+static long time_function(const char *name, void (*call)(void), size_t size_bytes, int calls,
                           const char *blocks) {
-    volatile int *kind = plugin_switch();
-    check(!kind && blocks[0] != '-', "finding the switching plugin");
+    long made = 0;
     printf("%s ", name);
     floats = size_bytes / sizeof(float);
+    switch_to('e');
     for (int i = 0; i < WARM_UP; i++) call(), synchronize();
     for (const char *block = blocks; *block; block++) {
-        usleep(SETTLE_US);  // lets the proxy thread report the end of the last kernel
-        if (kind) *kind = *block;
-        time_block(call, calls);
+        switch_to(*block);
+        long made_before = calls_made;
+        time_block(call, calls, *block);
+        if (*block == 'o') made += calls_made - made_before;
     }
+    return made;
 }
 
 static struct unique_id agreed_id(const char *path) {
@@ -171,12 +185,15 @@ int main(int count, char **values) {
         if (calls < 1 || calls > MAX_CALLS || !blocks) return 2;
         while ((setting = strtok(NULL, " \n"))) putenv(strdup(setting));
         check(comm_init_rank(&comm, ranks, agreed_id(id_file), rank), "CommInitRank");
-        time_function("AllReduce", call_all_reduce, 64, calls, blocks);
-        time_function("SendRecv", call_send_recv, 64, calls, blocks);
-        time_function("AllReduce", call_all_reduce, 1 << 10, calls, blocks);
-        time_function("AllReduce", call_all_reduce, MOST_BYTES, calls / 10 + 1, blocks);
+        find_switch();
+        check(!plugin_switch && blocks[0] != '-', "finding the switching plugin");
+        long made = time_function("AllReduce", call_all_reduce, 64, calls, blocks);
+        made += time_function("SendRecv", call_send_recv, 64, calls, blocks);
+        made += time_function("AllReduce", call_all_reduce, 1 << 10, calls, blocks);
+        made += time_function("AllReduce", call_all_reduce, MOST_BYTES, calls / 10 + 1, blocks);
+        switch_to('e');
         check(comm_destroy(comm), "CommDestroy");
-        printf("\n");
+        printf("%ld\n", made);
         fflush(stdout);
     }
     return 0;

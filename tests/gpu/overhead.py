@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncclscope.capture.reader import open_capture
 from ncclscope.native import plugin_path
 from tests.gpu.mps import mps
 
@@ -82,7 +83,7 @@ class Ranks:
     """The processes of one job, asked for one communicator after the other."""
 
     def __init__(self, driver: Path, cudart: Path, placing: Placing, scratch: Path) -> None:
-        self.scratch, self.communicators = scratch, 0
+        self.scratch, self.communicators, self.calls_with_ours = scratch, 0, 0
         self.processes = []
         for rank in range(RANKS):
             env = os.environ | {
@@ -116,10 +117,11 @@ class Ranks:
         for process in self.processes:
             assert process.stdout
             answer = process.stdout.readline().split()
-            if len(answer) != len(WORK) * (1 + 2 * len(blocks)):
+            if len(answer) != len(WORK) * (1 + 2 * len(blocks)) + 1:
                 time.sleep(2)
                 codes = [process.poll() for process in self.processes]
                 raise RuntimeError(f"exit codes {codes} with {settings}: {answer}")
+            self.calls_with_ours += int(answer[-1])
             for number, work in enumerate(WORK):
                 first = 1 + number * (1 + 2 * len(blocks))
                 numbers_us = [float(ns) / 1e3 for ns in answer[first : first + 2 * len(blocks)]]
@@ -161,14 +163,15 @@ def settings_of(scratch: Path) -> dict[str, dict[str, str]]:
     To be asked once: a copy that is loaded must not be written again.
     """
     found = {}
+    scratch.mkdir()
     for mode in MODES:
         copy = scratch / f"{mode}.so"
         shutil.copy(plugin_path(), copy)
         found[mode] = {
-            "NCCL_PROFILER_PLUGIN": str(scratch / "switching.so"),
+            "NCCL_PROFILER_PLUGIN": str(scratch.parent / "switching.so"),
             "SWITCH_TO": str(copy),
             "NCCLSCOPE_MODE": mode,
-            "NCCLSCOPE_DIR": str(scratch / f"capture-{mode}"),
+            "NCCLSCOPE_DIR": str(scratch / "captures" / mode),
         }
     return found
 
@@ -176,12 +179,18 @@ def settings_of(scratch: Path) -> dict[str, dict[str, str]]:
 def measure(placing: Placing, driver: Path, scratch: Path) -> dict[tuple[str, str], Times]:
     """The times of all blocks by mode and kind of plugin; ("", "none") without any."""
     cudart = find_cudart()
-    modes = settings_of(scratch)
+    place = scratch / f"hosts{placing.hosts}"
+    modes = settings_of(place)
     with (
         Ranks(driver, cudart, placing, scratch) as with_plugin,
         Ranks(driver, cudart, placing, scratch) as without,
     ):
-        return measure_modes(with_plugin, without, modes)
+        found = measure_modes(with_plugin, without, modes)
+    captures = [open_capture(capture) for capture in (place / "captures").iterdir()]
+    recorded = sum(p.calls_counted() for capture in captures for p in capture.processes)
+    if recorded != with_plugin.calls_with_ours:  # or the plugins were not switched as they should
+        raise RuntimeError(f"{with_plugin.calls_with_ours} calls made, {recorded} on record")
+    return found
 
 
 def measure_modes(

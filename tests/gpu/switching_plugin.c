@@ -1,9 +1,12 @@
-// A profiler plugin for the overhead measurement: three plugins behind one, switched between calls.
+// A profiler plugin for the overhead measurement: three plugins in one place, switched between
+// calls.
 //
 // Fresh communicators differ by more than a recorder costs. Here one communicator is measured with
 // each of them in turn: (e) empty, (c) reads the clock once a callback and does nothing else, (o)
-// the plugin named by SWITCH_TO, whose events all of them get. Stops and states follow the handle,
-// so they reach the plugin that saw the start.
+// the plugin named by SWITCH_TO, whose events all of them get. NCCL calls through the table that it
+// found in its plugin, so a switch is a write to that table: each of them is called as if it were
+// alone. That NCCL does so is checked: overhead.py counts what the third one recorded, and the
+// driver looks at the second one's clock.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,17 +16,10 @@
 #include "../../native/src/nccl_abi.h"
 
 #define EXPORT __attribute__((visibility("default")))
-#define EMPTY ((void *)1)
-#define CLOCK ((void *)2)
 
-EXPORT volatile int switching_plugin_kind = 'e';  // set by the driver while nothing is under way
-
-// A copy: NCCL goes through one table to the plugin it calls, and so shall this one. v5 to v7
-// differ in events, not in functions.
+// v5 to v7 differ in events, not in functions.
 static struct nccl_profiler_v7 other;
-static volatile uint64_t last_ticks;
-
-static void read_clock(void) { last_ticks = clock_counter(); }
+EXPORT volatile uint64_t switching_plugin_ticks;  // of the second one's last callback
 
 static nccl_result init(const char *symbol, void **context, uint64_t id, int *mask,
                         const char *name, int nodes, int ranks, int rank, nccl_log_fn log) {
@@ -46,30 +42,53 @@ INIT(5)
 INIT(6)
 INIT(7)
 
-static nccl_result start(void *context, void **handle, const struct nccl_descr *descr) {
-    int kind = switching_plugin_kind;
-    if (kind == 'o') return other.startEvent(context, handle, descr);
-    if (kind == 'c') read_clock();
-    *handle = kind == 'c' ? CLOCK : EMPTY;
+static nccl_result start_empty(void *context, void **handle, const struct nccl_descr *descr) {
+    (void)context, (void)descr;
+    *handle = (void *)1;
     return 0;
 }
-static nccl_result stop(void *handle) {
-    if (handle == EMPTY) return 0;
-    if (handle != CLOCK) return other.stopEvent(handle);
-    read_clock();
+static nccl_result stop_empty(void *handle) { return (void)handle, 0; }
+static nccl_result state_empty(void *handle, int state, const union nccl_state_args *arguments) {
+    return (void)handle, (void)state, (void)arguments, 0;
+}
+
+static nccl_result start_clock(void *context, void **handle, const struct nccl_descr *descr) {
+    (void)context, (void)descr;
+    *handle = (void *)1;
+    switching_plugin_ticks = clock_counter();
     return 0;
 }
-static nccl_result state(void *handle, int state, const union nccl_state_args *arguments) {
-    if (handle == EMPTY) return 0;
-    if (handle != CLOCK) return other.recordEventState(handle, state, arguments);
-    read_clock();
+static nccl_result stop_clock(void *handle) {
+    (void)handle;
+    switching_plugin_ticks = clock_counter();
     return 0;
 }
+static nccl_result state_clock(void *handle, int state, const union nccl_state_args *arguments) {
+    (void)handle, (void)state, (void)arguments;
+    switching_plugin_ticks = clock_counter();
+    return 0;
+}
+
 static nccl_result finalize(void *context) { return other.finalize(context); }
 
-EXPORT const struct nccl_profiler_v5 ncclProfiler_v5 = {"switching", init_v5, start,
-                                                        stop,        state,   finalize};
-EXPORT const struct nccl_profiler_v6 ncclProfiler_v6 = {"switching", init_v6, start,
-                                                        stop,        state,   finalize};
-EXPORT const struct nccl_profiler_v7 ncclProfiler_v7 = {"switching", init_v7, start,
-                                                        stop,        state,   finalize};
+#define TABLE(version)                                                 \
+    EXPORT struct nccl_profiler_v##version ncclProfiler_v##version = { \
+        "switching", init_v##version, start_empty, stop_empty, state_empty, finalize};
+TABLE(5)
+TABLE(6)
+TABLE(7)
+
+// While nothing is under way; what is still open stays open.
+#define SWITCH(table, start, stop, state)                             \
+    __atomic_store_n(&(table).startEvent, start, __ATOMIC_RELAXED),   \
+        __atomic_store_n(&(table).stopEvent, stop, __ATOMIC_RELAXED), \
+        __atomic_store_n(&(table).recordEventState, state, __ATOMIC_RELAXED)
+#define SWITCH_ALL(start, stop, state)                                                        \
+    SWITCH(ncclProfiler_v5, start, stop, state), SWITCH(ncclProfiler_v6, start, stop, state), \
+        SWITCH(ncclProfiler_v7, start, stop, state)
+
+EXPORT void switching_plugin_switch(int kind) {
+    if (kind == 'o') SWITCH_ALL(other.startEvent, other.stopEvent, other.recordEventState);
+    else if (kind == 'c') SWITCH_ALL(start_clock, stop_clock, state_clock);
+    else SWITCH_ALL(start_empty, stop_empty, state_empty);
+}
