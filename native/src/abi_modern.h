@@ -74,17 +74,41 @@ MODERN struct tally_key key_of_call(const struct nccl_descr *d, u64 type, u32 co
                      captured ? TALLY_CAPTURED : 0, count);
 }
 
-MODERN unsigned slots_of_call(const struct nccl_descr *d, u64 type, int version) {
+// Whether the slot before a Coll is its own Group's, which has room for the buffers, and the rest
+// of an extension would say nothing: so with nearly all.
+MODERN bool coll_fits_group(const struct pen *pen, const struct nccl_descr *d, u32 comm,
+                            int version) {
+    if (version < 5 || comm == NO_COMM || d->rank != comm_ranks[comm]) return false;
+    if (version >= 7 && d->coll.userTag) return false;
+    return address(d->coll.parentGroup) == pen->next_handle - 1 && pen_has_room(pen, 1) &&
+           is_open(slot_head_own(pen->cur - 1), KIND_group);
+}
+
+MODERN unsigned slots_of_call(const struct pen *pen, const struct nccl_descr *d, u64 type, u32 comm,
+                              int version) {
     if (type == NCCL_P2P) return version >= 7 && d->p2p.userTag ? 2 : 1;
-    return type & (NCCL_COLL | NCCL_CE_COLL) ? 2 : 1;
+    if (type == NCCL_COLL) return coll_fits_group(pen, d, comm, version) ? 1 : 2;
+    return type == NCCL_CE_COLL ? 2 : 1;
 }
 
 // ---- what each kind puts into its slots; returns the flags ----
+MODERN void fill_coll_ext(const struct event *event, const struct nccl_descr *d, int version) {
+    const struct nccl_coll *coll = &d->coll;
+    struct slot_coll_ext *ext = &event->slot[1].coll_ext;
+    ext->parent_group = version >= 5 ? address(coll->parentGroup) : 0;
+    ext->send_buff = address(coll->sendBuff);
+    ext->recv_buff = address(coll->recvBuff);
+    ext->tag = version >= 7 ? coll->userTag : 0;
+    ext->traffic_bytes = ext->comm_hash = 0;
+    ext->rank = d->rank;
+    ext->op = 0;
+    event_commit_ext(event, KIND_coll_ext);
+}
+
 MODERN unsigned fill_coll(const struct event *event, const struct nccl_descr *d, struct names names,
-                          int version) {
+                          int version, unsigned slots) {
     const struct nccl_coll *coll = &d->coll;
     struct slot_coll *slot = &event->slot->coll;
-    struct slot_coll_ext *ext = &event->slot[1].coll_ext;
     slot->seq = coll->seqNumber;
     slot->count = coll->count;
     slot->func = names.func;
@@ -97,19 +121,19 @@ MODERN unsigned fill_coll(const struct event *event, const struct nccl_descr *d,
     slot->bits = version >= 7 && coll->isSymColl ? COLL_IS_SYMMETRIC : 0;
     slot->root = coll->root;
     slot->comm = (u16)event->comm;
-    ext->parent_group = version >= 5 ? address(coll->parentGroup) : 0;
-    ext->send_buff = address(coll->sendBuff);
-    ext->recv_buff = address(coll->recvBuff);
-    ext->tag = version >= 7 ? coll->userTag : 0;
-    ext->traffic_bytes = ext->comm_hash = 0;
-    ext->rank = d->rank;
-    ext->op = 0;
-    event_commit_ext(event, KIND_coll_ext);
-    return FLAG_EXT | FLAG_RANK_IN;
+    if (slots == 2) {
+        fill_coll_ext(event, d, version);
+        return FLAG_EXT | FLAG_RANK_IN;
+    }
+    union slot *group = event->slot - 1;
+    SLOT_STORE(group->group.send_buff, address(coll->sendBuff));
+    SLOT_STORE(group->group.recv_buff, address(coll->recvBuff));
+    slot_commit(group, head_with_states(slot_head_own(group), STATE_FIRST));
+    return FLAG_IN_GROUP | event_rank_flag(event, d->rank);
 }
 
 MODERN unsigned fill_p2p(const struct event *event, const struct nccl_descr *d, struct names names,
-                         int version) {
+                         int version, unsigned slots) {
     const struct nccl_p2p *p2p = &d->p2p;
     struct slot_p2p *slot = &event->slot->p2p;
     slot->buff = address(p2p->buff);
@@ -119,7 +143,7 @@ MODERN unsigned fill_p2p(const struct event *event, const struct nccl_descr *d, 
     slot->dtype = names.dtype;
     slot->comm = (u16)event->comm;
     slot->peer = p2p->peer;
-    if (slots_of_call(d, NCCL_P2P, version) == 1) return event_rank_flag(event, d->rank);
+    if (slots == 1) return event_rank_flag(event, d->rank);
     struct slot_p2p_ext *ext = &event->slot[1].p2p_ext;
     ext->tag = p2p->userTag;
     ext->comm_hash = 0;
@@ -213,17 +237,17 @@ MODERN unsigned fill_kernel_phase(const struct event *event, const struct nccl_d
 
 // What a version does not know never comes here, and the compiler leaves it out.
 MODERN void fill_and_commit(const struct event *event, void *context, const struct nccl_descr *d,
-                            u64 type, struct names names, int version) {
+                            u64 type, struct names names, int version, unsigned slots) {
     unsigned chan = 0, flags = 0;
     if (type == NCCL_PROXY_STEP) flags = fill_proxy_step(event, d->rank, d->proxyStep.step);
     else if (type == NCCL_KERNEL_CH) {
         chan = d->kernelCh.channelId;
         flags = fill_kernel_ch(event, d->rank, &d->kernelCh, true);
     } else if (type == NCCL_GROUP) flags = fill_group(event);
-    else if (type == NCCL_COLL) flags = fill_coll(event, d, names, version);
+    else if (type == NCCL_COLL) flags = fill_coll(event, d, names, version, slots);
     else if (type == NCCL_P2P) {
         chan = d->p2p.nChannels;
-        flags = fill_p2p(event, d, names, version);
+        flags = fill_p2p(event, d, names, version, slots);
     } else if (type == NCCL_PROXY_OP) {
         chan = d->proxyOp.channelId;
         flags = fill_proxy_op(event, context, d->rank, &d->proxyOp);
@@ -264,10 +288,10 @@ MODERN nccl_result start_whole(void *context, void **handle, const struct nccl_d
         names = (struct names){intern(texts.func), intern(texts.dtype), intern(texts.algo),
                                intern(texts.proto), intern(texts.variant)};
         tally_call(pen, key_of_call(d, type, event.comm, names));
-        slots = slots_of_call(d, type, version);
+        if (pen) slots = slots_of_call(pen, d, type, event.comm, version);
     }
     if (event_begin(&event, pen, handle, d->parentObj, slots, bit))
-        fill_and_commit(&event, context, d, type, names, version);
+        fill_and_commit(&event, context, d, type, names, version, slots);
     return 0;
 }
 
@@ -276,11 +300,12 @@ MODERN nccl_result start_usual_event(void *context, void **handle, const struct 
     struct pen *pen = pen_near();
     u64 comm = address(context) - hot.first_context;
     bool counted = type & COUNTED_EVENTS, low_priority = type & LOW_PRIORITY_EVENTS;
-    unsigned slots = counted ? slots_of_call(d, type, version) : 1;
     if (UNLIKELY(!hot.usual) || UNLIKELY(!pen->stream) || UNLIKELY(comm >= NO_COMM) ||
-        UNLIKELY(!pen_has_room(pen, slots)) || UNLIKELY(low_priority && pen->low_priority_closed) ||
+        UNLIKELY(low_priority && pen->low_priority_closed) ||
         UNLIKELY(type == NCCL_PROXY_STEP && *handle))
         return whole(context, handle, d);
+    unsigned slots = counted ? slots_of_call(pen, d, type, (u32)comm, version) : 1;
+    if (UNLIKELY(!pen_has_room(pen, slots))) return whole(context, handle, d);
     // Compared with the descriptor's at the very end.
     if (type & (NCCL_P2P | NCCL_KERNEL_CH)) __builtin_prefetch(&comm_ranks[comm]);
     struct names names = {0};
@@ -296,7 +321,7 @@ MODERN nccl_result start_usual_event(void *context, void **handle, const struct 
     }
     if (type == NCCL_GROUP_API) tally_fetch_last(pen);
     struct event event = event_take(pen, (u32)comm, handle, d->parentObj, slots, type);
-    fill_and_commit(&event, context, d, type, names, version);
+    fill_and_commit(&event, context, d, type, names, version, slots);
     return 0;
 }
 

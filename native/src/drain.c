@@ -72,7 +72,7 @@ static void show(const struct stream *stream, const union slot *slot, u64 head, 
     }
     union slot copy[2];
     slot_copy(&copy[0], slot, head);
-    if (head_kind(head) == KIND_coll) slot_copy(&copy[1], slot + 1, slot_head(slot + 1));
+    if (head_flags(head) & FLAG_EXT) slot_copy(&copy[1], slot + 1, slot_head(slot + 1));
     tracker_see(handle_of(stream, index), copy, first_sight);
 }
 

@@ -246,7 +246,7 @@ static void see_coll(u64 handle, const union slot *slot) {
     u8 bits = coll->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
     struct tally_key key = tally_key(coll->comm, LEVEL_WORK, coll->func, coll->dtype, coll->algo,
                                      coll->proto, bits, coll->count);
-    u64 group = slot[1].coll_ext.parent_group;
+    u64 group = coll->flags & FLAG_IN_GROUP ? handle - 1 : slot[1].coll_ext.parent_group;
     // Before v4 the number of channels is an upper bound.
     bool early = coll->comm < NO_COMM && comm_versions[coll->comm] < 4;
     begin_operation(handle, coll->parent, group, coll->comm, key, early ? 0 : coll->channels,

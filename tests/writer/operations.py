@@ -21,7 +21,8 @@ _ELEMENT_BYTES = {"8": 1, "16": 2, "32": 4, "64": 8}  # by the digits that end a
 _IN_BYTES = ("AllGather", "Broadcast")  # NCCL counts these in bytes below the API
 _STREAM_ADDRESS = 0x7F0000001000
 _BUFFERS = 0x7F4200000000
-# A collective: GroupApi, CollApi, KernelLaunch, Group, Coll, CollExt.
+# A collective: GroupApi, CollApi, KernelLaunch, Group, Coll, CollExt. (The plugin leaves the last
+# one out where the Group can stand for it; every capture before 1.3 has it.)
 # A send and a receive: GroupApi, P2pApi, P2pApi, KernelLaunch, Group, P2p, P2p.
 _COLLECTIVE_SLOTS, _SEND_RECV_SLOTS = 6, 7
 _COLL, _SEND = 4, 5

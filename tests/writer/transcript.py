@@ -46,6 +46,11 @@ class _Stream:
             self._put(extension)
         return index
 
+    def slot_before(self) -> Slot | None:
+        """The one right before the next, of the same chunk."""
+        beside = self.indexes and self.indexes[-1] == self.next_index - 1
+        return self.slots[-1] if beside else None
+
     def _put(self, slot: Slot) -> int:
         index = self.next_index
         self.slots.append(slot)
@@ -127,10 +132,29 @@ class _Recorder:
     def _start(self, line: Line, t_ns: int) -> None:
         if not line["type"] & _EVENTS[self._who.mode]:
             return
-        slot, extension = fill(self._contexts[line["ctx"]], line, t_ns)
+        context = self._contexts[line["ctx"]]
+        slot, extension = fill(context, line, t_ns)
         stream = self._stream(line["tid"])
+        before = stream.slot_before()
+        if before is not None and self._fits_group(line, context, before, stream):
+            assert extension is not None
+            slot["flags"] = layout.FLAG_IN_GROUP | (layout.FLAG_RANK if line["rank"] else 0)
+            before["states"] |= layout.STATE_FIRST
+            before |= {name: extension[name] for name in ("send_buff", "recv_buff")}
+            extension = None
         handle = handle_of(self._who.nonce, stream.number, stream.take(slot, extension))
         self._events[line["h"]] = slot, line["tid"], handle
+
+    def _fits_group(self, line: Line, context: Context, before: Slot, stream: _Stream) -> bool:
+        """Whether the slot before is a Coll's Group, and can hold what an extension would say."""
+        if line["type"] != 1 << (layout.KINDS["Coll"] - 1) or context.version < 5:
+            return False
+        if line.get("tag") or line["rank"] != context.comm_rank:
+            return False
+        before_handle = handle_of(self._who.nonce, stream.number, stream.next_index - 1)
+        if before["kind"] != layout.KINDS["Group"] or before["states"] & layout.STATE_STOPPED:
+            return False
+        return context.handle(line.get("group", 0)) == before_handle
 
     def _update(self, line: Line, t_ns: int) -> None:
         slot, tid, handle = self._events[line["h"]]

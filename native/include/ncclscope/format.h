@@ -20,7 +20,7 @@ typedef int64_t i64;
 // Minor versions add kinds or use spare bytes: older readers skip them. A major version may change
 // anything.
 #define FORMAT_MAJOR 1
-#define FORMAT_MINOR 2
+#define FORMAT_MINOR 3
 #define FORMAT_ENDIAN 0x1234
 #define FORMAT_MAGIC "\x89NCCLSC\n"
 
@@ -54,7 +54,9 @@ enum clock_kind { CLOCK_IS_TSC = 1, CLOCK_IS_CNTVCT = 2, CLOCK_IS_MONOTONIC = 3 
 #define HEAD_FIELDS(F, A) F(u8, kind) F(u8, states) F(u8, chan) F(u8, flags) F(u32, check)
 #define SPAN_FIELDS(F, A) F(u64, parent) F(u64, t0) F(u64, t1)
 
-#define GROUP_FIELDS(F, A) SPAN_FIELDS(F, A) F(u16, comm) A(u8, spare, 30)
+// The buffers are those of the Coll right after it (FLAG_IN_GROUP).
+#define GROUP_FIELDS(F, A) \
+    SPAN_FIELDS(F, A) F(u16, comm) A(u8, spare, 6) F(u64, send_buff) F(u64, recv_buff) A(u8, spare2, 8)
 #define COLL_FIELDS(F, A)                                                             \
     SPAN_FIELDS(F, A) F(u64, seq) F(u64, count) F(u8, func) F(u8, dtype) F(u8, algo)  \
     F(u8, proto) F(u8, channels) F(u8, warps) F(u8, variant) F(u8, bits) F(i32, root) \
@@ -210,6 +212,7 @@ enum {
     FLAG_RANK = 0x10,      // the descriptor's rank was the communicator's; without it, 0
     FLAG_RANK_IN = 0x20,   // the descriptor's rank stands in this slot or its extension
     FLAG_NO_STAMP = 0x40,  // KernelCh of an interface without GPU times
+    FLAG_IN_GROUP = 0x80,  // Coll: the slot before is its Group, and stands for its extension
 };
 // Head states: which in-place fields are valid.
 enum {

@@ -45,6 +45,11 @@ def handle_keys(handles: npt.NDArray[np.uint64], nonce: int) -> npt.NDArray[np.i
     return np.where(ours, keys, -1)
 
 
+def _handle(key: int, nonce: int) -> int:
+    """The handle that NCCL was given for an event of this process."""
+    return (nonce & 0xFFFF) << 48 | key >> 48 << layout.INDEX_BITS | key & layout.INDEX_MASK
+
+
 class _Appended:
     """State slots, found by the event they belong to."""
 
@@ -186,6 +191,24 @@ def _extensions(process: Process, slots: Slots, keys: npt.NDArray[np.int64]) -> 
         slot = found[number : number + 1]
         if name is not None and int(slot["kind"][0]) == _KINDS[name]:
             out[place] = slot.view(_DTYPES[name])[0]
+    return out | _kept_in_groups(process, slots, keys)
+
+
+def _kept_in_groups(process: Process, slots: Slots, keys: npt.NDArray[np.int64]) -> dict[int, Any]:
+    """Extensions of collectives that the Group before them stands for."""
+    in_group = (slots["kind"] == _KINDS["Coll"]) & (slots["flags"] & layout.FLAG_IN_GROUP != 0)
+    places = np.flatnonzero(in_group)
+    rows = process.slots.rows_of(keys[places] - 1)
+    known = rows >= 0
+    groups = process.slots.take(rows[known]).view(_DTYPES["Group"])
+    out: dict[int, Any] = {}
+    for place, group in zip(places[known].tolist(), groups, strict=True):
+        if group["kind"] != _KINDS["Group"] or not group["states"] & layout.STATE_FIRST:
+            continue
+        extension = np.zeros((), _DTYPES["CollExt"])
+        extension["parent_group"] = _handle(int(keys[place]) - 1, process.header.nonce)
+        extension["send_buff"], extension["recv_buff"] = group["send_buff"], group["recv_buff"]
+        out[place] = extension
     return out
 
 

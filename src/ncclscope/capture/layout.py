@@ -5,7 +5,7 @@ minor version. The schema here is this release's; a test holds it against the C 
 library only: `run` needs the numbers.
 """
 
-MAJOR, MINOR = 1, 2
+MAJOR, MINOR = 1, 3
 SLOT_BYTES = 64
 EVENT_KINDS = 16
 INDEX_BITS = 37
@@ -21,6 +21,7 @@ FLAG_SEND = 8
 FLAG_RANK = 0x10
 FLAG_RANK_IN = 0x20
 FLAG_NO_STAMP = 0x40
+FLAG_IN_GROUP = 0x80
 STATE_FIRST, STATE_SECOND, STATE_THIRD = 1, 2, 4
 STATE_RECV = 8
 STATE_NOTED = 0x10
@@ -40,7 +41,7 @@ TIME_FIRST_OCTAVE = 9
 UNTIMED = ("no kernel", "no stamp", "stale stamp", "suspect stamp", "some channels", "overrun")
 
 SCHEMA = """\
-1 Group parent:u64 t0:u64 t1:u64 comm:u16 spare:u8:30
+1 Group parent:u64 t0:u64 t1:u64 comm:u16 spare:u8:6 send_buff:u64 recv_buff:u64 spare2:u8:8
 2 Coll parent:u64 t0:u64 t1:u64 seq:u64 count:u64 func:u8 dtype:u8 algo:u8 proto:u8 channels:u8 warps:u8 \
 variant:u8 bits:u8 root:i32 comm:u16 spare:u8:2
 3 P2p parent:u64 t0:u64 t1:u64 buff:u64 count:u64 parent_group:u64 func:u8 dtype:u8 comm:u16 peer:i32
@@ -88,7 +89,7 @@ write_failed rotated_out slots_lost tally_folded tally_other
 """
 
 # Fields in what 1.0 calls spare bytes, with the minor version that added each.
-ADDED_FIELDS = {"LiveOp.peer": 1}
+ADDED_FIELDS = {"LiveOp.peer": 1, "Group.send_buff": 3, "Group.recv_buff": 3}
 # Slot kinds by name.
 KINDS = {
     words[1]: int(words[0])

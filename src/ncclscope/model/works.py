@@ -131,6 +131,7 @@ _COLL = Plan(
         "warps": number("warps", "i2"),
         "sequence": number("seq"),
         "bits": number("bits", "i1"),
+        "in_group": columns.choice(Head(flags=layout.FLAG_IN_GROUP)),
     },
     behind={
         "group": key("parent_group"),
@@ -146,6 +147,9 @@ def _coll_columns(decoded: Decoded, words: Words) -> Columns:
     own, behind = events.read(**_COLL.own), events.read_extensions(**_COLL.behind)
     set_codes(words, decoded, events, own)
     symmetric = (own.pop("bits") & layout.COLL_IS_SYMMETRIC) != 0
+    in_group = own.pop("in_group")  # the event before it is its Group, and it has no extension
+    behind["group"] = np.where(in_group, events.keys - 1, behind["group"])
+    behind["rank"][in_group] = NONE
     rest: Columns = {
         "form": np.full(len(events), COLLECTIVE, np.int8),
         "counted_in_bytes": _in_bytes(own["function"], words),
