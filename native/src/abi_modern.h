@@ -305,7 +305,9 @@ MODERN nccl_result start_usual_event(void *context, void **handle, const struct 
         UNLIKELY(type == NCCL_PROXY_STEP && *handle))
         return whole(context, handle, d);
     unsigned slots = counted ? slots_of_call(pen, d, type, (u32)comm, version) : 1;
-    if (UNLIKELY(!pen_has_room(pen, slots))) return whole(context, handle, d);
+    if (UNLIKELY(!pen_has_room(pen, slots)) ||
+        UNLIKELY(type == NCCL_COLL && version >= 5 && slots == 2))  // rarer, and longer
+        return whole(context, handle, d);
     // Compared with the descriptor's at the very end.
     if (type & (NCCL_P2P | NCCL_KERNEL_CH)) __builtin_prefetch(&comm_ranks[comm]);
     struct names names = {0};
