@@ -109,6 +109,7 @@ static void describe(struct callback *callback) {
         case NCCL_P2P_API:
             d->p2pApi.func = callback->handle % 2 ? "Send" : "Recv", d->p2pApi.count = 16,
             d->p2pApi.datatype = "ncclFloat32", d->p2pApi.stream = d;
+            callbacks[0].descr.groupApi.groupDepth = 2;  // the user's own group
             break;
         case NCCL_COLL:
             d->rank = 1, d->coll.func = "AllReduce", d->coll.count = 16,
@@ -163,7 +164,7 @@ static inline uint64_t ticks_in_order(void) {
 static uint64_t ticks[MAX_CALLBACKS][MAX_CALLS];
 
 static void call(const struct plugin *plugin, int number) {
-    static void *handles[HANDLES];
+    static void *handles[HANDLES], *group;
     static uint64_t sequence;
     struct nccl_descr d;
     sequence++;
@@ -174,7 +175,8 @@ static void call(const struct plugin *plugin, int number) {
         const struct nccl_profiler_v6 *calls = plugin->calls;
         d = callback->descr;
         d.parentObj = handles[callback->parent];
-        if (d.type == NCCL_COLL) d.coll.seqNumber = sequence;
+        if (d.type == NCCL_COLL) d.coll.seqNumber = sequence, d.coll.parentGroup = group;
+        if (d.type == NCCL_P2P) d.p2p.parentGroup = group;
         uint64_t before = ticks_in_order();
         if (callback->kind == 's') calls->startEvent(plugin->context, handle, &d);
         else if (!*handle) continue;
@@ -182,6 +184,7 @@ static void call(const struct plugin *plugin, int number) {
             calls->recordEventState(*handle, (int)callback->type_or_state, NULL);
         else calls->stopEvent(*handle);
         if (number >= 0) ticks[i][number] = ticks_in_order() - before;
+        if (callback->kind == 's' && d.type == NCCL_GROUP) group = *handle;
     }
 }
 

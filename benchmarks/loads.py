@@ -40,10 +40,6 @@ class Shape:
         full = trace + 4 + 10 * self.channels * self.steps
         return {"profile": calls, "trace": trace, "full": full}[mode]
 
-    def slots(self, mode: str) -> int:
-        """Records a collective: one an event, and Coll's extension."""
-        return self.events(mode) + 1
-
     def options(self) -> list[object]:
         """For the player."""
         return ["--channels", self.channels, "--steps", self.steps]

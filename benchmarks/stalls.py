@@ -22,7 +22,7 @@ RECORDS = 100_000_000
 SLICES = 10
 CALLBACKS_PER_S = 2_000_000
 SHAPE = Shape(channels=2, steps=1)
-COLLECTIVES = 590_000  # a slice
+COLLECTIVES = 630_000  # a slice, of 16 records each
 NOISE_MB = 512
 HELPER_NICENESS = 5
 FREE_BYTES = 8 << 30  # a slice leaves 0.7 GB, the noise its file
@@ -107,7 +107,7 @@ def write_steadily(target: Path, bytes_per_s: float) -> None:
 def writer(directory: Path) -> Iterator[None]:
     """Another process writes as many bytes as our plugin would."""
     target = directory / "steady"
-    rate = CALLBACKS_PER_S / SHAPE.callbacks("full") * SHAPE.slots("full") * SLOT_BYTES
+    rate = CALLBACKS_PER_S / SHAPE.callbacks("full") * SHAPE.events("full") * SLOT_BYTES
     process = multiprocessing.Process(target=write_steadily, args=(target, rate))
     process.start()
     try:
@@ -199,7 +199,7 @@ def report(found: dict[str, Stalls], disk_mb_per_s: float) -> None:
     body = (
         f"{table(header, [row(name, stalls) for name, stalls in found.items()])}\n\n"
         f"One thread at {CALLBACKS_PER_S / 1e6:.0f} M callbacks/s ({SHAPE.channels} channels, "
-        f"{SHAPE.callbacks('full')} callbacks and {SHAPE.slots('full')} records a collective), "
+        f"{SHAPE.callbacks('full')} callbacks and {SHAPE.events('full')} records a collective), "
         f"{SLICES} slices of ours, each after one of a control, while dd writes {NOISE_MB} MB and "
         "syncs, over and over, to the file system that the capture is on: the disk wrote "
         f"{disk_mb_per_s:.0f} MB/s on average. Blocked, preempted, neither: callbacks of 100 µs or "

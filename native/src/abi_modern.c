@@ -77,14 +77,15 @@ static WHOLE nccl_result state_whole(u64 handle, unsigned state,
 }
 
 // Of the callbacks that follow another one at once (event.h): a group's calls may begin when its
-// first one has, and those of a group of one call end with it.
+// first one has, and end right after its call where that is the only one and no group of the
+// user's own. (AlltoAll is many calls of one group.)
 EVENT u64 state_time(const struct pen *pen, const union slot *slot, u64 head, unsigned state) {
     if (head_kind(head) == KIND_group_api) {
         if (state == NCCL_GROUP_START_DONE) return slot->group_api.t0;
-        if (slot->group_api.depth == 1 && slot + 1 < pen->cur) {
+        if (slot->group_api.depth == 1 && slot + 2 == pen->cur) {
             u64 call = slot_head_own(slot + 1);
-            if (is_stopped(call, KIND_coll_api) || is_stopped(call, KIND_p2p_api))
-                return slot[1].group.t1;
+            if (has_stopped(call, KIND_coll_api) || has_stopped(call, KIND_p2p_api))
+                return slot[1].coll_api.t1;
         }
     }
     return clock_counter();

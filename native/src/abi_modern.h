@@ -81,7 +81,7 @@ MODERN bool coll_fits_group(const struct pen *pen, const struct nccl_descr *d, u
     if (version < 5 || comm == NO_COMM || d->rank != comm_ranks[comm]) return false;
     if (version >= 7 && d->coll.userTag) return false;
     return address(d->coll.parentGroup) == pen->next_handle - 1 && pen_has_room(pen, 1) &&
-           is_open(slot_head_own(pen->cur - 1), KIND_group);
+           still_open(slot_head_own(pen->cur - 1), KIND_group);
 }
 
 MODERN unsigned slots_of_call(const struct pen *pen, const struct nccl_descr *d, u64 type, u32 comm,

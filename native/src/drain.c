@@ -114,9 +114,9 @@ static u64 revisit(const struct drain_pass *pass) {
         if (changed && open->written && (closed || final || late)) {
             write_update(stream, slot, head, open->index);
             open->since = pass->now;
+            open->head = head;  // only now: what is not on disk yet is still a change
             changes++;
         }
-        if (changed && (open->written || closed)) open->head = head;
         if (closed || final) open_in_chunk[open->chunk]--;
         else open_slots[kept++] = *open;
     }
@@ -166,7 +166,8 @@ static u64 meet_slots(struct stream *stream, const struct drain_pass *pass) {
             continue;
         }
         if (head_is_open(head) && !final) {
-            bool old = pass->everything || pass->now - slot->group.t0 > pass->patience;
+            bool old = pass->everything ||
+                       (i64)(pass->now - slot->group.t0) > (i64)pass->patience;  // or begun since
             if (!old) break;
             remember_open(stream, stream->met.chunk - 1, index, head, pass->now, write);
         }

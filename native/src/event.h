@@ -47,15 +47,15 @@ EVENT bool event_begin(struct event *event, struct pen *pen, void **handle_out, 
 
 // ---- one reading of the clock for callbacks that NCCL makes one right after the other ----
 // Reading the counter is most of what a callback costs, and between some of them NCCL does nothing:
-// a group's first call starts with it, a single call ends with its group's calls; the works of a
-// plan start in one loop right after the launch and its Group, and stop in one right before that.
-// Each looks whether its neighbour in the stream is the one it follows, and takes its time.
+// a group's first call comes right after the GroupApi; a Group right after the launch; the works of
+// a Group start in one loop right after it, and stop in one right before it does. Such a callback
+// looks whether its neighbour in the stream is the one it follows, and takes its time.
 #define WORKS_A_READING 8u  // a power of two; an AlltoAll has thousands
 
-EVENT bool is_open(u64 head, unsigned kind) {
+EVENT bool still_open(u64 head, unsigned kind) {
     return head_kind(head) == kind && !(head_states(head) & STATE_STOPPED);
 }
-EVENT bool is_stopped(u64 head, unsigned kind) {
+EVENT bool has_stopped(u64 head, unsigned kind) {
     return head_kind(head) == kind && (head_states(head) & STATE_STOPPED);
 }
 
@@ -63,12 +63,15 @@ EVENT bool is_stopped(u64 head, unsigned kind) {
 EVENT u64 event_start_time(const union slot *slot, u64 handle, u64 type) {
     const union slot *before = slot - 1;  // a chunk's first slot is its own head, no event
     u64 head = slot_head_own(before);
-    if ((type & (NCCL_COLL_API | NCCL_P2P_API)) && is_open(head, KIND_group_api) &&
-        !(head_states(head) & STATE_SECOND))
+    const u32 calls =
+        NCCL_COLL_API | NCCL_P2P_API;  // without one of them there may be calls between
+    if ((type & calls) && still_open(head, KIND_group_api) && !(head_states(head) & STATE_SECOND) &&
+        (hot.fast_events & calls) == calls)
         return before->group_api.t0;
-    if (type == NCCL_GROUP && is_stopped(head, KIND_kernel_launch)) return before->kernel_launch.t1;
-    if ((type & (NCCL_COLL | NCCL_P2P)) && is_open(head, KIND_group)) return before->group.t0;
-    if (type == NCCL_P2P && handle % WORKS_A_READING && is_open(head, KIND_p2p))
+    if (type == NCCL_GROUP && has_stopped(head, KIND_kernel_launch))
+        return before->kernel_launch.t1;
+    if ((type & (NCCL_COLL | NCCL_P2P)) && still_open(head, KIND_group)) return before->group.t0;
+    if (type == NCCL_P2P && handle % WORKS_A_READING && still_open(head, KIND_p2p))
         return before->p2p.t0;
     return clock_counter();
 }
@@ -76,13 +79,14 @@ EVENT u64 event_start_time(const union slot *slot, u64 handle, u64 type) {
 EVENT u64 event_stop_time(const struct pen *pen, const union slot *slot, u64 head) {
     unsigned kind = head_kind(head);
     if (kind == KIND_p2p) {
-        if (head_check(head) % WORKS_A_READING && is_stopped(slot_head_own(slot - 1), KIND_p2p))
+        if (head_check(head) % WORKS_A_READING && has_stopped(slot_head_own(slot - 1), KIND_p2p) &&
+            slot[-1].p2p.t1 >= slot->p2p.t0)
             return slot[-1].p2p.t1;
     } else if (kind == KIND_group) {
         const union slot *last = pen->cur - 1;
         if (head_kind(slot_head_own(last)) == KIND_coll_ext) last--;
         u64 work = slot_head_own(last);
-        if (last > slot && (is_stopped(work, KIND_coll) || is_stopped(work, KIND_p2p)))
+        if (last > slot && (has_stopped(work, KIND_coll) || has_stopped(work, KIND_p2p)))
             return last->group.t1;
     } else if (kind == KIND_kernel_ch && (head_states(head) & STATE_FIRST))
         return slot->kernel_ch.t_stop;

@@ -102,3 +102,23 @@ def test_at_the_end_of_a_chunk(before: int, tmp_path: Path) -> None:
     check(found, started)
     group_is_last = before == CHUNK_SLOTS - 2  # the first slot is the chunk's own
     assert extensions == (1 if group_is_last else 0)
+
+
+def test_a_group_that_was_written_before_it_knew(tmp_path: Path) -> None:
+    """Killed in between: the buffers are not known, the group is."""
+    script = Script(6)
+    script.init(rank=2)
+    group = script.start("Group")
+    coll(script, group, 1)
+    script.stop(group)
+    (found,), _ = recorded(script, tmp_path)
+    (log,) = (tmp_path / "capture").glob("*/log.000000")
+    content = bytearray(log.read_bytes())
+    (place,) = (at for at in range(len(content) % 64, len(content), 64)
+                if content[at] == layout.KINDS["Group"] and content[at + 4] == 1)  # fmt: skip
+    content[place + 1] &= ~layout.STATE_FIRST
+    log.write_bytes(content)
+    (event,) = (e for e in dump(tmp_path / "capture") if e["event"] == "Coll")
+    assert "sendBuff" not in event["fields"]
+    assert "recvBuff" not in event["fields"]
+    assert event["fields"]["parentGroup"] == found["fields"]["parentGroup"]

@@ -124,6 +124,27 @@ def test_killed_and_its_shared_memory_deleted(mode: str, tmp_path: Path) -> None
         assert sum(event["event"] == "Coll" for event in events_of(process)) == 6
 
 
+def test_what_came_to_an_open_event_is_in_the_capture(tmp_path: Path) -> None:
+    """A state that comes right after its event was written as it stood, of an event that never ends."""
+    script = Script(6)
+    script.init()
+    begun = script.start("ProxyStep", step=1)
+    for number in range(5):  # one of them meets the moment
+        script.state(script.start("ProxyStep", step=2 + number), 8, 100 + number)
+        script.lines[-1]["t"] = int((1.0 + 0.1 * number) * 1e9)
+        script.lines[-2]["t"] = script.lines[1]["t"]
+    script.lines[2:] = sorted(script.lines[2:], key=lambda line: line["t"])
+    script.lines.append({"t": 60_000_000_000, "tid": 100, "cb": "stop", "h": begun})
+    path = write_transcript(tmp_path / "script.jsonl", script.lines)
+    with start_player("play", path, "--realtime", env=recording(tmp_path / "c")) as running:
+        folder = folder_of(tmp_path / "c")
+        time.sleep(6)
+        running.send_signal(signal.SIGKILL)
+    (arena_dir() / folder.name).unlink()
+    steps = [e for e in events_of(open_process(folder)) if e["event"] == "ProxyStep"]
+    assert [len(step["states"]) for step in steps] == [0, 1, 1, 1, 1, 1]
+
+
 def newest_seq(process: Process) -> int:
     return max(e["fields"]["seqNumber"] for e in events_of(process) if e["event"] == "Coll")
 

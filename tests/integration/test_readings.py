@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ncclscope.capture.reader import open_capture
+from ncclscope.export.callbacks import callbacks_of
 from tests.integration.test_odd_calls import Line, Script
 from tests.integration.test_transcripts import by_thread, recorded_threads
 from tests.playing import FOLDERS, dump, play_job, read_transcript, transcript_files
@@ -110,6 +112,10 @@ def test_many_works_of_a_group_have_several_readings(tmp_path: Path) -> None:
         script.stop(group)
     script.finalize()
     events, _ = script.record(tmp_path)
+    (process,) = open_capture(tmp_path / "capture").processes
+    calls = [(line["cb"], line["h"]) for line in callbacks_of(process) if "h" in line]
+    made = [(line["cb"], line["h"]) for line in script.lines if "h" in line]
+    assert calls == made, "in the order in which they were made, whatever their times"
     group = [event for event in events if event["event"] == "Group"][-1]
     works = [event for event in events if event["event"] == "P2p"][-100:]
     assert group["stop_ns"] == works[-1]["stop_ns"]
@@ -140,6 +146,9 @@ def test_times_never_go_back(folder: str, tmp_path: Path) -> None:
             times[line["tid"]].append(event["start_ns"])
         elif line["cb"] == "stop":
             times[line["tid"]].append(event["stop_ns"])
+        elif event["event"] == "GroupApi":
+            (state,) = (s for s in event["states"] if s["state"] == line["s"])
+            times[line["tid"]].append(state["t_ns"])
     for thread in times.values():
         assert thread == sorted(thread)
     assert sum(map(len, times.values())) > 100

@@ -216,7 +216,7 @@ enum {
 };
 // Head states: which in-place fields are valid.
 enum {
-    STATE_FIRST = 1,  // the kind's first state, and so on: see docs/format.md
+    STATE_FIRST = 1,  // the kind's first state, and so on: see docs/format.md; Group: has buffers
     STATE_SECOND = 2,
     STATE_THIRD = 4,
     STATE_RECV = 8,      // ProxyStep: states are RecvWait, RecvFlushWait, RecvGPUWait

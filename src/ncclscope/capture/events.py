@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
 from ncclscope.capture.fields import (
+    IN_GROUP,
     STATE_NAMES,
     Names,
     appended_arguments,
@@ -195,20 +196,20 @@ def _extensions(process: Process, slots: Slots, keys: npt.NDArray[np.int64]) -> 
 
 
 def _kept_in_groups(process: Process, slots: Slots, keys: npt.NDArray[np.int64]) -> dict[int, Any]:
-    """Extensions of collectives that the Group before them stands for."""
+    """Extensions of collectives that the Group before them stands for; without buffers where that
+    is not on record, or not as it was in the end.
+    """
     in_group = (slots["kind"] == _KINDS["Coll"]) & (slots["flags"] & layout.FLAG_IN_GROUP != 0)
-    places = np.flatnonzero(in_group)
-    rows = process.slots.rows_of(keys[places] - 1)
-    known = rows >= 0
-    groups = process.slots.take(rows[known]).view(_DTYPES["Group"])
     out: dict[int, Any] = {}
-    for place, group in zip(places[known].tolist(), groups, strict=True):
-        if group["kind"] != _KINDS["Group"] or not group["states"] & layout.STATE_FIRST:
-            continue
-        extension = np.zeros((), _DTYPES["CollExt"])
-        extension["parent_group"] = _handle(int(keys[place]) - 1, process.header.nonce)
-        extension["send_buff"], extension["recv_buff"] = group["send_buff"], group["recv_buff"]
-        out[place] = extension
+    for place in np.flatnonzero(in_group).tolist():
+        before = int(keys[place]) - 1
+        out[place] = IN_GROUP | {"parent_group": _handle(before, process.header.nonce)}
+    places = np.array(list(out), np.int64)
+    rows = process.slots.rows_of(keys[places] - 1)
+    groups = process.slots.take(rows[rows >= 0]).view(_DTYPES["Group"])
+    for place, group in zip(places[rows >= 0].tolist(), groups, strict=True):
+        if group["kind"] == _KINDS["Group"] and group["states"] & layout.STATE_FIRST:
+            out[place] |= {name: int(group[name]) for name in ("send_buff", "recv_buff")}
     return out
 
 

@@ -106,6 +106,17 @@ def _group(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
     return {"rank": _rank(s["flags"], comm)}
 
 
+# What the extension of a collective in its Group's slot would say, but for the Group and buffers.
+IN_GROUP = {"tag": 0, "traffic_bytes": 0, "comm_hash": 0, "rank": 0, "op": 0}
+
+
+def _buffers(x: Any) -> Fields:
+    """Of a collective, where they are known."""
+    if x is None or (isinstance(x, dict) and "send_buff" not in x):
+        return {}
+    return {"sendBuff": hexadecimal(x["send_buff"]), "recvBuff": hexadecimal(x["recv_buff"])}
+
+
 def _coll(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
     flags, version = int(s["flags"]), comm.version if comm else 7
     early = version <= 3
@@ -113,8 +124,7 @@ def _coll(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
     if early and x is not None:
         fields["commHash"] = hexadecimal(x["comm_hash"])
     fields |= {"seqNumber": int(s["seq"]), "func": n.text(s["func"], flags)}
-    if x is not None:
-        fields |= {"sendBuff": hexadecimal(x["send_buff"]), "recvBuff": hexadecimal(x["recv_buff"])}
+    fields |= _buffers(x)
     fields |= {
         "count": int(s["count"]),
         "root": int(s["root"]),

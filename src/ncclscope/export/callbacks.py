@@ -73,6 +73,7 @@ FIELDS = {
     "Group": {},
     "ProxyCtrl": {},
 }  # fmt: skip
+_FIRST = 1 << 62  # above all serial numbers
 _STATE_ARGUMENTS = ("transSize", "appendedProxyOps", "pTimer", "length")
 _BITS = {name: 1 << (number - 1) for name, number in layout.KINDS.items() if number <= 16}
 
@@ -168,10 +169,17 @@ def callbacks_of(process: Process) -> Iterator[Line]:
             yield first
         for line in lines:
             serial += 1
-            # Of equal times the latest event's come first: children stop before their parents.
-            heapq.heappush(waiting, (line["t"], -line.get("h", 0), serial, line))
+            heapq.heappush(waiting, (line["t"], _turn(event, line), serial, line))
     while waiting:
         yield heapq.heappop(waiting)[3]
+
+
+def _turn(event: Line, line: Line) -> int:
+    """Of equal times the latest event's come first: children stop before their parents. But sends
+    and receives stop in the order in which they started, before all else.
+    """
+    handle: int = line.get("h", 0)
+    return handle - _FIRST if event["event"] == "P2p" else -handle
 
 
 class _Handles:

@@ -110,7 +110,8 @@ def _told_by_works(decoded: Decoded, rows: Ints, known_id: int, known_rank: int)
         return known_id, known_rank
     last = decoded["Coll"].at(rows[-1:])
     told = last.read_extensions(comm_hash=number("comm_hash"), rank=number("rank"))
-    return known_id or int(told["comm_hash"][0]) % (1 << 64), int(told["rank"][0])
+    rank = known_rank if known_rank >= 0 else int(told["rank"][0])
+    return known_id or int(told["comm_hash"][0]) % (1 << 64), rank
 
 
 def _last(
