@@ -55,12 +55,19 @@ def player(
     )
 
 
-def start_player(*arguments: str | Path | int, env: dict[str, str]) -> subprocess.Popen[str]:
+class Player(subprocess.Popen[str]):
+    """A player that does not outlive a test that fails: some play for ever."""
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, value, traceback)
+
+
+def start_player(*arguments: str | Path | int, env: dict[str, str]) -> Player:
     """Starts the player."""
     command = [str(player_path()), *(str(argument) for argument in arguments)]
-    return subprocess.Popen(
-        command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return Player(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def play_job(files: Sequence[Path], capture: Path, *options: str, mode: str = "full") -> list[int]:

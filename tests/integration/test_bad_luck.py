@@ -97,6 +97,11 @@ def test_a_full_disk(tmp_path: Path) -> None:
     assert counted_calls(process) == 1000
 
 
+def written_so_far(process: Process) -> int:
+    """Slots on record, and those that rotation has taken since: the limit is small."""
+    return len(process.slots) + process.counters.get(("rotated_out", 0), 0)
+
+
 @needs_root
 def test_a_disk_that_has_room_again(tmp_path: Path) -> None:
     small = tmp_path / "small"
@@ -114,10 +119,10 @@ def test_a_disk_that_has_room_again(tmp_path: Path) -> None:
                 time.sleep(0.5)
             filler.unlink()
             time.sleep(2.5)
-            before = len(the_process(small / "c").slots)
+            before = written_so_far(the_process(small / "c"))
             time.sleep(2)
             process = the_process(small / "c")
-            assert len(process.slots) > before
+            assert written_so_far(process) > before
             assert process.damage.bad_slots == 0
             running.kill()
     finally:
