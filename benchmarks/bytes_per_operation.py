@@ -10,7 +10,7 @@ from benchmarks.loads import Shape, callbacks_made, holds, run_load, scratch, th
 from benchmarks.results import publish, table
 from ncclscope.capture.layout import SLOT_BYTES
 from ncclscope.native import player_path
-from tests.playing import read_transcript, recording, transcript_files, write_transcript
+from tests.support.player import read_transcript, recording, transcript_files, write_transcript
 
 BAR_BYTES = 512
 LONG_S = 6

@@ -26,11 +26,11 @@ from ncclscope.capture.reader import resolve_capture
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.model.build import open_model
 from ncclscope.simulation.job import run_job
-from tests.planted import FAULTS, PAIRS, judged, planted
-from tests.playing import recording
-from tests.simulated_faults import JOBS
-from tests.writer.live import write_hang
-from tests.writer.noise import noise_of_transcripts
+from tests.support.planted_faults import FAULTS, PAIRS, judged, planted
+from tests.support.player import recording
+from tests.support.simulated_faults import JOBS
+from tests.support.writer.live import write_hang
+from tests.support.writer.noise import noise_of_transcripts
 
 USUAL, LARGE = 64, 1024
 SEEDS, PAIR_SEEDS, LARGE_SEEDS = 20, 10, 2
@@ -107,7 +107,9 @@ def code() -> str:
     """What the results depend on."""
     made = hashlib.sha256()
     sources = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests" / "writer").glob("*.py")]
-    for path in sorted([*sources, ROOT / "tests" / "planted.py", Path(__file__)]):
+    for path in sorted(
+        [*sources, ROOT / "tests" / "support" / "planted_faults.py", Path(__file__)]
+    ):
         made.update(path.read_bytes())
     return made.hexdigest()
 

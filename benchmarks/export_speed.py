@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.results import ROOT, publish, table
 from ncclscope.model.build import open_model
-from tests.writer import SyntheticSpec, Work, synthetic
+from tests.support.writer import SyntheticSpec, Work, synthetic
 
 PERFETTO_BAR = 0.3e6  # operations a second and core
 GROWTH_BAR = 1.25  # of memory, with twice the ranks

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.loads import MODES, Shape, callbacks_made, load_command, scratch, the_process
 from benchmarks.results import publish, table
-from tests.playing import recording
+from tests.support.player import recording
 
 SHAPE = Shape(channels=4, steps=4)
 EVENTS_PER_S = (0, 10_000, 1_000_000)

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.results import ROOT, publish, table
-from tests.killing import CHUNKS, MOST_USES, THREADS, kill_once
+from tests.support.kill_loop import CHUNKS, MOST_USES, THREADS, kill_once
 
 KILLS = 2000
 CALLBACKS_PER_S = 1_500_000  # of each thread

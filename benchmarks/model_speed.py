@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.results import ROOT, publish, table
-from tests.writer import SyntheticSpec, synthetic
+from tests.support.writer import SyntheticSpec, synthetic
 
 # name, ranks, operations of each
 CAPTURES = (
@@ -58,8 +58,8 @@ if what == "report":
 if what == "decode":
     import duckdb
     from ncclscope.capture.reader import process_folders
-    from ncclscope.model.parts import decode_part
-    from ncclscope.model.workers import keep_memory
+    from ncclscope.model.process.decoded_process import decode_part
+    from ncclscope.model.decode_pool import keep_memory
     keep_memory()
     rows, times = 0, []
     connection = duckdb.connect()

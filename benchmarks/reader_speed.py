@@ -12,7 +12,7 @@ from benchmarks.results import ROOT, publish, table
 from ncclscope.capture import layout
 from ncclscope.capture.process import Process, open_process
 from ncclscope.native import player_path
-from tests.playing import recording
+from tests.support.player import recording
 
 BAR = 40e6
 CACHE_FULL = 1 << 14  # slots, 1 MB

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.loads import Shape, callbacks_made, holds, load_command, scratch
 from benchmarks.results import publish, table
-from tests.playing import recording
+from tests.support.player import recording
 
 PROCESSES, COMMUNICATORS = 8, 50
 LOADS = (("profile", 10_000), ("profile", 1_000_000), ("trace", 10_000))  # operations/s of all

@@ -13,7 +13,7 @@ from benchmarks.loads import Shape, callbacks_made, holds, load_command, scratch
 from benchmarks.results import publish, table
 from ncclscope.capture import layout
 from ncclscope.capture.process import Process
-from tests.playing import recording
+from tests.support.player import recording
 
 SHAPE = Shape(channels=2, steps=0)
 EVENTS_PER_S = 200_000

@@ -16,7 +16,7 @@ from benchmarks.loads import Shape, callbacks_made, holds, run_load, scratch, th
 from benchmarks.results import publish, table
 from ncclscope.capture.layout import SLOT_BYTES
 from ncclscope.native import empty_plugin_path
-from tests.playing import recording
+from tests.support.player import recording
 
 RECORDS = 100_000_000
 SLICES = 10

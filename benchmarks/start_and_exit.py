@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.loads import MODES, holds, scratch
 from benchmarks.results import publish, table
 from ncclscope.native import empty_plugin_path
-from tests.playing import recording
+from tests.support.player import recording
 
 ROUNDS = 31
 LIFE_MS = 300  # memory is populated in the background during the first moments

@@ -16,9 +16,9 @@ from benchmarks.model_speed import verdict
 from benchmarks.results import ROOT, publish, table
 from ncclscope.web.routes import Routes
 from ncclscope.web.server import Server
-from ncclscope.web.timeline import Timeline
-from tests.timelines import wait_until_done
-from tests.writer import SyntheticSpec, Work, synthetic
+from ncclscope.web.session import Timeline
+from tests.support.timelines import wait_until_done
+from tests.support.writer import SyntheticSpec, Work, synthetic
 
 FRAME_BAR_MS = 1000 / 30
 WIDTH, HEIGHT = 1_700 + 252 + 12, 1_060  # the axis, the lanes' names, the scroll bar

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.model_speed import verdict
 from benchmarks.results import ROOT, publish, table
-from tests.writer import SyntheticSpec, synthetic
+from tests.support.writer import SyntheticSpec, synthetic
 
 RANKS, OPERATIONS = 64, 223_300  # 7 events each: 10^8
 COARSE_BAR_S, INDEX_BAR, TILE_BAR_MS = 2.0, 5e6, 50.0
@@ -23,7 +23,7 @@ _COARSE = """
 import json, sys, time
 from pathlib import Path
 from ncclscope.web.routes import Routes
-from ncclscope.web.timeline import Timeline
+from ncclscope.web.session import Timeline
 began, cpu = time.perf_counter(), time.process_time()
 timeline = Timeline(Path(sys.argv[1]))
 timeline._show_coarse()
@@ -40,7 +40,7 @@ _INDEX = """
 import json, resource, sys, time
 from pathlib import Path
 from ncclscope.capture.reader import process_folders
-from ncclscope.web.timeline import index_process
+from ncclscope.web.session import index_process
 began, cpu, bars = time.perf_counter(), time.process_time(), 0
 for number, folder in enumerate(process_folders(Path(sys.argv[1]))[:8]):
     bars += index_process(folder, Path(sys.argv[2]) / f"{number}.rows")
@@ -54,7 +54,7 @@ import json, random, resource, sys, time
 from pathlib import Path
 import numpy as np
 from ncclscope.web.routes import Routes
-from ncclscope.web.timeline import Timeline
+from ncclscope.web.session import Timeline
 timeline = Timeline(Path(sys.argv[1]))
 timeline.make()
 routes, scene = Routes(timeline), timeline.scene

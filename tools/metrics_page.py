@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ncclscope.live.catalogue import (
+from ncclscope.live.metrics import (
     COUNTER,
     DURATION_BOUNDS_NS,
     EVERYWHERE,

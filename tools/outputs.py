@@ -67,8 +67,8 @@ UNSTABLE = (
 
 # ---- captures ----
 def _transcripts(root: Path) -> None:
-    from tests.playing import FOLDERS, TRANSCRIPTS, play_job, transcript_files
-    from tests.writer import from_transcript
+    from tests.support.player import FOLDERS, TRANSCRIPTS, play_job, transcript_files
+    from tests.support.writer import from_transcript
 
     for folder in FOLDERS:
         from_transcript(TRANSCRIPTS / folder, root / f"transcript-{folder}")
@@ -83,9 +83,9 @@ def _transcripts(root: Path) -> None:
 def _simulated(root: Path) -> None:
     import numpy as np
 
-    from tests.machines import beside
-    from tests.planted import FAULTS, Plant, job, planted
-    from tests.writer import Straggler, SyntheticSpec, synthetic
+    from tests.support.fake_machine import beside
+    from tests.support.planted_faults import FAULTS, Plant, job, planted
+    from tests.support.writer import Straggler, SyntheticSpec, synthetic
 
     Plant("healthy", job(np.random.default_rng(1), 16)).write(root / "planted-healthy", 1)
     for seed, kind in enumerate(FAULTS):
@@ -101,20 +101,20 @@ def _simulated(root: Path) -> None:
 
 
 def _imports(root: Path) -> None:
-    from tests import foreign
+    from tests.support import foreign_samples
 
     raw = root / "foreign"
     raw.mkdir()
-    foreign.inspector_logs(raw / "inspector")
-    foreign.nsys_export(raw / "nsys.sqlite")
+    foreign_samples.inspector_logs(raw / "inspector")
+    foreign_samples.nsys_export(raw / "nsys.sqlite")
     (raw / "chrome").mkdir()
     for rank in range(2):
-        text = json.dumps(foreign.kineto_trace(rank))
+        text = json.dumps(foreign_samples.kineto_trace(rank))
         (raw / "chrome" / f"rank{rank}.json").write_text(text)
-    (raw / "tests.json").write_text(json.dumps(foreign.nccl_tests_result()))
+    (raw / "tests.json").write_text(json.dumps(foreign_samples.nccl_tests_result()))
     (raw / "flight").mkdir()
     for rank in range(3):
-        text = json.dumps(foreign.hung_dump(rank))
+        text = json.dumps(foreign_samples.hung_dump(rank))
         (raw / "flight" / f"rank_{rank}.json").write_text(text)
 
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from ncclscope.model.shown import SHOWN, SQL_TYPES, shown_columns
-from ncclscope.model.tables import (
+from ncclscope.model.schema import (
     DETAILS,
     FORMS,
     SCHEMA_VERSION,
@@ -13,6 +12,7 @@ from ncclscope.model.tables import (
     TABLES,
     Column,
 )
+from ncclscope.model.sql_views import SHOWN, SQL_TYPES, shown_columns
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "schema.md"
 _ROWS = {

@@ -22,9 +22,9 @@ from playwright.sync_api import sync_playwright  # noqa: E402
 from ncclscope.web.routes import Routes  # noqa: E402
 from ncclscope.web.scene import Lane, Scene  # noqa: E402
 from ncclscope.web.server import Server  # noqa: E402
-from ncclscope.web.timeline import Timeline  # noqa: E402
-from tests.playing import TRANSCRIPTS  # noqa: E402
-from tests.writer import from_transcript  # noqa: E402
+from ncclscope.web.session import Timeline  # noqa: E402
+from tests.support.player import TRANSCRIPTS  # noqa: E402
+from tests.support.writer import from_transcript  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 Address = dict[str, str]

@@ -4,7 +4,7 @@
 #define NCCLSCOPE_ABI_EARLY_H
 
 #include "event.h"
-#include "gate.h"
+#include "event_filter.h"
 #include "intern.h"
 #include "plugin.h"
 

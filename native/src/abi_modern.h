@@ -5,7 +5,7 @@
 #define NCCLSCOPE_ABI_MODERN_H
 
 #include "event.h"
-#include "gate.h"
+#include "event_filter.h"
 #include "intern.h"
 #include "plugin.h"
 

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "hot.h"
+#include "callback_state.h"
 #include "slot.h"
 
 #define MAX_CHUNKS 4096u  // 256 MB

@@ -9,7 +9,7 @@
 
 #include "arena.h"
 #include "config.h"
-#include "gate.h"
+#include "event_filter.h"
 #include "log.h"
 #include "stream.h"
 

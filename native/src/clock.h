@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <time.h>
 
-#include "hot.h"
+#include "callback_state.h"
 
 void clock_choose(void);
 COLD u64 clock_monotonic_ns(void);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "chain.h"
-#include "gate.h"
+#include "event_filter.h"
 #include "meta.h"
 
 void event_count_lost(unsigned event_bit) {

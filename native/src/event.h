@@ -8,7 +8,7 @@
 #define NCCLSCOPE_EVENT_H
 
 #include "comm.h"
-#include "hot.h"
+#include "callback_state.h"
 #include "nccl_abi.h"
 #include "stream.h"
 #include "tally.h"

@@ -19,14 +19,14 @@
 #include "config.h"
 #include "control.h"
 #include "drain.h"
-#include "guard.h"
+#include "sigbus_guard.h"
 #include "live.h"
 #include "log.h"
 #include "meta.h"
-#include "reap.h"
+#include "salvage.h"
 #include "sink.h"
 #include "tracker.h"
-#include "zoom.h"
+#include "recording_mode.h"
 
 #define SECOND_NS 1000000000ull
 #define PERIOD_NS 10000000ull      // between looks at the streams

@@ -3,7 +3,7 @@
 #ifndef NCCLSCOPE_INTERN_H
 #define NCCLSCOPE_INTERN_H
 
-#include "hot.h"
+#include "callback_state.h"
 #include "slot.h"
 
 #define INTERN_SLOTS 1024u

@@ -7,7 +7,7 @@
 #include "comm.h"
 #include "config.h"
 #include "drain.h"
-#include "ledger.h"
+#include "totals.h"
 #include "sink.h"
 #include "tracker.h"
 

@@ -11,8 +11,8 @@
 
 #include "chain.h"
 #include "config.h"
-#include "gate.h"
-#include "guard.h"
+#include "event_filter.h"
+#include "sigbus_guard.h"
 #include "helper.h"
 #include "identity.h"
 #include "intern.h"

@@ -12,7 +12,7 @@
 
 #include "arena.h"
 #include "clock.h"
-#include "hot.h"
+#include "callback_state.h"
 #include "slot.h"
 
 #define WINDOW_TABLE 32u      // power of two above the largest window

@@ -11,7 +11,7 @@
 
 #include "arena.h"
 #include "comm.h"
-#include "ledger.h"
+#include "totals.h"
 
 #define MAX_PENDING 16384u  // a power of two
 #define CALLS_KEPT 8192u

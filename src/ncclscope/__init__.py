@@ -6,7 +6,7 @@ TYPE_CHECKING = False  # not typing's: `run` sits in front of every rank, and th
 if TYPE_CHECKING:
     import os
 
-    from ncclscope.opened import Capture
+    from ncclscope.api import Capture
 
 __all__ = ["__version__", "open"]
 
@@ -23,6 +23,6 @@ def open(path: "str | os.PathLike[str] | None" = None) -> "Capture":
     >>> capture.sql("select function, count(*) from operations group by 1")  # doctest: +SKIP
     >>> capture.to_polars("operations")                     # doctest: +SKIP
     """
-    from ncclscope.opened import open_path
+    from ncclscope.api import open_capture
 
-    return open_path(path)
+    return open_capture(path)

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from ncclscope.web.html import write_html
 from ncclscope.web.routes import Routes
 from ncclscope.web.server import Server
-from ncclscope.web.timeline import Timeline
-from tests.playing import TRANSCRIPTS, recording, start_player, transcript_files
-from tests.timelines import wait_until_done
-from tests.writer import SyntheticSpec, from_transcript, synthetic
+from ncclscope.web.session import Timeline
+from ncclscope.web.single_file import write_html
+from tests.support.player import TRANSCRIPTS, recording, start_player, transcript_files
+from tests.support.timelines import wait_until_done
+from tests.support.writer import SyntheticSpec, from_transcript, synthetic
 
 JOBS = {
     "ddp": "2.28.9-v5-2ranks-ddp-densenet121",

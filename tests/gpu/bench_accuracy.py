@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from ncclscope.bench.libraries import Libraries, find_libraries
-from ncclscope.bench.places import alone
 from ncclscope.bench.plan import Plan
+from ncclscope.bench.rank_placement import alone
 from ncclscope.bench.results import Result, Session
-from ncclscope.bench.session import Start, run_session
+from ncclscope.bench.session import LaunchOptions, run_session
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.launch.environment import Settings, recording_variables
 from ncclscope.model.build import open_model
@@ -90,7 +90,7 @@ def measured(
     """One benchmark."""
     sessions: list[Session] = []
     results: list[Result] = []
-    start = Start(
+    start = LaunchOptions(
         libraries,
         alone(ranks),
         dict.fromkeys(range(ranks), 0),

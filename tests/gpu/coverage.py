@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ncclscope.capture.events import events_of
+from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.reader import open_capture, resolve_capture
 from ncclscope.native import plugin_path
 from tests.gpu.mps import mps

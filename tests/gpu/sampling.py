@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ncclscope.diagnose.beside import Beside, known, rates
-from ncclscope.diagnose.frame import Frame
+from ncclscope.diagnose.hardware.samples import HardwareSamples, known, rates
+from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.model.build import open_model
 from ncclscope.system.counters import COUNTERS, GPU, TOTAL
 
@@ -46,7 +46,7 @@ def sampling() -> tuple[list[tuple[str, str, str]], bool]:
         run = [sys.executable, "-m", "ncclscope", "run", "--system", "--system-interval", "0.5"]
         ranks = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}"]
         subprocess.run([*run, "-o", capture, "--", *ranks, job], check=True)
-        beside = Beside(Frame(open_model(capture)))
+        beside = HardwareSamples(RuleContext(open_model(capture)))
         whose = beside.ranks_of
         place = next(place for place, ranks in whose.items() if ranks == tuple(range(RANKS)))
         medians, rows = {}, []

@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from ncclscope.capture.events import events_of
+from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.reader import open_capture, resolve_capture
 
 JOB = Path(__file__).with_name("torch_job.py")

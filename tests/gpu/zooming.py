@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ncclscope.capture import layout
-from ncclscope.capture.events import events_of
-from ncclscope.capture.inventory import process_folders
-from ncclscope.capture.live import read_live_page
+from ncclscope.capture.dump_events import events_of
+from ncclscope.capture.housekeeping import process_folders
+from ncclscope.capture.live_page import read_live_page
 from ncclscope.capture.reader import open_capture
 
 RANKS, ITERATIONS = 2, 5  # thousands of calls

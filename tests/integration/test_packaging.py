@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.support.paths import ROOT
+
 BUILT = (
     "libnccl-profiler-ncclscope.so",
-    "libncclscope-columns.so",
+    "libncclscope-arrays.so",
     "libnccl-profiler-ncclscope-empty.so",
     "libncclscope-simulated-nccl.so",
-    "libncclscope-posed-host.so",
+    "libncclscope-fake-host.so",
     "ncclscope-player",
 )
 

@@ -1,14 +1,14 @@
 // The page is put together and started here.
 import { Controls } from "./controls";
 import { Focus } from "./focus";
-import { Frames } from "./frames";
+import { Frames } from "./render_loop";
 import { showTrouble } from "./header";
 import { Hover } from "./hover";
 import { Keys } from "./keys";
 import { listenToMouse } from "./mouse";
 import { openSource } from "./open";
 import { Page } from "./page";
-import { Probe } from "./probe";
+import { Probe } from "./test_hooks";
 import { Scenes } from "./scenes";
 
 const LOOK_EVERY_MS = 1000;

@@ -2,7 +2,7 @@
 import { byId } from "./elements";
 import { operationRows, unfolding } from "./layout";
 import type { Page } from "./page";
-import { RULER } from "./paint";
+import { RULER } from "./draw_page";
 import { type PanelActions, showFound, showItem, showJumps, showSpan } from "./panel";
 import { WIDTH } from "./tiles";
 import type { Item, Place } from "./types";

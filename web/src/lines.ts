@@ -1,8 +1,8 @@
 // Line tracks: bandwidth, counters of the machine.
 import type { Theme } from "./colours";
-import { type Drawing, drawPicture, keyOf } from "./draw";
+import { type Drawing, drawPicture, keyOf } from "./draw_bars";
 import type { Line } from "./layout";
-import { pictureOf, snapped } from "./pictures";
+import { pictureOf, snapped } from "./tile_cache";
 import { WIDTH, tilesOf } from "./tiles";
 import { toTime, toX, zoomOf } from "./view";
 

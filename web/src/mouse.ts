@@ -3,7 +3,7 @@ import { byId, whileDragging } from "./elements";
 import type { Focus } from "./focus";
 import type { Hover } from "./hover";
 import type { Page } from "./page";
-import { HEAD, RULER } from "./paint";
+import { HEAD, RULER } from "./draw_page";
 import { panned, toTime } from "./view";
 
 const DRAG_FROM = 4; // pixels: less is a click

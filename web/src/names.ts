@@ -1,7 +1,7 @@
 // Names of bars, where there is room for them.
-import type { Drawing, Strip, Tile } from "./draw";
-import { FONT, ITALIC, shortened } from "./lettering";
-import { snapped } from "./pictures";
+import type { Drawing, Strip, Tile } from "./draw_bars";
+import { FONT, ITALIC, shortened } from "./canvas_text";
+import { snapped } from "./tile_cache";
 import { size } from "./text";
 import { WIDTH } from "./tiles";
 import { LOOK, type Runs } from "./types";

@@ -5,7 +5,7 @@ import { byId } from "./elements";
 import { type Hit, barAt } from "./hit";
 import { type Choice, type Line, type RowPlace, layOut, lineAt, rowKeys, rowPlaces } from "./layout";
 import type { Chosen } from "./menu";
-import { HEAD, RULER } from "./paint";
+import { HEAD, RULER } from "./draw_page";
 import { Tiles } from "./tiles";
 import type { Glance, Item, Marks, Scene, Source } from "./types";
 import { type View, fitting, kept, toTime, zoomed } from "./view";

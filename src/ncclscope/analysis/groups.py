@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import duckdb
 
-from ncclscope.analysis.bandwidth import bandwidth_gbs, bus_bytes
 from ncclscope.analysis.query import Row, rows, sql_text
 from ncclscope.analysis.selection import DEFAULT_BY, KEYS
-from ncclscope.model.tables import GPU_SOURCES
+from ncclscope.model.schema import GPU_SOURCES
+from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_bytes
 
 Key = str | int | None
 # Sources whose times are good for bandwidth; gpu-early is a lower bound of the time.
@@ -71,7 +71,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Sums:
+class GroupSums:
     """What a group adds up to; makers fill it, `finished` turns it into a Group."""
 
     totals: Counter[str] = field(default_factory=Counter)  # by name of a measure
@@ -107,7 +107,7 @@ def _share(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
-def _durations(sums: Sums, percentiles: dict[int, tuple[float, float]]) -> Durations | None:
+def _durations(sums: GroupSums, percentiles: dict[int, tuple[float, float]]) -> Durations | None:
     if not sums.times:
         return None
     grade = min(sums.times)
@@ -129,8 +129,11 @@ def _durations(sums: Sums, percentiles: dict[int, tuple[float, float]]) -> Durat
     )
 
 
-def finished(
-    sums: Sums, keys: dict[str, Key], percentiles: dict[int, tuple[float, float]], run_ns: float
+def group_of(
+    sums: GroupSums,
+    keys: dict[str, Key],
+    percentiles: dict[int, tuple[float, float]],
+    run_ns: float,
 ) -> Group:
     """The group that those sums make. Percentiles by grade; `run_ns`: the run, times its ranks."""
     totals, bus, wire = sums.totals, sums.exact_bus, sums.wire_bus
@@ -152,9 +155,9 @@ def finished(
     )
 
 
-def merged(parts: Iterable[Sums], running_ns: float | None = None, run_ns: float = 0) -> Group:
+def merge(parts: Iterable[GroupSums], running_ns: float | None = None, run_ns: float = 0) -> Group:
     """One group of several, without percentiles."""
-    whole = Sums()
+    whole = GroupSums()
     for part in parts:
         whole.totals.update(part.totals)
         whole.sources.update(part.sources)
@@ -167,7 +170,7 @@ def merged(parts: Iterable[Sums], running_ns: float | None = None, run_ns: float
         whole.running_ns += part.running_ns
     if running_ns is not None:
         whole.running_ns = running_ns
-    return finished(whole, {}, {}, run_ns)
+    return group_of(whole, {}, {}, run_ns)
 
 
 def make_tables(connection: duckdb.DuckDBPyConnection, by: Sequence[str]) -> bool:
@@ -192,22 +195,22 @@ def sums_by_key(
     by: Sequence[str],
     ranks_of: Sequence[int],
     running: dict[tuple[int, str], float],
-) -> dict[Row, Sums]:
+) -> dict[Row, GroupSums]:
     """Sums of each group; `running`: share of a (communicator, function)'s durations that counts
     once overlaps are taken away.
     """
     columns = list(dict.fromkeys([KEYS[name] for name in by] + ["communicator", "function"]))
-    found: dict[Row, Sums] = {}
+    found: dict[Row, GroupSums] = {}
     places = {name: place for place, name in enumerate([*columns, "source", *_MEASURES])}
     for row in rows(connection, "rollup", keys=", ".join(columns)):
         value = {name: row[place] for name, place in places.items()}
-        sums = found.setdefault(row[: len(by)], Sums())
+        sums = found.setdefault(row[: len(by)], GroupSums())
         _add(sums, value, ranks_of, running)
     return found
 
 
 def _add(
-    sums: Sums,
+    sums: GroupSums,
     value: dict[str, Key],
     ranks_of: Sequence[int],
     running: dict[tuple[int, str], float],

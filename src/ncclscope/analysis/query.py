@@ -15,8 +15,8 @@ import duckdb
 from ncclscope.analysis.selection import Selection, conditions
 from ncclscope.errors import FormatError
 from ncclscope.model.model import Model
-from ncclscope.model.shown import literal, open_connection, raw_columns, rows_of_table
-from ncclscope.model.tables import NONE, TABLES, Column
+from ncclscope.model.schema import NONE, TABLES, Column
+from ncclscope.model.sql_views import literal, open_connection, raw_columns, rows_of_table
 
 Row = tuple[Any, ...]
 _SQL = Path(__file__).parent

@@ -61,7 +61,7 @@ def rank_rows(connection: duckdb.DuckDBPyConnection, hosts: list[str]) -> tuple[
 
 def arrivals(connection: duckdb.DuckDBPyConnection) -> Arrivals:
     """Over all communicators."""
-    found = rows(connection, "compared")
+    found = rows(connection, "arrival_coverage")
     errors = [row[4] for row in found if row[4] is not None]
     return Arrivals(
         sum(row[1] for row in found), sum(row[2] for row in found), max(errors, default=None)

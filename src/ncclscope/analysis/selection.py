@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from ncclscope.errors import UsageError
 from ncclscope.model.model import Model
-from ncclscope.model.tables import NONE, Columns
+from ncclscope.model.schema import NONE, Columns
 
 Ints = npt.NDArray[np.int64]
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ncclscope.analysis.groups import Group, Key, Sums, merged
+from ncclscope.analysis.groups import Group, GroupSums, Key, merge
 from ncclscope.analysis.ranks import Arrivals, RankRow, TrafficRow
 from ncclscope.errors import UsageError
 from ncclscope.model.completeness import Completeness
@@ -115,14 +115,14 @@ def size_rows(
     return tuple(SizeRow(low, *classes[low]) for low in sorted(classes))
 
 
-def scope_rows(sums_of: dict[int, Sums], nodes: list[int]) -> tuple[ScopeRow, ...]:
+def scope_rows(sums_of: dict[int, GroupSums], nodes: list[int]) -> tuple[ScopeRow, ...]:
     """Communicators on one node against those on several."""
     found = []
     for scope, within in (("intra-node", True), ("inter-node", False)):
         known = [row for row in sums_of if row >= 0 and nodes[row] > 0]
         rows = [row for row in known if (nodes[row] == 1) == within]
         if rows:
-            found.append(ScopeRow(scope, len(rows), merged(sums_of[row] for row in rows)))
+            found.append(ScopeRow(scope, len(rows), merge(sums_of[row] for row in rows)))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ncclscope.bench.results import Result
-from ncclscope.export.files import put_file, scratch_beside
+from ncclscope.export.atomic_files import put_file, scratch_beside
 
 # Spark and others know signed integers only. host_ns is empty where a call's end was not awaited.
 _COLUMNS = """

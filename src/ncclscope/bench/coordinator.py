@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from ncclscope.bench.messages import Message, MessageError, decoded, encoded
 from ncclscope.errors import NcclscopeError
-from ncclscope.words import printable
+from ncclscope.humanize import printable
 
 Answer = Callable[[str, list[Message]], Message]  # the point, what all ranks said, in order
 _SLICE_S = 0.1

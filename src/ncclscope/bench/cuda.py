@@ -6,8 +6,8 @@ from ctypes import byref, c_float, c_int, c_size_t, c_ulonglong, c_void_p
 from dataclasses import dataclass
 from typing import Any
 
-from ncclscope.bench.loading import function, load
 from ncclscope.bench.reference_kernel import reference_kernel
+from ncclscope.bench.shared_library import function, load
 from ncclscope.errors import NcclscopeError
 
 _OUT_OF_MEMORY = 2

@@ -54,7 +54,7 @@ def decoded(buffer: bytearray) -> Message | None:
     return Message(said, data)
 
 
-class Line:
+class Connection:
     """A rank's end of the connection."""
 
     def __init__(self, connection: socket.socket) -> None:

@@ -10,9 +10,9 @@ from ctypes import POINTER, byref, c_char, c_char_p, c_int, c_size_t, c_void_p
 from typing import Any
 
 from ncclscope.bench.datatypes import DATATYPES, REDUCTIONS, REDUCTIONS_SINCE
-from ncclscope.bench.loading import function, load
 from ncclscope.bench.operations import NATIVE, Operation, Shape, pair_of
 from ncclscope.bench.plan import Case
+from ncclscope.bench.shared_library import function, load
 from ncclscope.errors import NcclscopeError
 
 UNIQUE_ID_BYTES = 128

@@ -10,10 +10,10 @@ import numpy.typing as npt
 
 from ncclscope.bench.results import Result, Session, spread_of
 from ncclscope.bench.table import SIMULATED
+from ncclscope.humanize import duration, plural, printable
 from ncclscope.report.html import page
 from ncclscope.report.plots import Series, dots
-from ncclscope.report.words import microseconds, size, sparkline
-from ncclscope.words import duration, plural, printable
+from ncclscope.report.units import microseconds, size, sparkline
 
 _BINS = 60
 _TEXT_BINS = 40

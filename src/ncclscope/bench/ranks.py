@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 
 from ncclscope.bench.libraries import Libraries
-from ncclscope.bench.places import Places
+from ncclscope.bench.rank_placement import RankPlacement
 from ncclscope.bench.worker import STOPPED, Place
 from ncclscope.errors import NcclscopeError
 from ncclscope.launch.child import stopped_by_signals
@@ -40,7 +40,7 @@ class Ranks:
 
     def start(
         self,
-        places: Places,
+        places: RankPlacement,
         port: int,
         libraries: Libraries,
         devices: Mapping[int, int],

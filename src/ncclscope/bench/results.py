@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.bandwidth import bandwidth_gbs, bus_bytes
 from ncclscope.bench.datatypes import DATATYPES
 from ncclscope.bench.operations import moved_bytes, shape_of
 from ncclscope.bench.plan import Case
+from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_bytes
 
 Times = npt.NDArray[np.int64]
 _HOST_BOUND = 0.9  # of a loop's time went by until its last call had returned

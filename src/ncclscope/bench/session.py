@@ -9,8 +9,8 @@ from ncclscope.bench.coordinator import Coordinator, RankError, listen
 from ncclscope.bench.libraries import Libraries
 from ncclscope.bench.messages import Message
 from ncclscope.bench.nccl import UNIQUE_ID_BYTES, release_of
-from ncclscope.bench.places import Places
 from ncclscope.bench.plan import Case, Plan, cases, left_out, next_batch
+from ncclscope.bench.rank_placement import RankPlacement
 from ncclscope.bench.ranks import supervised
 from ncclscope.bench.results import Device, Result, Session, result_of
 
@@ -19,18 +19,18 @@ OnResult = Callable[[Result], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class LaunchOptions:
     """How the ranks are started."""
 
     libraries: Libraries
-    places: Places
+    places: RankPlacement
     devices: Mapping[int, int]  # by rank
     share: bool = False
     timeout_s: float = 120.0
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
 
-class Answers:
+class CoordinatorReplies:
     """What the ranks are answered, point by point, and what they hand in on the way."""
 
     def __init__(self, plan: Plan, ranks: int, on_session: OnSession, on_result: OnResult) -> None:
@@ -104,7 +104,9 @@ class Answers:
         )
 
 
-def run_session(plan: Plan, start: Start, on_session: OnSession, on_result: OnResult) -> None:
+def run_session(
+    plan: Plan, start: LaunchOptions, on_session: OnSession, on_result: OnResult
+) -> None:
     """Measures everything; results come case by case. Raises what kept it from its end.
 
     A process that does not lead starts its ranks and waits for them.
@@ -121,7 +123,7 @@ def run_session(plan: Plan, start: Start, on_session: OnSession, on_result: OnRe
             start.environment,
         )  # fmt: skip
         if server is not None:
-            answers = Answers(plan, places.ranks, on_session, on_result)
+            answers = CoordinatorReplies(plan, places.ranks, on_session, on_result)
             Coordinator(
                 server, places.ranks, places.token, start.timeout_s, answers, ranks.fallen
             ).run()

@@ -7,7 +7,7 @@ from ncclscope._version import __version__
 from ncclscope.bench.nccl import release_of
 from ncclscope.bench.plan import Plan
 from ncclscope.bench.results import Result, Session, Spread, spread_of
-from ncclscope.words import percent, plural, printable
+from ncclscope.humanize import percent, plural, printable
 
 SIMULATED = "SIMULATION: no GPU and no NCCL were used; these times are no measurement"
 _PLACES = ("out-of-place", "in-place")

@@ -29,13 +29,13 @@ from ncclscope.bench.measure import (
     Undisturbed,
     Way,
 )
-from ncclscope.bench.messages import Line, Message, MessageError
+from ncclscope.bench.messages import Connection, Message, MessageError
 from ncclscope.bench.nccl import Nccl
 from ncclscope.bench.operations import OPERATIONS, Shape, shape_of
-from ncclscope.bench.pattern import PERIOD, must_come_out, put_in, repeated, wrong_elements
 from ncclscope.bench.plan import Case, Plan, cases, plan_of
+from ncclscope.bench.test_data import PERIOD, expected_output, input_of, repeated, wrong_elements
 from ncclscope.errors import NcclscopeError
-from ncclscope.report.words import size
+from ncclscope.report.units import size
 
 STOPPED = 75  # exit code of a rank that was told to go
 _PIECE_BYTES = 8 << 20
@@ -72,12 +72,12 @@ def watch(connection: socket.socket, leaving: threading.Event) -> None:
         os._exit(STOPPED)
 
 
-def connect(place: Place) -> Line:
+def connect(place: Place) -> Connection:
     """A connection to the coordinator, which may still have to start."""
     until = time.monotonic() + place.timeout_s
     while True:
         try:
-            return Line(socket.create_connection((place.host, place.port), place.timeout_s))
+            return Connection(socket.create_connection((place.host, place.port), place.timeout_s))
         except OSError as error:
             if time.monotonic() > until:
                 address = f"{place.host}:{place.port}"
@@ -92,7 +92,7 @@ def connect(place: Place) -> Line:
 class Rank:
     """This process's part in the benchmark."""
 
-    def __init__(self, place: Place, line: Line, leaving: threading.Event) -> None:
+    def __init__(self, place: Place, line: Connection, leaving: threading.Event) -> None:
         self.place, self._line, self._leaving = place, line, leaving
         said = {"rank": place.rank, "token": place.token, "who": place.who}
         self.plan: Plan = plan_of(self.meet("hello", "the start of CUDA and NCCL", said).said)
@@ -277,7 +277,7 @@ class Rank:
         whole = max(shape.send, shape.receive) * datatype.size_bytes
         self.cuda.clear(self._receive, whole)
         rank, ranks = self.place.rank, case.ranks
-        period = put_in(case.what, datatype, case.reduction, rank, ranks)
+        period = input_of(case.what, datatype, case.reduction, rank, ranks)
         unit = period.nbytes * max(_PIECE_BYTES // period.nbytes, 1)
         piece = np.resize(period, unit // datatype.size_bytes)
         left, address = shape.send * datatype.size_bytes, buffers[0]
@@ -306,7 +306,7 @@ class Rank:
         rank, ranks = self.place.rank, case.ranks
         step = max(_PIECE_BYTES // datatype.size_bytes // PERIOD, 1) * PERIOD
         wrong = 0
-        for count, first, period in must_come_out(
+        for count, first, period in expected_output(
             case.what, datatype, case.reduction, case.root, rank, ranks, shape
         ):
             for done in range(0, count, step):
@@ -344,7 +344,7 @@ def main(text: str) -> int:
     return 0
 
 
-def _confess(line: Line, place: Place, text: str) -> None:
+def _confess(line: Connection, place: Place, text: str) -> None:
     said = {"rank": place.rank, "token": place.token, "who": place.who, "failed": text}
     try:
         line.send(Message(said))

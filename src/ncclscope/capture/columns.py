@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.joins import NONE, positions_of
+from ncclscope.arrays.library import Lines, address, empty_array, length_arg, library, pointer
 from ncclscope.capture import dtypes, layout
-from ncclscope.capture.clock import FARTHEST_NS, Clock
-from ncclscope.capture.compiled import Lines, address, count, library, pointer, room
-from ncclscope.capture.joins import NONE, find
 from ncclscope.capture.segment import INDEX_LIMIT, KEY_SHIFT
-from ncclscope.capture.slots import SlotLog
+from ncclscope.capture.slot_log import SlotLog
+from ncclscope.capture.tick_clock import FARTHEST_NS, TickClock
 
 Ints = npt.NDArray[np.int64]
 Addresses = npt.NDArray[np.uint64]
@@ -95,10 +95,10 @@ class _Reading(ctypes.Structure):
     )
 
 
-class Reading:
+class TickConverter:
     """What turns a process's ticks into times and its handles into keys."""
 
-    def __init__(self, clock: Clock, nonce: int) -> None:
+    def __init__(self, clock: TickClock, nonce: int) -> None:
         self._x, self._y = clock.knots()
         line = Lines(len(self._x), address(self._x), address(self._y))
         origin, base = int(clock.ticks[0]), int(clock.monotonic_ns[0])
@@ -106,7 +106,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HeadFilter:
     """Bits that a slot's head must have, and bits that it must not have."""
 
     states: int = 0
@@ -120,7 +120,7 @@ class Head:
         return want | self.not_states << 8 | self.not_flags << 24, want
 
 
-ANY = Head()
+ANY = HeadFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,21 +133,21 @@ class Field:
     dtype: str = "i8"
     element: int = 0  # of a field that is an array
     meaning: int = _NUMBER
-    when: Head = ANY
+    when: HeadFilter = ANY
     otherwise: "Field | None" = None
 
 
-def number(name: str, dtype: str = "i8", when: Head = ANY, element: int = 0) -> Field:
+def number(name: str, dtype: str = "i8", when: HeadFilter = ANY, element: int = 0) -> Field:
     """The field as it is."""
     return Field(name, dtype, element, when=when)
 
 
-def time(name: str, when: Head = ANY, otherwise: Field | None = None) -> Field:
+def time(name: str, when: HeadFilter = ANY, otherwise: Field | None = None) -> Field:
     """Ticks as ns of the host's CLOCK_MONOTONIC."""
     return Field(name, meaning=_TIME, when=when, otherwise=otherwise)
 
 
-def later(name: str, element: int, when: Head = ANY) -> Field:
+def elapsed_column(name: str, element: int, when: HeadFilter = ANY) -> Field:
     """Ticks since the event began, as the time that they led to."""
     return Field(name, element=element, meaning=_LATER, when=when)
 
@@ -162,12 +162,12 @@ def string(name: str) -> Field:
     return Field(name, "i2", meaning=_NAME)
 
 
-def choice(when: Head) -> Field:
+def flag_column(when: HeadFilter) -> Field:
     """Whether the head is so."""
     return Field("kind", "?", meaning=_CHOICE, when=when)
 
 
-STOPPED = Head(states=layout.STATE_STOPPED)
+STOPPED = HeadFilter(states=layout.STATE_STOPPED)
 START_NS, STOP_NS = time("t0"), time("t1", STOPPED)
 
 
@@ -193,7 +193,7 @@ def _requests(kind: str, wanted: Fields, out: Columns) -> "ctypes.Array[_Column]
 
 
 def _rooms(rows: int, wanted: Fields) -> Columns:
-    return {name: room(rows, one.dtype) for name, one in wanted.items()}
+    return {name: empty_array(rows, one.dtype) for name, one in wanted.items()}
 
 
 def _wanted(requests: "ctypes.Array[_Column]") -> _Wanted:
@@ -201,13 +201,13 @@ def _wanted(requests: "ctypes.Array[_Column]") -> _Wanted:
     return _Wanted(len(requests), ctypes.addressof(requests))
 
 
-def read(slots: Addresses, reading: Reading, kind: str, wanted: Fields) -> Columns:
+def read(slots: Addresses, reading: TickConverter, kind: str, wanted: Fields) -> Columns:
     """Columns of the slots at those addresses; address 0 stands for a slot of zeros."""
     out = _rooms(len(slots), wanted)
     requests = _requests(kind, wanted, out)
     library().ncclscope_fields(
         pointer(slots),
-        count(slots),
+        length_arg(slots),
         ctypes.byref(reading.for_c),
         ctypes.byref(_wanted(requests)),
     )
@@ -215,7 +215,7 @@ def read(slots: Addresses, reading: Reading, kind: str, wanted: Fields) -> Colum
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ReadPlan:
     """What will be read of the events of a kind, and of the slots behind them."""
 
     own: Fields = field(default_factory=dict)
@@ -223,23 +223,23 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _ReadColumns:
     """What has been read."""
 
-    plan: Plan
+    plan: ReadPlan
     own: Columns
     behind: Columns
 
-    def at(self, places: Ints | slice) -> "_Read":
+    def at(self, places: Ints | slice) -> "_ReadColumns":
         """Of some of the events."""
         own, behind = (
             {name: values[places] for name, values in columns.items()}
             for columns in (self.own, self.behind)
         )
-        return _Read(self.plan, own, behind)
+        return _ReadColumns(self.plan, own, behind)
 
 
-_NOTHING_READ = _Read(Plan(), {}, {})
+_NOTHING_READ = _ReadColumns(ReadPlan(), {}, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,9 +252,9 @@ class Events:
     thread: npt.NDArray[np.int32]
     extended: Addresses  # of the slot behind each, 0 where it is no extension; empty for others
     seen: dict[str, npt.NDArray[np.bool_]]  # by field of a name which strings occur in the log
-    reading: Reading = field(repr=False)
+    reading: TickConverter = field(repr=False)
     log: SlotLog = field(repr=False)  # keeps the slots where they are
-    known: _Read = field(repr=False, default=_NOTHING_READ)
+    known: _ReadColumns = field(repr=False, default=_NOTHING_READ)
 
     def __len__(self) -> int:
         return len(self.slots)
@@ -277,7 +277,7 @@ class Events:
 
     def find(self, keys: Ints) -> Ints:
         """Place of each key among these events, NONE where it is not there."""
-        return find(self.keys, keys)
+        return positions_of(self.keys, keys)
 
     def slot(self, place: int) -> np.void:
         """One event's whole slot."""
@@ -306,7 +306,7 @@ class Events:
         return np.stack([self.seen[name] for name in fields])
 
 
-def _log_for_c(log: SlotLog, clock: Clock) -> tuple[_SlotLog, list[npt.NDArray[Any]]]:
+def _log_for_c(log: SlotLog, clock: TickClock) -> tuple[_SlotLog, list[npt.NDArray[Any]]]:
     """The log as C sees it, and the arrays that must outlive it."""
     blocks = log.blocks
     stream, place = blocks.key >> KEY_SHIFT, blocks.key & (INDEX_LIMIT - 1)
@@ -321,12 +321,12 @@ def _log_for_c(log: SlotLog, clock: Clock) -> tuple[_SlotLog, list[npt.NDArray[A
     return _SlotLog(len(log.segments), base, first, len(blocks.key), *columns, low, high), kept
 
 
-def index(
+def index_events(
     log: SlotLog,
-    clock: Clock,
+    clock: TickClock,
     nonce: int,
     kinds: tuple[str, ...],
-    plans: Mapping[str, Plan] = MappingProxyType({}),
+    plans: Mapping[str, ReadPlan] = MappingProxyType({}),
 ) -> tuple[dict[str, Events], dict[str, int]]:
     """Events by kind, and by kind how many were left out because their times cannot be.
 
@@ -342,20 +342,20 @@ def index(
         plans = {}  # states change slots, by `apply_states`
     list_of = np.full(256, NONE, np.int8)
     lists = (_EventList * len(kinds))()
-    found, reading = {}, Reading(clock, nonce)
+    found, reading = {}, TickConverter(clock, nonce)
     kept_requests: list[Any] = []
     for number_of_list, kind in enumerate(kinds):
         list_of[layout.KINDS[kind]] = number_of_list
         most = int(counts[layout.KINDS[kind]])
         behind = most if kind in EXTENSIONS else 0
-        slots, keys = room(most, np.uint64), room(most, np.int64)
-        thread, extended = room(most, np.int32), room(behind, np.uint64)
+        slots, keys = empty_array(most, np.uint64), empty_array(most, np.int64)
+        thread, extended = empty_array(most, np.int32), empty_array(behind, np.uint64)
         places = dict(dtypes.OURS.dtypes[kind].fields or {})
         names = [name for name in _NAMES if name in places]
         seen = np.zeros((len(names), 512), np.bool_)
         by_name = dict(zip(names, seen, strict=True))
-        plan = plans.get(kind, Plan())
-        known = _Read(plan, _rooms(most, plan.own), _rooms(behind, plan.behind))
+        plan = plans.get(kind, ReadPlan())
+        known = _ReadColumns(plan, _rooms(most, plan.own), _rooms(behind, plan.behind))
         found[kind] = Events(kind, keys, slots, thread, extended, by_name, reading, log, known)
         arrays = (slots, keys, thread, extended)
         extension = layout.KINDS[EXTENSIONS[kind]] if behind else 0
@@ -368,7 +368,7 @@ def index(
         lists[number_of_list].wanted_behind = _wanted(requests_behind)
         kept_requests += [requests, requests_behind]
     library().ncclscope_index(
-        ctypes.byref(for_c), pointer(list_of), lists, count(lists), ctypes.byref(reading.for_c)
+        ctypes.byref(for_c), pointer(list_of), lists, length_arg(lists), ctypes.byref(reading.for_c)
     )
     for kind, made in zip(kinds, lists, strict=True):
         if made.count < made.room:
@@ -387,7 +387,7 @@ def apply_states(states: Events, events: Events) -> None:
     library().ncclscope_apply_states(
         pointer(states.slots),
         pointer(place),
-        count(states),
+        length_arg(states),
         pointer(events.slots),
-        count(events),
+        length_arg(events),
     )

@@ -34,7 +34,7 @@ class Communicator:
 
 
 @dataclass(frozen=True, slots=True)
-class Zoom:
+class ModeChange:
     """From when on a process recorded something else than at its start."""
 
     ticks: int
@@ -106,10 +106,10 @@ def communicators(meta: Metadata) -> tuple[Communicator, ...]:
     )
 
 
-def zooms(meta: Metadata) -> tuple[Zoom, ...]:
+def mode_changes(meta: Metadata) -> tuple[ModeChange, ...]:
     """Changes of what was recorded, in order."""
     return tuple(
-        Zoom(
+        ModeChange(
             int(slot["t0"]),
             layout.MODES.get(int(slot["mode"]), "unknown"),
             int(slot["events"]),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ncclscope.capture import layout
 from ncclscope.capture.header import BYTES, FIELDS, Header, parse_header
-from ncclscope.capture.inventory import process_folders
+from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.redact import Redaction, clean_metadata
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
 

@@ -8,10 +8,10 @@ import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout, metadata
 from ncclscope.capture.arena import Chunk, read_arena
-from ncclscope.capture.clock import Clock, clock_of
+from ncclscope.capture.call_counts import CallCount, merge_call_counts, read_call_counts
 from ncclscope.capture.header import Header, launcher_rank
-from ncclscope.capture.live import LivePage, read_live_page
-from ncclscope.capture.metadata import Communicator, Zoom
+from ncclscope.capture.live_page import LivePage, read_live_page
+from ncclscope.capture.metadata import Communicator, ModeChange
 from ncclscope.capture.salvage import arena_of
 from ncclscope.capture.segment import (
     Blocks,
@@ -23,8 +23,8 @@ from ncclscope.capture.segment import (
     read_segment,
     view_slots,
 )
-from ncclscope.capture.slots import SlotLog, merge_blocks
-from ncclscope.capture.tallies import Tally, merge_tallies, read_tally_file
+from ncclscope.capture.slot_log import SlotLog, merge_blocks
+from ncclscope.capture.tick_clock import TickClock, clock_of
 from ncclscope.errors import FormatError
 
 
@@ -39,11 +39,11 @@ class Process:
     strings: dict[int, str]
     counters: dict[tuple[str, int], int]  # (counter, NCCL's event bit number)
     notes: tuple[str, ...]
-    clock: Clock
-    tallies: tuple[Tally, ...]  # exact counts, whatever was dropped
+    clock: TickClock
+    tallies: tuple[CallCount, ...]  # exact counts, whatever was dropped
     live: LivePage | None  # at the last heartbeat
     ended: bool
-    zooms: tuple[Zoom, ...]  # changes of what was recorded
+    zooms: tuple[ModeChange, ...]  # changes of what was recorded
     slots: SlotLog
     damage: Damage
 
@@ -154,7 +154,7 @@ def _read_log(
 
 
 @dataclass(slots=True)
-class _Found:
+class _ProcessFiles:
     """What a process's files gave."""
 
     log: SlotLog
@@ -165,7 +165,7 @@ class _Found:
     tallies: Slots = field(default_factory=lambda: np.empty(0, dtypes.OURS.dtypes["Tally"]))
 
 
-def _add_arena(found: _Found, path: Path) -> None:
+def _add_arena(found: _ProcessFiles, path: Path) -> None:
     """Newer slots, metadata and counts from a process's shared memory."""
     arena = read_arena(path)
     found.threads |= {chunk.tid: chunk.thread_name for chunk in arena.chunks}
@@ -180,7 +180,7 @@ def _add_arena(found: _Found, path: Path) -> None:
 def open_process(folder: Path) -> Process:
     """The process recorded in `folder`, with its shared memory where that can be reached."""
     damage = Damage()
-    found = _Found(*_read_log(sorted(folder.glob("log.*")), damage))
+    found = _ProcessFiles(*_read_log(sorted(folder.glob("log.*")), damage))
     if (folder / "meta").exists():
         try:
             header, found.meta = metadata.read_meta_file(folder / "meta", damage)
@@ -205,13 +205,13 @@ def open_recent(folder: Path, slots: int) -> Process:
     What was cut counts as damage; parents that lie before the cut are missing.
     """
     paths = sorted(folder.glob("log.*"))[-2:]  # the last one may have just begun
-    found = _Found(*_read_log(paths, Damage(), slots))
+    found = _ProcessFiles(*_read_log(paths, Damage(), slots))
     header, found.meta = metadata.read_meta_file(folder / "meta", Damage())
     found.headers.insert(0, header)
     return _assemble(folder, found)
 
 
-def _assemble(folder: Path, found: _Found) -> Process:
+def _assemble(folder: Path, found: _ProcessFiles) -> Process:
     header = found.headers[0]
     meta = metadata.by_kind(found.meta)
     nominal_hz = next((h.clock_hz for h in reversed(found.headers) if h.clock_hz), 0)
@@ -224,10 +224,10 @@ def _assemble(folder: Path, found: _Found) -> Process:
         counters=metadata.counters(meta, header, found.counters),
         notes=tuple(text for _, text in metadata.texts(meta, layout.TEXT_NOTE)),
         clock=clock_of(meta.of("Sync"), header, nominal_hz),
-        tallies=merge_tallies(read_tally_file(folder / "tally"), found.tallies),
+        tallies=merge_call_counts(read_call_counts(folder / "tally"), found.tallies),
         live=read_live_page(folder),
         ended=len(meta.of("End")) > 0,
-        zooms=metadata.zooms(meta),
+        zooms=metadata.mode_changes(meta),
         slots=found.log,
         damage=found.log.damage,
     )

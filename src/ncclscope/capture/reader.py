@@ -12,7 +12,7 @@ DATASET_FILE = "schema.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Capture:
+class RawCapture:
     """All processes of one run that could be read, and why others could not."""
 
     path: Path
@@ -104,7 +104,7 @@ def process_folders(path: Path) -> list[Path]:
     return sorted(entry for entry in path.iterdir() if entry.is_dir() and is_process_folder(entry))
 
 
-def open_capture(path: Path) -> Capture:
+def open_capture(path: Path) -> RawCapture:
     """All processes below `path`; those that cannot be read are named, not fatal."""
     processes: list[Process] = []
     unreadable: list[str] = []
@@ -113,4 +113,4 @@ def open_capture(path: Path) -> Capture:
             processes.append(open_process(folder))
         except FormatError as error:
             unreadable.append(str(error))
-    return Capture(path, tuple(processes), tuple(unreadable))
+    return RawCapture(path, tuple(processes), tuple(unreadable))

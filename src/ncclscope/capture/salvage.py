@@ -15,7 +15,7 @@ from pathlib import Path
 from ncclscope.capture import layout
 from ncclscope.capture.header import Header, parse_header
 from ncclscope.errors import FormatError
-from ncclscope.private import make_private_directory
+from ncclscope.private_directory import make_private_directory
 
 SHM_DIR = Path("/dev/shm")
 _LARGEST_HEADER = 1 << 16

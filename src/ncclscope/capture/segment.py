@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.library import length_arg, library, pointer
 from ncclscope.capture import dtypes, layout
-from ncclscope.capture.compiled import count, library, pointer
 from ncclscope.capture.header import Header, parse_header
 from ncclscope.errors import FormatError
 
@@ -119,7 +119,7 @@ def _scan(slots: Slots) -> tuple[Ints, Ints, int]:
     misplaced = ctypes.c_int64()
     library().ncclscope_scan.restype = ctypes.c_int64
     found = library().ncclscope_scan(
-        pointer(slots), count(slots), pointer(heads), pointer(kinds), ctypes.byref(misplaced)
+        pointer(slots), length_arg(slots), pointer(heads), pointer(kinds), ctypes.byref(misplaced)
     )
     return heads[:found].copy(), kinds, misplaced.value
 

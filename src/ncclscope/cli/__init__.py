@@ -10,10 +10,10 @@ from typing import Any
 
 from ncclscope._version import __version__
 from ncclscope.errors import NcclscopeError
-from ncclscope.words import printable
+from ncclscope.humanize import printable
 
 # verb -> summary. The module is cli.<verb>, with add_arguments(parser) and run(arguments) -> exit
-# code; `prepared`, where there is one, gets the command's words before they are parsed.
+# code; `preprocess_argv`, where there is one, gets the command's words before they are parsed.
 COMMANDS = {
     "run": "run a command with every NCCL call recorded",
     "report": "say what a capture's operations took: times, bandwidth, waiting, by group",
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = next((word for word in words if not word.startswith("-")), None)
     parser = _parser(chosen, all_verbs=chosen not in COMMANDS or words[0] != chosen)
     if chosen in COMMANDS:
-        words = getattr(_module(chosen), "prepared", list)(words)
+        words = getattr(_module(chosen), "preprocess_argv", list)(words)
     arguments = parser.parse_args(words)
     try:
         return int(arguments.entry(arguments))

@@ -8,13 +8,19 @@ import time
 from pathlib import Path
 
 from ncclscope.bench import datatypes, plan, table
-from ncclscope.bench.documents import Finished, as_json, as_nccl_tests
+from ncclscope.bench.json_results import Finished, as_json, as_nccl_tests
 from ncclscope.bench.libraries import find_libraries
 from ncclscope.bench.operations import OPERATIONS, operations_named
-from ncclscope.bench.places import Places, alone, by_hosts, hosts_token, inside_launcher
+from ncclscope.bench.rank_placement import (
+    RankPlacement,
+    alone,
+    by_hosts,
+    hosts_token,
+    inside_launcher,
+)
 from ncclscope.bench.ranks import visible_devices
 from ncclscope.bench.results import Result, Session
-from ncclscope.bench.session import Start, run_session
+from ncclscope.bench.session import LaunchOptions, run_session
 from ncclscope.errors import NcclscopeError, UsageError
 
 _SIMULATED_RANKS = 2
@@ -191,7 +197,7 @@ def plan_from(arguments: argparse.Namespace, ranks: int) -> plan.Plan:
     return made
 
 
-def start_from(arguments: argparse.Namespace) -> Start:
+def start_from(arguments: argparse.Namespace) -> LaunchOptions:
     """Which ranks there are, and how they are started."""
     if not arguments.timeout > 0:
         raise UsageError(
@@ -212,7 +218,7 @@ def start_from(arguments: argparse.Namespace) -> Start:
     if arguments.simulate:  # as many GPUs as ranks
         environment.setdefault("NCCLSCOPE_SIM_DEVICES", str(len(places.mine)))
     wrap = devices if arguments.share_gpu or (places.launcher and devices == 1) else None
-    return Start(
+    return LaunchOptions(
         libraries,
         places,
         {rank: places.device(rank, wrap, os.environ) for rank in places.mine},
@@ -222,7 +228,7 @@ def start_from(arguments: argparse.Namespace) -> Start:
     )
 
 
-def _own_places(arguments: argparse.Namespace, devices: int) -> Places:
+def _own_places(arguments: argparse.Namespace, devices: int) -> RankPlacement:
     if arguments.ranks is not None:
         _at_least(arguments.ranks, 1, "--ranks")
     ranks = arguments.ranks or (_SIMULATED_RANKS if arguments.simulate else devices)
@@ -235,7 +241,7 @@ def _own_places(arguments: argparse.Namespace, devices: int) -> Places:
     return by_hosts(hosts, arguments.host_number, ranks, hosts_token(hosts, os.environ))
 
 
-def _check_devices(arguments: argparse.Namespace, places: Places, devices: int) -> None:
+def _check_devices(arguments: argparse.Namespace, places: RankPlacement, devices: int) -> None:
     if arguments.simulate and places.ranks > _MOST_SIMULATED_RANKS:
         message = f"cannot simulate {places.ranks} ranks: there may be {_MOST_SIMULATED_RANKS}"
         raise UsageError(message, "Use fewer --ranks")

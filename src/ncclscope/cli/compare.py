@@ -7,7 +7,7 @@ import shutil
 import sys
 
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.progress import open_model_aloud
+from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.diagnose.comparison import SLOWER, compare
 from ncclscope.report.comparison import as_json, lines
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints what differs."""
     paths = [resolve_capture(name) for name in (arguments.a, arguments.b)]
-    found = compare(*(open_model_aloud(path) for path in paths))
+    found = compare(*(open_model_with_progress(path) for path in paths))
     a, b = map(str, paths)
     if arguments.json:
         print(json.dumps(as_json(found, a, b), indent=2, allow_nan=False))

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from ncclscope.capture import layout
 from ncclscope.capture.control import request
-from ncclscope.capture.growing import GrowingMetadata
-from ncclscope.capture.inventory import identity_of, is_running, parse_bytes, process_folders
-from ncclscope.capture.live import LivePage, read_live_page
-from ncclscope.capture.metadata import by_kind, zooms
+from ncclscope.capture.housekeeping import identity_of, is_running, parse_bytes, process_folders
+from ncclscope.capture.live_page import LivePage, read_live_page
+from ncclscope.capture.metadata import by_kind, mode_changes
+from ncclscope.capture.metadata_tail import MetadataTail
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
-from ncclscope.model.pulse import read_pulse
-from ncclscope.model.tables import NONE
-from ncclscope.words import plural, ranks_in_words
+from ncclscope.humanize import plural, ranks_in_words
+from ncclscope.model.schema import NONE
+from ncclscope.snapshot.process import read_snapshot
 
 _PATIENCE_S = 5.0  # for processes to obey; they look twice a second, and say so once a second
 _MOST_BYTES = 60_000  # of the control file
@@ -101,7 +101,7 @@ def _chosen(capture: Path, ranks: str | None) -> list[Path]:
 def _ranks_of(folder: Path) -> set[int]:
     """A process's ranks as `top` and `status` show them."""
     try:
-        pulse = read_pulse(folder, time.time_ns())
+        pulse = read_snapshot(folder, time.time_ns())
     except FormatError:
         return set()
     return {pulse.global_rank, *(seat.global_rank for seat in pulse.seats)} - {NONE}
@@ -166,12 +166,12 @@ class _Heard:
 
     page: LivePage | None
     # A window of a second may be over before a live page tells of it; metadata keep it.
-    meta: GrowingMetadata | None
+    meta: MetadataTail | None
     changes: int = 0
 
 
 def _before(folder: Path, limited: bool) -> _Heard:
-    heard = _Heard(read_live_page(folder), GrowingMetadata(folder / "meta") if limited else None)
+    heard = _Heard(read_live_page(folder), MetadataTail(folder / "meta") if limited else None)
     heard.changes = len(_modes_since(heard))
     return heard
 
@@ -180,7 +180,7 @@ def _modes_since(heard: _Heard) -> list[str]:
     """Modes that a process changed to."""
     if heard.meta is None or not heard.meta.read():
         return []
-    found = zooms(by_kind(heard.meta.kept))
+    found = mode_changes(by_kind(heard.meta.kept))
     return [zoom.mode for zoom in found[heard.changes :]]
 
 

@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from ncclscope.capture.tally import ProcessTally, tally_capture
-from ncclscope.cli import typed
+from ncclscope.capture.contents import ProcessContents, contents_of_capture
+from ncclscope.cli import suggested_commands
 from ncclscope.errors import NcclscopeError
 from ncclscope.launch.child import run_command
 from ncclscope.simulation.scenario import Scenario, read_scenario
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def table_lines(tallies: list[ProcessTally]) -> list[str]:
+def table_lines(tallies: list[ProcessContents]) -> list[str]:
     """Events by type, a column per rank."""
     ranks = [tally.identity.get("env.RANK", "?") for tally in tallies]
     kinds = [kind for kind in tallies[0].kinds if any(tally.kinds[kind] for tally in tallies)]
@@ -47,7 +47,7 @@ def table_lines(tallies: list[ProcessTally]) -> list[str]:
 def _this_program(*words: str | Path) -> int:
     """Runs another verb, as the user would; signals reach it."""
     sys.stdout.flush()
-    return run_command([*typed.own_words(), *map(str, words)], os.environ)
+    return run_command([*suggested_commands.own_words(), *map(str, words)], os.environ)
 
 
 def _show(directory: Path) -> None:
@@ -56,7 +56,9 @@ def _show(directory: Path) -> None:
         if _this_program("report", directory):
             raise NcclscopeError("the report of the demo failed")
         return
-    tallies = sorted(tally_capture(directory), key=lambda one: one.identity.get("env.RANK", ""))
+    tallies = sorted(
+        contents_of_capture(directory), key=lambda one: one.identity.get("env.RANK", "")
+    )
     needs = "report and diagnose need numpy and duckdb: pip install numpy duckdb"
     print("\n".join([*table_lines(tallies), "", needs]))
 
@@ -71,12 +73,12 @@ def next_lines(directory: Path) -> list[str]:
     """What to try now: commands to copy."""
     lines = [
         "",
-        f"next: {typed.command('diagnose', directory)}",
-        f"      {typed.command('timeline', directory)}",
-        f"      {typed.command('dump', directory)}",
+        f"next: {suggested_commands.command('diagnose', directory)}",
+        f"      {suggested_commands.command('timeline', directory)}",
+        f"      {suggested_commands.command('dump', directory)}",
         "On a machine with GPUs: `ncclscope run --` in front of your job's own command.",
     ]
-    program = Path(typed.own_words()[0])
+    program = Path(suggested_commands.own_words()[0])
     activate = program.with_name("activate")
     if len(program.parts) > 1 and activate.is_file():
         lines.append(f"(`ncclscope` alone is found after: . {shlex.quote(str(activate))})")
@@ -88,15 +90,15 @@ def run(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.output or time.strftime("ncclscope-demo-%Y%m%d-%H%M%S"))
     file = arguments.scenario or _SCENARIO
     scenario = read_scenario(Path(file))
-    job = [*typed.python_words(), "-m", "ncclscope.simulation", file]
-    print("$", typed.command("run", "-o", directory, "--", *job))
+    job = [*suggested_commands.python_words(), "-m", "ncclscope.simulation", file]
+    print("$", suggested_commands.command("run", "-o", directory, "--", *job))
     print(f"({scenario.ranks} processes; NCCL and GPUs are simulated, the recorder is real)")
     code = _this_program("run", "-o", directory, "--", *job)
     if code in _ENDED:
         return code
     if code and _must_end(scenario):
         raise NcclscopeError(f"the simulated job failed with exit code {code}")
-    print("\n$", typed.command("report", directory))
+    print("\n$", suggested_commands.command("report", directory))
     _show(directory)
     print("\n".join(next_lines(directory)))
     return 0

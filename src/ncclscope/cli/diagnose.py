@@ -7,11 +7,11 @@ import shutil
 import sys
 
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli import typed
-from ncclscope.cli.progress import open_model_aloud
-from ncclscope.diagnose.below_expected import read_baseline
+from ncclscope.cli import suggested_commands
+from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import SEVERITIES, at_least
+from ncclscope.diagnose.rules.below_expected import read_baseline
 from ncclscope.report.diagnosis import as_json, lines
 
 _FOUND = 3  # exit code
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Prints findings, the worst first."""
     baseline = read_baseline(arguments.baseline) if arguments.baseline else None
-    model = open_model_aloud(resolve_capture(arguments.capture))
+    model = open_model_with_progress(resolve_capture(arguments.capture))
     found = diagnose(model, baseline)
     if arguments.json:
         print(json.dumps(as_json(model, found), indent=2, allow_nan=False))
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         width = shutil.get_terminal_size((_WIDEST, 24)).columns if sys.stdout.isatty() else _WIDEST
         if "COLUMNS" in os.environ:
             width = shutil.get_terminal_size().columns
-        for line in lines(model, found, min(max(width, 80), _WIDEST), typed.command()):
+        for line in lines(model, found, min(max(width, 80), _WIDEST), suggested_commands.command()):
             print(line)
     bar = arguments.fail_on
     failed = bar and any(at_least(finding.severity, bar) for finding in found.findings)

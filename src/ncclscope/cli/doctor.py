@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict
 
 from ncclscope._version import __version__
-from ncclscope.cli import typed
+from ncclscope.cli import suggested_commands
 from ncclscope.doctor import checks
 from ncclscope.doctor.libraries import candidates, mapped_by
 from ncclscope.errors import UsageError
@@ -47,8 +47,8 @@ def _verdict(found: list[checks.Check]) -> tuple[str, str]:
     if problems:
         return "NCCL would not be recorded here", problems[0].remedy
     if not any(check.name == "interface" for check in found):
-        return "ready, as far as can be seen without NCCL", typed.command("demo")
-    return "ready", f"{typed.command('run')} -- COMMAND"
+        return "ready, as far as can be seen without NCCL", suggested_commands.command("demo")
+    return "ready", f"{suggested_commands.command('run')} -- COMMAND"
 
 
 def run(arguments: argparse.Namespace) -> int:

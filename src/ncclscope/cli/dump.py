@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ncclscope.capture.events import EVENT_NAMES, events_of
+from ncclscope.capture.dump_events import EVENT_NAMES, events_of
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import is_dataset, open_capture, resolve_capture
 from ncclscope.errors import UsageError
+from ncclscope.humanize import plural, printable, ranks_in_words
 from ncclscope.model.completeness import SIMULATION
-from ncclscope.system.journal import VERSION, Journal, journals_in, read_journal
-from ncclscope.words import plural, printable, ranks_in_words
+from ncclscope.system.sample_files import VERSION, SampleFile, read_sample_file, sample_files_in
 
 _ALL = 1 << 40  # samples
 
@@ -97,9 +97,9 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--{of_samples[0]} chooses samples of the machine", hint)
 
 
-def _journals(path: Path, hosts: list[str] | None) -> list[Journal]:
+def _journals(path: Path, hosts: list[str] | None) -> list[SampleFile]:
     """What samplers wrote, of these hosts."""
-    journals = [read_journal(one, most_samples=_ALL) for one in journals_in(path)]
+    journals = [read_sample_file(one, most_samples=_ALL) for one in sample_files_in(path)]
     for journal in journals:
         said = plural(journal.damaged, "line") + " that cannot be read" if journal.damaged else ""
         if journal.newer:

@@ -3,7 +3,7 @@
 import argparse
 import shlex
 
-from ncclscope.cli.recording import add_recording_arguments, settings_of
+from ncclscope.cli.recording_options import add_recording_arguments, settings_of
 from ncclscope.launch.environment import reachable_plugin, recording_variables
 from ncclscope.native import plugin_path
 

@@ -9,18 +9,22 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from ncclscope.analysis import counted
+from ncclscope.analysis import summary_from_counters
 from ncclscope.analysis.selection import Selection
-from ncclscope.capture.inventory import parse_bytes
+from ncclscope.capture.housekeeping import parse_bytes
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.progress import open_model_aloud, progress_line
-from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
+from ncclscope.cli.progress import open_model_with_progress, progress_line
+from ncclscope.cli.selection_options import (
+    add_selection_arguments,
+    join_negative_times,
+    selection_of,
+)
 from ncclscope.errors import UsageError
-from ncclscope.export.files import STDOUT
+from ncclscope.export.atomic_files import STDOUT
 from ncclscope.export.written import Written
+from ncclscope.humanize import amount, plural, printable
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model
-from ncclscope.words import amount, plural, printable
 
 # form -> endings of files by which it is known
 FORMS = {
@@ -36,7 +40,7 @@ FORMS = {
 DIRECTORIES = ("parquet", "inspector", "callbacks", "otf2")
 TIMELINES = ("perfetto", "chrome")
 LOGS = ("inspector", "callbacks")  # a file per process
-prepared = with_moments_joined
+preprocess_argv = join_negative_times
 _MANY = 10_000  # operations; of fewer, headers are the larger part
 _HEAVY_BYTES = 500_000_000  # of a timeline: about what a browser still loads
 
@@ -150,7 +154,9 @@ def _say(form: str, arguments: argparse.Namespace, model: Model, written: Writte
 
 
 def _check_operations(model: Model) -> None:
-    if counted.has_counters_only(model) and not len(model.tables["operations"]["event"]):
+    if summary_from_counters.has_counters_only(model) and not len(
+        model.tables["operations"]["event"]
+    ):
         message = f"cannot export operations of {model.path}: it has totals only"
         raise UsageError(message, "Record with --mode trace to have operations")
 
@@ -182,7 +188,7 @@ def run(arguments: argparse.Namespace) -> int:
     capture = resolve_capture(arguments.capture)
     if arguments.follow:
         return _follow(arguments, capture)
-    model = open_model_aloud(capture)
+    model = open_model_with_progress(capture)
     _check_operations(model)
     written = _write(form, arguments, model, selection_of(model, arguments))
     print(f"ncclscope: {model.completeness.line()}", file=sys.stderr)

@@ -6,16 +6,16 @@ import sys
 from pathlib import Path
 
 from ncclscope.analysis.selection import Selection
-from ncclscope.cli import typed
+from ncclscope.cli import suggested_commands
 from ncclscope.cli.progress import progress_line
 from ncclscope.errors import FormatError
-from ncclscope.export.files import check_directory, put_directory, scratch_beside
+from ncclscope.export.atomic_files import check_directory, put_directory, scratch_beside
 from ncclscope.export.parquet import write_parquet
+from ncclscope.humanize import printable
 from ncclscope.ingest.formats import FORMATS, Chosen, choose, gather
-from ncclscope.ingest.log_facts import gather_topology
-from ncclscope.ingest.topology import FILE
+from ncclscope.ingest.nccl_log_topology import gather_topology
 from ncclscope.model.completeness import Completeness
-from ncclscope.words import printable
+from ncclscope.model.topology import FILE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"           {printable(note)}", file=sys.stderr)
     print(f"           written: {shown}", file=sys.stderr)
     verb = "diagnose" if completeness.in_flight else "report"
-    print(f"           next: {printable(typed.command(verb, arguments.output))}", file=sys.stderr)
+    print(
+        f"           next: {printable(suggested_commands.command(verb, arguments.output))}",
+        file=sys.stderr,
+    )
     return 0
 
 

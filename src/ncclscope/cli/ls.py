@@ -5,8 +5,8 @@ import json
 import time
 from pathlib import Path
 
-from ncclscope.capture.inventory import CaptureInfo, captures_below
-from ncclscope.words import amount, plural
+from ncclscope.capture.housekeeping import CaptureInfo, captures_below
+from ncclscope.humanize import amount, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

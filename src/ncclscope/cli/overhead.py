@@ -6,13 +6,13 @@ import re
 import sys
 from pathlib import Path
 
-from ncclscope.cli.recording import add_recording_arguments
+from ncclscope.cli.recording_options import add_recording_arguments
 from ncclscope.errors import UsageError
 from ncclscope.launch.child import stopped_by_signals
 from ncclscope.launch.environment import Settings, event_mask, reachable_plugin
 from ncclscope.native import plugin_path
-from ncclscope.overhead import text
-from ncclscope.overhead.shares import FEWEST_ROUNDS, order_of_round, verdict_of
+from ncclscope.overhead import summary_text
+from ncclscope.overhead.statistics import FEWEST_ROUNDS, order_of_round, verdict_of
 from ncclscope.overhead.trials import Trial, command_of, run_once
 
 
@@ -102,11 +102,11 @@ def run(arguments: argparse.Namespace) -> int:
         costs, simulated = _costs(trial, arguments)
     verdict, mask = verdict_of(costs), event_mask(trial.settings)
     if arguments.json:
-        found = text.as_json(trial, mask, costs, verdict) | {"simulation": simulated}
+        found = summary_text.as_json(trial, mask, costs, verdict) | {"simulation": simulated}
         print(json.dumps(found, indent=1))
     else:
         note = ["! this is a simulation: these times mean nothing"] if simulated else []
-        print("\n".join([*note, *text.lines(trial, mask, costs, verdict)]))
+        print("\n".join([*note, *summary_text.lines(trial, mask, costs, verdict)]))
     return 0
 
 

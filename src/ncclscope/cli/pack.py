@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ncclscope.capture.pack import pack
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.words import amount, plural
+from ncclscope.humanize import amount, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

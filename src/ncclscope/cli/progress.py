@@ -21,7 +21,7 @@ def progress_line(text: str) -> Progress | None:
     return show
 
 
-def open_model_aloud(capture: Path) -> Model:
+def open_model_with_progress(capture: Path) -> Model:
     """The model of a capture; on a terminal one sees how far it is."""
     progress = progress_line("reading {done:,} of {of:,} processes …")
     model = open_model(capture, progress)

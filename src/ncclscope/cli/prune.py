@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ncclscope.capture.inventory import (
+from ncclscope.capture.housekeeping import (
     captures_below,
     choose_for_deletion,
     delete,
@@ -11,7 +11,7 @@ from ncclscope.capture.inventory import (
     parse_bytes,
 )
 from ncclscope.errors import UsageError
-from ncclscope.words import amount, plural
+from ncclscope.humanize import amount, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

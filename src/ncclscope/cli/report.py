@@ -7,21 +7,25 @@ import shutil
 import sys
 from pathlib import Path
 
-from ncclscope.analysis import counted, traced
+from ncclscope.analysis import summary_from_counters, summary_from_operations
 from ncclscope.analysis.selection import communicator_rows, parse_by
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.progress import open_model_aloud
-from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
+from ncclscope.cli.progress import open_model_with_progress
+from ncclscope.cli.selection_options import (
+    add_selection_arguments,
+    join_negative_times,
+    selection_of,
+)
 from ncclscope.errors import IncompleteError, NcclscopeError, UsageError
-from ncclscope.ingest.log_facts import topology_of
+from ncclscope.ingest.nccl_log_topology import topology_of
 from ncclscope.model.model import Model
 from ncclscope.report.html import as_html
-from ncclscope.report.machine import as_csv, as_json
+from ncclscope.report.json_csv import as_csv, as_json
 from ncclscope.report.terminal import Style, terminal_lines
 
 _WIDEST = 160
-prepared = with_moments_joined
+preprocess_argv = join_negative_times
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,16 +52,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -> Summary:
-    if counted.has_counters_only(model):
+    if summary_from_counters.has_counters_only(model):
         for option in ("rank", "since", "until", "last"):
             if getattr(arguments, option) is not None:
                 if model.completeness.paused_processes:  # some calls are on record
-                    return traced.summarize(model, selection_of(model, arguments), by)
+                    return summary_from_operations.summarize(
+                        model, selection_of(model, arguments), by
+                    )
                 message = f"cannot report --{option} of {model.path}: it has totals only"
                 raise UsageError(message, "Record with --mode trace to be able to")
         communicators = communicator_rows(model, arguments.comm) if arguments.comm else None
-        return counted.summarize(model, communicators, arguments.op, by)
-    return traced.summarize(model, selection_of(model, arguments), by)
+        return summary_from_counters.summarize(model, communicators, arguments.op, by)
+    return summary_from_operations.summarize(model, selection_of(model, arguments), by)
 
 
 def _style(arguments: argparse.Namespace) -> Style:
@@ -83,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints or writes the report."""
     by = parse_by(arguments.by or ["+communicator"])
     check_sort(arguments.sort, by)
-    model = open_model_aloud(resolve_capture(arguments.capture))
+    model = open_model_with_progress(resolve_capture(arguments.capture))
     summary = _summary(model, arguments, by)
     groups = sorted_groups(summary.groups, arguments.sort)
     topology = topology_of(model.path)

@@ -5,9 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from ncclscope.cli.machine import add_system_arguments, check_system
-from ncclscope.cli.recording import add_recording_arguments, settings_of
+from ncclscope.cli.recording_options import add_recording_arguments, settings_of
+from ncclscope.cli.system_options import add_system_arguments, check_system
 from ncclscope.errors import UsageError
+from ncclscope.humanize import plural
 from ncclscope.launch.child import run_command
 from ncclscope.launch.command import hand_on_variables
 from ncclscope.launch.environment import (
@@ -21,8 +22,7 @@ from ncclscope.launch.environment import (
     why_not_writable,
 )
 from ncclscope.native import plugin_path
-from ncclscope.system.beside import start_beside, stop_beside
-from ncclscope.words import plural
+from ncclscope.system.sampler_process import start_beside, stop_beside
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def _earlier_processes(capture: Path) -> frozenset[str]:
     """Folders that earlier runs left in the capture: said, and not counted as this run's."""
     if rank_of(os.environ) is not None or not capture.is_dir():
         return frozenset()  # in front of a single rank they are its neighbours'
-    from ncclscope.capture.inventory import process_folders
+    from ncclscope.capture.housekeeping import process_folders
 
     found = frozenset(folder.name for folder in process_folders(capture))
     if found:
@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
         sampled = stop_beside(sampler)
     # The job does not wait for these: imported here, they do not delay its start.
     from ncclscope.capture.salvage import salvage
-    from ncclscope.cli.recorded import sum_up
+    from ncclscope.cli.run_summary import sum_up
 
     salvage(settings.directory)
     if rank_of(os.environ) in (None, 0) and not arguments.quiet:

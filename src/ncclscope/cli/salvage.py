@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from ncclscope.capture.salvage import salvage, salvage_for_all
-from ncclscope.words import plural
+from ncclscope.humanize import plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

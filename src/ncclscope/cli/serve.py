@@ -6,13 +6,13 @@ import sys
 import threading
 from pathlib import Path
 
-from ncclscope.cli.machine import add_system_arguments, check_system
+from ncclscope.cli.system_options import add_system_arguments, check_system
 from ncclscope.errors import UsageError
+from ncclscope.humanize import printable
 from ncclscope.live.exposition import TEXT
-from ncclscope.live.following import Following, check_patterns
-from ncclscope.live.machine import Machines
-from ncclscope.live.serving import Reader, Server, start_server, write_textfiles
-from ncclscope.words import printable
+from ncclscope.live.job_follower import JobFollower, check_patterns
+from ncclscope.live.metrics_server import MetricsCache, MetricsServer, start_server, write_textfiles
+from ncclscope.live.system_metrics import Machines
 
 _PORT = 9479
 
@@ -65,12 +65,12 @@ def _check(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Reads until it is told to stop."""
     _check(arguments)
-    following = Following(tuple(arguments.captures), arguments.all_hosts)
+    following = JobFollower(tuple(arguments.captures), arguments.all_hosts)
     machines = None
     if arguments.system:
         root, interval_s = arguments.system_root, arguments.system_interval
         machines = Machines(root, interval_s, arguments.all_hosts)
-    reader = Reader(following, arguments.series, arguments.inspector_names, machines)
+    reader = MetricsCache(following, arguments.series, arguments.inspector_names, machines)
     reader.read()
     for path in following.unreadable:
         print(f"ncclscope: {printable(str(path))} cannot be read and is left out", file=sys.stderr)
@@ -91,7 +91,9 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write_until(stop: threading.Event, arguments: argparse.Namespace, reader: Reader) -> None:
+def _write_until(
+    stop: threading.Event, arguments: argparse.Namespace, reader: MetricsCache
+) -> None:
     """Files instead of answers. A disk that is full for a while must not end it."""
     written: set[Path] = set()
     trouble = ""
@@ -113,7 +115,7 @@ def _write_until(stop: threading.Event, arguments: argparse.Namespace, reader: R
         path.unlink(missing_ok=True)
 
 
-def _start(arguments: argparse.Namespace, reader: Reader) -> Server:
+def _start(arguments: argparse.Namespace, reader: MetricsCache) -> MetricsServer:
     try:
         return start_server(arguments.host, arguments.port, reader)
     except (OSError, OverflowError) as error:

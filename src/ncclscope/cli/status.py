@@ -6,20 +6,20 @@ import sys
 import time
 from pathlib import Path
 
-from ncclscope.capture.inventory import is_running
+from ncclscope.capture.housekeeping import is_running
 from ncclscope.capture.reader import (
     find_captures,
     is_dataset,
     process_folders,
     resolve_capture,
 )
-from ncclscope.cli import typed
-from ncclscope.diagnose.verdict import Status
-from ncclscope.diagnose.verdicts import judge
+from ncclscope.cli import suggested_commands
+from ncclscope.diagnose.hang.judge import judge
+from ncclscope.diagnose.hang.verdict import Status
 from ncclscope.errors import UsageError
-from ncclscope.model.pulse import read_pulses
+from ncclscope.humanize import printable
 from ncclscope.report.status import as_json, lines, other_lines
-from ncclscope.words import printable
+from ncclscope.snapshot.process import read_snapshots
 
 _WATCH_S = 2.0  # between two looks
 _HUNG = 4  # exit code
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _look(capture: Path) -> Status:
-    return judge(*read_pulses(process_folders(capture)))
+    return judge(*read_snapshots(process_folders(capture)))
 
 
 def _running_beside(capture: Path) -> Others:
@@ -107,5 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
         others = _running_beside(capture) if asked_for_all else {}
         _show(status, capture, others, arguments)
     if status.hung and not arguments.json and not status.post_mortem:
-        print(f"next: {printable(typed.command('diagnose', capture))}", file=sys.stderr)
+        print(
+            f"next: {printable(suggested_commands.command('diagnose', capture))}", file=sys.stderr
+        )
     return _HUNG if any(one.hung for one in (status, *others.values())) else 0

@@ -12,18 +12,22 @@ from pathlib import Path
 
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.progress import open_model_aloud
-from ncclscope.cli.selecting import add_selection_arguments, selection_of, with_moments_joined
+from ncclscope.cli.progress import open_model_with_progress
+from ncclscope.cli.selection_options import (
+    add_selection_arguments,
+    join_negative_times,
+    selection_of,
+)
 from ncclscope.errors import NcclscopeError, UsageError
-from ncclscope.web.hosts import in_url, is_loopback
-from ncclscope.web.html import MOST_BARS, write_html
-from ncclscope.web.perfetto import POLICY, TRACE, PerfettoRoutes, opening, perfetto_folder
+from ncclscope.humanize import amount, printable
+from ncclscope.web.allowed_hosts import in_url, is_loopback
+from ncclscope.web.perfetto_ui import POLICY, TRACE, PerfettoRoutes, opening, perfetto_folder
 from ncclscope.web.routes import Routes
 from ncclscope.web.server import Server
-from ncclscope.web.timeline import Timeline
-from ncclscope.words import amount, printable
+from ncclscope.web.session import Timeline
+from ncclscope.web.single_file import MOST_BARS, write_html
 
-prepared = with_moments_joined
+preprocess_argv = join_negative_times
 _WINDOW = ("comm", "op", "rank", "since", "until", "last")
 
 
@@ -73,7 +77,7 @@ def _show_in_perfetto(arguments: argparse.Namespace) -> int:
     from ncclscope.export.perfetto import write_perfetto
 
     folder = perfetto_folder()
-    model = open_model_aloud(resolve_capture(arguments.capture))
+    model = open_model_with_progress(resolve_capture(arguments.capture))
     chosen: Selection = selection_of(model, arguments)
     with tempfile.TemporaryDirectory(prefix="ncclscope-perfetto-") as directory:
         trace = Path(directory) / TRACE

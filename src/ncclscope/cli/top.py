@@ -5,10 +5,10 @@ import sys
 import time
 
 from ncclscope.errors import NcclscopeError, UsageError
-from ncclscope.live.cells import plain
-from ncclscope.live.following import Following, check_patterns
-from ncclscope.live.watching import Past, overview
-from ncclscope.words import printable
+from ncclscope.humanize import printable
+from ncclscope.live.job_follower import JobFollower, check_patterns
+from ncclscope.live.top_model import Past, overview
+from ncclscope.live.top_tables import plain
 
 _ONCE_S = 2.5  # two heartbeats: without them there are no rates
 
@@ -33,13 +33,13 @@ def run(arguments: argparse.Namespace) -> int:
     check_patterns(arguments.captures)
     if arguments.interval < 0.1:
         raise UsageError("--interval must be at least 0.1 s")
-    following = Following(tuple(arguments.captures), all_hosts=True)
+    following = JobFollower(tuple(arguments.captures), all_hosts=True)
     if arguments.once:
         return _once(following)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("cannot show a screen: this is no terminal", "Try `ncclscope top --once`")
     try:
-        from ncclscope.live.screen import Top
+        from ncclscope.live.top_screen import Top
     except ImportError as error:
         message = f"cannot show a screen: {error.name or 'textual'} is not installed"
         hint = "Try `pip install textual`, or `ncclscope top --once`"
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _once(following: Following) -> int:
+def _once(following: JobFollower) -> int:
     past = Past()
     following.read()
     now = overview(list(following.jobs.values()), past)

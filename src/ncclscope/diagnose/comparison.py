@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.diagnose.frame import Floats, Frame
+from ncclscope.diagnose.rule_context import Floats, RuleContext
 from ncclscope.model.model import Model
-from ncclscope.model.tables import NONE, RECV
+from ncclscope.model.schema import NONE, RECV
 
 SLOWER, FASTER, SAME, UNRESOLVED = "slower", "faster", "same", "unresolved"
 MATTERS = 0.05  # a change of the median that is worth a word
@@ -80,7 +80,7 @@ def _name(text: str) -> str:
 
 
 def _samples(model: Model) -> dict[Key, _Samples]:
-    frame = Frame(model)
+    frame = RuleContext(model)
     ops = frame.ops
     known = frame.current & (ops["duration_ns"] > 0) & (ops["instance"] != NONE)
     rows = np.flatnonzero(known & (ops["form"] != RECV))

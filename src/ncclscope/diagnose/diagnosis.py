@@ -3,28 +3,28 @@
 from dataclasses import dataclass, replace
 
 from ncclscope.capture.reader import is_dataset, process_folders
-from ncclscope.diagnose import (
+from ncclscope.diagnose.finding import CRITICAL, Evidence, Finding, downgraded, ranked
+from ncclscope.diagnose.hang.judge import judge
+from ncclscope.diagnose.hang.verdict import MISMATCH, Status
+from ncclscope.diagnose.rule_context import RuleContext
+from ncclscope.diagnose.rules import (
     below_expected,
     data_quality,
     degradation,
-    efficiency,
     hang,
+    hardware,
+    hints,
     imbalance,
-    machine,
+    imported_hang,
+    link_peak,
     mismatch,
-    peaks,
     slow_link,
     straggler,
-    unfinished,
 )
-from ncclscope.diagnose.below_expected import Expected
-from ncclscope.diagnose.finding import CRITICAL, Evidence, Finding, downgraded, ranked
-from ncclscope.diagnose.frame import Frame
-from ncclscope.diagnose.verdict import MISMATCH, Status
-from ncclscope.diagnose.verdicts import judge
+from ncclscope.diagnose.rules.below_expected import Expected
+from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
-from ncclscope.model.pulse import read_pulses
-from ncclscope.words import ranks_in_words
+from ncclscope.snapshot.process import read_snapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ def last_moments(model: Model) -> Status | None:
     unfinished = any(not row.ended for row in model.processes) or model.completeness.in_flight
     if not folders or not unfinished:
         return None
-    return judge(*read_pulses(folders))
+    return judge(*read_snapshots(folders))
 
 
 def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
     """All findings."""
-    frame = Frame(model)
+    frame = RuleContext(model)
     missing = data_quality.missing(frame)
     status = last_moments(model)
     findings: list[Finding] = []
@@ -55,7 +55,7 @@ def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
         hangs = hang.find(status, frame.path)
         findings += [one for one in hangs if not any(_explains(m, one) for m in mismatches)]
     if is_dataset(model.path):
-        findings += unfinished.find(model)
+        findings += imported_hang.find(model)
     known = {name for finding in mismatches for name in finding.communicators}
     findings += [_with_followers(finding, status) for finding in mismatches]
     findings += [one for one in _disagreeing(status) if not known & set(one.communicators)]
@@ -64,16 +64,16 @@ def diagnose(model: Model, baseline: list[Expected] | None = None) -> Diagnosis:
         slow_link,
         degradation,
         imbalance,
-        peaks,
-        efficiency,
+        link_peak,
+        hints,
         data_quality,
-        machine,
+        hardware,
     )
     for family in families:
         findings += family.find(frame)
     if baseline:
         findings += below_expected.find(frame, baseline)
-    findings = [_weighed(finding, missing) for finding in machine.explained(findings)]
+    findings = [_weighed(finding, missing) for finding in hardware.explained(findings)]
     return Diagnosis(ranked(findings), missing)
 
 

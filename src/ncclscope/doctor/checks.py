@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ncclscope.capture.tally import tally_capture
+from ncclscope.capture.contents import contents_of_capture
 from ncclscope.demo.play import bundled_transcripts, play
 from ncclscope.doctor.libraries import Library
-from ncclscope.doctor.releases import interface_of, known_defects, text_of
 from ncclscope.errors import NcclscopeError
 from ncclscope.launch.environment import Settings
 from ncclscope.native import LONGEST_PLUGIN_PATH
+from ncclscope.nccl.releases import interface_of, known_defects, text_of
 
 FINE, NOTE, PROBLEM = "fine", "note", "problem"
 _MACHINES = {62: "x86_64", 183: "aarch64"}  # ELF
@@ -234,7 +234,7 @@ def check_recording() -> Check:
         except (NcclscopeError, OSError) as error:
             cause = getattr(error, "strerror", None) or error
             return Check("self-test", PROBLEM, f"the player failed: {cause}", "Reinstall ncclscope")
-        tallies = tally_capture(capture)
+        tallies = contents_of_capture(capture)
     events = tallies[0].events if tallies else 0
     text = f"{events} events of a recorded job played and read back"
     if any(codes) or events != 1094 or tallies[0].dropped:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncclscope.doctor.releases import Release, parse_release
+from ncclscope.nccl.releases import Release, parse_release
 
 _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)\+cuda")
 _NAME = "libnccl.so.2"

@@ -16,10 +16,10 @@ import numpy as np
 
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture import layout
-from ncclscope.capture.events import Event, events_of, keys_by_start
+from ncclscope.capture.dump_events import Event, events_of, keys_by_start
 from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError, UsageError
-from ncclscope.export.files import check_directory, holds_only, writing_directory
+from ncclscope.export.atomic_files import check_directory, holds_only, writing_directory
 from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 

@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
-from ncclscope.export.by_rank import write_ranks
-from ncclscope.export.files import writing
-from ncclscope.export.layers import chosen_rows, layers_of, span
-from ncclscope.export.timeline import (
+from ncclscope.export.atomic_files import writing
+from ncclscope.export.parallel_ranks import write_ranks
+from ncclscope.export.trace_layers import chosen_rows, layers_of, span
+from ncclscope.export.trace_model import (
     OPEN,
     Argument,
     Layer,
@@ -30,8 +30,8 @@ from ncclscope.export.timeline import (
 from ncclscope.export.written import Written
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model, Progress
-from ncclscope.model.shown import rows_of_table
-from ncclscope.model.tables import NONE
+from ncclscope.model.schema import NONE
+from ncclscope.model.sql_views import rows_of_table
 
 Ints = npt.NDArray[np.int64]
 _IN_FLIGHT, _BANDWIDTH = "bytes in flight", "bus bandwidth"

@@ -7,7 +7,7 @@ import duckdb
 
 from ncclscope.analysis.selection import Selection, conditions
 from ncclscope.model.model import Model
-from ncclscope.model.shown import raw_columns, rows_of_table, select_list
+from ncclscope.model.sql_views import raw_columns, rows_of_table, select_list
 
 
 @dataclass(frozen=True, slots=True)

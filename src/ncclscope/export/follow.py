@@ -23,14 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.analysis.selection import Selection, matching
-from ncclscope.capture.inventory import describe
+from ncclscope.capture.housekeeping import describe
 from ncclscope.errors import FormatError, UsageError
-from ncclscope.export.files import STDOUT, cannot_write
+from ncclscope.export.atomic_files import STDOUT, cannot_write
 from ncclscope.export.written import Written
 from ncclscope.model.build import open_model
-from ncclscope.model.expansion import has_parts
 from ncclscope.model.model import Model, Progress
-from ncclscope.model.shown import literal, open_connection, select_list
+from ncclscope.model.process.inferred_collectives import has_parts
+from ncclscope.model.sql_views import literal, open_connection, select_list
 
 Ints = npt.NDArray[np.int64]
 ROWS = 1 << 16  # of a piece

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.bandwidth import bandwidth_gbs, bus_factor
 from ncclscope.analysis.selection import Selection, matching
-from ncclscope.export.files import check_directory, holds_only, writing_directory
+from ncclscope.export.atomic_files import check_directory, holds_only, writing_directory
 from ncclscope.export.written import Written
-from ncclscope.model.details import details_of_process
-from ncclscope.model.expansion import has_parts
+from ncclscope.humanize import printable
+from ncclscope.model.detail_tables import details_of_process
 from ncclscope.model.model import Model, Progress
-from ncclscope.model.tables import NONE, Columns
-from ncclscope.words import printable
+from ncclscope.model.process.inferred_collectives import has_parts
+from ncclscope.model.schema import NONE, Columns
+from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_factor
 
 Ints = npt.NDArray[np.int64]
 VERSION = "v4.0"

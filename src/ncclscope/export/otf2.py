@@ -15,14 +15,14 @@ import numpy as np
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
 from ncclscope.errors import NcclscopeError
-from ncclscope.export.files import check_directory, writing_directory
-from ncclscope.export.layers import chosen_rows, span
-from ncclscope.export.timeline import OPEN, Rank, ranks_of
+from ncclscope.export.atomic_files import check_directory, writing_directory
+from ncclscope.export.trace_layers import chosen_rows, span
+from ncclscope.export.trace_model import OPEN, Rank, ranks_of
 from ncclscope.export.written import Written
+from ncclscope.humanize import printable
 from ncclscope.model.model import Model, Progress
-from ncclscope.model.shown import rows_of_table
-from ncclscope.model.tables import NONE
-from ncclscope.words import printable
+from ncclscope.model.schema import NONE
+from ncclscope.model.sql_views import rows_of_table
 
 ARCHIVE = "traces"
 ROWS = 1 << 14  # of a piece

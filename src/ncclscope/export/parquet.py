@@ -19,10 +19,11 @@ import duckdb
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.reader import DATASET_FILE
+from ncclscope.export.atomic_files import check_directory, put_directory, scratch_beside
 from ncclscope.export.chunks import Chunk, chunks
-from ncclscope.export.files import check_directory, put_directory, scratch_beside
 from ncclscope.model.model import Model, Progress
-from ncclscope.model.shown import (
+from ncclscope.model.schema import NONE, SCHEMA_VERSION, TABLES
+from ncclscope.model.sql_views import (
     SQL_TYPES,
     create_small_tables,
     literal,
@@ -31,7 +32,6 @@ from ncclscope.model.shown import (
     raw_columns,
     shown_columns,
 )
-from ncclscope.model.tables import NONE, SCHEMA_VERSION, TABLES
 
 TABLES_WRITTEN = (*TABLES, "processes", "nodes")
 _KEY = "ncclscope_schema"

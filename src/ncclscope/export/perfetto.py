@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.analysis.selection import Selection
-from ncclscope.export.by_rank import write_ranks
-from ncclscope.export.files import writing
-from ncclscope.export.layers import chosen_rows, layers_of
+from ncclscope.export.atomic_files import writing
+from ncclscope.export.parallel_ranks import write_ranks
 from ncclscope.export.protobuf import (
     LENGTH,
     VARINT,
@@ -33,7 +32,8 @@ from ncclscope.export.protobuf import (
     text,
     varints,
 )
-from ncclscope.export.timeline import (
+from ncclscope.export.trace_layers import chosen_rows, layers_of
+from ncclscope.export.trace_model import (
     Argument,
     Ends,
     Layer,
@@ -47,8 +47,8 @@ from ncclscope.export.timeline import (
 )
 from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
-from ncclscope.model.shown import rows_of_table
-from ncclscope.model.tables import NONE
+from ncclscope.model.schema import NONE
+from ncclscope.model.sql_views import rows_of_table
 
 Ints = npt.NDArray[np.int64]
 

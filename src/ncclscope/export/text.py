@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ncclscope.analysis.selection import Selection
+from ncclscope.export.atomic_files import writing
 from ncclscope.export.chunks import chunks
-from ncclscope.export.files import writing
 from ncclscope.model.model import Model, Progress
-from ncclscope.model.shown import literal, open_connection
+from ncclscope.model.sql_views import literal, open_connection
 
 ROWS = 1 << 17  # of a piece: a hundred MB of JSON
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from ncclscope.ingest.files import DAMAGED, cannot_read, opened
 from ncclscope.ingest.json_stream import CutError, elements
-from ncclscope.ingest.observed import (
+from ncclscope.ingest.records import (
     FIRST_WALL_NS,
     Communicator,
     Format,
-    Found,
+    ImportReport,
     Operation,
     Process,
-    Seen,
+    Record,
     form_of,
     function_name,
     hash_of,
@@ -28,9 +28,9 @@ from ncclscope.ingest.observed import (
     text,
 )
 from ncclscope.ingest.torch_names import DATATYPES, function_of
-from ncclscope.model import sizes
 from ncclscope.model.completeness import SIMULATION
-from ncclscope.model.tables import NONE, SOURCES, STATES
+from ncclscope.model.process import operation_bytes
+from ncclscope.model.schema import NONE, SOURCES, STATES
 
 _US = 1000
 _SIGNS = re.compile(r"[^a-z0-9]")
@@ -59,7 +59,7 @@ def _fits(head: bytes, path: Path) -> bool:
     )
 
 
-def read(path: Path, found: Found) -> Iterator[Seen]:
+def read(path: Path, found: ImportReport) -> Iterator[Record]:
     """NCCL's operations of one trace; everything else in it is left out."""
     trace = _Trace(path.name, found)
     with opened(path) as file:
@@ -85,7 +85,7 @@ def read(path: Path, found: Found) -> Iterator[Seen]:
 class _Trace:
     """What a trace says besides its events."""
 
-    def __init__(self, file: str, found: Found) -> None:
+    def __init__(self, file: str, found: ImportReport) -> None:
         self._file, self._found = file, found
         self._rank, self._ranks, self._base_ns, self._host = NONE, 0, 0, ""
         self._names: dict[str, str] = {}  # by pid
@@ -173,7 +173,9 @@ def _values(
     event: dict[str, Any], given: dict[str, Any], function: str, ranks: int, start_ns: int
 ) -> dict[str, int | str]:
     datatype = text(_first(given, ("dtype", "datatype")))
-    datatype = DATATYPES.get(datatype) or sizes.DATATYPES.get(datatype) or datatype.casefold()
+    datatype = (
+        DATATYPES.get(datatype) or operation_bytes.DATATYPES.get(datatype) or datatype.casefold()
+    )
     duration = nanoseconds(event.get("dur"), _US)
     source = text(given.get("source"))
     state = text(given.get("state"))
@@ -217,11 +219,11 @@ def _count(given: dict[str, Any], function: str, ranks: int) -> int:
 
 def _size(given: dict[str, Any], function: str, datatype: str) -> int:
     size = number(_first(given, _SIZE))
-    width = sizes.ELEMENT_BYTES.get(datatype)
+    width = operation_bytes.ELEMENT_BYTES.get(datatype)
     if size != NONE or width is None:
         return size
     elements_in, elements_out = (number(given.get(f"{way}msgnelems")) for way in ("in", "out"))
-    most = max(elements_in, elements_out) if function in sizes.PER_RANK else elements_in
+    most = max(elements_in, elements_out) if function in operation_bytes.PER_RANK else elements_in
     return most * width if NONE < most < 1 << 50 else NONE
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 from ncclscope.ingest.files import DAMAGED, cannot_read, lines_of, opened
 from ncclscope.ingest.json_stream import CutError, elements
-from ncclscope.ingest.observed import (
+from ncclscope.ingest.records import (
     FIRST_WALL_NS,
     Communicator,
     Format,
-    Found,
+    ImportReport,
     Operation,
     Process,
-    Seen,
+    Record,
     form_of,
     function_name,
     hash_of,
@@ -28,7 +28,7 @@ from ncclscope.ingest.observed import (
     number,
     text,
 )
-from ncclscope.model.tables import NONE
+from ncclscope.model.schema import NONE
 
 _US = 1000
 _PID_IN_NAME = re.compile(r"(\d{2,10})(?:\.\w+)*$")
@@ -46,7 +46,7 @@ def _fits(head: bytes, path: Path) -> bool:
     )
 
 
-def read(path: Path, found: Found) -> Iterator[Seen]:
+def read(path: Path, found: ImportReport) -> Iterator[Record]:
     """Operations of one file; groups and lone proxy ops are left out."""
     match = _PID_IN_NAME.search(path.name)
     pid = number(int(match[1]), (1 << 31) - 1) if match else NONE
@@ -58,7 +58,7 @@ def read(path: Path, found: Found) -> Iterator[Seen]:
             found.lose(DAMAGED)
 
 
-def _records(path: Path, found: Found) -> Iterator[Any]:
+def _records(path: Path, found: ImportReport) -> Iterator[Any]:
     with opened(path) as file:
         in_list = file.read(4096).lstrip()[:1] == b"["
     if not in_list:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from ncclscope.errors import FormatError
-from ncclscope.ingest.observed import Found
+from ncclscope.ingest.records import ImportReport
 
 _GZIP = b"\x1f\x8b"
 HEAD_BYTES = 1 << 16
@@ -78,7 +78,7 @@ def head_of(path: Path) -> bytes:
         return b""
 
 
-def lines_of(path: Path, found: Found) -> Iterator[bytes]:
+def lines_of(path: Path, found: ImportReport) -> Iterator[bytes]:
     """Lines; of a compressed file that is cut off, those before. Too long ones are counted."""
     with opened(path) as file:
         while True:
@@ -97,7 +97,7 @@ def lines_of(path: Path, found: Found) -> Iterator[bytes]:
             yield line
 
 
-def ends_of(path: Path, found: Found) -> Iterator[bytes]:
+def ends_of(path: Path, found: ImportReport) -> Iterator[bytes]:
     """Lines of a log that may be of any length: all of them, or those at its beginning and end."""
     size = path.stat().st_size
     if size <= _HEAD_OF_LOG + _TAIL_OF_LOG:

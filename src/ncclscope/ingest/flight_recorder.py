@@ -11,24 +11,24 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.ingest.files import DAMAGED, cannot_read, whole
-from ncclscope.ingest.observed import (
+from ncclscope.ingest.records import (
     FIRST_WALL_NS,
     Communicator,
     Format,
-    Found,
+    ImportReport,
     Member,
     Operation,
     Process,
-    Seen,
+    Record,
     form_of,
     nanoseconds,
     number,
     text,
 )
-from ncclscope.ingest.plain_pickle import PickleError, loads
+from ncclscope.ingest.safe_pickle import PickleError, loads
 from ncclscope.ingest.torch_names import DATATYPES, function_of
-from ncclscope.model import sizes
-from ncclscope.model.tables import NONE
+from ncclscope.model.process import operation_bytes
+from ncclscope.model.schema import NONE
 
 _LARGEST_BYTES = 1 << 28
 _MS = 1_000_000
@@ -66,7 +66,7 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-def read(path: Path, found: Found) -> Iterator[Seen]:
+def read(path: Path, found: ImportReport) -> Iterator[Record]:
     """Operations of one rank's dump, and the process groups it is in."""
     document = _document(path)
     match = _RANK_IN_NAME.search(path.name)
@@ -124,7 +124,7 @@ def _bytes_of(shapes: object, datatypes: object) -> tuple[int, int, str]:
             if product == NONE:
                 return NONE, NONE, datatype
         elements = number(elements + product)
-    width = sizes.ELEMENT_BYTES.get(datatype)
+    width = operation_bytes.ELEMENT_BYTES.get(datatype)
     return elements, NONE if width is None else number(elements * width), datatype
 
 
@@ -135,7 +135,7 @@ def _sizes(entry: dict[str, Any], function: str, ranks: int) -> dict[str, int | 
     if function == "Recv" or given == NONE:
         count, given = out_count, made
     size = given
-    if function in sizes.PER_RANK:
+    if function in operation_bytes.PER_RANK:
         size = max(given, made)
         if function in ("Gather", "Scatter") and ranks > 0:
             size = max(size, min(x for x in (given, made, size) if x != NONE) * ranks)

@@ -5,30 +5,30 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ncclscope.errors import FormatError, UsageError
+from ncclscope.humanize import plural
 from ncclscope.ingest import (
     chrome,
     comma,
-    debug_log,
     flight_recorder,
     inspector,
+    nccl_log,
     nccl_tests,
     ncclsee,
     nsys,
 )
 from ncclscope.ingest.files import head_of
-from ncclscope.ingest.gather import Gathering
-from ncclscope.ingest.observed import Format, Found
+from ncclscope.ingest.model_builder import ImportBuilder
+from ncclscope.ingest.records import Format, ImportReport
 from ncclscope.model.model import Model, Progress
-from ncclscope.words import plural
 
 # In the order in which files are held against them: the surest signs first.
 FORMATS = {
     module.FORMAT.name: module.FORMAT
     for module in (
-        nsys, inspector, ncclsee, chrome, comma, flight_recorder, nccl_tests, debug_log,
+        nsys, inspector, ncclsee, chrome, comma, flight_recorder, nccl_tests, nccl_log,
     )
 }  # fmt: skip
-_LOG = debug_log.FORMAT
+_LOG = nccl_log.FORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def gather(chosen: Chosen, folder: Path, progress: Progress | None = None) -> Mo
     """The model of all files, made in a folder of its own. Files that cannot be read are named; it
     is an error only where there is no other.
     """
-    found, gathering, problems = Found(), Gathering(folder, chosen.form), []
+    found, gathering, problems = ImportReport(), ImportBuilder(folder, chosen.form), []
     for number, path in enumerate(chosen.files):
         if progress:
             progress(number, len(chosen.files))

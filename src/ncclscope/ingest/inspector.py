@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.ingest.files import DAMAGED, lines_of
-from ncclscope.ingest.observed import (
+from ncclscope.ingest.records import (
     Communicator,
     Format,
-    Found,
+    ImportReport,
     Operation,
     Process,
-    Seen,
+    Record,
     form_of,
     function_name,
     hash_of,
@@ -26,7 +26,7 @@ from ncclscope.ingest.observed import (
     text,
 )
 from ncclscope.model.completeness import SIMULATION
-from ncclscope.model.tables import NONE
+from ncclscope.model.schema import NONE
 
 _US = 1000
 # Inspector's timing sources: ours, and why it is not the GPU.
@@ -45,7 +45,7 @@ def _fits(head: bytes, path: Path) -> bool:
     )
 
 
-def read(path: Path, found: Found) -> Iterator[Seen]:
+def read(path: Path, found: ImportReport) -> Iterator[Record]:
     """Operations of one log; lines that are none are counted."""
     processes: dict[tuple[str, int], Process] = {}
     for line in lines_of(path, found):

@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.ingest.files import cannot_read, whole
-from ncclscope.ingest.observed import (
+from ncclscope.ingest.records import (
     MOST_COUNTED,
     Communicator,
     Format,
-    Found,
+    ImportReport,
     Member,
     Operation,
     Process,
-    Seen,
+    Record,
     function_name,
     nanoseconds,
     number,
     text,
 )
-from ncclscope.model.tables import NONE
+from ncclscope.model.schema import NONE
 
 _LARGEST_BYTES = 1 << 27
 _US = 1000
@@ -47,7 +47,7 @@ def _fits(head: bytes, path: Path) -> bool:
     )
 
 
-def read(path: Path, found: Found) -> Iterator[Seen]:
+def read(path: Path, found: ImportReport) -> Iterator[Record]:
     """One operation for each iteration of each size."""
     try:
         document = json.loads(whole(path, _LARGEST_BYTES))
@@ -69,7 +69,7 @@ def read(path: Path, found: Found) -> Iterator[Seen]:
     _note_errors(document, path.name, found)
 
 
-def _note_errors(document: dict[str, Any], file: str, found: Found) -> None:
+def _note_errors(document: dict[str, Any], file: str, found: ImportReport) -> None:
     bounds, errors = document.get("out_of_bounds"), document.get("errors")
     wrong = number(bounds.get("count")) if isinstance(bounds, dict) else NONE
     if wrong > 0:

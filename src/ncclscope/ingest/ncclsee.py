@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ncclscope.ingest.files import DAMAGED, lines_of
-from ncclscope.ingest.observed import (
+from ncclscope.ingest.records import (
     MOST_COUNTED,
     Format,
-    Found,
+    ImportReport,
     Operation,
     Process,
-    Seen,
+    Record,
     form_of,
     function_name,
     nanoseconds,
     number,
 )
-from ncclscope.model.tables import NONE
+from ncclscope.model.schema import NONE
 
 _HEAD = b"CollectiveType,"
 _PID = re.compile(r"(\d{1,10})\.csv")
@@ -32,7 +32,7 @@ def _fits(head: bytes, path: Path) -> bool:
     return head.lstrip().startswith(_HEAD)
 
 
-def read(path: Path, found: Found) -> Iterator[Seen]:
+def read(path: Path, found: ImportReport) -> Iterator[Record]:
     """As many operations of a bucket as it counted, all with its mean."""
     match = _PID.search(path.name)
     pid = number(int(match[1]), (1 << 31) - 1) if match else NONE

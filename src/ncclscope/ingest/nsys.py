@@ -18,22 +18,22 @@ from urllib.parse import quote
 
 from ncclscope.ingest.chrome import KERNEL
 from ncclscope.ingest.files import cannot_read
-from ncclscope.ingest.observed import (
+from ncclscope.ingest.records import (
     Communicator,
     Format,
-    Found,
+    ImportReport,
     Member,
     Operation,
     Process,
-    Seen,
+    Record,
     form_of,
     function_name,
     hash_of,
     number,
     text,
 )
-from ncclscope.model import sizes
-from ncclscope.model.tables import NONE
+from ncclscope.model.process import operation_bytes
+from ncclscope.model.schema import NONE
 
 _MAGIC = b"SQLite format 3\0"
 _PROCESS_BITS = ~0xFFFFFF
@@ -75,7 +75,7 @@ class _Thread:
     groups: list[tuple[int, int, list[_Call]]] = field(default_factory=list)
 
 
-def read(path: Path, found: Found) -> Iterator[Seen]:
+def read(path: Path, found: ImportReport) -> Iterator[Record]:
     """Operations of all processes of one export."""
     address = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
     try:
@@ -92,7 +92,7 @@ def read(path: Path, found: Found) -> Iterator[Seen]:
 class _Export:
     """One database."""
 
-    def __init__(self, database: sqlite3.Connection, path: Path, found: Found) -> None:
+    def __init__(self, database: sqlite3.Connection, path: Path, found: ImportReport) -> None:
         self._database, self._path, self._found = database, path, found
         rows = database.execute("select name, sql from sqlite_master where type = 'table'")
         self._tables = {
@@ -228,7 +228,7 @@ class _Export:
             )  # fmt: skip
 
     # ---- both ----
-    def operations(self) -> Iterator[Seen]:
+    def operations(self) -> Iterator[Record]:
         """Calls with their kernels, and kernels without a call."""
         threads = self._threads()
         for kernel in self._kernels():
@@ -245,7 +245,7 @@ class _Export:
 
     def _of_thread(
         self, thread_id: int, thread: _Thread, ranks: dict[tuple[int, int], tuple[int, int]]
-    ) -> Iterator[Seen]:
+    ) -> Iterator[Record]:
         process = self._process(thread_id)
         group = thread_id & _PROCESS_BITS
         for call in thread.calls:
@@ -269,7 +269,7 @@ class _Export:
         self, call: _Call, function: str, ranks: int, rank: int, thread: int
     ) -> dict[str, int | str]:
         size = number(call.payload.get("Message size [bytes]"))
-        if function in sizes.PER_RANK:  # of one rank, as the caller gives it
+        if function in operation_bytes.PER_RANK:  # of one rank, as the caller gives it
             size = size * ranks if ranks > 0 and NONE < size < 1 << 42 else NONE
         values: dict[str, int | str] = {
             "rank": rank,

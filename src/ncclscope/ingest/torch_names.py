@@ -1,6 +1,6 @@
 """PyTorch's names of datatypes and collectives, as its recorders and profilers write them."""
 
-from ncclscope.ingest.observed import function_name
+from ncclscope.ingest.records import function_name
 
 DATATYPES = {
     "Float": "float32", "Double": "float64", "Half": "float16", "BFloat16": "bfloat16",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ncclscope.errors import UsageError
 from ncclscope.native import LONGEST_PLUGIN_PATH
-from ncclscope.private import make_private_directory
+from ncclscope.private_directory import make_private_directory
 
 MODES = ("profile", "trace", "full")
 # The events that each mode asks NCCL for, as native/src/config.c has them.

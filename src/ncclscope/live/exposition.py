@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import lru_cache
 
-from ncclscope.live.catalogue import (
+from ncclscope.live.metrics import (
     COUNTER,
     DURATION_BOUNDS_NS,
     EVERYWHERE,
@@ -13,7 +13,7 @@ from ncclscope.live.catalogue import (
     OWN_METRICS,
     Metric,
 )
-from ncclscope.live.samples import Histogram, Labels, Ratio, Value
+from ncclscope.live.series import Histogram, Labels, Ratio, Value
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"

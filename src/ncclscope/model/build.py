@@ -9,16 +9,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.capture.compiled import large_arrays_in
+from ncclscope.arrays.library import spill_large_arrays_to
 from ncclscope.capture.reader import is_dataset, process_folders
 from ncclscope.errors import NcclscopeError
-from ncclscope.model import sizes
-from ncclscope.model.bounds import Meetings, bounds_of_steps, joined_steps
-from ncclscope.model.clock import Clocks, solve
-from ncclscope.model.gaps import count_behind, missing_by_instance
-from ncclscope.model.instances import Instances
+from ncclscope.model.align.bounds import CollectiveBounds, bounds_of_steps, joined_steps
+from ncclscope.model.align.host_clocks import HostClocks, solve
+from ncclscope.model.capture_counts import (
+    CaptureCounts,
+    add_process,
+    completeness_of,
+    partly_recorded,
+)
+from ncclscope.model.decode_pool import Decoder, decoders
 from ncclscope.model.lives import with_fates
-from ncclscope.model.matching import (
+from ncclscope.model.match.inferred_rooted import complete_rooted
+from ncclscope.model.match.instances import Instances
+from ncclscope.model.match.missing_operations import count_behind, missing_by_instance
+from ncclscope.model.match.registry import ProcessRow, Registry
+from ncclscope.model.match.streams import (
     BY_SEQUENCE,
     NEEDED,
     FoundStreams,
@@ -27,15 +35,12 @@ from ncclscope.model.matching import (
     rules_of,
 )
 from ncclscope.model.model import Model, Progress
-from ncclscope.model.parts import Part, Placement
-from ncclscope.model.registry import ProcessRow, Registry
-from ncclscope.model.rooted import complete_rooted
-from ncclscope.model.steps import placed
-from ncclscope.model.store import Writer, fingerprint, load, load_current, manifest_of
-from ncclscope.model.sums import Sums, completeness_of, count, partly_recorded
-from ncclscope.model.tables import NONE, Columns, pieces
-from ncclscope.model.words import Words
-from ncclscope.model.workers import Decoder, decoders
+from ncclscope.model.process import operation_bytes
+from ncclscope.model.process.decoded_process import DecodedProcess, Placement
+from ncclscope.model.process.proxy_step_times import placed
+from ncclscope.model.schema import NONE, Columns, row_chunks
+from ncclscope.model.store.columns import Writer, fingerprint, load, load_current, manifest_of
+from ncclscope.model.vocabulary import Vocabulary
 
 TIMES = (
     "call_ns",
@@ -56,7 +61,7 @@ def open_model(capture: Path, progress: Progress | None = None) -> Model:
         make: Callable[[Path, str, Progress | None], Model] = build
         if is_dataset(capture):
             # A capture's model needs no engine: duckdb is imported for datasets alone.
-            from ncclscope.model.dataset import read_dataset
+            from ncclscope.model.store.parquet_dataset import read_dataset
 
             make = read_dataset
         return with_fates(load_current(capture, mark) or make(capture, mark, progress))
@@ -69,13 +74,13 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
     """Decodes every process, aligns their clocks, matches their operations, and saves all of it."""
     writer = Writer(capture)
     try:
-        words, registry, streams, sums = Words(), Registry(), StreamCounter(), Sums()
+        words, registry, streams, sums = Vocabulary(), Registry(), StreamCounter(), CaptureCounts()
         folders = process_folders(capture)
         for found in _decode(folders, writer, registry, words, sums, progress):
             streams.join(found)
         registry.tell_attempts_apart()
         operations = writer.columns("operations")
-        with large_arrays_in(writer.folder):
+        with spill_large_arrays_to(writer.folder):
             clocks, instances = _joined(operations, registry, words, streams, sums)
             writer.append("instances", instances)
         comms, members, names = registry.tables()
@@ -104,8 +109,12 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
 
 
 def _joined(
-    operations: Columns, registry: Registry, words: Words, streams: StreamCounter, sums: Sums
-) -> tuple[Clocks, Columns]:
+    operations: Columns,
+    registry: Registry,
+    words: Vocabulary,
+    streams: StreamCounter,
+    sums: CaptureCounts,
+) -> tuple[HostClocks, Columns]:
     """Brings the operations of all processes together, in place: one clock, and instances."""
     _complete_sizes(operations, registry, words)
     broken = _broken_communicators(operations, sums)
@@ -124,8 +133,8 @@ def _decode(
     folders: list[Path],
     writer: Writer,
     registry: Registry,
-    words: Words,
-    sums: Sums,
+    words: Vocabulary,
+    sums: CaptureCounts,
     progress: Progress | None,
 ) -> Iterator[FoundStreams]:
     """Decodes the processes in their order and has their operations written."""
@@ -144,13 +153,13 @@ def _decode(
                 continue
             worker.put(_placement(part, writer, registry, words, sums))
             writing.append(worker)
-            count(sums, part, registry)
+            add_process(sums, part, registry)
         for worker in writing:
             yield worker.found()
 
 
 def _placement(
-    part: Part, writer: Writer, registry: Registry, words: Words, sums: Sums
+    part: DecodedProcess, writer: Writer, registry: Registry, words: Vocabulary, sums: CaptureCounts
 ) -> Placement:
     """The rows and codes of the capture for a process's own numbers."""
     row, comm_rows, global_ranks = registry.add(
@@ -168,17 +177,17 @@ def _placement(
     return Placement(first, row, node, comm_rows, global_ranks, codes)
 
 
-def _complete_sizes(operations: Columns, registry: Registry, words: Words) -> None:
+def _complete_sizes(operations: Columns, registry: Registry, words: Vocabulary) -> None:
     """Interfaces 1 to 3 do not tell how many ranks there are: their shares are multiplied now."""
     ranks, told = registry.ranks_of_communicators(), registry.ranks_were_told()
-    shares = words.known("function", sizes.PER_RANK)
+    shares = words.known("function", operation_bytes.PER_RANK)
     for comm in np.flatnonzero(~told):
         mine = (operations["communicator"] == comm) & np.isin(operations["function"], shares)
         share = operations["size_bytes"][mine]
-        operations["size_bytes"][mine] = sizes.total_bytes(share, ranks[comm])
+        operations["size_bytes"][mine] = operation_bytes.total_bytes(share, ranks[comm])
 
 
-def _broken_communicators(operations: Columns, sums: Sums) -> npt.NDArray[np.int64]:
+def _broken_communicators(operations: Columns, sums: CaptureCounts) -> npt.NDArray[np.int64]:
     """Communicators of processes that lost calls, or did not record all of them."""
     lost = [operations["communicator"][sums.rows[row]] for row in sums.broken]
     found = np.unique(np.concatenate([np.empty(0, np.int64), *lost])).astype(np.int64)
@@ -186,7 +195,7 @@ def _broken_communicators(operations: Columns, sums: Sums) -> npt.NDArray[np.int
     return known
 
 
-def _counted_again(operations: Columns, sums: Sums) -> StreamCounter:
+def _counted_again(operations: Columns, sums: CaptureCounts) -> StreamCounter:
     """The streams after operations have changed."""
     streams = StreamCounter()
     for row in sums.rows:
@@ -195,14 +204,18 @@ def _counted_again(operations: Columns, sums: Sums) -> StreamCounter:
 
 
 def _one_clock(
-    operations: Columns, registry: Registry, words: Words, streams: StreamCounter, sums: Sums
-) -> Clocks:
+    operations: Columns,
+    registry: Registry,
+    words: Vocabulary,
+    streams: StreamCounter,
+    sums: CaptureCounts,
+) -> HostClocks:
     """Aligns the nodes' clocks and moves all times to the first one's."""
     wall = [sums.wall_ns[node] for node in range(len(registry.nodes))]
     if len(wall) < 2:
         return solve(wall or [0])
     rules = rules_of(words.lists["function"], words.lists["algorithm"])
-    meetings = Meetings(streams.streams(), streams.nodes(), rules)
+    meetings = CollectiveBounds(streams.streams(), streams.nodes(), rules)
     parts = _parts(operations, sums, registry)
     for part, process in parts:
         meetings.add(part, process.gpu_clock_error_ns)
@@ -222,10 +235,10 @@ def _one_clock(
 def _match(
     operations: Columns,
     registry: Registry,
-    words: Words,
+    words: Vocabulary,
     streams: StreamCounter,
-    sums: Sums,
-    clocks: Clocks,
+    sums: CaptureCounts,
+    clocks: HostClocks,
 ) -> Columns:
     """Matches operations across ranks; sets what depends on it, and returns the instances."""
     rules = rules_of(words.lists["function"], words.lists["algorithm"])
@@ -247,12 +260,14 @@ def _match(
     return table
 
 
-def _parts(operations: Columns, sums: Sums, registry: Registry) -> list[tuple[Columns, ProcessRow]]:
+def _parts(
+    operations: Columns, sums: CaptureCounts, registry: Registry
+) -> list[tuple[Columns, ProcessRow]]:
     """The operations of each process, piece by piece, in place."""
     return [
         ({name: np.asarray(values[row][piece]) for name, values in operations.items()}, process)
         for row, process in zip(sums.rows, registry.processes, strict=True)
-        for piece in pieces(row.stop - row.start)
+        for piece in row_chunks(row.stop - row.start)
     ]
 
 

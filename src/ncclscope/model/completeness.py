@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from ncclscope.words import plural
+from ncclscope.humanize import plural
 
 SIMULATION = "this is a simulation: nothing of it was measured"  # a note
 FLIGHT_RECORDER = "older than the flight recorder reaches back"  # a reason of losses

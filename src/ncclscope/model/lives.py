@@ -4,13 +4,13 @@ opened, since a saved one does not notice that they die.
 
 from dataclasses import replace
 
-from ncclscope.capture.life import ENDED, FATES, life_in
+from ncclscope.capture.liveness import ENDED, FATES, life_in
 from ncclscope.capture.reader import is_dataset
+from ncclscope.humanize import plural
+from ncclscope.model.capture_counts import list_processes
 from ncclscope.model.completeness import SIMULATION
+from ncclscope.model.match.registry import ProcessRow
 from ncclscope.model.model import Model
-from ncclscope.model.registry import ProcessRow
-from ncclscope.model.sums import named
-from ncclscope.words import plural
 
 
 def with_fates(model: Model) -> Model:
@@ -25,7 +25,7 @@ def with_fates(model: Model) -> Model:
         if life != ENDED:
             fates.setdefault(FATES[life], []).append(row)
     told = [
-        f"{plural(len(rows), 'process', 'processes')} {fate}: {named(rows)}"
+        f"{plural(len(rows), 'process', 'processes')} {fate}: {list_processes(rows)}"
         for fate, rows in sorted(fates.items())
     ]
     if not told:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ncclscope.model.clock import NodeClock
+from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.completeness import Completeness
-from ncclscope.model.registry import ProcessRow
-from ncclscope.model.tables import Columns
+from ncclscope.model.match.registry import ProcessRow
+from ncclscope.model.schema import Columns
 
 __all__ = ["Model", "ProcessRow", "Progress", "windows_by_process"]
 

@@ -40,21 +40,21 @@ def simulated_nccl_path() -> Path:
     return _built("libncclscope-simulated-nccl.so")
 
 
-def posed_host_path() -> Path:
+def fake_host_path() -> Path:
     """For LD_PRELOAD: makes a process believe that it runs on another host."""
-    return _built("libncclscope-posed-host.so")
+    return _built("libncclscope-fake-host.so")
 
 
-def columns_library_path(checkout: Path = Path(__file__).parents[3]) -> Path:
+def arrays_library_path(checkout: Path = Path(__file__).parents[3]) -> Path:
     """The loops over slots and columns by which captures are read.
 
     Python and they must agree on their arguments, which nothing checks when they are called: in a
     checkout, a library from before the last change to its sources is refused.
     """
-    path = _built("libncclscope-columns.so")
+    path = _built("libncclscope-arrays.so")
     built = path.stat().st_mtime_ns
     sources = [
-        *checkout.glob("native/columns/*.[ch]"),
+        *checkout.glob("native/arrays/*.[ch]"),
         *checkout.glob("native/include/ncclscope/*.h"),
     ]
     newer = [source for source in sources if source.stat().st_mtime_ns > built]

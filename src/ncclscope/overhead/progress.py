@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ncclscope.capture.tally import tally_process
+from ncclscope.capture.contents import contents_of_process
 
 Sample = tuple[float, int]  # seconds, calls
 
@@ -86,5 +86,5 @@ def look_at_capture(capture: Path) -> Look:
 def tally_calls(folder: Path) -> int | None:
     """The calls of a process by its tally; None where it is being rewritten."""
     before = (folder / "tally").stat().st_mtime_ns
-    calls = tally_process(folder).calls
+    calls = contents_of_process(folder).calls
     return calls if (folder / "tally").stat().st_mtime_ns == before else None

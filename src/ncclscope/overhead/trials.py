@@ -14,16 +14,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncclscope.capture.inventory import identity_of, process_folders
+from ncclscope.capture.contents import contents_of_process
+from ncclscope.capture.housekeeping import identity_of, process_folders
 from ncclscope.capture.salvage import salvage
-from ncclscope.capture.tally import tally_process
 from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.humanize import printable
 from ncclscope.launch.child import CommandNotStartedError
 from ncclscope.launch.command import hand_on_variables
 from ncclscope.launch.environment import Settings, event_mask, recording_variables
 from ncclscope.native import empty_plugin_path
 from ncclscope.overhead.progress import Counts, Look, look_at_capture, look_at_empty
-from ncclscope.words import printable
 
 _POLL_S = 0.05
 _PATIENCE_S = 10.0  # for a stopped command to end by itself
@@ -170,7 +170,9 @@ def _check_recorded(trial: Trial, variant: str, scratch: Path, output: Path) -> 
         return
     capture = scratch / "capture"
     folders = list(capture.iterdir()) if capture.is_dir() else []
-    if not any(tally_process(folder).calls for folder in folders if (folder / "tally").exists()):
+    if not any(
+        contents_of_process(folder).calls for folder in folders if (folder / "tally").exists()
+    ):
         why = (
             "made no NCCL call that was recorded, so there is nothing to measure. "
             "`ncclscope doctor` says whether NCCL would load the plugin here"

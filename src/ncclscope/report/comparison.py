@@ -13,8 +13,8 @@ from ncclscope.diagnose.comparison import (
     Key,
     Spread,
 )
+from ncclscope.humanize import binary_size, duration, percent, plural, printable, wrapped
 from ncclscope.report.tables import Column, Table, plain_lines
-from ncclscope.words import binary_size, duration, percent, plural, printable, wrapped
 
 VERSION = 1  # fields are added without a change of it
 _MOST_ROWS = 40

@@ -5,8 +5,8 @@ from typing import Any
 
 from ncclscope.diagnose.diagnosis import Diagnosis
 from ncclscope.diagnose.finding import Evidence, Finding
+from ncclscope.humanize import plural, printable, wrapped
 from ncclscope.model.model import Model
-from ncclscope.words import plural, printable, wrapped
 
 VERSION = 1  # fields are added without a change of it
 _INDENT = "  "

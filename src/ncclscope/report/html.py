@@ -5,12 +5,12 @@ from html import escape
 from ncclscope._version import __version__
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
-from ncclscope.ingest.topology import Topology
+from ncclscope.humanize import printable
+from ncclscope.model.topology import Topology
 from ncclscope.report import sections
 from ncclscope.report.plots import Series, areas, dots, spark
 from ncclscope.report.tables import Bar, Cell, Spark, Table
 from ncclscope.report.topology import topology_tables, warning_lines
-from ncclscope.words import printable
 
 _MOST_ROWS, _MOST_OTHERS, _MOST_MATRIX, _MOST_SERIES = 2000, 200, 64, 7
 # Nothing may be fetched, whatever a name in the capture says.

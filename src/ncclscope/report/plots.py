@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ncclscope.report.words import size
-from ncclscope.words import three_digits
+from ncclscope.humanize import three_digits
+from ncclscope.report.units import size
 
 _WIDTH, _HEIGHT = 640, 240
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 34

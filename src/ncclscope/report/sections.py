@@ -5,9 +5,9 @@ from datetime import datetime
 from ncclscope.analysis.groups import Durations, Group
 from ncclscope.analysis.ranks import TrafficRow
 from ncclscope.analysis.summary import CommunicatorRow, Summary
+from ncclscope.humanize import AMOUNTS, NOTHING, amount, duration, percent, plural
 from ncclscope.report.tables import Bar, Cell, Column, Spark, Table
-from ncclscope.report.words import gigabytes, microseconds, size
-from ncclscope.words import AMOUNTS, NOTHING, amount, duration, percent, plural
+from ncclscope.report.units import gigabytes, microseconds, size
 
 _MAY_BE_MISSING = ("counted", "wire", "wait", "run", "bytes over time")
 _KEY_TITLES = {"size": "size", "datatype": "type", "communicator": "communicator"}

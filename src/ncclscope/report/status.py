@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ncclscope.capture.life import ALIVE, DEAD, STOPPED, UNHEARD
-from ncclscope.diagnose import verdict as v
-from ncclscope.diagnose.verdict import Doing, Side, Status, Verdict
-from ncclscope.model.pulse_parts import Step
-from ncclscope.words import binary_size, plural, printable, ranks_in_words, seconds
+from ncclscope.capture.liveness import ALIVE, DEAD, STOPPED, UNHEARD
+from ncclscope.diagnose.hang import verdict as v
+from ncclscope.diagnose.hang.verdict import CallGroup, RankActivity, Status, Verdict
+from ncclscope.humanize import binary_size, plural, printable, ranks_in_words, seconds
+from ncclscope.snapshot.types import Step
 
 VERSION = 1  # fields are added without a change of it
 _MOST_DETAILS = 4
@@ -85,7 +85,7 @@ def _patience(verdict: Verdict) -> str:
     )
 
 
-def _side(side: Side) -> str:
+def _side(side: CallGroup) -> str:
     called = side.called
     typed = f" {called.datatype}" if called.datatype else ""
     rooted = f" root {called.root}" if called.root >= 0 else ""
@@ -123,7 +123,7 @@ def step_in_words(step: Step) -> str:
     return f"{said} on channel {step.channel} ({state}{seconds(step.since_ns)})"
 
 
-def _detail(one: Doing, culprit: bool) -> str:
+def _detail(one: RankActivity, culprit: bool) -> str:
     lives = one.life in (ALIVE, STOPPED)
     what = f"{one.function} #{one.order} on {one.communicator}" if one.function else ""
     if not what:
@@ -232,7 +232,7 @@ def lines(status: Status, capture: str = "") -> Iterator[str]:
 
 
 # ---- for programs ----
-def _doing_json(one: Doing) -> dict[str, Any]:
+def _doing_json(one: RankActivity) -> dict[str, Any]:
     step = one.step
     return {
         "rank": one.rank,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ncclscope.report.words import bar, sparkline
-from ncclscope.words import printable
+from ncclscope.humanize import printable
+from ncclscope.report.units import bar, sparkline
 
 _BAR_WIDTH, _SPARK_WIDTH, _GAP = 10, 20, "  "
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
-from ncclscope.ingest.topology import Topology
+from ncclscope.humanize import printable, wrapped
+from ncclscope.model.topology import Topology
 from ncclscope.report import sections
 from ncclscope.report.tables import Table, plain_lines
 from ncclscope.report.topology import topology_tables, warning_lines
-from ncclscope.report.words import sparkline
-from ncclscope.words import printable, wrapped
+from ncclscope.report.units import sparkline
 
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 

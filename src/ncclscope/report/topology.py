@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from ncclscope.ingest.topology import SCOPES, Connected, Link, Topology
+from ncclscope.humanize import NOTHING, plural
 from ncclscope.model.model import Model
-from ncclscope.model.tables import NONE
+from ncclscope.model.schema import NONE
+from ncclscope.model.topology import SCOPES, Connected, Link, Topology
 from ncclscope.report.tables import Cell, Column, Table
-from ncclscope.report.words import size
-from ncclscope.words import NOTHING, plural
+from ncclscope.report.units import size
 
 _MOST_HOSTS, _LONGEST_TEXT = 3, 200
 

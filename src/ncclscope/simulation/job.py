@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ncclscope.native import posed_host_path
+from ncclscope.native import fake_host_path
 from ncclscope.simulation.nccl import SimulatedNccl
 from ncclscope.simulation.rank import ID_VARIABLE, PROGRESS_VARIABLE, SCENARIO_VARIABLE
 from ncclscope.simulation.scenario import Scenario, scenario_text
@@ -20,7 +20,7 @@ _AFTER_A_DEATH_S = 1.0  # the others notice nothing; a launcher ends them
 KILLED = 137
 
 
-def _posed_host(scenario: Scenario, rank: int, origin_ns: int) -> dict[str, str]:
+def _fake_host(scenario: Scenario, rank: int, origin_ns: int) -> dict[str, str]:
     """Variables that make a process believe it is on another host."""
     if scenario.hosts == 1 and not scenario.host_clocks:
         return {}
@@ -29,7 +29,7 @@ def _posed_host(scenario: Scenario, rank: int, origin_ns: int) -> dict[str, str]
     drift_ppm = sum(one.drift_ppm for one in scenario.host_clocks if one.host == host)
     return {
         "NCCLSCOPE_POSED_HOST": f"node{host} {offset_ns:.0f} {drift_ppm} {origin_ns}",
-        "LD_PRELOAD": str(posed_host_path()),
+        "LD_PRELOAD": str(fake_host_path()),
     }
 
 
@@ -41,7 +41,7 @@ def rank_variables(scenario: Scenario, rank: int, origin_ns: int) -> dict[str, s
         "WORLD_SIZE": str(scenario.ranks),
         "LOCAL_RANK": str(rank % local),
         "LOCAL_WORLD_SIZE": str(min(local, scenario.ranks)),
-        **_posed_host(scenario, rank, origin_ns),
+        **_fake_host(scenario, rank, origin_ns),
     }
 
 

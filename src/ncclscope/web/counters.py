@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.diagnose.beside import Beside, Place
-from ncclscope.diagnose.frame import Floats, Frame, Ints
+from ncclscope.diagnose.hardware.samples import HardwareSamples, Place
+from ncclscope.diagnose.rule_context import Floats, Ints, RuleContext
+from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
-from ncclscope.model.system import Track
-from ncclscope.model.tables import NONE
+from ncclscope.model.schema import NONE
+from ncclscope.model.system_samples import Series
 from ncclscope.system.counters import GPU, HOST, NIC, PORT, SLOWDOWNS
 from ncclscope.web.bars import Bars, bars_of
-from ncclscope.words import ranks_in_words
 
 _GB_S = 1e-9
 _LARGEST = 2.0**52
@@ -21,7 +21,7 @@ _HOLDS = 4  # intervals: after more of them without a sample, nobody knows what 
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class LineStyle:
     """What a row of a counter is called, and what its numbers are times."""
 
     title: str
@@ -30,54 +30,54 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Gauged:
+class SampledDevice:
     """One device with its rows."""
 
     node: int
     key: str
     title: str
     note: str
-    rows: tuple[tuple[Drawn, Bars], ...]
+    rows: tuple[tuple[LineStyle, Bars], ...]
 
 
 # By kind of device: title, unit, factor, and counters that are added up.
-_LINES: dict[str, tuple[tuple[Drawn, tuple[str, ...]], ...]] = {
+_LINES: dict[str, tuple[tuple[LineStyle, tuple[str, ...]], ...]] = {
     GPU: (
-        (Drawn("utilisation", "%", 1), ("utilization_percent",)),
-        (Drawn("clock", "MHz", 1), ("sm_clock_mhz",)),
-        (Drawn("slowed down", "of 1", 1), ("throttle_reasons",)),
-        (Drawn("power", "W", 1e-3), ("power_mw",)),
-        (Drawn("temperature", "°C", 1), ("temperature_c",)),
-        (Drawn("NVLink", "GB/s", _GB_S), ("nvlink_tx_bytes", "nvlink_rx_bytes")),
-        (Drawn("PCIe", "GB/s", _GB_S), ("pcie_tx_bytes", "pcie_rx_bytes")),
-        (Drawn("PCIe", "GB/s", _GB_S), ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")),
+        (LineStyle("utilisation", "%", 1), ("utilization_percent",)),
+        (LineStyle("clock", "MHz", 1), ("sm_clock_mhz",)),
+        (LineStyle("slowed down", "of 1", 1), ("throttle_reasons",)),
+        (LineStyle("power", "W", 1e-3), ("power_mw",)),
+        (LineStyle("temperature", "°C", 1), ("temperature_c",)),
+        (LineStyle("NVLink", "GB/s", _GB_S), ("nvlink_tx_bytes", "nvlink_rx_bytes")),
+        (LineStyle("PCIe", "GB/s", _GB_S), ("pcie_tx_bytes", "pcie_rx_bytes")),
+        (LineStyle("PCIe", "GB/s", _GB_S), ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")),
     ),
     PORT: (
-        (Drawn("received", "GB/s", _GB_S), ("rx_bytes",)),
-        (Drawn("sent", "GB/s", _GB_S), ("tx_bytes",)),
+        (LineStyle("received", "GB/s", _GB_S), ("rx_bytes",)),
+        (LineStyle("sent", "GB/s", _GB_S), ("tx_bytes",)),
         (
-            Drawn("errors", "a second", 1),
+            LineStyle("errors", "a second", 1),
             ("symbol_errors", "rx_errors", "retransmissions", "tx_discards", "link_downed"),
         ),
     ),
     NIC: (
-        (Drawn("received", "GB/s", _GB_S), ("rx_bytes",)),
-        (Drawn("sent", "GB/s", _GB_S), ("tx_bytes",)),
-        (Drawn("errors", "a second", 1), ("rx_errors", "tx_errors")),
+        (LineStyle("received", "GB/s", _GB_S), ("rx_bytes",)),
+        (LineStyle("sent", "GB/s", _GB_S), ("tx_bytes",)),
+        (LineStyle("errors", "a second", 1), ("rx_errors", "tx_errors")),
     ),
     HOST: (
-        (Drawn("CPUs busy", "CPUs", 1e-3), ("cpu_busy_ms",)),
-        (Drawn("memory available", "GB", 1e-9), ("memory_available_bytes",)),
-        (Drawn("waiting for memory", "% of time", 1e-4), ("memory_full_us",)),
-        (Drawn("waiting for I/O", "% of time", 1e-4), ("io_full_us",)),
+        (LineStyle("CPUs busy", "CPUs", 1e-3), ("cpu_busy_ms",)),
+        (LineStyle("memory available", "GB", 1e-9), ("memory_available_bytes",)),
+        (LineStyle("waiting for memory", "% of time", 1e-4), ("memory_full_us",)),
+        (LineStyle("waiting for I/O", "% of time", 1e-4), ("io_full_us",)),
     ),
 }
 
 
-def gauged(model: Model) -> Iterator[Gauged]:
+def gauged(model: Model) -> Iterator[SampledDevice]:
     """All devices that were sampled beside a capture, hosts first."""
-    beside = Beside(Frame(model))
-    places: dict[Place, dict[str, Track]] = {}
+    beside = HardwareSamples(RuleContext(model))
+    places: dict[Place, dict[str, Series]] = {}
     for track in beside.system.tracks:
         if track.device.kind in _LINES:
             mine = places.setdefault((track.node, track.device), {})
@@ -88,10 +88,10 @@ def gauged(model: Model) -> Iterator[Gauged]:
         if rows:
             ranks = beside.ranks_of.get(place, ())
             note = ranks_in_words(ranks) if ranks else ""
-            yield Gauged(node, f"{device.kind}{device.name}", device.known_as, note, rows)
+            yield SampledDevice(node, f"{device.kind}{device.name}", device.known_as, note, rows)
 
 
-def _rows(tracks: dict[str, Track], kind: str) -> Iterator[tuple[Drawn, Bars]]:
+def _rows(tracks: dict[str, Series], kind: str) -> Iterator[tuple[LineStyle, Bars]]:
     for drawn, counters in _LINES[kind]:
         known = [tracks[name] for name in counters if name in tracks]
         if known:
@@ -100,7 +100,7 @@ def _rows(tracks: dict[str, Track], kind: str) -> Iterator[tuple[Drawn, Bars]]:
                 yield drawn, _bars(start_ns, end_ns, values)
 
 
-def _steps(tracks: list[Track]) -> tuple[Ints, Ints, Floats]:
+def _steps(tracks: list[Series]) -> tuple[Ints, Ints, Floats]:
     """Stretches of time with what holds in each: of gauges from a sample to the next, of totals
     what they grew by in a second up to a sample. Unknown ones are left out, and so is the time in
     which nobody took samples: a total's growth is known over that, a gauge is not.
@@ -123,7 +123,7 @@ def _steps(tracks: list[Track]) -> tuple[Ints, Ints, Floats]:
     return start_ns[fine], end_ns[fine], values[fine]
 
 
-def _usual_steps_ns(track: Track) -> Ints:
+def _usual_steps_ns(track: Series) -> Ints:
     """By sample but the last: how soon its sampler usually took the next. Samplers of one host
     may keep different intervals.
     """
@@ -135,7 +135,7 @@ def _usual_steps_ns(track: Track) -> Ints:
     return usual_ns
 
 
-def _values(track: Track) -> Floats:
+def _values(track: Series) -> Floats:
     if track.counter.kind == "total":
         return track.per_second()
     values = np.where(track.value == NONE, np.nan, track.value.astype(np.float64))
@@ -160,6 +160,6 @@ def _bars(start_ns: Ints, end_ns: Ints, values: Floats) -> Bars:
     )
 
 
-def amounts(drawn: Drawn, bars: Bars) -> Floats:
+def amounts(drawn: LineStyle, bars: Bars) -> Floats:
     """Value times time: what is drawn is its slope."""
     return bars.ref * drawn.factor * (bars.end_ns - bars.start_ns)

@@ -7,9 +7,9 @@ import numpy as np
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import Finding
 from ncclscope.model.model import Model
-from ncclscope.model.tables import NONE, STATES
-from ncclscope.web.items import Lookup
-from ncclscope.web.questions import where
+from ncclscope.model.schema import NONE, STATES
+from ncclscope.web.bar_details import Lookup
+from ncclscope.web.queries import where
 
 _STUCK = [STATES.index(name) for name in ("in flight", "never launched")]
 

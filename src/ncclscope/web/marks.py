@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ncclscope.web.items import Lookup, call_of, parent_of, position
+from ncclscope.web.bar_details import Lookup, call_of, parent_of, position
 from ncclscope.web.scene import CHANNEL, COARSE, COUNTER, DROP, OPERATION, PART
 
 MOST = 700  # bars; of more, no line could be followed

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from ncclscope.model.model import windows_by_process
-from ncclscope.model.tables import SOURCES
-from ncclscope.web import palette, questions
+from ncclscope.model.schema import SOURCES
+from ncclscope.web import palette, queries
+from ncclscope.web.bar_details import Lookup, item
 from ncclscope.web.bars import Bars
-from ncclscope.web.items import Lookup, item
 from ncclscope.web.marks import marks
-from ncclscope.web.operations import Filter, filtered, kept
+from ncclscope.web.operation_rows import Filter, filtered, kept
 from ncclscope.web.scene import COUNTER, OPERATION, PART, Scene
 from ncclscope.web.server import Answer, Query, Refused
+from ncclscope.web.session import Timeline
 from ncclscope.web.tiles import LARGEST_ZOOM, WIDTH, encode, tile_of
-from ncclscope.web.timeline import Timeline
 
 _STATIC = {
     "": ("index.html", "text/html; charset=utf-8"),
@@ -39,7 +39,7 @@ class Routes:
         self._lock = threading.Lock()
         self._of: tuple[int, Scene, Lookup] | None = None
         self._filtered: OrderedDict[tuple[int, Filter], Bars] = OrderedDict()
-        self._slopes: dict[int, questions.Slope] = {}
+        self._slopes: dict[int, queries.Slope] = {}
 
     def __call__(self, path: str, query: Query) -> Answer:
         """The answer to a path and a query."""
@@ -124,7 +124,7 @@ class Routes:
         for number in _rows(query, scene):
             if scene.rows[number].kind in (OPERATION, COUNTER) and scene.model is not None:
                 if number not in self._slopes:
-                    self._slopes[number] = questions.Slope(scene, number)
+                    self._slopes[number] = queries.Slope(scene, number)
                 total += self._slopes[number].between(edges)
         return Answer(total.astype(np.float32).tobytes(), "application/octet-stream")
 
@@ -154,23 +154,23 @@ class Routes:
     def span(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
         """Statistics of a span."""
         first, last = (scene.first_ns + _number(query, name) for name in ("t0", "t1"))
-        return questions.span(scene, _rows(query, scene), first, last, _filter(query))
+        return queries.span(scene, _rows(query, scene), first, last, _filter(query))
 
     def find(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
         """Operations that fit a search."""
         text = query.get("q", "")
         if len(text) > _LONGEST_TEXT:
             raise Refused(400, "the search is too long")
-        return questions.find(lookup, text)
+        return queries.find(lookup, text)
 
     def jumps(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
         """Places that are worth a look."""
-        found = questions.jumps(lookup)
+        found = queries.highlights(lookup)
         return found | {"findings": self._timeline.findings}
 
     def glance(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
         """The whole in a few pixels."""
-        return questions.glance(scene, _number(query, "w", 16, 4096))
+        return queries.overview(scene, _number(query, "w", 16, 4096))
 
 
 def scene_json(scene: Scene, timeline: Timeline) -> dict[str, Any]:

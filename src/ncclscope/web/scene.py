@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ncclscope.model.clock import NodeClock
+from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.model import Model
-from ncclscope.model.tables import NONE
+from ncclscope.model.schema import NONE
 from ncclscope.web.bars import Bars
-from ncclscope.web.counters import Drawn, Gauged
-from ncclscope.web.events import CHANNEL_KINDS, KINDS, PROXY_KINDS, Place
+from ncclscope.web.callback_rows import CHANNEL_KINDS, KINDS, PROXY_KINDS, Place
+from ncclscope.web.counters import LineStyle, SampledDevice
 
 OPERATION, PART, CHANNEL, COARSE, DROP = "operation", "part", "channel", "coarse", "Drop"
 COUNTER = "counter"
@@ -62,7 +62,7 @@ class Row:
     process: int
     shift: Shift | None  # None: its times are on the one clock already
     key: str  # stays the same from scene to scene
-    drawn: Drawn | None = None  # as a line
+    drawn: LineStyle | None = None  # as a line
 
     def window(self, first_ns: int, last_ns: int) -> tuple[int, int]:
         """A stretch of the scene's time on the row's own clock."""
@@ -87,7 +87,7 @@ class Lane:
     tracks: dict[str, list[int]] = field(default_factory=dict)  # numbers of rows by kind
     children: dict[str, "Lane"] = field(default_factory=dict)
     ids: dict[str, Any] = field(default_factory=dict)  # rank, communicator: for filters
-    drawn: list[Drawn] = field(default_factory=list)  # of its rows of counters, in their order
+    drawn: list[LineStyle] = field(default_factory=list)  # of its rows of counters, in their order
 
     def child(self, name: str, level: str, title: str, note: str = "", **ids: Any) -> "Lane":
         """The lane of that name below this one."""
@@ -253,7 +253,7 @@ class Composer:
         lane = next(lane for (p, _), lane in self._ranks.items() if p == process)
         self.add(lane, COARSE, process, bars, self.known[process].shift)
 
-    def add_counters(self, devices: Iterable[Gauged]) -> None:
+    def add_counters(self, devices: Iterable[SampledDevice]) -> None:
         """What was sampled of the hosts, in a lane of each; on the one clock."""
         for device in devices:
             host = self.root.children.get(f"h{device.node}")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlsplit
 
 from ncclscope.errors import NcclscopeError
-from ncclscope.web.hosts import Names, family_of, in_url, reachable
+from ncclscope.web.allowed_hosts import Names, family_of, in_url, reachable
 
 _LONGEST_REQUEST = 16 << 10  # bytes of a request's head
 _MOST_FIELDS = 32  # of a query

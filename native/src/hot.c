@@ -1,8 +1,0 @@
-// The line itself.
-#include "hot.h"
-
-struct hot hot = {.clock = CLOCK_IS_MONOTONIC, .window = 1};
-
-void hot_settle(void) {
-    hot.usual = hot.clock != CLOCK_IS_MONOTONIC && !hot.chained && hot.pens_are_near;
-}

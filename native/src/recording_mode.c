@@ -1,0 +1,52 @@
+// Zooming in and out.
+//
+// Counting and following operations goes on as before, so totals stay exact; what changes is which
+// events NCCL reports, and whether slots go to disk. A Zoom record in the metadata says from when
+// on.
+#include "recording_mode.h"
+
+#include "clock.h"
+#include "config.h"
+#include "event_filter.h"
+#include "meta.h"
+#include "tracker.h"
+
+#define SECOND_NS 1000000000ull
+
+static enum mode usual_mode;
+static u64 until_ns, until_calls;  // 0: no end
+
+static void change(enum mode mode, u32 events) {
+    union slot slot = {0};
+    slot.zoom.t0 = clock_ticks();
+    slot.zoom.events = events;
+    slot.zoom.mode = (u8)mode;
+    slot.zoom.writes = mode != MODE_PROFILE || config.ring_bytes != 0;
+    meta_append(KIND_zoom, &slot);
+    config.mode = mode;
+    gate_set_events(events);
+}
+
+static void reset(void) {
+    until_ns = until_calls = 0;
+    if (usual_mode) change(usual_mode, config.first_events);
+}
+
+void zoom_obey(const struct control_request *request) {
+    if (request->reset) reset();
+    if (!request->mode) return;
+    if (!usual_mode) usual_mode = config.mode;
+    u32 events = config_events_in(request->mode);
+    if (request->events) {  // of those that may change
+        u32 fixed = config_events_in(MODE_PROFILE);
+        events = fixed | (request->events & config_events_in(MODE_FULL));
+    }
+    until_ns = request->seconds ? clock_monotonic_ns() + request->seconds * SECOND_NS : 0;
+    until_calls = request->calls ? tracker_calls() + request->calls : 0;
+    change(request->mode, events);
+}
+
+void zoom_look_at_the_clock(void) {
+    bool late = until_ns && clock_monotonic_ns() >= until_ns;
+    if (late || (until_calls && tracker_calls() >= until_calls)) reset();
+}

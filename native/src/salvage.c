@@ -1,0 +1,131 @@
+// Copies dead arenas to the captures they name, as the command line's salvage does.
+#define _GNU_SOURCE
+#include "salvage.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "arena.h"
+
+#define OLDEST_SECONDS 86400  // memory that cannot be brought in is given up after a day
+
+// The value of a key in an identity; NULL: not there.
+static const char *identity_value(const char *base, const struct file_header *header,
+                                  const char *key) {
+    const char *at = base + header->identity_offset, *end = at + header->identity_bytes;
+    while (at < end) {
+        const char *value = at + strnlen(at, (size_t)(end - at)) + 1;
+        if (value >= end) return NULL;
+        size_t length = strnlen(value, (size_t)(end - value));
+        if (strcmp(at, key) == 0) return value + length < end ? value : NULL;
+        at = value + length + 1;
+    }
+    return NULL;
+}
+
+static bool is_arena(const struct file_header *header, u64 bytes) {
+    return memcmp(header->magic, FORMAT_MAGIC, 8) == 0 && header->major == FORMAT_MAJOR &&
+           header->file_kind == FILE_ARENA && header->chunk_slots == CHUNK_SLOTS &&
+           (u64)header->identity_offset + header->identity_bytes <= MAX_HEADER_BYTES &&
+           header->chunks_offset + header->chunk_count * CHUNK_BYTES <= bytes &&
+           header->chunk_count <= MAX_CHUNKS && header->chunks_offset <= 64u << 20;
+}
+
+static bool copy_range(int out, const char *base, u64 offset, u64 bytes) {
+    while (bytes > 0) {
+        ssize_t written = pwrite(out, base + offset, bytes, (off_t)offset);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return false;
+        offset += (u64)written;
+        bytes -= (u64)written;
+    }
+    return true;
+}
+
+// The front, and the chunks in use; free ones stay holes.
+static bool copy_arena(const char *base, const struct file_header *header, u64 bytes, int out) {
+    if (ftruncate(out, (off_t)bytes) != 0) return false;
+    if (!copy_range(out, base, 0, header->chunks_offset)) return false;
+    for (u64 chunk = 0; chunk < header->chunk_count; chunk++) {
+        u64 offset = header->chunks_offset + chunk * CHUNK_BYTES;
+        bool used = base[offset] == KIND_block || base[offset] == KIND_tallies;
+        if (used && !copy_range(out, base, offset, CHUNK_BYTES)) return false;
+    }
+    return true;
+}
+
+// All directories above a file.
+static bool make_directories(char *path) {
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = 0;
+        bool failed = mkdir(path, 0700) != 0 && errno != EEXIST;
+        *slash = '/';
+        if (failed) return false;
+    }
+    return true;
+}
+
+static bool bring_in(const char *base, u64 bytes, const char *name) {
+    const struct file_header *header = (const struct file_header *)base;
+    if (!is_arena(header, bytes)) return false;
+    const char *capture = identity_value(base, header, "capture");
+    const char *folder = identity_value(base, header, "folder");
+    if (!capture || capture[0] != '/' || !folder || strcmp(folder, name) != 0) return false;
+    char path[PATH_MAX], partial[PATH_MAX + 16];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s/arena", capture, folder) >= sizeof path - 16)
+        return false;
+    snprintf(partial, sizeof partial, "%s.partial", path);
+    // A capture that was there and is not any more was deleted, and this goes with it.
+    bool deleted = header->segment && access(capture, F_OK) != 0 && errno == ENOENT;
+    if (deleted) return true;
+    bool exists = make_directories(path);
+    int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
+    int out = exists ? open(partial, flags, 0600) : -1;
+    if (out < 0) return false;
+    bool copied = copy_arena(base, header, bytes, out);
+    close(out);
+    if (copied && rename(partial, path) == 0) return true;
+    unlink(partial);
+    return false;
+}
+
+static void reap(int dir, const char *name) {
+    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat info;
+    if (fd < 0) return;
+    bool ours = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == getuid() &&
+                info.st_size > MAX_HEADER_BYTES;
+    if (ours && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        u64 bytes = (u64)info.st_size;
+        void *base = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+        if (base != MAP_FAILED) {
+            bool too_old = time(NULL) - info.st_mtime > OLDEST_SECONDS;
+            if (bring_in(base, bytes, name) || too_old) unlinkat(dir, name, 0);
+            munmap(base, bytes);
+        }
+    }
+    close(fd);
+}
+
+void reap_dead_arenas(void) {
+    if (arena.fd < 0) return;
+    char path[sizeof arena.path];
+    memcpy(path, arena.path, sizeof path);
+    *strrchr(path, '/') = 0;
+    DIR *entries = opendir(path);
+    if (!entries) return;
+    for (struct dirent *entry; (entry = readdir(entries)) != NULL;)
+        if (entry->d_name[0] != '.') reap(dirfd(entries), entry->d_name);
+    closedir(entries);
+}

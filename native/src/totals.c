@@ -1,0 +1,100 @@
+// The ledger.
+#include "totals.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena.h"
+
+#define PROBES 16u
+#define CATCH_ALLS 4u  // places behind the others, by level: these are always there
+
+// Keys lie apart from what is known about them: looking for one passes many.
+static struct tally_key *keys;
+static struct ledger_entry *entries;
+static struct {
+    u64 calls, count_sum;
+} *sums;                // of the adding-up under way
+static u32 room, used;  // entries there is memory for (a power of two), and those in use
+// Calls that the tables have under a key for which there was no room here, and how many of them
+// have been counted. A key that found no room never will, so these only grow.
+static u64 folded, others, folded_counted, others_counted;
+
+static bool have_memory(void) {
+    for (u32 wanted = LEDGER_ENTRIES; !room && wanted >= 16; wanted /= 4) {
+        keys = calloc(wanted + CATCH_ALLS, sizeof *keys);
+        sums = calloc(wanted + CATCH_ALLS, sizeof *sums);
+        entries = calloc(wanted + CATCH_ALLS, sizeof *entries);
+        if (keys && sums && entries) {
+            room = wanted;
+            break;
+        }
+        free(keys);
+        free(sums);
+        free(entries);
+    }
+    return room;
+}
+
+static struct ledger_entry *take(u32 place, struct tally_key key) {
+    if (keys[place].word == 0) {
+        keys[place] = key;
+        entries[place].key = key;
+        entries[place].record = used++;
+    }
+    return &entries[place];
+}
+
+// New keys are taken in while fewer than `most` are in use.
+static struct ledger_entry *find(struct tally_key key, u32 most) {
+    for (u32 probe = 0; probe < PROBES; probe++) {
+        u32 place = (tally_hash(key) + probe) & (room - 1);
+        if (keys[place].word == key.word && keys[place].count == key.count) return &entries[place];
+        if (keys[place].word == 0) return used < most ? take(place, key) : NULL;
+    }
+    return NULL;
+}
+
+// Exact keys leave a quarter of the room to size classes.
+struct ledger_entry *ledger_entry(struct tally_key key) {
+    if (!have_memory()) return NULL;
+    struct ledger_entry *entry = find(key, room - room / 4);
+    if (!entry) entry = find(tally_folded(key), room);
+    if (!entry) entry = take(room + ((key.word >> 16 & 0xFF) % CATCH_ALLS), tally_other(key));
+    return entry;
+}
+
+static void add(struct tally_key key, u64 calls, u64 count_sum) {
+    struct ledger_entry *entry = ledger_entry(key);
+    if (!entry) return;
+    sums[entry - entries].calls += calls;
+    sums[entry - entries].count_sum += count_sum;
+    if (entry->key.word == key.word && entry->key.count == key.count) return;
+    if (entry->key.word >> 56 & TALLY_FOLDED) folded += calls;
+    else others += calls;
+}
+
+static void count_what_is_new(enum counter counter, u64 now, u64 *counted) {
+    if (now > *counted) count_many(counter, 0, now - *counted);
+    *counted = now;
+}
+
+void ledger_update(void) {
+    if (!have_memory()) return;
+    memset(sums, 0, (room + CATCH_ALLS) * sizeof *sums);
+    folded = others = 0;
+    tally_visit(add);
+    count_what_is_new(COUNTER_tally_folded, folded, &folded_counted);
+    count_what_is_new(COUNTER_tally_other, others, &others_counted);
+    for (u32 place = 0; place < room + CATCH_ALLS; place++) {
+        struct ledger_entry *entry = &entries[place];
+        if (entry->calls == sums[place].calls) continue;
+        entry->calls = sums[place].calls;
+        entry->count_sum = sums[place].count_sum;
+        entry->changed = true;
+    }
+}
+
+u32 ledger_places(void) { return room ? room + CATCH_ALLS : 0; }
+
+struct ledger_entry *ledger_at(u32 place) { return keys[place].word ? &entries[place] : NULL; }

@@ -1,0 +1,118 @@
+"""Exact call counts by key, with times: what profile mode records, and every mode keeps."""
+
+from collections.abc import Container
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture import dtypes, layout
+from ncclscope.capture.segment import Slots, open_file
+from ncclscope.errors import FormatError
+
+_TALLY = dtypes.OURS.dtypes["Tally"]
+_RECORD = np.dtype([("tally", _TALLY), ("times", dtypes.OURS.times)])
+_KEY_FIELDS = ("level", "comm", "func", "count", "dtype", "algo", "proto", "bits")
+
+
+@dataclass(frozen=True, slots=True)
+class CallKey:
+    """What calls are counted by. Strings are ids of the process, or v1's numbers."""
+
+    level: int  # layout.LEVEL_CALL: the user's calls; LEVEL_WORK, LEVEL_COPY_ENGINE: NCCL's work
+    communicator: int  # number; layout.NO_COMM: unknown, or the catch-all
+    function: int
+    count: int  # elements as NCCL gives them; of a folded key, the power of two below
+    datatype: int
+    algorithm: int
+    protocol: int
+    bits: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallCount:
+    """All calls of one key."""
+
+    key: CallKey
+    calls: int
+    count_sum: int
+    times: np.void  # dtypes.OURS.times; zeros where nothing is known
+
+
+def _key(entry: np.void) -> CallKey:
+    return CallKey(*(int(entry[name]) for name in _KEY_FIELDS))
+
+
+def read_call_counts(path: Path) -> npt.NDArray[np.void]:
+    """Records of the tally file; empty where there is none."""
+    try:
+        header, data = open_file(path)
+    except (FormatError, OSError):
+        return np.empty(0, _RECORD)
+    usable = max(len(data) - header.header_bytes, 0) // _RECORD.itemsize
+    records = np.frombuffer(data, _RECORD, usable, header.header_bytes)
+    return np.array(records[records["tally"]["kind"] == layout.KINDS["Tally"]])
+
+
+def _folded(key: CallKey) -> CallKey:
+    """The key under which a size is counted once there are too many of them."""
+    power = 1 << key.count.bit_length() - 1 if key.count else 0
+    return replace(key, count=power, bits=key.bits | layout.TALLY_FOLDED)
+
+
+def _add_times(sum_: np.void, more: np.void) -> None:
+    for side in ("gpu", "host"):
+        count, least = int(sum_[f"{side}_count"]), f"{side}_min_ns"
+        if more[f"{side}_count"]:
+            sum_[least] = min(sum_[least], more[least]) if count else more[least]
+        sum_[f"{side}_max_ns"] = max(sum_[f"{side}_max_ns"], more[f"{side}_max_ns"])
+        for name in (f"{side}_count", f"{side}_sum_ns", f"{side}_histogram"):
+            sum_[name] += more[name]
+    sum_["untimed"] += more["untimed"]
+
+
+def _times_by_key(
+    records: npt.NDArray[np.void], counted: Container[CallKey]
+) -> dict[CallKey, np.void]:
+    """Times under the keys that the same calls were counted by, as far as that can be told."""
+    times: dict[CallKey, np.void] = {}
+    for record in records:
+        more, key = record["times"], _key(record["tally"])
+        if not (more["gpu_count"] or more["host_count"] or more["untimed"].any()):
+            continue
+        other = CallKey(key.level, layout.NO_COMM, *[0] * 6)
+        home = next((k for k in (key, _folded(key), other) if k in counted), key)
+        if home in times:
+            with np.errstate(over="ignore"):  # of a damaged file
+                _add_times(times[home], more)
+        else:
+            times[home] = more.copy()
+    return times
+
+
+def merge_call_counts(records: npt.NDArray[np.void], newer: Slots) -> tuple[CallCount, ...]:
+    """One Tally per key: counts from the arena where there is one, times from the file."""
+    counts: dict[CallKey, list[int]] = {}
+    for entry in newer if len(newer) else records["tally"]:
+        if entry["calls"]:
+            sums = counts.setdefault(_key(entry), [0, 0])
+            sums[0] += int(entry["calls"])
+            sums[1] += int(entry["count_sum"])
+    times = _times_by_key(records, counts)
+    unknown = np.zeros(1, dtypes.OURS.times)[0]
+    for key in times:  # the file may have folded what the arena has apart: no times are lost
+        counts.setdefault(key, [0, 0])
+    return tuple(
+        CallCount(key, calls, count_sum, times.get(key, unknown))
+        for key, (calls, count_sum) in counts.items()
+    )
+
+
+def bucket_bounds_ns() -> npt.NDArray[np.float64]:
+    """Lower bounds of the time histograms' buckets, in ns."""
+    per_octave = layout.TIME_BUCKETS_PER_OCTAVE
+    place = np.arange(layout.TIME_BUCKETS - 1)
+    octave = layout.TIME_FIRST_OCTAVE + place // per_octave
+    bounds = 2.0**octave * (1 + (place % per_octave) / per_octave)
+    return np.concatenate([[0.0], bounds])

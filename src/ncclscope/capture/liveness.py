@@ -1,0 +1,69 @@
+"""Whether a process that records still lives, and by what that is seen. Standard library only."""
+
+import os
+import time
+from pathlib import Path
+
+from ncclscope.capture.header import Header
+from ncclscope.capture.housekeeping import SILENCE_S, header_in, heartbeat
+
+ALIVE, ENDED, DEAD, STOPPED, UNHEARD = "alive", "ended", "dead", "stopped", "unheard"
+# What became of a process that did not end by itself, by its life; "": its files are not here.
+FATES = {
+    DEAD: "killed",
+    ALIVE: "still running",
+    STOPPED: "stopped by a signal",
+    UNHEARD: f"silent for over {SILENCE_S:.0f} s on another host, killed or cut off from here",
+    "": "killed or still running then: this capture has not their files",
+}
+_SILENCE_NS = int(SILENCE_S * 1e9)
+
+
+def life_of(
+    header: Header, ended: bool, heard_ns: int, now_ns: int, folder: Path
+) -> tuple[str, str]:
+    """One of the words above, and how that was seen. `heard_ns`, `now_ns`: wall clock."""
+    if ended:
+        return ENDED, "it exited by itself"
+    here = _seen_here(header)
+    if here is not None:
+        return here
+    if (folder / "arena").exists():
+        return DEAD, "its shared memory was left behind"
+    silent_ns = now_ns - heard_ns
+    if silent_ns <= _SILENCE_NS:
+        return ALIVE, "it writes its live page"
+    return UNHEARD, f"it has not been heard of for {silent_ns / 1e9:,.0f} s"
+
+
+def life_in(folder: Path) -> str:
+    """The life of the process that wrote a folder, of which no more is known; "" where its files
+    are gone.
+    """
+    header = header_in(folder)
+    if header is None:
+        return ""
+    beat = heartbeat(folder)
+    heard_ns = int(beat[0] * 1e9) if beat else header.start_realtime_ns
+    return life_of(header, bool(beat and beat[1]), heard_ns, time.time_ns(), folder)[0]
+
+
+def _seen_here(header: Header) -> tuple[str, str] | None:
+    """What this host's process table says; None where it is not the process's."""
+    identity = header.identity
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return None
+    if identity.get("boot_id") != boot_id or identity.get("pid_namespace") != namespace:
+        return None
+    try:
+        fields = Path(f"/proc/{header.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return DEAD, "its process is gone"
+    if fields[19] != identity.get("start_ticks") or fields[0] in "ZX":
+        return DEAD, "its process is gone"
+    if fields[0] in "Tt":
+        return STOPPED, "its process is stopped"
+    return ALIVE, "its process runs"

@@ -1,0 +1,73 @@
+"""A metadata file that is being written, read piece by piece: a job of days has megabytes of clock
+pairs in it, and nothing else that is new.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ncclscope.capture import dtypes, layout, metadata
+from ncclscope.capture.header import Header
+from ncclscope.capture.metadata import Communicator
+from ncclscope.capture.segment import Damage, Slots, checked_header
+from ncclscope.errors import FormatError
+
+_LONGEST_HEADER = 1 << 16
+_SYNC, _COUNT = layout.KINDS["Sync"], layout.KINDS["Count"]
+
+
+def _none() -> Slots:
+    return np.empty(0, dtypes.ANY_SLOT)
+
+
+@dataclass(slots=True)
+class MetadataTail:
+    """What a metadata file has said so far."""
+
+    path: Path
+    header: Header | None = None
+    communicators: tuple[Communicator, ...] = ()
+    strings: dict[int, str] = field(default_factory=dict)
+    counters: dict[tuple[str, int], int] = field(default_factory=dict)
+    ended: bool = False
+    read_bytes: int = 0
+    last: Slots = field(default_factory=_none)  # the newest slot, for the order of the next
+    kept: Slots = field(default_factory=_none)  # all but clock pairs and counters
+
+    def read(self) -> bool:
+        """Reads what is new; False where the file cannot be read."""
+        try:
+            if self.path.stat().st_size < self.read_bytes:  # another file in its place
+                self.header, self.read_bytes = None, 0
+                self.last, self.kept, self.counters = _none(), _none(), {}
+            with self.path.open("rb") as file:
+                if self.header is None:
+                    start = memoryview(file.read(_LONGEST_HEADER))
+                    self.header = checked_header(start, self.path)
+                    self.read_bytes = self.header.header_bytes
+                file.seek(self.read_bytes)
+                data = file.read()
+        except (OSError, FormatError):
+            return self.header is not None
+        count = len(data) // layout.SLOT_BYTES
+        self.read_bytes += count * layout.SLOT_BYTES
+        if count:
+            self._take(np.frombuffer(data, dtypes.ANY_SLOT, count))
+        return True
+
+    def _take(self, slots: Slots) -> None:
+        assert self.header is not None
+        fresh = metadata.in_order(np.concatenate([self.last, slots]), Damage())[len(self.last) :]
+        if len(fresh):
+            self.last = fresh[-1:]
+        counts = metadata.by_kind(fresh[fresh["kind"] == _COUNT])
+        self.counters |= metadata.counters(counts, self.header, None)
+        more = fresh[(fresh["kind"] != _COUNT) & (fresh["kind"] != _SYNC)]
+        if not len(more):
+            return
+        self.kept = np.concatenate([self.kept, more])
+        meta = metadata.by_kind(self.kept)
+        self.communicators = metadata.communicators(meta)
+        self.strings = dict(metadata.texts(meta, layout.TEXT_STRING))
+        self.ended = len(meta.of("End")) > 0

@@ -1,0 +1,91 @@
+"""The options that choose operations."""
+
+import argparse
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+from ncclscope.analysis.selection import Selection, communicator_rows, function_names
+from ncclscope.cli.time_arguments import parse_moment
+from ncclscope.errors import UsageError
+from ncclscope.model.model import Model
+
+_MOMENTS = ("--since", "--until", "--last")
+_BEFORE_THE_END = re.compile(r"-\d.*")
+
+
+def join_negative_times(words: Sequence[str]) -> list[str]:
+    """Command words with `--since -5m` as `--since=-5m`: argparse takes -5m for an option."""
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] in _MOMENTS and _BEFORE_THE_END.fullmatch(word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def add_selection_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --comm, --op, --rank and the window of time."""
+    parser.add_argument(
+        "--comm", action="append", metavar="NAME", help="only this communicator; tp* works, too"
+    )
+    parser.add_argument("--op", action="append", metavar="NAME", help="only this function")
+    parser.add_argument(
+        "--rank", action="append", type=int, metavar="N", help="only this global rank"
+    )
+    moment = "14:05:30, 2026-11-15T14:05:30, -5m (before the end) or 12.5 (s from the start)"
+    parser.add_argument("--since", metavar="TIME", help=f"only what began then or later: {moment}")
+    parser.add_argument("--until", metavar="TIME", help="only what began earlier")
+    parser.add_argument(
+        "--last", metavar="LENGTH", help="only the last 30s, 5m, 2h …: the same as --since -LENGTH"
+    )
+
+
+def selection_of(model: Model, arguments: argparse.Namespace) -> Selection:
+    """What those options choose of a model."""
+    return Selection(
+        communicator_rows(model, arguments.comm) if arguments.comm else None,
+        function_names(model.words["function"], arguments.op) if arguments.op else None,
+        tuple(arguments.rank) if arguments.rank else None,
+        *_window(model, arguments),
+    )
+
+
+def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, int | None]:
+    """The window of time on the model's clock."""
+    since, until = arguments.since, arguments.until
+    if arguments.last is not None:
+        if since is not None:
+            raise UsageError("cannot choose by --since and --last at once", "Leave one out")
+        since = "-" + arguments.last.removeprefix("-")
+    if since is None and until is None:
+        return None, None
+    # The query engine is imported for moments alone: verbs that take none start without it.
+    from ncclscope.analysis import summary_from_operations
+
+    first, last = summary_from_operations.extent(model, Selection()) or (0, 0)
+    moments = [
+        None if text is None else parse_moment(text, first, last, model.realtime_offset_ns)
+        for text in (since, until)
+    ]
+    if moments[0] is not None and moments[1] is not None and moments[0] >= moments[1]:
+        raise UsageError("nothing lies between --since and --until", "Swap them")
+    _check_reach(model, moments, first, last)
+    return moments[0], moments[1]
+
+
+def _check_reach(model: Model, moments: list[int | None], first: int, last: int) -> None:
+    """An empty answer to a moment that the capture does not reach would look like an idle job."""
+    since, until = moments
+    behind = since is not None and since > last
+    if not last or not (behind or (until is not None and until <= first)):
+        return
+    began, ended = (
+        datetime.fromtimestamp((at + model.realtime_offset_ns) / 1e9).strftime("%Y-%m-%d %H:%M:%S")
+        for at in (first, last)
+    )
+    raise UsageError(
+        f"nothing is on record {'from --since on' if behind else 'before --until'} in {model.path}",
+        f"Its operations are from {began} to {ended}, which is {(last - first) / 1e9:,.1f} s",
+    )

@@ -1,0 +1,248 @@
+"""Communicators as their members' last moments show them: who is how far, who is in what."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ncclscope.capture.liveness import ALIVE, STOPPED
+from ncclscope.model.match.attempts import ProcessSpan, attempts_of
+from ncclscope.model.match.communicator_names import Membership, name_communicators
+from ncclscope.model.process import operation_bytes
+from ncclscope.model.schema import NONE
+from ncclscope.snapshot.process import ProcessSnapshot, collective_calls
+from ncclscope.snapshot.types import FIRST_WITH_CALLS, PAIRED, OperationInFlight, RankState, Step
+
+_MOST_RANKS = 1 << 20  # more is damage
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One rank of a communicator, with its process."""
+
+    pulse: ProcessSnapshot
+    seat: RankState
+
+    @property
+    def rank(self) -> int:
+        """In the job; in the communicator where nobody tells."""
+        return self.seat.global_rank if self.seat.global_rank != NONE else self.seat.rank
+
+    @property
+    def flights(self) -> tuple[OperationInFlight, ...]:
+        """Collectives in flight, oldest first."""
+        return tuple(f for f in self.seat.flights if f.function not in PAIRED)
+
+    @property
+    def pairs(self) -> tuple[OperationInFlight, ...]:
+        """Sends and receives in flight."""
+        return tuple(f for f in self.seat.flights if f.function in PAIRED)
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether everything in flight is known: then the first is what it stands in."""
+        return self.seat.works - self.seat.finished <= len(self.seat.flights)
+
+    @property
+    def unlaunched(self) -> bool:
+        """Whether its last call has not come to a launch: the call itself has not returned."""
+        parts, last = self.seat.parts, self.seat.last
+        if parts is None or parts.inside_call_ns is None or last is None:
+            return False
+        if last.since_ns > parts.inside_call_ns:  # it is inside a call that has no event yet
+            return False
+        return all(flight.since_ns > parts.inside_call_ns for flight in self.seat.flights)
+
+    @property
+    def lives(self) -> bool:
+        """Whether its process runs, or is stopped."""
+        return self.pulse.life in (ALIVE, STOPPED)
+
+    def waited_ns(self) -> int:
+        """How long it has been in what it is in."""
+        since = [flight.since_ns for flight in self.seat.flights]
+        if self.unlaunched and self.seat.parts:
+            since.append(self.seat.parts.inside_call_ns or 0)
+        return max(since, default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a rank called. Elements of AllGather and Broadcast are bytes below the call."""
+
+    function: str
+    size_bytes: int
+    datatype: str
+    root: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorState:
+    """A communicator with those of its ranks that are on record."""
+
+    name: str
+    id: int
+    ranks: int  # that it has; 0 where nobody tells
+    members: tuple[Member, ...]
+    missing: tuple[int, ...]  # its ranks, in the job, that are not here, where they can be told
+    present: frozenset[int] = frozenset()  # ranks of the job that are on record anywhere
+
+    def in_the_job(self, rank: int) -> int:
+        """The rank in the job of a rank of the communicator; itself where nobody tells."""
+        for member in self.members:
+            if member.seat.rank == rank:
+                return member.rank
+        absent = sorted(set(range(self.ranks)) - {member.seat.rank for member in self.members})
+        if len(absent) == len(self.missing) and rank in absent:
+            return self.missing[absent.index(rank)]
+        return rank
+
+
+def element_bytes(datatype: str) -> int:
+    """Bytes of an element; 1 where the datatype is not known."""
+    return operation_bytes.ELEMENT_BYTES.get(datatype, 1)
+
+
+def last_call_of(member: Member, ranks: int) -> Signature | None:
+    """The last call of a member, None where it made none."""
+    last = member.seat.last
+    if last is None:
+        return None
+    below = (
+        member.seat.version < FIRST_WITH_CALLS and last.function in operation_bytes.COUNTED_IN_BYTES
+    )
+    each = last.count * (1 if below else element_bytes(last.datatype))
+    share = max(ranks, 1) if last.function in operation_bytes.PER_RANK else 1
+    root = last.root if last.function in operation_bytes.ROOTED else NONE
+    return Signature(last.function, each * share, last.datatype, root)
+
+
+def signature_in_flight(flight: OperationInFlight, ranks: int) -> Signature:
+    """An operation in flight; its datatype may be NCCL's own choice, its root is not known."""
+    in_bytes = flight.function in operation_bytes.COUNTED_IN_BYTES
+    each = flight.count * (1 if in_bytes else element_bytes(flight.datatype))
+    share = max(ranks, 1) if flight.function in operation_bytes.PER_RANK else 1
+    return Signature(flight.function, each * share, "" if in_bytes else flight.datatype, NONE)
+
+
+def next_order(member: Member) -> tuple[int, int] | None:
+    """(the number of the collective that the member must finish next, how many it has called), or
+    None where that cannot be told.
+    """
+    calls = collective_calls(member.pulse, member.seat)
+    if calls is None:
+        return None
+    last_is_open = member.unlaunched and member.seat.last is not None
+    open_calls = 1 if last_is_open and member.seat.last.function not in PAIRED else 0  # type: ignore[union-attr]
+    eager = sum(not flight.replay for flight in member.flights)
+    if member.flights and not member.pairs and eager == len(member.flights):
+        # A live page has room for some only.
+        eager = max(eager, member.seat.works - member.seat.finished)
+    return calls - eager - open_calls + 1, calls
+
+
+def next_work(member: Member) -> tuple[int, int]:
+    """The same by NCCL's works, for replays of captured calls."""
+    works = member.seat.works
+    first = min((flight.order for flight in member.flights), default=works + 1)
+    return first, works
+
+
+def step_behind(member: Member) -> Step | None:
+    """Of its open proxy steps the one that is furthest behind: what its channel waits for."""
+    # Some releases never end some steps: only those count that began with what is in flight.
+    since = max((flight.since_ns for flight in member.seat.flights), default=0)
+    parts = member.seat.parts
+    steps = [step for step in parts.steps if step.since_ns <= since] if parts else []
+    return min(steps, key=lambda s: (s.step, s.sends, s.channel), default=None)
+
+
+def last_attempt(pulses: Sequence[ProcessSnapshot]) -> list[ProcessSnapshot]:
+    """Processes of the last attempt."""
+    attempts = attempts_of(
+        [
+            ProcessSpan(
+                pulse.global_rank,
+                pulse.restarts,
+                frozenset(seat.id for seat in pulse.seats if seat.id),
+                pulse.started_ns,
+                pulse.at_ns,
+            )
+            for pulse in pulses
+        ]
+    )
+    last = max(attempts, default=0)
+    return [pulse for pulse, number in zip(pulses, attempts, strict=True) if number == last]
+
+
+def communicator_states(pulses: Sequence[ProcessSnapshot]) -> list[CommunicatorState]:
+    """All communicators that some process has."""
+    found: dict[tuple[int, str, int], list[Member]] = {}
+    for pulse in pulses:
+        for seat in pulse.seats:
+            key = (seat.id, "", 0) if seat.id else (0, pulse.folder, seat.number)
+            found.setdefault(key, []).append(Member(pulse, seat))
+    hosts = {host: number for number, host in enumerate(dict.fromkeys(p.host for p in pulses))}
+    ranks = [_ranks_of(members) for members in found.values()]
+    seen = {member.seat.global_rank for members in found.values() for member in members} - {NONE}
+    world = max([pulse.world for pulse in pulses] + [len(seen)], default=0)
+    memberships = [
+        Membership(
+            next((m.seat.name for m in members if m.seat.name), ""),
+            count,
+            tuple(sorted({(m.seat.global_rank, hosts[m.pulse.host]) for m in members})),
+        )
+        for members, count in zip(found.values(), ranks, strict=True)
+    ]
+    names = [name.text for name in name_communicators(memberships, world)]
+    strides = _strides(found.values(), ranks)
+    present = frozenset(seen)
+    crews = []
+    for (key, members), count, name in zip(found.items(), ranks, names, strict=True):
+        members.sort(key=lambda member: member.rank)
+        stride = strides.get((members[0].seat.name, count), 0)
+        missing = _missing(members, count, world, stride)
+        crews.append(CommunicatorState(name, key[0], count, tuple(members), missing, present))
+    return crews
+
+
+def _strides(groups: Iterable[list[Member]], ranks: list[int]) -> dict[tuple[str, int], int]:
+    """By the name and size of communicators how far apart ranks are that follow each other, where
+    all of them agree: what one of them does not tell by itself.
+    """
+    found: dict[tuple[str, int], set[int]] = {}
+    for members, count in zip(groups, ranks, strict=True):
+        steps = _steps({m.seat.rank: m.seat.global_rank for m in members})
+        found.setdefault((members[0].seat.name, count), set()).update(steps)
+    return {key: steps.pop() for key, steps in found.items() if key[0] and len(steps) == 1}
+
+
+def _steps(job_rank_of: dict[int, int]) -> set[int]:
+    """Distances in the job of ranks that follow each other in a communicator."""
+    known = sorted((rank, job) for rank, job in job_rank_of.items() if job != NONE)
+    steps = {(b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(known) if b[0] > a[0]}
+    # 0 stands for what is no pattern.
+    return {int(step) if step == int(step) and step > 0 else 0 for step in steps}
+
+
+def _ranks_of(members: list[Member]) -> int:
+    """As most inits say; 0 where that cannot be."""
+    told = Counter(member.seat.ranks for member in members).most_common(1)[0][0]
+    return told if 0 < told <= _MOST_RANKS else 0
+
+
+def _missing(members: list[Member], ranks: int, world: int, stride: int) -> tuple[int, ...]:
+    """Ranks of a communicator that are not on record, as ranks of the job."""
+    seen = {member.seat.rank: member.seat.global_rank for member in members}
+    absent = sorted(set(range(ranks)) - set(seen))
+    if not absent:
+        return ()
+    if ranks == world:
+        return tuple(absent)
+    # Ranks of a group mostly follow each other in equal steps.
+    known = [(rank, job) for rank, job in seen.items() if job != NONE]
+    steps = _steps(seen) or {stride}
+    if known and len(steps) == 1 and (step := steps.pop()) > 0:
+        first = known[0][1] - known[0][0] * step
+        return tuple(first + rank * step for rank in absent)
+    return ()

@@ -1,0 +1,212 @@
+"""Verdicts about communicators, and how long an operation may take before one is passed.
+
+Only what has lasted longer than anything before it counts: max(15 s, 3 x the longest operation of
+that communicator so far). A job whose processes are all dead cannot go on: there it is 3 x what 19
+of 20 operations did not exceed, and at least two heartbeats; what was in flight for less when all
+died is no hang. Dead processes and ranks that disagree are said at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ncclscope.diagnose.hang.communicators import Member, Signature
+from ncclscope.humanize import ranks_in_words, seconds
+from ncclscope.snapshot.process import longest_operation_ns
+from ncclscope.snapshot.types import Step
+
+PATIENCE_NS = 15_000_000_000
+OFTEN = 20  # so many operations show how long one may take
+_TIMES_LONGER = 3
+NOTICEABLE_NS = 2_000_000_000
+APART_NS = 5_000_000_000  # between last signs of life: more than heartbeats and kills are apart
+_ASKED = 16  # ranks whose history is looked up
+_MOST_SHOWN = 8
+_MOST_HOSTS = 4
+
+OK, WAITING, NEVER_JOINED, NEVER_CALLED = "ok", "waiting", "never_joined", "never_called"
+NOT_LAUNCHED, NOT_STARTED, NOT_FINISHED = "not_launched", "not_started", "not_finished"
+STALLED, MISMATCH, DEAD, UNKNOWN = "stalled", "mismatch", "dead", "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class CallGroup:
+    """Ranks that called the same."""
+
+    ranks: tuple[int, ...]
+    called: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class RankActivity:
+    """What a rank does: in an operation, or since its last call in nothing that NCCL knows of."""
+
+    rank: int
+    host: str
+    gpu: str
+    pid: int
+    life: str
+    how: str
+    communicator: str  # of its last operation, "" where it has none
+    function: str
+    order: int
+    since_ns: int
+    in_flight: bool
+    step: Step | None = None
+    channels: str = ""  # how many of its kernel's channels have started and ended
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is to be said about one communicator."""
+
+    name: str
+    id: int
+    ranks: int
+    verdict: str
+    hung: bool = False
+    function: str = ""
+    order: int = 0
+    size_bytes: int = 0
+    datatype: str = ""
+    culprits: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    waited_ns: int = 0
+    limit_ns: int = 0
+    sides: tuple[CallGroup, ...] = ()
+    reason: str = ""
+    doing: tuple[RankActivity, ...] = ()  # culprits, then ranks that wait
+    because_of: str = ""  # a communicator in which its culprits wait themselves
+    missing: tuple[int, ...] = ()
+    gone: int = 0  # its processes, where none of them runs any more
+    died_first: bool = False  # its culprits, before the others
+    cut_short: bool = False  # all died when it had lasted for a moment
+
+    @property
+    def is_death(self) -> bool:
+        """Whether that processes died is what is to be told."""
+        return self.verdict == DEAD or self.cut_short
+
+    silent: bool = False  # of those that are gone nobody knows more: they are of other hosts
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A capture's last moment, judged."""
+
+    verdicts: tuple[Verdict, ...]
+    processes: int
+    alive: int
+    ended: int
+    expected: int
+    newest_ns: int  # wall clock of the last sign of life
+    post_mortem: bool
+    unreadable: tuple[str, ...] = ()
+    simulated: bool = False
+    quiet_ns: int = 0  # since the last call of any process, where nothing is in flight
+    called: bool = True  # anything, by anyone
+    unheard: int = 0  # processes of other hosts that are silent: dead, or cut off from here
+
+    @property
+    def hung(self) -> bool:
+        """Whether any communicator is."""
+        return any(verdict.hung for verdict in self.verdicts)
+
+
+def whereabouts(verdict: Verdict, ranks: Sequence[int]) -> str:
+    """Where ranks are: node7 GPU 4, 5; pids 811, 812; of many, hosts. "" where nobody tells."""
+    wanted = set(ranks)
+    known = [one for one in verdict.doing if one.rank in wanted]
+    if not known:
+        return ""
+    names = list(dict.fromkeys(one.host for one in known))
+    if len(known) > _MOST_SHOWN:
+        more = len(names) - _MOST_HOSTS
+        text = ", ".join(names[:_MOST_HOSTS]) + (f" and {more:,} more" if more > 0 else "")
+        return f"on {text}" if len(names) == 1 else f"on {len(names):,} hosts: {text}"
+    hosts = []
+    for host in names:
+        gpus = [one.gpu for one in known if one.host == host and one.gpu]
+        hosts.append(host + (f" GPU {', '.join(gpus)}" if gpus else ""))
+    pids = ", ".join(str(one.pid) for one in known)
+    return f"{'; '.join(hosts)}; pid{'s' if len(known) > 1 else ''} {pids}"
+
+
+def deaths_in_words(verdict: Verdict) -> str:
+    """Who died, who of those died first, and what was in flight then."""
+    who = ranks_in_words(verdict.culprits)
+    where = whereabouts(verdict, verdict.culprits)
+    who += f" ({where})" if where else ""
+    if not verdict.gone:
+        return f"{who} {'is' if len(verdict.culprits) == 1 else 'are'} dead: {verdict.reason}"
+    everybody = {1: "its process is", 2: "both its processes are"}.get(
+        verdict.gone, f"all its {verdict.gone:,} processes are"
+    )
+    everybody += " silent (dead, or cut off from here)" if verdict.silent else " dead"
+    aside = f" ({verdict.reason})" if verdict.reason else ""
+    if not verdict.waiting:
+        return f"{everybody}{aside}"
+    inside = ranks_in_words(verdict.waiting)
+    inside += f" {'was' if len(verdict.waiting) == 1 else 'were'} in it"
+    inside += f" for {seconds(verdict.waited_ns)}"
+    if not verdict.culprits:
+        return f"{everybody}{aside}; {inside} then"
+    if verdict.died_first:
+        return f"{who} died first: {verdict.reason}; {inside}; now {everybody}"
+    return f"{everybody}; {inside}, {who} had not called it and may have died first"
+
+
+def limit_ns(members: Sequence[Member], post_mortem: bool) -> int:
+    """How long an operation may take before it counts as hung."""
+    asked = [member for member in members if member.seat.calls or member.seat.works][:_ASKED]
+    times = [longest_operation_ns(m.pulse, m.seat, usually=post_mortem) for m in asked]
+    longest = max(times, default=0)
+    often = max((m.seat.finished for m in asked), default=0) >= OFTEN
+    if post_mortem:
+        return _TIMES_LONGER * longest if often else 0
+    return max(PATIENCE_NS, _TIMES_LONGER * longest)
+
+
+def apply_time_limit(verdict: Verdict, members: Sequence[Member], post_mortem: bool) -> Verdict:
+    """The verdict after the wait, `waiting` or `ok` before."""
+    waited = max((member.waited_ns() for member in members), default=0)
+    verdict = replace(verdict, waited_ns=waited)
+    guess = verdict.verdict == UNKNOWN and not verdict.culprits
+    if waited < NOTICEABLE_NS and (guess or not post_mortem):
+        return replace(verdict, verdict=OK, culprits=(), waiting=())
+    limit = limit_ns(members, post_mortem)
+    verdict = replace(verdict, limit_ns=limit)
+    if post_mortem and not guess and (waited < NOTICEABLE_NS or waited <= limit):
+        return _cut_short(verdict, unusual=waited > limit)
+    if waited <= limit and not post_mortem:
+        reason = "it has taken long before" if limit > PATIENCE_NS else ""
+        return replace(verdict, verdict=WAITING, reason=reason)
+    return replace(verdict, hung=verdict.verdict != UNKNOWN or bool(verdict.culprits))
+
+
+def _cut_short(verdict: Verdict, unusual: bool) -> Verdict:
+    """What was in flight for a moment when all died: who was waited for longer than usual may have
+    died first; nobody else can be blamed.
+    """
+    if unusual and verdict.verdict == UNKNOWN:
+        return replace(verdict, hung=True)
+    if unusual and verdict.verdict == NEVER_CALLED:
+        return replace(verdict, hung=True, cut_short=True)
+    inside = tuple(sorted({*verdict.waiting, *verdict.culprits}))
+    waiting = verdict.waiting if verdict.verdict in (NEVER_CALLED, UNKNOWN) else inside
+    return replace(verdict, verdict=DEAD, culprits=(), waiting=waiting, reason="", cut_short=True)
+
+
+def ranks_of(members: Sequence[Member]) -> tuple[int, ...]:
+    return tuple(sorted({member.rank for member in members}))
+
+
+def described(verdict: Verdict, signature: Signature | None, order: int) -> Verdict:
+    if signature is None:
+        return replace(verdict, order=order)
+    return replace(
+        verdict,
+        function=signature.function,
+        order=order,
+        size_bytes=signature.size_bytes,
+        datatype=signature.datatype,
+    )

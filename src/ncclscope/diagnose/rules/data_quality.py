@@ -1,0 +1,187 @@
+"""What is wrong with the record itself: gaps, drops, stamps, clocks, defects of releases."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from ncclscope.diagnose.finding import INFO, Evidence, Finding
+from ncclscope.diagnose.rule_context import RuleContext
+from ncclscope.humanize import duration, percent, plural
+from ncclscope.model.completeness import FLIGHT_RECORDER, Completeness
+from ncclscope.model.schema import NONE, SEND
+
+# NCCL releases (first, last) whose profiler interface has a known defect that is in the times.
+_DEFECTS = (
+    (
+        22600,
+        23099,
+        (),
+        "after a send to itself NCCL 2.26 to 2.30 give "
+        "operations the times of earlier ones; they are repaired where that is certain",
+    ),
+    (
+        23100,
+        23299,
+        ("Broadcast",),
+        "after a Broadcast NCCL 2.31 and 2.32 lose kernels of later "
+        "operations and give others earlier times; they are repaired where that is certain",
+    ),
+)
+
+
+def _finding(sentence: str, advice: str, kind: str, **facts: object) -> Finding:
+    return Finding(
+        "data_quality",
+        INFO,
+        sentence,
+        advice,
+        kind,
+        evidence=(Evidence("completeness", dict(facts)),),
+        confidence=1.0,
+    )
+
+
+def missing(frame: RuleContext) -> str:
+    """What the recorder lacks, in words; "" for a whole capture. Operations that some ranks do not
+    have are the job's own.
+    """
+    whole = replace(frame.model.completeness, missing_operations=0, behind_operations=0)
+    return "; ".join(whole.missing())
+
+
+def find(frame: RuleContext) -> list[Finding]:
+    """All of it, as information."""
+    c, findings = frame.model.completeness, []
+    absent = c.processes_expected - c.processes_found
+    if absent > 0:
+        findings.append(
+            _finding(
+                f"{plural(absent, 'process', 'processes')} of {c.processes_expected:,} left "
+                "no files",
+                "record every rank into the same directory",
+                "missing",
+                missing=absent,
+            )
+        )
+    dropped = sum(c.dropped.values())
+    if dropped:
+        findings.append(
+            _finding(
+                f"{plural(dropped, 'event')} dropped ({', '.join(c.dropped)})",
+                "give the recorder more memory (NCCLSCOPE_ARENA) or fewer events (--mode trace)",
+                "dropped",
+                **c.dropped,
+            )
+        )
+    lost = sum(c.lost.values())
+    if lost:
+        findings.append(
+            _finding(
+                f"{plural(lost, 'event')} lost after recording ({', '.join(c.lost)})",
+                _remedy(c),
+                "lost",
+                **c.lost,
+            )
+        )
+    findings += _stamps(frame)
+    findings += _clocks(frame)
+    return findings
+
+
+def _remedy(c: Completeness) -> str:
+    """What keeps events from being lost next time."""
+    if not c.drops_counted:
+        return "it is an import, and the tool that wrote it lost them"
+    if set(c.lost) == {FLIGHT_RECORDER}:
+        return (
+            "a flight recorder keeps the newest events only: a larger one (--ring SIZE) reaches "
+            "further back, without one all are kept"
+        )
+    return "raise NCCLSCOPE_DISK_LIMIT, or keep the disk from filling"
+
+
+def _stamps(frame: RuleContext) -> list[Finding]:
+    c, findings = frame.model.completeness, []
+    wrong = sum(c.stamps.get(name, 0) for name in ("repaired", "recovered", "rejected"))
+    if wrong and c.operations:
+        findings.append(
+            _finding(
+                f"{plural(wrong, 'operation')} had stamps of other operations: "
+                f"{c.repaired:,} repaired, "
+                f"{c.stamps.get('rejected', 0):,} left without times",
+                "a defect of NCCL's profiler interface; see docs/architecture.md",
+                "stamps",
+                **c.stamps,
+            )
+        )
+    # What other tools wrote did not come through the same calls.
+    rows = frame.model.processes if c.drops_counted else []
+    for number in sorted({_number(row.nccl_version) for row in rows}):
+        for first, last, functions, text in _DEFECTS:
+            seen = set(functions) & set(frame.words["function"]) or (
+                not functions and _sends_to_itself(frame)
+            )
+            if first <= number <= last and seen:
+                findings.append(
+                    _finding(text, "upgrade NCCL when a fixed release is out", "release")
+                )
+    untimed = sum(c.untimed.values())
+    if c.operations and untimed > 0.2 * c.operations:
+        findings.append(
+            _finding(
+                f"{percent(untimed / c.operations)} of operations have no time",
+                "see `ncclscope report` for the reasons",
+                "untimed",
+                **c.untimed,
+            )
+        )
+    return findings
+
+
+def _sends_to_itself(frame: RuleContext) -> bool:
+    ops = frame.ops
+    return bool(((ops["form"] == SEND) & (ops["peer"] == ops["rank"])).any())
+
+
+def _number(release: str) -> int:
+    parts = [int(part) for part in release.split(".") if part.isdigit()]
+    return parts[0] * 10000 + parts[1] * 100 + parts[2] if len(parts) == 3 else 0
+
+
+def _clocks(frame: RuleContext) -> list[Finding]:
+    """Clocks that are too far apart to compare arrivals."""
+    untied = [frame.model.nodes[n] for n, clock in enumerate(frame.model.clocks) if not clock.tied]
+    findings = []
+    if untied:
+        findings.append(
+            _finding(
+                f"clocks of {plural(len(untied), 'node')} are not tied to the others: times "
+                "by wall clock",
+                "arrivals there are not compared with other nodes'",
+                "untied",
+                nodes=untied[:16],
+            )
+        )
+    instances = frame.model.tables["instances"]
+    error = np.asarray(instances["error_ns"], np.int64)
+    skew = np.asarray(instances["skew_ns"], np.int64)
+    known = (error > 0) & (skew != NONE)
+    if known.any():
+        typical, usual = float(np.median(error[known])), float(np.median(skew[known]))
+        if typical > max(usual, 1e5):
+            findings.append(
+                _finding(
+                    f"clocks of nodes are known to ± {duration(typical)} only, and ranks "
+                    "arrive within "
+                    f"{duration(usual)}",
+                    "who came last is told by durations instead"
+                    + ("" if _all_full(frame) else "; mode full ties clocks better"),
+                    "clock error",
+                    error_us=round(typical / 1e3, 3),
+                )
+            )
+    return findings
+
+
+def _all_full(frame: RuleContext) -> bool:
+    return all((row.fullest_mode or row.mode) == "full" for row in frame.model.processes)

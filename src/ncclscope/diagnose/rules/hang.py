@@ -1,0 +1,192 @@
+"""What hung when the capture ended, as `ncclscope status` says it."""
+
+from dataclasses import replace
+
+from ncclscope.diagnose.finding import CRITICAL, INFO, Evidence, Finding
+from ncclscope.diagnose.hang.verdict import (
+    DEAD,
+    MISMATCH,
+    NEVER_CALLED,
+    NEVER_JOINED,
+    NOT_FINISHED,
+    NOT_LAUNCHED,
+    NOT_STARTED,
+    STALLED,
+    UNKNOWN,
+    WAITING,
+    Status,
+    Verdict,
+    deaths_in_words,
+    whereabouts,
+)
+from ncclscope.humanize import binary_size, plural, ranks_in_words
+
+_ADVICE = {
+    NEVER_JOINED: "its process hangs before or while it makes that communicator",
+    NEVER_CALLED: "it is outside NCCL (data loader, checkpoint, host code), or its program took "
+    "another path",
+    NOT_LAUNCHED: "its host thread is inside NCCL: connecting to a peer, or out of memory or "
+    "launch queue",
+    NOT_STARTED: "its GPU is busy with another kernel, or its stream waits for an event that never "
+    "comes: look at what else runs on that GPU and which streams wait for each other",
+    NOT_FINISHED: "the others are through; look at the link on which it waits (`ncclscope status` "
+    "names channel and peer in mode full), its network adapter, and nvidia-smi for Xid errors",
+    STALLED: "look at the links between these ranks: error counters of adapters and switches "
+    "(ibstat, ethtool -S), nvidia-smi nvlink -e within a node",
+    DEAD: "look at the end of that process's log and its exit status; dmesg on that host has "
+    "out-of-memory kills and Xid errors",
+    UNKNOWN: "look whether all processes were started, and for the folders and logs of those that "
+    "are missing; record all ranks into one directory, in mode trace or full",
+}
+_MOST_HOSTS, _MOST_PIDS = 3, 8  # with a command each
+_WITH_STACK = (NEVER_JOINED, NEVER_CALLED, NOT_LAUNCHED)  # where the program's stack tells more
+_CONFIDENCE = {UNKNOWN: 0.4, STALLED: 0.8, NOT_FINISHED: 0.85}
+
+
+def find(status: Status, path: str) -> list[Finding]:
+    """A finding for each communicator that is hung by itself; mismatches are that family's. That
+    all processes were killed in the midst of something is said once, not by communicator.
+    """
+    wanted = [
+        verdict
+        for verdict in status.verdicts
+        if verdict.hung or verdict.verdict in (WAITING, UNKNOWN, DEAD)
+        if verdict.verdict != MISMATCH and not verdict.because_of
+    ]
+    killed = [verdict for verdict in wanted if verdict.verdict == DEAD and not verdict.hung]
+    found = [_describe(one, status, path) for one in wanted if one not in killed]
+    if killed:
+        one = _describe(killed[0], status, path)
+        found.append(replace(one, evidence=(*one.evidence, *_also_in_flight(killed[1:]))))
+    return found
+
+
+def _also_in_flight(verdicts: list[Verdict]) -> list[Evidence]:
+    """What else was under way when everybody died."""
+    if not verdicts:
+        return []
+    names = [f"{one.name} {one.function} #{one.order}".strip() for one in verdicts]
+    return [Evidence(f"in flight, too: {_some(names)}", {"communicators": names})]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:6]) + (f" and {len(names) - 6:,} more" if len(names) > 6 else "")
+
+
+def followers(status: Status, name: str) -> list[str]:
+    """Communicators that hang because of one, directly or by way of others."""
+    found: list[str] = []
+    names = [name]
+    while names:
+        at = names.pop()
+        more = [v.name for v in status.verdicts if v.because_of == at and v.name not in found]
+        found += more
+        names += more
+    return found
+
+
+def _sentence(verdict: Verdict) -> str:
+    who = ranks_in_words(verdict.culprits) if verdict.culprits else "nobody in particular"
+    where = whereabouts(verdict, verdict.culprits)
+    who += f" ({where})" if where else ""
+    what = f"{verdict.name}"
+    if verdict.function:
+        what += f" {verdict.function} #{verdict.order} ({binary_size(verdict.size_bytes)})"
+    if verdict.is_death and verdict.gone:
+        return f"death in {what}: {deaths_in_words(verdict)}"
+    waited = f"{plural(len(verdict.waiting), 'rank')} waited {verdict.waited_ns / 1e9:,.3g} s"
+    said = {
+        NEVER_JOINED: f"{who} never joined it",
+        NEVER_CALLED: f"{who} never called it",
+        NOT_LAUNCHED: f"{who} called it and did not launch it",
+        NOT_STARTED: f"{who} launched it and did not start it on the GPU",
+        NOT_FINISHED: f"{who} did not finish it",
+        STALLED: f"all ranks{_listed(verdict.waiting) if not where else ''} are in it and nothing "
+        "moves"
+        + (f"; behind {'is' if len(verdict.culprits) == 1 else 'are'} {who}" if where else ""),
+        DEAD: f"{who} {'is' if len(verdict.culprits) == 1 else 'are'} dead",
+        WAITING: "some ranks are in it, not yet for long",
+    }.get(verdict.verdict, f"{verdict.reason}: why it hangs is not known")
+    label = "waiting" if verdict.verdict == WAITING else "hang"
+    reason = f" ({verdict.reason})" if verdict.reason and verdict.verdict != UNKNOWN else ""
+    return f"{label} in {what}: {said}{reason}; {waited}"
+
+
+def _listed(ranks: tuple[int, ...]) -> str:
+    return f" ({ranks_in_words(ranks).removeprefix('ranks ')})" if ranks else ""
+
+
+def also_waiting(names: list[str]) -> list[Evidence]:
+    """What else waits because of a hang."""
+    if not names:
+        return []
+    waits = "waits" if len(names) == 1 else "wait"
+    text = f"{plural(len(names), 'other communicator')} {waits} because of it: {_some(names)}"
+    return [Evidence(text, {"communicators": names})]
+
+
+def _advice(verdict: Verdict, post_mortem: bool) -> str:
+    """What to do next, with the command where there is a process to ask."""
+    kind = DEAD if verdict.is_death else verdict.verdict
+    said = _ADVICE.get(kind, "wait, and ask `ncclscope status` again")
+    if verdict.is_death and not verdict.died_first and verdict.gone:
+        return f"the launcher's log has who failed first; {said}"
+    if kind not in _WITH_STACK:
+        return said
+    culprits = set(verdict.culprits)
+    pids: dict[str, list[int]] = {}
+    for one in verdict.doing:
+        if one.rank in culprits and one.pid not in pids.setdefault(one.host, []):
+            pids[one.host].append(one.pid)
+    if post_mortem or not pids:
+        return f"{said}; look at the end of its log, and while it hangs at its stack (py-spy dump)"
+    return f"{said}; {_stacks(pids)}"
+
+
+def _stacks(pids: dict[str, list[int]]) -> str:
+    """A command for each host that shows what its processes do: a few are enough to see why."""
+    commands = []
+    for host, mine in list(pids.items())[:_MOST_HOSTS]:
+        if len(mine) == 1:
+            commands.append(f"`py-spy dump --pid {mine[0]}` on {host}")
+        else:
+            some = " ".join(map(str, mine[:_MOST_PIDS]))
+            commands.append(f"`for p in {some}; do py-spy dump --pid $p; done` on {host}")
+    shown = sum(min(len(mine), _MOST_PIDS) for mine in list(pids.values())[:_MOST_HOSTS])
+    more = sum(map(len, pids.values())) - shown
+    many = shown + more > 1
+    text = f"{'their stacks' if many else 'its stack'}: {', '.join(commands)}"
+    if more:
+        text += f"; {plural(more, 'more process', 'more processes')}: `ncclscope status --json`"
+    return text
+
+
+def _describe(verdict: Verdict, status: Status, path: str) -> Finding:
+    evidence = [
+        Evidence(
+            "last moments of all ranks",
+            {
+                "verdict": verdict.verdict,
+                "order": verdict.order,
+                "waiting": list(verdict.waiting),
+                "waited_s": round(verdict.waited_ns / 1e9, 6),
+            },
+            f"ncclscope status {path}",
+        ),
+        *also_waiting(followers(status, verdict.name)),
+    ]
+    hosts = {one.host for one in verdict.doing if one.rank in verdict.culprits}
+    return Finding(
+        "hang",
+        CRITICAL if verdict.hung else INFO,
+        _sentence(verdict),
+        _advice(verdict, status.post_mortem),
+        verdict.verdict,
+        verdict.culprits,
+        tuple(sorted(hosts)),
+        (verdict.name,),
+        tuple(evidence),
+        confidence=_CONFIDENCE.get(verdict.verdict, 0.95),
+        lost_share=1.0,
+        by_absence=verdict.verdict in (NEVER_CALLED, NEVER_JOINED),
+    )

@@ -1,0 +1,74 @@
+"""Hangs in a model without live pages: an import of dumps that were taken while the job hung."""
+
+import numpy as np
+
+from ncclscope.diagnose.finding import CRITICAL, Evidence, Finding
+from ncclscope.diagnose.hang.verdict import NEVER_CALLED, NOT_STARTED, STALLED
+from ncclscope.humanize import binary_size, ranks_in_words
+from ncclscope.model.model import Model
+from ncclscope.model.schema import COLLECTIVE, NONE, STATES
+
+_IN_FLIGHT = STATES.index("in flight")
+_MOST = 20
+_ADVICE = {
+    NEVER_CALLED: "look at those ranks' stacks (py-spy dump): they are outside NCCL, or their "
+    "program took another path",
+    NOT_STARTED: "their GPUs are busy with, or wait for, another kernel",
+    STALLED: "look at the links between these ranks; NCCL_DEBUG=INFO and the fabric's counters",
+}
+
+
+def find(model: Model) -> list[Finding]:
+    """By communicator the first collective that some rank is in, and who keeps it there."""
+    ops = model.tables["operations"]
+    stuck = np.flatnonzero(
+        (ops["state"] == _IN_FLIGHT) & (ops["form"] == COLLECTIVE) & (ops["instance"] != NONE)
+    )
+    findings = []
+    for communicator in np.unique(ops["communicator"][stuck])[:_MOST].tolist():
+        mine = stuck[ops["communicator"][stuck] == communicator]
+        first = int(mine[np.argmin(ops["call_order"][mine])])
+        findings.append(_finding(model, communicator, first))
+    return findings
+
+
+def _finding(model: Model, communicator: int, first: int) -> Finding:
+    ops, members = model.tables["operations"], model.tables["members"]
+    same = np.flatnonzero(ops["instance"] == ops["instance"][first])
+    waiting = same[ops["state"][same] == _IN_FLIGHT]
+    known = members["communicator"] == communicator
+    absent = ~np.isin(members["rank"][known], ops["rank"][same])
+    culprits = members["global_rank"][known][absent]
+    kind = NEVER_CALLED if len(culprits) else STALLED
+    if kind == STALLED:
+        queued = [row for row in waiting.tolist() if _not_started(model, row)]
+        if queued and len(queued) < len(waiting):
+            kind, culprits = NOT_STARTED, ops["global_rank"][queued]
+    ranks = tuple(sorted({int(rank) for rank in culprits if rank != NONE}))
+    name, order = model.communicator_names[communicator], int(ops["call_order"][first])
+    function = model.words["function"][int(ops["function"][first])]
+    what = f"{name} {function} #{order} ({binary_size(int(ops['size_bytes'][first]))})"
+    said = {
+        NEVER_CALLED: f"{ranks_in_words(ranks)} never called it",
+        NOT_STARTED: f"{ranks_in_words(ranks)} launched it and did not start it on the GPU",
+        STALLED: "all ranks that are here are in it and nothing moves",
+    }[kind]
+    inside = tuple(sorted({int(rank) for rank in ops["global_rank"][waiting] if rank != NONE}))
+    return Finding(
+        "hang",
+        CRITICAL,
+        f"hang in {what}: {said}; {ranks_in_words(inside)} in it",
+        _ADVICE[kind],
+        kind,
+        ranks,
+        (),
+        (name,),
+        (Evidence("unfinished when it was dumped", {"order": order, "waiting": list(inside)}),),
+        confidence=0.9 if kind == NEVER_CALLED else 0.7,
+        lost_share=1.0,
+    )
+
+
+def _not_started(model: Model, row: int) -> bool:
+    reason = int(model.tables["operations"]["reason"][row])
+    return reason >= 0 and model.words["reason"][reason].startswith("queued")

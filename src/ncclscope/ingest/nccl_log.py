@@ -1,0 +1,206 @@
+"""NCCL's own log (`NCCL_DEBUG=INFO` or `TRACE`): its lines, and the calls that subsystem COLL logs.
+
+A line is `host:pid:tid [device] NCCL LEVEL text`, behind whatever launchers and timestamps put in
+front; warnings have the source's file and line before `NCCL WARN`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ncclscope.ingest.files import lines_of
+from ncclscope.ingest.records import (
+    Communicator,
+    Format,
+    ImportReport,
+    Member,
+    Operation,
+    Process,
+    Record,
+    form_of,
+    function_name,
+    hash_of,
+    number,
+)
+from ncclscope.model.process import operation_bytes
+from ncclscope.model.schema import NONE
+
+_LINE = re.compile(
+    rb"([^\s:\[\]<>]{1,255}):(\d{1,10}):(\d{1,10}) +\[(-?\d{1,4})\] (.*?)"
+    rb"NCCL (INFO|WARN|TRACE|ERROR) (.*)"
+)
+_VERSION = re.compile(rb"NCCL version (\d[\w.+-]*)")
+_INIT = re.compile(
+    r"comm (0x[0-9a-f]+) rank (\d+) n[rR]anks (\d+)"
+    r"(?: cudaDev (\d+))?(?: nvmlDev (\d+))?(?: busId ([0-9a-fA-F]+))?(?:.*?commId (0x[0-9a-f]+))?"
+)
+_SPLIT = re.compile(r"parent (0x[0-9a-f]+)(?: splitCount (\d{1,9}))? color (-?\d{1,10})")
+_CALL = re.compile(
+    r"(\w+): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ count (\d+) datatype (\d+) op \d+ "
+    r"root (-?\d+) comm (0x[0-9a-f]+)(?: \[nranks=(\d+)\])?(?: stream (0x[0-9a-f]+))?"
+)
+_LONGEST_HEAD = 600
+_LONGEST_TEXT = 1 << 16  # a ring of ten thousand ranks
+_NO_TIME = "NCCL's log has no times of operations"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of NCCL's."""
+
+    host: str
+    pid: int
+    thread: int
+    device: int
+    level: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Init:
+    """What a line says about a communicator as one rank sees it."""
+
+    pointer: str
+    rank: int
+    ranks: int
+    bus_id: str
+    hash: str  # "" where the line has none
+    parent: str = ""  # pointer of the communicator that it was split from
+    part: str = ""  # which part of it
+
+
+def parse_line(raw: bytes) -> Line | None:
+    """NCCL's part of a line, None for everybody else's."""
+    at = raw.find(b"NCCL ")  # who it is from stands right before
+    match = _LINE.search(raw[max(at - _LONGEST_HEAD, 0) : at + _LONGEST_TEXT]) if at > 0 else None
+    if not match:
+        return None
+    host, pid, thread, device, _, level, rest = match.groups()
+    return Line(
+        host.decode("utf-8", "replace"),
+        int(pid),
+        int(thread),
+        int(device),
+        level.decode(),
+        rest.decode("utf-8", "replace").rstrip()[:_LONGEST_TEXT],
+    )
+
+
+def version_in(raw: bytes) -> str:
+    """The release that a line names, "" without one."""
+    match = _VERSION.search(raw[:400])
+    return match[1].decode() if match else ""
+
+
+def init_in(text: str) -> Init | None:
+    """The communicator that a line introduces."""
+    match = _INIT.search(text)
+    if not match:
+        return None
+    pointer, rank, ranks, _, _, bus_id, commhash = match.groups()
+    if len(rank) > 7 or len(ranks) > 7:
+        return None
+    split = _SPLIT.search(text)
+    parent, part = (split[1], f"{split[2] or ''}.{split[3]}") if split else ("", "")
+    return Init(pointer, int(rank), int(ranks), bus_id or "", commhash or "", parent, part)
+
+
+def key_of(init: Init, parents: Mapping[str, str]) -> str:
+    """What a communicator is known by on all ranks: its hash, else which part of its parent it is.
+    `parents`: keys by pointer, of the same process. "" where nothing tells.
+    """
+    if init.hash:
+        return init.hash
+    parent = parents.get(init.parent, "")
+    return f"{parent} split {init.part}" if parent else ""
+
+
+def _fits(head: bytes, path: Path) -> bool:
+    return bool(_LINE.search(head) or _VERSION.search(head))
+
+
+def read(path: Path, found: ImportReport) -> Iterator[Record]:
+    """Processes, communicators, and the calls where they were logged."""
+    known: dict[tuple[str, int, str], tuple[Communicator, int]] = {}
+    keys: dict[tuple[str, int], dict[str, str]] = {}  # by process and pointer
+    processes: dict[tuple[str, int], Process] = {}
+    release = ""
+    for raw in lines_of(path, found):
+        if b"NCCL" not in raw:
+            continue
+        release = version_in(raw) or release
+        line = parse_line(raw)
+        if line is None or line.level == "WARN":
+            continue
+        init = init_in(line.text)
+        call = None if init else _CALL.search(line.text)
+        if not init and not call:
+            continue
+        process = _process(line, processes, release)
+        pointers = keys.setdefault((line.host, line.pid), {})
+        key = key_of(init, pointers) if init else ""
+        if init and key:
+            pointers[init.pointer] = key
+            communicator = Communicator(key, hash_of(init.hash), "", init.ranks)
+            known[line.host, line.pid, init.pointer] = communicator, init.rank
+            yield Member(process, communicator, init.rank)
+        elif call:
+            yield _operation(call, line, process, known)
+
+
+def _process(line: Line, processes: dict[tuple[str, int], Process], release: str) -> Process:
+    key = line.host, line.pid
+    if key not in processes:
+        without_cuda = release.split("+")[0]
+        processes[key] = Process(line.host, line.pid, nccl_version=without_cuda)
+    return processes[key]
+
+
+def _operation(
+    call: "re.Match[str]",
+    line: Line,
+    process: Process,
+    known: dict[tuple[str, int, str], tuple[Communicator, int]],
+) -> Operation:
+    name, count, datatype, root, pointer, ranks, stream = call.groups()
+    function = function_name(name)
+    form = form_of(function)
+    fallback = Communicator(f"{line.host}:{line.pid}:{pointer}", 0, "", int((ranks or "0")[:7]))
+    communicator, rank = known.get((line.host, line.pid, pointer), (fallback, NONE))
+    code = int(datatype[:3])
+    named = (
+        operation_bytes.NUMBERED_DATATYPES[code]
+        if code < len(operation_bytes.NUMBERED_DATATYPES)
+        else ""
+    )
+    elements = number(int(count[:20]))
+    width = operation_bytes.ELEMENT_BYTES.get(named, 0)
+    if function in operation_bytes.PER_RANK:
+        width *= communicator.ranks
+    values: dict[str, int | str] = {
+        "rank": rank,
+        "thread": line.thread,
+        "function": function,
+        "form": form,
+        "datatype": named,
+        "count": elements,
+        "size_bytes": number(elements * width) if width and elements != NONE else NONE,
+        "peer" if form != "collective" else "root": number(int(root[:8])),
+        "stream": number(int(stream[:18], 16)) if stream else NONE,
+        "state": "unknown",
+        "reason": _NO_TIME,
+    }
+    if function not in operation_bytes.ROOTED:
+        values.pop("root", None)
+    return Operation(process, communicator, values)
+
+
+FORMAT = Format(
+    "nccl-log",
+    "NCCL's own logs",
+    ("NCCL's log names calls only with NCCL_DEBUG_SUBSYS=COLL, and has no times of operations",),
+    _fits,
+    read,
+    numbered=True,
+)

@@ -1,0 +1,158 @@
+"""What a foreign tool saw: one operation at a time, in the words of model/tables.py."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from ncclscope.model.schema import NONE
+
+_LARGEST = 1 << 62
+_LONGEST_TEXT = 4096
+MOST_COUNTED = 1 << 24  # operations that an import makes of counts
+FIRST_WALL_NS = 10**18  # 2001: what is less counts from somewhere else than 1970
+# As other tools write functions, without signs and in one case -> as NCCL does.
+_FUNCTIONS = {
+    name.casefold(): name
+    for name in (
+        "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "Gather",
+        "Scatter", "Send", "Recv", "SendRecv", "AlltoAllv",
+    )
+}  # fmt: skip
+_FORMS = {"Send": "send", "Recv": "recv"}
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process, as far as a file tells. Those that are equal are the same."""
+
+    host: str
+    pid: int
+    file: str = ""  # what tells processes without a pid apart, and clocks that are nobody else's
+    global_rank: int = NONE
+    nccl_version: str = ""
+    gpu: str = ""
+    own_clock: bool = False  # its times count from somewhere of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """A communicator; `key` is what it is known by in all files of one import."""
+
+    key: str
+    id: int = 0  # NCCL's hash
+    name: str = ""
+    ranks: int = 0  # 0: not told
+    nodes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A rank of a communicator, whether or not an operation of it was seen."""
+
+    process: Process
+    communicator: Communicator
+    rank: int
+    global_rank: int = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation on one rank. Values by column of `operations`; what is missing is not known.
+    Times are ns since 1970, or of the process's own clock.
+    """
+
+    process: Process
+    communicator: Communicator | None
+    values: Mapping[str, int | str]
+
+
+Record = Operation | Member | Process
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What is counted while a file is read."""
+
+    lost: dict[str, int] = field(default_factory=dict)  # records that were there, by reason
+    notes: list[str] = field(default_factory=list)
+
+    def lose(self, reason: str, count: int = 1) -> None:
+        """Counts records that cannot be used."""
+        self.lost[reason] = self.lost.get(reason, 0) + count
+
+    def note(self, text: str) -> None:
+        """Keeps a sentence, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How files of one sort are told apart and read."""
+
+    name: str  # on the command line
+    title: str  # in words
+    limits: tuple[str, ...]  # what they cannot say
+    fits: Callable[[bytes, Path], bool]  # by how a file begins, decompressed, and its name
+    read: Callable[[Path, ImportReport], Iterator[Record]]
+    # Nothing is missing from the first call on, so that calls can be numbered as they come.
+    numbered: bool = False
+    # How far starts on GPUs of one host may be off: nobody tells, so rather more than less.
+    start_error_ns: int = 0
+    # Where a file holds counts, a few bytes can stand for any number of operations.
+    most_operations: int = 1 << 40
+
+
+def number(value: object, largest: int = _LARGEST) -> int:
+    """A number that is not below zero; NONE for everything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return NONE
+    if isinstance(value, float):
+        if not 0 <= value <= largest:  # not for NaN either
+            return NONE
+        value = int(value)
+    return value if 0 <= value <= largest else NONE
+
+
+def nanoseconds(value: object, unit_ns: int) -> int:
+    """A time or a length in ns; NONE where it is none."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return NONE
+    if not 0 <= value <= _LARGEST / unit_ns:
+        return NONE
+    return value * unit_ns if isinstance(value, int) else round(value * unit_ns)
+
+
+def text(value: object) -> str:
+    """A text of a length that can be kept; "" for everything else."""
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
+
+
+def hash_of(value: object) -> int:
+    """NCCL's hash of a communicator from hexadecimal or a number, as a signed number; 0: none."""
+    if isinstance(value, str):
+        try:
+            value = int(value[:20], 16)
+        except ValueError:
+            return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64:
+        return 0
+    return value - (1 << 64) if value >> 63 else value
+
+
+@lru_cache(1000)
+def function_name(name: str) -> str:
+    """NCCL's name of a function, from whichever way of writing; unknown ones stay as they are."""
+    plain = name.casefold().removeprefix("nccl").replace("_", "").replace(":", "").strip()
+    return _FUNCTIONS.get(plain, name)
+
+
+def is_function(name: str) -> bool:
+    """Whether NCCL has a function of that name, in whichever way of writing."""
+    return function_name(name) in _FUNCTIONS.values()
+
+
+def form_of(function: str) -> str:
+    """collective, send or recv."""
+    return _FORMS.get(function, "collective")

@@ -1,0 +1,253 @@
+"""What cannot be otherwise between two nodes' clocks: an end on one is not before a start on the
+other.
+
+Bounds come from collectives in which all ranks meet, and from proxy steps: data cannot arrive
+before it was sent. Only the tightest of a stretch of time are kept.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.arrays.library import full_array
+from ncclscope.model.match.streams import (
+    EVERYBODY,
+    NOBODY,
+    PAIRS,
+    ROOT_FIRST,
+    ROOT_LAST,
+    Columns,
+    Rules,
+    Streams,
+    distinct,
+    meets_of,
+)
+from ncclscope.model.schema import NONE
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+# Times of nodes' own clocks -> times that can be compared, about: (nodes, local ns) -> ns.
+Rough = Callable[[Ints, Ints], Floats]
+
+_NEVER = np.iinfo(np.int64).max
+_MOST_BOUNDS = 1 << 21
+_MOST_BINS, _FEWEST_BINS = 2048, 16
+_MOST_BLOCKS = 1 << 14  # bins of all streams
+_MOST_AT_ONCE = 1 << 21
+_MOST_COMPARED = 1 << 28  # of one stream
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """`end_ns` on node a's clock is not before `start_ns` on node b's."""
+
+    node_a: Ints
+    node_b: Ints
+    end_ns: Ints
+    start_ns: Ints
+
+    def __len__(self) -> int:
+        return len(self.node_a)
+
+    def where(self, chosen: npt.NDArray[np.generic] | slice) -> "Bounds":
+        """Those chosen by a mask, by numbers or by a slice."""
+        return Bounds(
+            self.node_a[chosen], self.node_b[chosen], self.end_ns[chosen], self.start_ns[chosen]
+        )
+
+
+def joined(parts: Sequence[Bounds]) -> Bounds:
+    """All of them as one."""
+    empty = np.empty(0, np.int64)
+    return Bounds(
+        np.concatenate([empty, *(part.node_a for part in parts)]),
+        np.concatenate([empty, *(part.node_b for part in parts)]),
+        np.concatenate([empty, *(part.end_ns for part in parts)]),
+        np.concatenate([empty, *(part.start_ns for part in parts)]),
+    )
+
+
+def tightest(bounds: Bounds, rough: Rough, bins: int = _MOST_BINS) -> Bounds:
+    """Of each pair of nodes and stretch of time the tightest bound."""
+    if not len(bounds):
+        return bounds
+    end, start = rough(bounds.node_a, bounds.end_ns), rough(bounds.node_b, bounds.start_ns)
+    first, last = end.min(), end.max()
+    place = np.minimum((end - first) * (bins / max(last - first, 1.0)), bins - 1).astype(np.int64)
+    nodes = int(max(bounds.node_a.max(), bounds.node_b.max())) + 1
+    key = (place * nodes + bounds.node_a) * nodes + bounds.node_b
+    order = np.lexsort((end - start, key))
+    key = key[order]
+    return bounds.where(order[np.concatenate([[True], key[1:] != key[:-1]])])
+
+
+# ---- proxy steps ----
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """One side's proxy steps. `time_ns`, host's clock: of senders state 9, of receivers 11."""
+
+    communicator: Ints
+    sender: Ints
+    receiver: Ints
+    channel: Ints
+    order: Ints  # of the proxy op among those of the same communicator, ranks and channel
+    step: Ints
+    node: Ints
+    time_ns: Ints
+
+
+def joined_steps(parts: Sequence[Steps]) -> Steps:
+    """All of them as one."""
+    empty = np.empty(0, np.int64)
+    return Steps(
+        *(
+            np.concatenate([empty, *(getattr(part, name) for part in parts)])
+            for name in Steps.__slots__
+        )
+    )
+
+
+def bounds_of_steps(sends: Steps, receives: Steps) -> Bounds:
+    """A receive is not before its send. Steps that are not known exactly once on both sides are
+    left out.
+    """
+    names = ("communicator", "sender", "receiver", "channel", "order", "step")
+    keys = [np.concatenate([getattr(sends, name), getattr(receives, name)]) for name in names]
+    side = np.repeat([0, 1], [len(sends.step), len(receives.step)])
+    order = np.lexsort((side, *reversed(keys)))
+    same = np.ones(max(len(order) - 1, 0), bool)
+    for key in keys:
+        same &= key[order[1:]] == key[order[:-1]]
+    alone = np.ones(len(same), bool)  # the step before and the one after the two are others
+    alone[1:] &= ~same[:-1]
+    alone[:-1] &= ~same[1:]
+    at = np.flatnonzero(same & alone & (side[order[:-1]] == 0) & (side[order[1:]] == 1))
+    send, receive = order[at], order[at + 1] - len(sends.step)
+    found = Bounds(
+        receives.node[receive], sends.node[send], receives.time_ns[receive], sends.time_ns[send]
+    )
+    known = (found.node_a != found.node_b) & (found.end_ns != NONE) & (found.start_ns != NONE)
+    return found.where(known)
+
+
+# ---- operations ----
+class CollectiveBounds:
+    """By instance and node the latest start and the earliest end that others must have met.
+
+    `streams` may number anything that meets: instances, or channels of instances.
+    """
+
+    def __init__(self, streams: Streams, nodes: Mapping[int, Ints], rules: Rules) -> None:
+        self._streams, self._rules = streams, rules
+        self._nodes = [
+            nodes.get(communicator, np.empty(0, np.int64))
+            for communicator in streams.communicator.tolist()
+        ]
+        self._width = np.array([len(members) for members in self._nodes], np.int64)
+        self._width[(streams.kind == PAIRS) | (self._width < 2)] = 0
+        cells = self._width * streams.length
+        self._first_cell = np.cumsum(cells) - cells
+        self._latest_start = full_array(int(cells.sum()), np.int64, -_NEVER)
+        self._earliest_end = full_array(int(cells.sum()), np.int64, _NEVER)
+
+    def add(self, columns: Columns, width_ns: int = 0) -> None:
+        """Takes the operations of one process, times on its node's own clock.
+
+        `width_ns`: how far its times may be off (half the width of the GPU's mapping).
+        """
+        stream, row = self._streams.find(columns)
+        meets = meets_of(columns, self._rules)
+        use = np.flatnonzero((row != NONE) & (meets != NOBODY))
+        use = use[self._width[stream[use]] > 0]
+        stream, meets = stream[use], meets[use]
+        node = columns["node"][use].astype(np.int64)
+        column = np.empty(len(use), np.int64)
+        for place in distinct(stream).tolist():
+            mine = stream == place
+            column[mine] = np.searchsorted(self._nodes[place], node[mine])
+        number = row[use] - self._streams.first_row[stream]
+        cell = self._first_cell[stream] + number * self._width[stream] + column
+        root = columns["root"][use] == columns["rank"][use]
+        starts = (meets == EVERYBODY) | (meets == ROOT_LAST) | ((meets == ROOT_FIRST) & root)
+        ends = (meets == EVERYBODY) | (meets == ROOT_FIRST) | ((meets == ROOT_LAST) & root)
+        start_ns = columns["start_ns"][use].astype(np.int64) - width_ns
+        end_ns = columns["end_ns"][use].astype(np.int64) + width_ns
+        np.maximum.at(self._latest_start, cell[starts], start_ns[starts])
+        np.minimum.at(self._earliest_end, cell[ends], end_ns[ends])
+
+    def _blocks(self) -> Iterator[tuple[Ints, Ints, Ints]]:
+        """Nodes, latest starts and earliest ends (instance x node) of each stream."""
+        for place in np.flatnonzero(self._width * self._streams.length).tolist():
+            shape = int(self._streams.length[place]), int(self._width[place])
+            cells = slice(self._first_cell[place], self._first_cell[place] + shape[0] * shape[1])
+            start = self._latest_start[cells].reshape(shape)
+            end = self._earliest_end[cells].reshape(shape)
+            used = (start > -_NEVER).any(axis=1) & (end < _NEVER).any(axis=1)
+            if used.all():
+                yield self._nodes[place], start, end
+            elif used.any():
+                yield self._nodes[place], start[used], end[used]
+
+    def sample(self, most: int = 64) -> Bounds:
+        """Bounds of a few instances of each stream: enough to bring far clocks together."""
+        parts = []
+        for nodes, start, end in self._blocks():
+            most_here = max(2, min(most, _MOST_AT_ONCE // len(nodes) ** 2))
+            some = np.unique(np.linspace(0, len(start) - 1, most_here).astype(np.int64))
+            one, a, b = np.nonzero(
+                (end[some] < _NEVER)[:, :, None] & (start[some] > -_NEVER)[:, None]
+            )
+            parts.append(Bounds(nodes[a], nodes[b], end[some][one, a], start[some][one, b]))
+        found = joined(parts)
+        return found.where(found.node_a != found.node_b)
+
+    def tightest(self, rough: Rough) -> Bounds:
+        """Of each pair of nodes and stretch of time the tightest bound, stream by stream."""
+        streams = max(int((self._width > 0).sum()), 1)
+        parts = []
+        for nodes, start, end in self._blocks():
+            most = min(_MOST_BLOCKS // streams, _MOST_BOUNDS // len(nodes) ** 2, _MOST_BINS)
+            parts += list(_tightest_by_bin(nodes, start, end, rough, max(most, _FEWEST_BINS)))
+        found = joined(parts)
+        return found.where(found.node_a != found.node_b)
+
+
+def _tightest_by_bin(
+    nodes: Ints, start: Ints, end: Ints, rough: Rough, bins: int
+) -> Iterator[Bounds]:
+    width = len(nodes)
+    column = np.broadcast_to(nodes, start.shape)
+    started, ended = start > -_NEVER, end < _NEVER
+    rough_start = np.where(started, rough(column, np.where(started, start, 0)), -np.inf)
+    rough_end = np.where(ended, rough(column, np.where(ended, end, 0)), np.inf)
+    time = rough_end.min(axis=1)
+    first, last = time.min(), time.max()
+    edge = np.linspace(first, last, bins + 1)[1:-1]
+    order = np.argsort(time, kind="stable")
+    most = max(_MOST_COMPARED // (bins * width * width), 4)
+    for rows in np.split(order, np.searchsorted(time[order], edge)):
+        if len(rows):
+            some = np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(np.int64)
+            yield _tightest_of(nodes, start, end, rough_start, rough_end, rows[some])
+
+
+def _tightest_of(
+    nodes: Ints, start: Ints, end: Ints, rough_start: Floats, rough_end: Floats, rows: Ints
+) -> Bounds:
+    """Of some instances the tightest bound of each ordered pair of nodes."""
+    width = len(nodes)
+    least = np.full((width, width), np.inf)
+    best = np.zeros((width, width), np.int64)
+    step = max(_MOST_AT_ONCE // (width * width), 1)
+    for at in range(0, len(rows), step):
+        some = rows[at : at + step]
+        limit = rough_end[some][:, :, None] - rough_start[some][:, None, :]
+        which = limit.argmin(axis=0)
+        found = np.take_along_axis(limit, which[None], axis=0)[0]
+        best = np.where(found < least, some[which], best)
+        least = np.minimum(found, least)
+    a, b = np.nonzero(np.isfinite(least))
+    row = best[a, b]
+    return Bounds(nodes[a], nodes[b], end[row, a], start[row, b])

@@ -1,0 +1,253 @@
+"""One clock over all nodes: what to add to a node's time, and how far off that may be.
+
+Node 0's clock is the reference. Nodes that no bounds tie to it in both directions, directly or by
+way of others, are put where their wall clocks say, and their error is infinite.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.arrays.library import Lines, address, length_arg, library, pointer
+from ncclscope.model.align.bounds import (
+    Bounds,
+    CollectiveBounds,
+    Floats,
+    Ints,
+    Rough,
+    joined,
+    tightest,
+)
+from ncclscope.model.align.offsets import ClockOffsets, Points, clock_offsets_of
+
+_NEVER = np.iinfo(np.int64).max
+_FAR = 1 << 61  # damaged times stay in range instead of wrapping around
+_FAR_FLOAT = float(1 << 62)
+
+
+def _line(x: Floats, knots: Floats, values: Floats) -> Floats:
+    """Straight lines between knots; before the first and after the last the next one goes on. Next
+    to an infinite value all is infinite.
+    """
+    if len(knots) < 2:
+        return np.full(len(x), values[0])
+    place = np.clip(np.searchsorted(knots, x) - 1, 0, len(knots) - 2)
+    share = (x - knots[place]) / (knots[place + 1] - knots[place])
+    known = np.isfinite(values)
+    low, high = (np.where(known, values, 0.0)[at] for at in (place, place + 1))
+    return np.where(known[place] & known[place + 1], low + share * (high - low), np.inf)
+
+
+class _ClockForC(ctypes.Structure):
+    _fields_ = (("first_ns", ctypes.c_int64), ("offset_ns", ctypes.c_int64), ("line", Lines))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClock:
+    """One node's clock against the reference: straight lines between knots."""
+
+    local_ns: Ints
+    offset_ns: Ints
+    error_ns: Floats  # against its cluster's first node
+    cluster: int  # nodes tied to each other; 0 is the reference's
+
+    @property
+    def tied(self) -> bool:
+        """False: only the wall clock tells where its times belong."""
+        return self.cluster == 0
+
+    def to_reference(self, local_ns: Ints) -> Ints:
+        """Times of this node on the reference's clock."""
+        local_ns = np.ascontiguousarray(local_ns, np.int64)
+        knots = (self.local_ns - self.local_ns[0]).astype(np.float64)
+        change = (self.offset_ns - self.offset_ns[0]).astype(np.float64)
+        line = Lines(len(knots), address(knots), address(change))
+        clock = _ClockForC(int(self.local_ns[0]), int(self.offset_ns[0]), line)
+        out: Ints = np.empty(len(local_ns), np.int64)
+        library().ncclscope_to_reference(
+            ctypes.byref(clock), pointer(local_ns), length_arg(local_ns), pointer(out)
+        )
+        return out
+
+    def error_at(self, local_ns: Ints) -> Floats:
+        """How far those times may be off; infinite where only the wall clock tells."""
+        if not self.tied:
+            return np.full(len(local_ns), np.inf)
+        away = (local_ns - self.local_ns[0]).astype(np.float64)
+        knots = (self.local_ns - self.local_ns[0]).astype(np.float64)
+        return np.maximum(_line(away, knots, self.error_ns), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Nodes that bounds tie to each other, and the corridor in which their clocks run."""
+
+    nodes: Ints
+    first_ns: int  # on the reference's clock: where the corridor's time begins
+    corridor: ClockOffsets
+
+    def error_among(self, nodes: Ints, time_ns: Ints) -> Floats:
+        """How far times of any two of the nodes may be apart from the truth, by time."""
+        place = np.searchsorted(self.nodes, nodes)
+        single = self.corridor.error[:, place]
+        worst: Floats
+        if self.corridor.between is None:
+            worst = np.sort(single, axis=1)[:, -2:].sum(axis=1)
+        else:
+            paired = self.corridor.between[:, place[:, None], place]
+            both = np.minimum(single[:, :, None] + single[:, None, :], paired)
+            both[:, np.arange(len(place)), np.arange(len(place))] = 0.0
+            worst = both.max(axis=(1, 2))
+        since = (time_ns - self.first_ns).astype(np.float64)
+        return np.maximum(_line(since, self.corridor.knots, worst), 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class HostClocks:
+    """The clocks of all nodes."""
+
+    nodes: tuple[NodeClock, ...]
+    clusters: tuple[Cluster, ...]
+
+    def to_reference(self, node: int, local_ns: Ints) -> Ints:
+        """Times of a node on the one clock."""
+        return self.nodes[node].to_reference(local_ns)
+
+    def error_at(self, node: int, local_ns: Ints) -> Floats:
+        """How far times of a node may be off on the one clock."""
+        return self.nodes[node].error_at(local_ns)
+
+    def error_among(self, nodes: Ints, time_ns: Ints) -> Floats:
+        """How far times of any two of these nodes may be off against each other, at times of the
+        one clock. Infinite where nothing ties them.
+        """
+        nodes = np.unique(nodes)
+        if len(nodes) < 2:
+            return np.zeros(len(time_ns))
+        found: set[int] = {self.nodes[node].cluster for node in nodes.tolist()}
+        if len(found) > 1:
+            return np.full(len(time_ns), np.inf)
+        return self.clusters[found.pop()].error_among(nodes, time_ns)
+
+
+def solve(
+    wall_ns: Sequence[int], bounds: Bounds | None = None, meetings: CollectiveBounds | None = None
+) -> HostClocks:
+    """The clocks of as many nodes as there are entries in `wall_ns`: by node CLOCK_REALTIME minus
+    CLOCK_MONOTONIC.
+    """
+    count = len(wall_ns)
+    empty = np.empty(0, np.int64)
+    steps = bounds if bounds is not None else Bounds(empty, empty, empty, empty)
+    sample = joined([steps, meetings.sample()]) if meetings else steps
+    limit = np.full((count, count), _NEVER, np.int64)
+    np.minimum.at(limit, (sample.node_a, sample.node_b), sample.end_ns - sample.start_ns)
+    clocks: dict[int, NodeClock] = {}
+    clusters: list[Cluster] = []
+    for nodes in _clusters(limit < _NEVER):
+        shift = int(wall_ns[nodes[0]]) - int(wall_ns[0])
+        if len(nodes) == 1:
+            clusters.append(_lone(nodes, shift))
+            one = np.array([shift], np.int64)
+            clocks[int(nodes[0])] = NodeClock(one * 0, one, np.zeros(1), len(clusters) - 1)
+            continue
+        local_first, corridor = _solve_cluster(nodes, limit, sample, steps, meetings)
+        first_ns = int(local_first[0]) + shift
+        clusters.append(Cluster(nodes, first_ns, corridor))
+        knots = np.rint(corridor.knots).astype(np.int64)
+        for place, node in enumerate(nodes.tolist()):
+            offset = first_ns - local_first[place] + np.rint(corridor.offset[:, place])
+            clocks[node] = NodeClock(
+                local_first[place] + knots,
+                offset.astype(np.int64),
+                corridor.error[:, place],
+                len(clusters) - 1,
+            )
+    return HostClocks(tuple(clocks[node] for node in range(count)), tuple(clusters))
+
+
+def _lone(nodes: Ints, shift: int) -> Cluster:
+    nothing = np.zeros((1, 1))
+    return Cluster(nodes, shift, ClockOffsets(np.zeros(1), nothing, nothing, None, 1.0))
+
+
+def _clusters(tied: npt.NDArray[np.bool_]) -> list[Ints]:
+    """Nodes that reach each other both ways, the first node's cluster first."""
+    reach = tied | np.eye(len(tied), dtype=bool)
+    while True:
+        further = (reach.astype(np.float32) @ reach.astype(np.float32)) > 0
+        if (further == reach).all():
+            break
+        reach = further
+    first = (reach & reach.T).argmax(axis=1)
+    return [np.flatnonzero(first == node) for node in np.unique(first)]
+
+
+def _far_offsets(limit: Ints) -> Ints:
+    """What to add to each node's times to be near the first one's, node by node from the one that
+    is known best.
+    """
+    known = limit < _NEVER
+    upper = np.where(known, limit, 0).astype(np.float64)
+    upper[~known] = _FAR_FLOAT
+    width = np.abs(upper + upper.T)  # drift can make it negative
+    offset = np.zeros(len(limit), np.int64)
+    done = np.zeros(len(limit), bool)
+    best, via = np.full(len(limit), np.inf), np.zeros(len(limit), np.int64)
+    node = 0
+    while True:
+        done[node] = True
+        closer = ~done & (known[node] | known[:, node]) & (width[node] < best)
+        best[closer], via[closer] = width[node][closer], node
+        if done.all() or not np.isfinite(best[~done]).any():
+            return offset
+        node = int(np.where(done, np.inf, best).argmin())
+        a = int(via[node])
+        most = int(limit[a, node]) if known[a, node] else -int(limit[node, a])
+        least = -int(limit[node, a]) if known[node, a] else most
+        offset[node] = np.clip(int(offset[a]) + (most + least) // 2, -_FAR, _FAR)
+
+
+def _solve_cluster(
+    nodes: Ints, limit: Ints, sample: Bounds, steps: Bounds, meetings: CollectiveBounds | None
+) -> tuple[Ints, ClockOffsets]:
+    """By node the local time at which the corridor's time begins, and the corridor."""
+    place = np.full(len(limit), -1, np.int64)
+    place[nodes] = np.arange(len(nodes))
+    offset = _far_offsets(limit[np.ix_(nodes, nodes)])
+    mine = place[sample.node_a] >= 0
+    begin = sample.end_ns[mine] + offset[place[sample.node_a[mine]]]
+    local_first = int(begin.min()) - offset
+
+    def since(node: Ints, local_ns: Ints) -> Floats:
+        return (local_ns - local_first[place[node]]).astype(np.float64)
+
+    def gather(rough: Rough, without_drift: bool) -> Points:
+        """The tightest bounds within the cluster, as times since its beginning."""
+        found = tightest(_within(steps, place), rough)
+        if meetings is not None:
+            found = joined([found, _within(meetings.tightest(rough), place)])
+        end, start = since(found.node_a, found.end_ns), since(found.node_b, found.start_ns)
+        order = np.argsort(end, kind="stable")
+        a, b = place[found.node_a[order]], place[found.node_b[order]]
+        return Points(a, b, end[order], start[order], without_drift)
+
+    corridor = clock_offsets_of(gather(since, without_drift=False), len(nodes))
+
+    def straightened(node: Ints, local_ns: Ints) -> Floats:
+        """With the drift known, the tightest bounds of a stretch of time are found more surely."""
+        time = since(node, local_ns)
+        knots, column = corridor.knots, np.maximum(place[node], 0)
+        at = np.clip(np.searchsorted(knots, time) - 1, 0, len(knots) - 2)
+        share = (time - knots[at]) / (knots[at + 1] - knots[at])
+        low, high = corridor.offset[at, column], corridor.offset[at + 1, column]
+        return time + low + share * (high - low)
+
+    return local_first, clock_offsets_of(gather(straightened, without_drift=True), len(nodes))
+
+
+def _within(bounds: Bounds, place: Ints) -> Bounds:
+    return bounds.where((place[bounds.node_a] >= 0) & (place[bounds.node_b] >= 0))

@@ -1,0 +1,246 @@
+"""Tables that are made when asked for: channels, launches, proxy ops and steps, from the capture's
+events. Process by process, on the one clock.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ncclscope.arrays.joins import positions_of, take
+from ncclscope.capture import layout
+from ncclscope.capture.columns import (
+    START_NS,
+    STOP_NS,
+    HeadFilter,
+    elapsed_column,
+    flag_column,
+    key,
+    number,
+    time,
+)
+from ncclscope.capture.process import Process, open_process
+from ncclscope.errors import FormatError
+from ncclscope.model.model import Model, Progress
+from ncclscope.model.process.calls import Calls, calls_of, link, rows_of
+from ncclscope.model.process.channels import on_host_clock
+from ncclscope.model.process.communicators import LocalCommunicators, local_communicators
+from ncclscope.model.process.events import Ints, ProcessEvents, events_of
+from ncclscope.model.process.inferred_collectives import has_parts
+from ncclscope.model.process.operations import KINDS, operations_of
+from ncclscope.model.process.works import LAUNCHED, Works, launches_of, works_of
+from ncclscope.model.schema import DETAILS, NONE, RECV, SEND, Columns
+from ncclscope.model.vocabulary import Vocabulary
+
+_FIRST_WITH_SIZES = 4  # interface
+# Columns of proxy steps by state: those of sends, those of receives.
+_SEND_STATES = {8: "gpu_since_ns", 20: "peer_since_ns", 9: "network_since_ns"}
+_RECV_STATES = {10: "network_since_ns", 11: "flush_since_ns", 12: "gpu_since_ns"}
+_RECEIVES = HeadFilter(states=layout.STATE_RECV)
+_STATE_BITS = (layout.STATE_FIRST, layout.STATE_SECOND, layout.STATE_THIRD)
+
+
+def details_of(model: Model, table: str, progress: Progress | None = None) -> Iterator[Columns]:
+    """The table's columns, one process after the other."""
+    for row in range(len(model.processes)):
+        if progress:
+            progress(row, len(model.processes))
+        columns = details_of_process(model, table, row)
+        if columns is not None:
+            yield columns
+
+
+def details_of_process(model: Model, table: str, row: int) -> Columns | None:
+    """The table's columns of one process; None where its files can no longer be read."""
+    words = Vocabulary({sort: list(names) for sort, names in model.words.items()})
+    try:
+        process = open_process(model.path / model.processes[row].folder)
+    except (FormatError, OSError):  # it could be read when the model was made
+        return None
+    return _placed(model, row, process, _MAKERS[table](process, words), table)
+
+
+def _placed(model: Model, number: int, process: Process, columns: Columns, table: str) -> Columns:
+    """The columns with rows of the model's tables, and times of the one clock."""
+    columns["process"] = np.full(len(columns["start_ns"]), number, np.int64)
+    if "operation" in columns:
+        columns["operation"] = _rows_of_operations(model, number, columns["operation"])
+    if "communicator" in columns:
+        columns["communicator"] = _rows_of_communicators(model, columns["communicator"])
+    node = model.processes[number].node
+    for name, values in columns.items():
+        if name.endswith("_ns") and model.clocks:
+            moved = model.clocks[node].to_reference(values)
+            columns[name] = np.where(values != NONE, moved, NONE)
+    return {column.name: columns[column.name].astype(column.dtype) for column in DETAILS[table]}
+
+
+def _rows_of_operations(model: Model, process: int, events: Ints) -> Ints:
+    """Rows of a process's operations by their main events."""
+    operations = model.tables["operations"]
+    first, last = np.searchsorted(operations["process"], (process, process + 1)).tolist()
+    own = first + np.flatnonzero(~has_parts(operations, slice(first, last)))
+    own = own[np.argsort(operations["event"][own], kind="stable")]
+    return take(own, positions_of(np.asarray(operations["event"][own]), events))
+
+
+def _rows_of_communicators(model: Model, ids: Ints) -> Ints:
+    """Rows of communicators by NCCL's hash; NONE for 0, which is nobody's."""
+    known = np.asarray(model.tables["communicators"]["id"])
+    order = np.argsort(known, kind="stable")
+    return take(order, np.where(ids != 0, positions_of(known[order], ids), NONE))
+
+
+def _channels(process: Process, words: Vocabulary) -> Columns:
+    made = operations_of(process, words)
+    channels = made.channels.channels
+    start_ns, end_ns = on_host_clock(channels, made.clocks)
+    return {
+        "operation": take(made.columns["event"], made.channels.row),
+        "channel": channels.channel,
+        "start_ns": start_ns,
+        "end_ns": end_ns,
+        "seen_start_ns": channels.seen_start_ns,
+        "seen_end_ns": channels.seen_end_ns,
+        "stamp": channels.stamp,
+    }
+
+
+def _launches(process: Process, words: Vocabulary) -> Columns:
+    decoded = events_of(process, KINDS)
+    works, calls = works_of(decoded, words), calls_of(decoded, words)
+    launches, local = decoded["KernelLaunch"], local_communicators(process, works)
+    told = launches.read(stream=number("stream"), **LAUNCHED)
+    of_work = launches_of(decoded, told, works, link(calls, works).group_call)
+    return told | {
+        "communicator": _ids(local, told["comm"]),
+        "thread": launches.thread,
+        "operations": np.bincount(of_work[of_work != NONE], minlength=len(launches)),
+        "event": launches.keys,
+    }
+
+
+def _ids(local: LocalCommunicators, numbers: Ints) -> Ints:
+    """NCCL's hashes of communicators by their numbers in the process; 0 where there is none."""
+    return local.id[np.minimum(numbers, len(local.id) - 1)]
+
+
+def _events_of_works(calls: Calls, works: Works) -> Ints:
+    """Main events of the works' operations."""
+    rows = rows_of(calls, link(calls, works))
+    event = rows.column((calls.keys, rows.called), (works.keys, rows.work))
+    out = np.full(len(works), NONE, np.int64)
+    known = rows.work != NONE
+    out[rows.work[known]] = event[known]
+    return out
+
+
+def _operations_of_proxy_ops(decoded: ProcessEvents, works: Works, words: Vocabulary) -> Ints:
+    """Main events of the operations that proxy ops work for."""
+    work = positions_of(works.keys, decoded["ProxyOp"].one(key("parent")))
+    return take(_events_of_works(calls_of(decoded, words), works), work)
+
+
+def _proxy_ops(process: Process, words: Vocabulary) -> Columns:
+    decoded = events_of(process, KINDS)
+    works = works_of(decoded, words)
+    events, local = decoded["ProxyOp"], local_communicators(process, works)
+    told = events.read(
+        rank=number("rank"),
+        peer=number("peer"),
+        channel=number("chan"),
+        steps=number("steps"),
+        chunk_bytes=number("chunk_size"),
+        pid=number("pid"),
+        start_ns=START_NS,
+        in_progress_ns=time("t_in_progress", HeadFilter(states=layout.STATE_FIRST)),
+        end_ns=STOP_NS,
+        comm=number("comm"),
+        ctx_nonce=number("ctx_nonce"),
+        is_send=flag_column(HeadFilter(flags=layout.FLAG_SEND)),
+    )
+    comm, ours = told.pop("comm"), told.pop("ctx_nonce") == process.header.nonce
+    return told | {
+        "operation": _operations_of_proxy_ops(decoded, works, words),
+        "communicator": np.where(ours, _ids(local, comm), 0),
+        "form": np.where(told.pop("is_send"), SEND, RECV),
+        "thread": events.thread,
+        "event": events.keys,
+    }
+
+
+def _proxy_steps(process: Process, words: Vocabulary) -> Columns:
+    decoded = events_of(process, (*KINDS, "ProxyStep", "State"))
+    steps, ops = decoded["ProxyStep"], decoded["ProxyOp"]
+    told = steps.read(
+        proxy_op=key("parent"),
+        step=number("step"),
+        start_ns=START_NS,
+        end_ns=STOP_NS,
+        receives=flag_column(_RECEIVES),
+    )
+    of_op = ops.read(
+        is_send=flag_column(HeadFilter(flags=layout.FLAG_SEND)),
+        channel=number("chan"),
+        peer=number("peer"),
+    )
+    op = ops.find(told["proxy_op"])
+    operation = _operations_of_proxy_ops(decoded, works_of(decoded, words), words)
+    sends = take(of_op["is_send"].astype(np.int64), op)
+    by_state = np.where(told.pop("receives"), 0, 1)
+    return {
+        **told,
+        "operation": take(operation, op),
+        "form": np.where(np.where(sends != NONE, sends, by_state) != 0, SEND, RECV),
+        "channel": take(of_op["channel"], op),
+        "peer": take(of_op["peer"], op),
+        **_waits(decoded),
+    }
+
+
+def _waits(decoded: ProcessEvents) -> Columns:
+    """Since when each step waited for what, and how many bytes it moved."""
+    steps = decoded["ProxyStep"]
+    out = {name: np.full(len(steps), NONE, np.int64) for name in _SEND_STATES.values()}
+    out |= {name: np.full(len(steps), NONE, np.int64) for name in _RECV_STATES.values()}
+    moved = np.zeros(len(steps), np.int64)
+    for receives, states in ((False, _SEND_STATES), (True, _RECV_STATES)):
+        for place, (bit, name) in enumerate(zip(_STATE_BITS, states.values(), strict=True)):
+            receiving = layout.STATE_RECV
+            head = (
+                HeadFilter(states=bit | receiving)
+                if receives
+                else HeadFilter(states=bit, not_states=receiving)
+            )
+            one = steps.read(
+                since=elapsed_column("dt", place, head), size=number("size", "i8", head, place)
+            )
+            out[name] = np.where(one["since"] != NONE, one["since"], out[name])
+            moved = np.maximum(moved, one["size"])
+    _add_appended(decoded, out, moved)
+    has_sizes = any(c.version >= _FIRST_WITH_SIZES for c in decoded.process.communicators)
+    out["size_bytes"] = moved if has_sizes else np.full(len(steps), NONE, np.int64)
+    return out
+
+
+def _add_appended(decoded: ProcessEvents, out: Columns, moved: Ints) -> None:
+    """States that have slots of their own, because they came late or from another thread."""
+    appended = decoded["State"]
+    told = appended.read(
+        parent=key("parent"), state=number("state"), arg=number("arg"), start_ns=START_NS
+    )
+    place = decoded["ProxyStep"].find(told["parent"])
+    for state, name in (_SEND_STATES | _RECV_STATES).items():
+        mine = np.flatnonzero((place != NONE) & (told["state"] == state))
+        # The first counts: of several assignments to one place the last one holds.
+        mine = mine[np.argsort(told["start_ns"][mine], kind="stable")][::-1]
+        mine = mine[out[name][place[mine]] == NONE]
+        out[name][place[mine]] = told["start_ns"][mine]
+        np.maximum.at(moved, place[mine], told["arg"][mine])
+
+
+_MAKERS: dict[str, Callable[[Process, Vocabulary], Columns]] = {
+    "channels": _channels,
+    "launches": _launches,
+    "proxy_ops": _proxy_ops,
+    "proxy_steps": _proxy_steps,
+}

@@ -1,0 +1,272 @@
+"""Which operations of different ranks belong together, without a sort over all of them.
+
+Operations form streams: the collective calls of a communicator, the replays of one function on it,
+those inferred to be one function, the sends from one rank to another. Within a stream they are
+numbered alike on all ranks, so the row of an instance is the stream's first row plus that number.
+Processes are looked at one by one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.model.process.operation_bytes import SOUND_ALGORITHMS
+from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, SOURCES, row_chunks
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Columns = Mapping[str, npt.NDArray[np.generic]]
+
+CALLS, REPLAYS, PAIRS, INFERRED, SEQUENCED = range(5)
+# In place of a call's number: some rank lost calls before it, NCCL's own numbers must do.
+BY_SEQUENCE = -2
+# Who must have met whom when an operation ended: nobody, everybody, the root every other rank,
+# every other rank the root.
+NOBODY, EVERYBODY, ROOT_FIRST, ROOT_LAST = range(4)
+_MEETS = {
+    "AllReduce": EVERYBODY,
+    "AllGather": EVERYBODY,
+    "ReduceScatter": EVERYBODY,
+    "Broadcast": ROOT_FIRST,
+    "Reduce": ROOT_LAST,
+}
+# Columns that tell an operation's stream and its number in it.
+NEEDED = ("communicator", "call_order", "form", "replay", "inferred", "function", "sequence",
+          "rank", "peer")  # fmt: skip
+_SOUND_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired")]
+_STARTED_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-early")]
+_BITS = 20
+_MASK = (1 << _BITS) - 1
+_SPARE_ROWS = 1 << 16  # numbers that no rank has are accepted up to four times as many and these
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an operation's function and algorithm promise, by the codes of their names."""
+
+    meets: npt.NDArray[np.int8]  # by function; the last place stands for NONE
+    sound: Bools  # by algorithm; likewise
+    send: int  # code of "Send", NONE where no function has that name
+
+
+def rules_of(functions: Sequence[str], algorithms: Sequence[str]) -> Rules:
+    """The rules for lists of names whose places are the codes."""
+    meets = np.array([*(_MEETS.get(name, NOBODY) for name in functions), NOBODY], np.int8)
+    sound = np.array([*(name in SOUND_ALGORITHMS for name in algorithms), False])
+    send = functions.index("Send") if "Send" in functions else NONE
+    return Rules(meets, sound, send)
+
+
+def meets_of(columns: Columns, rules: Rules) -> npt.NDArray[np.int8]:
+    """By operation who met whom, NOBODY where its times do not show it."""
+    sound = np.isin(columns["source"], _SOUND_SOURCES) & (columns["symmetric"] != 1)
+    sound &= (columns["form"] == COLLECTIVE) & rules.sound[columns["algorithm"]]
+    sound &= (columns["start_ns"] != NONE) & (columns["end_ns"] != NONE)
+    return np.where(sound, rules.meets[columns["function"]], NOBODY).astype(np.int8)
+
+
+def started_of(columns: Columns) -> Bools:
+    """Operations whose start is known to be right."""
+    known: Bools = np.isin(columns["source"], _STARTED_SOURCES) & (columns["start_ns"] != NONE)
+    return known
+
+
+def streams_and_orders(columns: Columns) -> tuple[Ints, Ints]:
+    """By operation the stream it belongs to and its number in it; NONE for both where it has no
+    number.
+    """
+    communicator, order = (columns[n].astype(np.int64) for n in ("communicator", "call_order"))
+    stream = communicator << 2 * _BITS
+    fits = (communicator >= 0) & (communicator <= _MASK)
+    pair = (columns["form"] == SEND) | (columns["form"] == RECV)
+    replay = (columns["replay"] == 1) & ~pair
+    if replay.any():
+        at = np.flatnonzero(replay)
+        function = columns["function"][at].astype(np.int64)
+        stream[at] |= REPLAYS << 3 * _BITS | np.maximum(function, 0) << _BITS
+        order[at] = columns["sequence"][at]
+        fits[at] &= function >= 0
+    sequenced = order == BY_SEQUENCE
+    if sequenced.any():
+        at = np.flatnonzero(sequenced)
+        function = columns["function"][at].astype(np.int64)
+        stream[at] |= SEQUENCED << 3 * _BITS | np.maximum(function, 0) << _BITS
+        order[at] = columns["sequence"][at]
+        fits[at] &= function >= 0
+    inferred = (columns["inferred"] == 1) & ~pair
+    if inferred.any():  # numbered by function
+        at = np.flatnonzero(inferred)
+        function = columns["function"][at].astype(np.int64)
+        stream[at] |= INFERRED << 3 * _BITS | np.maximum(function, 0) << _BITS
+        fits[at] &= function >= 0
+    if pair.any():
+        at = np.flatnonzero(pair)
+        own, peer = (columns[name][at].astype(np.int64) for name in ("rank", "peer"))
+        sends = columns["form"][at] == SEND
+        source, destination = np.where(sends, own, peer), np.where(sends, peer, own)
+        stream[at] |= PAIRS << 3 * _BITS | (source & _MASK) << _BITS | destination & _MASK
+        fits[at] &= (own >= 0) & (own <= _MASK) & (peer >= 0) & (peer <= _MASK)
+    fits &= order >= 0
+    if fits.all():
+        return stream, order
+    return np.where(fits, stream, NONE), np.where(fits, order, NONE)
+
+
+def number_by_sequence(operations: dict[str, npt.NDArray[np.generic]], broken: Ints) -> None:
+    """Takes the numbers of calls on communicators of which some rank lost calls, in place.
+
+    Counting what is left would match calls with other calls. NCCL numbers collectives by function,
+    alike on all ranks; sends, receives and what they make up have no numbers, and no instances.
+    """
+    order = operations["call_order"]
+    mine = np.isin(operations["communicator"], broken) & (operations["replay"] == 0)
+    numbered = mine & (operations["form"] == COLLECTIVE) & (operations["inferred"] == 0)
+    order[mine] = NONE
+    order[numbered & (operations["sequence"] != NONE)] = BY_SEQUENCE
+
+
+def distinct(values: Ints) -> Ints:
+    """The values that occur, in order; quick where neighbours are mostly equal."""
+    if not len(values):
+        return values
+    return np.unique(values[np.concatenate([[True], values[1:] != values[:-1]])])
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """Streams in the order of their codes and the rows of their instances."""
+
+    code: Ints
+    first_order: Ints
+    length: Ints
+    first_row: Ints
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.length.sum())
+
+    @property
+    def kind(self) -> Ints:
+        """CALLS, REPLAYS, PAIRS, INFERRED or SEQUENCED."""
+        return self.code >> 3 * _BITS
+
+    @property
+    def communicator(self) -> Ints:
+        """Row of the communicator."""
+        return self.code >> 2 * _BITS & _MASK
+
+    @property
+    def source_rank(self) -> Ints:
+        """Of pairs, else NONE."""
+        return np.where(self.kind == PAIRS, self.code >> _BITS & _MASK, NONE)
+
+    @property
+    def destination_rank(self) -> Ints:
+        """Of pairs, else NONE."""
+        return np.where(self.kind == PAIRS, self.code & _MASK, NONE)
+
+    def find(self, columns: Columns) -> tuple[Ints, Ints]:
+        """By operation the place of its stream and the row of its instance, NONE for both where it
+        has none.
+        """
+        stream, order = streams_and_orders(columns)
+        if not len(self.code):
+            return np.full(len(stream), NONE, np.int64), np.full(len(stream), NONE, np.int64)
+        place = np.minimum(np.searchsorted(self.code, stream), len(self.code) - 1)
+        number = order - self.first_order[place]
+        known = (self.code[place] == stream) & (number >= 0) & (number < self.length[place])
+        return (
+            np.where(known, place, NONE),
+            np.where(known, self.first_row[place] + number, NONE),
+        )
+
+    def by_row(self, rows: slice) -> tuple[Ints, Ints]:
+        """By row the place of its stream and its number in it."""
+        row = np.arange(rows.start, rows.stop)
+        place = np.searchsorted(self.first_row, row, side="right") - 1
+        return place, row - (self.first_row - self.first_order)[place]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStreams:
+    """The streams of one process."""
+
+    code: Ints
+    lowest: Ints  # number
+    highest: Ints
+    count: Ints
+    places: Ints  # communicator << 32 | node of its operations
+
+
+def found_streams(columns: Columns) -> FoundStreams:
+    """Counts the operations of one process."""
+    found = [
+        _found_streams({name: columns[name][piece] for name in (*NEEDED, "node")})
+        for piece in row_chunks(len(columns["node"]))
+    ]
+    return found[0] if len(found) == 1 else _merged(found)
+
+
+def _merged(found: list[FoundStreams]) -> FoundStreams:
+    """The streams of several as those of one."""
+    none = [np.empty(0, np.int64)]
+    codes, lowest, highest, counts, places = (
+        np.concatenate(none + [getattr(one, name) for one in found])
+        for name in FoundStreams.__slots__
+    )
+    code, group = np.unique(codes, return_inverse=True)
+    first = np.full(len(code), np.iinfo(np.int64).max)
+    last = np.full(len(code), NONE, np.int64)
+    count = np.zeros(len(code), np.int64)
+    np.minimum.at(first, group, lowest)
+    np.maximum.at(last, group, highest)
+    np.add.at(count, group, counts)
+    return FoundStreams(code, first, last, count, np.unique(places))
+
+
+def _found_streams(columns: Columns) -> FoundStreams:
+    stream, order = streams_and_orders(columns)
+    known = stream != NONE
+    code = distinct(stream[known])
+    group = np.searchsorted(code, stream[known])
+    count = np.bincount(group, minlength=len(code))
+    lowest = np.full(len(code), np.iinfo(np.int64).max)
+    highest = np.full(len(code), NONE, np.int64)
+    np.minimum.at(lowest, group, order[known])
+    np.maximum.at(highest, group, order[known])
+    place = columns["communicator"].astype(np.int64) << 32 | columns["node"].astype(np.int64)
+    places = distinct(place[known & (columns["node"] != NONE)])
+    return FoundStreams(code, lowest, highest, count.astype(np.int64), places)
+
+
+class StreamCounter:
+    """Takes the streams of one process after the other and joins them."""
+
+    def __init__(self) -> None:
+        self._found: list[FoundStreams] = []
+
+    def add(self, columns: Columns) -> None:
+        """The streams of one process's operations."""
+        self.join(found_streams(columns))
+
+    def join(self, found: FoundStreams) -> None:
+        """Streams that were found already."""
+        self._found.append(found)
+
+    def streams(self) -> Streams:
+        """The streams of all processes so far."""
+        all_ = _merged(self._found)
+        spare = _SPARE_ROWS // max(len(all_.code), 1) + 64
+        length = np.minimum(all_.highest - all_.lowest + 1, 4 * all_.count + spare)
+        return Streams(all_.code, all_.lowest, length, np.cumsum(length) - length)
+
+    def nodes(self) -> dict[int, Ints]:
+        """By communicator the nodes that its ranks are on, in order."""
+        places = _merged(self._found).places
+        communicator, node = places >> 32, places & 0xFFFFFFFF
+        split = np.flatnonzero(np.diff(communicator)) + 1
+        groups = zip(np.split(communicator, split), np.split(node, split), strict=True)
+        return {int(comm[0]): members for comm, members in groups if len(comm)}

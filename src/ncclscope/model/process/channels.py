@@ -1,0 +1,268 @@
+"""Channels of works: what NCCL reported of them, and what they tell of their works."""
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.arrays.joins import positions_of
+from ncclscope.arrays.library import address, empty_array, full_array, length_arg, library, pointer
+from ncclscope.capture import layout
+from ncclscope.capture.columns import START_NS, HeadFilter, ReadPlan, key, number, time
+from ncclscope.model.process import stamp_repair
+from ncclscope.model.process.events import Bools, Ints, ProcessEvents
+from ncclscope.model.process.gpu_clock import NOTHING, Bound, BoundForC, GpuClock
+from ncclscope.model.process.works import Works
+from ncclscope.model.schema import map_chunks
+
+_STOP_STAMPED = HeadFilter(states=layout.STATE_FIRST)
+_BOTH_STAMPED = HeadFilter(states=layout.STATE_FIRST, not_flags=layout.FLAG_NO_STAMP)
+_ENDED = HeadFilter(states=layout.STATE_STOPPED, not_states=layout.STATE_FIRST)
+_REPORTED = {
+    "parent": key("parent"),
+    "channel": number("chan", "i2"),
+    "comm": number("comm", "i4"),
+    "gpu_start": number("gpu_start", when=HeadFilter(not_flags=layout.FLAG_NO_STAMP)),
+    "gpu_stop": number("gpu_stop", when=_BOTH_STAMPED),
+    "seen_start_ns": START_NS,
+    "seen_end_ns": time("t_stop", _STOP_STAMPED, otherwise=time("t1", _ENDED)),
+}
+CHANNEL_PLANS = {"KernelCh": ReadPlan(_REPORTED)}
+
+
+class _ChannelsForC(ctypes.Structure):
+    _fields_ = (
+        ("count", ctypes.c_int64),
+        ("work", ctypes.c_void_p),
+        ("comm", ctypes.c_void_p),
+        ("channel", ctypes.c_void_p),
+        ("gpu_start", ctypes.c_void_p),
+        ("gpu_stop", ctypes.c_void_p),
+        ("seen_start_ns", ctypes.c_void_p),
+        ("seen_end_ns", ctypes.c_void_p),
+        ("stamp", ctypes.c_void_p),
+        ("reason", ctypes.c_void_p),
+        ("gpu", ctypes.c_void_p),
+    )
+
+
+class _ClockForC(ctypes.Structure):
+    _fields_ = (
+        ("lower", BoundForC),
+        ("minus_upper", BoundForC),
+        ("near_lower", ctypes.c_double * 4),
+        ("near_upper", ctypes.c_double * 4),
+    )
+
+
+class _ClocksForC(ctypes.Structure):
+    _fields_ = (("count", ctypes.c_int64), ("clock", ctypes.POINTER(_ClockForC)))
+
+
+class _WorkTimesForC(ctypes.Structure):
+    _fields_ = (
+        ("count", ctypes.c_int64),
+        ("start_ns", ctypes.c_void_p),
+        ("end_ns", ctypes.c_void_p),
+        ("seen_start_ns", ctypes.c_void_p),
+        ("seen_end_ns", ctypes.c_void_p),
+        ("timed", ctypes.c_void_p),
+        ("reported", ctypes.c_void_p),
+        ("stamp", ctypes.c_void_p),
+        ("reason", ctypes.c_void_p),
+        ("running", ctypes.c_void_p),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Channels of works, one row each. Stamps are GPU ns until they are mapped."""
+
+    work: Ints  # place among the works, NONE: its work is not on record
+    comm: npt.NDArray[np.int32]  # number within the process
+    channel: npt.NDArray[np.int16]
+    gpu: npt.NDArray[np.int32]
+    gpu_start: Ints
+    gpu_stop: Ints
+    seen_start_ns: Ints
+    seen_end_ns: Ints  # NONE: still running
+    stamp: npt.NDArray[np.int8]
+    reason: npt.NDArray[np.int8]
+
+    def for_c(self) -> _ChannelsForC:
+        """For the compiled loops; it must not outlive the channels."""
+        arrays: tuple[npt.NDArray[Any], ...] = (
+            self.work,
+            self.comm,
+            self.channel,
+            self.gpu_start,
+            self.gpu_stop,
+            self.seen_start_ns,
+            self.seen_end_ns,
+            self.stamp,
+            self.reason,
+            self.gpu,
+        )
+        return _ChannelsForC(len(self.work), *map(address, arrays))
+
+    def strands(self) -> tuple[npt.NDArray[np.int32], int]:
+        """A number for each communicator's channel, NONE for events without stamps, and how many
+        there are.
+        """
+        strand = empty_array(len(self.work), np.int32)
+        library().ncclscope_strands.restype = ctypes.c_int64
+        found = library().ncclscope_strands(ctypes.byref(self.for_c()), pointer(strand))
+        if found < 0:
+            raise MemoryError
+        return strand, found
+
+    def launches(self, gpu: int, launch_ns: Ints) -> tuple[Ints, Bools, int]:
+        """When the launch of each one's work began, by the works' launches; which of these bound
+        the GPU's clock from above, and how many that are.
+        """
+        launched, sure = (
+            empty_array(len(self.work), np.int64),
+            empty_array(len(self.work), np.bool_),
+        )
+        library().ncclscope_launches_of_channels.restype = ctypes.c_int64
+        found = library().ncclscope_launches_of_channels(
+            ctypes.byref(self.for_c()),
+            ctypes.c_int64(gpu),
+            pointer(launch_ns),
+            length_arg(launch_ns),
+            pointer(launched),
+            pointer(sure),
+        )
+        return launched, sure, found
+
+    def fitting(
+        self,
+        strand: npt.NDArray[np.int32],
+        strands: int,
+        lower: dict[int, Bound],
+        not_before_ns: Ints,
+        works: Works,
+    ) -> Bools:
+        """Which strands (events of one channel, NONE: without stamps) have stamps that all fit as
+        they are: each work after its launch and after the work before it.
+        """
+        found = np.empty(strands, np.bool_)
+        clocks = _clocks_for_c({gpu: GpuClock(bound, NOTHING, 0) for gpu, bound in lower.items()})
+        if library().ncclscope_fitting(
+            ctypes.byref(self.for_c()),
+            pointer(strand),
+            ctypes.c_int64(strands),
+            ctypes.byref(clocks),
+            pointer(not_before_ns),
+            pointer(works.group),
+            ctypes.c_int64(len(works)),
+            pointer(found),
+        ):
+            raise MemoryError
+        return found
+
+
+def _clocks_for_c(clocks: dict[int, GpuClock]) -> _ClocksForC:
+    """Clocks by GPU. They must not be outlived."""
+    for_c = (_ClockForC * (max(clocks, default=-1) + 1))()
+    for gpu, clock in clocks.items():
+        for_c[gpu] = _ClockForC(clock.lower.for_c(), clock.minus_upper.for_c())
+    return _ClocksForC(len(for_c), for_c)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTimes:
+    """For each work what its channels tell."""
+
+    start_ns: Ints  # host clock; NONE without a believable stamp
+    end_ns: Ints
+    stamp: npt.NDArray[np.int8]  # the worst of its channels; NONE without any
+    reason: npt.NDArray[np.int8]  # of stamps.REASONS
+    partial: Bools  # some channels have no believable stamp
+    seen_start_ns: Ints  # when the host noticed; NONE without kernel events
+    seen_end_ns: Ints
+    running: Bools  # a channel started and did not stop
+    kernels: npt.NDArray[np.int32]  # channels that NCCL reported
+
+
+def reported(decoded: ProcessEvents, works: Works, gpu_of_comm: Ints) -> Channels:
+    """Kernel events as NCCL reported them."""
+    events = decoded["KernelCh"]
+    read = events.read(**_REPORTED)
+    comm, gpus = read["comm"], gpu_of_comm.astype(np.int32)
+    one_gpu = (gpus == gpus[0]).all()
+    return Channels(
+        work=positions_of(works.keys, read["parent"]),
+        comm=comm,
+        channel=read["channel"],
+        gpu=full_array(len(comm), np.int32, gpus[0])
+        if one_gpu
+        else gpus[np.minimum(comm, len(gpus) - 1)],
+        gpu_start=read["gpu_start"],
+        gpu_stop=read["gpu_stop"],
+        seen_start_ns=read["seen_start_ns"],
+        seen_end_ns=read["seen_end_ns"],
+        stamp=full_array(len(events), np.int8, stamp_repair.MISSING),
+        reason=full_array(len(events), np.int8, 0),
+    )
+
+
+def on_host_clock(channels: Channels, clocks: dict[int, GpuClock]) -> tuple[Ints, Ints]:
+    """Start and end of each channel, NONE without a believable stamp."""
+    start, end = (
+        empty_array(len(channels.work), np.int64),
+        empty_array(len(channels.work), np.int64),
+    )
+    library().ncclscope_time_channels(
+        ctypes.byref(channels.for_c()),
+        ctypes.byref(_clocks_for_c(clocks)),
+        pointer(start),
+        pointer(end),
+    )
+    return start, end
+
+
+def _is_partial(
+    timed: npt.NDArray[np.int32],
+    kernels: npt.NDArray[np.int32],
+    channels: npt.NDArray[np.int16],
+) -> Bools:
+    return np.asarray((timed > 0) & (timed < np.maximum(kernels, channels)))
+
+
+def times_of_works(works: Works, channels: Channels, clocks: dict[int, GpuClock]) -> KernelTimes:
+    """Works' times over all their channels, on the host's clock."""
+    rows = len(works)
+    first, last, seen_first, seen_last = (empty_array(rows, np.int64) for _ in range(4))
+    timed, kernels = empty_array(rows, np.int32), empty_array(rows, np.int32)
+    stamp, reason = empty_array(rows, np.int8), empty_array(rows, np.int8)
+    running = empty_array(rows, np.bool_)
+    arrays: tuple[npt.NDArray[Any], ...] = (
+        first,
+        last,
+        seen_first,
+        seen_last,
+        timed,
+        kernels,
+        stamp,
+        reason,
+        running,
+    )
+    library().ncclscope_times_of_works(
+        ctypes.byref(channels.for_c()),
+        ctypes.byref(_clocks_for_c(clocks)),
+        ctypes.byref(_WorkTimesForC(rows, *map(address, arrays))),
+    )
+    return KernelTimes(
+        start_ns=first,
+        end_ns=last,
+        stamp=stamp,
+        reason=reason,
+        partial=map_chunks(_is_partial, np.bool_, timed, kernels, works.channels),
+        seen_start_ns=seen_first,
+        seen_end_ns=seen_last,
+        running=running,
+        kernels=kernels,
+    )

@@ -1,0 +1,245 @@
+"""How long each operation took by the best source, what became of it, and why not better."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.arrays.joins import positions_of, take, take_small
+from ncclscope.arrays.library import full_array
+from ncclscope.capture.columns import START_NS, STOP_NS, STOPPED, flag_column, key
+from ncclscope.capture.tick_clock import TickClock
+from ncclscope.model.process import stamp_repair
+from ncclscope.model.process.calls import Rows
+from ncclscope.model.process.channels import KernelTimes
+from ncclscope.model.process.events import Bools, Ints, ProcessEvents
+from ncclscope.model.process.operation_bytes import SOUND_ALGORITHMS
+from ncclscope.model.process.works import Works
+from ncclscope.model.schema import COPY_ENGINE, NONE, SOURCES, STATES, Columns, map_chunks
+from ncclscope.model.vocabulary import Codes, Vocabulary
+
+GPU, GPU_REPAIRED, GPU_PARTIAL, GPU_EARLY, PROXY, HOST, ENQUEUE, NO_SOURCE = range(len(SOURCES))
+DONE, IN_FLIGHT, NEVER_LAUNCHED, CAPTURED, UNKNOWN = range(len(STATES))
+EARLY = "the stop stamp may come before the end"
+GIVEN_UP = "older than the kernels that the flight recorder or the disk limit left"
+_KERNEL_CH_BIT = 1 << 6
+_FIRST_WITH_STAMPS = 4  # interface
+
+
+@dataclass(frozen=True, slots=True)
+class Proxies:
+    """Each work's proxy ops."""
+
+    start_ns: Ints  # of the first, NONE without any
+    end_ns: Ints  # of the last
+    running: Bools
+
+
+def proxies_of(decoded: ProcessEvents, works: Works) -> Proxies:
+    """First start and last stop of each work's proxy ops."""
+    events = decoded["ProxyOp"]
+    if not len(events):
+        none = full_array(len(works), np.int64, NONE)
+        return Proxies(none, none, np.zeros(len(works), bool))
+    first, last = np.full(len(works), stamp_repair.FAR_FUTURE), np.full(len(works), NONE)
+    read = events.read(parent=key("parent"), start=START_NS, stop=STOP_NS)
+    work, stop = positions_of(works.keys, read["parent"]), read["stop"]
+    mine = np.flatnonzero(work != NONE)
+    np.minimum.at(first, work[mine], read["start"][mine])
+    np.maximum.at(last, work[mine], stop[mine])
+    running = np.zeros(len(works), bool)
+    running[work[mine[stop[mine] == NONE]]] = True
+    return Proxies(np.where(first < stamp_repair.FAR_FUTURE, first, NONE), last, running)
+
+
+def set_times(
+    columns: Columns,
+    works: Works,
+    rows: Rows,
+    kernel: KernelTimes,
+    proxies: Proxies,
+    words: Vocabulary,
+) -> None:
+    """Start, end, duration and source of each row; the reason where the source is not `gpu`."""
+    sound = words.among("algorithm", SOUND_ALGORITHMS, works.algorithm) & ~works.symmetric
+    timed = (kernel.start_ns != NONE) & ~kernel.running
+    source = np.full(len(works), NO_SOURCE, np.int8)
+    if not timed.all():
+        _set_without_stamps(source, works, kernel, proxies)
+    for chosen, one in (  # the last holds
+        (timed, GPU),
+        (timed & (kernel.stamp > stamp_repair.VALID), GPU_REPAIRED),
+        (timed & kernel.partial, GPU_PARTIAL),
+        (timed & ~sound, GPU_EARLY),
+    ):
+        if chosen.any():
+            np.copyto(source, np.int8(one), where=chosen)
+    start, end = _spans(source, works, kernel, proxies)
+    columns["start_ns"], columns["end_ns"] = rows.of_work(start), rows.of_work(end)
+    columns["duration_ns"] = map_chunks(_between, np.int64, columns["start_ns"], columns["end_ns"])
+    columns["source"] = rows.of_work(source, NO_SOURCE)
+    reasons = np.array([words.code("reason", text) for text in stamp_repair.REASONS], np.int8)
+    of_stamps = take_small(reasons, rows.of_work(kernel.reason, 0))
+    columns["reason"] = np.where(columns["source"] == GPU, np.int8(0), of_stamps)
+    columns["reason"][columns["source"] == GPU_EARLY] = words.code("reason", EARLY)
+
+
+def _set_without_stamps(source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies) -> None:
+    """Sources of works as they are without the GPU's stamps."""
+    unstamped = (kernel.stamp == stamp_repair.MISSING) & (kernel.reason == stamp_repair.OK)
+    for chosen, one in (  # the last holds
+        ((works.form == COPY_ENGINE) & (works.stopped_ns != NONE), ENQUEUE),
+        ((proxies.end_ns != NONE) & ~proxies.running & ~kernel.running, PROXY),
+        (unstamped & (kernel.seen_end_ns != NONE), HOST),  # it covers the kernel, if late
+    ):
+        np.copyto(source, np.int8(one), where=chosen)
+
+
+def _between(start: Ints, end: Ints) -> Ints:
+    return np.where((start != NONE) & (end != NONE), end - start, NONE)
+
+
+def _spans(source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies) -> tuple[Ints, Ints]:
+    """Start and end of each work by its source."""
+    by_gpu = source <= GPU_EARLY
+    if by_gpu.all():
+        return kernel.start_ns, kernel.end_ns
+    start, end = np.where(by_gpu, kernel.start_ns, NONE), np.where(by_gpu, kernel.end_ns, NONE)
+    for one, first, last in (
+        (HOST, kernel.seen_start_ns, kernel.seen_end_ns),
+        (PROXY, proxies.start_ns, proxies.end_ns),
+        (ENQUEUE, works.enqueue_ns, works.stopped_ns),
+    ):
+        mine = source == one
+        if mine.any():
+            start[mine], end[mine] = first[mine], last[mine]
+    return start, end
+
+
+def reject_impossible(columns: Columns, clock: TickClock, words: Vocabulary) -> None:
+    """Takes away times that run backwards, or that the process cannot have lived to see."""
+    wrong = ~map_chunks(
+        lambda start, end: (end >= start) & clock.covers(start) & clock.covers(end),
+        np.bool_,
+        columns["start_ns"],
+        columns["end_ns"],
+    )
+    wrong &= columns["source"] != NO_SOURCE
+    if wrong.any():
+        for name in ("start_ns", "end_ns", "duration_ns"):
+            columns[name] = np.where(wrong, NONE, columns[name])
+        columns["source"] = np.where(wrong, np.int8(NO_SOURCE), columns["source"])
+        columns["reason"][wrong] = words.code("reason", "its times cannot be")
+
+
+def set_states(
+    columns: Columns,
+    rows: Rows,
+    kernel: KernelTimes,
+    proxies: Proxies,
+    decoded: ProcessEvents,
+) -> None:
+    """What became of each row."""
+    of_work = np.full(len(kernel.kernels), DONE, np.int8)
+    silent = np.flatnonzero(kernel.kernels == 0)
+    by_proxy = proxies.start_ns[silent] != NONE
+    of_work[silent[~by_proxy & (kernel.start_ns[silent] == NONE)]] = UNKNOWN
+    of_work[silent[by_proxy & proxies.running[silent]]] = IN_FLIGHT
+    of_work[kernel.running] = IN_FLIGHT
+    state = rows.of_work(of_work, UNKNOWN).copy()
+    state[rows.captured] = CAPTURED
+    _settle(columns, state)
+    stuck = (state == UNKNOWN) & (rows.work == NONE)
+    if stuck.any():
+        state[stuck & group_is_open(decoded, columns["group_call"])] = NEVER_LAUNCHED
+    columns["state"] = state
+
+
+def _settle(columns: Columns, state: Codes) -> None:
+    """NCCL runs a communicator's operations in order: what comes before a done one is done."""
+    if not (state == UNKNOWN).any():
+        return
+    when = first_time(columns)
+    comm = columns["communicator"].astype(np.int64)
+    latest = np.full(int(comm.max(initial=0)) + 1, NONE)
+    done = state == DONE
+    np.maximum.at(latest, comm[done], when[done])
+    state[(state == UNKNOWN) & (when <= latest[comm])] = DONE
+
+
+def first_time(columns: Columns) -> Ints:
+    """When each row was heard of first."""
+    call, enqueue = columns["call_ns"], columns["enqueue_ns"]
+    return call if call.min(initial=0) > NONE else np.where(call != NONE, call, enqueue)
+
+
+def explain(columns: Columns, rows: Rows, decoded: ProcessEvents, words: Vocabulary) -> None:
+    """Reasons of rows whose source is not `gpu`, where their stamps gave none."""
+    reason, source, state = columns["reason"], columns["source"], columns["state"]
+    if not ((source != GPU) & (reason == 0)).any():
+        return
+    without = source == NO_SOURCE
+    broadcast = words.among("function", ("Broadcast",), columns["function"])
+    for mask, text in (
+        (without & (state == CAPTURED), "captured into a CUDA graph, see its replays"),
+        (without & (state == IN_FLIGHT), "in flight"),
+        (without & (state == NEVER_LAUNCHED), "never launched"),
+        (
+            without & broadcast & (rows.work == NONE),
+            "Broadcast takes NCCL's AllGatherV path, which reports no kernel",
+        ),
+        (
+            without & (state == UNKNOWN) & (not decoded.process.ended),
+            "the record ends before it began on the GPU",
+        ),
+        (without & _before_kernels(columns, decoded), GIVEN_UP),
+        (without | (source == PROXY), _why_no_kernels(decoded)),
+        (source == HOST, _why_no_stamps(decoded)),
+        (source == ENQUEUE, "copy engines have no stamps: the time of queueing"),
+        (source == GPU_PARTIAL, "some channels have no stamp"),
+        (source == GPU_REPAIRED, "NCCL had given its stamps to another operation"),
+    ):
+        chosen = mask & (reason == 0)
+        if chosen.any():
+            reason[chosen] = words.code("reason", text)
+
+
+def _before_kernels(columns: Columns, decoded: ProcessEvents) -> Bools:
+    """Rows before the first of their communicator that a kernel is known of, where old events were
+    given up: threads keep different lengths of time.
+    """
+    if not decoded.process.gave_up_events():
+        return np.zeros(len(columns["source"]), bool)
+    when, comm = first_time(columns), columns["communicator"].astype(np.int64)
+    first = np.full(int(comm.max(initial=0)) + 2, stamp_repair.FAR_FUTURE)  # the last: of none
+    known = (columns["source"] <= GPU_EARLY) | (columns["source"] == HOST)
+    np.minimum.at(first, comm[known], when[known])
+    before: Bools = when < first[comm]
+    return before
+
+
+def _why_no_stamps(decoded: ProcessEvents) -> str:
+    version = max((comm.version for comm in decoded.process.communicators), default=0)
+    old = version < _FIRST_WITH_STAMPS
+    return "this NCCL gives no GPU stamps" if old else "NCCL gave it no GPU stamp"
+
+
+def _why_no_kernels(decoded: ProcessEvents) -> str:
+    comms = decoded.process.communicators
+    if comms and not any(comm.mask & _KERNEL_CH_BIT for comm in comms):
+        old = max(comm.version for comm in comms) <= 2
+        return "this NCCL reports no kernels" if old else "GPU timing was switched off"
+    lost = any(
+        name.startswith("dropped_") and event in (1, 2, 6) and count
+        for (name, event), count in decoded.process.counters.items()
+    )
+    if lost:
+        return "its events were dropped"
+    if any(not zoom.writes for zoom in decoded.process.zooms):
+        return "no kernel of it is on record, which paused at times"
+    return "NCCL reported no kernel of it"
+
+
+def group_is_open(decoded: ProcessEvents, group_call: Ints) -> Bools:
+    """Whether each GroupApi is on record and has not stopped."""
+    groups = decoded["GroupApi"]
+    return ~take(groups.one(flag_column(STOPPED)), groups.find(group_call), 1)

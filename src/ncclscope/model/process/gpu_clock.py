@@ -1,0 +1,182 @@
+"""A GPU's clock against its host's: bounds from what cannot be otherwise.
+
+A stamp was written before the host read it, and a kernel starts after its launch began. So the
+offset (GPU minus host) is at least stop stamp - time it was seen, and at most start stamp - launch.
+A stamp that belongs to an earlier work is too old and cannot raise the lower bound. Over some
+seconds the clocks drift apart along a straight line, which passes above the lower points: it passes
+above their hull too, and below that of the upper ones.
+"""
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.arrays.library import Lines, address, length_arg, library, pointer
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+WINDOW_NS = 5_000_000_000
+_BIN_NS = 40_000_000  # of one bin the best point counts
+_DRIFT = 100e-6  # clocks do not drift faster: a good point counts for its neighbours too
+
+
+class BoundForC(ctypes.Structure):
+    """A Bound as the compiled loops take it."""
+
+    _fields_ = (
+        ("first_ns", ctypes.c_int64),
+        ("base_ns", ctypes.c_int64),
+        ("drift", ctypes.c_double),
+        ("line", Lines),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A lower bound on an offset: straight lines between knots of host time."""
+
+    first_ns: int
+    base_ns: int  # values are relative to it, so that doubles are exact enough
+    knots: Floats  # ns since first_ns; without any, nothing is known
+    values: Floats
+
+    def at(self, host_ns: Ints) -> Ints:
+        """The bound at those times, rounded to whole ns upwards. Something must be known."""
+        host_ns = np.ascontiguousarray(host_ns)
+        out: Ints = np.empty(len(host_ns), np.int64)
+        library().ncclscope_bound_at(
+            ctypes.byref(self.for_c()), pointer(host_ns), length_arg(host_ns), pointer(out)
+        )
+        return out
+
+    def for_c(self) -> BoundForC:
+        """For the compiled loops; it must not outlive the bound."""
+        line = Lines(len(self.knots), address(self.knots), address(self.values))
+        return BoundForC(self.first_ns, self.base_ns, _DRIFT, line)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether any point bounds it."""
+        return len(self.knots) > 0
+
+
+NOTHING = Bound(0, 0, np.empty(0), np.empty(0))  # is known
+
+
+class _PointsForC(ctypes.Structure):
+    _fields_ = (
+        ("count", ctypes.c_int64),
+        ("time", ctypes.c_void_p),
+        ("value", ctypes.c_void_p),
+        ("minus", ctypes.c_void_p),
+        ("chosen", ctypes.c_void_p),
+    )
+
+
+def _best_of_bins(
+    host_ns: Ints, value_ns: Ints, minus_ns: Ints, chosen: Bools | None
+) -> tuple[Ints, int, int]:
+    """Places of the highest point of each run of points in one bin, in the order of time; the first
+    time; the highest value.
+    """
+    best = np.empty(len(host_ns), np.int64)
+    first_ns, highest = ctypes.c_int64(), ctypes.c_int64()
+    arrays = (host_ns, value_ns, minus_ns, chosen)
+    library().ncclscope_best_of_bins.restype = ctypes.c_int64
+    found = library().ncclscope_best_of_bins(
+        ctypes.byref(_PointsForC(len(host_ns), *map(address, arrays))),
+        ctypes.c_int64(_BIN_NS),
+        pointer(best),
+        ctypes.byref(first_ns),
+        ctypes.byref(highest),
+    )
+    places: Ints = best[:found].copy()
+    in_order: Ints = places[np.argsort(host_ns[places], kind="stable")]
+    return in_order, first_ns.value, highest.value
+
+
+def _with_neighbours(time: Floats, value: Floats) -> Floats:
+    """Points, or what better neighbours leave of them."""
+    slope = time * _DRIFT
+    forward = np.maximum.accumulate(value + slope) - slope
+    backward = np.maximum.accumulate((value - slope)[::-1])[::-1] + slope
+    return np.maximum(forward, backward)
+
+
+def _hull(time: Floats, value: Floats) -> tuple[Floats, Floats]:
+    """The lowest concave line over all points."""
+    knots, values = np.empty(len(time)), np.empty(len(time))
+    library().ncclscope_hull.restype = ctypes.c_int64
+    kept = library().ncclscope_hull(
+        pointer(time), pointer(value), length_arg(time), pointer(knots), pointer(values)
+    )
+    return knots[:kept], values[:kept]
+
+
+def _cut(hull: tuple[Floats, Floats], low: float, high: float) -> tuple[Floats, Floats]:
+    """The part of a hull between two times, both of them knots where it reaches so far."""
+    knots, values = hull
+    inside = (knots > low) & (knots < high)
+    ends = np.clip([low, high], knots[0], knots[-1])
+    time = np.concatenate([ends[:1], knots[inside], ends[1:]])
+    return time, np.interp(time, knots, values)
+
+
+def bound(
+    host_ns: Ints, value_ns: Ints, minus_ns: Ints | None = None, chosen: Bools | None = None
+) -> Bound:
+    """The lower bound that points (time in order, offset at least value - minus) give; all of them,
+    or those that are chosen.
+    """
+    host_ns, value_ns = np.ascontiguousarray(host_ns), np.ascontiguousarray(value_ns)
+    minus_ns = np.zeros_like(value_ns) if minus_ns is None else np.ascontiguousarray(minus_ns)
+    best, first_ns, base_ns = _best_of_bins(host_ns, value_ns, minus_ns, chosen)
+    if not len(best):
+        return NOTHING
+    time = (host_ns[best] - first_ns).astype(np.float64)
+    value = (value_ns[best] - minus_ns[best] - base_ns).astype(np.float64)
+    value = _with_neighbours(time, value)
+    parts = []
+    for number in range(int(time[-1] // WINDOW_NS) + 1):
+        low, high = number * WINDOW_NS, (number + 1) * WINDOW_NS
+        # Half a window more on both sides, so that a hull is tight at its ends.
+        around = [low - WINDOW_NS / 2, high + WINDOW_NS / 2]
+        mine = slice(*np.searchsorted(time, around).tolist())
+        if mine.stop > mine.start:
+            parts.append(_cut(_hull(time[mine], value[mine]), low, high))
+    knots = np.concatenate([part[0] for part in parts])
+    values = np.concatenate([part[1] for part in parts])
+    return Bound(first_ns, base_ns, knots, values)
+
+
+def lower_bound(seen_ns: Ints, stop_stamp: Ints, chosen: Bools | None = None) -> Bound:
+    """The offset is at least this."""
+    return bound(seen_ns, stop_stamp, seen_ns, chosen)
+
+
+def upper_bound(launch_ns: Ints, start_stamp: Ints, chosen: Bools | None = None) -> Bound:
+    """Minus the offset is at least this, which is an upper bound."""
+    return bound(launch_ns, launch_ns, start_stamp, chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuClock:
+    """The offset, which is taken to be in the middle of its bounds."""
+
+    lower: Bound
+    minus_upper: Bound
+    notice_ns: int  # how long it typically takes until the host notices a stop
+
+    def width_ns(self) -> int:
+        """Half the distance of the bounds, its median over time. Without an upper one all that is
+        known is that the quickest notice takes less than the typical one.
+        """
+        if not self.minus_upper.is_known:
+            return self.notice_ns
+        last_ns = self.lower.first_ns + int(self.lower.knots[-1])
+        at = np.linspace(self.lower.first_ns, last_ns, 64).astype(np.int64)
+        wide = -self.minus_upper.at(at) - self.lower.at(at)
+        return int(np.median(np.maximum(wide, 0))) // 2

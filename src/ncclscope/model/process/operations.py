@@ -1,0 +1,257 @@
+"""Operations of one process: a row for each call, and one for each replay of a captured call.
+
+Rows are in the order of time. Communicators are still numbers of the process, times those of its
+host.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.arrays.joins import running_count, take, take_small
+from ncclscope.arrays.library import full_array
+from ncclscope.capture.process import Process
+from ncclscope.model.process import durations, operation_bytes, stamp_repair
+from ncclscope.model.process.calls import CALL_PLANS, Calls, Rows, calls_of, link, rows_of
+from ncclscope.model.process.channels import CHANNEL_PLANS, Channels, KernelTimes, times_of_works
+from ncclscope.model.process.communicators import LocalCommunicators, local_communicators
+from ncclscope.model.process.events import Bools, Ints, ProcessEvents, events_of
+from ncclscope.model.process.gpu_clock import GpuClock
+from ncclscope.model.process.gpu_stamps import Launches, assign_stamps
+from ncclscope.model.process.unrecorded_works import unrecorded_works_of
+from ncclscope.model.process.works import LAUNCHED, WORK_PLANS, Works, launches_of, works_of
+from ncclscope.model.schema import (
+    COPY_ENGINE,
+    NONE,
+    OPERATIONS,
+    RECV,
+    SEND,
+    Columns,
+    empty,
+    map_chunks,
+)
+from ncclscope.model.vocabulary import Vocabulary
+
+KINDS = (
+    "Group",
+    "Coll",
+    "P2p",
+    "CeColl",
+    "KernelCh",
+    "KernelLaunch",
+    "ProxyOp",
+    "GroupApi",
+    "CollApi",
+    "P2pApi",
+)
+
+
+PLANS = WORK_PLANS | CALL_PLANS | CHANNEL_PLANS
+
+
+@dataclass(frozen=True, slots=True)
+class StampCounts:
+    """Works by what became of their stamps."""
+
+    valid: int = 0
+    repaired: int = 0
+    recovered: int = 0
+    partial: int = 0
+    rejected: int = 0
+    missing: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkChannels:
+    """Channels of a process's rows."""
+
+    row: Ints  # NONE: its work is not on record
+    channels: Channels
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOperations:
+    """One process's operations and what they rest on."""
+
+    process: Process
+    local: LocalCommunicators
+    columns: Columns
+    channels: WorkChannels
+    clocks: dict[int, GpuClock]  # by GPU of the process
+    stamp_counts: StampCounts
+
+
+def operations_of(process: Process, words: Vocabulary) -> ProcessOperations:
+    """Decodes a process, judges its stamps, and makes its operations."""
+    return operations_from(events_of(process, KINDS, PLANS), words)
+
+
+def operations_from(decoded: ProcessEvents, words: Vocabulary) -> ProcessOperations:
+    """The operations of a process whose KINDS are decoded."""
+    process = decoded.process
+    works, calls = works_of(decoded, words), calls_of(decoded, words)
+    local, links = local_communicators(process, works), link(calls, works)
+    rows = rows_of(calls, links)
+    launched = decoded["KernelLaunch"].read(**LAUNCHED)
+    launch = launches_of(decoded, launched, works, links.group_call)
+    launches = Launches(
+        take(launched["start_ns"], launch), take(launched["end_ns"], launch), links.replay
+    )
+    unseen = unrecorded_works_of(process, works, words)
+    channels, clocks = assign_stamps(decoded, works, launches, local.gpu, local.rank, unseen)
+    kernel = times_of_works(works, channels, clocks)
+    columns = _columns(calls, works, rows, launches, words)
+    _set_communicator(columns, works, rows, local, words)
+    proxies = durations.proxies_of(decoded, works)
+    durations.set_times(columns, works, rows, kernel, proxies, words)
+    durations.reject_impossible(columns, process.clock, words)
+    durations.set_states(columns, rows, kernel, proxies, decoded)
+    durations.explain(columns, rows, decoded, words)
+    when, order = durations.first_time(columns), None
+    if (when[1:] < when[:-1]).any():
+        order = np.argsort(when, kind="stable")
+        columns = {name: values[order] for name, values in columns.items()}
+    return ProcessOperations(
+        process,
+        local,
+        columns,
+        WorkChannels(_rows_of_channels(rows, order, channels, len(works)), channels),
+        clocks,
+        _count_stamps(works, kernel),
+    )
+
+
+_OF_EITHER = ("thread", "function", "datatype", "count", "tag", "stream")
+_OF_WORK = ("algorithm", "protocol", "variant", "peer", "sequence", "channels", "warps")
+# Columns that later steps give values to.
+_LATER = (
+    "process", "node", "global_rank", "wait_ns", "wire_ns", "relative_wait_ns", "instance",
+    "call_order", "part_of",
+)  # fmt: skip
+
+
+def _columns(
+    calls: Calls, works: Works, rows: Rows, launches: Launches, words: Vocabulary
+) -> Columns:
+    """What calls and works say; the caller's own words first."""
+    count = len(rows)
+    columns = empty([column for column in OPERATIONS if column.name in _LATER], count)
+    for name in _OF_EITHER:
+        columns[name] = rows.column(
+            (getattr(calls, name), rows.call), (getattr(works, name), rows.work)
+        )
+    if columns["count"].min(initial=NONE) < NONE:  # damaged ones are negative
+        columns["count"] = np.maximum(columns["count"], NONE)
+    columns["communicator"] = rows.column((calls.comm, rows.call), (works.comm, rows.work))
+    for name in _OF_WORK:
+        columns[name] = rows.of_work(getattr(works, name))
+    columns["form"] = rows.column((works.form, rows.work), (calls.form, rows.call))
+    columns["event"] = rows.column((calls.keys, rows.called), (works.keys, rows.work))
+    columns["group_call"] = rows.column((calls.group_call, rows.called))
+    columns["call_ns"] = rows.column((calls.start_ns, rows.called))
+    columns["call_end_ns"] = rows.column((calls.end_ns, rows.called))
+    columns["enqueue_ns"] = rows.of_work(works.enqueue_ns)
+    columns["launch_ns"] = rows.of_work(launches.start_ns)
+    columns["launch_end_ns"] = rows.of_work(launches.end_ns)
+    columns["replay"] = rows.replay.astype(np.int8)
+    columns["symmetric"] = rows.of_work(works.symmetric, 0).astype(np.int8)
+    columns["inferred"] = np.zeros(count, np.int8)
+    rooted = words.among("function", operation_bytes.ROOTED, columns["function"])
+    if rooted.any():
+        root = rows.column((calls.root, rows.call), (works.root, rows.work))
+        columns["root"] = np.where(rooted, root, np.int32(NONE))
+    else:
+        columns["root"] = np.full(count, NONE, np.int32)
+    return columns
+
+
+def _set_communicator(
+    columns: Columns, works: Works, rows: Rows, local: LocalCommunicators, words: Vocabulary
+) -> None:
+    """Rank, and bytes as nccl-tests count them: both depend on the communicator."""
+    number, last = columns["communicator"], len(local.rank) - 1
+    if number.max(initial=0) > last:
+        number = columns["communicator"] = np.minimum(number, np.int32(last))
+    rank = take_small(local.rank.astype(np.int32), number)
+    unknown = rank == NONE
+    if unknown.any():
+        rank = np.where(unknown, rows.of_work(works.rank), rank)
+    columns["rank"] = rank
+    # Works count the bytes of some functions; the caller's datatype is lost then.
+    in_bytes = rows.call == NONE
+    if in_bytes.any():
+        in_bytes &= rows.of_work(works.counted_in_bytes, 0)
+    datatype = columns["datatype"]
+    if in_bytes.any():
+        datatype = np.where(in_bytes, np.int8(NONE), datatype)
+        if (rows.call != NONE).any():  # this NCCL tells it with the call, which is not on record
+            columns["datatype"] = datatype
+    columns["size_bytes"] = operation_bytes.size_bytes(
+        columns["count"],
+        datatype,
+        columns["function"],
+        number,
+        words.lists["datatype"],
+        words.lists["function"],
+        local.ranks,
+    )
+
+
+def set_orders(columns: Columns) -> None:
+    """Number of each collective on its communicator, of each send and receive with its peer.
+
+    What is inferred is numbered apart, by function: ranks may not agree on it.
+    """
+    eager = (columns["replay"] == 0) & (columns["state"] != durations.CAPTURED)
+    p2p = (columns["form"] == SEND) | (columns["form"] == RECV)
+    comm = map_chunks(lambda number: number.astype(np.int64), np.int64, columns["communicator"])
+    inferred = columns["inferred"] == 1
+    plain = eager & ~p2p & ~inferred
+    if plain.all():
+        columns["call_order"] = running_count(comm)
+        return
+    columns["call_order"] = full_array(len(eager), np.int64, NONE)
+    _number(columns["call_order"], plain, comm)
+    if inferred.any():
+        function = columns["function"].astype(np.int64)
+        _number(columns["call_order"], inferred, comm << 8 | function)
+    if p2p.any():
+        peer, form = columns["peer"].astype(np.int64), columns["form"].astype(np.int64)
+        known = eager & p2p & (peer != NONE)
+        _number(columns["call_order"], known, comm << 34 | peer << 2 | form)
+
+
+def _number(out: Ints, mask: Bools, key: Ints) -> None:
+    """Numbers the marked rows from 0 for each key, in their order."""
+    rows = np.flatnonzero(mask)
+    out[rows] = running_count(key[rows])
+
+
+def _rows_of_channels(rows: Rows, order: Ints | None, channels: Channels, works: int) -> Ints:
+    """The row of each channel's work. `order`: of the rows, None where it is theirs."""
+    if rows.paired and order is None:
+        return channels.work
+    row_of_work = np.full(works, NONE, np.int64)
+    work = rows.work if order is None else rows.work[order]
+    row_of_work[work[work != NONE]] = np.flatnonzero(work != NONE)
+    return take(row_of_work, channels.work)
+
+
+def _count_stamps(works: Works, kernel: KernelTimes) -> StampCounts:
+    """Works by what became of their stamps; copy engines and running works have none to judge."""
+    judged = (works.form != COPY_ENGINE) & ~kernel.running
+    timed = kernel.start_ns != NONE
+    whole, none = judged & timed & ~kernel.partial, judged & ~timed
+
+    def count(mask: npt.NDArray[np.bool_]) -> int:
+        return int(np.count_nonzero(mask))
+
+    return StampCounts(
+        valid=count(whole & (kernel.stamp == stamp_repair.VALID)),
+        repaired=count(whole & (kernel.stamp == stamp_repair.REPAIRED)),
+        recovered=count(whole & (kernel.stamp == stamp_repair.RECOVERED)),
+        partial=count(judged & kernel.partial),
+        rejected=count(none & (kernel.stamp >= stamp_repair.REJECTED)),
+        missing=count(none & (kernel.stamp == NONE)),
+    )

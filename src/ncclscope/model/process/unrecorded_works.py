@@ -1,0 +1,95 @@
+"""Works that a process counted and did not record: the device may have counted some that NCCL's
+host side did not, and then stamps lag behind from there on without anything on record that says so.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ncclscope.capture import layout
+from ncclscope.capture.process import Process
+from ncclscope.capture.recording_windows import windows_of
+from ncclscope.model.process.events import Bools, Ints
+from ncclscope.model.process.stamp_repair import FAR_FUTURE, FAR_PAST
+from ncclscope.model.process.works import Works
+from ncclscope.model.vocabulary import Vocabulary
+from ncclscope.snapshot.types import ProcessStrings
+
+_FIRST_LOSING_BROADCASTS = 7  # interface; before it, sends to oneself are not counted
+_MOST = 1 << 40  # damage may say more
+_SELF_COPY_CHANNELS = 1  # such a send uses the first channel
+
+
+@dataclass(frozen=True, slots=True)
+class UnrecordedWorks:
+    """What of that bears on stamps."""
+
+    edges_ns: Ints  # begin and end of windows with a full record; nothing where it never paused
+    known_until_ns: int  # before it, every work is on record
+    at_most: dict[int, int]  # by communicator: works that may make stamps lag
+    channels: dict[int, int]  # by communicator: only on channels below this one
+
+    @property
+    def ends_ns(self) -> Ints:
+        """When windows ended."""
+        return self.edges_ns[1::2]
+
+    def window(self, when_ns: Ints) -> Ints:
+        """In which window, an odd number, or between which windows moments lie."""
+        return np.searchsorted(self.edges_ns, when_ns, side="right")
+
+    def outside(self, when_ns: Ints) -> Bools:
+        """Which moments lie in no window: memory that was left behind has some of the events of
+        such a time, and nobody knows which.
+        """
+        if not len(self.edges_ns):
+            return np.zeros(len(when_ns), bool)
+        return np.asarray(self.window(when_ns) % 2 == 0)
+
+    def before(self, comm: int, channel: int, when_ns: Ints) -> Ints:
+        """How many works of a channel nobody may have seen before each moment."""
+        most = self.at_most.get(comm, 0) if channel < self.channels.get(comm, 0) else 0
+        return np.where(when_ns > self.known_until_ns, most, 0)
+
+
+def unrecorded_works_of(process: Process, works: Works, words: Vocabulary) -> UnrecordedWorks:
+    """From what was counted, less what is on record."""
+    windows = windows_of(process).recorded
+    paused = not windows or not all(zoom.writes for zoom in process.zooms)
+    paused |= process.identity.get("mode") == "profile"
+    edges = [edge for window in windows for edge in window] or [FAR_FUTURE, FAR_FUTURE]
+    edges_ns = np.array(edges if paused else (), np.int64)
+    known = UnrecordedWorks(edges_ns, _known_until_ns(process, paused), {}, {})
+    versions = {comm.number: comm.version for comm in process.communicators}
+    left, texts = Counter[int](), ProcessStrings(process.strings)
+    for tally in process.tallies:
+        version = versions.get(tally.key.communicator, 0)
+        if tally.key.level == layout.LEVEL_WORK and version:
+            function = texts.function(tally.key.function, version == 1)
+            left[tally.key.communicator] += tally.calls * (function == _lagging(version))
+    for name in {_lagging(versions[comm]) for comm, count in left.items() if count}:
+        mine = words.among("function", (name,), works.function)
+        on_record = np.bincount(works.comm[mine & ~known.outside(works.enqueue_ns)])
+        for comm, count in enumerate(on_record.tolist()):
+            left[comm] -= count * (_lagging(versions.get(comm, 0)) == name)
+    at_most = {comm: min(count, _MOST) for comm, count in left.items() if count > 0}
+    channels = {
+        comm: _SELF_COPY_CHANNELS if versions[comm] < _FIRST_LOSING_BROADCASTS else FAR_FUTURE
+        for comm in at_most
+    }
+    return replace(known, at_most=at_most, channels=channels)
+
+
+def _lagging(version: int) -> str:
+    """The function after which the device may have counted a work alone."""
+    return "Send" if version < _FIRST_LOSING_BROADCASTS else "Broadcast"
+
+
+def _known_until_ns(process: Process, paused: bool) -> int:
+    if process.gave_up_events() or process.dropped():
+        return FAR_PAST
+    windows = windows_of(process)
+    if not windows.recorded or windows.recorded[0][0] > windows.began_ns:
+        return FAR_PAST
+    return windows.recorded[0][1] if paused else FAR_FUTURE

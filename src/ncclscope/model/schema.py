@@ -1,0 +1,296 @@
+"""The model's tables: every column with its type, unit and meaning. docs/schema.md is made of this.
+
+Integers are signed, because Spark turns unsigned ones into decimals. NONE stands for "not known" or
+"does not apply"; views for SQL and exports turn it into NULL. Times are ns on the one clock of the
+capture: CLOCK_MONOTONIC of its first node. Names are kept as codes into `Model.words`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from ncclscope.arrays.library import empty_array, full_array
+
+Columns = dict[str, npt.NDArray[Any]]  # by name
+
+NONE = -1
+SCHEMA_VERSION = 1
+_AT_ONCE = 1 << 15  # rows: some columns of so many stay in the nearest caches
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column. `words`: the values are codes of names of that sort."""
+
+    name: str
+    dtype: str
+    meaning: str
+    words: bool = False
+
+
+def _columns(*rows: tuple[str, str, str]) -> tuple[Column, ...]:
+    return tuple(
+        Column(name, "i1" if dtype == "word" else dtype, meaning, dtype == "word")
+        for name, dtype, meaning in rows
+    )
+
+
+# Where an operation's duration comes from, best first (truth before availability).
+SOURCES = (
+    "gpu",
+    "gpu-repaired",
+    "gpu-partial",
+    "gpu-early",
+    "proxy",
+    "host",
+    "enqueue",
+    "none",
+)
+GPU_SOURCES = SOURCES[:4]  # the GPU's own stamps
+# What became of an operation. captured: recorded into a CUDA graph, carried out by its replays.
+STATES = ("done", "in flight", "never launched", "captured", "unknown")
+FORMS = ("collective", "send", "recv", "copy-engine")
+COLLECTIVE, SEND, RECV, COPY_ENGINE = range(len(FORMS))
+# What was found about the stamps of one channel of an operation.
+STAMPS = ("valid", "repaired", "recovered", "rejected", "missing")
+
+OPERATIONS = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("communicator", "i4", "row of `communicators`"),
+    ("rank", "i4", "rank in the communicator"),
+    ("global_rank", "i4", "rank in the job"),
+    ("node", "i4", "row of `nodes`: hosts that share a clock"),
+    ("thread", "i4", "id of the thread that called, else of the one that enqueued"),
+    ("form", "word", "collective, send, recv or copy-engine"),
+    ("function", "word", "NCCL's name of the operation; inferred where `inferred` is 1"),
+    ("datatype", "word", "float32, bfloat16 …"),
+    ("algorithm", "word", "RING, TREE, NVLS …"),
+    ("protocol", "word", "LL, LL128, SIMPLE"),
+    ("variant", "word", "kernel of a symmetric operation; in-place or not, of nccl-tests"),
+    ("count", "i8", "elements, as the caller gave them"),
+    ("size_bytes", "i8", "bytes as nccl-tests count them"),
+    ("root", "i4", "root where the function has one"),
+    ("peer", "i4", "other rank of a send or receive"),
+    ("channels", "i2", "channels used"),
+    ("warps", "i2", "warps a channel"),
+    ("tag", "i8", "the caller's profiler tag"),
+    ("stream", "i8", "CUDA stream"),
+    ("call_ns", "i8", "the call began"),
+    ("call_end_ns", "i8", "the call was queued"),
+    ("launch_ns", "i8", "its kernel's launch began"),
+    ("launch_end_ns", "i8", "its kernel's launch returned"),
+    ("enqueue_ns", "i8", "NCCL reported the work as queued"),
+    ("start_ns", "i8", "the GPU began, mapped to the host's clock"),
+    ("end_ns", "i8", "the GPU ended, mapped to the host's clock"),
+    ("duration_ns", "i8", "end - start of the best source there is"),
+    ("source", "word", "where the duration comes from"),
+    ("reason", "word", "why the source is not `gpu`"),
+    ("wait_ns", "i8", "of the duration: until the last rank arrived"),
+    ("wire_ns", "i8", "of the duration: after the last rank arrived"),
+    ("relative_wait_ns", "i8", "duration less the shortest of all ranks: needs no clock"),
+    ("instance", "i8", "row of `instances`: the same operation on all ranks"),
+    ("call_order", "i8", "number of the call on its communicator and rank, where none is missing"),
+    ("sequence", "i8", "NCCL's number, by communicator and function"),
+    ("group_call", "i8", "the group call it was part of, by process"),
+    ("replay", "i1", "1: a replay of a captured call"),
+    ("symmetric", "i1", "1: on symmetric memory"),
+    ("inferred", "i1", "1: the function is inferred from a group of sends and receives"),
+    ("part_of", "i8", "row of the operation that this send or receive is a part of"),
+    ("state", "word", "done, in flight, never launched, captured, unknown"),
+    ("event", "i8", "stream << 37 | index of its main event: `stream.index` in `dump`"),
+)
+
+INSTANCES = _columns(
+    ("communicator", "i4", "row of `communicators`"),
+    ("form", "word", "collective or send"),
+    ("function", "word", "of the majority of its ranks"),
+    ("size_bytes", "i8", "of the majority of its ranks"),
+    (
+        "call_order",
+        "i8",
+        "number on its communicator; of a pair, on its source and destination; where calls are "
+        "missing, NCCL's number by function",
+    ),
+    ("source_rank", "i4", "of a send and receive pair"),
+    ("destination_rank", "i4", "of a send and receive pair"),
+    ("ranks_seen", "i4", "operations that belong to it"),
+    ("ranks_expected", "i4", "operations that must exist"),
+    ("ranks_timed", "i4", "operations with times good enough to compare"),
+    ("mismatch", "i1", "1: ranks disagree on function, bytes or datatype"),
+    ("first_start_ns", "i8", "first arrival"),
+    ("last_start_ns", "i8", "last arrival"),
+    ("last_end_ns", "i8", "last end"),
+    ("last_rank", "i4", "rank that arrived last, where that is certain"),
+    ("skew_ns", "i8", "last arrival - first arrival"),
+    ("error_ns", "i8", "how far the clocks of its nodes may be apart"),
+)
+
+COMMUNICATORS = _columns(
+    ("id", "i8", "NCCL's hash"),
+    ("name_inferred", "i1", "1: the name is inferred from membership"),
+    ("ranks", "i4", "number of ranks"),
+    ("nodes", "i4", "number of nodes"),
+    ("parent", "i4", "row of the smallest communicator that contains it"),
+    ("created_ns", "i8", "first creation of it on any rank"),
+)
+
+MEMBERS = _columns(
+    ("communicator", "i4", "row of `communicators`"),
+    ("rank", "i4", "rank in it"),
+    ("process", "i4", "row of `processes`"),
+    ("global_rank", "i4", "rank in the job"),
+    ("node", "i4", "row of `nodes`"),
+    ("opened_ns", "i8", "created on this rank"),
+    ("closed_ns", "i8", "destroyed on this rank"),
+)
+
+# Of processes that recorded totals only for some of their time: see `ctl`.
+WINDOWS = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("start_ns", "i8", "from here on it recorded single calls"),
+    ("end_ns", "i8", "up to here"),
+)
+
+PROCESSES = _columns(
+    ("process", "i4", "row"),
+    ("folder", "text", "its folder in the capture"),
+    ("host", "text", "name of its host"),
+    ("node", "i4", "row of `nodes`"),
+    ("pid", "i4", "process id"),
+    ("global_rank", "i4", "rank in the job; of several, the lowest"),
+    ("mode", "text", "profile, trace or full; of an import, the format"),
+    ("nccl_version", "text", "NCCL's release"),
+    ("interface", "i4", "version of NCCL's profiler interface"),
+    ("gpu", "text", "bus id or uuid of its first GPU"),
+    ("attempt", "i4", "attempt of the job, from 0, as its launcher counts or as times show"),
+    ("started_ns", "i8", "start by the wall clock: ns since 1970"),
+    ("ended", "i1", "1: ended by itself; 0: was killed, or still runs"),
+    ("gpu_clock_error_ns", "i8", "how far GPU times may be off on the host's clock"),
+    ("calls", "i8", "calls on record"),
+    ("calls_counted", "i8", "calls that it counted, whatever it recorded"),
+    ("lived_ns", "i8", "from its first communicator until it was last heard of"),
+    ("recorded_ns", "i8", "how long of that it recorded single calls"),
+    ("fullest_mode", "text", "the mode in which it recorded most; `mode` is that of its start"),
+)
+
+NODES = _columns(
+    ("node", "i4", "row"),
+    ("host", "text", "name of the host"),
+    ("tied", "i1", "1: on the one clock by what its ranks did; 0: by the wall clock only"),
+    ("clock_error_ns", "i8", "how far its times may be off on the one clock: median over the run"),
+)
+
+# Made when asked for, from the events of the capture.
+CHANNELS = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("operation", "i8", "row of `operations`"),
+    ("channel", "i2", "NCCL's channel"),
+    ("start_ns", "i8", "first stamp, mapped to the one clock"),
+    ("end_ns", "i8", "last stamp, mapped to the one clock"),
+    ("seen_start_ns", "i8", "the host noticed the start"),
+    ("seen_end_ns", "i8", "the host noticed the end"),
+    ("stamp", "word", "valid, repaired, recovered, rejected, missing"),
+)
+
+LAUNCHES = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("communicator", "i4", "row of `communicators`"),
+    ("thread", "i4", "id of the thread that launched"),
+    ("stream", "i8", "CUDA stream"),
+    ("start_ns", "i8", "the launch began"),
+    ("end_ns", "i8", "the launch returned"),
+    ("operations", "i4", "operations that its kernel carried out"),
+    ("group_call", "i8", "the group call it was part of, by process"),
+    ("event", "i8", "its event, numbered like those of `operations`"),
+)
+
+PROXY_OPS = _columns(
+    ("process", "i4", "row of `processes`: the one whose proxy thread did it"),
+    ("operation", "i8", "row of `operations`; NULL for those of other processes (PXN)"),
+    ("communicator", "i4", "row of `communicators`; NULL for those of other processes"),
+    ("rank", "i4", "rank in the communicator"),
+    ("peer", "i4", "the other rank"),
+    ("form", "word", "send or recv"),
+    ("channel", "i2", "NCCL's channel"),
+    ("steps", "i4", "steps it consists of"),
+    ("chunk_bytes", "i4", "bytes of a step, at most"),
+    ("pid", "i4", "process that asked for it"),
+    ("thread", "i4", "id of the proxy thread"),
+    ("start_ns", "i8", "NCCL queued it"),
+    ("in_progress_ns", "i8", "the proxy thread began"),
+    ("end_ns", "i8", "it was done"),
+    ("event", "i8", "its event, numbered like those of `operations`"),
+)
+
+PROXY_STEPS = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("proxy_op", "i8", "`event` of its proxy op in the same process"),
+    ("operation", "i8", "row of `operations`; NULL for those of other processes (PXN)"),
+    ("form", "word", "send or recv"),
+    ("channel", "i2", "NCCL's channel"),
+    ("peer", "i4", "the other rank"),
+    ("step", "i4", "number of the step"),
+    ("size_bytes", "i8", "bytes it moved; NULL before interface v4"),
+    ("start_ns", "i8", "the step began"),
+    ("gpu_since_ns", "i8", "waits for the GPU: for data to send, or for room to put data"),
+    ("peer_since_ns", "i8", "a send waits for the receiver's room"),
+    ("network_since_ns", "i8", "waits for the network"),
+    ("flush_since_ns", "i8", "a receive waits for data to reach the GPU's memory"),
+    ("end_ns", "i8", "the step ended"),
+)
+
+# Made when asked for, from what samplers wrote beside the job.
+SYSTEM = _columns(
+    ("time_ns", "i8", "when it was sampled"),
+    ("node", "i4", "row of `nodes`"),
+    ("host", "text", "name of the node's host"),
+    ("kind", "text", "gpu, nic, port (of an InfiniBand card) or host"),
+    ("device", "text", "number of the GPU on its host, name of the interface or port"),
+    ("counter", "text", "which; format.md has all of them"),
+    ("value", "i8", "the number, in the unit that the counter's name says"),
+    ("per_second", "i8", "of totals what they grew by since the sample before; NULL after a reset"),
+)
+
+# Tables that a model keeps.
+TABLES = {
+    "operations": OPERATIONS,
+    "instances": INSTANCES,
+    "communicators": COMMUNICATORS,
+    "members": MEMBERS,
+    "windows": WINDOWS,
+}
+# Tables that are made when asked for.
+DETAILS = {
+    "channels": CHANNELS,
+    "launches": LAUNCHES,
+    "proxy_ops": PROXY_OPS,
+    "proxy_steps": PROXY_STEPS,
+}
+
+
+def row_chunks(rows: int) -> Iterator[slice]:
+    """All rows, so many at a time: what is made of them must not grow with a capture."""
+    for first in range(0, rows, _AT_ONCE):
+        yield slice(first, min(first + _AT_ONCE, rows))
+
+
+def map_chunks(
+    make: Callable[..., npt.NDArray[Any]], dtype: npt.DTypeLike, *columns: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
+    """What `make` makes of columns row by row, without more memory for it than a piece needs, and
+    without that memory going to and fro.
+    """
+    rows = len(columns[0])
+    if rows <= _AT_ONCE:
+        return make(*columns)
+    out = empty_array(rows, dtype)
+    for piece in row_chunks(rows):
+        out[piece] = make(*(values[piece] for values in columns))
+    return out
+
+
+def empty(columns: Sequence[Column], rows: int) -> Columns:
+    """Columns of that many rows, everything NONE."""
+    return {column.name: full_array(rows, column.dtype, NONE) for column in columns}

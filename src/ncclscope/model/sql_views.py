@@ -1,0 +1,176 @@
+"""Tables as people and other programs see them: names for codes, NULL for NONE, rows numbered.
+
+What SQL, notebooks and exports show. The columns of model/tables.py keep their names; the row's own
+number comes first, and numbers of communicators and nodes are followed by their names.
+"""
+
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from ncclscope.model.model import Model
+from ncclscope.model.schema import (
+    DETAILS,
+    NODES,
+    NONE,
+    PROCESSES,
+    SYSTEM,
+    TABLES,
+    Column,
+    Columns,
+)
+from ncclscope.model.system_samples import system_columns, system_of
+
+SQL_TYPES = {"i1": "tinyint", "i2": "smallint", "i4": "integer", "i8": "bigint", "text": "varchar"}
+_ROW_NUMBERS = {
+    "operations": Column("operation", "i8", "row"),
+    "instances": Column("instance", "i8", "row"),
+    "communicators": Column("communicator", "i4", "row"),
+}
+# Columns behind which a name is shown.
+_NAMES = {
+    "communicator": Column("communicator_name", "text", "name of the communicator"),
+    "node": Column("host", "text", "name of the node's host"),
+}
+_OWN_NAME = Column("name", "text", "its name; inferred where `name_inferred` is 1")
+
+
+def shown_columns(table: str) -> tuple[Column, ...]:
+    """The columns of a table as it is shown. Those with words are texts."""
+    if table in _SMALL:
+        return _SMALL[table]
+    shown: list[Column] = []
+    for column in _with_row_number(table):
+        shown.append(column)
+        if table == "communicators" and column.name == "communicator":
+            shown.append(_OWN_NAME)
+        elif column.name in _NAMES:
+            shown.append(_NAMES[column.name])
+    return tuple(shown)
+
+
+def row_number(table: str) -> Column | None:
+    """The column with the row's own number, of tables that have one."""
+    return _ROW_NUMBERS.get(table)
+
+
+def _with_row_number(table: str) -> tuple[Column, ...]:
+    number = _ROW_NUMBERS.get(table)
+    columns = (TABLES | DETAILS)[table]
+    return (number, *columns) if number else columns
+
+
+def open_connection() -> duckdb.DuckDBPyConnection:
+    """A connection of its own."""
+    connection = duckdb.connect(":memory:")
+    connection.execute("set enable_progress_bar = false")
+    return connection
+
+
+def rows_of_table(model: Model, table: str) -> int:
+    """How many rows a kept table has."""
+    return len(model.tables[table][TABLES[table][0].name])
+
+
+def raw_columns(model: Model, table: str, first: int, last: int) -> Columns:
+    """Some rows of a kept table with their numbers, as plain arrays that DuckDB can scan."""
+    columns = {name: np.asarray(v[first:last]) for name, v in model.tables[table].items()}
+    number = _ROW_NUMBERS.get(table)
+    if number:
+        columns[number.name] = np.arange(first, last, dtype=number.dtype)
+    return columns
+
+
+def named_by(model: Model, column: Column) -> tuple[str, Sequence[str]] | None:
+    """For a shown column of texts the raw column of codes and the names at their places."""
+    if column.dtype == "text":
+        return {
+            "communicator_name": ("communicator", model.communicator_names),
+            "name": ("communicator", model.communicator_names),
+            "host": ("node", model.nodes),
+        }[column.name]
+    return (column.name, model.words[column.name]) if column.words else None
+
+
+def select_list(model: Model, table: str) -> str:
+    """What to select from a table's raw columns in order to show it."""
+    parts = []
+    for column in shown_columns(table):
+        quoted = f'"{column.name}"'  # some are SQL's own words
+        named = named_by(model, column)
+        expression = _lookup(*named) if named else f"nullif({quoted}, {NONE})"
+        parts.append(f"{expression} as {quoted}")
+    return ", ".join(parts)
+
+
+def _lookup(column: str, names: Sequence[str]) -> str:
+    """The name at a code's place; NONE is before the first, and gives NULL."""
+    if not names:
+        return "cast(null as varchar)"
+    listed = ", ".join(map(literal, names))
+    return f'([{listed}])[cast("{column}" as integer) + 1]'
+
+
+def literal(text: str) -> str:
+    """A name or a path as a SQL literal."""
+    return "'" + text.replace("\0", "\\0").replace("'", "''") + "'"
+
+
+def create_small_tables(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Makes the tables `processes` and `nodes`."""
+    for table, rows in (("processes", _processes(model)), ("nodes", _nodes(model))):
+        columns = _SMALL[table]
+        listed = ", ".join(f'"{column.name}" {SQL_TYPES[column.dtype]}' for column in columns)
+        connection.execute(f"create temp table {table} ({listed})")
+        if rows:
+            places = ", ".join("?" * len(columns))
+            connection.executemany(f"insert into {table} values ({places})", rows)
+
+
+def _processes(model: Model) -> list[list[Any]]:
+    rows = []
+    for number, process in enumerate(model.processes):
+        values = [number, *astuple(process)]
+        rows.append([None if value in ("", NONE) else value for value in values])
+    return rows
+
+
+def _nodes(model: Model) -> list[list[Any]]:
+    rows = []
+    for number, host in enumerate(model.nodes):
+        clock = model.clocks[number] if number < len(model.clocks) else None
+        error = float(np.median(clock.error_ns)) if clock and clock.tied else np.inf
+        rows.append(
+            [
+                number,
+                host,
+                None if clock is None else int(clock.tied),
+                int(error) if np.isfinite(error) else None,
+            ]
+        )
+    return rows
+
+
+def create_system_table(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
+    """Makes the table `system`; without rows where nobody sampled."""
+    columns, names = system_columns(system_of(model))
+    names["host"] = model.nodes
+    shown = []
+    for column in SYSTEM:
+        raw = "node" if column.name == "host" else column.name
+        text = (
+            _lookup(raw, names[column.name])
+            if column.dtype == "text"
+            else f'nullif("{raw}", {NONE})'
+        )
+        shown.append(f'cast({text} as {SQL_TYPES[column.dtype]}) as "{column.name}"')
+    connection.register("raw_system", columns)
+    connection.execute(f"create temp table system as select {', '.join(shown)} from raw_system")
+    connection.unregister("raw_system")
+
+
+_SMALL = {"processes": PROCESSES, "nodes": NODES, "system": SYSTEM}
+SHOWN = (*TABLES, *_SMALL, *DETAILS)

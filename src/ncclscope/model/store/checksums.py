@@ -1,0 +1,167 @@
+"""Whether a saved model is as it was saved: checksums of its files, and types and references of
+what they hold. A model that is not is made again.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ncclscope.arrays.library import library, pointer
+from ncclscope.model.schema import NONE, TABLES, Columns
+
+_PIECE_WORDS = 1 << 18  # 2 MB: stays in the cache between reading and adding up
+_THREADS = 4
+_LARGEST = 1 << 62
+_SEAL = "seal"
+REFERENCES = {"process": "processes", "communicator": "communicators", "node": "nodes"}
+_ALWAYS_TOLD = {"windows": ("process",)}  # elsewhere nothing may stand for "unknown"
+_OF_OPERATIONS = REFERENCES | {"instance": "instances", "part_of": "operations"}
+
+
+class DamagedError(ValueError):
+    """It is not what was saved."""
+
+
+def regular_size(path: Path) -> int:
+    """Bytes of a plain file; anything else could be endless, or keep its reader waiting."""
+    state = path.lstat()
+    if not stat.S_ISREG(state.st_mode):
+        raise DamagedError(f"{path.name} is no file")
+    return state.st_size
+
+
+def checksum(path: Path) -> str:
+    """Of a column's file."""
+    state = np.arange(1, 9, dtype=np.uint64)
+    words = np.zeros(_PIECE_WORDS, np.uint64)
+    piece, size = words.view(np.uint8), 0
+    with path.open("rb", buffering=0) as file:
+        while read := file.readinto(piece.data):
+            size += read
+            piece[read : -(-read // 8) * 8] = 0
+            library().ncclscope_checksum(
+                pointer(state), pointer(words), ctypes.c_int64(-(-read // 8))
+            )
+    return hashlib.sha256(state.tobytes() + size.to_bytes(8, "little")).hexdigest()[:32]
+
+
+def _each(do: Callable[[Path], str], paths: Iterable[Path]) -> list[str]:
+    with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _THREADS)) as pool:
+        return list(pool.map(do, paths))
+
+
+def _column_files(folder: Path, rows: dict[str, int]) -> dict[str, Path]:
+    return {
+        f"{table}.{column.name}": folder / f"{table}.{column.name}"
+        for table, columns in TABLES.items()
+        if rows[table]
+        for column in columns
+    }
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    rest = {name: value for name, value in manifest.items() if name != _SEAL}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def sealed(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with checksums of the columns and of itself."""
+    files = _column_files(folder, manifest["rows"])
+    manifest = {
+        **manifest,
+        "checksums": dict(zip(files, _each(checksum, files.values()), strict=True)),
+    }
+    return {**manifest, _SEAL: _digest(manifest)}
+
+
+def check_seal(folder: Path, manifest: dict[str, Any]) -> None:
+    """Raises DamagedError unless all files are as they were sealed."""
+    if manifest.get(_SEAL) != _digest(manifest):
+        raise DamagedError("manifest")
+    rows = manifest["rows"]
+    if set(rows) != set(TABLES) or not all(is_number(n) and n >= 0 for n in rows.values()):
+        raise DamagedError("rows")
+    for table, columns in TABLES.items():
+        for column in columns if rows[table] else ():
+            size = regular_size(folder / f"{table}.{column.name}")
+            if size != rows[table] * np.dtype(column.dtype).itemsize:
+                raise DamagedError(f"{table}.{column.name}")
+    files = _column_files(folder, rows)
+    if _each(checksum, files.values()) != [manifest["checksums"].get(name) for name in files]:
+        raise DamagedError("columns")
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a whole number of 63 bits."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a text."""
+    return isinstance(value, str)
+
+
+_TYPES: dict[Any, Callable[[Any], bool]] = {
+    int: is_number,
+    str: is_text,
+    bool: lambda value: isinstance(value, bool),
+    list[str]: lambda value: isinstance(value, list) and all(map(is_text, value)),
+    dict[str, int]: lambda value: (
+        isinstance(value, dict) and all(map(is_text, value)) and all(map(is_number, value.values()))
+    ),
+}
+
+
+def record_of(kind: Any, values: Any) -> Any:
+    """A dataclass of plain fields from what JSON gave."""
+    made = kind(**values)
+    for one in fields(kind):
+        if not _TYPES[one.type](getattr(made, one.name)):
+            raise DamagedError(f"{kind.__name__}.{one.name}")
+    return made
+
+
+def texts(values: Any, count: int | None = None) -> list[str]:
+    """A list of so many texts."""
+    if not _TYPES[list[str]](values) or count not in (None, len(values)):
+        raise DamagedError("names")
+    return list(values)
+
+
+def wrong_reference(
+    table: str, columns: Columns, rows: dict[str, int], targets: dict[str, str]
+) -> str:
+    """The first table to which a column refers wrongly, "" if none does."""
+    for column, target in targets.items():
+        values = columns.get(column)
+        if values is None or not len(values):
+            continue
+        least = 0 if column in _ALWAYS_TOLD.get(table, ()) else NONE
+        if int(values.min()) < least or int(values.max()) >= rows[target]:
+            return target
+    return ""
+
+
+def check_numbers(
+    tables: dict[str, Columns], words: dict[str, list[str]], rows: dict[str, int]
+) -> None:
+    """Raises DamagedError unless all rows and codes that are referred to exist."""
+    for table, columns in tables.items():
+        targets = _OF_OPERATIONS if table == "operations" else REFERENCES
+        if wrong_reference(table, columns, rows, targets):
+            raise DamagedError(table)
+        for column in TABLES[table]:
+            values = columns[column.name]
+            if column.words and len(values):
+                most = len(words[column.name])
+                if int(values.min()) < NONE or int(values.max()) >= most:
+                    raise DamagedError(f"{table}.{column.name}")

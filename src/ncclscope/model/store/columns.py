@@ -1,0 +1,245 @@
+"""The model on disk, beside its capture: one file per column, and a manifest.
+
+Columns are appended process by process and mapped when read, so that neither needs the whole in
+memory. A model is current while the capture's files have the sizes and times it was made of. It is
+not trusted: what is not as it was saved is made again.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope._version import __version__
+from ncclscope.model.align.host_clocks import NodeClock
+from ncclscope.model.completeness import Completeness
+from ncclscope.model.model import Model, ProcessRow
+from ncclscope.model.schema import NONE, SCHEMA_VERSION, TABLES, Columns, row_chunks
+from ncclscope.model.store.checksums import (
+    DamagedError,
+    check_numbers,
+    check_seal,
+    is_number,
+    record_of,
+    regular_size,
+    sealed,
+    texts,
+)
+from ncclscope.model.vocabulary import Vocabulary
+
+FOLDER = "model"
+_MADE = (FOLDER, "timeline")  # folders made of the capture, by this module and by `timeline`
+_MANIFEST = "manifest.json"
+_LARGEST_MANIFEST_BYTES = 1 << 28
+_MOST_WORDS = 127  # of one sort
+_MOST_THREADS = 8
+
+
+def fingerprint(capture: Path) -> str:
+    """What the capture's files look like from outside; changes whenever one of them does."""
+    digest = hashlib.sha256(f"{__version__} {SCHEMA_VERSION}".encode())
+    folders = [entry for entry in os.scandir(capture) if entry.is_dir()]
+    for folder in sorted(folders, key=lambda entry: entry.name):
+        if folder.name in _MADE or folder.name.startswith(f".{FOLDER}-"):
+            continue
+        for file in sorted(os.scandir(folder.path), key=lambda entry: entry.name):
+            if file.name == "live":  # rewritten every second, and says nothing new about the past
+                continue
+            try:
+                state = file.stat(follow_symlinks=False)
+            except FileNotFoundError:  # rotated away right now
+                continue
+            digest.update(f"{folder.name}/{file.name} {state.st_size} {state.st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+def write_columns(folder: Path, table: str, first_row: int, columns: Columns) -> None:
+    """Writes rows of a table that is being made, from `first_row` on. Several processes may."""
+    for column in TABLES[table]:
+        values = np.ascontiguousarray(columns[column.name], column.dtype)
+        target = os.open(folder / f"{table}.{column.name}", os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            place, left = first_row * values.itemsize, values.data.cast("B")
+            while left:
+                written = os.pwrite(target, left, place)
+                place, left = place + written, left[written:]
+        finally:
+            os.close(target)
+
+
+class Writer:
+    """A model that is being made, in a folder of its own until it is whole."""
+
+    def __init__(self, capture: Path) -> None:
+        self.kept = os.access(capture, os.W_OK)
+        where = capture if self.kept else None
+        self.folder = Path(tempfile.mkdtemp(prefix=f".{FOLDER}-", dir=where))
+        self._rows = dict.fromkeys(TABLES, 0)
+
+    def append(self, table: str, columns: Columns) -> None:
+        """Adds rows to a table."""
+        rows = len(columns[TABLES[table][0].name])
+        if rows:
+            write_columns(self.folder, table, self.reserve(table, rows), columns)
+
+    def reserve(self, table: str, rows: int) -> int:
+        """The first of so many new rows, which somebody writes with `write_columns`."""
+        first = self._rows[table]
+        self._rows[table] += rows
+        return first
+
+    def columns(self, table: str) -> Columns:
+        """A table as mapped arrays that can be written to."""
+        return _map(self.folder, table, self._rows[table], "r+")
+
+    def finish(self, capture: Path, manifest: dict[str, Any]) -> Path:
+        """Puts the model in its place and returns where it is."""
+        whole = {table: _whole_columns(self.columns(table)) for table in TABLES}
+        manifest = sealed(self.folder, {**manifest, "rows": self._rows, "whole": whole})
+        (self.folder / _MANIFEST).write_text(json.dumps(manifest))
+        if not self.kept:
+            return self.folder
+        place = capture / FOLDER
+        shutil.rmtree(place, ignore_errors=True)
+        try:
+            self.folder.rename(place)
+        except OSError:  # somebody else was quicker: theirs is as good, ours serves this run
+            self.kept = False
+            return self.folder
+        return place
+
+    def discard(self) -> None:
+        """Removes what was written."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _map(folder: Path, table: str, rows: int, mode: Any) -> Columns:
+    columns: Columns = {}
+    for column in TABLES[table]:
+        if rows:
+            path = folder / f"{table}.{column.name}"
+            columns[column.name] = np.memmap(path, column.dtype, mode, shape=(rows,))
+        else:
+            columns[column.name] = np.empty(0, column.dtype)
+    return columns
+
+
+def _whole_columns(columns: Columns) -> list[str]:
+    """Columns in which nothing is NONE."""
+
+    def is_whole(values: npt.NDArray[Any]) -> bool:
+        parts = (values[piece] for piece in row_chunks(len(values)))
+        return not any(part.min() <= NONE and (part == NONE).any() for part in parts)
+
+    with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as pool:
+        found = pool.map(is_whole, columns.values())
+        return [name for name, whole in zip(columns, found, strict=True) if whole]
+
+
+def manifest_of(model: Model, mark: str) -> dict[str, Any]:
+    """Everything of a model but its columns."""
+    return {
+        "fingerprint": mark,
+        "version": __version__,
+        "schema": SCHEMA_VERSION,
+        "words": model.words,
+        "communicator_names": model.communicator_names,
+        "processes": [asdict(row) for row in model.processes],
+        "nodes": model.nodes,
+        "completeness": asdict(model.completeness),
+        "realtime_offset_ns": model.realtime_offset_ns,
+        "clocks": [_clock_record(clock) for clock in model.clocks],
+    }
+
+
+def _clock_record(clock: NodeClock) -> dict[str, Any]:
+    return {
+        "local_ns": clock.local_ns.tolist(),
+        "offset_ns": clock.offset_ns.tolist(),
+        "error_ns": np.ceil(clock.error_ns).tolist(),
+        "cluster": clock.cluster,
+    }
+
+
+def _clock(record: dict[str, Any]) -> NodeClock:
+    local, offset, error = record["local_ns"], record["offset_ns"], record["error_ns"]
+    numbers = all(map(is_number, (*local, *offset, record["cluster"])))
+    floats = all(isinstance(value, (int, float)) and value >= 0 for value in error)
+    if not (numbers and floats and 0 < len(local) == len(offset) == len(error)):
+        raise DamagedError("clocks")
+    if sorted(local) != local:
+        raise DamagedError("clocks")
+    return NodeClock(
+        np.array(local, np.int64),
+        np.array(offset, np.int64),
+        np.array(error, np.float64),
+        int(record["cluster"]),
+    )
+
+
+def _words(lists: Any) -> dict[str, list[str]]:
+    found = {str(sort): texts(names) for sort, names in lists.items()}
+    fine = all(len(set(names)) == len(names) <= _MOST_WORDS for names in found.values())
+    if set(found) != set(Vocabulary().lists) or not fine:
+        raise DamagedError("words")
+    return found
+
+
+def _whole(tables: Any) -> dict[str, frozenset[str]]:
+    found = {str(table): frozenset(texts(names)) for table, names in tables.items()}
+    if not set(found) <= set(TABLES):
+        raise DamagedError("whole")
+    return found
+
+
+def load(capture: Path, folder: Path) -> Model:
+    """The model in a folder. ValueError, KeyError and the like where it cannot be one."""
+    return _model(capture, folder, json.loads((folder / _MANIFEST).read_text()))
+
+
+def _model(capture: Path, folder: Path, manifest: dict[str, Any]) -> Model:
+    rows = manifest["rows"]
+    model = Model(
+        path=capture,
+        tables={table: _map(folder, table, rows[table], "r") for table in TABLES},
+        words=_words(manifest["words"]),
+        communicator_names=texts(manifest["communicator_names"], rows["communicators"]),
+        processes=[record_of(ProcessRow, row) for row in manifest["processes"]],
+        nodes=texts(manifest["nodes"]),
+        completeness=record_of(Completeness, manifest["completeness"]),
+        realtime_offset_ns=manifest["realtime_offset_ns"],
+        clocks=tuple(map(_clock, manifest["clocks"])),
+        whole=_whole(manifest.get("whole", {})),
+    )
+    if not is_number(model.realtime_offset_ns):
+        raise DamagedError("realtime_offset_ns")
+    nodes = len(model.nodes)
+    if any(not 0 <= row.node < nodes for row in model.processes) or len(model.clocks) < nodes:
+        raise DamagedError("nodes")
+    return model
+
+
+def load_current(capture: Path, mark: str) -> Model | None:
+    """The saved model, if it was made of the capture as it is now and is as it was saved."""
+    folder = capture / FOLDER
+    try:
+        if regular_size(folder / _MANIFEST) > _LARGEST_MANIFEST_BYTES:
+            return None
+        manifest = json.loads((folder / _MANIFEST).read_text())
+        if manifest.get("fingerprint") != mark:
+            return None
+        check_seal(folder, manifest)
+        model = _model(capture, folder, manifest)
+        rows = manifest["rows"] | {"processes": len(model.processes), "nodes": len(model.nodes)}
+        check_numbers(model.tables, model.words, rows)
+        return model
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None  # damaged, or of another release: it is made again

@@ -1,0 +1,184 @@
+"""The report for programs: JSON and CSV. docs/verbs/report.md describes both."""
+
+import csv
+import io
+from datetime import datetime, timezone
+from typing import Any
+
+from ncclscope.analysis.groups import Durations, Group
+from ncclscope.analysis.ranks import RankRow, TrafficRow
+from ncclscope.analysis.selection import DEFAULT_BY
+from ncclscope.analysis.summary import CommunicatorRow, Summary
+from ncclscope.model.topology import Topology
+
+VERSION = 1  # fields are added without a change of it
+# Keys of JSON and CSV that are called otherwise on the command line.
+_NAMES = {"size": "bytes"}
+_STATISTICS = ("min", "median", "mean", "p99", "max")
+_NEEDS_TRACE = "needs trace"
+
+
+def _duration_us(times: Durations | None) -> dict[str, float] | None:
+    if times is None:
+        return None
+    values = {
+        "min": times.shortest_ns,
+        "median": times.median_ns,
+        "mean": times.mean_ns,
+        "p99": times.p99_ns,
+        "max": times.longest_ns,
+    }
+    return {name: round(ns / 1e3, 4) for name, ns in values.items() if ns is not None}
+
+
+def _measures(group: Group) -> dict[str, Any]:
+    times = group.durations
+    return {
+        "calls": group.calls,
+        "calls_counted": group.calls_counted,
+        "operations": group.operations,
+        "in_flight": group.in_flight,
+        "total_bytes": group.bytes,
+        "duration_us": _duration_us(times),
+        "duration_source": times.grade if times else None,
+        "duration_is_lower_bound": times.lower_bound if times else None,
+        "total_us": round(times.total_ns / 1e3, 4) if times else None,
+        "timed": times.operations if times else 0,
+        "algbw_gbs": group.algbw_gbs,
+        "busbw_gbs": group.busbw_gbs,
+        "busbw_wire_gbs": group.busbw_wire_gbs,
+        "wait_share": group.wait_share,
+        "relative_wait_share": group.relative_wait_share,
+        "run_share": group.run_share,
+        "sources": group.sources,
+        "inferred": group.inferred,
+    }
+
+
+def _keys(by: tuple[str, ...], group: Group) -> dict[str, Any]:
+    names = tuple(dict.fromkeys((*DEFAULT_BY, *by)))
+    return {_NAMES.get(name, name): group.keys.get(name) for name in names}
+
+
+def _wall(summary: Summary, time_ns: int | None) -> str | None:
+    """A time of the model as ISO 8601 in UTC."""
+    if time_ns is None or not summary.model.realtime_offset_ns:  # 0: nobody knows
+        return None
+    seconds = (time_ns + summary.model.realtime_offset_ns) / 1e9
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
+
+
+def _windows(summary: Summary) -> list[dict[str, Any]]:
+    """When processes that did not always do so recorded single calls."""
+    processes, table = summary.model.processes, summary.model.tables["windows"]
+    return [
+        {
+            "rank": None if processes[process].global_rank < 0 else processes[process].global_rank,
+            "host": processes[process].host,
+            "start": _wall(summary, start),
+            "end": _wall(summary, end),
+        }
+        for process, start, end in zip(
+            *(table[name].tolist() for name in ("process", "start_ns", "end_ns")), strict=True
+        )
+    ]
+
+
+def _communicator(row: CommunicatorRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "name": row.name,
+        "name_inferred": row.name_inferred,
+        "ranks": row.ranks,
+        "nodes": row.nodes,
+        **_measures(row.total),
+        "bytes_over_time": list(row.slices) or None,
+    }
+
+
+def _rank(row: RankRow) -> dict[str, Any]:
+    return {
+        "rank": row.rank,
+        "host": row.host,
+        "operations": row.operations,
+        "total_bytes": row.bytes,
+        "times_last": row.times_last,
+        "caused_wait_us": round(row.skew_ns / 1e3, 3),
+        "longest_caused_wait_us": round(row.longest_skew_ns / 1e3, 3),
+        "wait_us": None if row.wait_ns is None else round(row.wait_ns / 1e3, 3),
+        "wait_share": row.wait_share,
+    }
+
+
+def _traffic(row: TrafficRow) -> dict[str, Any]:
+    return {
+        "source": row.source,
+        "destination": row.destination,
+        "messages": row.messages,
+        "total_bytes": row.bytes,
+        "crosses_nodes": row.crosses_nodes,
+    }
+
+
+def as_json(
+    summary: Summary, groups: tuple[Group, ...], topology: Topology | None = None
+) -> dict[str, Any]:
+    """The whole report; groups in the order in which they are to be listed."""
+    arrivals = summary.arrivals
+    traced = not summary.from_counters
+    return {
+        "version": VERSION,
+        "capture": str(summary.model.path),
+        "made_from": "operations" if traced else "counters",
+        "completeness": summary.completeness.as_json(),
+        "windows": _windows(summary),
+        "began": _wall(summary, summary.began_ns),
+        "span_s": summary.span_ns / 1e9 if summary.span_ns else None,
+        "ranks_seen": summary.ranks_seen,
+        "by": [_NAMES.get(key, key) for key in summary.by],
+        "total": _measures(summary.total),
+        "communicators": [_communicator(row) for row in summary.communicators],
+        "operations": [{**_keys(summary.by, group), **_measures(group)} for group in groups],
+        "scopes": [
+            {"scope": row.scope, "communicators": row.communicators, **_measures(row.total)}
+            for row in summary.scopes
+        ],
+        "ranks": None if summary.ranks is None else [_rank(row) for row in summary.ranks],
+        "arrivals": None
+        if arrivals is None
+        else {
+            "compared": arrivals.compared,
+            "certain": arrivals.certain,
+            "clock_error_us": None if arrivals.error_ns is None else arrivals.error_ns / 1e3,
+        },
+        "traffic": None if summary.traffic is None else [_traffic(row) for row in summary.traffic],
+        "sizes": [
+            {
+                "from_bytes": row.low_bytes,
+                "operations": row.operations,
+                "total_bytes": row.bytes,
+                "gpu_us": row.gpu_ns / 1e3,
+            }
+            for row in summary.sizes
+        ],
+        "bytes_over_time": None if summary.slices is None else list(summary.slices),
+        "untimed": summary.untimed,
+        "topology": topology.as_json() if topology else None,
+        "notes": [*summary.notes, *([] if traced else [_NEEDS_TRACE])],
+    }
+
+
+def as_csv(summary: Summary, groups: tuple[Group, ...]) -> str:
+    """The operations, one row a group."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    for number, group in enumerate(groups):
+        keys, measures = _keys(summary.by, group), _measures(group)
+        times = measures.pop("duration_us") or dict.fromkeys(_STATISTICS)
+        sources = measures.pop("sources")
+        flat = keys | {f"{name}_us": value for name, value in times.items()} | measures
+        flat["sources"] = " ".join(f"{name}={count}" for name, count in sources.items())
+        if not number:
+            writer.writerow(flat)
+        writer.writerow("" if value is None else value for value in flat.values())
+    return out.getvalue()

@@ -1,0 +1,247 @@
+"""A process's last moment from its events: what live pages tell, where there is no page."""
+
+import numpy as np
+
+from ncclscope.arrays.joins import positions_of
+from ncclscope.capture import layout
+from ncclscope.capture.columns import START_NS, STOPPED, flag_column, key, number
+from ncclscope.capture.process import Process
+from ncclscope.model.process.events import Ints, ProcessEvents, events_of
+from ncclscope.model.schema import NONE
+from ncclscope.snapshot.types import (
+    FIRST_WITH_CALLS,
+    PAIRED,
+    USUALLY,
+    Ago,
+    LastCall,
+    OperationInFlight,
+    ProcessStrings,
+    RankState,
+    open_events_of,
+)
+
+_KINDS = (
+    "Coll",
+    "P2p",
+    "KernelCh",
+    "GroupApi",
+    "CollApi",
+    "P2pApi",
+    "ProxyOp",
+    "ProxyStep",
+    "Group",
+)
+_CALLS, _WORKS = ("CollApi", "P2pApi"), ("Coll", "P2p")
+_OPEN = ("GroupApi", "KernelCh", "ProxyOp", "ProxyStep")
+_MOST_FLIGHTS = 256
+
+
+def rank_states_from_events(process: Process) -> tuple[tuple[RankState, ...], int]:
+    """The process's places in its communicators, and the moment (CLOCK_MONOTONIC, ns)."""
+    decoded = events_of(process, _KINDS)
+    at_ns = _moment(decoded)
+    ticks_now = _ticks_at(process, at_ns)
+    rate = process.clock.ns_per_tick
+
+    def ago(ticks: int) -> int:
+        return max(int((ticks_now - ticks) * rate), 0)
+
+    texts = ProcessStrings(process.strings)
+    flights = _flights(decoded, texts, at_ns)
+    parts = open_events_of(_open_events(decoded), ago)
+    seats = []
+    for comm in process.communicators:
+        kinds = _CALLS if comm.version >= FIRST_WITH_CALLS else _WORKS
+        counts = {kind: _mine(decoded, kind, comm.number) for kind in (*_CALLS, *_WORKS)}
+        own_id, own_rank = _told_by_works(decoded, counts["Coll"], comm.id, comm.rank)
+        times = _times(decoded, comm.number)
+        mine = [flight for number, flight in flights if number == comm.number]
+        seats.append(
+            RankState(
+                number=comm.number,
+                id=own_id,
+                name=comm.name,
+                version=comm.version,
+                rank=own_rank,
+                ranks=comm.ranks,
+                gpu=comm.gpu_uuid or comm.gpu_bus_id,
+                reports_kernels=bool(comm.mask & 1 << 6),
+                opened_ns=ago(comm.t_open),
+                closed=comm.t_close is not None,
+                calls=sum(len(counts[kind]) for kind in kinds),
+                works=sum(len(counts[kind]) for kind in _WORKS),
+                collectives=len(counts[kinds[0]]),
+                last=_last(decoded, kinds, counts, texts, ago),
+                done_ns=_done(decoded, comm.number, at_ns),
+                flights=tuple(sorted(mine, key=lambda f: f.order)[:_MOST_FLIGHTS]),
+                parts=parts.get(comm.number),
+                longest_ns=int(times.max(initial=0)),
+                usual_ns=int(np.quantile(times, USUALLY)) if len(times) else 0,
+                finished=sum(len(counts[kind]) for kind in _WORKS) - len(mine),
+                gpu_bus_id=comm.gpu_bus_id,
+            )
+        )
+    return tuple(seats), at_ns
+
+
+def _moment(decoded: ProcessEvents) -> int:
+    """When the process was heard of last."""
+    newest = int(decoded.process.clock.monotonic_ns[-1])
+    for kind, events in decoded.kinds.items():
+        if len(events):
+            began, ended = events.one(START_NS), decoded.stop_ns(kind)
+            newest = max(newest, int(began.max()), int(ended.max()))
+    return newest
+
+
+def _ticks_at(process: Process, at_ns: int) -> int:
+    clock = process.clock
+    behind = at_ns - int(clock.monotonic_ns[-1])
+    return int(clock.ticks[-1]) + int(behind / clock.ns_per_tick)
+
+
+def _mine(decoded: ProcessEvents, kind: str, comm: int) -> Ints:
+    return np.flatnonzero(decoded[kind].one(number("comm")) == comm)
+
+
+def _told_by_works(
+    decoded: ProcessEvents, rows: Ints, known_id: int, known_rank: int
+) -> tuple[int, int]:
+    """Interfaces before v4 tell a communicator's id and rank with its works only."""
+    if (known_id and known_rank >= 0) or not len(rows):
+        return known_id, known_rank
+    last = decoded["Coll"].at(rows[-1:])
+    told = last.read_extensions(comm_hash=number("comm_hash"), rank=number("rank"))
+    rank = known_rank if known_rank >= 0 else int(told["rank"][0])
+    return known_id or int(told["comm_hash"][0]) % (1 << 64), rank
+
+
+def _last(
+    decoded: ProcessEvents,
+    kinds: tuple[str, ...],
+    counts: dict[str, Ints],
+    texts: ProcessStrings,
+    ago: Ago,
+) -> LastCall | None:
+    newest = None
+    for kind in kinds:
+        if len(counts[kind]):
+            slot = decoded[kind].slot(counts[kind][-1])
+            if newest is None or slot["t0"] > newest[1]["t0"]:
+                newest = kind, slot
+    if newest is None:
+        return None
+    kind, slot = newest
+    v1 = bool(slot["flags"] & layout.FLAG_NUMBERS)
+    return LastCall(
+        function=texts.function(int(slot["func"]), v1),
+        datatype=texts.datatype(int(slot["dtype"]), v1),
+        count=int(slot["count"]),
+        root=int(slot["peer" if kind == "P2p" else "root"]),
+        since_ns=ago(int(slot["t0"])),
+    )
+
+
+def _done(decoded: ProcessEvents, comm: int, at_ns: int) -> int | None:
+    stops = decoded.stop_ns("KernelCh")[_mine(decoded, "KernelCh", comm)]
+    return at_ns - int(stops.max()) if len(stops) and stops.max() != NONE else None
+
+
+def _times(decoded: ProcessEvents, comm: int) -> Ints:
+    """How long kernels took as the host saw it."""
+    rows = _mine(decoded, "KernelCh", comm)
+    stops, starts = decoded.stop_ns("KernelCh")[rows], decoded["KernelCh"].one(START_NS)[rows]
+    return np.asarray((stops - starts)[stops != NONE])
+
+
+def _flights(
+    decoded: ProcessEvents, texts: ProcessStrings, at_ns: int
+) -> list[tuple[int, OperationInFlight]]:
+    """Works whose kernels have not all ended, with the numbers of their communicators."""
+    found: list[tuple[int, OperationInFlight]] = []
+    reporting = {comm.number for comm in decoded.process.communicators if comm.mask & 1 << 6}
+    kernels = decoded["KernelCh"]
+    told = kernels.read(parent=key("parent"), stopped=flag_column(STOPPED))
+    works = [(kind, decoded[kind]) for kind in _WORKS]
+    comm = np.concatenate([events.one(number("comm")) for _, events in works])
+    began = np.concatenate([events.one(START_NS) for _, events in works])
+    keys = np.concatenate([events.keys for _, events in works])
+    sorted_by_key = np.argsort(keys, kind="stable")
+    place = positions_of(keys[sorted_by_key], told["parent"])
+    row = np.where(place != NONE, sorted_by_key[np.maximum(place, 0)], NONE) if len(keys) else place
+    known = row != NONE
+    started = np.bincount(row[known], minlength=len(keys))
+    ended = np.bincount(row[known & told["stopped"]], minlength=len(keys))
+    channels = np.concatenate(
+        [decoded["Coll"].one(number("channels")), decoded["P2p"].one(number("chan"))]
+    )
+    version = {c.number: c.version for c in decoded.process.communicators}
+    for one in sorted(reporting):
+        mine = np.flatnonzero(comm == one)
+        mine = mine[np.argsort(began[mine], kind="stable")]
+        if version[one] < 4:  # an upper bound only
+            over = (ended[mine] > 0) & (ended[mine] >= started[mine])
+        else:
+            over = ended[mine] >= np.maximum(channels[mine], 1)
+        # NCCL runs a communicator's operations in order: what comes before an ended one is over.
+        last_over = np.flatnonzero(over)
+        first = int(last_over[-1]) + 1 if len(last_over) else 0
+        for order in range(first, len(mine)):
+            at = int(mine[order])
+            flight = _flight(decoded, at, order + 1, int(started[at]), int(ended[at]), texts, at_ns)
+            if flight is not None:
+                found.append((one, flight))
+    return found
+
+
+def _flight(
+    decoded: ProcessEvents,
+    at: int,
+    order: int,
+    started: int,
+    ended: int,
+    texts: ProcessStrings,
+    at_ns: int,
+) -> OperationInFlight | None:
+    colls = len(decoded["Coll"])
+    kind, place = ("Coll", at) if at < colls else ("P2p", at - colls)
+    events = decoded[kind]
+    slot = events.slot(place)
+    v1 = bool(slot["flags"] & layout.FLAG_NUMBERS)
+    function = texts.function(int(slot["func"]), v1)
+    comm = next(c for c in decoded.process.communicators if c.number == slot["comm"])
+    peer = int(slot["peer"]) if kind == "P2p" else None
+    if peer is not None and peer == comm.rank:
+        return None  # a copy to itself reports no kernel
+    call = decoded["CollApi" if kind == "Coll" else "P2pApi"]
+    own = events.at(slice(place, place + 1))
+    api = int(call.find(own.one(key("parent")))[0])
+    captured = api != NONE and bool(call.slot(api)["flags"] & layout.FLAG_GRAPH)
+    caller = own if api == NONE or captured else call.at(slice(api, api + 1))
+    begun = int(caller.one(START_NS)[0])
+    return OperationInFlight(
+        order=order,
+        function=function if kind == "Coll" or function else PAIRED[0],
+        datatype=texts.datatype(int(slot["dtype"]), v1),
+        algorithm=texts.plain(int(slot["algo"])) if kind == "Coll" else "",
+        count=int(slot["count"]),
+        peer=peer,
+        channels=int(slot["channels"] if kind == "Coll" else slot["chan"]),
+        started=started,
+        stopped=ended,
+        replay=captured,
+        since_ns=max(at_ns - begun, 0),
+    )
+
+
+def _open_events(decoded: ProcessEvents) -> list[tuple[int, int, np.void]]:
+    """Events that have not stopped, as live pages give them."""
+    found = []
+    for kind in _OPEN:
+        events = decoded[kind]
+        running = np.flatnonzero(~events.one(flag_column(STOPPED)))
+        for at in running[-4096:].tolist():
+            handle = int(events.keys[at])
+            stream, index = handle >> layout.INDEX_BITS, handle & layout.INDEX_MASK
+            found.append((stream, index, events.slot(at)))
+    return found

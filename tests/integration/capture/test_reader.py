@@ -1,0 +1,385 @@
+"""The reader takes what is whole, counts what is not, and raises FormatError for anything else."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ncclscope.capture import dtypes, header, layout, metadata
+from ncclscope.capture.arena import Chunk
+from ncclscope.capture.call_counts import _RECORD, merge_call_counts
+from ncclscope.capture.contents import contents_of_capture
+from ncclscope.capture.dump_events import events_of
+from ncclscope.capture.process import Process, _join_arena, open_process
+from ncclscope.capture.reader import open_capture, resolve_capture
+from ncclscope.errors import FormatError, NcclscopeError, UsageError
+from tests.integration.recorder.test_unusual_callbacks import Script, everything
+from tests.support.paths import ROOT
+from tests.support.player import ncclscope, player, recording, write_transcript
+
+
+def record(script: Script, directory: Path, **variables: str) -> Path:
+    path = write_transcript(directory / "script.jsonl", script.lines)
+    played = player("play", path, env=recording(directory / "capture", **variables))
+    assert played.returncode == 0, played.stderr
+    return next((directory / "capture").iterdir())
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A process folder that must not be changed."""
+    return record(everything(6), tmp_path_factory.mktemp("recorded"))
+
+
+@pytest.fixture
+def folder(recorded: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return Path(shutil.copytree(recorded, tmp_path / "capture" / recorded.name))
+
+
+def event_count(process: Process) -> int:
+    return sum(1 for _ in events_of(process))
+
+
+def test_a_whole_capture(recorded: Path) -> None:
+    process = open_process(recorded)
+    assert process.ended
+    assert process.damage.bad_slots == process.damage.torn_bytes == 0
+    assert not process.damage.unreadable
+    assert process.identity["mode"] == "full"
+    assert process.rank == 1
+    assert process.communicators[0].name == "tensor parallel"
+    assert all(name == "ncclscope-playe" for name in process.threads.values())
+
+
+def test_slots_are_views_of_the_file(recorded: Path) -> None:
+    process = open_process(recorded)
+    for segment in process.slots.segments:
+        assert segment.base is not None
+        assert not segment.flags.owndata
+
+
+def flips(data: bytes) -> Iterator[bytes]:
+    damaged = bytearray(data)
+    for place in range(len(damaged)):
+        mask = 0xFF if place % 2 else 1 << (place // 2 % 8)
+        damaged[place] ^= mask
+        yield bytes(damaged)
+        damaged[place] ^= mask
+
+
+def read_everything(folder: Path) -> None:
+    """Opens and decodes; only FormatError may come out."""
+    try:
+        event_count(open_process(folder))
+    except FormatError as error:
+        assert str(folder) in str(error)
+    contents_of_capture(folder.parent)
+
+
+def try_all(folder: Path, path: Path, variants: Iterator[bytes]) -> None:
+    whole = path.read_bytes()
+    for number, damaged in enumerate(variants):
+        path.write_bytes(damaged)
+        try:
+            read_everything(folder)
+        except Exception as error:
+            raise AssertionError(f"{path.name}, variant {number}") from error
+    path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("name", ["meta", "log.000000"])
+def test_every_byte_flipped_and_every_truncation(folder: Path, name: str) -> None:
+    """Of a capture as small as it can be: the events and what they cannot be read without."""
+    (folder / "live").unlink()
+    (folder / "tally").unlink()
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= 16384
+    path = folder / name
+    whole = path.read_bytes()
+    try_all(folder, path, flips(whole))
+    try_all(folder, path, (whole[:length] for length in range(len(whole))))
+
+
+@pytest.mark.parametrize("name", ["live", "tally"])
+def test_every_byte_of_the_rewritten_files(folder: Path, name: str) -> None:
+    (folder / "log.000000").unlink()
+    path = folder / name
+    whole = path.read_bytes()
+    try_all(folder, path, flips(whole))
+    try_all(folder, path, (whole[:length] for length in range(0, len(whole), 63)))
+
+
+def test_every_head_of_an_arena(tmp_path: Path) -> None:
+    """A killed process's shared memory, flipped where readers look first."""
+    path = write_transcript(tmp_path / "script.jsonl", everything(6).lines)
+    env = recording(tmp_path / "capture", NCCLSCOPE_ARENA="512K")
+    assert player("play", path, "--end", "kill", env=env).returncode == -9
+    resolve_capture(str(tmp_path / "capture"))
+    folder = next((tmp_path / "capture").iterdir())
+    arena = folder / "arena"
+    whole = arena.read_bytes()
+    start = header.parse_header(whole, arena).chunks_offset
+    places = [*range(header.BYTES), *range(start, start + 40 * 64)]
+
+    def variants() -> Iterator[bytes]:
+        for place in places:
+            damaged = bytearray(whole)
+            damaged[place] ^= 0xFF
+            yield bytes(damaged)
+
+    try_all(folder, arena, variants())
+    try_all(folder, arena, (whole[:length] for length in range(0, len(whole), 9999)))
+
+
+def test_a_torn_tail_costs_the_torn_slot(folder: Path) -> None:
+    log = folder / "log.000000"
+    before = event_count(open_process(folder))
+    log.write_bytes(log.read_bytes()[:-30])
+    process = open_process(folder)
+    assert process.damage.torn_bytes == 34
+    assert before - 2 <= event_count(process) < before
+
+
+def test_a_flipped_slot_costs_itself(folder: Path) -> None:
+    log = folder / "log.000000"
+    whole = log.read_bytes()
+    start = header.parse_header(whole, log).header_bytes
+    damaged = bytearray(whole)
+    damaged[start + 64 * 3 + 4] ^= 0xFF
+    log.write_bytes(damaged)
+    process = open_process(folder)
+    assert process.damage.bad_slots == 1
+    assert event_count(process) == event_count_of_whole(whole, log) - 1
+
+
+def event_count_of_whole(whole: bytes, log: Path) -> int:
+    log.write_bytes(whole)
+    return event_count(open_process(log.parent))
+
+
+def test_rubbish_between_blocks_is_skipped(folder: Path) -> None:
+    log = folder / "log.000000"
+    whole = log.read_bytes()
+    start = header.parse_header(whole, log).header_bytes
+    before = event_count(open_process(folder))
+    log.write_bytes(whole[:start] + b"\x07" * 640 + whole[start:])
+    process = open_process(folder)
+    assert process.damage.bad_slots == 10
+    assert event_count(process) == before
+
+
+@pytest.mark.parametrize("name", ["meta", "log.000000"])
+def test_a_missing_file_leaves_the_other(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    process = open_process(folder)
+    assert process.identity["host"]
+
+
+def test_a_newer_major_is_refused_by_name(folder: Path) -> None:
+    for path in folder.iterdir():
+        data = bytearray(path.read_bytes())
+        data[10] = 9
+        path.write_bytes(data)
+    ours = rf"{layout.MAJOR}\.{layout.MINOR}"
+    with pytest.raises(
+        FormatError,
+        match=rf"format 9\.{layout.MINOR} is newer than this release reads \({ours}\).*ncclscope 0",
+    ):
+        open_process(folder)
+
+
+def test_an_oversized_header_is_refused(folder: Path) -> None:
+    for path in folder.iterdir():
+        data = bytearray(path.read_bytes())
+        data[16:20] = (0xFFFFFFC0).to_bytes(4, "little")
+        path.write_bytes(data)
+    with pytest.raises(FormatError, match="header is damaged"):
+        open_process(folder)
+
+
+def test_empty_files_are_named(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(FormatError, match="0 bytes are too few"):
+        open_process(folder)
+
+
+def test_missing_and_unreadable_processes(folder: Path, tmp_path: Path) -> None:
+    other = folder.parent / "other.1.2"
+    other.mkdir()
+    (other / "meta").write_bytes(b"not a capture" * 100)
+    capture = open_capture(folder.parent)
+    assert len(capture.processes) == 1
+    assert "other.1.2/meta: it is not a capture file" in capture.unreadable[0]
+
+
+def test_names_for_captures(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = folder.parent
+    assert resolve_capture(str(capture)) == capture
+    assert resolve_capture(str(folder)) == capture
+    assert resolve_capture(str(tmp_path / "capt*")) == capture
+    monkeypatch.chdir(tmp_path)
+    assert resolve_capture(None) == tmp_path / "capture"
+    with pytest.raises(UsageError, match="no such directory"):
+        resolve_capture(str(tmp_path / "nothing"))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(UsageError, match="no process recorded anything"):
+        resolve_capture(str(empty))
+    monkeypatch.chdir(empty)
+    with pytest.raises(NcclscopeError, match="no capture below"):
+        resolve_capture(None)
+
+
+def test_dump_of_a_damaged_capture_has_no_traceback(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.write_bytes(b"x" * 5000)
+    printed = ncclscope("dump", folder.parent)
+    assert printed.returncode == 1
+    assert "it is not a capture file" in printed.stderr
+    assert "Traceback" not in printed.stderr
+
+
+def test_tally_counts_what_dump_prints(recorded: Path) -> None:
+    (tally,) = contents_of_capture(recorded.parent)
+    process = open_process(recorded)
+    assert tally.events == event_count(process) - len(process.communicators)
+    assert tally.communicators == len(process.communicators)
+    assert tally.ended
+
+
+def test_hostile_names_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    script = Script(5)
+    script.init(name="\x1b[31m<b>&\r\n")
+    folder = record(script, tmp_path)
+    printed = ncclscope("dump", folder.parent)
+    assert "\x1b" not in printed.stdout
+    assert "\\x1b[31m<b>" in printed.stdout
+
+
+def test_a_long_name_is_cut_and_kept_apart(tmp_path: Path) -> None:
+    script = Script(5)
+    script.init(name="x" * 5000)
+    script.init(name="short")
+    first, second = open_process(record(script, tmp_path)).communicators
+    assert first.name == "x" * 1024
+    assert second.name == "short"
+
+
+def test_an_arena_knows_more_of_a_slot_than_the_disk(recorded: Path) -> None:
+    """A step that was started again, with no new state: the count alone is newer."""
+    log = open_process(recorded).slots
+    for number in range(len(log.blocks.key)):
+        stream, first, slots = log.block_slots(number)
+        steps = np.flatnonzero(slots["kind"] == layout.KINDS["ProxyStep"])
+        if len(steps):
+            break
+    newer = slots.copy()
+    newer["chan"][steps] += 7
+    joined = _join_arena(log, (Chunk(stream << 48 | first, newer, 1, ""),))
+    assert (joined.block_slots(number)[2]["chan"][steps] == newer["chan"][steps]).all()
+    assert (newer["chan"][steps] >= 7).all()
+
+
+def text_pieces(what: int, owner: int, text: str) -> list[np.void]:
+    """A text as the plugin cuts it."""
+    pieces = []
+    for offset in range(0, len(text), 48):
+        piece = np.zeros(1, dtypes.OURS.dtypes["Text"])[0]
+        piece["kind"], piece["what"], piece["owner"] = layout.KINDS["Text"], what, owner
+        piece["offset"], piece["length"] = offset, len(text)
+        part = text[offset : offset + 48].encode()
+        piece["text"][: len(part)] = np.frombuffer(part, np.uint8)
+        pieces.append(piece)
+    return pieces
+
+
+def test_texts_whose_pieces_lie_between_each_other() -> None:
+    first, second = "a" * 130, "b" * 130
+    pairs = zip(
+        text_pieces(layout.TEXT_COMM_NAME, 1, first),
+        text_pieces(layout.TEXT_COMM_NAME, 2, second),
+        strict=True,
+    )
+    pieces = np.array([piece for pair in pairs for piece in pair])
+    meta = metadata.by_kind(pieces.view(dtypes.ANY_SLOT))
+    assert metadata.texts(meta, layout.TEXT_COMM_NAME) == [(1, first), (2, second)]
+
+
+def test_a_capture_without_clock_pairs_starts_at_the_right_time(folder: Path) -> None:
+    expected = {e["id"]: e["start_ns"] for e in events_of(open_process(folder))}
+    (folder / "meta").unlink()
+    process = open_process(folder)
+    found = {e["id"]: e["start_ns"] for e in events_of(process)}
+    assert found
+    for name, start_ns in found.items():
+        assert abs(start_ns - expected[name]) < 1e6, name
+    start = process.header
+    offset = start.start_realtime_ns - start.start_monotonic_ns
+    assert process.clock.realtime_offset_ns == offset
+
+
+def tally_record(count: int, calls: int, gpu_ns: list[int], bits: int = 0) -> np.void:
+    record = np.zeros(1, _RECORD)[0]
+    record["tally"]["kind"], record["tally"]["level"] = layout.KINDS["Tally"], layout.LEVEL_WORK
+    record["tally"]["count"], record["tally"]["bits"] = count, bits
+    record["tally"]["calls"], record["tally"]["count_sum"] = calls, calls * count
+    times = record["times"]
+    times["gpu_count"], times["gpu_sum_ns"] = len(gpu_ns), sum(gpu_ns)
+    times["gpu_min_ns"], times["gpu_max_ns"] = min(gpu_ns, default=0), max(gpu_ns, default=0)
+    times["untimed"][0] = 1
+    return record
+
+
+def test_times_stand_where_the_calls_were_counted() -> None:
+    """A table of calls may fold sizes of which the tally file has times apart."""
+    records = np.array(
+        [
+            tally_record(1000, 3, [10, 30]),
+            tally_record(512, 9, [], layout.TALLY_FOLDED),
+            tally_record(700, 0, [5, 50]),
+            tally_record(800, 0, [7]),
+        ]
+    )
+    exact, folded = merge_call_counts(records, records["tally"][:0])
+    assert (exact.key.count, exact.calls, int(exact.times["gpu_count"])) == (1000, 3, 2)
+    assert (folded.key.count, folded.calls, int(folded.times["gpu_count"])) == (512, 9, 3)
+    least, most = int(folded.times["gpu_min_ns"]), int(folded.times["gpu_max_ns"])
+    assert (least, most, int(folded.times["gpu_sum_ns"])) == (5, 50, 62)
+    assert int(folded.times["untimed"].sum()) == 3
+
+
+def test_clock_over_a_long_uptime(recorded: Path) -> None:
+    clock = open_process(recorded).clock
+    ticks = clock.ticks.astype(np.uint64)
+    assert (np.abs(clock.to_ns(ticks) - clock.monotonic_ns) <= 1).all()
+    assert layout.SLOT_BYTES == 64
+
+
+def test_dump_of_an_event_that_does_not_exist(recorded: Path) -> None:
+    printed = ncclscope("dump", "--event", "Nonsense", recorded.parent)
+    assert printed.returncode == 2
+    assert printed.stderr.startswith("ncclscope: cannot choose events: Nonsense: NCCL has no such")
+    assert "Events are Comm, Group, Coll, P2p, " in printed.stderr
+    known = ncclscope("dump", "--json", "--event", "Comm", "--event", "Coll", recorded.parent)
+    assert known.returncode == 0
+    assert len(known.stdout.splitlines()) == 2
+
+
+def test_dump_of_a_profile_says_what_it_lacks(tmp_path: Path) -> None:
+    folder = record(everything(6), tmp_path, mode="profile")
+    printed = ncclscope("dump", "--json", folder.parent)
+    assert printed.returncode == 0
+    assert "1 process recorded in mode profile: totals, no events" in printed.stderr
+    assert "tally" in printed.stderr
+
+
+def test_dump_points_to_its_page(recorded: Path) -> None:
+    words = ncclscope("dump", "--help").stdout.split()
+    pages = {word for word in words if word.endswith(".md")}
+    assert "docs/verbs/dump.md" in pages
+    assert all((ROOT / page).is_file() for page in pages)
+    printed = ncclscope("dump", "--json", recorded.parent)
+    assert "profile" not in printed.stderr

@@ -1,0 +1,107 @@
+"""Reports of captures with hostile bytes: less than everything, or one sentence, never a traceback
+and never numbers that cannot be.
+"""
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ncclscope
+from ncclscope.cli import main
+from ncclscope.errors import NcclscopeError
+from ncclscope.model.schema import DETAILS
+from tests.support.corruption import Damager
+from tests.support.player import TRANSCRIPTS, play_job, transcript_files
+from tests.support.writer import SyntheticSpec, from_transcript, synthetic
+
+# One process of 2.23 reports no kernels; the simulation has a clock for each rank.
+CAPTURES = ("2.23.4-v1-2ranks", "2.28.9-v5-3ranks-hang", "2.31.2-v7-2ranks", "three nodes")
+VARIANTS = 28
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Whole captures, to be copied."""
+    below = tmp_path_factory.mktemp("whole")
+    for name in CAPTURES[:-1]:
+        from_transcript(TRANSCRIPTS / name, below / name)
+    synthetic(below / CAPTURES[-1], SyntheticSpec(processes=3, operations=50, ranks_per_node=1))
+    return below
+
+
+def damaged(whole: Path, copy: Path, seed: int) -> list[str]:
+    """Makes a damaged copy of a capture and says what was done to it."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(whole, copy)
+    draw, damager = random.Random(seed), Damager(seed)
+    files = sorted(file for file in copy.glob("*/*") if file.name.startswith(("meta", "log")))
+    return [damager.damage(draw.choice(files)) for _ in range(draw.choice((1, 2, 4, 8)))]
+
+
+def check(made: dict[str, Any]) -> None:
+    """Numbers that hold whatever the capture says."""
+    rows = made["operations"]
+    for name in ("calls", "operations", "in_flight"):
+        assert sum(row[name] for row in rows) == made["completeness"][name]
+    for row in [*rows, *made["communicators"], *made["scopes"], made["total"]]:
+        times = row["duration_us"] or {"min": 0, "mean": 0, "max": 0}
+        assert 0 <= times["min"] <= times["mean"] <= times["max"]
+        assert row["total_bytes"] >= 0
+        for share in ("wait_share", "relative_wait_share"):
+            assert row[share] is None or 0 <= row[share] <= 1
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_reports_of_damaged_captures(
+    name: str, captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    for seed in range(VARIANTS):
+        said = damaged(captures / name, copy, seed)
+        try:
+            if main(["report", "--json", str(copy)]) == 0:
+                check(json.loads(capsys.readouterr().out))
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {said}") from error
+
+
+def test_pages_and_tables_of_damaged_captures(
+    captures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "copy"
+    for seed in range(1000, 1006):
+        said = damaged(captures / CAPTURES[2], copy, seed)
+        try:
+            main(["report", str(copy)])
+            main(["report", "--html", str(tmp_path / "page.html"), str(copy)])
+            capture = ncclscope.open(copy)
+            for table in DETAILS:
+                len(capture.table(table))
+        except NcclscopeError:
+            pass
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {said}") from error
+
+
+def test_counters_of_damaged_captures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Captures of mode profile: any byte of the file of counters."""
+    whole, copy = tmp_path / "whole", tmp_path / "copy"
+    play_job(transcript_files("2.28.9-v5-3ranks-hang"), whole, mode="profile")
+    draw = random.Random(7)
+    for seed in range(20):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(whole, copy)
+        file = draw.choice(sorted(copy.glob("*/tally")))
+        data = bytearray(file.read_bytes())
+        for _ in range(draw.choice((1, 10, 100))):
+            data[draw.randrange(len(data))] = draw.choice((0, 0x7F, 0x80, 0xFF))
+        file.write_bytes(data)
+        try:
+            main(["report", "--json", str(copy)])
+            main(["report", str(copy)])
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error

@@ -1,0 +1,183 @@
+"""A saved model that is not what was saved: it is made again, and the report stays the same."""
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ncclscope.cli import main
+from ncclscope.model.build import open_model
+from ncclscope.model.schema import NONE
+from ncclscope.model.store.checksums import _digest
+from ncclscope.model.store.columns import fingerprint, load_current
+from tests.support.player import TRANSCRIPTS
+from tests.support.writer import from_transcript
+
+NAME = "2.31.2-v7-2ranks"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture with its saved model."""
+    capture = tmp_path_factory.mktemp("saved") / "capture"
+    from_transcript(TRANSCRIPTS / NAME, capture)
+    open_model(capture)
+    assert (capture / "model" / "manifest.json").is_file()
+    return capture
+
+
+@pytest.fixture
+def copy(whole: Path, tmp_path: Path) -> Path:
+    """A copy with times of files kept, so that its model is current."""
+    shutil.copytree(whole, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def report(capture: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["report", "--json", str(capture)]) == 0
+    made: dict[str, Any] = json.loads(capsys.readouterr().out)
+    del made["capture"]
+    return made
+
+
+def is_current(capture: Path) -> bool:
+    return load_current(capture, fingerprint(capture)) is not None
+
+
+def test_a_whole_model_is_used_again(copy: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in (copy / "model").iterdir()}
+    assert is_current(copy)
+    open_model(copy)
+    assert before == {file: file.stat().st_mtime_ns for file in (copy / "model").iterdir()}
+
+
+def test_columns_without_unknown_values_are_told(whole: Path) -> None:
+    model = open_model(whole)
+    for table, columns in model.tables.items():
+        known = {name for name, values in columns.items() if (values != NONE).all()}
+        assert model.whole[table] == known
+    assert {"event", "state"} < model.whole["operations"] < set(model.tables["operations"])
+
+
+def test_any_damaged_file_is_noticed(
+    whole: Path, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected, draw = report(whole, capsys), random.Random(3)
+    files = sorted(file.name for file in (whole / "model").iterdir())
+    for number, name in enumerate(files):
+        file, kept = copy / "model" / name, (whole / "model" / name).read_bytes()
+        state = file.stat()
+        how = number % 4
+        if how == 0 and kept:  # a bit
+            data = bytearray(kept)
+            data[draw.randrange(len(data))] ^= 1 << draw.randrange(8)
+            file.write_bytes(data)
+        elif how == 1:
+            file.write_bytes(kept[: draw.randrange(len(kept))])
+        elif how == 2:
+            file.write_bytes(kept + bytes(8))
+        else:
+            file.unlink()
+        if file.exists():  # as a disk would do it
+            os.utime(file, ns=(state.st_atime_ns, state.st_mtime_ns))
+        assert not is_current(copy), f"{name}, {how}"
+        if number % 7 == 0:
+            assert report(copy, capsys) == expected, f"{name}, {how}"
+            assert is_current(copy)
+        else:
+            file.write_bytes(kept)
+            assert is_current(copy), name
+
+
+def forge(capture: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Changes a manifest and makes its seal fit."""
+    file = capture / "model" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    change(manifest)
+    manifest["seal"] = _digest(manifest)
+    file.write_text(json.dumps(manifest))
+
+
+FORGED: dict[str, Callable[[dict[str, Any]], None]] = {
+    "no rows": lambda m: m.update(rows={}),
+    "fewer rows": lambda m: m["rows"].update(operations=1),
+    "rows below zero": lambda m: m["rows"].update(operations=-5),
+    "rows of a text": lambda m: m["rows"].update(operations="9"),
+    "very many rows": lambda m: m["rows"].update(operations=1 << 70),
+    "a word twice": lambda m: m["words"].update(function=["AllReduce"] * 9),
+    "a word that is none": lambda m: m["words"]["function"].__setitem__(0, None),
+    "words missing": lambda m: m["words"].pop("reason"),
+    "too few words": lambda m: m["words"].update(function=["AllReduce"]),
+    "too many words": lambda m: m["words"].update(tag=[str(n) for n in range(1000)]),
+    "names missing": lambda m: m.update(communicator_names=[]),
+    "names of numbers": lambda m: m.update(communicator_names=[7] * len(m["communicator_names"])),
+    "a process too few": lambda m: m["processes"].pop(),
+    "a process with more": lambda m: m["processes"][0].update(more=1),
+    "a process on no node": lambda m: m["processes"][0].update(node=99),
+    "a process that is a list": lambda m: m.update(processes=[[1, 2]]),
+    "a rank that is a text": lambda m: m["processes"][0].update(global_rank="0"),
+    "no nodes": lambda m: m.update(nodes=[]),
+    "completeness of nothing": lambda m: m.update(completeness={}),
+    "calls as a list": lambda m: m["completeness"].update(calls=[1]),
+    "untimed as a list": lambda m: m["completeness"].update(untimed=[["a", 1]]),
+    "notes as a text": lambda m: m["completeness"].update(notes="fine"),
+    "no clocks": lambda m: m.update(clocks=[]),
+    "a clock without knots": lambda m: m["clocks"][0].update(local_ns=[]),
+    "a clock of texts": lambda m: m["clocks"][0].update(offset_ns=["0"]),
+    "an offset of half": lambda m: m.update(realtime_offset_ns=0.5),
+    "checksums missing": lambda m: m.pop("checksums"),
+    "checksums of a list": lambda m: m.update(checksums=[]),
+    "whole columns of a list": lambda m: m.update(whole=[]),
+    "whole columns of numbers": lambda m: m.update(whole={"operations": [1]}),
+    "whole columns of another table": lambda m: m.update(whole={"events": []}),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_forged_manifest_is_not_believed(
+    what: str, whole: Path, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forge(copy, FORGED[what])
+    assert not is_current(copy)
+    assert report(copy, capsys) == report(whole, capsys)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", "null", '"a"', "[" * 100_000, '{"fingerprint": NaN}', "\x00\xff"]
+)
+def test_a_manifest_that_is_none(
+    text: str, whole: Path, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (copy / "model" / "manifest.json").write_text(text)
+    assert report(copy, capsys) == report(whole, capsys)
+
+
+@pytest.mark.parametrize("column", ["communicator", "process", "node", "instance", "function"])
+def test_forged_columns_are_not_believed(
+    column: str, whole: Path, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """References to rows that are not there, with checksums that fit."""
+    from ncclscope.model.store.checksums import checksum
+
+    file = copy / "model" / f"operations.{column}"
+    file.write_bytes(b"\x70" * file.stat().st_size)
+    forge(copy, lambda m: m["checksums"].update({file.name: checksum(file)}))
+    assert not is_current(copy)
+    assert report(copy, capsys) == report(whole, capsys)
+
+
+def test_files_that_are_none(whole: Path, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipe would keep its reader waiting, a link leads elsewhere, a folder cannot be read."""
+    for number, make in enumerate((os.mkfifo, lambda path: path.symlink_to("/dev/zero"), os.mkdir)):
+        for name in ("manifest.json", "operations.start_ns"):
+            file = copy / "model" / name
+            file.unlink()
+            make(file)
+            assert not is_current(copy), (number, name)
+            assert report(copy, capsys) == report(whole, capsys)
+            assert is_current(copy)

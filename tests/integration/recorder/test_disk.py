@@ -1,0 +1,86 @@
+"""Size limit and rotation, and a capture that is read while it grows."""
+
+import subprocess
+import time
+from pathlib import Path
+
+from ncclscope.capture.dump_events import events_of
+from ncclscope.capture.reader import open_capture
+from tests.support.paths import ROOT
+from tests.support.player import player, recording, start_player
+
+
+def test_rotation_keeps_the_newest_within_the_limit(tmp_path: Path) -> None:
+    capture = tmp_path / "c"
+    env = recording(capture, NCCLSCOPE_DISK_LIMIT="8M")
+    played = player("load", "--collectives", 2000, "--rate", 2_000_000, env=env)
+    assert played.returncode == 0, played.stderr
+    assert " 0 starts refused" in played.stdout
+    process = open_capture(capture).processes[0]
+    size = sum(path.stat().st_size for path in capture.glob("*/log.*"))
+    assert 4 << 20 < size <= 8 << 20
+    rotated = process.counters["rotated_out", 0]
+    assert rotated * 64 > 8 << 20
+    newest = max(e["fields"]["seqNumber"] for e in events_of(process) if e["event"] == "Coll")
+    assert newest == 1999
+    assert process.damage.bad_slots == 0
+
+
+SEGMENTS = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include "sink.h"
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; i++)
+        printf("%llu\n", (unsigned long long)sink_segment_bytes(strtoull(argv[i], NULL, 10)));
+    return 0;
+}
+"""
+
+
+def test_segments_reach_any_limit(tmp_path: Path) -> None:
+    """Sixteen files hold what the limit grants, and a sixteenth to an eighth goes at a time."""
+    native = ROOT / "native"
+    source, program = tmp_path / "s.c", tmp_path / "s"
+    source.write_text(SEGMENTS)
+    folders = ["-I", native / "src", "-I", native / "include"]
+    subprocess.run(["gcc", *folders, "-o", program, source], check=True)
+    limits = [1 << 20, 8 << 20, 1 << 30, 4 << 30, 5 << 30, 64 << 30, 2 << 40]
+    printed = subprocess.check_output([program, *map(str, limits)], text=True)
+    sizes = [int(line) for line in printed.split()]
+    assert sizes[:4] == [1 << 20, 1 << 20, 128 << 20, 256 << 20]
+    for limit, size in zip(limits[1:], sizes[1:], strict=True):
+        assert limit / 16 <= size <= limit / 8, limit
+        assert size // 64 < 1 << 32, "readers number the slots of a file in 32 bits"
+
+
+def test_a_capture_grows_while_it_is_read(tmp_path: Path) -> None:
+    """Committed slots are in the capture within 2 s, open ones too; later readings extend earlier ones."""
+    capture = tmp_path / "c"
+    env = recording(capture, NCCLSCOPE_ARENA="4M")
+    with start_player("load", "--collectives", 100_000, "--rate", 100_000, env=env) as running:
+        try:
+            before = -1
+            for _ in range(3):
+                time.sleep(1.2)
+                process = open_capture(capture).processes[0]
+                assert process.damage.bad_slots == 0
+                assert not process.damage.unreadable
+                assert not process.ended
+                assert len(process.slots) > before
+                before = len(process.slots)
+        finally:
+            running.kill()
+
+
+def test_the_capture_directory_alone_is_two_seconds_behind(tmp_path: Path) -> None:
+    capture = tmp_path / "c"
+    env = recording(capture)
+    with start_player("load", "--collectives", 100_000, "--rate", 20_000, env=env) as running:
+        try:
+            time.sleep(3)
+            slots = [len(path.read_bytes()) // 64 for path in capture.glob("*/log.*")]
+            # 1440 callbacks make 310 slots; whatever is younger than 2 s may be missing.
+            assert sum(slots) > 20_000 * 0.9 * 310 / 1440
+        finally:
+            running.kill()

@@ -1,0 +1,116 @@
+"""Plugin, player, simulation and reader under Address-, UndefinedBehavior- and ThreadSanitizer: clean."""
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.recorder.test_unusual_callbacks import everything
+from tests.support.paths import C_SOURCES, ROOT
+from tests.support.player import FOLDERS, TRANSCRIPTS, recording, transcript_files, write_transcript
+from tests.support.writer import from_transcript
+
+SANITIZERS = {"asan": "address,undefined", "tsan": "thread"}
+
+
+def tool(name: str) -> str:
+    """A build tool of this environment, else of the machine."""
+    beside = Path(sys.executable).with_name(name)
+    return str(beside) if beside.exists() else str(shutil.which(name))
+
+
+@pytest.fixture(scope="session", params=SANITIZERS)
+def build(request: pytest.FixtureRequest) -> Path:
+    """A directory with plugin and player built with one sanitizer."""
+    name = request.param
+    directory = ROOT / "build" / name
+    configure = [
+        tool("cmake"), "-S", ROOT, "-B", directory, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+        f"-DNCCLSCOPE_SANITIZE={SANITIZERS[name]}", "-DNCCLSCOPE_WERROR=ON",
+        f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
+    ]  # fmt: skip
+    for command in (configure, [tool("cmake"), "--build", directory]):
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert built.returncode == 0, built.stdout + built.stderr
+    return directory
+
+
+def run(build: Path, capture: Path, *arguments: object, **variables: str) -> str:
+    plugin = str(build / "libnccl-profiler-ncclscope.so")
+    env = recording(
+        capture, **{"NCCL_PROFILER_PLUGIN": plugin, "TSAN_OPTIONS": "halt_on_error=1"} | variables
+    )
+    command = [build / "ncclscope-player", *map(str, arguments)]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return ran.stdout
+
+
+def test_transcripts(build: Path, tmp_path: Path) -> None:
+    for folder in FOLDERS:
+        plain = tmp_path / f"{folder}.jsonl"
+        plain.write_bytes(gzip.decompress(transcript_files(folder)[0].read_bytes()))
+        for end in ("finalize", "exit"):
+            run(build, tmp_path / f"{folder}-{end}", "play", plain, "--end", end)
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_every_interface(build: Path, version: int, tmp_path: Path) -> None:
+    script = write_transcript(tmp_path / "script.jsonl", everything(version).lines)
+    run(build, tmp_path / "script", "play", script, "--times", 20)
+    load = ["--threads", 4, "--generations", 3, "--collectives", 40, "--comms", 3]
+    run(build, tmp_path / "load", "load", "--version", version, *load, NCCLSCOPE_ARENA="4M")
+    run(build, tmp_path / "fuzz", "fuzz", "--version", version, "--calls", 150_000)
+
+
+def test_rotation_and_recycling(build: Path, tmp_path: Path) -> None:
+    variables = {"NCCLSCOPE_ARENA": "2M", "NCCLSCOPE_DISK_LIMIT": "4M"}
+    run(build, tmp_path / "c", "load", "--threads", 3, "--collectives", 300, **variables)
+
+
+@pytest.mark.parametrize(("release", "hosts"), [("2.28", 1), ("2.28", 2), ("2.31", 2), ("2.32", 1)])
+def test_simulation(build: Path, release: str, hosts: int, tmp_path: Path) -> None:
+    """Every function of the simulated NCCL, with the plugin."""
+    program, source = build / "simulated-ranks", C_SOURCES / "simulated_ranks.c"
+    flags = [f"-fsanitize={SANITIZERS[build.name]}", "-fno-omit-frame-pointer", "-g", "-O1"]
+    compiled = ["gcc", *flags, "-I", ROOT / "native/harness", "-o", program, source, "-ldl"]
+    subprocess.run(compiled, check=True)
+    scenario = tmp_path / "scenario"
+    scenario.write_text("ranks_per_host = 1\n" if hosts > 1 else "")
+    env = recording(
+        tmp_path / "c",
+        NCCL_PROFILER_PLUGIN=str(build / "libnccl-profiler-ncclscope.so"),
+        NCCLSCOPE_SIM_SCENARIO=str(scenario),
+        NCCLSCOPE_SIM_RELEASE=release,
+        TSAN_OPTIONS="halt_on_error=1",
+    )
+    library = build / "libncclscope-simulated-nccl.so"
+    ran = subprocess.run(
+        [program, library, "2"], env=env, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+
+
+def test_reading(build: Path, tmp_path: Path) -> None:
+    """Python itself is not watched, the loops that it reads captures with are."""
+    if build.name != "asan":
+        pytest.skip("the loops have no threads")
+    captures = []
+    for name in ("2.23.4-v1-2ranks", "2.28.9-v5-3ranks-hang", "2.31.2-v7-2ranks"):
+        captures.append(tmp_path / name)
+        from_transcript(TRANSCRIPTS / name, captures[-1])
+    runtime = subprocess.run(
+        ["cc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    )
+    library = build / "libncclscope-arrays.so"
+    env = os.environ | {"LD_PRELOAD": runtime.stdout.strip(), "ASAN_OPTIONS": "detect_leaks=0"}
+    command = [sys.executable, "-m", "tests.support.sanitized_reading", library, *captures]
+    ran = subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    assert ran.stdout.endswith("read\n")

@@ -1,0 +1,388 @@
+"""What the real jobs never did: foreign handles, stops from other threads, repeats, unknown types.
+Counted, not fatal.
+"""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ncclscope.capture.reader import open_capture
+from tests.integration.recorder.test_transcripts import EVENTS, check_process
+from tests.support.player import dump, player, recording, write_transcript
+
+Line = dict[str, Any]
+BITS = {name: bit for bit, name in EVENTS.items()}
+MASKS = {1: 0x3F, 2: 0x3F, 3: 0xFF, 4: 0xFF, 5: 0xFFF, 6: 0x7FFF, 7: 0xFFFF}
+
+
+class Script:
+    """A transcript that is written call by call."""
+
+    def __init__(self, version: int) -> None:
+        self.lines: list[Line] = []
+        self.version = version
+        self.handles = 0
+        self.contexts = 0
+
+    def _add(self, cb: str, thread: int, **fields: Any) -> None:
+        numbers = {
+            key: int(value) if isinstance(value, bool) else value for key, value in fields.items()
+        }
+        self.lines.append({"t": len(self.lines) * 1000, "tid": 100 + thread, "cb": cb, **numbers})
+
+    def init(self, rank: int = 0, name: str = "", thread: int = 0) -> int:
+        self.contexts += 1
+        known = self.version >= 4
+        self._add(
+            "init", thread, v=self.version, ctx=self.contexts, mask=MASKS[self.version],
+            comm=f"{0xABCD0 + self.contexts:x}" if known else "0", name=name if known else "",
+            nnodes=2 if known else 0, nranks=4 if known else 0, rank=rank if known else 0,
+        )  # fmt: skip
+        return self.contexts
+
+    def start(
+        self,
+        event: str,
+        parent: int = 0,
+        thread: int = 0,
+        ctx: int = 1,
+        rank: int = 0,
+        **fields: Any,
+    ) -> int:
+        self.handles += 1
+        bit = BITS.get(event, 1 << 20)
+        self._add("start", thread, ctx=ctx, h=self.handles, p=parent, type=bit, rank=rank, **fields)
+        return self.handles
+
+    def stop(self, handle: int, thread: int = 0, **fields: Any) -> None:
+        self._add("stop", thread, h=handle, **fields)
+
+    def state(
+        self, handle: int, state: int, arg: int = 0, steps: int = 0, thread: int = 0, **fields: Any
+    ) -> None:
+        self._add("state", thread, h=handle, s=state, a=arg, a2=steps, **fields)
+
+    def finalize(self, ctx: int = 1) -> None:
+        self._add("finalize", 0, ctx=ctx)
+
+    def record(self, directory: Path, **variables: str) -> tuple[list[Line], dict[str, int]]:
+        """Plays the script; events, and counters summed over event types."""
+        path = write_transcript(directory / "script.jsonl", self.lines)
+        capture = directory / "capture"
+        played = player("play", path, env=recording(capture, **variables))
+        assert played.returncode == 0, played.stderr
+        counters: Counter[str] = Counter()
+        for (name, _), count in open_capture(capture).processes[0].counters.items():
+            counters[name] += count
+        return dump(capture), dict(counters)
+
+
+def everything(version: int) -> Script:
+    """Every event type the version knows, with every field set to something of its own."""
+    script = Script(version)
+    script.init(rank=1, name="tensor parallel" if version >= 4 else "")
+    early = version <= 3
+    group_api = call = message = 0
+    if version >= 5:
+        tag = {"tag": 77} if version >= 7 else {}
+        group_api = script.start("GroupApi", graph=1, depth=3)
+        script.state(group_api, 23)
+        call = script.start("CollApi", group_api, func="Reduce", count=9, dtype="ncclBfloat16", root=3,
+                            stream="7f00", graph=1, **tag)  # fmt: skip
+        script.stop(call)
+        message = script.start("P2pApi", group_api, func="Recv", count=1 << 40, dtype="ncclInt64", stream="7f01",
+                               graph=0, **tag)  # fmt: skip
+        script.stop(message)
+        script.state(group_api, 24)
+        launch = script.start("KernelLaunch", group_api, stream="7f02")
+        script.stop(launch)
+        script.stop(group_api)
+    group = script.start("Group")
+    names: Line = {"func": "Reduce", "dtype": "ncclBfloat16", "algo": "NVLS_TREE", "proto": "LL128"}
+    if version == 1:
+        names = {"func": 1, "dtype": 9, "algo": 5, "proto": 1}
+    coll: Line = {"seq": 1 << 50, **names, "send": "7fff12345678", "recv": "7fffdeadbeef", "count": 1 << 41, "root": 3,
+                  "nwarps": 20}  # fmt: skip
+    coll |= {"nmaxch": 32, "comm": "feedface12345678"} if early else {"nch": 32}
+    coll |= {"traffic": 123456789} if version <= 2 else {}
+    coll |= {"op": 4_000_000_000, "collnet": True, "nvls": True} if version == 1 else {}
+    coll |= (
+        {"variant": "AllReduce_RSxLD_AGxST", "sym": True, "tag": 1 << 62} if version >= 7 else {}
+    )
+    coll |= {"group": group} if version >= 5 else {}
+    work = script.start("Coll", call or group, rank=1, **coll)
+    script.stop(work)
+    p2p: Line = {
+        "func": names["func"],
+        "buff": "7fff00000001",
+        "dtype": names["dtype"],
+        "count": 5,
+        "peer": 2,
+    }
+    p2p |= {"comm": "feedface12345678"} if early else {"nch": 7}
+    p2p |= {"group": group} if version >= 5 else {}
+    p2p |= {"tag": 99} if version >= 7 else {}
+    sent = script.start("P2p", message or group, rank=1, **p2p)
+    script.stop(sent)
+    script.stop(group)
+    op = script.start(
+        "ProxyOp", work, rank=1, thread=1, pid=100, ch=31, peer=3, nsteps=2, chunk=4096, send=1
+    )
+    if early:
+        for state in range(8):
+            script.state(op, state, 1 << 33, state, thread=1)
+    else:
+        script.state(op, 19, thread=1)
+    for step, states in enumerate(((8, 9) if early else (8, 20, 9), (10, 11, 12))):
+        handle = script.start("ProxyStep", op, rank=1, thread=1, step=step)
+        for state in states:
+            script.state(handle, state, 0 if early else state * 1000, thread=1)
+        script.stop(handle, thread=1)
+    script.stop(op, thread=1)
+    for states in ((15, 16), (17, 18), (13,)):
+        ctrl = script.start("ProxyCtrl", thread=1)
+        for state in states:
+            script.state(ctrl, state, 5 if state == 18 else 0, thread=1)
+        script.stop(ctrl, thread=1)
+    if version >= 3:
+        stamp = {"ptimer": 1794705808796030976} if version >= 4 else {}
+        kernel = script.start("KernelCh", work, thread=1, ch=63, **stamp)
+        if version >= 7:
+            phase = script.start(
+                "KernelPhase", kernel, thread=1, ch=63, phase=2, phname="final_sync", ptimer=55
+            )
+            script.state(phase, 31, 66, thread=1)
+            script.stop(phase, thread=1)
+        if version >= 4:
+            script.state(kernel, 22, 1794705808796030999, thread=1)
+        script.stop(kernel, thread=1)
+        ib = script.start("NetPlugin", op, thread=1, rank=1, id=0x10001, nettype=1, device=3, wrid=1 << 60, opcode=2,
+                          qp=0x123456, length=1 << 34)  # fmt: skip
+        script.stop(ib, thread=1)
+        socket = script.start(
+            "NetPlugin", op, thread=1, rank=1, id=0x20001, nettype=1, fd=17, length=4096
+        )
+        script.stop(socket, thread=1)
+        unknown = script.start("NetPlugin", op, thread=1, rank=1, id=0x7777_0000_0001)
+        script.stop(unknown, thread=1)
+    if version >= 6:
+        tag = {"tag": 5} if version >= 7 else {}
+        ce = script.start("CeColl", call, rank=1, seq=4, func="AllGather", send="1000", recv="2000", count=12, root=0,
+                          dtype="ncclInt8", sync="mc", intra=True, batch=3, nbatches=4, ceseq=9, stream="7f03",
+                          **tag)  # fmt: skip
+        sync = script.start("CeSync", ce, complete=True, nranks=4)
+        batch = script.start("CeBatch", ce, nops=6, bytes=1 << 35, intra=True)
+        for handle in (batch, sync, ce):
+            script.stop(handle)
+    script.finalize()
+    return script
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+def test_every_event_of_every_interface(version: int, tmp_path: Path) -> None:
+    script = everything(version)
+    events, counters = script.record(tmp_path)
+    pid = int(events[0]["process"].split(".")[1])
+    compared = check_process(script.lines, events, finalized=True, pid=pid)
+    assert compared == script.handles
+    assert not [name for name in counters if "dropped" in name], counters
+
+
+def test_stop_and_states_from_another_thread(tmp_path: Path) -> None:
+    script = Script(6)
+    script.init()
+    group = script.start("GroupApi", depth=1, graph=0)
+    script.state(group, 23, thread=1)
+    script.state(group, 24, thread=2)
+    script.stop(group, thread=1)
+    step = script.start("ProxyStep", step=4, thread=1)
+    script.state(step, 8, 111, thread=2)
+    script.state(step, 20, 222, thread=1)
+    script.stop(step, thread=2)
+    events, counters = script.record(tmp_path)
+    found = {event["event"]: event for event in events}
+    assert [s["state"] for s in found["GroupApi"]["states"]] == [23, 24]
+    assert found["GroupApi"]["stop_ns"] > found["GroupApi"]["states"][1]["t_ns"]
+    assert [(s["state"], s["transSize"]) for s in found["ProxyStep"]["states"]] == [
+        (8, 111),
+        (20, 222),
+    ]
+    assert found["ProxyStep"]["stop_ns"] is not None
+    assert counters == {"late_updates": 5}
+
+
+def test_repeated_peer_wait_keeps_first_last_and_count(tmp_path: Path) -> None:
+    script = Script(5)
+    script.init()
+    steps = [script.start("ProxyStep", step=number) for number in range(3)]
+    for step in steps:
+        script.state(step, 8, 10)
+    for attempt in range(50):
+        for step in steps[:2]:
+            script.state(step, 20, 1000 + attempt)
+    script.state(steps[2], 20, 5)
+    for step in steps:
+        script.state(step, 9, 4096)
+        script.stop(step)
+    events, counters = script.record(tmp_path)
+    first, second, third = [event for event in events if event["event"] == "ProxyStep"]
+    for event in (first, second):
+        waits = event["states"][1]
+        assert (waits["state"], waits["count"], waits["transSize"]) == (20, 50, 1000)
+        assert (
+            event["states"][0]["t_ns"]
+            < waits["t_ns"]
+            < waits["last_t_ns"]
+            < event["states"][2]["t_ns"]
+        )
+        assert event["stop_ns"] is not None
+    assert [s["state"] for s in third["states"]] == [8, 20, 9]
+    assert "count" not in third["states"][1]
+    assert counters == {"late_updates": 2}
+
+
+def test_other_repeated_states_are_all_kept(tmp_path: Path) -> None:
+    script = Script(7)
+    script.init()
+    ctrl = script.start("ProxyCtrl")
+    for state in (15, 16, 13, 14):
+        script.state(ctrl, state)
+    script.stop(ctrl)
+    kernel = script.start("KernelCh", ch=1, ptimer=10)
+    script.state(kernel, 22, 20)
+    script.state(kernel, 22, 30)
+    script.stop(kernel)
+    events, _ = script.record(tmp_path)
+    states = {event["event"]: event["states"] for event in events}
+    assert [s["state"] for s in states["ProxyCtrl"]] == [15, 16, 13, 14]
+    assert [s["pTimer"] for s in states["KernelCh"]] == [20, 30]
+
+
+def test_duplicate_receive_starts_are_one_event(tmp_path: Path) -> None:
+    script = Script(6)
+    script.init()
+    op = script.start("ProxyOp", pid=100, ch=0, peer=1, nsteps=1, chunk=1, send=0)
+    step = script.start("ProxyStep", op, step=7)
+    for _ in range(1000):
+        step = script.start("ProxyStep", op, step=7, again=step)
+    script.state(step, 10, 1)
+    script.stop(step)
+    after = script.start("ProxyStep", op, step=8, again=step)
+    script.stop(after)
+    script.stop(op)
+    events, counters = script.record(tmp_path)
+    steps = [event for event in events if event["event"] == "ProxyStep"]
+    assert [event["fields"]["step"] for event in steps] == [7, 8]
+    assert steps[0]["fields"]["startedAgain"] == 255, "as far as a byte counts"
+    assert steps[0]["stop_ns"] is not None
+    assert counters == {"start_repeated": 1000}
+
+
+def test_hostile_handles_are_counted(tmp_path: Path) -> None:
+    script = Script(5)
+    script.init()
+    group = script.start("Group")
+    script.stop(group)
+    script.stop(group)
+    script.stop(group)
+    script.stop(0, raw="0")
+    script.stop(0, raw="7fff12345678")
+    script.stop(0, raw="ffffffffffffffff")
+    script.state(0, 22, 5, raw="deadbeef")
+    events, counters = script.record(tmp_path)
+    assert len(events) == 2
+    assert counters == {"stop_repeated": 2, "handle_null": 1, "handle_foreign": 3}
+
+
+def test_foreign_context_and_pid_are_recorded(tmp_path: Path) -> None:
+    """PXN: the proxy of one process works for another."""
+    script = Script(6)
+    script.init()
+    op = script.start(
+        "ProxyOp", raw="7f0000001234", pid=4242, ch=1, peer=2, nsteps=1, chunk=8, send=1, rank=6
+    )
+    step = script.start("ProxyStep", op, raw="7f0000001234", step=0, rank=6)
+    script.stop(step)
+    script.stop(op)
+    group = script.start("Group", raw="0")
+    script.stop(group)
+    events, counters = script.record(tmp_path)
+    found = {event["event"]: event for event in events}
+    assert found["ProxyOp"]["fields"] == {
+        "rank": 6, "pid": 4242, "channelId": 1, "peer": 2, "nSteps": 1, "chunkSize": 8, "isSend": 1,
+    }  # fmt: skip
+    assert found["ProxyOp"]["comm"] is None
+    assert found["Group"]["comm"] is None
+    assert found["ProxyStep"]["parent"] == found["ProxyOp"]["id"]
+    assert counters == {"context_foreign": 3}
+
+
+def test_unknown_types_and_states(tmp_path: Path) -> None:
+    script = Script(6)
+    script.init()
+    unknown = script.start("SomethingNew")
+    script.stop(unknown)
+    group = script.start("Group")
+    script.state(group, 55)
+    script.state(group, 22, 7)
+    script.stop(group)
+    events, counters = script.record(tmp_path)
+    assert [event["event"] for event in events] == ["Comm", "Group"]
+    assert [s["state"] for s in events[1]["states"]] == [55, 22]
+    assert counters["dropped_unknown_type"] == 1
+
+
+def test_events_after_finalize_are_recorded(tmp_path: Path) -> None:
+    script = Script(4)
+    script.init()
+    group = script.start("Group")
+    script.finalize()
+    script.stop(group)
+    late = script.start("ProxyCtrl", thread=1)
+    script.stop(late, thread=1)
+    script.finalize()
+    events, _ = script.record(tmp_path)
+    assert [event["event"] for event in events] == ["Comm", "Group", "ProxyCtrl"]
+    assert events[2]["start_ns"] > events[0]["stop_ns"]
+
+
+def test_many_threads_and_communicators(tmp_path: Path) -> None:
+    capture = tmp_path / "capture"
+    played = player(
+        "load", "--version", 7, "--threads", 64, "--generations", 8, "--collectives", 4, "--channels", 2,
+        "--steps", 2, "--comms", 500, "--rate", 5000, env=recording(capture),
+    )  # fmt: skip
+    assert played.returncode == 0, played.stderr
+    assert " 0 starts refused" in played.stdout
+    process = open_capture(capture).processes[0]
+    assert len(process.communicators) == 500
+    assert all(comm.t_close for comm in process.communicators)
+    events = dump(capture)
+    counted = Counter(event["event"] for event in events)
+    assert counted["Coll"] == counted["CollApi"] == counted["GroupApi"] == 64 * 8 * 4
+    assert counted["ProxyStep"] == 64 * 8 * 4 * 2 * 2 * 2
+    assert all(event["stop_ns"] for event in events)
+    assert len({event["thread"] for event in events if event["event"] == "Coll"}) == 64 * 8
+
+
+def test_a_null_handle_leaves_out_what_nccl_would(tmp_path: Path) -> None:
+    """When the arena is full, NCCL gets NULL; recorded and dropped together are what NCCL produced."""
+    capture = tmp_path / "capture"
+    env = recording(capture, NCCLSCOPE_ARENA="512K", NCCLSCOPE_EVENTS="0x3f")
+    played = player("load", "--version", 4, "--threads", 4, "--collectives", 400, env=env)
+    assert played.returncode == 0, played.stderr
+    refused = int(played.stdout.split(", ")[1].split()[0])
+    process = open_capture(capture).processes[0]
+    assert process.dropped() == refused > 0
+    recorded = Counter(event["event"] for event in dump(capture))
+    dropped = Counter[str]()
+    for (name, bit), count in process.counters.items():
+        if name.startswith("dropped_"):
+            dropped[EVENTS[1 << bit]] += count
+    assert recorded["Group"] + dropped["Group"] == 4 * 400
+    # Up to 2.27 a refused Group hides its collective from the plugin.
+    assert recorded["Coll"] + dropped["Coll"] == recorded["Group"]
+    assert recorded["ProxyStep"] + dropped["ProxyStep"] <= 4 * 400 * 32 * 8
+    assert dropped["ProxyStep"] > 0, "steps give way before anything else"

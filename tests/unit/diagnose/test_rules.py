@@ -1,0 +1,316 @@
+"""Families of findings: on written jobs with something planted, and on models made by hand."""
+
+import json
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ncclscope.diagnose.comparison import compare
+from ncclscope.diagnose.diagnosis import diagnose
+from ncclscope.diagnose.finding import Finding, downgraded, ranked
+from ncclscope.diagnose.rule_context import RuleContext
+from ncclscope.diagnose.rules import (
+    data_quality,
+    degradation,
+    hints,
+    imbalance,
+    slow_link,
+    straggler,
+)
+from ncclscope.diagnose.rules.degradation import change_point
+from ncclscope.diagnose.rules.imbalance import _common_to
+from ncclscope.model.build import open_model
+from ncclscope.report import diagnosis
+from ncclscope.report.comparison import as_json, lines
+from ncclscope.simulation.scenario import Late, Never, Scenario
+from tests.support.model_builders import completeness, model, operation, table, world
+from tests.support.planted_faults import FAULTS, PAIRS, Plant, judged, planted
+from tests.support.writer import Straggler, SyntheticSpec, Work, synthetic
+from tests.support.writer.noise import noise_of_transcripts
+from tests.support.writer.scenario import write_scenario
+
+RANKS = 32
+# The bars (95 %, 200 healthy jobs) are in benchmarks/diagnose_quality.py; here, one of each.
+SEED = 1
+
+
+def findings(directory: Path, plant: Plant, seed: int) -> tuple[Finding, ...]:
+    plant.write(directory / "c", seed)
+    try:
+        return diagnose(open_model(directory / "c")).findings
+    finally:
+        shutil.rmtree(directory / "c")
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_what_was_planted_comes_first(kind: str, tmp_path: Path) -> None:
+    plant = planted((kind,), SEED, RANKS)
+    found = findings(tmp_path, plant, SEED)
+    assert judged(plant, found) == (True, True, True), found[:3]
+
+
+@pytest.mark.parametrize("kinds", PAIRS, ids=" + ".join)
+def test_two_at_once(kinds: tuple[str, ...], tmp_path: Path) -> None:
+    plant = planted(kinds, SEED, RANKS)
+    found = findings(tmp_path, plant, SEED)
+    assert judged(plant, found)[:2] == (True, True), found[:4]
+
+
+@pytest.mark.parametrize("seed", [1, 3])
+def test_nothing_is_wrong(seed: int, tmp_path: Path) -> None:
+    found = findings(tmp_path, planted((), seed, RANKS), seed)
+    assert all(finding.severity == "info" for finding in found), found
+
+
+def test_a_hang_in_one_communicator_explains_the_others(tmp_path: Path) -> None:
+    """Every tp and dp group hangs; one finding says why."""
+    scenario = replace(planted((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
+    found = [f for f in findings(tmp_path, Plant("", scenario), SEED) if f.family == "hang"]
+    assert [finding.ranks for finding in found] == [(13,)]
+    assert "other communicators wait because of it" in found[0].evidence[1].text
+
+
+def test_a_rank_that_is_late_for_another_one_is_not_blamed(tmp_path: Path) -> None:
+    """Rank 5 is late on tp; its whole group therefore on dp."""
+    plant = planted(("late rank",), 3, RANKS)
+    late = [f for f in findings(tmp_path, plant, 3) if f.family == "straggler"]
+    assert [finding.ranks for finding in late] == [(plant.scenario.late[0].rank,)]
+
+
+def test_lateness_below_the_noise_is_not_ranked(tmp_path: Path) -> None:
+    spec = SyntheticSpec(processes=8, operations=400, straggler=Straggler(3, 2_000))
+    synthetic(tmp_path / "c", spec)
+    assert not [f for f in straggler.find(RuleContext(open_model(tmp_path / "c"))) if f.ranks]
+
+
+def test_one_long_pause_is_no_straggler(tmp_path: Path) -> None:
+    spec = SyntheticSpec(
+        processes=8, operations=400, straggler=Straggler(3, 50_000_000, 0.004), seed=2
+    )
+    truth = synthetic(tmp_path / "c", spec)
+    assert 1 <= (truth.late_rank == 3).sum() <= 4
+    assert not [
+        f for f in straggler.find(RuleContext(open_model(tmp_path / "c"))) if f.severity != "info"
+    ]
+
+
+def test_changes_between_nodes_only(tmp_path: Path) -> None:
+    """tp groups lie in nodes, dp groups across; only the latter become slower."""
+    fast = Work("AllReduce", 1 << 20, wire_ns=(100_000, 110_000))
+    groups = tuple(tuple(range(n * 4, n * 4 + 4)) for n in range(2))
+    groups += tuple((n, n + 4) for n in range(4))
+    names = ("tp", "tp", "dp", "dp", "dp", "dp")
+    before = SyntheticSpec(
+        processes=8, operations=200, ranks_per_node=4, communicators=groups,
+        communicator_names=names, mix=(fast,),
+    )  # fmt: skip
+    synthetic(tmp_path / "a", before)
+    made = open_model(tmp_path / "a")
+    # From the middle on, twice as long between nodes.
+    ops, instances = made.tables["operations"], made.tables["instances"]
+    ops = {name: np.array(values) for name, values in ops.items()}
+    nodes = np.asarray(made.tables["communicators"]["nodes"])
+    inter = (nodes[ops["communicator"]] > 1) & (ops["call_order"] >= 50)
+    ops["duration_ns"][inter] *= 2
+    made = replace(made, tables={**made.tables, "operations": ops, "instances": instances})
+    found = degradation.find(RuleContext(made))
+    assert [finding.family for finding in found] == ["degradation", "intra_inter"]
+    assert found[1].kind == "inter-node"
+    assert all(name.startswith("dp") for name in found[1].communicators)
+
+
+def test_change_points() -> None:
+    rng = np.random.default_rng(5)
+    series = np.concatenate([rng.normal(0, 1, 300), rng.normal(2, 1, 200)])
+    at, chance = change_point(series)
+    assert abs(at - 300) < 15
+    assert chance < 1e-9
+    steady = [change_point(rng.standard_t(2, 500))[1] for _ in range(200)]
+    assert np.mean(np.array(steady) < 0.01) <= 0.03
+
+
+def uneven(heavy: dict[int, int], ranks: int = 8) -> Any:
+    """AlltoAll on one communicator; some ranks move so many times as much."""
+    rows = [
+        operation(
+            communicator=0, rank=rank, function="AlltoAll", datatype="float32", source="gpu",
+            size_bytes=(1 << 20) * heavy.get(rank, 1), start_ns=1_000_000 * call + 1000,
+            duration_ns=200_000 * heavy.get(rank, 1), call_order=call,
+        )
+        for rank in range(ranks) for call in range(20)
+    ]  # fmt: skip
+    comms = [{"id": 1, "name_inferred": 0, "ranks": ranks, "nodes": 1}]
+    return model(rows, [], comms, ["ep"], world(ranks, 8))
+
+
+def test_imbalance() -> None:
+    (found,) = imbalance.find(RuleContext(uneven({3: 4})))
+    assert (found.family, found.ranks, found.severity) == ("imbalance", (3,), "warning")
+    assert "4 times the bytes" in found.sentence
+    assert not imbalance.find(RuleContext(uneven({})))
+    assert not imbalance.find(RuleContext(uneven(dict.fromkeys(range(4), 2)))), "two halves"
+
+
+def test_windows_that_do_not_begin_together_are_no_imbalance() -> None:
+    """`ctl` opened rank 3's window long before the others': all of them call alike."""
+    even, ms = uneven({}), 1_000_000
+    shares = {3: (0, 20 * ms)}
+    windows = [
+        {"process": rank, "start_ns": shares.get(rank, (9 * ms, 0))[0], "end_ns": 20 * ms}
+        for rank in range(8)
+    ]
+    ops = even.tables["operations"]
+    on_record = (ops["global_rank"] == 3) | (ops["call_ns"] >= 9 * ms)
+    tables = even.tables | {
+        "windows": table("windows", windows),
+        "operations": {name: values[on_record] for name, values in ops.items()},
+    }
+    rows = [replace(row, lived_ns=90 * ms, recorded_ns=11 * ms) for row in even.processes]
+    zoomed = replace(even, tables=tables, processes=rows)
+    assert imbalance.find(RuleContext(replace(zoomed, processes=even.processes))), (
+        "it looks like one"
+    )
+    assert not imbalance.find(RuleContext(zoomed))
+    # In what all of them recorded, a real one is still found.
+    heavy = tables["operations"]["global_rank"] == 5
+    tables["operations"]["size_bytes"][heavy] *= 4
+    (found,) = imbalance.find(RuleContext(replace(zoomed, tables=tables)))
+    assert found.ranks == (5,)
+    assert _common_to([None, [(0, 5), (7, 9)], [(4, 8)]]) == [(4, 5), (7, 8)]
+    assert _common_to([None]) is None
+    assert _common_to([[(0, 1)], [(2, 3)]]) == []
+
+
+def test_a_busy_host_is_no_slow_link() -> None:
+    """Every other transfer of one link is noticed late; of another link all are slow."""
+    bits, rows = slow_link._BITS, []
+    for link, factors in ((0, (1, 1)), (1, (1, 2)), (2, (1, 1)), (3, (2, 2)), (4, (1, 1))):
+        rows += [
+            (link << bits | link + 5, 100 * link + call, 1000.0 * factors[step % 2])
+            for call in range(20)
+            for step in range(8)
+        ]
+    link, operation, time_ns = (np.array(column) for column in zip(*rows, strict=True))
+    steps = slow_link._Steps(link, operation, np.full(len(rows), 1 << 18), time_ns, {})
+    links = slow_link.links_of(steps, np.repeat([0, 1], 5))
+    assert links.slowness.tolist() == [1, 1, 1, 2, 1]
+
+
+def test_small_messages() -> None:
+    rows = [
+        operation(
+            communicator=0, rank=rank, function="AllReduce", datatype="float32", source="gpu",
+            size_bytes=1024, start_ns=30_000 * call + 1000, duration_ns=20_000, call_order=call,
+        )
+        for rank in range(2) for call in range(200)
+    ]  # fmt: skip
+    made = model(rows, [], [{"id": 1, "name_inferred": 0, "ranks": 2, "nodes": 1}], ["world"], world(2, 2))  # fmt: skip
+    (found,) = hints.small_messages(RuleContext(made))
+    assert found.severity == "info"
+
+
+def test_data_quality_says_what_is_missing() -> None:
+    made = replace(
+        uneven({}),
+        completeness=completeness(
+            processes_expected=9, processes_found=8, dropped={"arena full": 17}, operations=160,
+            stamps={"rejected": 3},
+        ),
+    )  # fmt: skip
+    found = data_quality.find(RuleContext(made))
+    assert {finding.kind for finding in found} >= {"missing", "dropped", "stamps"}
+    assert all(finding.severity == "info" for finding in found)
+    assert "17 events dropped" in " ".join(finding.sentence for finding in found)
+
+
+def test_what_rests_on_absence_counts_less() -> None:
+    one = Finding("hang", "critical", "s", "a", by_absence=True)
+    assert downgraded(one, "3 events dropped").severity == "warning"
+    assert downgraded(one, "x").confidence < one.confidence
+    worse, better = Finding("straggler", "warning", "", "", lost_share=0.2), Finding("imbalance", "warning", "", "", lost_share=0.1)  # fmt: skip
+    assert ranked([better, worse, one]) == (one, worse, better)
+
+
+def test_compare(tmp_path: Path) -> None:
+    scenario, noise = planted((), 0, 16).scenario, noise_of_transcripts()
+    write_scenario(tmp_path / "a", scenario, 1, noise)
+    write_scenario(tmp_path / "b", scenario, 3, noise)
+    slow = replace(scenario, bandwidth_gb_s=1.0, calls=scenario.calls[:3])
+    write_scenario(tmp_path / "c", slow, 5, noise)
+    a, b, c = (open_model(tmp_path / name) for name in "abc")
+    again = compare(a, b)
+    assert again.verdict in ("same", "unresolved")  # as noise has it
+    assert not again.appeared
+    assert not again.vanished
+    slower = compare(a, c)
+    assert slower.verdict == "slower"
+    assert slower.ratio is not None
+    assert 1.7 < slower.ratio < 2.1
+    assert [key[:2] for key, _ in slower.vanished] == [("dp", "AllReduce")]
+    assert all(change.low > 1.5 for change in slower.changes)
+    assert compare(c, a).verdict == "faster"
+    answer = json.dumps(as_json(slower, "a", "c"), allow_nan=False)
+    assert json.loads(answer)["changes"][0]["verdict"] == "slower"
+    assert any("only in A" in line for line in lines(slower, "a", "c", 100))
+    _, _, verdict, *_ = lines(slower, "a", "c", 100)
+    assert verdict.startswith("B is slower than A in all 3 kinds of calls; together 1.")
+    few = compare(a, open_model(_cut(tmp_path, scenario)))
+    assert few.verdict == "unresolved"
+    assert "not resolved: too few calls: it takes 8 of a kind" in "\n".join(
+        lines(few, "a", "f", 80)
+    )
+    other = replace(scenario, calls=(replace(scenario.calls[0], size=4096),))
+    write_scenario(tmp_path / "other", other, 1)
+    different = compare(a, open_model(tmp_path / "other"))
+    assert "A and B have no call in common" in "\n".join(lines(different, "a", "o", 80))
+    write_scenario(tmp_path / "none", replace(scenario, steps=0), 1)
+    untimed = compare(a, open_model(tmp_path / "none"))
+    assert "not resolved: B has no times of single calls" in "\n".join(lines(untimed, "a", "n", 80))
+
+
+def _cut(directory: Path, scenario: Scenario) -> Path:
+    write_scenario(directory / "few", replace(scenario, steps=1), 1)
+    return directory / "few"
+
+
+def test_a_hang_counts_less_when_ranks_are_missing(tmp_path: Path) -> None:
+    """That a rank never called is not sure where others left nothing."""
+    scenario = replace(planted((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
+    write_scenario(tmp_path / "c", scenario, SEED)
+    whole = diagnose(open_model(tmp_path / "c"))
+    assert (whole.findings[0].ranks, whole.findings[0].severity) == ((13,), "critical")
+    assert not whole.missing
+    shutil.rmtree(next((tmp_path / "c").glob(f"*.{10_000 + 4 * 20}.*")))
+    less = diagnose(open_model(tmp_path / "c"))
+    (hang,) = [finding for finding in less.findings if finding.ranks == (13,)]
+    assert hang.severity == "warning"
+    assert "1 of 32 processes missing" in hang.evidence[-1].text
+
+
+@pytest.mark.parametrize(("ranks", "place"), [(1, "GPU 1b:00.0"), (2, "pid")])
+def test_a_gpu_is_named_where_it_is_the_ranks_own(tmp_path: Path, ranks: int, place: str) -> None:
+    spec = SyntheticSpec(processes=2, ranks_per_process=ranks, ranks_per_node=ranks, operations=5)
+    synthetic(tmp_path / "c", spec)
+    model = open_model(tmp_path / "c")
+    model.processes[:] = [replace(row, gpu="0000:1b:00.0") for row in model.processes]
+    for rank in range(2 * ranks):
+        assert place in RuleContext(model).where(rank)
+        assert ("GPU" in RuleContext(model).where(rank)) == (ranks == 1)
+
+
+def test_commands_can_be_copied_whatever_names_a_job_has(tmp_path: Path) -> None:
+    """Names come from the job, and what is printed ends up in a shell."""
+    evil = "a;touch pwned $(id) " + "x" * 60
+    capture = tmp_path / "it's here"
+    write_scenario(capture, Scenario(ranks=4, steps=30, late=(Late(2, 20.0),)))
+    opened = open_model(capture)
+    named = replace(opened, communicator_names=[evil] * len(opened.communicator_names))
+    shown = list(diagnosis.lines(named, diagnose(named), 80, "/a b/ncclscope"))
+    (command,) = [line.partition("$ ")[2] for line in shown if line.startswith("    $ ")]
+    words = shlex.split(command.removeprefix("/a b/ncclscope"))
+    assert words == ["report", str(capture), "--by", "rank", "--comm", evil]

@@ -1,0 +1,169 @@
+"""Pages say what the program does: every verb has one, with its usage, options and exit codes."""
+
+import argparse
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ncclscope.cli import COMMANDS, _parser
+from tests.support.paths import ROOT
+
+DOCS = ROOT / "docs"
+PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
+
+
+def parser_of(verb: str) -> argparse.ArgumentParser:
+    """What reads the verb's options."""
+    (verbs,) = (
+        action
+        for action in _parser(verb)._actions
+        if isinstance(action, argparse._SubParsersAction)
+    )
+    found: argparse.ArgumentParser = verbs.choices[verb]
+    return found
+
+
+def page_of(verb: str) -> str:
+    return (DOCS / "verbs" / f"{verb}.md").read_text()
+
+
+def blocks(text: str) -> list[str]:
+    """What is in fences, without their first line's words."""
+    return re.findall(r"^```[^\n]*\n(.*?)^```$", text, re.M | re.S)
+
+
+def usage_of(verb: str) -> str:
+    """The first block of a page: how the verb is called."""
+    return next(iter(blocks(page_of(verb))), "")
+
+
+def own_options(verb: str) -> Iterator[tuple[str, ...]]:
+    """Spellings of each option."""
+    for action in parser_of(verb)._actions:
+        if action.option_strings and action.dest != "help":
+            yield tuple(action.option_strings)
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_a_verbs_page_begins_with_its_usage(verb: str) -> None:
+    assert page_of(verb).startswith(f"# ncclscope {verb}\n")
+    usage = usage_of(verb).splitlines()
+    assert usage, "no usage"
+    assert all(line.startswith((f"ncclscope {verb}", "   ")) for line in usage), usage
+    spelled = {option for spellings in own_options(verb) for option in spellings}
+    assert set(OPTION.findall(" ".join(usage))) <= spelled | {"--"}
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_a_verbs_page_has_every_option_and_no_other(verb: str) -> None:
+    text = page_of(verb)
+    said = set(OPTION.findall(text))
+    for spellings in own_options(verb):
+        assert said & set(spellings), f"{spellings[0]} is not on the page"
+    spelled = {option for spellings in own_options(verb) for option in spellings}
+    in_tables = re.findall(r"^\| (`-[^|]*)\|", text.replace("\\|", ""), re.M)
+    assert set(OPTION.findall(" ".join(in_tables))) <= spelled
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_a_verbs_page_has_its_exit_codes(verb: str) -> None:
+    codes = page_of(verb).partition("\n## Exit codes\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([^|]+) \|", codes, re.M)[1:]
+    assert rows, "no exit codes"
+    assert rows[0] in ("0", "the command's")
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_help_leads_to_the_page_and_names_exit_codes(verb: str) -> None:
+    said = " ".join(parser_of(verb).format_help().split())
+    assert f"docs/verbs/{verb}.md" in said
+    codes = page_of(verb).partition("\n## Exit codes\n")[2].partition("\n## ")[0]
+    for code in re.findall(r"^\| (\d+) \|", codes, re.M):
+        assert re.search(rf"\b{code}\b", said.partition("Exit codes: ")[2]), code
+
+
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_a_verb_is_listed(verb: str) -> None:
+    assert f"docs/verbs/{verb}.md" in (ROOT / "README.md").read_text()
+    assert f"verbs/{verb}.md" in (DOCS / "README.md").read_text()
+
+
+def anchors(text: str) -> set[str]:
+    """As GitHub makes them of headings."""
+    plain = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    found: set[str] = set()
+    for title in re.findall(r"^#+ (.*)$", plain, re.M):
+        shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower()
+        name = re.sub(r"[^\w\- ]", "", shown).replace(" ", "-")
+        number = 0
+        while (name if not number else f"{name}-{number}") in found:
+            number += 1
+        found.add(name if not number else f"{name}-{number}")
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`\n]*`", "", text)):
+        if target.startswith(("http:", "https:")):
+            continue
+        name, _, anchor = target.partition("#")
+        leads = (page.parent / name) if name else page
+        assert leads.exists(), target
+        if anchor and leads.suffix == ".md":
+            assert anchor in anchors(leads.read_text()), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_have_options_that_there_are(page: Path) -> None:
+    for verb, words in re.findall(r"\bncclscope ([a-z-]+)((?: [^`|#;&)\n]+)?)", page.read_text()):
+        if verb in COMMANDS:
+            spelled = {option for spellings in own_options(verb) for option in spellings}
+            given = re.findall(r"(?<![\w-])--[a-z][\w-]*", words.partition(" -- ")[0])
+            assert set(given) <= spelled | {"--help"}, f"{verb}{words}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_is_to_be_copied_can_be_read(page: Path) -> None:
+    for kind, text in re.findall(r"^```(\w+)[^\n]*\n(.*?)^```$", page.read_text(), re.M | re.S):
+        if kind == "yaml":
+            assert yaml.safe_load(text)
+        elif kind == "sh":
+            parsed = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
+            assert not parsed.stderr
+        elif kind == "python":
+            compile(text.replace("…", "..."), str(page), "exec")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_prose_has_120_columns(page: Path) -> None:
+    """Tables and what programs print are as wide as they are; measurements are written by one."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    if page.name != "measurements.md":
+        wide = [line for line in text.splitlines() if len(line) > 120 and line[:1] != "|"]
+        assert not wide
+
+
+def test_every_page_can_be_reached() -> None:
+    found, ahead = set(), [ROOT / "README.md"]
+    while ahead:
+        page = ahead.pop().resolve()
+        if page in found or page.suffix != ".md":
+            continue
+        found.add(page)
+        ahead += [page.parent / name for name in re.findall(r"\]\(([^)\s#]+)", page.read_text())]
+    assert set(map(Path.resolve, PAGES)) <= found
+
+
+def test_packages_are_installed_by_names_that_pip_knows() -> None:
+    """ncclscope is on no index: it is installed from a checkout, or from a wheel."""
+    sources = [*(ROOT / "src").rglob("*.py"), *PAGES]
+    for path in sources:
+        for command in re.findall(r"pip install ([^`\n)#]*)", path.read_text()):
+            assert not re.search(r"(^|[\s'\"])ncclscope([\s\[]|$)", command), f"{path}: {command}"

@@ -1,0 +1,64 @@
+"""Operations that other ranks show to exist: missing, or behind the end of their rank's record."""
+
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+
+from ncclscope.model.match.missing_operations import count_behind, missing_by_instance
+from ncclscope.model.schema import NONE
+
+SECOND = 1_000_000_000
+
+
+def job(made: dict[int, list[int]], heard_s: list[float], partly: tuple[int, ...] = ()):
+    """By process the seconds of its calls; the n-th calls are one instance."""
+    rows = [
+        (process, n, t) for process, times in made.items() for n, t in enumerate(times) if t >= 0
+    ]
+    process, instance, times = (np.array(column) for column in zip(*rows, strict=True))
+    operations = {
+        "process": process,
+        "instance": instance,
+        "call_ns": times * SECOND,
+        "enqueue_ns": np.full(len(rows), NONE),
+        "part_of": np.full(len(rows), NONE),
+    }
+    count = int(instance.max()) + 1
+    instances = {
+        "communicator": np.zeros(count, np.int32),
+        "ranks_expected": np.full(count, len(made), np.int32),
+        "ranks_seen": np.bincount(instance, minlength=count).astype(np.int32),
+    }
+    registry = SimpleNamespace(
+        heard_ns=[int(s * SECOND) for s in heard_s],
+        processes_of=lambda row: list(made),
+        members_of=lambda rows: Counter({0: len(rows)}),
+    )
+    missing = missing_by_instance(operations, instances, registry, list(partly))
+    return missing.tolist(), count_behind(operations, instances, registry, missing)
+
+
+def test_nothing_is_missing() -> None:
+    assert job({0: [1, 2], 1: [1, 2]}, [3, 3]) == ([0, 0], 0)
+
+
+def test_a_rank_that_lives_and_does_not_call() -> None:
+    assert job({0: [1, 2], 1: [1, 2], 2: [1]}, [9, 9, 9]) == ([0, 1], 0)
+
+
+def test_a_rank_that_was_read_before_the_others() -> None:
+    assert job({0: [1, 2, 3], 1: [1, 2, 3], 2: [1]}, [3, 3, 1.5]) == ([0, 1, 1], 2)
+
+
+def test_its_last_call_was_after_its_last_heartbeat() -> None:
+    # Nothing at second 2 though it was there at second 3: that one is missing.
+    assert job({0: [1, 2, 3, 4], 1: [1, -1, 3]}, [4, 1.5]) == ([0, 1, 0, 1], 1)
+
+
+def test_what_a_process_gave_up_it_has_counted() -> None:
+    assert job({0: [1, 2, 3], 1: [-1, -1, 3]}, [4, 4], partly=(1,)) == ([0, 0, 0], 0)
+    assert job({0: [1, 2, 3], 1: [-1, -1, 3], 2: [1, -1, 3]}, [4, 4, 4], partly=(1,)) == (
+        [0, 1, 0],
+        0,
+    )

@@ -1,0 +1,34 @@
+"""The page's TypeScript: its own tests pass, and what is committed was built from it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support import npm
+from tests.support.paths import ROOT
+
+WEB = ROOT / "web"
+STATIC = ROOT / "src" / "ncclscope" / "web" / "static"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tools() -> None:
+    """esbuild, TypeScript and vitest."""
+    npm.install(WEB, "THE BUNDLE IS NOT CHECKED")
+
+
+def test_the_bundle_is_current(tmp_path: Path) -> None:
+    built = npm.run(WEB, "node", "build.mjs", tmp_path)
+    assert built.returncode == 0, built.stderr
+    for path in sorted(tmp_path.iterdir()):
+        assert path.read_bytes() == (STATIC / path.name).read_bytes(), (
+            f"{path.name} is not what web/ builds: run `npm run build` in web/ and commit it"
+        )
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in STATIC.iterdir()}
+
+
+def test_types_and_the_drawing_model() -> None:
+    checked = npm.run(WEB, "npx", "tsc", "--noEmit")
+    assert checked.returncode == 0, checked.stdout
+    tested = npm.run(WEB, "npx", "vitest", "run")
+    assert tested.returncode == 0, tested.stdout + tested.stderr

@@ -1,0 +1,64 @@
+// What browser tests and the pictures of the documentation ask the page.
+import type { Focus } from "./focus";
+import type { Line } from "./layout";
+import type { Page } from "./page";
+import { HEAD, RULER } from "./draw_page";
+import { tilesOf } from "./tiles";
+import type { Item, Marks, Place, Scene } from "./types";
+import { type View, toX, zoomOf } from "./view";
+
+export class Probe {
+  constructor(private page: Page, private focus: Focus) {}
+
+  /** Whether everything that can be seen has been drawn. */
+  get ready(): boolean {
+    return (this.page.scene as Scene | undefined) !== undefined && this.page.tiles.idle && !this.page.dirty;
+  }
+
+  get scene(): Scene {
+    return this.page.scene;
+  }
+
+  get view(): View {
+    return this.page.view;
+  }
+
+  get lines(): Line[] {
+    return this.page.lines;
+  }
+
+  get shown(): { marks?: Marks; pinned?: Item; hovered?: Item; selection?: [number, number] } {
+    const { marks, pinned, hovered, selection } = this.page;
+    return { marks, pinned, hovered, selection };
+  }
+
+  /** Colours of a row's bars in view. */
+  codes(row: number): number[] {
+    const zoom = zoomOf(this.page.view);
+    const [from, to] = tilesOf(...this.page.window, zoom);
+    const codes: number[] = [];
+    for (let place = from; place <= to; place++) codes.push(...(this.page.tiles.peek(zoom, place, row)?.code ?? []));
+    return codes;
+  }
+
+  /** Where a bar is, in pixels of the page. */
+  whereIs(place: Place): { x: number; y: number; width: number; height: number } | undefined {
+    const { canvas, places, view, scroll } = this.page;
+    const at = places.get(place.row);
+    if (!at) return undefined;
+    const box = canvas.getBoundingClientRect();
+    const x0 = toX(view, place.start_ns);
+    return {
+      x: box.left + HEAD + x0, y: box.top + RULER + at.y - scroll, height: at.height,
+      width: Math.max(toX(view, place.end_ns) - x0, 1),
+    };
+  }
+
+  fit(first: number, last: number): void {
+    this.page.fit(first, last);
+  }
+
+  go(place: Place): Promise<void> {
+    return this.focus.go(place);
+  }
+}
