@@ -70,13 +70,6 @@ def binary_size(size_bytes: int) -> str:
     return f"{value:.3g} {unit}" if value < 999.5 else f"{value:.0f} {unit}"
 
 
-def nccl_release(version: int) -> str:
-    """22809 -> 2.28.9"""
-    if version < 10000:
-        return "unknown"
-    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
-
-
 def ranks_in_words(ranks: tuple[int, ...]) -> str:
     """rank 2; ranks 12, 13; ranks 0-11, 14-511; what has no order is cut off: … and 22 more"""
     if len(ranks) == 1:

@@ -11,9 +11,11 @@ from ncclscope.capture import layout
 from ncclscope.capture.call_counts import CallCount, bucket_bounds_ns
 from ncclscope.capture.process import Process
 from ncclscope.model.model import Model
-from ncclscope.model.process import operation_bytes
 from ncclscope.model.schema import NONE
-from ncclscope.model.vocabulary import datatype_name
+from ncclscope.nccl.algorithms import ALGORITHMS, PROTOCOLS, WITH_EXACT_STOP
+from ncclscope.nccl.datatypes import DATATYPES_OF_V1, datatype_name
+from ncclscope.nccl.functions import COLL_COUNTS_BYTES, NUMBERED_FUNCTIONS
+from ncclscope.nccl.operation_bytes import bits_per_count
 
 SEVERAL = "several"
 
@@ -124,24 +126,23 @@ def _counted(
 ) -> _Counted:
     key = tally.key
     communicator, rank = places.get(key.communicator, (None, NONE))
-    function = _name(process, key.function, operation_bytes.NUMBERED_FUNCTIONS, key.bits)
-    datatype = _name(process, key.datatype, operation_bytes.NUMBERED_DATATYPES, key.bits)
+    function = _name(process, key.function, NUMBERED_FUNCTIONS, key.bits)
+    datatype = _name(process, key.datatype, DATATYPES_OF_V1, key.bits)
     if datatype is not None:
         datatype = datatype_name(datatype)
-    in_bytes = key.level == layout.LEVEL_WORK and function in operation_bytes.COUNTED_IN_BYTES
-    element = 1 if in_bytes else operation_bytes.ELEMENT_BYTES.get(datatype or "", 1)
-    ranks = 1 if communicator is None else max(int(ranks_of[communicator]), 1)
-    factor = element * (ranks if function in operation_bytes.PER_RANK else 1)
+    ranks = 1 if communicator is None else int(ranks_of[communicator])
+    in_coll = key.level == layout.LEVEL_WORK
+    bits = bits_per_count(function or "", datatype or "", ranks, in_coll=in_coll)
     return _Counted(
         tally,
         communicator,
         None if rank == NONE else rank,
         function,
         datatype,
-        _name(process, key.algorithm, operation_bytes.NUMBERED_ALGORITHMS, key.bits),
-        _name(process, key.protocol, operation_bytes.NUMBERED_PROTOCOLS, key.bits),
-        None if function is None else key.count * factor,
-        tally.count_sum * factor,
+        _name(process, key.algorithm, ALGORITHMS, key.bits),
+        _name(process, key.protocol, PROTOCOLS, key.bits),
+        None if function is None or bits is None else -(-key.count * bits // 8),
+        -(-tally.count_sum * (bits or 0) // 8),
     )
 
 
@@ -155,7 +156,7 @@ def counter_totals_of(
     for tally in process.tallies:
         one = _counted(process, tally, places, ranks_of)
         # Work of these is told in bytes, whatever the caller's datatype.
-        datatype = None if one.function in operation_bytes.COUNTED_IN_BYTES else one.datatype
+        datatype = None if one.function in COLL_COUNTS_BYTES else one.datatype
         stem = CounterKey(
             one.communicator, one.function, one.size_bytes, datatype, None, None, one.rank, who.host
         )
@@ -226,7 +227,7 @@ def _work(part: _Counted) -> CounterTotals:
         return entry
     entry.in_flight = max(operations - timed - sum(reasons.values()), 0)
     if timed:
-        sound = part.algorithm in operation_bytes.SOUND_ALGORITHMS
+        sound = part.algorithm in WITH_EXACT_STOP
         _add_times(entry, "gpu" if sound else "gpu-early", times, "gpu")
     elif int(times["host_count"]):
         _add_times(entry, "host", times, "host")

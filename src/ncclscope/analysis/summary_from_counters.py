@@ -22,8 +22,8 @@ from ncclscope.capture.reader import open_capture
 from ncclscope.errors import UsageError
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
-from ncclscope.model.process.operation_bytes import PER_RANK
 from ncclscope.model.schema import GPU_SOURCES
+from ncclscope.nccl.functions import COUNTS_ONE_RANK
 
 KEYS = ("communicator", "function", "size", "datatype", "algorithm", "protocol", "rank", "host")
 
@@ -211,7 +211,8 @@ def _has_shares(model: Model, found: list[tuple[CounterKey, CounterTotals]]) -> 
     """Whether bytes of all ranks would have to be known from a number of ranks that nobody told."""
     ranks = model.tables["communicators"]["ranks"]
     return any(
-        leaf.function in PER_RANK and (leaf.communicator is None or ranks[leaf.communicator] <= 0)
+        leaf.function in COUNTS_ONE_RANK
+        and (leaf.communicator is None or ranks[leaf.communicator] <= 0)
         for leaf, _ in found
     )
 

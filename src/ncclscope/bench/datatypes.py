@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.errors import UsageError
+from ncclscope.nccl import datatypes
 
 Array = npt.NDArray[Any]
 
@@ -23,19 +24,16 @@ class Datatype:
     code: int
     size_bytes: int
     exact: int  # whole numbers up to this one are exact
+    is_float: bool  # rounding can happen
     since: tuple[int, int] = (2, 0)  # NCCL release that brought it
     exponent_bits: int = 0  # of the types that numpy does not know
     mantissa_bits: int = 0
 
     @property
-    def is_float(self) -> bool:
-        """Whether rounding can happen."""
-        return self.code >= 6
-
-    @property
     def storage(self) -> "np.dtype[Any]":
         """What its bytes are in numpy."""
-        return np.dtype(_STORAGE.get(self.name, f"u{self.size_bytes}"))
+        plain = "f" if self.is_float else "u" if self.name.startswith("u") else "i"
+        return np.dtype(f"{'u' if self.exponent_bits else plain}{self.size_bytes}")
 
     def encode(self, values: Array) -> Array:
         """Whole numbers up to `exact`, as they lie in memory."""
@@ -68,30 +66,26 @@ class Datatype:
         return np.where(negative, -value, value)
 
 
-_STORAGE = {
-    "int8": "i1", "uint8": "u1", "int32": "i4", "uint32": "u4", "int64": "i8", "uint64": "u8",
-    "half": "f2", "float": "f4", "double": "f8",
-}  # fmt: skip
-_DATATYPES = (
-    Datatype("int8", 0, 1, 127),
-    Datatype("uint8", 1, 1, 255),
-    Datatype("int32", 2, 4, 1 << 30),
-    Datatype("uint32", 3, 4, 1 << 30),
-    Datatype("int64", 4, 8, 1 << 30),
-    Datatype("uint64", 5, 8, 1 << 30),
-    Datatype("half", 6, 2, 2048),
-    Datatype("float", 7, 4, 1 << 24),
-    Datatype("double", 8, 8, 1 << 30),
-    Datatype("bfloat16", 9, 2, 256, (2, 10), 8, 7),
-    Datatype("f8e4m3", 10, 1, 16, (2, 24), 4, 3),
-    Datatype("f8e5m2", 11, 1, 8, (2, 24), 5, 2),
+_DATATYPES = tuple(
+    Datatype(
+        one.nccl_tests,
+        one.number,
+        one.bits // 8,
+        one.largest_exact,
+        one.is_float,
+        one.since,
+        one.exponent_bits,
+        one.mantissa_bits,
+    )
+    for one in datatypes.DATATYPES.values()
+    if one.bits % 8 == 0
 )
 DATATYPES = {datatype.name: datatype for datatype in _DATATYPES}
 _ALIASES = {
-    "char": "int8", "int": "int32", "float16": "half", "fp16": "half", "float32": "float",
-    "fp32": "float", "float64": "double", "bf16": "bfloat16", "fp8_e4m3": "f8e4m3",
-    "fp8_e5m2": "f8e5m2", "float8e4m3": "f8e4m3", "float8e5m2": "f8e5m2",
-}  # fmt: skip
+    alias: one.nccl_tests
+    for one in datatypes.DATATYPES.values()
+    for alias in (one.name, *one.aliases)
+}
 
 # ncclRedOp_t, and the release that brought it
 REDUCTIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}

@@ -8,10 +8,10 @@ from typing import Any
 
 from ncclscope._version import __version__
 from ncclscope.analysis.baseline import FORM, FORM_VERSION
-from ncclscope.bench.nccl import release_of
 from ncclscope.bench.plan import Plan
 from ncclscope.bench.results import Result, Session, spread_of
 from ncclscope.bench.table import SIMULATED, average_busbw, rows_of, scaled
+from ncclscope.nccl.releases import release_of_code
 
 _NCCL_TESTS_VERSION = 2
 _TIME = "%Y-%m-%d %H:%M:%S"
@@ -101,7 +101,7 @@ def as_json(finished: Finished) -> dict[str, Any]:
         **({"simulation": f"{SIMULATED} ({session.simulation})"} if session.simulation else {}),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(finished.started)),
         "seconds": round(finished.ended - finished.started, 3),
-        "nccl": ".".join(map(str, release_of(session.nccl))),
+        "nccl": ".".join(map(str, release_of_code(session.nccl))),
         "cuda": session.cuda,
         "ranks": session.ranks,
         "hosts": len({device.host for device in session.devices}),

@@ -1,15 +1,14 @@
 """Where libnccl and CUDA's runtime lie: named by the user, simulated, or the likeliest here."""
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ncclscope.errors import UsageError
 from ncclscope.native import simulated_nccl_path
+from ncclscope.nccl.libraries import SONAMES, installed_paths, python_package_folders
 
-_NCCL = "libnccl.so.2"
 NCCL_VARIABLE, CUDART_VARIABLE = "NCCLSCOPE_BENCH_NCCL", "NCCLSCOPE_BENCH_CUDART"
 
 
@@ -21,24 +20,14 @@ class Libraries:
     cudart: str
 
 
-def _packages() -> list[Path]:
-    """Where Python packages lie."""
-    entries = [Path(entry) for entry in sys.path if entry]
-    return [entry for entry in entries if entry.name in ("site-packages", "dist-packages")]
-
-
 def _nccl(environment: Mapping[str, str]) -> str:
     """The first there is, in the order in which `doctor` looks; unlike doctor, nothing is read."""
-    places = [
-        Path(folder) / _NCCL
-        for folder in environment.get("LD_LIBRARY_PATH", "").split(":")
-        if folder
+    found = [
+        place
+        for place, _ in installed_paths(environment)
+        if place.name in SONAMES and place.is_file()
     ]
-    places += [folder / "nvidia" / "nccl" / "lib" / _NCCL for folder in _packages()]
-    if environment.get("CONDA_PREFIX"):
-        places.append(Path(environment["CONDA_PREFIX"]) / "lib" / _NCCL)
-    found = [place for place in places if place.is_file()]
-    return str(found[0]) if found else _NCCL  # wherever the linker looks
+    return str(found[0]) if found else SONAMES[0]  # wherever the linker looks
 
 
 def _cudart_beside(nccl: Path) -> list[Path]:
@@ -49,7 +38,7 @@ def _cudart_beside(nccl: Path) -> list[Path]:
 
 def _cudart(nccl: str, environment: Mapping[str, str]) -> str:
     places = _cudart_beside(Path(nccl)) if "nvidia" in Path(nccl).parts else []
-    for folder in _packages():
+    for folder in python_package_folders():
         places += sorted(folder.glob("nvidia/*/lib/libcudart.so*"))[::-1]
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if environment.get(variable):

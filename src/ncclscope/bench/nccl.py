@@ -14,6 +14,7 @@ from ncclscope.bench.operations import NATIVE, Operation, Shape, pair_of
 from ncclscope.bench.plan import Case
 from ncclscope.bench.shared_library import function, load
 from ncclscope.errors import NcclscopeError
+from ncclscope.nccl.releases import release_of_code
 
 UNIQUE_ID_BYTES = 128
 _RESULTS = (
@@ -28,12 +29,6 @@ class UniqueId(ctypes.Structure):
     """ncclUniqueId, which is passed by value."""
 
     _fields_ = [("bytes", c_char * UNIQUE_ID_BYTES)]
-
-
-def release_of(code: int) -> tuple[int, int, int]:
-    """22809 -> (2, 28, 9); up to 2.8 the code was made of smaller numbers."""
-    scale = 10000 if code >= 10000 else 1000
-    return code // scale, code % scale // 100, code % 100
 
 
 class Nccl:
@@ -82,7 +77,7 @@ class Nccl:
 
     def has_native(self, name: str) -> bool:
         """Whether this release offers a function that came with 2.28."""
-        return hasattr(self._library, name) and release_of(self.version()) >= (2, 28)
+        return hasattr(self._library, name) and release_of_code(self.version()) >= (2, 28)
 
     def check_offers(
         self, operations: list[Operation], datatypes: list[str], ops: list[str]
@@ -91,7 +86,7 @@ class Nccl:
         for operation in operations:
             for name in operation.needs:
                 self._function(name)
-        release = release_of(self.version())
+        release = release_of_code(self.version())
         for what, since in [
             *((f"datatype {name}", DATATYPES[name].since) for name in datatypes),
             *((f"operator {name}", REDUCTIONS_SINCE.get(name, (2, 0))) for name in ops),

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from ncclscope.bench.coordinator import Coordinator, RankError, listen
 from ncclscope.bench.libraries import Libraries
 from ncclscope.bench.messages import Message
-from ncclscope.bench.nccl import UNIQUE_ID_BYTES, release_of
+from ncclscope.bench.nccl import UNIQUE_ID_BYTES
 from ncclscope.bench.plan import Case, Plan, cases, left_out, next_batch
 from ncclscope.bench.rank_placement import RankPlacement
 from ncclscope.bench.ranks import supervised
 from ncclscope.bench.results import Device, Result, Session, result_of
+from ncclscope.nccl.releases import release_of_code
 
 OnSession = Callable[[Session], None]
 OnResult = Callable[[Result], None]
@@ -93,7 +94,7 @@ class CoordinatorReplies:
         ]
         versions = sorted({int(one["nccl"]) for one in answers})
         if len(versions) > 1:
-            shown = ", ".join(".".join(map(str, release_of(code))) for code in versions)
+            shown = ", ".join(".".join(map(str, release_of_code(code))) for code in versions)
             notes.append(f"ranks use different releases of NCCL: {shown}")
         return Session(
             devices,

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ncclscope._version import __version__
-from ncclscope.bench.nccl import release_of
 from ncclscope.bench.plan import Plan
 from ncclscope.bench.results import Result, Session, Spread, spread_of
 from ncclscope.humanize import percent, plural, printable
+from ncclscope.nccl.releases import release_of_code
 
 SIMULATED = "SIMULATION: no GPU and no NCCL were used; these times are no measurement"
 _PLACES = ("out-of-place", "in-place")
@@ -27,7 +27,7 @@ def _number(value: float | None, width: int) -> str:
 
 def heading(session: Session, plan: Plan) -> list[str]:
     """Who takes part, and how it is measured."""
-    release = ".".join(map(str, release_of(session.nccl)))
+    release = ".".join(map(str, release_of_code(session.nccl)))
     cuda = f", CUDA {session.cuda // 1000}.{session.cuda % 1000 // 10}" if session.cuda else ""
     ends = [plural(plan.calls, "call")] if plan.calls is not None else []
     ends += [f"{plan.seconds:g} s"] if plan.seconds is not None else []

@@ -9,44 +9,19 @@ from typing import Any
 from ncclscope.capture import layout
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.process import Process
+from ncclscope.nccl.events import (
+    FIRST_WITH_CALLS,
+    FIRST_WITH_STAMPS,
+    FIRST_WITH_TAGS,
+    LAST_OLD_PROXY_OP_STATE,
+    NEWEST_INTERFACE,
+    RECV_STEP_STATES,
+    SEND_STEP_STATES,
+    STATE,
+)
 
 Fields = dict[str, Any]
 
-STATE_NAMES = {
-    0: "ProxyOpSendPosted",
-    1: "ProxyOpSendRemFifoWait",
-    2: "ProxyOpSendTransmitted",
-    3: "ProxyOpSendDone",
-    4: "ProxyOpRecvPosted",
-    5: "ProxyOpRecvReceived",
-    6: "ProxyOpRecvTransmitted",
-    7: "ProxyOpRecvDone",
-    8: "ProxyStepSendGPUWait",
-    9: "ProxyStepSendWait",
-    10: "ProxyStepRecvWait",
-    11: "ProxyStepRecvFlushWait",
-    12: "ProxyStepRecvGPUWait",
-    13: "ProxyCtrlIdle",
-    14: "ProxyCtrlActive",
-    15: "ProxyCtrlSleep",
-    16: "ProxyCtrlWakeup",
-    17: "ProxyCtrlAppend",
-    18: "ProxyCtrlAppendEnd",
-    19: "ProxyOpInProgress",
-    20: "ProxyStepSendPeerWait",
-    21: "NetPluginUpdate",
-    22: "KernelChStop",
-    23: "GroupStartApiStop",
-    24: "GroupEndApiStart",
-    25: "CeCollStart",
-    26: "CeCollComplete",
-    27: "CeSyncStart",
-    28: "CeSyncComplete",
-    29: "CeBatchStart",
-    30: "CeBatchComplete",
-    31: "KernelPhaseStop",
-}
-_SEND_STATES, _RECV_STATES = (8, 20, 9), (10, 11, 12)
 _STATE_BITS = (layout.STATE_FIRST, layout.STATE_SECOND, layout.STATE_THIRD)
 
 
@@ -63,7 +38,9 @@ class Names:
         self._nonce = process.header.nonce
         self._nonces = nonces
         self.communicators = {comm.number: comm for comm in process.communicators}
-        self.oldest_version = min((comm.version for comm in process.communicators), default=7)
+        self.oldest_version = min(
+            (comm.version for comm in process.communicators), default=NEWEST_INTERFACE
+        )
 
     def reference(self, handle: int) -> str | None:
         """How an event is referred to: stream.index, with its process where that is another one."""
@@ -118,8 +95,8 @@ def _buffers(x: Any) -> Fields:
 
 
 def _coll(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
-    flags, version = int(s["flags"]), comm.version if comm else 7
-    early = version <= 3
+    flags, version = int(s["flags"]), comm.version if comm else NEWEST_INTERFACE
+    early = version < FIRST_WITH_STAMPS
     fields: Fields = {"rank": _rank(flags, comm, x["rank"] if x is not None else None)}
     if early and x is not None:
         fields["commHash"] = hexadecimal(x["comm_hash"])
@@ -142,9 +119,9 @@ def _coll(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
             "isCollnet": bool(s["bits"] & layout.COLL_IS_COLLNET),
             "isNvls": bool(s["bits"] & layout.COLL_IS_NVLS),
         }
-    if version >= 5 and x is not None:
+    if version >= FIRST_WITH_CALLS and x is not None:
         fields["parentGroup"] = n.reference(int(x["parent_group"]))
-    if version >= 7:
+    if version >= FIRST_WITH_TAGS:
         fields |= {
             "kernelVariant": n.text(s["variant"], 0),
             "isSymColl": bool(s["bits"] & layout.COLL_IS_SYMMETRIC),
@@ -154,9 +131,9 @@ def _coll(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
 
 
 def _p2p(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
-    flags, version = int(s["flags"]), comm.version if comm else 7
+    flags, version = int(s["flags"]), comm.version if comm else NEWEST_INTERFACE
     fields: Fields = {"rank": _rank(flags, comm, x["rank"] if x is not None else None)}
-    if version <= 3 and x is not None:
+    if version < FIRST_WITH_STAMPS and x is not None:
         fields["commHash"] = hexadecimal(x["comm_hash"])
     fields |= {
         "func": n.text(s["func"], flags),
@@ -165,11 +142,11 @@ def _p2p(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
         "count": int(s["count"]),
         "peer": int(s["peer"]),
     }
-    if version >= 4:
+    if version >= FIRST_WITH_STAMPS:
         fields["nChannels"] = int(s["chan"])
-    if version >= 5:
+    if version >= FIRST_WITH_CALLS:
         fields["parentGroup"] = n.reference(int(s["parent_group"]))
-    if version >= 7:
+    if version >= FIRST_WITH_TAGS:
         fields["userTag"] = int(x["tag"]) if x is not None else 0
     return fields
 
@@ -255,7 +232,7 @@ def _call(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
     }
     if int(s["kind"]) == layout.KINDS["CollApi"]:
         fields["root"] = int(s["root"])
-    if comm is None or comm.version >= 7:
+    if comm is None or comm.version >= FIRST_WITH_TAGS:
         fields["userTag"] = int(s["tag"])
     return fields
 
@@ -284,7 +261,7 @@ def _ce_coll(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
             "batchSize": int(x["batch_size"]),
             "numBatches": int(x["num_batches"]),
         }
-        if comm is None or comm.version >= 7:
+        if comm is None or comm.version >= FIRST_WITH_TAGS:
             fields["userTag"] = int(x["tag"])
     return fields
 
@@ -336,7 +313,7 @@ def states_in_place(name: str, s: Any, early: bool) -> list[tuple[int, int, Fiel
     """(state, counter value, arguments) stored in the event's own slot."""
     bits, found = int(s["states"]), []
     if name == "ProxyStep":
-        numbers = _RECV_STATES if bits & layout.STATE_RECV else _SEND_STATES
+        numbers = RECV_STEP_STATES if bits & layout.STATE_RECV else SEND_STEP_STATES
         for which, bit in enumerate(_STATE_BITS):
             if bits & bit:
                 args = {} if early else {"transSize": int(s["size"][which])}
@@ -345,16 +322,21 @@ def states_in_place(name: str, s: Any, early: bool) -> list[tuple[int, int, Fiel
         for bit, code, t in ((1, "first", "t_first"), (2, "second", "t_second")):
             if bits & bit:
                 state = int(s[code])
-                args = {"appendedProxyOps": int(s["appended"])} if state == 18 else {}
+                args = (
+                    {"appendedProxyOps": int(s["appended"])}
+                    if state == STATE["ProxyCtrlAppendEnd"]
+                    else {}
+                )
                 found.append((state, int(s[t]), args))
     elif name in ("KernelCh", "KernelPhase") and bits & layout.STATE_FIRST:
-        found.append(
-            (22 if name == "KernelCh" else 31, int(s["t_stop"]), {"pTimer": int(s["gpu_stop"])})
-        )
+        found.append((STATE[f"{name}Stop"], int(s["t_stop"]), {"pTimer": int(s["gpu_stop"])}))
     elif name == "ProxyOp" and bits & layout.STATE_FIRST:
-        found.append((19, int(s["t_in_progress"]), {}))
+        found.append((STATE["ProxyOpInProgress"], int(s["t_in_progress"]), {}))
     elif name == "GroupApi":
-        for bit, state, t in ((1, 23, "t_start_done"), (2, 24, "t_end_begins")):
+        for bit, state, t in (
+            (1, STATE["GroupStartApiStop"], "t_start_done"),
+            (2, STATE["GroupEndApiStart"], "t_end_begins"),
+        ):
             if bits & bit:
                 found.append((state, int(s[t]), {}))
     return found
@@ -362,12 +344,16 @@ def states_in_place(name: str, s: Any, early: bool) -> list[tuple[int, int, Fiel
 
 def appended_arguments(state: int, s: Any) -> Fields:
     """The arguments that a State slot keeps."""
-    if state <= 7:
+    if state <= LAST_OLD_PROXY_OP_STATE:
         return {"transSize": int(s["arg"]), "steps": int(s["steps"])}
-    if state in (*_SEND_STATES, *_RECV_STATES):
+    if state in (*SEND_STEP_STATES, *RECV_STEP_STATES):
         return {"transSize": int(s["arg"])}
-    if state == 18:
+    if state == STATE["ProxyCtrlAppendEnd"]:
         return {"appendedProxyOps": int(s["arg"])}
-    if state in (22, 31):
+    if state in (STATE["KernelChStop"], STATE["KernelPhaseStop"]):
         return {"pTimer": int(s["arg"])}
-    return {"length": int(s["arg"]), "wr_id": int(s["arg2"])} if state == 21 else {}
+    return (
+        {"length": int(s["arg"]), "wr_id": int(s["arg2"])}
+        if state == STATE["NetPluginUpdate"]
+        else {}
+    )

@@ -13,7 +13,6 @@ import numpy.typing as npt
 from ncclscope.capture import dtypes, layout
 from ncclscope.capture.descriptors import (
     IN_GROUP,
-    STATE_NAMES,
     Names,
     appended_arguments,
     fields_of,
@@ -22,6 +21,7 @@ from ncclscope.capture.descriptors import (
 )
 from ncclscope.capture.process import Process
 from ncclscope.capture.segment import Slots, expand
+from ncclscope.nccl.events import STATE_NAMES
 
 Event = dict[str, Any]
 _KINDS, _DTYPES = layout.KINDS, dtypes.OURS.dtypes

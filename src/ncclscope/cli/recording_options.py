@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 
 from ncclscope.launch.environment import (
-    MODES,
     Settings,
     default_capture_name,
     without_placeholders,
 )
+from ncclscope.nccl.events import MODES
 
 
 def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = "") -> None:

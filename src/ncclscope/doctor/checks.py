@@ -17,6 +17,7 @@ from ncclscope.doctor.libraries import Library
 from ncclscope.errors import NcclscopeError
 from ncclscope.launch.environment import Settings
 from ncclscope.native import LONGEST_PLUGIN_PATH
+from ncclscope.nccl.events import INTERFACES
 from ncclscope.nccl.releases import interface_of, known_defects, text_of
 
 FINE, NOTE, PROBLEM = "fine", "note", "problem"
@@ -92,7 +93,7 @@ def _load_failure(plugin: Path) -> str:
     code = (
         "import ctypes, os, sys\n"
         "library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW | os.RTLD_LOCAL)\n"
-        "for version in range(1, 8): getattr(library, f'ncclProfiler_v{version}')\n"
+        f"for version in {tuple(INTERFACES)}: getattr(library, f'ncclProfiler_v{{version}}')\n"
     )
     command = [sys.executable, "-c", code, str(plugin)]
     loaded = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -7,19 +7,24 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.analysis.selection import Selection, began_ns, matching
-from ncclscope.export.kineto import COLLECTIVE_NAMES, DTYPES, WIDE_INPUT, WIDE_OUTPUT
 from ncclscope.export.trace_model import OPEN, Argument, Details, Layer, Rank
 from ncclscope.humanize import printable
 from ncclscope.model.detail_tables import details_of_process
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, Columns
 from ncclscope.nccl.bandwidth import bus_factor
+from ncclscope.nccl.datatypes import DATATYPES
+from ncclscope.nccl.functions import FUNCTIONS
+from ncclscope.nccl.torch_names import COLLECTIVE_NAMES
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 # Flows by what they join; numbers of instances are the flows below.
 CHILD_FLOWS, CALL_FLOWS = 1 << 60, 1 << 61
 # Where stamps are exact enough to divide by.
+_TORCH_DATATYPES = {name: datatype.torch for name, datatype in DATATYPES.items()}
+_WIDE_INPUT = tuple(name for name, function in FUNCTIONS.items() if function.wide_input)
+_WIDE_OUTPUT = tuple(name for name, function in FUNCTIONS.items() if function.wide_output)
 _FOR_BANDWIDTH = ("gpu", "gpu-repaired", "gpu-partial")
 _UNFINISHED = ("in flight", "never launched")
 
@@ -178,9 +183,9 @@ def _operation_arguments(model: Model, rows: Ints) -> list[Argument]:
         Argument("Seq", column("call_order"), varies=True),
         Argument("Group size", ranks),
         Argument("Rank", column("rank")),
-        Argument("In msg nelems", np.where(wide(WIDE_INPUT), count * ranks, count)),
-        Argument("Out msg nelems", np.where(wide(WIDE_OUTPUT), count * ranks, count)),
-        Argument("dtype", column("datatype"), _renamed(words["datatype"], DTYPES)),
+        Argument("In msg nelems", np.where(wide(_WIDE_INPUT), count * ranks, count)),
+        Argument("Out msg nelems", np.where(wide(_WIDE_OUTPUT), count * ranks, count)),
+        Argument("dtype", column("datatype"), _renamed(words["datatype"], _TORCH_DATATYPES)),
         Argument("Src Rank", np.where(receives, peer, NONE)),
         Argument("Dst Rank", np.where(sends, peer, NONE)),
         Argument("root", column("root")),

@@ -26,11 +26,12 @@ from ncclscope.ingest.records import (
     nanoseconds,
     number,
     text,
+    torch_function_name,
 )
-from ncclscope.ingest.torch_names import DATATYPES, function_of
 from ncclscope.model.completeness import SIMULATION
-from ncclscope.model.process import operation_bytes
 from ncclscope.model.schema import NONE, SOURCES, STATES
+from ncclscope.nccl.datatypes import element_bits, from_event_name, from_torch
+from ncclscope.nccl.functions import COUNTS_ONE_RANK, FUNCTIONS
 
 _US = 1000
 _SIGNS = re.compile(r"[^a-z0-9]")
@@ -128,7 +129,7 @@ class _Trace:
         name = text(event.get("name"))
         kernel = KERNEL.search(name)
         if "collectivename" in given:
-            function = function_of(text(given["collectivename"]))
+            function = torch_function_name(text(given["collectivename"]))
         elif kernel or (_TELLING & given.keys() and is_function(name)):
             function = function_name(kernel[1] if kernel else name)
         else:
@@ -173,9 +174,7 @@ def _values(
     event: dict[str, Any], given: dict[str, Any], function: str, ranks: int, start_ns: int
 ) -> dict[str, int | str]:
     datatype = text(_first(given, ("dtype", "datatype")))
-    datatype = (
-        DATATYPES.get(datatype) or operation_bytes.DATATYPES.get(datatype) or datatype.casefold()
-    )
+    datatype = from_torch(datatype) or from_event_name(datatype) or datatype.casefold()
     duration = nanoseconds(event.get("dur"), _US)
     source = text(given.get("source"))
     state = text(given.get("state"))
@@ -212,19 +211,19 @@ def _count(given: dict[str, Any], function: str, ranks: int) -> int:
     count = number(given.get("count"))
     if count != NONE:
         return count
-    wide = function in ("ReduceScatter", "AlltoAll", "Scatter")
+    wide = function in FUNCTIONS and FUNCTIONS[function].wide_input
     count = number(given.get("inmsgnelems"))
     return count // ranks if wide and ranks > 0 and count > 0 else count
 
 
 def _size(given: dict[str, Any], function: str, datatype: str) -> int:
     size = number(_first(given, _SIZE))
-    width = operation_bytes.ELEMENT_BYTES.get(datatype)
-    if size != NONE or width is None:
+    bits = element_bits(datatype)
+    if size != NONE or bits is None:
         return size
     elements_in, elements_out = (number(given.get(f"{way}msgnelems")) for way in ("in", "out"))
-    most = max(elements_in, elements_out) if function in operation_bytes.PER_RANK else elements_in
-    return most * width if NONE < most < 1 << 50 else NONE
+    most = max(elements_in, elements_out) if function in COUNTS_ONE_RANK else elements_in
+    return -(-most * bits // 8) if NONE < most < 1 << 50 else NONE
 
 
 FORMAT = Format(

@@ -24,11 +24,12 @@ from ncclscope.ingest.records import (
     nanoseconds,
     number,
     text,
+    torch_function_name,
 )
 from ncclscope.ingest.safe_pickle import PickleError, loads
-from ncclscope.ingest.torch_names import DATATYPES, function_of
-from ncclscope.model.process import operation_bytes
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.datatypes import element_bits, from_torch
+from ncclscope.nccl.functions import COUNTS_ONE_RANK
 
 _LARGEST_BYTES = 1 << 28
 _MS = 1_000_000
@@ -113,7 +114,7 @@ def _bytes_of(shapes: object, datatypes: object) -> tuple[int, int, str]:
     if not isinstance(shapes, (list, tuple)) or not 0 < len(shapes) <= _MOST_TENSORS:
         return NONE, NONE, ""
     named = datatypes if isinstance(datatypes, (list, tuple)) else [datatypes]
-    datatype = DATATYPES.get(text(named[0]) if named else "", "")
+    datatype = from_torch(text(named[0]) if named else "") or ""
     elements = 0
     for shape in shapes:
         if not isinstance(shape, (list, tuple)) or len(shape) > _MOST_DIMENSIONS:
@@ -124,8 +125,8 @@ def _bytes_of(shapes: object, datatypes: object) -> tuple[int, int, str]:
             if product == NONE:
                 return NONE, NONE, datatype
         elements = number(elements + product)
-    width = operation_bytes.ELEMENT_BYTES.get(datatype)
-    return elements, NONE if width is None else number(elements * width), datatype
+    bits = element_bits(datatype)
+    return elements, NONE if bits is None else number(-(-elements * bits // 8)), datatype
 
 
 def _sizes(entry: dict[str, Any], function: str, ranks: int) -> dict[str, int | str]:
@@ -135,7 +136,7 @@ def _sizes(entry: dict[str, Any], function: str, ranks: int) -> dict[str, int | 
     if function == "Recv" or given == NONE:
         count, given = out_count, made
     size = given
-    if function in operation_bytes.PER_RANK:
+    if function in COUNTS_ONE_RANK:
         size = max(given, made)
         if function in ("Gather", "Scatter") and ranks > 0:
             size = max(size, min(x for x in (given, made, size) if x != NONE) * ranks)
@@ -160,7 +161,7 @@ def _operation(
     rank = ranks.index(process.global_rank) if process.global_rank in ranks else NONE
     if named not in groups and described == _DEFAULT:  # everybody is in it
         rank = process.global_rank
-    function = function_of(name)
+    function = torch_function_name(name)
     form = form_of(function)
     values: dict[str, int | str] = {
         "rank": rank,

@@ -23,8 +23,10 @@ from ncclscope.ingest.records import (
     hash_of,
     number,
 )
-from ncclscope.model.process import operation_bytes
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.datatypes import NUMBERED_DATATYPES
+from ncclscope.nccl.functions import COUNTS_ONE_RANK, WITH_ROOT
+from ncclscope.nccl.operation_bytes import operation_bytes
 
 _LINE = re.compile(
     rb"([^\s:\[\]<>]{1,255}):(\d{1,10}):(\d{1,10}) +\[(-?\d{1,4})\] (.*?)"
@@ -169,15 +171,9 @@ def _operation(
     fallback = Communicator(f"{line.host}:{line.pid}:{pointer}", 0, "", int((ranks or "0")[:7]))
     communicator, rank = known.get((line.host, line.pid, pointer), (fallback, NONE))
     code = int(datatype[:3])
-    named = (
-        operation_bytes.NUMBERED_DATATYPES[code]
-        if code < len(operation_bytes.NUMBERED_DATATYPES)
-        else ""
-    )
+    named = NUMBERED_DATATYPES[code] if code < len(NUMBERED_DATATYPES) else ""
     elements = number(int(count[:20]))
-    width = operation_bytes.ELEMENT_BYTES.get(named, 0)
-    if function in operation_bytes.PER_RANK:
-        width *= communicator.ranks
+    size = _size_bytes(function, named, elements, communicator.ranks)
     values: dict[str, int | str] = {
         "rank": rank,
         "thread": line.thread,
@@ -185,15 +181,22 @@ def _operation(
         "form": form,
         "datatype": named,
         "count": elements,
-        "size_bytes": number(elements * width) if width and elements != NONE else NONE,
+        "size_bytes": size,
         "peer" if form != "collective" else "root": number(int(root[:8])),
         "stream": number(int(stream[:18], 16)) if stream else NONE,
         "state": "unknown",
         "reason": _NO_TIME,
     }
-    if function not in operation_bytes.ROOTED:
+    if function not in WITH_ROOT:
         values.pop("root", None)
     return Operation(process, communicator, values)
+
+
+def _size_bytes(function: str, datatype: str, elements: int, ranks: int) -> int:
+    if elements == NONE or (ranks < 1 and function in COUNTS_ONE_RANK):
+        return NONE
+    size = operation_bytes(function, datatype, elements, ranks, in_coll=False)
+    return NONE if size is None else number(size)
 
 
 FORMAT = Format(

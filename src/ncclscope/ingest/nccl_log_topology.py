@@ -13,7 +13,6 @@ from pathlib import Path
 from ncclscope.ingest.files import ends_of, lines_of
 from ncclscope.ingest.nccl_log import Init, Line, init_in, key_of, parse_line, version_in
 from ncclscope.ingest.records import ImportReport
-from ncclscope.model.process import operation_bytes
 from ncclscope.model.schema import NONE
 from ncclscope.model.topology import (
     FILE,
@@ -27,6 +26,7 @@ from ncclscope.model.topology import (
     Warning,
     kept_topology,
 )
+from ncclscope.nccl.algorithms import ALGORITHMS, PROTOCOLS
 
 LOGS = "debug.*"  # as `ncclscope run --nccl-debug` names them in a capture
 _MOST_LINKS, _MOST_OTHERS = 1 << 20, 1 << 12
@@ -244,8 +244,8 @@ class _Facts:
             return
         function, size, algorithm, protocol = match.groups()
         names = (
-            function or "", _named(algorithm, operation_bytes.NUMBERED_ALGORITHMS),
-            _named(protocol, operation_bytes.NUMBERED_PROTOCOLS),
+            function or "", _named(algorithm, ALGORITHMS),
+            _named(protocol, PROTOCOLS),
         )  # fmt: skip
         if names not in self._choices and len(self._choices) >= _MOST_OTHERS:
             return

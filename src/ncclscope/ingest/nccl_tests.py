@@ -23,15 +23,13 @@ from ncclscope.ingest.records import (
     text,
 )
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.datatypes import from_nccl_tests
+from ncclscope.nccl.releases import release_of_code, text_of
 
 _LARGEST_BYTES = 1 << 27
 _US = 1000
 _MOST_ITERATIONS = 1 << 20
 _PROGRAM = re.compile(r"([a-z_0-9]+)_perf")
-_DATATYPES = {
-    "half": "float16", "float": "float32", "double": "float64", "f8e4m3": "float8e4m3",
-    "f8e5m2": "float8e5m2",
-}  # fmt: skip
 _FUNCTIONS = {"sendrecv": "SendRecv", "hypercube": "AlltoAll", "alltoall": "AlltoAll"}
 _PLACES = {"out_of_place": "out-of-place", "in_place": "in-place"}
 _MEAN = "a mean over iterations, by nccl-tests"
@@ -97,7 +95,7 @@ def _members(config: dict[str, Any], file: str, document: dict[str, Any]) -> Ite
     ranks = max(len(devices), 1) * each
     communicator = Communicator(file, 0, file.split(".")[0], ranks, max(len(hosts), 1))
     version = number(document.get("nccl_version"))
-    release = f"{version // 10_000}.{version // 100 % 100}.{version % 100}" if version > 0 else ""
+    release = text_of(release_of_code(version)) if version > 0 else ""
     for place, device in enumerate(devices or [{}]):
         process = Process(
             text(device.get("hostname")),
@@ -140,7 +138,7 @@ def _operations(
             "function": program or text(result.get("experiment_name")),
             "size_bytes": number(result.get("size")),
             "count": number(result.get("count")),
-            "datatype": _DATATYPES.get(datatype, datatype),
+            "datatype": from_nccl_tests(datatype),
             "root": root,
             "variant": variant,
             "enqueue_ns": began_ns,

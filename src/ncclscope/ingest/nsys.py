@@ -32,8 +32,8 @@ from ncclscope.ingest.records import (
     number,
     text,
 )
-from ncclscope.model.process import operation_bytes
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.functions import COUNTS_ONE_RANK
 
 _MAGIC = b"SQLite format 3\0"
 _PROCESS_BITS = ~0xFFFFFF
@@ -269,7 +269,7 @@ class _Export:
         self, call: _Call, function: str, ranks: int, rank: int, thread: int
     ) -> dict[str, int | str]:
         size = number(call.payload.get("Message size [bytes]"))
-        if function in operation_bytes.PER_RANK:  # of one rank, as the caller gives it
+        if function in COUNTS_ONE_RANK:  # of one rank, as the caller gives it
             size = size * ranks if ranks > 0 and NONE < size < 1 << 42 else NONE
         values: dict[str, int | str] = {
             "rank": rank,

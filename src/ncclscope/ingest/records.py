@@ -6,19 +6,15 @@ from functools import lru_cache
 from pathlib import Path
 
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.functions import FUNCTIONS
+from ncclscope.nccl.torch_names import FUNCTIONS_OF_TORCH
 
 _LARGEST = 1 << 62
 _LONGEST_TEXT = 4096
 MOST_COUNTED = 1 << 24  # operations that an import makes of counts
 FIRST_WALL_NS = 10**18  # 2001: what is less counts from somewhere else than 1970
 # As other tools write functions, without signs and in one case -> as NCCL does.
-_FUNCTIONS = {
-    name.casefold(): name
-    for name in (
-        "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "AlltoAll", "Gather",
-        "Scatter", "Send", "Recv", "SendRecv", "AlltoAllv",
-    )
-}  # fmt: skip
+_FUNCTIONS = {name.casefold(): name for name in (*FUNCTIONS, "AlltoAllv")}
 _FORMS = {"Send": "send", "Recv": "recv"}
 
 
@@ -146,6 +142,13 @@ def function_name(name: str) -> str:
     """NCCL's name of a function, from whichever way of writing; unknown ones stay as they are."""
     plain = name.casefold().removeprefix("nccl").replace("_", "").replace(":", "").strip()
     return _FUNCTIONS.get(plain, name)
+
+
+def torch_function_name(name: str) -> str:
+    """NCCL's function behind PyTorch's name: `nccl:_all_gather_base`, `nccl:send 0->1`."""
+    plain = name.rpartition(":")[2].split(" ")[0]
+    known = FUNCTIONS_OF_TORCH.get(plain.casefold().replace("_", ""))
+    return known or function_name(plain)
 
 
 def is_function(name: str) -> bool:

@@ -11,12 +11,9 @@ from pathlib import Path
 
 from ncclscope.errors import UsageError
 from ncclscope.native import LONGEST_PLUGIN_PATH
+from ncclscope.nccl.events import GPU_TIMING_EVENTS, MODE_EVENTS
 from ncclscope.private_directory import make_private_directory
 
-MODES = ("profile", "trace", "full")
-# The events that each mode asks NCCL for, as native/src/config.c has them.
-MODE_EVENTS = {"profile": 0x7746, "trace": 0xFF4F, "full": 0xFFFF}
-_GPU_TIMING_EVENTS = 0x8040  # KernelCh, KernelPhase
 # Launchers name a job in these; the plugin looks at the same ones in the same order.
 JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
 RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
@@ -148,7 +145,7 @@ def event_mask(settings: Settings) -> int:
             raise UsageError(message, "Give a number, as in 0xff4f") from None
     else:
         mask = MODE_EVENTS[settings.mode]
-    return mask if settings.gpu_timing else mask & ~_GPU_TIMING_EVENTS
+    return mask if settings.gpu_timing else mask & ~GPU_TIMING_EVENTS
 
 
 _DEBUG_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "ATTENTION")

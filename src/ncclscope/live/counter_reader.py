@@ -16,16 +16,18 @@ from ncclscope.capture.call_counts import bucket_bounds_ns, read_call_counts
 from ncclscope.capture.metadata import Communicator
 from ncclscope.live.metrics import DURATION_BOUNDS_NS, size_class
 from ncclscope.live.series import Histogram
-from ncclscope.model.process import operation_bytes
+from ncclscope.nccl.algorithms import ALGORITHMS, WITH_EXACT_STOP
 from ncclscope.nccl.bandwidth import bus_factor
+from ncclscope.nccl.functions import ALL_WAIT
+from ncclscope.nccl.operation_bytes import bits_per_count
 from ncclscope.snapshot.types import ProcessStrings
 
 Floats = npt.NDArray[np.float64]
 INTRA, INTER, UNKNOWN = "intra", "inter", "unknown"
 # Bounds are edges of the recorder's buckets: how many of those lie below each.
 _BUCKETS_BELOW = np.searchsorted(bucket_bounds_ns(), DURATION_BOUNDS_NS)
-_ALL_WAIT = ("AllReduce", "AllGather", "ReduceScatter")
-_REJECTED = (2, 3)  # places of `untimed`: stamps that cannot be the operation's
+# Reasons of `untimed` for stamps that cannot be the operation's.
+_REJECTED = tuple(layout.UNTIMED.index(name) for name in ("stale stamp", "suspect stamp"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Work:
     function: str
     scope: str
     size: str  # class
-    element_bytes: int  # that one element of its count stands for
+    bytes_per_count: float  # 0 where the datatype is not known
     bus_factor: float
     sound: bool = True  # the GPU's stop stamp comes last; else times are lower bounds
 
@@ -46,7 +48,7 @@ class Work:
         """Whether all ranks wait for the last: only then what a rank is in it longer than another,
         it waited longer. Roots, senders and receivers take their own time.
         """
-        return self.sound and self.function in _ALL_WAIT
+        return self.sound and self.function in ALL_WAIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class CounterReader:
     def _sums(
         self, kinds: npt.NDArray[np.int64], tally: npt.NDArray[np.void], times: npt.NDArray[np.void]
     ) -> dict[Work, CounterSums]:
-        element = np.array([work.element_bytes for work in self.works])
+        element = np.array([work.bytes_per_count for work in self.works])
         factor = np.array([work.bus_factor for work in self.works])
         calls = tally["calls"].astype(float)
         size = tally["count_sum"].astype(float) * element[kinds] if len(kinds) else calls
@@ -194,27 +196,23 @@ def _work(row: np.void, communicators: dict[int, Communicator], texts: ProcessSt
     function, datatype = texts.function(int(row["func"]), v1), texts.datatype(int(row["dtype"]), v1)
     communicator = communicators.get(int(row["comm"]))
     ranks = communicator.ranks if communicator else 0
-    in_bytes = level == layout.LEVEL_WORK and function in operation_bytes.COUNTED_IN_BYTES
-    element = 1 if in_bytes else operation_bytes.ELEMENT_BYTES.get(datatype, 1)
-    if function in operation_bytes.PER_RANK:
-        element *= max(ranks, 1)
+    bits = bits_per_count(function, datatype, ranks, in_coll=level == layout.LEVEL_WORK)
     return Work(
         level,
         int(row["comm"]),
         function or UNKNOWN,
         _scope(communicator),
-        size_class(int(row["count"]) * element),
-        element,
+        UNKNOWN if bits is None else size_class(-(-int(row["count"]) * bits // 8)),
+        (bits or 0) / 8,
         bus_factor(function, ranks) or 0.0,
-        _algorithm(int(row["algo"]), v1, texts) in operation_bytes.SOUND_ALGORITHMS,
+        _algorithm(int(row["algo"]), v1, texts) in WITH_EXACT_STOP,
     )
 
 
 def _algorithm(number: int, v1: bool, texts: ProcessStrings) -> str:
     if not v1:
         return texts.plain(number)
-    names = operation_bytes.NUMBERED_ALGORITHMS
-    return names[number] if number < len(names) else ""
+    return ALGORITHMS[number] if number < len(ALGORITHMS) else ""
 
 
 def _scope(communicator: Communicator | None) -> str:

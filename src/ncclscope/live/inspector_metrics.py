@@ -13,8 +13,9 @@ from ncclscope.capture.liveness import ALIVE, STOPPED
 from ncclscope.capture.metadata import Communicator
 from ncclscope.live.job_follower import FollowedJob, FollowedProcess
 from ncclscope.live.series import Labels, Ratio, Samples
-from ncclscope.model.process import operation_bytes
 from ncclscope.nccl.bandwidth import bus_factor
+from ncclscope.nccl.functions import COUNTS_ONE_RANK
+from ncclscope.nccl.operation_bytes import bits_per_count
 from ncclscope.snapshot.process import ProcessSnapshot
 from ncclscope.snapshot.types import PAIRED, ProcessStrings
 
@@ -129,10 +130,11 @@ def _kind(
     ):
         return None
     datatype = texts.datatype(int(tally["dtype"]), v1)
-    in_bytes = function in operation_bytes.COUNTED_IN_BYTES
-    element = 1 if in_bytes else operation_bytes.ELEMENT_BYTES.get(datatype, 1)
-    one_rank = float(tally["count_sum"]) / float(tally["calls"]) * element
-    parts = max(communicator.ranks, 1) if function in operation_bytes.PER_RANK else 1
+    bits = bits_per_count(function, datatype, communicator.ranks, in_coll=True)
+    if bits is None:
+        return None
+    size = float(tally["count_sum"]) / float(tally["calls"]) * bits / 8
+    parts = max(communicator.ranks, 1) if function in COUNTS_ONE_RANK else 1
     identity = process.header.identity if process.header else {}
     name = communicator.name or job.names.get((process.folder.name, communicator.number), "")
     about = (
@@ -144,8 +146,10 @@ def _kind(
         str(communicator.nodes),
         str(communicator.ranks),
     )
-    size = message_size(one_rank)
+    message = message_size(size / parts)
     algorithm = [texts.plain(int(tally[field])) for field in ("algo", "proto")]
     pair = function in PAIRED
-    labels = (*about, function, size) if pair else (*about, function, size, "_".join(algorithm))
-    return Kind(labels, pair, one_rank * parts, bus_factor(function, communicator.ranks) or 0.0)
+    labels = (
+        (*about, function, message) if pair else (*about, function, message, "_".join(algorithm))
+    )
+    return Kind(labels, pair, size, bus_factor(function, communicator.ranks) or 0.0)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from ncclscope.capture import layout
 from ncclscope.capture.liveness import ALIVE, ENDED, STOPPED
-from ncclscope.humanize import nccl_release
 from ncclscope.live.counter_reader import CounterSums, Work
 from ncclscope.live.job_follower import FollowedJob, FollowedProcess
 from ncclscope.live.series import Ratio, Samples
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.releases import release_of_code, text_of
 from ncclscope.snapshot.process import ProcessSnapshot
 from ncclscope.snapshot.types import RankState
 
@@ -66,8 +66,9 @@ def _about_job(samples: Samples, job: FollowedJob) -> None:
     headers = [p.header for p in job.processes.values() if p.header]
     pulses = [p.pulse for p in job.processes.values() if p.pulse]
     if headers and pulses:
+        version = pulses[0].nccl_version
         labels = (
-            nccl_release(pulses[0].nccl_version),
+            text_of(release_of_code(version)) if version else "unknown",
             pulses[0].mode,
             os.path.abspath(job.capture),
             "yes" if headers[0].identity.get("simulation") else "no",

@@ -9,7 +9,6 @@ from ncclscope.capture.liveness import ALIVE
 from ncclscope.humanize import (
     NOTHING,
     binary_size,
-    nccl_release,
     plural,
     printable,
     seconds,
@@ -18,6 +17,7 @@ from ncclscope.humanize import (
 )
 from ncclscope.live.recent_operations import RecentOperation
 from ncclscope.live.top_model import CommunicatorRow, JobLine, Overview, RankRow, Rates
+from ncclscope.nccl.releases import release_of_code, text_of
 from ncclscope.report.status import line as verdict_line
 from ncclscope.snapshot.types import OperationInFlight
 
@@ -176,7 +176,8 @@ def _job(job: JobLine) -> str:
         parts.append(f"{plural(job.dropped, 'event')} DROPPED")
     if job.unreadable:
         parts.append(f"{plural(job.unreadable, 'process', 'processes')} unreadable")
-    parts.append(f"{nccl_release(job.nccl_version)} {job.mode}".strip())
+    release = text_of(release_of_code(job.nccl_version)) if job.nccl_version else "unknown"
+    parts.append(f"{release} {job.mode}".strip())
     return " · ".join(parts)
 
 

@@ -35,12 +35,13 @@ from ncclscope.model.match.streams import (
     rules_of,
 )
 from ncclscope.model.model import Model, Progress
-from ncclscope.model.process import operation_bytes
 from ncclscope.model.process.decoded_process import DecodedProcess, Placement
+from ncclscope.model.process.operation_bytes import total_bytes
 from ncclscope.model.process.proxy_step_times import placed
 from ncclscope.model.schema import NONE, Columns, row_chunks
 from ncclscope.model.store.columns import Writer, fingerprint, load, load_current, manifest_of
 from ncclscope.model.vocabulary import Vocabulary
+from ncclscope.nccl.functions import COUNTS_ONE_RANK
 
 TIMES = (
     "call_ns",
@@ -180,11 +181,11 @@ def _placement(
 def _complete_sizes(operations: Columns, registry: Registry, words: Vocabulary) -> None:
     """Interfaces 1 to 3 do not tell how many ranks there are: their shares are multiplied now."""
     ranks, told = registry.ranks_of_communicators(), registry.ranks_were_told()
-    shares = words.known("function", operation_bytes.PER_RANK)
+    shares = words.known("function", COUNTS_ONE_RANK)
     for comm in np.flatnonzero(~told):
         mine = (operations["communicator"] == comm) & np.isin(operations["function"], shares)
         share = operations["size_bytes"][mine]
-        operations["size_bytes"][mine] = operation_bytes.total_bytes(share, ranks[comm])
+        operations["size_bytes"][mine] = total_bytes(share, ranks[comm])
 
 
 def _broken_communicators(operations: Columns, sums: CaptureCounts) -> npt.NDArray[np.int64]:

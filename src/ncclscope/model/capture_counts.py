@@ -102,6 +102,8 @@ def _damage(part: DecodedProcess) -> list[str]:
         notes.append(f"{plural(damage.torn_bytes, 'byte')} cut off at the end")
     if part.unsized:
         notes.append(f"{plural(part.unsized, 'operation')} with an impossible size")
+    for name, number in part.of_unknown_datatype.items():
+        notes.append(f"{plural(number, 'operation')} of unknown size: unknown datatype {name}")
     return [*notes, *damage.unreadable]
 
 

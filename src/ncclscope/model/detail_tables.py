@@ -30,11 +30,15 @@ from ncclscope.model.process.operations import KINDS, operations_of
 from ncclscope.model.process.works import LAUNCHED, Works, launches_of, works_of
 from ncclscope.model.schema import DETAILS, NONE, RECV, SEND, Columns
 from ncclscope.model.vocabulary import Vocabulary
+from ncclscope.nccl.events import FIRST_WITH_STAMPS, RECV_STEP_STATES, SEND_STEP_STATES
 
-_FIRST_WITH_SIZES = 4  # interface
 # Columns of proxy steps by state: those of sends, those of receives.
-_SEND_STATES = {8: "gpu_since_ns", 20: "peer_since_ns", 9: "network_since_ns"}
-_RECV_STATES = {10: "network_since_ns", 11: "flush_since_ns", 12: "gpu_since_ns"}
+_SEND_STATES = dict(
+    zip(SEND_STEP_STATES, ("gpu_since_ns", "peer_since_ns", "network_since_ns"), strict=True)
+)
+_RECV_STATES = dict(
+    zip(RECV_STEP_STATES, ("network_since_ns", "flush_since_ns", "gpu_since_ns"), strict=True)
+)
 _RECEIVES = HeadFilter(states=layout.STATE_RECV)
 _STATE_BITS = (layout.STATE_FIRST, layout.STATE_SECOND, layout.STATE_THIRD)
 
@@ -217,7 +221,7 @@ def _waits(decoded: ProcessEvents) -> Columns:
             out[name] = np.where(one["since"] != NONE, one["since"], out[name])
             moved = np.maximum(moved, one["size"])
     _add_appended(decoded, out, moved)
-    has_sizes = any(c.version >= _FIRST_WITH_SIZES for c in decoded.process.communicators)
+    has_sizes = any(c.version >= FIRST_WITH_STAMPS for c in decoded.process.communicators)
     out["size_bytes"] = moved if has_sizes else np.full(len(steps), NONE, np.int64)
     return out
 

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.joins import take_small
-from ncclscope.model.process import operation_bytes
 from ncclscope.model.schema import FORMS, NONE, SOURCES, STAMPS, STATES
 
 Codes = npt.NDArray[np.int8]
@@ -76,8 +75,3 @@ def codes_of(
         elif 256 <= place < 256 + len(numbers):
             table[place] = words.code(sort, numbers[place - 256])
     return table
-
-
-def datatype_name(text: str) -> str:
-    """Our name of one of NCCL's datatypes; one that is not known keeps NCCL's."""
-    return operation_bytes.DATATYPES.get(text, text.removeprefix("nccl").lower())

@@ -5,23 +5,26 @@ functions and numbers of ranks comparable. Sums of bytes are divided by sums of 
 bandwidths would give small operations the weight of large ones. Bytes per ns are GB/s (1e9).
 """
 
-# Functions that move every byte but a rank's own share: AllReduce does so twice.
-_SHARES = ("allgather", "reducescatter", "alltoall", "gather", "scatter")
-_WHOLE = ("broadcast", "reduce", "send", "recv", "sendrecv")
+from ncclscope.nccl.functions import FUNCTIONS
+
+_BUS = {name.casefold(): function.bus for name, function in FUNCTIONS.items()}
 
 
 def bus_factor(function: str, ranks: int) -> float | None:
-    """busbw / algbw of a function on so many ranks; None where nccl-tests know no such function."""
-    name = function.casefold()
-    if name in _WHOLE:
+    """busbw / algbw of a function on `ranks` ranks; None where nccl-tests define none.
+
+    Every byte but a rank's own share crosses the bus: (n-1)/n. AllReduce moves it twice.
+
+    >>> bus_factor("AllReduce", 4)
+    1.5
+    """
+    bus = _BUS.get(function.casefold())
+    if bus == "whole":
         return 1.0
-    if ranks < 1:
+    if bus is None or ranks < 1:
         return None
-    if name == "allreduce":
-        return 2 * (ranks - 1) / ranks
-    if name in _SHARES:
-        return (ranks - 1) / ranks
-    return None
+    share = (ranks - 1) / ranks
+    return 2 * (ranks - 1) / ranks if bus == "twice" else share
 
 
 def bandwidth_gbs(size_bytes: float, time_ns: float) -> float | None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from ncclscope.errors import NcclscopeError
 from ncclscope.native import simulated_nccl_path
-from ncclscope.simulation.scenario import DATATYPES, Call
+from ncclscope.nccl.datatypes import DATATYPES
+from ncclscope.simulation.scenario import Call
 
 ID_BYTES = 128
 _SUM = 0
@@ -133,7 +134,7 @@ class SimulatedNccl:
         the call's size a SendRecv sends and receives.
         """
         send, recv = buffers
-        count, datatype = c.c_size_t(call.count(ranks)), DATATYPES[call.datatype][0]
+        count, datatype = c.c_size_t(call.count(ranks)), DATATYPES[call.datatype].number
         if call.function == "SendRecv":
             after, before = (rank + 1) % ranks, (rank - 1) % ranks
             sent, received = (c.c_size_t(count.value * one) for one in times)

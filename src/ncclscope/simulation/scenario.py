@@ -11,15 +11,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ncclscope.errors import UsageError
+from ncclscope.nccl.datatypes import DATATYPES
+from ncclscope.nccl.operation_bytes import bits_per_count
 
 RELEASES = ("2.26", "2.27", "2.28", "2.30", "2.31", "2.32")
 FUNCTIONS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "SendRecv")
-# NCCL's numbers, and bytes of an element.
-DATATYPES = {
-    "int8": (0, 1), "uint8": (1, 1), "int32": (2, 4), "uint32": (3, 4), "int64": (4, 8),
-    "uint64": (5, 8), "float16": (6, 2), "float32": (7, 4), "float64": (8, 8),
-    "bfloat16": (9, 2), "float8e4m3": (10, 1), "float8e5m2": (11, 1),
-}  # fmt: skip
 STAGES = ("launch", "start", "finish", "network")
 _FOR_EVER = 1 << 60
 _BUNDLED = Path(__file__).parent  # scenarios that come with the package
@@ -54,8 +50,8 @@ class Call:
 
     def count(self, ranks: int) -> int:
         """Elements as the caller gives them; at least one."""
-        parts = ranks if self.function in ("AllGather", "ReduceScatter") else 1
-        return max(self.size // DATATYPES[self.datatype][1] // parts, 1)
+        bits = bits_per_count(self.function, self.datatype, ranks, in_coll=False)
+        return max(self.size * 8 // (bits or 8), 1)
 
 
 @dataclass(frozen=True, slots=True)

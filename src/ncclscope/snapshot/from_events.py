@@ -8,8 +8,8 @@ from ncclscope.capture.columns import START_NS, STOPPED, flag_column, key, numbe
 from ncclscope.capture.process import Process
 from ncclscope.model.process.events import Ints, ProcessEvents, events_of
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.events import BIT, FIRST_WITH_CALLS
 from ncclscope.snapshot.types import (
-    FIRST_WITH_CALLS,
     PAIRED,
     USUALLY,
     Ago,
@@ -65,7 +65,7 @@ def rank_states_from_events(process: Process) -> tuple[tuple[RankState, ...], in
                 rank=own_rank,
                 ranks=comm.ranks,
                 gpu=comm.gpu_uuid or comm.gpu_bus_id,
-                reports_kernels=bool(comm.mask & 1 << 6),
+                reports_kernels=bool(comm.mask & BIT["KernelCh"]),
                 opened_ns=ago(comm.t_open),
                 closed=comm.t_close is not None,
                 calls=sum(len(counts[kind]) for kind in kinds),
@@ -159,7 +159,9 @@ def _flights(
 ) -> list[tuple[int, OperationInFlight]]:
     """Works whose kernels have not all ended, with the numbers of their communicators."""
     found: list[tuple[int, OperationInFlight]] = []
-    reporting = {comm.number for comm in decoded.process.communicators if comm.mask & 1 << 6}
+    reporting = {
+        comm.number for comm in decoded.process.communicators if comm.mask & BIT["KernelCh"]
+    }
     kernels = decoded["KernelCh"]
     told = kernels.read(parent=key("parent"), stopped=flag_column(STOPPED))
     works = [(kind, decoded[kind]) for kind in _WORKS]

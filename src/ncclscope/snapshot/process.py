@@ -23,9 +23,9 @@ from ncclscope.capture.metadata_tail import MetadataTail
 from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.events import BIT, FIRST_WITH_CALLS
 from ncclscope.snapshot import from_events
 from ncclscope.snapshot.types import (
-    FIRST_WITH_CALLS,
     PAIRED,
     USUALLY,
     Ago,
@@ -145,7 +145,7 @@ def _seats(
                 rank=comm.rank,
                 ranks=comm.ranks,
                 gpu=_gpu(comm),
-                reports_kernels=bool(comm.mask & 1 << 6),
+                reports_kernels=bool(comm.mask & BIT["KernelCh"]),
                 opened_ns=ago(comm.t_open),
                 closed=comm.t_close is not None,
                 calls=int(at["calls"]) if at is not None else 0,

@@ -5,15 +5,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ncclscope.capture import dtypes, layout
-from ncclscope.model.process import operation_bytes
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.datatypes import DATATYPES_OF_V1, datatype_name
+from ncclscope.nccl.events import RECV_STEP_STATES, SEND_STEP_STATES, STATE_NAMES
+from ncclscope.nccl.functions import NUMBERED_FUNCTIONS
 
 USUALLY = 0.95
-FIRST_WITH_CALLS = 5  # interface
 PAIRED = ("Send", "Recv", "SendRecv")  # functions that only two ranks take part in
 # What an open proxy step waits for, by the last state that it has reached.
-SEND_STATES = ("SendGPUWait", "SendPeerWait", "SendWait")
-RECV_STATES = ("RecvWait", "RecvFlushWait", "RecvGPUWait")
+SEND_STATES, RECV_STATES = (
+    tuple(STATE_NAMES[state].removeprefix("ProxyStep") for state in states)
+    for states in (SEND_STEP_STATES, RECV_STEP_STATES)
+)
 _DTYPES, _KINDS = dtypes.OURS.dtypes, layout.KINDS
 _STATE_BITS = (layout.STATE_FIRST, layout.STATE_SECOND, layout.STATE_THIRD)
 
@@ -113,15 +116,15 @@ class ProcessStrings:
     def function(self, number: int, v1: bool = False) -> str:
         """A function's name; interface v1 has numbers."""
         if v1:
-            return _numbered(operation_bytes.NUMBERED_FUNCTIONS, number)
+            return _numbered(NUMBERED_FUNCTIONS, number)
         return self._strings.get(number, "")
 
     def datatype(self, number: int, v1: bool = False) -> str:
         """Our name of a datatype."""
         if v1:
-            return _numbered(operation_bytes.NUMBERED_DATATYPES, number)
+            return _numbered(DATATYPES_OF_V1, number)
         text = self._strings.get(number, "")
-        return operation_bytes.DATATYPES.get(text, text.removeprefix("nccl").lower())
+        return datatype_name(text)
 
 
 def _numbered(names: tuple[str, ...], number: int) -> str:

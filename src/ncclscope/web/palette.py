@@ -1,24 +1,20 @@
 """What bars are coloured by: small codes for functions, kinds of events and what a proxy does."""
 
 from ncclscope.capture import layout
+from ncclscope.nccl import functions
+from ncclscope.nccl.events import STATE
 
-FUNCTIONS = (
-    "AllReduce",
-    "AllGather",
-    "ReduceScatter",
-    "Broadcast",
-    "Reduce",
-    "Send",
-    "Recv",
-    "AlltoAll",
-    "Gather",
-    "Scatter",
-    "SendRecv",
-)
+FUNCTIONS = tuple(functions.FUNCTIONS)
 OTHER = len(FUNCTIONS)  # a function that is not known here
 _KINDS_FROM = 32
 SEND, RECV, IDLE, ACTIVE, SLEEP, APPEND, INIT, FINALIZE, DROPPED, DEAD, COARSE = range(64, 75)
-_CTRL_STATES = {13: IDLE, 14: ACTIVE, 15: SLEEP, 16: SLEEP, 17: APPEND, 18: APPEND}
+_CTRL_STATES = {
+    STATE[f"ProxyCtrl{name}"]: code
+    for name, code in (
+        ("Idle", IDLE), ("Active", ACTIVE), ("Sleep", SLEEP), ("Wakeup", SLEEP),
+        ("Append", APPEND), ("AppendEnd", APPEND),
+    )
+}  # fmt: skip
 _CODES = {name.casefold(): code for code, name in enumerate(FUNCTIONS)}
 
 

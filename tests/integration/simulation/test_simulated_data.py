@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from ncclscope.native import simulated_nccl_path
-from ncclscope.simulation.scenario import DATATYPES
+from ncclscope.nccl.datatypes import DATATYPES
 
 RANKS = 3
 OPERATORS = ("sum", "prod", "max", "min", "avg")  # in NCCL's order
@@ -105,7 +105,7 @@ def test_all_reduce(nccl: c.CDLL, operator: str, datatype: str) -> None:
     values = [choices[(np.arange(COUNT) + rank) % 3] for rank in range(RANKS)]
     received = [encoded(datatype, np.zeros(COUNT)) for _ in range(RANKS)]
     sent = [encoded(datatype, one) for one in values]
-    number, _ = DATATYPES[datatype]
+    number = DATATYPES[datatype].number
 
     def work(rank: int, comm: c.c_void_p, stream: c.c_void_p) -> None:
         arguments = c.c_size_t(COUNT), number, OPERATORS.index(operator), comm, stream

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.simulation.scenario import DATATYPES, Call, Scenario
+from ncclscope.nccl.datatypes import DATATYPES
+from ncclscope.simulation.scenario import Call, Scenario
 from tests.support.writer.files import NS
 from tests.support.writer.noise import Noise
 from tests.support.writer.physics import CALL_NS, CALL_TO_LAUNCH_NS
@@ -238,7 +239,7 @@ class _Job:
     def _wire_ns(self, call: Call, ring: _Ring, ready: Ints, times: Ints) -> Ints:
         """As the simulated NCCL has it."""
         scenario, ranks = self.scenario, ring.members.shape[1]
-        size_bytes = call.count(ranks) * DATATYPES[call.datatype][1]
+        size_bytes = call.count(ranks) * DATATYPES[call.datatype].bits // 8
         parts = ranks - 1
         turns = 2 * parts if call.function == "AllReduce" else parts
         sent = {"AllReduce": 2 * parts / ranks, "AllGather": parts, "ReduceScatter": parts}
@@ -258,7 +259,7 @@ class _Job:
 
 def _differs(right: Call, wrong: Call, ranks: int) -> bool:
     """Whether NCCL would wait for ever: other functions, sizes in bytes or roots."""
-    sizes = [call.count(ranks) * DATATYPES[call.datatype][1] for call in (right, wrong)]
+    sizes = [call.count(ranks) * DATATYPES[call.datatype].bits // 8 for call in (right, wrong)]
     return right.function != wrong.function or sizes[0] != sizes[1] or right.root != wrong.root
 
 

@@ -33,6 +33,7 @@ from ncclscope.model.process.channels import Channels, on_host_clock, times_of_w
 from ncclscope.model.process.gpu_clock import Bound, GpuClock, _best_of_bins, _hull, bound
 from ncclscope.model.schema import NONE
 from ncclscope.native import arrays_library_path
+from ncclscope.nccl import datatypes
 from tests.support.corruption import Damager
 from tests.support.player import TRANSCRIPTS
 from tests.support.writer import from_transcript
@@ -285,15 +286,28 @@ def test_sizes_of_operations(draw: np.random.Generator) -> None:
     counts = np.where(draw.random(count) < 0.2, 1 << draw.integers(0, 63, count), NONE)
     counts = np.where(draw.random(count) < 0.7, draw.integers(0, 1 << 20, count), counts)
     datatype, function = (draw.integers(-1, n, count).astype(np.int8) for n in (3, 2))
+    datatype[draw.random(count) < 0.2] = operation_bytes.IN_BYTES
     comm = draw.integers(0, 3, count).astype(np.int32)
     found = operation_bytes.size_bytes(
         counts, datatype, function, comm, names, functions, np.array(ranks)
     )
     for at in range(count):
-        each = {0: 4, 1: 1, 2: 8, NONE: 1}[int(datatype[at])]
+        # An unknown datatype has no size.
+        each = {0: 4, 1: 0, 2: 8, NONE: 0, int(operation_bytes.IN_BYTES): 1}[int(datatype[at])]
         each *= max(ranks[comm[at]], 1) if function[at] == 1 else 1
         size = int(counts[at]) * each
-        assert found[at] == (size if 0 <= size <= 1 << 42 else NONE)
+        assert found[at] == (size if each and 0 <= size <= 1 << 42 else NONE)
+
+
+def test_elements_of_less_than_a_byte_are_rounded_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    half = replace(datatypes.DATATYPES["int8"], name="float4", bits=4)
+    monkeypatch.setitem(datatypes.DATATYPES, "float4", half)
+    counts, code = np.array([0, 1, 2, 7]), np.zeros(4, np.int8)
+    comm = np.zeros(4, np.int32)
+    found = operation_bytes.size_bytes(
+        counts, code, code, comm, ["float4"], ["AllReduce"], np.array([4])
+    )
+    assert found.tolist() == [0, 1, 1, 4]
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "i8"])

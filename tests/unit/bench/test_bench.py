@@ -18,7 +18,7 @@ from ncclscope.bench.datatypes import DATATYPES, REDUCTIONS, datatype_named, red
 from ncclscope.bench.json_results import Finished, as_json, as_nccl_tests
 from ncclscope.bench.measure import REFERENCE_LAUNCHES, Batch, Stopwatch
 from ncclscope.bench.messages import Message, MessageError, decoded, encoded
-from ncclscope.bench.nccl import receives_of, release_of, sends_of
+from ncclscope.bench.nccl import receives_of, sends_of
 from ncclscope.bench.operations import OPERATIONS, Shape, operations_named, shape_of
 from ncclscope.bench.plan import (
     Case,
@@ -48,6 +48,7 @@ from ncclscope.bench.table import (
 from ncclscope.bench.test_data import PERIOD, expected_output, input_of, repeated, wrong_elements
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.native import simulated_nccl_path
+from ncclscope.nccl.releases import release_of_code
 
 SIZES = {"8": 8, "1K": 1024, "32M": 32 << 20, "1g": 1 << 30, "2KiB": 2048, "4kb": 4096}
 
@@ -170,8 +171,8 @@ def test_names() -> None:
     ):
         with pytest.raises(UsageError):
             wrong()
-    assert release_of(22809) == (2, 28, 9)
-    assert release_of(2708) == (2, 7, 8)
+    assert release_of_code(22809) == (2, 28, 9)
+    assert release_of_code(2708) == (2, 7, 8)
     assert worlds_up_to(8) == (2, 4, 8)
     assert worlds_up_to(6) == (2, 4, 6)
     assert worlds_up_to(1) == (1,)

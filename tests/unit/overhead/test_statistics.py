@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ncclscope.errors import UsageError
-from ncclscope.launch.environment import MODE_EVENTS, Settings, event_mask
+from ncclscope.launch.environment import Settings, event_mask
+from ncclscope.nccl.events import MODE_EVENTS
 from ncclscope.overhead.progress import Counts
 from ncclscope.overhead.statistics import Share, Verdict, order_of_round, share_of, verdict_of
 from ncclscope.overhead.summary_text import as_json, lines, verdict_line

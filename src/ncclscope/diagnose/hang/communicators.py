@@ -8,10 +8,12 @@ from itertools import pairwise
 from ncclscope.capture.liveness import ALIVE, STOPPED
 from ncclscope.model.match.attempts import ProcessSpan, attempts_of
 from ncclscope.model.match.communicator_names import Membership, name_communicators
-from ncclscope.model.process import operation_bytes
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.events import FIRST_WITH_CALLS
+from ncclscope.nccl.functions import COLL_COUNTS_BYTES, WITH_ROOT
+from ncclscope.nccl.operation_bytes import operation_bytes
 from ncclscope.snapshot.process import ProcessSnapshot, collective_calls
-from ncclscope.snapshot.types import FIRST_WITH_CALLS, PAIRED, OperationInFlight, RankState, Step
+from ncclscope.snapshot.types import PAIRED, OperationInFlight, RankState, Step
 
 _MOST_RANKS = 1 << 20  # more is damage
 
@@ -98,31 +100,22 @@ class CommunicatorState:
         return rank
 
 
-def element_bytes(datatype: str) -> int:
-    """Bytes of an element; 1 where the datatype is not known."""
-    return operation_bytes.ELEMENT_BYTES.get(datatype, 1)
-
-
 def last_call_of(member: Member, ranks: int) -> Signature | None:
     """The last call of a member, None where it made none."""
     last = member.seat.last
     if last is None:
         return None
-    below = (
-        member.seat.version < FIRST_WITH_CALLS and last.function in operation_bytes.COUNTED_IN_BYTES
-    )
-    each = last.count * (1 if below else element_bytes(last.datatype))
-    share = max(ranks, 1) if last.function in operation_bytes.PER_RANK else 1
-    root = last.root if last.function in operation_bytes.ROOTED else NONE
-    return Signature(last.function, each * share, last.datatype, root)
+    in_coll = member.seat.version < FIRST_WITH_CALLS
+    size = operation_bytes(last.function, last.datatype, last.count, ranks, in_coll=in_coll)
+    root = last.root if last.function in WITH_ROOT else NONE
+    return Signature(last.function, NONE if size is None else size, last.datatype, root)
 
 
 def signature_in_flight(flight: OperationInFlight, ranks: int) -> Signature:
     """An operation in flight; its datatype may be NCCL's own choice, its root is not known."""
-    in_bytes = flight.function in operation_bytes.COUNTED_IN_BYTES
-    each = flight.count * (1 if in_bytes else element_bytes(flight.datatype))
-    share = max(ranks, 1) if flight.function in operation_bytes.PER_RANK else 1
-    return Signature(flight.function, each * share, "" if in_bytes else flight.datatype, NONE)
+    size = operation_bytes(flight.function, flight.datatype, flight.count, ranks, in_coll=True)
+    datatype = "" if flight.function in COLL_COUNTS_BYTES else flight.datatype
+    return Signature(flight.function, NONE if size is None else size, datatype, NONE)
 
 
 def next_order(member: Member) -> tuple[int, int] | None:

@@ -27,9 +27,8 @@ from ncclscope.diagnose.hang.verdict import (
     ranks_of,
 )
 from ncclscope.humanize import ranks_in_words
+from ncclscope.nccl.releases import loses_kernel_events_after
 from ncclscope.snapshot.types import PAIRED
-
-_FIRST_LOSING = 7  # interface: NCCL 2.31
 
 
 # ---- collectives ----
@@ -145,8 +144,7 @@ def _nobody_started(verdict: Verdict, at_it: list[Member]) -> Verdict:
     # A Broadcast (2.31 and later) or a send to itself (before) costs a later work its events.
     for member in at_it:
         names = member.pulse.strings.values()
-        lossy = "Broadcast" in names if member.seat.version >= _FIRST_LOSING else "Send" in names
-        if lossy:
+        if loses_kernel_events_after(member.seat.version) in names:
             reason = "this NCCL does not report some kernels after a Broadcast or a send to itself"
             return replace(verdict, verdict=UNKNOWN, culprits=(), reason=reason)
     return replace(verdict, verdict=NOT_STARTED, culprits=ranks_of(at_it))

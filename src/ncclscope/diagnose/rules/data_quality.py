@@ -9,24 +9,20 @@ from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, plural
 from ncclscope.model.completeness import FLIGHT_RECORDER, Completeness
 from ncclscope.model.schema import NONE, SEND
-
-# NCCL releases (first, last) whose profiler interface has a known defect that is in the times.
-_DEFECTS = (
-    (
-        22600,
-        23099,
-        (),
-        "after a send to itself NCCL 2.26 to 2.30 give "
-        "operations the times of earlier ones; they are repaired where that is certain",
-    ),
-    (
-        23100,
-        23299,
-        ("Broadcast",),
-        "after a Broadcast NCCL 2.31 and 2.32 lose kernels of later "
-        "operations and give others earlier times; they are repaired where that is certain",
-    ),
+from ncclscope.nccl.releases import (
+    STALE_AFTER_BROADCAST,
+    STALE_AFTER_SELF_SEND,
+    applies,
+    parse_release,
 )
+
+# What findings say of defects that are in the times.
+_DEFECT_TEXTS = {
+    STALE_AFTER_SELF_SEND: "after a send to itself NCCL 2.26 to 2.30 give "
+    "operations the times of earlier ones; they are repaired where that is certain",
+    STALE_AFTER_BROADCAST: "after a Broadcast NCCL 2.31 and 2.32 lose kernels of later "
+    "operations and give others earlier times; they are repaired where that is certain",
+}
 
 
 def _finding(sentence: str, advice: str, kind: str, **facts: object) -> Finding:
@@ -116,12 +112,9 @@ def _stamps(frame: RuleContext) -> list[Finding]:
         )
     # What other tools wrote did not come through the same calls.
     rows = frame.model.processes if c.drops_counted else []
-    for number in sorted({_number(row.nccl_version) for row in rows}):
-        for first, last, functions, text in _DEFECTS:
-            seen = set(functions) & set(frame.words["function"]) or (
-                not functions and _sends_to_itself(frame)
-            )
-            if first <= number <= last and seen:
+    for release in sorted({parse_release(row.nccl_version) or (0, 0, 0) for row in rows}):
+        for defect, text in _DEFECT_TEXTS.items():
+            if applies(defect, release) and _brings_on(frame, defect):
                 findings.append(
                     _finding(text, "upgrade NCCL when a fixed release is out", "release")
                 )
@@ -138,14 +131,12 @@ def _stamps(frame: RuleContext) -> list[Finding]:
     return findings
 
 
-def _sends_to_itself(frame: RuleContext) -> bool:
-    ops = frame.ops
+def _brings_on(frame: RuleContext, defect: str) -> bool:
+    """Whether the job did what the defect follows from."""
+    if defect == STALE_AFTER_BROADCAST:
+        return "Broadcast" in frame.words["function"]
+    ops = frame.ops  # a send to self
     return bool(((ops["form"] == SEND) & (ops["peer"] == ops["rank"])).any())
-
-
-def _number(release: str) -> int:
-    parts = [int(part) for part in release.split(".") if part.isdigit()]
-    return parts[0] * 10000 + parts[1] * 100 + parts[2] if len(parts) == 3 else 0
 
 
 def _clocks(frame: RuleContext) -> list[Finding]:

@@ -9,8 +9,8 @@ import numpy as np
 from ncclscope.diagnose.finding import CRITICAL, WARNING, Evidence, Finding
 from ncclscope.diagnose.rule_context import Ints, RuleContext
 from ncclscope.humanize import binary_size, plural, ranks_in_words
-from ncclscope.model.process.operation_bytes import ROOTED
 from ncclscope.model.schema import COLLECTIVE, NONE
+from ncclscope.nccl.functions import WITH_ROOT
 
 _MOST = 8  # communicators
 _NEAR = 8  # calls in which a swapped one is looked for
@@ -46,13 +46,13 @@ def _call(frame: RuleContext, row: int) -> Call:
         function,
         int(ops["size_bytes"][row]),
         frame.word("datatype", int(ops["datatype"][row])),
-        int(ops["root"][row]) if function in ROOTED else NONE,
+        int(ops["root"][row]) if function in WITH_ROOT else NONE,
     )
 
 
 def _with_different_roots(frame: RuleContext) -> Ints:
     """Instances whose ranks gave different roots."""
-    codes = [code for code, name in enumerate(frame.words["function"]) if name in ROOTED]
+    codes = [code for code, name in enumerate(frame.words["function"]) if name in WITH_ROOT]
     ops = frame.ops
     rooted = frame.collective & np.isin(ops["function"], codes) & (ops["instance"] != NONE)
     rows = np.flatnonzero(rooted & (ops["root"] != NONE))

@@ -13,11 +13,7 @@ import numpy.typing as npt
 
 from ncclscope.arrays.library import full_array
 from ncclscope.model.match.streams import (
-    EVERYBODY,
-    NOBODY,
     PAIRS,
-    ROOT_FIRST,
-    ROOT_LAST,
     Columns,
     Rules,
     Streams,
@@ -25,6 +21,7 @@ from ncclscope.model.match.streams import (
     meets_of,
 )
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -15,11 +15,7 @@ from ncclscope.arrays.library import empty_array, full_array
 from ncclscope.model import schema
 from ncclscope.model.align.host_clocks import HostClocks
 from ncclscope.model.match.streams import (
-    EVERYBODY,
-    NOBODY,
     PAIRS,
-    ROOT_FIRST,
-    ROOT_LAST,
     Bools,
     Columns,
     Ints,
@@ -30,6 +26,7 @@ from ncclscope.model.match.streams import (
     started_of,
 )
 from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, row_chunks
+from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
 
 _NEVER = np.iinfo(np.int64).max
 _LOW = (1 << 32) - 1

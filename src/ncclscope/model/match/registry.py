@@ -14,6 +14,7 @@ from ncclscope.model.match.attempts import ProcessSpan, attempts_of, joined
 from ncclscope.model.match.communicator_names import Membership, name_communicators
 from ncclscope.model.process.communicators import LocalCommunicators
 from ncclscope.model.schema import COMMUNICATORS, MEMBERS, NONE, WINDOWS, Columns, empty
+from ncclscope.nccl.releases import release_of_code, text_of
 
 Ints = npt.NDArray[np.int64]
 _LARGEST_PID = (1 << 31) - 1
@@ -55,8 +56,7 @@ def nccl_release(identity: dict[str, str]) -> str:
     number = number_in(identity, "nccl_version")
     if number is None:
         return ""
-    major, rest = divmod(number, 10_000) if number >= 10_000 else divmod(number, 1000)
-    return f"{major}.{rest // 100}.{rest % 100}"
+    return text_of(release_of_code(number))
 
 
 def _world_size(identity: dict[str, str]) -> int:

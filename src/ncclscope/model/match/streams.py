@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.model.process.operation_bytes import SOUND_ALGORITHMS
 from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, SOURCES, row_chunks
+from ncclscope.nccl.algorithms import WITH_EXACT_STOP
+from ncclscope.nccl.functions import NOBODY, waits_for
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -22,16 +23,6 @@ Columns = Mapping[str, npt.NDArray[np.generic]]
 CALLS, REPLAYS, PAIRS, INFERRED, SEQUENCED = range(5)
 # In place of a call's number: some rank lost calls before it, NCCL's own numbers must do.
 BY_SEQUENCE = -2
-# Who must have met whom when an operation ended: nobody, everybody, the root every other rank,
-# every other rank the root.
-NOBODY, EVERYBODY, ROOT_FIRST, ROOT_LAST = range(4)
-_MEETS = {
-    "AllReduce": EVERYBODY,
-    "AllGather": EVERYBODY,
-    "ReduceScatter": EVERYBODY,
-    "Broadcast": ROOT_FIRST,
-    "Reduce": ROOT_LAST,
-}
 # Columns that tell an operation's stream and its number in it.
 NEEDED = ("communicator", "call_order", "form", "replay", "inferred", "function", "sequence",
           "rank", "peer")  # fmt: skip
@@ -53,8 +44,8 @@ class Rules:
 
 def rules_of(functions: Sequence[str], algorithms: Sequence[str]) -> Rules:
     """The rules for lists of names whose places are the codes."""
-    meets = np.array([*(_MEETS.get(name, NOBODY) for name in functions), NOBODY], np.int8)
-    sound = np.array([*(name in SOUND_ALGORITHMS for name in algorithms), False])
+    meets = np.array([*(waits_for(name) for name in functions), NOBODY], np.int8)
+    sound = np.array([*(name in WITH_EXACT_STOP for name in algorithms), False])
     send = functions.index("Send") if "Send" in functions else NONE
     return Rules(meets, sound, send)
 

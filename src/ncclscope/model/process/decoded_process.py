@@ -22,6 +22,7 @@ from ncclscope.model.process.proxy_step_times import StepTimes
 from ncclscope.model.schema import GPU_SOURCES, NONE, Columns
 from ncclscope.model.store.columns import write_columns
 from ncclscope.model.vocabulary import Vocabulary
+from ncclscope.nccl.datatypes import element_bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class DecodedProcess:
     receives: StepTimes
     impossible: int  # events left out, because their times cannot be
     unsized: int  # operations with a count that cannot be
+    of_unknown_datatype: dict[str, int]  # operations without a size, by datatype
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ def decode_process(folder: Path) -> tuple[DecodedProcess, Columns] | str:
     columns = expand_groups(made.columns, made.local.ranks, words)
     operations.set_orders(columns)
     sends, receives = proxy_step_times.steps_of(decoded)
+    unknown = _of_unknown_datatype(columns, words.lists["datatype"])
     part = DecodedProcess(
         process=_without_slots(process),
         local=made.local,
@@ -93,9 +96,20 @@ def decode_process(folder: Path) -> tuple[DecodedProcess, Columns] | str:
         sends=sends,
         receives=receives,
         impossible=decoded.impossible,
-        unsized=int(np.count_nonzero(columns["size_bytes"] == NONE)),
+        unsized=int(np.count_nonzero(columns["size_bytes"] == NONE)) - sum(unknown.values()),
+        of_unknown_datatype=unknown,
     )
     return part, columns
+
+
+def _of_unknown_datatype(columns: Columns, datatypes: list[str]) -> dict[str, int]:
+    """Operations without a size, because this release does not know their datatype."""
+    without = columns["size_bytes"] == NONE
+    unknown = [code for code, name in enumerate(datatypes) if element_bits(name) is None]
+    found = {
+        datatypes[code]: int((without & (columns["datatype"] == code)).sum()) for code in unknown
+    }
+    return {name: number for name, number in found.items() if number}
 
 
 def _counts(columns: Columns, reasons: list[str]) -> Counts:

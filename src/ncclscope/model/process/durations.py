@@ -12,17 +12,18 @@ from ncclscope.model.process import stamp_repair
 from ncclscope.model.process.calls import Rows
 from ncclscope.model.process.channels import KernelTimes
 from ncclscope.model.process.events import Bools, Ints, ProcessEvents
-from ncclscope.model.process.operation_bytes import SOUND_ALGORITHMS
 from ncclscope.model.process.works import Works
 from ncclscope.model.schema import COPY_ENGINE, NONE, SOURCES, STATES, Columns, map_chunks
 from ncclscope.model.vocabulary import Codes, Vocabulary
+from ncclscope.nccl.algorithms import WITH_EXACT_STOP
+from ncclscope.nccl.events import BIT, FIRST_WITH_KERNELS, FIRST_WITH_STAMPS, NUMBER
 
 GPU, GPU_REPAIRED, GPU_PARTIAL, GPU_EARLY, PROXY, HOST, ENQUEUE, NO_SOURCE = range(len(SOURCES))
 DONE, IN_FLIGHT, NEVER_LAUNCHED, CAPTURED, UNKNOWN = range(len(STATES))
 EARLY = "the stop stamp may come before the end"
 GIVEN_UP = "older than the kernels that the flight recorder or the disk limit left"
-_KERNEL_CH_BIT = 1 << 6
-_FIRST_WITH_STAMPS = 4  # interface
+# Without these an operation has no kernel times.
+_NEEDED_EVENTS = tuple(NUMBER[name] for name in ("Coll", "P2p", "KernelCh"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def set_times(
     words: Vocabulary,
 ) -> None:
     """Start, end, duration and source of each row; the reason where the source is not `gpu`."""
-    sound = words.among("algorithm", SOUND_ALGORITHMS, works.algorithm) & ~works.symmetric
+    sound = words.among("algorithm", WITH_EXACT_STOP, works.algorithm) & ~works.symmetric
     timed = (kernel.start_ns != NONE) & ~kernel.running
     source = np.full(len(works), NO_SOURCE, np.int8)
     if not timed.all():
@@ -219,17 +220,17 @@ def _before_kernels(columns: Columns, decoded: ProcessEvents) -> Bools:
 
 def _why_no_stamps(decoded: ProcessEvents) -> str:
     version = max((comm.version for comm in decoded.process.communicators), default=0)
-    old = version < _FIRST_WITH_STAMPS
+    old = version < FIRST_WITH_STAMPS
     return "this NCCL gives no GPU stamps" if old else "NCCL gave it no GPU stamp"
 
 
 def _why_no_kernels(decoded: ProcessEvents) -> str:
     comms = decoded.process.communicators
-    if comms and not any(comm.mask & _KERNEL_CH_BIT for comm in comms):
-        old = max(comm.version for comm in comms) <= 2
+    if comms and not any(comm.mask & BIT["KernelCh"] for comm in comms):
+        old = max(comm.version for comm in comms) < FIRST_WITH_KERNELS
         return "this NCCL reports no kernels" if old else "GPU timing was switched off"
     lost = any(
-        name.startswith("dropped_") and event in (1, 2, 6) and count
+        name.startswith("dropped_") and event in _NEEDED_EVENTS and count
         for (name, event), count in decoded.process.counters.items()
     )
     if lost:

@@ -12,13 +12,14 @@ import numpy.typing as npt
 from ncclscope.arrays.joins import running_count, take, take_small
 from ncclscope.arrays.library import full_array
 from ncclscope.capture.process import Process
-from ncclscope.model.process import durations, operation_bytes, stamp_repair
+from ncclscope.model.process import durations, stamp_repair
 from ncclscope.model.process.calls import CALL_PLANS, Calls, Rows, calls_of, link, rows_of
 from ncclscope.model.process.channels import CHANNEL_PLANS, Channels, KernelTimes, times_of_works
 from ncclscope.model.process.communicators import LocalCommunicators, local_communicators
 from ncclscope.model.process.events import Bools, Ints, ProcessEvents, events_of
 from ncclscope.model.process.gpu_clock import GpuClock
 from ncclscope.model.process.gpu_stamps import Launches, assign_stamps
+from ncclscope.model.process.operation_bytes import IN_BYTES, size_bytes
 from ncclscope.model.process.unrecorded_works import unrecorded_works_of
 from ncclscope.model.process.works import LAUNCHED, WORK_PLANS, Works, launches_of, works_of
 from ncclscope.model.schema import (
@@ -32,6 +33,7 @@ from ncclscope.model.schema import (
     map_chunks,
 )
 from ncclscope.model.vocabulary import Vocabulary
+from ncclscope.nccl.functions import WITH_ROOT
 
 KINDS = (
     "Group",
@@ -157,7 +159,7 @@ def _columns(
     columns["replay"] = rows.replay.astype(np.int8)
     columns["symmetric"] = rows.of_work(works.symmetric, 0).astype(np.int8)
     columns["inferred"] = np.zeros(count, np.int8)
-    rooted = words.among("function", operation_bytes.ROOTED, columns["function"])
+    rooted = words.among("function", WITH_ROOT, columns["function"])
     if rooted.any():
         root = rows.column((calls.root, rows.call), (works.root, rows.work))
         columns["root"] = np.where(rooted, root, np.int32(NONE))
@@ -184,10 +186,10 @@ def _set_communicator(
         in_bytes &= rows.of_work(works.counted_in_bytes, 0)
     datatype = columns["datatype"]
     if in_bytes.any():
-        datatype = np.where(in_bytes, np.int8(NONE), datatype)
         if (rows.call != NONE).any():  # this NCCL tells it with the call, which is not on record
-            columns["datatype"] = datatype
-    columns["size_bytes"] = operation_bytes.size_bytes(
+            columns["datatype"] = np.where(in_bytes, np.int8(NONE), datatype)
+        datatype = np.where(in_bytes, IN_BYTES, datatype)
+    columns["size_bytes"] = size_bytes(
         columns["count"],
         datatype,
         columns["function"],

@@ -14,9 +14,9 @@ from ncclscope.model.process.events import Bools, Ints
 from ncclscope.model.process.stamp_repair import FAR_FUTURE, FAR_PAST
 from ncclscope.model.process.works import Works
 from ncclscope.model.vocabulary import Vocabulary
+from ncclscope.nccl.releases import loses_kernel_events_after
 from ncclscope.snapshot.types import ProcessStrings
 
-_FIRST_LOSING_BROADCASTS = 7  # interface; before it, sends to oneself are not counted
 _MOST = 1 << 40  # damage may say more
 _SELF_COPY_CHANNELS = 1  # such a send uses the first channel
 
@@ -67,23 +67,24 @@ def unrecorded_works_of(process: Process, works: Works, words: Vocabulary) -> Un
         version = versions.get(tally.key.communicator, 0)
         if tally.key.level == layout.LEVEL_WORK and version:
             function = texts.function(tally.key.function, version == 1)
-            left[tally.key.communicator] += tally.calls * (function == _lagging(version))
-    for name in {_lagging(versions[comm]) for comm, count in left.items() if count}:
+            left[tally.key.communicator] += tally.calls * (
+                function == loses_kernel_events_after(version)
+            )
+    for name in {
+        loses_kernel_events_after(versions[comm]) for comm, count in left.items() if count
+    }:
         mine = words.among("function", (name,), works.function)
         on_record = np.bincount(works.comm[mine & ~known.outside(works.enqueue_ns)])
         for comm, count in enumerate(on_record.tolist()):
-            left[comm] -= count * (_lagging(versions.get(comm, 0)) == name)
+            left[comm] -= count * (loses_kernel_events_after(versions.get(comm, 0)) == name)
     at_most = {comm: min(count, _MOST) for comm, count in left.items() if count > 0}
     channels = {
-        comm: _SELF_COPY_CHANNELS if versions[comm] < _FIRST_LOSING_BROADCASTS else FAR_FUTURE
+        comm: _SELF_COPY_CHANNELS
+        if loses_kernel_events_after(versions[comm]) == "Send"
+        else FAR_FUTURE
         for comm in at_most
     }
     return replace(known, at_most=at_most, channels=channels)
-
-
-def _lagging(version: int) -> str:
-    """The function after which the device may have counted a work alone."""
-    return "Send" if version < _FIRST_LOSING_BROADCASTS else "Broadcast"
 
 
 def _known_until_ns(process: Process, paused: bool) -> int:

@@ -19,10 +19,12 @@ from ncclscope.capture.columns import (
     number,
     string,
 )
-from ncclscope.model.process import operation_bytes
 from ncclscope.model.process.events import Bools, Ints, ProcessEvents
 from ncclscope.model.schema import COLLECTIVE, COPY_ENGINE, NONE, RECV, SEND, Columns
-from ncclscope.model.vocabulary import Codes, Vocabulary, codes_of, datatype_name
+from ncclscope.model.vocabulary import Codes, Vocabulary, codes_of
+from ncclscope.nccl.algorithms import ALGORITHMS, PROTOCOLS
+from ncclscope.nccl.datatypes import DATATYPES_OF_V1, datatype_name
+from ncclscope.nccl.functions import COLL_COUNTS_BYTES, NUMBERED_FUNCTIONS
 
 Numbers = npt.NDArray[np.int32]
 
@@ -62,10 +64,10 @@ class Works:
 
 
 _NAMES: dict[str, tuple[str, Callable[[str], str], tuple[str, ...]]] = {
-    "function": ("func", str, operation_bytes.NUMBERED_FUNCTIONS),
-    "datatype": ("dtype", datatype_name, operation_bytes.NUMBERED_DATATYPES),
-    "algorithm": ("algo", str, operation_bytes.NUMBERED_ALGORITHMS),
-    "protocol": ("proto", str, operation_bytes.NUMBERED_PROTOCOLS),
+    "function": ("func", str, NUMBERED_FUNCTIONS),
+    "datatype": ("dtype", datatype_name, DATATYPES_OF_V1),
+    "algorithm": ("algo", str, ALGORITHMS),
+    "protocol": ("proto", str, PROTOCOLS),
     "variant": ("variant", str, ()),
 }
 
@@ -128,7 +130,7 @@ _COMMON = {
 
 
 def _in_bytes(function: Codes, words: Vocabulary) -> Bools:
-    return words.among("function", operation_bytes.COUNTED_IN_BYTES, function)
+    return words.among("function", COLL_COUNTS_BYTES, function)
 
 
 _COLL = ReadPlan(
