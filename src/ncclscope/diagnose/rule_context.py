@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.intervals import union_lengths
-from ncclscope.model.match.streams import meets_of, rules_of, started_of
 from ncclscope.model.model import Model
 from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, Columns
+from ncclscope.model.streams import meets_of, rules_of, started_of
 from ncclscope.nccl.functions import EVERYBODY
 
 Ints = npt.NDArray[np.int64]

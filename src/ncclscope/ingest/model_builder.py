@@ -17,7 +17,6 @@ from ncclscope.model.align.host_clocks import solve
 from ncclscope.model.build import TIMES
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.match.instances import Instances
-from ncclscope.model.match.streams import PAIRS, StreamCounter, rules_of
 from ncclscope.model.model import Model
 from ncclscope.model.schema import (
     COLLECTIVE,
@@ -31,6 +30,7 @@ from ncclscope.model.schema import (
     empty,
 )
 from ncclscope.model.store.columns import Writer, load, manifest_of
+from ncclscope.model.streams import PAIRS, StreamCounter, rules_of
 from ncclscope.model.vocabulary import Vocabulary
 
 _ROWS = 1 << 15  # of a process that are held in memory

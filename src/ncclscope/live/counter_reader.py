@@ -14,13 +14,13 @@ import numpy.typing as npt
 from ncclscope.capture import layout
 from ncclscope.capture.call_counts import bucket_bounds_ns, read_call_counts
 from ncclscope.capture.metadata import Communicator
+from ncclscope.capture.process_strings import ProcessStrings
 from ncclscope.live.metrics import DURATION_BOUNDS_NS, size_class
 from ncclscope.live.series import Histogram
 from ncclscope.nccl.algorithms import ALGORITHMS, WITH_EXACT_STOP
 from ncclscope.nccl.bandwidth import bus_factor
 from ncclscope.nccl.functions import ALL_WAIT
 from ncclscope.nccl.operation_bytes import bits_per_count
-from ncclscope.snapshot.types import ProcessStrings
 
 Floats = npt.NDArray[np.float64]
 INTRA, INTER, UNKNOWN = "intra", "inter", "unknown"

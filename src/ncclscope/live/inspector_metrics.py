@@ -11,13 +11,14 @@ import numpy as np
 from ncclscope.capture import layout
 from ncclscope.capture.liveness import ALIVE, STOPPED
 from ncclscope.capture.metadata import Communicator
+from ncclscope.capture.process_strings import ProcessStrings
 from ncclscope.live.job_follower import FollowedJob, FollowedProcess
 from ncclscope.live.series import Labels, Ratio, Samples
 from ncclscope.nccl.bandwidth import bus_factor
 from ncclscope.nccl.functions import COUNTS_ONE_RANK
 from ncclscope.nccl.operation_bytes import bits_per_count
 from ncclscope.snapshot.process import ProcessSnapshot
-from ncclscope.snapshot.types import PAIRED, ProcessStrings
+from ncclscope.snapshot.types import PAIRED
 
 _WINDOW_NS = 30_000_000_000  # as often as Inspector writes
 _SNAPSHOT_NS = 5_000_000_000

@@ -26,7 +26,13 @@ from ncclscope.model.match.inferred_rooted import complete_rooted
 from ncclscope.model.match.instances import Instances
 from ncclscope.model.match.missing_operations import count_behind, missing_by_instance
 from ncclscope.model.match.registry import ProcessRow, Registry
-from ncclscope.model.match.streams import (
+from ncclscope.model.model import Model, Progress
+from ncclscope.model.process.decoded_process import DecodedProcess, Placement
+from ncclscope.model.process.operation_bytes import total_bytes
+from ncclscope.model.process.proxy_step_times import placed
+from ncclscope.model.schema import NONE, Columns, row_chunks
+from ncclscope.model.store.columns import Writer, fingerprint, load, load_current, manifest_of
+from ncclscope.model.streams import (
     BY_SEQUENCE,
     NEEDED,
     FoundStreams,
@@ -34,12 +40,6 @@ from ncclscope.model.match.streams import (
     number_by_sequence,
     rules_of,
 )
-from ncclscope.model.model import Model, Progress
-from ncclscope.model.process.decoded_process import DecodedProcess, Placement
-from ncclscope.model.process.operation_bytes import total_bytes
-from ncclscope.model.process.proxy_step_times import placed
-from ncclscope.model.schema import NONE, Columns, row_chunks
-from ncclscope.model.store.columns import Writer, fingerprint, load, load_current, manifest_of
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.functions import COUNTS_ONE_RANK
 

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from ncclscope.arrays.library import spill_large_arrays_to
 from ncclscope.errors import NcclscopeError
-from ncclscope.model.match.streams import FoundStreams
 from ncclscope.model.process.decoded_process import DecodedProcess, Placement, decode_process, place
 from ncclscope.model.schema import Columns
+from ncclscope.model.streams import FoundStreams
 
 _WORTH_WORKERS_BYTES = 256 << 20
 _MOST_WORKERS = 8

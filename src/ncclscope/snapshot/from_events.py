@@ -6,6 +6,7 @@ from ncclscope.arrays.joins import positions_of
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, STOPPED, flag_column, key, number
 from ncclscope.capture.process import Process
+from ncclscope.capture.process_strings import ProcessStrings
 from ncclscope.model.process.events import Ints, ProcessEvents, events_of
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.events import BIT, FIRST_WITH_CALLS
@@ -15,7 +16,6 @@ from ncclscope.snapshot.types import (
     Ago,
     LastCall,
     OperationInFlight,
-    ProcessStrings,
     RankState,
     open_events_of,
 )

@@ -21,6 +21,7 @@ from ncclscope.capture.liveness import DEAD, life_of
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.metadata_tail import MetadataTail
 from ncclscope.capture.process import Process, open_process
+from ncclscope.capture.process_strings import ProcessStrings
 from ncclscope.errors import FormatError
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.events import BIT, FIRST_WITH_CALLS
@@ -31,7 +32,6 @@ from ncclscope.snapshot.types import (
     Ago,
     LastCall,
     OperationInFlight,
-    ProcessStrings,
     RankState,
     open_events_of,
 )

@@ -6,9 +6,7 @@ from typing import Any
 
 from ncclscope.capture import dtypes, layout
 from ncclscope.model.schema import NONE
-from ncclscope.nccl.datatypes import DATATYPES_OF_V1, datatype_name
 from ncclscope.nccl.events import RECV_STEP_STATES, SEND_STEP_STATES, STATE_NAMES
-from ncclscope.nccl.functions import NUMBERED_FUNCTIONS
 
 USUALLY = 0.95
 PAIRED = ("Send", "Recv", "SendRecv")  # functions that only two ranks take part in
@@ -101,34 +99,6 @@ class RankState:
     usual_ns: int = 0  # 19 of 20 did not take longer
     finished: int = 0  # operations that ended
     gpu_bus_id: str = ""
-
-
-class ProcessStrings:
-    """NCCL's names behind a process's string ids."""
-
-    def __init__(self, strings: dict[int, str]) -> None:
-        self._strings = strings
-
-    def plain(self, number: int) -> str:
-        """Any name."""
-        return self._strings.get(number, "")
-
-    def function(self, number: int, v1: bool = False) -> str:
-        """A function's name; interface v1 has numbers."""
-        if v1:
-            return _numbered(NUMBERED_FUNCTIONS, number)
-        return self._strings.get(number, "")
-
-    def datatype(self, number: int, v1: bool = False) -> str:
-        """Our name of a datatype."""
-        if v1:
-            return _numbered(DATATYPES_OF_V1, number)
-        text = self._strings.get(number, "")
-        return datatype_name(text)
-
-
-def _numbered(names: tuple[str, ...], number: int) -> str:
-    return names[number] if number < len(names) else ""
 
 
 def step_state(slot: Any) -> tuple[str, int]:

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.library import full_array
-from ncclscope.model.match.streams import (
+from ncclscope.model.schema import NONE
+from ncclscope.model.streams import (
     PAIRS,
     Columns,
     Rules,
@@ -20,7 +21,6 @@ from ncclscope.model.match.streams import (
     distinct,
     meets_of,
 )
-from ncclscope.model.schema import NONE
 from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
 
 Ints = npt.NDArray[np.int64]

@@ -8,8 +8,8 @@ shows that the user made the group; then all of them stay what they are.
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.model.match.streams import NEEDED, streams_and_orders
 from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, Columns
+from ncclscope.model.streams import NEEDED, streams_and_orders
 from ncclscope.model.vocabulary import Vocabulary
 
 Ints = npt.NDArray[np.int64]

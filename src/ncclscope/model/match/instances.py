@@ -14,7 +14,8 @@ import numpy.typing as npt
 from ncclscope.arrays.library import empty_array, full_array
 from ncclscope.model import schema
 from ncclscope.model.align.host_clocks import HostClocks
-from ncclscope.model.match.streams import (
+from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, row_chunks
+from ncclscope.model.streams import (
     PAIRS,
     Bools,
     Columns,
@@ -25,7 +26,6 @@ from ncclscope.model.match.streams import (
     meets_of,
     started_of,
 )
-from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, row_chunks
 from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
 
 _NEVER = np.iinfo(np.int64).max

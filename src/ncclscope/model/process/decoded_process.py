@@ -12,7 +12,6 @@ from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.segment import Blocks
 from ncclscope.capture.slot_log import SlotLog
 from ncclscope.errors import FormatError
-from ncclscope.model.match.streams import FoundStreams, found_streams
 from ncclscope.model.process import durations, operations, proxy_step_times
 from ncclscope.model.process.communicators import LocalCommunicators
 from ncclscope.model.process.events import events_of
@@ -21,6 +20,7 @@ from ncclscope.model.process.operations import StampCounts
 from ncclscope.model.process.proxy_step_times import StepTimes
 from ncclscope.model.schema import GPU_SOURCES, NONE, Columns
 from ncclscope.model.store.columns import write_columns
+from ncclscope.model.streams import FoundStreams, found_streams
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.datatypes import element_bits
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from ncclscope.capture import layout
 from ncclscope.capture.process import Process
+from ncclscope.capture.process_strings import ProcessStrings
 from ncclscope.capture.recording_windows import windows_of
 from ncclscope.model.process.events import Bools, Ints
 from ncclscope.model.process.stamp_repair import FAR_FUTURE, FAR_PAST
 from ncclscope.model.process.works import Works
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.releases import loses_kernel_events_after
-from ncclscope.snapshot.types import ProcessStrings
 
 _MOST = 1 << 40  # damage may say more
 _SELF_COPY_CHANNELS = 1  # such a send uses the first channel

@@ -10,7 +10,7 @@ import pytest
 from ncclscope.model import schema
 from ncclscope.model.align.bounds import Bounds, CollectiveBounds, Steps, bounds_of_steps
 from ncclscope.model.align.host_clocks import HostClocks, solve
-from ncclscope.model.match.streams import StreamCounter, rules_of
+from ncclscope.model.streams import StreamCounter, rules_of
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

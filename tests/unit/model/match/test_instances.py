@@ -10,8 +10,8 @@ from ncclscope.model import schema
 from ncclscope.model.align.bounds import Bounds
 from ncclscope.model.align.host_clocks import HostClocks, solve
 from ncclscope.model.match.instances import Instances
-from ncclscope.model.match.streams import StreamCounter, rules_of
 from ncclscope.model.schema import FORMS, NONE, SOURCES
+from ncclscope.model.streams import StreamCounter, rules_of
 
 Columns = dict[str, npt.NDArray[np.generic]]
 FUNCTIONS = ["AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "Send", "Recv"]
