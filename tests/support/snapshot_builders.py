@@ -12,7 +12,7 @@ NOW_NS = 1_794_722_400 * S
 COUNT = 262_144
 
 
-def flight(
+def operation(
     order: int, since_s: float = 40, function: str = "AllReduce", **more: Any
 ) -> OperationInFlight:
     """An operation in flight: one MiB on two channels, started."""
@@ -33,11 +33,11 @@ def last(since_s: float = 40, function: str = "AllReduce", **more: Any) -> LastC
     return LastCall(**fields | more)
 
 
-def seat(
+def rank_state(
     rank: int,
     ranks: int,
     calls: int = 100,
-    flights: tuple[OperationInFlight, ...] = (),
+    in_flight: tuple[OperationInFlight, ...] = (),
     id: int = 7,
     **more: Any,
 ) -> RankState:
@@ -46,19 +46,19 @@ def seat(
         "number": 0, "id": id, "name": "dp", "version": 5, "rank": rank, "ranks": ranks,
         "gpu": f"gpu{rank}", "reports_kernels": True, "opened_ns": 900 * S, "closed": False,
         "calls": calls, "works": calls, "collectives": calls, "last": last() if calls else None,
-        "done_ns": 40 * S, "flights": flights, "parts": None, "global_rank": rank,
-        "longest_ns": S // 1000, "usual_ns": S // 1000, "finished": calls - len(flights),
+        "done_ns": 40 * S, "in_flight": in_flight, "parts": None, "global_rank": rank,
+        "longest_ns": S // 1000, "usual_ns": S // 1000, "finished": calls - len(in_flight),
     }  # fmt: skip
     return RankState(**fields | more)
 
 
-def pulse(rank: int, *seats: RankState, **more: Any) -> ProcessSnapshot:
+def snapshot(rank: int, *rank_states: RankState, **more: Any) -> ProcessSnapshot:
     """A process on a node of eight."""
     fields: dict[str, Any] = {
         "folder": f"node{rank // 8}.{1000 + rank}.1", "host": f"node{rank // 8}", "pid": 1000 + rank,
         "gpu": str(rank % 8), "global_rank": rank, "world": 0, "restarts": 0, "mode": "full",
         "nccl_version": 22809, "at_ns": NOW_NS, "life": ALIVE, "how": "its process runs",
-        "dropped": 0, "started_ns": NOW_NS - 1000 * S, "seats": seats, "path": Path("/nowhere"),
+        "dropped": 0, "started_ns": NOW_NS - 1000 * S, "rank_states": rank_states, "path": Path("/nowhere"),
         "strings": {},
     }  # fmt: skip
     return ProcessSnapshot(**fields | more)

@@ -101,10 +101,13 @@ def _chosen(capture: Path, ranks: str | None) -> list[Path]:
 def _ranks_of(folder: Path) -> set[int]:
     """A process's ranks as `top` and `status` show them."""
     try:
-        pulse = read_snapshot(folder, time.time_ns())
+        snapshot = read_snapshot(folder, time.time_ns())
     except FormatError:
         return set()
-    return {pulse.global_rank, *(seat.global_rank for seat in pulse.seats)} - {NONE}
+    return {
+        snapshot.global_rank,
+        *(rank_state.global_rank for rank_state in snapshot.rank_states),
+    } - {NONE}
 
 
 def _has_ring(identity: dict[str, str]) -> bool:

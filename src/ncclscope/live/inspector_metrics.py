@@ -76,10 +76,10 @@ def add_inspector_names(samples: Samples, job: FollowedJob, window: Window) -> N
     """The series of processes that live."""
     counts: Counts = {}
     for process in job.processes.values():
-        pulse, reading = process.pulse, process.reading
-        if not pulse or not reading or reading.records is None:
+        snapshot, reading = process.snapshot, process.reading
+        if not snapshot or not reading or reading.records is None:
             continue
-        if pulse.life not in (ALIVE, STOPPED):
+        if snapshot.life not in (ALIVE, STOPPED):
             continue
         records = reading.records[reading.records["times"]["gpu_count"] > 0]
         times = records["times"]
@@ -89,7 +89,7 @@ def add_inspector_names(samples: Samples, job: FollowedJob, window: Window) -> N
         for at, number in enumerate(numbers):
             key = (process.folder.name, number)
             if key not in window.kinds:
-                kind = _kind(job, process, pulse, communicators, records[at]["tally"])
+                kind = _kind(job, process, snapshot, communicators, records[at]["tally"])
                 if kind is None:
                     continue
                 window.kinds[key] = kind
@@ -114,7 +114,7 @@ def _add(samples: Samples, kind: Kind, timed: float, gpu_ns: float) -> None:
 def _kind(
     job: FollowedJob,
     process: FollowedProcess,
-    pulse: ProcessSnapshot,
+    snapshot: ProcessSnapshot,
     communicators: dict[int, Communicator],
     tally: np.void,
 ) -> Kind | None:
@@ -141,8 +141,8 @@ def _kind(
     about = (
         _FORMAT,
         identity.get("env.SLURM_JOB_ID", "unknown"),
-        pulse.host,
-        f"GPU{pulse.gpu}" if pulse.gpu.isdigit() else pulse.gpu or "unknown",
+        snapshot.host,
+        f"GPU{snapshot.gpu}" if snapshot.gpu.isdigit() else snapshot.gpu or "unknown",
         name or "unknown",
         str(communicator.nodes),
         str(communicator.ranks),

@@ -34,7 +34,7 @@ class FollowedProcess:
     folder: Path
     tallies: CounterReader
     meta: MetadataTail
-    pulse: ProcessSnapshot | None = None
+    snapshot: ProcessSnapshot | None = None
     reading: Reading | None = None
 
     @property
@@ -81,7 +81,9 @@ class FollowedJob:
     @property
     def living(self) -> list[FollowedProcess]:
         """Processes that run."""
-        return [p for p in self.processes.values() if p.pulse and p.pulse.life in (ALIVE, STOPPED)]
+        return [
+            p for p in self.processes.values() if p.snapshot and p.snapshot.life in (ALIVE, STOPPED)
+        ]
 
 
 # ---- which ----
@@ -156,7 +158,7 @@ def check_patterns(patterns: Sequence[str]) -> None:
 # ---- reading ----
 def _read_process(process: FollowedProcess, now_ns: int) -> bool:
     try:
-        process.pulse = read_snapshot(process.folder, now_ns, process.meta)
+        process.snapshot = read_snapshot(process.folder, now_ns, process.meta)
     except FormatError:
         return False
     process.reading = process.tallies.read(process.communicators, process.meta.strings)
@@ -182,16 +184,25 @@ def _judge(jobs: Sequence[FollowedJob], folders: Iterable[Path], now_ns: int) ->
     which nobody here may follow.
     """
     followed = {name: process for job in jobs for name, process in job.processes.items()}
-    pulses = []
+    snapshots = []
     for folder in folders:
         mine = followed.get(folder.name)
         try:
-            pulses.append(mine.pulse if mine and mine.pulse else read_snapshot(folder, now_ns))
+            snapshots.append(
+                mine.snapshot if mine and mine.snapshot else read_snapshot(folder, now_ns)
+            )
         except FormatError:
             continue
-    status, crews = judge(pulses), communicator_states(pulses)
-    inferred = {crew.name: not any(m.seat.name for m in crew.members) for crew in crews}
-    names = {(m.pulse.folder, m.seat.number): crew.name for crew in crews for m in crew.members}
+    status, comm_states = judge(snapshots), communicator_states(snapshots)
+    inferred = {
+        comm_state.name: not any(m.rank_state.name for m in comm_state.members)
+        for comm_state in comm_states
+    }
+    names = {
+        (m.snapshot.folder, m.rank_state.number): comm_state.name
+        for comm_state in comm_states
+        for m in comm_state.members
+    }
     for job in jobs:
         job.status, job.judged_ns = status, now_ns
         job.inferred |= inferred
@@ -283,9 +294,9 @@ def _is_over(job: FollowedJob) -> bool:
     """Whether nobody lives any more; the dead are shown for a while, so that alerts see them."""
     if job.living:
         return False
-    pulses = [process.pulse for process in job.processes.values() if process.pulse]
-    dead = [pulse for pulse in pulses if pulse.life != "ended"]
-    newest_ns = max((pulse.at_ns for pulse in dead), default=0)
+    snapshots = [process.snapshot for process in job.processes.values() if process.snapshot]
+    dead = [snapshot for snapshot in snapshots if snapshot.life != "ended"]
+    newest_ns = max((snapshot.at_ns for snapshot in dead), default=0)
     return job.read_ns - newest_ns > _GONE_NS
 
 

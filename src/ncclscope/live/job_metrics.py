@@ -41,14 +41,14 @@ def measure(job: FollowedJob, earlier: PreviousReading) -> Samples:
     samples = Samples()
     _about_job(samples, job)
     for process in job.processes.values():
-        pulse = process.pulse
-        if pulse is None or process.reading is None:
+        snapshot = process.snapshot
+        if snapshot is None or process.reading is None:
             continue
-        if pulse.life in (ALIVE, STOPPED):
-            _moment(samples, process, pulse, job)
-            _work_by_rank(samples, job, process, pulse)
-        elif pulse.life != ENDED:
-            samples.add("process_up", (_rank(pulse.global_rank),), 0.0)
+        if snapshot.life in (ALIVE, STOPPED):
+            _moment(samples, process, snapshot, job)
+            _work_by_rank(samples, job, process, snapshot)
+        elif snapshot.life != ENDED:
+            samples.add("process_up", (_rank(snapshot.global_rank),), 0.0)
         # Sums over all ranks must not fall when a process ends.
         _sums_of_host(samples, process)
     _bandwidth(samples, job, earlier)
@@ -64,12 +64,12 @@ def _rank(number: int) -> str:
 # ---- the job ----
 def _about_job(samples: Samples, job: FollowedJob) -> None:
     headers = [p.header for p in job.processes.values() if p.header]
-    pulses = [p.pulse for p in job.processes.values() if p.pulse]
-    if headers and pulses:
-        version = pulses[0].nccl_version
+    snapshots = [p.snapshot for p in job.processes.values() if p.snapshot]
+    if headers and snapshots:
+        version = snapshots[0].nccl_version
         labels = (
             text_of(release_of_code(version)) if version else "unknown",
-            pulses[0].mode,
+            snapshots[0].mode,
             os.path.abspath(job.capture),
             "yes" if headers[0].identity.get("simulation") else "no",
         )
@@ -84,34 +84,36 @@ def _about_job(samples: Samples, job: FollowedJob) -> None:
 
 # ---- one process, now ----
 def _moment(
-    samples: Samples, process: FollowedProcess, pulse: ProcessSnapshot, job: FollowedJob
+    samples: Samples, process: FollowedProcess, snapshot: ProcessSnapshot, job: FollowedJob
 ) -> None:
     by_rank: dict[str, list[RankState]] = {}
-    for seat in pulse.seats:
-        by_rank.setdefault(_rank(seat.global_rank), []).append(seat)
-    for rank, seats in by_rank.items():
+    for rank_state in snapshot.rank_states:
+        by_rank.setdefault(_rank(rank_state.global_rank), []).append(rank_state)
+    for rank, rank_states in by_rank.items():
         labels = (rank,)
-        since_ns = max(job.read_ns - pulse.at_ns, 0)
-        flights = [flight.since_ns for seat in seats for flight in seat.flights]
-        ends = [seat.done_ns for seat in seats if seat.done_ns is not None]
-        calls = [seat.last.since_ns for seat in seats if seat.last]
+        since_ns = max(job.read_ns - snapshot.at_ns, 0)
+        in_flight = [
+            operation.since_ns for rank_state in rank_states for operation in rank_state.in_flight
+        ]
+        ends = [rank_state.done_ns for rank_state in rank_states if rank_state.done_ns is not None]
+        calls = [rank_state.last.since_ns for rank_state in rank_states if rank_state.last]
         samples.add("process_up", labels, 1.0)
-        samples.add("in_flight", labels, float(len(flights)))
-        oldest_ns = max(flights) + since_ns if flights else 0
+        samples.add("in_flight", labels, float(len(in_flight)))
+        oldest_ns = max(in_flight) + since_ns if in_flight else 0
         samples.add("oldest_in_flight_seconds", labels, oldest_ns / _SECOND_NS)
         if ends or calls:
-            quiet_ns = min([*ends, *([] if flights else calls)] or calls) + since_ns
+            quiet_ns = min([*ends, *([] if in_flight else calls)] or calls) + since_ns
             samples.add("seconds_since_progress", labels, quiet_ns / _SECOND_NS)
-        uuid = next((seat.gpu for seat in seats if seat.gpu), "")
-        samples.add("rank", (rank, str(pulse.pid), pulse.gpu, uuid), 1.0)
+        uuid = next((rank_state.gpu for rank_state in rank_states if rank_state.gpu), "")
+        samples.add("rank", (rank, str(snapshot.pid), snapshot.gpu, uuid), 1.0)
     started = process.header.identity.get("start_ticks", "") if process.header else ""
-    cpu_seconds = helper_cpu_seconds(pulse.pid, started)
+    cpu_seconds = helper_cpu_seconds(snapshot.pid, started)
     if cpu_seconds is not None:
-        samples.add("recorder_cpu_seconds", (_rank(pulse.global_rank),), cpu_seconds)
+        samples.add("recorder_cpu_seconds", (_rank(snapshot.global_rank),), cpu_seconds)
     communicators = process.communicators
-    for seat in pulse.seats:
-        comm, name = communicators.get(seat.number), _name(job, process, seat.number)
-        if comm and not seat.closed and name:
+    for rank_state in snapshot.rank_states:
+        comm, name = communicators.get(rank_state.number), _name(job, process, rank_state.number)
+        if comm and not rank_state.closed and name:
             inferred = "yes" if job.inferred.get(name) else "no"
             labels4 = (name, str(comm.ranks), str(comm.nodes), inferred)
             samples.values.setdefault("communicator", {})[labels4] = 1.0
@@ -141,12 +143,14 @@ def helper_cpu_seconds(pid: int, started: str, proc: Path = Path("/proc")) -> fl
 
 # ---- what a process has counted ----
 def _work_by_rank(
-    samples: Samples, job: FollowedJob, process: FollowedProcess, pulse: ProcessSnapshot
+    samples: Samples, job: FollowedJob, process: FollowedProcess, snapshot: ProcessSnapshot
 ) -> None:
     assert process.reading
-    ranks = {seat.number: _rank(seat.global_rank) for seat in pulse.seats}
-    closed = {seat.number for seat in pulse.seats if seat.closed}
-    own = _rank(pulse.global_rank)
+    ranks = {
+        rank_state.number: _rank(rank_state.global_rank) for rank_state in snapshot.rank_states
+    }
+    closed = {rank_state.number for rank_state in snapshot.rank_states if rank_state.closed}
+    own = _rank(snapshot.global_rank)
     has_calls = any(work.level == layout.LEVEL_CALL for work in process.reading.works)
     for work, sums in process.reading.works.items():
         rank = ranks.get(work.communicator, own)

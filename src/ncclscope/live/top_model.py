@@ -69,7 +69,7 @@ class RankRow:
     life: str
     rates: Rates
     excess: float | None  # share of time that it is in kernels longer than the rank with the least
-    flights: tuple[OperationInFlight, ...]  # with their ages by now
+    in_flight: tuple[OperationInFlight, ...]  # with their ages by now
     quiet_ns: int | None  # since its last operation ended
     last: LastCall | None
     calls: int
@@ -81,7 +81,7 @@ class RankRow:
     @property
     def oldest_ns(self) -> int:
         """Age of the oldest operation in flight, 0 without one."""
-        return max((flight.since_ns for flight in self.flights), default=0)
+        return max((operation.since_ns for operation in self.in_flight), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class CommunicatorRow:
     @property
     def in_flight(self) -> int:
         """The most of any rank."""
-        return max((len(row.flights) for row in self.rows), default=0)
+        return max((len(row.in_flight) for row in self.rows), default=0)
 
     @property
     def oldest_ns(self) -> int:
@@ -199,9 +199,9 @@ def overview(jobs: Sequence[FollowedJob], past: Past) -> Overview:
     for job in jobs:
         by_capture.setdefault(job.capture, []).append(job)
         for process in job.processes.values():
-            if process.pulse and process.reading:
+            if process.snapshot and process.reading:
                 key = (job.capture, process.folder.name)
-                past.note(key, process.pulse.at_ns, process.reading.works)
+                past.note(key, process.snapshot.at_ns, process.reading.works)
     past.forget((job.capture, name) for job in jobs for name in job.processes)
     rows = [row for mine in by_capture.values() for row in _communicators(mine, past)]
     lines = [_job_line(mine, past) for mine in by_capture.values()]
@@ -215,10 +215,10 @@ def overview(jobs: Sequence[FollowedJob], past: Past) -> Overview:
 def _job_line(jobs: Sequence[FollowedJob], past: Past) -> JobLine:
     job = jobs[0]
     processes = [process for one in jobs for process in one.processes.values()]
-    pulses = [process.pulse for process in processes if process.pulse]
+    snapshots = [process.snapshot for process in processes if process.snapshot]
     scopes = {scope: Rates() for scope in (INTRA, INTER)}
     for process in processes:
-        if process.pulse and _lives(process.pulse):
+        if process.snapshot and _lives(process.snapshot):
             for work, rates in past.rates((job.capture, process.folder.name)).items():
                 if work.level != layout.LEVEL_CALL and work.scope in scopes:
                     scopes[work.scope] = scopes[work.scope].plus(rates)
@@ -228,25 +228,25 @@ def _job_line(jobs: Sequence[FollowedJob], past: Past) -> JobLine:
     return JobLine(
         run=job.run,
         capture=job.capture,
-        mode=pulses[0].mode if pulses else "",
-        nccl_version=pulses[0].nccl_version if pulses else 0,
+        mode=snapshots[0].mode if snapshots else "",
+        nccl_version=snapshots[0].nccl_version if snapshots else 0,
         simulation=any(
             header.identity.get("simulation", "") not in ("", "0") for header in headers
         ),
         processes=len(processes),
-        alive=sum(_lives(pulse) for pulse in pulses),
+        alive=sum(_lives(snapshot) for snapshot in snapshots),
         expected=status.expected if status else 0,
-        hosts=len({pulse.host for pulse in pulses}),
+        hosts=len({snapshot.host for snapshot in snapshots}),
         intra=scopes[INTRA],
         inter=scopes[INTER],
-        dropped=sum(pulse.dropped for pulse in pulses),
+        dropped=sum(snapshot.dropped for snapshot in snapshots),
         unreadable=sum(one.unreadable for one in jobs),
         verdicts=tuple(sorted(verdicts, key=lambda one: (not one.hung, bool(one.because_of)))),
     )
 
 
-def _lives(pulse: ProcessSnapshot) -> bool:
-    return pulse.life in (ALIVE, STOPPED)
+def _lives(snapshot: ProcessSnapshot) -> bool:
+    return snapshot.life in (ALIVE, STOPPED)
 
 
 def _communicators(jobs: Sequence[FollowedJob], past: Past) -> Iterable[CommunicatorRow]:
@@ -254,23 +254,23 @@ def _communicators(jobs: Sequence[FollowedJob], past: Past) -> Iterable[Communic
     shape: dict[str, tuple[int, int]] = {}
     for job in jobs:
         for process in job.processes.values():
-            pulse = process.pulse
-            if pulse is None or pulse.life == "ended":
+            snapshot = process.snapshot
+            if snapshot is None or snapshot.life == "ended":
                 continue
             communicators = process.communicators
             mine = past.rates((job.capture, process.folder.name))
             by_number = _by_communicator(mine)
             compared = _by_communicator({w: rates for w, rates in mine.items() if w.all_wait})
-            for seat in pulse.seats:
-                name = job.names.get((process.folder.name, seat.number), "")
-                if name and not seat.closed:
-                    rates = by_number.get(seat.number, Rates(_seconds(past, job, process)))
-                    row = _rank_row(job, process, pulse, seat, rates)
-                    if _lives(pulse):
-                        row = replace(row, compared=compared.get(seat.number, Rates()))
+            for rank_state in snapshot.rank_states:
+                name = job.names.get((process.folder.name, rank_state.number), "")
+                if name and not rank_state.closed:
+                    rates = by_number.get(rank_state.number, Rates(_seconds(past, job, process)))
+                    row = _rank_row(job, process, snapshot, rank_state, rates)
+                    if _lives(snapshot):
+                        row = replace(row, compared=compared.get(rank_state.number, Rates()))
                     found.setdefault(name, []).append(row)
-                    comm = communicators.get(seat.number)
-                    shape[name] = (seat.ranks, comm.nodes if comm else 0)
+                    comm = communicators.get(rank_state.number)
+                    shape[name] = (rank_state.ranks, comm.nodes if comm else 0)
     status = jobs[0].status
     verdicts = {one.name: one for one in status.verdicts} if status else {}
     for name, rows in found.items():
@@ -294,36 +294,36 @@ def _by_communicator(rates: dict[Work, Rates]) -> dict[int, Rates]:
 def _rank_row(
     job: FollowedJob,
     process: FollowedProcess,
-    pulse: ProcessSnapshot,
-    seat: RankState,
+    snapshot: ProcessSnapshot,
+    rank_state: RankState,
     rates: Rates,
 ) -> RankRow:
-    lives = _lives(pulse)
+    lives = _lives(snapshot)
     # Ages are those of the last page, which is at most a second old: what was in flight then may
     # have ended. If no page comes any more, what it says is all that is known, and grows older.
-    since_ns = job.read_ns - pulse.at_ns if lives else 0
+    since_ns = job.read_ns - snapshot.at_ns if lives else 0
     since_ns = since_ns if since_ns > _FRESH_NS else 0
-    flights = tuple(_aged(flight, since_ns) for flight in seat.flights)
+    in_flight = tuple(_aged(operation, since_ns) for operation in rank_state.in_flight)
     return RankRow(
-        rank=seat.global_rank if seat.global_rank != NONE else seat.rank,
-        host=pulse.host,
-        gpu=pulse.gpu,
-        pid=pulse.pid,
-        life=pulse.life,
+        rank=rank_state.global_rank if rank_state.global_rank != NONE else rank_state.rank,
+        host=snapshot.host,
+        gpu=snapshot.gpu,
+        pid=snapshot.pid,
+        life=snapshot.life,
         rates=rates if lives else Rates(),
         excess=None,
-        flights=flights,
-        quiet_ns=None if seat.done_ns is None else seat.done_ns + since_ns,
-        last=seat.last,
-        calls=seat.calls,
-        dropped=pulse.dropped,
+        in_flight=in_flight,
+        quiet_ns=None if rank_state.done_ns is None else rank_state.done_ns + since_ns,
+        last=rank_state.last,
+        calls=rank_state.calls,
+        dropped=snapshot.dropped,
         folder=process.folder,
-        number=seat.number,
+        number=rank_state.number,
     )
 
 
-def _aged(flight: OperationInFlight, since_ns: int) -> OperationInFlight:
-    return replace(flight, since_ns=flight.since_ns + since_ns)
+def _aged(operation: OperationInFlight, since_ns: int) -> OperationInFlight:
+    return replace(operation, since_ns=operation.since_ns + since_ns)
 
 
 def _communicator(

@@ -102,7 +102,7 @@ RANK_COLUMNS: tuple[Column[RankRow], ...] = (
     _measured("op/s", 8, lambda r: r.rates.operations_per_s),
     _measured("busbw", 7, lambda r: r.rates.busbw_gb_s),
     _measured("excess", 7, lambda r: r.excess, _percent),
-    Column("open", 5, lambda r: str(len(r.flights)), lambda r: len(r.flights)),
+    Column("open", 5, lambda r: str(len(r.in_flight)), lambda r: len(r.in_flight)),
     Column("age", 5, lambda r: _short(r.oldest_ns), lambda r: r.oldest_ns),
     Column("drop", 5, lambda r: _short_count(r.dropped), lambda r: r.dropped),
 )
@@ -206,8 +206,8 @@ def rank_lines(row: RankRow, width: int = WIDTH) -> list[str]:
     lines = [
         printable(f"rank {row.rank} on {row.host}, GPU {row.gpu or '?'}, pid {row.pid}: {row.life}")
     ]
-    oldest = sorted(row.flights, key=lambda flight: -flight.since_ns)
-    lines += [f"  in flight: {_flight(flight)}" for flight in oldest[:4]]
+    oldest = sorted(row.in_flight, key=lambda operation: -operation.since_ns)
+    lines += [f"  in flight: {_operation_in_flight(operation)}" for operation in oldest[:4]]
     if len(oldest) > 4:
         lines.append(f"  and {len(oldest) - 4} more in flight")
     if row.last and not oldest:
@@ -218,13 +218,15 @@ def rank_lines(row: RankRow, width: int = WIDTH) -> list[str]:
     return [line[: width - 1] for line in lines]
 
 
-def _flight(flight: OperationInFlight) -> str:
-    peer = f" with rank {flight.peer}" if flight.peer is not None else ""
-    graph = ", of a graph" if flight.replay else ""
-    channels = f"{flight.started} of {flight.channels} channels started, {flight.stopped} ended"
-    size = f"{flight.count:,} {flight.datatype}".strip()
-    what = f"{flight.function} #{flight.order} of {size}{peer}{graph}"
-    return printable(f"{what}, {seconds(flight.since_ns)}, {channels}")
+def _operation_in_flight(operation: OperationInFlight) -> str:
+    peer = f" with rank {operation.peer}" if operation.peer is not None else ""
+    graph = ", of a graph" if operation.replay else ""
+    channels = (
+        f"{operation.started} of {operation.channels} channels started, {operation.stopped} ended"
+    )
+    size = f"{operation.count:,} {operation.datatype}".strip()
+    what = f"{operation.function} #{operation.order} of {size}{peer}{graph}"
+    return printable(f"{what}, {seconds(operation.since_ns)}, {channels}")
 
 
 # ---- tables ----

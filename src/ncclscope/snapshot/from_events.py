@@ -47,16 +47,16 @@ def rank_states_from_events(process: Process) -> tuple[tuple[RankState, ...], in
         return max(int((ticks_now - ticks) * rate), 0)
 
     texts = ProcessStrings(process.strings)
-    flights = _flights(decoded, texts, at_ns)
+    in_flight = _operations_in_flight(decoded, texts, at_ns)
     parts = open_events_of(_open_events(decoded), ago)
-    seats = []
+    rank_states = []
     for comm in process.communicators:
         kinds = _CALLS if comm.version >= FIRST_WITH_CALLS else _WORKS
         counts = {kind: _mine(decoded, kind, comm.number) for kind in (*_CALLS, *_WORKS)}
         own_id, own_rank = _told_by_works(decoded, counts["Coll"], comm.id, comm.rank)
         times = _times(decoded, comm.number)
-        mine = [flight for number, flight in flights if number == comm.number]
-        seats.append(
+        mine = [operation for number, operation in in_flight if number == comm.number]
+        rank_states.append(
             RankState(
                 number=comm.number,
                 id=own_id,
@@ -73,7 +73,7 @@ def rank_states_from_events(process: Process) -> tuple[tuple[RankState, ...], in
                 collectives=len(counts[kinds[0]]),
                 last=_last(decoded, kinds, counts, texts, ago),
                 done_ns=_done(decoded, comm.number, at_ns),
-                flights=tuple(sorted(mine, key=lambda f: f.order)[:_MOST_FLIGHTS]),
+                in_flight=tuple(sorted(mine, key=lambda f: f.order)[:_MOST_FLIGHTS]),
                 parts=parts.get(comm.number),
                 longest_ns=int(times.max(initial=0)),
                 usual_ns=int(np.quantile(times, USUALLY)) if len(times) else 0,
@@ -81,7 +81,7 @@ def rank_states_from_events(process: Process) -> tuple[tuple[RankState, ...], in
                 gpu_bus_id=comm.gpu_bus_id,
             )
         )
-    return tuple(seats), at_ns
+    return tuple(rank_states), at_ns
 
 
 def _moment(decoded: ProcessEvents) -> int:
@@ -154,7 +154,7 @@ def _times(decoded: ProcessEvents, comm: int) -> Ints:
     return np.asarray((stops - starts)[stops != NONE])
 
 
-def _flights(
+def _operations_in_flight(
     decoded: ProcessEvents, texts: ProcessStrings, at_ns: int
 ) -> list[tuple[int, OperationInFlight]]:
     """Works whose kernels have not all ended, with the numbers of their communicators."""
@@ -190,13 +190,15 @@ def _flights(
         first = int(last_over[-1]) + 1 if len(last_over) else 0
         for order in range(first, len(mine)):
             at = int(mine[order])
-            flight = _flight(decoded, at, order + 1, int(started[at]), int(ended[at]), texts, at_ns)
-            if flight is not None:
-                found.append((one, flight))
+            operation = _operation_in_flight(
+                decoded, at, order + 1, int(started[at]), int(ended[at]), texts, at_ns
+            )
+            if operation is not None:
+                found.append((one, operation))
     return found
 
 
-def _flight(
+def _operation_in_flight(
     decoded: ProcessEvents,
     at: int,
     order: int,

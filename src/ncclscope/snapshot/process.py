@@ -69,7 +69,7 @@ class ProcessSnapshot:
     how: str  # by what that was seen
     dropped: int
     started_ns: int  # wall clock
-    seats: tuple[RankState, ...]
+    rank_states: tuple[RankState, ...]
     path: Path
     strings: dict[int, str]
     simulated: bool = False  # NCCL is not real
@@ -89,8 +89,12 @@ def read_snapshot(folder: Path, now_ns: int, known: MetadataTail | None = None) 
     if life == DEAD and (folder / "arena").exists() and _was_busy(header, page, rate):
         return _from_events(folder, now_ns)
     ranks = _ranks_by_gpu(header.identity, ((_gpu(comm), comm) for comm in known.communicators))
-    seats = _seats(page, known.communicators, ProcessStrings(known.strings), rate, ranks)
-    return _pulse(folder, header, seats, page.realtime_ns, (life, how), page.dropped, known.strings)
+    rank_states = _rank_states(
+        page, known.communicators, ProcessStrings(known.strings), rate, ranks
+    )
+    return _pulse(
+        folder, header, rank_states, page.realtime_ns, (life, how), page.dropped, known.strings
+    )
 
 
 def _rate(header: Header, page: LivePage) -> float:
@@ -110,7 +114,7 @@ def _was_busy(header: Header, page: LivePage, rate: float) -> bool:
 
 
 # ---- from a live page ----
-def _seats(
+def _rank_states(
     page: LivePage,
     communicators: tuple[Communicator, ...],
     texts: ProcessStrings,
@@ -125,18 +129,18 @@ def _seats(
     numbered = {comm.number for comm in communicators if comm.version == 1}
     own_ranks = {comm.number: comm.rank for comm in communicators}
     progress = {row["comm"]: row for row in _plain_rows(page.communicators)}
-    flights: dict[int, list[OperationInFlight]] = {}
+    in_flight: dict[int, list[OperationInFlight]] = {}
     for row in page.operations:
         if int(row["peer"]) < 0 or int(row["peer"]) != own_ranks.get(int(row["comm"]), NONE):
             number = int(row["comm"])
-            flight = _flight(row, texts, ago, number in numbered)
-            flights.setdefault(number, []).append(flight)
+            operation = _operation_in_flight(row, texts, ago, number in numbered)
+            in_flight.setdefault(number, []).append(operation)
     parts = open_events_of(page.open_events, ago)
-    seats = []
+    rank_states = []
     for comm in communicators:
         at = progress.get(comm.number)
         v1 = comm.version == 1
-        seats.append(
+        rank_states.append(
             RankState(
                 number=comm.number,
                 id=comm.id,
@@ -155,14 +159,14 @@ def _seats(
                 done_ns=ago(int(at["t_last_done"]))
                 if at is not None and at["t_last_done"]
                 else None,
-                flights=tuple(flights.get(comm.number, ())),
+                in_flight=tuple(in_flight.get(comm.number, ())),
                 parts=parts.get(comm.number),
                 global_rank=ranks[_gpu(comm)],
                 finished=int(at["done"]) if at is not None else 0,
                 gpu_bus_id=comm.gpu_bus_id,
             )
         )
-    return tuple(seats)
+    return tuple(rank_states)
 
 
 def _plain_rows(rows: npt.NDArray[np.void]) -> list[dict[str, int]]:
@@ -173,7 +177,9 @@ def _plain_rows(rows: npt.NDArray[np.void]) -> list[dict[str, int]]:
     ]
 
 
-def _flight(row: np.void, texts: ProcessStrings, ago: Ago, v1: bool) -> OperationInFlight:
+def _operation_in_flight(
+    row: np.void, texts: ProcessStrings, ago: Ago, v1: bool
+) -> OperationInFlight:
     begun = int(row["t_call"]) if row["t_call"] and not row["bits"] & 1 else int(row["t_work"])
     return OperationInFlight(
         order=int(row["order"]),
@@ -205,46 +211,49 @@ def _last(row: dict[str, int], texts: ProcessStrings, ago: Ago, v1: bool) -> Las
 def _from_events(folder: Path, now_ns: int) -> ProcessSnapshot:
     """The same from everything that the process left, which takes longer."""
     process = open_process(folder)
-    seats, at_ns = from_events.rank_states_from_events(process)
-    ranks = _ranks_by_gpu(process.header.identity, ((seat.gpu, seat) for seat in seats))
-    seats = tuple(
-        replace(_counted_on(seat, process), global_rank=ranks[seat.gpu]) for seat in seats
+    rank_states, at_ns = from_events.rank_states_from_events(process)
+    ranks = _ranks_by_gpu(
+        process.header.identity, ((rank_state.gpu, rank_state) for rank_state in rank_states)
+    )
+    rank_states = tuple(
+        replace(_counted_on(rank_state, process), global_rank=ranks[rank_state.gpu])
+        for rank_state in rank_states
     )
     wall_ns = at_ns + process.clock.realtime_offset_ns
     life = life_of(process.header, process.ended, wall_ns, now_ns, folder)
     strings = process.strings
-    return _pulse(folder, process.header, seats, wall_ns, life, process.dropped(), strings)
+    return _pulse(folder, process.header, rank_states, wall_ns, life, process.dropped(), strings)
 
 
-def _counted_on(seat: RankState, process: Process) -> RankState:
+def _counted_on(rank_state: RankState, process: Process) -> RankState:
     """The seat with calls that are not on record: rotated out, dropped, or made while only totals
     were. They are counted, and came before those that are.
     """
     counted, collectives, texts = Counter[int](), Counter[int](), ProcessStrings(process.strings)
     for tally in process.tallies:
-        if tally.key.communicator == seat.number:
+        if tally.key.communicator == rank_state.number:
             counted[tally.key.level] += tally.calls
-            if texts.function(tally.key.function, seat.version == 1) not in PAIRED:
+            if texts.function(tally.key.function, rank_state.version == 1) not in PAIRED:
                 collectives[tally.key.level] += tally.calls
-    level = layout.LEVEL_CALL if seat.version >= FIRST_WITH_CALLS else layout.LEVEL_WORK
+    level = layout.LEVEL_CALL if rank_state.version >= FIRST_WITH_CALLS else layout.LEVEL_WORK
     calls, works = counted[level], counted[layout.LEVEL_WORK]
-    more_calls, more_works = max(calls - seat.calls, 0), max(works - seat.works, 0)
+    more_calls, more_works = max(calls - rank_state.calls, 0), max(works - rank_state.works, 0)
     if not more_calls and not more_works:
-        return seat
+        return rank_state
     return replace(
-        seat,
-        calls=seat.calls + more_calls,
-        works=seat.works + more_works,
-        finished=seat.finished + more_works,
-        collectives=max(seat.collectives or 0, collectives[level]),
-        flights=tuple(replace(one, order=one.order + more_works) for one in seat.flights),
+        rank_state,
+        calls=rank_state.calls + more_calls,
+        works=rank_state.works + more_works,
+        finished=rank_state.finished + more_works,
+        collectives=max(rank_state.collectives or 0, collectives[level]),
+        in_flight=tuple(replace(one, order=one.order + more_works) for one in rank_state.in_flight),
     )
 
 
 def _pulse(
     folder: Path,
     header: Header,
-    seats: tuple[RankState, ...],
+    rank_states: tuple[RankState, ...],
     at_ns: int,
     life: tuple[str, str],
     dropped: int,
@@ -252,14 +261,17 @@ def _pulse(
 ) -> ProcessSnapshot:
     identity = header.identity
     local = number_in(identity, *(f"env.{name}" for name in _LOCAL_RANKS))
-    gpu = next((seat.gpu_bus_id or seat.gpu for seat in seats if seat.gpu), "")
+    gpu = next(
+        (rank_state.gpu_bus_id or rank_state.gpu for rank_state in rank_states if rank_state.gpu),
+        "",
+    )
     return ProcessSnapshot(
         folder=folder.name,
         host=identity.get("host", "unknown"),
         pid=header.pid,
         gpu=str(local) if local is not None else gpu,
-        global_rank=min((seat.global_rank for seat in seats), default=NONE)
-        if seats
+        global_rank=min((rank_state.global_rank for rank_state in rank_states), default=NONE)
+        if rank_states
         else _global_rank(identity, []),
         world=_world(identity),
         restarts=restarts_before(identity),
@@ -270,7 +282,7 @@ def _pulse(
         how=life[1],
         dropped=dropped,
         started_ns=header.start_realtime_ns,
-        seats=seats,
+        rank_states=rank_states,
         path=folder,
         strings=strings,
         simulated=identity.get("simulation", "") not in ("", "0"),
@@ -319,30 +331,32 @@ def read_snapshots(folders: list[Path]) -> tuple[list[ProcessSnapshot], list[str
 
 
 # ---- what pages do not tell, looked up only where it matters ----
-def collective_calls(pulse: ProcessSnapshot, seat: RankState) -> int | None:
+def collective_calls(snapshot: ProcessSnapshot, rank_state: RankState) -> int | None:
     """How many collectives a rank has called on a communicator; None where nobody counted them."""
-    if seat.collectives is not None:
-        return seat.collectives
-    if seat.version > 1 and not any(name in PAIRED for name in pulse.strings.values()):
-        return seat.calls  # the process has never heard of sends
-    records = read_call_counts(pulse.path / "tally")["tally"]
-    level = layout.LEVEL_CALL if seat.version >= FIRST_WITH_CALLS else layout.LEVEL_WORK
-    mine = records[(records["comm"] == seat.number) & (records["level"] == level)]
+    if rank_state.collectives is not None:
+        return rank_state.collectives
+    if rank_state.version > 1 and not any(name in PAIRED for name in snapshot.strings.values()):
+        return rank_state.calls  # the process has never heard of sends
+    records = read_call_counts(snapshot.path / "tally")["tally"]
+    level = layout.LEVEL_CALL if rank_state.version >= FIRST_WITH_CALLS else layout.LEVEL_WORK
+    mine = records[(records["comm"] == rank_state.number) & (records["level"] == level)]
     if not len(mine):
-        return None if seat.calls else 0
-    texts = ProcessStrings(pulse.strings)
-    paired = [texts.function(int(row["func"]), seat.version == 1) in PAIRED for row in mine]
+        return None if rank_state.calls else 0
+    texts = ProcessStrings(snapshot.strings)
+    paired = [texts.function(int(row["func"]), rank_state.version == 1) in PAIRED for row in mine]
     return int(mine["calls"][~np.array(paired, bool)].sum())
 
 
-def longest_operation_ns(pulse: ProcessSnapshot, seat: RankState, usually: bool = False) -> int:
+def longest_operation_ns(
+    snapshot: ProcessSnapshot, rank_state: RankState, usually: bool = False
+) -> int:
     """The longest time that an operation of a communicator has taken so far on one rank; `usually`:
     longer than 19 of 20 have taken.
     """
-    if seat.longest_ns is not None:
-        return seat.usual_ns if usually else seat.longest_ns
-    records = read_call_counts(pulse.path / "tally")
-    mine = records[records["tally"]["comm"] == seat.number]["times"]
+    if rank_state.longest_ns is not None:
+        return rank_state.usual_ns if usually else rank_state.longest_ns
+    records = read_call_counts(snapshot.path / "tally")
+    mine = records[records["tally"]["comm"] == rank_state.number]["times"]
     if usually:
         running = np.cumsum(mine["host_histogram"].sum(axis=0, dtype=np.int64))
         bucket = int(np.searchsorted(running, USUALLY * running[-1])) if running[-1] else 0

@@ -92,7 +92,7 @@ class RankState:
     collectives: int | None  # calls of collectives; None: to be counted if it matters
     last: LastCall | None
     done_ns: int | None  # since the last kernel ended
-    flights: tuple[OperationInFlight, ...]
+    in_flight: tuple[OperationInFlight, ...]
     parts: OpenEvents | None
     global_rank: int = NONE
     longest_ns: int | None = None  # of its operations so far; None: to be looked up if it matters

@@ -52,8 +52,12 @@ def kinds(process: Process) -> set[str]:
 
 def calls_made(capture: Path) -> list[int]:
     """By rank, as the live pages tell."""
-    pulses = {pulse.global_rank: pulse for pulse in read_snapshots(process_folders(capture))[0]}
-    return [sum(seat.calls for seat in pulses[rank].seats) for rank in range(4)]
+    snapshots = {
+        snapshot.global_rank: snapshot for snapshot in read_snapshots(process_folders(capture))[0]
+    }
+    return [
+        sum(rank_state.calls for rank_state in snapshots[rank].rank_states) for rank in range(4)
+    ]
 
 
 def wait_for_calls(capture: Path, rank: int, more: int) -> None:
@@ -196,7 +200,9 @@ def test_killed_after_a_pause_of_one_rank(tmp_path: Path) -> None:
             assert said.returncode == 0, said.stderr
             wait_for_calls(capture, rank=1, more=40)
     eventually(
-        lambda: {pulse.life for pulse in read_snapshots(process_folders(capture))[0]} == {DEAD}
+        lambda: (
+            {snapshot.life for snapshot in read_snapshots(process_folders(capture))[0]} == {DEAD}
+        )
     )
     assert ncclscope("salvage", capture).returncode == 0
     calls = calls_made(capture)

@@ -24,13 +24,13 @@ from ncclscope.snapshot.types import OpenEvents
 from tests.support.snapshot_builders import (
     NOW_NS,
     S,
-    flight,
     inside,
     last,
-    pulse,
+    operation,
+    rank_state,
     recv_wait,
-    seat,
     send_wait,
+    snapshot,
 )
 from tests.support.writer.live import write_hang
 
@@ -40,20 +40,23 @@ def job(ranks: int, **odd: Any) -> list[ProcessSnapshot]:
     `r3`: fields of its seat.
     """
     return [
-        pulse(rank, seat(rank, ranks, **{"flights": (flight(100),)} | odd.get(f"r{rank}", {})))
+        snapshot(
+            rank,
+            rank_state(rank, ranks, **{"in_flight": (operation(100),)} | odd.get(f"r{rank}", {})),
+        )
         for rank in range(ranks)
     ]
 
 
-def verdict_of(pulses: list[ProcessSnapshot]) -> Verdict:
-    status = judge(pulses)
+def verdict_of(snapshots: list[ProcessSnapshot]) -> Verdict:
+    status = judge(snapshots)
     assert list(lines(status))
     assert as_json(status, "c")["hung"] == status.hung
     return status.verdicts[0]
 
 
 def test_never_called() -> None:
-    idle = {"calls": 99, "flights": ()}
+    idle = {"calls": 99, "in_flight": ()}
     found = verdict_of(job(32, r12=idle, r13=idle))
     assert (found.verdict, found.hung, found.culprits) == ("never_called", True, (12, 13))
     assert (found.function, found.order, found.size_bytes) == ("AllReduce", 100, 1 << 20)
@@ -69,25 +72,28 @@ def test_never_called() -> None:
 
 def test_never_called_while_others_are_ahead() -> None:
     """Calls are queued: those who wait have called more than the one they wait in."""
-    ahead = {"calls": 104, "flights": tuple(flight(order) for order in range(100, 105))}
-    found = verdict_of(job(4, r0=ahead, r1=ahead, r2=ahead, r3={"calls": 99, "flights": ()}))
+    ahead = {"calls": 104, "in_flight": tuple(operation(order) for order in range(100, 105))}
+    found = verdict_of(job(4, r0=ahead, r1=ahead, r2=ahead, r3={"calls": 99, "in_flight": ()}))
     assert (found.verdict, found.culprits, found.order) == ("never_called", (3,), 100)
 
 
 def test_not_launched() -> None:
-    stuck = {"flights": (), "works": 99, "parts": inside(), "last": last(39.9)}
+    stuck = {"in_flight": (), "works": 99, "parts": inside(), "last": last(39.9)}
     found = verdict_of(job(4, r2=stuck))
     assert (found.verdict, found.culprits, found.waiting) == ("not_launched", (2,), (0, 1, 3))
 
 
 def test_not_started() -> None:
-    found = verdict_of(job(4, r1={"flights": (flight(100, started=0),)}))
+    found = verdict_of(job(4, r1={"in_flight": (operation(100, started=0),)}))
     assert (found.verdict, found.culprits, found.waiting) == ("not_started", (1,), (0, 2, 3))
 
 
 def test_not_finished() -> None:
-    over = {"flights": ()}
-    behind = {"flights": (flight(100, stopped=1),), "parts": OpenEvents(steps=[recv_wait(2, 5, 1)])}
+    over = {"in_flight": ()}
+    behind = {
+        "in_flight": (operation(100, stopped=1),),
+        "parts": OpenEvents(steps=[recv_wait(2, 5, 1)]),
+    }
     found = verdict_of(job(4, r0=over, r1=over, r2=over, r3=behind))
     assert (found.verdict, found.culprits, found.order) == ("not_finished", (3,), 100)
     assert "waits to receive step 5 from rank 2 on channel 1" in " ".join(lines(judge(job(4, r0=over, r1=over, r2=over, r3=behind))))  # fmt: skip
@@ -121,9 +127,9 @@ def test_stalled_in_the_network() -> None:
     ],
 )
 def test_mismatch_is_said_at_once(other: dict[str, Any]) -> None:
-    odd = {"last": last(0.3, **other), "flights": (flight(100, 0.3),)}
-    pulses = job(4, r3=odd)
-    found = verdict_of(pulses)
+    odd = {"last": last(0.3, **other), "in_flight": (operation(100, 0.3),)}
+    snapshots = job(4, r3=odd)
+    found = verdict_of(snapshots)
     assert (found.verdict, found.hung, found.culprits, found.order) == ("mismatch", True, (3,), 100)
     assert [side.ranks for side in found.sides] == [(0, 1, 2), (3,)]
 
@@ -144,7 +150,7 @@ def test_a_tie_has_no_culprits() -> None:
 
 def test_different_numbers_of_calls_are_no_mismatch() -> None:
     running = [
-        pulse(r, seat(r, 4, calls=100 + r, last=last(0.01, function=("AllReduce", "AllGather")[r % 2])))
+        snapshot(r, rank_state(r, 4, calls=100 + r, last=last(0.01, function=("AllReduce", "AllGather")[r % 2])))
         for r in range(4)
     ]  # fmt: skip
     assert judge(running).verdicts[0].verdict == "ok"
@@ -152,52 +158,56 @@ def test_different_numbers_of_calls_are_no_mismatch() -> None:
 
 @pytest.mark.parametrize("life", [DEAD, UNHEARD])
 def test_dead(life: str) -> None:
-    pulses = job(4, r2={"calls": 99, "flights": ()})
-    pulses[2] = replace(pulses[2], life=life, how="its process is gone")
+    snapshots = job(4, r2={"calls": 99, "in_flight": ()})
+    snapshots[2] = replace(snapshots[2], life=life, how="its process is gone")
     for one in (0, 1, 3):
-        pulses[one] = pulse(one, seat(one, 4, flights=(flight(100, 0.5),)))
-    found = verdict_of(pulses)
+        snapshots[one] = snapshot(one, rank_state(one, 4, in_flight=(operation(100, 0.5),)))
+    found = verdict_of(snapshots)
     assert (found.verdict, found.hung, found.culprits) == ("dead", True, (2,))
     assert found.waiting == (0, 1, 3)
     assert found.reason == "its process is gone"
 
 
 def test_who_died_first_of_all_that_are_dead() -> None:
-    pulses = [replace(p, life=DEAD, how="its process is gone") for p in job(4)]
-    pulses[1] = replace(pulses[1], at_ns=NOW_NS - 30 * S, seats=(seat(1, 4, calls=99, flights=()),))
-    found = verdict_of(pulses)
+    snapshots = [replace(p, life=DEAD, how="its process is gone") for p in job(4)]
+    snapshots[1] = replace(
+        snapshots[1], at_ns=NOW_NS - 30 * S, rank_states=(rank_state(1, 4, calls=99, in_flight=()),)
+    )
+    found = verdict_of(snapshots)
     assert (found.verdict, found.culprits, found.waiting) == ("dead", (1,), (0, 2, 3))
 
 
 def test_one_exited_and_the_others_wait() -> None:
-    pulses = job(4, r2={"calls": 99, "flights": ()})
-    pulses[2] = replace(pulses[2], life=ENDED, how="it exited by itself")
-    found = verdict_of(pulses)
+    snapshots = job(4, r2={"calls": 99, "in_flight": ()})
+    snapshots[2] = replace(snapshots[2], life=ENDED, how="it exited by itself")
+    found = verdict_of(snapshots)
     assert (found.verdict, found.culprits) == ("dead", (2,))
 
 
 def test_never_joined() -> None:
-    made = {"calls": 0, "flights": (), "opened_ns": 20 * S}
-    pulses = [replace(p, world=4) for p in job(4, r0=made, r1=made, r3=made) if p.global_rank != 2]
-    found = verdict_of(pulses)
+    made = {"calls": 0, "in_flight": (), "opened_ns": 20 * S}
+    snapshots = [
+        replace(p, world=4) for p in job(4, r0=made, r1=made, r3=made) if p.global_rank != 2
+    ]
+    found = verdict_of(snapshots)
     assert (found.verdict, found.hung, found.culprits) == ("never_joined", True, (2,))
-    young = {"calls": 0, "flights": (), "opened_ns": 4 * S}
-    pulses = [replace(p, world=4) for p in job(4, r0=young, r1=young, r3=young) if p.global_rank != 2]  # fmt: skip
-    assert verdict_of(pulses).verdict == "waiting"
+    young = {"calls": 0, "in_flight": (), "opened_ns": 4 * S}
+    snapshots = [replace(p, world=4) for p in job(4, r0=young, r1=young, r3=young) if p.global_rank != 2]  # fmt: skip
+    assert verdict_of(snapshots).verdict == "waiting"
 
 
 def test_waiting_is_not_a_hang() -> None:
-    idle = {"calls": 99, "flights": (), "last": last(9)}
-    others = {f"r{rank}": {"flights": (flight(100, 9),), "last": last(9)} for rank in range(3)}
+    idle = {"calls": 99, "in_flight": (), "last": last(9)}
+    others = {f"r{rank}": {"in_flight": (operation(100, 9),), "last": last(9)} for rank in range(3)}
     found = verdict_of(job(4, r3=idle, **others))
     assert (found.verdict, found.hung, found.culprits) == ("waiting", False, (3,))
 
 
 def test_a_checkpoint_like_the_one_before_is_no_hang() -> None:
     """60 s are not longer than three times the longest wait so far."""
-    idle = {"calls": 99, "flights": (), "last": last(60)}
+    idle = {"calls": 99, "in_flight": (), "last": last(60)}
     others = {
-        f"r{rank}": {"flights": (flight(100, 60),), "last": last(60), "longest_ns": 21 * S}
+        f"r{rank}": {"in_flight": (operation(100, 60),), "last": last(60), "longest_ns": 21 * S}
         for rank in range(3)
     }
     found = verdict_of(job(4, r3=idle, **others))
@@ -205,13 +215,13 @@ def test_a_checkpoint_like_the_one_before_is_no_hang() -> None:
 
 
 def test_busy_and_idle_are_fine() -> None:
-    busy = {f"r{r}": {"flights": (flight(100, 0.1),), "last": last(0.1)} for r in range(4)}
+    busy = {f"r{r}": {"in_flight": (operation(100, 0.1),), "last": last(0.1)} for r in range(4)}
     assert verdict_of(job(4, **busy)).verdict == "ok"
-    idle = {f"r{rank}": {"flights": (), "last": last(600)} for rank in range(4)}
+    idle = {f"r{rank}": {"in_flight": (), "last": last(600)} for rank in range(4)}
     assert verdict_of(job(4, **idle)).verdict == "ok"
 
 
-def killed(pulses: list[ProcessSnapshot], in_flight_s: float) -> list[ProcessSnapshot]:
+def killed(snapshots: list[ProcessSnapshot], in_flight_s: float) -> list[ProcessSnapshot]:
     """All of them dead, what was in flight begun shortly before."""
     since_ns = int(in_flight_s * S)
     return [
@@ -219,27 +229,27 @@ def killed(pulses: list[ProcessSnapshot], in_flight_s: float) -> list[ProcessSna
             p,
             life=DEAD,
             how="its process is gone",
-            seats=tuple(
-                replace(s, flights=tuple(replace(f, since_ns=since_ns) for f in s.flights))
-                for s in p.seats
+            rank_states=tuple(
+                replace(s, in_flight=tuple(replace(f, since_ns=since_ns) for f in s.in_flight))
+                for s in p.rank_states
             ),
         )
-        for p in pulses
+        for p in snapshots
     ]
 
 
 def test_a_healthy_job_that_was_killed_is_no_hang() -> None:
     """Ranks are a little apart, as they always are."""
-    pulses = killed(job(4, r3={"calls": 99, "flights": ()}), 0.0005)
-    found = verdict_of(pulses)
+    snapshots = killed(job(4, r3={"calls": 99, "in_flight": ()}), 0.0005)
+    found = verdict_of(snapshots)
     assert (found.verdict, found.hung, found.culprits) == ("dead", False, ())
-    assert list(lines(judge(pulses))) == [
+    assert list(lines(judge(snapshots))) == [
         "dead: 4 processes, none alive, 1 communicator",
         "DEAD dp AllReduce #100 (1 MiB float32): all its 4 processes are dead (who died first "
         "cannot be told: last heard of within 1 s of each other); ranks 0-2 were in it for 0.5 ms "
         "then",
     ]
-    (finding,) = hang.find(judge(pulses), "c")
+    (finding,) = hang.find(judge(snapshots), "c")
     assert (finding.severity, finding.kind, finding.ranks) == ("info", "dead", ())
     assert "all its 4 processes are dead" in finding.sentence
     assert finding.advice.startswith("the launcher's log has who failed first")
@@ -251,21 +261,21 @@ def test_an_operation_of_dead_processes_alone_is_no_hang(started: int) -> None:
     of theirs, longer than usual, and nobody is to blame for that.
     """
     tp = {"name": "tp", "id": 9, "number": 1}
-    pulses = [
-        pulse(
-            rank, seat(rank, 4, flights=(flight(100),) if rank == 3 else ()),
-            *([seat(rank, 2, **tp, flights=(flight(100, started=started * rank),))] if rank < 2 else []),
+    snapshots = [
+        snapshot(
+            rank, rank_state(rank, 4, in_flight=(operation(100),) if rank == 3 else ()),
+            *([rank_state(rank, 2, **tp, in_flight=(operation(100, started=started * rank),))] if rank < 2 else []),
         )
         for rank in range(4)
     ]  # fmt: skip
-    status = judge(killed(pulses, 0.2))
+    status = judge(killed(snapshots, 0.2))
     assert {one.verdict for one in status.verdicts} == {"dead"}
     assert not status.hung
     (finding,) = hang.find(status, "c")
     assert "in flight, too: " in finding.evidence[1].text
     # While anybody else lives, that they died is said at once.
-    pulses = [*killed(pulses, 0.2)[:2], *pulses[2:]]
-    status = judge(pulses)
+    snapshots = [*killed(snapshots, 0.2)[:2], *snapshots[2:]]
+    status = judge(snapshots)
     assert [(one.verdict, one.culprits) for one in status.verdicts] == [("dead", (0, 1))] * 2
     assert status.hung
     assert [one.because_of for one in status.verdicts] == ["", "dp"]
@@ -273,7 +283,7 @@ def test_an_operation_of_dead_processes_alone_is_no_hang(started: int) -> None:
 
 
 def test_what_the_first_line_says_of_processes() -> None:
-    idle = {f"r{rank}": {"flights": (), "last": last(1)} for rank in range(4)}
+    idle = {f"r{rank}": {"in_flight": (), "last": last(1)} for rank in range(4)}
     fine = killed(job(4, **idle), 0)
     (first, *_) = lines(judge(fine))
     assert first == "ok: 4 processes, none alive, nothing was in flight, 1 communicator"
@@ -289,11 +299,11 @@ def test_what_the_first_line_says_of_processes() -> None:
 
 def test_who_was_waited_for_when_all_were_killed() -> None:
     """The launcher was quick: that rank 2 died first can be guessed, not told."""
-    pulses = killed(job(4, r2={"calls": 99, "flights": ()}), 0.3)
-    found = verdict_of(pulses)
+    snapshots = killed(job(4, r2={"calls": 99, "in_flight": ()}), 0.3)
+    found = verdict_of(snapshots)
     assert (found.verdict, found.hung, found.culprits) == ("never_called", True, (2,))
     assert found.waiting == (0, 1, 3)
-    heading, line, *details = lines(judge(pulses))
+    heading, line, *details = lines(judge(snapshots))
     assert heading.startswith("dead: 4 processes, none alive")
     assert found.reason == "who died first cannot be told: last heard of within 1 s of each other"
     assert line == (
@@ -309,41 +319,41 @@ def test_who_was_waited_for_when_all_were_killed() -> None:
 
 def test_who_exited_by_itself_before_the_others_were_killed() -> None:
     """An exception: its process ends in good order, the launcher kills the others at once."""
-    pulses = killed(job(4, r2={"calls": 99, "flights": ()}), 0.0005)
-    pulses[2] = replace(pulses[2], life=ENDED, how="it exited by itself")
-    found = verdict_of(pulses)
+    snapshots = killed(job(4, r2={"calls": 99, "in_flight": ()}), 0.0005)
+    snapshots[2] = replace(snapshots[2], life=ENDED, how="it exited by itself")
+    found = verdict_of(snapshots)
     assert (found.verdict, found.hung, found.culprits) == ("dead", True, (2,))
     assert found.died_first
-    (_, line, *_) = lines(judge(pulses))
+    (_, line, *_) = lines(judge(snapshots))
     assert "rank 2 (node0 GPU 2; pid 1002) died first: it exited by itself; ranks 0, 1, 3" in line
     # Who has done what the others are in and went home is not to blame.
-    pulses[2] = replace(pulses[2], seats=(seat(2, 4, flights=()),))
-    found = verdict_of(pulses)
+    snapshots[2] = replace(snapshots[2], rank_states=(rank_state(2, 4, in_flight=()),))
+    found = verdict_of(snapshots)
     assert (found.verdict, found.hung, found.culprits) == ("dead", False, ())
 
 
 def test_a_long_wait_that_was_killed_stays_a_hang() -> None:
     """And what else was under way then follows from it."""
     tp = {"name": "tp", "id": 9, "number": 1}
-    pulses = killed(job(4, r2={"calls": 99, "flights": ()}), 40)
-    short = (flight(50, 0.001),)
+    snapshots = killed(job(4, r2={"calls": 99, "in_flight": ()}), 40)
+    short = (operation(50, 0.001),)
     for rank in (2, 3):
-        more = seat(rank - 2, 2, 50, short, **tp, global_rank=rank)
-        pulses[rank] = replace(pulses[rank], seats=(*pulses[rank].seats, more))
-    first, second = judge(pulses).verdicts
+        more = rank_state(rank - 2, 2, 50, short, **tp, global_rank=rank)
+        snapshots[rank] = replace(snapshots[rank], rank_states=(*snapshots[rank].rank_states, more))
+    first, second = judge(snapshots).verdicts
     assert (first.verdict, first.culprits, first.hung) == ("never_called", (2,), True)
     assert (second.verdict, second.hung, second.because_of) == ("dead", False, "dp")
 
 
 def test_files_missing_say_unknown() -> None:
-    pulses = [replace(p, world=4) for p in job(4)][:3]
-    found = verdict_of(pulses)
+    snapshots = [replace(p, world=4) for p in job(4)][:3]
+    found = verdict_of(snapshots)
     assert (found.verdict, found.hung, found.culprits) == ("unknown", True, (3,))
     assert "left no files" in found.reason
 
 
 def test_without_gpu_timing_kernels_are_not_known() -> None:
-    off = {"reports_kernels": False, "flights": (), "parts": inside(), "last": last(39.9)}
+    off = {"reports_kernels": False, "in_flight": (), "parts": inside(), "last": last(39.9)}
     found = verdict_of(job(2, r0=off, r1=off))
     assert found.verdict == "unknown"
     assert not found.hung
@@ -352,18 +362,18 @@ def test_without_gpu_timing_kernels_are_not_known() -> None:
 def test_what_follows_from_what() -> None:
     """Rank 2 never called tp's; so rank 3 waits in it, and dp waits for rank 3."""
     tp = {"name": "tp", "id": 9, "number": 1}
-    pulses = [
-        pulse(0, seat(0, 2, flights=(flight(100, 39),), id=5, name="dp0")),
-        pulse(1, seat(1, 2, id=8, name="dp1"), seat(0, 2, **tp, flights=())),
-        pulse(2, seat(0, 2, id=8, name="dp1"), seat(1, 2, calls=49, flights=(), **tp)),
-        pulse(3, seat(1, 2, calls=99, id=5, name="dp0"), seat(0, 2, calls=50, flights=(flight(50),), **tp)),
+    snapshots = [
+        snapshot(0, rank_state(0, 2, in_flight=(operation(100, 39),), id=5, name="dp0")),
+        snapshot(1, rank_state(1, 2, id=8, name="dp1"), rank_state(0, 2, **tp, in_flight=())),
+        snapshot(2, rank_state(0, 2, id=8, name="dp1"), rank_state(1, 2, calls=49, in_flight=(), **tp)),
+        snapshot(3, rank_state(1, 2, calls=99, id=5, name="dp0"), rank_state(0, 2, calls=50, in_flight=(operation(50),), **tp)),
     ]  # fmt: skip
-    pulses[1] = pulse(1, seat(1, 2, id=8, name="dp1"))
-    pulses = [
-        replace(p, seats=tuple(replace(s, global_rank=p.global_rank) for s in p.seats))
-        for p in pulses
+    snapshots[1] = snapshot(1, rank_state(1, 2, id=8, name="dp1"))
+    snapshots = [
+        replace(p, rank_states=tuple(replace(s, global_rank=p.global_rank) for s in p.rank_states))
+        for p in snapshots
     ]
-    first, second = [v for v in judge(pulses).verdicts if v.hung]
+    first, second = [v for v in judge(snapshots).verdicts if v.hung]
     assert (first.name, first.culprits, first.because_of) == ("tp", (2,), "")
     assert (second.name, second.culprits, second.because_of) == ("dp0", (3,), "tp")
     assert second.doing[0].communicator == "tp"
@@ -372,17 +382,21 @@ def test_what_follows_from_what() -> None:
 def test_who_waits_for_those_who_hang_is_told_so_at_once() -> None:
     """Rank 2 is dead, rank 1 waits for it in tp, and rank 0 for rank 1 in dp, not yet for long."""
     tp = {"name": "tp", "id": 9, "number": 1}
-    pulses = [
-        pulse(0, seat(0, 2, flights=(flight(100, 3),), id=5, name="dp0")),
-        pulse(1, seat(1, 2, calls=99, id=5, name="dp0"), seat(0, 2, 50, (flight(50, 4),), **tp)),
-        pulse(2, seat(1, 2, 49, (), **tp)),
+    snapshots = [
+        snapshot(0, rank_state(0, 2, in_flight=(operation(100, 3),), id=5, name="dp0")),
+        snapshot(
+            1,
+            rank_state(1, 2, calls=99, id=5, name="dp0"),
+            rank_state(0, 2, 50, (operation(50, 4),), **tp),
+        ),
+        snapshot(2, rank_state(1, 2, 49, (), **tp)),
     ]
-    pulses = [
-        replace(p, seats=tuple(replace(s, global_rank=p.global_rank) for s in p.seats))
-        for p in pulses
+    snapshots = [
+        replace(p, rank_states=tuple(replace(s, global_rank=p.global_rank) for s in p.rank_states))
+        for p in snapshots
     ]
-    pulses[2] = replace(pulses[2], life=DEAD, how="its process is gone")
-    status = judge(pulses)
+    snapshots[2] = replace(snapshots[2], life=DEAD, how="its process is gone")
+    status = judge(snapshots)
     first, second = status.verdicts
     assert (first.name, first.verdict, first.culprits) == ("tp", "dead", (2,))
     assert (second.verdict, second.culprits, second.because_of) == ("waiting", (1,), "tp")
@@ -395,24 +409,24 @@ def test_who_waits_for_those_who_hang_is_told_so_at_once() -> None:
 
 def test_a_receive_without_a_send() -> None:
     def pair(peer: int, function: str) -> dict[str, Any]:
-        return {"flights": (flight(100, function=function, peer=peer),), "last": last(function=function)}  # fmt: skip
+        return {"in_flight": (operation(100, function=function, peer=peer),), "last": last(function=function)}  # fmt: skip
 
-    found = verdict_of(job(4, r0=pair(1, "Recv"), r1={"flights": ()}, r2={"flights": ()}, r3={"flights": ()}))  # fmt: skip
+    found = verdict_of(job(4, r0=pair(1, "Recv"), r1={"in_flight": ()}, r2={"in_flight": ()}, r3={"in_flight": ()}))  # fmt: skip
     assert (found.verdict, found.culprits, found.waiting) == ("never_called", (1,), (0,))
-    found = verdict_of(job(4, r0=pair(1, "Recv"), r1=pair(0, "Send"), r2={"flights": ()}, r3={"flights": ()}))  # fmt: skip
+    found = verdict_of(job(4, r0=pair(1, "Recv"), r1=pair(0, "Send"), r2={"in_flight": ()}, r3={"in_flight": ()}))  # fmt: skip
     assert (found.verdict, found.waiting) == ("stalled", (0, 1))
 
 
 def test_replays_are_counted_by_works() -> None:
-    replayed = {f"r{rank}": {"calls": 2, "works": 300, "flights": (flight(300, replay=True),)} for rank in range(3)}  # fmt: skip
-    found = verdict_of(job(4, r3={"calls": 2, "works": 299, "flights": ()}, **replayed))
+    replayed = {f"r{rank}": {"calls": 2, "works": 300, "in_flight": (operation(300, replay=True),)} for rank in range(3)}  # fmt: skip
+    found = verdict_of(job(4, r3={"calls": 2, "works": 299, "in_flight": ()}, **replayed))
     assert (found.verdict, found.culprits, found.order) == ("never_called", (3,), 300)
 
 
 def test_kernels_that_nobody_reports_are_no_hang() -> None:
     """All operations so far seem to be in flight, because no kernel is ever heard of."""
-    flying = tuple(flight(order, started=0) for order in range(1, 101))
-    silent = {f"r{rank}": {"flights": flying, "done_ns": None, "finished": 0} for rank in range(4)}
+    flying = tuple(operation(order, started=0) for order in range(1, 101))
+    silent = {f"r{rank}": {"in_flight": flying, "done_ns": None, "finished": 0} for rank in range(4)}
     found = verdict_of(job(4, **silent))
     assert (found.verdict, found.hung) == ("unknown", False)
     assert "reports no kernels" in found.reason
@@ -420,81 +434,85 @@ def test_kernels_that_nobody_reports_are_no_hang() -> None:
 
 def test_more_in_flight_than_a_page_has_room_for() -> None:
     """Ranks 0 to 2 have called 900 and stand in the hundredth; their pages show some."""
-    shown = tuple(flight(order) for order in range(300, 500))
-    ahead = {"calls": 900, "works": 900, "flights": shown, "finished": 99}
-    other = ahead | {"flights": (flight(200, function="AllGather"), *shown)}
-    found = verdict_of(job(4, r0=ahead, r1=ahead, r2=other, r3={"calls": 99, "flights": ()}))
+    shown = tuple(operation(order) for order in range(300, 500))
+    ahead = {"calls": 900, "works": 900, "in_flight": shown, "finished": 99}
+    other = ahead | {"in_flight": (operation(200, function="AllGather"), *shown)}
+    found = verdict_of(job(4, r0=ahead, r1=ahead, r2=other, r3={"calls": 99, "in_flight": ()}))
     assert (found.verdict, found.culprits, found.order) == ("never_called", (3,), 100)
 
 
 def test_who_went_on_does_not_wait_for_a_communicator() -> None:
     """The world is made and nobody calls on it; a rank without files is not missed there."""
-    made = {"calls": 0, "flights": (), "last": None, "opened_ns": 90 * S}
+    made = {"calls": 0, "in_flight": (), "last": None, "opened_ns": 90 * S}
     tp = {"name": "tp", "id": 9, "number": 1, "opened_ns": 80 * S}
-    pulses = [
-        replace(pulse(rank, seat(rank, 3, **made), seat(rank, 2, **tp, flights=(flight(100, 0.1),))), world=3)
+    snapshots = [
+        replace(snapshot(rank, rank_state(rank, 3, **made), rank_state(rank, 2, **tp, in_flight=(operation(100, 0.1),))), world=3)
         for rank in range(2)
     ]  # fmt: skip
-    assert {one.verdict for one in judge(pulses).verdicts} == {"ok"}
+    assert {one.verdict for one in judge(snapshots).verdicts} == {"ok"}
 
 
 def test_a_group_like_others_tells_who_is_missing() -> None:
     """Of a pair one rank is on record; the other pair of that name says how far apart they are."""
-    made = {"calls": 0, "flights": (), "opened_ns": 40 * S, "name": "tp", "number": 1}
-    used = {"last": last(50), "flights": (), "opened_ns": 60 * S}
-    pulses = [
-        pulse(rank, seat(rank, 4, **used), seat(rank % 2, 2, **made, id=20 + rank // 2))
+    made = {"calls": 0, "in_flight": (), "opened_ns": 40 * S, "name": "tp", "number": 1}
+    used = {"last": last(50), "in_flight": (), "opened_ns": 60 * S}
+    snapshots = [
+        snapshot(
+            rank, rank_state(rank, 4, **used), rank_state(rank % 2, 2, **made, id=20 + rank // 2)
+        )
         for rank in range(3)
     ]
-    pulses.append(pulse(3, seat(3, 4, **used)))
-    pulses = [
-        replace(p, seats=tuple(replace(s, global_rank=p.global_rank) for s in p.seats))
-        for p in pulses
+    snapshots.append(snapshot(3, rank_state(3, 4, **used)))
+    snapshots = [
+        replace(p, rank_states=tuple(replace(s, global_rank=p.global_rank) for s in p.rank_states))
+        for p in snapshots
     ]
     for life in ("alive", DEAD):
-        found = judge([replace(p, life=life) for p in pulses]).verdicts[0]
+        found = judge([replace(p, life=life) for p in snapshots]).verdicts[0]
         assert (found.verdict, found.culprits, found.waiting) == ("never_joined", (3,), (2,))
 
 
 def test_nothing_was_called_for_long() -> None:
-    idle = {f"r{rank}": {"flights": (), "last": last(600)} for rank in range(4)}
+    idle = {f"r{rank}": {"in_flight": (), "last": last(600)} for rank in range(4)}
     (first, *_) = lines(judge(job(4, **idle)))
     assert first == "ok: 4 processes, all alive, 1 communicator, no NCCL call for 600 s"
 
 
 def test_what_to_do_with_a_process_that_lives_and_with_one_that_does_not() -> None:
-    pulses = job(4, r2={"calls": 99, "flights": ()})
-    (alive,) = hang.find(judge(pulses), "c")
+    snapshots = job(4, r2={"calls": 99, "in_flight": ()})
+    (alive,) = hang.find(judge(snapshots), "c")
     assert "`py-spy dump --pid 1002` on node0" in alive.advice
-    (dead,) = hang.find(judge([replace(p, life=DEAD) for p in pulses]), "c")
+    (dead,) = hang.find(judge([replace(p, life=DEAD) for p in snapshots]), "c")
     assert "--pid" not in dead.advice
 
 
 def test_stacks_of_many_are_asked_for_by_host() -> None:
     """A few commands, not hundreds."""
-    idle = {"calls": 99, "flights": ()}
+    idle = {"calls": 99, "in_flight": ()}
     (one,) = hang.find(judge(job(32, r12=idle, r13=idle, r17=idle)), "c")
     assert one.advice.endswith(
         "their stacks: `for p in 1012 1013; do py-spy dump --pid $p; done` on node1, "
         "`py-spy dump --pid 1017` on node2"
     )
-    pulses = job(96, **{f"r{rank}": idle for rank in range(1, 90)})
-    (many,) = hang.find(judge(pulses), "c")
+    snapshots = job(96, **{f"r{rank}": idle for rank in range(1, 90)})
+    (many,) = hang.find(judge(snapshots), "c")
     assert many.advice.count("py-spy") == 3
     assert many.advice.endswith("on node2; 66 more processes: `ncclscope status --json`")
     assert len(many.advice) < 500
-    (_, line, *_) = lines(judge(pulses))
+    (_, line, *_) = lines(judge(snapshots))
     assert "ranks 1-89 (on 12 hosts: node0, node1, node2, node3 and 8 more) never called" in line
-    assert "    and 85 ranks more to blame: --json has all" in lines(judge(pulses))
+    assert "    and 85 ranks more to blame: --json has all" in lines(judge(snapshots))
 
 
 def test_many_communicators_in_few_lines() -> None:
     """A job of 64 pairs, each of which waits for one of its own."""
-    pulses = []
+    snapshots = []
     for rank in range(128):
-        odd = {"calls": 99} if rank % 2 else {"flights": (flight(100),)}
-        pulses.append(pulse(rank, seat(rank % 2, 2, id=100 + rank // 2, global_rank=rank, **odd)))
-    text = list(lines(judge(pulses)))
+        odd = {"calls": 99} if rank % 2 else {"in_flight": (operation(100),)}
+        snapshots.append(
+            snapshot(rank, rank_state(rank % 2, 2, id=100 + rank // 2, global_rank=rank, **odd))
+        )
+    text = list(lines(judge(snapshots)))
     assert sum(line.startswith("HANG") for line in text) == 16
     assert text[-1] == "and 48 communicators more that are not fine: --json has all"
 
@@ -508,12 +526,12 @@ def test_many_ranks_in_few_words() -> None:
 
 
 def test_ranks_of_one_process_have_gpus_of_their_own() -> None:
-    crew = [
-        seat(rank, 3, **({"calls": 99} if rank == 2 else {"flights": (flight(100),)}),
+    comm_state = [
+        rank_state(rank, 3, **({"calls": 99} if rank == 2 else {"in_flight": (operation(100),)}),
              gpu_bus_id=f"0000:1{rank}:00.0")
         for rank in range(3)
     ]  # fmt: skip
-    (line,) = [text for text in lines(judge([pulse(0, *crew)])) if text.startswith("HANG")]
+    (line,) = [text for text in lines(judge([snapshot(0, *comm_state)])) if text.startswith("HANG")]
     assert "rank 2 (node0 GPU 0000:12:00.0; pid 1000) never called it" in line
 
 
@@ -522,7 +540,7 @@ def test_copy_engines_and_sends_are_not_taken_for_lost_collectives() -> None:
         key = CallKey(level, 0, function, 1, 0, 0, 0, 0)
         return CallCount(key, calls, calls, np.zeros(1, dtypes.OURS.times)[0])
 
-    made = seat(0, 2, 11, (flight(11),))
+    made = rank_state(0, 2, 11, (operation(11),))
     tallies = [
         tally(layout.LEVEL_CALL, 1, 31), tally(layout.LEVEL_CALL, 2, 5),
         tally(layout.LEVEL_WORK, 1, 11), tally(layout.LEVEL_COPY_ENGINE, 1, 20),
@@ -530,7 +548,7 @@ def test_copy_engines_and_sends_are_not_taken_for_lost_collectives() -> None:
     process = SimpleNamespace(tallies=tallies, strings={1: "AllReduce", 2: "Send"})
     found = _counted_on(made, process)  # type: ignore[arg-type]
     assert (found.calls, found.works, found.finished) == (36, 11, 10)
-    assert (found.collectives, found.flights) == (31, made.flights)
+    assert (found.collectives, found.in_flight) == (31, made.in_flight)
 
 
 def test_a_first_page_before_any_call_is_not_all_that_is_known() -> None:

@@ -42,7 +42,7 @@ def job(at_s: float, *rows: dict[str, int], life: str = "alive", communicators: 
     }
     process = SimpleNamespace(
         folder=Path("p"),
-        pulse=SimpleNamespace(life=life, host="n1", gpu="3"),
+        snapshot=SimpleNamespace(life=life, host="n1", gpu="3"),
         reading=SimpleNamespace(records=records(*rows)),
         communicators=comms,
         meta=SimpleNamespace(strings=STRINGS),

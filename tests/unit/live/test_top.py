@@ -45,18 +45,18 @@ def process(
     name: str = "world",
     age_ms: int = 5,
 ) -> FollowedProcess:
-    flight = OperationInFlight(
+    operation = OperationInFlight(
         8, "AllReduce", "float32", "RING", 1 << 18, None, 2, 1, 0, False, age_ms * 10**6
     )
-    seat = RankState(
-        0, 7, name, 5, rank, 4, "", True, 0, False, 10, 10, 10, None, 4, (flight,), None, rank
+    rank_state = RankState(
+        0, 7, name, 5, rank, 4, "", True, 0, False, 10, 10, 10, None, 4, (operation,), None, rank
     )
-    pulse = ProcessSnapshot(
+    snapshot = ProcessSnapshot(
         f"p{rank}", "node1", 100 + rank, str(rank), rank, 4, 0, "trace", 22809, int(at_s * SECOND),
-        life, "", 3 if rank == 1 else 0, 0, (seat,), Path(f"p{rank}"), {},
+        life, "", 3 if rank == 1 else 0, 0, (rank_state,), Path(f"p{rank}"), {},
     )  # fmt: skip
     made = follow_process(Path(f"p{rank}"))
-    made.pulse, made.reading = pulse, Reading({work(): counted}, {}, {}, {}, {})
+    made.snapshot, made.reading = snapshot, Reading({work(): counted}, {}, {}, {}, {})
     return made
 
 

@@ -22,49 +22,55 @@ _MOST_RANKS = 1 << 20  # more is damage
 class Member:
     """One rank of a communicator, with its process."""
 
-    pulse: ProcessSnapshot
-    seat: RankState
+    snapshot: ProcessSnapshot
+    rank_state: RankState
 
     @property
     def rank(self) -> int:
         """In the job; in the communicator where nobody tells."""
-        return self.seat.global_rank if self.seat.global_rank != NONE else self.seat.rank
+        return (
+            self.rank_state.global_rank
+            if self.rank_state.global_rank != NONE
+            else self.rank_state.rank
+        )
 
     @property
-    def flights(self) -> tuple[OperationInFlight, ...]:
+    def in_flight(self) -> tuple[OperationInFlight, ...]:
         """Collectives in flight, oldest first."""
-        return tuple(f for f in self.seat.flights if f.function not in PAIRED)
+        return tuple(f for f in self.rank_state.in_flight if f.function not in PAIRED)
 
     @property
     def pairs(self) -> tuple[OperationInFlight, ...]:
         """Sends and receives in flight."""
-        return tuple(f for f in self.seat.flights if f.function in PAIRED)
+        return tuple(f for f in self.rank_state.in_flight if f.function in PAIRED)
 
     @property
     def shows_all(self) -> bool:
         """Whether everything in flight is known: then the first is what it stands in."""
-        return self.seat.works - self.seat.finished <= len(self.seat.flights)
+        return self.rank_state.works - self.rank_state.finished <= len(self.rank_state.in_flight)
 
     @property
     def unlaunched(self) -> bool:
         """Whether its last call has not come to a launch: the call itself has not returned."""
-        parts, last = self.seat.parts, self.seat.last
+        parts, last = self.rank_state.parts, self.rank_state.last
         if parts is None or parts.inside_call_ns is None or last is None:
             return False
         if last.since_ns > parts.inside_call_ns:  # it is inside a call that has no event yet
             return False
-        return all(flight.since_ns > parts.inside_call_ns for flight in self.seat.flights)
+        return all(
+            operation.since_ns > parts.inside_call_ns for operation in self.rank_state.in_flight
+        )
 
     @property
     def lives(self) -> bool:
         """Whether its process runs, or is stopped."""
-        return self.pulse.life in (ALIVE, STOPPED)
+        return self.snapshot.life in (ALIVE, STOPPED)
 
     def waited_ns(self) -> int:
         """How long it has been in what it is in."""
-        since = [flight.since_ns for flight in self.seat.flights]
-        if self.unlaunched and self.seat.parts:
-            since.append(self.seat.parts.inside_call_ns or 0)
+        since = [operation.since_ns for operation in self.rank_state.in_flight]
+        if self.unlaunched and self.rank_state.parts:
+            since.append(self.rank_state.parts.inside_call_ns or 0)
         return max(since, default=0)
 
 
@@ -92,9 +98,11 @@ class CommunicatorState:
     def in_the_job(self, rank: int) -> int:
         """The rank in the job of a rank of the communicator; itself where nobody tells."""
         for member in self.members:
-            if member.seat.rank == rank:
+            if member.rank_state.rank == rank:
                 return member.rank
-        absent = sorted(set(range(self.ranks)) - {member.seat.rank for member in self.members})
+        absent = sorted(
+            set(range(self.ranks)) - {member.rank_state.rank for member in self.members}
+        )
         if len(absent) == len(self.missing) and rank in absent:
             return self.missing[absent.index(rank)]
         return rank
@@ -102,101 +110,109 @@ class CommunicatorState:
 
 def last_call_of(member: Member, ranks: int) -> Signature | None:
     """The last call of a member, None where it made none."""
-    last = member.seat.last
+    last = member.rank_state.last
     if last is None:
         return None
-    in_coll = member.seat.version < FIRST_WITH_CALLS
+    in_coll = member.rank_state.version < FIRST_WITH_CALLS
     size = operation_bytes(last.function, last.datatype, last.count, ranks, in_coll=in_coll)
     root = last.root if last.function in WITH_ROOT else NONE
     return Signature(last.function, NONE if size is None else size, last.datatype, root)
 
 
-def signature_in_flight(flight: OperationInFlight, ranks: int) -> Signature:
+def signature_in_flight(operation: OperationInFlight, ranks: int) -> Signature:
     """An operation in flight; its datatype may be NCCL's own choice, its root is not known."""
-    size = operation_bytes(flight.function, flight.datatype, flight.count, ranks, in_coll=True)
-    datatype = "" if flight.function in COLL_COUNTS_BYTES else flight.datatype
-    return Signature(flight.function, NONE if size is None else size, datatype, NONE)
+    size = operation_bytes(
+        operation.function, operation.datatype, operation.count, ranks, in_coll=True
+    )
+    datatype = "" if operation.function in COLL_COUNTS_BYTES else operation.datatype
+    return Signature(operation.function, NONE if size is None else size, datatype, NONE)
 
 
 def next_order(member: Member) -> tuple[int, int] | None:
     """(the number of the collective that the member must finish next, how many it has called), or
     None where that cannot be told.
     """
-    calls = collective_calls(member.pulse, member.seat)
+    calls = collective_calls(member.snapshot, member.rank_state)
     if calls is None:
         return None
-    last_is_open = member.unlaunched and member.seat.last is not None
-    open_calls = 1 if last_is_open and member.seat.last.function not in PAIRED else 0  # type: ignore[union-attr]
-    eager = sum(not flight.replay for flight in member.flights)
-    if member.flights and not member.pairs and eager == len(member.flights):
+    last_is_open = member.unlaunched and member.rank_state.last is not None
+    open_calls = 1 if last_is_open and member.rank_state.last.function not in PAIRED else 0  # type: ignore[union-attr]
+    eager = sum(not operation.replay for operation in member.in_flight)
+    if member.in_flight and not member.pairs and eager == len(member.in_flight):
         # A live page has room for some only.
-        eager = max(eager, member.seat.works - member.seat.finished)
+        eager = max(eager, member.rank_state.works - member.rank_state.finished)
     return calls - eager - open_calls + 1, calls
 
 
 def next_work(member: Member) -> tuple[int, int]:
     """The same by NCCL's works, for replays of captured calls."""
-    works = member.seat.works
-    first = min((flight.order for flight in member.flights), default=works + 1)
+    works = member.rank_state.works
+    first = min((operation.order for operation in member.in_flight), default=works + 1)
     return first, works
 
 
 def step_behind(member: Member) -> Step | None:
     """Of its open proxy steps the one that is furthest behind: what its channel waits for."""
     # Some releases never end some steps: only those count that began with what is in flight.
-    since = max((flight.since_ns for flight in member.seat.flights), default=0)
-    parts = member.seat.parts
+    since = max((operation.since_ns for operation in member.rank_state.in_flight), default=0)
+    parts = member.rank_state.parts
     steps = [step for step in parts.steps if step.since_ns <= since] if parts else []
     return min(steps, key=lambda s: (s.step, s.sends, s.channel), default=None)
 
 
-def last_attempt(pulses: Sequence[ProcessSnapshot]) -> list[ProcessSnapshot]:
+def last_attempt(snapshots: Sequence[ProcessSnapshot]) -> list[ProcessSnapshot]:
     """Processes of the last attempt."""
     attempts = attempts_of(
         [
             ProcessSpan(
-                pulse.global_rank,
-                pulse.restarts,
-                frozenset(seat.id for seat in pulse.seats if seat.id),
-                pulse.started_ns,
-                pulse.at_ns,
+                snapshot.global_rank,
+                snapshot.restarts,
+                frozenset(rank_state.id for rank_state in snapshot.rank_states if rank_state.id),
+                snapshot.started_ns,
+                snapshot.at_ns,
             )
-            for pulse in pulses
+            for snapshot in snapshots
         ]
     )
     last = max(attempts, default=0)
-    return [pulse for pulse, number in zip(pulses, attempts, strict=True) if number == last]
+    return [
+        snapshot for snapshot, number in zip(snapshots, attempts, strict=True) if number == last
+    ]
 
 
-def communicator_states(pulses: Sequence[ProcessSnapshot]) -> list[CommunicatorState]:
+def communicator_states(snapshots: Sequence[ProcessSnapshot]) -> list[CommunicatorState]:
     """All communicators that some process has."""
     found: dict[tuple[int, str, int], list[Member]] = {}
-    for pulse in pulses:
-        for seat in pulse.seats:
-            key = (seat.id, "", 0) if seat.id else (0, pulse.folder, seat.number)
-            found.setdefault(key, []).append(Member(pulse, seat))
-    hosts = {host: number for number, host in enumerate(dict.fromkeys(p.host for p in pulses))}
+    for snapshot in snapshots:
+        for rank_state in snapshot.rank_states:
+            key = (
+                (rank_state.id, "", 0) if rank_state.id else (0, snapshot.folder, rank_state.number)
+            )
+            found.setdefault(key, []).append(Member(snapshot, rank_state))
+    hosts = {host: number for number, host in enumerate(dict.fromkeys(p.host for p in snapshots))}
     ranks = [_ranks_of(members) for members in found.values()]
-    seen = {member.seat.global_rank for members in found.values() for member in members} - {NONE}
-    world = max([pulse.world for pulse in pulses] + [len(seen)], default=0)
+    seen = {member.rank_state.global_rank for members in found.values() for member in members} - {
+        NONE
+    }
+    world = max([snapshot.world for snapshot in snapshots] + [len(seen)], default=0)
     memberships = [
         Membership(
-            next((m.seat.name for m in members if m.seat.name), ""),
+            next((m.rank_state.name for m in members if m.rank_state.name), ""),
             count,
-            tuple(sorted({(m.seat.global_rank, hosts[m.pulse.host]) for m in members})),
+            tuple(sorted({(m.rank_state.global_rank, hosts[m.snapshot.host]) for m in members})),
         )
         for members, count in zip(found.values(), ranks, strict=True)
     ]
     names = [name.text for name in name_communicators(memberships, world)]
     strides = _strides(found.values(), ranks)
     present = frozenset(seen)
-    crews = []
+    comm_states = []
     for (key, members), count, name in zip(found.items(), ranks, names, strict=True):
         members.sort(key=lambda member: member.rank)
-        stride = strides.get((members[0].seat.name, count), 0)
+        stride = strides.get((members[0].rank_state.name, count), 0)
         missing = _missing(members, count, world, stride)
-        crews.append(CommunicatorState(name, key[0], count, tuple(members), missing, present))
-    return crews
+        comm_states.append(CommunicatorState(name, key[0], count, tuple(members), missing, present))
+    return comm_states
 
 
 def _strides(groups: Iterable[list[Member]], ranks: list[int]) -> dict[tuple[str, int], int]:
@@ -205,8 +221,8 @@ def _strides(groups: Iterable[list[Member]], ranks: list[int]) -> dict[tuple[str
     """
     found: dict[tuple[str, int], set[int]] = {}
     for members, count in zip(groups, ranks, strict=True):
-        steps = _steps({m.seat.rank: m.seat.global_rank for m in members})
-        found.setdefault((members[0].seat.name, count), set()).update(steps)
+        steps = _steps({m.rank_state.rank: m.rank_state.global_rank for m in members})
+        found.setdefault((members[0].rank_state.name, count), set()).update(steps)
     return {key: steps.pop() for key, steps in found.items() if key[0] and len(steps) == 1}
 
 
@@ -220,13 +236,13 @@ def _steps(job_rank_of: dict[int, int]) -> set[int]:
 
 def _ranks_of(members: list[Member]) -> int:
     """As most inits say; 0 where that cannot be."""
-    told = Counter(member.seat.ranks for member in members).most_common(1)[0][0]
+    told = Counter(member.rank_state.ranks for member in members).most_common(1)[0][0]
     return told if 0 < told <= _MOST_RANKS else 0
 
 
 def _missing(members: list[Member], ranks: int, world: int, stride: int) -> tuple[int, ...]:
     """Ranks of a communicator that are not on record, as ranks of the job."""
-    seen = {member.seat.rank: member.seat.global_rank for member in members}
+    seen = {member.rank_state.rank: member.rank_state.global_rank for member in members}
     absent = sorted(set(range(ranks)) - set(seen))
     if not absent:
         return ()

@@ -27,39 +27,48 @@ from ncclscope.snapshot.types import PAIRED
 Place = tuple[CommunicatorState, Member]
 
 
-def judge(pulses: Sequence[ProcessSnapshot], unreadable: Sequence[str] = ()) -> Status:
+def judge(snapshots: Sequence[ProcessSnapshot], unreadable: Sequence[str] = ()) -> Status:
     """All communicators, those that are not fine first."""
-    mine = last_attempt(pulses)
-    crews = communicator_states(mine)
-    alive = sum(pulse.life in ("alive", "stopped") for pulse in mine)
+    mine = last_attempt(snapshots)
+    comm_states = communicator_states(mine)
+    alive = sum(snapshot.life in ("alive", "stopped") for snapshot in mine)
     post_mortem = alive == 0
-    places = _places(crews)
-    verdicts = [_explained(_judge_crew(crew, not post_mortem), crew, places) for crew in crews]
-    widest = max((crew.ranks for crew in crews), default=0)
-    world = max((pulse.world for pulse in mine), default=0)
-    each = max((len({seat.global_rank for seat in p.seats}) for p in mine), default=1)
+    places = _places(comm_states)
+    verdicts = [
+        _explained(_judge_crew(comm_state, not post_mortem), comm_state, places)
+        for comm_state in comm_states
+    ]
+    widest = max((comm_state.ranks for comm_state in comm_states), default=0)
+    world = max((snapshot.world for snapshot in mine), default=0)
+    each = max(
+        (len({rank_state.global_rank for rank_state in p.rank_states}) for p in mine), default=1
+    )
     return Status(
-        verdicts=tuple(sorted(_caused(verdicts, crews), key=_urgency)),
+        verdicts=tuple(sorted(_caused(verdicts, comm_states), key=_urgency)),
         processes=len(mine),
         alive=alive,
-        ended=sum(pulse.life == ENDED for pulse in mine),
-        unheard=sum(pulse.life == UNHEARD for pulse in mine),
+        ended=sum(snapshot.life == ENDED for snapshot in mine),
+        unheard=sum(snapshot.life == UNHEARD for snapshot in mine),
         expected=max(-(-widest // max(each, 1)), world if each <= 1 else 0, len(mine)),
-        newest_ns=max((pulse.at_ns for pulse in mine), default=0),
+        newest_ns=max((snapshot.at_ns for snapshot in mine), default=0),
         post_mortem=post_mortem,
         unreadable=tuple(unreadable),
-        simulated=any(pulse.simulated for pulse in mine),
+        simulated=any(snapshot.simulated for snapshot in mine),
         quiet_ns=0 if post_mortem else _quiet_ns(mine),
-        called=any(seat.calls or seat.works for pulse in mine for seat in pulse.seats),
+        called=any(
+            rank_state.calls or rank_state.works
+            for snapshot in mine
+            for rank_state in snapshot.rank_states
+        ),
     )
 
 
-def _quiet_ns(pulses: Sequence[ProcessSnapshot]) -> int:
+def _quiet_ns(snapshots: Sequence[ProcessSnapshot]) -> int:
     """How long ago the last call of any process was; 0 where something is in flight."""
-    seats = [seat for pulse in pulses for seat in pulse.seats]
-    if any(seat.flights for seat in seats):
+    rank_states = [rank_state for snapshot in snapshots for rank_state in snapshot.rank_states]
+    if any(rank_state.in_flight for rank_state in rank_states):
         return 0
-    return min((s.last.since_ns if s.last else s.opened_ns for s in seats), default=0)
+    return min((s.last.since_ns if s.last else s.opened_ns for s in rank_states), default=0)
 
 
 def _urgency(verdict: Verdict) -> tuple[bool, bool, bool, int, str]:
@@ -68,93 +77,93 @@ def _urgency(verdict: Verdict) -> tuple[bool, bool, bool, int, str]:
 
 
 # ---- one communicator ----
-def _judge_crew(crew: CommunicatorState, job_lives: bool) -> Verdict:
-    base = Verdict(crew.name, crew.id, crew.ranks, OK, missing=crew.missing)
-    members = [member for member in crew.members if not member.seat.closed]
-    if not members or all(member.pulse.life == ENDED for member in members):
+def _judge_crew(comm_state: CommunicatorState, job_lives: bool) -> Verdict:
+    base = Verdict(comm_state.name, comm_state.id, comm_state.ranks, OK, missing=comm_state.missing)
+    members = [member for member in comm_state.members if not member.rank_state.closed]
+    if not members or all(member.snapshot.life == ENDED for member in members):
         return base
-    gone = not any(member.lives for member in crew.members)
-    verdict = _judge_members(base, crew, members, gone)
-    return after_death(verdict, crew, job_lives) if gone else verdict
+    gone = not any(member.lives for member in comm_state.members)
+    verdict = _judge_members(base, comm_state, members, gone)
+    return after_death(verdict, comm_state, job_lives) if gone else verdict
 
 
 def _judge_members(
-    base: Verdict, crew: CommunicatorState, members: list[Member], post_mortem: bool
+    base: Verdict, comm_state: CommunicatorState, members: list[Member], post_mortem: bool
 ) -> Verdict:
-    if not crew.id and crew.ranks != 1:
+    if not comm_state.id and comm_state.ranks != 1:
         return unjoined(base, members)
-    verdict = mismatched(base, crew) or dead(base, crew, post_mortem)
+    verdict = mismatched(base, comm_state) or dead(base, comm_state, post_mortem)
     if verdict is not None:
         return verdict
-    if all(member.seat.calls == 0 and member.seat.works == 0 for member in members):
-        return still_joining(base, crew, members, post_mortem)
-    if any(member.flights or member.unlaunched for member in members):
-        return judge_collective(base, crew, post_mortem)
+    if all(member.rank_state.calls == 0 and member.rank_state.works == 0 for member in members):
+        return still_joining(base, comm_state, members, post_mortem)
+    if any(member.in_flight or member.unlaunched for member in members):
+        return judge_collective(base, comm_state, post_mortem)
     if any(member.pairs for member in members):
-        return judge_p2p(base, crew, post_mortem)
+        return judge_p2p(base, comm_state, post_mortem)
     return base
 
 
 # ---- what everybody does, and what follows from what ----
-def _places(crews: list[CommunicatorState]) -> dict[int, list[Place]]:
+def _places(comm_states: list[CommunicatorState]) -> dict[int, list[Place]]:
     """Where each rank sits."""
     found: dict[int, list[Place]] = {}
-    for crew in crews:
-        for member in crew.members:
-            found.setdefault(member.rank, []).append((crew, member))
+    for comm_state in comm_states:
+        for member in comm_state.members:
+            found.setdefault(member.rank, []).append((comm_state, member))
     return found
 
 
 def _explained(
-    verdict: Verdict, crew: CommunicatorState, elsewhere: dict[int, list[Place]]
+    verdict: Verdict, comm_state: CommunicatorState, elsewhere: dict[int, list[Place]]
 ) -> Verdict:
     """The verdict with what its ranks do."""
     if verdict.verdict == OK:
         return verdict
-    members = {member.rank: member for member in crew.members}
+    members = {member.rank: member for member in comm_state.members}
     doing = [
-        _doing(rank, crew, members.get(rank), elsewhere.get(rank, []))
+        _doing(rank, comm_state, members.get(rank), elsewhere.get(rank, []))
         for rank in (*verdict.culprits, *verdict.waiting)
     ]
     return replace(verdict, doing=tuple(one for one in doing if one is not None))
 
 
 def _doing(
-    rank: int, crew: CommunicatorState, member: Member | None, elsewhere: list[Place]
+    rank: int, comm_state: CommunicatorState, member: Member | None, elsewhere: list[Place]
 ) -> RankActivity | None:
     """What a rank is in; the operation of this communicator before those of others."""
-    places = ([(crew, member)] if member else []) + [
+    places = ([(comm_state, member)] if member else []) + [
         place for place in elsewhere if place[1] is not member
     ]
     if not places:
         return None
-    pulse, seat = places[0][1].pulse, places[0][1].seat
-    several = len({one.gpu for one in pulse.seats}) > 1  # ranks, each with its own
-    gpu = seat.gpu_bus_id or seat.gpu if several else pulse.gpu
+    snapshot, rank_state = places[0][1].snapshot, places[0][1].rank_state
+    several = len({one.gpu for one in snapshot.rank_states}) > 1  # ranks, each with its own
+    gpu = rank_state.gpu_bus_id or rank_state.gpu if several else snapshot.gpu
     base = RankActivity(
-        rank, pulse.host, gpu, pulse.pid, pulse.life, pulse.how, "", "", 0, 0, False
+        rank, snapshot.host, gpu, snapshot.pid, snapshot.life, snapshot.how, "", "", 0, 0, False
     )
     for where, one in places:
-        if one.seat.flights:
-            flight = one.seat.flights[0]
+        if one.rank_state.in_flight:
+            operation = one.rank_state.in_flight[0]
             behind = step_behind(one)
             step = replace(behind, peer=where.in_the_job(behind.peer)) if behind else None
-            channels = f"{flight.started} of {flight.channels or '?'} channels started, "
+            channels = f"{operation.started} of {operation.channels or '?'} channels started, "
             return replace(
                 base,
                 communicator=where.name,
-                function=flight.function,
-                order=flight.order,
-                since_ns=flight.since_ns,
+                function=operation.function,
+                order=operation.order,
+                since_ns=operation.since_ns,
                 in_flight=True,
                 step=step,
-                channels=f"{channels}{flight.stopped} ended",
+                channels=f"{channels}{operation.stopped} ended",
             )
-    called_last = [place for place in places if place[1].seat.last is not None]
+    called_last = [place for place in places if place[1].rank_state.last is not None]
     if not called_last:
         return base
-    where, one = min(called_last, key=lambda place: place[1].seat.last.since_ns)  # type: ignore[union-attr]
-    last = one.seat.last
+    where, one = min(called_last, key=lambda place: place[1].rank_state.last.since_ns)  # type: ignore[union-attr]
+    last = one.rank_state.last
     assert last is not None
     told = next_order(one)
     return replace(
@@ -162,12 +171,12 @@ def _doing(
         communicator=where.name,
         function=last.function,
         since_ns=last.since_ns,
-        order=told[1] if told and last.function not in PAIRED else one.seat.calls,
+        order=told[1] if told and last.function not in PAIRED else one.rank_state.calls,
         in_flight=one.unlaunched,
     )
 
 
-def _caused(verdicts: list[Verdict], crews: list[CommunicatorState]) -> list[Verdict]:
+def _caused(verdicts: list[Verdict], comm_states: list[CommunicatorState]) -> list[Verdict]:
     """Marks communicators that hang because of another one.
 
     A rank is blocked in the oldest of its operations. Where all culprits of a communicator are
@@ -177,11 +186,11 @@ def _caused(verdicts: list[Verdict], crews: list[CommunicatorState]) -> list[Ver
     # By rank: since when, in which communicator; its creation blocks who came to it.
     blocked: dict[int, tuple[int, int]] = {}
     joining = {n: one.waiting for n, one in enumerate(verdicts) if one.verdict == NEVER_JOINED}
-    for number, crew in enumerate(crews):
-        for member in crew.members:
+    for number, comm_state in enumerate(comm_states):
+        for member in comm_state.members:
             waited = member.waited_ns()
             if member.rank in joining.get(number, ()):
-                waited = member.seat.opened_ns
+                waited = member.rank_state.opened_ns
             if waited and waited > blocked.get(member.rank, (0, 0))[0]:
                 blocked[member.rank] = waited, number
     causes: dict[int, int] = {}

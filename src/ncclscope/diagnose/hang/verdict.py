@@ -157,10 +157,12 @@ def deaths_in_words(verdict: Verdict) -> str:
 
 def limit_ns(members: Sequence[Member], post_mortem: bool) -> int:
     """How long an operation may take before it counts as hung."""
-    asked = [member for member in members if member.seat.calls or member.seat.works][:_ASKED]
-    times = [longest_operation_ns(m.pulse, m.seat, usually=post_mortem) for m in asked]
+    asked = [member for member in members if member.rank_state.calls or member.rank_state.works][
+        :_ASKED
+    ]
+    times = [longest_operation_ns(m.snapshot, m.rank_state, usually=post_mortem) for m in asked]
     longest = max(times, default=0)
-    often = max((m.seat.finished for m in asked), default=0) >= OFTEN
+    often = max((m.rank_state.finished for m in asked), default=0) >= OFTEN
     if post_mortem:
         return _TIMES_LONGER * longest if often else 0
     return max(PATIENCE_NS, _TIMES_LONGER * longest)

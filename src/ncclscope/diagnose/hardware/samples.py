@@ -60,7 +60,7 @@ class HardwareSamples:
         """Ranks by GPU: by uuid or bus id, which are the same to NCCL's process and to NVML."""
         by_id: dict[tuple[int, str], set[int]] = {}
         for row in range(len(self.frame.model.processes)):
-            for node, rank, ids in self._seats(row):
+            for node, rank, ids in self._rank_states(row):
                 for one in ids:
                     by_id.setdefault((node, one), set()).add(rank)
         found = {}
@@ -73,7 +73,7 @@ class HardwareSamples:
             found[node, track.device] = tuple(sorted(ranks))
         return found
 
-    def _seats(self, row: int) -> Iterable[tuple[int, int, tuple[str, ...]]]:
+    def _rank_states(self, row: int) -> Iterable[tuple[int, int, tuple[str, ...]]]:
         """Node, global rank and the names of the GPU of each rank of a process."""
         model = self.frame.model
         members, comms = model.tables["members"], model.tables["communicators"]
