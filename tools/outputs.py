@@ -283,9 +283,15 @@ def _pack(recorder: Recorder, name: str) -> None:
         recorder.keep(f"{name}/pack.contents", "\n".join(sorted(lines)))
 
 
+def _clear_stage() -> None:
+    """Empties the stage; it stays, because something may be mounted there."""
+    STAGE.mkdir(exist_ok=True)
+    for path in STAGE.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
 def _of_capture(recorder: Recorder, captures: Path, name: str) -> None:
-    shutil.rmtree(STAGE, ignore_errors=True)
-    STAGE.mkdir()
+    _clear_stage()
     subprocess.run(["cp", "-a", captures / name, STAGE / name], check=True)
     for verb, words in OPTIONS.items():
         recorder.run(f"{name}/{verb}", *words, *([] if words[0] == "ls" else [name]))
@@ -295,8 +301,7 @@ def _of_capture(recorder: Recorder, captures: Path, name: str) -> None:
 
 
 def _imported(recorder: Recorder, captures: Path) -> None:
-    shutil.rmtree(STAGE, ignore_errors=True)
-    STAGE.mkdir()
+    _clear_stage()
     for raw in sorted((captures / "foreign").iterdir()):
         name = f"import-{raw.stem}"
         subprocess.run(["cp", "-a", raw, STAGE / raw.name], check=True)
@@ -307,8 +312,7 @@ def _imported(recorder: Recorder, captures: Path) -> None:
 
 def _compared(recorder: Recorder, captures: Path) -> None:
     for a, b in PAIRS:
-        shutil.rmtree(STAGE, ignore_errors=True)
-        STAGE.mkdir()
+        _clear_stage()
         for name in (a, b):
             subprocess.run(["cp", "-a", captures / name, STAGE / name], check=True)
         for verb, options in (("compare", ()), ("compare-json", ("--json",))):
@@ -326,7 +330,7 @@ def record(captures: Path, out: Path, only: str) -> None:
     if not only:
         _imported(recorder, captures)
         _compared(recorder, captures)
-    shutil.rmtree(STAGE, ignore_errors=True)
+    _clear_stage()
 
 
 def compare(a: Path, b: Path) -> int:
