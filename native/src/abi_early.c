@@ -3,19 +3,19 @@
 
 #include "chain.h"
 
-nccl_result init_early(void **context, int *mask, unsigned version, u32 events,
-                       const void *nccl_address) {
+nccl_result abi_early_init(void **context, int *mask, unsigned version, u32 events,
+                           const void *nccl_address) {
     struct comm_description description = {.version = version};
     return plugin_init(context, mask, &description, events, NULL, nccl_address);
 }
 
-void start_early_coll(void *context, void **handle, const struct early_coll *coll) {
+void abi_early_start_coll(void *context, void **handle, const struct early_coll *coll) {
     struct event event = event_of(context, 1);
     u8 bits = coll->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
-    struct pen *pen = pen_of_thread();
-    tally_call(pen, tally_key(event.comm, LEVEL_WORK, coll->func, coll->dtype, coll->algo,
-                              coll->proto, bits, coll->count));
-    if (!event_begin(&event, pen, handle, coll->parent, 2, 1)) return;
+    struct writer *writer = writer_of_thread();
+    tally_call(writer, tally_key(event.comm, LEVEL_WORK, coll->func, coll->dtype, coll->algo,
+                                 coll->proto, bits, coll->count));
+    if (!event_begin(&event, writer, handle, coll->parent, 2, 1)) return;
     struct slot_coll *slot = &event.slot->coll;
     struct slot_coll_ext *ext = &event.slot[1].coll_ext;
     slot->seq = coll->seq;
@@ -42,13 +42,13 @@ void start_early_coll(void *context, void **handle, const struct early_coll *col
     event_commit(&event, KIND_coll, 0, FLAG_EXT | FLAG_RANK_IN | coll->flags);
 }
 
-void start_early_p2p(void *context, void **handle, const struct early_p2p *p2p) {
+void abi_early_start_p2p(void *context, void **handle, const struct early_p2p *p2p) {
     struct event event = event_of(context, 2);
     u8 bits = p2p->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
-    struct pen *pen = pen_of_thread();
-    tally_call(pen,
+    struct writer *writer = writer_of_thread();
+    tally_call(writer,
                tally_key(event.comm, LEVEL_WORK, p2p->func, p2p->dtype, 0, 0, bits, p2p->count));
-    if (!event_begin(&event, pen, handle, p2p->parent, 2, 2)) return;
+    if (!event_begin(&event, writer, handle, p2p->parent, 2, 2)) return;
     struct slot_p2p *slot = &event.slot->p2p;
     struct slot_p2p_ext *ext = &event.slot[1].p2p_ext;
     slot->buff = (u64)(uintptr_t)p2p->buff;
@@ -67,22 +67,24 @@ void start_early_p2p(void *context, void **handle, const struct early_p2p *p2p) 
 
 static bool store_state(union slot *slot, u64 head, unsigned state, i32 appended, u64 now) {
     switch (state) {
-        case NCCL_STEP_SEND_GPU_WAIT: return store_step_state(slot, head, 0, 0, 0, now);
-        case NCCL_STEP_SEND_WAIT: return store_step_state(slot, head, 2, 0, 0, now);
-        case NCCL_STEP_RECV_WAIT: return store_step_state(slot, head, 0, STATE_RECV, 0, now);
-        case NCCL_STEP_RECV_FLUSH_WAIT: return store_step_state(slot, head, 1, STATE_RECV, 0, now);
-        case NCCL_STEP_RECV_GPU_WAIT: return store_step_state(slot, head, 2, STATE_RECV, 0, now);
+        case NCCL_STEP_SEND_GPU_WAIT: return event_store_step_state(slot, head, 0, 0, 0, now);
+        case NCCL_STEP_SEND_WAIT: return event_store_step_state(slot, head, 2, 0, 0, now);
+        case NCCL_STEP_RECV_WAIT: return event_store_step_state(slot, head, 0, STATE_RECV, 0, now);
+        case NCCL_STEP_RECV_FLUSH_WAIT:
+            return event_store_step_state(slot, head, 1, STATE_RECV, 0, now);
+        case NCCL_STEP_RECV_GPU_WAIT:
+            return event_store_step_state(slot, head, 2, STATE_RECV, 0, now);
         default:
             return state >= NCCL_CTRL_IDLE && state <= NCCL_CTRL_APPEND_END &&
-                   store_ctrl_state(slot, head, state, appended, now);
+                   event_store_ctrl_state(slot, head, state, appended, now);
     }
 }
 
 // States 0 to 7 of a ProxyOp come many times over: each has a slot of its own.
-nccl_result state_early(void *eHandle, int eState, const union nccl_state_args_v1 *args) {
+nccl_result abi_early_state(void *eHandle, int eState, const union nccl_state_args_v1 *args) {
     u64 handle = (u64)(uintptr_t)eHandle, head;
     unsigned state = (unsigned)eState;
-    if (UNLIKELY(hot.chained) && chain_state(handle, eState, args)) return 0;
+    if (UNLIKELY(callback_state.chained) && chain_state(handle, eState, args)) return 0;
     if (state <= NCCL_OP_RECV_DONE) {
         event_op_state(handle, state, args ? args->proxyOp.transSize : 0,
                        args ? args->proxyOp.steps : 0);
@@ -91,6 +93,6 @@ nccl_result state_early(void *eHandle, int eState, const union nccl_state_args_v
     i32 appended = state == NCCL_CTRL_APPEND_END && args ? args->proxyCtrl.appendedProxyOps : 0;
     union slot *slot = event_find(handle, &head);
     if (!slot || !store_state(slot, head, state, appended, clock_ticks()))
-        event_state_elsewhere(handle, state, (u64)(u32)appended, 0, 0);
+        event_append_state(handle, state, (u64)(u32)appended, 0, 0);
     return 0;
 }

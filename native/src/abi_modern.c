@@ -34,37 +34,38 @@ EVENT bool store_state(union slot *slot, u64 head, unsigned state,
         case KIND_proxy_step: {
             unsigned digit = digit_of_step_state(state);
             return LIKELY(digit) &&
-                   store_step_state(slot, head, digit & 3, digit & 4 ? STATE_RECV : 0,
-                                    args ? args->proxyStep.transSize : 0, now);
+                   event_store_step_state(slot, head, digit & 3, digit & 4 ? STATE_RECV : 0,
+                                          args ? args->proxyStep.transSize : 0, now);
         }
         case KIND_kernel_ch:
             return LIKELY(state == NCCL_KERNEL_CH_STOP) &&
-                   store_gpu_stop(slot, head, KIND_kernel_ch, &slot->kernel_ch.gpu_stop,
-                                  &slot->kernel_ch.t_stop, args ? args->kernelCh.pTimer : 0, now);
+                   event_store_gpu_stop(slot, head, KIND_kernel_ch, &slot->kernel_ch.gpu_stop,
+                                        &slot->kernel_ch.t_stop, args ? args->kernelCh.pTimer : 0,
+                                        now);
         case KIND_group_api: {
             unsigned second = state - NCCL_GROUP_START_DONE;
-            return LIKELY(second <= 1) && store_time(slot, head, KIND_group_api, 1u << second,
-                                                     &slot->words[4 + second], now);
+            return LIKELY(second <= 1) && event_store_time(slot, head, KIND_group_api, 1u << second,
+                                                           &slot->words[4 + second], now);
         }
         case KIND_proxy_op:
             return LIKELY(state == NCCL_OP_IN_PROGRESS) &&
-                   store_time(slot, head, KIND_proxy_op, STATE_FIRST, &slot->proxy_op.t_in_progress,
-                              now);
+                   event_store_time(slot, head, KIND_proxy_op, STATE_FIRST,
+                                    &slot->proxy_op.t_in_progress, now);
         case KIND_proxy_ctrl:
             return state >= NCCL_CTRL_IDLE && state <= NCCL_CTRL_APPEND_END &&
-                   store_ctrl_state(slot, head, state, (i32)argument_of(state, args), now);
+                   event_store_ctrl_state(slot, head, state, (i32)argument_of(state, args), now);
         case KIND_kernel_phase:
             return LIKELY(state == NCCL_KERNEL_PHASE_STOP) &&
-                   store_gpu_stop(slot, head, KIND_kernel_phase, &slot->kernel_phase.gpu_stop,
-                                  &slot->kernel_phase.t_stop, args ? args->kernelCh.pTimer : 0,
-                                  now);
+                   event_store_gpu_stop(slot, head, KIND_kernel_phase, &slot->kernel_phase.gpu_stop,
+                                        &slot->kernel_phase.t_stop,
+                                        args ? args->kernelCh.pTimer : 0, now);
         default: return false;
     }
 }
 
-static WHOLE nccl_result state_whole(u64 handle, unsigned state,
-                                     const union nccl_state_args *args) {
-    if (hot.chained && chain_state(handle, (int)state, args)) return 0;
+static SLOW_PATH nccl_result state_slow(u64 handle, unsigned state,
+                                        const union nccl_state_args *args) {
+    if (callback_state.chained && chain_state(handle, (int)state, args)) return 0;
     u64 head, arg = argument_of(state, args);
     union slot *slot = event_find(handle, &head);
     if (slot && store_state(slot, head, state, args, clock_ticks())) return 0;
@@ -72,31 +73,32 @@ static WHOLE nccl_result state_whole(u64 handle, unsigned state,
     else if (slot && state == NCCL_STEP_SEND_PEER_WAIT && head_kind(head) == KIND_proxy_step &&
              (head_states(head) & (STATE_SECOND | STATE_STOPPED)) == STATE_SECOND)
         event_peer_wait_again(slot, head, handle, arg);
-    else event_state_elsewhere(handle, state, arg, 0, 0);
+    else event_append_state(handle, state, arg, 0, 0);
     return 0;
 }
 
 // Of the callbacks that follow another one at once (event.h): a group's calls may begin when its
 // first one has, and end right after its call where that is the only one and no group of the
 // user's own. (AlltoAll is many calls of one group.)
-EVENT u64 state_time(const struct pen *pen, const union slot *slot, u64 head, unsigned state) {
+EVENT u64 state_time(const struct writer *writer, const union slot *slot, u64 head,
+                     unsigned state) {
     if (head_kind(head) == KIND_group_api) {
         if (state == NCCL_GROUP_START_DONE) return slot->group_api.t0;
-        if (slot->group_api.depth == 1 && slot + 2 == pen->cur) {
+        if (slot->group_api.depth == 1 && slot + 2 == writer->cur) {
             u64 call = slot_head_own(slot + 1);
-            if (has_stopped(call, KIND_coll_api) || has_stopped(call, KIND_p2p_api))
+            if (event_has_stopped(call, KIND_coll_api) || event_has_stopped(call, KIND_p2p_api))
                 return slot[1].coll_api.t1;
         }
     }
     return clock_counter();
 }
 
-HOT nccl_result state_modern(void *eHandle, int state, const union nccl_state_args *args) {
+HOT nccl_result abi_modern_state(void *eHandle, int state, const union nccl_state_args *args) {
     u64 handle = address(eHandle), head;
-    const struct pen *pen = pen_near();
-    union slot *slot = event_usual(pen, handle, &head);
+    const struct writer *writer = writer_in_static_tls();
+    union slot *slot = event_find_fast(writer, handle, &head);
     if (UNLIKELY(!slot) || UNLIKELY(!store_state(slot, head, (unsigned)state, args,
-                                                 state_time(pen, slot, head, (unsigned)state))))
-        return state_whole(handle, (unsigned)state, args);
+                                                 state_time(writer, slot, head, (unsigned)state))))
+        return state_slow(handle, (unsigned)state, args);
     return 0;
 }

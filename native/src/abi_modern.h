@@ -20,9 +20,9 @@ MODERN u64 events_of_version(int version) {
                           : NCCL_EVENTS_V7;
 }
 
-// A start is written twice, of the same parts. start_whole knows all that can happen. start_usual
+// A start is written twice, of the same parts. start_slow knows all that can happen. start_fast
 // knows what happens nearly always: it looks first whether this is it, and leaves the rest to
-// start_whole before anything has changed. So it calls nothing and is a few lines of cache: between
+// start_slow before anything has changed. So it calls nothing and is a few lines of cache: between
 // two callbacks NCCL and the driver run for microseconds, and every line of ours comes from afar.
 
 // A call's texts, and their ids.
@@ -51,12 +51,12 @@ MODERN struct texts texts_in(const struct nccl_descr *d, u64 type, int version) 
 
 // False: one of them is not where it is expected.
 MODERN bool names_are_known(struct texts texts, u64 type, int version, struct names *names) {
-    if (!intern_knows(texts.func, &names->func) || !intern_knows(texts.dtype, &names->dtype))
+    if (!intern_find(texts.func, &names->func) || !intern_find(texts.dtype, &names->dtype))
         return false;
     if (type != NCCL_COLL) return true;
-    if (!intern_knows(texts.algo, &names->algo) || !intern_knows(texts.proto, &names->proto))
+    if (!intern_find(texts.algo, &names->algo) || !intern_find(texts.proto, &names->proto))
         return false;
-    return version < 7 || intern_knows(texts.variant, &names->variant);
+    return version < 7 || intern_find(texts.variant, &names->variant);
 }
 
 MODERN struct tally_key key_of_call(const struct nccl_descr *d, u64 type, u32 comm,
@@ -76,18 +76,18 @@ MODERN struct tally_key key_of_call(const struct nccl_descr *d, u64 type, u32 co
 
 // Whether the slot before a Coll is its own Group's, which has room for the buffers, and the rest
 // of an extension would say nothing: so with nearly all.
-MODERN bool coll_fits_group(const struct pen *pen, const struct nccl_descr *d, u32 comm,
+MODERN bool coll_fits_group(const struct writer *writer, const struct nccl_descr *d, u32 comm,
                             int version) {
     if (version < 5 || comm == NO_COMM || d->rank != comm_ranks[comm]) return false;
     if (version >= 7 && d->coll.userTag) return false;
-    return address(d->coll.parentGroup) == pen->next_handle - 1 && pen_has_room(pen, 1) &&
-           still_open(slot_head_own(pen->cur - 1), KIND_group);
+    return address(d->coll.parentGroup) == writer->next_handle - 1 && writer_has_room(writer, 1) &&
+           event_is_open(slot_head_own(writer->cur - 1), KIND_group);
 }
 
-MODERN unsigned slots_of_call(const struct pen *pen, const struct nccl_descr *d, u64 type, u32 comm,
-                              int version) {
+MODERN unsigned slots_of_call(const struct writer *writer, const struct nccl_descr *d, u64 type,
+                              u32 comm, int version) {
     if (type == NCCL_P2P) return version >= 7 && d->p2p.userTag ? 2 : 1;
-    if (type == NCCL_COLL) return coll_fits_group(pen, d, comm, version) ? 1 : 2;
+    if (type == NCCL_COLL) return coll_fits_group(writer, d, comm, version) ? 1 : 2;
     return type == NCCL_CE_COLL ? 2 : 1;
 }
 
@@ -239,19 +239,19 @@ MODERN unsigned fill_kernel_phase(const struct event *event, const struct nccl_d
 MODERN void fill_and_commit(const struct event *event, void *context, const struct nccl_descr *d,
                             u64 type, struct names names, int version, unsigned slots) {
     unsigned chan = 0, flags = 0;
-    if (type == NCCL_PROXY_STEP) flags = fill_proxy_step(event, d->rank, d->proxyStep.step);
+    if (type == NCCL_PROXY_STEP) flags = event_fill_proxy_step(event, d->rank, d->proxyStep.step);
     else if (type == NCCL_KERNEL_CH) {
         chan = d->kernelCh.channelId;
-        flags = fill_kernel_ch(event, d->rank, &d->kernelCh, true);
-    } else if (type == NCCL_GROUP) flags = fill_group(event);
+        flags = event_fill_kernel_ch(event, d->rank, &d->kernelCh, true);
+    } else if (type == NCCL_GROUP) flags = event_fill_group(event);
     else if (type == NCCL_COLL) flags = fill_coll(event, d, names, version, slots);
     else if (type == NCCL_P2P) {
         chan = d->p2p.nChannels;
         flags = fill_p2p(event, d, names, version, slots);
     } else if (type == NCCL_PROXY_OP) {
         chan = d->proxyOp.channelId;
-        flags = fill_proxy_op(event, context, d->rank, &d->proxyOp);
-    } else if (type == NCCL_PROXY_CTRL) flags = fill_proxy_ctrl(event);
+        flags = event_fill_proxy_op(event, context, d->rank, &d->proxyOp);
+    } else if (type == NCCL_PROXY_CTRL) flags = event_fill_proxy_ctrl(event);
     else if (version >= 5 && type == NCCL_GROUP_API) flags = fill_group_api(event, d);
     else if (version >= 5 && type == NCCL_COLL_API) flags = fill_coll_api(event, d, names, version);
     else if (version >= 5 && type == NCCL_P2P_API) flags = fill_p2p_api(event, d, names, version);
@@ -266,14 +266,14 @@ MODERN void fill_and_commit(const struct event *event, void *context, const stru
     event_commit(event, (unsigned)__builtin_ctzll(type) + 1, chan, flags);  // kinds are numbered so
 }
 
-MODERN nccl_result start_whole(void *context, void **handle, const struct nccl_descr *d, u64 type,
-                               int version) {
+MODERN nccl_result start_slow(void *context, void **handle, const struct nccl_descr *d, u64 type,
+                              int version) {
     if (!(type & events_of_version(version)) || (type & (type - 1))) {
-        start_unknown(handle);
+        event_start_unknown(handle);
         return 0;
     }
     if (type == NCCL_NET_PLUGIN) {
-        start_net(context, handle, d->parentObj, d->rank, &d->netPlugin);
+        event_start_net(context, handle, d->parentObj, d->rank, &d->netPlugin);
         return 0;
     }
     if (type == NCCL_PROXY_STEP && *handle &&
@@ -281,96 +281,96 @@ MODERN nccl_result start_whole(void *context, void **handle, const struct nccl_d
         return 0;
     unsigned bit = (unsigned)__builtin_ctzll(type), slots = 1;
     struct event event = event_of(context, bit);
-    struct pen *pen = pen_of_thread();
+    struct writer *writer = writer_of_thread();
     struct names names = {0};
     if (type & COUNTED_EVENTS) {
         struct texts texts = texts_in(d, type, version);
         names = (struct names){intern(texts.func), intern(texts.dtype), intern(texts.algo),
                                intern(texts.proto), intern(texts.variant)};
-        tally_call(pen, key_of_call(d, type, event.comm, names));
-        if (pen) slots = slots_of_call(pen, d, type, event.comm, version);
+        tally_call(writer, key_of_call(d, type, event.comm, names));
+        if (writer) slots = slots_of_call(writer, d, type, event.comm, version);
     }
-    if (event_begin(&event, pen, handle, d->parentObj, slots, bit))
+    if (event_begin(&event, writer, handle, d->parentObj, slots, bit))
         fill_and_commit(&event, context, d, type, names, version, slots);
     return 0;
 }
 
-MODERN nccl_result start_usual_event(void *context, void **handle, const struct nccl_descr *d,
-                                     u64 type, int version, record_fn whole) {
-    struct pen *pen = pen_near();
-    u64 comm = address(context) - hot.first_context;
+MODERN nccl_result start_fast_event(void *context, void **handle, const struct nccl_descr *d,
+                                    u64 type, int version, record_fn slow) {
+    struct writer *writer = writer_in_static_tls();
+    u64 comm = address(context) - callback_state.first_context;
     bool counted = type & COUNTED_EVENTS, low_priority = type & LOW_PRIORITY_EVENTS;
-    if (UNLIKELY(!hot.usual) || UNLIKELY(!pen->stream) || UNLIKELY(comm >= NO_COMM) ||
-        UNLIKELY(low_priority && pen->low_priority_closed) ||
+    if (UNLIKELY(!callback_state.fast_path) || UNLIKELY(!writer->stream) ||
+        UNLIKELY(comm >= NO_COMM) || UNLIKELY(low_priority && writer->low_priority_closed) ||
         UNLIKELY(type == NCCL_PROXY_STEP && *handle))
-        return whole(context, handle, d);
-    unsigned slots = counted ? slots_of_call(pen, d, type, (u32)comm, version) : 1;
-    if (UNLIKELY(!pen_has_room(pen, slots)) ||
+        return slow(context, handle, d);
+    unsigned slots = counted ? slots_of_call(writer, d, type, (u32)comm, version) : 1;
+    if (UNLIKELY(!writer_has_room(writer, slots)) ||
         UNLIKELY(type == NCCL_COLL && version >= 5 && slots == 2))  // rarer, and longer
-        return whole(context, handle, d);
+        return slow(context, handle, d);
     // Compared with the descriptor's at the very end.
     if (type & (NCCL_P2P | NCCL_KERNEL_CH)) __builtin_prefetch(&comm_ranks[comm]);
     struct names names = {0};
     if (counted) {  // names and count were met before
         struct texts texts = texts_in(d, type, version);
         if (UNLIKELY(!names_are_known(texts, type, version, &names)))
-            return whole(context, handle, d);
+            return slow(context, handle, d);
         struct tally_key key = key_of_call(d, type, (u32)comm, names);
-        union slot *entry = tally_expected_at(pen, key);
-        if (UNLIKELY(!entry)) return whole(context, handle, d);
+        union slot *entry = tally_find_fast(writer, key);
+        if (UNLIKELY(!entry)) return slow(context, handle, d);
         tally_add(entry, key.count);
-        tally_remember(pen, entry);
+        tally_note_recent(writer, entry);
     }
-    if (type == NCCL_GROUP_API) tally_fetch_last(pen);
-    struct event event = event_take(pen, (u32)comm, handle, d->parentObj, slots, type);
+    if (type == NCCL_GROUP_API) tally_prefetch_recent(writer);
+    struct event event = event_take(writer, (u32)comm, handle, d->parentObj, slots, type);
     fill_and_commit(&event, context, d, type, names, version, slots);
     return 0;
 }
 
 // One function a kind: straight code, from its first line to its last.
-#define USUAL(name, type)                                                                         \
-    static HOT __attribute__((noinline, unused)) nccl_result usual_##name(                        \
-        void *context, void **handle, const struct nccl_descr *d, int version, record_fn whole) { \
-        return start_usual_event(context, handle, d, type, version, whole);                       \
+#define FAST_START(name, type)                                                                   \
+    static HOT __attribute__((noinline, unused)) nccl_result fast_##name(                        \
+        void *context, void **handle, const struct nccl_descr *d, int version, record_fn slow) { \
+        return start_fast_event(context, handle, d, type, version, slow);                        \
     }
-USUAL(proxy_step, NCCL_PROXY_STEP)
-USUAL(kernel_ch, NCCL_KERNEL_CH)
-USUAL(group_api, NCCL_GROUP_API)
-USUAL(coll_api, NCCL_COLL_API)
-USUAL(p2p_api, NCCL_P2P_API)
-USUAL(kernel_launch, NCCL_KERNEL_LAUNCH)
-USUAL(group, NCCL_GROUP)
-USUAL(coll, NCCL_COLL)
-USUAL(p2p, NCCL_P2P)
-USUAL(proxy_op, NCCL_PROXY_OP)
-USUAL(proxy_ctrl, NCCL_PROXY_CTRL)
+FAST_START(proxy_step, NCCL_PROXY_STEP)
+FAST_START(kernel_ch, NCCL_KERNEL_CH)
+FAST_START(group_api, NCCL_GROUP_API)
+FAST_START(coll_api, NCCL_COLL_API)
+FAST_START(p2p_api, NCCL_P2P_API)
+FAST_START(kernel_launch, NCCL_KERNEL_LAUNCH)
+FAST_START(group, NCCL_GROUP)
+FAST_START(coll, NCCL_COLL)
+FAST_START(p2p, NCCL_P2P)
+FAST_START(proxy_op, NCCL_PROXY_OP)
+FAST_START(proxy_ctrl, NCCL_PROXY_CTRL)
 
-MODERN nccl_result start_usual(void *context, void **handle, const struct nccl_descr *d, u64 type,
-                               int version, record_fn whole) {
-    if (type == NCCL_PROXY_STEP) return usual_proxy_step(context, handle, d, version, whole);
-    if (type == NCCL_KERNEL_CH) return usual_kernel_ch(context, handle, d, version, whole);
+MODERN nccl_result start_fast(void *context, void **handle, const struct nccl_descr *d, u64 type,
+                              int version, record_fn slow) {
+    if (type == NCCL_PROXY_STEP) return fast_proxy_step(context, handle, d, version, slow);
+    if (type == NCCL_KERNEL_CH) return fast_kernel_ch(context, handle, d, version, slow);
     if (version >= 5) {
-        if (type == NCCL_GROUP_API) return usual_group_api(context, handle, d, version, whole);
-        if (type == NCCL_COLL_API) return usual_coll_api(context, handle, d, version, whole);
-        if (type == NCCL_P2P_API) return usual_p2p_api(context, handle, d, version, whole);
+        if (type == NCCL_GROUP_API) return fast_group_api(context, handle, d, version, slow);
+        if (type == NCCL_COLL_API) return fast_coll_api(context, handle, d, version, slow);
+        if (type == NCCL_P2P_API) return fast_p2p_api(context, handle, d, version, slow);
         if (type == NCCL_KERNEL_LAUNCH)
-            return usual_kernel_launch(context, handle, d, version, whole);
+            return fast_kernel_launch(context, handle, d, version, slow);
     }
-    if (type == NCCL_GROUP) return usual_group(context, handle, d, version, whole);
-    if (type == NCCL_COLL) return usual_coll(context, handle, d, version, whole);
-    if (type == NCCL_P2P) return usual_p2p(context, handle, d, version, whole);
-    if (type == NCCL_PROXY_OP) return usual_proxy_op(context, handle, d, version, whole);
-    if (type == NCCL_PROXY_CTRL) return usual_proxy_ctrl(context, handle, d, version, whole);
-    return whole(context, handle, d);
+    if (type == NCCL_GROUP) return fast_group(context, handle, d, version, slow);
+    if (type == NCCL_COLL) return fast_coll(context, handle, d, version, slow);
+    if (type == NCCL_P2P) return fast_p2p(context, handle, d, version, slow);
+    if (type == NCCL_PROXY_OP) return fast_proxy_op(context, handle, d, version, slow);
+    if (type == NCCL_PROXY_CTRL) return fast_proxy_ctrl(context, handle, d, version, slow);
+    return slow(context, handle, d);
 }
 
 // One function for all four versions.
-nccl_result state_modern(void *handle, int state, const union nccl_state_args *args);
+nccl_result abi_modern_state(void *handle, int state, const union nccl_state_args *args);
 
 // v5 to v7 differ from each other in the events they know.
-MODERN nccl_result init_modern(void **context, u64 id, int *mask, const char *name, i32 nodes,
-                               i32 ranks, i32 rank, nccl_log_fn log, int version, u32 events,
-                               const void *nccl_address) {
+MODERN nccl_result abi_modern_init(void **context, u64 id, int *mask, const char *name, i32 nodes,
+                                   i32 ranks, i32 rank, nccl_log_fn log, int version, u32 events,
+                                   const void *nccl_address) {
     struct comm_description description = {.version = (unsigned)version,
                                            .known = true,
                                            .id = id,

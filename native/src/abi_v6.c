@@ -3,20 +3,21 @@
 
 static nccl_result init(void **context, uint64_t commId, int *mask, const char *commName,
                         int nNodes, int nRanks, int rank, nccl_log_fn log) {
-    return init_modern(context, commId, mask, commName, nNodes, nRanks, rank, log, 6,
-                       NCCL_EVENTS_V6, __builtin_return_address(0));
+    return abi_modern_init(context, commId, mask, commName, nNodes, nRanks, rank, log, 6,
+                           NCCL_EVENTS_V6, __builtin_return_address(0));
 }
 
-static WHOLE nccl_result record(void *context, void **handle, const void *descriptor) {
+static SLOW_PATH nccl_result record(void *context, void **handle, const void *descriptor) {
     const struct nccl_descr *d = descriptor;
-    return start_whole(context, handle, d, d->type, 6);
+    return start_slow(context, handle, d, d->type, 6);
 }
 
 static HOT nccl_result start(void *context, void **handle, const struct nccl_descr *d) {
     u64 type = d->type;
-    if (UNLIKELY(!gate_is_fast(type))) return gate_start(context, handle, d, type, 6, record);
-    return start_usual(context, handle, d, type, 6, record);
+    if (UNLIKELY(!event_filter_is_fast(type)))
+        return event_filter_start(context, handle, d, type, 6, record);
+    return start_fast(context, handle, d, type, 6, record);
 }
 
 PLUGIN_EXPORT const struct nccl_profiler_v6 ncclProfiler_v6 = {
-    PLUGIN_NAME, init, start, event_stop, state_modern, plugin_finalize};
+    PLUGIN_NAME, init, start, event_stop, abi_modern_state, plugin_finalize};

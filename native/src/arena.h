@@ -64,10 +64,10 @@ static inline u64 *arena_counter(enum counter counter, unsigned event) {
     return (u64 *)(arena.base + ARENA_COUNTERS) + (unsigned)counter * EVENT_KINDS + event;
 }
 // event: NCCL's event bit number, 0 where the event is not known.
-static inline void count(enum counter counter, unsigned event) {
+static inline void arena_count(enum counter counter, unsigned event) {
     __atomic_fetch_add(arena_counter(counter, event & (EVENT_KINDS - 1)), 1, __ATOMIC_RELAXED);
 }
-static inline void count_many(enum counter counter, unsigned event, u64 many) {
+static inline void arena_count_many(enum counter counter, unsigned event, u64 many) {
     __atomic_fetch_add(arena_counter(counter, event & (EVENT_KINDS - 1)), many, __ATOMIC_RELAXED);
 }
 

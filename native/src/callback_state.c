@@ -1,8 +1,9 @@
 // The line itself.
 #include "callback_state.h"
 
-struct hot hot = {.clock = CLOCK_IS_MONOTONIC, .window = 1};
+struct callback_state callback_state = {.clock = CLOCK_IS_MONOTONIC, .window = 1};
 
-void hot_settle(void) {
-    hot.usual = hot.clock != CLOCK_IS_MONOTONIC && !hot.chained && hot.pens_are_near;
+void callback_state_settle(void) {
+    callback_state.fast_path = callback_state.clock != CLOCK_IS_MONOTONIC &&
+                               !callback_state.chained && callback_state.static_tls;
 }

@@ -2,8 +2,8 @@
 // the cache for their own between two callbacks, and each line of ours comes from further away.
 //
 // Written at init and by the helper thread, hardly ever.
-#ifndef NCCLSCOPE_HOT_H
-#define NCCLSCOPE_HOT_H
+#ifndef NCCLSCOPE_CALLBACK_STATE_H
+#define NCCLSCOPE_CALLBACK_STATE_H
 
 #include <stdbool.h>
 
@@ -16,24 +16,24 @@
 // Starts at a cache line of its own, near the others.
 #define HOT __attribute__((hot, aligned(64)))
 // What HOT functions leave to others: out of line, but as fast as can be.
-#define WHOLE __attribute__((noinline))
+#define SLOW_PATH __attribute__((noinline))
 
-struct hot {
+struct callback_state {
     _Alignas(64) u64 nonce;  // 16 bits, the top one set
     u64 first_context;       // the context of communicator 0
     u32 fast_events;         // NCCL's event bits: those that take the fast path (gate.h)
     u32 window;              // chunks that a stream's owner may edit (stream.h)
-    i64 pen_offset;          // from a thread's pointer to its pen, where they are near (stream.h)
+    i64 writer_offset;       // from a thread's pointer to its pen, where they are near (stream.h)
     enum clock_kind clock;   // set once, before any event can be recorded
-    bool usual;              // as hot_settle has it
-    bool pens_are_near;      // see pen_near
+    bool fast_path;          // as callback_state_settle has it
+    bool static_tls;         // see writer_in_static_tls
     bool chained;            // another profiler must hear of stops and states, too (chain.h)
     bool recording;          // false before the first init, in fork children and when disabled
 };
-extern HIDDEN struct hot hot;
+extern HIDDEN struct callback_state callback_state;
 
 // At init: whether callbacks may take the usual way. There the clock is a counter, nobody is
-// chained, and threads find their pens by pen_near.
-void hot_settle(void);
+// chained, and threads find their pens by writer_in_static_tls.
+void callback_state_settle(void);
 
 #endif

@@ -14,8 +14,8 @@
 #include "stream.h"
 
 #define VERSIONS 8
-#define LONE_CELLS 65536u      // its open events that are not ours
-#define CAPTURED_CELLS 65536u  // calls in CUDA graphs: parents for as long as the graph lives
+#define CHAIN_ONLY_LIMIT 65536u  // its open events that are not ours
+#define CAPTURED_LIMIT 65536u    // calls in CUDA graphs: parents for as long as the graph lives
 
 static const void *objects[VERSIONS];  // its ncclProfiler_vN
 static u32 masks[VERSIONS];
@@ -23,16 +23,16 @@ static int version_in_use;
 static void *contexts[NO_COMM];
 
 // Its handle for each slot of the arena.
-static void **slot_cells;
+static void **slot_handles;
 // Its handles for events that this recorder does not have: 1 + next free cell, and a count of uses
 // that makes a handle valid once.
-static void **lone_cells;
-static u32 lone_next[LONE_CELLS], lone_uses[LONE_CELLS];
-static u64 lone_top;
+static void **chain_only_handles;
+static u32 chain_only_next[CHAIN_ONLY_LIMIT], chain_only_uses[CHAIN_ONLY_LIMIT];
+static u64 chain_only_top;
 static struct {
     u64 ours;
     void *theirs;
-} *captured_cells;
+} *captured_handles;
 
 static struct nccl_profiler_v1 const *v1(int version) { return objects[version]; }
 
@@ -60,9 +60,9 @@ void chain_load(int version) {
         config.chain[0] = 0;
         return;
     }
-    size_t cells = (size_t)MAX_CHUNKS * CHUNK_SLOTS + LONE_CELLS;
-    size_t bytes = cells * sizeof(void *) + CAPTURED_CELLS * sizeof *captured_cells;
-    if (!slot_cells) {
+    size_t cells = (size_t)MAX_CHUNKS * CHUNK_SLOTS + CHAIN_ONLY_LIMIT;
+    size_t bytes = cells * sizeof(void *) + CAPTURED_LIMIT * sizeof *captured_handles;
+    if (!slot_handles) {
         void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (memory == MAP_FAILED) {
@@ -70,20 +70,20 @@ void chain_load(int version) {
             config.chain[0] = 0;
             return;
         }
-        slot_cells = memory;
-        lone_cells = slot_cells + (size_t)MAX_CHUNKS * CHUNK_SLOTS;
-        captured_cells = (void *)(lone_cells + LONE_CELLS);
-        for (u32 cell = 0; cell < LONE_CELLS; cell++) lone_next[cell] = cell + 2;
-        lone_next[LONE_CELLS - 1] = 0;
-        lone_top = 1;
+        slot_handles = memory;
+        chain_only_handles = slot_handles + (size_t)MAX_CHUNKS * CHUNK_SLOTS;
+        captured_handles = (void *)(chain_only_handles + CHAIN_ONLY_LIMIT);
+        for (u32 cell = 0; cell < CHAIN_ONLY_LIMIT; cell++) chain_only_next[cell] = cell + 2;
+        chain_only_next[CHAIN_ONLY_LIMIT - 1] = 0;
+        chain_only_top = 1;
     }
     objects[version] = object;
     version_in_use = version;
 }
 
 static void chain_is(bool there) {
-    hot.chained = there;
-    hot_settle();
+    callback_state.chained = there;
+    callback_state_settle();
 }
 
 u32 chain_init(void *context, int version, const struct comm_description *comm, nccl_log_fn log) {
@@ -115,17 +115,19 @@ u32 chain_init(void *context, int version, const struct comm_description *comm, 
 }
 
 void chain_finalize(void *context) {
-    if (!hot.chained || !context_is_ours(context)) return;
+    if (!callback_state.chained || !comm_owns_context(context)) return;
     u32 number = comm_number_in(context);
     if (number != NO_COMM) v1(version_in_use)->finalize(contexts[number]);
 }
 
 // ---- handles ----
-static bool is_lone(u64 handle) { return handle >> INDEX_BITS == (hot.nonce << 11 | CHAIN_STREAM); }
+static bool is_chain_only(u64 handle) {
+    return handle >> INDEX_BITS == (callback_state.nonce << 11 | CHAIN_STREAM);
+}
 
-static void **cell_of_slot(u64 handle) {
+static void **place_of_slot(u64 handle) {
     u64 number = (handle >> INDEX_BITS) & CONTEXT_STREAM;
-    if (handle >> 48 != hot.nonce || number >= MAX_STREAMS) return NULL;
+    if (handle >> 48 != callback_state.nonce || number >= MAX_STREAMS) return NULL;
     u64 index = handle & INDEX_MASK;
     union slot *const *window = streams[number].window;
     union slot *chunk =
@@ -134,51 +136,54 @@ static void **cell_of_slot(u64 handle) {
     union slot *slot = chunk + (index & (CHUNK_SLOTS - 1));
     u64 head = slot_head(slot);
     if (!head_is_event(head) || head_check(head) != (u32)index) return NULL;
-    return &slot_cells[slot - arena_chunk(0)];
+    return &slot_handles[slot - arena_chunk(0)];
 }
 
 static u32 captured_place(u64 handle) {
-    return (u32)((handle * 0x9E3779B97F4A7C15u) >> 48) % CAPTURED_CELLS;
+    return (u32)((handle * 0x9E3779B97F4A7C15u) >> 48) % CAPTURED_LIMIT;
 }
 
-static void *theirs_of(u64 handle) {
+static void *chained_handle(u64 handle) {
     if (handle == 0) return NULL;
-    if (is_lone(handle)) {
-        u32 cell = (u32)handle & (LONE_CELLS - 1);
-        bool valid = (handle & INDEX_MASK) >> 16 == lone_uses[cell];
-        return valid ? __atomic_load_n(&lone_cells[cell], __ATOMIC_RELAXED) : NULL;
+    if (is_chain_only(handle)) {
+        u32 cell = (u32)handle & (CHAIN_ONLY_LIMIT - 1);
+        bool valid = (handle & INDEX_MASK) >> 16 == chain_only_uses[cell];
+        return valid ? __atomic_load_n(&chain_only_handles[cell], __ATOMIC_RELAXED) : NULL;
     }
-    void **cell = cell_of_slot(handle);
+    void **cell = place_of_slot(handle);
     if (cell) return __atomic_load_n(cell, __ATOMIC_RELAXED);
     u32 place = captured_place(handle);
-    if (captured_cells[place].ours == handle) return captured_cells[place].theirs;
-    return handle >> 48 == hot.nonce ? NULL : (void *)(uintptr_t)handle;  // not ours: as it came
+    if (captured_handles[place].ours == handle) return captured_handles[place].theirs;
+    return handle >> 48 == callback_state.nonce
+               ? NULL
+               : (void *)(uintptr_t)handle;  // not ours: as it came
 }
 
 // A handle for an event that only they have; 0: no cell left.
-static u64 lone_handle(void *theirs) {
-    u64 top = __atomic_load_n(&lone_top, __ATOMIC_ACQUIRE), below;
+static u64 take_chain_only(void *theirs) {
+    u64 top = __atomic_load_n(&chain_only_top, __ATOMIC_ACQUIRE), below;
     do {
         if ((u32)top == 0) return 0;
-        below =
-            ((top >> 32) + 1) << 32 | __atomic_load_n(&lone_next[(u32)top - 1], __ATOMIC_RELAXED);
-    } while (!__atomic_compare_exchange_n(&lone_top, &top, below, true, __ATOMIC_ACQ_REL,
+        below = ((top >> 32) + 1) << 32 |
+                __atomic_load_n(&chain_only_next[(u32)top - 1], __ATOMIC_RELAXED);
+    } while (!__atomic_compare_exchange_n(&chain_only_top, &top, below, true, __ATOMIC_ACQ_REL,
                                           __ATOMIC_ACQUIRE));
     u32 cell = (u32)top - 1;
-    lone_uses[cell] = (lone_uses[cell] + 1) & (u32)(INDEX_MASK >> 16);
-    __atomic_store_n(&lone_cells[cell], theirs, __ATOMIC_RELAXED);
-    return hot.nonce << 48 | (u64)CHAIN_STREAM << INDEX_BITS | (u64)lone_uses[cell] << 16 | cell;
+    chain_only_uses[cell] = (chain_only_uses[cell] + 1) & (u32)(INDEX_MASK >> 16);
+    __atomic_store_n(&chain_only_handles[cell], theirs, __ATOMIC_RELAXED);
+    return callback_state.nonce << 48 | (u64)CHAIN_STREAM << INDEX_BITS |
+           (u64)chain_only_uses[cell] << 16 | cell;
 }
 
-static void release_lone(u64 handle) {
-    u32 cell = (u32)handle & (LONE_CELLS - 1);
-    if ((handle & INDEX_MASK) >> 16 != lone_uses[cell]) return;
-    lone_uses[cell] = (lone_uses[cell] + 1) & (u32)(INDEX_MASK >> 16);
-    u64 top = __atomic_load_n(&lone_top, __ATOMIC_RELAXED), above;
+static void release_chain_only(u64 handle) {
+    u32 cell = (u32)handle & (CHAIN_ONLY_LIMIT - 1);
+    if ((handle & INDEX_MASK) >> 16 != chain_only_uses[cell]) return;
+    chain_only_uses[cell] = (chain_only_uses[cell] + 1) & (u32)(INDEX_MASK >> 16);
+    u64 top = __atomic_load_n(&chain_only_top, __ATOMIC_RELAXED), above;
     do {
-        __atomic_store_n(&lone_next[cell], (u32)top, __ATOMIC_RELAXED);
+        __atomic_store_n(&chain_only_next[cell], (u32)top, __ATOMIC_RELAXED);
         above = ((top >> 32) + 1) << 32 | (cell + 1);
-    } while (!__atomic_compare_exchange_n(&lone_top, &top, above, true, __ATOMIC_RELEASE,
+    } while (!__atomic_compare_exchange_n(&chain_only_top, &top, above, true, __ATOMIC_RELEASE,
                                           __ATOMIC_RELAXED));
 }
 
@@ -196,10 +201,11 @@ static size_t descriptor_bytes(int version) {
 }
 
 static void translate(struct nccl_descr *d, u64 type, int version) {
-    d->parentObj = theirs_of((u64)(uintptr_t)d->parentObj);
+    d->parentObj = chained_handle((u64)(uintptr_t)d->parentObj);
     if (version < 5) return;
-    if (type == NCCL_COLL) d->coll.parentGroup = theirs_of((u64)(uintptr_t)d->coll.parentGroup);
-    if (type == NCCL_P2P) d->p2p.parentGroup = theirs_of((u64)(uintptr_t)d->p2p.parentGroup);
+    if (type == NCCL_COLL)
+        d->coll.parentGroup = chained_handle((u64)(uintptr_t)d->coll.parentGroup);
+    if (type == NCCL_P2P) d->p2p.parentGroup = chained_handle((u64)(uintptr_t)d->p2p.parentGroup);
 }
 
 static bool is_captured(const struct nccl_descr *d, u64 type, int version) {
@@ -209,35 +215,35 @@ static bool is_captured(const struct nccl_descr *d, u64 type, int version) {
 }
 
 void chain_start(void *context, void **handle, const void *descriptor, u64 type, int version) {
-    if (!gate_wants(masks[version], version, type)) return;
+    if (!event_filter_wants(masks[version], version, type)) return;
     struct nccl_descr copy;
     memcpy(&copy, descriptor, descriptor_bytes(version));
     translate(&copy, type, version);
-    u32 number = context_is_ours(context) ? comm_number_in(context) : NO_COMM;
+    u32 number = comm_owns_context(context) ? comm_number_in(context) : NO_COMM;
     void *their_context = number != NO_COMM ? contexts[number] : context, *theirs = NULL;
     ((const struct nccl_profiler_v5 *)objects[version])->startEvent(their_context, &theirs, &copy);
     u64 ours = (u64)(uintptr_t)*handle;
-    void **cell = ours ? cell_of_slot(ours) : NULL;
+    void **cell = ours ? place_of_slot(ours) : NULL;
     if (cell) __atomic_store_n(cell, theirs, __ATOMIC_RELAXED);
-    else if (theirs) *handle = (void *)(uintptr_t)lone_handle(theirs);
+    else if (theirs) *handle = (void *)(uintptr_t)take_chain_only(theirs);
     if (ours && theirs && is_captured(descriptor, type, version)) {
-        captured_cells[captured_place(ours)].theirs = theirs;
-        captured_cells[captured_place(ours)].ours = ours;
+        captured_handles[captured_place(ours)].theirs = theirs;
+        captured_handles[captured_place(ours)].ours = ours;
     }
 }
 
 bool chain_state(u64 handle, int state, const void *args) {
-    void *theirs = theirs_of(handle);
+    void *theirs = chained_handle(handle);
     if (theirs)
         ((const struct nccl_profiler_v5 *)objects[version_in_use])
             ->recordEventState(theirs, state, args);
-    return is_lone(handle);
+    return is_chain_only(handle);
 }
 
 bool chain_stop(u64 handle) {
-    void *theirs = theirs_of(handle);
+    void *theirs = chained_handle(handle);
     if (theirs) v1(version_in_use)->stopEvent(theirs);
-    if (!is_lone(handle)) return false;
-    release_lone(handle);
+    if (!is_chain_only(handle)) return false;
+    release_chain_only(handle);
     return true;
 }

@@ -31,11 +31,11 @@ static bool kernel_trusts_tsc(void) {
 
 void clock_choose(void) {
 #if defined(__aarch64__)
-    hot.clock = CLOCK_IS_CNTVCT;  // architecturally constant
+    callback_state.clock = CLOCK_IS_CNTVCT;  // architecturally constant
 #else
-    hot.clock = kernel_trusts_tsc() ? CLOCK_IS_TSC : CLOCK_IS_MONOTONIC;
+    callback_state.clock = kernel_trusts_tsc() ? CLOCK_IS_TSC : CLOCK_IS_MONOTONIC;
 #endif
-    hot_settle();
+    callback_state_settle();
 }
 
 // The tightest of several sandwiches: a preempted one is wide and loses.
@@ -61,7 +61,7 @@ u64 clock_hz_between(const struct clock_pair *earlier, const struct clock_pair *
     __asm__ volatile("mrs %0, cntfrq_el0" : "=r"(hz));
     return hz;
 #else
-    if (hot.clock == CLOCK_IS_MONOTONIC) return 1000000000u;
+    if (callback_state.clock == CLOCK_IS_MONOTONIC) return 1000000000u;
     u64 ns = later->monotonic_ns - earlier->monotonic_ns;
     u64 ticks = later->ticks_before - earlier->ticks_before;
     return ns == 0 ? 0 : (u64)((double)ticks * 1e9 / (double)ns);

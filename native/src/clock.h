@@ -34,7 +34,7 @@ static inline u64 clock_counter(void) {
 #endif
 }
 
-static inline bool clock_is_counter(void) { return hot.clock != CLOCK_IS_MONOTONIC; }
+static inline bool clock_is_counter(void) { return callback_state.clock != CLOCK_IS_MONOTONIC; }
 
 static inline u64 clock_ticks(void) {
     return __builtin_expect(clock_is_counter(), 1) ? clock_counter() : clock_monotonic_ns();

@@ -48,13 +48,13 @@ void *comm_open(const struct comm_description *description) {
         meta_text(TEXT_COMM_NAME, slot.comm.comm, description->name,
                   strnlen(description->name, MAX_NAME_BYTES));
     meta_append(KIND_comm, &slot);
-    return (void *)(uintptr_t)(hot.first_context + number);
+    return (void *)(uintptr_t)(callback_state.first_context + number);
 }
 
 void comm_close(void *context) {
     u32 number = comm_number_in(context);
-    if (!context_is_ours(context)) {
-        count(COUNTER_context_foreign, 0);
+    if (!comm_owns_context(context)) {
+        arena_count(COUNTER_context_foreign, 0);
         return;
     }
     if (number == NO_COMM || !__atomic_exchange_n(&is_open[number], 0, __ATOMIC_RELAXED))
@@ -67,11 +67,11 @@ void comm_close(void *context) {
 }
 
 u32 comm_of_other_context(const void *context, unsigned event_bit) {
-    if (!context_is_ours(context)) count(COUNTER_context_foreign, event_bit);
+    if (!comm_owns_context(context)) arena_count(COUNTER_context_foreign, event_bit);
     return NO_COMM;
 }
 
 bool comm_is_open(u32 number) { return __atomic_load_n(&is_open[number], __ATOMIC_ACQUIRE); }
 bool comm_reports_kernels(u32 number) { return reports_kernels[number]; }
 
-u32 comms_open(void) { return __atomic_load_n(&open_count, __ATOMIC_RELAXED); }
+u32 comm_open_count(void) { return __atomic_load_n(&open_count, __ATOMIC_RELAXED); }

@@ -27,10 +27,11 @@ extern u32 comm_count;
 // A new communicator's context.
 void *comm_open(const struct comm_description *description);
 void comm_close(void *context);
-u32 comms_open(void);
+u32 comm_open_count(void);
 
-static inline bool context_is_ours(const void *context) {
-    return (u64)(uintptr_t)context >> INDEX_BITS == (hot.nonce << STREAM_BITS | CONTEXT_STREAM);
+static inline bool comm_owns_context(const void *context) {
+    return (u64)(uintptr_t)context >> INDEX_BITS ==
+           (callback_state.nonce << STREAM_BITS | CONTEXT_STREAM);
 }
 // The number in any process's context, NO_COMM in anything else.
 static inline u32 comm_number_in(const void *context) {
@@ -42,7 +43,7 @@ static inline u32 comm_number_in(const void *context) {
 // NO_COMM, and counted where it is not ours at all.
 COLD u32 comm_of_other_context(const void *context, unsigned event_bit);
 static inline u32 comm_of_context(const void *context, unsigned event_bit) {
-    u64 number = (u64)(uintptr_t)context - hot.first_context;
+    u64 number = (u64)(uintptr_t)context - callback_state.first_context;
     return LIKELY(number < NO_COMM) ? (u32)number : comm_of_other_context(context, event_bit);
 }
 

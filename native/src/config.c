@@ -87,13 +87,13 @@ const char *config_mode_name(void) { return modes[config.mode - 1].name; }
 
 // NCCL counts kernels apart for tasks with and without KernelCh, and forgets to clear handles of
 // API events once they are off: profile mode's events stay as they were at the first init.
-u32 config_events_in(enum mode mode) {
+u32 config_events_of_mode(enum mode mode) {
     u32 extra = modes[mode - 1].events & ~(u32)PROFILE_EVENTS;
     if (!config.gpu_timing) extra &= ~(u32)NCCL_KERNEL_PHASE;
     return (config.first_events & PROFILE_EVENTS) | extra;
 }
 
-enum mode config_mode_called(const char *name) {
+enum mode config_mode_by_name(const char *name) {
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         if (strcmp(name, modes[i].name) == 0) return modes[i].mode;
     return 0;

@@ -28,8 +28,8 @@ void config_read(void);
 const char *config_mode_name(void);
 // The events of a mode, as far as they may be switched on and off while a job runs; those that are
 // always on or always off are left as they are.
-u32 config_events_in(enum mode mode);
+u32 config_events_of_mode(enum mode mode);
 // By its name; 0: there is none.
-enum mode config_mode_called(const char *name);
+enum mode config_mode_by_name(const char *name);
 
 #endif

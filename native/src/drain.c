@@ -28,7 +28,7 @@ static u16 open_in_chunk[MAX_CHUNKS];
 
 // Nobody edits a slot of a chunk that is so much older than its stream's newest.
 static bool outside_window(u64 newest_number, u64 number) {
-    return newest_number > number && newest_number - number > hot.window;
+    return newest_number > number && newest_number - number > callback_state.window;
 }
 
 // Whether nobody can change that slot any more.
@@ -60,8 +60,8 @@ static void remember_open(const struct stream *stream, u32 chunk, u64 index, u64
 }
 
 // The tracker gets a copy: the owner may be editing the slot itself.
-static void show(const struct stream *stream, const union slot *slot, u64 head, u64 index,
-                 bool first_sight) {
+static void notify_tracker(const struct stream *stream, const union slot *slot, u64 head, u64 index,
+                           bool first_sight) {
     switch (head_kind(head)) {
         case KIND_coll:
         case KIND_p2p:
@@ -73,7 +73,7 @@ static void show(const struct stream *stream, const union slot *slot, u64 head, 
     union slot copy[2];
     slot_copy(&copy[0], slot, head);
     if (head_flags(head) & FLAG_EXT) slot_copy(&copy[1], slot + 1, slot_head(slot + 1));
-    tracker_see(handle_of(stream, index), copy, first_sight);
+    tracker_update(handle_of(stream, index), copy, first_sight);
 }
 
 static void write_update(const struct stream *stream, const union slot *slot, u64 head, u64 index) {
@@ -102,7 +102,7 @@ static u64 revisit(const struct drain_pass *pass) {
         u64 head = slot_head(slot);
         bool closed = !head_is_open(head);
         bool changed = head != open->head || head_kind(head) == KIND_state;
-        if (closed && open->head != head) show(stream, slot, head, open->index, false);
+        if (closed && open->head != head) notify_tracker(stream, slot, head, open->index, false);
         if (!open->written && pass->use == TO_DISK) {  // met before slots went to disk
             write_now(stream, slot, head, open->index);
             open->written = true;
@@ -127,9 +127,9 @@ static u64 revisit(const struct drain_pass *pass) {
 // A stream that a thread has taken since the last pass.
 static void adopt(struct stream *stream) {
     stream->known = true;
-    stream->oldest_chunk = stream->met.chunk = stream->written.chunk = stream->first_chunk;
+    stream->oldest_chunk = stream->visited.chunk = stream->written.chunk = stream->first_chunk;
     stream->oldest_number = stream->first_index >> CHUNK_SLOTS_LOG2;
-    stream->met.index = stream->written.index = stream->first_index + 1;
+    stream->visited.index = stream->written.index = stream->first_index + 1;
     stream->idle_passes = 0;
     // Thread ids are reused, but never shared: whoever had this one before is gone.
     for (u32 number = 0; number < __atomic_load_n(&streams_used, __ATOMIC_RELAXED); number++)
@@ -149,38 +149,38 @@ static union slot *slot_at(struct cursor *cursor) {
     return slot_of(cursor->chunk - 1, cursor->index);
 }
 
-static u64 meet_slots(struct stream *stream, const struct drain_pass *pass) {
-    u64 met = 0;
+static u64 visit_slots(struct stream *stream, const struct drain_pass *pass) {
+    u64 visited = 0;
     bool write = pass->use == TO_DISK;
     union slot *slot;
-    while ((slot = slot_at(&stream->met)) != NULL) {
-        u64 index = stream->met.index;
+    while ((slot = slot_at(&stream->visited)) != NULL) {
+        u64 index = stream->visited.index;
         bool final = is_final(stream, index);  // asked before the slot is read
         u64 head = slot_head(slot);
         if (head == 0) {
             bool later = (index >> CHUNK_SLOTS_LOG2) <
                          __atomic_load_n(&stream->published_chunk_number, __ATOMIC_ACQUIRE);
             if (!final || !later) break;
-            count(COUNTER_slots_lost, 0);  // somebody took the memory away
-            stream->met.index++;
+            arena_count(COUNTER_slots_lost, 0);  // somebody took the memory away
+            stream->visited.index++;
             continue;
         }
         if (head_is_open(head) && !final) {
             bool old = pass->everything ||
                        (i64)(pass->now - slot->group.t0) > (i64)pass->patience;  // or begun since
             if (!old) break;
-            remember_open(stream, stream->met.chunk - 1, index, head, pass->now, write);
+            remember_open(stream, stream->visited.chunk - 1, index, head, pass->now, write);
         }
-        show(stream, slot, head, index, true);
+        notify_tracker(stream, slot, head, index, true);
         if (write) {
             sink_continue(stream, index);
             sink_slot(slot, head);
         }
-        stream->met.index++;
-        met++;
+        stream->visited.index++;
+        visited++;
     }
     sink_end();
-    return met;
+    return visited;
 }
 
 static void free_chunk(u32 chunk) {
@@ -194,8 +194,8 @@ static void free_chunk(u32 chunk) {
 static bool oldest_is_over(const struct stream *stream) {
     if (!stream->oldest_chunk || open_in_chunk[stream->oldest_chunk - 1]) return false;
     u64 newest = __atomic_load_n(&stream->published_chunk_number, __ATOMIC_ACQUIRE);
-    bool met = stream->met.chunk != stream->oldest_chunk;
-    return stream->gone || (met && outside_window(newest, stream->oldest_number));
+    bool visited = stream->visited.chunk != stream->oldest_chunk;
+    return stream->gone || (visited && outside_window(newest, stream->oldest_number));
 }
 
 static void free_oldest(struct stream *stream) {
@@ -210,7 +210,7 @@ static void evict(struct stream *stream) {
     struct cursor *written = &stream->written;
     if (written->chunk == stream->oldest_chunk) {
         u64 left = -written->index & (CHUNK_SLOTS - 1);  // 0: all of the chunk is on disk
-        count_many(COUNTER_rotated_out, 0, left);
+        arena_count_many(COUNTER_rotated_out, 0, left);
         written->index += left;
         slot_at(written);  // on to the next chunk
     }
@@ -221,7 +221,7 @@ static u64 first_time(const struct stream *stream) {
     return arena_chunk(stream->oldest_chunk - 1)[1].group.t0;
 }
 
-static void keep_ring_small(u32 used) {
+static void limit_ring(u32 used) {
     while (__atomic_load_n(&arena.free_count, __ATOMIC_RELAXED) < arena.chunk_limit / 4) {
         struct stream *oldest = NULL;
         for (u32 number = 0; number < used; number++) {
@@ -240,7 +240,7 @@ static void free_chunks(struct stream *stream) {
 }
 
 // A thread that is gone cannot write; its stream goes to the next one.
-static bool owner_is_gone(const struct stream *stream, bool scarce) {
+static bool owner_has_exited(const struct stream *stream, bool scarce) {
     if (stream->idle_passes % 16 != 4 && !(scarce && stream->idle_passes)) return false;
     return syscall(SYS_tgkill, getpid(), (pid_t)stream->tid, 0) != 0 && errno == ESRCH;
 }
@@ -264,27 +264,27 @@ bool drain_is_due(void) {
 }
 
 u64 drain_streams(const struct drain_pass *pass) {
-    u64 met = revisit(pass);
+    u64 visited = revisit(pass);
     u32 used = __atomic_load_n(&streams_used, __ATOMIC_ACQUIRE);
     for (u32 number = 0; number < used; number++) {
         struct stream *stream = &streams[number];
         if (!__atomic_load_n(&stream->attached, __ATOMIC_ACQUIRE)) continue;
         if (!stream->known) adopt(stream);
-        if (!stream->gone) stream->gone = owner_is_gone(stream, pass->scarce);
-        u64 here = meet_slots(stream, pass);
-        met += here;
+        if (!stream->gone) stream->gone = owner_has_exited(stream, pass->scarce);
+        u64 here = visit_slots(stream, pass);
+        visited += here;
         stream->idle_passes = here ? 0 : stream->idle_passes + 1;
     }
-    tracker_seen_all();
+    tracker_pass_done();
     sink_flush();  // a chunk that is handed out again must not be the only place of what it held
-    if (pass->use == TO_RING) keep_ring_small(used);
+    if (pass->use == TO_RING) limit_ring(used);
     for (u32 number = 0; number < used; number++) {
         struct stream *stream = &streams[number];
         if (!stream->known) continue;
         if (pass->use != TO_RING) free_chunks(stream);
         if (stream->gone && !stream->oldest_chunk) release(stream);
     }
-    return met;
+    return visited;
 }
 
 static void mark_written(const struct stream *stream, u64 index, u64 head) {
@@ -303,9 +303,9 @@ void drain_copy_out(const struct drain_pass *pass) {
     for (u32 number = 0; number < used; number++) {
         struct stream *stream = &streams[number];
         if (!stream->known) continue;
-        while (stream->written.index < stream->met.index) {
+        while (stream->written.index < stream->visited.index) {
             union slot *slot = slot_at(&stream->written);
-            if (!slot || stream->written.index >= stream->met.index) break;
+            if (!slot || stream->written.index >= stream->visited.index) break;
             u64 head = slot_head(slot);
             if (head_is_open(head)) mark_written(stream, stream->written.index, head);
             sink_continue(stream, stream->written.index);

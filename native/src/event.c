@@ -9,26 +9,27 @@
 
 void event_count_lost(unsigned event_bit) {
     // In a fork child the counters are the parent's.
-    if (__atomic_load_n(&hot.recording, __ATOMIC_RELAXED))
-        count(COUNTER_dropped_no_stream, event_bit);
+    if (__atomic_load_n(&callback_state.recording, __ATOMIC_RELAXED))
+        arena_count(COUNTER_dropped_no_stream, event_bit);
 }
 
-void start_unknown(void **handle) {
+void event_start_unknown(void **handle) {
     *handle = NULL;
-    if (__atomic_load_n(&hot.recording, __ATOMIC_RELAXED)) count(COUNTER_dropped_unknown_type, 0);
+    if (__atomic_load_n(&callback_state.recording, __ATOMIC_RELAXED))
+        arena_count(COUNTER_dropped_unknown_type, 0);
 }
 
 // ---- updates that need a slot of their own ----
 // Says why a handle leads nowhere; true when it may be an event of ours that another slot must
 // speak of.
 static bool handle_may_live(u64 handle) {
-    if (!__atomic_load_n(&hot.recording, __ATOMIC_RELAXED)) return false;
+    if (!__atomic_load_n(&callback_state.recording, __ATOMIC_RELAXED)) return false;
     if (handle == 0) {
-        count(COUNTER_handle_null, 0);
+        arena_count(COUNTER_handle_null, 0);
         return false;
     }
-    if (handle >> 48 != hot.nonce) {
-        count(COUNTER_handle_foreign, 0);
+    if (handle >> 48 != callback_state.nonce) {
+        arena_count(COUNTER_handle_foreign, 0);
         return false;
     }
     u64 number = (handle >> INDEX_BITS) & CONTEXT_STREAM;
@@ -37,18 +38,18 @@ static bool handle_may_live(u64 handle) {
         u64 newest = __atomic_load_n(&streams[number].published_chunk_number, __ATOMIC_RELAXED);
         if (((newest - chunk_number) & CHUNK_NUMBER_MASK) <= CHUNK_NUMBER_MASK / 2) return true;
     }
-    count(COUNTER_handle_dead, 0);
+    arena_count(COUNTER_handle_dead, 0);
     return false;
 }
 
-static union slot *append_state(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps,
-                                unsigned states, u64 *own_handle) {
-    struct pen *pen = pen_of_thread();
-    if (!pen) {
-        count(COUNTER_updates_dropped, 0);
+static union slot *write_state(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps,
+                               unsigned states, u64 *own_handle) {
+    struct writer *writer = writer_of_thread();
+    if (!writer) {
+        arena_count(COUNTER_updates_dropped, 0);
         return NULL;
     }
-    union slot *slot = pen_take(pen, 1, NO_EVENT, own_handle);
+    union slot *slot = writer_take(writer, 1, NO_EVENT, own_handle);
     if (!slot) return NULL;
     memset(&slot->words[1], 0, SLOT_BYTES - 8);
     slot->state.parent = handle;
@@ -62,30 +63,30 @@ static union slot *append_state(u64 handle, unsigned state, u64 arg, u64 arg2, i
     return slot;
 }
 
-bool event_state_elsewhere(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps) {
+bool event_append_state(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps) {
     if (!handle_may_live(handle)) return false;
     u64 own_handle, head;
-    const struct stream *stream = pen_self.stream;
+    const struct stream *stream = writer_self.stream;
     if (stream) {  // an own slot that is no event any more, or never was
-        union slot *slot = pen_find(&pen_self, handle, &head);
+        union slot *slot = writer_find(&writer_self, handle, &head);
         bool in_window = !((handle ^ stream->prefix) >> INDEX_BITS) &&
                          ((stream->chunk_number - ((handle & INDEX_MASK) >> CHUNK_SLOTS_LOG2)) &
-                          CHUNK_NUMBER_MASK) <= hot.window;
+                          CHUNK_NUMBER_MASK) <= callback_state.window;
         if (in_window && (!slot || !head_is_event(head))) {
-            count(COUNTER_handle_dead, 0);
+            arena_count(COUNTER_handle_dead, 0);
             return false;
         }
     }
-    count(COUNTER_late_updates, 0);
-    return append_state(handle, state, arg, arg2, steps, STATE_STOPPED, &own_handle) != NULL;
+    arena_count(COUNTER_late_updates, 0);
+    return write_state(handle, state, arg, arg2, steps, STATE_STOPPED, &own_handle) != NULL;
 }
 
 void event_op_state(u64 handle, unsigned state, u64 size, i32 steps) {
     u64 head, own_handle;
     union slot *slot = event_find(handle, &head);
     if (slot && head_kind(head) == KIND_proxy_op)
-        append_state(handle, state, size, 0, steps, STATE_STOPPED, &own_handle);
-    else event_state_elsewhere(handle, state, size, 0, steps);
+        write_state(handle, state, size, 0, steps, STATE_STOPPED, &own_handle);
+    else event_append_state(handle, state, size, 0, steps);
 }
 
 // NCCL asks again until the network accepts a send: the first time stays in the step, one State
@@ -93,7 +94,7 @@ void event_op_state(u64 handle, unsigned state, u64 size, i32 steps) {
 void event_peer_wait_again(union slot *slot, u64 head, u64 handle, u64 size) {
     u64 note_handle, note_head;
     if (head_states(head) & STATE_NOTED) {
-        union slot *note = pen_find(&pen_self, slot->proxy_step.t1, &note_head);
+        union slot *note = writer_find(&writer_self, slot->proxy_step.t1, &note_head);
         if (note && head_kind(note_head) == KIND_state && note->state.parent == handle) {
             SLOT_STORE(note->state.t1, clock_ticks());
             SLOT_STORE(note->state.arg, size);
@@ -101,25 +102,25 @@ void event_peer_wait_again(union slot *slot, u64 head, u64 handle, u64 size) {
             return;
         }
     }
-    count(COUNTER_late_updates, 4);
-    if (!append_state(handle, NCCL_STEP_SEND_PEER_WAIT, size, 0, 0, 0, &note_handle)) return;
+    arena_count(COUNTER_late_updates, 4);
+    if (!write_state(handle, NCCL_STEP_SEND_PEER_WAIT, size, 0, 0, 0, &note_handle)) return;
     SLOT_STORE(slot->proxy_step.t1, note_handle);
     slot_commit(slot, head_with_states(head, STATE_NOTED));
 }
 
 static void close_note(const union slot *slot, u64 handle) {
     u64 head;
-    union slot *note = pen_find(&pen_self, slot->proxy_step.t1, &head);
+    union slot *note = writer_find(&writer_self, slot->proxy_step.t1, &head);
     if (note && head_kind(head) == KIND_state && note->state.parent == handle)
         slot_commit(note, head_with_states(head, STATE_STOPPED));
 }
 
 // ---- stop ----
-static nccl_result stop_elsewhere(u64 handle) {
-    const struct stream *stream = pen_self.stream;
-    if (stream && handle && stream->last_late_stop == handle) count(COUNTER_stop_repeated, 0);
-    else if (event_state_elsewhere(handle, STATE_IS_STOP, 0, 0, 0))
-        pen_self.stream->last_late_stop = handle;
+static nccl_result append_stop(u64 handle) {
+    const struct stream *stream = writer_self.stream;
+    if (stream && handle && stream->last_late_stop == handle) arena_count(COUNTER_stop_repeated, 0);
+    else if (event_append_state(handle, STATE_IS_STOP, 0, 0, 0))
+        writer_self.stream->last_late_stop = handle;
     return 0;
 }
 
@@ -129,13 +130,13 @@ static inline nccl_result store_stop(union slot *slot, u64 head, u64 now) {
     return 0;
 }
 
-static WHOLE nccl_result stop_whole(u64 handle) {
+static SLOW_PATH nccl_result stop_slow(u64 handle) {
     u64 head;
-    if (hot.chained && chain_stop(handle)) return 0;
+    if (callback_state.chained && chain_stop(handle)) return 0;
     union slot *slot = event_find(handle, &head);
-    if (!slot) return stop_elsewhere(handle);
+    if (!slot) return append_stop(handle);
     if (head_states(head) & STATE_STOPPED) {
-        count(COUNTER_stop_repeated, head_kind(head) - 1u);
+        arena_count(COUNTER_stop_repeated, head_kind(head) - 1u);
         return 0;
     }
     u64 now = clock_ticks();
@@ -144,14 +145,14 @@ static WHOLE nccl_result stop_whole(u64 handle) {
 }
 
 // An event of this thread, of its newest chunk, that has not ended: nearly all are. Leaves the rest
-// to stop_whole before anything has changed (as start_usual in abi_modern.h).
+// to stop_slow before anything has changed (as start_fast in abi_modern.h).
 HOT nccl_result event_stop(void *eHandle) {
     u64 handle = (u64)(uintptr_t)eHandle, head;
-    const struct pen *pen = pen_near();
-    union slot *slot = event_usual(pen, handle, &head);
+    const struct writer *writer = writer_in_static_tls();
+    union slot *slot = event_find_fast(writer, handle, &head);
     if (UNLIKELY(!slot) || UNLIKELY(head_states(head) & (STATE_STOPPED | STATE_NOTED)))
-        return stop_whole(handle);
-    return store_stop(slot, head, event_stop_time(pen, slot, head));
+        return stop_slow(handle);
+    return store_stop(slot, head, event_stop_time(writer, slot, head));
 }
 
 // ---- start, the rarer kinds ----
@@ -162,7 +163,7 @@ bool event_is_repeated_step(void *handle, const void *parent, i32 step) {
         return false;
     if (slot->proxy_step.parent != (u64)(uintptr_t)parent || slot->proxy_step.step != step)
         return false;
-    count(COUNTER_start_repeated, 4);
+    arena_count(COUNTER_start_repeated, 4);
     if (head_chan(head) < 255) slot_commit(slot, head + (1u << 16));
     return true;
 }
@@ -191,8 +192,8 @@ static void copy_net_data(struct slot_net *slot, u8 *type, i64 id, const void *d
     }
 }
 
-void start_net(void *context, void **handle, const void *parent, i32 rank,
-               const struct nccl_net_plugin *net) {
+void event_start_net(void *context, void **handle, const void *parent, i32 rank,
+                     const struct nccl_net_plugin *net) {
     struct event event = event_start(context, handle, parent, 1, 7);
     if (!event.slot) return;
     u8 type;
@@ -207,12 +208,12 @@ void event_net_update(u64 handle, const void *data) {
     u64 head;
     union slot *slot = event_find(handle, &head);
     if (!slot || head_kind(head) != KIND_net) {
-        event_state_elsewhere(handle, NCCL_NET_UPDATE, 0, 0, 0);
+        event_append_state(handle, NCCL_NET_UPDATE, 0, 0, 0);
         return;
     }
     struct slot_net fresh;
     u8 type;
     u64 own_handle;
     copy_net_data(&fresh, &type, slot->net.id, data);
-    append_state(handle, NCCL_NET_UPDATE, fresh.length, fresh.wr_id, 0, STATE_STOPPED, &own_handle);
+    write_state(handle, NCCL_NET_UPDATE, fresh.length, fresh.wr_id, 0, STATE_STOPPED, &own_handle);
 }

@@ -7,8 +7,8 @@
 #ifndef NCCLSCOPE_EVENT_H
 #define NCCLSCOPE_EVENT_H
 
-#include "comm.h"
 #include "callback_state.h"
+#include "comm.h"
 #include "nccl_abi.h"
 #include "stream.h"
 #include "tally.h"
@@ -33,10 +33,10 @@ EVENT struct event event_of(void *context, unsigned event_bit) {
 }
 
 // False: dropped and counted.
-EVENT bool event_begin(struct event *event, struct pen *pen, void **handle_out, const void *parent,
-                       unsigned slots, unsigned event_bit) {
-    if (UNLIKELY(!pen)) event_count_lost(event_bit);
-    else event->slot = pen_take(pen, slots, event_bit, &event->handle);
+EVENT bool event_begin(struct event *event, struct writer *writer, void **handle_out,
+                       const void *parent, unsigned slots, unsigned event_bit) {
+    if (UNLIKELY(!writer)) event_count_lost(event_bit);
+    else event->slot = writer_take(writer, slots, event_bit, &event->handle);
     // NCCL keeps what was there before; NULL when dropped.
     *handle_out = (void *)(uintptr_t)event->handle;
     if (UNLIKELY(!event->slot)) return false;
@@ -52,10 +52,10 @@ EVENT bool event_begin(struct event *event, struct pen *pen, void **handle_out, 
 // looks whether its neighbour in the stream is the one it follows, and takes its time.
 #define WORKS_A_READING 8u  // a power of two; an AlltoAll has thousands
 
-EVENT bool still_open(u64 head, unsigned kind) {
+EVENT bool event_is_open(u64 head, unsigned kind) {
     return head_kind(head) == kind && !(head_states(head) & STATE_STOPPED);
 }
-EVENT bool has_stopped(u64 head, unsigned kind) {
+EVENT bool event_has_stopped(u64 head, unsigned kind) {
     return head_kind(head) == kind && (head_states(head) & STATE_STOPPED);
 }
 
@@ -65,28 +65,29 @@ EVENT u64 event_start_time(const union slot *slot, u64 handle, u64 type) {
     u64 head = slot_head_own(before);
     const u32 calls =
         NCCL_COLL_API | NCCL_P2P_API;  // without one of them there may be calls between
-    if ((type & calls) && still_open(head, KIND_group_api) && !(head_states(head) & STATE_SECOND) &&
-        (hot.fast_events & calls) == calls)
+    if ((type & calls) && event_is_open(head, KIND_group_api) &&
+        !(head_states(head) & STATE_SECOND) && (callback_state.fast_events & calls) == calls)
         return before->group_api.t0;
-    if (type == NCCL_GROUP && has_stopped(head, KIND_kernel_launch))
+    if (type == NCCL_GROUP && event_has_stopped(head, KIND_kernel_launch))
         return before->kernel_launch.t1;
-    if ((type & (NCCL_COLL | NCCL_P2P)) && still_open(head, KIND_group)) return before->group.t0;
-    if (type == NCCL_P2P && handle % WORKS_A_READING && still_open(head, KIND_p2p))
+    if ((type & (NCCL_COLL | NCCL_P2P)) && event_is_open(head, KIND_group)) return before->group.t0;
+    if (type == NCCL_P2P && handle % WORKS_A_READING && event_is_open(head, KIND_p2p))
         return before->p2p.t0;
     return clock_counter();
 }
 
-EVENT u64 event_stop_time(const struct pen *pen, const union slot *slot, u64 head) {
+EVENT u64 event_stop_time(const struct writer *writer, const union slot *slot, u64 head) {
     unsigned kind = head_kind(head);
     if (kind == KIND_p2p) {
-        if (head_check(head) % WORKS_A_READING && has_stopped(slot_head_own(slot - 1), KIND_p2p) &&
-            slot[-1].p2p.t1 >= slot->p2p.t0)
+        if (head_check(head) % WORKS_A_READING &&
+            event_has_stopped(slot_head_own(slot - 1), KIND_p2p) && slot[-1].p2p.t1 >= slot->p2p.t0)
             return slot[-1].p2p.t1;
     } else if (kind == KIND_group) {
-        const union slot *last = pen->cur - 1;
+        const union slot *last = writer->cur - 1;
         if (head_kind(slot_head_own(last)) == KIND_coll_ext) last--;
         u64 work = slot_head_own(last);
-        if (last > slot && (has_stopped(work, KIND_coll) || has_stopped(work, KIND_p2p)))
+        if (last > slot &&
+            (event_has_stopped(work, KIND_coll) || event_has_stopped(work, KIND_p2p)))
             return last->group.t1;
     } else if (kind == KIND_kernel_ch && (head_states(head) & STATE_FIRST))
         return slot->kernel_ch.t_stop;
@@ -94,10 +95,10 @@ EVENT u64 event_stop_time(const struct pen *pen, const union slot *slot, u64 hea
 }
 
 // Where nothing is in the way: there is room, and the clock is a counter.
-EVENT struct event event_take(struct pen *pen, u32 comm, void **handle_out, const void *parent,
-                              unsigned slots, u64 type) {
+EVENT struct event event_take(struct writer *writer, u32 comm, void **handle_out,
+                              const void *parent, unsigned slots, u64 type) {
     struct event event = {.comm = comm};
-    event.slot = pen_advance(pen, slots, &event.handle);
+    event.slot = writer_advance(writer, slots, &event.handle);
     *handle_out = (void *)(uintptr_t)event.handle;
     event.slot->group.parent = (u64)(uintptr_t)parent;
     event.slot->group.t0 = event_start_time(event.slot, event.handle, type);
@@ -107,7 +108,7 @@ EVENT struct event event_take(struct pen *pen, u32 comm, void **handle_out, cons
 EVENT struct event event_start(void *context, void **handle_out, const void *parent, unsigned slots,
                                unsigned event_bit) {
     struct event event = event_of(context, event_bit);
-    event_begin(&event, pen_of_thread(), handle_out, parent, slots, event_bit);
+    event_begin(&event, writer_of_thread(), handle_out, parent, slots, event_bit);
     return event;
 }
 
@@ -127,13 +128,13 @@ static inline void event_commit_ext(const struct event *event, unsigned kind) {
 }
 
 // ---- the kinds that all interface versions share: what is put into the slot, and the flags ----
-static inline unsigned fill_group(const struct event *event) {
+static inline unsigned event_fill_group(const struct event *event) {
     event->slot->group.comm = (u16)event->comm;
     return 0;
 }
 
-static inline unsigned fill_proxy_op(const struct event *event, const void *context, i32 rank,
-                                     const struct nccl_proxy_op *op) {
+static inline unsigned event_fill_proxy_op(const struct event *event, const void *context, i32 rank,
+                                           const struct nccl_proxy_op *op) {
     struct slot_proxy_op *slot = &event->slot->proxy_op;
     slot->pid = op->pid;
     slot->peer = op->peer;
@@ -146,64 +147,64 @@ static inline unsigned fill_proxy_op(const struct event *event, const void *cont
     return FLAG_RANK_IN | (op->isSend ? FLAG_SEND : 0);
 }
 
-static inline unsigned fill_proxy_step(const struct event *event, i32 rank, i32 step) {
+static inline unsigned event_fill_proxy_step(const struct event *event, i32 rank, i32 step) {
     event->slot->proxy_step.step = step;
     event->slot->proxy_step.rank = rank;
     return FLAG_RANK_IN;
 }
 
-static inline unsigned fill_proxy_ctrl(const struct event *event) {
+static inline unsigned event_fill_proxy_ctrl(const struct event *event) {
     event->slot->proxy_ctrl.comm = (u16)event->comm;
     return 0;
 }
 
-static inline unsigned fill_kernel_ch(const struct event *event, i32 rank,
-                                      const struct nccl_kernel_ch *kernel, bool has_stamp) {
+static inline unsigned event_fill_kernel_ch(const struct event *event, i32 rank,
+                                            const struct nccl_kernel_ch *kernel, bool has_stamp) {
     event->slot->kernel_ch.gpu_start = has_stamp ? kernel->pTimer : 0;
     event->slot->kernel_ch.comm = (u16)event->comm;
     return event_rank_flag(event, rank) | (has_stamp ? 0 : FLAG_NO_STAMP);
 }
 
-static inline void start_group(void *context, void **handle, const void *parent) {
+static inline void event_start_group(void *context, void **handle, const void *parent) {
     struct event event = event_start(context, handle, parent, 1, 0);
-    if (event.slot) event_commit(&event, KIND_group, 0, fill_group(&event));
+    if (event.slot) event_commit(&event, KIND_group, 0, event_fill_group(&event));
 }
 
-static inline void start_proxy_op(void *context, void **handle, const void *parent, i32 rank,
-                                  const struct nccl_proxy_op *op) {
+static inline void event_start_proxy_op(void *context, void **handle, const void *parent, i32 rank,
+                                        const struct nccl_proxy_op *op) {
     struct event event = event_start(context, handle, parent, 1, 3);
     if (!event.slot) return;
-    unsigned flags = fill_proxy_op(&event, context, rank, op);
+    unsigned flags = event_fill_proxy_op(&event, context, rank, op);
     event_commit(&event, KIND_proxy_op, op->channelId, flags);
 }
 
-static inline void start_proxy_ctrl(void *context, void **handle, const void *parent) {
+static inline void event_start_proxy_ctrl(void *context, void **handle, const void *parent) {
     struct event event = event_start(context, handle, parent, 1, 5);
-    if (event.slot) event_commit(&event, KIND_proxy_ctrl, 0, fill_proxy_ctrl(&event));
+    if (event.slot) event_commit(&event, KIND_proxy_ctrl, 0, event_fill_proxy_ctrl(&event));
 }
 
-static inline void start_kernel_ch(void *context, void **handle, const void *parent, i32 rank,
-                                   const struct nccl_kernel_ch *kernel, bool has_stamp) {
+static inline void event_start_kernel_ch(void *context, void **handle, const void *parent, i32 rank,
+                                         const struct nccl_kernel_ch *kernel, bool has_stamp) {
     struct event event = event_start(context, handle, parent, 1, 6);
     if (!event.slot) return;
-    unsigned flags = fill_kernel_ch(&event, rank, kernel, has_stamp);
+    unsigned flags = event_fill_kernel_ch(&event, rank, kernel, has_stamp);
     event_commit(&event, KIND_kernel_ch, kernel->channelId, flags);
 }
 
 // Whether the open step in *handle is this very step: NCCL starts a receive again on every poll.
 COLD bool event_is_repeated_step(void *handle, const void *parent, i32 step);
 
-static inline void start_proxy_step(void *context, void **handle, const void *parent, i32 rank,
-                                    i32 step) {
+static inline void event_start_proxy_step(void *context, void **handle, const void *parent,
+                                          i32 rank, i32 step) {
     if (UNLIKELY(*handle != NULL) && event_is_repeated_step(*handle, parent, step)) return;
     struct event event = event_start(context, handle, parent, 1, 4);
     if (UNLIKELY(!event.slot)) return;
-    event_commit(&event, KIND_proxy_step, 0, fill_proxy_step(&event, rank, step));
+    event_commit(&event, KIND_proxy_step, 0, event_fill_proxy_step(&event, rank, step));
 }
 
-void start_net(void *context, void **handle, const void *parent, i32 rank,
-               const struct nccl_net_plugin *net);
-COLD void start_unknown(void **handle);
+void event_start_net(void *context, void **handle, const void *parent, i32 rank,
+                     const struct nccl_net_plugin *net);
+COLD void event_start_unknown(void **handle);
 void event_net_update(u64 handle, const void *data);
 
 // ---- states and stop ----
@@ -211,31 +212,32 @@ nccl_result event_stop(void *handle);
 
 // A state that cannot be stored in place: another thread's event, one too old, a state that
 // repeats, or a bad handle. True when it is on record.
-COLD bool event_state_elsewhere(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps);
+COLD bool event_append_state(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps);
 // One of the ProxyOp states 0 to 7.
 void event_op_state(u64 handle, unsigned state, u64 size, i32 steps);
 COLD void event_peer_wait_again(union slot *slot, u64 head, u64 handle, u64 size);
 
 // The event's slot if this thread may edit it.
 static inline union slot *event_find(u64 handle, u64 *head) {
-    const struct pen *pen = &pen_self;
-    if (UNLIKELY(!pen->stream)) return NULL;
-    union slot *slot = pen_find(pen, handle, head);
+    const struct writer *writer = &writer_self;
+    if (UNLIKELY(!writer->stream)) return NULL;
+    union slot *slot = writer_find(writer, handle, head);
     return LIKELY(slot && head_is_event(*head)) ? slot : NULL;
 }
 
 // The same where nothing is in the way: its chunk is the newest, the clock is a counter, and nobody
 // is chained.
-EVENT union slot *event_usual(const struct pen *pen, u64 handle, u64 *head) {
-    if (UNLIKELY(!hot.usual) || UNLIKELY(!pen->stream) || UNLIKELY(!pen_is_newest(pen, handle)))
+EVENT union slot *event_find_fast(const struct writer *writer, u64 handle, u64 *head) {
+    if (UNLIKELY(!callback_state.fast_path) || UNLIKELY(!writer->stream) ||
+        UNLIKELY(!writer_is_newest(writer, handle)))
         return NULL;
-    union slot *slot = pen_newest_place(pen, handle);
+    union slot *slot = writer_newest_place(writer, handle);
     *head = slot_head_own(slot);
     return LIKELY(head_is_event(*head)) && LIKELY(head_check(*head) == (u32)handle) ? slot : NULL;
 }
 
-static inline bool store_step_state(union slot *slot, u64 head, unsigned which, unsigned direction,
-                                    u64 size, u64 now) {
+static inline bool event_store_step_state(union slot *slot, u64 head, unsigned which,
+                                          unsigned direction, u64 size, u64 now) {
     const unsigned seen = STATE_FIRST | STATE_SECOND | STATE_THIRD;
     u64 elapsed = now - slot->proxy_step.t0;
     unsigned states = head_states(head);
@@ -249,8 +251,8 @@ static inline bool store_step_state(union slot *slot, u64 head, unsigned which, 
     return true;
 }
 
-static inline bool store_ctrl_state(union slot *slot, u64 head, unsigned state, i32 appended,
-                                    u64 now) {
+static inline bool event_store_ctrl_state(union slot *slot, u64 head, unsigned state, i32 appended,
+                                          u64 now) {
     unsigned states = head_states(head);
     if (UNLIKELY(head_kind(head) != KIND_proxy_ctrl || (states & (STATE_SECOND | STATE_STOPPED))))
         return false;
@@ -265,8 +267,8 @@ static inline bool store_ctrl_state(union slot *slot, u64 head, unsigned state, 
 }
 
 // Kinds whose states are one time each.
-static inline bool store_time(union slot *slot, u64 head, unsigned kind, unsigned bit, u64 *field,
-                              u64 now) {
+static inline bool event_store_time(union slot *slot, u64 head, unsigned kind, unsigned bit,
+                                    u64 *field, u64 now) {
     if (UNLIKELY(head_kind(head) != kind || (head_states(head) & (bit | STATE_STOPPED))))
         return false;
     SLOT_STORE(*field, now);
@@ -274,8 +276,8 @@ static inline bool store_time(union slot *slot, u64 head, unsigned kind, unsigne
     return true;
 }
 
-static inline bool store_gpu_stop(union slot *slot, u64 head, unsigned kind, u64 *gpu_stop,
-                                  u64 *t_stop, u64 stamp, u64 now) {
+static inline bool event_store_gpu_stop(union slot *slot, u64 head, unsigned kind, u64 *gpu_stop,
+                                        u64 *t_stop, u64 stamp, u64 now) {
     if (UNLIKELY(head_kind(head) != kind || (head_states(head) & (STATE_FIRST | STATE_STOPPED))))
         return false;
     SLOT_STORE(*gpu_stop, stamp);

@@ -26,7 +26,9 @@ static u32 wanted_by(int version, u64 type) {
     }
 }
 
-bool gate_wants(u32 mask, int version, u64 type) { return (mask & wanted_by(version, type)) != 0; }
+bool event_filter_wants(u32 mask, int version, u64 type) {
+    return (mask & wanted_by(version, type)) != 0;
+}
 
 // ---- what NCCL shall report ----
 #define MAX_LIBRARIES 4  // of NCCL in one process
@@ -38,7 +40,7 @@ static struct library {
 } libraries[MAX_LIBRARIES];
 static u32 libraries_used;
 
-void gate_remember_mask(int *mask, int version, u32 interface_events, u32 chained) {
+void event_filter_remember_mask(int *mask, int version, u32 interface_events, u32 chained) {
     u32 used = __atomic_load_n(&libraries_used, __ATOMIC_ACQUIRE);
     for (u32 i = 0; i < used; i++)
         if (libraries[i].mask == mask) {
@@ -52,7 +54,7 @@ void gate_remember_mask(int *mask, int version, u32 interface_events, u32 chaine
     __atomic_store_n(&libraries_used, used + 1, __ATOMIC_RELEASE);
 }
 
-void gate_set_events(u32 events) {
+void event_filter_set_events(u32 events) {
     u32 used = __atomic_load_n(&libraries_used, __ATOMIC_ACQUIRE), fast = 0;
     __atomic_store_n(&config.events, events, __ATOMIC_RELAXED);
     for (u32 i = 0; i < used; i++) {
@@ -60,19 +62,20 @@ void gate_set_events(u32 events) {
         u32 chained = __atomic_load_n(&library->chained, __ATOMIC_RELAXED);
         u32 mask = (events | chained) & library->known;
         for (u64 type = 1; type <= NCCL_KERNEL_PHASE; type <<= 1)
-            if (gate_wants(events, library->version, type)) fast |= (u32)type;
+            if (event_filter_wants(events, library->version, type)) fast |= (u32)type;
         __atomic_store_n(library->mask, (int)mask, __ATOMIC_RELAXED);
     }
-    if (!hot.chained && used) __atomic_store_n(&hot.fast_events, fast, __ATOMIC_RELAXED);
+    if (!callback_state.chained && used)
+        __atomic_store_n(&callback_state.fast_events, fast, __ATOMIC_RELAXED);
 }
 
-nccl_result gate_start(void *context, void **handle, const void *descriptor, u64 type, int version,
-                       record_fn record) {
+nccl_result event_filter_start(void *context, void **handle, const void *descriptor, u64 type,
+                               int version, record_fn record) {
     u64 known = NCCL_EVENTS_V7;
-    if ((type & known) == 0 || (type & (type - 1)) != 0) start_unknown(handle);
-    else if (gate_wants(__atomic_load_n(&config.events, __ATOMIC_RELAXED), version, type))
+    if ((type & known) == 0 || (type & (type - 1)) != 0) event_start_unknown(handle);
+    else if (event_filter_wants(__atomic_load_n(&config.events, __ATOMIC_RELAXED), version, type))
         record(context, handle, descriptor);
     else *handle = NULL;
-    if (hot.chained) chain_start(context, handle, descriptor, type, version);
+    if (callback_state.chained) chain_start(context, handle, descriptor, type, version);
     return 0;
 }

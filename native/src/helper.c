@@ -19,14 +19,14 @@
 #include "config.h"
 #include "control.h"
 #include "drain.h"
-#include "sigbus_guard.h"
 #include "live.h"
 #include "log.h"
 #include "meta.h"
+#include "recording_mode.h"
 #include "salvage.h"
+#include "sigbus_guard.h"
 #include "sink.h"
 #include "tracker.h"
-#include "recording_mode.h"
 
 #define SECOND_NS 1000000000ull
 #define PERIOD_NS 10000000ull      // between looks at the streams
@@ -45,7 +45,7 @@ static u64 ticks_per_ms;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed;
 static enum { RUNNING, FINISHING, FINISHED } phase;
-static bool woken, guard_noted;
+static bool woken, truncation_noted;
 
 // ---- what a pass does ----
 static void drain_meta(void) {
@@ -75,7 +75,7 @@ static enum sink_use use_of_sink(void) {
     return config.mode == MODE_PROFILE ? TO_NOWHERE : TO_DISK;
 }
 
-static void beat(bool ended) {
+static void heartbeat(bool ended) {
     struct clock_pair pair = clock_sample();
     struct file_header *header = (struct file_header *)arena.base;
     struct sink_totals totals = sink_totals();
@@ -83,11 +83,11 @@ static void beat(bool ended) {
     __atomic_store_n(&header->clock_hz, hz, __ATOMIC_RELAXED);
     __atomic_store_n(&header->heartbeat_ns, pair.monotonic_ns, __ATOMIC_RELAXED);
     ticks_per_ms = hz / 1000;
-    tracker_age(&pair, hz, ended);
+    tracker_expire(&pair, hz, ended);
     sink_look_after_files();
-    if (guard_was_needed() && !guard_noted) {
+    if (sigbus_guard_was_needed() && !truncation_noted) {
         log_note("somebody truncated %s; events in it are lost", arena.path);
-        guard_noted = true;
+        truncation_noted = true;
     }
     meta_sync(&pair, totals.slots, totals.bytes);
     live_write(&pair, ended);
@@ -120,19 +120,19 @@ static struct drain_pass this_pass(bool everything) {
 
 static u64 pass(bool everything) {
     struct drain_pass now = this_pass(everything);
-    u64 met = 0;
-    if (sink_is_open() || now.use != TO_DISK) met = drain_streams(&now);
+    u64 visited = 0;
+    if (sink_is_open() || now.use != TO_DISK) visited = drain_streams(&now);
     drain_meta();
-    return met;
+    return visited;
 }
 
-static void obey(void) {
+static void apply_control(void) {
     struct control_request request;
-    zoom_look_at_the_clock();
+    recording_mode_check_deadline();
     if (!control_poll(&request, folder)) return;
     // What was recorded until now goes where it went until now.
     pass(true);
-    zoom_obey(&request);
+    recording_mode_apply(&request);
     struct drain_pass now = this_pass(true);
     if (request.copy_out && now.use == TO_RING && sink_is_open()) drain_copy_out(&now);
 }
@@ -141,7 +141,7 @@ static void write_end(void) {
     union slot slot = {0};
     slot.end.t0 = clock_ticks();
     slot.end.slots_written = sink_totals().slots;
-    slot.end.comms_open = comms_open();
+    slot.end.comms_open = comm_open_count();
     meta_append(KIND_end, &slot);
 }
 
@@ -154,12 +154,12 @@ static void finish(void) {
         struct drain_pass now = this_pass(true);
         drain_copy_out(&now);
     }
-    beat(true);
+    heartbeat(true);
     write_end();
     drain_meta();
     // With communicators still open, NCCL's threads may go on calling until the process is gone:
     // what they write then stays in a small arena for salvage.
-    if (comms_open() == 0) arena_unlink();
+    if (comm_open_count() == 0) arena_unlink();
     else arena_shrink();
 }
 
@@ -185,7 +185,7 @@ static bool sleep_until_next_pass(u64 ns) {
     return finishing;
 }
 
-static void be_modest(void) {
+static void lower_priority(void) {
     cpu_set_t all;  // NCCL narrows the affinity of the thread that created us
     memset(&all, 0xFF, sizeof all);
     sched_setaffinity(0, sizeof all, &all);
@@ -195,9 +195,9 @@ static void be_modest(void) {
 
 static void *run(void *unused) {
     (void)unused;
-    be_modest();
+    lower_priority();
     keep_memory_ready();  // before the first system call that may take long
-    u64 next_beat = 0, next_try = 0, next_drain = 0, next_control = 0, beats = 0;
+    u64 next_heartbeat = 0, next_try = 0, next_drain = 0, next_control = 0, heartbeats = 0;
     for (;;) {
         u64 now = clock_monotonic_ns();
         if (!sink_is_open() && now >= next_try) {
@@ -205,23 +205,26 @@ static void *run(void *unused) {
             next_try = clock_monotonic_ns() + SECOND_NS;
             keep_memory_ready();
         }
-        if (now >= next_beat) {  // soon after the start again, for an idea of the counter's rate
-            beat(false);
-            next_beat = now + (beats == 0 ? PERIOD_NS : beats == 1 ? SECOND_NS / 10 : SECOND_NS);
-            if (beats++ == 1) reap_dead_arenas();
+        if (now >=
+            next_heartbeat) {  // soon after the start again, for an idea of the counter's rate
+            heartbeat(false);
+            next_heartbeat = now + (heartbeats == 0   ? PERIOD_NS
+                                    : heartbeats == 1 ? SECOND_NS / 10
+                                                      : SECOND_NS);
+            if (heartbeats++ == 1) salvage_dead_arenas();
             keep_memory_ready();
         }
         if (now >= next_control) {
-            obey();
+            apply_control();
             next_control = now + CONTROL_PERIOD_NS;
         }
         keep_memory_ready();
-        u64 met = 0;
+        u64 visited = 0;
         if (drain_is_due() || now >= next_drain) {
-            met = pass(false);
+            visited = pass(false);
             next_drain = now + (streams_are_scarce() ? CROWD_PERIOD_NS : DRAIN_PERIOD_NS);
         }
-        bool busy = met > CHUNK_SLOTS || free_below(2);
+        bool busy = visited > CHUNK_SLOTS || free_below(2);
         if (sleep_until_next_pass(busy ? BUSY_PERIOD_NS : PERIOD_NS)) break;
     }
     finish();

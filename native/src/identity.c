@@ -81,37 +81,37 @@ time_t identity_process_started(pid_t pid) {
 }
 
 // ---- key/value text ----
-struct writer {
+struct pairs {
     char *out;
     size_t size, used;
 };
 
-static void put_bytes(struct writer *writer, const char *key, const char *value, size_t length) {
+static void put_bytes(struct pairs *pairs, const char *key, const char *value, size_t length) {
     size_t key_length = strlen(key) + 1;
-    if (writer->used + key_length + 2 > writer->size) return;
-    size_t room = writer->size - writer->used - key_length - 1;
+    if (pairs->used + key_length + 2 > pairs->size) return;
+    size_t room = pairs->size - pairs->used - key_length - 1;
     if (length > room) length = room;
-    memcpy(writer->out + writer->used, key, key_length);
-    memcpy(writer->out + writer->used + key_length, value, length);
-    writer->used += key_length + length;
-    writer->out[writer->used++] = 0;
+    memcpy(pairs->out + pairs->used, key, key_length);
+    memcpy(pairs->out + pairs->used + key_length, value, length);
+    pairs->used += key_length + length;
+    pairs->out[pairs->used++] = 0;
 }
 
-static void put(struct writer *writer, const char *key, const char *value) {
-    put_bytes(writer, key, value, strlen(value));
+static void put(struct pairs *pairs, const char *key, const char *value) {
+    put_bytes(pairs, key, value, strlen(value));
 }
 
-static void put_number(struct writer *writer, const char *key, u64 number) {
+static void put_number(struct pairs *pairs, const char *key, u64 number) {
     char text[32];
     snprintf(text, sizeof text, "%llu", (unsigned long long)number);
-    put(writer, key, text);
+    put(pairs, key, text);
 }
 
-static void put_line_of(struct writer *writer, const char *key, const char *path) {
+static void put_line_of(struct pairs *pairs, const char *key, const char *path) {
     char text[256];
     if (read_file(path, text, sizeof text) <= 0) return;
     text[strcspn(text, "\n")] = 0;
-    put(writer, key, text);
+    put(pairs, key, text);
 }
 
 static bool names_a_secret(const char *text, size_t length) {
@@ -129,7 +129,7 @@ static bool names_a_secret(const char *text, size_t length) {
 
 // The command line, arguments separated by spaces, values of options and assignments that name a
 // secret replaced.
-static void put_command_line(struct writer *writer) {
+static void put_command_line(struct pairs *pairs) {
     char raw[4096], clean[4096];
     ssize_t length = read_file("/proc/self/cmdline", raw, sizeof raw);
     size_t used = 0;
@@ -149,10 +149,10 @@ static void put_command_line(struct writer *writer) {
         if (more < 0 || (size_t)more >= sizeof clean - used) break;
         used += (size_t)more;
     }
-    put_bytes(writer, "command", clean, used);
+    put_bytes(pairs, "command", clean, used);
 }
 
-static void put_variables(struct writer *writer) {
+static void put_variables(struct pairs *pairs) {
     static const char *const names[] = {"RANK",
                                         "WORLD_SIZE",
                                         "LOCAL_RANK",
@@ -189,7 +189,7 @@ static void put_variables(struct writer *writer) {
         const char *value = getenv(*name);
         if (!value) continue;
         snprintf(key, sizeof key, "env.%s", *name);
-        put(writer, key, value);
+        put(pairs, key, value);
     }
     for (char **entry = environ; entry && *entry;
          entry++) {  // NCCL's own settings explain what it does
@@ -197,56 +197,56 @@ static void put_variables(struct writer *writer) {
         if (strncmp(*entry, "NCCL", 4) != 0 || !equals || equals - *entry > 70) continue;
         bool secret = names_a_secret(*entry, (size_t)(equals - *entry));
         snprintf(key, sizeof key, "env.%.*s", (int)(equals - *entry), *entry);
-        put(writer, key, secret ? "***" : equals + 1);
+        put(pairs, key, secret ? "***" : equals + 1);
     }
 }
 
 // NCCL's release, asked of the very library that called us; the function only stores a constant.
-static void put_nccl(struct writer *writer, const void *nccl_address) {
+static void put_nccl(struct pairs *pairs, const void *nccl_address) {
     Dl_info info;
     if (!nccl_address || !dladdr(nccl_address, &info) || !info.dli_fname) return;
-    put(writer, "nccl_library", info.dli_fname);
+    put(pairs, "nccl_library", info.dli_fname);
     void *library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     if (!library) return;
     int (*get_version)(int *) = NULL;
     *(void **)&get_version = dlsym(library, "ncclGetVersion");
     int version = 0;
-    if (get_version && get_version(&version) == 0) put_number(writer, "nccl_version", (u64)version);
-    if (dlsym(library, "ncclscopeSimulation")) put_number(writer, "simulation", 1);
+    if (get_version && get_version(&version) == 0) put_number(pairs, "nccl_version", (u64)version);
+    if (dlsym(library, "ncclscopeSimulation")) put_number(pairs, "simulation", 1);
     dlclose(library);
 }
 
-static void put_namespace(struct writer *writer, const char *key, const char *path) {
+static void put_namespace(struct pairs *pairs, const char *key, const char *path) {
     struct stat info;
-    if (stat(path, &info) == 0) put_number(writer, key, (u64)info.st_ino);
+    if (stat(path, &info) == 0) put_number(pairs, key, (u64)info.st_ino);
 }
 
 size_t identity_write(char *out, size_t size, const char *process_folder, const char *arena_path,
                       const void *nccl_address) {
-    struct writer writer = {out, size, 0};
+    struct pairs pairs = {out, size, 0};
     char text[PATH_MAX];
     struct utsname kernel;
-    put(&writer, "plugin_version", NCCLSCOPE_VERSION);
-    put(&writer, "mode", config_mode_name());
+    put(&pairs, "plugin_version", NCCLSCOPE_VERSION);
+    put(&pairs, "mode", config_mode_name());
     identity_host(text, sizeof text);
-    put(&writer, "host", text);
-    put_number(&writer, "pid", (u64)getpid());
-    put_number(&writer, "start_ticks", identity_start_ticks(getpid()));
-    put_number(&writer, "uid", (u64)getuid());
-    put_line_of(&writer, "boot_id", "/proc/sys/kernel/random/boot_id");
-    put_namespace(&writer, "pid_namespace", "/proc/self/ns/pid");
-    put_namespace(&writer, "time_namespace", "/proc/self/ns/time");
+    put(&pairs, "host", text);
+    put_number(&pairs, "pid", (u64)getpid());
+    put_number(&pairs, "start_ticks", identity_start_ticks(getpid()));
+    put_number(&pairs, "uid", (u64)getuid());
+    put_line_of(&pairs, "boot_id", "/proc/sys/kernel/random/boot_id");
+    put_namespace(&pairs, "pid_namespace", "/proc/self/ns/pid");
+    put_namespace(&pairs, "time_namespace", "/proc/self/ns/time");
     if (uname(&kernel) == 0) {
-        put(&writer, "kernel", kernel.release);
-        put(&writer, "machine", kernel.machine);
+        put(&pairs, "kernel", kernel.release);
+        put(&pairs, "machine", kernel.machine);
     }
-    put(&writer, "capture", config.capture_dir);
-    put(&writer, "folder", process_folder);
-    put(&writer, "arena", arena_path);
-    put_nccl(&writer, nccl_address);
-    put_command_line(&writer);
-    put_variables(&writer);
-    return writer.used;
+    put(&pairs, "capture", config.capture_dir);
+    put(&pairs, "folder", process_folder);
+    put(&pairs, "arena", arena_path);
+    put_nccl(&pairs, nccl_address);
+    put_command_line(&pairs);
+    put_variables(&pairs);
+    return pairs.used;
 }
 
 // ---- GPU ----

@@ -39,11 +39,11 @@ static u32 add_text(const char *text, size_t length) {
     return place + 1;
 }
 
-u8 intern_unseen(const char *literal) {
+u8 intern_slow(const char *literal) {
     if (!literal) return 0;
     u64 address = (u64)(uintptr_t)literal;
     for (unsigned probe = 0; probe < INTERN_SLOTS; probe++) {  // it may lie behind a collision
-        u64 *place = &intern_table[(intern_place(literal) + probe) % INTERN_SLOTS];
+        u64 *place = &intern_table[(intern_home(literal) + probe) % INTERN_SLOTS];
         u64 entry = __atomic_load_n(place, __ATOMIC_RELAXED);
         if (entry >> 8 == address) return (u8)entry;
         if (entry != 0) continue;

@@ -7,8 +7,8 @@
 #include "comm.h"
 #include "config.h"
 #include "drain.h"
-#include "totals.h"
 #include "sink.h"
+#include "totals.h"
 #include "tracker.h"
 
 #define PAGE_SLOTS 1024u  // 64 KB at most
@@ -37,7 +37,7 @@ static void write_page(const struct clock_pair *now, bool ended) {
     live->ticks = now->ticks_before;
     live->dropped = dropped_so_far();
     live->slots = (u32)used + 1;
-    live->comms_open = comms_open();
+    live->comms_open = comm_open_count();
     live->mode = (u8)config.mode;
     live->phase = ended;
     page[used] = page[0];
@@ -52,9 +52,9 @@ struct record {
 };
 
 static void write_tally(void) {
-    ledger_update();
-    for (u32 place = 0; place < ledger_places(); place++) {
-        struct ledger_entry *entry = ledger_at(place);
+    totals_update();
+    for (u32 place = 0; place < totals_places(); place++) {
+        struct totals_entry *entry = totals_at(place);
         if (!entry || !entry->changed) continue;
         struct record record = {.times = entry->times};
         record.tally.head = head_word(KIND_tally, 0, 0, entry->record);

@@ -15,7 +15,7 @@ bool meta_append(enum slot_kind kind, const union slot *body) {
     u64 index = __atomic_load_n(&next_index, __ATOMIC_RELAXED);
     do {
         if (index - __atomic_load_n(&drained_index, __ATOMIC_ACQUIRE) >= META_SLOTS) {
-            count(COUNTER_meta_dropped, 0);
+            arena_count(COUNTER_meta_dropped, 0);
             return false;
         }
     } while (!__atomic_compare_exchange_n(&next_index, &index, index + 1, true, __ATOMIC_RELAXED,

@@ -12,12 +12,12 @@
 #include "chain.h"
 #include "config.h"
 #include "event_filter.h"
-#include "sigbus_guard.h"
 #include "helper.h"
 #include "identity.h"
 #include "intern.h"
 #include "log.h"
 #include "meta.h"
+#include "sigbus_guard.h"
 #include "tally.h"
 #include "version.h"
 
@@ -61,8 +61,8 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
     header->identity_bytes = (u32)identity_write(arena.base + header->identity_offset,
                                                  MAX_HEADER_BYTES - header->identity_offset,
                                                  process_folder, arena.path, nccl_address);
-    header->nonce = hot.nonce;
-    header->clock_kind = hot.clock;
+    header->nonce = callback_state.nonce;
+    header->clock_kind = callback_state.clock;
     header->start_ticks = pair->ticks_before;
     header->start_monotonic_ns = pair->monotonic_ns;
     header->start_realtime_ns = pair->realtime_ns;
@@ -70,14 +70,15 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
 }
 
 static void in_fork_child(void) {
-    hot.recording = false;
+    callback_state.recording = false;
     tally_forget();
-    pen_self = (struct pen){0};
+    writer_self = (struct writer){0};
     arena_forget();
 }
 
 static void at_exit(void) {
-    if (__atomic_load_n(&hot.recording, __ATOMIC_RELAXED)) helper_finish(config.exit_wait_ns);
+    if (__atomic_load_n(&callback_state.recording, __ATOMIC_RELAXED))
+        helper_finish(config.exit_wait_ns);
 }
 
 static void start(const void *nccl_address) {
@@ -89,7 +90,7 @@ static void start(const void *nccl_address) {
     u64 nonce = random_nonce();
     name_process();
     if (!arena_create(process_folder)) return;
-    hot.nonce = nonce;
+    callback_state.nonce = nonce;
     fill_header(&before, nccl_address);
     meta_sync(&before, 0, 0);
     struct clock_pair after =
@@ -97,18 +98,18 @@ static void start(const void *nccl_address) {
     ((struct file_header *)arena.base)->clock_hz = clock_hz_between(&before, &after);
     meta_sync(&after, 0, 0);
     tally_setup();
-    hot.fast_events = NCCL_EVENTS_V7;
+    callback_state.fast_events = NCCL_EVENTS_V7;
     streams_setup(nonce);
-    if (arena.fd >= 0) guard_install();
+    if (arena.fd >= 0) sigbus_guard_install();
     pthread_atfork(NULL, NULL, in_fork_child);
     atexit(at_exit);
     if (!helper_start(process_folder))
         log_note("no helper thread; recording ends when the arena is full");
 }
 
-static void say_hello(void) {
+static void log_banner(void) {
     if (config.disabled) log_line("disabled by NCCLSCOPE_DISABLE");
-    else if (!hot.recording) log_line("no memory to record into; nothing is recorded");
+    else if (!callback_state.recording) log_line("no memory to record into; nothing is recorded");
     else
         log_line("%s records in %s mode to %s/%s (%u MB %s)%s%s", NCCLSCOPE_VERSION,
                  config_mode_name(), config.capture_dir, process_folder,
@@ -124,8 +125,8 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     if (first) start(nccl_address);
     pthread_mutex_unlock(&lifecycle);
     log_use(log);
-    if (first) say_hello();
-    bool active = __atomic_load_n(&hot.recording, __ATOMIC_ACQUIRE);
+    if (first) log_banner();
+    bool active = __atomic_load_n(&callback_state.recording, __ATOMIC_ACQUIRE);
     u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
     description->mask = active ? events & interface_events : 0;
     *context = active ? comm_open(description) : IDLE_CONTEXT;
@@ -135,11 +136,13 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
         chain_load((int)description->version);
         pthread_mutex_unlock(&lifecycle);
         chained = chain_init(*context, (int)description->version, description, log);
-        if (hot.chained) __atomic_store_n(&hot.fast_events, 0, __ATOMIC_RELAXED);
+        if (callback_state.chained)
+            __atomic_store_n(&callback_state.fast_events, 0, __ATOMIC_RELAXED);
     }
     // Only under the lock, and before the helper may want to change it.
     pthread_mutex_lock(&lifecycle);
-    if (active) gate_remember_mask(mask, (int)description->version, interface_events, chained);
+    if (active)
+        event_filter_remember_mask(mask, (int)description->version, interface_events, chained);
     pthread_mutex_unlock(&lifecycle);
     // One word for all communicators of this NCCL.
     __atomic_store_n(mask, (int)(description->mask | (chained & interface_events)),
@@ -149,10 +152,10 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
 }
 
 nccl_result plugin_finalize(void *context) {
-    if (!__atomic_load_n(&hot.recording, __ATOMIC_ACQUIRE)) return 0;
+    if (!__atomic_load_n(&callback_state.recording, __ATOMIC_ACQUIRE)) return 0;
     chain_finalize(context);
     comm_close(context);
-    if (comms_open() == 0) {
+    if (comm_open_count() == 0) {
         intern_forget_addresses();
         helper_wake();
     }

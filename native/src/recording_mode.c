@@ -13,7 +13,7 @@
 
 #define SECOND_NS 1000000000ull
 
-static enum mode usual_mode;
+static enum mode first_mode;
 static u64 until_ns, until_calls;  // 0: no end
 
 static void change(enum mode mode, u32 events) {
@@ -24,29 +24,29 @@ static void change(enum mode mode, u32 events) {
     slot.zoom.writes = mode != MODE_PROFILE || config.ring_bytes != 0;
     meta_append(KIND_zoom, &slot);
     config.mode = mode;
-    gate_set_events(events);
+    event_filter_set_events(events);
 }
 
 static void reset(void) {
     until_ns = until_calls = 0;
-    if (usual_mode) change(usual_mode, config.first_events);
+    if (first_mode) change(first_mode, config.first_events);
 }
 
-void zoom_obey(const struct control_request *request) {
+void recording_mode_apply(const struct control_request *request) {
     if (request->reset) reset();
     if (!request->mode) return;
-    if (!usual_mode) usual_mode = config.mode;
-    u32 events = config_events_in(request->mode);
+    if (!first_mode) first_mode = config.mode;
+    u32 events = config_events_of_mode(request->mode);
     if (request->events) {  // of those that may change
-        u32 fixed = config_events_in(MODE_PROFILE);
-        events = fixed | (request->events & config_events_in(MODE_FULL));
+        u32 fixed = config_events_of_mode(MODE_PROFILE);
+        events = fixed | (request->events & config_events_of_mode(MODE_FULL));
     }
     until_ns = request->seconds ? clock_monotonic_ns() + request->seconds * SECOND_NS : 0;
     until_calls = request->calls ? tracker_calls() + request->calls : 0;
     change(request->mode, events);
 }
 
-void zoom_look_at_the_clock(void) {
+void recording_mode_check_deadline(void) {
     bool late = until_ns && clock_monotonic_ns() >= until_ns;
     if (late || (until_calls && tracker_calls() >= until_calls)) reset();
 }

@@ -76,7 +76,7 @@ static bool make_directories(char *path) {
     return true;
 }
 
-static bool bring_in(const char *base, u64 bytes, const char *name) {
+static bool copy_into_capture(const char *base, u64 bytes, const char *name) {
     const struct file_header *header = (const struct file_header *)base;
     if (!is_arena(header, bytes)) return false;
     const char *capture = identity_value(base, header, "capture");
@@ -100,7 +100,7 @@ static bool bring_in(const char *base, u64 bytes, const char *name) {
     return false;
 }
 
-static void reap(int dir, const char *name) {
+static void salvage_arena(int dir, const char *name) {
     int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     struct stat info;
     if (fd < 0) return;
@@ -111,14 +111,14 @@ static void reap(int dir, const char *name) {
         void *base = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (base != MAP_FAILED) {
             bool too_old = time(NULL) - info.st_mtime > OLDEST_SECONDS;
-            if (bring_in(base, bytes, name) || too_old) unlinkat(dir, name, 0);
+            if (copy_into_capture(base, bytes, name) || too_old) unlinkat(dir, name, 0);
             munmap(base, bytes);
         }
     }
     close(fd);
 }
 
-void reap_dead_arenas(void) {
+void salvage_dead_arenas(void) {
     if (arena.fd < 0) return;
     char path[sizeof arena.path];
     memcpy(path, arena.path, sizeof path);
@@ -126,6 +126,6 @@ void reap_dead_arenas(void) {
     DIR *entries = opendir(path);
     if (!entries) return;
     for (struct dirent *entry; (entry = readdir(entries)) != NULL;)
-        if (entry->d_name[0] != '.') reap(dirfd(entries), entry->d_name);
+        if (entry->d_name[0] != '.') salvage_arena(dirfd(entries), entry->d_name);
     closedir(entries);
 }

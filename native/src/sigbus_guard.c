@@ -32,7 +32,7 @@ static void handle(int number, siginfo_t *info, void *context) {
     else signal(SIGBUS, SIG_DFL);  // the fault comes again and does what it always did
 }
 
-void guard_install(void) {
+void sigbus_guard_install(void) {
     struct sigaction action;
     memset(&action, 0, sizeof action);
     action.sa_sigaction = handle;
@@ -41,4 +41,4 @@ void guard_install(void) {
     sigaction(SIGBUS, &action, &before);
 }
 
-bool guard_was_needed(void) { return __atomic_load_n(&needed, __ATOMIC_RELAXED); }
+bool sigbus_guard_was_needed(void) { return __atomic_load_n(&needed, __ATOMIC_RELAXED); }

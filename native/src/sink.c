@@ -142,7 +142,7 @@ static void remove_oldest_segment(void) {
     segment_name(oldest_segment, name, sizeof name);
     snprintf(path, sizeof path, "%s/%s", folder, name);
     unlink(path);
-    count_many(COUNTER_rotated_out, 0, segment_slots[oldest_segment % SINK_SEGMENTS]);
+    arena_count_many(COUNTER_rotated_out, 0, segment_slots[oldest_segment % SINK_SEGMENTS]);
     oldest_segment++;
 }
 
@@ -188,7 +188,7 @@ void sink_flush(void) {
         if (log_offset >= segment_limit()) rotate();
     } else {
         if (log_fd >= 0) complain("cannot write to");
-        count_many(COUNTER_write_failed, 0, staged_count);
+        arena_count_many(COUNTER_write_failed, 0, staged_count);
     }
     staged_count = 0;
 }
@@ -275,7 +275,7 @@ void sink_look_after_files(void) {
     log_note("%.300s was deleted; what was written before is gone", folder);
     // What was lost before, or rotated away, has been counted.
     for (u32 number = oldest_segment; number <= segment; number++)
-        count_many(COUNTER_write_failed, 0, segment_slots[number % SINK_SEGMENTS]);
+        arena_count_many(COUNTER_write_failed, 0, segment_slots[number % SINK_SEGMENTS]);
     close_file(&meta_fd);
     close_file(&log_fd);
     close_file(&live_fd);

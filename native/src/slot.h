@@ -53,7 +53,7 @@ static inline void slot_commit(union slot *slot, u64 head) {
 // Asks for a line that will be written. The helper thread has read it, maybe just now: without the
 // w its store would wait until that core gives it up. Where the instruction is unknown it does
 // nothing.
-static inline void fetch_to_write(const void *place) {
+static inline void slot_prefetch_for_write(const void *place) {
 #if defined(__x86_64__)
     __asm__ volatile("prefetchw %0" : : "m"(*(const char *)place));
 #else

@@ -27,7 +27,7 @@ struct tally_key tally_other(struct tally_key key) {
 }
 
 // A chunk of the arena becomes the stream's table and stays it, whichever thread owns the stream.
-static bool give_table(struct pen *pen) {
+static bool give_table(struct writer *writer) {
     // Never at the expense of events: the shared table counts as well, if more slowly.
     u32 free_chunks = __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED);
     if (free_chunks < 4 * __atomic_load_n(&arena.low_priority_reserve, __ATOMIC_RELAXED))
@@ -44,8 +44,8 @@ static bool give_table(struct pen *pen) {
     union slot *table = arena_chunk(chunk);
     for (u32 i = 0; i < CHUNK_SLOTS; i++) memset(&table[i].words[1], 0, SLOT_BYTES - 8);
     slot_commit(table, head_word(KIND_tallies, 0, 0, 0));
-    pen->tally = pen->stream->tally = table;
-    pen->stream->tally_keys = 0;
+    writer->tally = writer->stream->tally = table;
+    writer->stream->tally_keys = 0;
     __atomic_store_n(&tables[number], table, __ATOMIC_RELEASE);
     return true;
 }
@@ -72,7 +72,7 @@ static bool count_in_own(struct stream *stream, struct tally_key key) {
     union slot *entry = own_entry(stream, key, exact);
     if (!entry) {
         entry = own_entry(stream, tally_folded(key), true);
-        if (entry) count(COUNTER_tally_folded, 0);
+        if (entry) arena_count(COUNTER_tally_folded, 0);
     }
     if (entry) tally_add(entry, key.count);
     return entry != NULL;
@@ -99,7 +99,7 @@ static void count_in_shared(struct tally_key key) {
     union slot *entry = shared_entry(key);
     if (!entry) {
         entry = shared_entry(tally_folded(key));
-        if (entry) count(COUNTER_tally_folded, 0);
+        if (entry) arena_count(COUNTER_tally_folded, 0);
     }
     if (!entry) {
         struct tally_key other = tally_other(key);
@@ -107,15 +107,15 @@ static void count_in_shared(struct tally_key key) {
         __atomic_store_n(&entry->words[4], other.word, __ATOMIC_RELAXED);
         __atomic_store_n(&entry->tally.count, 0, __ATOMIC_RELAXED);
         slot_commit(entry, head_word(KIND_tally, 0, 0, (u64)(entry - shared)));
-        count(COUNTER_tally_other, 0);
+        arena_count(COUNTER_tally_other, 0);
     }
     __atomic_fetch_add(&entry->tally.calls, 1, __ATOMIC_RELAXED);
     __atomic_fetch_add(&entry->tally.count_sum, key.count, __ATOMIC_RELAXED);
 }
 
-void tally_elsewhere(struct pen *pen, struct tally_key key) {
+void tally_slow(struct writer *writer, struct tally_key key) {
     if (!shared) return;
-    bool own = pen && (pen->tally || give_table(pen)) && count_in_own(pen->stream, key);
+    bool own = writer && (writer->tally || give_table(writer)) && count_in_own(writer->stream, key);
     if (!own) count_in_shared(key);
 }
 

@@ -41,28 +41,29 @@ static inline void tally_add(union slot *entry, u64 count) {
 }
 
 // Counts a call whose entry is not where it is expected first. pen may be NULL.
-COLD void tally_elsewhere(struct pen *pen, struct tally_key key);
+COLD void tally_slow(struct writer *writer, struct tally_key key);
 
 // The key's entry if it is where it is expected first.
-static inline union slot *tally_expected_at(const struct pen *pen, struct tally_key key) {
-    if (UNLIKELY(!pen->tally)) return NULL;
-    union slot *entry = &pen->tally[tally_hash(key) % CHUNK_SLOTS];
+static inline union slot *tally_find_fast(const struct writer *writer, struct tally_key key) {
+    if (UNLIKELY(!writer->tally)) return NULL;
+    union slot *entry = &writer->tally[tally_hash(key) % CHUNK_SLOTS];
     return LIKELY(tally_matches(entry, key)) ? entry : NULL;
 }
 
 // Most calls are like those before: their entries are on their way before they are needed.
-static inline void tally_remember(struct pen *pen, const union slot *entry) {
-    pen->counted_last[pen->counted++ % COUNTED_LAST] = (u16)(entry - pen->tally);
+static inline void tally_note_recent(struct writer *writer, const union slot *entry) {
+    writer->recent_entries[writer->recent_next++ % RECENT_ENTRIES] = (u16)(entry - writer->tally);
 }
-static inline void tally_fetch_last(const struct pen *pen) {
-    if (!pen->tally) return;
-    for (unsigned i = 0; i < COUNTED_LAST; i++) fetch_to_write(&pen->tally[pen->counted_last[i]]);
+static inline void tally_prefetch_recent(const struct writer *writer) {
+    if (!writer->tally) return;
+    for (unsigned i = 0; i < RECENT_ENTRIES; i++)
+        slot_prefetch_for_write(&writer->tally[writer->recent_entries[i]]);
 }
 
-static inline void tally_call(struct pen *pen, struct tally_key key) {
-    union slot *entry = LIKELY(pen != NULL) ? tally_expected_at(pen, key) : NULL;
+static inline void tally_call(struct writer *writer, struct tally_key key) {
+    union slot *entry = LIKELY(writer != NULL) ? tally_find_fast(writer, key) : NULL;
     if (LIKELY(entry != NULL)) tally_add(entry, key.count);
-    else tally_elsewhere(pen, key);
+    else tally_slow(writer, key);
 }
 
 // The key under which a size is counted once there are too many of them.

@@ -11,7 +11,7 @@
 
 // Keys lie apart from what is known about them: looking for one passes many.
 static struct tally_key *keys;
-static struct ledger_entry *entries;
+static struct totals_entry *entries;
 static struct {
     u64 calls, count_sum;
 } *sums;                // of the adding-up under way
@@ -21,7 +21,7 @@ static u32 room, used;  // entries there is memory for (a power of two), and tho
 static u64 folded, others, folded_counted, others_counted;
 
 static bool have_memory(void) {
-    for (u32 wanted = LEDGER_ENTRIES; !room && wanted >= 16; wanted /= 4) {
+    for (u32 wanted = TOTALS_ENTRIES; !room && wanted >= 16; wanted /= 4) {
         keys = calloc(wanted + CATCH_ALLS, sizeof *keys);
         sums = calloc(wanted + CATCH_ALLS, sizeof *sums);
         entries = calloc(wanted + CATCH_ALLS, sizeof *entries);
@@ -36,7 +36,7 @@ static bool have_memory(void) {
     return room;
 }
 
-static struct ledger_entry *take(u32 place, struct tally_key key) {
+static struct totals_entry *take(u32 place, struct tally_key key) {
     if (keys[place].word == 0) {
         keys[place] = key;
         entries[place].key = key;
@@ -46,7 +46,7 @@ static struct ledger_entry *take(u32 place, struct tally_key key) {
 }
 
 // New keys are taken in while fewer than `most` are in use.
-static struct ledger_entry *find(struct tally_key key, u32 most) {
+static struct totals_entry *find(struct tally_key key, u32 most) {
     for (u32 probe = 0; probe < PROBES; probe++) {
         u32 place = (tally_hash(key) + probe) & (room - 1);
         if (keys[place].word == key.word && keys[place].count == key.count) return &entries[place];
@@ -56,16 +56,16 @@ static struct ledger_entry *find(struct tally_key key, u32 most) {
 }
 
 // Exact keys leave a quarter of the room to size classes.
-struct ledger_entry *ledger_entry(struct tally_key key) {
+struct totals_entry *totals_entry(struct tally_key key) {
     if (!have_memory()) return NULL;
-    struct ledger_entry *entry = find(key, room - room / 4);
+    struct totals_entry *entry = find(key, room - room / 4);
     if (!entry) entry = find(tally_folded(key), room);
     if (!entry) entry = take(room + ((key.word >> 16 & 0xFF) % CATCH_ALLS), tally_other(key));
     return entry;
 }
 
 static void add(struct tally_key key, u64 calls, u64 count_sum) {
-    struct ledger_entry *entry = ledger_entry(key);
+    struct totals_entry *entry = totals_entry(key);
     if (!entry) return;
     sums[entry - entries].calls += calls;
     sums[entry - entries].count_sum += count_sum;
@@ -75,11 +75,11 @@ static void add(struct tally_key key, u64 calls, u64 count_sum) {
 }
 
 static void count_what_is_new(enum counter counter, u64 now, u64 *counted) {
-    if (now > *counted) count_many(counter, 0, now - *counted);
+    if (now > *counted) arena_count_many(counter, 0, now - *counted);
     *counted = now;
 }
 
-void ledger_update(void) {
+void totals_update(void) {
     if (!have_memory()) return;
     memset(sums, 0, (room + CATCH_ALLS) * sizeof *sums);
     folded = others = 0;
@@ -87,7 +87,7 @@ void ledger_update(void) {
     count_what_is_new(COUNTER_tally_folded, folded, &folded_counted);
     count_what_is_new(COUNTER_tally_other, others, &others_counted);
     for (u32 place = 0; place < room + CATCH_ALLS; place++) {
-        struct ledger_entry *entry = &entries[place];
+        struct totals_entry *entry = &entries[place];
         if (entry->calls == sums[place].calls) continue;
         entry->calls = sums[place].calls;
         entry->count_sum = sums[place].count_sum;
@@ -95,6 +95,6 @@ void ledger_update(void) {
     }
 }
 
-u32 ledger_places(void) { return room ? room + CATCH_ALLS : 0; }
+u32 totals_places(void) { return room ? room + CATCH_ALLS : 0; }
 
-struct ledger_entry *ledger_at(u32 place) { return keys[place].word ? &entries[place] : NULL; }
+struct totals_entry *totals_at(u32 place) { return keys[place].word ? &entries[place] : NULL; }

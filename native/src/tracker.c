@@ -16,8 +16,8 @@
 #define MAX_PENDING 16384u  // a power of two
 #define CALLS_KEPT 8192u
 #define WORKS_KEPT 16384u
-#define SLACK_NS 100000   // clock error and drift within two windows
-#define WINDOW_BEATS 16u  // seconds a bound on the GPU's clock is good for
+#define SLACK_NS 100000        // clock error and drift within two windows
+#define WINDOW_HEARTBEATS 16u  // seconds a bound on the GPU's clock is good for
 #define NO_BOUND INT64_MIN
 #define NO_PEER (-1)  // of a collective
 
@@ -28,12 +28,12 @@ struct operation {
     u64 gpu_first, gpu_last;
     u64 t_gpu_last;  // ticks at which gpu_last was seen
     u64 group;
-    struct ledger_entry *entry;
+    struct totals_entry *entry;
     i32 peer;
     u16 comm;
     u8 func, dtype, algo, proto, channels, started, stopped;
     bool has_work, captured, no_stamp, suspect, stale;
-    u32 beats;  // with a look at all streams before them, since something happened to it
+    u32 heartbeats;  // with a look at all streams before them, since something happened to it
 };
 struct progress {
     u64 calls, works, done, newest_done_order, t_last_call, t_last_done, count;
@@ -61,12 +61,12 @@ static struct work {
 
 // Host time of a stamp g is at latest g - bound; the largest of two windows, because clocks drift.
 static i64 bound_now = NO_BOUND, bound_before = NO_BOUND;
-static u32 beats;
-static bool seen_all;  // since the last beat
+static u32 heartbeats;
+static bool pass_done;  // since the last beat
 static struct clock_pair anchor;
 static double ns_per_tick;
 
-static u64 mix(u64 value) { return (value * 0x9E3779B97F4A7C15u) >> 40; }
+static u64 hash_of(u64 value) { return (value * 0x9E3779B97F4A7C15u) >> 40; }
 
 static bool have_memory(void) {
     if (!progress) progress = calloc(NO_COMM, sizeof *progress);
@@ -74,7 +74,7 @@ static bool have_memory(void) {
 }
 
 // ---- the table of operations: open addressing, closed up when one is removed ----
-static u32 home_of(u64 handle) { return (u32)mix(handle) % MAX_PENDING; }
+static u32 home_of(u64 handle) { return (u32)hash_of(handle) % MAX_PENDING; }
 
 static struct operation *operation_of(u64 handle, bool create) {
     if (latest && latest->handle == handle) return latest;
@@ -188,7 +188,7 @@ static void finish_if_complete(struct operation *operation) {
 
 // ---- what is seen ----
 static void remember_call(u64 handle, const union slot *slot) {
-    u32 place = (u32)mix(handle) % CALLS_KEPT;
+    u32 place = (u32)hash_of(handle) % CALLS_KEPT;
     calls[place].handle = handle;
     calls[place].t0 = slot->coll_api.t0;
     calls[place].captured = slot->coll_api.flags & FLAG_GRAPH;
@@ -210,7 +210,7 @@ static void note_call(u16 comm, u64 t0, u64 count, u8 func, u8 dtype, i32 root_o
 
 static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct tally_key key,
                             u8 channels, i32 peer, u64 t0) {
-    struct ledger_entry *entry = ledger_entry(tally_counted_as(key));
+    struct totals_entry *entry = totals_entry(tally_counted_as(key));
     if (comm < NO_COMM) progress[comm].works++;
     bool kernels = comm < NO_COMM && comm_reports_kernels(comm);
     struct operation *operation = kernels ? operation_of(handle, true) : NULL;
@@ -233,7 +233,7 @@ static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct 
     operation->peer = peer;
     operation->t_work = t0;
     operation->group = group;
-    u32 call = (u32)mix(parent) % CALLS_KEPT;
+    u32 call = (u32)hash_of(parent) % CALLS_KEPT;
     if (parent && calls[call].handle == parent) {
         operation->t_call = calls[call].t0;
         operation->captured = calls[call].captured;
@@ -241,7 +241,7 @@ static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct 
     finish_if_complete(operation);
 }
 
-static void see_coll(u64 handle, const union slot *slot) {
+static void begin_coll(u64 handle, const union slot *slot) {
     const struct slot_coll *coll = &slot->coll;
     u8 bits = coll->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
     struct tally_key key = tally_key(coll->comm, LEVEL_WORK, coll->func, coll->dtype, coll->algo,
@@ -254,7 +254,7 @@ static void see_coll(u64 handle, const union slot *slot) {
     note_call(coll->comm, coll->t0, coll->count, coll->func, coll->dtype, coll->root, false);
 }
 
-static void see_p2p(u64 handle, const union slot *slot) {
+static void begin_p2p(u64 handle, const union slot *slot) {
     const struct slot_p2p *p2p = &slot->p2p;
     u8 bits = p2p->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
     struct tally_key key =
@@ -286,11 +286,11 @@ static void check_stamps(struct operation *operation, const struct slot_kernel_c
     *work = (struct work){kernel->gpu_start, operation->group, channel};
 }
 
-static void see_kernel(const union slot *slot, bool first_sight) {
+static void update_kernel(const union slot *slot, bool first_sight) {
     const struct slot_kernel_ch *kernel = &slot->kernel_ch;
     struct operation *operation = operation_of(kernel->parent, first_sight);
     if (!operation) return;
-    operation->beats = 0;
+    operation->heartbeats = 0;
     if (first_sight) {
         operation->started++;
         if (operation->host_first == 0 || kernel->t0 < operation->host_first)
@@ -303,15 +303,15 @@ static void see_kernel(const union slot *slot, bool first_sight) {
     finish_if_complete(operation);
 }
 
-void tracker_see(u64 handle, const union slot *slot, bool first_sight) {
+void tracker_update(u64 handle, const union slot *slot, bool first_sight) {
     if (!have_memory()) return;
     switch (slot->group.kind) {
-        case KIND_kernel_ch: see_kernel(slot, first_sight); break;
+        case KIND_kernel_ch: update_kernel(slot, first_sight); break;
         case KIND_coll:
-            if (first_sight) see_coll(handle, slot);
+            if (first_sight) begin_coll(handle, slot);
             break;
         case KIND_p2p:
-            if (first_sight) see_p2p(handle, slot);
+            if (first_sight) begin_p2p(handle, slot);
             break;
         case KIND_coll_api:
         case KIND_p2p_api:
@@ -324,20 +324,20 @@ void tracker_see(u64 handle, const union slot *slot, bool first_sight) {
     }
 }
 
-void tracker_seen_all(void) { seen_all = true; }
+void tracker_pass_done(void) { pass_done = true; }
 
 // ---- once a second ----
 // A kernel is met before its Coll when the helper has left the stream of the one and waits for a
 // core before it comes to the other's; the next look finds the Coll. Nothing is given up before.
-void tracker_age(const struct clock_pair *now, u64 hz, bool last) {
+void tracker_expire(const struct clock_pair *now, u64 hz, bool last) {
     anchor = *now;
     ns_per_tick = hz ? 1e9 / (double)hz : 0;
-    if (++beats % WINDOW_BEATS == 0) {
+    if (++heartbeats % WINDOW_HEARTBEATS == 0) {
         bound_before = bound_now;
         bound_now = NO_BOUND;
     }
-    if (!have_memory() || !(seen_all || last)) return;
-    seen_all = false;
+    if (!have_memory() || !(pass_done || last)) return;
+    pass_done = false;
     for (u32 at = 0; at < MAX_PENDING; at++) {
         struct operation *operation = &operations[at];
         if (!operation->handle) continue;
@@ -348,7 +348,7 @@ void tracker_age(const struct clock_pair *now, u64 hz, bool last) {
         // An unknown number of channels is complete when later work has come to its end.
         bool over = overtaken || closed || (operation->channels == 0 && all_ended);
         over |= !operation->has_work;  // kernels of an operation that was dropped
-        if (!over || (++operation->beats < 2 && !last)) continue;
+        if (!over || (++operation->heartbeats < 2 && !last)) continue;
         bool complete = operation->channels == 0 && all_ended;
         finish(operation, complete);
         at--;  // another one may have moved here

@@ -11,12 +11,12 @@
 #include "clock.h"
 #include "slot.h"
 
-void tracker_see(u64 handle, const union slot *slot, bool first_sight);
+void tracker_update(u64 handle, const union slot *slot, bool first_sight);
 // All streams have been looked at once more.
-void tracker_seen_all(void);
+void tracker_pass_done(void);
 // Once a second: gives up on operations whose kernels will not be reported any more. last: nothing
 // more will be seen.
-void tracker_age(const struct clock_pair *now, u64 hz, bool last);
+void tracker_expire(const struct clock_pair *now, u64 hz, bool last);
 
 // Calls that were seen so far, on all communicators.
 u64 tracker_calls(void);
