@@ -11,7 +11,7 @@ static nccl_result init(void **context, uint64_t id, int *mask, const char *name
                         int ranks, int rank, nccl_log_fn log) {
     (void)id, (void)name, (void)nodes, (void)ranks, (void)rank, (void)log;
     *context = (void *)1;
-    *mask = NCCL_EVENTS_V6;
+    *mask = NCCL_EVENTS_OF(6);
     return 0;
 }
 static nccl_result read_clock(void) {

@@ -17,16 +17,6 @@
 typedef int8_t i8;
 typedef int16_t i16;
 
-// Any slot.
-#define AS_MEMBER(number, suffix, name, fields) struct slot_##suffix suffix;
-union slot {
-    struct {
-        HEAD_FIELDS(DECLARE_FIELD, DECLARE_ARRAY)
-    };
-    SLOT_KINDS(AS_MEMBER)
-};
-#undef AS_MEMBER
-
 // Straight lines between knots; what lies before the first and behind the last is the caller's.
 struct lines {
     i64 count;

@@ -13,32 +13,6 @@
 
 enum { POISON = 0xA5 };
 
-size_t host_descriptor_bytes(int version) {
-    static const size_t bytes[] = {0,
-                                   sizeof(struct nccl_descr_v1),
-                                   sizeof(struct nccl_descr_v2),
-                                   sizeof(struct nccl_descr_v3),
-                                   NCCL_DESCR_V4_BYTES,
-                                   NCCL_DESCR_V5_BYTES,
-                                   NCCL_DESCR_V5_BYTES,
-                                   NCCL_DESCR_V7_BYTES};
-    return bytes[version];
-}
-
-int host_max_version(void) { return 7; }
-
-int host_events(int version) {
-    static const int events[] = {0,
-                                 NCCL_EVENTS_V1,
-                                 NCCL_EVENTS_V1,
-                                 NCCL_EVENTS_V3,
-                                 NCCL_EVENTS_V3,
-                                 NCCL_EVENTS_V5,
-                                 NCCL_EVENTS_V6,
-                                 NCCL_EVENTS_V7};
-    return events[version];
-}
-
 // ---- literals ----
 const char *host_literal(const char *text) {
     static struct literal {
@@ -94,7 +68,7 @@ void host_unload(struct host *host) {
 }
 
 int host_init(struct host *host, void **context, const struct host_comm *comm) {
-    if (host->version <= 3)
+    if (host->version < NCCL_FIRST_WITH_STAMPS)
         return ((const struct nccl_profiler_v1 *)host->object)->init(context, &host->mask);
     if (host->version == 4)
         return ((const struct nccl_profiler_v4 *)host->object)
@@ -241,8 +215,8 @@ static void fill_coll(struct nccl_coll *coll, const struct host_event *e, int ve
     coll->nWarps = (uint8_t)e->warps;
     coll->algo = e->algo;
     coll->proto = e->proto;
-    if (version >= 5) coll->parentGroup = e->parent_group;
-    if (version < 7) return;
+    if (version >= NCCL_FIRST_WITH_CALLS) coll->parentGroup = e->parent_group;
+    if (version < NCCL_FIRST_WITH_TAGS) return;
     coll->kernelVariant = e->variant;
     coll->isSymColl = e->symmetric;
     coll->userTag = e->tag;
@@ -255,8 +229,8 @@ static void fill_p2p(struct nccl_p2p *p2p, const struct host_event *e, int versi
     p2p->count = e->count;
     p2p->peer = e->peer;
     p2p->nChannels = (uint8_t)e->channels;
-    if (version >= 5) p2p->parentGroup = e->parent_group;
-    if (version >= 7) p2p->userTag = e->tag;
+    if (version >= NCCL_FIRST_WITH_CALLS) p2p->parentGroup = e->parent_group;
+    if (version >= NCCL_FIRST_WITH_TAGS) p2p->userTag = e->tag;
 }
 
 static void fill_ce_coll(struct nccl_ce_coll *ce, const struct host_event *e, int version) {
@@ -273,7 +247,7 @@ static void fill_ce_coll(struct nccl_ce_coll *ce, const struct host_event *e, in
     ce->numBatches = e->num_batches;
     ce->ceSeqNum = e->ce_seq;
     ce->stream = (void *)e->stream;
-    if (version >= 7) ce->userTag = e->tag;
+    if (version >= NCCL_FIRST_WITH_TAGS) ce->userTag = e->tag;
 }
 
 static void fill_modern(struct nccl_descr *d, const struct host_event *e, int version) {
@@ -281,8 +255,7 @@ static void fill_modern(struct nccl_descr *d, const struct host_event *e, int ve
     else d->type = e->type;
     d->parentObj = e->parent;
     d->rank = e->rank;
-    if (!(e->type & (uint64_t)host_events(version)))
-        return;  // an event that this version does not know
+    if (!(e->type & nccl_events_of(version))) return;  // an event that this version does not know
     switch (e->type) {
         case NCCL_COLL: fill_coll(&d->coll, e, version); break;
         case NCCL_P2P: fill_p2p(&d->p2p, e, version); break;
@@ -305,7 +278,7 @@ static void fill_modern(struct nccl_descr *d, const struct host_event *e, int ve
             d->collApi.root = e->root;
             d->collApi.stream = (void *)e->stream;
             d->collApi.graphCaptured = e->graph;
-            if (version >= 7) d->collApi.userTag = e->tag;
+            if (version >= NCCL_FIRST_WITH_TAGS) d->collApi.userTag = e->tag;
             break;
         case NCCL_P2P_API:
             d->p2pApi.func = e->func;
@@ -313,7 +286,7 @@ static void fill_modern(struct nccl_descr *d, const struct host_event *e, int ve
             d->p2pApi.datatype = e->dtype;
             d->p2pApi.stream = (void *)e->stream;
             d->p2pApi.graphCaptured = e->graph;
-            if (version >= 7) d->p2pApi.userTag = e->tag;
+            if (version >= NCCL_FIRST_WITH_TAGS) d->p2pApi.userTag = e->tag;
             break;
         case NCCL_KERNEL_LAUNCH: d->kernelLaunch.stream = (void *)e->stream; break;
         case NCCL_CE_COLL: fill_ce_coll(&d->ceColl, e, version); break;
@@ -360,7 +333,7 @@ void host_thread_done(void) {
 
 void host_start(const struct host *host, void *context, void **handle,
                 const struct host_event *event) {
-    size_t bytes = host_descriptor_bytes(host->version);
+    size_t bytes = nccl_descriptor_bytes(host->version);
     void *d = thread_block(bytes, FOR_DESCRIPTOR);
     memset(d, 0, bytes);
     if (host->version == 1) fill_v1(d, event);
@@ -373,14 +346,14 @@ void host_start(const struct host *host, void *context, void **handle,
 
 void host_state(const struct host *host, void *handle, int state, bool has_args, uint64_t arg,
                 int steps) {
-    size_t bytes =
-        host->version <= 3 ? sizeof(union nccl_state_args_v1) : sizeof(union nccl_state_args);
+    size_t bytes = host->version < NCCL_FIRST_WITH_STAMPS ? sizeof(union nccl_state_args_v1)
+                                                          : sizeof(union nccl_state_args);
     char *args = NULL;
     if (has_args) {
         args = thread_block(bytes, FOR_ARGUMENTS);
         memset(args, 0, bytes);
         memcpy(args, &arg, sizeof arg);
-        if (host->version <= 3) memcpy(args + 8, &steps, sizeof steps);
+        if (host->version < NCCL_FIRST_WITH_STAMPS) memcpy(args + 8, &steps, sizeof steps);
     }
     ((const struct nccl_profiler_v5 *)host->object)
         ->recordEventState(handle, state, (const void *)args);

@@ -70,10 +70,4 @@ void host_thread_done(void);
 // One address for one text, for ever, as NCCL's literals have.
 const char *host_literal(const char *text);
 
-// Bytes that the descriptor of a version has.
-size_t host_descriptor_bytes(int version);
-int host_max_version(void);
-// Events that a version knows.
-int host_events(int version);
-
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../src/nccl_abi.h"
 #include "host.h"
 #include "layout.h"
 #include "load.h"
@@ -75,9 +76,9 @@ static const char *plugin_of(const struct arguments *arguments) {
 }
 
 static int version_of(const struct arguments *arguments) {
-    int version = (int)number(arguments, "--version", 7);
-    if (version >= 1 && version <= host_max_version()) return version;
-    fprintf(stderr, "interface versions are 1 to %d\n", host_max_version());
+    int version = (int)number(arguments, "--version", NCCL_NEWEST_INTERFACE);
+    if (version >= 1 && version <= NCCL_NEWEST_INTERFACE) return version;
+    fprintf(stderr, "interface versions are 1 to %d\n", NCCL_NEWEST_INTERFACE);
     exit(2);
 }
 

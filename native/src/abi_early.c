@@ -3,19 +3,19 @@
 
 #include "chain.h"
 
-nccl_result abi_early_init(void **context, int *mask, unsigned version, u32 events,
-                           const void *nccl_address) {
+nccl_result abi_early_init(void **context, int *mask, unsigned version, const void *nccl_address) {
     struct comm_description description = {.version = version};
-    return plugin_init(context, mask, &description, events, NULL, nccl_address);
+    return plugin_init(context, mask, &description, NULL, nccl_address);
 }
 
-void abi_early_start_coll(void *context, void **handle, const struct early_coll *coll) {
-    struct event event = event_of(context, 1);
+void abi_early_start_coll(void *context, void **handle, const struct nccl_descr_early *d,
+                          const struct early_coll *coll) {
+    struct event event = event_of(context, NCCL_COLL);
     u8 bits = coll->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
     struct writer *writer = writer_of_thread();
     tally_call(writer, tally_key(event.comm, LEVEL_WORK, coll->func, coll->dtype, coll->algo,
                                  coll->proto, bits, coll->count));
-    if (!event_begin(&event, writer, handle, coll->parent, 2, 1)) return;
+    if (!event_begin(&event, writer, handle, d->parentObj, 2, NCCL_COLL)) return;
     struct slot_coll *slot = &event.slot->coll;
     struct slot_coll_ext *ext = &event.slot[1].coll_ext;
     slot->seq = coll->seq;
@@ -36,19 +36,20 @@ void abi_early_start_coll(void *context, void **handle, const struct early_coll 
     ext->tag = 0;
     ext->traffic_bytes = coll->traffic_bytes;
     ext->comm_hash = coll->comm_hash;
-    ext->rank = coll->rank;
+    ext->rank = d->rank;
     ext->op = coll->op;
     event_commit_ext(&event, KIND_coll_ext);
     event_commit(&event, KIND_coll, 0, FLAG_EXT | FLAG_RANK_IN | coll->flags);
 }
 
-void abi_early_start_p2p(void *context, void **handle, const struct early_p2p *p2p) {
-    struct event event = event_of(context, 2);
+void abi_early_start_p2p(void *context, void **handle, const struct nccl_descr_early *d,
+                         const struct early_p2p *p2p) {
+    struct event event = event_of(context, NCCL_P2P);
     u8 bits = p2p->flags & FLAG_NUMBERS ? TALLY_NUMBERS : 0;
     struct writer *writer = writer_of_thread();
     tally_call(writer,
                tally_key(event.comm, LEVEL_WORK, p2p->func, p2p->dtype, 0, 0, bits, p2p->count));
-    if (!event_begin(&event, writer, handle, p2p->parent, 2, 2)) return;
+    if (!event_begin(&event, writer, handle, d->parentObj, 2, NCCL_P2P)) return;
     struct slot_p2p *slot = &event.slot->p2p;
     struct slot_p2p_ext *ext = &event.slot[1].p2p_ext;
     slot->buff = (u64)(uintptr_t)p2p->buff;
@@ -60,9 +61,51 @@ void abi_early_start_p2p(void *context, void **handle, const struct early_p2p *p
     slot->peer = p2p->peer;
     ext->tag = 0;
     ext->comm_hash = p2p->comm_hash;
-    ext->rank = p2p->rank;
+    ext->rank = d->rank;
     event_commit_ext(&event, KIND_p2p_ext);
     event_commit(&event, KIND_p2p, 0, FLAG_EXT | FLAG_RANK_IN | p2p->flags);
+}
+
+EVENT void start_one_slot(void *context, void **handle, const struct nccl_descr_early *d, u64 type,
+                          unsigned kind) {
+    struct event event = event_start(context, handle, d->parentObj, 1, type);
+    unsigned chan = 0, flags = 0;
+    if (UNLIKELY(!event.slot)) return;
+    if (type == NCCL_GROUP) flags = event_fill_group(&event);
+    if (type == NCCL_PROXY_OP) {
+        chan = d->proxyOp.channelId;
+        flags = event_fill_proxy_op(&event, context, d->rank, &d->proxyOp);
+    }
+    if (type == NCCL_PROXY_STEP) flags = event_fill_proxy_step(&event, d->rank, d->proxyStep.step);
+    if (type == NCCL_PROXY_CTRL) flags = event_fill_proxy_ctrl(&event);
+    if (type == NCCL_KERNEL_CH) {
+        chan = d->kernelCh.channelId;
+        flags = event_fill_kernel_ch(&event, d->rank, &d->kernelCh, false);
+    }
+    event_commit(&event, kind, chan, flags);
+}
+
+void abi_early_start_other(void *context, void **handle, const struct nccl_descr_early *d) {
+    switch (d->type) {
+        case NCCL_GROUP: start_one_slot(context, handle, d, NCCL_GROUP, KIND_group); break;
+        case NCCL_PROXY_OP: start_one_slot(context, handle, d, NCCL_PROXY_OP, KIND_proxy_op); break;
+        case NCCL_PROXY_STEP:
+            if (UNLIKELY(*handle != NULL) &&
+                event_is_repeated_step(*handle, d->parentObj, d->proxyStep.step))
+                return;
+            start_one_slot(context, handle, d, NCCL_PROXY_STEP, KIND_proxy_step);
+            break;
+        case NCCL_PROXY_CTRL:
+            start_one_slot(context, handle, d, NCCL_PROXY_CTRL, KIND_proxy_ctrl);
+            break;
+        case NCCL_KERNEL_CH:
+            start_one_slot(context, handle, d, NCCL_KERNEL_CH, KIND_kernel_ch);
+            break;
+        case NCCL_NET_PLUGIN:
+            event_start_net(context, handle, d->parentObj, d->rank, &d->netPlugin);
+            break;
+        default: event_start_unknown(handle);
+    }
 }
 
 static bool store_state(union slot *slot, u64 head, unsigned state, i32 appended, u64 now) {
@@ -80,7 +123,7 @@ static bool store_state(union slot *slot, u64 head, unsigned state, i32 appended
     }
 }
 
-// States 0 to 7 of a ProxyOp come many times over: each has a slot of its own.
+// States 0 to 7 of a ProxyOp come many times over: each gets a State slot.
 nccl_result abi_early_state(void *eHandle, int eState, const union nccl_state_args_v1 *args) {
     u64 handle = (u64)(uintptr_t)eHandle, head;
     unsigned state = (unsigned)eState;

@@ -1,15 +1,23 @@
-// States of interface versions 4 to 7.
+// States of interface versions from 4 on.
 #include "abi_modern.h"
 
 #include "chain.h"
 
-// Where a step's state belongs, 0 for other states: 8, 4 for a receive's, and which of the step's
-// three times it is.
+// Where a ProxyStep keeps a state: a digit of four bits for each state, packed into one constant,
+// so that the fast path needs neither a table in memory nor a jump. The digit of state s is at
+// place s - 8. Bit 8 is set for states of a step, bit 4 for those of a receive; the lower bits say
+// which of the step's three times it is. So SendWait (state 9) has the digit 8 + 2 at place 1.
+// Other states have 0.
+#define STEP_DIGIT(state, receive, which) \
+    ((8ull | (receive) << 2 | (which)) << 4 * (NCCL_##state - NCCL_STEP_SEND_GPU_WAIT))
 static inline unsigned digit_of_step_state(unsigned state) {
-    const u64 digits = 8ull | 10ull << 4 | 12ull << 8 | 13ull << 12 | 14ull << 16 | 9ull << 48;
+    const u64 digits = STEP_DIGIT(STEP_SEND_GPU_WAIT, 0, 0) |
+                       STEP_DIGIT(STEP_SEND_PEER_WAIT, 0, 1) | STEP_DIGIT(STEP_SEND_WAIT, 0, 2) |
+                       STEP_DIGIT(STEP_RECV_WAIT, 1, 0) | STEP_DIGIT(STEP_RECV_FLUSH_WAIT, 1, 1) |
+                       STEP_DIGIT(STEP_RECV_GPU_WAIT, 1, 2);
     unsigned place = state - NCCL_STEP_SEND_GPU_WAIT;
-    bool is_one = place <= NCCL_STEP_SEND_PEER_WAIT - NCCL_STEP_SEND_GPU_WAIT;
-    return is_one ? (unsigned)(digits >> 4 * place) & 15u : 0;
+    bool is_in_range = place <= NCCL_STEP_SEND_PEER_WAIT - NCCL_STEP_SEND_GPU_WAIT;
+    return is_in_range ? (unsigned)(digits >> 4 * place) & 15u : 0;
 }
 
 // The first 8 bytes of a state's arguments, or 0. Some states come with a pointer to nothing: those
@@ -77,9 +85,9 @@ static SLOW_PATH nccl_result state_slow(u64 handle, unsigned state,
     return 0;
 }
 
-// Of the callbacks that follow another one at once (event.h): a group's calls may begin when its
-// first one has, and end right after its call where that is the only one and no group of the
-// user's own. (AlltoAll is many calls of one group.)
+// Shared clock readings (event.h): NCCL reports that a group's calls may begin right after its
+// start, and that they have ended right after the call where that is the only one and there is no
+// group of the user's own. (AlltoAll is many calls of one group.)
 EVENT u64 state_time(const struct writer *writer, const union slot *slot, u64 head,
                      unsigned state) {
     if (head_kind(head) == KIND_group_api) {

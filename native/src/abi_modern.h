@@ -1,6 +1,6 @@
-// Interface versions 4 to 7: one family of layouts, each a prefix of the next. abi_v4.c to abi_v7.c
-// call in here with their version as a constant, so that the compiler leaves out what a version
-// does not have.
+// Interface versions from 4 on: one family of layouts, each a prefix of the next. abi_v4.c and
+// later call in here with their version as a constant, so that the compiler leaves out what a
+// version does not have.
 #ifndef NCCLSCOPE_ABI_MODERN_H
 #define NCCLSCOPE_ABI_MODERN_H
 
@@ -13,17 +13,17 @@
 
 MODERN u64 address(const void *pointer) { return (u64)(uintptr_t)pointer; }
 
-MODERN u64 events_of_version(int version) {
-    return version == 4   ? NCCL_EVENTS_V3
-           : version == 5 ? NCCL_EVENTS_V5
-           : version == 6 ? NCCL_EVENTS_V6
-                          : NCCL_EVENTS_V7;
+// version is a constant of the caller.
+#define HAS_CALLS(version) ((version) >= NCCL_FIRST_WITH_CALLS)
+#define HAS_TAGS(version) ((version) >= NCCL_FIRST_WITH_TAGS)
+MODERN bool is_known(int version, u64 type, u64 event) {
+    return (NCCL_EVENTS_OF(version) & event) && type == event;
 }
 
-// A start is written twice, of the same parts. start_slow knows all that can happen. start_fast
-// knows what happens nearly always: it looks first whether this is it, and leaves the rest to
-// start_slow before anything has changed. So it calls nothing and is a few lines of cache: between
-// two callbacks NCCL and the driver run for microseconds, and every line of ours comes from afar.
+// A start is written twice, of the same parts. start_slow handles all that can happen. start_fast
+// handles what happens nearly always: it checks first whether this is it, and leaves the rest to
+// start_slow before it changes anything. So it calls nothing and needs few cache lines: between
+// two callbacks NCCL and the driver run for microseconds, and each of our lines is a cache miss.
 
 // A call's texts, and their ids.
 struct texts {
@@ -45,7 +45,7 @@ MODERN struct texts texts_in(const struct nccl_descr *d, u64 type, int version) 
     if (type != NCCL_COLL) return texts;
     texts.algo = d->coll.algo;
     texts.proto = d->coll.proto;
-    if (version >= 7) texts.variant = d->coll.kernelVariant;
+    if (HAS_TAGS(version)) texts.variant = d->coll.kernelVariant;
     return texts;
 }
 
@@ -56,7 +56,7 @@ MODERN bool names_are_known(struct texts texts, u64 type, int version, struct na
     if (type != NCCL_COLL) return true;
     if (!intern_find(texts.algo, &names->algo) || !intern_find(texts.proto, &names->proto))
         return false;
-    return version < 7 || intern_find(texts.variant, &names->variant);
+    return !HAS_TAGS(version) || intern_find(texts.variant, &names->variant);
 }
 
 MODERN struct tally_key key_of_call(const struct nccl_descr *d, u64 type, u32 comm,
@@ -75,18 +75,18 @@ MODERN struct tally_key key_of_call(const struct nccl_descr *d, u64 type, u32 co
 }
 
 // Whether the slot before a Coll is its own Group's, which has room for the buffers, and the rest
-// of an extension would say nothing: so with nearly all.
+// of an extension would be zeros: nearly always.
 MODERN bool coll_fits_group(const struct writer *writer, const struct nccl_descr *d, u32 comm,
                             int version) {
-    if (version < 5 || comm == NO_COMM || d->rank != comm_ranks[comm]) return false;
-    if (version >= 7 && d->coll.userTag) return false;
+    if (!HAS_CALLS(version) || comm == NO_COMM || d->rank != comm_ranks[comm]) return false;
+    if (HAS_TAGS(version) && d->coll.userTag) return false;
     return address(d->coll.parentGroup) == writer->next_handle - 1 && writer_has_room(writer, 1) &&
            event_is_open(slot_head_own(writer->cur - 1), KIND_group);
 }
 
 MODERN unsigned slots_of_call(const struct writer *writer, const struct nccl_descr *d, u64 type,
                               u32 comm, int version) {
-    if (type == NCCL_P2P) return version >= 7 && d->p2p.userTag ? 2 : 1;
+    if (type == NCCL_P2P) return HAS_TAGS(version) && d->p2p.userTag ? 2 : 1;
     if (type == NCCL_COLL) return coll_fits_group(writer, d, comm, version) ? 1 : 2;
     return type == NCCL_CE_COLL ? 2 : 1;
 }
@@ -95,10 +95,10 @@ MODERN unsigned slots_of_call(const struct writer *writer, const struct nccl_des
 MODERN void fill_coll_ext(const struct event *event, const struct nccl_descr *d, int version) {
     const struct nccl_coll *coll = &d->coll;
     struct slot_coll_ext *ext = &event->slot[1].coll_ext;
-    ext->parent_group = version >= 5 ? address(coll->parentGroup) : 0;
+    ext->parent_group = HAS_CALLS(version) ? address(coll->parentGroup) : 0;
     ext->send_buff = address(coll->sendBuff);
     ext->recv_buff = address(coll->recvBuff);
-    ext->tag = version >= 7 ? coll->userTag : 0;
+    ext->tag = HAS_TAGS(version) ? coll->userTag : 0;
     ext->traffic_bytes = ext->comm_hash = 0;
     ext->rank = d->rank;
     ext->op = 0;
@@ -118,7 +118,7 @@ MODERN unsigned fill_coll(const struct event *event, const struct nccl_descr *d,
     slot->channels = coll->nChannels;
     slot->warps = coll->nWarps;
     slot->variant = names.variant;
-    slot->bits = version >= 7 && coll->isSymColl ? COLL_IS_SYMMETRIC : 0;
+    slot->bits = HAS_TAGS(version) && coll->isSymColl ? COLL_IS_SYMMETRIC : 0;
     slot->root = coll->root;
     slot->comm = (u16)event->comm;
     if (slots == 2) {
@@ -138,7 +138,7 @@ MODERN unsigned fill_p2p(const struct event *event, const struct nccl_descr *d, 
     struct slot_p2p *slot = &event->slot->p2p;
     slot->buff = address(p2p->buff);
     slot->count = p2p->count;
-    slot->parent_group = version >= 5 ? address(p2p->parentGroup) : 0;
+    slot->parent_group = HAS_CALLS(version) ? address(p2p->parentGroup) : 0;
     slot->func = names.func;
     slot->dtype = names.dtype;
     slot->comm = (u16)event->comm;
@@ -163,7 +163,7 @@ MODERN unsigned fill_coll_api(const struct event *event, const struct nccl_descr
     struct slot_coll_api *slot = &event->slot->coll_api;
     slot->count = d->collApi.count;
     slot->stream = address(d->collApi.stream);
-    slot->tag = version >= 7 ? d->collApi.userTag : 0;
+    slot->tag = HAS_TAGS(version) ? d->collApi.userTag : 0;
     slot->func = names.func;
     slot->dtype = names.dtype;
     slot->comm = (u16)event->comm;
@@ -176,7 +176,7 @@ MODERN unsigned fill_p2p_api(const struct event *event, const struct nccl_descr 
     struct slot_p2p_api *slot = &event->slot->p2p_api;
     slot->count = d->p2pApi.count;
     slot->stream = address(d->p2pApi.stream);
-    slot->tag = version >= 7 ? d->p2pApi.userTag : 0;
+    slot->tag = HAS_TAGS(version) ? d->p2pApi.userTag : 0;
     slot->func = names.func;
     slot->dtype = names.dtype;
     slot->comm = (u16)event->comm;
@@ -206,7 +206,7 @@ MODERN unsigned fill_ce_coll(const struct event *event, const struct nccl_descr 
     ext->send_buff = address(ce->sendBuff);
     ext->recv_buff = address(ce->recvBuff);
     ext->stream = address(ce->stream);
-    ext->tag = version >= 7 ? ce->userTag : 0;
+    ext->tag = HAS_TAGS(version) ? ce->userTag : 0;
     ext->batch_size = ce->batchSize;
     ext->num_batches = ce->numBatches;
     ext->rank = d->rank;
@@ -235,7 +235,7 @@ MODERN unsigned fill_kernel_phase(const struct event *event, const struct nccl_d
     return event_rank_flag(event, d->rank);
 }
 
-// What a version does not know never comes here, and the compiler leaves it out.
+// What a version does not have never comes here, and the compiler leaves it out.
 MODERN void fill_and_commit(const struct event *event, void *context, const struct nccl_descr *d,
                             u64 type, struct names names, int version, unsigned slots) {
     unsigned chan = 0, flags = 0;
@@ -252,23 +252,24 @@ MODERN void fill_and_commit(const struct event *event, void *context, const stru
         chan = d->proxyOp.channelId;
         flags = event_fill_proxy_op(event, context, d->rank, &d->proxyOp);
     } else if (type == NCCL_PROXY_CTRL) flags = event_fill_proxy_ctrl(event);
-    else if (version >= 5 && type == NCCL_GROUP_API) flags = fill_group_api(event, d);
-    else if (version >= 5 && type == NCCL_COLL_API) flags = fill_coll_api(event, d, names, version);
-    else if (version >= 5 && type == NCCL_P2P_API) flags = fill_p2p_api(event, d, names, version);
-    else if (version >= 5 && type == NCCL_KERNEL_LAUNCH) flags = fill_kernel_launch(event, d);
-    else if (version >= 6 && type == NCCL_CE_COLL) flags = fill_ce_coll(event, d, names, version);
-    else if (version >= 6 && type == NCCL_CE_SYNC) flags = fill_ce_sync(event, d);
-    else if (version >= 6 && type == NCCL_CE_BATCH) flags = fill_ce_batch(event, d);
-    else if (version >= 7 && type == NCCL_KERNEL_PHASE) {
+    else if (is_known(version, type, NCCL_GROUP_API)) flags = fill_group_api(event, d);
+    else if (is_known(version, type, NCCL_COLL_API))
+        flags = fill_coll_api(event, d, names, version);
+    else if (is_known(version, type, NCCL_P2P_API)) flags = fill_p2p_api(event, d, names, version);
+    else if (is_known(version, type, NCCL_KERNEL_LAUNCH)) flags = fill_kernel_launch(event, d);
+    else if (is_known(version, type, NCCL_CE_COLL)) flags = fill_ce_coll(event, d, names, version);
+    else if (is_known(version, type, NCCL_CE_SYNC)) flags = fill_ce_sync(event, d);
+    else if (is_known(version, type, NCCL_CE_BATCH)) flags = fill_ce_batch(event, d);
+    else if (is_known(version, type, NCCL_KERNEL_PHASE)) {
         chan = d->kernelPhase.channelId;
         flags = fill_kernel_phase(event, d);
     }
-    event_commit(event, (unsigned)__builtin_ctzll(type) + 1, chan, flags);  // kinds are numbered so
+    event_commit(event, NCCL_NUMBER(type) + 1, chan, flags);  // event kinds are numbered so
 }
 
 MODERN nccl_result start_slow(void *context, void **handle, const struct nccl_descr *d, u64 type,
                               int version) {
-    if (!(type & events_of_version(version)) || (type & (type - 1))) {
+    if (!(type & (u64)NCCL_EVENTS_OF(version)) || (type & (type - 1))) {
         event_start_unknown(handle);
         return 0;
     }
@@ -279,8 +280,8 @@ MODERN nccl_result start_slow(void *context, void **handle, const struct nccl_de
     if (type == NCCL_PROXY_STEP && *handle &&
         event_is_repeated_step(*handle, d->parentObj, d->proxyStep.step))
         return 0;
-    unsigned bit = (unsigned)__builtin_ctzll(type), slots = 1;
-    struct event event = event_of(context, bit);
+    unsigned slots = 1;
+    struct event event = event_of(context, type);
     struct writer *writer = writer_of_thread();
     struct names names = {0};
     if (type & COUNTED_EVENTS) {
@@ -290,7 +291,7 @@ MODERN nccl_result start_slow(void *context, void **handle, const struct nccl_de
         tally_call(writer, key_of_call(d, type, event.comm, names));
         if (writer) slots = slots_of_call(writer, d, type, event.comm, version);
     }
-    if (event_begin(&event, writer, handle, d->parentObj, slots, bit))
+    if (event_begin(&event, writer, handle, d->parentObj, slots, type))
         fill_and_commit(&event, context, d, type, names, version, slots);
     return 0;
 }
@@ -306,12 +307,12 @@ MODERN nccl_result start_fast_event(void *context, void **handle, const struct n
         return slow(context, handle, d);
     unsigned slots = counted ? slots_of_call(writer, d, type, (u32)comm, version) : 1;
     if (UNLIKELY(!writer_has_room(writer, slots)) ||
-        UNLIKELY(type == NCCL_COLL && version >= 5 && slots == 2))  // rarer, and longer
+        UNLIKELY(type == NCCL_COLL && HAS_CALLS(version) && slots == 2))  // rarer, and longer
         return slow(context, handle, d);
     // Compared with the descriptor's at the very end.
     if (type & (NCCL_P2P | NCCL_KERNEL_CH)) __builtin_prefetch(&comm_ranks[comm]);
     struct names names = {0};
-    if (counted) {  // names and count were met before
+    if (counted) {  // only where names and key are in their tables already
         struct texts texts = texts_in(d, type, version);
         if (UNLIKELY(!names_are_known(texts, type, version, &names)))
             return slow(context, handle, d);
@@ -349,7 +350,7 @@ MODERN nccl_result start_fast(void *context, void **handle, const struct nccl_de
                               int version, record_fn slow) {
     if (type == NCCL_PROXY_STEP) return fast_proxy_step(context, handle, d, version, slow);
     if (type == NCCL_KERNEL_CH) return fast_kernel_ch(context, handle, d, version, slow);
-    if (version >= 5) {
+    if (HAS_CALLS(version)) {
         if (type == NCCL_GROUP_API) return fast_group_api(context, handle, d, version, slow);
         if (type == NCCL_COLL_API) return fast_coll_api(context, handle, d, version, slow);
         if (type == NCCL_P2P_API) return fast_p2p_api(context, handle, d, version, slow);
@@ -364,12 +365,11 @@ MODERN nccl_result start_fast(void *context, void **handle, const struct nccl_de
     return slow(context, handle, d);
 }
 
-// One function for all four versions.
+// One function for all of these versions.
 nccl_result abi_modern_state(void *handle, int state, const union nccl_state_args *args);
 
-// v5 to v7 differ from each other in the events they know.
 MODERN nccl_result abi_modern_init(void **context, u64 id, int *mask, const char *name, i32 nodes,
-                                   i32 ranks, i32 rank, nccl_log_fn log, int version, u32 events,
+                                   i32 ranks, i32 rank, nccl_log_fn log, int version,
                                    const void *nccl_address) {
     struct comm_description description = {.version = (unsigned)version,
                                            .known = true,
@@ -378,7 +378,7 @@ MODERN nccl_result abi_modern_init(void **context, u64 id, int *mask, const char
                                            .nodes = nodes,
                                            .ranks = ranks,
                                            .rank = rank};
-    return plugin_init(context, mask, &description, events, log, nccl_address);
+    return plugin_init(context, mask, &description, log, nccl_address);
 }
 
 #endif

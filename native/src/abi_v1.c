@@ -2,58 +2,43 @@
 #include "abi_early.h"
 
 static nccl_result init(void **context, int *mask) {
-    return abi_early_init(context, mask, 1, NCCL_EVENTS_V1, __builtin_return_address(0));
+    return abi_early_init(context, mask, 1, __builtin_return_address(0));
+}
+
+static struct early_coll coll_of(const void *descriptor) {
+    const struct nccl_descr_v1 *d = descriptor;
+    return (struct early_coll){.comm_hash = d->coll.commHash,
+                               .seq = d->coll.seqNumber,
+                               .count = d->coll.count,
+                               .traffic_bytes = d->coll.trafficBytes,
+                               .send_buff = d->coll.sendBuff,
+                               .recv_buff = d->coll.recvBuff,
+                               .func = d->coll.func,
+                               .dtype = d->coll.datatype,
+                               .algo = d->coll.algo,
+                               .proto = d->coll.proto,
+                               .channels = d->coll.nMaxChannels,
+                               .warps = d->coll.nWarps,
+                               .bits = (u8)((d->coll.isCollnet ? COLL_IS_COLLNET : 0) |
+                                            (d->coll.isNvls ? COLL_IS_NVLS : 0)),
+                               .flags = FLAG_NUMBERS,
+                               .root = d->coll.root,
+                               .op = d->coll.op};
+}
+
+static struct early_p2p p2p_of(const void *descriptor) {
+    const struct nccl_descr_v1 *d = descriptor;
+    return (struct early_p2p){.comm_hash = d->p2p.commHash,
+                              .count = d->p2p.count,
+                              .buff = d->p2p.buff,
+                              .func = d->p2p.func,
+                              .dtype = d->p2p.datatype,
+                              .flags = FLAG_NUMBERS,
+                              .peer = d->p2p.peer};
 }
 
 static nccl_result record(void *context, void **handle, const void *descriptor) {
-    const struct nccl_descr_v1 *d = descriptor;
-    switch (d->type) {
-        case NCCL_GROUP: event_start_group(context, handle, d->parentObj); break;
-        case NCCL_COLL:
-            abi_early_start_coll(
-                context, handle,
-                &(struct early_coll){.comm_hash = d->coll.commHash,
-                                     .seq = d->coll.seqNumber,
-                                     .count = d->coll.count,
-                                     .traffic_bytes = d->coll.trafficBytes,
-                                     .parent = d->parentObj,
-                                     .send_buff = d->coll.sendBuff,
-                                     .recv_buff = d->coll.recvBuff,
-                                     .func = d->coll.func,
-                                     .dtype = d->coll.datatype,
-                                     .algo = d->coll.algo,
-                                     .proto = d->coll.proto,
-                                     .channels = d->coll.nMaxChannels,
-                                     .warps = d->coll.nWarps,
-                                     .bits = (u8)((d->coll.isCollnet ? COLL_IS_COLLNET : 0) |
-                                                  (d->coll.isNvls ? COLL_IS_NVLS : 0)),
-                                     .flags = FLAG_NUMBERS,
-                                     .rank = d->rank,
-                                     .root = d->coll.root,
-                                     .op = d->coll.op});
-            break;
-        case NCCL_P2P:
-            abi_early_start_p2p(context, handle,
-                                &(struct early_p2p){.comm_hash = d->p2p.commHash,
-                                                    .count = d->p2p.count,
-                                                    .parent = d->parentObj,
-                                                    .buff = d->p2p.buff,
-                                                    .func = d->p2p.func,
-                                                    .dtype = d->p2p.datatype,
-                                                    .flags = FLAG_NUMBERS,
-                                                    .rank = d->rank,
-                                                    .peer = d->p2p.peer});
-            break;
-        case NCCL_PROXY_OP:
-            event_start_proxy_op(context, handle, d->parentObj, d->rank, &d->proxyOp);
-            break;
-        case NCCL_PROXY_STEP:
-            event_start_proxy_step(context, handle, d->parentObj, d->rank, d->proxyStep.step);
-            break;
-        case NCCL_PROXY_CTRL: event_start_proxy_ctrl(context, handle, d->parentObj); break;
-        default: event_start_unknown(handle);
-    }
-    return 0;
+    return abi_early_record(context, handle, descriptor, 1, coll_of, p2p_of);
 }
 
 static nccl_result start(void *context, void **handle, const struct nccl_descr_v1 *d) {

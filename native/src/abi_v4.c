@@ -4,7 +4,7 @@
 static nccl_result init(void **context, int *mask, const char *commName, uint64_t commHash,
                         int nNodes, int nRanks, int rank, nccl_log_fn log) {
     return abi_modern_init(context, commHash, mask, commName, nNodes, nRanks, rank, log, 4,
-                           NCCL_EVENTS_V3, __builtin_return_address(0));
+                           __builtin_return_address(0));
 }
 
 static SLOW_PATH nccl_result record(void *context, void **handle, const void *descriptor) {

@@ -4,7 +4,7 @@
 static nccl_result init(void **context, uint64_t commId, int *mask, const char *commName,
                         int nNodes, int nRanks, int rank, nccl_log_fn log) {
     return abi_modern_init(context, commId, mask, commName, nNodes, nRanks, rank, log, 5,
-                           NCCL_EVENTS_V5, __builtin_return_address(0));
+                           __builtin_return_address(0));
 }
 
 static SLOW_PATH nccl_result record(void *context, void **handle, const void *descriptor) {

@@ -26,8 +26,8 @@
 #define EXTENT_CHUNKS 128u  // 8 MB
 #define MIN_CHUNKS 8u
 #define MIN_SHARED_CHUNKS 32u
-#define MIN_SHM_BYTES \
-    (512ull << 20)  // NCCL's own transport lives there; a container's 64 MB are not ours to take
+// NCCL's own transport needs /dev/shm too: a container's default of 64 MB is left to it.
+#define MIN_SHM_BYTES (512ull << 20)
 
 struct arena arena = {.fd = -1, .lock_fd = -1};
 u32 arena_next[MAX_CHUNKS];
@@ -87,7 +87,7 @@ static bool populate(char *from, size_t bytes) {
     return true;
 }
 
-// A private directory that nobody else could have prepared for us.
+// A directory of this user's that nobody else can have prepared.
 static int open_shm_dir(char *path, size_t size) {
     snprintf(path, size, SHM_DIR "/ncclscope-%u", (unsigned)getuid());
     if (mkdir(path, 0700) != 0 && errno != EEXIST) return -1;
@@ -103,7 +103,7 @@ static int open_shm_dir(char *path, size_t size) {
 
 // The lock says that this process lives; the kernel drops it however the process dies. It needs an
 // open file of its own: the mapped one lives on in forked children as long as they are mapped.
-// Somebody who looks for arenas of the dead may hold the lock for a moment.
+// Whoever looks for arenas of dead processes may hold the lock for a moment.
 static int open_locked(int dir, const char *file_name) {
     int fd = openat(dir, file_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     for (int attempt = 0; fd >= 0 && attempt < 50; attempt++) {
@@ -238,24 +238,13 @@ u32 arena_take_chunk(bool low_priority) {
     if (low_priority && __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED) <=
                             __atomic_load_n(&arena.low_priority_reserve, __ATOMIC_RELAXED))
         return NO_CHUNK;
-    u64 top = __atomic_load_n(&arena.free_top, __ATOMIC_ACQUIRE), below;
-    do {
-        if ((u32)top == 0) return NO_CHUNK;
-        below =
-            ((top >> 32) + 1) << 32 | __atomic_load_n(&arena_next[(u32)top - 1], __ATOMIC_RELAXED);
-    } while (!__atomic_compare_exchange_n(&arena.free_top, &top, below, true, __ATOMIC_ACQ_REL,
-                                          __ATOMIC_ACQUIRE));
-    __atomic_fetch_sub(&arena.free_count, 1, __ATOMIC_RELAXED);
-    return (u32)top - 1;
+    u32 chunk = free_list_pop(&arena.free_chunks, arena_next);
+    if (chunk != NO_CHUNK) __atomic_fetch_sub(&arena.free_count, 1, __ATOMIC_RELAXED);
+    return chunk;
 }
 
 // The chunk's heads must all be zero: an old head over a new, torn body would pass for a record.
 void arena_give_chunk(u32 chunk) {
-    u64 top = __atomic_load_n(&arena.free_top, __ATOMIC_RELAXED), above;
-    do {
-        __atomic_store_n(&arena_next[chunk], (u32)top, __ATOMIC_RELAXED);
-        above = ((top >> 32) + 1) << 32 | (chunk + 1);
-    } while (!__atomic_compare_exchange_n(&arena.free_top, &top, above, true, __ATOMIC_RELEASE,
-                                          __ATOMIC_RELAXED));
+    free_list_push(&arena.free_chunks, arena_next, chunk);
     __atomic_fetch_add(&arena.free_count, 1, __ATOMIC_RELAXED);
 }

@@ -11,10 +11,11 @@
 #include <stddef.h>
 
 #include "callback_state.h"
+#include "free_list.h"
 #include "slot.h"
 
 #define MAX_CHUNKS 4096u  // 256 MB
-#define NO_CHUNK 0xFFFFFFFFu
+#define NO_CHUNK FREE_LIST_EMPTY
 
 struct arena {
     char *base;
@@ -25,14 +26,13 @@ struct arena {
     int lock_fd;  // locked as long as the process lives
     bool growth_failed;
     char path[128];
-    // Stack of free chunks: version in the upper half against ABA, 1 + chunk in the lower.
-    _Alignas(64) u64 free_top;
+    _Alignas(64) u64 free_chunks;  // a free_list
     u32 free_count;
 };
 extern HIDDEN struct arena arena;
 
-// Next free chunk below this one, and for chunks in use: the stream's next chunk (0: none yet, else
-// 1 + chunk).
+// Of a free chunk: the next one of the free list. Of a chunk in use: the stream's next chunk (0:
+// none yet, else 1 + chunk).
 extern u32 arena_next[MAX_CHUNKS];
 
 // False when there is no memory at all: then nothing is recorded.
@@ -48,7 +48,8 @@ void arena_forget(void);
 u32 arena_take_chunk(bool low_priority);
 void arena_give_chunk(u32 chunk);
 
-// Places are constants: what the file says is for readers, and somebody may truncate it.
+// Offsets are constants here: those in the file's header are for readers, and the file may be
+// truncated.
 #define ARENA_COUNTERS MAX_HEADER_BYTES
 #define ARENA_META (ARENA_COUNTERS + COUNTER_BYTES)
 #define ARENA_TALLY (ARENA_META + META_SLOTS * SLOT_BYTES)

@@ -1,4 +1,4 @@
-// The line itself.
+// The one instance, and whether the fast path is open.
 #include "callback_state.h"
 
 struct callback_state callback_state = {.clock = CLOCK_IS_MONOTONIC, .window = 1};

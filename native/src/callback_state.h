@@ -1,5 +1,5 @@
-// What every callback reads of the whole process, in one cache line: NCCL and the driver have used
-// the cache for their own between two callbacks, and each line of ours comes from further away.
+// What every callback reads of the process, in one cache line: NCCL and the driver use the caches
+// between two callbacks, and each further line of ours would be another miss.
 //
 // Written at init and by the helper thread, hardly ever.
 #ifndef NCCLSCOPE_CALLBACK_STATE_H
@@ -15,25 +15,25 @@
 
 // Starts at a cache line of its own, near the others.
 #define HOT __attribute__((hot, aligned(64)))
-// What HOT functions leave to others: out of line, but as fast as can be.
+// What HOT functions leave to others: out of line, but optimized for speed.
 #define SLOW_PATH __attribute__((noinline))
 
 struct callback_state {
     _Alignas(64) u64 nonce;  // 16 bits, the top one set
     u64 first_context;       // the context of communicator 0
-    u32 fast_events;         // NCCL's event bits: those that take the fast path (gate.h)
-    u32 window;              // chunks that a stream's owner may edit (stream.h)
-    i64 writer_offset;       // from a thread's pointer to its pen, where they are near (stream.h)
+    u32 fast_events;         // NCCL's event bits: those that take the fast path (event_filter.h)
+    u32 window;              // chunks before its newest that a stream's owner may edit (stream.h)
+    i64 writer_offset;       // from a thread's pointer to its writer (writer.h)
     enum clock_kind clock;   // set once, before any event can be recorded
-    bool fast_path;          // as callback_state_settle has it
-    bool static_tls;         // see writer_in_static_tls
-    bool chained;            // another profiler must hear of stops and states, too (chain.h)
+    bool fast_path;          // as callback_state_settle decides
+    bool static_tls;         // writer_offset is the same in every thread
+    bool chained;            // another profiler gets stops and states, too (chain.h)
     bool recording;          // false before the first init, in fork children and when disabled
 };
 extern HIDDEN struct callback_state callback_state;
 
-// At init: whether callbacks may take the usual way. There the clock is a counter, nobody is
-// chained, and threads find their pens by writer_in_static_tls.
+// At init: decides whether callbacks may take the fast path. They may if the clock is a counter, no
+// profiler is chained, and writers are in static thread-local storage.
 void callback_state_settle(void);
 
 #endif

@@ -1,4 +1,4 @@
-// The second profiler: its contexts, handles and mask.
+// The chained profiler: its contexts, handles and mask.
 #define _GNU_SOURCE
 #include "chain.h"
 
@@ -9,26 +9,26 @@
 
 #include "arena.h"
 #include "config.h"
-#include "event_filter.h"
+#include "free_list.h"
 #include "log.h"
 #include "stream.h"
 
-#define VERSIONS 8
-#define CHAIN_ONLY_LIMIT 65536u  // its open events that are not ours
-#define CAPTURED_LIMIT 65536u    // calls in CUDA graphs: parents for as long as the graph lives
+#define CHAIN_ONLY_BITS 16
+#define CHAIN_ONLY_LIMIT (1u << CHAIN_ONLY_BITS)  // open events that only the chained profiler has
+#define CAPTURED_LIMIT 65536u  // calls in CUDA graphs: parents for as long as the graph lives
 
-static const void *objects[VERSIONS];  // its ncclProfiler_vN
-static u32 masks[VERSIONS];
+static const void *objects[NCCL_NEWEST_INTERFACE + 1];  // its ncclProfiler_vN
+static u32 masks[NCCL_NEWEST_INTERFACE + 1];
 static int version_in_use;
 static void *contexts[NO_COMM];
 
 // Its handle for each slot of the arena.
 static void **slot_handles;
-// Its handles for events that this recorder does not have: 1 + next free cell, and a count of uses
-// that makes a handle valid once.
+// Its handles for events that this recorder does not have. Each place counts its uses, and NCCL's
+// handle holds that count: a handle of an earlier use is not valid any more.
 static void **chain_only_handles;
 static u32 chain_only_next[CHAIN_ONLY_LIMIT], chain_only_uses[CHAIN_ONLY_LIMIT];
-static u64 chain_only_top;
+static u64 chain_only_free;  // a free_list
 static struct {
     u64 ours;
     void *theirs;
@@ -60,8 +60,8 @@ void chain_load(int version) {
         config.chain[0] = 0;
         return;
     }
-    size_t cells = (size_t)MAX_CHUNKS * CHUNK_SLOTS + CHAIN_ONLY_LIMIT;
-    size_t bytes = cells * sizeof(void *) + CAPTURED_LIMIT * sizeof *captured_handles;
+    size_t handles = (size_t)MAX_CHUNKS * CHUNK_SLOTS + CHAIN_ONLY_LIMIT;
+    size_t bytes = handles * sizeof(void *) + CAPTURED_LIMIT * sizeof *captured_handles;
     if (!slot_handles) {
         void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -73,16 +73,15 @@ void chain_load(int version) {
         slot_handles = memory;
         chain_only_handles = slot_handles + (size_t)MAX_CHUNKS * CHUNK_SLOTS;
         captured_handles = (void *)(chain_only_handles + CHAIN_ONLY_LIMIT);
-        for (u32 cell = 0; cell < CHAIN_ONLY_LIMIT; cell++) chain_only_next[cell] = cell + 2;
-        chain_only_next[CHAIN_ONLY_LIMIT - 1] = 0;
-        chain_only_top = 1;
+        for (u32 place = CHAIN_ONLY_LIMIT; place-- > 0;)
+            free_list_push(&chain_only_free, chain_only_next, place);
     }
     objects[version] = object;
     version_in_use = version;
 }
 
-static void chain_is(bool there) {
-    callback_state.chained = there;
+static void set_chained(bool is_chained) {
+    callback_state.chained = is_chained;
     callback_state_settle();
 }
 
@@ -104,13 +103,13 @@ u32 chain_init(void *context, int version, const struct comm_description *comm, 
         log_note("NCCLSCOPE_CHAIN=%.200s is left out: its init failed with %d", config.chain,
                  result);
         objects[version] = NULL;
-        chain_is(false);
+        set_chained(false);
         return 0;
     }
     u32 number = comm_number_in(context);
     if (number != NO_COMM) contexts[number] = theirs;
     masks[version] = (u32)mask;
-    chain_is(true);
+    set_chained(true);
     return (u32)mask;
 }
 
@@ -122,12 +121,12 @@ void chain_finalize(void *context) {
 
 // ---- handles ----
 static bool is_chain_only(u64 handle) {
-    return handle >> INDEX_BITS == (callback_state.nonce << 11 | CHAIN_STREAM);
+    return handle >> INDEX_BITS == (callback_state.nonce << STREAM_BITS | CHAIN_STREAM);
 }
 
 static void **place_of_slot(u64 handle) {
     u64 number = (handle >> INDEX_BITS) & CONTEXT_STREAM;
-    if (handle >> 48 != callback_state.nonce || number >= MAX_STREAMS) return NULL;
+    if (handle >> HANDLE_BITS != callback_state.nonce || number >= MAX_STREAMS) return NULL;
     u64 index = handle & INDEX_MASK;
     union slot *const *window = streams[number].window;
     union slot *chunk =
@@ -146,85 +145,61 @@ static u32 captured_place(u64 handle) {
 static void *chained_handle(u64 handle) {
     if (handle == 0) return NULL;
     if (is_chain_only(handle)) {
-        u32 cell = (u32)handle & (CHAIN_ONLY_LIMIT - 1);
-        bool valid = (handle & INDEX_MASK) >> 16 == chain_only_uses[cell];
-        return valid ? __atomic_load_n(&chain_only_handles[cell], __ATOMIC_RELAXED) : NULL;
+        u32 place = (u32)handle & (CHAIN_ONLY_LIMIT - 1);
+        bool valid = (handle & INDEX_MASK) >> CHAIN_ONLY_BITS == chain_only_uses[place];
+        return valid ? __atomic_load_n(&chain_only_handles[place], __ATOMIC_RELAXED) : NULL;
     }
-    void **cell = place_of_slot(handle);
-    if (cell) return __atomic_load_n(cell, __ATOMIC_RELAXED);
+    void **theirs = place_of_slot(handle);
+    if (theirs) return __atomic_load_n(theirs, __ATOMIC_RELAXED);
     u32 place = captured_place(handle);
     if (captured_handles[place].ours == handle) return captured_handles[place].theirs;
-    return handle >> 48 == callback_state.nonce
-               ? NULL
-               : (void *)(uintptr_t)handle;  // not ours: as it came
+    bool is_ours = handle >> HANDLE_BITS == callback_state.nonce;
+    return is_ours ? NULL : (void *)(uintptr_t)handle;  // passed on as it came
 }
 
-// A handle for an event that only they have; 0: no cell left.
+// The handle that NCCL gets for an event that only the chained profiler has; 0: no place left.
 static u64 take_chain_only(void *theirs) {
-    u64 top = __atomic_load_n(&chain_only_top, __ATOMIC_ACQUIRE), below;
-    do {
-        if ((u32)top == 0) return 0;
-        below = ((top >> 32) + 1) << 32 |
-                __atomic_load_n(&chain_only_next[(u32)top - 1], __ATOMIC_RELAXED);
-    } while (!__atomic_compare_exchange_n(&chain_only_top, &top, below, true, __ATOMIC_ACQ_REL,
-                                          __ATOMIC_ACQUIRE));
-    u32 cell = (u32)top - 1;
-    chain_only_uses[cell] = (chain_only_uses[cell] + 1) & (u32)(INDEX_MASK >> 16);
-    __atomic_store_n(&chain_only_handles[cell], theirs, __ATOMIC_RELAXED);
-    return callback_state.nonce << 48 | (u64)CHAIN_STREAM << INDEX_BITS |
-           (u64)chain_only_uses[cell] << 16 | cell;
+    u32 place = free_list_pop(&chain_only_free, chain_only_next);
+    if (place == FREE_LIST_EMPTY) return 0;
+    chain_only_uses[place] = (chain_only_uses[place] + 1) & (u32)(INDEX_MASK >> CHAIN_ONLY_BITS);
+    __atomic_store_n(&chain_only_handles[place], theirs, __ATOMIC_RELAXED);
+    return callback_state.nonce << HANDLE_BITS | (u64)CHAIN_STREAM << INDEX_BITS |
+           (u64)chain_only_uses[place] << CHAIN_ONLY_BITS | place;
 }
 
 static void release_chain_only(u64 handle) {
-    u32 cell = (u32)handle & (CHAIN_ONLY_LIMIT - 1);
-    if ((handle & INDEX_MASK) >> 16 != chain_only_uses[cell]) return;
-    chain_only_uses[cell] = (chain_only_uses[cell] + 1) & (u32)(INDEX_MASK >> 16);
-    u64 top = __atomic_load_n(&chain_only_top, __ATOMIC_RELAXED), above;
-    do {
-        __atomic_store_n(&chain_only_next[cell], (u32)top, __ATOMIC_RELAXED);
-        above = ((top >> 32) + 1) << 32 | (cell + 1);
-    } while (!__atomic_compare_exchange_n(&chain_only_top, &top, above, true, __ATOMIC_RELEASE,
-                                          __ATOMIC_RELAXED));
+    u32 place = (u32)handle & (CHAIN_ONLY_LIMIT - 1);
+    if ((handle & INDEX_MASK) >> CHAIN_ONLY_BITS != chain_only_uses[place]) return;
+    chain_only_uses[place] = (chain_only_uses[place] + 1) & (u32)(INDEX_MASK >> CHAIN_ONLY_BITS);
+    free_list_push(&chain_only_free, chain_only_next, place);
 }
 
 // ---- callbacks ----
-static size_t descriptor_bytes(int version) {
-    static const size_t bytes[VERSIONS] = {0,
-                                           sizeof(struct nccl_descr_v1),
-                                           sizeof(struct nccl_descr_v2),
-                                           sizeof(struct nccl_descr_v3),
-                                           NCCL_DESCR_V4_BYTES,
-                                           NCCL_DESCR_V5_BYTES,
-                                           NCCL_DESCR_V5_BYTES,
-                                           NCCL_DESCR_V7_BYTES};
-    return bytes[version];
-}
-
 static void translate(struct nccl_descr *d, u64 type, int version) {
     d->parentObj = chained_handle((u64)(uintptr_t)d->parentObj);
-    if (version < 5) return;
+    if (version < NCCL_FIRST_WITH_CALLS) return;
     if (type == NCCL_COLL)
         d->coll.parentGroup = chained_handle((u64)(uintptr_t)d->coll.parentGroup);
     if (type == NCCL_P2P) d->p2p.parentGroup = chained_handle((u64)(uintptr_t)d->p2p.parentGroup);
 }
 
 static bool is_captured(const struct nccl_descr *d, u64 type, int version) {
-    if (version < 5) return false;
+    if (version < NCCL_FIRST_WITH_CALLS) return false;
     return (type == NCCL_COLL_API && d->collApi.graphCaptured) ||
            (type == NCCL_P2P_API && d->p2pApi.graphCaptured);
 }
 
 void chain_start(void *context, void **handle, const void *descriptor, u64 type, int version) {
-    if (!event_filter_wants(masks[version], version, type)) return;
+    if (!nccl_emits(masks[version], version, type)) return;
     struct nccl_descr copy;
-    memcpy(&copy, descriptor, descriptor_bytes(version));
+    memcpy(&copy, descriptor, nccl_descriptor_bytes(version));
     translate(&copy, type, version);
     u32 number = comm_owns_context(context) ? comm_number_in(context) : NO_COMM;
     void *their_context = number != NO_COMM ? contexts[number] : context, *theirs = NULL;
     ((const struct nccl_profiler_v5 *)objects[version])->startEvent(their_context, &theirs, &copy);
     u64 ours = (u64)(uintptr_t)*handle;
-    void **cell = ours ? place_of_slot(ours) : NULL;
-    if (cell) __atomic_store_n(cell, theirs, __ATOMIC_RELAXED);
+    void **place = ours ? place_of_slot(ours) : NULL;
+    if (place) __atomic_store_n(place, theirs, __ATOMIC_RELAXED);
     else if (theirs) *handle = (void *)(uintptr_t)take_chain_only(theirs);
     if (ours && theirs && is_captured(descriptor, type, version)) {
         captured_handles[captured_place(ours)].theirs = theirs;

@@ -18,8 +18,8 @@ struct clock_pair {
 struct clock_pair clock_sample(void);
 u64 clock_hz_between(const struct clock_pair *earlier, const struct clock_pair *later);
 
-// The counter, where that is the clock. Unordered: order inside a thread comes from slot order,
-// never from times.
+// The counter, where that is the clock. Read without a barrier: the order inside a thread is the
+// order of its slots, never that of times.
 static inline u64 clock_counter(void) {
 #if defined(__aarch64__)
     u64 ticks;

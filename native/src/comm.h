@@ -40,7 +40,7 @@ static inline u32 comm_number_in(const void *context) {
     u64 number = bits & INDEX_MASK;
     return number < NO_COMM ? (u32)number : NO_COMM;
 }
-// NO_COMM, and counted where it is not ours at all.
+// NO_COMM; counted where the context is not this process's.
 COLD u32 comm_of_other_context(const void *context, unsigned event_bit);
 static inline u32 comm_of_context(const void *context, unsigned event_bit) {
     u64 number = (u64)(uintptr_t)context - callback_state.first_context;

@@ -8,25 +8,16 @@
 #include <unistd.h>
 
 #include "identity.h"
-#include "nccl_abi.h"
 
 struct config config;
 
-enum {
-    PROFILE_EVENTS = NCCL_COLL | NCCL_P2P | NCCL_KERNEL_CH | NCCL_GROUP_API | NCCL_COLL_API |
-        NCCL_P2P_API | NCCL_CE_COLL | NCCL_CE_SYNC | NCCL_CE_BATCH,
-    TRACE_EVENTS = PROFILE_EVENTS | NCCL_GROUP | NCCL_PROXY_OP | NCCL_KERNEL_LAUNCH |
-        NCCL_KERNEL_PHASE,
-    FULL_EVENTS = NCCL_EVENTS_V7,
-};
-
+#define AS_MODE(number, constant, name) {#name, MODE_##constant, constant##_EVENTS},
 static const struct {
     const char *name;
     enum mode mode;
     u32 events;
-} modes[] = {{"profile", MODE_PROFILE, PROFILE_EVENTS},
-             {"trace", MODE_TRACE, TRACE_EVENTS},
-             {"full", MODE_FULL, FULL_EVENTS}};
+} modes[] = {MODES(AS_MODE)};
+#undef AS_MODE
 
 static void complain(const char *variable, const char *value, const char *instead) {
     if (config.complaint[0]) return;
@@ -40,7 +31,7 @@ static const char *variable(const char *name) {
 }
 
 // Bytes with an optional K, M or G (powers of 1024).
-static u64 size_of(const char *name, u64 otherwise, const char *described) {
+static u64 read_bytes(const char *name, u64 otherwise, const char *described) {
     const char *text = variable(name);
     if (!text) return otherwise;
     char *end;
@@ -74,7 +65,8 @@ static void read_mode(void) {
     if (text) {
         char *end;
         unsigned long mask = strtoul(text, &end, 0);
-        if (*end || mask > NCCL_EVENTS_V7) complain("NCCLSCOPE_EVENTS", text, "the mode's events");
+        if (*end || mask > NCCL_EVENTS_NEWEST)
+            complain("NCCLSCOPE_EVENTS", text, "the mode's events");
         else config.events = (u32)mask;
     }
     text = variable("NCCLSCOPE_GPU_TIMING");
@@ -108,7 +100,7 @@ static u64 at_least(const char *name, u64 bytes, u64 least, const char *describe
     return least;
 }
 
-// The name all ranks agree on without talking: the job's id, else the moment its launcher started.
+// A name that all ranks find without talking: the job's id, else the moment its launcher started.
 static void default_capture_name(char *out, size_t size) {
     static const char *const job_variables[] = {"SLURM_JOB_ID", "TORCHELASTIC_RUN_ID",
                                                 "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL};
@@ -167,12 +159,12 @@ void config_read(void) {
     const char *disable = variable("NCCLSCOPE_DISABLE");
     config.disabled = disable && strcmp(disable, "0") != 0;
     read_mode();
-    config.arena_bytes = size_of("NCCLSCOPE_ARENA", 0, "the default");
+    config.arena_bytes = read_bytes("NCCLSCOPE_ARENA", 0, "the default");
     config.arena_bytes = at_least("NCCLSCOPE_ARENA", config.arena_bytes, 512u << 10, "512K");
-    config.ring_bytes = size_of("NCCLSCOPE_RING", 0, "no ring");
+    config.ring_bytes = read_bytes("NCCLSCOPE_RING", 0, "no ring");
     config.ring_bytes = at_least("NCCLSCOPE_RING", config.ring_bytes, 1u << 20, "1M");
-    if (config.mode == MODE_PROFILE) config.ring_bytes = 0;  // it keeps nothing to look back at
-    config.disk_limit_bytes = size_of("NCCLSCOPE_DISK_LIMIT", 4ull << 30, "4G");
+    if (config.mode == MODE_PROFILE) config.ring_bytes = 0;  // there are no events to keep
+    config.disk_limit_bytes = read_bytes("NCCLSCOPE_DISK_LIMIT", 4ull << 30, "4G");
     config.exit_wait_ns = 2000000000u;
     const char *wait = variable("NCCLSCOPE_EXIT_WAIT");
     if (wait) {

@@ -5,7 +5,17 @@
 #include <limits.h>
 #include <stdbool.h>
 
+#include "nccl_abi.h"
 #include "ncclscope/format.h"
+
+// What each mode asks NCCL for.
+enum {
+    PROFILE_EVENTS = NCCL_COLL | NCCL_P2P | NCCL_KERNEL_CH | NCCL_GROUP_API | NCCL_COLL_API |
+        NCCL_P2P_API | NCCL_CE_COLL | NCCL_CE_SYNC | NCCL_CE_BATCH,
+    TRACE_EVENTS = PROFILE_EVENTS | NCCL_GROUP | NCCL_PROXY_OP | NCCL_KERNEL_LAUNCH |
+        NCCL_KERNEL_PHASE,
+    FULL_EVENTS = NCCL_EVENTS_NEWEST,
+};
 
 struct config {
     bool disabled;     // NCCLSCOPE_DISABLE=1
@@ -14,11 +24,11 @@ struct config {
     u32 first_events;  // the same at the first init
     bool gpu_timing;   // NCCLSCOPE_GPU_TIMING=0 leaves KernelCh out
     u64 arena_bytes;   // NCCLSCOPE_ARENA: upper limit; 0 = decide
-    u64 ring_bytes;    // NCCLSCOPE_RING: keep so much in memory and write it on request; 0 = no
+    u64 ring_bytes;    // NCCLSCOPE_RING: keep this much in memory, write it on request; 0 = no
     u64 disk_limit_bytes;        // NCCLSCOPE_DISK_LIMIT: per process
     u64 exit_wait_ns;            // NCCLSCOPE_EXIT_WAIT
     char capture_dir[PATH_MAX];  // NCCLSCOPE_DIR, expanded and absolute
-    char chain[PATH_MAX];        // NCCLSCOPE_CHAIN: another plugin that hears everything, too
+    char chain[PATH_MAX];        // NCCLSCOPE_CHAIN: another plugin that gets all callbacks, too
     char complaint[256];         // what could not be understood, for the log
 };
 
@@ -29,7 +39,7 @@ const char *config_mode_name(void);
 // The events of a mode, as far as they may be switched on and off while a job runs; those that are
 // always on or always off are left as they are.
 u32 config_events_of_mode(enum mode mode);
-// By its name; 0: there is none.
+// The mode of a name; 0: there is none.
 enum mode config_mode_by_name(const char *name);
 
 #endif

@@ -52,19 +52,19 @@ bool control_poll(struct control_request *request, const char *process_folder) {
     memset(request, 0, sizeof *request);
     unsigned long serial = 0;
     if (read_file() && strncmp(text, "serial ", 7) == 0) serial = strtoul(text + 7, NULL, 10);
-    // What was asked before this process existed is not meant for it.
+    // A request from before this process existed is not for it.
     bool fresh = !first && serial > done;
     if (first || serial > done) done = serial;
     first = false;
     if (!fresh) return false;
-    bool some = false, mine = false;  // are some processes meant, is this one
+    bool names_some = false, names_this = false;
     char *rest = strchr(text, '\n');
     for (char *line = rest ? strtok_r(rest, "\n", &rest) : NULL; line;
          line = strtok_r(NULL, "\n", &rest)) {
         const char *folder = value_of(line, "process");
-        some |= folder != NULL;
-        mine |= folder && strcmp(folder, process_folder) == 0;
+        names_some |= folder != NULL;
+        names_this |= folder && strcmp(folder, process_folder) == 0;
         read_line(line, request);
     }
-    return mine || !some;
+    return names_this || !names_some;
 }

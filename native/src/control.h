@@ -1,4 +1,4 @@
-// The capture's control file: what somebody outside asks of the processes of a running job.
+// The capture's control file: requests to the processes of a running job.
 #ifndef NCCLSCOPE_CONTROL_H
 #define NCCLSCOPE_CONTROL_H
 

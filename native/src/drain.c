@@ -1,8 +1,23 @@
-// Draining streams.
+// Moves slots from streams to the tracker and the sink.
 //
-// A slot is met once its event has ended, or after a moment of patience as it stands; in the second
-// case it is looked at again until it is final: its event ended, its chunk left the owner's window,
-// or the owner is gone. On disk, newer versions of a slot follow it as updates.
+// A slot is visited once, in the order of its stream: when its event has ended, or as it stands
+// when the event has been open for longer than `patience`. A slot that was visited while open is
+// put on a list and revisited at each pass until it is final: its event ended, its chunk left the
+// owner's window (stream.h), or the owner exited. On disk, newer versions of a slot follow it as
+// updates.
+//
+// Example, with a patience of 1 s and a pass every 0.5 s. A stream holds slot 1 (ended), slot 2 (an
+// event that stays open for 3 s) and slot 3 (ended).
+//   pass at 0.5 s  visits slot 1 and writes it. Slot 2 is open and young: the pass leaves the
+//   stream
+//                  there, so that slots reach the disk in order.
+//   pass at 1.5 s  slot 2 has been open for too long: it is written as it stands and put on the
+//                  list. Slot 3 is visited and written.
+//   pass at 3.5 s  slot 2 has ended: its newest version is written as an update, and it leaves the
+//                  list.
+// A chunk is freed once all its slots have been visited, none of them is on the list, and the owner
+// may no longer edit them. A head of 0 in the middle of a chunk means that the owner is filling
+// that slot. Where the owner may no longer edit it, somebody took the memory away.
 #define _GNU_SOURCE
 #include "drain.h"
 
@@ -16,7 +31,7 @@
 #include "sink.h"
 #include "tracker.h"
 
-// Slots that were met while open.
+// A slot that was visited while open.
 struct open_slot {
     u32 stream, chunk;
     u64 index, head, since;
@@ -26,15 +41,15 @@ static struct open_slot *open_slots;
 static size_t open_count, open_room;
 static u16 open_in_chunk[MAX_CHUNKS];
 
-// Nobody edits a slot of a chunk that is so much older than its stream's newest.
+// Whether a chunk is older than the window of its stream's owner: nobody edits its slots any more.
 static bool outside_window(u64 newest_number, u64 number) {
     return newest_number > number && newest_number - number > callback_state.window;
 }
 
-// Whether nobody can change that slot any more.
+// Whether nobody can change that slot any more. Ask before reading the slot.
 static bool is_final(const struct stream *stream, u64 index) {
     u64 newest = __atomic_load_n(&stream->published_chunk_number, __ATOMIC_ACQUIRE);
-    return stream->gone || outside_window(newest, index >> CHUNK_SLOTS_LOG2);
+    return stream->owner_exited || outside_window(newest, index >> CHUNK_SLOTS_LOG2);
 }
 
 static u64 handle_of(const struct stream *stream, u64 index) {
@@ -90,20 +105,20 @@ static void write_now(const struct stream *stream, const union slot *slot, u64 h
     sink_end();
 }
 
-// Looks again at slots that were open when they were met, and forgets those that are final now.
+// Looks again at slots that were open when they were visited, and forgets those that are final now.
 static u64 revisit(const struct drain_pass *pass) {
     u64 changes = 0;
     size_t kept = 0;
     for (size_t i = 0; i < open_count; i++) {
         struct open_slot *open = &open_slots[i];
         const struct stream *stream = &streams[open->stream];
-        bool final = is_final(stream, open->index);  // asked before the slot is read
+        bool final = is_final(stream, open->index);
         union slot *slot = slot_of(open->chunk, open->index);
         u64 head = slot_head(slot);
         bool closed = !head_is_open(head);
         bool changed = head != open->head || head_kind(head) == KIND_state;
         if (closed && open->head != head) notify_tracker(stream, slot, head, open->index, false);
-        if (!open->written && pass->use == TO_DISK) {  // met before slots went to disk
+        if (!open->written && pass->use == TO_DISK) {  // visited before slots went to disk
             write_now(stream, slot, head, open->index);
             open->written = true;
             open->head = head;
@@ -126,16 +141,16 @@ static u64 revisit(const struct drain_pass *pass) {
 
 // A stream that a thread has taken since the last pass.
 static void adopt(struct stream *stream) {
-    stream->known = true;
+    stream->adopted = true;
     stream->oldest_chunk = stream->visited.chunk = stream->written.chunk = stream->first_chunk;
     stream->oldest_number = stream->first_index >> CHUNK_SLOTS_LOG2;
     stream->visited.index = stream->written.index = stream->first_index + 1;
     stream->idle_passes = 0;
-    // Thread ids are reused, but never shared: whoever had this one before is gone.
+    // Thread ids are reused, but never shared: whoever had this one before has exited.
     for (u32 number = 0; number < __atomic_load_n(&streams_used, __ATOMIC_RELAXED); number++)
-        if (&streams[number] != stream && streams[number].known &&
+        if (&streams[number] != stream && streams[number].adopted &&
             streams[number].tid == stream->tid)
-            streams[number].gone = true;
+            streams[number].owner_exited = true;
 }
 
 // The next slot of a cursor's chunk chain; NULL: none has been begun.
@@ -155,7 +170,7 @@ static u64 visit_slots(struct stream *stream, const struct drain_pass *pass) {
     union slot *slot;
     while ((slot = slot_at(&stream->visited)) != NULL) {
         u64 index = stream->visited.index;
-        bool final = is_final(stream, index);  // asked before the slot is read
+        bool final = is_final(stream, index);
         u64 head = slot_head(slot);
         if (head == 0) {
             bool later = (index >> CHUNK_SLOTS_LOG2) <
@@ -166,8 +181,9 @@ static u64 visit_slots(struct stream *stream, const struct drain_pass *pass) {
             continue;
         }
         if (head_is_open(head) && !final) {
-            bool old = pass->everything ||
-                       (i64)(pass->now - slot->group.t0) > (i64)pass->patience;  // or begun since
+            bool old =
+                pass->everything || (i64)(pass->now - slot->group.t0) >
+                                        (i64)pass->patience;  // negative: begun since the pass
             if (!old) break;
             remember_open(stream, stream->visited.chunk - 1, index, head, pass->now, write);
         }
@@ -190,12 +206,12 @@ static void free_chunk(u32 chunk) {
     arena_give_chunk(chunk);
 }
 
-// Whether the stream's oldest chunk is done with: met, and final.
+// Whether the stream's oldest chunk is done with: visited, and final.
 static bool oldest_is_over(const struct stream *stream) {
     if (!stream->oldest_chunk || open_in_chunk[stream->oldest_chunk - 1]) return false;
     u64 newest = __atomic_load_n(&stream->published_chunk_number, __ATOMIC_ACQUIRE);
     bool visited = stream->visited.chunk != stream->oldest_chunk;
-    return stream->gone || (visited && outside_window(newest, stream->oldest_number));
+    return stream->owner_exited || (visited && outside_window(newest, stream->oldest_number));
 }
 
 static void free_oldest(struct stream *stream) {
@@ -205,7 +221,7 @@ static void free_oldest(struct stream *stream) {
     free_chunk(chunk);
 }
 
-// The ring gives up what is oldest, and says how much of it never reached the disk.
+// Frees the oldest chunk of the ring, and counts how much of it never reached the disk.
 static void evict(struct stream *stream) {
     struct cursor *written = &stream->written;
     if (written->chunk == stream->oldest_chunk) {
@@ -226,7 +242,7 @@ static void limit_ring(u32 used) {
         struct stream *oldest = NULL;
         for (u32 number = 0; number < used; number++) {
             struct stream *stream = &streams[number];
-            if (stream->known && oldest_is_over(stream) &&
+            if (stream->adopted && oldest_is_over(stream) &&
                 (!oldest || first_time(stream) < first_time(oldest)))
                 oldest = stream;
         }
@@ -239,7 +255,7 @@ static void free_chunks(struct stream *stream) {
     while (oldest_is_over(stream)) free_oldest(stream);
 }
 
-// A thread that is gone cannot write; its stream goes to the next one.
+// A thread that has exited cannot write; its stream goes to the next one.
 static bool owner_has_exited(const struct stream *stream, bool scarce) {
     if (stream->idle_passes % 16 != 4 && !(scarce && stream->idle_passes)) return false;
     return syscall(SYS_tgkill, getpid(), (pid_t)stream->tid, 0) != 0 && errno == ESRCH;
@@ -247,8 +263,8 @@ static bool owner_has_exited(const struct stream *stream, bool scarce) {
 
 static void release(struct stream *stream) {
     stream->next_first_index = (stream->published_chunk_number + 1) << CHUNK_SLOTS_LOG2;
-    stream->known = stream->gone = false;
-    stream_recycle(stream);
+    stream->adopted = stream->owner_exited = false;
+    stream_give_back(stream);
 }
 
 bool drain_is_due(void) {
@@ -269,20 +285,20 @@ u64 drain_streams(const struct drain_pass *pass) {
     for (u32 number = 0; number < used; number++) {
         struct stream *stream = &streams[number];
         if (!__atomic_load_n(&stream->attached, __ATOMIC_ACQUIRE)) continue;
-        if (!stream->known) adopt(stream);
-        if (!stream->gone) stream->gone = owner_has_exited(stream, pass->scarce);
+        if (!stream->adopted) adopt(stream);
+        if (!stream->owner_exited) stream->owner_exited = owner_has_exited(stream, pass->scarce);
         u64 here = visit_slots(stream, pass);
         visited += here;
         stream->idle_passes = here ? 0 : stream->idle_passes + 1;
     }
     tracker_pass_done();
-    sink_flush();  // a chunk that is handed out again must not be the only place of what it held
+    sink_flush();  // before chunks are freed: what they hold must be on disk first
     if (pass->use == TO_RING) limit_ring(used);
     for (u32 number = 0; number < used; number++) {
         struct stream *stream = &streams[number];
-        if (!stream->known) continue;
+        if (!stream->adopted) continue;
         if (pass->use != TO_RING) free_chunks(stream);
-        if (stream->gone && !stream->oldest_chunk) release(stream);
+        if (stream->owner_exited && !stream->oldest_chunk) release(stream);
     }
     return visited;
 }
@@ -298,11 +314,11 @@ static void mark_written(const struct stream *stream, u64 index, u64 head) {
 void drain_copy_out(const struct drain_pass *pass) {
     struct drain_pass all = *pass;
     all.everything = true;
-    drain_streams(&all);  // so that every open slot is known
+    drain_streams(&all);  // so that every open slot is on the list
     u32 used = __atomic_load_n(&streams_used, __ATOMIC_ACQUIRE);
     for (u32 number = 0; number < used; number++) {
         struct stream *stream = &streams[number];
-        if (!stream->known) continue;
+        if (!stream->adopted) continue;
         while (stream->written.index < stream->visited.index) {
             union slot *slot = slot_at(&stream->written);
             if (!slot || stream->written.index >= stream->visited.index) break;

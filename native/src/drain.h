@@ -1,4 +1,4 @@
-// Draining: shows every slot to the tracker, moves slots to the sink, and frees chunks. Helper
+// Draining: gives every slot to the tracker, moves slots to the sink, and frees chunks. Helper
 // thread only.
 #ifndef NCCLSCOPE_DRAIN_H
 #define NCCLSCOPE_DRAIN_H
@@ -8,7 +8,7 @@
 
 #include "stream.h"
 
-// What becomes of slots once the tracker has seen them.
+// What becomes of slots once the tracker has got them.
 enum sink_use {
     TO_DISK,     // written as they come
     TO_NOWHERE,  // profile: counted, then forgotten
@@ -18,14 +18,14 @@ enum sink_use {
 struct drain_pass {
     enum sink_use use;
     u64 now;          // ticks
-    u64 patience;     // ticks an open event is waited for before it is taken as it is
+    u64 patience;     // ticks to wait for the end of an open event before it is taken as it is
     bool everything;  // the process is exiting: take all that is committed
-    bool scarce;      // memory is: look for threads that are gone at every pass
+    bool scarce;      // memory or streams are: look for exited threads at every pass
 };
 
 // Whether any stream has begun a chunk, or any thread a stream, since the last call.
 bool drain_is_due(void);
-// Returns how many slots were met.
+// Returns how many slots were visited.
 u64 drain_streams(const struct drain_pass *pass);
 // The ring: writes everything that is still in memory and not on disk yet.
 void drain_copy_out(const struct drain_pass *pass);

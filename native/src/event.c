@@ -1,16 +1,14 @@
-// Events off the fast path: stops and states from elsewhere, repeats, network data.
+// Events off the fast path: late stops and states, repeats, network data.
 #include "event.h"
 
 #include <string.h>
 
 #include "chain.h"
-#include "event_filter.h"
-#include "meta.h"
 
-void event_count_lost(unsigned event_bit) {
+void event_count_lost(unsigned number) {
     // In a fork child the counters are the parent's.
     if (__atomic_load_n(&callback_state.recording, __ATOMIC_RELAXED))
-        arena_count(COUNTER_dropped_no_stream, event_bit);
+        arena_count(COUNTER_dropped_no_stream, number);
 }
 
 void event_start_unknown(void **handle) {
@@ -20,23 +18,22 @@ void event_start_unknown(void **handle) {
 }
 
 // ---- updates that need a slot of their own ----
-// Says why a handle leads nowhere; true when it may be an event of ours that another slot must
-// speak of.
+// Whether a handle may be one of this process's events, for which another slot must be written.
+// Counts why not.
 static bool handle_may_live(u64 handle) {
     if (!__atomic_load_n(&callback_state.recording, __ATOMIC_RELAXED)) return false;
     if (handle == 0) {
         arena_count(COUNTER_handle_null, 0);
         return false;
     }
-    if (handle >> 48 != callback_state.nonce) {
+    if (handle >> HANDLE_BITS != callback_state.nonce) {
         arena_count(COUNTER_handle_foreign, 0);
         return false;
     }
     u64 number = (handle >> INDEX_BITS) & CONTEXT_STREAM;
-    u64 chunk_number = (handle & INDEX_MASK) >> CHUNK_SLOTS_LOG2;
     if (number < __atomic_load_n(&streams_used, __ATOMIC_RELAXED)) {
         u64 newest = __atomic_load_n(&streams[number].published_chunk_number, __ATOMIC_RELAXED);
-        if (((newest - chunk_number) & CHUNK_NUMBER_MASK) <= CHUNK_NUMBER_MASK / 2) return true;
+        if (stream_chunk_age(newest, handle) <= CHUNK_NUMBER_MASK / 2) return true;
     }
     arena_count(COUNTER_handle_dead, 0);
     return false;
@@ -67,11 +64,10 @@ bool event_append_state(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps
     if (!handle_may_live(handle)) return false;
     u64 own_handle, head;
     const struct stream *stream = writer_self.stream;
-    if (stream) {  // an own slot that is no event any more, or never was
+    if (stream) {  // a slot of this thread's that is no event any more, or never was
         union slot *slot = writer_find(&writer_self, handle, &head);
         bool in_window = !((handle ^ stream->prefix) >> INDEX_BITS) &&
-                         ((stream->chunk_number - ((handle & INDEX_MASK) >> CHUNK_SLOTS_LOG2)) &
-                          CHUNK_NUMBER_MASK) <= callback_state.window;
+                         stream_chunk_age(stream->chunk_number, handle) <= callback_state.window;
         if (in_window && (!slot || !head_is_event(head))) {
             arena_count(COUNTER_handle_dead, 0);
             return false;
@@ -102,7 +98,7 @@ void event_peer_wait_again(union slot *slot, u64 head, u64 handle, u64 size) {
             return;
         }
     }
-    arena_count(COUNTER_late_updates, 4);
+    arena_count(COUNTER_late_updates, NCCL_NUMBER(NCCL_PROXY_STEP));
     if (!write_state(handle, NCCL_STEP_SEND_PEER_WAIT, size, 0, 0, 0, &note_handle)) return;
     SLOT_STORE(slot->proxy_step.t1, note_handle);
     slot_commit(slot, head_with_states(head, STATE_NOTED));
@@ -144,8 +140,8 @@ static SLOW_PATH nccl_result stop_slow(u64 handle) {
     return store_stop(slot, head, now);
 }
 
-// An event of this thread, of its newest chunk, that has not ended: nearly all are. Leaves the rest
-// to stop_slow before anything has changed (as start_fast in abi_modern.h).
+// The fast path: an open event of this thread in its newest chunk, as nearly all are. It leaves
+// everything else to stop_slow before it changes anything (as start_fast in abi_modern.h).
 HOT nccl_result event_stop(void *eHandle) {
     u64 handle = (u64)(uintptr_t)eHandle, head;
     const struct writer *writer = writer_in_static_tls();
@@ -163,7 +159,7 @@ bool event_is_repeated_step(void *handle, const void *parent, i32 step) {
         return false;
     if (slot->proxy_step.parent != (u64)(uintptr_t)parent || slot->proxy_step.step != step)
         return false;
-    arena_count(COUNTER_start_repeated, 4);
+    arena_count(COUNTER_start_repeated, NCCL_NUMBER(NCCL_PROXY_STEP));
     if (head_chan(head) < 255) slot_commit(slot, head + (1u << 16));
     return true;
 }
@@ -174,7 +170,7 @@ static void copy_net_data(struct slot_net *slot, u8 *type, i64 id, const void *d
     slot->qp_or_fd = 0;
     *type = 0;
     if (id != NCCL_NET_IB_V1 && id != NCCL_NET_SOCKET_V1) {
-        slot->wr_id = (u64)id;  // nobody said what lies at data
+        slot->wr_id = (u64)id;  // what data points to is not known
     } else if (data && id == NCCL_NET_IB_V1) {
         const struct nccl_net_ib_v1 *ib = data;
         *type = ib->type;
@@ -194,7 +190,7 @@ static void copy_net_data(struct slot_net *slot, u8 *type, i64 id, const void *d
 
 void event_start_net(void *context, void **handle, const void *parent, i32 rank,
                      const struct nccl_net_plugin *net) {
-    struct event event = event_start(context, handle, parent, 1, 7);
+    struct event event = event_start(context, handle, parent, 1, NCCL_NET_PLUGIN);
     if (!event.slot) return;
     u8 type;
     event.slot->net.id = (u32)net->id;

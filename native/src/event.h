@@ -10,33 +10,36 @@
 #include "callback_state.h"
 #include "comm.h"
 #include "nccl_abi.h"
-#include "stream.h"
 #include "tally.h"
+#include "writer.h"
+
+_Static_assert(NCCL_EVENT_COUNT == EVENT_KINDS, "an event without a slot kind, or the reverse");
 
 // ---- start ----
 // Adapters call event_start (or event_of and event_begin, when something lies between), fill the
 // slot that comes back, and event_commit it. Of two slots the second is filled and committed
-// (event_commit_ext) first.
+// (event_commit_ext) first. `type` is NCCL's event bit; callers pass a constant.
 
 struct event {
     union slot *slot;  // NULL: dropped, *eHandle is NULL already
     u64 handle;
-    u32 comm;  // NO_COMM when the context is not ours
+    u32 comm;  // NO_COMM when the context is another process's, or none
 };
 
-COLD void event_count_lost(unsigned event_bit);
+COLD void event_count_lost(unsigned number);
 
 #define EVENT static inline __attribute__((always_inline))
 
-EVENT struct event event_of(void *context, unsigned event_bit) {
-    return (struct event){NULL, 0, comm_of_context(context, event_bit)};
+EVENT struct event event_of(void *context, u64 type) {
+    return (struct event){NULL, 0, comm_of_context(context, NCCL_NUMBER(type))};
 }
 
 // False: dropped and counted.
 EVENT bool event_begin(struct event *event, struct writer *writer, void **handle_out,
-                       const void *parent, unsigned slots, unsigned event_bit) {
-    if (UNLIKELY(!writer)) event_count_lost(event_bit);
-    else event->slot = writer_take(writer, slots, event_bit, &event->handle);
+                       const void *parent, unsigned slots, u64 type) {
+    unsigned number = NCCL_NUMBER(type);
+    if (UNLIKELY(!writer)) event_count_lost(number);
+    else event->slot = writer_take(writer, slots, number, &event->handle);
     // NCCL keeps what was there before; NULL when dropped.
     *handle_out = (void *)(uintptr_t)event->handle;
     if (UNLIKELY(!event->slot)) return false;
@@ -49,8 +52,13 @@ EVENT bool event_begin(struct event *event, struct writer *writer, void **handle
 // Reading the counter is most of what a callback costs, and between some of them NCCL does nothing:
 // a group's first call comes right after the GroupApi; a Group right after the launch; the works of
 // a Group start in one loop right after it, and stop in one right before it does. Such a callback
-// looks whether its neighbour in the stream is the one it follows, and takes its time.
-#define WORKS_A_READING 8u  // a power of two; an AlltoAll has thousands
+// checks whether its neighbour in the stream is the one it follows, and takes its time.
+//
+// Example, one AllReduce: the slots of a thread are GroupApi, CollApi, KernelLaunch, Group, Coll.
+// CollApi takes GroupApi's t0, Group takes KernelLaunch's t1, Coll takes Group's t0, and Group's
+// stop takes Coll's t1: four of its ten times cost no reading.
+#define WORKS_A_READING \
+    8u  // works of a Group that share one; a power of two. AlltoAll has thousands
 
 EVENT bool event_is_open(u64 head, unsigned kind) {
     return head_kind(head) == kind && !(head_states(head) & STATE_STOPPED);
@@ -59,7 +67,6 @@ EVENT bool event_has_stopped(u64 head, unsigned kind) {
     return head_kind(head) == kind && (head_states(head) & STATE_STOPPED);
 }
 
-// type is NCCL's event bit, known to the compiler.
 EVENT u64 event_start_time(const union slot *slot, u64 handle, u64 type) {
     const union slot *before = slot - 1;  // a chunk's first slot is its own head, no event
     u64 head = slot_head_own(before);
@@ -94,7 +101,7 @@ EVENT u64 event_stop_time(const struct writer *writer, const union slot *slot, u
     return clock_counter();
 }
 
-// Where nothing is in the way: there is room, and the clock is a counter.
+// A start on the fast path: there is room, and the clock is a counter.
 EVENT struct event event_take(struct writer *writer, u32 comm, void **handle_out,
                               const void *parent, unsigned slots, u64 type) {
     struct event event = {.comm = comm};
@@ -106,9 +113,9 @@ EVENT struct event event_take(struct writer *writer, u32 comm, void **handle_out
 }
 
 EVENT struct event event_start(void *context, void **handle_out, const void *parent, unsigned slots,
-                               unsigned event_bit) {
-    struct event event = event_of(context, event_bit);
-    event_begin(&event, writer_of_thread(), handle_out, parent, slots, event_bit);
+                               u64 type) {
+    struct event event = event_of(context, type);
+    event_begin(&event, writer_of_thread(), handle_out, parent, slots, type);
     return event;
 }
 
@@ -127,7 +134,7 @@ static inline void event_commit_ext(const struct event *event, unsigned kind) {
     slot_commit(event->slot + 1, head_word(kind, 0, 0, event->handle + 1));
 }
 
-// ---- the kinds that all interface versions share: what is put into the slot, and the flags ----
+// ---- the kinds that all interface versions share. Each fill stores the fields, returns flags ----
 static inline unsigned event_fill_group(const struct event *event) {
     event->slot->group.comm = (u16)event->comm;
     return 0;
@@ -140,9 +147,9 @@ static inline unsigned event_fill_proxy_op(const struct event *event, const void
     slot->peer = op->peer;
     slot->steps = op->nSteps;
     slot->chunk_size = op->chunkSize;
-    // Under PXN another process's number, told apart by its nonce.
+    // Under PXN another process's number; its nonce says whose.
     slot->comm = (u16)comm_number_in(context);
-    slot->ctx_nonce = (u16)((u64)(uintptr_t)context >> 48);
+    slot->ctx_nonce = (u16)((u64)(uintptr_t)context >> HANDLE_BITS);
     slot->rank = rank;
     return FLAG_RANK_IN | (op->isSend ? FLAG_SEND : 0);
 }
@@ -165,42 +172,8 @@ static inline unsigned event_fill_kernel_ch(const struct event *event, i32 rank,
     return event_rank_flag(event, rank) | (has_stamp ? 0 : FLAG_NO_STAMP);
 }
 
-static inline void event_start_group(void *context, void **handle, const void *parent) {
-    struct event event = event_start(context, handle, parent, 1, 0);
-    if (event.slot) event_commit(&event, KIND_group, 0, event_fill_group(&event));
-}
-
-static inline void event_start_proxy_op(void *context, void **handle, const void *parent, i32 rank,
-                                        const struct nccl_proxy_op *op) {
-    struct event event = event_start(context, handle, parent, 1, 3);
-    if (!event.slot) return;
-    unsigned flags = event_fill_proxy_op(&event, context, rank, op);
-    event_commit(&event, KIND_proxy_op, op->channelId, flags);
-}
-
-static inline void event_start_proxy_ctrl(void *context, void **handle, const void *parent) {
-    struct event event = event_start(context, handle, parent, 1, 5);
-    if (event.slot) event_commit(&event, KIND_proxy_ctrl, 0, event_fill_proxy_ctrl(&event));
-}
-
-static inline void event_start_kernel_ch(void *context, void **handle, const void *parent, i32 rank,
-                                         const struct nccl_kernel_ch *kernel, bool has_stamp) {
-    struct event event = event_start(context, handle, parent, 1, 6);
-    if (!event.slot) return;
-    unsigned flags = event_fill_kernel_ch(&event, rank, kernel, has_stamp);
-    event_commit(&event, KIND_kernel_ch, kernel->channelId, flags);
-}
-
 // Whether the open step in *handle is this very step: NCCL starts a receive again on every poll.
 COLD bool event_is_repeated_step(void *handle, const void *parent, i32 step);
-
-static inline void event_start_proxy_step(void *context, void **handle, const void *parent,
-                                          i32 rank, i32 step) {
-    if (UNLIKELY(*handle != NULL) && event_is_repeated_step(*handle, parent, step)) return;
-    struct event event = event_start(context, handle, parent, 1, 4);
-    if (UNLIKELY(!event.slot)) return;
-    event_commit(&event, KIND_proxy_step, 0, event_fill_proxy_step(&event, rank, step));
-}
 
 void event_start_net(void *context, void **handle, const void *parent, i32 rank,
                      const struct nccl_net_plugin *net);
@@ -210,8 +183,8 @@ void event_net_update(u64 handle, const void *data);
 // ---- states and stop ----
 nccl_result event_stop(void *handle);
 
-// A state that cannot be stored in place: another thread's event, one too old, a state that
-// repeats, or a bad handle. True when it is on record.
+// A state that cannot be stored in place gets a State slot: another thread's event, one too old, a
+// state that repeats, or a bad handle. True when it is on record.
 COLD bool event_append_state(u64 handle, unsigned state, u64 arg, u64 arg2, i32 steps);
 // One of the ProxyOp states 0 to 7.
 void event_op_state(u64 handle, unsigned state, u64 size, i32 steps);
@@ -225,8 +198,8 @@ static inline union slot *event_find(u64 handle, u64 *head) {
     return LIKELY(slot && head_is_event(*head)) ? slot : NULL;
 }
 
-// The same where nothing is in the way: its chunk is the newest, the clock is a counter, and nobody
-// is chained.
+// The same on the fast path: its chunk is the thread's newest, the clock is a counter, and no
+// profiler is chained. NULL: take the slow path.
 EVENT union slot *event_find_fast(const struct writer *writer, u64 handle, u64 *head) {
     if (UNLIKELY(!callback_state.fast_path) || UNLIKELY(!writer->stream) ||
         UNLIKELY(!writer_is_newest(writer, handle)))

@@ -1,4 +1,4 @@
-// The helper thread.
+// The helper thread: one loop that drains, beats and looks at the control file.
 #define _GNU_SOURCE
 #include "helper.h"
 
@@ -31,11 +31,11 @@
 #define SECOND_NS 1000000000ull
 #define PERIOD_NS 10000000ull      // between looks at the streams
 #define BUSY_PERIOD_NS 1000000ull  // while much is written
-#define DRAIN_PERIOD_NS \
-    500000000ull  // little by little is drained so often; with PATIENCE_MS below 2 s
-#define CROWD_PERIOD_NS \
-    50000000ull            // while streams may run out, those of dead threads are looked for
-#define PATIENCE_MS 1000u  // an open event is on disk after that and one pass more
+// A stream that fills no chunk is drained this often. With PATIENCE_MS an open event is on disk
+// after 1.5 s; readers of a running job expect it within 2 s.
+#define DRAIN_PERIOD_NS 500000000ull
+#define CROWD_PERIOD_NS 50000000ull  // while streams may run out: looks for exited threads
+#define PATIENCE_MS 1000u            // for the end of an open event
 #define CONTROL_PERIOD_NS 500000000ull
 #define COMFORTABLE_CHUNKS 512u  // 32 MB, populated in the background right after the start
 
@@ -91,15 +91,15 @@ static void heartbeat(bool ended) {
     }
     meta_sync(&pair, totals.slots, totals.bytes);
     live_write(&pair, ended);
-    write_counters(pair.ticks_after);  // what the tally had no room for is known now
+    write_counters(pair.ticks_after);  // after live_write, which counts what it had to fold
 }
 
 static bool free_below(u32 fraction) {
     return __atomic_load_n(&arena.free_count, __ATOMIC_RELAXED) < arena.chunks_ready / fraction;
 }
 
-// While a write takes its time, nobody adds memory: a slow disk gets all there may be. Otherwise it
-// grows by one piece at a time, because what is drained meanwhile may be memory enough.
+// During a slow write nobody adds memory, so a slow disk gets all there may be beforehand.
+// Otherwise the arena grows by one extent at a time, because draining may free enough meanwhile.
 static void keep_memory_ready(void) {
     while ((arena.chunks_ready < COMFORTABLE_CHUNKS || sink_is_slow()) && arena_grow()) {
     }
@@ -130,7 +130,7 @@ static void apply_control(void) {
     struct control_request request;
     recording_mode_check_deadline();
     if (!control_poll(&request, folder)) return;
-    // What was recorded until now goes where it went until now.
+    // What was recorded until now goes where the mode until now sends it.
     pass(true);
     recording_mode_apply(&request);
     struct drain_pass now = this_pass(true);
@@ -186,7 +186,7 @@ static bool sleep_until_next_pass(u64 ns) {
 }
 
 static void lower_priority(void) {
-    cpu_set_t all;  // NCCL narrows the affinity of the thread that created us
+    cpu_set_t all;  // NCCL narrows the affinity of the thread that created this one
     memset(&all, 0xFF, sizeof all);
     sched_setaffinity(0, sizeof all, &all);
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), 5);

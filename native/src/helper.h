@@ -1,5 +1,5 @@
-// The helper thread: moves slots from the arena to the sink, keeps spare memory ready, pairs
-// clocks, beats.
+// The helper thread: moves slots from the arena to the sink, keeps spare memory ready, pairs the
+// clocks, and writes a heartbeat every second.
 #ifndef NCCLSCOPE_HELPER_H
 #define NCCLSCOPE_HELPER_H
 

@@ -15,7 +15,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "config.h"
 #include "version.h"
 
 extern char **environ;
@@ -201,7 +200,7 @@ static void put_variables(struct pairs *pairs) {
     }
 }
 
-// NCCL's release, asked of the very library that called us; the function only stores a constant.
+// NCCL's release, from the very library that called; its function only stores a constant.
 static void put_nccl(struct pairs *pairs, const void *nccl_address) {
     Dl_info info;
     if (!nccl_address || !dladdr(nccl_address, &info) || !info.dli_fname) return;
@@ -221,13 +220,12 @@ static void put_namespace(struct pairs *pairs, const char *key, const char *path
     if (stat(path, &info) == 0) put_number(pairs, key, (u64)info.st_ino);
 }
 
-size_t identity_write(char *out, size_t size, const char *process_folder, const char *arena_path,
-                      const void *nccl_address) {
+size_t identity_write(char *out, size_t size, const struct identity_facts *facts) {
     struct pairs pairs = {out, size, 0};
     char text[PATH_MAX];
     struct utsname kernel;
     put(&pairs, "plugin_version", NCCLSCOPE_VERSION);
-    put(&pairs, "mode", config_mode_name());
+    put(&pairs, "mode", facts->mode);
     identity_host(text, sizeof text);
     put(&pairs, "host", text);
     put_number(&pairs, "pid", (u64)getpid());
@@ -240,10 +238,10 @@ size_t identity_write(char *out, size_t size, const char *process_folder, const 
         put(&pairs, "kernel", kernel.release);
         put(&pairs, "machine", kernel.machine);
     }
-    put(&pairs, "capture", config.capture_dir);
-    put(&pairs, "folder", process_folder);
-    put(&pairs, "arena", arena_path);
-    put_nccl(&pairs, nccl_address);
+    put(&pairs, "capture", facts->capture_dir);
+    put(&pairs, "folder", facts->process_folder);
+    put(&pairs, "arena", facts->arena_path);
+    put_nccl(&pairs, facts->nccl_address);
     put_command_line(&pairs);
     put_variables(&pairs);
     return pairs.used;

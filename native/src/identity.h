@@ -14,9 +14,13 @@ const char *identity_global_rank(void);      // "" where no launcher says
 time_t identity_process_started(pid_t pid);  // wall clock, to the second
 u64 identity_start_ticks(pid_t pid);  // as /proc/PID/stat gives it, to tell reused pids apart
 
+// What the recorder adds to what the system knows.
+struct identity_facts {
+    const char *mode, *capture_dir, *process_folder, *arena_path;
+    const void *nccl_address;  // any address inside the NCCL that called
+};
 // key NUL value NUL …; returns the bytes used.
-size_t identity_write(char *out, size_t size, const char *process_folder, const char *arena_path,
-                      const void *nccl_address);
+size_t identity_write(char *out, size_t size, const struct identity_facts *facts);
 
 // The GPU that is current in this thread, through an already loaded CUDA driver; false where there
 // is none.

@@ -1,5 +1,5 @@
-// The table of string literals. Lock-free: callbacks of any thread may meet a new literal at the
-// same time.
+// The table of string literals. Lock-free: callbacks of several threads may bring a new literal at
+// the same time.
 #include "intern.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ static u32 add_text(const char *text, size_t length) {
 u8 intern_slow(const char *literal) {
     if (!literal) return 0;
     u64 address = (u64)(uintptr_t)literal;
-    for (unsigned probe = 0; probe < INTERN_SLOTS; probe++) {  // it may lie behind a collision
+    for (unsigned probe = 0; probe < INTERN_SLOTS; probe++) {  // it may be behind a collision
         u64 *place = &intern_table[(intern_home(literal) + probe) % INTERN_SLOTS];
         u64 entry = __atomic_load_n(place, __ATOMIC_RELAXED);
         if (entry >> 8 == address) return (u8)entry;

@@ -1,5 +1,5 @@
-// NCCL's string literals as one-byte ids. A literal's text is read once, on first sight; afterwards
-// its address is enough.
+// NCCL's string literals as one-byte ids. The text of a literal is read once; afterwards its
+// address is enough.
 #ifndef NCCLSCOPE_INTERN_H
 #define NCCLSCOPE_INTERN_H
 
@@ -20,7 +20,7 @@ static inline unsigned intern_home(const char *literal) {
     return ((u32)(uintptr_t)literal * 0x9E3779B1u) >> 22;
 }
 
-// False: not where it is expected.
+// False: not at its first place.
 static inline bool intern_find(const char *literal, u8 *id) {
     u64 entry = __atomic_load_n(&intern_table[intern_home(literal)], __ATOMIC_RELAXED);
     *id = (u8)entry;

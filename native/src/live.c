@@ -22,7 +22,7 @@ static u64 dropped_so_far(void) {
     return sum;
 }
 
-// Begins and ends with the same serial number: a reader sees whether it met a page half written.
+// The page begins and ends with the same serial number: a reader sees whether it is half written.
 static void write_page(const struct clock_pair *now, bool ended) {
     static union slot page[PAGE_SLOTS];
     static u64 serial;
@@ -61,7 +61,7 @@ static void write_tally(void) {
         record.tally.tally.count = entry->key.count;
         record.tally.tally.calls = entry->calls;
         record.tally.tally.count_sum = entry->count_sum;
-        record.tally.words[4] = entry->key.word;
+        record.tally.words[TALLY_WORD] = entry->key.word;
         sink_write_page(FILE_TALLY, &record, sizeof record, (size_t)entry->record * sizeof record);
         entry->changed = !sink_is_open();
     }

@@ -4,7 +4,7 @@
 
 #include "clock.h"
 
-// Helper thread, once a second and at the end (ended: the process has said goodbye).
+// Helper thread, once a second and at the end (ended: the process exits by itself).
 void live_write(const struct clock_pair *now, bool ended);
 
 #endif

@@ -8,7 +8,7 @@
 // Init and finalize only: the logger takes a lock. Interfaces v1 to v3 have none.
 void log_use(nccl_log_fn log);
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
-// From any thread of ours: kept in the metadata, and logged at the next init or finalize.
+// From any thread: kept in the metadata, and logged at the next init or finalize.
 void log_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void log_pending(void);
 

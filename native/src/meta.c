@@ -1,4 +1,4 @@
-// The metadata ring.
+// The ring of metadata slots in the arena.
 #include "meta.h"
 
 #include <string.h>
@@ -6,7 +6,7 @@
 #include "arena.h"
 
 static u64 next_index;     // of the next slot to reserve
-static u64 drained_index;  // repeated in the arena's header for whoever salvages it
+static u64 drained_index;  // repeated in the arena's header for salvage
 
 static union slot *slot_at(u64 index) {
     return (union slot *)(arena.base + ARENA_META) + index % META_SLOTS;

@@ -1,9 +1,11 @@
-// What NCCL passes to a profiler plugin, interface versions 1 to 7, declared anew from their
-// layouts.
+// What NCCL passes to a profiler plugin, all interface versions, declared anew from their layouts.
 //
 // Offsets hold on LP64 little-endian machines, the only ones NCCL runs on. A descriptor lives on
 // NCCL's stack and is valid during the call only. Nothing here is trusted: see event.h for what may
 // be dereferenced.
+//
+// The lists below are X-macros: C takes its enums and tables from them, Python nccl/_events.py
+// (`make generate`).
 #ifndef NCCLSCOPE_NCCL_ABI_H
 #define NCCLSCOPE_NCCL_ABI_H
 
@@ -15,52 +17,109 @@ typedef int32_t nccl_result;  // 0 is success; NCCL reads it from init alone
 typedef void (*nccl_log_fn)(int level, unsigned long flags, const char *file, int line,
                             const char *format, ...);
 
-enum nccl_event {
-    NCCL_GROUP = 1 << 0,
-    NCCL_COLL = 1 << 1,
-    NCCL_P2P = 1 << 2,
-    NCCL_PROXY_OP = 1 << 3,
-    NCCL_PROXY_STEP = 1 << 4,
-    NCCL_PROXY_CTRL = 1 << 5,
-    NCCL_KERNEL_CH = 1 << 6,
-    NCCL_NET_PLUGIN = 1 << 7,
-    NCCL_GROUP_API = 1 << 8,
-    NCCL_COLL_API = 1 << 9,
-    NCCL_P2P_API = 1 << 10,
-    NCCL_KERNEL_LAUNCH = 1 << 11,
-    NCCL_CE_COLL = 1 << 12,
-    NCCL_CE_SYNC = 1 << 13,
-    NCCL_CE_BATCH = 1 << 14,
-    NCCL_KERNEL_PHASE = 1 << 15,
-};
-enum {
-    NCCL_EVENTS_V1 = 0x3F,  // also v2
-    NCCL_EVENTS_V3 = 0xFF,  // also v4
-    NCCL_EVENTS_V5 = 0xFFF,
-    NCCL_EVENTS_V6 = 0x7FFF,
-    NCCL_EVENTS_V7 = 0xFFFF,
-};
+// clang-format off
+// E(x, bit, constant, name, first interface version that has it). x is whatever the user of the list
+// passes on. The kind of an event's slot is 1 + its bit (event.h checks that).
+#define NCCL_EVENT_LIST(E, x)                     \
+    E(x, 0, GROUP, Group, 1)                      \
+    E(x, 1, COLL, Coll, 1)                        \
+    E(x, 2, P2P, P2p, 1)                          \
+    E(x, 3, PROXY_OP, ProxyOp, 1)                 \
+    E(x, 4, PROXY_STEP, ProxyStep, 1)             \
+    E(x, 5, PROXY_CTRL, ProxyCtrl, 1)             \
+    E(x, 6, KERNEL_CH, KernelCh, 3)               \
+    E(x, 7, NET_PLUGIN, NetPlugin, 3)             \
+    E(x, 8, GROUP_API, GroupApi, 5)               \
+    E(x, 9, COLL_API, CollApi, 5)                 \
+    E(x, 10, P2P_API, P2pApi, 5)                  \
+    E(x, 11, KERNEL_LAUNCH, KernelLaunch, 5)      \
+    E(x, 12, CE_COLL, CeColl, 6)                  \
+    E(x, 13, CE_SYNC, CeSync, 6)                  \
+    E(x, 14, CE_BATCH, CeBatch, 6)                \
+    E(x, 15, KERNEL_PHASE, KernelPhase, 7)
 
-enum nccl_state {
-    NCCL_OP_SEND_POSTED = 0,  // 0 to 7: states of a ProxyOp up to NCCL 2.26
-    NCCL_OP_RECV_DONE = 7,
-    NCCL_STEP_SEND_GPU_WAIT = 8,
-    NCCL_STEP_SEND_WAIT = 9,
-    NCCL_STEP_RECV_WAIT = 10,
-    NCCL_STEP_RECV_FLUSH_WAIT = 11,
-    NCCL_STEP_RECV_GPU_WAIT = 12,
-    NCCL_CTRL_IDLE = 13,
-    NCCL_CTRL_APPEND_END = 18,
-    NCCL_OP_IN_PROGRESS = 19,
-    NCCL_STEP_SEND_PEER_WAIT = 20,
-    NCCL_NET_UPDATE = 21,
-    NCCL_KERNEL_CH_STOP = 22,
-    NCCL_GROUP_START_DONE = 23,
-    NCCL_GROUP_END_BEGINS = 24,
-    NCCL_CE_COLL_START = 25,  // 25 to 30 are defined and never sent
-    NCCL_CE_BATCH_COMPLETE = 30,
-    NCCL_KERNEL_PHASE_STOP = 31,
+// V(version, family, descriptor, its bytes). Families differ in init and state arguments: early has
+// a silent init, named names the communicator, modern gives it an id.
+#define NCCL_INTERFACES(V)                                      \
+    V(1, early, struct nccl_descr_v1, 120)                      \
+    V(2, early, struct nccl_descr_v2, 128)                      \
+    V(3, early, struct nccl_descr_v3, 120)                      \
+    V(4, named, struct nccl_descr, 104)                         \
+    V(5, modern, struct nccl_descr, 112)                        \
+    V(6, modern, struct nccl_descr, 112)                        \
+    V(7, modern, struct nccl_descr, 136)
+
+// F(what, version): first interface version with …
+#define NCCL_FIRST_WITH_LIST(F)                                                                    \
+    F(STAMPS, 4)  /* GPU times of kernels, sizes of steps, numbers of channels, communicators */   \
+    F(CALLS, 5)   /* API calls, the Group of a work, types of more than a byte */                  \
+    F(TAGS, 7)    /* the user's tag, the kernel's variant, symmetric kernels */
+
+// S(number, constant, name)
+#define NCCL_STATE_LIST(S)                                                                         \
+    S(0, OP_SEND_POSTED, ProxyOpSendPosted)  /* 0 to 7: of a ProxyOp up to NCCL 2.26 */            \
+    S(1, OP_SEND_REM_FIFO_WAIT, ProxyOpSendRemFifoWait)                                            \
+    S(2, OP_SEND_TRANSMITTED, ProxyOpSendTransmitted)                                              \
+    S(3, OP_SEND_DONE, ProxyOpSendDone)                                                            \
+    S(4, OP_RECV_POSTED, ProxyOpRecvPosted)                                                        \
+    S(5, OP_RECV_RECEIVED, ProxyOpRecvReceived)                                                    \
+    S(6, OP_RECV_TRANSMITTED, ProxyOpRecvTransmitted)                                              \
+    S(7, OP_RECV_DONE, ProxyOpRecvDone)                                                            \
+    S(8, STEP_SEND_GPU_WAIT, ProxyStepSendGPUWait)                                                 \
+    S(9, STEP_SEND_WAIT, ProxyStepSendWait)                                                        \
+    S(10, STEP_RECV_WAIT, ProxyStepRecvWait)                                                       \
+    S(11, STEP_RECV_FLUSH_WAIT, ProxyStepRecvFlushWait)                                            \
+    S(12, STEP_RECV_GPU_WAIT, ProxyStepRecvGPUWait)                                                \
+    S(13, CTRL_IDLE, ProxyCtrlIdle)                                                                \
+    S(14, CTRL_ACTIVE, ProxyCtrlActive)                                                            \
+    S(15, CTRL_SLEEP, ProxyCtrlSleep)                                                              \
+    S(16, CTRL_WAKEUP, ProxyCtrlWakeup)                                                            \
+    S(17, CTRL_APPEND, ProxyCtrlAppend)                                                            \
+    S(18, CTRL_APPEND_END, ProxyCtrlAppendEnd)                                                     \
+    S(19, OP_IN_PROGRESS, ProxyOpInProgress)                                                       \
+    S(20, STEP_SEND_PEER_WAIT, ProxyStepSendPeerWait)                                              \
+    S(21, NET_UPDATE, NetPluginUpdate)                                                             \
+    S(22, KERNEL_CH_STOP, KernelChStop)                                                            \
+    S(23, GROUP_START_DONE, GroupStartApiStop)                                                     \
+    S(24, GROUP_END_BEGINS, GroupEndApiStart)                                                      \
+    S(25, CE_COLL_START, CeCollStart)  /* 25 to 30 are defined and never sent */                   \
+    S(26, CE_COLL_COMPLETE, CeCollComplete)                                                        \
+    S(27, CE_SYNC_START, CeSyncStart)                                                              \
+    S(28, CE_SYNC_COMPLETE, CeSyncComplete)                                                        \
+    S(29, CE_BATCH_START, CeBatchStart)                                                            \
+    S(30, CE_BATCH_COMPLETE, CeBatchComplete)                                                      \
+    S(31, KERNEL_PHASE_STOP, KernelPhaseStop)
+
+// N(constant, id): data of network-plugin events, by id = type << 16 | version.
+#define NCCL_NET_DATA(N) N(NET_IB_V1, 0x10001) N(NET_SOCKET_V1, 0x20001)
+// clang-format on
+
+#define AS_EVENT(x, bit, constant, name, first) NCCL_##constant = 1 << (bit),
+enum nccl_event { NCCL_EVENT_LIST(AS_EVENT, ) };
+#undef AS_EVENT
+#define AS_COUNT(...) +1
+enum {
+    NCCL_EVENT_COUNT = 0 NCCL_EVENT_LIST(AS_COUNT, ),
+    NCCL_NEWEST_INTERFACE = 0 NCCL_INTERFACES(AS_COUNT),  // they are numbered from 1
 };
+#undef AS_COUNT
+#define AS_FIRST(what, version) NCCL_FIRST_WITH_##what = version,
+enum { NCCL_FIRST_WITH_LIST(AS_FIRST) };
+#undef AS_FIRST
+#define AS_STATE(number, constant, name) NCCL_##constant = number,
+enum nccl_state { NCCL_STATE_LIST(AS_STATE) };
+#undef AS_STATE
+#define AS_DATA(constant, id) NCCL_##constant = id,
+enum { NCCL_NET_DATA(AS_DATA) };
+#undef AS_DATA
+
+// The events that an interface version has, as a mask.
+#define NCCL_EVENT_OF(version, bit, constant, name, first) | ((version) >= (first) ? 1 << (bit) : 0)
+#define NCCL_EVENTS_OF(version) (0 NCCL_EVENT_LIST(NCCL_EVENT_OF, version))
+#define NCCL_EVENTS_NEWEST NCCL_EVENTS_OF(NCCL_NEWEST_INTERFACE)
+
+// The number of an event's bit.
+#define NCCL_NUMBER(event) ((unsigned)__builtin_ctzll(event))
 
 // ---- Events with one layout in every version that has them. ----
 struct nccl_proxy_op {
@@ -172,8 +231,22 @@ struct nccl_descr_v3 {
     };
 };
 
-// ---- v4 to v7: each version only adds members at the end of a union arm, and v5 widened `type`
-// ---- Declared once in v7's form; an adapter must not read what its version lacks (marked).
+// What v1 to v3 have at the same places, each as far as it has the event.
+struct nccl_descr_early {
+    uint8_t type;
+    void *parentObj;
+    int rank;
+    union {
+        struct nccl_proxy_op proxyOp;
+        struct nccl_proxy_step proxyStep;
+        struct nccl_kernel_ch kernelCh;
+        struct nccl_net_plugin netPlugin;
+    };
+};
+
+// ---- v4 and later: each version only adds members at the end of a union arm, and v5 widened
+// `type`. Declared once in the newest form; an adapter must not read what its version lacks
+// (marked).
 struct nccl_coll {
     uint64_t seqNumber;
     const char *func;
@@ -264,7 +337,6 @@ struct nccl_descr {
         } kernelPhase;  // v7
     };
 };
-enum { NCCL_DESCR_V4_BYTES = 104, NCCL_DESCR_V5_BYTES = 112, NCCL_DESCR_V7_BYTES = 136 };
 
 // ---- State arguments; NULL is common ----
 union nccl_state_args_v1 {  // v1 to v3
@@ -276,7 +348,7 @@ union nccl_state_args_v1 {  // v1 to v3
         int appendedProxyOps;
     } proxyCtrl;
 };
-union nccl_state_args {  // v4 to v7
+union nccl_state_args {  // v4 and later
     struct {
         size_t transSize;
     } proxyStep;
@@ -291,8 +363,7 @@ union nccl_state_args {  // v4 to v7
     } kernelCh;  // also KernelPhase
 };
 
-// ---- Data of network-plugin events, by id = type << 16 | version ----
-enum { NCCL_NET_IB_V1 = 0x10001, NCCL_NET_SOCKET_V1 = 0x20001 };
+// ---- Data of network-plugin events ----
 struct nccl_net_ib_v1 {
     uint8_t type, padding[7];
     int device;
@@ -306,7 +377,7 @@ struct nccl_net_socket_v1 {
     size_t length;
 };
 
-// ---- The objects NCCL looks up: ncclProfiler_v1 … ncclProfiler_v7 ----
+// ---- The objects NCCL looks up: ncclProfiler_v1, ncclProfiler_v2 … ----
 typedef nccl_result (*nccl_stop_fn)(void *eHandle);
 typedef nccl_result (*nccl_finalize_fn)(void *context);
 typedef nccl_result (*nccl_init_v1_fn)(void **context, int *mask);  // v1 to v3
@@ -315,24 +386,67 @@ typedef nccl_result (*nccl_init_v4_fn)(void **context, int *mask, const char *co
                                        nccl_log_fn log);
 typedef nccl_result (*nccl_init_v5_fn)(void **context, uint64_t commId, int *mask,
                                        const char *commName, int nNodes, int nRanks, int rank,
-                                       nccl_log_fn log);  // v5 to v7
-#define NCCL_PROFILER(version, init_fn, descr, state_args)                                       \
-    struct nccl_profiler_v##version {                                                            \
-        const char *name;                                                                        \
-        init_fn init;                                                                            \
-        nccl_result (*startEvent)(void *context, void **eHandle, const descr *eDescr);           \
-        nccl_stop_fn stopEvent;                                                                  \
-        nccl_result (*recordEventState)(void *eHandle, int state, const state_args *eStateArgs); \
-        nccl_finalize_fn finalize;                                                               \
-    };                                                                                           \
+                                       nccl_log_fn log);  // v5 and later
+typedef nccl_init_v1_fn nccl_init_early_fn;
+typedef nccl_init_v4_fn nccl_init_named_fn;
+typedef nccl_init_v5_fn nccl_init_modern_fn;
+typedef union nccl_state_args_v1 nccl_state_args_early;
+typedef union nccl_state_args nccl_state_args_named, nccl_state_args_modern;
+#define NCCL_PROFILER(version, family, descr, bytes)                                   \
+    struct nccl_profiler_v##version {                                                  \
+        const char *name;                                                              \
+        nccl_init_##family##_fn init;                                                  \
+        nccl_result (*startEvent)(void *context, void **eHandle, const descr *eDescr); \
+        nccl_stop_fn stopEvent;                                                        \
+        nccl_result (*recordEventState)(void *eHandle, int state,                      \
+                                        const nccl_state_args_##family *eStateArgs);   \
+        nccl_finalize_fn finalize;                                                     \
+    };                                                                                 \
     _Static_assert(sizeof(struct nccl_profiler_v##version) == 48, "interface object");
-NCCL_PROFILER(1, nccl_init_v1_fn, struct nccl_descr_v1, union nccl_state_args_v1)
-NCCL_PROFILER(2, nccl_init_v1_fn, struct nccl_descr_v2, union nccl_state_args_v1)
-NCCL_PROFILER(3, nccl_init_v1_fn, struct nccl_descr_v3, union nccl_state_args_v1)
-NCCL_PROFILER(4, nccl_init_v4_fn, struct nccl_descr, union nccl_state_args)
-NCCL_PROFILER(5, nccl_init_v5_fn, struct nccl_descr, union nccl_state_args)
-NCCL_PROFILER(6, nccl_init_v5_fn, struct nccl_descr, union nccl_state_args)
-NCCL_PROFILER(7, nccl_init_v5_fn, struct nccl_descr, union nccl_state_args)
+NCCL_INTERFACES(NCCL_PROFILER)
+#undef NCCL_PROFILER
+
+static inline size_t nccl_descriptor_bytes(int version) {
+#define AS_BYTES(version, family, descr, bytes) bytes,
+    static const size_t bytes[] = {0, NCCL_INTERFACES(AS_BYTES)};
+#undef AS_BYTES
+    return bytes[version];
+}
+
+static inline uint32_t nccl_events_of(int version) {
+#define AS_EVENTS(version, family, descr, bytes) NCCL_EVENTS_OF(version),
+    static const uint32_t events[] = {0, NCCL_INTERFACES(AS_EVENTS)};
+#undef AS_EVENTS
+    return events[version];
+}
+
+// Which bits of a mask make NCCL emit an event: parents come with their children. By interface
+// version, as the releases that speak it have it; what looks like a slip there is one of NCCL's.
+static inline uint32_t nccl_emitted_for(int version, uint64_t event) {
+    const uint32_t net = version >= 3 ? NCCL_NET_PLUGIN : 0;
+    const uint32_t kernel = version >= 3 ? NCCL_KERNEL_CH : 0;
+    const uint32_t copy_engine = version >= 6 ? NCCL_CE_COLL | NCCL_CE_SYNC | NCCL_CE_BATCH : 0;
+    const uint32_t step = NCCL_PROXY_STEP | net, op = NCCL_PROXY_OP | step;
+    const uint32_t coll = NCCL_COLL | op | kernel, p2p = NCCL_P2P | op | kernel;
+    switch (event) {
+        case NCCL_GROUP: return version <= 2 ? coll | p2p : NCCL_GROUP | coll | p2p;
+        case NCCL_COLL: return coll;
+        case NCCL_P2P: return version <= 2 ? coll : version <= 4 ? p2p & ~net : p2p;
+        case NCCL_PROXY_OP: return op;
+        case NCCL_PROXY_STEP: return step;
+        case NCCL_GROUP_API:
+            return NCCL_GROUP | coll | p2p | NCCL_GROUP_API | NCCL_COLL_API | NCCL_P2P_API |
+                   NCCL_KERNEL_LAUNCH | copy_engine;
+        case NCCL_COLL_API: return NCCL_COLL_API | coll | copy_engine;
+        case NCCL_P2P_API: return NCCL_P2P_API | p2p;
+        case NCCL_CE_COLL: return NCCL_CE_COLL | NCCL_CE_SYNC | NCCL_CE_BATCH;
+        default: return (uint32_t)event;
+    }
+}
+
+static inline bool nccl_emits(uint32_t mask, int version, uint64_t event) {
+    return (mask & nccl_emitted_for(version, event)) != 0;
+}
 
 // ---- Offsets, as read from NCCL's releases ----
 // clang-format off
@@ -366,6 +480,7 @@ KERNEL_AT(nccl_descr_v3);
 AT(nccl_descr_v3, coll.datatype, 88); AT(nccl_descr_v3, coll.nMaxChannels, 96); AT(nccl_descr_v3, coll.nWarps, 97);
 AT(nccl_descr_v3, coll.algo, 104); AT(nccl_descr_v3, coll.proto, 112);
 _Static_assert(sizeof(struct nccl_descr_v3) == 120, "v3");
+COMMON_AT(nccl_descr_early); PROXY_AT(nccl_descr_early); KERNEL_AT(nccl_descr_early);
 COMMON_AT(nccl_descr); PROXY_AT(nccl_descr); KERNEL_AT(nccl_descr); AT(nccl_descr, kernelCh.pTimer, 32);
 AT(nccl_descr, coll.seqNumber, 24); AT(nccl_descr, coll.func, 32); AT(nccl_descr, coll.sendBuff, 40);
 AT(nccl_descr, coll.recvBuff, 48); AT(nccl_descr, coll.count, 56); AT(nccl_descr, coll.root, 64);
@@ -393,10 +508,10 @@ AT(nccl_descr, ceCollBatch.numOps, 24); AT(nccl_descr, ceCollBatch.totalBytes, 3
 AT(nccl_descr, ceCollBatch.useIntraSync, 40);
 AT(nccl_descr, kernelPhase.channelId, 24); AT(nccl_descr, kernelPhase.phaseId, 25);
 AT(nccl_descr, kernelPhase.phaseName, 32); AT(nccl_descr, kernelPhase.pTimer, 40);
-_Static_assert(sizeof(struct nccl_descr) == NCCL_DESCR_V7_BYTES, "v7");
-_Static_assert(offsetof(struct nccl_descr, coll.parentGroup) == NCCL_DESCR_V4_BYTES, "v4 ends before parentGroup");
-_Static_assert(offsetof(struct nccl_descr, coll.kernelVariant) == NCCL_DESCR_V5_BYTES, "v5 ends before kernelVariant");
-_Static_assert(offsetof(struct nccl_descr, ceColl.userTag) == NCCL_DESCR_V5_BYTES, "v6 ends before userTag");
+_Static_assert(sizeof(struct nccl_descr) == 136, "v7");
+AT(nccl_descr, coll.parentGroup, 104);    // v4 ends before it
+AT(nccl_descr, coll.kernelVariant, 112);  // v5 and v6 end before it
+AT(nccl_descr, ceColl.userTag, 112);      // v6 ends before it
 _Static_assert(sizeof(union nccl_state_args_v1) == 16 && sizeof(union nccl_state_args) == 8, "state arguments");
 AT(nccl_net_ib_v1, device, 8); AT(nccl_net_ib_v1, wr_id, 16); AT(nccl_net_ib_v1, opcode, 24);
 AT(nccl_net_ib_v1, qpNum, 28); AT(nccl_net_ib_v1, length, 32);

@@ -1,4 +1,4 @@
-// Starting and ending the recorder in its host process.
+// Starts and ends the recorder in its host process.
 #define _GNU_SOURCE
 #include "plugin.h"
 
@@ -58,9 +58,10 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
     header->schema_bytes = sizeof schema - 1;
     header->identity_offset = header->schema_offset + header->schema_bytes;
     memcpy(arena.base + header->schema_offset, schema, header->schema_bytes);
-    header->identity_bytes = (u32)identity_write(arena.base + header->identity_offset,
-                                                 MAX_HEADER_BYTES - header->identity_offset,
-                                                 process_folder, arena.path, nccl_address);
+    struct identity_facts facts = {config_mode_name(), config.capture_dir, process_folder,
+                                   arena.path, nccl_address};
+    header->identity_bytes = (u32)identity_write(
+        arena.base + header->identity_offset, MAX_HEADER_BYTES - header->identity_offset, &facts);
     header->nonce = callback_state.nonce;
     header->clock_kind = callback_state.clock;
     header->start_ticks = pair->ticks_before;
@@ -98,8 +99,9 @@ static void start(const void *nccl_address) {
     ((struct file_header *)arena.base)->clock_hz = clock_hz_between(&before, &after);
     meta_sync(&after, 0, 0);
     tally_setup();
-    callback_state.fast_events = NCCL_EVENTS_V7;
-    streams_setup(nonce);
+    callback_state.fast_events = NCCL_EVENTS_NEWEST;
+    writer_locate();
+    stream_setup_all(nonce);
     if (arena.fd >= 0) sigbus_guard_install();
     pthread_atfork(NULL, NULL, in_fork_child);
     atexit(at_exit);
@@ -119,13 +121,15 @@ static void log_banner(void) {
 }
 
 nccl_result plugin_init(void **context, int *mask, struct comm_description *description,
-                        u32 interface_events, nccl_log_fn log, const void *nccl_address) {
+                        nccl_log_fn log, const void *nccl_address) {
     pthread_mutex_lock(&lifecycle);
     bool first = !started;
     if (first) start(nccl_address);
     pthread_mutex_unlock(&lifecycle);
     log_use(log);
     if (first) log_banner();
+    int version = (int)description->version;
+    u32 interface_events = nccl_events_of(version);
     bool active = __atomic_load_n(&callback_state.recording, __ATOMIC_ACQUIRE);
     u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
     description->mask = active ? events & interface_events : 0;
@@ -133,16 +137,15 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     u32 chained = 0;
     if (active && config.chain[0]) {
         pthread_mutex_lock(&lifecycle);
-        chain_load((int)description->version);
+        chain_load(version);
         pthread_mutex_unlock(&lifecycle);
-        chained = chain_init(*context, (int)description->version, description, log);
+        chained = chain_init(*context, version, description, log);
         if (callback_state.chained)
             __atomic_store_n(&callback_state.fast_events, 0, __ATOMIC_RELAXED);
     }
     // Only under the lock, and before the helper may want to change it.
     pthread_mutex_lock(&lifecycle);
-    if (active)
-        event_filter_remember_mask(mask, (int)description->version, interface_events, chained);
+    if (active) event_filter_remember_mask(mask, version, chained);
     pthread_mutex_unlock(&lifecycle);
     // One word for all communicators of this NCCL.
     __atomic_store_n(mask, (int)(description->mask | (chained & interface_events)),

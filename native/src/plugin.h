@@ -6,9 +6,9 @@
 #include "nccl_abi.h"
 
 // Never fails: where recording is impossible, mask becomes 0 and the context is still valid.
-// nccl_address: anything inside the NCCL that called.
+// nccl_address: any address inside the NCCL that called.
 nccl_result plugin_init(void **context, int *mask, struct comm_description *description,
-                        u32 interface_events, nccl_log_fn log, const void *nccl_address);
+                        nccl_log_fn log, const void *nccl_address);
 nccl_result plugin_finalize(void *context);
 
 #define PLUGIN_NAME "ncclscope"

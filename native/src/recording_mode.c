@@ -1,8 +1,6 @@
-// Zooming in and out.
-//
-// Counting and following operations goes on as before, so totals stay exact; what changes is which
-// events NCCL reports, and whether slots go to disk. A Zoom record in the metadata says from when
-// on.
+// Counting calls and following operations goes on in every mode, so totals stay exact. What changes
+// is which events NCCL reports, and whether slots go to disk. A Zoom slot in the metadata says from
+// when on.
 #include "recording_mode.h"
 
 #include "clock.h"

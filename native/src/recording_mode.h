@@ -1,13 +1,12 @@
-// What is recorded, changed from outside while the job runs, for a while or for good. Helper thread
-// only.
+// Changes of the mode while the job runs, for a while or for good. Helper thread only.
 #ifndef NCCLSCOPE_RECORDING_MODE_H
 #define NCCLSCOPE_RECORDING_MODE_H
 
 #include "control.h"
 
-// Carries out a request's mode and events, or takes earlier ones back.
+// Carries out a request's mode and events, or resets earlier ones.
 void recording_mode_apply(const struct control_request *request);
-// Takes them back when their time is over, or as many calls have been made.
+// Resets them when their time is over, or enough calls have been made.
 void recording_mode_check_deadline(void);
 
 #endif

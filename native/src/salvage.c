@@ -86,7 +86,7 @@ static bool copy_into_capture(const char *base, u64 bytes, const char *name) {
     if ((size_t)snprintf(path, sizeof path, "%s/%s/arena", capture, folder) >= sizeof path - 16)
         return false;
     snprintf(partial, sizeof partial, "%s.partial", path);
-    // A capture that was there and is not any more was deleted, and this goes with it.
+    // A capture that existed and does not any more was deleted: its arenas are deleted, too.
     bool deleted = header->segment && access(capture, F_OK) != 0 && errno == ENOENT;
     if (deleted) return true;
     bool exists = make_directories(path);

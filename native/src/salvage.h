@@ -1,4 +1,4 @@
-// Shared memory of processes that are gone: brought into their captures by whoever comes next.
+// Shared memory of dead processes: the next process of the same user copies it into their captures.
 #ifndef NCCLSCOPE_SALVAGE_H
 #define NCCLSCOPE_SALVAGE_H
 

@@ -1,4 +1,4 @@
-// The SIGBUS guard.
+// The signal handler.
 #define _GNU_SOURCE
 #include "sigbus_guard.h"
 
@@ -29,7 +29,7 @@ static void handle(int number, siginfo_t *info, void *context) {
     if (before.sa_flags & SA_SIGINFO) before.sa_sigaction(number, info, context);
     else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
         before.sa_handler(number);
-    else signal(SIGBUS, SIG_DFL);  // the fault comes again and does what it always did
+    else signal(SIGBUS, SIG_DFL);  // the fault happens again, with the default action
 }
 
 void sigbus_guard_install(void) {

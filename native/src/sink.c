@@ -129,7 +129,7 @@ bool sink_open(const char *process_folder) {
         complain("cannot write to");
         return false;
     }
-    ((struct file_header *)arena.base)->segment = 1;  // whoever reaps it knows that the capture was
+    ((struct file_header *)arena.base)->segment = 1;  // tells salvage that the capture existed
     if (kept_count && write_at(meta_fd, kept_meta, kept_count * SLOT_BYTES, meta_offset))
         meta_offset += kept_count * SLOT_BYTES;
     return true;

@@ -23,13 +23,13 @@ static inline u64 sink_segment_bytes(u64 disk_limit) {
 // Creates directory and files; false when that is not possible now.
 bool sink_open(const char *process_folder);
 bool sink_is_open(void);
-// Once a second: files that somebody deleted are begun anew.
+// Once a second: begins files anew that somebody deleted.
 void sink_look_after_files(void);
 
 // Log: slots of one stream, as a run of neighbours (KIND_block, from index `first`) or as newer
 // versions of slots written before (KIND_updates, all at or after `first`).
 void sink_begin(enum slot_kind kind, const struct stream *stream, u64 first);
-// Goes on with a run of neighbours, or begins one where `index` is not the next.
+// Continues a run of neighbours, or begins one where `index` is not the next.
 void sink_continue(const struct stream *stream, u64 index);
 void sink_slot(const union slot *slot, u64 head);
 void sink_end(void);
@@ -39,11 +39,11 @@ void sink_flush(void);
 // Appends metadata; false: not written, try again.
 bool sink_meta(const union slot *slots, size_t count);
 
-// Small files that are rewritten in place: what is going on, and the tally. Errors are harmless:
-// the next one comes in a second.
+// Small files that are rewritten in place: live page and tally. Errors are harmless: they are
+// written again in a second.
 void sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset);
 
-// Whether a write has ever taken long: then memory must bridge more.
+// Whether a write has ever taken long: then the arena must hold more.
 bool sink_is_slow(void);
 
 struct sink_totals {

@@ -1,5 +1,5 @@
-// One 64-byte slot as the recorder's threads see it: bodies are plain memory, the head word is what
-// commits them.
+// One 64-byte slot as the recorder's threads use it: the body is plain memory, the head word
+// commits it.
 //
 // A slot's owner fills the body, then stores the head with release order. Whoever reads a slot
 // loads the head first (acquire); the body is then at least as new as the head's state bits claim.
@@ -12,15 +12,6 @@
 
 #define LIKELY(x) __builtin_expect(!!(x), 1)
 #define UNLIKELY(x) __builtin_expect(!!(x), 0)
-
-#define UNION_MEMBER(number, suffix, name, fields) struct slot_##suffix suffix;
-union slot {
-    u64 head;
-    u64 words[8];
-    SLOT_KINDS(UNION_MEMBER)
-};
-#undef UNION_MEMBER
-_Static_assert(sizeof(union slot) == SLOT_BYTES, "slot");
 
 // check repeats the low half of the slot's index (or handle: the same bits), so a recycled slot
 // never validates.

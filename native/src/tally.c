@@ -5,9 +5,9 @@
 
 #include "arena.h"
 
-#define PROBES 16u
-#define MAX_TABLES 64u
-#define CATCH_ALLS 4u  // entries at the end of the shared table, by level
+#define PROBES 16u      // places of a key
+#define MAX_TABLES 64u  // of streams
+#define CATCH_ALLS 4u   // entries at the end of the shared table, by level
 
 static union slot *shared;              // TALLY_SLOTS entries, any thread's
 static union slot *tables[MAX_TABLES];  // the streams' own, for the helper
@@ -19,11 +19,11 @@ void tally_forget(void) { shared = NULL; }
 
 struct tally_key tally_folded(struct tally_key key) {
     u64 power = key.count ? 1ull << (63 - __builtin_clzll(key.count)) : 0;
-    return (struct tally_key){key.word | (u64)TALLY_FOLDED << 56, power};
+    return (struct tally_key){key.word | (u64)TALLY_FOLDED << TALLY_SHIFT(bits), power};
 }
 
 struct tally_key tally_other(struct tally_key key) {
-    return (struct tally_key){(key.word & 0xFF0000u) | NO_COMM, 0};
+    return tally_key(NO_COMM, tally_level(key), 0, 0, 0, 0, 0, 0);
 }
 
 // A chunk of the arena becomes the stream's table and stays it, whichever thread owns the stream.
@@ -57,9 +57,9 @@ static union slot *own_entry(struct stream *stream, struct tally_key key, bool c
         union slot *entry = &stream->tally[index];
         if (index == 0) continue;  // the table's own head
         if (tally_matches(entry, key)) return entry;
-        if (!create || entry->words[4] != 0) continue;
+        if (!create || !tally_is_free(entry)) continue;
         SLOT_STORE(entry->tally.count, key.count);
-        SLOT_STORE(entry->words[4], key.word);
+        SLOT_STORE(entry->words[TALLY_WORD], key.word);
         slot_commit(entry, head_word(KIND_tally, 0, 0, index));
         stream->tally_keys++;
         return entry;
@@ -85,7 +85,7 @@ static union slot *shared_entry(struct tally_key key) {
         union slot *entry = &shared[index];
         if (tally_matches(entry, key) && slot_head(entry) != 0) return entry;
         u64 empty = 0;
-        if (!__atomic_compare_exchange_n(&entry->words[4], &empty, key.word, false,
+        if (!__atomic_compare_exchange_n(&entry->words[TALLY_WORD], &empty, key.word, false,
                                          __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             continue;
         __atomic_store_n(&entry->tally.count, key.count, __ATOMIC_RELAXED);
@@ -103,8 +103,8 @@ static void count_in_shared(struct tally_key key) {
     }
     if (!entry) {
         struct tally_key other = tally_other(key);
-        entry = &shared[TALLY_SLOTS - CATCH_ALLS + ((key.word >> 16) % CATCH_ALLS)];
-        __atomic_store_n(&entry->words[4], other.word, __ATOMIC_RELAXED);
+        entry = &shared[TALLY_SLOTS - CATCH_ALLS + tally_level(key) % CATCH_ALLS];
+        __atomic_store_n(&entry->words[TALLY_WORD], other.word, __ATOMIC_RELAXED);
         __atomic_store_n(&entry->tally.count, 0, __ATOMIC_RELAXED);
         slot_commit(entry, head_word(KIND_tally, 0, 0, (u64)(entry - shared)));
         arena_count(COUNTER_tally_other, 0);
@@ -125,7 +125,7 @@ static bool table_holds(const union slot *table, u32 entries, bool has_head, str
         u32 index = (tally_hash(key) + probe) % entries;
         if (has_head && index == 0) continue;
         if (tally_matches(&table[index], key)) return true;
-        if (__atomic_load_n(&table[index].words[4], __ATOMIC_RELAXED) == 0) return false;
+        if (tally_is_free(&table[index])) return false;
     }
     return false;
 }
@@ -152,7 +152,7 @@ static void visit_table(const union slot *table, u32 entries,
     for (u32 i = 0; i < entries; i++) {
         const union slot *entry = &table[i];
         if (head_kind(slot_head(entry)) != KIND_tally) continue;
-        struct tally_key key = {__atomic_load_n(&entry->words[4], __ATOMIC_RELAXED),
+        struct tally_key key = {__atomic_load_n(&entry->words[TALLY_WORD], __ATOMIC_RELAXED),
                                 __atomic_load_n(&entry->tally.count, __ATOMIC_RELAXED)};
         visit(key, __atomic_load_n(&entry->tally.calls, __ATOMIC_RELAXED),
               __atomic_load_n(&entry->tally.count_sum, __ATOMIC_RELAXED));

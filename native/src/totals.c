@@ -1,4 +1,4 @@
-// The ledger.
+// Adds up the tables of call counts by key.
 #include "totals.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #define PROBES 16u
 #define CATCH_ALLS 4u  // places behind the others, by level: these are always there
 
-// Keys lie apart from what is known about them: looking for one passes many.
+// Keys lie apart from their entries: looking for one passes many.
 static struct tally_key *keys;
 static struct totals_entry *entries;
 static struct {
@@ -49,7 +49,7 @@ static struct totals_entry *take(u32 place, struct tally_key key) {
 static struct totals_entry *find(struct tally_key key, u32 most) {
     for (u32 probe = 0; probe < PROBES; probe++) {
         u32 place = (tally_hash(key) + probe) & (room - 1);
-        if (keys[place].word == key.word && keys[place].count == key.count) return &entries[place];
+        if (tally_same(keys[place], key)) return &entries[place];
         if (keys[place].word == 0) return used < most ? take(place, key) : NULL;
     }
     return NULL;
@@ -60,7 +60,7 @@ struct totals_entry *totals_entry(struct tally_key key) {
     if (!have_memory()) return NULL;
     struct totals_entry *entry = find(key, room - room / 4);
     if (!entry) entry = find(tally_folded(key), room);
-    if (!entry) entry = take(room + ((key.word >> 16 & 0xFF) % CATCH_ALLS), tally_other(key));
+    if (!entry) entry = take(room + tally_level(key) % CATCH_ALLS, tally_other(key));
     return entry;
 }
 
@@ -69,12 +69,12 @@ static void add(struct tally_key key, u64 calls, u64 count_sum) {
     if (!entry) return;
     sums[entry - entries].calls += calls;
     sums[entry - entries].count_sum += count_sum;
-    if (entry->key.word == key.word && entry->key.count == key.count) return;
-    if (entry->key.word >> 56 & TALLY_FOLDED) folded += calls;
+    if (tally_same(entry->key, key)) return;
+    if (tally_is_folded(entry->key)) folded += calls;
     else others += calls;
 }
 
-static void count_what_is_new(enum counter counter, u64 now, u64 *counted) {
+static void count_new(enum counter counter, u64 now, u64 *counted) {
     if (now > *counted) arena_count_many(counter, 0, now - *counted);
     *counted = now;
 }
@@ -84,8 +84,8 @@ void totals_update(void) {
     memset(sums, 0, (room + CATCH_ALLS) * sizeof *sums);
     folded = others = 0;
     tally_visit(add);
-    count_what_is_new(COUNTER_tally_folded, folded, &folded_counted);
-    count_what_is_new(COUNTER_tally_other, others, &others_counted);
+    count_new(COUNTER_tally_folded, folded, &folded_counted);
+    count_new(COUNTER_tally_other, others, &others_counted);
     for (u32 place = 0; place < room + CATCH_ALLS; place++) {
         struct totals_entry *entry = &entries[place];
         if (entry->calls == sums[place].calls) continue;

@@ -1,5 +1,5 @@
-// The ledger: all tallies of the process added up by key, with what the tracker knows about times.
-// Helper thread only; what is written to the tally file.
+// Totals: all call counts of the process added up by key, with the times that the tracker found.
+// This is what the tally file holds. Helper thread only.
 #ifndef NCCLSCOPE_TOTALS_H
 #define NCCLSCOPE_TOTALS_H
 

@@ -3,7 +3,8 @@
 // An operation begins with its Coll or P2p and ends when as many KernelCh have stopped as it has
 // channels, or when later work of its communicator has ended and nothing more came. GPU stamps are
 // checked by what one process can know: NCCL hands out an earlier work's stamps after any work that
-// its host side did not count. What fails is counted under its reason, not guessed at.
+// its host side did not count. An operation that fails a check is counted under the reason, and no
+// time is guessed.
 #include "tracker.h"
 
 #include <stdlib.h>
@@ -11,12 +12,13 @@
 
 #include "arena.h"
 #include "comm.h"
+#include "ncclscope/time_buckets.h"
 #include "totals.h"
 
-#define MAX_PENDING 16384u  // a power of two
-#define CALLS_KEPT 8192u
-#define WORKS_KEPT 16384u
-#define SLACK_NS 100000        // clock error and drift within two windows
+#define MAX_PENDING 16384u     // operations in flight; a power of two
+#define CALLS_KEPT 8192u       // newest calls, by hash of their handles
+#define WORKS_KEPT 16384u      // newest work of each channel, by hash
+#define SLACK_NS 100000        // clock error and drift: 3 ppm over two windows
 #define WINDOW_HEARTBEATS 16u  // seconds a bound on the GPU's clock is good for
 #define NO_BOUND INT64_MIN
 #define NO_PEER (-1)  // of a collective
@@ -33,7 +35,7 @@ struct operation {
     u16 comm;
     u8 func, dtype, algo, proto, channels, started, stopped;
     bool has_work, captured, no_stamp, suspect, stale;
-    u32 heartbeats;  // with a look at all streams before them, since something happened to it
+    u32 heartbeats;  // since something happened to it; only those that follow a pass count
 };
 struct progress {
     u64 calls, works, done, newest_done_order, t_last_call, t_last_done, count;
@@ -48,7 +50,7 @@ static u32 pending;
 static struct progress *progress;  // by communicator
 static u32 comms_seen;
 
-// Calls, for the moment before which their kernels cannot have started.
+// Calls: their kernels cannot start before them.
 static struct {
     u64 handle, t0;
     bool captured;
@@ -59,10 +61,12 @@ static struct work {
     u32 channel;  // 1 + comm << 8 | channel
 } works[WORKS_KEPT];
 
-// Host time of a stamp g is at latest g - bound; the largest of two windows, because clocks drift.
+// The host time of a stamp g is at latest g - bound. The largest of two windows, because clocks
+// drift. Example: a stamp of 5,000,100 ns that the host reads at 1,000 ns gives the bound
+// 4,999,100; a later stamp of 5,000,600 was then written by host time 1,500 at the latest.
 static i64 bound_now = NO_BOUND, bound_before = NO_BOUND;
 static u32 heartbeats;
-static bool pass_done;  // since the last beat
+static bool pass_done;  // since the last heartbeat
 static struct clock_pair anchor;
 static double ns_per_tick;
 
@@ -73,7 +77,7 @@ static bool have_memory(void) {
     return progress;
 }
 
-// ---- the table of operations: open addressing, closed up when one is removed ----
+// ---- the table of operations: open addressing; removing an entry moves later ones back ----
 static u32 home_of(u64 handle) { return (u32)hash_of(handle) % MAX_PENDING; }
 
 static struct operation *operation_of(u64 handle, bool create) {
@@ -109,20 +113,12 @@ static void forget(struct operation *operation) {
 }
 
 // ---- times ----
-static unsigned bucket_of(u64 ns) {
-    if (ns < 1u << TIME_FIRST_OCTAVE) return 0;
-    unsigned octave = 63u - (unsigned)__builtin_clzll(ns);
-    unsigned part = (unsigned)(ns >> (octave - 3)) & (TIME_BUCKETS_PER_OCTAVE - 1);
-    unsigned bucket = (octave - TIME_FIRST_OCTAVE) * TIME_BUCKETS_PER_OCTAVE + part + 1;
-    return bucket < TIME_BUCKETS ? bucket : TIME_BUCKETS - 1;
-}
-
 static void add_time(u64 *count, u64 *sum, u64 *min, u64 *max, u32 *histogram, u64 ns) {
     if (*count == 0 || ns < *min) *min = ns;
     if (ns > *max) *max = ns;
     ++*count;
     *sum += ns;
-    histogram[bucket_of(ns)]++;
+    histogram[time_bucket(ns)]++;
 }
 
 static i64 to_ns(u64 ticks) {
@@ -156,19 +152,19 @@ static bool starts_too_early(const struct operation *operation) {
 
 static void finish(struct operation *operation, bool complete) {
     if (operation->has_work && operation->entry) {
-        struct times *known = &operation->entry->times;
+        struct times *times = &operation->entry->times;
         operation->entry->changed = true;
         learn_bound(operation);
         if (starts_too_early(operation)) operation->stale = true;
         bool timed = complete && operation->stopped && !operation->no_stamp &&
                      !operation->suspect && !operation->stale;
         if (timed)
-            add_time(&known->gpu_count, &known->gpu_sum_ns, &known->gpu_min_ns, &known->gpu_max_ns,
-                     known->gpu_histogram, operation->gpu_last - operation->gpu_first);
-        else known->untimed[reason_for(operation)]++;
+            add_time(&times->gpu_count, &times->gpu_sum_ns, &times->gpu_min_ns, &times->gpu_max_ns,
+                     times->gpu_histogram, operation->gpu_last - operation->gpu_first);
+        else times->untimed[reason_for(operation)]++;
         if (operation->stopped && ns_per_tick > 0)
-            add_time(&known->host_count, &known->host_sum_ns, &known->host_min_ns,
-                     &known->host_max_ns, known->host_histogram,
+            add_time(&times->host_count, &times->host_sum_ns, &times->host_min_ns,
+                     &times->host_max_ns, times->host_histogram,
                      (u64)((double)(operation->host_last - operation->host_first) * ns_per_tick));
     }
     if (operation->comm < NO_COMM) {
@@ -186,7 +182,7 @@ static void finish_if_complete(struct operation *operation) {
         finish(operation, true);
 }
 
-// ---- what is seen ----
+// ---- slots ----
 static void remember_call(u64 handle, const union slot *slot) {
     u32 place = (u32)hash_of(handle) % CALLS_KEPT;
     calls[place].handle = handle;
@@ -225,10 +221,10 @@ static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct 
     operation->comm = comm;
     operation->order = comm < NO_COMM ? progress[comm].works : 0;
     operation->count = key.count;
-    operation->func = (u8)(key.word >> 24);
-    operation->dtype = (u8)(key.word >> 32);
-    operation->algo = (u8)(key.word >> 40);
-    operation->proto = (u8)(key.word >> 48);
+    operation->func = tally_func(key);
+    operation->dtype = tally_dtype(key);
+    operation->algo = tally_algo(key);
+    operation->proto = tally_proto(key);
     operation->channels = channels;
     operation->peer = peer;
     operation->t_work = t0;
@@ -327,8 +323,9 @@ void tracker_update(u64 handle, const union slot *slot, bool first_sight) {
 void tracker_pass_done(void) { pass_done = true; }
 
 // ---- once a second ----
-// A kernel is met before its Coll when the helper has left the stream of the one and waits for a
-// core before it comes to the other's; the next look finds the Coll. Nothing is given up before.
+// A kernel comes before its Coll when the helper has left the stream of the Coll and is preempted
+// before it reaches the stream of the kernel; the next pass finds the Coll. So nothing is given up
+// before a further pass.
 void tracker_expire(const struct clock_pair *now, u64 hz, bool last) {
     anchor = *now;
     ns_per_tick = hz ? 1e9 / (double)hz : 0;

@@ -13,25 +13,9 @@
 
 struct host profiler;
 
-// Which bits of the mask make NCCL emit an event: parents come with their children.
-static int bits_for(enum nccl_event event) {
-    int version = settings()->version;
-    bool with_copy_engine = version >= 22900;
-    switch (event) {
-        case NCCL_GROUP_API: return with_copy_engine ? 0x7FDF : 0xFDF;
-        case NCCL_COLL_API: return with_copy_engine ? 0x72DA : 0x2DA;
-        case NCCL_P2P_API: return 0x4DC;
-        case NCCL_GROUP: return 0xDF;
-        case NCCL_COLL: return 0xDA;
-        case NCCL_P2P: return version < 22800 ? 0x5C : 0xDC;
-        case NCCL_PROXY_OP: return 0x98;
-        case NCCL_PROXY_STEP: return 0x90;
-        default: return event;
-    }
-}
-
 bool profiler_wants(int mask, enum nccl_event event) {
-    return profiler.object && (event & host_events(profiler.version)) && (mask & bits_for(event));
+    return profiler.object && (event & nccl_events_of(profiler.version)) &&
+           nccl_emits((uint32_t)mask, settings()->interface_version, event);
 }
 
 int profiler_mask(void) { return __atomic_load_n(&profiler.mask, __ATOMIC_RELAXED); }

@@ -1,9 +1,10 @@
 // The capture format: every byte that the plugin stores is declared here once. docs/format.md
 // explains it.
 //
-// Field lists are X-macros. They make the C structs, the asserts below, the schema text that every
-// file carries, and the layout JSON that a test compares with Python. Little endian, 64-byte slots,
-// fields at their natural alignment.
+// All lists are X-macros. They make the C structs and enums, the asserts below, the schema text
+// that every file carries, and through `ncclscope-player layout` and tools/generate.py Python's
+// declarations (capture/_layout.py) and the tables of docs/format.md. After a change run
+// `make generate`. Little endian, 64-byte slots, fields at their natural alignment.
 #ifndef NCCLSCOPE_FORMAT_H
 #define NCCLSCOPE_FORMAT_H
 
@@ -25,7 +26,7 @@ typedef int64_t i64;
 #define FORMAT_MAGIC "\x89NCCLSC\n"
 
 #define SLOT_BYTES 64
-// File header, schema and identity text: so much in an arena, as long as needed elsewhere.
+// File header, schema and identity text: this much in an arena, as much as they need elsewhere.
 #define MAX_HEADER_BYTES 16384
 #define CHUNK_SLOTS_LOG2 10
 #define CHUNK_SLOTS (1u << CHUNK_SLOTS_LOG2)  // slot 0 of a chunk is its Block slot
@@ -33,20 +34,98 @@ typedef int64_t i64;
 #define META_SLOTS 4096u    // ring of metadata slots inside an arena
 #define TALLY_SLOTS 1024u   // table of call counts inside an arena, besides the streams' own
 #define COUNTER_BYTES 4096  // page of counters inside an arena
-
-enum file_kind { FILE_META = 1, FILE_LOG = 2, FILE_ARENA = 3, FILE_LIVE = 4, FILE_TALLY = 5 };
-enum clock_kind { CLOCK_IS_TSC = 1, CLOCK_IS_CNTVCT = 2, CLOCK_IS_MONOTONIC = 3 };
+#define EVENT_KINDS 16      // kinds 1 to 16 are events
 
 // Handles and parents: nonce16 (top bit set) | stream11 | index37. Contexts use the stream number
-// CONTEXT_STREAM, events that only a chained profiler knows CHAIN_STREAM.
+// CONTEXT_STREAM, events that only a chained profiler has use CHAIN_STREAM.
 #define INDEX_BITS 37
 #define STREAM_BITS 11
+#define HANDLE_BITS (STREAM_BITS + INDEX_BITS)  // below the nonce
 #define INDEX_MASK ((1ull << INDEX_BITS) - 1)
 #define CONTEXT_STREAM ((1u << STREAM_BITS) - 1)
 #define CHAIN_STREAM (CONTEXT_STREAM - 1)
 #define MAX_STREAMS CHAIN_STREAM
-// comm of an event whose context was not ours, or past the 65535th communicator.
+// comm of an event whose context is not this process's, or past the 65535th communicator.
 #define NO_COMM 0xFFFFu
+
+// Histograms of times: time_buckets.h derives everything else from these.
+#define TIME_BUCKETS 256
+#define TIME_BUCKETS_PER_OCTAVE 8
+#define TIME_FIRST_OCTAVE 9
+
+// The numbers above that readers need.
+#define FORMAT_NUMBERS(N)                                                                         \
+    N(FORMAT_MAJOR)                                                                               \
+    N(FORMAT_MINOR) N(FORMAT_ENDIAN) N(SLOT_BYTES) N(MAX_HEADER_BYTES) N(CHUNK_SLOTS)             \
+        N(META_SLOTS) N(TALLY_SLOTS) N(COUNTER_BYTES) N(EVENT_KINDS) N(INDEX_BITS) N(STREAM_BITS) \
+            N(HANDLE_BITS) N(INDEX_MASK) N(CONTEXT_STREAM) N(CHAIN_STREAM) N(NO_COMM)             \
+                N(TIME_BUCKETS) N(TIME_BUCKETS_PER_OCTAVE) N(TIME_FIRST_OCTAVE)
+
+// clang-format off
+// ---- Constants: C(name, value). ----
+
+#define FILE_KINDS(C) \
+    C(FILE_META, 1) C(FILE_LOG, 2) C(FILE_ARENA, 3) C(FILE_LIVE, 4) C(FILE_TALLY, 5)
+#define CLOCK_KINDS(C) C(CLOCK_IS_TSC, 1) C(CLOCK_IS_CNTVCT, 2) C(CLOCK_IS_MONOTONIC, 3)
+
+#define HEAD_FLAGS(C)                                                                              \
+    C(FLAG_GRAPH, 0x01)     /* graphCaptured */                                                    \
+    C(FLAG_NUMBERS, 0x02)   /* func, dtype, algo, proto are v1's numbers, not string ids */        \
+    C(FLAG_EXT, 0x04)       /* the next slot extends this one */                                   \
+    C(FLAG_SEND, 0x08)      /* ProxyOp isSend; CeColl, CeBatch: intra sync; CeSync isComplete */   \
+    C(FLAG_RANK, 0x10)      /* the descriptor's rank is the communicator's; without it, 0 */       \
+    C(FLAG_RANK_IN, 0x20)   /* the descriptor's rank is in this slot or its extension */           \
+    C(FLAG_NO_STAMP, 0x40)  /* KernelCh of an interface without GPU times */                       \
+    C(FLAG_IN_GROUP, 0x80)  /* Coll: the slot before is its Group, and serves as its extension */
+
+// Which in-place fields are valid; docs/format.md lists the states of each kind.
+#define HEAD_STATES(C)                                                                             \
+    C(STATE_FIRST, 0x01)    /* the kind's first state; Group: has buffers */                       \
+    C(STATE_SECOND, 0x02)                                                                          \
+    C(STATE_THIRD, 0x04)                                                                           \
+    C(STATE_RECV, 0x08)     /* ProxyStep: states are RecvWait, RecvFlushWait, RecvGPUWait */       \
+    C(STATE_NOTED, 0x10)    /* ProxyStep: SendPeerWait repeats; t1 is the handle of its State slot */ \
+    C(STATE_STOPPED, 0x80)
+
+#define COLL_BITS(C) C(COLL_IS_COLLNET, 1) C(COLL_IS_NVLS, 2) C(COLL_IS_SYMMETRIC, 4)
+#define STATE_NUMBERS(C) C(STATE_IS_STOP, 0xFFFF)  /* State.state of a stop */
+#define TALLY_LEVELS(C) C(LEVEL_CALL, 1) C(LEVEL_WORK, 2) C(LEVEL_COPY_ENGINE, 3)
+#define TALLY_BITS(C) C(TALLY_CAPTURED, 0x01) C(TALLY_NUMBERS, 0x02) C(TALLY_FOLDED, 0x80)
+#define TEXT_KINDS(C) C(TEXT_STRING, 1) C(TEXT_COMM_NAME, 2) C(TEXT_GPU_BUS_ID, 3) C(TEXT_NOTE, 4)
+
+#define FORMAT_CONSTANTS(C)                                                            \
+    FILE_KINDS(C) CLOCK_KINDS(C) HEAD_FLAGS(C) HEAD_STATES(C) COLL_BITS(C)             \
+    STATE_NUMBERS(C) TALLY_LEVELS(C) TALLY_BITS(C) TEXT_KINDS(C)
+
+// M(number, constant, name): what is recorded.
+#define MODES(M) M(1, PROFILE, profile) M(2, TRACE, trace) M(3, FULL, full)
+
+// U(constant, name): why an operation has no GPU time, by place in Times.untimed.
+#define UNTIMED_REASONS(U)                                                                          \
+    U(NO_KERNEL, "no kernel")       /* NCCL reported no kernel for it */                            \
+    U(NO_STAMP, "no stamp")         /* an interface without GPU times */                            \
+    U(STALE, "stale stamp")         /* the stamps are those of an earlier operation */              \
+    U(SUSPECT, "suspect stamp")     /* stop before start, or before the work before it */           \
+    U(PARTIAL, "some channels")     /* some channels were never reported */                         \
+    U(OVERRUN, "overrun")           /* more operations in flight than the recorder can follow */
+// clang-format on
+
+#define AS_CONSTANT(name, value) name = value,
+enum file_kind { FILE_KINDS(AS_CONSTANT) };
+enum clock_kind { CLOCK_KINDS(AS_CONSTANT) };
+enum tally_level { TALLY_LEVELS(AS_CONSTANT) };
+enum text_owner { TEXT_KINDS(AS_CONSTANT) };
+enum {
+    HEAD_FLAGS(AS_CONSTANT) HEAD_STATES(AS_CONSTANT) COLL_BITS(AS_CONSTANT)
+        STATE_NUMBERS(AS_CONSTANT) TALLY_BITS(AS_CONSTANT)
+};
+#undef AS_CONSTANT
+#define AS_MODE(number, constant, name) MODE_##constant = number,
+enum mode { MODES(AS_MODE) };
+#undef AS_MODE
+#define AS_REASON(constant, name) UNTIMED_##constant,
+enum untimed { UNTIMED_REASONS(AS_REASON) };
+#undef AS_REASON
 
 // clang-format off
 // ---- Field lists: F(type, name) is a scalar, A(type, name, length) an array. ----
@@ -198,46 +277,6 @@ enum clock_kind { CLOCK_IS_TSC = 1, CLOCK_IS_CNTVCT = 2, CLOCK_IS_MONOTONIC = 3 
     K(98, live_op, LiveOp, LIVE_OP_FIELDS)                   \
     K(99, live_end, LiveEnd, LIVE_FIELDS)
 
-#define EVENT_KINDS 16
-#define TIME_BUCKETS 256
-#define TIME_BUCKETS_PER_OCTAVE 8
-#define TIME_FIRST_OCTAVE 9
-
-// Head flags.
-enum {
-    FLAG_GRAPH = 1,        // graphCaptured
-    FLAG_NUMBERS = 2,      // func, dtype, algo, proto are interface v1's numbers, not string ids
-    FLAG_EXT = 4,          // the next slot extends this one
-    FLAG_SEND = 8,         // ProxyOp isSend; CeColl, CeBatch: intra sync; CeSync isComplete
-    FLAG_RANK = 0x10,      // the descriptor's rank was the communicator's; without it, 0
-    FLAG_RANK_IN = 0x20,   // the descriptor's rank stands in this slot or its extension
-    FLAG_NO_STAMP = 0x40,  // KernelCh of an interface without GPU times
-    FLAG_IN_GROUP = 0x80,  // Coll: the slot before is its Group, and stands for its extension
-};
-// Head states: which in-place fields are valid.
-enum {
-    STATE_FIRST = 1,  // the kind's first state, and so on: see docs/format.md; Group: has buffers
-    STATE_SECOND = 2,
-    STATE_THIRD = 4,
-    STATE_RECV = 8,      // ProxyStep: states are RecvWait, RecvFlushWait, RecvGPUWait
-    STATE_NOTED = 0x10,  // ProxyStep: SendPeerWait repeats; while open, t1 is its State slot's handle
-    STATE_STOPPED = 0x80,
-};
-enum { COLL_IS_COLLNET = 1, COLL_IS_NVLS = 2, COLL_IS_SYMMETRIC = 4 };  // Coll bits
-enum { STATE_IS_STOP = 0xFFFF };  // State.state of a stop from elsewhere
-enum mode { MODE_PROFILE = 1, MODE_TRACE = 2, MODE_FULL = 3 };
-enum tally_level { LEVEL_CALL = 1, LEVEL_WORK = 2, LEVEL_COPY_ENGINE = 3 };
-enum { TALLY_CAPTURED = 1, TALLY_NUMBERS = 2, TALLY_FOLDED = 0x80 };  // Tally bits
-// Why an operation has no GPU time; places in Times.untimed.
-enum untimed {
-    UNTIMED_NO_KERNEL,    // NCCL reported no kernel for it
-    UNTIMED_NO_STAMP,     // an interface without GPU times
-    UNTIMED_STALE,        // the stamps are those of an earlier operation
-    UNTIMED_SUSPECT,      // stop before start, or not after the work before it on its channel
-    UNTIMED_PARTIAL,      // some channels were never reported
-    UNTIMED_OVERRUN,      // the recorder had no room to follow it
-};
-enum text_owner { TEXT_STRING = 1, TEXT_COMM_NAME = 2, TEXT_GPU_BUS_ID = 3, TEXT_NOTE = 4 };
 
 // C(name): counters by event type. Dropped events are those NCCL started and the log does not hold.
 #define COUNTERS(C)                                                                            \
@@ -279,6 +318,19 @@ SLOT_KINDS(DECLARE_SLOT)
 #define AS_ENUM(number, suffix, name, fields) KIND_##suffix = number,
 enum slot_kind { SLOT_KINDS(AS_ENUM) };
 #undef AS_ENUM
+
+// Any slot: its head as one word or field by field, and its body by kind.
+#define AS_MEMBER(number, suffix, name, fields) struct slot_##suffix suffix;
+union slot {
+    u64 head;
+    u64 words[SLOT_BYTES / 8];
+    struct {
+        HEAD_FIELDS(DECLARE_FIELD, DECLARE_ARRAY)
+    };
+    SLOT_KINDS(AS_MEMBER)
+};
+#undef AS_MEMBER
+_Static_assert(sizeof(union slot) == SLOT_BYTES, "slot");
 
 // No hidden padding: the schema text lists types in order and readers add up their sizes.
 #define FIELD_SIZE(type, name) +sizeof(type)
@@ -324,5 +376,7 @@ _Static_assert(sizeof(struct file_header) == 0 FILE_HEADER_FIELDS(FIELD_SIZE, AR
                "file header has padding");
 _Static_assert(COUNTER_COUNT * EVENT_KINDS * 8 <= COUNTER_BYTES,
                "counters need more than their page");
+_Static_assert((EVENT_KINDS & (EVENT_KINDS - 1)) == 0,
+               "the page of counters has a power of two of columns: more events need a new layout");
 
 #endif

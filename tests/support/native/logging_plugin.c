@@ -53,14 +53,14 @@ static nccl_result log_state(void *handle, int state) {
     pthread_mutex_unlock(&lock);
     return 0;
 }
-static nccl_result state_v1(void *handle, int state, const union nccl_state_args_v1 *args) {
-    (void)args;
-    return log_state(handle, state);
-}
-static nccl_result state_v4(void *handle, int state, const union nccl_state_args *args) {
-    (void)args;
-    return log_state(handle, state);
-}
+#define STATE(family)                                                                                       \
+    static nccl_result state_##family(void *handle, int state, const nccl_state_args_##family *args) { \
+        (void)args;                                                                                         \
+        return log_state(handle, state);                                                                    \
+    }
+STATE(early)
+STATE(named)
+STATE(modern)
 
 static nccl_result finalize(void *context) {
     pthread_mutex_lock(&lock);
@@ -69,45 +69,34 @@ static nccl_result finalize(void *context) {
     return 0;
 }
 
-#define INIT_EARLY(version, events) \
-    static nccl_result init_v##version(void **context, int *mask) { return log_init(context, mask, events); }
-INIT_EARLY(1, NCCL_EVENTS_V1)
-INIT_EARLY(2, NCCL_EVENTS_V1)
-INIT_EARLY(3, NCCL_EVENTS_V3)
-static nccl_result init_v4(void **context, int *mask, const char *name, uint64_t hash, int nodes, int ranks, int rank,
-                           nccl_log_fn log) {
-    (void)name, (void)hash, (void)nodes, (void)ranks, (void)rank, (void)log;
-    return log_init(context, mask, NCCL_EVENTS_V3);
-}
-#define INIT(version)                                                                                       \
+#define INIT_early(version) \
+    static nccl_result init_v##version(void **context, int *mask) { return log_init(context, mask, NCCL_EVENTS_OF(version)); }
+#define INIT_named(version)                                                                                     \
+    static nccl_result init_v##version(void **context, int *mask, const char *name, uint64_t hash, int nodes,   \
+                                       int ranks, int rank, nccl_log_fn log) {                                  \
+        (void)name, (void)hash, (void)nodes, (void)ranks, (void)rank, (void)log;                                \
+        return log_init(context, mask, NCCL_EVENTS_OF(version));                                                \
+    }
+#define INIT_modern(version)                                                                                \
     static nccl_result init_v##version(void **context, uint64_t id, int *mask, const char *name, int nodes, \
                                        int ranks, int rank, nccl_log_fn log) {                              \
         (void)id, (void)name, (void)nodes, (void)ranks, (void)rank, (void)log;                              \
-        return log_init(context, mask, NCCL_EVENTS_V##version);                                             \
+        return log_init(context, mask, NCCL_EVENTS_OF(version));                                            \
     }
-INIT(5)
-INIT(6)
-INIT(7)
 
-#define START_EARLY(version)                                                                              \
-    static nccl_result start_v##version(void *context, void **handle, const struct nccl_descr_v##version *d) { \
-        return log_start(context, handle, d->type, d->parentObj, NULL);                                   \
-    }
-START_EARLY(1)
-START_EARLY(2)
-START_EARLY(3)
-static nccl_result start_v4(void *context, void **handle, const struct nccl_descr *d) {
-    return log_start(context, handle, *(const uint8_t *)d, d->parentObj, NULL);
-}
-static nccl_result start_v5(void *context, void **handle, const struct nccl_descr *d) {
-    void *group = d->type == NCCL_COLL ? d->coll.parentGroup : d->type == NCCL_P2P ? d->p2p.parentGroup : NULL;
-    return log_start(context, handle, d->type, d->parentObj, group);
-}
+#define TYPE_early(d) (d)->type
+#define TYPE_named(d) (*(const uint8_t *)(d))
+#define TYPE_modern(d) (d)->type
+#define GROUP_early(d) NULL
+#define GROUP_named(d) NULL
+#define GROUP_modern(d) \
+    ((d)->type == NCCL_COLL ? (d)->coll.parentGroup : (d)->type == NCCL_P2P ? (d)->p2p.parentGroup : NULL)
 
-EXPORT const struct nccl_profiler_v1 ncclProfiler_v1 = {"logging", init_v1, start_v1, stop, state_v1, finalize};
-EXPORT const struct nccl_profiler_v2 ncclProfiler_v2 = {"logging", init_v2, start_v2, stop, state_v1, finalize};
-EXPORT const struct nccl_profiler_v3 ncclProfiler_v3 = {"logging", init_v3, start_v3, stop, state_v1, finalize};
-EXPORT const struct nccl_profiler_v4 ncclProfiler_v4 = {"logging", init_v4, start_v4, stop, state_v4, finalize};
-EXPORT const struct nccl_profiler_v5 ncclProfiler_v5 = {"logging", init_v5, start_v5, stop, state_v4, finalize};
-EXPORT const struct nccl_profiler_v6 ncclProfiler_v6 = {"logging", init_v6, start_v5, stop, state_v4, finalize};
-EXPORT const struct nccl_profiler_v7 ncclProfiler_v7 = {"logging", init_v7, start_v5, stop, state_v4, finalize};
+#define INTERFACE(version, family, descr, bytes)                                                          \
+    INIT_##family(version)                                                                                \
+    static nccl_result start_v##version(void *context, void **handle, const descr *d) {                   \
+        return log_start(context, handle, TYPE_##family(d), d->parentObj, GROUP_##family(d));             \
+    }                                                                                                     \
+    EXPORT const struct nccl_profiler_v##version ncclProfiler_v##version = {                              \
+        "logging", init_v##version, start_v##version, stop, state_##family, finalize};
+NCCL_INTERFACES(INTERFACE)

@@ -71,7 +71,7 @@ static nccl_result stop(void *handle) {
 static nccl_result state(void *handle, int which, const void *args, int early) {
     unsigned long first = 0;
     int steps = 0;
-    if (args) memcpy(&first, args, which >= 13 && which <= 18 ? 4 : 8);
+    if (args) memcpy(&first, args, which >= NCCL_CTRL_IDLE && which <= NCCL_CTRL_APPEND_END ? 4 : 8);
     if (args && early) memcpy(&steps, (const char *)args + 8, 4);
     begin_line("state");
     fprintf(file, ",\"h\":%lu,\"s\":%d,\"a\":%lu,\"a2\":%d", P(handle), which, first, steps);
@@ -167,13 +167,13 @@ static nccl_result start(void *context, void **handle, const struct nccl_descr *
 #endif
 
 static nccl_result init_v3(void **context, int *mask) {
-    return init(context, mask, 3, NCCL_EVENTS_V3, 0, "", 0, 0, 0);
+    return init(context, mask, 3, NCCL_EVENTS_OF(3), 0, "", 0, 0, 0);
 }
 #if NEWEST >= 4
 static nccl_result init_v4(void **context, int *mask, const char *name, uint64_t id, int nodes, int ranks, int rank,
                            nccl_log_fn log) {
     (void)log;
-    return init(context, mask, 4, NCCL_EVENTS_V3, id, name, nodes, ranks, rank);
+    return init(context, mask, 4, NCCL_EVENTS_OF(4), id, name, nodes, ranks, rank);
 }
 static nccl_result start_v4(void *context, void **handle, const struct nccl_descr *d) {
     return start(context, handle, d, 4);
@@ -183,7 +183,7 @@ static nccl_result start_v4(void *context, void **handle, const struct nccl_desc
     static nccl_result init_v##version(void **context, uint64_t id, int *mask, const char *name, int nodes, \
                                        int ranks, int rank, nccl_log_fn log) {                              \
         (void)log;                                                                                          \
-        return init(context, mask, version, NCCL_EVENTS_V##version, id, name, nodes, ranks, rank);          \
+        return init(context, mask, version, NCCL_EVENTS_OF(version), id, name, nodes, ranks, rank);          \
     }                                                                                                       \
     static nccl_result start_v##version(void *context, void **handle, const struct nccl_descr *d) {         \
         return start(context, handle, d, version);                                                          \
