@@ -6,7 +6,7 @@ NATIVE_SOURCES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/harne
 C_FILES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/harness/*.[ch] native/harness/sim/*.[ch] native/include/ncclscope/*.h benchmarks/*.c tests/gpu/*.c)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench wheel gpu clean packages
+.PHONY: help demo test lint format generate bench wheel gpu clean packages
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ format: $(VENV)/installed  ## format C and Python
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C_FILES)
+
+generate: $(VENV)/installed  ## write what Python and docs/format.md share with the C lists
+	$(BIN)/python -m tools.generate
 
 bench: $(VENV)/installed  ## measure cost, stalls, kills and readers; results go to docs/measurements.md
 	$(BIN)/python -m benchmarks

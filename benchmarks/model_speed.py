@@ -57,7 +57,7 @@ if what == "report":
     threading.Thread(target=watch, daemon=True).start()
 if what == "decode":
     import duckdb
-    from ncclscope.capture.reader import process_folders
+    from ncclscope.capture.housekeeping import process_folders
     from ncclscope.model.process.decoded_process import decode_part
     from ncclscope.model.decode_pool import keep_memory
     keep_memory()

@@ -133,14 +133,14 @@ def watch(running: "subprocess.Popen[str]", capture: Path) -> list[Sample]:
 
 def counted(process: Process, level: int) -> int:
     """Calls of one level."""
-    return sum(tally.calls for tally in process.tallies if tally.key.level == level)
+    return sum(tally.calls for tally in process.call_counts if tally.key.level == level)
 
 
 def explained(process: Process) -> int:
     """Operations that have a time, or a reason for having none."""
     return sum(
         int(tally.times["gpu_count"]) + int(tally.times["untimed"].sum())
-        for tally in process.tallies
+        for tally in process.call_counts
         if tally.key.level == layout.LEVEL_WORK
     )
 

@@ -39,7 +39,7 @@ print(json.dumps({"wall_s": time.perf_counter() - began, "cpu_s": time.process_t
 _INDEX = """
 import json, resource, sys, time
 from pathlib import Path
-from ncclscope.capture.reader import process_folders
+from ncclscope.capture.housekeeping import process_folders
 from ncclscope.web.session import index_process
 began, cpu, bars = time.perf_counter(), time.process_time(), 0
 for number, folder in enumerate(process_folders(Path(sys.argv[1]))[:8]):

@@ -1,11 +1,15 @@
-// Loops over a capture's slots and over the model's columns: what numpy takes many passes for is
-// done here in one. Python says which fields become which columns, and gives all meaning.
+// Loops over a capture's slots and over the model's columns: what numpy does in many passes is done
+// here in one. Python says which fields become which columns, and what they mean.
 //
 // Arrays belong to the caller, who states their lengths. Numbers that come from a capture are
 // checked against those before they are used as places. Differences of damaged numbers wrap around,
 // as they do in numpy (-fwrapv).
-#ifndef NCCLSCOPE_COLUMNS_H
-#define NCCLSCOPE_COLUMNS_H
+//
+// The lists below are the whole interface: structs, constants and functions. C declares them from
+// here, Python takes them from arrays/_abi.py (`make generate`), and a hash over their text, which
+// ncclscope_abi_version returns, tells a library from other sources.
+#ifndef NCCLSCOPE_ARRAYS_H
+#define NCCLSCOPE_ARRAYS_H
 
 #include <stddef.h>
 
@@ -17,32 +21,216 @@
 typedef int8_t i8;
 typedef int16_t i16;
 
+// clang-format off
+// ---- Structs: F(type, name) is a scalar, A(type, name, length) an array. ----
+
 // Straight lines between knots; what lies before the first and behind the last is the caller's.
-struct lines {
-    i64 count;
-    const double *x;
-    const double *y;
-};
+#define LINES_FIELDS(F, A) F(i64, count) F(const double *, x) F(const double *, y)
+// The piece of a line that was asked for last, from `low` to below `high`: the next x is most often on
+// it. None at first (NO_PIECE).
+#define LINE_PIECE_FIELDS(F, A) F(double, low) F(double, high) F(double, y) F(double, slope)
+// A lower bound on an offset: model/process/gpu_clock.py explains it. Without knots nothing is known.
+#define BOUND_FIELDS(F, A) F(i64, first_ns) F(i64, base_ns) F(double, drift) F(struct lines, line)
 
-// A lower bound on an offset: model/gpu_clock.py explains it.
-struct bound {
-    i64 first_ns;
-    i64 base_ns;
-    double drift;
-    struct lines line;  // no knots: nothing is known
-};
+// One column of a kind of slot. Where the slot's first four bytes & mask are not `want`, the value is
+// NONE, or left as it is where `keep` is set.
+#define COLUMN_FIELDS(F, A)                                                                     \
+    F(void *, out) F(u32, mask) F(u32, want) F(u8, offset) F(u8, source) F(u8, sink)            \
+    F(u8, meaning) F(u8, keep) A(u8, spare, 7)
+#define COLUMN_LIST_FIELDS(F, A) F(i64, count) F(const struct column *, columns)
+// A process's clock and the upper bits of its handles; capture/tick_clock.py explains it.
+#define TICK_CONVERTER_FIELDS(F, A)                                                             \
+    F(i64, origin_ticks) F(i64, base_ns) F(double, ns_per_tick) F(double, farthest_ns)          \
+    F(u64, nonce) F(struct lines, line)
 
-// The piece of a line that was asked for last: the next time is most often on it.
-struct piece {
-    double low;  // from here to below `high`; none at first
-    double high;
-    double y;
-    double slope;
-};
-#define NO_PIECE ((struct piece){.low = 1, .high = 0})
+// All slots of a process: segments of slots, numbered through, and blocks in the order of keys.
+#define SLOT_LOG_FIELDS(F, A)                                                                   \
+    F(i64, segments)                                                                            \
+    F(const u64 *, base)       /* address of each segment's first slot */                       \
+    F(const i64 *, first_row)  /* one more than there are segments */                           \
+    F(i64, blocks)                                                                              \
+    F(const i64 *, key)        /* of the first slot, as in handles */                           \
+    F(const i64 *, count) F(const i64 *, row) F(const i64 *, tid)                               \
+    F(u64, low_ticks)          /* no event can be earlier, or later than high_ticks */          \
+    F(u64, high_ticks)
+// The events of one kind.
+#define EVENT_LIST_FIELDS(F, A)                                                                 \
+    F(u64 *, slot)             /* addresses */                                                  \
+    F(i64 *, key) F(i32 *, thread)                                                              \
+    F(u64 *, extended)         /* address of the slot behind it, 0 if that is no extension */   \
+    F(i64, room) F(i64, count) F(i64, impossible)                                               \
+    F(u32, extension)          /* kind of slot that may follow each, 0 without */               \
+    F(u8, names)               /* fields that are numbers of strings */                         \
+    A(u8, offset, 7)           /* of those */                                                   \
+    F(u8 *, seen)              /* by such a field which strings occur: 256, then 256 of v1 */   \
+    F(struct column_list, own)     /* columns that are read as the events are found */          \
+    F(struct column_list, behind)  /* of their extensions */                                    \
+    F(i64, read)               /* events whose columns have been read */                        \
+    F(struct line_piece, near)
+
+// Events by their keys, with the keys of their parents (NONE: not known).
+#define CHILDREN_FIELDS(F, A) \
+    F(i64, count) F(const i64 *, key) F(const i64 *, parent) F(const i32 *, comm)
+// Where the values of a column come from: `values[places[row]]`; place NONE: not from here.
+#define COLUMN_PART_FIELDS(F, A) F(const void *, values) F(const i64 *, places) F(i64, count)
+// The union of a group's intervals so far.
+#define INTERVAL_UNION_FIELDS(F, A) F(i64, last_start) F(i64, until) F(i64, length) F(i64, disordered)
+
+// The channels of works, as model/process/channels.py describes them.
+#define CHANNELS_FIELDS(F, A)                                                                   \
+    F(i64, count) F(const i64 *, work) F(const i32 *, comm) F(const i16 *, channel)             \
+    F(const i64 *, gpu_start) F(const i64 *, gpu_stop) F(const i64 *, seen_start_ns)            \
+    F(const i64 *, seen_end_ns) F(const i8 *, stamp) F(const i8 *, reason) F(const i32 *, gpu)
+#define GPU_CLOCK_FIELDS(F, A)                                                                  \
+    F(struct bound, lower) F(struct bound, minus_upper)                                         \
+    F(struct line_piece, near_lower) F(struct line_piece, near_upper)
+// Clocks of GPUs, by their numbers; without a lower bound a clock is not known.
+#define GPU_CLOCKS_FIELDS(F, A) F(i64, count) F(struct gpu_clock *, clock)
+// What the channels of each work say; NONE, or zero for counts, where there is none.
+#define WORK_TIMES_FIELDS(F, A)                                                                 \
+    F(i64, count) F(i64 *, start_ns) F(i64 *, end_ns) F(i64 *, seen_start_ns)                   \
+    F(i64 *, seen_end_ns)                                                                       \
+    F(i32 *, timed)     /* channels with a believable stamp */                                  \
+    F(i32 *, reported)  /* channels that NCCL reported */                                       \
+    F(i8 *, stamp)      /* the worst */                                                         \
+    F(i8 *, reason)                                                                             \
+    F(i8 *, running)    /* a channel started and did not stop */
+// Points that bound an offset: at `time` it is at least value - minus. `chosen`: which of them count,
+// NULL for all.
+#define POINTS_FIELDS(F, A)                                                                     \
+    F(i64, count) F(const i64 *, time) F(const i64 *, value) F(const i64 *, minus) F(const i8 *, chosen)
+// What to add to a node's time: straight lines between knots; before the first and after the last the
+// next line continues. Knots and values are relative to the first one's.
+#define NODE_CLOCK_FIELDS(F, A) F(i64, first_ns) F(i64, offset_ns) F(struct lines, line)
+// What counts count. Names have codes below 128.
+#define MEASURES_FIELDS(F, A)                                                                   \
+    F(const i64 *, element_bits)    /* by datatype; 0: not known */                             \
+    F(const i8 *, counts_one_rank)  /* by function: whether a count is one rank's share */      \
+    F(const i64 *, ranks)           /* by communicator */                                       \
+    F(i64, communicators)                                                                       \
+    F(i64, most_bytes)              /* of one operation: more is damage */
+
+// S(name, fields), each after those that it contains.
+#define ARRAY_STRUCTS(S)                                                                        \
+    S(lines, LINES_FIELDS) S(line_piece, LINE_PIECE_FIELDS) S(bound, BOUND_FIELDS)              \
+    S(column, COLUMN_FIELDS) S(column_list, COLUMN_LIST_FIELDS)                                 \
+    S(tick_converter, TICK_CONVERTER_FIELDS) S(slot_log, SLOT_LOG_FIELDS)                       \
+    S(event_list, EVENT_LIST_FIELDS) S(children, CHILDREN_FIELDS)                               \
+    S(column_part, COLUMN_PART_FIELDS) S(interval_union, INTERVAL_UNION_FIELDS)                 \
+    S(channels, CHANNELS_FIELDS) S(gpu_clock, GPU_CLOCK_FIELDS)                                 \
+    S(gpu_clocks, GPU_CLOCKS_FIELDS) S(work_times, WORK_TIMES_FIELDS) S(points, POINTS_FIELDS)  \
+    S(node_clock, NODE_CLOCK_FIELDS) S(measures, MEASURES_FIELDS)
+
+// ---- Constants: C(name), numbered from 0. ----
+
+#define COLUMN_SOURCES(C) C(FROM_U8) C(FROM_U16) C(FROM_U32) C(FROM_I32) C(FROM_U64)
+#define COLUMN_SINKS(C) C(TO_I8) C(TO_I16) C(TO_I32) C(TO_I64)
+#define COLUMN_MEANINGS(C)                                                                      \
+    C(AS_NUMBER)                                                                                \
+    C(AS_TIME)     /* ticks become ns of the host's clock */                                    \
+    C(AS_KEY)      /* a handle of this process becomes a key, any other NONE */                 \
+    C(AS_NAME)     /* a string's number; from 256 on, interface v1's numbers */                 \
+    C(AS_FLAG)     /* whether the head is as `mask` and `want` say */                           \
+    C(AS_ELAPSED)  /* ticks since the event began, as a time */
+#define STAMP_STATES(C) C(VALID) C(REPAIRED) C(RECOVERED) C(REJECTED) C(MISSING)
+// E(name, constants)
+#define ARRAY_ENUMS(E)                                                                          \
+    E(column_source, COLUMN_SOURCES) E(column_sink, COLUMN_SINKS)                               \
+    E(column_meaning, COLUMN_MEANINGS) E(stamp_state, STAMP_STATES)
+
+// ---- Functions: F(result, name, arguments). Their definitions say what they do. ----
+
+#define ARRAY_FUNCTIONS(F)                                                                          \
+    F(u64, abi_version, (void))                                                                     \
+    /* index.c */                                                                                   \
+    F(i64, scan, (union slot *slots, i64 count, i64 *heads, i64 *kinds, i64 *misplaced))            \
+    F(void, count_kinds, (const struct slot_log *log, i64 *counts))                                 \
+    F(void, index, (const struct slot_log *log, const i8 *list_of, struct event_list *lists,        \
+                    i64 list_count, const struct tick_converter *converter))                        \
+    F(void, apply_states, (const u64 *states, const i64 *place, i64 state_count,                    \
+                           const u64 *events, i64 count))                                           \
+    /* fields.c */                                                                                  \
+    F(void, fields, (const u64 *addresses, i64 count, const struct tick_converter *converter,       \
+                     const struct column_list *list))                                               \
+    /* joins.c */                                                                                   \
+    F(void, positions_of, (const i64 *among, i64 among_count, const i64 *keys, i64 count, i64 *out)) \
+    F(void, sibling_before, (const struct children *among, const struct children *others, i64 *out)) \
+    F(int, is_identity, (const i64 *places, i64 count))                                             \
+    F(void, coalesce, (void *out, i64 rows, i64 width, const struct column_part *parts,             \
+                       i64 part_count, i64 otherwise))                                              \
+    F(int, running_count, (const i64 *keys, i64 count, i64 *out))                                   \
+    F(i64, factorize, (const i64 *keys, i64 count, i32 *out))                                       \
+    F(void, mask_of, (const i64 *places, i64 count, i8 *marks, i64 size))                           \
+    F(void, take_small, (void *out, i64 width, const void *values, i64 size, const void *places,    \
+                         i64 place_width, i64 count, i64 otherwise))                                \
+    /* intervals.c */                                                                               \
+    F(void, union_lengths, (const i32 *group, const i64 *start, const i64 *end, i64 count,          \
+                            struct interval_union *unions, i64 groups))                             \
+    /* channels.c */                                                                                \
+    F(void, bound_at, (const struct bound *bound, const i64 *host_ns, i64 count, i64 *out))         \
+    F(void, time_channels, (const struct channels *channels, const struct gpu_clocks *clocks,       \
+                            i64 *start, i64 *end))                                                  \
+    F(void, times_of_works, (const struct channels *given, const struct gpu_clocks *clocks,         \
+                             const struct work_times *found))                                       \
+    F(i64, launches_of_channels, (const struct channels *given, i64 gpu, const i64 *launch_ns,      \
+                                  i64 works, i64 *launched, i8 *sure))                              \
+    F(i64, strands, (const struct channels *given, i32 *strand_of))                                 \
+    F(int, fitting, (const struct channels *channels, const i32 *strand_of, i64 strands,            \
+                     const struct gpu_clocks *clocks, const i64 *not_before_ns, const i64 *group,   \
+                     i64 works, i8 *fitting))                                                       \
+    F(i64, best_of_bins, (const struct points *points, i64 bin_ns, i64 *best, i64 *first_ns,        \
+                          i64 *highest))                                                            \
+    F(i64, hull, (const double *time, const double *value, i64 count, double *t, double *v))        \
+    /* clocks.c, sizes.c, checksum.c */                                                             \
+    F(void, to_reference, (const struct node_clock *clock, const i64 *local_ns, i64 count, i64 *out)) \
+    F(void, sizes, (const struct measures *measures, const i64 *counts, const i8 *datatype,         \
+                    const i8 *function, const i32 *communicator, i64 rows, i64 *bytes))             \
+    F(void, checksum, (u64 *state, const u64 *words, i64 count))
+// clang-format on
+
+// ---- Made from the lists above. ----
+#define DECLARE_STRUCT(name, fields)         \
+    struct name {                            \
+        fields(DECLARE_FIELD, DECLARE_ARRAY) \
+    };
+ARRAY_STRUCTS(DECLARE_STRUCT)
+#undef DECLARE_STRUCT
+#define DECLARE_CONSTANT(name) name,
+#define DECLARE_ENUM(name, constants) enum name { constants(DECLARE_CONSTANT) };
+ARRAY_ENUMS(DECLARE_ENUM)
+#undef DECLARE_ENUM
+#undef DECLARE_CONSTANT
+#define DECLARE_FUNCTION(result, name, arguments) EXPORT result ncclscope_##name arguments;
+ARRAY_FUNCTIONS(DECLARE_FUNCTION)
+#undef DECLARE_FUNCTION
+
+// The text of the lists, and of the slots that the loops read.
+#define FIELD_TEXT(type, name) #type " " #name ";"
+#define ARRAY_TEXT(type, name, length) #type " " #name "[" #length "];"
+#define STRUCT_TEXT(name, fields) #name "{" fields(FIELD_TEXT, ARRAY_TEXT) "}"
+#define NAME_TEXT(name) #name ","
+#define ENUM_TEXT(name, constants) #name "{" constants(NAME_TEXT) "}"
+#define FUNCTION_TEXT(result, name, arguments) #result " " #name #arguments ";"
+#define CONSTANT_TEXT(name, value) #name "=" #value ";"
+#define NUMBER_TEXT(name) #name "=" SCHEMA_TEXT(name) ";"
+#define ARRAYS_ABI_TEXT            \
+    ARRAY_STRUCTS(STRUCT_TEXT)     \
+    ARRAY_ENUMS(ENUM_TEXT)         \
+    ARRAY_FUNCTIONS(FUNCTION_TEXT) \
+    FORMAT_NUMBERS(NUMBER_TEXT) FORMAT_CONSTANTS(CONSTANT_TEXT) FORMAT_SCHEMA
+
+// FNV-1a over that text.
+static inline u64 arrays_abi_version(void) {
+    u64 hash = 0xCBF29CE484222325u;
+    for (const char *c = ARRAYS_ABI_TEXT; *c; c++) hash = (hash ^ (u8)*c) * 0x100000001B3u;
+    return hash;
+}
+
+// ---- What the loops share. ----
+#define NO_PIECE ((struct line_piece){.low = 1, .high = 0})
 
 // The piece that `x`, which lies within the knots, is on.
-static inline void find_piece(const struct lines *line, double x, struct piece *piece) {
+static inline void find_piece(const struct lines *line, double x, struct line_piece *piece) {
     i64 low = 0, high = line->count - 1;
     while (high - low > 1) {
         i64 middle = low + (high - low) / 2;
@@ -54,7 +242,7 @@ static inline void find_piece(const struct lines *line, double x, struct piece *
 }
 
 // The line at `x`; its first or last value outside of the knots.
-static inline double line_at(const struct lines *line, double x, struct piece *piece) {
+static inline double line_at(const struct lines *line, double x, struct line_piece *piece) {
     if (!(piece->low <= x && x < piece->high)) {
         i64 last = line->count - 1;
         if (!(x > line->x[0])) return line->y[0];
@@ -64,17 +252,9 @@ static inline double line_at(const struct lines *line, double x, struct piece *p
     return piece->slope * (x - piece->low) + piece->y;
 }
 
-// What is wanted of the slots of one kind: columns, as fields.c describes them.
-struct column;
-struct wanted {
-    i64 count;
-    const struct column *columns;
-};
-struct reading;
-
 // Reads columns of the slots at places `first` to below `end`. `near`: of the last call, or
 // NO_PIECE.
-void read_fields(const u64 *addresses, i64 first, i64 end, const struct reading *reading,
-                 const struct wanted *wanted, struct piece *near);
+void read_fields(const u64 *addresses, i64 first, i64 end, const struct tick_converter *converter,
+                 const struct column_list *list, struct line_piece *near);
 
 #endif

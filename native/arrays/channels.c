@@ -4,33 +4,10 @@
 
 #include "arrays.h"
 
-#define FARTHEST 9.2e18  // a damaged stamp is not farther away
-enum stamp { VALID, REPAIRED, RECOVERED, REJECTED, MISSING };
-
-// The channels of works, as model/channels.py describes them.
-struct channels {
-    i64 count;
-    const i64 *work;
-    const i32 *comm;
-    const i16 *channel;
-    const i64 *gpu_start;
-    const i64 *gpu_stop;
-    const i64 *seen_start_ns;
-    const i64 *seen_end_ns;
-    const i8 *stamp;
-    const i8 *reason;
-    const i32 *gpu;
-};
-
-struct gpu_clock {
-    struct bound lower;
-    struct bound minus_upper;  // no knots: nothing is known
-    struct piece near_lower;
-    struct piece near_upper;
-};
-
-// The bound at a time, relative to its first, that the piece asked for last does not reach.
-static double far_bound_at(const struct bound *bound, double time, struct piece *near) {
+#define FARTHEST \
+    9.2e18  // The bound at a time, relative to its first, that the piece asked for last does not
+            // reach.
+static double far_bound_at(const struct bound *bound, double time, struct line_piece *near) {
     const struct lines *line = &bound->line;
     double value = line_at(line, time, near), outside = 0;
     if (time < line->x[0]) outside = line->x[0] - time;
@@ -39,7 +16,7 @@ static double far_bound_at(const struct bound *bound, double time, struct piece 
 }
 
 // The bound at a host time, rounded to whole ns upwards.
-static inline i64 bound_at(const struct bound *bound, i64 host_ns, struct piece *near) {
+static inline i64 bound_at(const struct bound *bound, i64 host_ns, struct line_piece *near) {
     double time = (double)(host_ns - bound->first_ns), value;
     if (near->low <= time && time < near->high) value = near->slope * (time - near->low) + near->y;
     else value = far_bound_at(bound, time, near);
@@ -50,7 +27,7 @@ static inline i64 bound_at(const struct bound *bound, i64 host_ns, struct piece 
 
 // The bound at many times. It must be known.
 EXPORT void ncclscope_bound_at(const struct bound *bound, const i64 *host_ns, i64 count, i64 *out) {
-    struct piece near = NO_PIECE;
+    struct line_piece near = NO_PIECE;
     for (i64 i = 0; i < count; i++) out[i] = bound_at(bound, host_ns[i], &near);
 }
 
@@ -66,12 +43,6 @@ static i64 to_host(struct gpu_clock *clock, i64 stamp) {
 static int is_timed(const struct channels *channels, i64 at) {
     return channels->gpu_stop[at] != NONE && channels->stamp[at] <= RECOVERED;
 }
-
-// Clocks of GPUs, by their numbers; those without a lower bound are nobody's.
-struct gpu_clocks {
-    i64 count;
-    struct gpu_clock *clock;
-};
 
 static void begin(const struct gpu_clocks *clocks) {
     for (i64 gpu = 0; gpu < clocks->count; gpu++)
@@ -106,20 +77,6 @@ EXPORT void ncclscope_time_channels(const struct channels *channels,
         start[i] = span.start, end[i] = span.end;
     }
 }
-
-// What the channels of each work tell; NONE, or zero for counts, where there is none.
-struct work_times {
-    i64 count;
-    i64 *start_ns;
-    i64 *end_ns;
-    i64 *seen_start_ns;
-    i64 *seen_end_ns;
-    i32 *timed;     // channels with a believable stamp
-    i32 *reported;  // channels that NCCL reported
-    i8 *stamp;      // the worst
-    i8 *reason;
-    i8 *running;  // a channel started and did not stop
-};
 
 // The same of one work.
 struct own_times {
@@ -244,7 +201,7 @@ struct strand {
     i64 last_start;
     i64 last_stop;
     i64 last_group;
-    struct piece near;
+    struct line_piece near;
 };
 
 static int fits(const struct channels *channels, i64 at, struct strand *strand,
@@ -281,16 +238,6 @@ EXPORT int ncclscope_fitting(const struct channels *channels, const i32 *strand_
     free(found);
     return 0;
 }
-
-// Points that bound an offset: at `time` it is at least value - minus. `chosen`: which of them
-// count, NULL for all.
-struct points {
-    i64 count;
-    const i64 *time;
-    const i64 *value;
-    const i64 *minus;
-    const i8 *chosen;
-};
 
 // The first of the highest points of each run of points in one bin. Bins begin at the first time.
 // Returns how many there are, the first time, and the highest point.

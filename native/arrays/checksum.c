@@ -7,7 +7,7 @@
 enum { LANES = 8 };
 
 // Takes `count` words more into the state. Each step can be undone, so a changed word changes it.
-EXPORT void ncclscope_checksum(u64 state[LANES], const u64 *words, i64 count) {
+EXPORT void ncclscope_checksum(u64 *state, const u64 *words, i64 count) {
     u64 lane[LANES];
     memcpy(lane, state, sizeof lane);
     i64 whole = count - count % LANES;

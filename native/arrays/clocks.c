@@ -3,14 +3,6 @@
 
 #include "arrays.h"
 
-// What to add to a node's time: straight lines between knots; before the first and after the last
-// the next one goes on. Knots and values are relative to the first one's.
-struct node_clock {
-    i64 first_ns;
-    i64 offset_ns;
-    struct lines line;
-};
-
 // The line that was asked for last, from above `low` to `high`.
 struct stretch {
     double low;

@@ -1,12 +1,13 @@
 // Finds the slots of each kind, in the order of their keys.
 #include <string.h>
 
+#include "../src/nccl_abi.h"
 #include "arrays.h"
 
 _Static_assert((KIND_block | 1) == KIND_updates, "one comparison finds both");
 
 #define LATEST_STAMP_NS (1ull << 62)  // GPUs count from 1970
-#define KERNEL_STOP 22
+#define NCCL_KERNEL_CH_STOP 22        // NCCL_KERNEL_CH_STOP
 
 #define INDEX_LIMIT (1ull << 48)
 
@@ -41,39 +42,6 @@ EXPORT i64 ncclscope_scan(union slot *slots, i64 count, i64 *heads, i64 *kinds, 
     return found;
 }
 
-// All slots of a process: segments of slots, numbered through, and blocks in the order of keys.
-struct slot_log {
-    i64 segments;
-    const u64 *base;       // address of each segment's first slot
-    const i64 *first_row;  // one more than there are segments
-    i64 blocks;
-    const i64 *key;  // of the first slot, as in handles
-    const i64 *count;
-    const i64 *row;
-    const i64 *tid;
-    u64 low_ticks;  // no event can be earlier or later
-    u64 high_ticks;
-};
-
-// The events of one kind. `extension` is the kind of slot that may follow each, 0 without.
-struct event_list {
-    u64 *slot;  // addresses
-    i64 *key;
-    i32 *thread;
-    u64 *extended;  // address of the slot behind it, 0 if that is no extension of it
-    i64 room;
-    i64 count;
-    i64 impossible;
-    u32 extension;
-    u8 names;      // fields that are numbers of strings
-    u8 offset[7];  // of those
-    u8 *seen;      // by such a field which strings occur: 256 of them, then 256 of v1's numbers
-    struct wanted wanted;         // columns that are read as the events are found
-    struct wanted wanted_behind;  // of their extensions
-    i64 read;                     // so many events have been
-    struct piece near;
-};
-
 static const union slot *block_slots(const struct slot_log *log, i64 block, i64 *count) {
     i64 row = log->row[block], low = 0, high = log->segments;
     *count = 0;
@@ -106,7 +74,7 @@ static int covers(const struct slot_log *log, u64 ticks) {
 static int possible(const struct slot_log *log, const union slot *slot) {
     if (!covers(log, slot->group.t0)) return 0;
     if (slot->kind == KIND_state)
-        return slot->state.state != KERNEL_STOP || slot->state.arg < LATEST_STAMP_NS;
+        return slot->state.state != NCCL_KERNEL_CH_STOP || slot->state.arg < LATEST_STAMP_NS;
     if ((slot->states & STATE_STOPPED) && !covers(log, slot->group.t1)) return 0;
     if (slot->kind != KIND_kernel_ch) return 1;
     if ((slot->states & STATE_FIRST) && !covers(log, slot->kernel_ch.t_stop)) return 0;
@@ -118,20 +86,21 @@ enum { AT_ONCE = 2048 };  // slots that are still near when their columns are re
 
 // Reads the columns of what was found since the last time. An event that the next slot may extend
 // waits for it.
-static void read_found(struct event_list *lists, i64 list_count, const struct reading *reading,
+static void read_found(struct event_list *lists, i64 list_count,
+                       const struct tick_converter *converter,
                        const struct event_list *extensible) {
     for (i64 l = 0; l < list_count; l++) {
         struct event_list *list = &lists[l];
         i64 end = list->count - (list == extensible);
-        read_fields(list->slot, list->read, end, reading, &list->wanted, &list->near);
-        read_fields(list->extended, list->read, end, reading, &list->wanted_behind, &list->near);
+        read_fields(list->slot, list->read, end, converter, &list->own, &list->near);
+        read_fields(list->extended, list->read, end, converter, &list->behind, &list->near);
         list->read = end;
     }
 }
 
 // Fills the lists of those kinds that `list_of` (by kind) does not give NONE for.
 EXPORT void ncclscope_index(const struct slot_log *log, const i8 *list_of, struct event_list *lists,
-                            i64 list_count, const struct reading *reading) {
+                            i64 list_count, const struct tick_converter *converter) {
     struct event_list *extensible = NULL;  // whose last event the next slot may extend
     i64 left = AT_ONCE;
     for (i64 l = 0; l < list_count; l++) lists[l].near = NO_PIECE;
@@ -142,7 +111,7 @@ EXPORT void ncclscope_index(const struct slot_log *log, const i8 *list_of, struc
             const union slot *slot = &slots[i];
             __builtin_prefetch(slot + AHEAD);
             if (!left--) {
-                read_found(lists, list_count, reading, extensible);
+                read_found(lists, list_count, converter, extensible);
                 left = AT_ONCE;
             }
             u64 address = (u64)(uintptr_t)slot;
@@ -173,7 +142,7 @@ EXPORT void ncclscope_index(const struct slot_log *log, const i8 *list_of, struc
             }
         }
     }
-    read_found(lists, list_count, reading, NULL);
+    read_found(lists, list_count, converter, NULL);
 }
 
 // Stops and kernel stops that came from another thread, as if they stood in their events. `place`:
@@ -191,7 +160,8 @@ EXPORT void ncclscope_apply_states(const u64 *states, const i64 *place, i64 stat
     }
     for (i64 i = 0; i < state_count; i++) {
         const union slot *state = (const union slot *)(uintptr_t)states[i];
-        if (place[i] < 0 || place[i] >= count || state->state.state != KERNEL_STOP) continue;
+        if (place[i] < 0 || place[i] >= count || state->state.state != NCCL_KERNEL_CH_STOP)
+            continue;
         union slot *event = (union slot *)(uintptr_t)events[place[i]];
         if (event->kind == KIND_kernel_ch) {
             event->kernel_ch.gpu_stop = state->state.arg;

@@ -24,22 +24,14 @@ static inline i64 first_not_less(const i64 *among, i64 count, i64 key, i64 near)
 }
 
 // Place of each key among sorted ones, NONE where it is not there.
-EXPORT void ncclscope_find(const i64 *among, i64 among_count, const i64 *keys, i64 count,
-                           i64 *out) {
+EXPORT void ncclscope_positions_of(const i64 *among, i64 among_count, const i64 *keys, i64 count,
+                                   i64 *out) {
     i64 near = 0;
     for (i64 i = 0; i < count; i++) {
         near = first_not_less(among, among_count, keys[i], near);
         out[i] = near < among_count && among[near] == keys[i] ? near : NONE;
     }
 }
-
-// Events by their keys, with the keys of their parents.
-struct children {
-    i64 count;
-    const i64 *key;
-    const i64 *parent;  // NONE: not known
-    const i32 *comm;
-};
 
 static int are_siblings(const struct children *a, i64 i, const struct children *b, i64 j) {
     return a->parent[i] == b->parent[j] && a->parent[i] != NONE && a->comm[i] == b->comm[j] &&
@@ -57,13 +49,6 @@ EXPORT void ncclscope_sibling_before(const struct children *among, const struct 
     }
 }
 
-// Where the values of a column come from: `values[places[row]]`.
-struct part {
-    const void *values;
-    const i64 *places;  // NONE: this part has none for the row
-    i64 count;          // of values
-};
-
 #define COALESCE(type)                                          \
     for (i64 row = 0; row < rows; row++) {                      \
         type value = (type)otherwise;                           \
@@ -79,7 +64,7 @@ struct part {
     break
 
 // Whether each place is its own number.
-EXPORT int ncclscope_is_same(const i64 *places, i64 count) {
+EXPORT int ncclscope_is_identity(const i64 *places, i64 count) {
     enum { AT_ONCE = 1024 };  // looked at without a branch
     for (i64 first = 0; first < count; first += AT_ONCE) {
         i64 end = count - first < AT_ONCE ? count : first + AT_ONCE, differ = 0;
@@ -90,7 +75,7 @@ EXPORT int ncclscope_is_same(const i64 *places, i64 count) {
 }
 
 // A column of `width` bytes a value: each row takes its value from the first part that has one.
-EXPORT void ncclscope_coalesce(void *out, i64 rows, i64 width, const struct part *parts,
+EXPORT void ncclscope_coalesce(void *out, i64 rows, i64 width, const struct column_part *parts,
                                i64 part_count, i64 otherwise) {
     switch (width) {
         case 1: COALESCE(i8);
@@ -153,7 +138,7 @@ static struct entry *entry_of(struct table *table, i64 key, i64 value) {
 }
 
 // How often each key occurred before, by place. Returns 0, or -1 without memory.
-EXPORT int ncclscope_number(const i64 *keys, i64 count, i64 *out) {
+EXPORT int ncclscope_running_count(const i64 *keys, i64 count, i64 *out) {
     struct table table;
     struct entry *entry = NULL;
     if (open_table(&table, FIRST_SIZE)) return -1;
@@ -168,7 +153,7 @@ EXPORT int ncclscope_number(const i64 *keys, i64 count, i64 *out) {
 
 // A number for each different key, in the order of first occurrence; NONE has none. Returns how
 // many there are, or -1 without memory.
-EXPORT i64 ncclscope_group(const i64 *keys, i64 count, i32 *out) {
+EXPORT i64 ncclscope_factorize(const i64 *keys, i64 count, i32 *out) {
     struct table table;
     if (open_table(&table, FIRST_SIZE)) return -1;
     i64 found = 0;
@@ -188,31 +173,31 @@ EXPORT i64 ncclscope_group(const i64 *keys, i64 count, i32 *out) {
 }
 
 // Marks the places that occur, of `size` places.
-EXPORT void ncclscope_mark(const i64 *places, i64 count, i8 *marks, i64 size) {
+EXPORT void ncclscope_mask_of(const i64 *places, i64 count, i8 *marks, i64 size) {
     for (i64 i = 0; i < count; i++)
         if (places[i] >= 0 && places[i] < size) marks[places[i]] = 1;
 }
 
-#define LOOK_UP(type, from)                                                                     \
+#define TAKE_SMALL(type, from)                                                                  \
     for (i64 i = 0; i < count; i++) {                                                           \
         i64 at = ((const from *)places)[i];                                                     \
         ((type *)out)[i] = at >= 0 && at < size ? ((const type *)values)[at] : (type)otherwise; \
     }                                                                                           \
     return
 
-#define LOOK_UP_BY(from)             \
-    switch (width) {                 \
-        case 1: LOOK_UP(i8, from);   \
-        case 4: LOOK_UP(i32, from);  \
-        default: LOOK_UP(i64, from); \
+#define TAKE_SMALL_BY(from)             \
+    switch (width) {                    \
+        case 1: TAKE_SMALL(i8, from);   \
+        case 4: TAKE_SMALL(i32, from);  \
+        default: TAKE_SMALL(i64, from); \
     }
 
 // values[places] of a small table; `otherwise` for places outside. Places have 1, 2 or 4 bytes.
-EXPORT void ncclscope_look_up(void *out, i64 width, const void *values, i64 size,
-                              const void *places, i64 place_width, i64 count, i64 otherwise) {
+EXPORT void ncclscope_take_small(void *out, i64 width, const void *values, i64 size,
+                                 const void *places, i64 place_width, i64 count, i64 otherwise) {
     switch (place_width) {
-        case 1: LOOK_UP_BY(i8);
-        case 2: LOOK_UP_BY(i16);
-        default: LOOK_UP_BY(i32);
+        case 1: TAKE_SMALL_BY(i8);
+        case 2: TAKE_SMALL_BY(i16);
+        default: TAKE_SMALL_BY(i32);
     }
 }

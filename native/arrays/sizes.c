@@ -1,15 +1,6 @@
 // Bytes of operations.
 #include "arrays.h"
 
-// What counts count. Names have codes below 128.
-struct measures {
-    const i64 *element_bits;     // by datatype; 0: not known
-    const i8 *counts_one_rank;   // by function: whether a count is one rank's share
-    const i64 *ranks;            // by communicator
-    i64 communicators;
-    i64 most_bytes;  // of one operation: more is damage
-};
-
 // Bytes of each count, rounded up; NONE where the count or the datatype is not known, or the size
 // cannot be.
 EXPORT void ncclscope_sizes(const struct measures *measures, const i64 *counts, const i8 *datatype,

@@ -28,7 +28,8 @@ static const char usage[] =
     "      --oracle FILE       self-checking events instead; what is certain is written to FILE\n"
     "  fuzz              hostile handles and contexts\n"
     "      --version V --calls N (1000000) --seed S (1)\n"
-    "  layout            the capture format's layout as JSON\n"
+    "  layout            the capture format, NCCL's interface and the compiled loops as JSON\n"
+    "  buckets           histogram buckets of the times in ns on standard input\n"
     "\n"
     "  --plugin PATH           (NCCL_PROFILER_PLUGIN)\n"
     "  --end finalize|exit|kill   finalize; exit without it; SIGKILL after the last call "
@@ -86,7 +87,8 @@ int main(int count, char **values) {
     struct arguments arguments = {count, values};
     const char *verb = count > 1 ? values[1] : "";
     setvbuf(stdout, NULL, _IOLBF, 0);
-    if (strcmp(verb, "layout") == 0) return print_layout();
+    if (strcmp(verb, "layout") == 0) return layout_print();
+    if (strcmp(verb, "buckets") == 0) return layout_print_buckets();
     if (strcmp(verb, "play") == 0 && count > 2)
         return play(&(struct play_options){.plugin = plugin_of(&arguments),
                                            .transcript = values[2],

@@ -41,7 +41,7 @@ def rows_of(capture: Path, made: dict[int, int]) -> tuple[list[list[object]], bo
     rows: list[list[object]] = []
     fine = True
     for process in sorted(open_capture(capture).processes, key=lambda one: one.rank):
-        counted = sum(t.calls for t in process.tallies if t.key.level == layout.LEVEL_CALL)
+        counted = sum(t.calls for t in process.call_counts if t.key.level == layout.LEVEL_CALL)
         events = list(events_of(process))
         calls = [e for e in events if e["event"] == "CollApi"]
         steps = [e for e in events if e["event"] == "ProxyStep"]
@@ -49,7 +49,7 @@ def rows_of(capture: Path, made: dict[int, int]) -> tuple[list[list[object]], bo
         holes = max(sequences) - min(sequences) + 1 - len(set(sequences)) if sequences else -1
         fine &= counted == made[process.rank] and holes == 0 and 0 < len(calls) < counted
         fine &= bool(steps) and process.dropped() == 0
-        zooms = ", ".join(zoom.mode for zoom in process.zooms)
+        zooms = ", ".join(zoom.mode for zoom in process.mode_changes)
         row = [process.rank, made[process.rank], counted, len(calls), len(steps), holes, zooms]
         rows.append(row)
     return rows, fine

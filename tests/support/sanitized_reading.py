@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ncclscope.capture.reader import process_folders
+from ncclscope.capture.housekeeping import process_folders
 from tests.support.corruption import Damager
 
 COPIES = 12

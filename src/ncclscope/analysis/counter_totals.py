@@ -153,7 +153,7 @@ def counter_totals_of(
     places = _places(model, row, process)
     ranks_of, who = model.tables["communicators"]["ranks"], model.processes[row]
     joined: dict[CounterKey, list[_Counted]] = {}
-    for tally in process.tallies:
+    for tally in process.call_counts:
         one = _counted(process, tally, places, ranks_of)
         # Work of these is told in bytes, whatever the caller's datatype.
         datatype = None if one.function in COLL_COUNTS_BYTES else one.datatype

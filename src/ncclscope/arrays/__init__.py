@@ -1,0 +1,1 @@
+"""Loops over columns that are compiled (native/arrays): no meaning, only numbers."""

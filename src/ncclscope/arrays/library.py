@@ -1,7 +1,7 @@
-"""The compiled loops of native/columns: loading them, and arrays as they take them.
+"""The compiled loops of native/arrays: loading them, and arrays as they take them.
 
-Large arrays lie in unlinked files, where somebody said which folder to use: the kernel can take
-their memory back, so that a long process needs no more of it than a short one.
+Inside `spill_large_arrays_to`, large arrays are unlinked files: the kernel can write them back and
+reuse their memory, so that a long process needs no more memory than a short one.
 """
 
 import ctypes
@@ -18,15 +18,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays import _abi
+from ncclscope.errors import NcclscopeError
 from ncclscope.native import arrays_library_path
 
-_LARGE_BYTES = 16 << 20
+_LARGE_BYTES = 16 << 20  # smaller arrays are not worth a file
 _scratch: ContextVar[Path | None] = ContextVar("scratch", default=None)
 
 
 @contextmanager
 def spill_large_arrays_to(folder: Path) -> Iterator[None]:
-    """Large arrays that `room` makes lie in files of this folder, which nobody sees."""
+    """Large arrays that are made inside lie in unlinked files of this folder."""
     token = _scratch.set(folder)
     try:
         yield
@@ -35,7 +37,7 @@ def spill_large_arrays_to(folder: Path) -> Iterator[None]:
 
 
 def empty_array(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """An array to be filled."""
+    """An array whose values are not set yet."""
     folder, size = _scratch.get(), count * np.dtype(dtype).itemsize
     if folder is None or size < _LARGE_BYTES:
         return np.empty(count, dtype)
@@ -46,15 +48,35 @@ def empty_array(count: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 def full_array(count: int, dtype: npt.DTypeLike, value: int) -> npt.NDArray[Any]:
     """An array of one value."""
-    made = empty_array(count, dtype)
-    made.fill(value)
-    return made
+    array = empty_array(count, dtype)
+    array.fill(value)
+    return array
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """The library at that path. It must have been built from the lists that `_abi` was made from:
+    nothing else checks structs and arguments when its functions are called.
+    """
+    loops = ctypes.CDLL(str(path))
+    version = getattr(loops, "ncclscope_abi_version", None)
+    if version is not None:
+        version.restype = ctypes.c_uint64
+    if version is None or version() != _abi.VERSION:
+        raise NcclscopeError(
+            f"cannot use {path}: it was built from other sources than this ncclscope",
+            "In a checkout run `cmake --build build/editable` and `make generate`; otherwise "
+            "install ncclscope again",
+        )
+    for name, (result, arguments) in _abi.FUNCTIONS.items():
+        function = getattr(loops, name)
+        function.restype, function.argtypes = result, arguments
+    return loops
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """The loops, for those who know their arguments."""
-    return ctypes.CDLL(str(arrays_library_path()))
+    """The compiled loops. native/arrays/arrays.h lists their arguments."""
+    return load(arrays_library_path())
 
 
 def address(array: npt.NDArray[Any] | None) -> int | None:
@@ -63,16 +85,13 @@ def address(array: npt.NDArray[Any] | None) -> int | None:
 
 
 def pointer(array: npt.NDArray[Any]) -> ctypes.c_void_p:
-    """The same as an argument."""
+    """The same as an argument of a compiled loop."""
     return ctypes.c_void_p(address(array))
 
 
 def length_arg(items: Sized) -> ctypes.c_int64:
-    """How many there are, as an argument."""
+    """The number of items as an argument of a compiled loop."""
     return ctypes.c_int64(len(items))
 
 
-class Lines(ctypes.Structure):
-    """Straight lines between knots."""
-
-    _fields_ = (("count", ctypes.c_int64), ("x", ctypes.c_void_p), ("y", ctypes.c_void_p))
+Lines = _abi.Lines  # straight lines between knots

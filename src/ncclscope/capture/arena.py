@@ -1,4 +1,4 @@
-"""An arena: shared memory of a process that may go on, or the copy that salvage made of it."""
+"""An arena: shared memory of a process that may still run, or the copy that salvage made of it."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
-from ncclscope.capture.header import Header
+from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header
 from ncclscope.capture.segment import (
     INDEX_LIMIT,
     Slots,
@@ -43,14 +43,14 @@ class Arena:
     header: Header
     front: memoryview  # header, counters, metadata ring, shared table of calls
     chunks: tuple[Chunk, ...]
-    tallies: Slots  # entries of all tables of calls
+    call_counts: Slots  # Tally slots of all tables
 
 
 def read_arena(path: Path) -> Arena:
     """Reads an arena; FormatError when it is none. It has holes, so it is not mapped."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        header = checked_header(memoryview(os.pread(fd, 1 << 16, 0)), path)
+        header = checked_header(memoryview(os.pread(fd, LARGEST_HEADER_BYTES, 0)), path)
         bytes_a_chunk = header.chunk_slots * layout.SLOT_BYTES
         if (
             not 0 < header.chunks_offset <= _LARGEST_FRONT
@@ -71,8 +71,8 @@ def read_arena(path: Path) -> Arena:
                 chunks += [chunk] if chunk else []
     finally:
         os.close(fd)
-    tallies = np.concatenate([table[table["kind"] == _TALLY] for table in tables])
-    return Arena(header, front, tuple(chunks), tallies)
+    call_counts = np.concatenate([table[table["kind"] == _TALLY] for table in tables])
+    return Arena(header, front, tuple(chunks), call_counts)
 
 
 def _used_chunks(fd: int, header: Header, bytes_a_chunk: int) -> Iterator[tuple[int, int]]:
@@ -99,9 +99,9 @@ def _slots_at(fd: int, offset: int, size: int) -> Slots:
 
 
 def _read_chunk(fd: int, offset: int, size: int) -> Chunk | None:
-    """A chunk's committed slots; None when it was handed out anew meanwhile."""
-    # Read twice: a slot whose head stands still is whole. Fields are stored before the head that
-    # tells of them, so the second reading's bodies are at least as new as the first one's heads.
+    """A chunk's committed slots; None when it was reused meanwhile."""
+    # Read twice: a slot whose head did not change is whole. Fields are stored before the head that
+    # speaks of them, so the second reading's bodies are at least as new as the first one's heads.
     before = heads_of(_slots_at(fd, offset, size))
     slots = _slots_at(fd, offset, size)
     if len(slots) != len(before) or not len(slots):

@@ -1,7 +1,7 @@
-"""Slots as columns, through the compiled loops in native/columns: each slot is read once, whatever
-is wanted of it.
+"""Slots as columns, by the compiled loops of native/arrays: each slot is read once, whatever is
+wanted of it.
 
-A request says which field of a kind becomes a column, and what its numbers mean.
+A Field says which field of a slot becomes a column, and what its numbers mean.
 """
 
 import ctypes
@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import NONE, positions_of
-from ncclscope.arrays.library import Lines, address, empty_array, length_arg, library, pointer
+from ncclscope.arrays.library import address, empty_array, length_arg, library, pointer
 from ncclscope.capture import dtypes, layout
 from ncclscope.capture.segment import INDEX_LIMIT, KEY_SHIFT
 from ncclscope.capture.slot_log import SlotLog
@@ -24,75 +25,18 @@ Ints = npt.NDArray[np.int64]
 Addresses = npt.NDArray[np.uint64]
 Columns = dict[str, npt.NDArray[Any]]
 EXTENSIONS = {"Coll": "CollExt", "P2p": "P2pExt", "CeColl": "CeExt"}
-# Fields that are numbers of strings.
-_NAMES = ("func", "dtype", "algo", "proto", "variant")
-_SOURCES = {"|u1": 0, "<u2": 1, "<u4": 2, "<i4": 3, "<u8": 4, "<i8": 4}
-_SINKS = {"i1": 0, "i2": 1, "i4": 2, "i8": 3, "?": 0}
-_NUMBER, _TIME, _KEY, _NAME, _CHOICE, _LATER = range(6)
-
-
-class _SlotLog(ctypes.Structure):
-    _fields_ = (
-        ("segments", ctypes.c_int64),
-        ("base", ctypes.c_void_p),
-        ("first_row", ctypes.c_void_p),
-        ("blocks", ctypes.c_int64),
-        ("key", ctypes.c_void_p),
-        ("count", ctypes.c_void_p),
-        ("row", ctypes.c_void_p),
-        ("tid", ctypes.c_void_p),
-        ("low_ticks", ctypes.c_uint64),
-        ("high_ticks", ctypes.c_uint64),
-    )
-
-
-class _Wanted(ctypes.Structure):
-    _fields_ = (("count", ctypes.c_int64), ("columns", ctypes.c_void_p))
-
-
-class _EventList(ctypes.Structure):
-    _fields_ = (
-        ("slot", ctypes.c_void_p),
-        ("key", ctypes.c_void_p),
-        ("thread", ctypes.c_void_p),
-        ("extended", ctypes.c_void_p),
-        ("room", ctypes.c_int64),
-        ("count", ctypes.c_int64),
-        ("impossible", ctypes.c_int64),
-        ("extension", ctypes.c_uint32),
-        ("names", ctypes.c_uint8),
-        ("offset", ctypes.c_uint8 * 7),
-        ("seen", ctypes.c_void_p),
-        ("wanted", _Wanted),
-        ("wanted_behind", _Wanted),
-        ("read", ctypes.c_int64),
-        ("near", ctypes.c_double * 4),
-    )
-
-
-class _Column(ctypes.Structure):
-    _fields_ = (
-        ("out", ctypes.c_void_p),
-        ("mask", ctypes.c_uint32),
-        ("want", ctypes.c_uint32),
-        ("offset", ctypes.c_uint8),
-        ("source", ctypes.c_uint8),
-        ("sink", ctypes.c_uint8),
-        ("meaning", ctypes.c_uint8),
-        ("keep", ctypes.c_uint8),
-        ("spare", ctypes.c_uint8 * 7),
-    )
-
-
-class _Reading(ctypes.Structure):
-    _fields_ = (
-        ("origin_ticks", ctypes.c_int64),
-        ("base_ns", ctypes.c_int64),
-        ("ns_per_tick", ctypes.c_double),
-        ("farthest_ns", ctypes.c_double),
-        ("nonce", ctypes.c_uint64),
-        ("line", Lines),
-    )
+_NAME_FIELDS = ("func", "dtype", "algo", "proto", "variant")  # fields that are numbers of strings
+_SOURCES = {
+    "|u1": _abi.FROM_U8, "<u2": _abi.FROM_U16, "<u4": _abi.FROM_U32, "<i4": _abi.FROM_I32,
+    "<u8": _abi.FROM_U64, "<i8": _abi.FROM_U64,
+}  # fmt: skip
+_SINKS = {
+    "i1": _abi.TO_I8,
+    "i2": _abi.TO_I16,
+    "i4": _abi.TO_I32,
+    "i8": _abi.TO_I64,
+    "?": _abi.TO_I8,
+}
 
 
 class TickConverter:
@@ -100,9 +44,9 @@ class TickConverter:
 
     def __init__(self, clock: TickClock, nonce: int) -> None:
         self._x, self._y = clock.knots()
-        line = Lines(len(self._x), address(self._x), address(self._y))
+        line = _abi.Lines(len(self._x), address(self._x), address(self._y))
         origin, base = int(clock.ticks[0]), int(clock.monotonic_ns[0])
-        self.for_c = _Reading(origin, base, clock.ns_per_tick, FARTHEST_NS, nonce, line)
+        self.for_c = _abi.TickConverter(origin, base, clock.ns_per_tick, FARTHEST_NS, nonce, line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,26 +59,35 @@ class HeadFilter:
     not_flags: int = 0
 
     def words(self) -> tuple[int, int]:
-        """Mask and wanted value of the slot's first four bytes."""
-        want = self.states << 8 | self.flags << 24
-        return want | self.not_states << 8 | self.not_flags << 24, want
+        """Mask of the head's first four bytes, and what they must be under it.
+
+        Example: HeadFilter(states=0x80, not_flags=0x40) is (0x40008000, 0x00008000): kind and
+        channel do not matter, the state bit 0x80 must be set and the flag 0x40 must not.
+        """
+        want = self.states << _STATES_SHIFT | self.flags << _FLAGS_SHIFT
+        return want | self.not_states << _STATES_SHIFT | self.not_flags << _FLAGS_SHIFT, want
 
 
+_HEAD = layout.slot_places("Pad")
+_STATES_SHIFT, _FLAGS_SHIFT = 8 * _HEAD["states"].offset, 8 * _HEAD["flags"].offset
 ANY = HeadFilter()
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
     """One column: a field of the slot and its meaning. Where the head is not as `when` says, the
-    column is NONE; `otherwise` is looked at then.
+    column is that of `otherwise`, and NONE without one.
     """
 
     name: str
     dtype: str = "i8"
     element: int = 0  # of a field that is an array
-    meaning: int = _NUMBER
+    meaning: int = _abi.AS_NUMBER
     when: HeadFilter = ANY
     otherwise: "Field | None" = None
+
+
+Fields = Mapping[str, Field]  # by name of the column
 
 
 def number(name: str, dtype: str = "i8", when: HeadFilter = ANY, element: int = 0) -> Field:
@@ -144,79 +97,75 @@ def number(name: str, dtype: str = "i8", when: HeadFilter = ANY, element: int = 
 
 def time(name: str, when: HeadFilter = ANY, otherwise: Field | None = None) -> Field:
     """Ticks as ns of the host's CLOCK_MONOTONIC."""
-    return Field(name, meaning=_TIME, when=when, otherwise=otherwise)
+    return Field(name, meaning=_abi.AS_TIME, when=when, otherwise=otherwise)
 
 
 def elapsed_column(name: str, element: int, when: HeadFilter = ANY) -> Field:
-    """Ticks since the event began, as the time that they led to."""
-    return Field(name, element=element, meaning=_LATER, when=when)
+    """Ticks since the event began, as a time in ns of the host's CLOCK_MONOTONIC."""
+    return Field(name, element=element, meaning=_abi.AS_ELAPSED, when=when)
 
 
 def key(name: str) -> Field:
     """A handle as the key of one of this process's events, NONE for anything else."""
-    return Field(name, meaning=_KEY)
+    return Field(name, meaning=_abi.AS_KEY)
 
 
 def string(name: str) -> Field:
     """The number of a string, below 256; from there on one of interface v1's numbers."""
-    return Field(name, "i2", meaning=_NAME)
+    return Field(name, "i2", meaning=_abi.AS_NAME)
 
 
 def flag_column(when: HeadFilter) -> Field:
-    """Whether the head is so."""
-    return Field("kind", "?", meaning=_CHOICE, when=when)
+    """Whether the head is as `when` says."""
+    return Field("kind", "?", meaning=_abi.AS_FLAG, when=when)
 
 
 STOPPED = HeadFilter(states=layout.STATE_STOPPED)
 START_NS, STOP_NS = time("t0"), time("t1", STOPPED)
 
 
-Fields = Mapping[str, Field]  # by name of the column
-
-
-def _requests(kind: str, wanted: Fields, out: Columns) -> "ctypes.Array[_Column]":
+def _requests(kind: str, wanted: Fields, out: Columns) -> "ctypes.Array[_abi.Column]":
+    """What to read, for the compiled loops. `out` must outlive it."""
     places = dict(dtypes.OURS.dtypes[kind].fields or {})
-    requests: list[_Column] = []
-    for name, one in wanted.items():
-        asked: Field | None = one
-        keep = 0
-        while asked is not None:
-            dtype, offset = places[asked.name][:2]
-            offset += asked.element * dtype.base.itemsize
-            mask, want = asked.when.words()
-            request = _Column(address(out[name]), mask, want, offset)
-            request.source, request.sink = _SOURCES[dtype.base.str], _SINKS[asked.dtype]
-            request.meaning, request.keep = asked.meaning, keep
+    requests: list[_abi.Column] = []
+    for name, column in wanted.items():
+        choice: Field | None = column
+        keep = 0  # what an earlier choice has stored
+        while choice is not None:
+            dtype, offset = places[choice.name][:2]
+            offset += choice.element * dtype.base.itemsize
+            mask, want = choice.when.words()
+            request = _abi.Column(address(out[name]), mask, want, offset)
+            request.source, request.sink = _SOURCES[dtype.base.str], _SINKS[choice.dtype]
+            request.meaning, request.keep = choice.meaning, keep
             requests.append(request)
-            asked, keep = asked.otherwise, 1
-    return (_Column * len(requests))(*requests)
+            choice, keep = choice.otherwise, 1
+    return (_abi.Column * len(requests))(*requests)
 
 
-def _rooms(rows: int, wanted: Fields) -> Columns:
-    return {name: empty_array(rows, one.dtype) for name, one in wanted.items()}
+def _list_of(requests: "ctypes.Array[_abi.Column]") -> _abi.ColumnList:
+    return _abi.ColumnList(len(requests), requests)
 
 
-def _wanted(requests: "ctypes.Array[_Column]") -> _Wanted:
-    """For the compiled loops. It must not outlive the requests."""
-    return _Wanted(len(requests), ctypes.addressof(requests))
+def _empty_columns(rows: int, wanted: Fields) -> Columns:
+    return {name: empty_array(rows, column.dtype) for name, column in wanted.items()}
 
 
-def read(slots: Addresses, reading: TickConverter, kind: str, wanted: Fields) -> Columns:
+def read(slots: Addresses, converter: TickConverter, kind: str, wanted: Fields) -> Columns:
     """Columns of the slots at those addresses; address 0 stands for a slot of zeros."""
-    out = _rooms(len(slots), wanted)
-    requests = _requests(kind, wanted, out)
+    out = _empty_columns(len(slots), wanted)
     library().ncclscope_fields(
         pointer(slots),
         length_arg(slots),
-        ctypes.byref(reading.for_c),
-        ctypes.byref(_wanted(requests)),
+        ctypes.byref(converter.for_c),
+        ctypes.byref(_list_of(_requests(kind, wanted, out))),
     )
     return out
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What will be read of the events of a kind, and of the slots behind them."""
+    """Columns that will be read of the events of a kind, and of the slots behind them."""
 
     own: Fields = field(default_factory=dict)
     behind: Fields = field(default_factory=dict)
@@ -224,14 +173,14 @@ class ReadPlan:
 
 @dataclass(frozen=True, slots=True)
 class _ReadColumns:
-    """What has been read."""
+    """Columns of a plan that have been read."""
 
     plan: ReadPlan
     own: Columns
     behind: Columns
 
     def at(self, places: Ints | slice) -> "_ReadColumns":
-        """Of some of the events."""
+        """Those of some of the events."""
         own, behind = (
             {name: values[places] for name, values in columns.items()}
             for columns in (self.own, self.behind)
@@ -252,24 +201,24 @@ class Events:
     thread: npt.NDArray[np.int32]
     extended: Addresses  # of the slot behind each, 0 where it is no extension; empty for others
     seen: dict[str, npt.NDArray[np.bool_]]  # by field of a name which strings occur in the log
-    reading: TickConverter = field(repr=False)
+    converter: TickConverter = field(repr=False)
     log: SlotLog = field(repr=False)  # keeps the slots where they are
-    known: _ReadColumns = field(repr=False, default=_NOTHING_READ)
+    planned: _ReadColumns = field(repr=False, default=_NOTHING_READ)
 
     def __len__(self) -> int:
         return len(self.slots)
 
     def read(self, **wanted: Field) -> Columns:
         """Columns by name."""
-        if wanted == self.known.plan.own:
-            return dict(self.known.own)
-        return read(self.slots, self.reading, self.kind, wanted)
+        if wanted == self.planned.plan.own:
+            return dict(self.planned.own)
+        return read(self.slots, self.converter, self.kind, wanted)
 
     def read_extensions(self, **wanted: Field) -> Columns:
         """Columns of the slots behind the events; zeros without one."""
-        if wanted == self.known.plan.behind:
-            return dict(self.known.behind)
-        return read(self.extended, self.reading, EXTENSIONS[self.kind], wanted)
+        if wanted == self.planned.plan.behind:
+            return dict(self.planned.behind)
+        return read(self.extended, self.converter, EXTENSIONS[self.kind], wanted)
 
     def one(self, wanted: Field) -> npt.NDArray[Any]:
         """A single column."""
@@ -294,9 +243,9 @@ class Events:
             self.thread[places],
             self.extended[places] if len(self.extended) else self.extended,
             self.seen,
-            self.reading,
+            self.converter,
             self.log,
-            self.known.at(places),
+            self.planned.at(places),
         )
 
     def names(self, *fields: str) -> npt.NDArray[np.bool_]:
@@ -306,8 +255,8 @@ class Events:
         return np.stack([self.seen[name] for name in fields])
 
 
-def _log_for_c(log: SlotLog, clock: TickClock) -> tuple[_SlotLog, list[npt.NDArray[Any]]]:
-    """The log as C sees it, and the arrays that must outlive it."""
+def _log_for_c(log: SlotLog, clock: TickClock) -> tuple[_abi.SlotLog, list[npt.NDArray[Any]]]:
+    """The log for the compiled loops, and the arrays that must outlive it."""
     blocks = log.blocks
     stream, place = blocks.key >> KEY_SHIFT, blocks.key & (INDEX_LIMIT - 1)
     low, high = clock.tick_range()
@@ -318,7 +267,51 @@ def _log_for_c(log: SlotLog, clock: TickClock) -> tuple[_SlotLog, list[npt.NDArr
         *(np.ascontiguousarray(values) for values in (blocks.count, blocks.row, blocks.tid)),
     ]
     base, first, *columns = map(address, kept)
-    return _SlotLog(len(log.segments), base, first, len(blocks.key), *columns, low, high), kept
+    return _abi.SlotLog(len(log.segments), base, first, len(blocks.key), *columns, low, high), kept
+
+
+def _list_for_c(events: Events, seen: npt.NDArray[np.bool_]) -> tuple[_abi.EventList, list[Any]]:
+    """An empty list of events of a kind for the compiled loops, and what must outlive it."""
+    kind, planned = events.kind, events.planned
+    made = _abi.EventList(
+        slot=address(events.slots),
+        key=address(events.keys),
+        thread=address(events.thread),
+        extended=address(events.extended),
+        room=len(events),
+        extension=layout.KINDS[EXTENSIONS[kind]] if len(events.extended) else 0,
+        names=len(events.seen),
+        seen=address(seen),
+    )
+    fields = dict(dtypes.OURS.dtypes[kind].fields or {})
+    made.offset[: len(events.seen)] = [fields[name][1] for name in events.seen]
+    own = _requests(kind, planned.plan.own, planned.own)
+    behind = _requests(EXTENSIONS.get(kind, kind), planned.plan.behind, planned.behind)
+    made.own, made.behind = _list_of(own), _list_of(behind)
+    return made, [own, behind, seen]
+
+
+def _empty_events(
+    kind: str, most: int, converter: TickConverter, log: SlotLog, plan: ReadPlan
+) -> tuple[Events, npt.NDArray[np.bool_]]:
+    """Arrays for at most so many events of a kind, and for the strings that occur in them."""
+    behind = most if kind in EXTENSIONS else 0
+    names = [name for name in _NAME_FIELDS if name in (dtypes.OURS.dtypes[kind].names or ())]
+    seen = np.zeros((len(names), 512), np.bool_)
+    events = Events(
+        kind,
+        keys=empty_array(most, np.int64),
+        slots=empty_array(most, np.uint64),
+        thread=empty_array(most, np.int32),
+        extended=empty_array(behind, np.uint64),
+        seen=dict(zip(names, seen, strict=True)),
+        converter=converter,
+        log=log,
+        planned=_ReadColumns(
+            plan, _empty_columns(most, plan.own), _empty_columns(behind, plan.behind)
+        ),
+    )
+    return events, seen
 
 
 def index_events(
@@ -328,58 +321,45 @@ def index_events(
     kinds: tuple[str, ...],
     plans: Mapping[str, ReadPlan] = MappingProxyType({}),
 ) -> tuple[dict[str, Events], dict[str, int]]:
-    """Events by kind, and by kind how many were left out because their times cannot be.
+    """Events by kind, and by kind how many were left out because their times are impossible.
 
-    What `plans` (by kind) say is read in the same pass, while slots are at hand, unless there are
-    states that change slots afterwards.
+    Columns of `plans` (by kind) are read in the same pass, while slots are in the caches, unless
+    there are states that change slots afterwards.
     """
-    for_c, kept = _log_for_c(log, clock)
+    for_c, kept_arrays = _log_for_c(log, clock)
     counts = log.kinds
     if counts is None:
         counts = np.empty(256, np.int64)
         library().ncclscope_count_kinds(ctypes.byref(for_c), pointer(counts))
     if counts[layout.KINDS["State"]]:
-        plans = {}  # states change slots, by `apply_states`
+        plans = {}  # `apply_states` changes slots
     list_of = np.full(256, NONE, np.int8)
-    lists = (_EventList * len(kinds))()
-    found, reading = {}, TickConverter(clock, nonce)
-    kept_requests: list[Any] = []
-    for number_of_list, kind in enumerate(kinds):
-        list_of[layout.KINDS[kind]] = number_of_list
+    lists = (_abi.EventList * len(kinds))()
+    converter, kept = TickConverter(clock, nonce), [kept_arrays]
+    events: dict[str, Events] = {}
+    for place, kind in enumerate(kinds):
+        list_of[layout.KINDS[kind]] = place
         most = int(counts[layout.KINDS[kind]])
-        behind = most if kind in EXTENSIONS else 0
-        slots, keys = empty_array(most, np.uint64), empty_array(most, np.int64)
-        thread, extended = empty_array(most, np.int32), empty_array(behind, np.uint64)
-        places = dict(dtypes.OURS.dtypes[kind].fields or {})
-        names = [name for name in _NAMES if name in places]
-        seen = np.zeros((len(names), 512), np.bool_)
-        by_name = dict(zip(names, seen, strict=True))
-        plan = plans.get(kind, ReadPlan())
-        known = _ReadColumns(plan, _rooms(most, plan.own), _rooms(behind, plan.behind))
-        found[kind] = Events(kind, keys, slots, thread, extended, by_name, reading, log, known)
-        arrays = (slots, keys, thread, extended)
-        extension = layout.KINDS[EXTENSIONS[kind]] if behind else 0
-        lists[number_of_list] = _EventList(*map(address, arrays), most, 0, 0, extension, len(names))
-        lists[number_of_list].offset[: len(names)] = [places[name][1] for name in names]
-        lists[number_of_list].seen = address(seen)
-        requests = _requests(kind, plan.own, known.own)
-        requests_behind = _requests(EXTENSIONS.get(kind, kind), plan.behind, known.behind)
-        lists[number_of_list].wanted = _wanted(requests)
-        lists[number_of_list].wanted_behind = _wanted(requests_behind)
-        kept_requests += [requests, requests_behind]
+        events[kind], seen = _empty_events(kind, most, converter, log, plans.get(kind, ReadPlan()))
+        lists[place], more = _list_for_c(events[kind], seen)
+        kept.append(more)
     library().ncclscope_index(
-        ctypes.byref(for_c), pointer(list_of), lists, length_arg(lists), ctypes.byref(reading.for_c)
+        ctypes.byref(for_c),
+        pointer(list_of),
+        lists,
+        length_arg(lists),
+        ctypes.byref(converter.for_c),
     )
+    del kept
     for kind, made in zip(kinds, lists, strict=True):
         if made.count < made.room:
-            found[kind] = found[kind].at(slice(made.count))
-    del kept, kept_requests
-    return found, {kind: made.impossible for kind, made in zip(kinds, lists, strict=True)}
+            events[kind] = events[kind].at(slice(made.count))
+    return events, {kind: made.impossible for kind, made in zip(kinds, lists, strict=True)}
 
 
 def apply_states(states: Events, events: Events) -> None:
-    """Stops and kernel stops that came from another thread, as if they stood in their events. The
-    log's slots are changed, in this process's memory.
+    """Stores stops and kernel stops that came from another thread in the slots of their events, in
+    this process's memory only.
     """
     if not all(segment.flags.writeable for segment in events.log.segments):
         raise ValueError("slots that cannot be written")

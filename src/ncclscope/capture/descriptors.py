@@ -14,6 +14,8 @@ from ncclscope.nccl.events import (
     FIRST_WITH_STAMPS,
     FIRST_WITH_TAGS,
     LAST_OLD_PROXY_OP_STATE,
+    NET_IB_V1,
+    NET_SOCKET_V1,
     NEWEST_INTERFACE,
     RECV_STEP_STATES,
     SEND_STEP_STATES,
@@ -192,7 +194,7 @@ def _kernel_phase(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields
 def _net(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
     net_id = int(s["id"])
     fields: Fields = {"rank": int(s["rank"]), "id": net_id}
-    if net_id == layout.NET_IB:
+    if net_id == NET_IB_V1:
         fields |= {
             "type": int(s["chan"]),
             "device": int(s["device"]),
@@ -201,7 +203,7 @@ def _net(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
             "qpNum": int(s["qp_or_fd"]),
             "length": int(s["length"]),
         }
-    elif net_id == layout.NET_SOCKET:
+    elif net_id == NET_SOCKET_V1:
         fields |= {
             "type": int(s["chan"]),
             "fd": int(s["qp_or_fd"]),

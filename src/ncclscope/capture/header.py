@@ -1,35 +1,28 @@
-"""The head of every capture file: magic, version, clock, schema and who wrote it."""
+"""The header of every capture file: magic, version, clock, schema and who wrote it."""
 
-import struct
 from dataclasses import dataclass
 from pathlib import Path
 
 from ncclscope.capture import layout
 from ncclscope.errors import FormatError
 
-MAGIC = b"\x89NCCLSC\n"
-_ENDIAN = 0x1234
-# name, struct code; in file order
-FIELDS = (
-    ("magic", "8s"), ("endian", "H"), ("major", "H"), ("minor", "H"), ("file_kind", "H"),
-    ("header_bytes", "I"), ("slot_bytes", "I"), ("schema_offset", "I"), ("schema_bytes", "I"),
-    ("identity_offset", "I"), ("identity_bytes", "I"), ("nonce", "Q"), ("clock_kind", "Q"),
-    ("clock_hz", "Q"), ("start_ticks", "Q"), ("start_monotonic_ns", "Q"),
-    ("start_realtime_ns", "Q"), ("pid", "I"), ("segment", "I"), ("counters_offset", "Q"),
-    ("meta_offset", "Q"), ("meta_slots", "Q"), ("meta_drained", "Q"), ("tally_offset", "Q"),
-    ("tally_slots", "Q"), ("chunks_offset", "Q"), ("chunk_slots", "Q"), ("chunk_count", "Q"),
-    ("heartbeat_ns", "Q"),
-)  # fmt: skip
+# Files are read up to here for their headers; an arena's has MAX_HEADER_BYTES, others need less.
+LARGEST_HEADER_BYTES = 1 << 16
+PLACES = layout.places(layout.HEADER.split(" "))
+STRUCT = layout.packed(PLACES, *PLACES)
+BYTES = STRUCT.size
 # Launchers give the global rank in these; the plugin looks at the same ones in the same order.
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-_STRUCT = struct.Struct("<" + "".join(code for _, code in FIELDS))
-BYTES = _STRUCT.size
-_CLOCKS = {1: "tsc", 2: "cntvct", 3: "monotonic"}
+_CLOCKS = {
+    layout.CLOCK_IS_TSC: "tsc",
+    layout.CLOCK_IS_CNTVCT: "cntvct",
+    layout.CLOCK_IS_MONOTONIC: "monotonic",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """One file's header; the geometry fields are zero outside an arena."""
+    """One file's header; the fields from counters_offset on are zero outside an arena."""
 
     file_kind: int
     major: int
@@ -77,20 +70,20 @@ def launcher_rank(identity: dict[str, str]) -> int | None:
 
 
 def restarts_before(identity: dict[str, str]) -> int:
-    """How often launchers had restarted the job before this process, as far as they say so."""
+    """How often launchers had restarted the job before this process; 0 where they do not say."""
     names = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
     return sum(number_in(identity, f"env.{name}") or 0 for name in names)
 
 
 def parse_header(data: bytes | memoryview, path: Path) -> Header:
-    """The header at the start of `data`; FormatError names the file and what to do."""
+    """The header at the start of `data`; a FormatError names the file and what to do."""
     if len(data) < BYTES:
         raise FormatError(
             f"cannot read {path}: {len(data)} bytes are too few for a capture file",
             "The file was cut off; the other processes' files can still be read without it",
         )
-    values = dict(zip((name for name, _ in FIELDS), _STRUCT.unpack_from(data), strict=True))
-    if values["magic"] != MAGIC or values["endian"] != _ENDIAN:
+    values = dict(zip(PLACES, STRUCT.unpack_from(data), strict=True))
+    if values["magic"] != layout.MAGIC or values["endian"] != layout.ENDIAN:
         raise FormatError(
             f"cannot read {path}: it is not a capture file", "Give a directory that ncclscope wrote"
         )

@@ -1,4 +1,4 @@
-"""Captures as things that take room: how large, whose, from when, and whether still being written.
+"""Captures as directories: their process folders, size, owner, age, and whether they still grow.
 
 Standard library only: housekeeping runs on login nodes and in epilogs.
 """
@@ -12,12 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncclscope.capture.header import Header, launcher_rank, parse_header
+from ncclscope.capture import layout
+from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header, launcher_rank, parse_header
 from ncclscope.errors import FormatError, UsageError
 
-SILENCE_S = 10.0  # a process that has not been heard of for longer does not run
-_OF_READERS = ("model", ".model-", "timeline")  # folders in a capture that reading it makes
+SILENCE_S = 10.0  # a process that has not written its live page for longer does not run
+_KEPT_BY_READERS = ("model", ".model-", "timeline")  # folders that readers make in a capture
 _SAMPLES = b'{"ncclscope":"system"'  # how a file of a sampler begins
+_LIVE = layout.slot_struct("Live", "realtime_ns", "phase")
 _JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -35,12 +37,12 @@ class CaptureInfo:
     ranks: tuple[int, ...]
     hosts: tuple[str, ...]
     modes: tuple[str, ...]
-    running: int  # processes heard of within the last seconds
-    ended: int  # processes that said goodbye
+    running: int  # processes that wrote their live pages within the last seconds
+    ended: int  # processes that exited by themselves
 
     @property
     def state(self) -> str:
-        """running, ended, or killed: ended without a word."""
+        """running, ended, or killed."""
         if self.running:
             return "running"
         return "ended" if self.ended == self.processes else "killed"
@@ -49,45 +51,51 @@ class CaptureInfo:
 def _header(path: Path) -> Header | None:
     try:
         with path.open("rb") as file:
-            return parse_header(file.read(1 << 16), path)
+            return parse_header(file.read(LARGEST_HEADER_BYTES), path)
     except (OSError, FormatError):
         return None
 
 
 def heartbeat(folder: Path) -> tuple[float, bool] | None:
-    """When a process wrote its live page last, and whether that was its goodbye."""
+    """When a process wrote its live page last, in s since 1970, and whether it has ended."""
     header = _header(folder / "live")
     if header is None:
         return None
     with (folder / "live").open("rb") as file:
         file.seek(header.header_bytes)
-        page = file.read(64)
-    if len(page) < 64:
+        page = file.read(layout.SLOT_BYTES)
+    if len(page) < layout.SLOT_BYTES:
         return None
-    return int.from_bytes(page[24:32], "little") / 1e9, bool(page[57])
+    realtime_ns, phase = _LIVE.unpack_from(page)
+    return realtime_ns / 1e9, bool(phase)
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a process was heard of within the last seconds, and has not said goodbye."""
+    """Whether a process wrote its live page within the last seconds, and has not ended."""
     beat = heartbeat(folder)
-    return beat is not None and not beat[1] and time.time() - beat[0] < SILENCE_S
+    if beat is None:
+        return False
+    written_s, ended = beat
+    return not ended and time.time() - written_s < SILENCE_S
 
 
 def header_in(folder: Path) -> Header | None:
-    """The head of a process's files; None where they cannot be read."""
+    """The header of a process's files; None where they cannot be read."""
     return _header(folder / "meta") or _header(folder / "arena")
 
 
 def identity_of(folder: Path) -> dict[str, str]:
-    """What a process said about itself; nothing where its files cannot be read."""
+    """The identity in a process's files; empty where they cannot be read."""
     header = header_in(folder)
     return header.identity if header else {}
 
 
 def _size(folder: Path) -> tuple[int, float]:
-    """Bytes on disk of everything below, and when the job wrote last: not what readers keep."""
+    """Bytes on disk of everything below, and when the job wrote last; readers' files do not count
+    for that.
+    """
     total, newest = 0, 0.0
-    kept = tuple(os.path.join(folder, name) for name in _OF_READERS)
+    kept = tuple(os.path.join(folder, name) for name in _KEPT_BY_READERS)
     for directory, _, names in os.walk(folder):
         for name in names:
             try:
@@ -101,23 +109,27 @@ def _size(folder: Path) -> tuple[int, float]:
 
 
 def is_process_folder(folder: Path) -> bool:
-    """Whether a process wrote there; PermissionError where that is nobody's business here."""
+    """Whether a process left files there that can be read: metadata, an arena, or a log, of which
+    rotation may have taken the first segments. PermissionError where this user may not look.
+    """
+    if not folder.is_dir():
+        return False
     names = ("meta", "arena", "log.000000")
-    return folder.is_dir() and any((folder / name).exists() for name in names)
+    return any((folder / name).exists() for name in names) or any(folder.glob("log.*"))
 
 
 def process_folders(capture: Path) -> list[Path]:
-    """Folders below a capture that a process wrote."""
-    found = []
+    """Folders of processes right below a capture, by name; those of other users are left out."""
+    folders = []
     for entry in sorted(capture.iterdir()):
-        # Somebody else's capture, in a directory of captures: those of a capture have one owner.
+        # A capture has one owner, but this may be a directory of captures.
         with suppress(PermissionError):
-            found += [entry] if is_process_folder(entry) else []
-    return found
+            folders += [entry] if is_process_folder(entry) else []
+    return folders
 
 
 def _has_samples(capture: Path) -> bool:
-    """Whether a sampler wrote here, as it does for jobs that never come to NCCL, too."""
+    """Whether a sampler wrote here; it does so for jobs that never use NCCL, too."""
     for path in capture.glob("system.*.jsonl"):
         try:
             with path.open("rb") as file:
@@ -129,7 +141,7 @@ def _has_samples(capture: Path) -> bool:
 
 
 def describe(capture: Path) -> CaptureInfo | None:
-    """What a directory is as a capture; None when it is none."""
+    """A directory as a capture; None when it is none."""
     identities = []
     running = ended = 0
     for folder in process_folders(capture):
@@ -140,7 +152,7 @@ def describe(capture: Path) -> CaptureInfo | None:
     if not identities and not _has_samples(capture):
         return None
     size, newest = _size(capture)
-    if not identities:  # nobody but the sampler can be heard of
+    if not identities:  # only the sampler writes
         running = int(time.time() - newest < SILENCE_S)
     jobs = [i.get(f"env.{name}", "") for i in identities for name in _JOB_VARIABLES]
     ranks = {launcher_rank(identity) for identity in identities}
@@ -167,12 +179,12 @@ def captures_below(directory: Path) -> list[CaptureInfo]:
     itself = describe(directory)
     if itself:
         return [itself]
-    found = []
+    captures = []
     for entry in sorted(directory.iterdir()):
-        with suppress(PermissionError):  # other users' captures are none of ours
+        with suppress(PermissionError):  # another user's capture
             info = describe(entry) if entry.is_dir() else None
-            found += [info] if info else []
-    return sorted(found, key=lambda info: info.newest)
+            captures += [info] if info else []
+    return sorted(captures, key=lambda info: info.newest)
 
 
 def parse_age(text: str) -> float:

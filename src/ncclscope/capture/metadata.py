@@ -10,7 +10,6 @@ from ncclscope.capture import dtypes, layout
 from ncclscope.capture.header import Header
 from ncclscope.capture.segment import Damage, Slots, open_file, view_slots
 
-COUNTER_BYTES = 4096  # of an arena
 _LARGEST_STEP = 1 << 24  # in metadata numbers; more is damage
 
 
@@ -171,6 +170,6 @@ def read_meta_ring(data: memoryview, header: Header, on_disk: Slots) -> Slots:
 def arena_counters(data: memoryview, header: Header) -> npt.NDArray[np.uint64] | None:
     """The arena's page of counters."""
     offset = header.counters_offset
-    if offset % 8 or offset + COUNTER_BYTES > len(data):
+    if offset % 8 or offset + layout.COUNTER_BYTES > len(data):
         return None
-    return np.frombuffer(data, "<u8", COUNTER_BYTES // 8, offset)
+    return np.frombuffer(data, "<u8", layout.COUNTER_BYTES // 8, offset)

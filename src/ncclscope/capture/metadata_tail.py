@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from ncclscope.capture import dtypes, layout, metadata
-from ncclscope.capture.header import Header
+from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.segment import Damage, Slots, checked_header
 from ncclscope.errors import FormatError
 
-_LONGEST_HEADER = 1 << 16
 _SYNC, _COUNT = layout.KINDS["Sync"], layout.KINDS["Count"]
 
 
@@ -43,7 +42,7 @@ class MetadataTail:
                 self.last, self.kept, self.counters = _none(), _none(), {}
             with self.path.open("rb") as file:
                 if self.header is None:
-                    start = memoryview(file.read(_LONGEST_HEADER))
+                    start = memoryview(file.read(LARGEST_HEADER_BYTES))
                     self.header = checked_header(start, self.path)
                     self.read_bytes = self.header.header_bytes
                 file.seek(self.read_bytes)

@@ -1,4 +1,4 @@
-"""One archive of a capture for a bug report, without what is nobody's business.
+"""One archive of a capture for a bug report, without paths, command lines and host names.
 
 Identities in file headers and the recorder's notes are cleaned. Events stay as they are: they hold
 sizes, times and addresses of memory, no data.
@@ -8,7 +8,6 @@ import contextlib
 import io
 import json
 import os
-import struct
 import tarfile
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -16,7 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from ncclscope.capture import layout
-from ncclscope.capture.header import BYTES, FIELDS, Header, parse_header
+from ncclscope.capture.header import (
+    BYTES,
+    LARGEST_HEADER_BYTES,
+    PLACES,
+    STRUCT,
+    Header,
+    parse_header,
+)
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.redact import Redaction, clean_metadata
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
@@ -24,12 +30,6 @@ from ncclscope.errors import FormatError, NcclscopeError, UsageError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
 
-_PLACES = {
-    name: struct.calcsize("<" + "".join(c for _, c in FIELDS[:n]))
-    for n, (name, _) in enumerate(FIELDS)
-}
-_LARGEST_HEADER = 1 << 16
-_ARENA_HEADER_BYTES = 16384
 Entry = tuple[str, int, BinaryIO]  # name in the archive, bytes, content
 
 
@@ -55,28 +55,28 @@ class _Spliced(io.RawIOBase):
 
 def _clean_header(data: bytes, header: Header, redaction: Redaction) -> bytes:
     """A file's header with a cleaned identity."""
-    values = {name: data[_PLACES[name] :] for name, _ in FIELDS}
-    offset = int.from_bytes(values["identity_offset"][:4], "little")
+    values = dict(zip(PLACES, STRUCT.unpack_from(data), strict=True))
+    offset = values["identity_offset"]
     identity = redaction.identity(header.identity)
     size = -(-(offset + len(identity)) // layout.SLOT_BYTES) * layout.SLOT_BYTES
     if header.file_kind == layout.FILE_ARENA:
         size = header.header_bytes
         identity = identity[: size - offset]
-    clean = bytearray(data[:offset] + identity)
-    clean += bytes(size - len(clean))
-    struct.pack_into("<I", clean, _PLACES["identity_bytes"], len(identity))
-    struct.pack_into("<I", clean, _PLACES["header_bytes"], size)
-    return bytes(clean)
+    values |= {"identity_bytes": len(identity), "header_bytes": size}
+    clean = STRUCT.pack(*values.values()) + data[BYTES:offset] + identity
+    return clean.ljust(size, b"\0")
 
 
 def _files(capture: Path) -> Iterator[tuple[Path, bytes, Header]]:
-    """Capture files with their beginnings; what cannot be read cannot be cleaned, and is left."""
+    """Capture files with their beginnings. A file that cannot be read cannot be cleaned, and is
+    left out.
+    """
     for folder in process_folders(capture):
         for path in sorted(folder.iterdir()):
             if not path.is_file() or path.name.startswith("new."):
                 continue
             with path.open("rb") as file:
-                beginning = file.read(_LARGEST_HEADER)
+                beginning = file.read(LARGEST_HEADER_BYTES)
             try:
                 yield path, beginning, parse_header(beginning, path)
             except FormatError:
@@ -111,20 +111,20 @@ def _clean_files(capture: Path, redaction: Redaction) -> Iterator[Entry]:
 
 
 def _clean_samples(path: Path, redaction: Redaction) -> tuple[str, bytes] | None:
-    """A file of the machine's samples: its name in the archive, and its lines, of which the first
-    says the host. What is no such line or file is left out: nobody knows what is in it.
+    """A file of system samples: its name in the archive, and its lines with the host replaced.
+    Lines and files of any other form are left out: they could hold anything.
     """
     host, lines = "", []
     with path.open("rb") as file:
         for line in file:
             try:
-                told = json.loads(line)
+                content = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(told, dict) and isinstance(told.get("host"), str):
-                host = told["host"]
-                told |= {"host": redaction.host(host), "redacted": 1}
-                line = json.dumps(told, separators=(",", ":")).encode() + b"\n"
+            if isinstance(content, dict) and isinstance(content.get("host"), str):
+                host = content["host"]
+                content |= {"host": redaction.host(host), "redacted": 1}
+                line = json.dumps(content, separators=(",", ":")).encode() + b"\n"
             lines.append(line)
     if not host:
         return None
@@ -152,7 +152,6 @@ def _write(archive: Path, folder: str, entries: Iterable[Entry]) -> int:
 
 def pack(capture: Path, archive: Path, replace_hosts: bool) -> int:
     """Writes the archive and returns how many files it holds."""
-    assert BYTES <= _ARENA_HEADER_BYTES
     redaction = Redaction((header.identity for _, _, header in _files(capture)), replace_hosts)
     entries = chain(_clean_files(capture, redaction), _samples(capture, redaction))
     partial = archive.with_name(archive.name + ".partial")

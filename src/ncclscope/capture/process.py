@@ -40,16 +40,16 @@ class Process:
     counters: dict[tuple[str, int], int]  # (counter, NCCL's event bit number)
     notes: tuple[str, ...]
     clock: TickClock
-    tallies: tuple[CallCount, ...]  # exact counts, whatever was dropped
+    call_counts: tuple[CallCount, ...]  # exact, whatever was dropped
     live: LivePage | None  # at the last heartbeat
     ended: bool
-    zooms: tuple[ModeChange, ...]  # changes of what was recorded
+    mode_changes: tuple[ModeChange, ...]
     slots: SlotLog
     damage: Damage
 
     @property
     def identity(self) -> dict[str, str]:
-        """What the process said about itself: host, pid, boot_id, command, env.RANK and so on."""
+        """Facts about the process in its files: host, pid, boot_id, command, env.RANK and so on."""
         return self.header.identity
 
     @property
@@ -65,20 +65,20 @@ class Process:
         given = launcher_rank(self.identity)
         if given is not None:
             return given
-        known = [comm for comm in self.communicators if comm.rank >= 0]
-        return max(known, key=lambda comm: comm.ranks).rank if known else None
+        ranked = [comm for comm in self.communicators if comm.rank >= 0]
+        return max(ranked, key=lambda comm: comm.ranks).rank if ranked else None
 
     def calls_counted(self) -> int:
         """Calls that the process made, by its counters: API calls where the interface has them,
         NCCL's work before.
         """
         counted = dict.fromkeys((layout.LEVEL_CALL, layout.LEVEL_WORK), 0)
-        for tally in self.tallies:
-            counted[tally.key.level] = counted.get(tally.key.level, 0) + tally.calls
+        for entry in self.call_counts:
+            counted[entry.key.level] = counted.get(entry.key.level, 0) + entry.calls
         return counted[layout.LEVEL_CALL] or counted[layout.LEVEL_WORK]
 
     def gave_up_events(self) -> bool:
-        """Whether older ones made room for newer: a flight recorder, or the disk limit."""
+        """Whether older events made room for newer ones: NCCLSCOPE_RING, or the disk limit."""
         return any(name == "rotated_out" and count for (name, _), count in self.counters.items())
 
     def dropped(self) -> int:
@@ -162,7 +162,7 @@ class _ProcessFiles:
     threads: dict[int, str]
     meta: Slots = field(default_factory=lambda: np.empty(0, dtypes.ANY_SLOT))
     counters: npt.NDArray[np.uint64] | None = None  # of the arena
-    tallies: Slots = field(default_factory=lambda: np.empty(0, dtypes.OURS.dtypes["Tally"]))
+    call_counts: Slots = field(default_factory=lambda: np.empty(0, dtypes.OURS.dtypes["Tally"]))
 
 
 def _add_arena(found: _ProcessFiles, path: Path) -> None:
@@ -173,7 +173,7 @@ def _add_arena(found: _ProcessFiles, path: Path) -> None:
     ring = metadata.read_meta_ring(arena.front, arena.header, found.meta)
     found.meta = np.concatenate([found.meta, ring])
     found.counters = metadata.arena_counters(arena.front, arena.header)
-    found.tallies = arena.tallies
+    found.call_counts = arena.call_counts
     found.headers.append(arena.header)
 
 
@@ -224,10 +224,10 @@ def _assemble(folder: Path, found: _ProcessFiles) -> Process:
         counters=metadata.counters(meta, header, found.counters),
         notes=tuple(text for _, text in metadata.texts(meta, layout.TEXT_NOTE)),
         clock=clock_of(meta.of("Sync"), header, nominal_hz),
-        tallies=merge_call_counts(read_call_counts(folder / "tally"), found.tallies),
+        call_counts=merge_call_counts(read_call_counts(folder / "tally"), found.call_counts),
         live=read_live_page(folder),
         ended=len(meta.of("End")) > 0,
-        zooms=metadata.mode_changes(meta),
+        mode_changes=metadata.mode_changes(meta),
         slots=found.log,
         damage=found.log.damage,
     )

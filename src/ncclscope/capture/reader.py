@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
+from ncclscope.capture.housekeeping import is_process_folder, process_folders
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.salvage import salvage, salvage_below, salvage_matching
 from ncclscope.errors import FormatError, UsageError
@@ -20,40 +21,29 @@ class RawCapture:
     unreadable: tuple[str, ...]
 
 
-def is_process_folder(path: Path) -> bool:
-    """Whether a process left files there."""
-    return any((path / name).exists() for name in ("meta", "log.000000", "arena")) or any(
-        path.glob("log.*")
-    )
-
-
 def is_dataset(path: Path) -> bool:
-    """Whether it is Parquet of `ncclscope export` or `import`, which opens like a capture."""
+    """Whether a directory is Parquet of `export` or `import`, which opens like a capture."""
     return (path / DATASET_FILE).is_file() and (path / "operations").is_dir()
 
 
 def is_capture(path: Path) -> bool:
     """Whether any process left files below that directory, or it is a dataset."""
-    return path.is_dir() and (
-        is_dataset(path)
-        or any(is_process_folder(entry) for entry in path.iterdir() if entry.is_dir())
-    )
+    return path.is_dir() and (is_dataset(path) or bool(process_folders(path)))
 
 
 def _last_written(capture: Path) -> float:
-    """When its job was heard of last. The directory's own time will not do: readers write there."""
+    """When the job wrote there last. The directory's own time is not that: readers write there."""
     times = [capture.stat().st_mtime] if is_dataset(capture) else []
-    for folder in capture.iterdir():
-        if folder.is_dir() and is_process_folder(folder):
-            page = folder / "live"
-            times.append((page if page.exists() else folder).stat().st_mtime)
+    for folder in process_folders(capture):
+        page = folder / "live"
+        times.append((page if page.exists() else folder).stat().st_mtime)
     return max(times, default=0.0)
 
 
 def find_captures(below: Path) -> list[Path]:
     """Captures right below a directory, newest last."""
-    found = [entry for entry in below.iterdir() if entry.is_dir() and is_capture(entry)]
-    return sorted(found, key=_last_written)
+    captures = [entry for entry in below.iterdir() if entry.is_dir() and is_capture(entry)]
+    return sorted(captures, key=_last_written)
 
 
 def newest_capture(below: Path) -> Path:
@@ -70,7 +60,7 @@ def newest_capture(below: Path) -> Path:
 def resolve_capture(name: str | None) -> Path:
     """The capture that a user means by a directory, a glob, or nothing at all.
 
-    What dead processes of it left in shared memory is brought in: it may be all there is.
+    Salvages first: what dead processes left in shared memory may be all there is.
     """
     if name is None:
         salvage_below(Path.cwd())
@@ -89,7 +79,7 @@ def resolve_capture(name: str | None) -> Path:
                 "communicator",
             )
         path = matches[-1]
-    if path.is_dir() and is_process_folder(path):
+    if is_process_folder(path):
         return path.parent
     if not is_capture(path):
         raise UsageError(
@@ -97,11 +87,6 @@ def resolve_capture(name: str | None) -> Path:
             "No NCCL communicator was created, or its NCCL did not load the plugin",
         )
     return path
-
-
-def process_folders(path: Path) -> list[Path]:
-    """Where the processes of a capture left their files, by name."""
-    return sorted(entry for entry in path.iterdir() if entry.is_dir() and is_process_folder(entry))
 
 
 def open_capture(path: Path) -> RawCapture:

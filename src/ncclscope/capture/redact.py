@@ -1,11 +1,11 @@
-"""What leaves a capture before others see it: command lines, paths, addresses, names of hosts."""
+"""Removes from a capture what others must not see: command lines, paths, addresses, host names."""
 
 import re
 from collections.abc import Iterable
 
 from ncclscope.capture import layout
 
-# What helps to understand a capture and says nothing about who made it.
+# Keys of an identity that help to understand a capture and do not say who made it.
 _KEPT = (
     "plugin_version", "mode", "host", "pid", "start_ticks", "boot_id", "pid_namespace",
     "time_namespace", "kernel", "machine", "folder", "nccl_version",
@@ -20,7 +20,9 @@ _ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+|[0-9a-fA-F]{0,4}:[0-9a-fA-F]{0,4}:")
 _PATH = re.compile(r"[^\s=:;,()]*/[^\s:;,()]*")
 _NOTE_CUTS = (300, 200, 60)  # the recorder cuts what it names in a note
 _SLOT = layout.SLOT_BYTES
-_PIECE = 48  # bytes of text in a Text slot
+_TEXT = layout.slot_struct("Text", "what", "owner", "offset", "length", "text")
+_PIECE = layout.slot_places("Text")["text"].count  # bytes of text in a Text slot
+_HEAD_BYTES = layout.slot_places("Text")["what"].offset
 _METADATA = [layout.KINDS[name] for name in ("Comm", "CommEnd", "Text", "Sync", "Count", "End")]
 _TEXTS = (layout.TEXT_STRING, layout.TEXT_COMM_NAME, layout.TEXT_GPU_BUS_ID, layout.TEXT_NOTE)
 
@@ -88,12 +90,12 @@ class Redaction:
 
     def note(self, text: str, identity: dict[str, str]) -> str:
         """A note of the recorder, without paths and, where asked, hosts."""
-        # Those that are known go first: a path may hold spaces, and then nobody sees its end.
-        known = [identity.get(key, "") for key in ("arena", "nccl_library", "capture")]
-        known.append(f"{identity.get('capture', '')}/{identity.get('folder', '')}")
+        # Paths of the identity go first: one with spaces in it cannot be found by its form.
+        paths = [identity.get(key, "") for key in ("arena", "nccl_library", "capture")]
+        paths.append(f"{identity.get('capture', '')}/{identity.get('folder', '')}")
         variables = (item for item in identity.items() if item[0].startswith("env."))
-        known += [value for key, value in variables if _is_path(key, value)]
-        cut = {path[:length] for path in known for length in (len(path), *_NOTE_CUTS)}
+        paths += [value for key, value in variables if _is_path(key, value)]
+        cut = {path[:length] for path in paths for length in (len(path), *_NOTE_CUTS)}
         for path in sorted(cut, key=len, reverse=True):
             text = text.replace(path, "<path>") if "/" in path[:-1] else text
         return self._without_hosts(_PATH.sub("<path>", text))
@@ -102,18 +104,18 @@ class Redaction:
 def clean_metadata(
     data: bytearray, start: int, end: int, identity: dict[str, str], redaction: Redaction
 ) -> None:
-    """Cleans metadata slots in place: notes are rewritten, what is not known is blanked.
+    """Cleans metadata slots in place: notes are rewritten, slots of unknown kinds blanked.
 
     In an arena's ring, slots without a head still hold the text that was there before.
     """
     notes: dict[int, list[int]] = {}
     for at in range(start, end - _SLOT + 1, _SLOT):
         is_text = data[at] == layout.KINDS["Text"]
-        what = int.from_bytes(data[at + 8 : at + 10], "little")
+        what, owner = _TEXT.unpack_from(data, at)[:2]
         if data[at] not in _METADATA or (is_text and what not in _TEXTS):
-            data[at + 8 : at + _SLOT] = bytes(_SLOT - 8)
+            data[at + _HEAD_BYTES : at + _SLOT] = bytes(_SLOT - _HEAD_BYTES)
         elif is_text and what == layout.TEXT_NOTE:
-            notes.setdefault(int.from_bytes(data[at + 10 : at + 12], "little"), []).append(at)
+            notes.setdefault(owner, []).append(at)
     for places in notes.values():
         text = _joined(data, places)
         clean = "(incomplete note removed)" if text is None else redaction.note(text, identity)
@@ -122,19 +124,20 @@ def clean_metadata(
 
 def _joined(data: bytearray, places: list[int]) -> str | None:
     """A note's text; None where pieces are missing, since half a path cannot be told from words."""
-    places.sort(key=lambda at: int.from_bytes(data[at + 12 : at + 14], "little"))
-    length = int.from_bytes(data[places[0] + 14 : places[0] + 16], "little")
-    for number, at in enumerate(places):
-        if int.from_bytes(data[at + 12 : at + 14], "little") != number * _PIECE:
-            return None
-    text = b"".join(data[at + 16 : at + _SLOT] for at in places)
+    pieces = sorted((*_TEXT.unpack_from(data, at)[2:], at) for at in places)  # by offset
+    places[:] = [at for *_, at in pieces]
+    length = pieces[0][1]
+    if [offset for offset, *_ in pieces] != [number * _PIECE for number in range(len(pieces))]:
+        return None
+    text = b"".join(piece for *_, piece, _ in pieces)
     return text[:length].decode("utf-8", "replace") if length <= len(text) else None
 
 
 def _split(data: bytearray, places: list[int], text: bytes) -> None:
     """Puts a text into the slots of another one; those that are left over hold nothing."""
     for number, at in enumerate(places):
+        what, owner = _TEXT.unpack_from(data, at)[:2]
         piece = text[number * _PIECE : (number + 1) * _PIECE]
-        data[at + 12 : at + 14] = (number * _PIECE).to_bytes(2, "little")
-        data[at + 14 : at + 16] = len(text).to_bytes(2, "little")
-        data[at + 16 : at + _SLOT] = piece.ljust(_PIECE, b"\0")
+        # Bytes before the fields are padding of the struct: the head stays as it is.
+        packed = _TEXT.pack(what, owner, number * _PIECE, len(text), piece)
+        data[at + _HEAD_BYTES : at + _SLOT] = packed[_HEAD_BYTES:]

@@ -1,8 +1,8 @@
 """Shared memory that processes left behind: finding it, and bringing it into its capture.
 
 A process holds a lock on its arena as long as it lives; the kernel drops it however the process
-dies. What is not locked is nobody's, and is copied into the capture as the file `arena`, which
-readers take like the arena itself.
+dies. An arena that is not locked is copied into its capture as the file `arena`, which readers
+treat like the arena itself.
 """
 
 import fcntl
@@ -13,17 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 
 from ncclscope.capture import layout
-from ncclscope.capture.header import Header, parse_header
+from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header, parse_header
 from ncclscope.errors import FormatError
 from ncclscope.private_directory import make_private_directory
 
 SHM_DIR = Path("/dev/shm")
-_LARGEST_HEADER = 1 << 16
 _IN_USE = (bytes([layout.KINDS["Block"]]), bytes([layout.KINDS["Tallies"]]))
 
 
 def arena_dir(uid: int | None = None) -> Path:
-    """Where a user's processes keep their arenas; this user's, unless told."""
+    """Where a user's processes keep their arenas; by default this user's."""
     return SHM_DIR / f"ncclscope-{os.getuid() if uid is None else uid}"
 
 
@@ -59,7 +58,7 @@ def _boot_id() -> str:
 
 
 def _dead_arenas() -> Iterator[tuple[int, Path, Header]]:
-    """Arenas whose processes are gone, locked by us while the caller uses them."""
+    """Arenas of dead processes, locked while the caller uses them."""
     directory = arena_dir()
     if not directory.is_dir() or directory.is_symlink():
         return
@@ -69,7 +68,7 @@ def _dead_arenas() -> Iterator[tuple[int, Path, Header]]:
             continue
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield fd, path, parse_header(os.pread(fd, _LARGEST_HEADER, 0), path)
+            yield fd, path, parse_header(os.pread(fd, LARGEST_HEADER_BYTES, 0), path)
         except (BlockingIOError, FormatError):
             continue  # alive, or still being created
         finally:
@@ -107,7 +106,7 @@ def _copy_range(fd: int, out: int, offset: int, length: int) -> None:
 
 
 def _was_deleted(home: Path, header: Header) -> bool:
-    """Whether a capture is gone that its process had made; one that was never made is not."""
+    """Whether somebody deleted a capture that its process had made."""
     if not header.segment:
         return False
     try:
@@ -128,7 +127,7 @@ def _bring_in(wanted: Callable[[Path], bool]) -> list[Path]:
             continue
         target = home / folder
         try:
-            if not _was_deleted(home, header):  # who deleted the rest does not want this either
+            if not _was_deleted(home, header):  # the arena goes with its capture
                 make_private_directory(target)
                 _copy_used(fd, header, target / "arena")
                 saved.append(target)

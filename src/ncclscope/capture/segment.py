@@ -117,7 +117,6 @@ def _scan(slots: Slots) -> tuple[Ints, Ints, int]:
     """
     heads, kinds = np.empty(len(slots), np.int64), np.empty(256, np.int64)
     misplaced = ctypes.c_int64()
-    library().ncclscope_scan.restype = ctypes.c_int64
     found = library().ncclscope_scan(
         pointer(slots), length_arg(slots), pointer(heads), pointer(kinds), ctypes.byref(misplaced)
     )

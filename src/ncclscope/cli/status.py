@@ -6,11 +6,10 @@ import sys
 import time
 from pathlib import Path
 
-from ncclscope.capture.housekeeping import is_running
+from ncclscope.capture.housekeeping import is_running, process_folders
 from ncclscope.capture.reader import (
     find_captures,
     is_dataset,
-    process_folders,
     resolve_capture,
 )
 from ncclscope.cli import suggested_commands

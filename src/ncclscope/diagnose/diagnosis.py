@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from ncclscope.capture.reader import is_dataset, process_folders
+from ncclscope.capture.housekeeping import process_folders
+from ncclscope.capture.reader import is_dataset
 from ncclscope.diagnose.finding import CRITICAL, Evidence, Finding, downgraded, ranked
 from ncclscope.diagnose.hang.judge import judge
 from ncclscope.diagnose.hang.verdict import MISMATCH, Status

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.library import spill_large_arrays_to
-from ncclscope.capture.reader import is_dataset, process_folders
+from ncclscope.capture.housekeeping import process_folders
+from ncclscope.capture.reader import is_dataset
 from ncclscope.errors import NcclscopeError
 from ncclscope.model.align.bounds import CollectiveBounds, bounds_of_steps, joined_steps
 from ncclscope.model.align.host_clocks import HostClocks, solve

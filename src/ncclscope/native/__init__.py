@@ -1,5 +1,5 @@
-"""Locates what is compiled: the plugin, an empty one, the player, a simulated NCCL, and the loops
-by which captures are read.
+"""Paths of what is compiled: the plugin, an empty one, the player, a simulated NCCL, and the loops
+that read captures.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ def _built(name: str) -> Path:
     path = Path(__file__).with_name(name)
     if not path.is_file():
         raise NcclscopeError(
-            f"cannot find {name}: it is not beside {__file__}",
+            f"cannot find {name} in {Path(__file__).parent}",
             "The installation is incomplete. Install ncclscope again, from its wheel or a checkout",
         )
     return path
@@ -45,22 +45,6 @@ def fake_host_path() -> Path:
     return _built("libncclscope-fake-host.so")
 
 
-def arrays_library_path(checkout: Path = Path(__file__).parents[3]) -> Path:
-    """The loops over slots and columns by which captures are read.
-
-    Python and they must agree on their arguments, which nothing checks when they are called: in a
-    checkout, a library from before the last change to its sources is refused.
-    """
-    path = _built("libncclscope-arrays.so")
-    built = path.stat().st_mtime_ns
-    sources = [
-        *checkout.glob("native/arrays/*.[ch]"),
-        *checkout.glob("native/include/ncclscope/*.h"),
-    ]
-    newer = [source for source in sources if source.stat().st_mtime_ns > built]
-    if newer:
-        raise NcclscopeError(
-            f"cannot use {path}: it is older than {newer[0]}",
-            "Run `make demo` or `pip install -e .`",
-        )
-    return path
+def arrays_library_path() -> Path:
+    """The loops over slots and columns that read captures."""
+    return _built("libncclscope-arrays.so")

@@ -230,7 +230,7 @@ def _counted_on(rank_state: RankState, process: Process) -> RankState:
     were. They are counted, and came before those that are.
     """
     counted, collectives, texts = Counter[int](), Counter[int](), ProcessStrings(process.strings)
-    for tally in process.tallies:
+    for tally in process.call_counts:
         if tally.key.communicator == rank_state.number:
             counted[tally.key.level] += tally.calls
             if texts.function(tally.key.function, rank_state.version == 1) not in PAIRED:

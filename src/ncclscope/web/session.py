@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.capture.process import open_process
-from ncclscope.capture.reader import is_dataset, process_folders
+from ncclscope.capture.housekeeping import process_folders
+from ncclscope.capture.reader import is_dataset
 from ncclscope.errors import FormatError, NcclscopeError
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model

@@ -12,10 +12,11 @@ import pytest
 from ncclscope import open as opened
 from ncclscope.capture import layout
 from ncclscope.capture.dump_events import events_of
+from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.live_page import read_live_page
 from ncclscope.capture.liveness import DEAD
 from ncclscope.capture.process import Process
-from ncclscope.capture.reader import open_capture, process_folders
+from ncclscope.capture.reader import open_capture
 from ncclscope.cli.ctl import _has_ring
 from ncclscope.simulation.scenario import Call, Communicators, Scenario
 from ncclscope.snapshot.process import read_snapshots
@@ -67,7 +68,7 @@ def wait_for_calls(capture: Path, rank: int, more: int) -> None:
 
 def counted(process: Process) -> int:
     """Calls in the tally."""
-    return sum(t.calls for t in process.tallies if t.key.level == layout.LEVEL_CALL)
+    return sum(t.calls for t in process.call_counts if t.key.level == layout.LEVEL_CALL)
 
 
 def test_a_window_in_full_mode(tmp_path: Path) -> None:
@@ -98,11 +99,11 @@ def test_a_window_in_full_mode(tmp_path: Path) -> None:
         on_record = [e for e in events_of(process) if e["event"] == "CollApi"]
         if rank == 3:
             assert not on_record
-            assert not process.zooms
+            assert not process.mode_changes
             continue
         assert 0 < len(on_record) < JOB.steps * len(CALLS) / 2
         assert {"Group", "Coll", "CollApi", "KernelCh", "ProxyStep"} <= kinds(process)
-        assert [zoom.mode for zoom in process.zooms] == ["full", "profile"]
+        assert [zoom.mode for zoom in process.mode_changes] == ["full", "profile"]
         # Without a hole: the events of a window follow each other in NCCL's own count.
         sequences = [
             e["fields"]["seqNumber"]
@@ -167,7 +168,7 @@ def test_so_many_calls_and_back(tmp_path: Path) -> None:
     for process in open_capture(capture).processes:
         assert len(process.slots) > quiet[process.folder]
         assert counted(process) == JOB.steps * len(CALLS)
-        assert [zoom.mode for zoom in process.zooms] == ["profile", "full", "trace"]
+        assert [zoom.mode for zoom in process.mode_changes] == ["profile", "full", "trace"]
         assert "ProxyStep" not in kinds(process)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ncclscope.capture.reader import process_folders
+from ncclscope.capture.housekeeping import process_folders
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.hang.judge import judge
 from ncclscope.diagnose.hang.verdict import Verdict

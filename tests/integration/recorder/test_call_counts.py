@@ -27,7 +27,7 @@ Key = tuple[Any, ...]
 def counted(process: Process) -> dict[Key, tuple[int, int]]:
     """Calls and sum of counts by key, with names."""
     found: dict[Key, tuple[int, int]] = {}
-    for tally in process.tallies:
+    for tally in process.call_counts:
         key = tally.key
         numbers = key.bits & layout.TALLY_NUMBERS
 
@@ -101,7 +101,7 @@ def test_every_operation_is_timed_or_has_a_reason(tmp_path: Path) -> None:
         play_job(transcript_files(folder), tmp_path / folder, "--realtime", mode="profile")
         timed = 0
         for process in by_rank(tmp_path / folder).values():
-            for tally in process.tallies:
+            for tally in process.call_counts:
                 if tally.key.level != layout.LEVEL_WORK:
                     continue
                 gpu = int(tally.times["gpu_count"])
@@ -140,7 +140,7 @@ def test_many_sizes_fold_into_powers_of_two(tmp_path: Path) -> None:
     path = write_transcript(tmp_path / "s.jsonl", sizes_script(sizes).lines)
     player("play", path, env=recording(tmp_path / "c", "profile"))
     process = open_capture(tmp_path / "c").processes[0]
-    tallies = [tally for tally in process.tallies if tally.key.level == layout.LEVEL_CALL]
+    tallies = [tally for tally in process.call_counts if tally.key.level == layout.LEVEL_CALL]
     exact = [tally for tally in tallies if not tally.key.bits & layout.TALLY_FOLDED]
     folded = [tally for tally in tallies if tally.key.bits & layout.TALLY_FOLDED]
     assert 700 <= len(exact) <= 768
@@ -156,7 +156,7 @@ def test_more_keys_than_any_table_holds(tmp_path: Path) -> None:
     played = player("play", path, env=recording(tmp_path / "c", "profile"))
     assert played.returncode == 0
     process = open_capture(tmp_path / "c").processes[0]
-    tallies = [tally for tally in process.tallies if tally.key.level == layout.LEVEL_CALL]
+    tallies = [tally for tally in process.call_counts if tally.key.level == layout.LEVEL_CALL]
     assert sum(tally.calls for tally in tallies) == sizes
     assert len(tallies) < 4200
     others = sum(t.calls for t in tallies if t.key.communicator == layout.NO_COMM)
@@ -183,7 +183,7 @@ def recorded_works(script: Script, directory: Path) -> tuple[Process, list[Any]]
     played = player("play", path, env=recording(directory / "c", "profile"))
     assert played.returncode == 0, played.stderr
     process = open_capture(directory / "c").processes[0]
-    return process, [t for t in process.tallies if t.key.level == layout.LEVEL_WORK]
+    return process, [t for t in process.call_counts if t.key.level == layout.LEVEL_WORK]
 
 
 def test_times_are_folded_as_calls_are(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_killed_and_its_shared_memory_deleted(mode: str, tmp_path: Path) -> None
     check_page(read_live_page(folder), mode)
     process = open_process(folder)
     assert not process.ended
-    assert sum(tally.calls for tally in process.tallies) == 12
+    assert sum(tally.calls for tally in process.call_counts) == 12
     if mode == "trace":
         assert sum(event["event"] == "Coll" for event in events_of(process)) == 6
 
@@ -161,7 +161,7 @@ def test_the_ring_keeps_the_newest(tmp_path: Path) -> None:
     rotated = process.counters["rotated_out", 0]
     assert rotated + len(process.slots) >= 1000 * 310
     assert process.damage.bad_slots == 0
-    assert sum(tally.calls for tally in process.tallies) == 2000, "counts do not depend on the ring"
+    assert sum(tally.calls for tally in process.call_counts) == 2000, "counts do not depend on the ring"
 
 
 def test_the_ring_is_copied_out_on_request(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def the_process(capture: Path) -> Process:
 
 
 def counted_calls(process: Process) -> int:
-    return sum(tally.calls for tally in process.tallies if tally.key.level == 1)
+    return sum(tally.calls for tally in process.call_counts if tally.key.level == 1)
 
 
 def test_a_capture_directory_that_cannot_be_made(tmp_path: Path) -> None:

@@ -169,9 +169,7 @@ def test_kinds_of_clock_that_differ(tmp_path: Path) -> None:
     """One process counts CLOCK_MONOTONIC, another one a counter of 1 GHz that shows the same."""
     truth = synthetic(tmp_path / "c", SyntheticSpec(processes=3, operations=60))
     folder = sorted(path for path in (tmp_path / "c").iterdir() if path.is_dir())[1]
-    codes = dict(header.FIELDS)
-    before = list(codes)[: list(codes).index("clock_kind")]
-    place = struct.calcsize("<" + "".join(codes[name] for name in before))
+    place = header.PLACES["clock_kind"].offset
     for file in folder.iterdir():
         data = bytearray(file.read_bytes())
         assert struct.unpack_from("<Q", data, place) == (3,)  # monotonic

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
+from ncclscope.nccl.events import EVENTS
 from ncclscope.simulation.nccl import SimulatedNccl
 from tests.support.paths import C_SOURCES, ROOT, SUPPORT
 from tests.support.player import read_transcript, transcript_files
-from tests.support.writer.descriptors import NAMES
 
 Line = dict[str, Any]
 POINTERS = ("send", "recv", "buff", "stream")
@@ -117,7 +117,7 @@ class Seen:
         self.lines, self._ignored = lines, ignored
         self.version = lines[0]["v"]
         self.starts = {line["h"]: line for line in lines if line["cb"] == "start"}
-        self.kinds = {h: NAMES[line["type"].bit_length() - 1] for h, line in self.starts.items()}
+        self.kinds = {h: EVENTS[line["type"].bit_length() - 1] for h, line in self.starts.items()}
         self.children: dict[tuple[int, str], list[int]] = {}
         self.after: dict[int, list[Line]] = {h: [] for h in self.starts}
         for line in lines:

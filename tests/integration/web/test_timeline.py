@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ncclscope.capture.reader import process_folders
+from ncclscope.capture.housekeeping import process_folders
 from ncclscope.errors import NcclscopeError
 from ncclscope.model.schema import NONE
 from ncclscope.web import perfetto_ui

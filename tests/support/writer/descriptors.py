@@ -5,16 +5,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncclscope.capture import layout
+from ncclscope.nccl.events import (
+    EVENTS,
+    FIRST_WITH_STAMPS,
+    OLDEST_INTERFACE,
+    RECV_STEP_STATES,
+    SEND_STEP_STATES,
+    STATE,
+)
 from tests.support.writer.slots import Slot
 
 Line = dict[str, Any]
 Filled = tuple[Slot, Slot | None]  # the event's slot, and its extension
 
-# By NCCL's event bit.
-NAMES = (
-    "Group", "Coll", "P2p", "ProxyOp", "ProxyStep", "ProxyCtrl", "KernelCh", "NetPlugin",
-    "GroupApi", "CollApi", "P2pApi", "KernelLaunch", "CeColl", "CeSync", "CeBatch", "KernelPhase",
-)  # fmt: skip
 _U32 = 0xFFFFFFFF
 
 
@@ -51,7 +54,7 @@ def _named(c: Context, line: Line, keys: tuple[str, ...]) -> dict[str, int]:
 
 
 def _numbers_flag(c: Context) -> int:
-    return layout.FLAG_NUMBERS if c.version == 1 else 0
+    return layout.FLAG_NUMBERS if c.version == OLDEST_INTERFACE else 0
 
 
 def _coll(c: Context, line: Line) -> Filled:
@@ -95,7 +98,7 @@ def _p2p(c: Context, line: Line) -> Filled:
         "comm": c.comm,
         "peer": line["peer"],
     }
-    if c.version >= 4 and not line.get("tag"):
+    if c.version >= FIRST_WITH_STAMPS and not line.get("tag"):
         return slot, None
     slot["flags"] = layout.FLAG_EXT | layout.FLAG_RANK_IN | _numbers_flag(c)
     extension = {
@@ -190,7 +193,7 @@ _FILLERS: dict[str, Callable[[Context, Line], Filled]] = {
 
 def fill(c: Context, line: Line, t_ns: int) -> Filled:
     """The slots of a start callback. Copy-engine and network events are in no transcript."""
-    name = NAMES[line["type"].bit_length() - 1]
+    name = EVENTS[line["type"].bit_length() - 1]
     slot, extension = _FILLERS[name](c, line)
     begun = {"kind": layout.KINDS[name], "states": 0, "parent": c.handle(line["p"]), "t0": t_ns}
     return begun | slot, extension
@@ -206,11 +209,12 @@ def _store(slot: Slot, bit: int, **fields: Any) -> bool:
 
 
 def _step_state(slot: Slot, line: Line, t_ns: int) -> bool:
-    receives = line["s"] in (10, 11, 12)
-    which = ((10, 11, 12) if receives else (8, 20, 9)).index(line["s"])
+    receives = line["s"] in RECV_STEP_STATES
+    which = (RECV_STEP_STATES if receives else SEND_STEP_STATES).index(line["s"])
     direction = layout.STATE_RECV if receives else 0
     elapsed = t_ns - slot["t0"]
-    turned = slot["states"] & 7 and (slot["states"] & layout.STATE_RECV) != direction
+    any_time = layout.STATE_FIRST | layout.STATE_SECOND | layout.STATE_THIRD
+    turned = slot["states"] & any_time and (slot["states"] & layout.STATE_RECV) != direction
     if turned or elapsed > _U32 or line["a"] > _U32:
         return False
     dt, size = list(slot["dt"]), list(slot["size"])
@@ -224,7 +228,7 @@ def _direct(slot: Slot, direction: int) -> bool:
 
 
 def _ctrl_state(slot: Slot, line: Line, t_ns: int) -> bool:
-    more = {"appended": line["a"]} if line["s"] == 18 else {}
+    more = {"appended": line["a"]} if line["s"] == STATE["ProxyCtrlAppendEnd"] else {}
     if not slot["states"] & layout.STATE_FIRST:
         return _store(slot, layout.STATE_FIRST, first=line["s"], t_first=t_ns, **more)
     return _store(slot, layout.STATE_SECOND, second=line["s"], t_second=t_ns, **more)
@@ -232,19 +236,19 @@ def _ctrl_state(slot: Slot, line: Line, t_ns: int) -> bool:
 
 def store_state(slot: Slot, line: Line, t_ns: int) -> bool:
     """Stores a state in its event's own slot where it has a place there."""
-    kind, state = slot["kind"], line["s"]
+    kind, state = layout.KIND_NAMES[slot["kind"]], line["s"]
     if slot["states"] & layout.STATE_STOPPED:
         return False
-    if kind == layout.KINDS["ProxyStep"] and state in (8, 9, 10, 11, 12, 20):
+    if kind == "ProxyStep" and state in (*SEND_STEP_STATES, *RECV_STEP_STATES):
         return _step_state(slot, line, t_ns)
-    if kind == layout.KINDS["ProxyCtrl"] and 13 <= state <= 18:
+    if kind == "ProxyCtrl" and STATE["ProxyCtrlIdle"] <= state <= STATE["ProxyCtrlAppendEnd"]:
         return _ctrl_state(slot, line, t_ns)
-    if (kind, state) in ((layout.KINDS["KernelCh"], 22), (layout.KINDS["KernelPhase"], 31)):
+    if kind in ("KernelCh", "KernelPhase") and state == STATE[f"{kind}Stop"]:
         return _store(slot, layout.STATE_FIRST, gpu_stop=line["a"], t_stop=t_ns)
-    if kind == layout.KINDS["ProxyOp"] and state == 19:
+    if kind == "ProxyOp" and state == STATE["ProxyOpInProgress"]:
         return _store(slot, layout.STATE_FIRST, t_in_progress=t_ns)
-    if kind == layout.KINDS["GroupApi"] and state == 23:
+    if kind == "GroupApi" and state == STATE["GroupStartApiStop"]:
         return _store(slot, layout.STATE_FIRST, t_start_done=t_ns)
-    if kind == layout.KINDS["GroupApi"] and state == 24:
+    if kind == "GroupApi" and state == STATE["GroupEndApiStart"]:
         return _store(slot, layout.STATE_SECOND, t_end_begins=t_ns)
     return False

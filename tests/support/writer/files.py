@@ -1,7 +1,6 @@
 """A process's folder as the plugin makes it: who it is, file headers, log segments and metadata."""
 
 import os
-import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +15,6 @@ Slots = npt.NDArray[np.void]
 
 SEGMENT_BYTES = 256 << 20
 NS = 1_000_000_000
-_CLOCK_IS_MONOTONIC = 3
-_ENDIAN = 0x1234
-_HEADER = struct.Struct("<" + "".join(code for _, code in header.FIELDS))
 
 
 @dataclass(frozen=True)
@@ -78,9 +74,9 @@ def _header(who: Who, capture: Path, file_kind: int, segment: int) -> bytes:
     schema, identity = layout.SCHEMA.encode(), _identity(who, capture)
     texts = header.BYTES + len(schema) + len(identity)
     length = -(-texts // layout.SLOT_BYTES) * layout.SLOT_BYTES
-    values = dict.fromkeys((name for name, _ in header.FIELDS), 0) | {
-        "magic": header.MAGIC,
-        "endian": _ENDIAN,
+    values = dict.fromkeys(header.PLACES, 0) | {
+        "magic": layout.MAGIC,
+        "endian": layout.ENDIAN,
         "major": layout.MAJOR,
         "minor": layout.MINOR,
         "file_kind": file_kind,
@@ -91,7 +87,7 @@ def _header(who: Who, capture: Path, file_kind: int, segment: int) -> bytes:
         "identity_offset": header.BYTES + len(schema),
         "identity_bytes": len(identity),
         "nonce": who.nonce,
-        "clock_kind": _CLOCK_IS_MONOTONIC,
+        "clock_kind": layout.CLOCK_IS_MONOTONIC,
         "clock_hz": NS,
         "start_ticks": who.start_ns,
         "start_monotonic_ns": who.start_ns,
@@ -99,7 +95,7 @@ def _header(who: Who, capture: Path, file_kind: int, segment: int) -> bytes:
         "pid": who.pid,
         "segment": segment,
     }
-    return (_HEADER.pack(*values.values()) + schema + identity).ljust(length, b"\0")
+    return (header.STRUCT.pack(*values.values()) + schema + identity).ljust(length, b"\0")
 
 
 class ProcessFolder:

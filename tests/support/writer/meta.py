@@ -4,7 +4,7 @@ from ncclscope.capture import layout
 from tests.support.writer.files import NS, Slots, Who
 from tests.support.writer.slots import Slot, pack
 
-_TEXT_BYTES = 48
+_TEXT_BYTES = layout.slot_places("Text")["text"].count
 _SYNC_ERROR_NS = 40  # half the time that reading the clocks takes
 
 

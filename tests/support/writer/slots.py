@@ -13,7 +13,7 @@ Slot = dict[str, Any]  # fields by name, "kind" and "check" among them; others a
 Slots = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int64]
 
-CHUNK_SLOTS = 1024  # each 1024th index is the head of a chunk, which is not written to logs
+CHUNK_SLOTS = layout.CHUNK_SLOTS  # slot 0 of each is the chunk's head, which no log has
 _BLOCK = dtypes.OURS.dtypes["Block"]
 
 
@@ -42,7 +42,7 @@ def pack(slots: list[Slot]) -> Slots:
 
 def handle_of(nonce: int, stream: int, index: int) -> int:
     """What NCCL holds for the event in that slot."""
-    return nonce << 48 | stream << layout.INDEX_BITS | index
+    return nonce << layout.HANDLE_BITS | stream << layout.INDEX_BITS | index
 
 
 def block_heads(

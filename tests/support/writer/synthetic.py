@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ncclscope.capture import layout
+from ncclscope.nccl.events import MODE_EVENTS, events_of
 from tests.support.writer.files import NS, ProcessFolder, Who, nonce_of
 from tests.support.writer.meta import Meta
 from tests.support.writer.operations import Caller, Kernels, MixTable, Ops, kernel_slots, mix_table
@@ -19,7 +20,7 @@ INIT_NS = NS // 2  # from the first communicator to the first operation
 _UNIX_NS = 1_794_700_000 * NS  # Unix time at true time 0
 _BATCH = 1 << 14  # operations of a thread at once: fits caches
 _NCCL_VERSIONS = {5: "22809", 6: "23007", 7: "23203"}
-_MASKS = {5: 0xF4F, 6: 0x7F4F, 7: 0xFF4F}  # of trace mode
+_MASKS = {version: events_of(version) & MODE_EVENTS["trace"] for version in (5, 6, 7)}
 _SECONDS_BETWEEN_ATTEMPTS = 10
 _EVENTS_OF_A_CALL = ("Group", "Coll", "KernelCh", "GroupApi", "CollApi", "KernelLaunch")
 

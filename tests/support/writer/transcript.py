@@ -13,17 +13,21 @@ from pathlib import Path
 import numpy as np
 
 from ncclscope.capture import layout
+from ncclscope.nccl.events import (
+    BIT,
+    FIRST_WITH_CALLS,
+    FIRST_WITH_STAMPS,
+    LAST_OLD_PROXY_OP_STATE,
+    MODE_EVENTS,
+)
 from tests.support.player import read_transcript
 from tests.support.writer.descriptors import Context, Line, fill, store_state
 from tests.support.writer.files import NS, ProcessFolder, Who, nonce_of
 from tests.support.writer.meta import Meta
 from tests.support.writer.slots import CHUNK_SLOTS, Slot, block_heads, handle_of, pack
 
-_TRACE_EVENTS = 0xFF4F  # all but ProxyStep, ProxyCtrl and NetPlugin
-_EVENTS = {"trace": _TRACE_EVENTS, "full": 0xFFFF}
 _BOOT_ID = "6f3c1c5e-0000-4000-8000-000000000000"
 _REALTIME_OFFSET_NS = 1_794_709_000 * NS  # when the jobs ran, about
-_OP_STATES = 7  # ProxyOp's eight states up to 2.26 have slots of their own
 
 
 @dataclass
@@ -101,7 +105,7 @@ class _Recorder:
             self._update(line, t_ns)
 
     def _init(self, line: Line, t_ns: int) -> None:
-        known = line["v"] >= 4
+        known = line["v"] >= FIRST_WITH_STAMPS
         number = len(self._contexts)
         self._contexts[line["ctx"]] = Context(
             nonce=self._who.nonce,
@@ -123,14 +127,14 @@ class _Recorder:
             ranks=line["nranks"],
             nodes=line["nnodes"],
             tid=line["tid"],
-            mask=line["mask"] & _EVENTS[self._who.mode],
+            mask=line["mask"] & MODE_EVENTS[self._who.mode],
         )
 
     def _stream(self, tid: int) -> _Stream:
         return self.streams.setdefault(tid, _Stream(len(self.streams), tid))
 
     def _start(self, line: Line, t_ns: int) -> None:
-        if not line["type"] & _EVENTS[self._who.mode]:
+        if not line["type"] & MODE_EVENTS[self._who.mode]:
             return
         context = self._contexts[line["ctx"]]
         slot, extension = fill(context, line, t_ns)
@@ -147,7 +151,7 @@ class _Recorder:
 
     def _fits_group(self, line: Line, context: Context, before: Slot, stream: _Stream) -> bool:
         """Whether the slot before is a Coll's Group, and can hold what an extension would say."""
-        if line["type"] != 1 << (layout.KINDS["Coll"] - 1) or context.version < 5:
+        if line["type"] != BIT["Coll"] or context.version < FIRST_WITH_CALLS:
             return False
         if line.get("tag") or line["rank"] != context.comm_rank:
             return False
@@ -166,7 +170,7 @@ class _Recorder:
                 slot["states"] |= layout.STATE_STOPPED
             elif not ours:
                 self._append(line, handle, t_ns, layout.STATE_IS_STOP)
-        elif not ours or line["s"] <= _OP_STATES or not store_state(slot, line, t_ns):
+        elif not ours or line["s"] <= LAST_OLD_PROXY_OP_STATE or not store_state(slot, line, t_ns):
             self._append(line, handle, t_ns, line["s"])
 
     def _append(self, line: Line, handle: int, t_ns: int, state: int) -> None:
@@ -180,7 +184,7 @@ class _Recorder:
             "arg": line.get("a", 0),
             "state": state,
             "repeats": 1,
-            "steps": line["a2"] if state <= _OP_STATES else 0,
+            "steps": line["a2"] if state <= LAST_OLD_PROXY_OP_STATE else 0,
         }
         self._stream(line["tid"]).take(slot)
 

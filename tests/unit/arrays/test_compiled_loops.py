@@ -1,14 +1,18 @@
 """The compiled loops over slots and columns, held against plain Python on numbers by chance."""
 
+import ctypes
+import json
 import random
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ncclscope.arrays import intervals, joins
+from ncclscope.arrays import _abi, intervals, joins
 from ncclscope.arrays.joins import Children, sibling_before
+from ncclscope.arrays.library import load
 from ncclscope.capture import columns, dtypes, layout
 from ncclscope.capture.columns import (
     Events,
@@ -21,18 +25,18 @@ from ncclscope.capture.columns import (
     string,
     time,
 )
+from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.process import open_process
-from ncclscope.capture.reader import process_folders
 from ncclscope.capture.segment import Blocks, Damage, read_segment
 from ncclscope.capture.slot_log import SlotLog
 from ncclscope.capture.tick_clock import TickClock
 from ncclscope.errors import NcclscopeError
 from ncclscope.model.align.host_clocks import NodeClock, _line
-from ncclscope.model.process import operation_bytes
+from ncclscope.model.process import operation_bytes, stamp_repair
 from ncclscope.model.process.channels import Channels, on_host_clock, times_of_works
 from ncclscope.model.process.gpu_clock import Bound, GpuClock, _best_of_bins, _hull, bound
-from ncclscope.model.schema import NONE
-from ncclscope.native import arrays_library_path
+from ncclscope.model.schema import NONE, STAMPS
+from ncclscope.native import arrays_library_path, empty_plugin_path, player_path
 from ncclscope.nccl import datatypes
 from tests.support.corruption import Damager
 from tests.support.player import TRANSCRIPTS
@@ -44,13 +48,30 @@ CLOCK = TickClock(
 )
 
 
-def test_a_library_that_is_older_than_its_sources_is_refused(tmp_path: Path) -> None:
-    assert arrays_library_path(tmp_path).is_file()  # an installation has no sources
-    source = tmp_path / "native" / "arrays" / "joins.c"
-    source.parent.mkdir(parents=True)
-    source.write_text("")
-    with pytest.raises(NcclscopeError, match=r"it is older than .*joins\.c"):
-        arrays_library_path(tmp_path)
+def test_a_library_from_other_sources_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load(arrays_library_path()).ncclscope_abi_version() == _abi.VERSION
+    monkeypatch.setattr(_abi, "VERSION", _abi.VERSION ^ 1)
+    with pytest.raises(NcclscopeError, match=r"built from other sources.*make generate"):
+        load(arrays_library_path())
+
+
+def test_a_library_that_does_not_say_its_sources_is_refused() -> None:
+    with pytest.raises(NcclscopeError, match="built from other sources"):
+        load(empty_plugin_path())
+
+
+def test_structs_are_as_large_as_in_c() -> None:
+    structs = json.loads(subprocess.check_output([player_path(), "layout"]))["structs"]
+    for name, struct in structs.items():
+        python = getattr(_abi, name.title().replace("_", ""))
+        assert ctypes.sizeof(python) == struct["bytes"], name
+
+
+def test_numbers_of_stamp_states_are_those_of_the_loops() -> None:
+    names = ("VALID", "REPAIRED", "RECOVERED", "REJECTED", "MISSING")
+    for name in names:
+        assert getattr(stamp_repair, name) == getattr(_abi, name)
+    assert len(STAMPS) == len(names)
 
 
 @pytest.fixture
@@ -177,7 +198,7 @@ def test_what_is_planned_is_read_as_events_are_found(draw: np.random.Generator) 
     at_once, _ = columns.index_events(log_of(slots), CLOCK, NONCE, asked, plans)
     for kind, plan in plans.items():
         assert len(at_once[kind]) == len(later_on[kind]) > 1000
-        for name, values in at_once[kind].known.own.items():
+        for name, values in at_once[kind].planned.own.items():
             np.testing.assert_array_equal(values, later_on[kind].read(**plan.own)[name])
         if plan.behind:
             found, expected = (
@@ -187,7 +208,7 @@ def test_what_is_planned_is_read_as_events_are_found(draw: np.random.Generator) 
             assert 0 < np.count_nonzero(expected) < len(expected)
     slots["kind"][17] = layout.KINDS["State"]  # it may change events, so nothing is read before
     found, _ = columns.index_events(log_of(slots), CLOCK, NONCE, asked, plans)
-    assert not found["Coll"].known.own
+    assert not found["Coll"].planned.own
 
 
 def test_slots_behind_events_extend_them(draw: np.random.Generator) -> None:

@@ -1,16 +1,19 @@
-"""Python's mirror of the format is the C structs' layout, to the byte."""
+"""Python finds every field where C has it, and refuses schemas that say otherwise."""
 
 import json
-import struct
 import subprocess
 
+import numpy as np
 import pytest
 
-from ncclscope.capture import contents, dtypes, header, layout
+from ncclscope.capture import dtypes, header, layout
+from ncclscope.capture.call_counts import bucket_bounds_ns
 from ncclscope.errors import FormatError
 from ncclscope.native import player_path
+from ncclscope.nccl.events import EVENTS
 
 TYPES = {"u1": "u8", "u2": "u16", "u4": "u32", "u8": "u64", "i4": "i32", "i8": "i64"}
+Fields = list[list[object]]  # name, type, offset, bytes
 
 
 @pytest.fixture(scope="module")
@@ -18,51 +21,59 @@ def native() -> dict:
     return json.loads(subprocess.check_output([player_path(), "layout"]))
 
 
-def test_slots(native: dict) -> None:
-    assert set(native["slots"]) == set(layout.KINDS)
-    for name, described in native["slots"].items():
-        assert described["kind"] == layout.KINDS[name]
-        dtype = dtypes.OURS.dtypes[name]
-        ours = []
-        for field in dtype.names:
-            item, offset = dtype.fields[field][:2]
-            ours.append([field, TYPES[item.base.str.lstrip("<|")], offset, item.itemsize])
-        theirs = [
-            [field, "u8" if kind == "char" else kind, *place]
-            for field, kind, *place in described["fields"]
-        ]
-        assert ours == theirs
+def in_numpy(dtype: np.dtype) -> Fields:
+    fields = []
+    for name in dtype.names or ():
+        item, offset = dtype.fields[name][:2]
+        fields.append([name, TYPES[item.base.str.lstrip("<|")], offset, item.itemsize])
+    return fields
 
 
-def test_file_header(native: dict) -> None:
-    offset, ours = 0, []
-    for name, code in header.FIELDS:
-        size = struct.calcsize("<" + code)
-        ours.append([name, offset, size])
-        offset += size
-    assert ours == [[name, *place] for name, _, *place in native["header"]]
-    assert offset == header.BYTES
+def in_structs(places: dict[str, layout.Place]) -> Fields:
+    """As the readers without numpy have them."""
+    fields = []
+    for name, place in places.items():
+        assert layout.packed(places, name).size == place.end
+        fields.append([name, place.type, place.offset, place.end - place.offset])
+    return fields
 
 
-def test_times(native: dict) -> None:
-    times = dtypes.OURS.times
-    ours = [[name, times.fields[name][1], times.fields[name][0].itemsize] for name in times.names]
-    assert ours == [[name, *place] for name, _, *place in native["times"]]
+def without_char(fields: Fields) -> Fields:
+    return [[name, "u8" if kind == "char" else kind, *place] for name, kind, *place in fields]
 
 
-def test_version_and_counters(native: dict) -> None:
-    assert native["version"] == [layout.MAJOR, layout.MINOR]
-    assert tuple(native["counters"]) == layout.COUNTERS == dtypes.OURS.counters
+def test_slots_have_their_fields_where_c_has_them(native: dict) -> None:
+    assert {name: slot["kind"] for name, slot in native["slots"].items()} == layout.KINDS
+    for name, slot in native["slots"].items():
+        fields = native["head"] + slot["fields"]
+        assert in_numpy(dtypes.OURS.dtypes[name]) == without_char(fields)
+        assert in_structs(layout.slot_places(name)) == fields
 
 
-def test_event_kinds_are_nccl_bits(native: dict) -> None:
-    events = [
-        name for name, kind in sorted(layout.KINDS.items(), key=lambda item: item[1]) if kind <= 16
-    ]
-    assert events == [
-        "Group", "Coll", "P2p", "ProxyOp", "ProxyStep", "ProxyCtrl", "KernelCh", "NetPlugin", "GroupApi", "CollApi",
-        "P2pApi", "KernelLaunch", "CeColl", "CeSync", "CeBatch", "KernelPhase",
-    ]  # fmt: skip
+def test_the_file_header_is_that_of_c(native: dict) -> None:
+    assert in_structs(header.PLACES) == native["header"]
+    assert sum(size for *_, size in native["header"]) == header.BYTES
+
+
+def test_times_are_those_of_c(native: dict) -> None:
+    assert in_numpy(dtypes.OURS.times) == native["times"]
+    record = layout.SLOT_BYTES + dtypes.OURS.times.itemsize
+    assert layout.tally_record_bytes() == record
+
+
+def test_some_fields_of_a_slot_are_read_by_their_names() -> None:
+    slot = bytearray(range(layout.SLOT_BYTES))
+    reader = layout.slot_struct("Text", "what", "offset", "length")
+    assert reader.unpack_from(slot) == (0x0908, 0x0D0C, 0x0F0E)
+    assert layout.slot_struct("Live", "realtime_ns", "phase").unpack_from(slot) == (
+        int.from_bytes(slot[24:32], "little"),
+        57,
+    )
+
+
+def test_event_kinds_are_nccl_bits() -> None:
+    kinds = {name: kind for name, kind in layout.KINDS.items() if kind <= layout.EVENT_KINDS}
+    assert kinds == {name: bit + 1 for bit, name in enumerate(EVENTS)}
 
 
 def test_fields_lie_where_duckdb_can_scan_them() -> None:
@@ -97,8 +108,22 @@ def test_a_schema_that_says_something_else_is_refused(before: str, after: str) -
         dtypes.check_schema(layout.SCHEMA.replace(before, after, 1))
 
 
-def test_the_size_of_a_tally_record() -> None:
-    """What counts without numpy knows the size by heart."""
-    assert layout.SLOT_BYTES + dtypes.OURS.times.itemsize == contents._RECORD
-    fields = dtypes.OURS.dtypes["Tally"].fields
-    assert (fields["calls"][1], fields["level"][1]) == (16, 34)
+def test_buckets_of_the_recorder_are_between_the_bounds_of_readers() -> None:
+    """Every bound, the ns around it, and times by chance in every octave."""
+    bounds = bucket_bounds_ns()
+    assert len(bounds) == layout.TIME_BUCKETS
+    near = (bounds.astype(np.uint64)[:, None] + np.arange(3, dtype=np.uint64)).ravel()
+    near = np.unique(np.maximum(near, np.uint64(1)) - np.uint64(1))
+    draw = np.random.default_rng(8)
+    spread = 2.0 ** draw.uniform(0, 63.9, 20_000)
+    times = np.concatenate([near, spread.astype(np.uint64)])
+    text = "\n".join(map(str, times.tolist()))
+    printed = subprocess.run(
+        [player_path(), "buckets"], input=text, capture_output=True, text=True, check=True
+    )
+    buckets = np.array(printed.stdout.split(), np.int64)
+    # Times below 2^53 are exact as doubles; larger ones are all in the last bucket.
+    expected = np.searchsorted(bounds, times.astype(np.float64), side="right") - 1
+    assert len(buckets) == len(times)
+    assert (buckets == expected).all()
+    assert len(np.unique(buckets)) == layout.TIME_BUCKETS

@@ -8,12 +8,10 @@ import pytest
 
 from ncclscope.errors import UsageError
 from ncclscope.launch.environment import Settings, event_mask
-from ncclscope.nccl.events import MODE_EVENTS
 from ncclscope.overhead.progress import Counts
 from ncclscope.overhead.statistics import Share, Verdict, order_of_round, share_of, verdict_of
 from ncclscope.overhead.summary_text import as_json, lines, verdict_line
 from ncclscope.overhead.trials import Trial, command_of, variables_of
-from tests.support.paths import ROOT
 
 
 def noisy(cost: float, spread: float, rounds: int, seed: int) -> list[float]:
@@ -101,31 +99,6 @@ def test_the_verdict_in_words() -> None:
     text = "\n".join(lines(trial(seconds=5.0), 0xFF4F, costs, window))
     assert "NCCL's own share is not known" in text
     assert as_json(trial(), 0xFF4F, costs, window)["shares"]["resolved"]
-
-
-def test_events_of_the_modes_are_the_recorders_own() -> None:
-    """The empty plugin must ask for what ours asks for: native/src/config.c."""
-    header = (ROOT / "native/src/nccl_abi.h").read_text()
-    bits = {name: 1 << int(bit) for name, bit in re.findall(r"(NCCL_\w+) = 1 << (\d+)", header)}
-    bits |= {n: int(v, 16) for n, v in re.findall(r"(NCCL_EVENTS_V\d) = (0x[0-9A-F]+)", header)}
-    source = (ROOT / "native/src/config.c").read_text()
-    for mode, events in MODE_EVENTS.items():
-        name = f"{mode.upper()}_EVENTS"
-        body = re.search(rf"{name} =([^,]*),", source)
-        assert body
-        mask = 0
-        for word in re.findall(r"\w+", body[1]):
-            mask |= bits[word] if word in bits else _resolved(word, source, bits)
-        assert mask == events, mode
-
-
-def _resolved(name: str, source: str, bits: dict[str, int]) -> int:
-    body = re.search(rf"{name} =([^,]*),", source)
-    assert body
-    mask = 0
-    for word in re.findall(r"\w+", body[1]):
-        mask |= bits[word]
-    return mask
 
 
 def test_masks() -> None:

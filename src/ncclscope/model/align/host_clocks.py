@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays import _abi
 from ncclscope.arrays.library import Lines, address, length_arg, library, pointer
 from ncclscope.model.align.bounds import (
     Bounds,
@@ -41,10 +42,6 @@ def _line(x: Floats, knots: Floats, values: Floats) -> Floats:
     return np.where(known[place] & known[place + 1], low + share * (high - low), np.inf)
 
 
-class _ClockForC(ctypes.Structure):
-    _fields_ = (("first_ns", ctypes.c_int64), ("offset_ns", ctypes.c_int64), ("line", Lines))
-
-
 @dataclass(frozen=True, slots=True)
 class NodeClock:
     """One node's clock against the reference: straight lines between knots."""
@@ -65,7 +62,7 @@ class NodeClock:
         knots = (self.local_ns - self.local_ns[0]).astype(np.float64)
         change = (self.offset_ns - self.offset_ns[0]).astype(np.float64)
         line = Lines(len(knots), address(knots), address(change))
-        clock = _ClockForC(int(self.local_ns[0]), int(self.offset_ns[0]), line)
+        clock = _abi.NodeClock(int(self.local_ns[0]), int(self.offset_ns[0]), line)
         out: Ints = np.empty(len(local_ns), np.int64)
         library().ncclscope_to_reference(
             ctypes.byref(clock), pointer(local_ns), length_arg(local_ns), pointer(out)

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays import _abi
 from ncclscope.arrays.joins import positions_of
 from ncclscope.arrays.library import address, empty_array, full_array, length_arg, library, pointer
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, HeadFilter, ReadPlan, key, number, time
 from ncclscope.model.process import stamp_repair
 from ncclscope.model.process.events import Bools, Ints, ProcessEvents
-from ncclscope.model.process.gpu_clock import NOTHING, Bound, BoundForC, GpuClock
+from ncclscope.model.process.gpu_clock import NOTHING, Bound, GpuClock
 from ncclscope.model.process.works import Works
 from ncclscope.model.schema import map_chunks
 
@@ -32,50 +33,6 @@ _REPORTED = {
 CHANNEL_PLANS = {"KernelCh": ReadPlan(_REPORTED)}
 
 
-class _ChannelsForC(ctypes.Structure):
-    _fields_ = (
-        ("count", ctypes.c_int64),
-        ("work", ctypes.c_void_p),
-        ("comm", ctypes.c_void_p),
-        ("channel", ctypes.c_void_p),
-        ("gpu_start", ctypes.c_void_p),
-        ("gpu_stop", ctypes.c_void_p),
-        ("seen_start_ns", ctypes.c_void_p),
-        ("seen_end_ns", ctypes.c_void_p),
-        ("stamp", ctypes.c_void_p),
-        ("reason", ctypes.c_void_p),
-        ("gpu", ctypes.c_void_p),
-    )
-
-
-class _ClockForC(ctypes.Structure):
-    _fields_ = (
-        ("lower", BoundForC),
-        ("minus_upper", BoundForC),
-        ("near_lower", ctypes.c_double * 4),
-        ("near_upper", ctypes.c_double * 4),
-    )
-
-
-class _ClocksForC(ctypes.Structure):
-    _fields_ = (("count", ctypes.c_int64), ("clock", ctypes.POINTER(_ClockForC)))
-
-
-class _WorkTimesForC(ctypes.Structure):
-    _fields_ = (
-        ("count", ctypes.c_int64),
-        ("start_ns", ctypes.c_void_p),
-        ("end_ns", ctypes.c_void_p),
-        ("seen_start_ns", ctypes.c_void_p),
-        ("seen_end_ns", ctypes.c_void_p),
-        ("timed", ctypes.c_void_p),
-        ("reported", ctypes.c_void_p),
-        ("stamp", ctypes.c_void_p),
-        ("reason", ctypes.c_void_p),
-        ("running", ctypes.c_void_p),
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Channels:
     """Channels of works, one row each. Stamps are GPU ns until they are mapped."""
@@ -91,7 +48,7 @@ class Channels:
     stamp: npt.NDArray[np.int8]
     reason: npt.NDArray[np.int8]
 
-    def for_c(self) -> _ChannelsForC:
+    def for_c(self) -> _abi.Channels:
         """For the compiled loops; it must not outlive the channels."""
         arrays: tuple[npt.NDArray[Any], ...] = (
             self.work,
@@ -105,14 +62,13 @@ class Channels:
             self.reason,
             self.gpu,
         )
-        return _ChannelsForC(len(self.work), *map(address, arrays))
+        return _abi.Channels(len(self.work), *map(address, arrays))
 
     def strands(self) -> tuple[npt.NDArray[np.int32], int]:
         """A number for each communicator's channel, NONE for events without stamps, and how many
         there are.
         """
         strand = empty_array(len(self.work), np.int32)
-        library().ncclscope_strands.restype = ctypes.c_int64
         found = library().ncclscope_strands(ctypes.byref(self.for_c()), pointer(strand))
         if found < 0:
             raise MemoryError
@@ -126,7 +82,6 @@ class Channels:
             empty_array(len(self.work), np.int64),
             empty_array(len(self.work), np.bool_),
         )
-        library().ncclscope_launches_of_channels.restype = ctypes.c_int64
         found = library().ncclscope_launches_of_channels(
             ctypes.byref(self.for_c()),
             ctypes.c_int64(gpu),
@@ -164,12 +119,12 @@ class Channels:
         return found
 
 
-def _clocks_for_c(clocks: dict[int, GpuClock]) -> _ClocksForC:
+def _clocks_for_c(clocks: dict[int, GpuClock]) -> _abi.GpuClocks:
     """Clocks by GPU. They must not be outlived."""
-    for_c = (_ClockForC * (max(clocks, default=-1) + 1))()
+    for_c = (_abi.GpuClock * (max(clocks, default=-1) + 1))()
     for gpu, clock in clocks.items():
-        for_c[gpu] = _ClockForC(clock.lower.for_c(), clock.minus_upper.for_c())
-    return _ClocksForC(len(for_c), for_c)
+        for_c[gpu] = _abi.GpuClock(clock.lower.for_c(), clock.minus_upper.for_c())
+    return _abi.GpuClocks(len(for_c), for_c)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +208,7 @@ def times_of_works(works: Works, channels: Channels, clocks: dict[int, GpuClock]
     library().ncclscope_times_of_works(
         ctypes.byref(channels.for_c()),
         ctypes.byref(_clocks_for_c(clocks)),
-        ctypes.byref(_WorkTimesForC(rows, *map(address, arrays))),
+        ctypes.byref(_abi.WorkTimes(rows, *map(address, arrays))),
     )
     return KernelTimes(
         start_ns=first,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays import _abi
 from ncclscope.arrays.library import Lines, address, length_arg, library, pointer
 
 Ints = npt.NDArray[np.int64]
@@ -21,17 +22,6 @@ Bools = npt.NDArray[np.bool_]
 WINDOW_NS = 5_000_000_000
 _BIN_NS = 40_000_000  # of one bin the best point counts
 _DRIFT = 100e-6  # clocks do not drift faster: a good point counts for its neighbours too
-
-
-class BoundForC(ctypes.Structure):
-    """A Bound as the compiled loops take it."""
-
-    _fields_ = (
-        ("first_ns", ctypes.c_int64),
-        ("base_ns", ctypes.c_int64),
-        ("drift", ctypes.c_double),
-        ("line", Lines),
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +42,10 @@ class Bound:
         )
         return out
 
-    def for_c(self) -> BoundForC:
+    def for_c(self) -> _abi.Bound:
         """For the compiled loops; it must not outlive the bound."""
         line = Lines(len(self.knots), address(self.knots), address(self.values))
-        return BoundForC(self.first_ns, self.base_ns, _DRIFT, line)
+        return _abi.Bound(self.first_ns, self.base_ns, _DRIFT, line)
 
     @property
     def is_known(self) -> bool:
@@ -64,16 +54,6 @@ class Bound:
 
 
 NOTHING = Bound(0, 0, np.empty(0), np.empty(0))  # is known
-
-
-class _PointsForC(ctypes.Structure):
-    _fields_ = (
-        ("count", ctypes.c_int64),
-        ("time", ctypes.c_void_p),
-        ("value", ctypes.c_void_p),
-        ("minus", ctypes.c_void_p),
-        ("chosen", ctypes.c_void_p),
-    )
 
 
 def _best_of_bins(
@@ -85,9 +65,8 @@ def _best_of_bins(
     best = np.empty(len(host_ns), np.int64)
     first_ns, highest = ctypes.c_int64(), ctypes.c_int64()
     arrays = (host_ns, value_ns, minus_ns, chosen)
-    library().ncclscope_best_of_bins.restype = ctypes.c_int64
     found = library().ncclscope_best_of_bins(
-        ctypes.byref(_PointsForC(len(host_ns), *map(address, arrays))),
+        ctypes.byref(_abi.Points(len(host_ns), *map(address, arrays))),
         ctypes.c_int64(_BIN_NS),
         pointer(best),
         ctypes.byref(first_ns),
@@ -109,7 +88,6 @@ def _with_neighbours(time: Floats, value: Floats) -> Floats:
 def _hull(time: Floats, value: Floats) -> tuple[Floats, Floats]:
     """The lowest concave line over all points."""
     knots, values = np.empty(len(time)), np.empty(len(time))
-    library().ncclscope_hull.restype = ctypes.c_int64
     kept = library().ncclscope_hull(
         pointer(time), pointer(value), length_arg(time), pointer(knots), pointer(values)
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, empty_array, length_arg, library, pointer
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.datatypes import element_bits
@@ -17,16 +18,6 @@ Codes = npt.NDArray[np.int8]
 _CODES = 128  # of names, at most
 IN_BYTES = np.int8(_CODES - 1)  # in place of a datatype: the count is in bytes already
 _LARGEST_BYTES = 1 << 42  # of one operation; more is damage, and would not add up
-
-
-class _Measures(ctypes.Structure):
-    _fields_ = (
-        ("element_bits", ctypes.c_void_p),
-        ("counts_one_rank", ctypes.c_void_p),
-        ("ranks", ctypes.c_void_p),
-        ("communicators", ctypes.c_int64),
-        ("most_bytes", ctypes.c_int64),
-    )
 
 
 def size_bytes(
@@ -47,7 +38,7 @@ def size_bytes(
     counts_one_rank[: len(functions)] = [name in COUNTS_ONE_RANK for name in functions]
     ranks = np.maximum(ranks, 1)
     out = empty_array(len(counts), np.int64)
-    measures = _Measures(
+    measures = _abi.Measures(
         address(bits), address(counts_one_rank), address(ranks), len(ranks), _LARGEST_BYTES
     )
     library().ncclscope_sizes(
