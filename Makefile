@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-NATIVE_SOURCES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/harness/*.[ch] native/harness/sim/*.[ch] native/include/ncclscope/*.h) CMakeLists.txt
-C_FILES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/harness/*.[ch] native/harness/sim/*.[ch] native/include/ncclscope/*.h benchmarks/*.c tests/gpu/*.c)
+NATIVE_SOURCES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests/*.[ch] native/harness/*.[ch] native/harness/sim/*.[ch] native/include/ncclscope/*.h) CMakeLists.txt
+C_FILES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests/*.[ch] native/harness/*.[ch] native/harness/sim/*.[ch] native/include/ncclscope/*.h benchmarks/*.c tests/gpu/*.c)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format generate bench wheel gpu clean packages

@@ -16,7 +16,6 @@ from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.reader import open_capture, resolve_capture
 from ncclscope.capture.salvage import arena_dir
 from tests.integration.recorder.test_unusual_callbacks import Script
-from tests.support.paths import C_SOURCES, ROOT
 from tests.support.player import dump, player, recording, start_player, write_transcript
 
 
@@ -249,21 +248,3 @@ def test_living_processes_are_left_alone(tmp_path: Path) -> None:
         open_capture(resolve_capture(str(tmp_path / "c")))
         assert not arena.exists()
         assert (folder / "arena").exists()
-
-
-def test_a_kernel_may_be_met_before_its_collective(tmp_path: Path) -> None:
-    """Nothing is given up before the streams were looked at again, however many seconds pass."""
-    native, source = ROOT / "native", C_SOURCES / "tracking.c"
-    program = tmp_path / "tracking"
-    folders = ["-I", native / "src", "-I", native / "include"]
-    subprocess.run(["gcc", *folders, "-o", program, source], check=True)
-
-    def after(steps: str) -> str:
-        return subprocess.check_output([program, steps], text=True).strip()
-
-    assert after("csks") == "1 done, 0 in flight"
-    assert after("ksacs") == "1 done, 0 in flight"
-    assert after("ksaaacs") == "1 done, 0 in flight"
-    assert after("cs") == "0 done, 1 in flight"
-    # Its Coll was dropped: what was kept of it does not stay for ever.
-    assert after("ksasasacs") == "0 done, 1 in flight"

@@ -30,7 +30,7 @@ def build(request: pytest.FixtureRequest) -> Path:
     directory = ROOT / "build" / name
     configure = [
         tool("cmake"), "-S", ROOT, "-B", directory, "-G", "Ninja", "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
-        f"-DNCCLSCOPE_SANITIZE={SANITIZERS[name]}", "-DNCCLSCOPE_WERROR=ON",
+        f"-DNCCLSCOPE_SANITIZE={SANITIZERS[name]}", "-DNCCLSCOPE_WERROR=ON", "-DNCCLSCOPE_TESTS=ON",
         f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
     ]  # fmt: skip
     for command in (configure, [tool("cmake"), "--build", directory]):
@@ -48,6 +48,12 @@ def run(build: Path, capture: Path, *arguments: object, **variables: str) -> str
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr[-4000:]
     return ran.stdout
+
+
+def test_c_unit_tests(build: Path) -> None:
+    command = [tool("ctest"), "--test-dir", build, "--output-on-failure", "--no-tests=error"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stdout[-4000:]
 
 
 def test_transcripts(build: Path, tmp_path: Path) -> None:
