@@ -1,4 +1,4 @@
-"""Exact call counts by key, with times: what profile mode records, and every mode keeps."""
+"""Exact call counts by key, with times: what profile mode records, and every mode has."""
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
@@ -11,14 +11,13 @@ from ncclscope.capture import dtypes, layout
 from ncclscope.capture.segment import Slots, open_file
 from ncclscope.errors import FormatError
 
-_TALLY = dtypes.OURS.dtypes["Tally"]
-_RECORD = np.dtype([("tally", _TALLY), ("times", dtypes.OURS.times)])
+RECORD = np.dtype([("tally", dtypes.OURS.dtypes["Tally"]), ("times", dtypes.OURS.times)])
 _KEY_FIELDS = ("level", "comm", "func", "count", "dtype", "algo", "proto", "bits")
 
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """What calls are counted by. Strings are ids of the process, or v1's numbers."""
+    """The key that calls are counted by. Strings are ids of the process, or v1's numbers."""
 
     level: int  # layout.LEVEL_CALL: the user's calls; LEVEL_WORK, LEVEL_COPY_ENGINE: NCCL's work
     communicator: int  # number; layout.NO_COMM: unknown, or the catch-all
@@ -49,14 +48,14 @@ def read_call_counts(path: Path) -> npt.NDArray[np.void]:
     try:
         header, data = open_file(path)
     except (FormatError, OSError):
-        return np.empty(0, _RECORD)
-    usable = max(len(data) - header.header_bytes, 0) // _RECORD.itemsize
-    records = np.frombuffer(data, _RECORD, usable, header.header_bytes)
+        return np.empty(0, RECORD)
+    usable = max(len(data) - header.header_bytes, 0) // RECORD.itemsize
+    records = np.frombuffer(data, RECORD, usable, header.header_bytes)
     return np.array(records[records["tally"]["kind"] == layout.KINDS["Tally"]])
 
 
 def _folded(key: CallKey) -> CallKey:
-    """The key under which a size is counted once there are too many of them."""
+    """The key under which a size is counted once there are too many sizes (native/src/tally.h)."""
     power = 1 << key.count.bit_length() - 1 if key.count else 0
     return replace(key, count=power, bits=key.bits | layout.TALLY_FOLDED)
 
@@ -75,24 +74,26 @@ def _add_times(sum_: np.void, more: np.void) -> None:
 def _times_by_key(
     records: npt.NDArray[np.void], counted: Container[CallKey]
 ) -> dict[CallKey, np.void]:
-    """Times under the keys that the same calls were counted by, as far as that can be told."""
+    """Times under the keys that the same calls were counted by: the key itself, the folded one, or
+    the catch-all of its level.
+    """
     times: dict[CallKey, np.void] = {}
     for record in records:
-        more, key = record["times"], _key(record["tally"])
+        more, own = record["times"], _key(record["tally"])
         if not (more["gpu_count"] or more["host_count"] or more["untimed"].any()):
             continue
-        other = CallKey(key.level, layout.NO_COMM, *[0] * 6)
-        home = next((k for k in (key, _folded(key), other) if k in counted), key)
-        if home in times:
+        catch_all = CallKey(own.level, layout.NO_COMM, *[0] * 6)
+        key = next((k for k in (own, _folded(own), catch_all) if k in counted), own)
+        if key in times:
             with np.errstate(over="ignore"):  # of a damaged file
-                _add_times(times[home], more)
+                _add_times(times[key], more)
         else:
-            times[home] = more.copy()
+            times[key] = more.copy()
     return times
 
 
 def merge_call_counts(records: npt.NDArray[np.void], newer: Slots) -> tuple[CallCount, ...]:
-    """One Tally per key: counts from the arena where there is one, times from the file."""
+    """One CallCount per key: counts of the arena where there is one, times of the file."""
     counts: dict[CallKey, list[int]] = {}
     for entry in newer if len(newer) else records["tally"]:
         if entry["calls"]:
@@ -101,7 +102,7 @@ def merge_call_counts(records: npt.NDArray[np.void], newer: Slots) -> tuple[Call
             sums[1] += int(entry["count_sum"])
     times = _times_by_key(records, counts)
     unknown = np.zeros(1, dtypes.OURS.times)[0]
-    for key in times:  # the file may have folded what the arena has apart: no times are lost
+    for key in times:  # where the file folded keys that the arena has apart
         counts.setdefault(key, [0, 0])
     return tuple(
         CallCount(key, calls, count_sum, times.get(key, unknown))
@@ -110,9 +111,12 @@ def merge_call_counts(records: npt.NDArray[np.void], newer: Slots) -> tuple[Call
 
 
 def bucket_bounds_ns() -> npt.NDArray[np.float64]:
-    """Lower bounds of the time histograms' buckets, in ns."""
+    """Lower bounds of the time histograms' buckets, in ns: 0, 512, 576, 640 …
+
+    The recorder's side is native/include/ncclscope/time_buckets.h.
+    """
     per_octave = layout.TIME_BUCKETS_PER_OCTAVE
-    place = np.arange(layout.TIME_BUCKETS - 1)
-    octave = layout.TIME_FIRST_OCTAVE + place // per_octave
-    bounds = 2.0**octave * (1 + (place % per_octave) / per_octave)
+    step = np.arange(layout.TIME_BUCKETS - 1)
+    octave = layout.TIME_FIRST_OCTAVE + step // per_octave
+    bounds = 2.0**octave * (1 + (step % per_octave) / per_octave)
     return np.concatenate([[0.0], bounds])

@@ -1,7 +1,7 @@
-"""The control file of a capture: what is asked of the processes of a running job.
+"""The control file of a capture: requests to the processes of a running job.
 
-Every process looks at it twice a second. It is replaced as a whole and has a serial number, so that
-a request is carried out once.
+Every process reads it twice a second. It is replaced as a whole and has a serial number, so that a
+request is carried out once.
 """
 
 import os
@@ -18,7 +18,7 @@ def _serial(path: Path) -> int:
 
 
 def request(capture: Path, *lines: str) -> int:
-    """Asks all processes of a capture for something and returns the request's serial number."""
+    """Writes a request to the processes of a capture; returns its serial number."""
     path = capture / "control"
     serial = _serial(path) + 1
     new = path.with_name(f"control.{os.getpid()}")

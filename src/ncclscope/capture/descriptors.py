@@ -1,4 +1,4 @@
-"""What each kind of event says, under NCCL's names: the descriptor's fields, and its states.
+"""The fields and states of each kind of event, under NCCL's names.
 
 Values are as NCCL handed them over: interface v1's numbers stay numbers, GPU stamps stay stamps.
 """
@@ -17,6 +17,7 @@ from ncclscope.nccl.events import (
     NET_IB_V1,
     NET_SOCKET_V1,
     NEWEST_INTERFACE,
+    OLDEST_INTERFACE,
     RECV_STEP_STATES,
     SEND_STEP_STATES,
     STATE,
@@ -32,8 +33,8 @@ def hexadecimal(value: Any) -> str:
     return f"{int(value):x}"
 
 
-class Names:
-    """What a process's numbers stand for: strings, communicators, events of this or another one."""
+class ProcessNames:
+    """Looks up a process's numbers: strings, communicators, events of this or another process."""
 
     def __init__(self, process: Process, nonces: dict[int, str]) -> None:
         self._strings = process.strings
@@ -45,10 +46,10 @@ class Names:
         )
 
     def reference(self, handle: int) -> str | None:
-        """How an event is referred to: stream.index, with its process where that is another one."""
+        """The reference to an event: stream.index, with its process where that is another one."""
         if handle == 0:
             return None
-        nonce = handle >> 48
+        nonce = handle >> layout.HANDLE_BITS
         stream = handle >> layout.INDEX_BITS & layout.CONTEXT_STREAM
         name = f"{stream}.{handle & layout.INDEX_MASK}"
         if nonce == self._nonce:
@@ -81,211 +82,222 @@ def _rank(flags: int, comm: Communicator | None, inside: Any = None) -> int | No
     return 0
 
 
-def _group(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
-    return {"rank": _rank(s["flags"], comm)}
+def _group(names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None) -> Fields:
+    return {"rank": _rank(slot["flags"], comm)}
 
 
-# What the extension of a collective in its Group's slot would say, but for the Group and buffers.
+# An extension for a collective whose Group's slot serves as one, without Group and buffers.
 IN_GROUP = {"tag": 0, "traffic_bytes": 0, "comm_hash": 0, "rank": 0, "op": 0}
 
 
-def _buffers(x: Any) -> Fields:
-    """Of a collective, where they are known."""
-    if x is None or (isinstance(x, dict) and "send_buff" not in x):
+def _buffers(extension: Any) -> Fields:
+    """Buffers of a collective, where they are known."""
+    if extension is None or (isinstance(extension, dict) and "send_buff" not in extension):
         return {}
-    return {"sendBuff": hexadecimal(x["send_buff"]), "recvBuff": hexadecimal(x["recv_buff"])}
-
-
-def _coll(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
-    flags, version = int(s["flags"]), comm.version if comm else NEWEST_INTERFACE
-    early = version < FIRST_WITH_STAMPS
-    fields: Fields = {"rank": _rank(flags, comm, x["rank"] if x is not None else None)}
-    if early and x is not None:
-        fields["commHash"] = hexadecimal(x["comm_hash"])
-    fields |= {"seqNumber": int(s["seq"]), "func": n.text(s["func"], flags)}
-    fields |= _buffers(x)
-    fields |= {
-        "count": int(s["count"]),
-        "root": int(s["root"]),
-        "datatype": n.text(s["dtype"], flags),
-        "nMaxChannels" if early else "nChannels": int(s["channels"]),
-        "nWarps": int(s["warps"]),
-        "algo": n.text(s["algo"], flags),
-        "proto": n.text(s["proto"], flags),
+    return {
+        "sendBuff": hexadecimal(extension["send_buff"]),
+        "recvBuff": hexadecimal(extension["recv_buff"]),
     }
-    if version <= 2 and x is not None:
-        fields["trafficBytes"] = int(x["traffic_bytes"])
-    if version == 1:
+
+
+def _coll(names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None) -> Fields:
+    flags, version = int(slot["flags"]), comm.version if comm else NEWEST_INTERFACE
+    early = version < FIRST_WITH_STAMPS
+    fields: Fields = {
+        "rank": _rank(flags, comm, extension["rank"] if extension is not None else None)
+    }
+    if early and extension is not None:
+        fields["commHash"] = hexadecimal(extension["comm_hash"])
+    fields |= {"seqNumber": int(slot["seq"]), "func": names.text(slot["func"], flags)}
+    fields |= _buffers(extension)
+    fields |= {
+        "count": int(slot["count"]),
+        "root": int(slot["root"]),
+        "datatype": names.text(slot["dtype"], flags),
+        "nMaxChannels" if early else "nChannels": int(slot["channels"]),
+        "nWarps": int(slot["warps"]),
+        "algo": names.text(slot["algo"], flags),
+        "proto": names.text(slot["proto"], flags),
+    }
+    if version <= 2 and extension is not None:
+        fields["trafficBytes"] = int(extension["traffic_bytes"])
+    if version == OLDEST_INTERFACE:
         fields |= {
-            "op": int(x["op"]) if x is not None else None,
-            "isCollnet": bool(s["bits"] & layout.COLL_IS_COLLNET),
-            "isNvls": bool(s["bits"] & layout.COLL_IS_NVLS),
+            "op": int(extension["op"]) if extension is not None else None,
+            "isCollnet": bool(slot["bits"] & layout.COLL_IS_COLLNET),
+            "isNvls": bool(slot["bits"] & layout.COLL_IS_NVLS),
         }
-    if version >= FIRST_WITH_CALLS and x is not None:
-        fields["parentGroup"] = n.reference(int(x["parent_group"]))
+    if version >= FIRST_WITH_CALLS and extension is not None:
+        fields["parentGroup"] = names.reference(int(extension["parent_group"]))
     if version >= FIRST_WITH_TAGS:
         fields |= {
-            "kernelVariant": n.text(s["variant"], 0),
-            "isSymColl": bool(s["bits"] & layout.COLL_IS_SYMMETRIC),
-            "userTag": int(x["tag"]) if x is not None else 0,
+            "kernelVariant": names.text(slot["variant"], 0),
+            "isSymColl": bool(slot["bits"] & layout.COLL_IS_SYMMETRIC),
+            "userTag": int(extension["tag"]) if extension is not None else 0,
         }
     return fields
 
 
-def _p2p(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
-    flags, version = int(s["flags"]), comm.version if comm else NEWEST_INTERFACE
-    fields: Fields = {"rank": _rank(flags, comm, x["rank"] if x is not None else None)}
-    if version < FIRST_WITH_STAMPS and x is not None:
-        fields["commHash"] = hexadecimal(x["comm_hash"])
+def _p2p(names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None) -> Fields:
+    flags, version = int(slot["flags"]), comm.version if comm else NEWEST_INTERFACE
+    fields: Fields = {
+        "rank": _rank(flags, comm, extension["rank"] if extension is not None else None)
+    }
+    if version < FIRST_WITH_STAMPS and extension is not None:
+        fields["commHash"] = hexadecimal(extension["comm_hash"])
     fields |= {
-        "func": n.text(s["func"], flags),
-        "buff": hexadecimal(s["buff"]),
-        "datatype": n.text(s["dtype"], flags),
-        "count": int(s["count"]),
-        "peer": int(s["peer"]),
+        "func": names.text(slot["func"], flags),
+        "buff": hexadecimal(slot["buff"]),
+        "datatype": names.text(slot["dtype"], flags),
+        "count": int(slot["count"]),
+        "peer": int(slot["peer"]),
     }
     if version >= FIRST_WITH_STAMPS:
-        fields["nChannels"] = int(s["chan"])
+        fields["nChannels"] = int(slot["chan"])
     if version >= FIRST_WITH_CALLS:
-        fields["parentGroup"] = n.reference(int(s["parent_group"]))
+        fields["parentGroup"] = names.reference(int(slot["parent_group"]))
     if version >= FIRST_WITH_TAGS:
-        fields["userTag"] = int(x["tag"]) if x is not None else 0
+        fields["userTag"] = int(extension["tag"]) if extension is not None else 0
     return fields
 
 
-def _proxy_op(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
+def _proxy_op(names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None) -> Fields:
     return {
-        "rank": int(s["rank"]),
-        "pid": int(s["pid"]),
-        "channelId": int(s["chan"]),
-        "peer": int(s["peer"]),
-        "nSteps": int(s["steps"]),
-        "chunkSize": int(s["chunk_size"]),
-        "isSend": int(bool(s["flags"] & layout.FLAG_SEND)),
+        "rank": int(slot["rank"]),
+        "pid": int(slot["pid"]),
+        "channelId": int(slot["chan"]),
+        "peer": int(slot["peer"]),
+        "nSteps": int(slot["steps"]),
+        "chunkSize": int(slot["chunk_size"]),
+        "isSend": int(bool(slot["flags"] & layout.FLAG_SEND)),
     }
 
 
-def _proxy_step(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
-    fields: Fields = {"rank": int(s["rank"]), "step": int(s["step"])}
-    if s["chan"]:
-        fields["startedAgain"] = int(
-            s["chan"]
-        )  # ours: NCCL asked so many times more for this receive
+def _proxy_step(
+    names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None
+) -> Fields:
+    fields: Fields = {"rank": int(slot["rank"]), "step": int(slot["step"])}
+    if slot["chan"]:  # a field of ours: how often NCCL started this receive again
+        fields["startedAgain"] = int(slot["chan"])
     return fields
 
 
-def _kernel_ch(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
-    fields: Fields = {"rank": _rank(s["flags"], comm), "channelId": int(s["chan"])}
-    if not s["flags"] & layout.FLAG_NO_STAMP:
-        fields["pTimer"] = int(s["gpu_start"])
+def _kernel_ch(names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None) -> Fields:
+    fields: Fields = {"rank": _rank(slot["flags"], comm), "channelId": int(slot["chan"])}
+    if not slot["flags"] & layout.FLAG_NO_STAMP:
+        fields["pTimer"] = int(slot["gpu_start"])
     return fields
 
 
-def _kernel_phase(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
+def _kernel_phase(
+    names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None
+) -> Fields:
     return {
-        "rank": _rank(s["flags"], comm),
-        "channelId": int(s["chan"]),
-        "phaseId": int(s["phase"]),
-        "phaseName": n.text(s["name"], 0),
-        "pTimer": int(s["gpu_start"]),
+        "rank": _rank(slot["flags"], comm),
+        "channelId": int(slot["chan"]),
+        "phaseId": int(slot["phase"]),
+        "phaseName": names.text(slot["name"], 0),
+        "pTimer": int(slot["gpu_start"]),
     }
 
 
-def _net(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
-    net_id = int(s["id"])
-    fields: Fields = {"rank": int(s["rank"]), "id": net_id}
+def _net(names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None) -> Fields:
+    net_id = int(slot["id"])
+    fields: Fields = {"rank": int(slot["rank"]), "id": net_id}
     if net_id == NET_IB_V1:
         fields |= {
-            "type": int(s["chan"]),
-            "device": int(s["device"]),
-            "wr_id": int(s["wr_id"]),
-            "opcode": int(s["opcode"]),
-            "qpNum": int(s["qp_or_fd"]),
-            "length": int(s["length"]),
+            "type": int(slot["chan"]),
+            "device": int(slot["device"]),
+            "wr_id": int(slot["wr_id"]),
+            "opcode": int(slot["opcode"]),
+            "qpNum": int(slot["qp_or_fd"]),
+            "length": int(slot["length"]),
         }
     elif net_id == NET_SOCKET_V1:
         fields |= {
-            "type": int(s["chan"]),
-            "fd": int(s["qp_or_fd"]),
-            "op": int(s["opcode"]),
-            "length": int(s["length"]),
+            "type": int(slot["chan"]),
+            "fd": int(slot["qp_or_fd"]),
+            "op": int(slot["opcode"]),
+            "length": int(slot["length"]),
         }
     else:
-        fields["id"] = int(s["wr_id"])
+        fields["id"] = int(slot["wr_id"])
     return fields
 
 
-def _group_api(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
+def _group_api(names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None) -> Fields:
     return {
-        "rank": _rank(s["flags"], comm),
-        "graphCaptured": bool(s["flags"] & layout.FLAG_GRAPH),
-        "groupDepth": int(s["depth"]),
+        "rank": _rank(slot["flags"], comm),
+        "graphCaptured": bool(slot["flags"] & layout.FLAG_GRAPH),
+        "groupDepth": int(slot["depth"]),
     }
 
 
-def _call(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
+def _call(names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None) -> Fields:
     fields: Fields = {
-        "rank": _rank(s["flags"], comm),
-        "func": n.text(s["func"], 0),
-        "count": int(s["count"]),
-        "datatype": n.text(s["dtype"], 0),
-        "stream": hexadecimal(s["stream"]),
-        "graphCaptured": bool(s["flags"] & layout.FLAG_GRAPH),
+        "rank": _rank(slot["flags"], comm),
+        "func": names.text(slot["func"], 0),
+        "count": int(slot["count"]),
+        "datatype": names.text(slot["dtype"], 0),
+        "stream": hexadecimal(slot["stream"]),
+        "graphCaptured": bool(slot["flags"] & layout.FLAG_GRAPH),
     }
-    if int(s["kind"]) == layout.KINDS["CollApi"]:
-        fields["root"] = int(s["root"])
+    if int(slot["kind"]) == layout.KINDS["CollApi"]:
+        fields["root"] = int(slot["root"])
     if comm is None or comm.version >= FIRST_WITH_TAGS:
-        fields["userTag"] = int(s["tag"])
+        fields["userTag"] = int(slot["tag"])
     return fields
 
 
-def _kernel_launch(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
-    return {"rank": _rank(s["flags"], comm), "stream": hexadecimal(s["stream"])}
+def _kernel_launch(
+    names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None
+) -> Fields:
+    return {"rank": _rank(slot["flags"], comm), "stream": hexadecimal(slot["stream"])}
 
 
-def _ce_coll(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
+def _ce_coll(names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None) -> Fields:
     fields: Fields = {
-        "rank": int(x["rank"]) if x is not None else None,
-        "seqNumber": int(s["seq"]),
-        "func": n.text(s["func"], 0),
-        "count": int(s["count"]),
-        "root": int(s["root"]),
-        "datatype": n.text(s["dtype"], 0),
-        "syncStrategy": n.text(s["sync"], 0),
-        "intraBatchSync": bool(s["flags"] & layout.FLAG_SEND),
-        "ceSeqNum": int(s["ce_seq"]),
+        "rank": int(extension["rank"]) if extension is not None else None,
+        "seqNumber": int(slot["seq"]),
+        "func": names.text(slot["func"], 0),
+        "count": int(slot["count"]),
+        "root": int(slot["root"]),
+        "datatype": names.text(slot["dtype"], 0),
+        "syncStrategy": names.text(slot["sync"], 0),
+        "intraBatchSync": bool(slot["flags"] & layout.FLAG_SEND),
+        "ceSeqNum": int(slot["ce_seq"]),
     }
-    if x is not None:
+    if extension is not None:
         fields |= {
-            "sendBuff": hexadecimal(x["send_buff"]),
-            "recvBuff": hexadecimal(x["recv_buff"]),
-            "stream": hexadecimal(x["stream"]),
-            "batchSize": int(x["batch_size"]),
-            "numBatches": int(x["num_batches"]),
+            "sendBuff": hexadecimal(extension["send_buff"]),
+            "recvBuff": hexadecimal(extension["recv_buff"]),
+            "stream": hexadecimal(extension["stream"]),
+            "batchSize": int(extension["batch_size"]),
+            "numBatches": int(extension["num_batches"]),
         }
         if comm is None or comm.version >= FIRST_WITH_TAGS:
-            fields["userTag"] = int(x["tag"])
+            fields["userTag"] = int(extension["tag"])
     return fields
 
 
-def _ce_sync(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
+def _ce_sync(names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None) -> Fields:
     return {
-        "rank": _rank(s["flags"], comm),
-        "isComplete": bool(s["flags"] & layout.FLAG_SEND),
-        "nRanks": int(s["ranks"]),
+        "rank": _rank(slot["flags"], comm),
+        "isComplete": bool(slot["flags"] & layout.FLAG_SEND),
+        "nRanks": int(slot["ranks"]),
     }
 
 
-def _ce_batch(n: Names, s: Any, x: Any, comm: Communicator | None) -> Fields:
+def _ce_batch(names: ProcessNames, slot: Any, extension: Any, comm: Communicator | None) -> Fields:
     return {
-        "rank": _rank(s["flags"], comm),
-        "numOps": int(s["ops"]),
-        "totalBytes": int(s["bytes"]),
-        "useIntraSync": bool(s["flags"] & layout.FLAG_SEND),
+        "rank": _rank(slot["flags"], comm),
+        "numOps": int(slot["ops"]),
+        "totalBytes": int(slot["bytes"]),
+        "useIntraSync": bool(slot["flags"] & layout.FLAG_SEND),
     }
 
 
-_READERS: dict[str, Callable[[Names, Any, Any, Communicator | None], Fields]] = {
+_READERS: dict[str, Callable[[ProcessNames, Any, Any, Communicator | None], Fields]] = {
     "Group": _group,
     "Coll": _coll,
     "P2p": _p2p,
@@ -305,57 +317,76 @@ _READERS: dict[str, Callable[[Names, Any, Any, Communicator | None], Fields]] = 
 }
 
 
-def fields_of(names: Names, kind: str, slot: Any, extension: Any) -> Fields:
+def fields_of(names: ProcessNames, kind: str, slot: Any, extension: Any) -> Fields:
     """The descriptor's fields of one event; `extension` is the slot behind it, or None."""
     return _READERS[kind](names, slot, extension, names.communicator(slot))
 
 
 # ---- states ----
-def states_in_place(name: str, s: Any, early: bool) -> list[tuple[int, int, Fields]]:
-    """(state, counter value, arguments) stored in the event's own slot."""
-    bits, found = int(s["states"]), []
-    if name == "ProxyStep":
-        numbers = RECV_STEP_STATES if bits & layout.STATE_RECV else SEND_STEP_STATES
-        for which, bit in enumerate(_STATE_BITS):
-            if bits & bit:
-                args = {} if early else {"transSize": int(s["size"][which])}
-                found.append((numbers[which], int(s["t0"]) + int(s["dt"][which]), args))
-    elif name == "ProxyCtrl":
-        for bit, code, t in ((1, "first", "t_first"), (2, "second", "t_second")):
-            if bits & bit:
-                state = int(s[code])
-                args = (
-                    {"appendedProxyOps": int(s["appended"])}
-                    if state == STATE["ProxyCtrlAppendEnd"]
-                    else {}
-                )
-                found.append((state, int(s[t]), args))
-    elif name in ("KernelCh", "KernelPhase") and bits & layout.STATE_FIRST:
-        found.append((STATE[f"{name}Stop"], int(s["t_stop"]), {"pTimer": int(s["gpu_stop"])}))
-    elif name == "ProxyOp" and bits & layout.STATE_FIRST:
-        found.append((STATE["ProxyOpInProgress"], int(s["t_in_progress"]), {}))
-    elif name == "GroupApi":
-        for bit, state, t in (
-            (1, STATE["GroupStartApiStop"], "t_start_done"),
-            (2, STATE["GroupEndApiStart"], "t_end_begins"),
-        ):
-            if bits & bit:
-                found.append((state, int(s[t]), {}))
-    return found
+StateInPlace = tuple[int, int, Fields]  # state, ticks, arguments
 
 
-def appended_arguments(state: int, s: Any) -> Fields:
+def _step_states(slot: Any, early: bool) -> list[StateInPlace]:
+    bits = int(slot["states"])
+    numbers = RECV_STEP_STATES if bits & layout.STATE_RECV else SEND_STEP_STATES
+    return [
+        (
+            numbers[which],
+            int(slot["t0"]) + int(slot["dt"][which]),
+            {} if early else {"transSize": int(slot["size"][which])},
+        )
+        for which, bit in enumerate(_STATE_BITS)
+        if bits & bit
+    ]
+
+
+def _ctrl_states(slot: Any) -> list[StateInPlace]:
+    states = []
+    for bit, name in ((layout.STATE_FIRST, "first"), (layout.STATE_SECOND, "second")):
+        if slot["states"] & bit:
+            state = int(slot[name])
+            appends = state == STATE["ProxyCtrlAppendEnd"]
+            arguments = {"appendedProxyOps": int(slot["appended"])} if appends else {}
+            states.append((state, int(slot[f"t_{name}"]), arguments))
+    return states
+
+
+# States that are a time each: state bit, state and field, by kind.
+_TIMES: dict[str, tuple[tuple[int, str, str], ...]] = {
+    "ProxyOp": ((layout.STATE_FIRST, "ProxyOpInProgress", "t_in_progress"),),
+    "GroupApi": (
+        (layout.STATE_FIRST, "GroupStartApiStop", "t_start_done"),
+        (layout.STATE_SECOND, "GroupEndApiStart", "t_end_begins"),
+    ),
+    "KernelCh": ((layout.STATE_FIRST, "KernelChStop", "t_stop"),),
+    "KernelPhase": ((layout.STATE_FIRST, "KernelPhaseStop", "t_stop"),),
+}
+
+
+def states_in_place(kind: str, slot: Any, early: bool) -> list[StateInPlace]:
+    """States that are stored in the event's own slot; `early`: of interfaces v1 to v3."""
+    if kind == "ProxyStep":
+        return _step_states(slot, early)
+    if kind == "ProxyCtrl":
+        return _ctrl_states(slot)
+    arguments = {"pTimer": int(slot["gpu_stop"])} if kind in ("KernelCh", "KernelPhase") else {}
+    return [
+        (STATE[state], int(slot[field]), arguments)
+        for bit, state, field in _TIMES.get(kind, ())
+        if slot["states"] & bit
+    ]
+
+
+def appended_arguments(state: int, slot: Any) -> Fields:
     """The arguments that a State slot keeps."""
     if state <= LAST_OLD_PROXY_OP_STATE:
-        return {"transSize": int(s["arg"]), "steps": int(s["steps"])}
+        return {"transSize": int(slot["arg"]), "steps": int(slot["steps"])}
     if state in (*SEND_STEP_STATES, *RECV_STEP_STATES):
-        return {"transSize": int(s["arg"])}
+        return {"transSize": int(slot["arg"])}
     if state == STATE["ProxyCtrlAppendEnd"]:
-        return {"appendedProxyOps": int(s["arg"])}
+        return {"appendedProxyOps": int(slot["arg"])}
     if state in (STATE["KernelChStop"], STATE["KernelPhaseStop"]):
-        return {"pTimer": int(s["arg"])}
-    return (
-        {"length": int(s["arg"]), "wr_id": int(s["arg2"])}
-        if state == STATE["NetPluginUpdate"]
-        else {}
-    )
+        return {"pTimer": int(slot["arg"])}
+    if state == STATE["NetPluginUpdate"]:
+        return {"length": int(slot["arg"]), "wr_id": int(slot["arg2"])}
+    return {}

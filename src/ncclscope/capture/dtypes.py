@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ncclscope.capture.layout import ADDED_FIELDS, SCHEMA, SLOT_BYTES
+from ncclscope.capture.layout import ADDED_FIELDS, HEAD, SCHEMA, SLOT_BYTES, places
 from ncclscope.errors import FormatError
 
 _TYPES = {
@@ -18,9 +18,9 @@ _TYPES = {
     "char": "u1",
 }
 _LARGEST_TIMES = 1 << 16
-_HEAD = [("kind", "u1"), ("states", "u1"), ("chan", "u1"), ("flags", "u1"), ("check", "<u4")]
+_HEAD = [(name, _TYPES[place.type]) for name, place in places(HEAD.split(" ")).items()]
 
-# Any slot: the head, and what can be said without knowing the kind.
+# Any slot: the head, and the fields that all events have.
 ANY_SLOT = np.dtype(
     [*_HEAD, ("parent", "<u8"), ("t0", "<u8"), ("t1", "<u8"), ("words", "<u8", (4,))]
 )

@@ -10,45 +10,42 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.capture import dtypes, layout
+from ncclscope.capture import columns, dtypes, layout
 from ncclscope.capture.descriptors import (
     IN_GROUP,
-    Names,
+    ProcessNames,
     appended_arguments,
     fields_of,
     hexadecimal,
     states_in_place,
 )
 from ncclscope.capture.process import Process
-from ncclscope.capture.segment import Slots, expand
-from ncclscope.nccl.events import STATE_NAMES
+from ncclscope.capture.segment import KEY_SHIFT, Slots, expand
+from ncclscope.nccl.events import FIRST_WITH_STAMPS, STATE, STATE_NAMES
 
 Event = dict[str, Any]
 _KINDS, _DTYPES = layout.KINDS, dtypes.OURS.dtypes
 _KIND_NAMES = dtypes.OURS.names
 # What an event can be called: NCCL's names, and Comm for a communicator's life.
 EVENT_NAMES = ("Comm", *(name for name, number in _KINDS.items() if number <= layout.EVENT_KINDS))
-_EXTENSIONS = {
-    _KINDS["Coll"]: "CollExt",
-    _KINDS["P2p"]: "P2pExt",
-    _KINDS["CeColl"]: "CeExt",
-}
-_SEND_PEER_WAIT = 20
-_HAND_FULL = 1 << 14  # events decoded at a time
+_EXTENSIONS = {_KINDS[kind]: extension for kind, extension in columns.EXTENSIONS.items()}
+_SEND_PEER_WAIT = STATE["ProxyStepSendPeerWait"]
+_BATCH = 1 << 14  # events decoded at a time
 
 
 def handle_keys(handles: npt.NDArray[np.uint64], nonce: int) -> npt.NDArray[np.int64]:
     """Slot keys of this process's handles, -1 for anything else."""
-    ours = (handles >> np.uint64(48)) == nonce
+    ours = (handles >> np.uint64(layout.HANDLE_BITS)) == nonce
     stream = (handles >> np.uint64(layout.INDEX_BITS)) & np.uint64(layout.CONTEXT_STREAM)
     index = handles & np.uint64(layout.INDEX_MASK)
-    keys = (stream << np.uint64(48) | index).astype(np.int64)
+    keys = (stream << np.uint64(KEY_SHIFT) | index).astype(np.int64)
     return np.where(ours, keys, -1)
 
 
 def _handle(key: int, nonce: int) -> int:
     """The handle that NCCL was given for an event of this process."""
-    return (nonce & 0xFFFF) << 48 | key >> 48 << layout.INDEX_BITS | key & layout.INDEX_MASK
+    stream, index = key >> KEY_SHIFT, key & layout.INDEX_MASK
+    return (nonce & 0xFFFF) << layout.HANDLE_BITS | stream << layout.INDEX_BITS | index
 
 
 class _Appended:
@@ -56,8 +53,8 @@ class _Appended:
 
     def __init__(self, process: Process) -> None:
         kind = _KINDS["State"]
-        found = [segment[segment["kind"] == kind] for segment in process.slots.segments]
-        states = np.concatenate(found) if found else np.empty(0, dtypes.ANY_SLOT)
+        parts = [segment[segment["kind"] == kind] for segment in process.slots.segments]
+        states = np.concatenate(parts) if parts else np.empty(0, dtypes.ANY_SLOT)
         parents = handle_keys(states["parent"], process.header.nonce)
         order = np.lexsort((states["t0"], parents))
         self._slots, self._parents = states[order].view(_DTYPES["State"]), parents[order]
@@ -77,7 +74,7 @@ class _Ticks(list[int]):
     """Counter values that are converted together; events hold places in this list until then."""
 
     def place(self, ticks: int) -> int:
-        """Where that value stands."""
+        """The place of a value."""
         self.append(ticks)
         return len(self) - 1
 
@@ -92,21 +89,21 @@ def _states(
     ]
     stopped = bool(slot["states"] & layout.STATE_STOPPED)
     stop = ticks.place(int(slot["t1"])) if stopped else None
-    for one in appended:
-        state = int(one["state"])
-        first = next((known for known in states if known["state"] == state), None)
+    for extra in appended:
+        state = int(extra["state"])
+        first = next((earlier for earlier in states if earlier["state"] == state), None)
         if state == layout.STATE_IS_STOP:
-            stop = ticks.place(int(one["t0"])) if stop is None else stop
+            stop = ticks.place(int(extra["t0"])) if stop is None else stop
         elif state == _SEND_PEER_WAIT and first is not None:
-            first["last_t_ns"] = ticks.place(int(one["t1"]))
-            first["count"] = first.get("count", 1) + int(one["repeats"])
+            first["last_t_ns"] = ticks.place(int(extra["t1"]))
+            first["count"] = first.get("count", 1) + int(extra["repeats"])
         else:
             states.append(
                 {
                     "state": state,
                     "name": STATE_NAMES.get(state),
-                    "t_ns": ticks.place(int(one["t0"])),
-                    **appended_arguments(state, one),
+                    "t_ns": ticks.place(int(extra["t0"])),
+                    **appended_arguments(state, extra),
                 }
             )
     return states, stop
@@ -181,23 +178,23 @@ def keys_by_start(process: Process) -> npt.NDArray[np.int64]:
 
 
 def _extensions(process: Process, slots: Slots, keys: npt.NDArray[np.int64]) -> dict[int, Any]:
-    """The slot behind each one that says it has an extension."""
+    """The extension of each slot that has one."""
     extended = np.flatnonzero(slots["flags"] & layout.FLAG_EXT)
     rows = process.slots.rows_of(keys[extended] + 1)
-    known = rows >= 0
+    recorded = rows >= 0
     out: dict[int, Any] = {}
-    found = process.slots.take(rows[known])
-    for number, place in enumerate(extended[known].tolist()):
+    behind = process.slots.take(rows[recorded])
+    for number, place in enumerate(extended[recorded].tolist()):
         name = _EXTENSIONS.get(int(slots["kind"][place]))
-        slot = found[number : number + 1]
+        slot = behind[number : number + 1]
         if name is not None and int(slot["kind"][0]) == _KINDS[name]:
             out[place] = slot.view(_DTYPES[name])[0]
     return out | _kept_in_groups(process, slots, keys)
 
 
 def _kept_in_groups(process: Process, slots: Slots, keys: npt.NDArray[np.int64]) -> dict[int, Any]:
-    """Extensions of collectives that the Group before them stands for; without buffers where that
-    is not on record, or not as it was in the end.
+    """Extensions of collectives for which the Group before them serves as one; without buffers
+    where that Group is not on record, or an older version of it is.
     """
     in_group = (slots["kind"] == _KINDS["Coll"]) & (slots["flags"] & layout.FLAG_IN_GROUP != 0)
     out: dict[int, Any] = {}
@@ -218,15 +215,15 @@ class EventReader:
 
     def __init__(self, process: Process, nonces: dict[int, str] | None = None) -> None:
         self._process = process
-        self._names, self._appended = Names(process, nonces or {}), _Appended(process)
+        self._names, self._appended = ProcessNames(process, nonces or {}), _Appended(process)
 
     def at(self, keys: npt.NDArray[np.int64]) -> list[Event]:
         """The events with these keys; those that are not on record are left out."""
         rows = self._process.slots.rows_of(keys)
         rows, keys = rows[rows >= 0], keys[rows >= 0]
         kinds = self._process.slots.take(rows)["kind"]
-        fine = (kinds >= 1) & (kinds <= layout.EVENT_KINDS)
-        return self.in_rows(rows[fine], keys[fine])
+        is_event = (kinds >= 1) & (kinds <= layout.EVENT_KINDS)
+        return self.in_rows(rows[is_event], keys[is_event])
 
     def in_rows(self, rows: npt.NDArray[np.int64], keys: npt.NDArray[np.int64]) -> list[Event]:
         """Events by the rows of their slots."""
@@ -238,7 +235,7 @@ class EventReader:
             kind = _KIND_NAMES[int(slots["kind"][number])]
             slot = slots[number : number + 1].view(_DTYPES[kind])[0]
             comm = names.communicator(slot)
-            early = (comm.version if comm else names.oldest_version) <= 3
+            early = (comm.version if comm else names.oldest_version) < FIRST_WITH_STAMPS
             start = ticks.place(int(slot["t0"]))
             states, stop = _states(kind, slot, self._appended.of(key), early, ticks)
             events.append(
@@ -247,7 +244,7 @@ class EventReader:
                     "process": process.folder,
                     "rank": process.rank,
                     "thread": _thread(process, key),
-                    "id": f"{key >> 48}.{key & layout.INDEX_MASK}",
+                    "id": f"{key >> KEY_SHIFT}.{key & layout.INDEX_MASK}",
                     "parent": names.reference(int(slot["parent"])),
                     "comm": f"comm.{comm.number}" if comm else None,
                     "start_ns": start,
@@ -268,13 +265,11 @@ def events_of(
     """Events of a process in the order of their starts, communicators first: all, or these of
     EVENT_NAMES.
 
-    `nonces` names the capture's processes, so that parents in another one (PXN) can be told.
+    `nonces` names the capture's processes, so that parents in another process (PXN) get names.
     """
     reader = EventReader(process, nonces)
     if names is None or "Comm" in names:
         yield from _communicator_events(process)
     rows, keys = _event_rows(process, names)
-    for first in range(0, len(rows), _HAND_FULL):
-        yield from reader.in_rows(
-            rows[first : first + _HAND_FULL], keys[first : first + _HAND_FULL]
-        )
+    for first in range(0, len(rows), _BATCH):
+        yield from reader.in_rows(rows[first : first + _BATCH], keys[first : first + _BATCH])

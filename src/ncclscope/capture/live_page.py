@@ -18,7 +18,7 @@ _NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class LivePage:
-    """One reading. Times in slots are counter values of the process."""
+    """One live page. Times in slots are ticks of the process."""
 
     serial: int
     monotonic_ns: int
@@ -34,7 +34,7 @@ class LivePage:
 
 
 def _parse(slots: npt.NDArray[np.void]) -> LivePage | None:
-    """The page, or None when it was met half written."""
+    """The page, or None when it is half written."""
     if not len(slots) or slots["kind"][0] != _KINDS["Live"]:
         return None
     head = slots[:1].view(_DTYPES["Live"])[0]

@@ -1,4 +1,4 @@
-"""Whether a process that records still lives, and by what that is seen. Standard library only."""
+"""Whether a recorded process still lives, and how that is known. Standard library only."""
 
 import os
 import time
@@ -8,13 +8,13 @@ from ncclscope.capture.header import Header
 from ncclscope.capture.housekeeping import SILENCE_S, header_in, heartbeat
 
 ALIVE, ENDED, DEAD, STOPPED, UNHEARD = "alive", "ended", "dead", "stopped", "unheard"
-# What became of a process that did not end by itself, by its life; "": its files are not here.
+# What became of a process that did not end by itself, by its liveness; "": its files are not here.
 FATES = {
     DEAD: "killed",
     ALIVE: "still running",
     STOPPED: "stopped by a signal",
     UNHEARD: f"silent for over {SILENCE_S:.0f} s on another host, killed or cut off from here",
-    "": "killed or still running then: this capture has not their files",
+    "": "killed or still running then: their files are not in this capture",
 }
 _SILENCE_NS = int(SILENCE_S * 1e9)
 
@@ -22,7 +22,7 @@ _SILENCE_NS = int(SILENCE_S * 1e9)
 def life_of(
     header: Header, ended: bool, heard_ns: int, now_ns: int, folder: Path
 ) -> tuple[str, str]:
-    """One of the words above, and how that was seen. `heard_ns`, `now_ns`: wall clock."""
+    """One of the words above, and how that is known. `heard_ns`, `now_ns`: wall clock."""
     if ended:
         return ENDED, "it exited by itself"
     here = _seen_here(header)
@@ -37,9 +37,7 @@ def life_of(
 
 
 def life_in(folder: Path) -> str:
-    """The life of the process that wrote a folder, of which no more is known; "" where its files
-    are gone.
-    """
+    """The liveness of the process that wrote a folder; "" where its files are gone."""
     header = header_in(folder)
     if header is None:
         return ""
@@ -49,7 +47,7 @@ def life_in(folder: Path) -> str:
 
 
 def _seen_here(header: Header) -> tuple[str, str] | None:
-    """What this host's process table says; None where it is not the process's."""
+    """What this host's process table says; None where the process is of another host."""
     identity = header.identity
     try:
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

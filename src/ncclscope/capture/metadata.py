@@ -10,18 +10,18 @@ from ncclscope.capture import dtypes, layout
 from ncclscope.capture.header import Header
 from ncclscope.capture.segment import Damage, Slots, open_file, view_slots
 
-_LARGEST_STEP = 1 << 24  # in metadata numbers; more is damage
+_LARGEST_STEP = 1 << 24  # between two checks, where files were begun anew; more is damage
 
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """One communicator as its process saw it; times are counter values."""
+    """One communicator of a process; times are ticks."""
 
     number: int
-    id: int  # equal on all ranks; 0 where the interface does not tell
+    id: int  # equal on all ranks; 0 where the interface does not say
     name: str
     version: int  # of NCCL's profiler interface
-    rank: int  # -1 where the interface does not tell
+    rank: int  # -1 where the interface does not say
     ranks: int
     nodes: int
     tid: int
@@ -34,7 +34,7 @@ class Communicator:
 
 @dataclass(frozen=True, slots=True)
 class ModeChange:
-    """From when on a process recorded something else than at its start."""
+    """A change of what a process records."""
 
     ticks: int
     mode: str
@@ -49,6 +49,7 @@ class Metadata:
     slots: dict[str, npt.NDArray[np.void]] = field(default_factory=dict)
 
     def of(self, kind: str) -> npt.NDArray[np.void]:
+        """The slots of one kind."""
         return self.slots[kind]
 
 
@@ -106,7 +107,7 @@ def communicators(meta: Metadata) -> tuple[Communicator, ...]:
 
 
 def mode_changes(meta: Metadata) -> tuple[ModeChange, ...]:
-    """Changes of what was recorded, in order."""
+    """Changes of the mode, in order."""
     return tuple(
         ModeChange(
             int(slot["t0"]),
@@ -142,13 +143,13 @@ def read_meta_file(path: Path, damage: Damage) -> tuple[Header, Slots]:
 
 
 def in_order(slots: Slots, damage: Damage) -> Slots:
-    """Slots whose `check` counts up; it starts over where files were lost."""
+    """Slots whose `check` counts up; the others are damage."""
     checks = slots["check"].astype(np.int64)
     highest = np.maximum.accumulate(checks) if len(checks) else checks
-    fine = np.ones(len(slots), bool)
-    fine[1:] = (checks[1:] > highest[:-1]) & (checks[1:] - highest[:-1] < _LARGEST_STEP)
-    damage.bad_slots += int((~fine).sum())
-    return slots[fine]
+    rising = np.ones(len(slots), bool)
+    rising[1:] = (checks[1:] > highest[:-1]) & (checks[1:] - highest[:-1] < _LARGEST_STEP)
+    damage.bad_slots += int((~rising).sum())
+    return slots[rising]
 
 
 def read_meta_ring(data: memoryview, header: Header, on_disk: Slots) -> Slots:

@@ -1,5 +1,5 @@
-"""A metadata file that is being written, read piece by piece: a job of days has megabytes of clock
-pairs in it, and nothing else that is new.
+"""A metadata file that is being written, of which each reading takes what is new: after days a file
+has megabytes of clock pairs, and hardly anything else.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ def _none() -> Slots:
 
 @dataclass(slots=True)
 class MetadataTail:
-    """What a metadata file has said so far."""
+    """The contents of a metadata file so far."""
 
     path: Path
     header: Header | None = None

@@ -1,4 +1,4 @@
-"""Files of slots: what a log segment or an arena holds, block by block, checked slot by slot."""
+"""Log segments: their blocks of slots, checked slot by slot, and how files are opened."""
 
 import ctypes
 import mmap
@@ -25,7 +25,7 @@ INDEX_LIMIT = 1 << KEY_SHIFT
 
 @dataclass(slots=True)
 class Damage:
-    """What a reader had to leave out, and why; all zero for a whole capture."""
+    """What a reader had to leave out; all zero for a whole capture."""
 
     torn_bytes: int = 0  # a last slot that is not complete
     bad_slots: int = 0  # not where they claim to be, or between blocks
@@ -55,12 +55,15 @@ class Segment:
 
 
 def key_of(stream: int, index: int) -> int:
-    """The key by which a slot is found."""
+    """The key of a slot."""
     return stream << KEY_SHIFT | index
 
 
 def expand(first: Ints, count: Ints) -> Ints:
-    """All numbers of the runs [first, first + count)."""
+    """All numbers of the runs [first, first + count).
+
+    Example: expand([5, 20], [3, 2]) is [5, 6, 7, 20, 21].
+    """
     total = int(count.sum())
     if total == 0:
         return np.empty(0, np.int64)
@@ -76,7 +79,9 @@ def map_file(path: Path) -> memoryview:
 
 
 def read_file(path: Path) -> memoryview:
-    """A small file's bytes. Files with holes are not mapped: on a full tmpfs a hole is a SIGBUS."""
+    """A small file's bytes. Files with holes must not be mapped: on a full tmpfs a hole is a
+    SIGBUS.
+    """
     return memoryview(path.read_bytes())
 
 
@@ -112,15 +117,15 @@ def heads_of(slots: Slots) -> npt.NDArray[np.uint64]:
 
 
 def _scan(slots: Slots) -> tuple[Ints, Ints, int]:
-    """Rows of the heads of blocks; slots by kind; how many were not what their place says, and have
-    been blanked.
+    """Rows of the blocks' heads; number of slots by kind; number of slots that were blanked because
+    their check is not that of their index.
     """
     heads, kinds = np.empty(len(slots), np.int64), np.empty(256, np.int64)
     misplaced = ctypes.c_int64()
-    found = library().ncclscope_scan(
+    blocks = library().ncclscope_scan(
         pointer(slots), length_arg(slots), pointer(heads), pointer(kinds), ctypes.byref(misplaced)
     )
-    return heads[:found].copy(), kinds, misplaced.value
+    return heads[:blocks].copy(), kinds, misplaced.value
 
 
 def read_segment(slots: Slots, damage: Damage) -> Segment:
@@ -141,7 +146,8 @@ def read_segment(slots: Slots, damage: Damage) -> Segment:
     tid = block_heads["tid"].astype(np.int64)
     rows = expand(at[update] + 1, length[update])
     base = np.repeat(key[update], length[update])
-    # An updated slot's check is the lower half of its index, its block's first index is near it.
+    # An updated slot's check is the lower half of its index, which is not below its block's first.
+    # Example: first 0x1_FFFF_FFF0 and check 5 are 0x15 apart, so the index is 0x2_0000_0005.
     step = (slots["check"][rows].astype(np.int64) - base) & 0xFFFFFFFF
     _, one_each = np.unique(tid, return_index=True)
     threads = {int(head["tid"]): thread_name(head) for head in block_heads[one_each]}

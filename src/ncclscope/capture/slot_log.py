@@ -1,4 +1,4 @@
-"""All slots of one process, from however many files, and where each of them is found."""
+"""All slots of one process, from all its files, and where each of them is."""
 
 import numpy as np
 
@@ -31,7 +31,7 @@ class SlotLog:
     def __init__(
         self, segments: list[Slots], blocks: Blocks, damage: Damage, kinds: Ints | None = None
     ) -> None:
-        self.kinds = kinds  # at most so many slots of each kind; None: not counted
+        self.kinds = kinds  # upper bound of the number of slots by kind; None: not counted
         self._segments = segments
         self._first_rows = np.cumsum([0, *(len(segment) for segment in segments)])
         self.blocks = blocks
@@ -54,8 +54,8 @@ class SlotLog:
             return np.full(len(keys), -1, np.int64)
         at = np.searchsorted(blocks.key, keys, side="right") - 1
         offset = keys - blocks.key[at]
-        found = (at >= 0) & (offset < blocks.count[at]) & (offset >= 0)
-        return np.where(found, blocks.row[at] + offset, -1)
+        recorded = (at >= 0) & (offset < blocks.count[at]) & (offset >= 0)
+        return np.where(recorded, blocks.row[at] + offset, -1)
 
     def take(self, rows: Ints) -> Slots:
         """Copies of the slots at `rows`."""
@@ -64,9 +64,9 @@ class SlotLog:
         out = np.empty(len(rows), _WHOLE)
         part = np.searchsorted(self._first_rows, rows, side="right") - 1
         for number, segment in enumerate(self._segments):
-            mine = np.flatnonzero(part == number)
-            if len(mine):
-                out[mine] = _copy(segment, rows[mine] - self._first_rows[number]).view(_WHOLE)
+            here = np.flatnonzero(part == number)
+            if len(here):
+                out[here] = _copy(segment, rows[here] - self._first_rows[number]).view(_WHOLE)
         return out.view(dtypes.ANY_SLOT)
 
     def overlay(self, rows: Ints, slots: Slots) -> None:
@@ -75,12 +75,12 @@ class SlotLog:
             self.kinds = self.kinds + np.bincount(slots["kind"], minlength=256)
         part = np.searchsorted(self._first_rows, rows, side="right") - 1
         for number, segment in enumerate(self._segments):
-            mine = part == number
-            if mine.any():
-                segment[rows[mine] - self._first_rows[number]] = slots[mine]
+            here = part == number
+            if here.any():
+                segment[rows[here] - self._first_rows[number]] = slots[here]
 
     def block_slots(self, number: int) -> tuple[int, int, Slots]:
-        """Stream, first index and slots (a view) of the block with that place in `blocks`."""
+        """Stream, first index and slots (a view) of a block by its place in `blocks`."""
         key, row = int(self.blocks.key[number]), int(self.blocks.row[number])
         part = int(np.searchsorted(self._first_rows, row, side="right")) - 1
         start = row - int(self._first_rows[part])

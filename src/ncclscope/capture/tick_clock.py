@@ -1,5 +1,9 @@
-"""A process's counter as the host's CLOCK_MONOTONIC, by the pairs that the recorder took once a
+"""A process's ticks as the host's CLOCK_MONOTONIC, by the clock pairs that the recorder took once a
 second.
+
+Example: with the pairs (ticks 1,000, 50 ns) and (ticks 3,000, 1,050 ns) a tick is half a ns. Ticks
+2,000 are 550 ns. Ticks 5,000 lie behind the last pair, where the rate between the first pair and
+the last one goes on: 2,050 ns.
 """
 
 from dataclasses import dataclass
@@ -9,16 +13,16 @@ import numpy.typing as npt
 
 from ncclscope.capture.header import Header
 
-FARTHEST_NS = 1 << 61  # damaged times stay in range instead of wrapping around
+FARTHEST_NS = 1 << 61  # damaged times are clipped there, so that sums of two do not wrap around
 _LONGEST_UPTIME_NS = 1 << 58  # nine years
-_REACH_NS = 1 << 53  # a hundred days before the first pair or after the last nothing can have been
+# Events lie between the first pair and the last, give or take a second. A hundred days leave room
+# for a job whose helper thread was stopped, and still refuse damaged ticks.
+_REACH_NS = 1 << 53
 
 
 @dataclass(frozen=True, slots=True)
 class TickClock:
-    """Straight lines between pairs; before the first and after the last the neighbouring line goes
-    on.
-    """
+    """Straight lines between pairs; outside of them, the average rate."""
 
     ticks: npt.NDArray[np.int64]
     monotonic_ns: npt.NDArray[np.int64]
@@ -26,55 +30,53 @@ class TickClock:
     realtime_offset_ns: int  # CLOCK_REALTIME minus CLOCK_MONOTONIC at the last pair
 
     def to_ns(self, ticks: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """CLOCK_MONOTONIC in ns for counter values; exact to the counter's tick over any uptime."""
+        """Ticks as CLOCK_MONOTONIC in ns, exact to a tick over any uptime."""
         origin, base = int(self.ticks[0]), int(self.monotonic_ns[0])
         x = (np.ascontiguousarray(ticks).view(np.int64) - origin).astype(np.float64)
-        known, values = self.knots()
-        ns = np.interp(x, known, values)
-        if len(x) and (x.max() > known[-1] or x.min() < known[0]):
-            after, before = x > known[-1], x < known[0]
-            ns[after] = values[-1] + (x[after] - known[-1]) * self.ns_per_tick
-            ns[before] = values[0] + (x[before] - known[0]) * self.ns_per_tick
+        knots, values = self.knots()
+        ns = np.interp(x, knots, values)
+        if len(x) and (x.max() > knots[-1] or x.min() < knots[0]):
+            after, before = x > knots[-1], x < knots[0]
+            ns[after] = values[-1] + (x[after] - knots[-1]) * self.ns_per_tick
+            ns[before] = values[0] + (x[before] - knots[0]) * self.ns_per_tick
             np.clip(ns, -FARTHEST_NS, FARTHEST_NS, out=ns)
-        found: npt.NDArray[np.int64] = np.rint(ns, out=ns).astype(np.int64)
-        found += base
-        return found
+        monotonic_ns: npt.NDArray[np.int64] = np.rint(ns, out=ns).astype(np.int64)
+        monotonic_ns += base
+        return monotonic_ns
 
     def knots(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """The pairs as distances from the first one: small enough for doubles, as absolute times
-        would not be.
-        """
+        """The pairs as distances from the first one: absolute values do not fit doubles."""
         ticks, ns = self.ticks - self.ticks[0], self.monotonic_ns - self.monotonic_ns[0]
         return ticks.astype(np.float64), ns.astype(np.float64)
 
     def covers(self, monotonic_ns: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of these times the process can have lived to see."""
+        """Which of these times can be the process's."""
         low, high = int(self.monotonic_ns[0]) - _REACH_NS, int(self.monotonic_ns[-1]) + _REACH_NS
         if len(monotonic_ns) and low <= monotonic_ns.min() and monotonic_ns.max() <= high:
             return np.ones(len(monotonic_ns), np.bool_)
         return np.asarray((monotonic_ns >= low) & (monotonic_ns <= high))
 
     def covers_ticks(self, ticks: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """The same for counter values."""
+        """The same for ticks."""
         low, high = self.tick_range()
         return np.asarray((ticks >= np.uint64(low)) & (ticks <= np.uint64(high)))
 
     def tick_range(self) -> tuple[int, int]:
-        """The first and the last counter value that the process can have lived to see."""
+        """The first and the last ticks that can be the process's."""
         reach = int(min(_REACH_NS / self.ns_per_tick, FARTHEST_NS))
         return max(int(self.ticks[0]) - reach, 0), max(int(self.ticks[-1]) + reach, 0)
 
 
 def _start(header: Header) -> tuple[int, int, int]:
-    """The reading at the first init, which every file carries."""
+    """The reading of all clocks at the first init, which every file carries; zeros if damaged."""
     start = (header.start_ticks, header.start_monotonic_ns, header.start_realtime_ns)
-    fine = max(start) < FARTHEST_NS and header.start_monotonic_ns < _LONGEST_UPTIME_NS
-    return start if fine else (0, 0, 0)  # damaged
+    possible = max(start) < FARTHEST_NS and header.start_monotonic_ns < _LONGEST_UPTIME_NS
+    return start if possible else (0, 0, 0)
 
 
 def clock_of(sync: npt.NDArray[np.void], header: Header, nominal_hz: int) -> TickClock:
-    """The clock through Sync slots, pairs that run backwards left out; without any, from the
-    header's.
+    """The clock of a process's Sync slots, without pairs that run backwards. With no pair at all it
+    starts from the header's reading; with one, its rate is `nominal_hz`.
     """
     first = sync["ticks_before"].astype(np.int64)
     middle = first + (sync["ticks_after"].astype(np.int64) - first) // 2

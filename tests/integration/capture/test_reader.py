@@ -9,7 +9,7 @@ import pytest
 
 from ncclscope.capture import dtypes, header, layout, metadata
 from ncclscope.capture.arena import Chunk
-from ncclscope.capture.call_counts import _RECORD, merge_call_counts
+from ncclscope.capture.call_counts import RECORD, merge_call_counts
 from ncclscope.capture.contents import contents_of_capture
 from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.process import Process, _join_arena, open_process
@@ -322,7 +322,7 @@ def test_a_capture_without_clock_pairs_starts_at_the_right_time(folder: Path) ->
 
 
 def tally_record(count: int, calls: int, gpu_ns: list[int], bits: int = 0) -> np.void:
-    record = np.zeros(1, _RECORD)[0]
+    record = np.zeros(1, RECORD)[0]
     record["tally"]["kind"], record["tally"]["level"] = layout.KINDS["Tally"], layout.LEVEL_WORK
     record["tally"]["count"], record["tally"]["bits"] = count, bits
     record["tally"]["calls"], record["tally"]["count_sum"] = calls, calls * count

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ncclscope.capture import layout
-from ncclscope.capture.call_counts import _RECORD
+from ncclscope.capture.call_counts import RECORD
 from ncclscope.live.exposition import exposition
 from ncclscope.live.inspector_metrics import Window, add_inspector_names, message_size
 from ncclscope.live.metrics import OTHER
@@ -20,7 +20,7 @@ SECOND = 1_000_000_000
 
 
 def records(*rows: dict[str, int]) -> Any:
-    made = np.zeros(len(rows), _RECORD)
+    made = np.zeros(len(rows), RECORD)
     for number, (record, row) in enumerate(zip(made, rows, strict=True), 1):
         tally, times = record["tally"], record["times"]
         tally["check"], tally["level"], tally["comm"] = (
