@@ -285,7 +285,7 @@ def _with_numbers(c: Lists, text: str) -> str:
         (r"(?<=begins with this header of )\d+", header),
         (r"(?<=an array of records of )\d+", numbers["SLOT_BYTES"] + times),
         (r"(?<=counter page hold )\d+", len(c["counters"])),
-        (r"(?<=counters for each of )\d+", numbers["EVENT_KINDS"]),
+        (r"(?<=counters for each of )\d+", numbers["COUNTER_EVENTS"]),
         (r"(?<=Histograms have )\d+", numbers["TIME_BUCKETS"]),
     ):
         text, found = re.subn(pattern, str(value), text)

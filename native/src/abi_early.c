@@ -66,48 +66,6 @@ void abi_early_start_p2p(void *context, void **handle, const struct nccl_descr_e
     event_commit(&event, KIND_p2p, 0, FLAG_EXT | FLAG_RANK_IN | p2p->flags);
 }
 
-EVENT void start_one_slot(void *context, void **handle, const struct nccl_descr_early *d, u64 type,
-                          unsigned kind) {
-    struct event event = event_start(context, handle, d->parentObj, 1, type);
-    unsigned chan = 0, flags = 0;
-    if (UNLIKELY(!event.slot)) return;
-    if (type == NCCL_GROUP) flags = event_fill_group(&event);
-    if (type == NCCL_PROXY_OP) {
-        chan = d->proxyOp.channelId;
-        flags = event_fill_proxy_op(&event, context, d->rank, &d->proxyOp);
-    }
-    if (type == NCCL_PROXY_STEP) flags = event_fill_proxy_step(&event, d->rank, d->proxyStep.step);
-    if (type == NCCL_PROXY_CTRL) flags = event_fill_proxy_ctrl(&event);
-    if (type == NCCL_KERNEL_CH) {
-        chan = d->kernelCh.channelId;
-        flags = event_fill_kernel_ch(&event, d->rank, &d->kernelCh, false);
-    }
-    event_commit(&event, kind, chan, flags);
-}
-
-void abi_early_start_other(void *context, void **handle, const struct nccl_descr_early *d) {
-    switch (d->type) {
-        case NCCL_GROUP: start_one_slot(context, handle, d, NCCL_GROUP, KIND_group); break;
-        case NCCL_PROXY_OP: start_one_slot(context, handle, d, NCCL_PROXY_OP, KIND_proxy_op); break;
-        case NCCL_PROXY_STEP:
-            if (UNLIKELY(*handle != NULL) &&
-                event_is_repeated_step(*handle, d->parentObj, d->proxyStep.step))
-                return;
-            start_one_slot(context, handle, d, NCCL_PROXY_STEP, KIND_proxy_step);
-            break;
-        case NCCL_PROXY_CTRL:
-            start_one_slot(context, handle, d, NCCL_PROXY_CTRL, KIND_proxy_ctrl);
-            break;
-        case NCCL_KERNEL_CH:
-            start_one_slot(context, handle, d, NCCL_KERNEL_CH, KIND_kernel_ch);
-            break;
-        case NCCL_NET_PLUGIN:
-            event_start_net(context, handle, d->parentObj, d->rank, &d->netPlugin);
-            break;
-        default: event_start_unknown(handle);
-    }
-}
-
 static bool store_state(union slot *slot, u64 head, unsigned state, i32 appended, u64 now) {
     switch (state) {
         case NCCL_STEP_SEND_GPU_WAIT: return event_store_step_state(slot, head, 0, 0, 0, now);

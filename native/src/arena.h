@@ -62,14 +62,15 @@ static inline union slot *arena_chunk(u32 chunk) {
     return (union slot *)(arena.base + ARENA_CHUNKS + (size_t)chunk * CHUNK_BYTES);
 }
 static inline u64 *arena_counter(enum counter counter, unsigned event) {
-    return (u64 *)(arena.base + ARENA_COUNTERS) + (unsigned)counter * EVENT_KINDS + event;
+    return (u64 *)(arena.base + ARENA_COUNTERS) + (unsigned)counter * COUNTER_EVENTS + event;
 }
 // event: NCCL's event bit number, 0 where the event is not known.
 static inline void arena_count(enum counter counter, unsigned event) {
-    __atomic_fetch_add(arena_counter(counter, event & (EVENT_KINDS - 1)), 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(arena_counter(counter, event & (COUNTER_EVENTS - 1)), 1, __ATOMIC_RELAXED);
 }
 static inline void arena_count_many(enum counter counter, unsigned event, u64 many) {
-    __atomic_fetch_add(arena_counter(counter, event & (EVENT_KINDS - 1)), many, __ATOMIC_RELAXED);
+    __atomic_fetch_add(arena_counter(counter, event & (COUNTER_EVENTS - 1)), many,
+                       __ATOMIC_RELAXED);
 }
 
 #endif

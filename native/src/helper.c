@@ -56,9 +56,9 @@ static void drain_meta(void) {
 }
 
 static void write_counters(u64 now) {
-    static u64 written[COUNTER_COUNT][EVENT_KINDS];
+    static u64 written[COUNTER_COUNT][COUNTER_EVENTS];
     for (unsigned counter = 0; counter < COUNTER_COUNT; counter++)
-        for (unsigned event = 0; event < EVENT_KINDS; event++) {
+        for (unsigned event = 0; event < COUNTER_EVENTS; event++) {
             u64 value = __atomic_load_n(arena_counter(counter, event), __ATOMIC_RELAXED);
             if (value == written[counter][event]) continue;
             union slot slot = {0};

@@ -17,7 +17,7 @@ static u64 dropped_so_far(void) {
     u64 sum = 0;
     for (unsigned counter = COUNTER_dropped_arena_full; counter <= COUNTER_dropped_unknown_type;
          counter++)
-        for (unsigned event = 0; event < EVENT_KINDS; event++)
+        for (unsigned event = 0; event < COUNTER_EVENTS; event++)
             sum += __atomic_load_n(arena_counter(counter, event), __ATOMIC_RELAXED);
     return sum;
 }

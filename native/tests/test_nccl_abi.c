@@ -4,12 +4,14 @@
 
 TEST(events_of_each_interface) {
     static const u32 events[] = {0, 0x3F, 0x3F, 0xFF, 0xFF, 0xFFF, 0x7FFF, 0xFFFF};
+    _Static_assert(sizeof events / sizeof *events == NCCL_NEWEST_INTERFACE + 1, "every version");
     for (int version = 1; version <= NCCL_NEWEST_INTERFACE; version++)
         CHECK_EQUAL(nccl_events_of(version), events[version]);
 }
 
 TEST(descriptors_end_where_their_versions_do) {
     static const size_t bytes[] = {0, 120, 128, 120, 104, 112, 112, 136};
+    _Static_assert(sizeof bytes / sizeof *bytes == NCCL_NEWEST_INTERFACE + 1, "every version");
     for (int version = 1; version <= NCCL_NEWEST_INTERFACE; version++)
         CHECK_EQUAL(nccl_descriptor_bytes(version), bytes[version]);
 }

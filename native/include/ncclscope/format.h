@@ -34,6 +34,7 @@ typedef int64_t i64;
 #define META_SLOTS 4096u    // ring of metadata slots inside an arena
 #define TALLY_SLOTS 1024u   // table of call counts inside an arena, besides the streams' own
 #define COUNTER_BYTES 4096  // page of counters inside an arena
+#define COUNTER_EVENTS 16   // columns of that page; later events count in column 0
 #define EVENT_KINDS 16      // kinds 1 to 16 are events
 
 // Handles and parents: nonce16 (top bit set) | stream11 | index37. Contexts use the stream number
@@ -53,15 +54,15 @@ typedef int64_t i64;
 #define TIME_BUCKETS_PER_OCTAVE 8
 #define TIME_FIRST_OCTAVE 9
 
-// The numbers above that readers need.
-#define FORMAT_NUMBERS(N)                                                                         \
-    N(FORMAT_MAJOR)                                                                               \
-    N(FORMAT_MINOR) N(FORMAT_ENDIAN) N(SLOT_BYTES) N(MAX_HEADER_BYTES) N(CHUNK_SLOTS)             \
-        N(META_SLOTS) N(TALLY_SLOTS) N(COUNTER_BYTES) N(EVENT_KINDS) N(INDEX_BITS) N(STREAM_BITS) \
-            N(HANDLE_BITS) N(INDEX_MASK) N(CONTEXT_STREAM) N(CHAIN_STREAM) N(NO_COMM)             \
-                N(TIME_BUCKETS) N(TIME_BUCKETS_PER_OCTAVE) N(TIME_FIRST_OCTAVE)
-
 // clang-format off
+// The numbers above that readers need.
+#define FORMAT_NUMBERS(N)                                                                   \
+    N(FORMAT_MAJOR) N(FORMAT_MINOR) N(FORMAT_ENDIAN) N(SLOT_BYTES) N(MAX_HEADER_BYTES)      \
+    N(CHUNK_SLOTS) N(META_SLOTS) N(TALLY_SLOTS) N(COUNTER_BYTES) N(COUNTER_EVENTS)          \
+    N(EVENT_KINDS) N(INDEX_BITS) N(STREAM_BITS) N(HANDLE_BITS) N(INDEX_MASK)                \
+    N(CONTEXT_STREAM) N(CHAIN_STREAM) N(NO_COMM) N(TIME_BUCKETS) N(TIME_BUCKETS_PER_OCTAVE) \
+    N(TIME_FIRST_OCTAVE)
+
 // ---- Constants: C(name, value). ----
 
 #define FILE_KINDS(C) \
@@ -374,9 +375,8 @@ struct file_header {
 };
 _Static_assert(sizeof(struct file_header) == 0 FILE_HEADER_FIELDS(FIELD_SIZE, ARRAY_SIZE),
                "file header has padding");
-_Static_assert(COUNTER_COUNT * EVENT_KINDS * 8 <= COUNTER_BYTES,
+_Static_assert(COUNTER_COUNT * COUNTER_EVENTS * 8 <= COUNTER_BYTES,
                "counters need more than their page");
-_Static_assert((EVENT_KINDS & (EVENT_KINDS - 1)) == 0,
-               "the page of counters has a power of two of columns: more events need a new layout");
+_Static_assert((COUNTER_EVENTS & (COUNTER_EVENTS - 1)) == 0, "columns are cut by a mask");
 
 #endif

@@ -125,12 +125,12 @@ def counters(
     names = dtypes.check_schema(header.schema).counters
     counters: dict[tuple[str, int], int] = {}
     for slot in meta.of("Count"):
-        if int(slot["counter"]) < len(names) and int(slot["event"]) < layout.EVENT_KINDS:
+        if int(slot["counter"]) < len(names) and int(slot["event"]) < layout.COUNTER_EVENTS:
             counters[names[int(slot["counter"])], int(slot["event"])] = int(slot["value"])
     if arena is not None:  # newer than anything that was written out
         for number, name in enumerate(names):
-            for event in range(layout.EVENT_KINDS):
-                value = int(arena[number * layout.EVENT_KINDS + event])
+            for event in range(layout.COUNTER_EVENTS):
+                value = int(arena[number * layout.COUNTER_EVENTS + event])
                 if value:
                     counters[name, event] = max(value, counters.get((name, event), 0))
     return counters

@@ -127,7 +127,7 @@ def test_theirs_goes_on_when_ours_is_out_of_memory(logging_plugin: Path, tmp_pat
     counters = arena_counters(data, header)
     left.unlink()
     assert counters is not None
-    full = counters[: layout.EVENT_KINDS * 2].sum()  # arena full, low priority
+    full = counters[: layout.COUNTER_EVENTS * 2].sum()  # arena full, low priority
     assert full > 2 * 60 * 310 - 8 * 1023
 
 
