@@ -45,7 +45,7 @@ static void *work(void *argument) {
     void *kept[KEPT] = {0};
     for (uint64_t calls = 0; calls < options->calls / THREADS;) {
         uint64_t bits = next_random(&random);
-        struct host_event event = {.type = 1ull << (bits % 17),
+        struct host_event event = {.type = 1ull << (bits % (NCCL_EVENT_COUNT + 1)),
                                    .rank = (int)bits,
                                    .func = "AllReduce",
                                    .dtype = "ncclFloat32",
@@ -57,7 +57,8 @@ static void *work(void *argument) {
                                    .net_data = NULL};
         void *ctx = bits & 0x700000 ? context : (void *)hostile((uint64_t)context, &random, kept);
         void *handle = bits & 0x800000 ? kept[bits % KEPT] : NULL;
-        if ((1ull << (bits % 17)) > 0x8000 && host.version < 5) event.type = 0x80;
+        bool is_unknown = event.type > NCCL_EVENTS_NEWEST;  // more than a byte
+        if (is_unknown && host.version < NCCL_FIRST_WITH_CALLS) event.type = NCCL_NET_PLUGIN;
         host_start(&host, ctx, &handle, &event);
         uint64_t victim = hostile((uint64_t)handle, &random, kept);
         host_state(&host, (void *)victim, (int)(bits >> 32 & 63), bits & 4096, next_random(&random),

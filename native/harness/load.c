@@ -138,7 +138,7 @@ static void one_collective(struct worker *worker, uint64_t number) {
     void *context = contexts[number % (uint64_t)options->comms];
     void *group_api = NULL, *call = NULL, *launch, *group = NULL, *coll = NULL;
     void *kernels[MAX_CHANNELS] = {0}, *ops[2 * MAX_CHANNELS] = {0}, *steps[2 * MAX_CHANNELS] = {0};
-    bool api = host.version >= 5;
+    bool api = host.version >= NCCL_FIRST_WITH_CALLS;
     int rank = 3;
     if (api && wants(NCCL_GROUP_API | NCCL_COLL_API | NCCL_COLL)) {
         group_api =
@@ -188,7 +188,7 @@ static void one_collective(struct worker *worker, uint64_t number) {
     stop(worker, group_api);
     if (wants(NCCL_PROXY_CTRL)) {
         void *ctrl = start(worker, context, &(struct host_event){.type = NCCL_PROXY_CTRL});
-        state(worker, ctrl, 17, true, 0);
+        state(worker, ctrl, NCCL_CTRL_APPEND, true, 0);
         state(worker, ctrl, NCCL_CTRL_APPEND_END, true, 2 * (uint64_t)options->channels);
         stop(worker, ctrl);
     }
@@ -204,7 +204,8 @@ static void one_collective(struct worker *worker, uint64_t number) {
                                                 .steps = options->steps,
                                                 .chunk_size = 1 << 19,
                                                 .is_send = k & 1});
-            if (host.version >= 4) state(worker, ops[k], NCCL_OP_IN_PROGRESS, true, 0);
+            if (host.version >= NCCL_FIRST_WITH_STAMPS)
+                state(worker, ops[k], NCCL_OP_IN_PROGRESS, true, 0);
         }
     if (wants(NCCL_KERNEL_CH))
         for (int k = 0; k < options->channels; k++)
@@ -225,12 +226,14 @@ static void one_collective(struct worker *worker, uint64_t number) {
                         .type = NCCL_PROXY_STEP, .parent = ops[k], .rank = rank, .step = step});
             for (int s = 0; s < STEP_STATES; s++)
                 for (int k = 0; k < 2 * options->channels; k++)
-                    if (host.version >= 4 || states[k & 1][s] != NCCL_STEP_SEND_PEER_WAIT)
-                        state(worker, steps[k], states[k & 1][s], host.version >= 4, 1 << 19);
+                    if (host.version >= NCCL_FIRST_WITH_STAMPS ||
+                        states[k & 1][s] != NCCL_STEP_SEND_PEER_WAIT)
+                        state(worker, steps[k], states[k & 1][s],
+                              host.version >= NCCL_FIRST_WITH_STAMPS, 1 << 19);
             for (int k = 0; k < 2 * options->channels; k++) stop(worker, steps[k]);
         }
     for (int k = 0; k < options->channels; k++) {
-        if (host.version >= 4)
+        if (host.version >= NCCL_FIRST_WITH_STAMPS)
             state(worker, kernels[k], NCCL_KERNEL_CH_STOP, true, 2000000 + number);
         stop(worker, kernels[k]);
     }

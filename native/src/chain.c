@@ -90,7 +90,7 @@ u32 chain_init(void *context, int version, const struct comm_description *comm, 
     void *theirs = NULL;
     int mask = (int)masks[version];
     nccl_result result;
-    if (version <= 3) result = v1(version)->init(&theirs, &mask);
+    if (version < NCCL_FIRST_WITH_STAMPS) result = v1(version)->init(&theirs, &mask);
     else if (version == 4)
         result = ((const struct nccl_profiler_v4 *)objects[version])
                      ->init(&theirs, &mask, comm->name, comm->id, comm->nodes, comm->ranks,
