@@ -35,7 +35,7 @@ def test_a_new_field_needs_a_meaning_on_the_page(lists: generate.Lists) -> None:
 def test_a_new_kind_needs_a_section_on_the_page(lists: generate.Lists) -> None:
     changed = copy.deepcopy(lists)
     changed["slots"]["Novel"] = {"kind": 90, "fields": []}
-    with pytest.raises(SystemExit, match="different slot kinds.*Novel"):
+    with pytest.raises(SystemExit, match=r"different slot kinds.*Novel"):
         generate.page(changed, generate.PAGE.read_text())
 
 
