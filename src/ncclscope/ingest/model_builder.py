@@ -14,7 +14,6 @@ from ncclscope.humanize import plural
 from ncclscope.ingest.records import Format, ImportReport, Member, Operation, Process, Record
 from ncclscope.ingest.registry import ImportRegistry, Ints
 from ncclscope.model.align.host_clocks import solve
-from ncclscope.model.build import TIMES
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.match.instances import Instances
 from ncclscope.model.model import Model
@@ -26,10 +25,11 @@ from ncclscope.model.schema import (
     OPERATIONS,
     SOURCES,
     STATES,
+    TIME_COLUMNS,
     Columns,
     empty,
 )
-from ncclscope.model.store.columns import Writer, load, manifest_of
+from ncclscope.model.store.saved_model import Writer, load, manifest_of
 from ncclscope.model.streams import PAIRS, StreamCounter, rules_of
 from ncclscope.model.vocabulary import Vocabulary
 
@@ -184,7 +184,7 @@ class ImportBuilder:
         base = min(walls, default=0)
         for row, part in self._slices:
             origin = self._first_ns.get(row, 0) if processes[row].own_clock else base
-            for name in TIMES:
+            for name in TIME_COLUMNS:
                 values = operations[name][part]
                 values[:] = np.where(values != NONE, values - origin, NONE)
         return base
@@ -307,7 +307,7 @@ def _complete_times(columns: Columns, words: Vocabulary) -> None:
 
 def _first_time(columns: Columns) -> int:
     """The earliest of all times, NONE without any."""
-    known = [columns[name][columns[name] != NONE] for name in TIMES]
+    known = [columns[name][columns[name] != NONE] for name in TIME_COLUMNS]
     return min((int(values.min()) for values in known if len(values)), default=NONE)
 
 

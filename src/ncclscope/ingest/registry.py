@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ncclscope.ingest.records import Communicator, Process
 from ncclscope.model.match.communicator_names import Membership, name_communicators
-from ncclscope.model.match.registry import ProcessRow
+from ncclscope.model.rows import ProcessRow
 from ncclscope.model.schema import COMMUNICATORS, MEMBERS, NONE, Columns, empty
 
 Ints = npt.NDArray[np.int64]
