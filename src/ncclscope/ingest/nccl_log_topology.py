@@ -24,7 +24,7 @@ from ncclscope.model.topology import (
     NicSpeed,
     Topology,
     Warning,
-    kept_topology,
+    read_topology,
 )
 from ncclscope.nccl.algorithms import ALGORITHMS, PROTOCOLS
 
@@ -61,9 +61,9 @@ _NOTICES = (
 
 def topology_of(path: Path) -> Topology:
     """The topology of a capture, from NCCL's logs in it, or of an import, as it was saved."""
-    kept = path / FILE
-    if kept.is_file():
-        return kept_topology(kept)
+    saved = path / FILE
+    if saved.is_file():
+        return read_topology(saved)
     logs = [log for log in sorted(path.glob(LOGS)) if log.is_file() and not log.is_symlink()]
     facts, report = _Facts(), ImportReport()
     for log in logs:

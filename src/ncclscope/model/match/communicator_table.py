@@ -53,8 +53,8 @@ class Communicator:
     @property
     def nodes(self) -> int:
         """Nodes by init, else as many as were seen."""
-        told = self._init_size()[1]
-        return told if told > 0 else len({member.node for member in self.members})
+        by_init = self._init_size()[1]
+        return by_init if by_init > 0 else len({member.node for member in self.members})
 
     def membership(self) -> Membership:
         """What its name is inferred from."""

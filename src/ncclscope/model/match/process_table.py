@@ -120,8 +120,8 @@ class ProcessTable:
 
     def world_size(self, attempt: int) -> int:
         """Ranks of an attempt as launchers say, 0 where none does."""
-        told = zip(self.rows, self._world_sizes, strict=True)
-        return max((world for row, world in told if row.attempt == attempt), default=0)
+        sizes = zip(self.rows, self._world_sizes, strict=True)
+        return max((world for row, world in sizes if row.attempt == attempt), default=0)
 
     def move_times(self, to_reference: ToReference) -> None:
         """Moves times from their nodes' clocks to the one clock."""
