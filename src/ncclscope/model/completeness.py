@@ -7,6 +7,8 @@ from ncclscope.humanize import plural
 
 SIMULATION = "this is a simulation: nothing of it was measured"  # a note
 FLIGHT_RECORDER = "older than the flight recorder reaches back"  # a reason of losses
+_MISSING = "missing on some ranks"
+_BEHIND = "behind the end of some ranks' record"
 
 
 def not_read(error: object) -> str:
@@ -70,10 +72,10 @@ class Completeness:
             words.append(f"{plural(lost, 'event')} lost")
         if self.missing_operations:
             operations = plural(self.missing_operations, "operation")
-            words.append(f"{operations} missing on some ranks")
+            words.append(f"{operations} {_MISSING}")
         if self.behind_operations:
             operations = plural(self.behind_operations, "operation")
-            words.append(f"{operations} behind the end of some ranks' record")
+            words.append(f"{operations} {_BEHIND}")
         return words
 
     def line(self) -> str:
@@ -99,9 +101,9 @@ class Completeness:
         if lost:
             words.append(f"{plural(lost, 'event')} lost")
         if self.missing_operations:
-            words.append(f"{self.missing_operations:,} missing on some ranks")
+            words.append(f"{self.missing_operations:,} {_MISSING}")
         if self.behind_operations:
-            words.append(f"{self.behind_operations:,} behind the end of some ranks' record")
+            words.append(f"{self.behind_operations:,} {_BEHIND}")
         if self.mismatched_instances:
             words.append(f"{self.mismatched_instances:,} on which ranks disagree")
         return ", ".join(words)

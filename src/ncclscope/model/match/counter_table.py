@@ -24,6 +24,8 @@ class CounterTable:
     def add(self, decoded: DecodedProcess, placement: Placement) -> None:
         """The counters of a process, with the capture's numbers in place of its own."""
         counters, histograms = decoded.counters.counters, decoded.counters.histograms
+        if not counters:
+            return
         rows = len(counters["calls"])
         last = len(placement.communicators) - 1  # stands for no communicator
         number = np.minimum(counters["communicator"], last)

@@ -33,12 +33,15 @@ _LEVELS = {
     layout.LEVEL_WORK: WORK_LEVEL,
     layout.LEVEL_COPY_ENGINE: COPY_ENGINE_LEVEL,
 }
-_TIMES = ("count", "sum_ns", "min_ns", "max_ns")
+_SIDES = np.array([SOURCES.index("gpu"), SOURCES.index("host")], np.int64)
+_BOUNDS_NS = np.append(bucket_bounds_ns(), NONE).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessCounters:
-    """Columns of both tables, without those that other processes are needed for."""
+    """Columns of both tables, without those that other processes are needed for; empty where the
+    process counted nothing.
+    """
 
     counters: Columns
     histograms: Columns  # `counter` is a place in `counters`
@@ -47,6 +50,8 @@ class ProcessCounters:
 def counters_of(process: Process, words: Vocabulary) -> ProcessCounters:
     """All counters of a process, in the order in which it keeps them."""
     counts = process.tallies
+    if not counts:
+        return ProcessCounters({}, {})
     times = np.array([one.times for one in counts], dtypes.OURS.times)
     keys = [one.key for one in counts]
     bits = np.array([key.bits for key in keys], np.int64)
@@ -54,21 +59,13 @@ def counters_of(process: Process, words: Vocabulary) -> ProcessCounters:
         "communicator": _numbers([key.communicator for key in keys]),
         "level": np.array([_LEVELS.get(key.level, NONE) for key in keys], np.int8),
         "count": _numbers([key.count for key in keys]),
-        "folded": ((bits & layout.TALLY_FOLDED) != 0).astype(np.int8),
-        "captured": ((bits & layout.TALLY_CAPTURED) != 0).astype(np.int8),
+        "folded": (bits & layout.TALLY_FOLDED) != 0,
+        "captured": (bits & layout.TALLY_CAPTURED) != 0,
         "calls": _numbers([one.calls for one in counts]),
         "bytes": _numbers([one.count_sum for one in counts]),
         **_names(keys, ProcessStrings(process.strings), words),
+        **_times(times),
     }
-    for source in ("gpu", "host"):
-        timed = times[f"{source}_count"] > 0
-        for name in _TIMES:
-            values = _bounded(times[f"{source}_{name}"])
-            columns[f"{source}_{name}"] = (
-                np.where(timed, values, NONE) if name in ("min_ns", "max_ns") else values
-            )
-    for place, name in enumerate(UNTIMED_REASONS):
-        columns[name] = _bounded(times["untimed"][:, place])
     return ProcessCounters(columns, _histograms(times))
 
 
@@ -76,9 +73,22 @@ def _numbers(values: list[int]) -> Ints:
     return np.array([min(value, LARGEST) for value in values], np.int64)
 
 
-def _bounded(values: npt.NDArray[np.unsignedinteger]) -> Ints:
-    bounded: Ints = np.minimum(values, LARGEST).astype(np.int64)
-    return bounded
+def _times(times: npt.NDArray[np.void]) -> Columns:
+    """Columns of times and of works without one."""
+    offsets = {name: offset // 8 for name, (_, offset, *_) in (times.dtype.fields or {}).items()}
+    # Everything before the histograms is numbers of 64 bits.
+    numbers = np.ascontiguousarray(times).view(np.uint64).reshape(len(times), -1)
+    numbers = np.minimum(numbers[:, : offsets["gpu_histogram"]], LARGEST).astype(np.int64)
+    columns: Columns = {}
+    for source in ("gpu", "host"):
+        for name in ("count", "sum_ns", "min_ns", "max_ns"):
+            columns[f"{source}_{name}"] = numbers[:, offsets[f"{source}_{name}"]]
+        untimed = columns[f"{source}_count"] == 0
+        for name in ("min_ns", "max_ns"):
+            columns[f"{source}_{name}"][untimed] = NONE
+    for place, name in enumerate(UNTIMED_REASONS):
+        columns[name] = numbers[:, offsets["untimed"] + place]
+    return columns
 
 
 def _names(keys: list[CallKey], strings: ProcessStrings, words: Vocabulary) -> Columns:
@@ -104,15 +114,12 @@ def _names(keys: list[CallKey], strings: ProcessStrings, words: Vocabulary) -> C
 
 def _histograms(times: npt.NDArray[np.void]) -> Columns:
     """A row for each bucket that holds works."""
-    bounds = bucket_bounds_ns().astype(np.int64)
-    ends = np.append(bounds[1:], NONE)
-    parts: list[tuple[Ints, ...]] = []
-    for source in ("gpu", "host"):
-        histogram = times[f"{source}_histogram"]
-        counter, bucket = np.nonzero(histogram)
-        code = np.full(len(counter), SOURCES.index(source), np.int64)
-        works = histogram[counter, bucket].astype(np.int64)
-        parts.append((counter, code, bounds[bucket], ends[bucket], works))
-    names = ("counter", "source", "from_ns", "to_ns", "works")
-    joined = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return dict(zip(names, joined, strict=True))
+    both = np.stack([times["gpu_histogram"], times["host_histogram"]], axis=1)
+    counter, side, bucket = np.nonzero(both)
+    return {
+        "counter": counter,
+        "source": _SIDES[side],
+        "from_ns": _BOUNDS_NS[bucket],
+        "to_ns": _BOUNDS_NS[bucket + 1],
+        "works": both[counter, side, bucket].astype(np.int64),
+    }

@@ -49,7 +49,7 @@ def read_dataset(path: Path, mark: str, progress: Progress | None = None) -> Mod
         writer.kept = False
         if isinstance(error, duckdb.Error):
             cause = str(error).splitlines()[0][:300]
-            raise FormatError(f"cannot read the dataset {path}: {cause}", _HINT) from None
+            raise _unreadable(path, cause) from None
         if isinstance(error, DamagedError):
             raise _unreadable(path, f"{error} cannot be") from None
         raise
