@@ -1,4 +1,4 @@
-"""A capture in Python: `ncclscope.open`. Tables are DuckDB relations, made when asked for."""
+"""A capture in Python: `ncclscope.open`. Tables are DuckDB relations, made on first use."""
 
 import html
 import importlib
@@ -50,12 +50,14 @@ limit {_OVERVIEW_ROWS}
 
 
 def open_capture(path: "str | os.PathLike[str] | None" = None) -> "Capture":
-    """The capture that a directory, a glob or nothing at all means."""
+    """The capture in a directory, or the newest one that a glob matches; without a path, the newest
+    one here.
+    """
     return Capture(resolve_capture(None if path is None else os.fspath(path)))
 
 
 def connect(model: Model) -> duckdb.DuckDBPyConnection:
-    """A connection with the kept tables of a model as they are shown."""
+    """A connection with the saved tables of a model as they are shown."""
     connection = open_connection()
     connection.execute("set python_scan_all_frames = true")  # users' own tables can be joined
     connection.execute("set temp_directory = ?", [str(Path(tempfile.gettempdir(), "ncclscope"))])
@@ -70,25 +72,25 @@ def connect(model: Model) -> duckdb.DuckDBPyConnection:
 
 
 def add_details(connection: duckdb.DuckDBPyConnection, model: Model, table: str) -> None:
-    """Makes a table of the capture's events, process by process."""
+    """Makes a detail table from the capture's events, process by process."""
     if is_dataset(model.path):
         message = f"cannot make {table} of {model.path}: a dataset has no events"
         raise NcclscopeError(message, "Open the capture that it was made of")
-    fresh = True
+    exists = False
     for columns in details_of(model, table):
         connection.register("raw_details", columns)
         query = f"select {select_list(model, table)} from raw_details"
-        how = f"create temp table {table} as" if fresh else f"insert into {table}"
-        connection.execute(f"{how} {query}")
+        statement = f"insert into {table}" if exists else f"create temp table {table} as"
+        connection.execute(f"{statement} {query}")
         connection.unregister("raw_details")
-        fresh = False
-    if fresh:
+        exists = True
+    if not exists:
         message = f"cannot make {table} of {model.path}: none of its processes can be read"
         raise NcclscopeError(message, "Its files have gone since the model was made")
 
 
 class Capture:
-    """What one run left behind.
+    """The capture of one run.
 
     Tables are DuckDB relations: filter, join and print them, or turn them into a data frame with
     `.df()`, `.pl()` or `.fetchnumpy()`. docs/schema.md describes every column. Times are ns on the
@@ -101,7 +103,7 @@ class Capture:
 
     @cached_property
     def model(self) -> Model:
-        """The tables as numpy columns; built on first use and kept beside the capture."""
+        """The tables as numpy columns; made on first use and saved in the capture."""
         return open_model(self.path)
 
     @cached_property
@@ -134,8 +136,28 @@ class Capture:
         return self.table("processes")
 
     @property
+    def gpus(self) -> Relation:
+        """One row for each GPU that a process used, with the rank that ran on it."""
+        return self.table("gpus")
+
+    @property
+    def counters(self) -> Relation:
+        """One row for each key that a process counted calls or works by: exact in every mode."""
+        return self.table("counters")
+
+    @property
+    def counter_histograms(self) -> Relation:
+        """One row for each range of times that works of a counter fell into."""
+        return self.table("counter_histograms")
+
+    @property
+    def windows(self) -> Relation:
+        """One row for each time in which a process that paused recorded single calls."""
+        return self.table("windows")
+
+    @property
     def nodes(self) -> Relation:
-        """One row for each host, or more exactly for each clock."""
+        """One row for each host, or exactly: for each clock."""
         return self.table("nodes")
 
     @property
@@ -172,13 +194,13 @@ class Capture:
         return self.model.realtime_offset_ns
 
     def completeness(self) -> Completeness:
-        """What was seen against what must exist. Printed, it is one line of words."""
+        """What is on record against what must exist. Printed, it is one line of text."""
         return self.model.completeness
 
     def topology(self) -> Topology:
-        """How ranks are connected, from NCCL's log where there is one; false where there is none.
+        """How ranks are connected, from NCCL's log; false where there is none.
 
-        `ncclscope run --nccl-debug INFO` keeps NCCL's log in the capture.
+        `ncclscope run --nccl-debug INFO` writes NCCL's log into the capture.
         """
         return topology_of(self.path)
 
@@ -190,7 +212,9 @@ class Capture:
         return self._connection.table(name)
 
     def sql(self, query: str) -> Relation:
-        """What a query in DuckDB's SQL gives. It can use all tables, and Python's own by name."""
+        """The result of a query in DuckDB's SQL. It can use all tables, and data frames of the
+        caller by their names.
+        """
         while True:
             try:
                 return self._connection.sql(query)
@@ -214,7 +238,7 @@ class Capture:
         return _extra("pyarrow").RecordBatchReader.from_stream(self.table(table)).read_all()
 
     def _make(self, name: str) -> bool:
-        """Makes a table that is made on first use; False: it is none, or is there already."""
+        """Makes a table that is made on first use; False where there is nothing to make."""
         if name not in (*DETAILS, "system") or name in self._made:
             return False
         if name == "system":
@@ -225,9 +249,9 @@ class Capture:
         return True
 
     def _overview(self) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Headings and rows of what the capture has most of."""
-        found = self._connection.execute(_OVERVIEW)
-        return [column[0] for column in found.description or []], found.fetchall()
+        """Headings and rows of the functions that took the most time."""
+        result = self._connection.execute(_OVERVIEW)
+        return [column[0] for column in result.description or []], result.fetchall()
 
     def __repr__(self) -> str:
         headings, rows = self._overview()
@@ -258,7 +282,7 @@ class Capture:
 
 
 def _extra(module: str) -> Any:
-    """An optional package."""
+    """An optional package; NcclscopeError where it is not installed."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -267,7 +291,7 @@ def _extra(module: str) -> Any:
 
 
 def _cell(value: Any) -> str:
-    """A value as the overview shows it."""
+    """A value as text."""
     if value is None:
         return "–"
     return f"{value:,}" if isinstance(value, (int, float)) else printable(str(value))

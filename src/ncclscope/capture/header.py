@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncclscope import launchers
 from ncclscope.capture import layout
 from ncclscope.errors import FormatError
 
@@ -11,8 +12,6 @@ LARGEST_HEADER_BYTES = 1 << 16
 PLACES = layout.places(layout.HEADER.split(" "))
 STRUCT = layout.packed(PLACES, *PLACES)
 BYTES = STRUCT.size
-# Launchers give the global rank in these; the plugin looks at the same ones in the same order.
-_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _CLOCKS = {
     layout.CLOCK_IS_TSC: "tsc",
     layout.CLOCK_IS_CNTVCT: "cntvct",
@@ -57,22 +56,17 @@ def _identity(raw: bytes) -> dict[str, str]:
 
 def number_in(identity: dict[str, str], *keys: str) -> int | None:
     """The first of these entries that is a number of at most nine digits, None where none is."""
-    for key in keys:
-        text = identity.get(key, "")
-        if text.isascii() and text.isdigit() and len(text) < 10:
-            return int(text)
-    return None
+    return launchers.first_number(identity, keys)
 
 
 def launcher_rank(identity: dict[str, str]) -> int | None:
     """The global rank that a launcher gave the process, None where there was none."""
-    return number_in(identity, *(f"env.{name}" for name in _RANK_VARIABLES))
+    return launchers.global_rank(identity, launchers.RECORDED)
 
 
 def restarts_before(identity: dict[str, str]) -> int:
     """How often launchers had restarted the job before this process; 0 where they do not say."""
-    names = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
-    return sum(number_in(identity, f"env.{name}") or 0 for name in names)
+    return launchers.restarts(identity, launchers.RECORDED)
 
 
 def parse_header(data: bytes | memoryview, path: Path) -> Header:

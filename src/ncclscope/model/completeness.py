@@ -1,4 +1,4 @@
-"""What was seen against what must exist: one record that opens every output."""
+"""What is on record against what must exist: one record that opens every output."""
 
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -7,6 +7,18 @@ from ncclscope.humanize import plural
 
 SIMULATION = "this is a simulation: nothing of it was measured"  # a note
 FLIGHT_RECORDER = "older than the flight recorder reaches back"  # a reason of losses
+_MISSING = "missing on some ranks"
+_BEHIND = "behind the end of some ranks' record"
+
+
+def not_read(error: object) -> str:
+    """The note on a process or file that cannot be read."""
+    return f"not read: {error}"
+
+
+def impossible_sizes(operations: int) -> str:
+    """The note on operations whose counts no memory could hold."""
+    return f"{plural(operations, 'operation')} with an impossible size"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -20,19 +32,19 @@ class Completeness:
     gpu_timed: int
     repaired: int
     in_flight: int
-    untimed: dict[str, int]  # by reason
-    dropped: dict[str, int]  # events, by reason
+    untimed: dict[str, int]  # operations by reason
+    dropped: dict[str, int]  # events by reason
     stamps: dict[str, int]  # works by what became of their stamps
-    missing_operations: int  # of instances: sequence gaps across ranks
-    mismatched_instances: int  # ranks that disagree
+    missing_operations: int  # that other ranks of their instances show to exist
+    mismatched_instances: int  # on which ranks disagree
     notes: list[str] = field(default_factory=list)
     lost: dict[str, int] = field(default_factory=dict)  # events that were on record, by reason
-    behind_operations: int = 0  # the same behind the end of what is known of their process
+    behind_operations: int = 0  # missing ones after the last sign of their process
     calls_outside: int = 0  # in counters only: dropped, given up, or never recorded
     paused_processes: int = 0  # that recorded totals only for some of their time; of these:
-    lived_ns: int = 0  # their time, summed up
+    lived_ns: int = 0  # their lifetimes together
     recorded_ns: int = 0  # the part of it in which single calls were recorded
-    drops_counted: bool = True  # False: imported from a tool that does not say what it dropped
+    drops_counted: bool = True  # False: imported from a tool that does not count its drops
 
     @property
     def is_simulation(self) -> bool:
@@ -45,7 +57,7 @@ class Completeness:
         return not self.missing()
 
     def missing(self) -> list[str]:
-        """What must exist and is not there, in words."""
+        """What must exist and is not on record, as phrases."""
         absent = self.processes_expected - self.processes_found
         dropped, lost = sum(self.dropped.values()), sum(self.lost.values())
         words = []
@@ -60,14 +72,14 @@ class Completeness:
             words.append(f"{plural(lost, 'event')} lost")
         if self.missing_operations:
             operations = plural(self.missing_operations, "operation")
-            words.append(f"{operations} missing on some ranks")
+            words.append(f"{operations} {_MISSING}")
         if self.behind_operations:
             operations = plural(self.behind_operations, "operation")
-            words.append(f"{operations} behind the end of some ranks' record")
+            words.append(f"{operations} {_BEHIND}")
         return words
 
     def line(self) -> str:
-        """All of it in one line of words."""
+        """The counts as one line of text."""
         expected = plural(self.processes_expected, "process", "processes")
         words = [
             f"{self.processes_found:,} of {expected}",
@@ -89,9 +101,9 @@ class Completeness:
         if lost:
             words.append(f"{plural(lost, 'event')} lost")
         if self.missing_operations:
-            words.append(f"{self.missing_operations:,} missing on some ranks")
+            words.append(f"{self.missing_operations:,} {_MISSING}")
         if self.behind_operations:
-            words.append(f"{self.behind_operations:,} behind the end of some ranks' record")
+            words.append(f"{self.behind_operations:,} {_BEHIND}")
         if self.mismatched_instances:
             words.append(f"{self.mismatched_instances:,} on which ranks disagree")
         return ", ".join(words)
@@ -103,7 +115,7 @@ class Completeness:
         return f"{self.calls:,} of {plural(made, 'call')} ({100 * self.calls / made:.3g} %)"
 
     def outside_in_words(self) -> str:
-        """How many calls, of how many, are in the counters only."""
+        """How many of the calls are in the counters only, as a phrase."""
         made = self.calls + self.calls_outside
         share = 100 * self.calls_outside / made if made else 0
         return f"{self.calls_outside:,} of {plural(made, 'call')} ({share:.3g} %)"
@@ -113,8 +125,8 @@ class Completeness:
 
     @staticmethod
     def from_json(record: dict[str, Any]) -> "Completeness":
-        """What `as_json` gave. Numbers, counts by reason and notes that are none raise."""
-        known = {one.name: one.type for one in fields(Completeness)}
+        """The completeness that `as_json` wrote; raises for values of other types."""
+        known = {field_.name: field_.type for field_ in fields(Completeness)}
         processes = record["processes"]
         values: dict[str, Any] = {
             "processes_found": int(processes["found"]),
@@ -132,7 +144,7 @@ class Completeness:
         return Completeness(**values)
 
     def as_json(self) -> dict[str, object]:
-        """The same for programs."""
+        """The counts as JSON."""
         record = asdict(self)
         found, expected = record.pop("processes_found"), record.pop("processes_expected")
         return {"processes": {"found": found, "expected": expected}, **record}

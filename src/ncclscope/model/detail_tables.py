@@ -1,5 +1,5 @@
-"""Tables that are made when asked for: channels, launches, proxy ops and steps, from the capture's
-events. Process by process, on the one clock.
+"""Tables that are made on demand from the capture's events: channels, launches, proxy ops and
+steps. Process by process, on the one clock.
 """
 
 from collections.abc import Callable, Iterator
@@ -88,7 +88,7 @@ def _rows_of_operations(model: Model, process: int, events: Ints) -> Ints:
 
 
 def _rows_of_communicators(model: Model, ids: Ints) -> Ints:
-    """Rows of communicators by NCCL's hash; NONE for 0, which is nobody's."""
+    """Rows of communicators by NCCL's hash; NONE for 0, which is no hash."""
     known = np.asarray(model.tables["communicators"]["id"])
     order = np.argsort(known, kind="stable")
     return take(order, np.where(ids != 0, positions_of(known[order], ids), NONE))
@@ -113,10 +113,10 @@ def _launches(process: Process, words: Vocabulary) -> Columns:
     decoded = events_of(process, KINDS)
     works, calls = works_of(decoded, words), calls_of(decoded, words)
     launches, local = decoded["KernelLaunch"], local_communicators(process, works)
-    told = launches.read(stream=number("stream"), **LAUNCHED)
-    of_work = launches_of(decoded, told, works, link(calls, works).group_call)
-    return told | {
-        "communicator": _ids(local, told["comm"]),
+    columns = launches.read(stream=number("stream"), **LAUNCHED)
+    of_work = launches_of(decoded, columns, works, link(calls, works).group_call)
+    return columns | {
+        "communicator": _ids(local, columns["comm"]),
         "thread": launches.thread,
         "operations": np.bincount(of_work[of_work != NONE], minlength=len(launches)),
         "event": launches.keys,
@@ -148,7 +148,7 @@ def _proxy_ops(process: Process, words: Vocabulary) -> Columns:
     decoded = events_of(process, KINDS)
     works = works_of(decoded, words)
     events, local = decoded["ProxyOp"], local_communicators(process, works)
-    told = events.read(
+    columns = events.read(
         rank=number("rank"),
         peer=number("peer"),
         channel=number("chan"),
@@ -162,11 +162,12 @@ def _proxy_ops(process: Process, words: Vocabulary) -> Columns:
         ctx_nonce=number("ctx_nonce"),
         is_send=flag_column(HeadFilter(flags=layout.FLAG_SEND)),
     )
-    comm, ours = told.pop("comm"), told.pop("ctx_nonce") == process.header.nonce
-    return told | {
+    comm = columns.pop("comm")
+    own = columns.pop("ctx_nonce") == process.header.nonce  # not another process's (PXN)
+    return columns | {
         "operation": _operations_of_proxy_ops(decoded, works, words),
-        "communicator": np.where(ours, _ids(local, comm), 0),
-        "form": np.where(told.pop("is_send"), SEND, RECV),
+        "communicator": np.where(own, _ids(local, comm), 0),
+        "form": np.where(columns.pop("is_send"), SEND, RECV),
         "thread": events.thread,
         "event": events.keys,
     }
@@ -175,7 +176,7 @@ def _proxy_ops(process: Process, words: Vocabulary) -> Columns:
 def _proxy_steps(process: Process, words: Vocabulary) -> Columns:
     decoded = events_of(process, (*KINDS, "ProxyStep", "State"))
     steps, ops = decoded["ProxyStep"], decoded["ProxyOp"]
-    told = steps.read(
+    columns = steps.read(
         proxy_op=key("parent"),
         step=number("step"),
         start_ns=START_NS,
@@ -187,12 +188,12 @@ def _proxy_steps(process: Process, words: Vocabulary) -> Columns:
         channel=number("chan"),
         peer=number("peer"),
     )
-    op = ops.find(told["proxy_op"])
+    op = ops.find(columns["proxy_op"])
     operation = _operations_of_proxy_ops(decoded, works_of(decoded, words), words)
     sends = take(of_op["is_send"].astype(np.int64), op)
-    by_state = np.where(told.pop("receives"), 0, 1)
+    by_state = np.where(columns.pop("receives"), 0, 1)
     return {
-        **told,
+        **columns,
         "operation": take(operation, op),
         "form": np.where(np.where(sends != NONE, sends, by_state) != 0, SEND, RECV),
         "channel": take(of_op["channel"], op),
@@ -202,7 +203,7 @@ def _proxy_steps(process: Process, words: Vocabulary) -> Columns:
 
 
 def _waits(decoded: ProcessEvents) -> Columns:
-    """Since when each step waited for what, and how many bytes it moved."""
+    """When each step began to wait for what, and how many bytes it moved."""
     steps = decoded["ProxyStep"]
     out = {name: np.full(len(steps), NONE, np.int64) for name in _SEND_STATES.values()}
     out |= {name: np.full(len(steps), NONE, np.int64) for name in _RECV_STATES.values()}
@@ -215,11 +216,11 @@ def _waits(decoded: ProcessEvents) -> Columns:
                 if receives
                 else HeadFilter(states=bit, not_states=receiving)
             )
-            one = steps.read(
+            waited = steps.read(
                 since=elapsed_column("dt", place, head), size=number("size", "i8", head, place)
             )
-            out[name] = np.where(one["since"] != NONE, one["since"], out[name])
-            moved = np.maximum(moved, one["size"])
+            out[name] = np.where(waited["since"] != NONE, waited["since"], out[name])
+            moved = np.maximum(moved, waited["size"])
     _add_appended(decoded, out, moved)
     has_sizes = any(c.version >= FIRST_WITH_STAMPS for c in decoded.process.communicators)
     out["size_bytes"] = moved if has_sizes else np.full(len(steps), NONE, np.int64)
@@ -227,19 +228,19 @@ def _waits(decoded: ProcessEvents) -> Columns:
 
 
 def _add_appended(decoded: ProcessEvents, out: Columns, moved: Ints) -> None:
-    """States that have slots of their own, because they came late or from another thread."""
+    """Adds states that have slots of their own, because they came late or from another thread."""
     appended = decoded["State"]
-    told = appended.read(
+    state_of = appended.read(
         parent=key("parent"), state=number("state"), arg=number("arg"), start_ns=START_NS
     )
-    place = decoded["ProxyStep"].find(told["parent"])
+    place = decoded["ProxyStep"].find(state_of["parent"])
     for state, name in (_SEND_STATES | _RECV_STATES).items():
-        mine = np.flatnonzero((place != NONE) & (told["state"] == state))
+        rows = np.flatnonzero((place != NONE) & (state_of["state"] == state))
         # The first counts: of several assignments to one place the last one holds.
-        mine = mine[np.argsort(told["start_ns"][mine], kind="stable")][::-1]
-        mine = mine[out[name][place[mine]] == NONE]
-        out[name][place[mine]] = told["start_ns"][mine]
-        np.maximum.at(moved, place[mine], told["arg"][mine])
+        rows = rows[np.argsort(state_of["start_ns"][rows], kind="stable")][::-1]
+        rows = rows[out[name][place[rows]] == NONE]
+        out[name][place[rows]] = state_of["start_ns"][rows]
+        np.maximum.at(moved, place[rows], state_of["arg"][rows])
 
 
 _MAKERS: dict[str, Callable[[Process, Vocabulary], Columns]] = {

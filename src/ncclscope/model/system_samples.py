@@ -1,6 +1,6 @@
-"""The machine beside NCCL: what samplers wrote into the capture, by counter, on the one clock.
+"""Samples of GPUs, network and hosts that samplers wrote into the capture, on the one clock.
 
-Read when asked for, and not part of the saved model: samples are few beside operations.
+They are read on demand and not saved with the model: there are few of them.
 """
 
 from collections import defaultdict
@@ -32,11 +32,11 @@ class Series:
     counter: Counter
     time_ns: Ints  # on the one clock, in order
     value: Ints  # NONE: not known then
-    sampler: Ints  # whose each is: a container's totals are not the next one's
+    sampler: Ints  # by sample who took it: totals of one container do not continue another's
 
     def per_second(self) -> Floats:
-        """By sample what a total grew by in a second since the sample before. NaN for a sampler's
-        first, and where it was reset or came to its end.
+        """By sample how much a total grew per second since the sample before. NaN for a sampler's
+        first sample, and where the total was reset.
         """
         out = np.full(len(self.value), np.nan)
         known = np.flatnonzero(self.value != NONE)
@@ -47,7 +47,7 @@ class Series:
         return out
 
     def growth(self) -> int:
-        """What a total grew by altogether, over resets as well as that can be said."""
+        """How much a total grew altogether; what it lost by resets is not counted."""
         known = np.flatnonzero(self.value != NONE)
         grown = np.diff(self.value[known])
         return int(grown[(grown > 0) & (np.diff(self.sampler[known]) == 0)].sum())
@@ -61,7 +61,7 @@ class SystemSamples:
     samples: int = 0
     lost: int = 0  # samples that could not be written
     damaged: int = 0  # lines that could not be read
-    unplaced: int = 0  # files of hosts, or boots of them, without a recorded process
+    unplaced: int = 0  # files of hosts, or of other boots of them, without a recorded process
     deleted: int = 0  # samples that made room for newer ones
     newer: int = 0  # files of a later release
     notes: tuple[tuple[str, str], ...] = ()  # host, and what could not be sampled there
@@ -76,7 +76,7 @@ class SystemSamples:
 
 
 def system_of(model: Model) -> SystemSamples:
-    """Everything that was sampled beside a capture; nothing where nobody did, or of an import."""
+    """All samples of a capture; empty for imports and where no sampler ran."""
     paths = sample_files_in(model.path)
     if not paths or not model.clocks:
         return SystemSamples()
@@ -92,7 +92,7 @@ def system_of(model: Model) -> SystemSamples:
         nodes = [n for n, host in enumerate(model.nodes) if host == journal.host]
         fitting = [n for n in nodes if not boot_of(n) or boot_of(n) == journal.boot_id]
         if fitting:
-            known_as = journal.sampler or journal.path.name  # of before samplers had names
+            known_as = journal.sampler or journal.path.name  # early samplers had no names
             sampler = samplers.setdefault(known_as, len(samplers))
             _add(parts, model, fitting[0], journal, sampler)
         else:
@@ -111,7 +111,7 @@ def system_of(model: Model) -> SystemSamples:
 
 
 def _deleted(journals: list[SampleFile]) -> int:
-    """Each file has what its sampler had deleted by then."""
+    """Samples that were deleted: each file says how many its sampler had deleted by then."""
     most: dict[str, int] = {}
     for journal in journals:
         known_as = journal.sampler or journal.path.name
@@ -125,9 +125,9 @@ def _order(track: Series) -> tuple[int, str, int, str, str]:
 
 
 def _boot_id(model: Model, node: int) -> str:
-    """Which boot of its host a node is; "" where no process tells."""
+    """The boot id of a node's host; "" where no process recorded it."""
     folders = (row.folder for row in model.processes if row.node == node)
-    return next((identity_of(model.path / one).get("boot_id", "") for one in folders), "")
+    return next((identity_of(model.path / folder).get("boot_id", "") for folder in folders), "")
 
 
 # ---- samples of a device ----
@@ -141,14 +141,14 @@ class _Part:
     values: dict[str, Ints]  # by counter
 
     def without(self, spans: list[tuple[int, int]]) -> "_Part":
-        """What is in none of some stretches of time."""
+        """The samples outside of some stretches of time."""
         if not spans:
             return self
-        mine = np.ones(len(self.time_ns), np.bool_)
+        outside = np.ones(len(self.time_ns), np.bool_)
         for begin, end in spans:
-            mine &= (self.time_ns < begin) | (self.time_ns > end)
-        values = {name: of[mine] for name, of in self.values.items()}
-        return _Part(self.sampler, self.device, self.time_ns[mine], values)
+            outside &= (self.time_ns < begin) | (self.time_ns > end)
+        values = {name: numbers[outside] for name, numbers in self.values.items()}
+        return _Part(self.sampler, self.device, self.time_ns[outside], values)
 
 
 def _add(
@@ -168,8 +168,8 @@ def _add(
 
 
 def _one_at_a_time(parts: list[_Part]) -> list[_Part]:
-    """Where several samplers saw the device at the same time, only who has more samples of it:
-    under the same name each may have seen another one, as containers do.
+    """Where several samplers saw a device at the same time, only the one with more samples of it:
+    in containers, devices of the same name may be different ones.
     """
     by_sampler: dict[int, list[_Part]] = defaultdict(list)
     for part in parts:
@@ -210,7 +210,7 @@ def _tracks(node: int, parts: list[_Part]) -> Iterator[Series]:
 
 
 def system_columns(system: SystemSamples) -> tuple[Columns, dict[str, list[str]]]:
-    """A row for each value, and the names that its codes stand for."""
+    """The columns of `system`, a row for each value; and the names that codes stand for."""
     names: dict[str, list[str]] = {"kind": [], "device": [], "counter": []}
     columns: dict[str, list[npt.NDArray[np.int64]]] = defaultdict(list)
     for track in system.tracks:
@@ -222,12 +222,12 @@ def system_columns(system: SystemSamples) -> tuple[Columns, dict[str, list[str]]
         columns["value"].append(track.value[known])
         rates = np.where(np.isnan(rates), NONE, np.minimum(np.rint(rates), 2.0**62))
         columns["per_second"].append(rates[known].astype(np.int64))
-        told = {
+        codes = {
             "kind": track.device.kind,
             "device": track.device.name,
             "counter": track.counter.name,
         }
-        for column, name in told.items():
+        for column, name in codes.items():
             if name not in names[column]:
                 names[column].append(name)
             code = names[column].index(name)

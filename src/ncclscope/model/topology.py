@@ -1,5 +1,5 @@
-"""How ranks are connected, as NCCL's log tells it: what `ingest/log_facts.py` finds, in a form that
-can be kept.
+"""How ranks are connected: what `ingest/nccl_log_topology.py` reads from NCCL's log, and its file
+in an import.
 """
 
 import json
@@ -18,7 +18,7 @@ SCOPES = ("inter-node", "intra-node", "")  # "": hosts are not known
 
 @dataclass(frozen=True, slots=True)
 class Warning:
-    """A sentence of NCCL's, how often it came and from which hosts."""
+    """A warning of NCCL's, how often it came and from which hosts."""
 
     text: str
     count: int
@@ -65,7 +65,7 @@ class Link:
     transport: str  # P2P, SHM, NET
     via: str  # as NCCL writes it
     scope: str  # of SCOPES
-    nvlink: bool  # the log shows it
+    nvlink: bool  # the log shows that it is used
     nics: tuple[str, ...]
     gpu_direct: bool
     channels: int
@@ -98,7 +98,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Everything that the logs say. Empty ones are false."""
+    """What the logs say; false when they say nothing."""
 
     releases: tuple[str, ...] = ()
     networks: tuple[str, ...] = ()
@@ -118,15 +118,15 @@ class Topology:
         return self.lines > 0
 
     def as_json(self) -> dict[str, Any]:
-        """For programs, and for keeping."""
+        """The topology as JSON, for programs and for imports."""
         record = asdict(self)
-        for one in record["communicators"]:
-            one["nodes"] = None if one["nodes"] == NONE else one["nodes"]
+        for comm in record["communicators"]:
+            comm["nodes"] = None if comm["nodes"] == NONE else comm["nodes"]
         return record
 
 
-def kept_topology(path: Path) -> Topology:
-    """What an import kept."""
+def read_topology(path: Path) -> Topology:
+    """The topology that an import saved."""
     try:
         with path.open("rb") as file:
             record = json.loads(file.read(_LARGEST_BYTES))
@@ -150,36 +150,36 @@ def _texts(values: Any) -> tuple[str, ...]:
 _CASTS: dict[Any, Callable[[Any], Any]] = {str: str, int: int, bool: bool}
 
 
-def _made(kind: Any, record: dict[str, Any]) -> Any:
-    """A record with values of the types that it has to have."""
+def _row(kind: Any, record: dict[str, Any]) -> Any:
+    """A dataclass from a JSON object, its values cast to the fields' types."""
     values = {}
-    for one in fields(kind):
-        cast: Callable[[Any], Any] = _CASTS.get(one.type, _texts)
-        values[one.name] = cast(record[one.name])
+    for field_ in fields(kind):
+        cast: Callable[[Any], Any] = _CASTS.get(field_.type, _texts)
+        values[field_.name] = cast(record[field_.name])
     return kind(**values)
 
 
 def _from_json(record: dict[str, Any]) -> Topology:
     communicators = [
         Connected(
-            str(one["id"]), int(one["ranks"]), NONE if one["nodes"] is None else int(one["nodes"]),
-            tuple(map(str, one["hosts"])), {str(k): int(v) for k, v in one["channels"].items()},
-            {int(k): tuple(map(int, v)) for k, v in one["rings"].items()},
+            str(c["id"]), int(c["ranks"]), NONE if c["nodes"] is None else int(c["nodes"]),
+            tuple(map(str, c["hosts"])), {str(k): int(v) for k, v in c["channels"].items()},
+            {int(k): tuple(map(int, v)) for k, v in c["rings"].items()},
             {
                 int(k): {int(rank): int(parent) for rank, parent in v.items()}
-                for k, v in one["trees"].items()
+                for k, v in c["trees"].items()
             },
         )
-        for one in record["communicators"]
+        for c in record["communicators"]
     ]  # fmt: skip
     kinds = {"warnings": Warning, "links": Link, "nics": Nic, "choices": Choice}
-    made: dict[str, Any] = {
-        name: tuple(_made(kind, one) for one in record[name]) for name, kind in kinds.items()
+    lists: dict[str, Any] = {
+        name: tuple(_row(kind, row) for row in record[name]) for name, kind in kinds.items()
     }
-    later = {"nic_speeds": NicSpeed, "gpu_links": GpuLinks}  # what older imports do not have
-    for name, kind in later.items():
-        made[name] = tuple(_made(kind, one) for one in record.get(name, ()))
-    if any(link.scope not in SCOPES for link in made["links"]):
+    optional = {"nic_speeds": NicSpeed, "gpu_links": GpuLinks}  # older imports have none
+    for name, kind in optional.items():
+        lists[name] = tuple(_row(kind, row) for row in record.get(name, ()))
+    if any(link.scope not in SCOPES for link in lists["links"]):
         raise ValueError("links are within a node or across")
     return Topology(
         releases=tuple(map(str, record["releases"])),
@@ -189,5 +189,5 @@ def _from_json(record: dict[str, Any]) -> Topology:
         nvlink_hosts=tuple(map(str, record["nvlink_hosts"])),
         lines=int(record["lines"]),
         notes=tuple(map(str, record["notes"])),
-        **made,
+        **lists,
     )

@@ -1,4 +1,4 @@
-"""Names as small codes: one list for each sort of name, shared by all processes of a capture."""
+"""Names as small codes: one list per column of names, shared by all processes of a capture."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,14 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.joins import take_small
-from ncclscope.model.schema import FORMS, NONE, SOURCES, STAMPS, STATES
+from ncclscope.model.schema import FORMS, LEVELS, NONE, SOURCES, STAMPS, STATES
 
 Codes = npt.NDArray[np.int8]
 _MOST = 127  # codes are signed bytes; what comes later is called "other"
 
 
 class Vocabulary:
-    """Lists of names by sort; a name's place is its code."""
+    """Lists of names by column (their sort); a name's place in its list is its code."""
 
     def __init__(self, lists: dict[str, list[str]] | None = None) -> None:
         self.lists: dict[str, list[str]] = lists or {
@@ -21,6 +21,7 @@ class Vocabulary:
             "source": list(SOURCES),
             "state": list(STATES),
             "stamp": list(STAMPS),
+            "level": list(LEVELS),
             "reason": [""],
             "function": [],
             "datatype": [],
@@ -34,7 +35,7 @@ class Vocabulary:
         }
 
     def code(self, sort: str, name: str) -> int:
-        """The code of a name, a new one where it is new."""
+        """The code of a name; a new name gets the next one."""
         codes = self._codes[sort]
         if name not in codes:
             if len(codes) >= _MOST:
@@ -51,7 +52,7 @@ class Vocabulary:
         return np.array([codes[name] for name in names if name in codes], np.int8)
 
     def among(self, sort: str, names: Sequence[str], codes: Codes) -> npt.NDArray[np.bool_]:
-        """Which of the codes are those of these names."""
+        """Whether each code is that of one of these names."""
         chosen = np.zeros(_MOST + 1, np.bool_)
         chosen[self.known(sort, names)] = True
         return take_small(chosen, codes, 0)
@@ -65,8 +66,8 @@ def codes_of(
     rename: Callable[[str], str] = str,
     numbers: Sequence[str] = (),
 ) -> Codes:
-    """Codes of the names behind a process's string ids, and from 256 on behind interface v1's
-    numbers; `seen`: which of them occur.
+    """Codes by a process's string ids, and from 256 on by interface v1's numbers. `seen`: which of
+    them occur.
     """
     table = np.full(512, NONE, np.int8)
     for place in np.flatnonzero(seen).tolist():

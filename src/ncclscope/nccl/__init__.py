@@ -1,1 +1,1 @@
-"""Facts about NCCL: names, numbers, sizes and defects. Nothing goes in; standard library only."""
+"""Facts about NCCL: names, numbers, sizes and defects. Standard library only."""

@@ -26,7 +26,6 @@ def events_of(interface: int) -> int:
     return sum(BIT[name] for name, first in FIRST_INTERFACE.items() if first <= interface)
 
 
-
 STATE = {name: number for number, name in STATE_NAMES.items()}
 LAST_OLD_PROXY_OP_STATE = STATE["ProxyOpRecvDone"]  # ProxyOp's states up to NCCL 2.26
 # In the order in which a step passes through them.

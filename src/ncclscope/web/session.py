@@ -15,13 +15,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from ncclscope.capture.process import open_process
 from ncclscope.capture.housekeeping import process_folders
+from ncclscope.capture.process import open_process
 from ncclscope.capture.reader import is_dataset
 from ncclscope.errors import FormatError, NcclscopeError
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
-from ncclscope.model.store.columns import fingerprint
+from ncclscope.model.store.saved_model import fingerprint
 from ncclscope.private_directory import make_private_directory
 from ncclscope.web.bar_details import Lookup
 from ncclscope.web.bars import Bars

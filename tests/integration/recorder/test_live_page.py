@@ -160,7 +160,9 @@ def test_the_ring_keeps_the_newest(tmp_path: Path) -> None:
     rotated = process.counters["rotated_out", 0]
     assert rotated + len(process.slots) >= 1000 * 310
     assert process.damage.bad_slots == 0
-    assert sum(tally.calls for tally in process.call_counts) == 2000, "counts do not depend on the ring"
+    assert sum(tally.calls for tally in process.call_counts) == 2000, (
+        "counts do not depend on the ring"
+    )
 
 
 def test_the_ring_is_copied_out_on_request(tmp_path: Path) -> None:

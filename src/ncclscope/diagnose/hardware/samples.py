@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 
-from ncclscope.capture.metadata_tail import MetadataTail
 from ncclscope.diagnose.rule_context import Floats, Ints, RuleContext
 from ncclscope.humanize import ranks_in_words
 from ncclscope.model.schema import NONE
@@ -59,10 +58,11 @@ class HardwareSamples:
     def ranks_of(self) -> dict[Place, tuple[int, ...]]:
         """Ranks by GPU: by uuid or bus id, which are the same to NCCL's process and to NVML."""
         by_id: dict[tuple[int, str], set[int]] = {}
-        for row in range(len(self.frame.model.processes)):
-            for node, rank, ids in self._rank_states(row):
-                for one in ids:
-                    by_id.setdefault((node, one), set()).add(rank)
+        processes = self.frame.model.processes
+        for gpu in self.frame.model.gpus:
+            if gpu.global_rank != NONE:
+                for one in _ids(gpu.uuid, gpu.bus_id):
+                    by_id.setdefault((processes[gpu.process].node, one), set()).add(gpu.global_rank)
         found = {}
         for track in self.system.tracks:
             facts, node = track.device.facts, track.node
@@ -72,29 +72,6 @@ class HardwareSamples:
             ranks = next((by_id[node, one] for one in ids if (node, one) in by_id), set())
             found[node, track.device] = tuple(sorted(ranks))
         return found
-
-    def _rank_states(self, row: int) -> Iterable[tuple[int, int, tuple[str, ...]]]:
-        """Node, global rank and the names of the GPU of each rank of a process."""
-        model = self.frame.model
-        members, comms = model.tables["members"], model.tables["communicators"]
-        mine = np.flatnonzero(members["process"] == row)
-        id_of = np.asarray(comms["id"], np.int64)[
-            np.asarray(members["communicator"], np.int64)[mine]
-        ]
-        of_seat = {
-            (int(one), int(rank)): int(global_rank)
-            for one, rank, global_rank in zip(
-                id_of, members["rank"][mine], members["global_rank"][mine], strict=True
-            )
-        }
-        process = model.processes[row]
-        meta = MetadataTail(model.path / process.folder / "meta")
-        meta.read()
-        for comm in meta.communicators:
-            signed = int(np.uint64(comm.id).astype(np.int64))
-            rank = of_seat.get((signed, comm.rank), process.global_rank)
-            if rank != NONE and comm.gpu_uuid:
-                yield process.node, rank, _ids(comm.gpu_uuid, comm.gpu_bus_id)
 
     # ---- words ----
     def named(self, place: Place) -> str:

@@ -1,8 +1,7 @@
-"""What cannot be otherwise between two nodes' clocks: an end on one is not before a start on the
-other.
+"""Bounds between two nodes' clocks: an end on one node is not before a start on the other.
 
-Bounds come from collectives in which all ranks meet, and from proxy steps: data cannot arrive
-before it was sent. Only the tightest of a stretch of time are kept.
+They come from collectives in which ranks wait for each other, and from proxy steps: data cannot
+arrive before it was sent. Only the tightest of a stretch of time are kept.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.library import full_array
+from ncclscope.model.process.proxy_step_times import StepTimes
 from ncclscope.model.schema import NONE
 from ncclscope.model.streams import (
     PAIRS,
@@ -25,7 +25,7 @@ from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-# Times of nodes' own clocks -> times that can be compared, about: (nodes, local ns) -> ns.
+# Times of nodes' own clocks -> times that can roughly be compared: (nodes, local ns) -> ns.
 Rough = Callable[[Ints, Ints], Floats]
 
 _NEVER = np.iinfo(np.int64).max
@@ -49,14 +49,14 @@ class Bounds:
         return len(self.node_a)
 
     def where(self, chosen: npt.NDArray[np.generic] | slice) -> "Bounds":
-        """Those chosen by a mask, by numbers or by a slice."""
+        """Some of them, by a mask, places or a slice."""
         return Bounds(
             self.node_a[chosen], self.node_b[chosen], self.end_ns[chosen], self.start_ns[chosen]
         )
 
 
 def joined(parts: Sequence[Bounds]) -> Bounds:
-    """All of them as one."""
+    """Several bounds as one."""
     empty = np.empty(0, np.int64)
     return Bounds(
         np.concatenate([empty, *(part.node_a for part in parts)]),
@@ -67,7 +67,7 @@ def joined(parts: Sequence[Bounds]) -> Bounds:
 
 
 def tightest(bounds: Bounds, rough: Rough, bins: int = _MOST_BINS) -> Bounds:
-    """Of each pair of nodes and stretch of time the tightest bound."""
+    """The tightest bound of each pair of nodes in each of `bins` stretches of time."""
     if not len(bounds):
         return bounds
     end, start = rough(bounds.node_a, bounds.end_ns), rough(bounds.node_b, bounds.start_ns)
@@ -95,8 +95,23 @@ class Steps:
     time_ns: Ints
 
 
+def steps_on_node(times: StepTimes, comm_rows: Ints, node: int) -> Steps:
+    """A process's steps with rows of the capture's communicators, on its node."""
+    times = times.of(times.communicator < len(comm_rows) - 1)  # the last stands for none
+    return Steps(
+        communicator=comm_rows[times.communicator],
+        sender=times.sender,
+        receiver=times.receiver,
+        channel=times.channel,
+        order=times.order,
+        step=times.step,
+        node=np.full(len(times.step), node, np.int64),
+        time_ns=times.time_ns,
+    )
+
+
 def joined_steps(parts: Sequence[Steps]) -> Steps:
-    """All of them as one."""
+    """Several processes' steps as one."""
     empty = np.empty(0, np.int64)
     return Steps(
         *(
@@ -107,8 +122,8 @@ def joined_steps(parts: Sequence[Steps]) -> Steps:
 
 
 def bounds_of_steps(sends: Steps, receives: Steps) -> Bounds:
-    """A receive is not before its send. Steps that are not known exactly once on both sides are
-    left out.
+    """Bounds from steps: a receive is not before its send. Steps that do not occur exactly once on
+    both sides are left out.
     """
     names = ("communicator", "sender", "receiver", "channel", "order", "step")
     keys = [np.concatenate([getattr(sends, name), getattr(receives, name)]) for name in names]
@@ -122,18 +137,17 @@ def bounds_of_steps(sends: Steps, receives: Steps) -> Bounds:
     alone[:-1] &= ~same[1:]
     at = np.flatnonzero(same & alone & (side[order[:-1]] == 0) & (side[order[1:]] == 1))
     send, receive = order[at], order[at + 1] - len(sends.step)
-    found = Bounds(
+    bounds = Bounds(
         receives.node[receive], sends.node[send], receives.time_ns[receive], sends.time_ns[send]
     )
-    known = (found.node_a != found.node_b) & (found.end_ns != NONE) & (found.start_ns != NONE)
-    return found.where(known)
+    known = (bounds.node_a != bounds.node_b) & (bounds.end_ns != NONE) & (bounds.start_ns != NONE)
+    return bounds.where(known)
 
 
 # ---- operations ----
 class CollectiveBounds:
-    """By instance and node the latest start and the earliest end that others must have met.
-
-    `streams` may number anything that meets: instances, or channels of instances.
+    """By instance and node the latest start and the earliest end: no rank ends before the last one
+    of those that it waits for has started.
     """
 
     def __init__(self, streams: Streams, nodes: Mapping[int, Ints], rules: Rules) -> None:
@@ -150,9 +164,8 @@ class CollectiveBounds:
         self._earliest_end = full_array(int(cells.sum()), np.int64, _NEVER)
 
     def add(self, columns: Columns, width_ns: int = 0) -> None:
-        """Takes the operations of one process, times on its node's own clock.
-
-        `width_ns`: how far its times may be off (half the width of the GPU's mapping).
+        """Adds operations of one process, with times on its node's own clock. `width_ns`: how far
+        its times may be off (half the width of the GPU's mapping).
         """
         stream, row = self._streams.find(columns)
         meets = meets_of(columns, self._rules)
@@ -162,8 +175,8 @@ class CollectiveBounds:
         node = columns["node"][use].astype(np.int64)
         column = np.empty(len(use), np.int64)
         for place in distinct(stream).tolist():
-            mine = stream == place
-            column[mine] = np.searchsorted(self._nodes[place], node[mine])
+            own = stream == place
+            column[own] = np.searchsorted(self._nodes[place], node[own])
         number = row[use] - self._streams.first_row[stream]
         cell = self._first_cell[stream] + number * self._width[stream] + column
         root = columns["root"][use] == columns["rank"][use]
@@ -193,22 +206,22 @@ class CollectiveBounds:
         for nodes, start, end in self._blocks():
             most_here = max(2, min(most, _MOST_AT_ONCE // len(nodes) ** 2))
             some = np.unique(np.linspace(0, len(start) - 1, most_here).astype(np.int64))
-            one, a, b = np.nonzero(
+            row, a, b = np.nonzero(
                 (end[some] < _NEVER)[:, :, None] & (start[some] > -_NEVER)[:, None]
             )
-            parts.append(Bounds(nodes[a], nodes[b], end[some][one, a], start[some][one, b]))
-        found = joined(parts)
-        return found.where(found.node_a != found.node_b)
+            parts.append(Bounds(nodes[a], nodes[b], end[some][row, a], start[some][row, b]))
+        bounds = joined(parts)
+        return bounds.where(bounds.node_a != bounds.node_b)
 
     def tightest(self, rough: Rough) -> Bounds:
-        """Of each pair of nodes and stretch of time the tightest bound, stream by stream."""
+        """The tightest bound of each pair of nodes and stretch of time, stream by stream."""
         streams = max(int((self._width > 0).sum()), 1)
         parts = []
         for nodes, start, end in self._blocks():
             most = min(_MOST_BLOCKS // streams, _MOST_BOUNDS // len(nodes) ** 2, _MOST_BINS)
             parts += list(_tightest_by_bin(nodes, start, end, rough, max(most, _FEWEST_BINS)))
-        found = joined(parts)
-        return found.where(found.node_a != found.node_b)
+        bounds = joined(parts)
+        return bounds.where(bounds.node_a != bounds.node_b)
 
 
 def _tightest_by_bin(
@@ -233,7 +246,7 @@ def _tightest_by_bin(
 def _tightest_of(
     nodes: Ints, start: Ints, end: Ints, rough_start: Floats, rough_end: Floats, rows: Ints
 ) -> Bounds:
-    """Of some instances the tightest bound of each ordered pair of nodes."""
+    """The tightest bound of each ordered pair of nodes in some instances."""
     width = len(nodes)
     least = np.full((width, width), np.inf)
     best = np.zeros((width, width), np.int64)
@@ -242,9 +255,9 @@ def _tightest_of(
         some = rows[at : at + step]
         limit = rough_end[some][:, :, None] - rough_start[some][:, None, :]
         which = limit.argmin(axis=0)
-        found = np.take_along_axis(limit, which[None], axis=0)[0]
-        best = np.where(found < least, some[which], best)
-        least = np.minimum(found, least)
+        tightest_here = np.take_along_axis(limit, which[None], axis=0)[0]
+        best = np.where(tightest_here < least, some[which], best)
+        least = np.minimum(tightest_here, least)
     a, b = np.nonzero(np.isfinite(least))
     row = best[a, b]
     return Bounds(nodes[a], nodes[b], end[row, a], start[row, b])

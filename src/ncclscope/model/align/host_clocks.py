@@ -1,7 +1,7 @@
-"""One clock over all nodes: what to add to a node's time, and how far off that may be.
+"""One clock over all nodes: what to add to a node's time, and how far that may be off.
 
-Node 0's clock is the reference. Nodes that no bounds tie to it in both directions, directly or by
-way of others, are put where their wall clocks say, and their error is infinite.
+Node 0's clock is the reference. Nodes that no bounds tie to it in both directions, directly or
+through others, are placed by their wall clocks, and their error is infinite.
 """
 
 import ctypes
@@ -25,13 +25,13 @@ from ncclscope.model.align.bounds import (
 from ncclscope.model.align.offsets import ClockOffsets, Points, clock_offsets_of
 
 _NEVER = np.iinfo(np.int64).max
-_FAR = 1 << 61  # damaged times stay in range instead of wrapping around
+_FAR = 1 << 61  # damaged times stay within this instead of wrapping around
 _FAR_FLOAT = float(1 << 62)
 
 
 def _line(x: Floats, knots: Floats, values: Floats) -> Floats:
-    """Straight lines between knots; before the first and after the last the next one goes on. Next
-    to an infinite value all is infinite.
+    """Values of straight lines between knots; the outermost lines go on beyond them. Infinite next
+    to an infinite knot.
     """
     if len(knots) < 2:
         return np.full(len(x), values[0])
@@ -53,7 +53,7 @@ class NodeClock:
 
     @property
     def tied(self) -> bool:
-        """False: only the wall clock tells where its times belong."""
+        """False: its times are placed by its wall clock only."""
         return self.cluster == 0
 
     def to_reference(self, local_ns: Ints) -> Ints:
@@ -70,7 +70,7 @@ class NodeClock:
         return out
 
     def error_at(self, local_ns: Ints) -> Floats:
-        """How far those times may be off; infinite where only the wall clock tells."""
+        """How far those times may be off; infinite where only the wall clock places them."""
         if not self.tied:
             return np.full(len(local_ns), np.inf)
         away = (local_ns - self.local_ns[0]).astype(np.float64)
@@ -80,26 +80,26 @@ class NodeClock:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes that bounds tie to each other, and the corridor in which their clocks run."""
+    """Nodes that bounds tie to each other, and the offsets of their clocks."""
 
     nodes: Ints
-    first_ns: int  # on the reference's clock: where the corridor's time begins
-    corridor: ClockOffsets
+    first_ns: int  # on the reference's clock: where the offsets' time begins
+    offsets: ClockOffsets
 
     def error_among(self, nodes: Ints, time_ns: Ints) -> Floats:
-        """How far times of any two of the nodes may be apart from the truth, by time."""
+        """How far the difference of any two of the nodes may be off, at each time."""
         place = np.searchsorted(self.nodes, nodes)
-        single = self.corridor.error[:, place]
+        single = self.offsets.error[:, place]
         worst: Floats
-        if self.corridor.between is None:
+        if self.offsets.between is None:
             worst = np.sort(single, axis=1)[:, -2:].sum(axis=1)
         else:
-            paired = self.corridor.between[:, place[:, None], place]
+            paired = self.offsets.between[:, place[:, None], place]
             both = np.minimum(single[:, :, None] + single[:, None, :], paired)
             both[:, np.arange(len(place)), np.arange(len(place))] = 0.0
             worst = both.max(axis=(1, 2))
         since = (time_ns - self.first_ns).astype(np.float64)
-        return np.maximum(_line(since, self.corridor.knots, worst), 0.0)
+        return np.maximum(_line(since, self.offsets.knots, worst), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,22 +124,24 @@ class HostClocks:
         nodes = np.unique(nodes)
         if len(nodes) < 2:
             return np.zeros(len(time_ns))
-        found: set[int] = {self.nodes[node].cluster for node in nodes.tolist()}
-        if len(found) > 1:
+        clusters: set[int] = {self.nodes[node].cluster for node in nodes.tolist()}
+        if len(clusters) > 1:
             return np.full(len(time_ns), np.inf)
-        return self.clusters[found.pop()].error_among(nodes, time_ns)
+        return self.clusters[clusters.pop()].error_among(nodes, time_ns)
 
 
 def solve(
-    wall_ns: Sequence[int], bounds: Bounds | None = None, meetings: CollectiveBounds | None = None
+    wall_ns: Sequence[int],
+    bounds: Bounds | None = None,
+    collectives: CollectiveBounds | None = None,
 ) -> HostClocks:
-    """The clocks of as many nodes as there are entries in `wall_ns`: by node CLOCK_REALTIME minus
-    CLOCK_MONOTONIC.
+    """The clocks of all nodes. `wall_ns`: by node CLOCK_REALTIME minus CLOCK_MONOTONIC; `bounds`:
+    from proxy steps.
     """
     count = len(wall_ns)
     empty = np.empty(0, np.int64)
     steps = bounds if bounds is not None else Bounds(empty, empty, empty, empty)
-    sample = joined([steps, meetings.sample()]) if meetings else steps
+    sample = joined([steps, collectives.sample()]) if collectives else steps
     limit = np.full((count, count), _NEVER, np.int64)
     np.minimum.at(limit, (sample.node_a, sample.node_b), sample.end_ns - sample.start_ns)
     clocks: dict[int, NodeClock] = {}
@@ -148,19 +150,19 @@ def solve(
         shift = int(wall_ns[nodes[0]]) - int(wall_ns[0])
         if len(nodes) == 1:
             clusters.append(_lone(nodes, shift))
-            one = np.array([shift], np.int64)
-            clocks[int(nodes[0])] = NodeClock(one * 0, one, np.zeros(1), len(clusters) - 1)
+            offset = np.array([shift], np.int64)
+            clocks[int(nodes[0])] = NodeClock(offset * 0, offset, np.zeros(1), len(clusters) - 1)
             continue
-        local_first, corridor = _solve_cluster(nodes, limit, sample, steps, meetings)
+        local_first, offsets = _solve_cluster(nodes, limit, sample, steps, collectives)
         first_ns = int(local_first[0]) + shift
-        clusters.append(Cluster(nodes, first_ns, corridor))
-        knots = np.rint(corridor.knots).astype(np.int64)
+        clusters.append(Cluster(nodes, first_ns, offsets))
+        knots = np.rint(offsets.knots).astype(np.int64)
         for place, node in enumerate(nodes.tolist()):
-            offset = first_ns - local_first[place] + np.rint(corridor.offset[:, place])
+            offset = first_ns - local_first[place] + np.rint(offsets.offset[:, place])
             clocks[node] = NodeClock(
                 local_first[place] + knots,
                 offset.astype(np.int64),
-                corridor.error[:, place],
+                offsets.error[:, place],
                 len(clusters) - 1,
             )
     return HostClocks(tuple(clocks[node] for node in range(count)), tuple(clusters))
@@ -184,8 +186,8 @@ def _clusters(tied: npt.NDArray[np.bool_]) -> list[Ints]:
 
 
 def _far_offsets(limit: Ints) -> Ints:
-    """What to add to each node's times to be near the first one's, node by node from the one that
-    is known best.
+    """Rough offsets of far clocks: what to add to each node's times to be near the first one's.
+    Node by node, the best known one next.
     """
     known = limit < _NEVER
     upper = np.where(known, limit, 0).astype(np.float64)
@@ -209,14 +211,14 @@ def _far_offsets(limit: Ints) -> Ints:
 
 
 def _solve_cluster(
-    nodes: Ints, limit: Ints, sample: Bounds, steps: Bounds, meetings: CollectiveBounds | None
+    nodes: Ints, limit: Ints, sample: Bounds, steps: Bounds, collectives: CollectiveBounds | None
 ) -> tuple[Ints, ClockOffsets]:
-    """By node the local time at which the corridor's time begins, and the corridor."""
+    """By node the local time at which the offsets' time begins, and the offsets."""
     place = np.full(len(limit), -1, np.int64)
     place[nodes] = np.arange(len(nodes))
     offset = _far_offsets(limit[np.ix_(nodes, nodes)])
-    mine = place[sample.node_a] >= 0
-    begin = sample.end_ns[mine] + offset[place[sample.node_a[mine]]]
+    inside = place[sample.node_a] >= 0
+    begin = sample.end_ns[inside] + offset[place[sample.node_a[inside]]]
     local_first = int(begin.min()) - offset
 
     def since(node: Ints, local_ns: Ints) -> Floats:
@@ -224,23 +226,23 @@ def _solve_cluster(
 
     def gather(rough: Rough, without_drift: bool) -> Points:
         """The tightest bounds within the cluster, as times since its beginning."""
-        found = tightest(_within(steps, place), rough)
-        if meetings is not None:
-            found = joined([found, _within(meetings.tightest(rough), place)])
-        end, start = since(found.node_a, found.end_ns), since(found.node_b, found.start_ns)
+        bounds = tightest(_within(steps, place), rough)
+        if collectives is not None:
+            bounds = joined([bounds, _within(collectives.tightest(rough), place)])
+        end, start = since(bounds.node_a, bounds.end_ns), since(bounds.node_b, bounds.start_ns)
         order = np.argsort(end, kind="stable")
-        a, b = place[found.node_a[order]], place[found.node_b[order]]
+        a, b = place[bounds.node_a[order]], place[bounds.node_b[order]]
         return Points(a, b, end[order], start[order], without_drift)
 
-    corridor = clock_offsets_of(gather(since, without_drift=False), len(nodes))
+    first_try = clock_offsets_of(gather(since, without_drift=False), len(nodes))
 
     def straightened(node: Ints, local_ns: Ints) -> Floats:
-        """With the drift known, the tightest bounds of a stretch of time are found more surely."""
+        """Times less the drift: without it, the tightest bounds of a stretch are found surely."""
         time = since(node, local_ns)
-        knots, column = corridor.knots, np.maximum(place[node], 0)
+        knots, column = first_try.knots, np.maximum(place[node], 0)
         at = np.clip(np.searchsorted(knots, time) - 1, 0, len(knots) - 2)
         share = (time - knots[at]) / (knots[at + 1] - knots[at])
-        low, high = corridor.offset[at, column], corridor.offset[at + 1, column]
+        low, high = first_try.offset[at, column], first_try.offset[at + 1, column]
         return time + low + share * (high - low)
 
     return local_first, clock_offsets_of(gather(straightened, without_drift=True), len(nodes))

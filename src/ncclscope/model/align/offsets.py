@@ -1,9 +1,28 @@
-"""The corridor in which nodes' clocks can run, over one stretch of time.
+"""Offsets of the nodes' clocks from the first node's, and their errors, over time.
 
-Each clock's offset from the first node's is taken to be a straight line. Bounds are gathered by
-window, each window is closed over all paths between nodes, and the lines that pass between the
-upper and the lower limits of all windows give limits at any time. What the lines' slopes may still
-be makes a bound weaker the farther it lies from its window's middle, so slopes are found first.
+Each offset is taken to be a straight line over a stretch of time. The stretch is cut into windows;
+the bounds of a window are closed over all paths between nodes; and the lines that pass between the
+lower and the upper limits of all windows give limits at any time. A bound is the weaker the farther
+it lies from its window's centre, by what the slope may still be, so slopes are narrowed first, in
+several passes. Where no straight line fits, or shorter stretches leave lines clearly more slack,
+the stretch is cut in two: the clock bends.
+
+Example with two nodes, times in µs; x is what to add to node 1's time, 1000 in truth, and messages
+take 30:
+
+- Node 0 arrives last, at 5000 on its clock. Node 1 ends 30 later: 4030 on its own. An end is not
+  before that start, so 4030 + x >= 5000: x >= 970.
+- Node 1 arrives last, at 5000 on its clock (6000 on node 0's). Node 0 ends at 6030, which is not
+  before that start: 5000 + x <= 6030, so x <= 1030.
+- In this window the offset is 1000 with an error of 30: the time that a message takes one way.
+- A minute later the same gives 1570 <= x <= 1630. Lines through both windows rise by at least
+  (1570 - 1030) / 60 s = 9 ppm and by at most (1630 - 970) / 60 s = 11 ppm; half-way between the
+  windows x lies between 1270 and 1330.
+
+Those lines use up all of the limits' width. But messages need their time in both directions: the
+true line keeps away from both limits. How far it surely does (`_guaranteed_slack`) narrows the
+slope: with 25 of the 30 guaranteed, it is (1595 - 1005) / 60 s to (1605 - 995) / 60 s, 9.8 to 10.2
+ppm. That decides how good offsets are at the ends of a capture, beyond the last tight bound.
 """
 
 import itertools
@@ -17,33 +36,36 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _WINDOWS = 32
-_STEEPEST = 6e-4  # quartz is within 1e-4 and daemons slew by 5e-4 at most
-_WANDER = 1e-7  # a rate that nothing watches may change by this
+_STEEPEST = 6e-4
+_WANDER = 1e-7
 _MOST_PASSES = 8
 _NOISE_NS = 500.0
-_SPARE, _GAIN = 0.7, 0.05  # less room than this may mean a bend, if halves have so much more
-_FINE = 0.002  # of the narrowest window: what slopes make of less is not pursued
-_SHARES = 4  # of the windows, to see how much of the room is chance
-_MOST_CERTAIN = 0.97  # of the room
-_STRETCHES, _NEAR = 4, 0.5  # in each of which lines must come so near to both limits
-_SHORTEST_NS = 2e9  # shorter stretches are not cut in two
-_FEWEST_A_NODE = 8  # likewise those with fewer points
-_MOST_PAIRED = 128  # nodes; beyond, limits between pairs are the sums of both nodes'
+_MAY_BEND, _BEND_GAIN = 0.7, 0.05
+_FINE_ENOUGH = 0.002
+_QUARTERS = 4
+_MOST_GUARANTEED = 0.97
+_SECTIONS, _NEAR = 4, 0.5
+_SHORTEST_NS = 2e9
+_FEWEST_A_NODE = 8
+_FAR_NS = 60e9
+_MOST_NODES_PAIRED = 128
 _AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Bounds by time, nodes numbered from 0: `end` on a is not before `start` on b."""
+    """Bounds in the order of `end`, nodes numbered from 0: `end` on a is not before `start` on
+    b.
+    """
 
     a: Ints
     b: Ints
     end: Floats
     start: Floats
-    without_drift: bool = False  # chosen as the tightest after drift was taken out
+    without_drift: bool = False  # the tightest ones were chosen after drift was taken out
 
     def between(self, first: float, last: float) -> "Points":
-        """Those that end in [first, last)."""
+        """The bounds that end in [first, last)."""
         low, high = np.searchsorted(self.end, (first, last))
         part = slice(int(low), int(high))
         return replace(
@@ -53,22 +75,22 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class ClockOffsets:
-    """At each knot what to add to a node's time, and how far off that may be."""
+    """At each knot what to add to a node's time, and how far that may be off."""
 
     knots: Floats
     offset: Floats  # knot x node
     error: Floats  # knot x node, infinite where nothing is known
     between: npt.NDArray[np.float32] | None  # knot x node x node: error of the difference
-    spare: float  # how much room lines have: 1 is as much as the narrowest window
+    slack_ratio: float  # slack of lines, of the narrowest window's half width: from 0 to 1
 
 
 def clock_offsets_of(points: Points, nodes: int) -> ClockOffsets:
-    """The corridor of all nodes; `points` in the order of `end`."""
+    """The offsets of all nodes; `points` in the order of `end`."""
     first, last = float(points.end[0]), float(points.end[-1])
     last = np.nextafter(max(last, first + 1e6), np.inf)
     parts = list(_parts(points, nodes, first, last))
     knots = np.concatenate([part.knots for part in parts])
-    # Knots at the far ends belong to the outermost parts only.
+    # Knots beyond the first and last window are kept of the outermost parts only.
     keep = np.concatenate(
         [
             (part.knots >= (low if number else -np.inf))
@@ -80,19 +102,19 @@ def clock_offsets_of(points: Points, nodes: int) -> ClockOffsets:
     error = np.concatenate([part.error for part in parts])[keep]
     pairs = [part.between for part in parts if part.between is not None]
     between = np.concatenate(pairs)[keep] if pairs else None
-    offset, error = _bridge(knots[keep], offset, error)
-    spare = min(part.spare for part in parts)
-    return ClockOffsets(knots[keep], offset, error, between, spare)
+    offset, error = _interpolate_gaps(knots[keep], offset, error)
+    slack_ratio = min(part.slack_ratio for part in parts)
+    return ClockOffsets(knots[keep], offset, error, between, slack_ratio)
 
 
 def _with_limits(parts: list[ClockOffsets]) -> Iterator[tuple[ClockOffsets, float, float]]:
-    """Each part with the middles of its first and its last window."""
+    """Each part with the centres of its first and its last window."""
     for part in parts:
         yield part, float(part.knots[2]), float(part.knots[-3])
 
 
-def _bridge(knots: Floats, offset: Floats, error: Floats) -> tuple[Floats, Floats]:
-    """Where a part knows nothing of a node, the straight way between its neighbours."""
+def _interpolate_gaps(knots: Floats, offset: Floats, error: Floats) -> tuple[Floats, Floats]:
+    """Offsets and errors where a part has no bounds of a node: straight between its neighbours."""
     known = np.isfinite(error)
     for node in np.flatnonzero(known.any(axis=0) & ~known.all(axis=0)).tolist():
         have, lack = known[:, node], ~known[:, node]
@@ -104,29 +126,31 @@ def _bridge(knots: Floats, offset: Floats, error: Floats) -> tuple[Floats, Float
 
 
 def _parts(points: Points, nodes: int, first: float, last: float) -> Iterator[ClockOffsets]:
-    """One corridor, or several one after the other where clocks do not run straight."""
-    slack = _NOISE_NS
-    found = _straight(points, nodes, first, last, 0.0)
-    if found is None and points.without_drift:
+    """The offsets of one stretch, or of several one after the other where clocks bend."""
+    widening = _NOISE_NS
+    offsets = _straight(points, nodes, first, last, 0.0)
+    if offsets is None and points.without_drift:
         points = replace(points, without_drift=False)
-        found = _straight(points, nodes, first, last, 0.0)
-    found = found or _straight(points, nodes, first, last, slack)
-    if found is None or found.spare < _SPARE:
+        offsets = _straight(points, nodes, first, last, 0.0)
+    offsets = offsets or _straight(points, nodes, first, last, widening)
+    if offsets is None or offsets.slack_ratio < _MAY_BEND:
         halves = _cut(points, nodes, first, last, 2)
-        if halves and (found is None or _is_bent(points, nodes, first, last, found.spare)):
+        if halves and (
+            offsets is None or _is_bent(points, nodes, first, last, offsets.slack_ratio)
+        ):
             for part, begin, end in halves:
                 yield from _parts(part, nodes, begin, end)
             return
-    while found is None:  # bounds contradict each other: widen all until they do not
-        slack *= 2
-        found = _straight(points, nodes, first, last, slack)
-    yield found
+    while offsets is None:  # bounds contradict each other: widen all until they do not
+        widening *= 2
+        offsets = _straight(points, nodes, first, last, widening)
+    yield offsets
 
 
 def _cut(
     points: Points, nodes: int, first: float, last: float, count: int
 ) -> list[tuple[Points, float, float]]:
-    """So many parts of equal length, none where they would be too short or too thin."""
+    """`count` parts of equal length; none where they would be too short or have too few points."""
     edge = np.linspace(first, last, count + 1).tolist()
     parts = [(points.between(*ends), *ends) for ends in itertools.pairwise(edge)]
     fewest = min(len(part.end) for part, _, _ in parts)
@@ -134,23 +158,27 @@ def _cut(
     return parts if long_enough and fewest >= _FEWEST_A_NODE * nodes else []
 
 
-def _is_bent(points: Points, nodes: int, first: float, last: float, spare: float) -> bool:
-    """Whether lines have more room in shorter parts, as they have where a clock bends. Where bounds
-    are merely few they have less.
+def _is_bent(points: Points, nodes: int, first: float, last: float, slack_ratio: float) -> bool:
+    """Whether lines have more slack in shorter parts, as they have where a clock bends. Where there
+    are merely few bounds, they have less.
     """
-    plain = replace(points, without_drift=False)  # quicker, and room is the same
+    plain = replace(points, without_drift=False)  # quicker, and slack is the same
     for count in (2, 4, 8, 16):
         parts = _cut(plain, nodes, first, last, count)
-        found = [_straight(part, nodes, begin, end, 0.0) for part, begin, end in parts]
-        if found and all(part is not None and part.spare > spare + _GAIN for part in found):
+        offsets = [_straight(part, nodes, begin, end, 0.0) for part, begin, end in parts]
+        if offsets and all(
+            part is not None and part.slack_ratio > slack_ratio + _BEND_GAIN for part in offsets
+        ):
             return True
     return False
 
 
 def _straight(
-    points: Points, nodes: int, first: float, last: float, slack: float
+    points: Points, nodes: int, first: float, last: float, widening: float
 ) -> ClockOffsets | None:
-    """The corridor of straight lines; None when no lines satisfy all bounds."""
+    """Offsets as straight lines; None when no lines satisfy all bounds. `widening`: what to add to
+    every bound.
+    """
     width = (last - first) / _WINDOWS
     centre = np.linspace(first + width / 2, last - width / 2, _WINDOWS)
     window = np.clip((points.end - first) / width, 0, _WINDOWS - 1).astype(np.int64)
@@ -159,29 +187,29 @@ def _straight(
     slope_error[0] = 0.0
     middle = (first + last) / 2
     for _ in range(_MOST_PASSES):
-        limit = points.end - points.start + slack
+        limit = points.end - points.start + widening
         limit += slope[points.a] * (points.end - middle) - slope[points.b] * (points.start - middle)
         limit += slope_error[points.a] * np.abs(from_end)
         limit += slope_error[points.b] * np.abs(from_start)
         limits = _by_window(window, points, limit, nodes)
-        found = _bands(limits)
-        if found is None:
+        bands = _bands(limits)
+        if bands is None:
             return None
-        low, high = found
+        low, high = bands
         if not _passable(centre, low, high, slope_error).all():
             return None
-        spare, narrowest = _room(centre, low, high, slope_error)
-        certain = np.zeros(nodes)
+        slack_ratio, narrowest = _slack(centre, low, high, slope_error)
+        surely = np.zeros(nodes)
         if points.without_drift:
-            certain = _certain(centre, low, high, slope_error, spare * narrowest)
-            # What limits are still too weak by hides how lines lean.
-            certain = np.maximum(certain - slope_error * width, 0.0)
-        flattest, steepest = _slopes(centre, low + certain, high - certain, slope_error)
+            surely = _guaranteed_slack(centre, low, high, slope_error, slack_ratio * narrowest)
+            # Limits are still too weak by what slopes may be: that much of the slack is not real.
+            surely = np.maximum(surely - slope_error * width, 0.0)
+        flattest, steepest = _slopes(centre, low + surely, high - surely, slope_error)
         better = (steepest - flattest) / 2
-        if ((better > 0.9 * slope_error) | (better * width < _FINE * narrowest)).all():
+        if ((better > 0.9 * slope_error) | (better * width < _FINE_ENOUGH * narrowest)).all():
             break
         slope, slope_error = slope + (flattest + steepest) / 2, better
-    far = max(last - first, 60e9)
+    far = max(last - first, _FAR_NS)
     knots = np.concatenate([[first - far, first], centre, [last, last + far]])
     upper = _highest(centre, high, flattest, steepest, knots)
     lower = -_highest(centre, -low, -steepest, -flattest, knots)
@@ -191,9 +219,10 @@ def _straight(
     error: Floats = np.where(known, (upper - lower) / 2, np.inf)
     error[:, 1:] += _unwatched(centre, low, high, knots)[:, 1:]
     offset = residual + slope * (knots[:, None] - middle)
-    # A clock may bend so much, to both sides of the lines.
-    error = np.maximum(error, np.minimum(2 * (1 - spare), 1.0) * narrowest)
-    return ClockOffsets(knots, offset, error, _between(limits, residual), float(spare.min()))
+    # A clock may bend by the slack that lines lack, to both sides of them.
+    error = np.maximum(error, np.minimum(2 * (1 - slack_ratio), 1.0) * narrowest)
+    between = _between(limits, residual)
+    return ClockOffsets(knots, offset, error, between, float(slack_ratio.min()))
 
 
 def _by_window(window: Ints, points: Points, limit: Floats, nodes: int) -> Floats:
@@ -218,22 +247,24 @@ def _bands(limits: Floats) -> tuple[Floats, Floats] | None:
 def _shortest(limits: Floats) -> Floats | None:
     """Length of the shortest path from the first node by window; None where a loop is negative."""
     windows, nodes, _ = limits.shape
-    found = np.array(limits[:, 0, :])
+    lengths = np.array(limits[:, 0, :])
     step = max(_AT_ONCE // (nodes * nodes), 1)
     for at in range(0, windows, step):
         part = slice(at, at + step)
         for _ in range(nodes + 1):
-            shorter = (found[part][:, :, None] + limits[part]).min(axis=1)
-            if not (shorter < found[part] - 1e-3).any():
+            shorter = (lengths[part][:, :, None] + limits[part]).min(axis=1)
+            if not (shorter < lengths[part] - 1e-3).any():
                 break
-            found[part] = shorter
+            lengths[part] = shorter
         else:
             return None
-    return None if (found[:, 0] < 0).any() else found
+    return None if (lengths[:, 0] < 0).any() else lengths
 
 
 def _slopes(centre: Floats, low: Floats, high: Floats, most: Floats) -> tuple[Floats, Floats]:
-    """The flattest and the steepest line of each node that pass all windows."""
+    """Slopes of the flattest and the steepest line of each node that pass all windows; `most`: the
+    largest slope that is possible.
+    """
     i, j = np.triu_indices(len(centre), 1)
     apart = (centre[j] - centre[i])[:, None]
     steepest = ((high[j] - low[i]) / apart).min(axis=0)
@@ -247,14 +278,13 @@ def _passable(centre: Floats, low: Floats, high: Floats, most: Floats) -> npt.ND
     return passable
 
 
-def _room(centre: Floats, low: Floats, high: Floats, most: Floats) -> tuple[Floats, Floats]:
-    """By node the narrowest window's half width, and before it how much of that all windows can
-    lose until no line passes (from 0 to 1).
+def _slack(centre: Floats, low: Floats, high: Floats, most: Floats) -> tuple[Floats, Floats]:
+    """By node how much of the narrowest window's half width all windows can lose until no line
+    passes (from 0 to 1), and that half width.
 
-    What is on the way for some time at least in each direction leaves its clock that much room on
-    both sides together, so lines that need all of the windows' width are not the clock's. A clock
-    that bends by up to twice the half width still lets a line pass, but may lie outside the lines'
-    limits by then.
+    Messages take some time in each direction, so the clock keeps away from both limits: lines that
+    need all of the windows' width are not the clock's. A clock that bends by up to twice the half
+    width still lets a line pass, but may lie outside the lines' limits by then.
     """
     narrowest = ((high - low) / 2).min(axis=0)
     narrowest = np.where(np.isfinite(narrowest), narrowest, 0.0)
@@ -267,29 +297,34 @@ def _room(centre: Floats, low: Floats, high: Floats, most: Floats) -> tuple[Floa
     return fits, narrowest
 
 
-def _certain(centre: Floats, low: Floats, high: Floats, most: Floats, room: Floats) -> Floats:
-    """By node how much of the room on both sides of lines is really there: time on the wire.
+def _guaranteed_slack(
+    centre: Floats, low: Floats, high: Floats, most: Floats, slack: Floats
+) -> Floats:
+    """By node how much of the slack on both sides of lines is real: time on the wire.
 
-    The less the windows, the more room they seem to leave. Of a quarter of them the surplus over
-    the truth is several times that of all; so the truth is less far below all than all are below
-    a quarter.
+    Limits lie above the truth by chance: in few operations a message is never as quick as it can
+    be. The fewer the windows, the larger that surplus: of a quarter of them it is several times
+    that of all. So the truth is closer to what all windows show than that is to what quarters show.
+
+    Example: all windows leave 30 µs of slack, quarters of them 34 µs on average. The truth is less
+    than 4 µs below 30 µs: 26 µs are guaranteed.
     """
-    of_share = np.zeros(len(room))
-    for number in range(_SHARES):
-        part = slice(number, None, _SHARES)
-        share, narrowest = _room(centre[part], low[part], high[part], most)
-        of_share += np.where(narrowest > 0, share * narrowest, np.inf) / _SHARES
-    certain = np.clip(2 * room - of_share, 0.0, _MOST_CERTAIN * room)
-    return np.where(_is_steady(centre, low + room, high - room, most, room), certain, 0.0)
+    of_quarter = np.zeros(len(slack))
+    for number in range(_QUARTERS):
+        part = slice(number, None, _QUARTERS)
+        ratio, narrowest = _slack(centre[part], low[part], high[part], most)
+        of_quarter += np.where(narrowest > 0, ratio * narrowest, np.inf) / _QUARTERS
+    surely = np.clip(2 * slack - of_quarter, 0.0, _MOST_GUARANTEED * slack)
+    return np.where(_is_steady(centre, low + slack, high - slack, most, slack), surely, 0.0)
 
 
 def _is_steady(
-    centre: Floats, low: Floats, high: Floats, most: Floats, room: Floats
+    centre: Floats, low: Floats, high: Floats, most: Floats, slack: Floats
 ) -> npt.NDArray[np.bool_]:
-    """Whether the line with the most room comes near to both limits all along.
+    """Whether the line with the most slack comes near to both limits all along.
 
     Where one rank is late at first and another one later, limits are near on one side at first and
-    on the other side later. The line with the most room leans over then, and is not the clock's.
+    on the other side later. The line with the most slack leans over then, and is not the clock's.
     """
     flattest, steepest = _slopes(centre, low, high, most)
     line = (flattest + steepest) / 2 * centre[:, None]
@@ -299,11 +334,11 @@ def _is_steady(
     away = np.maximum.reduce(
         [
             gap[part].min(axis=0)
-            for part in np.array_split(np.arange(len(centre)), _STRETCHES)
+            for part in np.array_split(np.arange(len(centre)), _SECTIONS)
             for gap in gaps
         ]
     )
-    steady: npt.NDArray[np.bool_] = away <= _NEAR * room
+    steady: npt.NDArray[np.bool_] = away <= _NEAR * slack
     return steady
 
 
@@ -326,7 +361,7 @@ def _highest(
 
 
 def _unwatched(centre: Floats, low: Floats, high: Floats, knots: Floats) -> Floats:
-    """What a clock may have wandered since the nearest window that has both limits."""
+    """By how much a clock may have wandered since the nearest window with both limits."""
     watched = np.isfinite(low) & np.isfinite(high)
     apart = np.abs(knots[:, None] - centre)[:, :, None]
     away = np.where(watched, np.maximum(apart - (centre[1] - centre[0]) / 2, 0.0), np.inf)
@@ -337,12 +372,12 @@ def _unwatched(centre: Floats, low: Floats, high: Floats, knots: Floats) -> Floa
 
 
 def _between(limits: Floats, residual: Floats) -> npt.NDArray[np.float32] | None:
-    """At each knot how far the difference of two nodes may be off."""
+    """At each knot how far the difference of two nodes may be off; None for too many nodes."""
     nodes = limits.shape[1]
-    if nodes > _MOST_PAIRED:
+    if nodes > _MOST_NODES_PAIRED:
         return None
     closed = limits.copy()
-    for via in range(nodes):  # Floyd and Warshall's, all windows at once
+    for via in range(nodes):  # Floyd and Warshall's algorithm, all windows at once
         np.minimum(closed, closed[:, :, via, None] + closed[:, None, via, :], out=closed)
     middle = residual[2:-2]
     difference = middle[:, None, :] - middle[:, :, None]

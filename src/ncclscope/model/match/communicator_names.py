@@ -1,4 +1,4 @@
-"""Human names of communicators: the user's own, else what their membership shows."""
+"""Names of communicators for people: the user's own, else inferred from membership."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """One communicator: its user's name, how many ranks it has, and where they are."""
+    """One communicator: the user's name for it, its number of ranks, and where they are."""
 
     name: str  # commName, "" where there is none
     ranks: int
@@ -25,13 +25,17 @@ class Name:
 
 
 def _stride(ranks: Sequence[int]) -> int:
-    """The distance of evenly spaced ranks, 0 where they are not."""
+    """The distance of evenly spaced ranks, 0 for others."""
     steps = {b - a for a, b in pairwise(ranks)}
     return steps.pop() if len(steps) == 1 else 0
 
 
 def _ranges(ranks: Sequence[int]) -> str:
-    """Ranks in few characters: 0-3, or 0,4,8, or 0…60 step 4."""
+    """Ranks in few characters.
+
+    >>> _ranges([0, 1, 2, 3]), _ranges([0, 4, 8]), _ranges(range(0, 64, 4)), _ranges([0, 1, 5])
+    ('0-3', '0,4,8', '0-60/4', '0,1,5')
+    """
     if len(ranks) == 1:
         return str(ranks[0])
     stride = _stride(ranks)
@@ -44,18 +48,20 @@ def _ranges(ranks: Sequence[int]) -> str:
 
 
 def _strides(comms: Sequence[Membership]) -> list[int]:
-    """Distances over one that occur, smallest first."""
-    found = {_stride(sorted(rank for rank, _ in comm.members)) for comm in comms if comm.ranks > 1}
-    return sorted(stride for stride in found if stride > 1)
+    """Strides above one that occur, smallest first."""
+    strides = {
+        _stride(sorted(rank for rank, _ in comm.members)) for comm in comms if comm.ranks > 1
+    }
+    return sorted(stride for stride in strides if stride > 1)
 
 
 def _infer(
     comm: Membership, world_size: int, node_sizes: Mapping[int, int], strides: list[int]
 ) -> str:
-    """What membership shows once all ranks are known; "" before.
+    """The name that membership suggests, "" unless all ranks are known.
 
     Launchers number ranks so that tensor-parallel ones are neighbours, data-parallel ones lie
-    further apart, and pipeline stages furthest.
+    farther apart, and pipeline stages farthest.
     """
     if comm.ranks == world_size:
         return "world"
@@ -95,7 +101,7 @@ def _parents(comms: Sequence[Membership]) -> list[int]:
 
 
 def name_communicators(comms: Sequence[Membership], world_size: int) -> list[Name]:
-    """A unique name for each. What is inferred says so, and needs all ranks to be known."""
+    """A unique name for each communicator; inferred names say so."""
     node_of = {rank: node for comm in comms for rank, node in comm.members}
     node_sizes = Counter(node_of.values())
     strides = _strides(comms)

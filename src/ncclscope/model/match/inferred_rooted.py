@@ -1,8 +1,8 @@
 """The other ranks' sides of a Gather or Scatter: one send to the root, or one receive from it.
 
-By itself such a send looks like any other. Once the root's side is known for a Gather, the sends
-that it received are the others' sides of it, if each was alone in its group call. One that was not
-shows that the user made the group; then all of them stay what they are.
+By itself such a send looks like any other. Once a root's group is recognised as a Gather, the sends
+that it received are the other ranks' sides of it, if each was alone in its group call. A send that
+was not alone shows that the user made the group; then all of them stay sends and receives.
 """
 
 import numpy as np
@@ -14,13 +14,13 @@ from ncclscope.model.vocabulary import Vocabulary
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-_PROCESS_SHIFT = 48  # group calls are keys of so many bits
+_PROCESS_SHIFT = 48  # bits of a group call's key
 _FUNCTIONS = ("Gather", "Scatter")
 
 
 def complete_rooted(operations: Columns, words: Vocabulary) -> bool:
     """Turns other ranks' sends and receives into the Gathers and Scatters that they belong to, in
-    place. Whether anything has changed.
+    place; returns whether anything changed.
     """
     codes = words.known("function", _FUNCTIONS)
     if not len(codes):
@@ -33,18 +33,18 @@ def complete_rooted(operations: Columns, words: Vocabulary) -> bool:
     parts = parts[operations["peer"][parts] != operations["rank"][parts]]
     place = np.searchsorted(roots, operations["part_of"][parts])
     others, part = _counterparts(operations, parts)
-    theirs = _are_theirs(operations, others, parts[part])
-    whole = np.ones(len(roots), bool)  # nobody's side speaks against it
-    whole[place[part[~theirs]]] = False
-    _number(operations, roots, whole)
-    chosen = theirs & whole[place[part]]
+    belongs = _belong(operations, others, parts[part])
+    is_whole = np.ones(len(roots), bool)  # no other rank's side speaks against it
+    is_whole[place[part[~belongs]]] = False
+    _number(operations, roots, is_whole)
+    chosen = belongs & is_whole[place[part]]
     _turn(operations, others[chosen], roots[place[part[chosen]]])
-    operations["call_order"][parts[whole[place]]] = NONE  # they have no counterparts any more
+    operations["call_order"][parts[is_whole[place]]] = NONE  # they have no counterparts any more
     return True
 
 
 def _counterparts(operations: Columns, parts: Ints) -> tuple[Ints, Ints]:
-    """Rows of sends and receives on the other side of `parts`, and the places of those parts."""
+    """Rows of the sends and receives on the other side of `parts`, and the parts' places."""
     pairs = np.isin(operations["form"], (SEND, RECV)) & (operations["replay"] == 0)
     pairs &= np.isin(operations["communicator"], np.unique(operations["communicator"][parts]))
     pairs[parts] = False
@@ -57,22 +57,24 @@ def _counterparts(operations: Columns, parts: Ints) -> tuple[Ints, Ints]:
     return rows[b[both]], a[both]
 
 
-def _are_theirs(operations: Columns, others: Ints, parts: Ints) -> Bools:
-    """Whether each was alone in its group call, of the part's size and nothing else's part."""
+def _belong(operations: Columns, others: Ints, parts: Ints) -> Bools:
+    """Whether each of the others was alone in its group call, has the part's size, and is not a
+    part of another operation.
+    """
     if not len(others):
         return np.empty(0, bool)
-    everybody = operations["process"].astype(np.int64) << _PROCESS_SHIFT | operations["group_call"]
-    call, members = np.unique(everybody, return_counts=True)
-    members = members[np.searchsorted(call, everybody[others])]
+    all_calls = operations["process"].astype(np.int64) << _PROCESS_SHIFT | operations["group_call"]
+    call, members = np.unique(all_calls, return_counts=True)
+    members = members[np.searchsorted(call, all_calls[others])]
     alone: Bools = (members == 1) & (operations["group_call"][others] != NONE)
     alone &= operations["part_of"][others] == NONE
     alone &= operations["size_bytes"][others] == operations["size_bytes"][parts]
     return alone
 
 
-def _number(operations: Columns, roots: Ints, whole: Bools) -> None:
-    """Numbers them on their communicators alike for all ranks: by root, each in its order. Those
-    whose other sides stay sends and receives have no instance.
+def _number(operations: Columns, roots: Ints, is_whole: Bools) -> None:
+    """Numbers the roots' operations on their communicators: by root, and each root's in order.
+    Those whose other sides stay sends and receives get no number, and no instance.
     """
     names = ("call_order", "rank", "function", "communicator")
     by_root = roots[np.lexsort([operations[name][roots] for name in names])]
@@ -80,11 +82,11 @@ def _number(operations: Columns, roots: Ints, whole: Bools) -> None:
     first = np.flatnonzero(np.diff(of, prepend=of[0] - 1))
     count = np.diff(np.append(first, len(of)))
     operations["call_order"][by_root] = np.arange(len(of)) - np.repeat(first, count)
-    operations["call_order"][roots[~whole]] = NONE
+    operations["call_order"][roots[~is_whole]] = NONE
 
 
 def _turn(operations: Columns, rows: Ints, roots: Ints) -> None:
-    """Makes rows the same operation as that of their roots."""
+    """Makes each row the same operation as its root's, in place."""
     for name in ("function", "size_bytes", "call_order", "root"):
         operations[name][rows] = operations[name][roots]
     operations["form"][rows] = COLLECTIVE

@@ -1,7 +1,20 @@
 """Instances: the operations of all ranks that belong together, who arrived last, who waited.
 
-Everything is gathered by instance while processes pass by one after the other, once for the
-instances and once more for each operation's wait and wire. Times are on the one clock by then.
+Two passes over the processes, one after the other: the first gathers what concerns an instance, the
+second sets each operation's wait and wire. Times are on the one clock by then.
+
+Example, times in µs: an AllReduce of three ranks, clocks of their nodes exact to 2.
+
+    rank   start   end    wait   wire
+    0        100   190      60     30
+    1        160   190       0     30
+    2        130   191      30     31
+
+The last arrival is 160, of rank 1. That is certain, because the last but one, 130, is farther away
+than the clocks' error: `last_rank` is 1, `skew_ns` 60. Until 160 ranks 0 and 2 waited, then the
+data travelled. If rank 1 had started at 131, the last rank would not be certain, but the waits
+would still be right to 2. `relative_wait_ns` needs no clock: the shortest duration, 30, is taken to
+contain no wait, so rank 0 waited 90 - 30 = 60.
 """
 
 from collections import Counter
@@ -34,14 +47,14 @@ _AGREED = ("function", "datatype", "size_bytes")
 
 
 def _span(places: Ints) -> Ints | slice:
-    """The same places as a slice where they follow each other: that is much quicker."""
+    """Places as a slice where they follow each other: numpy is much quicker with that."""
     if len(places) and (np.diff(places) == 1).all():
         return slice(int(places[0]), int(places[-1]) + 1)
     return places
 
 
 def _gpus_of(columns: Columns) -> Ints:
-    """Ranks of the job and their nodes."""
+    """The distinct pairs of node and global rank: node << 32 | rank + 1."""
     node, rank = (columns[name].astype(np.int64) for name in ("node", "global_rank"))
     return distinct(node << 32 | rank + 1)
 
@@ -51,9 +64,7 @@ def _distinct_of(parts: list[Ints]) -> Ints:
 
 
 class Instances:
-    """One row for each place of `streams`; rows that no operation belongs to are left out of the
-    table.
-    """
+    """One row for each number of each stream; rows without operations are left out of the table."""
 
     def __init__(self, streams: Streams, rules: Rules) -> None:
         self._streams, self._rules = streams, rules
@@ -83,56 +94,60 @@ class Instances:
 
     # ---- first pass ----
     def add(self, columns: Columns, width_ns: int = 0) -> None:
-        """Takes the operations of one process. `width_ns`: how far its times may be off within its
+        """Adds the operations of one process. `width_ns`: how far its times may be off within its
         node (half the width of the GPU's mapping).
         """
         count = len(columns["rank"])
         row, part = empty_array(count, np.int64), empty_array(count, np.int64)
         started, meets = empty_array(count, np.bool_), empty_array(count, np.int8)
         gpus, parts = [], []
-        for piece in row_chunks(count):
-            mine = {name: values[piece] for name, values in columns.items()}
-            _, row[piece] = self._streams.find(mine)
-            started[piece], meets[piece] = started_of(mine), meets_of(mine, self._rules)
-            # One rank has one operation of an instance, but of a send to itself.
-            part[piece] = mine["rank"].astype(np.int64) * 2 + (mine["form"] == RECV)
-            parts.append(distinct(part[piece][row[piece] != NONE]))
-            gpus.append(_gpus_of(mine))
+        for chunk in row_chunks(count):
+            some = {name: values[chunk] for name, values in columns.items()}
+            _, row[chunk] = self._streams.find(some)
+            started[chunk], meets[chunk] = started_of(some), meets_of(some, self._rules)
+            # A rank has one operation of an instance, and two of a send to itself.
+            part[chunk] = some["rank"].astype(np.int64) * 2 + (some["form"] == RECV)
+            parts.append(distinct(part[chunk][row[chunk] != NONE]))
+            gpus.append(_gpus_of(some))
         self._gpus.update((_distinct_of(gpus) >> 32).tolist())
-        for one in _distinct_of(parts).tolist():
-            for piece in row_chunks(count):
-                mine = {name: values[piece] for name, values in columns.items()}
-                use = np.flatnonzero((part[piece] == one) & (row[piece] != NONE))
-                self._add_part(mine, use, row[piece], started[piece], meets[piece], width_ns)
+        for own_part in _distinct_of(parts).tolist():
+            for chunk in row_chunks(count):
+                some = {name: values[chunk] for name, values in columns.items()}
+                use = np.flatnonzero((part[chunk] == own_part) & (row[chunk] != NONE))
+                self._add_part(some, use, row[chunk], started[chunk], meets[chunk], width_ns)
 
     def _add_part(
         self,
         columns: Columns,
-        mine: Ints,
+        use: Ints,
         row: Ints,
         started: Bools,
         meets: npt.NDArray[np.int8],
         width_ns: int,
     ) -> None:
-        """Takes operations of different instances."""
-        self._vote(columns, mine, row[mine])
-        timed = mine[started[mine]]
+        """Adds operations of different instances, so that each row is written once. `use`: their
+        places in the columns.
+        """
+        self._vote(columns, use, row[use])
+        timed = use[started[use]]
         self._arrive(columns, timed, row[timed], width_ns)
-        all_meet = mine[meets[mine] == EVERYBODY]
-        use, at = _span(all_meet), _span(row[all_meet])
-        duration = columns["duration_ns"][use].astype(np.int64)
+        all_meet = use[meets[use] == EVERYBODY]
+        places, at = _span(all_meet), _span(row[all_meet])
+        duration = columns["duration_ns"][places].astype(np.int64)
         self._shortest[at] = np.minimum(self._shortest[at], duration)
         root = timed[columns["root"][timed] == columns["rank"][timed]]
         self._root_start[row[root]] = columns["start_ns"][root]
 
-    def _vote(self, columns: Columns, mine: Ints, row: Ints) -> None:
-        """The value that more than half of the ranks have wins; any other is a mismatch."""
-        use, at = _span(mine), _span(row)
-        same = np.ones(len(mine), bool)
-        pair = (columns["form"][use] == SEND) | (columns["form"][use] == RECV)
+    def _vote(self, columns: Columns, use: Ints, row: Ints) -> None:
+        """Boyer and Moore's majority vote over ranks, on function, datatype and size: a value that
+        more than half of them have wins; any disagreement is a mismatch.
+        """
+        places, at = _span(use), _span(row)
+        same = np.ones(len(use), bool)
+        pair = (columns["form"][places] == SEND) | (columns["form"][places] == RECV)
         for name in _AGREED:
-            theirs, ours = columns[name][use], self._agreed[name][at]
-            agree = (theirs == ours) | (theirs == NONE) | (ours == NONE)
+            own, majority = columns[name][places], self._agreed[name][at]
+            agree = (own == majority) | (own == NONE) | (majority == NONE)
             # A pair is a Send on one side and a Recv on the other.
             same &= agree | pair if name == "function" else agree
         fresh = self._votes[at] == 0
@@ -140,24 +155,25 @@ class Instances:
         self._seen[at] += 1
         self._votes[at] += np.where(fresh | same, 1, -1).astype(np.int32)
         for name in _AGREED:
-            theirs, ours = columns[name][use], self._agreed[name][at]
-            take = (fresh | (same & (ours == NONE))) & (theirs != NONE)
-            self._agreed[name][at] = np.where(take, theirs, ours)
+            own, majority = columns[name][places], self._agreed[name][at]
+            take = (fresh | (same & (majority == NONE))) & (own != NONE)
+            self._agreed[name][at] = np.where(take, own, majority)
         if self._rules.send != NONE and pair.any():
             self._agreed["function"][row[pair]] = self._rules.send
 
     def _arrive(self, columns: Columns, timed: Ints, row: Ints, width_ns: int) -> None:
-        use, at = _span(timed), _span(row)
-        start = columns["start_ns"][use].astype(np.int64)
-        node = columns["node"][use].astype(np.int32)
+        """Adds starts and ends of operations with exact starts."""
+        places, at = _span(timed), _span(row)
+        start = columns["start_ns"][places].astype(np.int64)
+        node = columns["node"][places].astype(np.int32)
         self._timed[at] += 1
         self._first_start[at] = np.minimum(self._first_start[at], start)
         last = self._last_start[at].copy()
         later = start > last
         self._second_start[at] = np.where(later, last, np.maximum(self._second_start[at], start))
         self._last_start[at] = np.maximum(last, start)
-        self._last_rank[at] = np.where(later, columns["rank"][use], self._last_rank[at])
-        end = columns["end_ns"][use].astype(np.int64)
+        self._last_rank[at] = np.where(later, columns["rank"][places], self._last_rank[at])
+        end = columns["end_ns"][places].astype(np.int64)
         self._last_end[at] = np.maximum(self._last_end[at], end)
         self._width[at] = np.maximum(self._width[at], width_ns)
         self._low_node[at] = np.minimum(self._low_node[at], node)
@@ -167,18 +183,18 @@ class Instances:
     def table(
         self, clocks: HostClocks, nodes: Mapping[int, Ints], ranks: Ints
     ) -> dict[str, npt.NDArray[np.generic]]:
-        """The columns of `instances`. `nodes`: those of each communicator; `ranks`: by communicator
-        the number of its ranks. Ends the first pass.
+        """The columns of `instances`; ends the first pass. `nodes`: by communicator its nodes;
+        `ranks`: by communicator the number of its ranks.
         """
         out = schema.empty(schema.INSTANCES, int(np.count_nonzero(self._seen)))
         first = 0
-        for piece in row_chunks(self._streams.rows):
-            place, order = self._streams.by_row(piece)
-            self._error[piece] = self._errors(clocks, nodes, place, piece)
-            seen = np.flatnonzero(self._seen[piece])
+        for chunk in row_chunks(self._streams.rows):
+            place, order = self._streams.by_row(chunk)
+            self._error[chunk] = self._errors(clocks, nodes, place, chunk)
+            seen = np.flatnonzero(self._seen[chunk])
             target = slice(first, first + len(seen))
-            self._place[piece][seen] = np.arange(target.start, target.stop)
-            rows = seen + piece.start
+            self._place[chunk][seen] = np.arange(target.start, target.stop)
+            rows = seen + chunk.start
             for name, value in self._shown(rows, place[seen], order[seen], ranks).items():
                 out[name][target] = value
             first = target.stop
@@ -187,7 +203,7 @@ class Instances:
     def _shown(
         self, use: Ints, place: Ints, order: Ints, ranks: Ints
     ) -> dict[str, npt.NDArray[np.generic]]:
-        """Columns of some rows, given with their streams and their numbers in them."""
+        """Columns of some rows. `place`, `order`: their streams and their numbers in them."""
         pair = self._streams.kind[place] == PAIRS
         communicator = self._streams.communicator[place]
         timed, error = self._timed[use], self._error[use]
@@ -217,13 +233,13 @@ class Instances:
         }
 
     def _errors(
-        self, clocks: HostClocks, nodes: Mapping[int, Ints], place: Ints, piece: slice
+        self, clocks: HostClocks, nodes: Mapping[int, Ints], place: Ints, chunk: slice
     ) -> Ints:
-        """By row of a piece how far times of its ranks may be apart from the truth, NONE where
-        nothing ties their clocks.
+        """By row of a chunk how far differences of its ranks' times may be off; NONE where nothing
+        ties their clocks.
         """
         error = np.zeros(len(place))
-        low, high, timed = self._low_node[piece], self._high_node[piece], self._timed[piece]
+        low, high, timed = self._low_node[chunk], self._high_node[chunk], self._timed[chunk]
         apart = (low < high) & (timed > 1)
         pair = self._streams.kind[place] == PAIRS
         communicator = self._streams.communicator[place]
@@ -234,20 +250,23 @@ class Instances:
             rows = rows[np.argsort(key[rows], kind="stable")]
             groups = np.split(rows, np.flatnonzero(np.diff(key[rows])) + 1) if len(rows) else []
             for group in groups:
-                one = int(key[group[0]])
-                members = nodes[one] if key is communicator else np.array([one >> 32, one & _LOW])
-                error[group] = clocks.error_among(members, self._last_start[piece][group])
+                shared = int(key[group[0]])
+                if key is communicator:
+                    members = nodes[shared]
+                else:
+                    members = np.array([shared >> 32, shared & _LOW])
+                error[group] = clocks.error_among(members, self._last_start[chunk][group])
         tied = np.isfinite(error)
-        # With one GPU a node the nodes' clocks were found with the very same mapping.
+        # With one GPU per node, the nodes' errors contain the GPU's mapping already.
         same = apart & (max(self._gpus.values(), default=1) == 1)
-        width = np.where(same, 0, 2 * self._width[piece])
+        width = np.where(same, 0, 2 * self._width[chunk])
         total = np.ceil(np.where(tied, error, 0.0)).astype(np.int64) + width
         return np.where(tied & (timed > 0), total, NONE)
 
     # ---- second pass ----
     def waits(self, columns: Columns) -> dict[str, Ints]:
-        """`instance`, `wait_ns`, `wire_ns` and `relative_wait_ns` of the operations of one process;
-        call `table` before.
+        """`instance`, `wait_ns`, `wire_ns` and `relative_wait_ns` of operations of one process.
+        Call `table` before.
         """
         _, row = self._streams.find(columns)
         known = row != NONE

@@ -1,4 +1,15 @@
-"""The user's calls of one process, and which call and which work make one operation."""
+"""The user's calls of one process, and which call and work make one operation.
+
+Example: calls 0, 1, 2, of which 1 is captured into a CUDA graph; works a (of call 0), b and c (both
+of call 1: replays). NCCL reports no work of call 2. The rows of operations are
+
+    row   call   work
+    0     0      a
+    1     1      -      captured: its replays carry it out
+    2     2      -
+    3     1      b      replay
+    4     1      c      replay
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -64,7 +75,7 @@ CALL_PLANS = {"CollApi": _CALL, "P2pApi": _CALL}
 
 
 def calls_of(decoded: ProcessEvents, words: Vocabulary) -> Calls:
-    """All calls of a process. Interfaces before v5 report none."""
+    """All calls of a process; none before interface v5."""
     parts = []
     for kind in [kind for kind in ("CollApi", "P2pApi") if len(decoded[kind])] or ["CollApi"]:
         events = decoded[kind]
@@ -88,7 +99,7 @@ class Rows:
     work: Ints
     replay: Bools
     captured: Bools
-    paired: bool  # row, call and work have one number: each call has its work, in order
+    paired: bool  # row, call and work have the same number: each call has its work, in order
 
     def __len__(self) -> int:
         return len(self.call)
@@ -96,17 +107,19 @@ class Rows:
     def column(
         self, *parts: tuple[npt.NDArray[Any], Ints], otherwise: int = NONE
     ) -> npt.NDArray[Any]:
-        """A column of the rows: of calls or works, each with its places, the first that has one."""
+        """A column of the rows. `parts`: columns of calls or works, each with its places by row;
+        the first that is not NONE counts.
+        """
         return read_only_view(parts[0][0]) if self.paired else coalesce(*parts, otherwise=otherwise)
 
     def of_work(self, values: npt.NDArray[Any], otherwise: int = NONE) -> npt.NDArray[Any]:
-        """A column of the rows, of works alone."""
+        """A column of the rows from a column of works."""
         return self.column((values, self.work), otherwise=otherwise)
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What connects works to calls."""
+    """Which call each work belongs to."""
 
     call: Ints  # place of each work's call, NONE
     replay: Bools  # of each work
@@ -136,7 +149,7 @@ def rows_of(calls: Calls, links: Links) -> Rows:
     more = np.ones(len(links.call), bool)
     more[work_of_call[work_of_call != NONE]] = False
     extra = np.flatnonzero(more)
-    nothing = np.zeros(len(extra), bool)
+    never = np.zeros(len(extra), bool)
     call = np.concatenate([np.arange(len(calls)), links.call[extra]])
     replay = np.concatenate([np.zeros(len(calls), bool), links.replay[extra]])
     return Rows(
@@ -144,6 +157,6 @@ def rows_of(calls: Calls, links: Links) -> Rows:
         called=np.where(replay, NONE, call) if replay.any() else call,
         work=np.concatenate([work_of_call, extra]),
         replay=replay,
-        captured=np.concatenate([calls.captured, nothing]),
+        captured=np.concatenate([calls.captured, never]),
         paired=False,
     )

@@ -1,4 +1,4 @@
-"""Channels of works: what NCCL reported of them, and what they tell of their works."""
+"""Channels of works: the kernel events that NCCL reported, and the works' times by them."""
 
 import ctypes
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ CHANNEL_PLANS = {"KernelCh": ReadPlan(_REPORTED)}
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Channels of works, one row each. Stamps are GPU ns until they are mapped."""
+    """Channels of works, one row each. Stamps are on the GPU's clock."""
 
     work: Ints  # place among the works, NONE: its work is not on record
     comm: npt.NDArray[np.int32]  # number within the process
@@ -65,24 +65,24 @@ class Channels:
         return _abi.Channels(len(self.work), *map(address, arrays))
 
     def strands(self) -> tuple[npt.NDArray[np.int32], int]:
-        """A number for each communicator's channel, NONE for events without stamps, and how many
-        there are.
+        """A number for each channel of each communicator (a strand), by event; NONE for events
+        without stamps. And how many strands there are.
         """
         strand = empty_array(len(self.work), np.int32)
-        found = library().ncclscope_strands(ctypes.byref(self.for_c()), pointer(strand))
-        if found < 0:
+        strands = library().ncclscope_strands(ctypes.byref(self.for_c()), pointer(strand))
+        if strands < 0:
             raise MemoryError
-        return strand, found
+        return strand, strands
 
     def launches(self, gpu: int, launch_ns: Ints) -> tuple[Ints, Bools, int]:
-        """When the launch of each one's work began, by the works' launches; which of these bound
-        the GPU's clock from above, and how many that are.
+        """By event when the launch of its work began; which of these bound the GPU's clock from
+        above, and how many do. `launch_ns`: by work.
         """
         launched, sure = (
             empty_array(len(self.work), np.int64),
             empty_array(len(self.work), np.bool_),
         )
-        found = library().ncclscope_launches_of_channels(
+        number = library().ncclscope_launches_of_channels(
             ctypes.byref(self.for_c()),
             ctypes.c_int64(gpu),
             pointer(launch_ns),
@@ -90,7 +90,7 @@ class Channels:
             pointer(launched),
             pointer(sure),
         )
-        return launched, sure, found
+        return launched, sure, number
 
     def fitting(
         self,
@@ -100,10 +100,10 @@ class Channels:
         not_before_ns: Ints,
         works: Works,
     ) -> Bools:
-        """Which strands (events of one channel, NONE: without stamps) have stamps that all fit as
-        they are: each work after its launch and after the work before it.
+        """Of which strands all stamps fit: each work after its launch and after the work before
+        it.
         """
-        found = np.empty(strands, np.bool_)
+        fits = np.empty(strands, np.bool_)
         clocks = _clocks_for_c({gpu: GpuClock(bound, NOTHING, 0) for gpu, bound in lower.items()})
         if library().ncclscope_fitting(
             ctypes.byref(self.for_c()),
@@ -113,14 +113,14 @@ class Channels:
             pointer(not_before_ns),
             pointer(works.group),
             ctypes.c_int64(len(works)),
-            pointer(found),
+            pointer(fits),
         ):
             raise MemoryError
-        return found
+        return fits
 
 
 def _clocks_for_c(clocks: dict[int, GpuClock]) -> _abi.GpuClocks:
-    """Clocks by GPU. They must not be outlived."""
+    """Clocks by GPU; the result must not outlive them."""
     for_c = (_abi.GpuClock * (max(clocks, default=-1) + 1))()
     for gpu, clock in clocks.items():
         for_c[gpu] = _abi.GpuClock(clock.lower.for_c(), clock.minus_upper.for_c())
@@ -129,12 +129,12 @@ def _clocks_for_c(clocks: dict[int, GpuClock]) -> _abi.GpuClocks:
 
 @dataclass(frozen=True, slots=True)
 class KernelTimes:
-    """For each work what its channels tell."""
+    """By work what its channels show."""
 
     start_ns: Ints  # host clock; NONE without a believable stamp
     end_ns: Ints
     stamp: npt.NDArray[np.int8]  # the worst of its channels; NONE without any
-    reason: npt.NDArray[np.int8]  # of stamps.REASONS
+    reason: npt.NDArray[np.int8]  # of stamp_repair.REASONS
     partial: Bools  # some channels have no believable stamp
     seen_start_ns: Ints  # when the host noticed; NONE without kernel events
     seen_end_ns: Ints
@@ -165,7 +165,7 @@ def reported(decoded: ProcessEvents, works: Works, gpu_of_comm: Ints) -> Channel
 
 
 def on_host_clock(channels: Channels, clocks: dict[int, GpuClock]) -> tuple[Ints, Ints]:
-    """Start and end of each channel, NONE without a believable stamp."""
+    """Start and end of each channel on the host's clock, NONE without a believable stamp."""
     start, end = (
         empty_array(len(channels.work), np.int64),
         empty_array(len(channels.work), np.int64),

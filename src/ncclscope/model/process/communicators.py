@@ -1,4 +1,4 @@
-"""A process's communicators as its events refer to them: by number."""
+"""A process's communicators by their numbers, as its events refer to them."""
 
 from dataclasses import dataclass
 
@@ -15,9 +15,9 @@ _MOST_RANKS = 1 << 20  # more is damage
 
 @dataclass(frozen=True, slots=True)
 class LocalCommunicators:
-    """Arrays by communicator number; the last place stands for events without one."""
+    """Arrays by communicator number; the last place stands for events without a communicator."""
 
-    id: Ints  # NCCL's hash, 0 where nobody tells
+    id: Ints  # NCCL's hash, 0 where it is unknown
     rank: Ints
     ranks: Ints
     nodes: Ints
@@ -25,8 +25,8 @@ class LocalCommunicators:
     version: Ints
 
 
-def _from_works(values: Numbers, comm: Numbers, size: int) -> Ints:
-    """The largest value that any work of a communicator carries."""
+def _largest_by_communicator(values: Numbers, comm: Numbers, size: int) -> Ints:
+    """The largest value of each communicator's works."""
     out = np.full(size, NONE, np.int64)
     inside = np.flatnonzero(comm < size)
     np.maximum.at(out, comm[inside], values[inside])
@@ -34,33 +34,33 @@ def _from_works(values: Numbers, comm: Numbers, size: int) -> Ints:
 
 
 def local_communicators(process: Process, works: Works) -> LocalCommunicators:
-    """What init told, and for interfaces 1 to 3, which tell nothing then, what works carry."""
+    """The communicators by their inits; interfaces 1 to 3 say nothing then, so by their works."""
     size = max((comm.number for comm in process.communicators), default=-1) + 2
-    found = LocalCommunicators(
+    local = LocalCommunicators(
         *(np.full(size, fill, np.int64) for fill in (0, NONE, NONE, NONE, 0, 7))
     )
     gpus: dict[str, int] = {}
     for comm in process.communicators:
         number = comm.number
-        found.id[number] = np.array(comm.id, np.uint64).view(np.int64)
-        found.version[number] = comm.version
-        found.gpu[number] = gpus.setdefault(comm.gpu_uuid or comm.gpu_bus_id, len(gpus))
-        told = 0 < comm.ranks <= _MOST_RANKS
-        if 0 <= comm.rank < (comm.ranks if told else _MOST_RANKS):
-            found.rank[number] = comm.rank
-        if told:
-            found.ranks[number], found.nodes[number] = comm.ranks, comm.nodes
-    known = (found.id[:-1] != 0).all() and (found.rank[:-1] != NONE).all()
-    if not known or (works.comm >= size - 1).any():
-        _add_works(found, works, size)
-    return found
+        local.id[number] = np.array(comm.id, np.uint64).view(np.int64)
+        local.version[number] = comm.version
+        local.gpu[number] = gpus.setdefault(comm.gpu_uuid or comm.gpu_bus_id, len(gpus))
+        has_ranks = 0 < comm.ranks <= _MOST_RANKS
+        if 0 <= comm.rank < (comm.ranks if has_ranks else _MOST_RANKS):
+            local.rank[number] = comm.rank
+        if has_ranks:
+            local.ranks[number], local.nodes[number] = comm.ranks, comm.nodes
+    complete = (local.id[:-1] != 0).all() and (local.rank[:-1] != NONE).all()
+    if not complete or (works.comm >= size - 1).any():
+        _add_from_works(local, works, size)
+    return local
 
 
-def _add_works(found: LocalCommunicators, works: Works, size: int) -> None:
-    """Ids and ranks that only works tell."""
+def _add_from_works(local: LocalCommunicators, works: Works, size: int) -> None:
+    """Adds ids and ranks that only works carry."""
     hashes = np.zeros(size, np.int64)
     inside = np.flatnonzero((works.comm_hash != 0) & (works.comm < size))
     hashes[works.comm[inside]] = works.comm_hash[inside]
-    found.id[:] = np.where(found.id == 0, hashes, found.id)
-    ranks = _from_works(works.rank, works.comm, size)
-    found.rank[:] = np.where(found.rank == NONE, ranks, found.rank)
+    local.id[:] = np.where(local.id == 0, hashes, local.id)
+    ranks = _largest_by_communicator(works.rank, works.comm, size)
+    local.rank[:] = np.where(local.rank == NONE, ranks, local.rank)

@@ -1,4 +1,4 @@
-"""How long each operation took by the best source, what became of it, and why not better."""
+"""How long each operation took by the best source, its state, and why the source is no better."""
 
 from dataclasses import dataclass
 
@@ -22,13 +22,14 @@ GPU, GPU_REPAIRED, GPU_PARTIAL, GPU_EARLY, PROXY, HOST, ENQUEUE, NO_SOURCE = ran
 DONE, IN_FLIGHT, NEVER_LAUNCHED, CAPTURED, UNKNOWN = range(len(STATES))
 EARLY = "the stop stamp may come before the end"
 GIVEN_UP = "older than the kernels that the flight recorder or the disk limit left"
+IMPOSSIBLE_TIMES = "its times cannot be"
 # Without these an operation has no kernel times.
 _NEEDED_EVENTS = tuple(NUMBER[name] for name in ("Coll", "P2p", "KernelCh"))
 
 
 @dataclass(frozen=True, slots=True)
 class Proxies:
-    """Each work's proxy ops."""
+    """When each work's proxy ops ran."""
 
     start_ns: Ints  # of the first, NONE without any
     end_ns: Ints  # of the last
@@ -44,11 +45,11 @@ def proxies_of(decoded: ProcessEvents, works: Works) -> Proxies:
     first, last = np.full(len(works), stamp_repair.FAR_FUTURE), np.full(len(works), NONE)
     read = events.read(parent=key("parent"), start=START_NS, stop=STOP_NS)
     work, stop = positions_of(works.keys, read["parent"]), read["stop"]
-    mine = np.flatnonzero(work != NONE)
-    np.minimum.at(first, work[mine], read["start"][mine])
-    np.maximum.at(last, work[mine], stop[mine])
+    own = np.flatnonzero(work != NONE)
+    np.minimum.at(first, work[own], read["start"][own])
+    np.maximum.at(last, work[own], stop[own])
     running = np.zeros(len(works), bool)
-    running[work[mine[stop[mine] == NONE]]] = True
+    running[work[own[stop[own] == NONE]]] = True
     return Proxies(np.where(first < stamp_repair.FAR_FUTURE, first, NONE), last, running)
 
 
@@ -60,20 +61,20 @@ def set_times(
     proxies: Proxies,
     words: Vocabulary,
 ) -> None:
-    """Start, end, duration and source of each row; the reason where the source is not `gpu`."""
-    sound = words.among("algorithm", WITH_EXACT_STOP, works.algorithm) & ~works.symmetric
+    """Sets start, end, duration and source of each row, and the reason why it is not `gpu`."""
+    exact = words.among("algorithm", WITH_EXACT_STOP, works.algorithm) & ~works.symmetric
     timed = (kernel.start_ns != NONE) & ~kernel.running
     source = np.full(len(works), NO_SOURCE, np.int8)
     if not timed.all():
         _set_without_stamps(source, works, kernel, proxies)
-    for chosen, one in (  # the last holds
+    for mask, code in (  # of several, the last holds
         (timed, GPU),
         (timed & (kernel.stamp > stamp_repair.VALID), GPU_REPAIRED),
         (timed & kernel.partial, GPU_PARTIAL),
-        (timed & ~sound, GPU_EARLY),
+        (timed & ~exact, GPU_EARLY),
     ):
-        if chosen.any():
-            np.copyto(source, np.int8(one), where=chosen)
+        if mask.any():
+            np.copyto(source, np.int8(code), where=mask)
     start, end = _spans(source, works, kernel, proxies)
     columns["start_ns"], columns["end_ns"] = rows.of_work(start), rows.of_work(end)
     columns["duration_ns"] = map_chunks(_between, np.int64, columns["start_ns"], columns["end_ns"])
@@ -85,14 +86,14 @@ def set_times(
 
 
 def _set_without_stamps(source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies) -> None:
-    """Sources of works as they are without the GPU's stamps."""
+    """Sets the sources of works without stamps of the GPU."""
     unstamped = (kernel.stamp == stamp_repair.MISSING) & (kernel.reason == stamp_repair.OK)
-    for chosen, one in (  # the last holds
+    for mask, code in (  # of several, the last holds
         ((works.form == COPY_ENGINE) & (works.stopped_ns != NONE), ENQUEUE),
         ((proxies.end_ns != NONE) & ~proxies.running & ~kernel.running, PROXY),
-        (unstamped & (kernel.seen_end_ns != NONE), HOST),  # it covers the kernel, if late
+        (unstamped & (kernel.seen_end_ns != NONE), HOST),  # covers the kernel, but ends late
     ):
-        np.copyto(source, np.int8(one), where=chosen)
+        np.copyto(source, np.int8(code), where=mask)
 
 
 def _between(start: Ints, end: Ints) -> Ints:
@@ -105,19 +106,19 @@ def _spans(source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies) -
     if by_gpu.all():
         return kernel.start_ns, kernel.end_ns
     start, end = np.where(by_gpu, kernel.start_ns, NONE), np.where(by_gpu, kernel.end_ns, NONE)
-    for one, first, last in (
+    for code, first, last in (
         (HOST, kernel.seen_start_ns, kernel.seen_end_ns),
         (PROXY, proxies.start_ns, proxies.end_ns),
         (ENQUEUE, works.enqueue_ns, works.stopped_ns),
     ):
-        mine = source == one
-        if mine.any():
-            start[mine], end[mine] = first[mine], last[mine]
+        own = source == code
+        if own.any():
+            start[own], end[own] = first[own], last[own]
     return start, end
 
 
 def reject_impossible(columns: Columns, clock: TickClock, words: Vocabulary) -> None:
-    """Takes away times that run backwards, or that the process cannot have lived to see."""
+    """Removes times that run backwards, or that the process cannot have lived to see."""
     wrong = ~map_chunks(
         lambda start, end: (end >= start) & clock.covers(start) & clock.covers(end),
         np.bool_,
@@ -129,7 +130,7 @@ def reject_impossible(columns: Columns, clock: TickClock, words: Vocabulary) -> 
         for name in ("start_ns", "end_ns", "duration_ns"):
             columns[name] = np.where(wrong, NONE, columns[name])
         columns["source"] = np.where(wrong, np.int8(NO_SOURCE), columns["source"])
-        columns["reason"][wrong] = words.code("reason", "its times cannot be")
+        columns["reason"][wrong] = words.code("reason", IMPOSSIBLE_TIMES)
 
 
 def set_states(
@@ -139,7 +140,7 @@ def set_states(
     proxies: Proxies,
     decoded: ProcessEvents,
 ) -> None:
-    """What became of each row."""
+    """Sets the state of each row."""
     of_work = np.full(len(kernel.kernels), DONE, np.int8)
     silent = np.flatnonzero(kernel.kernels == 0)
     by_proxy = proxies.start_ns[silent] != NONE
@@ -156,7 +157,9 @@ def set_states(
 
 
 def _settle(columns: Columns, state: Codes) -> None:
-    """NCCL runs a communicator's operations in order: what comes before a done one is done."""
+    """Sets unknown states to done before the last done operation of a communicator: NCCL runs its
+    operations in order.
+    """
     if not (state == UNKNOWN).any():
         return
     when = first_time(columns)
@@ -168,13 +171,13 @@ def _settle(columns: Columns, state: Codes) -> None:
 
 
 def first_time(columns: Columns) -> Ints:
-    """When each row was heard of first."""
+    """When each row was first reported: its call, else its work."""
     call, enqueue = columns["call_ns"], columns["enqueue_ns"]
     return call if call.min(initial=0) > NONE else np.where(call != NONE, call, enqueue)
 
 
 def explain(columns: Columns, rows: Rows, decoded: ProcessEvents, words: Vocabulary) -> None:
-    """Reasons of rows whose source is not `gpu`, where their stamps gave none."""
+    """Sets the reasons of rows whose source is not `gpu`, where their stamps gave none."""
     reason, source, state = columns["reason"], columns["source"], columns["state"]
     if not ((source != GPU) & (reason == 0)).any():
         return
@@ -199,13 +202,13 @@ def explain(columns: Columns, rows: Rows, decoded: ProcessEvents, words: Vocabul
         (source == GPU_PARTIAL, "some channels have no stamp"),
         (source == GPU_REPAIRED, "NCCL had given its stamps to another operation"),
     ):
-        chosen = mask & (reason == 0)
-        if chosen.any():
-            reason[chosen] = words.code("reason", text)
+        unexplained = mask & (reason == 0)
+        if unexplained.any():
+            reason[unexplained] = words.code("reason", text)
 
 
 def _before_kernels(columns: Columns, decoded: ProcessEvents) -> Bools:
-    """Rows before the first of their communicator that a kernel is known of, where old events were
+    """Rows before the first row of their communicator that has a kernel, where old events were
     given up: threads keep different lengths of time.
     """
     if not decoded.process.gave_up_events():

@@ -1,7 +1,7 @@
-"""Events of one process by kind, with the stops that other threads reported in their places.
+"""Events of one process by kind, with stops that other threads reported put into their events.
 
-Everything is in the order of keys (stream and index, as in handles), so that a parent is found by
-its key.
+Events are in the order of their keys (stream and index, as in handles), so that a parent is found
+by its key.
 """
 
 from collections.abc import Mapping
@@ -21,11 +21,11 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class ProcessEvents:
-    """One process's events by kind, and what they need to be read."""
+    """One process's events by kind."""
 
     process: Process
     kinds: dict[str, Events]
-    impossible: int = 0  # events left out, because their times cannot be
+    impossible: int = 0  # events left out: the process cannot have lived to see their times
 
     def __getitem__(self, kind: str) -> Events:
         return self.kinds[kind]
@@ -38,20 +38,21 @@ class ProcessEvents:
 def events_of(
     process: Process, kinds: tuple[str, ...], plans: Mapping[str, ReadPlan] = MappingProxyType({})
 ) -> ProcessEvents:
-    """The events of the kinds that are asked for. `plans`: what will be read of a kind's events,
-    which is best known before.
+    """The events of these kinds. `plans`: columns that will be read of a kind's events; they are
+    read in the pass that finds the events.
     """
     wanted = tuple(dict.fromkeys((*kinds, "State")))
-    found, impossible = index_events(
+    events, impossible = index_events(
         process.slots, process.clock, process.header.nonce, wanted, plans
     )
-    states = found["State"]
+    states = events["State"]
     if len(states):
         for kind in kinds:
             if kind != "State":
-                apply_states(states, found[kind])
-    asked = {kind: found[kind] for kind in kinds}
-    return ProcessEvents(process, asked, sum(impossible[kind] for kind in kinds if kind != "State"))
+                apply_states(states, events[kind])
+    by_kind = {kind: events[kind] for kind in kinds}
+    left_out = sum(impossible[kind] for kind in kinds if kind != "State")
+    return ProcessEvents(process, by_kind, left_out)
 
 
 def stream_of(keys: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""A GPU's clock against its host's: bounds from what cannot be otherwise.
+"""A GPU's clock against its host's: bounds that no measurement can break.
 
 A stamp was written before the host read it, and a kernel starts after its launch began. So the
 offset (GPU minus host) is at least stop stamp - time it was seen, and at most start stamp - launch.
@@ -34,7 +34,7 @@ class Bound:
     values: Floats
 
     def at(self, host_ns: Ints) -> Ints:
-        """The bound at those times, rounded to whole ns upwards. Something must be known."""
+        """The bound at those times, rounded up to whole ns. It must be known."""
         host_ns = np.ascontiguousarray(host_ns)
         out: Ints = np.empty(len(host_ns), np.int64)
         library().ncclscope_bound_at(
@@ -60,25 +60,25 @@ def _best_of_bins(
     host_ns: Ints, value_ns: Ints, minus_ns: Ints, chosen: Bools | None
 ) -> tuple[Ints, int, int]:
     """Places of the highest point of each run of points in one bin, in the order of time; the first
-    time; the highest value.
+    time; and the highest value.
     """
     best = np.empty(len(host_ns), np.int64)
     first_ns, highest = ctypes.c_int64(), ctypes.c_int64()
     arrays = (host_ns, value_ns, minus_ns, chosen)
-    found = library().ncclscope_best_of_bins(
+    count = library().ncclscope_best_of_bins(
         ctypes.byref(_abi.Points(len(host_ns), *map(address, arrays))),
         ctypes.c_int64(_BIN_NS),
         pointer(best),
         ctypes.byref(first_ns),
         ctypes.byref(highest),
     )
-    places: Ints = best[:found].copy()
+    places: Ints = best[:count].copy()
     in_order: Ints = places[np.argsort(host_ns[places], kind="stable")]
     return in_order, first_ns.value, highest.value
 
 
 def _with_neighbours(time: Floats, value: Floats) -> Floats:
-    """Points, or what better neighbours leave of them."""
+    """The points' values, raised to what better neighbours imply: drift is at most _DRIFT."""
     slope = time * _DRIFT
     forward = np.maximum.accumulate(value + slope) - slope
     backward = np.maximum.accumulate((value - slope)[::-1])[::-1] + slope
@@ -95,7 +95,7 @@ def _hull(time: Floats, value: Floats) -> tuple[Floats, Floats]:
 
 
 def _cut(hull: tuple[Floats, Floats], low: float, high: float) -> tuple[Floats, Floats]:
-    """The part of a hull between two times, both of them knots where it reaches so far."""
+    """The part of a hull between two times; both are knots where the hull reaches them."""
     knots, values = hull
     inside = (knots > low) & (knots < high)
     ends = np.clip([low, high], knots[0], knots[-1])
@@ -106,8 +106,8 @@ def _cut(hull: tuple[Floats, Floats], low: float, high: float) -> tuple[Floats, 
 def bound(
     host_ns: Ints, value_ns: Ints, minus_ns: Ints | None = None, chosen: Bools | None = None
 ) -> Bound:
-    """The lower bound that points (time in order, offset at least value - minus) give; all of them,
-    or those that are chosen.
+    """The lower bound by points: at each time the offset is at least value - minus. `chosen`: which
+    points count, None: all.
     """
     host_ns, value_ns = np.ascontiguousarray(host_ns), np.ascontiguousarray(value_ns)
     minus_ns = np.zeros_like(value_ns) if minus_ns is None else np.ascontiguousarray(minus_ns)
@@ -122,9 +122,9 @@ def bound(
         low, high = number * WINDOW_NS, (number + 1) * WINDOW_NS
         # Half a window more on both sides, so that a hull is tight at its ends.
         around = [low - WINDOW_NS / 2, high + WINDOW_NS / 2]
-        mine = slice(*np.searchsorted(time, around).tolist())
-        if mine.stop > mine.start:
-            parts.append(_cut(_hull(time[mine], value[mine]), low, high))
+        points = slice(*np.searchsorted(time, around).tolist())
+        if points.stop > points.start:
+            parts.append(_cut(_hull(time[points], value[points]), low, high))
     knots = np.concatenate([part[0] for part in parts])
     values = np.concatenate([part[1] for part in parts])
     return Bound(first_ns, base_ns, knots, values)
@@ -142,15 +142,15 @@ def upper_bound(launch_ns: Ints, start_stamp: Ints, chosen: Bools | None = None)
 
 @dataclass(frozen=True, slots=True)
 class GpuClock:
-    """The offset, which is taken to be in the middle of its bounds."""
+    """Bounds of the offset, which is taken to lie in their middle."""
 
     lower: Bound
     minus_upper: Bound
     notice_ns: int  # how long it typically takes until the host notices a stop
 
     def width_ns(self) -> int:
-        """Half the distance of the bounds, its median over time. Without an upper one all that is
-        known is that the quickest notice takes less than the typical one.
+        """Half the distance of the bounds, as a median over time. Without an upper bound, how long
+        a notice typically takes.
         """
         if not self.minus_upper.is_known:
             return self.notice_ns

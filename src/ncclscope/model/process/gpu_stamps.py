@@ -1,4 +1,8 @@
-"""Judges the GPU stamps of one process: which belong to which work; clocks of its GPUs."""
+"""The GPU stamps of one process: which belong to which work; and the clocks of its GPUs.
+
+Where all stamps of a channel fit and no work went uncounted, no other assignment is possible and
+they are taken as they are. Other channels go through `stamp_repair`, whose example shows how.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -50,8 +54,8 @@ class _Uncounted:
 
 
 def _cut_off(pauses_ns: Ints, works: Works, has_kernels: Bools) -> Bools:
-    """Works whose kernels were reported when the process had just paused recording: those behind
-    the last one of their communicator that has any. `pauses_ns`: when it did, in order.
+    """Works without kernels because the process paused recording before their kernels came: those
+    after the last work of their communicator that has any. `pauses_ns`: when it paused, in order.
     """
     if not len(pauses_ns):
         return np.zeros(len(works), bool)
@@ -66,7 +70,7 @@ def _cut_off(pauses_ns: Ints, works: Works, has_kernels: Bools) -> Bools:
 
 
 def _had_kernels(unseen: UnrecordedWorks, works: Works, has_kernels: Bools) -> Bools:
-    """Works whose kernels are on record, or need not be: a process that only counts keeps none."""
+    """Works whose kernels are on record, or are missing because the process paused."""
     cut_off = _cut_off(unseen.ends_ns, works, has_kernels)
     return np.asarray(has_kernels | cut_off | unseen.outside(works.enqueue_ns))
 
@@ -74,41 +78,43 @@ def _had_kernels(unseen: UnrecordedWorks, works: Works, has_kernels: Bools) -> B
 def _uncounted(
     works: Works, has_kernels: Bools, rank_of_comm: Ints, comm: Numbers, stamped: Bools
 ) -> _Uncounted:
-    """`comm`: of kernel events; `stamped`: which of them have stamps."""
+    """Works without kernel events, in the order of their reports. `comm`: of kernel events;
+    `stamped`: which of those have stamps.
+    """
     silent = ~has_kernels & (works.channels > 0)
     if not silent.any():
         none = np.empty(0, np.int64)
         return _Uncounted(none, none.astype(np.int32), none, none)
     own_rank = rank_of_comm[np.minimum(works.comm, len(rank_of_comm) - 1)]
     to_self = np.isin(works.form, (SEND, RECV)) & (works.peer == own_rank)
-    mine = (
+    uncounted = (
         silent
         & ~works.symmetric
         & (works.form != COPY_ENGINE)
         & ~(to_self & (works.form == RECV))  # the pair is one work
         & np.isin(works.comm, np.flatnonzero(np.bincount(comm[stamped])))
     )
-    chosen = np.flatnonzero(mine)
+    chosen = np.flatnonzero(uncounted)
     chosen = chosen[np.argsort(works.enqueue_ns[chosen], kind="stable")]
     _, group, members = np.unique(works.group, return_inverse=True, return_counts=True)
     alone = (members[group] == 1) | (works.group == NONE)
-    # Wide first: numpy would squeeze FAR_FUTURE into the column's narrow type, some releases
+    # Widened first: numpy would squeeze FAR_FUTURE into the column's narrow type, some releases
     # silently.
     channels = works.channels.astype(np.int64)
     first = np.where(to_self, 1, np.where((works.form == COLLECTIVE) & alone, channels, FAR_FUTURE))
     return _Uncounted(chosen, works.comm[chosen], works.enqueue_ns[chosen], first[chosen])
 
 
-def _asked_ns(channels: Channels, mine: Ints, works: Works) -> Ints:
-    """When the works of kernel events were reported, or else their kernels."""
-    work = channels.work[mine]
+def _asked_ns(channels: Channels, places: Ints, works: Works) -> Ints:
+    """When the works of kernel events were reported, else when their kernels were."""
+    work = channels.work[places]
     asked = works.enqueue_ns[np.maximum(work, 0)]
-    return np.where(work != NONE, asked, channels.seen_start_ns[mine])
+    return np.where(work != NONE, asked, channels.seen_start_ns[places])
 
 
-def _claims_of(
+def _channel_events(
     channels: Channels,
-    mine: Ints,
+    places: Ints,
     works: Works,
     launches: Launches,
     not_before_ns: Ints,
@@ -117,23 +123,23 @@ def _claims_of(
     uncounted_groups: Ints,
     unseen_before: Ints,
 ) -> ChannelEvents:
-    """One channel's kernel events as claims. `uncounted_at`: when its uncounted works came;
-    `unseen_before`: so many more may have come before each.
+    """Kernel events of one channel with what bounds their lag. `uncounted_at`: when its uncounted
+    works came; `unseen_before`: how many more may have come before each event.
     """
-    work = channels.work[mine]
+    work = channels.work[places]
     known, at = work != NONE, np.maximum(work, 0)
-    offset = lower.at(channels.seen_end_ns[mine])
+    offset = lower.at(channels.seen_end_ns[places])
     # Clocks drift on while an operation waits: its start has the offset of its own time.
-    offset_at_start = lower.at(channels.gpu_start[mine] - offset)
+    offset_at_start = lower.at(channels.gpu_start[places] - offset)
     not_before = not_before_ns[at]
     launch_end = np.where(launches.end_ns[at] != NONE, launches.end_ns[at], FAR_FUTURE)
     group = np.where(known, works.group[at], NONE)
-    when = _asked_ns(channels, mine, works)
+    when = _asked_ns(channels, places, works)
     return ChannelEvents(
-        gpu_start=channels.gpu_start[mine],
-        gpu_stop=channels.gpu_stop[mine],
-        latest_start_ns=channels.gpu_start[mine] - np.minimum(offset, offset_at_start),
-        latest_stop_ns=channels.gpu_stop[mine] - offset,
+        gpu_start=channels.gpu_start[places],
+        gpu_stop=channels.gpu_stop[places],
+        latest_start_ns=channels.gpu_start[places] - np.minimum(offset, offset_at_start),
+        latest_stop_ns=channels.gpu_stop[places] - offset,
         group=group,
         not_before_ns=np.where(known, not_before, FAR_PAST),
         launch_end_ns=np.where(known & ~launches.replay[at], launch_end, FAR_FUTURE),
@@ -145,20 +151,22 @@ def _claims_of(
 def _recover(
     channels: Channels, left_over: Ints, candidates: Ints, not_before_ns: Ints, lower: Bound
 ) -> list[tuple[int, int]]:
-    """(work, kernel event that brought its stamps) for works that the host did not count."""
-    found, next_one = [], 0
+    """(work, kernel event that brought its stamps) for works that the host did not count: each
+    left-over stamp goes to the next of them, if that was launched before it.
+    """
+    recovered, place = [], 0
     latest = channels.gpu_start[left_over] - lower.at(channels.seen_end_ns[left_over])
     for event, latest_ns in zip(left_over.tolist(), latest.tolist(), strict=True):
-        if next_one == len(candidates):
+        if place == len(candidates):
             break
-        if not_before_ns[next_one] <= latest_ns:
-            found.append((int(candidates[next_one]), event))
-            next_one += 1
-    return found
+        if not_before_ns[place] <= latest_ns:
+            recovered.append((int(candidates[place]), event))
+            place += 1
+    return recovered
 
 
 def _by_channel(channels: Channels, stamped: Ints) -> list[Ints]:
-    """Kernel events with stamps, one array for each communicator and channel, in order."""
+    """Places of kernel events with stamps: one array per communicator and channel, in order."""
     if not len(stamped):
         return []
     where = channels.comm[stamped] << 8 | channels.channel[stamped]
@@ -170,7 +178,7 @@ def _by_channel(channels: Channels, stamped: Ints) -> list[Ints]:
 
 
 def _lower_bounds(channels: Channels, stamped: Bools) -> dict[int, Bound]:
-    """By GPU the least that its clock is ahead of the host's."""
+    """By GPU a lower bound of how far its clock is ahead of the host's."""
     if not stamped.any():
         return {}
     gpu, seen, stop = channels.gpu, channels.seen_end_ns, channels.gpu_stop
@@ -192,7 +200,7 @@ def assign_stamps(
     rank_of_comm: Ints,
     unseen: UnrecordedWorks,
 ) -> tuple[Channels, dict[int, GpuClock]]:
-    """All channels with stamps that are theirs, recovered ones included; clocks by GPU."""
+    """All channels with their works' own stamps, recovered ones included; clocks by GPU."""
     channels = reported(decoded, works, gpu_of_comm)
     has_kernels = mask_of(channels.work, len(works))
     stamped = (channels.gpu_stop != NONE) & (len(works) > 0)
@@ -202,22 +210,20 @@ def assign_stamps(
     not_before = launches.not_before_ns(works)
     strand, strands = channels.strands()
     fitting = channels.fitting(strand, strands, lower, not_before, works)
-    if (
-        fitting.all() and not len(uncounted.work) and not unseen.at_most
-    ):  # no other reading is possible then
+    if fitting.all() and not len(uncounted.work) and not unseen.at_most:
         np.copyto(channels.stamp, np.int8(stamp_repair.VALID), where=stamped)
-        judged = channels
+        repaired = channels
     else:
         places = np.flatnonzero(stamped)
-        judged = _judged(
+        repaired = _repaired(
             channels, places, strand, fitting, works, launches, lower, uncounted, unseen
         )
-    return judged, {
-        gpu: _clock(bound, gpu, channels, judged, launches) for gpu, bound in lower.items()
+    return repaired, {
+        gpu: _clock(bound, gpu, channels, repaired, launches) for gpu, bound in lower.items()
     }
 
 
-def _judged(
+def _repaired(
     channels: Channels,
     places: Ints,
     strand: Numbers,
@@ -228,66 +234,68 @@ def _judged(
     uncounted: _Uncounted,
     unseen: UnrecordedWorks,
 ) -> Channels:
-    """Channels whose stamps are judged one channel after the other."""
+    """The channels with stamps repaired, one channel of a communicator after the other."""
     true_start, true_stop = channels.gpu_start.copy(), channels.gpu_stop.copy()
     recovered: list[tuple[int, int]] = []
     not_before = launches.not_before_ns(works)
-    for whole in _by_channel(channels, places):
-        bound = lower[int(channels.gpu[whole[0]])]
-        number, channel = int(channels.comm[whole[0]]), int(channels.channel[whole[0]])
+    for of_channel in _by_channel(channels, places):
+        first = of_channel[0]
+        bound = lower[int(channels.gpu[first])]
+        number, channel = int(channels.comm[first]), int(channels.channel[first])
         can_use = (uncounted.comm == number) & (channel < uncounted.first_channels)
         sure = unseen.at_most.get(number, 0) == 0 or channel >= unseen.channels[number]
-        if not can_use.any() and sure and fitting[strand[whole[0]]]:
-            channels.stamp[whole] = stamp_repair.VALID
+        if not can_use.any() and sure and fitting[strand[first]]:
+            channels.stamp[of_channel] = stamp_repair.VALID
             continue
         when, groups = uncounted.enqueue_ns[can_use], works.group[uncounted.work[can_use]]
-        # The stamps that works before a pause lack came to works that are not on record.
-        asked_ns = _asked_ns(channels, whole, works)
-        window = unseen.window(asked_ns)
+        # Stamps that works before a pause lack came to works that are not on record, so windows
+        # are repaired one by one.
+        asked_ns = _asked_ns(channels, of_channel, works)
+        windows = unseen.window(asked_ns)
         unseen_before = unseen.before(number, channel, asked_ns)
-        for one in np.unique(window).tolist():
-            mine, hidden = whole[window == one], unseen_before[window == one]
-            claims = _claims_of(
-                channels, mine, works, launches, not_before, bound, when, groups, hidden
+        for window in np.unique(windows).tolist():
+            own, hidden = of_channel[windows == window], unseen_before[windows == window]
+            events = _channel_events(
+                channels, own, works, launches, not_before, bound, when, groups, hidden
             )
-            verdicts = stamp_repair.repair(claims)
-            channels.stamp[mine] = verdicts.stamp
-            channels.reason[mine] = verdicts.reason
-            owner = mine[np.maximum(verdicts.owner, 0)]
-            true_start[mine] = np.where(verdicts.owner != NONE, channels.gpu_start[owner], NONE)
-            true_stop[mine] = np.where(verdicts.owner != NONE, channels.gpu_stop[owner], NONE)
-            left = mine[verdicts.left_over]
-            here = can_use & (unseen.window(uncounted.enqueue_ns) == one)
+            assignment = stamp_repair.repair(events)
+            channels.stamp[own] = assignment.stamp
+            channels.reason[own] = assignment.reason
+            owner = own[np.maximum(assignment.owner, 0)]
+            true_start[own] = np.where(assignment.owner != NONE, channels.gpu_start[owner], NONE)
+            true_stop[own] = np.where(assignment.owner != NONE, channels.gpu_stop[owner], NONE)
+            left = own[assignment.left_over]
+            here = can_use & (unseen.window(uncounted.enqueue_ns) == window)
             candidates = uncounted.work[here]
             recovered += _recover(channels, left, candidates, not_before[candidates], bound)
     return _with_recovered(channels, true_start, true_stop, works, recovered)
 
 
 def _clock(
-    lower: Bound, gpu: int, channels: Channels, judged: Channels, launches: Launches
+    lower: Bound, gpu: int, channels: Channels, repaired: Channels, launches: Launches
 ) -> GpuClock:
-    """The GPU's clock; only stamps that are sure, of eager works, bound it from above."""
+    """The GPU's clock; only certain stamps of works that are no replays bound it from above."""
     start_ns = launches.start_ns
     if launches.replay.any():
         start_ns = np.where(launches.replay, NONE, start_ns)
-    launched, sure, number = judged.launches(gpu, start_ns)
-    upper = upper_bound(launched, judged.gpu_start, None if number == len(sure) else sure)
-    mine = _first_stamped(channels, gpu, _SAMPLE)
-    seen = channels.seen_end_ns[mine]
-    notice = np.median(lower.at(seen) - (channels.gpu_stop[mine] - seen))
+    launched, sure, number = repaired.launches(gpu, start_ns)
+    upper = upper_bound(launched, repaired.gpu_start, None if number == len(sure) else sure)
+    places = _first_stamped(channels, gpu, _SAMPLE)
+    seen = channels.seen_end_ns[places]
+    notice = np.median(lower.at(seen) - (channels.gpu_stop[places] - seen))
     return GpuClock(lower, upper, int(notice))
 
 
 def _first_stamped(channels: Channels, gpu: int, most: int) -> Ints:
-    """The first places of a GPU's events that have stamps."""
-    found, number = [np.empty(0, np.int64)], 0
-    for piece in row_chunks(len(channels.work)):
-        chosen = (channels.gpu[piece] == gpu) & (channels.gpu_stop[piece] != NONE)
-        found.append(piece.start + np.flatnonzero(chosen)[: most - number])
-        number += len(found[-1])
+    """Places of the first `most` events of a GPU that have stamps."""
+    places, number = [np.empty(0, np.int64)], 0
+    for rows in row_chunks(len(channels.work)):
+        stamped = (channels.gpu[rows] == gpu) & (channels.gpu_stop[rows] != NONE)
+        places.append(rows.start + np.flatnonzero(stamped)[: most - number])
+        number += len(places[-1])
         if number == most:
             break
-    return np.concatenate(found)
+    return np.concatenate(places)
 
 
 def _with_recovered(
@@ -297,7 +305,7 @@ def _with_recovered(
     works: Works,
     recovered: list[tuple[int, int]],
 ) -> Channels:
-    """Channels with their true stamps; the works that got left-over ones as rows at the end."""
+    """The channels with their true stamps, and a row at the end for each recovered work."""
     if not recovered:
         return replace(channels, gpu_start=true_start, gpu_stop=true_stop)
     work = np.array([work for work, _ in recovered], np.int64)
@@ -321,7 +329,9 @@ def _with_recovered(
 
 
 def _self_receives(works: Works, sends: Ints) -> tuple[Ints, Ints]:
-    """The receives that ran in the works of these sends to self: (receive, place in `sends`)."""
+    """Receives that ran in the works of these sends of a rank to itself: (receive, place in
+    `sends`).
+    """
     receives = np.flatnonzero((works.form == RECV) & (works.group != NONE))
     chosen = np.flatnonzero((works.form[sends] == SEND) & (works.group[sends] != NONE))
     both = np.concatenate([receives, sends[chosen]])

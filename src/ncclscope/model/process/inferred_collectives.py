@@ -1,9 +1,9 @@
 """AlltoAll, Gather and Scatter, which NCCL reports as the sends and receives it makes of them.
 
-A group call of depth 1 with several sends or receives was made by NCCL itself. One that a user
-opened looks alike when its sends and receives are the same; so the function is always marked as
-inferred. Of a Gather or Scatter only the root's side can be told from plain sends and receives; see
-`rooted` for the others'.
+A group call of depth 1 with several sends or receives was made by NCCL itself. A user's own group
+with the same sends and receives looks alike, so the function is always marked as inferred. Of a
+Gather or Scatter only the root's side differs from plain sends and receives; `inferred_rooted`
+finds the other ranks' sides.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class _Groups:
     count: Ints
 
     def where(self, mask: Bools) -> "_Groups":
-        """Those that the mask marks."""
+        """The groups of a mask."""
         count = self.count[mask]
         kept = np.repeat(mask, self.count)
         return _Groups(self.rows[kept], np.cumsum(count) - count, count)
@@ -50,7 +50,9 @@ def expand_groups(columns: Columns, ranks_of_comm: Ints, words: Vocabulary) -> C
 
 
 def has_parts(operations: Columns, rows: slice) -> Bools:
-    """Which of these rows, of whole processes, are made of others. They have an event of a part."""
+    """Which of these rows have parts; their `event` is that of a part. `rows`: all operations of
+    some processes.
+    """
     part_of = np.asarray(operations["part_of"][rows])
     out = np.zeros(len(part_of), bool)
     place = part_of[part_of != NONE] - rows.start
@@ -74,14 +76,14 @@ def _groups(columns: Columns) -> _Groups:
 
 
 def _functions(columns: Columns, groups: _Groups, ranks_of_comm: Ints, words: Vocabulary) -> Ints:
-    """What each group is, as the code of a function; NONE: what it says."""
+    """The code of each group's function; NONE: it is just its sends and receives."""
     rows, first, count = groups.rows, groups.first, groups.count
     peer, size = columns["peer"][rows], columns["size_bytes"][rows]
     is_send = columns["form"][rows] == SEND
     sends = np.add.reduceat(is_send.astype(np.int64), first)
     ranks = ranks_of_comm[columns["communicator"][rows[first]]]
     own = np.repeat(columns["rank"][rows[first]], count)
-    # Those to or from everybody are numbered like the ranks; a lone one is to or from itself.
+    # In order, peers of sends to all ranks are 0, 1, 2 …; a lone send goes to the rank itself.
     place = np.arange(len(rows)) - np.repeat(first, count)
     place -= np.where(is_send, 0, np.repeat(sends, count))
     lone = np.where(is_send, np.repeat(sends, count), np.repeat(count - sends, count)) == 1
@@ -93,16 +95,16 @@ def _functions(columns: Columns, groups: _Groups, ranks_of_comm: Ints, words: Vo
         ("Gather", np.ones_like(ranks), ranks),
         ("Scatter", ranks, np.ones_like(ranks)),
     ):
-        found = fits & (sends == of_sends) & (count - sends == of_receives)
-        if found.any():
-            out[found] = words.code("function", name)
+        matches = fits & (sends == of_sends) & (count - sends == of_receives)
+        if matches.any():
+            out[matches] = words.code("function", name)
     return out
 
 
 def _wholes(
     columns: Columns, groups: _Groups, function: Ints, ranks_of_comm: Ints, incomplete: int
 ) -> Columns:
-    """One row for each group: from its first part, with the extent of all of them."""
+    """One row for each group: its first part's, with the extent of all parts."""
     members, edges, count = groups.rows, groups.first, len(groups.first)
     leader = np.minimum.reduceat(members, edges)
     wholes = {name: values[leader].copy() for name, values in columns.items()}
@@ -116,8 +118,8 @@ def _wholes(
     ):
         values = columns[name][members]
         if smallest:
-            found = np.minimum.reduceat(np.where(values == NONE, many, values), edges)
-            wholes[name] = np.where(found == many, NONE, found)
+            least = np.minimum.reduceat(np.where(values == NONE, many, values), edges)
+            wholes[name] = np.where(least == many, NONE, least)
         else:
             wholes[name] = np.maximum.reduceat(values, edges)
     timed = (wholes["start_ns"] != NONE) & (wholes["end_ns"] != NONE)
@@ -138,7 +140,7 @@ def _wholes(
 def _set_source(
     columns: Columns, wholes: Columns, members: Ints, edges: Ints, incomplete: int
 ) -> None:
-    """The worst source of the parts that have a time; the reason of one that has it."""
+    """Sets the worst source of the parts that have a time, and the reason of a part that has it."""
     source = columns["source"][members].astype(np.int64)
     timed = source != NO_SOURCE
     worst = np.maximum.reduceat(np.where(timed, source, -1), edges)

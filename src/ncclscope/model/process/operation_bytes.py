@@ -1,4 +1,4 @@
-"""Columns of counts to columns of bytes, by the rule of `nccl.operation_bytes`."""
+"""Bytes of whole columns of operations, by the rule of `nccl.operation_bytes`."""
 
 import ctypes
 from collections.abc import Sequence
@@ -29,8 +29,8 @@ def size_bytes(
     functions: Sequence[str],
     ranks: Ints,
 ) -> Ints:
-    """Bytes of operations; NONE where the count or the datatype is not known, or the size cannot
-    be. `datatypes` and `functions` are the names behind codes, `ranks` by communicator.
+    """Bytes of operations; NONE for an unknown count or datatype, and for an impossible size.
+    `datatypes`, `functions`: names by code; `ranks`: by communicator.
     """
     bits, counts_one_rank = np.zeros(_CODES, np.int64), np.zeros(_CODES, np.int8)
     bits[: len(datatypes)] = [element_bits(name) or 0 for name in datatypes]
@@ -54,7 +54,7 @@ def size_bytes(
 
 
 def total_bytes(counts: Ints, factor: Ints | int) -> Ints:
-    """counts x factor; NONE where the count is not known or cannot be."""
+    """counts x factor; NONE for an unknown or impossible count."""
     factor = np.maximum(factor, 1)
     possible = (counts >= 0) & (counts <= _LARGEST_BYTES // factor)
     return np.where(possible, counts * np.where(possible, factor, 0), NONE)

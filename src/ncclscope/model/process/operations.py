@@ -1,7 +1,7 @@
 """Operations of one process: a row for each call, and one for each replay of a captured call.
 
-Rows are in the order of time. Communicators are still numbers of the process, times those of its
-host.
+Rows are in the order of time. Communicators are still numbers of the process, times are on its
+host's clock.
 """
 
 from dataclasses import dataclass
@@ -85,12 +85,12 @@ class ProcessOperations:
 
 
 def operations_of(process: Process, words: Vocabulary) -> ProcessOperations:
-    """Decodes a process, judges its stamps, and makes its operations."""
+    """The operations of a process."""
     return operations_from(events_of(process, KINDS, PLANS), words)
 
 
 def operations_from(decoded: ProcessEvents, words: Vocabulary) -> ProcessOperations:
-    """The operations of a process whose KINDS are decoded."""
+    """The operations of a process from its events of KINDS."""
     process = decoded.process
     works, calls = works_of(decoded, words), calls_of(decoded, words)
     local, links = local_communicators(process, works), link(calls, works)
@@ -126,7 +126,7 @@ def operations_from(decoded: ProcessEvents, words: Vocabulary) -> ProcessOperati
 
 _OF_EITHER = ("thread", "function", "datatype", "count", "tag", "stream")
 _OF_WORK = ("algorithm", "protocol", "variant", "peer", "sequence", "channels", "warps")
-# Columns that later steps give values to.
+# Columns that later stages fill.
 _LATER = (
     "process", "node", "global_rank", "wait_ns", "wire_ns", "relative_wait_ns", "instance",
     "call_order", "part_of",
@@ -136,14 +136,14 @@ _LATER = (
 def _columns(
     calls: Calls, works: Works, rows: Rows, launches: Launches, words: Vocabulary
 ) -> Columns:
-    """What calls and works say; the caller's own words first."""
+    """Columns from calls and works; where both have a value, the call's counts."""
     count = len(rows)
     columns = empty([column for column in OPERATIONS if column.name in _LATER], count)
     for name in _OF_EITHER:
         columns[name] = rows.column(
             (getattr(calls, name), rows.call), (getattr(works, name), rows.work)
         )
-    if columns["count"].min(initial=NONE) < NONE:  # damaged ones are negative
+    if columns["count"].min(initial=NONE) < NONE:  # damaged counts are negative
         columns["count"] = np.maximum(columns["count"], NONE)
     columns["communicator"] = rows.column((calls.comm, rows.call), (works.comm, rows.work))
     for name in _OF_WORK:
@@ -171,7 +171,7 @@ def _columns(
 def _set_communicator(
     columns: Columns, works: Works, rows: Rows, local: LocalCommunicators, words: Vocabulary
 ) -> None:
-    """Rank, and bytes as nccl-tests count them: both depend on the communicator."""
+    """Sets rank and bytes, which depend on the communicator."""
     number, last = columns["communicator"], len(local.rank) - 1
     if number.max(initial=0) > last:
         number = columns["communicator"] = np.minimum(number, np.int32(last))
@@ -180,13 +180,13 @@ def _set_communicator(
     if unknown.any():
         rank = np.where(unknown, rows.of_work(works.rank), rank)
     columns["rank"] = rank
-    # Works count the bytes of some functions; the caller's datatype is lost then.
+    # Works of some functions count bytes; the caller's datatype is unknown then.
     in_bytes = rows.call == NONE
     if in_bytes.any():
         in_bytes &= rows.of_work(works.counted_in_bytes, 0)
     datatype = columns["datatype"]
     if in_bytes.any():
-        if (rows.call != NONE).any():  # this NCCL tells it with the call, which is not on record
+        if (rows.call != NONE).any():  # with calls reported, NCCL's own datatype says nothing
             columns["datatype"] = np.where(in_bytes, np.int8(NONE), datatype)
         datatype = np.where(in_bytes, IN_BYTES, datatype)
     columns["size_bytes"] = size_bytes(
@@ -201,9 +201,9 @@ def _set_communicator(
 
 
 def set_orders(columns: Columns) -> None:
-    """Number of each collective on its communicator, of each send and receive with its peer.
-
-    What is inferred is numbered apart, by function: ranks may not agree on it.
+    """Sets `call_order`: the number of each collective on its communicator, of each send and
+    receive with its peer. Inferred operations are numbered apart, by function: not all ranks may
+    have them.
     """
     eager = (columns["replay"] == 0) & (columns["state"] != durations.CAPTURED)
     p2p = (columns["form"] == SEND) | (columns["form"] == RECV)
@@ -225,13 +225,13 @@ def set_orders(columns: Columns) -> None:
 
 
 def _number(out: Ints, mask: Bools, key: Ints) -> None:
-    """Numbers the marked rows from 0 for each key, in their order."""
+    """Numbers the rows of a mask from 0 for each key, in their order."""
     rows = np.flatnonzero(mask)
     out[rows] = running_count(key[rows])
 
 
 def _rows_of_channels(rows: Rows, order: Ints | None, channels: Channels, works: int) -> Ints:
-    """The row of each channel's work. `order`: of the rows, None where it is theirs."""
+    """The row of each channel's work. `order`: how rows were sorted, None if they were not."""
     if rows.paired and order is None:
         return channels.work
     row_of_work = np.full(works, NONE, np.int64)
@@ -241,10 +241,10 @@ def _rows_of_channels(rows: Rows, order: Ints | None, channels: Channels, works:
 
 
 def _count_stamps(works: Works, kernel: KernelTimes) -> StampCounts:
-    """Works by what became of their stamps; copy engines and running works have none to judge."""
-    judged = (works.form != COPY_ENGINE) & ~kernel.running
+    """Works by what became of their stamps; copy engines and running works have none."""
+    finished = (works.form != COPY_ENGINE) & ~kernel.running
     timed = kernel.start_ns != NONE
-    whole, none = judged & timed & ~kernel.partial, judged & ~timed
+    whole, none = finished & timed & ~kernel.partial, finished & ~timed
 
     def count(mask: npt.NDArray[np.bool_]) -> int:
         return int(np.count_nonzero(mask))
@@ -253,7 +253,7 @@ def _count_stamps(works: Works, kernel: KernelTimes) -> StampCounts:
         valid=count(whole & (kernel.stamp == stamp_repair.VALID)),
         repaired=count(whole & (kernel.stamp == stamp_repair.REPAIRED)),
         recovered=count(whole & (kernel.stamp == stamp_repair.RECOVERED)),
-        partial=count(judged & kernel.partial),
+        partial=count(finished & kernel.partial),
         rejected=count(none & (kernel.stamp >= stamp_repair.REJECTED)),
         missing=count(none & (kernel.stamp == NONE)),
     )

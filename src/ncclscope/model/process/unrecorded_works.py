@@ -1,5 +1,5 @@
-"""Works that a process counted and did not record: the device may have counted some that NCCL's
-host side did not, and then stamps lag behind from there on without anything on record that says so.
+"""Works that a process counted and did not record. NCCL's host side may have missed some of them:
+then stamps lag from there on, and nothing on record shows it.
 """
 
 from collections import Counter
@@ -23,9 +23,9 @@ _SELF_COPY_CHANNELS = 1  # such a send uses the first channel
 
 @dataclass(frozen=True, slots=True)
 class UnrecordedWorks:
-    """What of that bears on stamps."""
+    """How many works may be missing, and when and where that can make stamps lag."""
 
-    edges_ns: Ints  # begin and end of windows with a full record; nothing where it never paused
+    edges_ns: Ints  # begin and end of each window; empty where the process never paused
     known_until_ns: int  # before it, every work is on record
     at_most: dict[int, int]  # by communicator: works that may make stamps lag
     channels: dict[int, int]  # by communicator: only on channels below this one
@@ -36,25 +36,25 @@ class UnrecordedWorks:
         return self.edges_ns[1::2]
 
     def window(self, when_ns: Ints) -> Ints:
-        """In which window, an odd number, or between which windows moments lie."""
+        """A number for each moment: odd within a window, even between windows."""
         return np.searchsorted(self.edges_ns, when_ns, side="right")
 
     def outside(self, when_ns: Ints) -> Bools:
-        """Which moments lie in no window: memory that was left behind has some of the events of
-        such a time, and nobody knows which.
+        """Whether each moment lies in no window: of such times the memory that a dead process left
+        has some events, and nothing says which.
         """
         if not len(self.edges_ns):
             return np.zeros(len(when_ns), bool)
         return np.asarray(self.window(when_ns) % 2 == 0)
 
     def before(self, comm: int, channel: int, when_ns: Ints) -> Ints:
-        """How many works of a channel nobody may have seen before each moment."""
+        """How many unrecorded works a channel may have had before each moment."""
         most = self.at_most.get(comm, 0) if channel < self.channels.get(comm, 0) else 0
         return np.where(when_ns > self.known_until_ns, most, 0)
 
 
 def unrecorded_works_of(process: Process, works: Works, words: Vocabulary) -> UnrecordedWorks:
-    """From what was counted, less what is on record."""
+    """Works in the process's counters, less those on record."""
     windows = windows_of(process).recorded
     paused = not windows or not all(zoom.writes for zoom in process.mode_changes)
     paused |= process.identity.get("mode") == "profile"
@@ -73,8 +73,8 @@ def unrecorded_works_of(process: Process, works: Works, words: Vocabulary) -> Un
     for name in {
         loses_kernel_events_after(versions[comm]) for comm, count in left.items() if count
     }:
-        mine = words.among("function", (name,), works.function)
-        on_record = np.bincount(works.comm[mine & ~known.outside(works.enqueue_ns)])
+        of_function = words.among("function", (name,), works.function)
+        on_record = np.bincount(works.comm[of_function & ~known.outside(works.enqueue_ns)])
         for comm, count in enumerate(on_record.tolist()):
             left[comm] -= count * (loses_kernel_events_after(versions.get(comm, 0)) == name)
     at_most = {comm: min(count, _MOST) for comm, count in left.items() if count > 0}

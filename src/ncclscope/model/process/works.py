@@ -1,4 +1,4 @@
-"""NCCL's works of one process (Coll, P2p, CeColl) with their launches, and the times of each."""
+"""NCCL's works of one process: Coll, P2p and CeColl events, and their launches."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Works:
 
     keys: Ints
     enqueue_ns: Ints
-    stopped_ns: Ints  # the enqueuing ended; of copy engines only
+    stopped_ns: Ints  # enqueueing ended; of copy engines only
     thread: Numbers
     comm: Numbers  # number within the process
     call: Ints  # key of the API call it belongs to, NONE
@@ -56,7 +56,7 @@ class Works:
     tag: Ints
     stream: Ints  # CUDA's, known for copy engines only
     symmetric: Bools
-    rank: Numbers  # as the descriptor gives it, NONE where only the communicator tells
+    rank: Numbers  # by the descriptor, NONE where it has none
     comm_hash: Ints  # interface v1 to v3
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ _NAMES: dict[str, tuple[str, Callable[[str], str], tuple[str, ...]]] = {
 }
 
 
-# Fields of names; `set_codes` makes codes of them.
+# Columns of string ids; `set_codes` replaces them by codes.
 CALLED = {"function": string("func"), "datatype": string("dtype")}
 _CARRIED_OUT = {
     "algorithm": string("algo"),
@@ -82,17 +82,17 @@ _CARRIED_OUT = {
 
 
 def set_codes(words: Vocabulary, decoded: ProcessEvents, events: Events, columns: Columns) -> None:
-    """Puts codes in the place of the numbers that names have in the process."""
+    """Replaces string ids of the process by codes, in place."""
     sorts = [sort for sort in _NAMES if sort in columns]
     seen = events.names(*(_NAMES[sort][0] for sort in sorts))
-    for sort, mine in zip(sorts, seen, strict=True):
+    for sort, ids in zip(sorts, seen, strict=True):
         _, rename, numbers = _NAMES[sort]
-        codes = codes_of(words, sort, mine, decoded.process.strings, rename, numbers)
+        codes = codes_of(words, sort, ids, decoded.process.strings, rename, numbers)
         columns[sort] = take_small(codes, columns[sort])
 
 
-# What a kind of work lacks.
-_WITHOUT = {
+# Columns that some kinds of works lack.
+_OPTIONAL = {
     "stopped_ns": "i8",
     "algorithm": "i1",
     "protocol": "i1",
@@ -106,18 +106,20 @@ _WITHOUT = {
 }
 
 
-def _completed(events: Events, told: Columns) -> Columns:
-    """The columns of a kind of work, with NONE for what it lacks."""
+def _with_all_columns(events: Events, read: Columns) -> Columns:
+    """The columns of a kind of work, NONE in those that it lacks."""
     count = len(events)
     lacking = {
-        name: full_array(count, dtype, NONE) for name, dtype in _WITHOUT.items() if name not in told
+        name: full_array(count, dtype, NONE)
+        for name, dtype in _OPTIONAL.items()
+        if name not in read
     }
     for name in ("symmetric", "counted_in_bytes"):
-        if name not in told:
+        if name not in read:
             lacking[name] = np.zeros(count, bool)
-    if "comm_hash" not in told:
+    if "comm_hash" not in read:
         lacking["comm_hash"] = full_array(count, np.int64, 0)
-    return lacking | told | {"keys": events.keys, "thread": events.thread}
+    return lacking | read | {"keys": events.keys, "thread": events.thread}
 
 
 _COMMON = {
@@ -166,7 +168,7 @@ def _coll_columns(decoded: ProcessEvents, words: Vocabulary) -> Columns:
         "counted_in_bytes": _in_bytes(own["function"], words),
         "symmetric": symmetric,
     }
-    return _completed(events, own | behind | rest)
+    return _with_all_columns(events, own | behind | rest)
 
 
 def _p2p_columns(decoded: ProcessEvents, words: Vocabulary) -> Columns:
@@ -186,7 +188,7 @@ def _p2p_columns(decoded: ProcessEvents, words: Vocabulary) -> Columns:
     behind["rank"][~extended] = NONE
     is_send = words.among("function", ("Send",), own["function"])
     rest: Columns = {"form": np.where(is_send, SEND, RECV).astype(np.int8)}
-    return _completed(events, own | behind | rest)
+    return _with_all_columns(events, own | behind | rest)
 
 
 def _ce_columns(decoded: ProcessEvents, words: Vocabulary) -> Columns:
@@ -201,7 +203,7 @@ def _ce_columns(decoded: ProcessEvents, words: Vocabulary) -> Columns:
         "counted_in_bytes": _in_bytes(own["function"], words),
         "channels": np.zeros(count, np.int16),
     }
-    return _completed(events, own | behind | rest)
+    return _with_all_columns(events, own | behind | rest)
 
 
 def works_of(decoded: ProcessEvents, words: Vocabulary) -> Works:
@@ -226,7 +228,7 @@ def in_key_order(parts: list[Columns]) -> Columns:
     return {name: values[order] for name, values in joined.items()}
 
 
-# What is to be known of each KernelLaunch.
+# Columns of KernelLaunch events.
 LAUNCHED = {
     "group_call": key("parent"),
     "comm": number("comm", "i4"),
@@ -238,17 +240,18 @@ LAUNCHED = {
 WORK_PLANS = {"Coll": _COLL, "KernelLaunch": ReadPlan(LAUNCHED)}
 
 
-def launches_of(decoded: ProcessEvents, told: Columns, works: Works, group_calls: Ints) -> Ints:
+def launches_of(decoded: ProcessEvents, launched: Columns, works: Works, group_calls: Ints) -> Ints:
     """Place of each work's KernelLaunch, NONE where there is none.
 
     A plan is launched, then reported, by one thread: its launch is the one before it in its stream.
-    `told`: LAUNCHED of each; `group_calls` are the keys of the works' GroupApi, NONE for replays.
+    `launched`: LAUNCHED of each launch; `group_calls`: keys of the works' GroupApi, NONE for
+    replays.
     """
-    launches, parents = decoded["KernelLaunch"], told["group_call"]
+    launches, parents = decoded["KernelLaunch"], launched["group_call"]
     if not len(launches):
         return np.full(len(works), NONE, np.int64)
     at = sibling_before(
-        Children(launches.keys, parents, told["comm"]),
+        Children(launches.keys, parents, launched["comm"]),
         Children(works.keys, group_calls, works.comm),
     )
     if at.min(initial=0) > NONE:

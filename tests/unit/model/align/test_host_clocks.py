@@ -92,16 +92,16 @@ def columns_of(
     return columns
 
 
-def meetings_of(
+def collectives_of(
     processes: list[dict[str, npt.NDArray[np.generic]]], width_ns: int = 0
 ) -> CollectiveBounds:
     counter = StreamCounter()
     for columns in processes:
         counter.add(columns)
-    meetings = CollectiveBounds(counter.streams(), counter.nodes(), RULES)
+    collectives = CollectiveBounds(counter.streams(), counter.nodes(), RULES)
     for columns in processes:
-        meetings.add(columns, width_ns)
-    return meetings
+        collectives.add(columns, width_ns)
+    return collectives
 
 
 @dataclass
@@ -127,7 +127,7 @@ def solved(
     nodes = job.start.shape[1]
     shifts = rng.uniform(-width_ns, width_ns, nodes) if rng else np.zeros(nodes)
     processes = [columns_of(truth, job, node, shifts[node]) for node in range(nodes)]
-    return solve([0] * nodes, meetings=meetings_of(processes, width_ns))
+    return solve([0] * nodes, collectives=collectives_of(processes, width_ns))
 
 
 # ---- everybody meets everybody ----
@@ -304,7 +304,7 @@ def test_several_processes_of_a_node_count_as_one() -> None:
         one = Job(job.start[:, [rank] * 3], job.end[:, [rank] * 3], job.wire_ns)
         shift = rng.uniform(-width_ns, width_ns)
         processes.append(columns_of(truth, one, rank // 2, shift, rank))
-    clocks = solve([0] * 3, meetings=meetings_of(processes, width_ns))
+    clocks = solve([0] * 3, collectives=collectives_of(processes, width_ns))
     found = outcome(clocks, truth, np.linspace(0, 60 * S, 300))
     assert found.inside.min() == 1
     assert np.median(found.bar) <= 1.2 * job.wire_ns + 2 * width_ns
@@ -352,7 +352,7 @@ def test_nodes_that_nothing_ties_are_marked() -> None:
     job = ring_job(rng, 5, 1000, 60 * S, 25 * US)
     processes = [columns_of(truth, job, node, communicator=node // 2) for node in range(4)]
     wall = [int(offset) for offset in truth.offset_ns]
-    clocks = solve(wall, meetings=meetings_of(processes))
+    clocks = solve(wall, collectives=collectives_of(processes))
     assert [clock.tied for clock in clocks.nodes] == [True, True, False, False, False]
     times = np.linspace(0, 60 * S, 100)
     assert outcome(clocks, truth, times).inside[0] == 1
@@ -403,7 +403,7 @@ def test_a_chain_of_communicators() -> None:
         job = ring_job(rng, nodes, 1500, 60 * S, 25 * US)
         job.end = job.start[:, [link, link + 1]].max(axis=1)[:, None] + job.wire_ns + 0 * job.end
         processes += [columns_of(truth, job, link + side, communicator=link) for side in (0, 1)]
-    clocks = solve([0] * nodes, meetings=meetings_of(processes))
+    clocks = solve([0] * nodes, collectives=collectives_of(processes))
     found = outcome(clocks, truth, np.linspace(0, 60 * S, 200))
     assert found.inside.min() == 1
     expected = np.arange(1, nodes) * 25 * US
@@ -420,7 +420,7 @@ def test_tree_and_early_and_partial_stamps_are_not_used() -> None:
         processes = [columns_of(truth, job, node) for node in range(2)]
         for columns in processes:
             columns[name][:] = value
-        assert not solve([0, 0], meetings=meetings_of(processes)).nodes[1].tied, name
+        assert not solve([0, 0], collectives=collectives_of(processes)).nodes[1].tied, name
 
 
 @pytest.mark.parametrize("function", [1, 2])
@@ -447,10 +447,10 @@ def test_broadcast_and_reduce_tie_to_the_root_only(function: int) -> None:
             columns["root"][:] = 0 if fixed else roots
         if fixed:
             # Only one direction is bounded, and the other roots' ends break no bound.
-            clocks = solve([0] * nodes, meetings=meetings_of(processes))
+            clocks = solve([0] * nodes, collectives=collectives_of(processes))
             assert not any(clock.tied for clock in clocks.nodes[1:])
             continue
-        clocks = solve([0] * nodes, meetings=meetings_of(processes))
+        clocks = solve([0] * nodes, collectives=collectives_of(processes))
         found = outcome(clocks, truth, np.linspace(0, 60 * S, 300))
         assert found.inside.min() == 1
         assert np.median(found.bar) <= 1.2 * wire_ns
@@ -535,7 +535,7 @@ def test_collectives_and_steps_together() -> None:
         sends.append(steps_of(truth, a, b, at, a))
         receives.append(steps_of(truth, a, b, at + 40 * US, b))
     bounds: Bounds = bounds_of_steps(joined_steps(sends), joined_steps(receives))
-    meetings = meetings_of([columns_of(truth, job, node) for node in range(2)])
-    found = outcome(solve([0, 0], bounds, meetings), truth, np.linspace(0, 60 * S, 300))
+    collectives = collectives_of([columns_of(truth, job, node) for node in range(2)])
+    found = outcome(solve([0, 0], bounds, collectives), truth, np.linspace(0, 60 * S, 300))
     assert found.inside.min() == 1
     assert np.median(found.bar) <= 1.2 * 40 * US
