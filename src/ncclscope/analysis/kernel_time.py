@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
 from ncclscope.arrays import intervals
 from ncclscope.arrays.joins import factorize, take_small
@@ -161,3 +162,15 @@ def _lengths_of(unions: _Unions, chunks: Iterator[_Intervals], width: int) -> tu
         sorted_keys, sorted_lengths = union_lengths(*columns)
         lengths[np.searchsorted(keys, sorted_keys)] = sorted_lengths
     return keys, lengths
+
+
+def share_in_nccl(run: Run) -> float | None:
+    """The share of the run that the average rank spent in operations; None without times."""
+    operations = run.operations
+    rows = np.flatnonzero(run.timed & (operations["global_rank"] != NONE))
+    ranks, group = np.unique(operations["global_rank"][rows], return_inverse=True)
+    if not len(ranks):
+        return None
+    start, end = run.column("start_ns", rows), run.column("end_ns", rows)
+    lengths = intervals.union_lengths(group.astype(np.int32), len(ranks), start, end)
+    return int(lengths.sum()) / len(ranks) / run.span_ns

@@ -109,8 +109,9 @@ def test_bad_input(tmp_path: Path) -> None:
 
 def test_below_a_baseline(tmp_path: Path) -> None:
     capture = capture_of("2.28.9-v5-2ranks", tmp_path)
-    rows = [{"function": "AllReduce", "bytes": 1 << 20, "busbw_gbs": 500.0}]
-    (tmp_path / "b.json").write_text(json.dumps({"results": rows}))
+    rows = [{"operation": "AllReduce", "size_bytes": 1 << 20, "busbw_gbs": 500.0}]
+    saved = {"form": "ncclscope-bench", "form_version": 1, "simulated": False, "results": rows}
+    (tmp_path / "b.json").write_text(json.dumps(saved))
     found = diagnosis(capture, "--baseline", str(tmp_path / "b.json"))
     assert found[0]["family"] == "below_expected"
     assert "AllReduce of 1 MiB" in found[0]["sentence"]

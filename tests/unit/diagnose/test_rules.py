@@ -12,18 +12,15 @@ import pytest
 
 from ncclscope.diagnose.comparison import compare
 from ncclscope.diagnose.diagnosis import diagnose
-from ncclscope.diagnose.finding import Finding, downgraded, ranked
+from ncclscope.diagnose.finding import Finding, downgrade, sort_findings
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.diagnose.rules import (
     data_quality,
     degradation,
     hints,
     imbalance,
-    slow_link,
     straggler,
 )
-from ncclscope.diagnose.rules.degradation import change_point
-from ncclscope.diagnose.rules.imbalance import _common_to
 from ncclscope.model.build import open_model
 from ncclscope.report import diagnosis
 from ncclscope.report.comparison import as_json, lines
@@ -124,16 +121,6 @@ def test_changes_between_nodes_only(tmp_path: Path) -> None:
     assert all(name.startswith("dp") for name in found[1].communicators)
 
 
-def test_change_points() -> None:
-    rng = np.random.default_rng(5)
-    series = np.concatenate([rng.normal(0, 1, 300), rng.normal(2, 1, 200)])
-    at, chance = change_point(series)
-    assert abs(at - 300) < 15
-    assert chance < 1e-9
-    steady = [change_point(rng.standard_t(2, 500))[1] for _ in range(200)]
-    assert np.mean(np.array(steady) < 0.01) <= 0.03
-
-
 def uneven(heavy: dict[int, int], ranks: int = 8) -> Any:
     """AlltoAll on one communicator; some ranks move so many times as much."""
     rows = [
@@ -181,24 +168,6 @@ def test_windows_that_do_not_begin_together_are_no_imbalance() -> None:
     tables["operations"]["size_bytes"][heavy] *= 4
     (found,) = imbalance.find(RuleContext(replace(zoomed, tables=tables)))
     assert found.ranks == (5,)
-    assert _common_to([None, [(0, 5), (7, 9)], [(4, 8)]]) == [(4, 5), (7, 8)]
-    assert _common_to([None]) is None
-    assert _common_to([[(0, 1)], [(2, 3)]]) == []
-
-
-def test_a_busy_host_is_no_slow_link() -> None:
-    """Every other transfer of one link is noticed late; of another link all are slow."""
-    bits, rows = slow_link._BITS, []
-    for link, factors in ((0, (1, 1)), (1, (1, 2)), (2, (1, 1)), (3, (2, 2)), (4, (1, 1))):
-        rows += [
-            (link << bits | link + 5, 100 * link + call, 1000.0 * factors[step % 2])
-            for call in range(20)
-            for step in range(8)
-        ]
-    link, operation, time_ns = (np.array(column) for column in zip(*rows, strict=True))
-    steps = slow_link._Steps(link, operation, np.full(len(rows), 1 << 18), time_ns, {})
-    links = slow_link.links_of(steps, np.repeat([0, 1], 5))
-    assert links.slowness.tolist() == [1, 1, 1, 2, 1]
 
 
 def test_small_messages() -> None:
@@ -210,7 +179,7 @@ def test_small_messages() -> None:
         for rank in range(2) for call in range(200)
     ]  # fmt: skip
     made = model(rows, [], [{"id": 1, "name_inferred": 0, "ranks": 2, "nodes": 1}], ["world"], world(2, 2))  # fmt: skip
-    (found,) = hints.small_messages(RuleContext(made))
+    (found,) = hints.find_small_messages(RuleContext(made))
     assert found.severity == "info"
 
 
@@ -230,10 +199,10 @@ def test_data_quality_says_what_is_missing() -> None:
 
 def test_what_rests_on_absence_counts_less() -> None:
     one = Finding("hang", "critical", "s", "a", by_absence=True)
-    assert downgraded(one, "3 events dropped").severity == "warning"
-    assert downgraded(one, "x").confidence < one.confidence
+    assert downgrade(one, "3 events dropped").severity == "warning"
+    assert downgrade(one, "x").confidence < one.confidence
     worse, better = Finding("straggler", "warning", "", "", lost_share=0.2), Finding("imbalance", "warning", "", "", lost_share=0.1)  # fmt: skip
-    assert ranked([better, worse, one]) == (one, worse, better)
+    assert sort_findings([better, worse, one]) == (one, worse, better)
 
 
 def test_compare(tmp_path: Path) -> None:

@@ -37,17 +37,17 @@ def _finding(sentence: str, advice: str, kind: str, **facts: object) -> Finding:
     )
 
 
-def missing(frame: RuleContext) -> str:
+def missing(context: RuleContext) -> str:
     """What the recorder lacks, in words; "" for a whole capture. Operations that some ranks do not
     have are the job's own.
     """
-    whole = replace(frame.model.completeness, missing_operations=0, behind_operations=0)
+    whole = replace(context.model.completeness, missing_operations=0, behind_operations=0)
     return "; ".join(whole.missing())
 
 
-def find(frame: RuleContext) -> list[Finding]:
+def find(context: RuleContext) -> list[Finding]:
     """All of it, as information."""
-    c, findings = frame.model.completeness, []
+    c, findings = context.model.completeness, []
     absent = c.processes_expected - c.processes_found
     if absent > 0:
         findings.append(
@@ -79,8 +79,8 @@ def find(frame: RuleContext) -> list[Finding]:
                 **c.lost,
             )
         )
-    findings += _stamps(frame)
-    findings += _clocks(frame)
+    findings += _stamps(context)
+    findings += _clocks(context)
     return findings
 
 
@@ -96,8 +96,8 @@ def _remedy(c: Completeness) -> str:
     return "raise NCCLSCOPE_DISK_LIMIT, or keep the disk from filling"
 
 
-def _stamps(frame: RuleContext) -> list[Finding]:
-    c, findings = frame.model.completeness, []
+def _stamps(context: RuleContext) -> list[Finding]:
+    c, findings = context.model.completeness, []
     wrong = sum(c.stamps.get(name, 0) for name in ("repaired", "recovered", "rejected"))
     if wrong and c.operations:
         findings.append(
@@ -111,10 +111,10 @@ def _stamps(frame: RuleContext) -> list[Finding]:
             )
         )
     # What other tools wrote did not come through the same calls.
-    rows = frame.model.processes if c.drops_counted else []
+    rows = context.model.processes if c.drops_counted else []
     for release in sorted({parse_release(row.nccl_version) or (0, 0, 0) for row in rows}):
         for defect, text in _DEFECT_TEXTS.items():
-            if applies(defect, release) and _brings_on(frame, defect):
+            if applies(defect, release) and _brings_on(context, defect):
                 findings.append(
                     _finding(text, "upgrade NCCL when a fixed release is out", "release")
                 )
@@ -131,17 +131,19 @@ def _stamps(frame: RuleContext) -> list[Finding]:
     return findings
 
 
-def _brings_on(frame: RuleContext, defect: str) -> bool:
+def _brings_on(context: RuleContext, defect: str) -> bool:
     """Whether the job did what the defect follows from."""
     if defect == STALE_AFTER_BROADCAST:
-        return "Broadcast" in frame.words["function"]
-    ops = frame.ops  # a send to self
+        return "Broadcast" in context.model.words["function"]
+    ops = context.run.operations  # a send to self
     return bool(((ops["form"] == SEND) & (ops["peer"] == ops["rank"])).any())
 
 
-def _clocks(frame: RuleContext) -> list[Finding]:
+def _clocks(context: RuleContext) -> list[Finding]:
     """Clocks that are too far apart to compare arrivals."""
-    untied = [frame.model.nodes[n] for n, clock in enumerate(frame.model.clocks) if not clock.tied]
+    untied = [
+        context.model.nodes[n] for n, clock in enumerate(context.model.clocks) if not clock.tied
+    ]
     findings = []
     if untied:
         findings.append(
@@ -153,7 +155,7 @@ def _clocks(frame: RuleContext) -> list[Finding]:
                 nodes=untied[:16],
             )
         )
-    instances = frame.model.tables["instances"]
+    instances = context.model.tables["instances"]
     error = np.asarray(instances["error_ns"], np.int64)
     skew = np.asarray(instances["skew_ns"], np.int64)
     known = (error > 0) & (skew != NONE)
@@ -166,7 +168,7 @@ def _clocks(frame: RuleContext) -> list[Finding]:
                     "arrive within "
                     f"{duration(usual)}",
                     "who came last is told by durations instead"
-                    + ("" if _all_full(frame) else "; mode full ties clocks better"),
+                    + ("" if _all_full(context) else "; mode full ties clocks better"),
                     "clock error",
                     error_us=round(typical / 1e3, 3),
                 )
@@ -174,5 +176,5 @@ def _clocks(frame: RuleContext) -> list[Finding]:
     return findings
 
 
-def _all_full(frame: RuleContext) -> bool:
-    return all((row.fullest_mode or row.mode) == "full" for row in frame.model.processes)
+def _all_full(context: RuleContext) -> bool:
+    return all((row.fullest_mode or row.mode) == "full" for row in context.model.processes)
