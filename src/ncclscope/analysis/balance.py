@@ -34,7 +34,7 @@ def balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
     order = np.argsort(key, kind="stable")
     numbers, first = np.unique(key[order], return_index=True)
     windows = windows_by_process(run.model)
-    found = []
+    per_function = []
     for number, own in zip(numbers.tolist(), np.split(rows[order], first[1:]), strict=True):
         communicator, code = number >> 8, (number & 0xFF) - 1
         ranks = run.ranks_of(communicator)
@@ -46,8 +46,8 @@ def balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
             if len(own) < _LEAST_CALLS * len(ranks):
                 continue
         function = run.word("function", code)
-        found.append(_function_balance(run, communicator, function, ranks, own))
-    return tuple(found)
+        per_function.append(_function_balance(run, communicator, function, ranks, own))
+    return tuple(per_function)
 
 
 def _function_balance(

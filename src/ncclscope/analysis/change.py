@@ -85,7 +85,7 @@ def slowdowns(
     nodes = run.model.tables["communicators"]["nodes"].tolist()
     across = [row for row in rows_of if nodes[row] > 1]
     within = [row for row in rows_of if nodes[row] <= 1]
-    found: list[Slowdown] = []
+    slow: list[Slowdown] = []
     explained: set[int] = set()
     for pool in ([*rows_of], across, within, *([row] for row in rows_of)):
         open_ = [row for row in pool if row not in explained]
@@ -100,8 +100,8 @@ def slowdowns(
             # What is slow ends late: it began when the first slow one had only data to move.
             began_ns = at_ns - int(times.wire_ns[first])
             scope = _scope(times, rows_of, {c.communicator for c in slower}, at_ns, nodes)
-            found.append(Slowdown(began_ns, slower, scope))
-    return tuple(found)
+            slow.append(Slowdown(began_ns, slower, scope))
+    return tuple(slow)
 
 
 def _rows_by_communicator(times: WireTimes) -> dict[int, Ints]:

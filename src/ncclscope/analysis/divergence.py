@@ -58,14 +58,14 @@ def divergences(run: Run, most: int) -> tuple[Divergence, ...]:
     wrong = np.union1d(wrong, _with_different_roots(run))
     communicator = np.asarray(instances["communicator"], np.int64)[wrong]
     order = np.asarray(instances["call_order"], np.int64)[wrong]
-    found = []
+    first_divergences = []
     for row in np.unique(communicator)[:most].tolist():
         own = wrong[communicator == row]
         first = int(own[np.argmin(order[communicator == row])])
         divergence = _divergence(run, row, first, len(own))
         if divergence is not None:
-            found.append(divergence)
-    return tuple(found)
+            first_divergences.append(divergence)
+    return tuple(first_divergences)
 
 
 def _with_different_roots(run: Run) -> Ints:

@@ -79,17 +79,17 @@ def extent(
     if keep is None and len(calls) and calls.min() != NONE != ends.min():
         first = int(calls.min())
         return first, max(int(ends.max()), first)
-    found: list[tuple[int, int]] = []
+    extents: list[tuple[int, int]] = []
     for rows in row_chunks(len(calls)):
         first_ns = _first_known(operations, _FIRST_COLUMNS, rows)
         known = first_ns != NONE if keep is None else (first_ns != NONE) & keep(rows)
         if known.any():
             last_ns = _first_known(operations, _LAST_COLUMNS, rows)[known]
-            found.append((int(first_ns[known].min()), int(last_ns.max())))
-    if not found:
+            extents.append((int(first_ns[known].min()), int(last_ns.max())))
+    if not extents:
         return None
-    first = min(begin for begin, _ in found)
-    return first, max(first, *(end for _, end in found))
+    first = min(begin for begin, _ in extents)
+    return first, max(first, *(end for _, end in extents))
 
 
 # ---- bandwidth ----
@@ -195,8 +195,8 @@ PERCENTS = (50, 99)  # median and p99
 
 def percentiles(values: Ints | Floats, percents: Sequence[int] = PERCENTS) -> list[float]:
     """Of at least one value: the smallest values that these percents of all do not exceed."""
-    found: list[float] = np.percentile(values, percents, method="inverted_cdf").tolist()
-    return found
+    exact: list[float] = np.percentile(values, percents, method="inverted_cdf").tolist()
+    return exact
 
 
 def histogram_percentiles(

@@ -33,7 +33,7 @@ def wire_bandwidths(run: Run) -> tuple[WireBandwidth, ...]:
     order = np.argsort(kind.reshape(-1), kind="stable")
     wire = run.column("wire_ns", rows)[order].astype(np.float64)
     edges = np.searchsorted(kind.reshape(-1)[order], np.arange(kinds.shape[1] + 1))
-    found = []
+    bandwidths = []
     for place in range(kinds.shape[1]):
         code, size_bytes, communicator = kinds[:, place].tolist()
         function, times = run.word("function", code), wire[edges[place] : edges[place + 1]]
@@ -41,7 +41,7 @@ def wire_bandwidths(run: Run) -> tuple[WireBandwidth, ...]:
         if factor is None or len(times) < _LEAST_OPERATIONS:
             continue
         members = max(len(run.ranks_of(communicator)), 1)
-        found.append(
+        bandwidths.append(
             WireBandwidth(
                 function,
                 size_bytes,
@@ -51,4 +51,4 @@ def wire_bandwidths(run: Run) -> tuple[WireBandwidth, ...]:
                 float(times.sum()) / members,
             )
         )
-    return tuple(found)
+    return tuple(bandwidths)

@@ -108,8 +108,8 @@ def _mismatches_at_the_end(status: Status | None) -> list[Finding]:
 
 def _mismatch(verdict: Verdict) -> Finding:
     sides = "; ".join(
-        f"{ranks_in_words(side.ranks)} {side.called.function} "
-        f"{side.called.size_bytes:,} bytes {side.called.datatype}"
+        f"{ranks_in_words(side.ranks)} {side.call.function} "
+        f"{side.call.size_bytes:,} bytes {side.call.datatype}"
         for side in verdict.sides
     )
     return Finding(

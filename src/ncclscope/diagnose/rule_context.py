@@ -19,8 +19,8 @@ _BUS_ID = re.compile(r"[0-9A-Fa-f]+:([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)")
 
 
 class RuleContext:
-    """A capture as rules get it. What is costly is made when a rule first asks for it, and files
-    beside the model are read here, not in rules.
+    """A capture as rules get it. What is costly is made when a rule first asks for it. Files next
+    to the model are read here, not in rules.
 
     model          the capture
     run            its last attempt: masks of operations, ranks, hosts, the span

@@ -1,4 +1,4 @@
-"""What is wrong with the record itself: gaps, drops, stamps, clocks, defects of releases."""
+"""What is wrong with the recording itself: gaps, drops, stamps, clocks, defects of releases."""
 
 from dataclasses import replace
 
@@ -16,13 +16,17 @@ from ncclscope.nccl.releases import (
     parse_release,
 )
 
-# What findings say of defects that are in the times.
+# Sentences about defects of NCCL that affect times.
 _DEFECT_TEXTS = {
     STALE_AFTER_SELF_SEND: "after a send to itself NCCL 2.26 to 2.30 give "
     "operations the times of earlier ones; they are repaired where that is certain",
     STALE_AFTER_BROADCAST: "after a Broadcast NCCL 2.31 and 2.32 lose kernels of later "
     "operations and give others earlier times; they are repaired where that is certain",
 }
+
+
+_MANY_UNTIMED = 0.2  # of operations
+_LEAST_ERROR_NS = 1e5  # of clocks: less is not worth a finding
 
 
 def _finding(sentence: str, advice: str, kind: str, **facts: object) -> Finding:
@@ -38,15 +42,15 @@ def _finding(sentence: str, advice: str, kind: str, **facts: object) -> Finding:
 
 
 def missing(context: RuleContext) -> str:
-    """What the recorder lacks, in words; "" for a whole capture. Operations that some ranks do not
-    have are the job's own.
+    """What was not recorded, in words; "" for a whole capture. Operations that only some ranks have
+    do not count: the job may be like that.
     """
     whole = replace(context.model.completeness, missing_operations=0, behind_operations=0)
     return "; ".join(whole.missing())
 
 
 def find(context: RuleContext) -> list[Finding]:
-    """All of it, as information."""
+    """Everything of this kind, as information."""
     c, findings = context.model.completeness, []
     absent = c.processes_expected - c.processes_found
     if absent > 0:
@@ -110,16 +114,16 @@ def _stamps(context: RuleContext) -> list[Finding]:
                 **c.stamps,
             )
         )
-    # What other tools wrote did not come through the same calls.
+    # Imports did not come through NCCL's profiler interface.
     rows = context.model.processes if c.drops_counted else []
     for release in sorted({parse_release(row.nccl_version) or (0, 0, 0) for row in rows}):
         for defect, text in _DEFECT_TEXTS.items():
-            if applies(defect, release) and _brings_on(context, defect):
+            if applies(defect, release) and _job_has_cause(context, defect):
                 findings.append(
                     _finding(text, "upgrade NCCL when a fixed release is out", "release")
                 )
     untimed = sum(c.untimed.values())
-    if c.operations and untimed > 0.2 * c.operations:
+    if c.operations and untimed > _MANY_UNTIMED * c.operations:
         findings.append(
             _finding(
                 f"{percent(untimed / c.operations)} of operations have no time",
@@ -131,8 +135,8 @@ def _stamps(context: RuleContext) -> list[Finding]:
     return findings
 
 
-def _brings_on(context: RuleContext, defect: str) -> bool:
-    """Whether the job did what the defect follows from."""
+def _job_has_cause(context: RuleContext, defect: str) -> bool:
+    """Whether the job did what brings on the defect."""
     if defect == STALE_AFTER_BROADCAST:
         return "Broadcast" in context.model.words["function"]
     ops = context.run.operations  # a send to self
@@ -160,17 +164,17 @@ def _clocks(context: RuleContext) -> list[Finding]:
     skew = np.asarray(instances["skew_ns"], np.int64)
     known = (error > 0) & (skew != NONE)
     if known.any():
-        typical, usual = float(np.median(error[known])), float(np.median(skew[known]))
-        if typical > max(usual, 1e5):
+        usual_error, usual_skew = float(np.median(error[known])), float(np.median(skew[known]))
+        if usual_error > max(usual_skew, _LEAST_ERROR_NS):
             findings.append(
                 _finding(
-                    f"clocks of nodes are known to ± {duration(typical)} only, and ranks "
+                    f"clocks of nodes are known to ± {duration(usual_error)} only, and ranks "
                     "arrive within "
-                    f"{duration(usual)}",
+                    f"{duration(usual_skew)}",
                     "who came last is told by durations instead"
                     + ("" if _all_full(context) else "; mode full ties clocks better"),
                     "clock error",
-                    error_us=round(typical / 1e3, 3),
+                    error_us=round(usual_error / 1e3, 3),
                 )
             )
     return findings

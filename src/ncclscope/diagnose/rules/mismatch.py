@@ -22,7 +22,7 @@ _ADVICE = {
 
 def find(context: RuleContext) -> list[Finding]:
     """The first divergence of each communicator."""
-    return [_finding(context, found) for found in divergences(context.run, _MOST)]
+    return [_finding(context, first) for first in divergences(context.run, _MOST)]
 
 
 def _call_in_words(call: Call) -> str:

@@ -57,7 +57,7 @@ def _is_enough(delay: Delay, span_ns: float) -> bool:
 
 def _standing_out(delays: tuple[Delay, ...], span_ns: float) -> set[int]:
     """Who adds far more than the others, and enough to matter."""
-    found = set()
+    outstanding = set()
     added = np.array([delay.added_ns for delay in delays])
     for place, delay in enumerate(delays):
         if len(delays) < 2 or not _is_enough(delay, span_ns):
@@ -67,8 +67,8 @@ def _standing_out(delays: tuple[Delay, ...], span_ns: float) -> set[int]:
         usual = np.median(others) if len(others) > 2 else others.max()
         next_but_one = np.sort(others)[::-1][min(len(others) - 1, 1)]
         if delay.added_ns > max(_TIMES_PEERS * usual, _TIMES_NEXT * next_but_one):
-            found.add(delay.who)
-    return found
+            outstanding.add(delay.who)
+    return outstanding
 
 
 def _late_hosts(context: RuleContext, late: Lateness, stragglers: set[int]) -> list[int]:
