@@ -133,9 +133,9 @@ def test_simulated_jobs(name: str, tmp_path: Path) -> None:
     """Through the real plugin; times are a busy machine's, so faults are large."""
     job = JOBS[name]
     run_job(job.scenario, recording(tmp_path / "c", "full"))
-    found = diagnosis(tmp_path / "c")[: len(job.said)]
+    found = diagnosis(tmp_path / "c")[: len(job.expected)]
     first = {(one["family"], one["kind"], tuple(one["ranks"])) for one in found}
-    assert first == set(job.said)
+    assert first == set(job.expected)
 
 
 def test_numpy_is_enough(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from ncclscope.report import diagnosis
 from ncclscope.report.comparison import as_json, lines
 from ncclscope.simulation.scenario import Late, Never, Scenario
 from tests.support.model_builders import completeness, model, operation, table, world
-from tests.support.planted_faults import FAULTS, PAIRS, Plant, judged, planted
+from tests.support.planted_faults import FAULTS, PAIRS, PlantedJob, judge_findings, plant_faults
 from tests.support.writer import Straggler, SyntheticSpec, Work, synthetic
 from tests.support.writer.noise import noise_of_transcripts
 from tests.support.writer.scenario import write_scenario
@@ -36,7 +36,7 @@ RANKS = 32
 SEED = 1
 
 
-def findings(directory: Path, plant: Plant, seed: int) -> tuple[Finding, ...]:
+def findings(directory: Path, plant: PlantedJob, seed: int) -> tuple[Finding, ...]:
     plant.write(directory / "c", seed)
     try:
         return diagnose(open_model(directory / "c")).findings
@@ -46,35 +46,35 @@ def findings(directory: Path, plant: Plant, seed: int) -> tuple[Finding, ...]:
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_what_was_planted_comes_first(kind: str, tmp_path: Path) -> None:
-    plant = planted((kind,), SEED, RANKS)
+    plant = plant_faults((kind,), SEED, RANKS)
     found = findings(tmp_path, plant, SEED)
-    assert judged(plant, found) == (True, True, True), found[:3]
+    assert judge_findings(plant, found) == (True, True, True), found[:3]
 
 
 @pytest.mark.parametrize("kinds", PAIRS, ids=" + ".join)
 def test_two_at_once(kinds: tuple[str, ...], tmp_path: Path) -> None:
-    plant = planted(kinds, SEED, RANKS)
+    plant = plant_faults(kinds, SEED, RANKS)
     found = findings(tmp_path, plant, SEED)
-    assert judged(plant, found)[:2] == (True, True), found[:4]
+    assert judge_findings(plant, found)[:2] == (True, True), found[:4]
 
 
 @pytest.mark.parametrize("seed", [1, 3])
 def test_nothing_is_wrong(seed: int, tmp_path: Path) -> None:
-    found = findings(tmp_path, planted((), seed, RANKS), seed)
+    found = findings(tmp_path, plant_faults((), seed, RANKS), seed)
     assert all(finding.severity == "info" for finding in found), found
 
 
 def test_a_hang_in_one_communicator_explains_the_others(tmp_path: Path) -> None:
     """Every tp and dp group hangs; one finding says why."""
-    scenario = replace(planted((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
-    found = [f for f in findings(tmp_path, Plant("", scenario), SEED) if f.family == "hang"]
+    scenario = replace(plant_faults((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
+    found = [f for f in findings(tmp_path, PlantedJob("", scenario), SEED) if f.family == "hang"]
     assert [finding.ranks for finding in found] == [(13,)]
     assert "other communicators wait because of it" in found[0].evidence[1].text
 
 
 def test_a_rank_that_is_late_for_another_one_is_not_blamed(tmp_path: Path) -> None:
     """Rank 5 is late on tp; its whole group therefore on dp."""
-    plant = planted(("late rank",), 3, RANKS)
+    plant = plant_faults(("late rank",), 3, RANKS)
     late = [f for f in findings(tmp_path, plant, 3) if f.family == "straggler"]
     assert [finding.ranks for finding in late] == [(plant.scenario.late[0].rank,)]
 
@@ -206,7 +206,7 @@ def test_what_rests_on_absence_counts_less() -> None:
 
 
 def test_compare(tmp_path: Path) -> None:
-    scenario, noise = planted((), 0, 16).scenario, noise_of_transcripts()
+    scenario, noise = plant_faults((), 0, 16).scenario, noise_of_transcripts()
     write_scenario(tmp_path / "a", scenario, 1, noise)
     write_scenario(tmp_path / "b", scenario, 3, noise)
     slow = replace(scenario, bandwidth_gb_s=1.0, calls=scenario.calls[:3])
@@ -249,7 +249,7 @@ def _cut(directory: Path, scenario: Scenario) -> Path:
 
 def test_a_hang_counts_less_when_ranks_are_missing(tmp_path: Path) -> None:
     """That a rank never called is not sure where others left nothing."""
-    scenario = replace(planted((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
+    scenario = replace(plant_faults((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
     write_scenario(tmp_path / "c", scenario, SEED)
     whole = diagnose(open_model(tmp_path / "c"))
     assert (whole.findings[0].ranks, whole.findings[0].severity) == ((13,), "critical")
