@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.analysis.distinct import distinct_rows
 from ncclscope.analysis.run import Run
 from ncclscope.arrays.types import Floats, Ints
 from ncclscope.model.schema import GPU_SOURCES, NONE, SOURCES
@@ -87,20 +88,20 @@ def algorithm_choices(run: Run) -> tuple[AlgorithmChoice, ...]:
     communicator = run.column("communicator", rows)
     columns = [np.asarray(table[name], np.int64)[communicator] for name in ("ranks", "nodes")]
     columns += [run.column(name, rows) for name in ("function", "size_bytes")]
-    kinds, kind = np.unique(np.stack(columns), axis=1, return_inverse=True)
-    kind = kind.reshape(-1)
+    kinds, kind = distinct_rows(columns)
     way = run.column("algorithm", rows) * 128 + run.column("protocol", rows)
     wire = run.column("wire_ns", rows).astype(np.float64)
     choices = []
-    for place in range(kinds.shape[1]):
+    for place, (ranks, _, function, size) in enumerate(kinds.tolist()):
         own = np.flatnonzero(kind == place)
         if len(np.unique(way[own])) > 1:
-            choices.append(_choice(run, kinds[:, place], way[own], wire[own]))
+            choices.append(_choice(run, ranks, function, size, way[own], wire[own]))
     return tuple(choices)
 
 
-def _choice(run: Run, kind: Ints, way: Ints, wire_ns: Floats) -> AlgorithmChoice:
-    ranks, _, function, size = kind.tolist()
+def _choice(
+    run: Run, ranks: int, function: int, size_bytes: int, way: Ints, wire_ns: Floats
+) -> AlgorithmChoice:
     medians = {int(code): float(np.median(wire_ns[way == code])) for code in np.unique(way)}
     slow, fast = max(medians, key=lambda c: medians[c]), min(medians, key=lambda c: medians[c])
     slow_name, fast_name = (
@@ -111,7 +112,7 @@ def _choice(run: Run, kind: Ints, way: Ints, wire_ns: Floats) -> AlgorithmChoice
     lost = operations * (medians[slow] - medians[fast]) / max(ranks, 1) / run.span_ns
     return AlgorithmChoice(
         function=run.word("function", function),
-        size_bytes=size,
+        size_bytes=size_bytes,
         slow=slow_name,
         fast=fast_name,
         slow_ns=medians[slow],

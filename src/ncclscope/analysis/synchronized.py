@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.analysis.distinct import distinct_rows
 from ncclscope.analysis.own_time import OwnTimes
 from ncclscope.analysis.run import Run
 from ncclscope.arrays.types import Floats, Ints
@@ -85,5 +86,4 @@ def _kinds(run: Run, instances: Ints) -> Ints:
     """By instance a number for its communicator, function and size."""
     table = run.model.tables["instances"]
     names = ("communicator", "function", "size_bytes")
-    stacked = np.stack([np.asarray(table[name], np.int64)[instances] for name in names])
-    return np.asarray(np.unique(stacked, axis=1, return_inverse=True)[1]).reshape(-1)
+    return distinct_rows([np.asarray(table[name], np.int64)[instances] for name in names])[1]

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.analysis.distinct import distinct_rows
 from ncclscope.analysis.run import Run
 from ncclscope.nccl.bandwidth import bus_factor
 
@@ -28,14 +29,12 @@ def wire_bandwidths(run: Run) -> tuple[WireBandwidth, ...]:
     on_wire = (operations["wire_ns"] > 0) & (operations["size_bytes"] > 0)
     rows = np.flatnonzero(run.collective & on_wire)
     names = ("function", "size_bytes", "communicator")
-    stacked = np.stack([run.column(name, rows) for name in names])
-    kinds, kind = np.unique(stacked, axis=1, return_inverse=True)
-    order = np.argsort(kind.reshape(-1), kind="stable")
+    kinds, kind = distinct_rows([run.column(name, rows) for name in names])
+    order = np.argsort(kind, kind="stable")
     wire = run.column("wire_ns", rows)[order].astype(np.float64)
-    edges = np.searchsorted(kind.reshape(-1)[order], np.arange(kinds.shape[1] + 1))
+    edges = np.searchsorted(kind[order], np.arange(len(kinds) + 1))
     bandwidths = []
-    for place in range(kinds.shape[1]):
-        code, size_bytes, communicator = kinds[:, place].tolist()
+    for place, (code, size_bytes, communicator) in enumerate(kinds.tolist()):
         function, times = run.word("function", code), wire[edges[place] : edges[place + 1]]
         factor = bus_factor(function, int(ranks[communicator]))
         if factor is None or len(times) < _LEAST_OPERATIONS:

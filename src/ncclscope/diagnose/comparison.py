@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.analysis.distinct import distinct_rows
 from ncclscope.analysis.measures import percentiles
 from ncclscope.analysis.run import Run
 from ncclscope.arrays.types import Floats
@@ -103,14 +104,13 @@ def _samples(model: Model) -> dict[Key, _Samples]:
         number[run.column("communicator", heads)],
         *(run.column(name, heads) for name in ("function", "size_bytes", "datatype")),
     ]
-    kinds, kind = np.unique(np.stack(columns), axis=1, return_inverse=True)
+    kinds, kind = distinct_rows(columns)
     start = run.column("start_ns", heads)
     samples = {}
-    for place in range(kinds.shape[1]):
-        own = np.flatnonzero(kind.reshape(-1) == place)
+    for place, (comm, function, size, datatype) in enumerate(kinds.tolist()):
+        own = np.flatnonzero(kind == place)
         own = own[np.argsort(start[own], kind="stable")]
         some = own[:: max(len(own) // _MOST, 1)]
-        comm, function, size, datatype = kinds[:, place].tolist()
         key = distinct[comm], run.word("function", function), size, run.word("datatype", datatype)
         samples[key] = _Samples(shortest[some], wait[some], len(own))
     return samples
