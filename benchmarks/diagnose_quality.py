@@ -23,9 +23,8 @@ from pathlib import Path
 
 from benchmarks.results import ROOT, publish, table
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.diagnose.diagnosis import diagnose
-from ncclscope.model.build import open_model
 from ncclscope.simulation.job import run_job
+from tests.support.diagnosis import diagnose_capture
 from tests.support.planted_faults import FAULTS, PAIRS, judge_findings, plant_faults
 from tests.support.player import recording
 from tests.support.simulated_faults import JOBS
@@ -79,7 +78,7 @@ def tried(row: Row, seed: int) -> Marks:
     plant = plant_faults(row.kinds, seed, row.ranks, row.clocks)
     with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as name:
         plant.write(Path(name) / "capture", seed)
-        marks = judge_findings(plant, diagnose(open_model(Path(name) / "capture")).findings)
+        marks = judge_findings(plant, diagnose_capture(Path(name) / "capture").findings)
     if not all(marks):
         print(f"{row.key}, seed {seed}: {marks}", file=sys.stderr)
     return marks
@@ -94,9 +93,7 @@ def real_jobs() -> list[list[object]]:
             with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as directory:
                 capture = Path(directory) / "capture"
                 run_job(job.scenario, recording(capture, "full"))
-                marks.append(
-                    job.is_named(diagnose(open_model(resolve_capture(str(capture)))).findings)
-                )
+                marks.append(job.is_named(diagnose_capture(resolve_capture(str(capture))).findings))
         if not all(marks):
             print(f"{name}, {job.scenario.ranks} processes: {marks}", file=sys.stderr)
         rows.append([name, job.scenario.ranks, len(marks), sum(marks)])

@@ -58,7 +58,7 @@ if what == "report":
 if what == "decode":
     import duckdb
     from ncclscope.capture.reader import process_folders
-    from ncclscope.model.process.decoded_process import decode_part
+    from ncclscope.model.process.decoded_process import decode_process
     from ncclscope.model.decode_pool import keep_memory
     keep_memory()
     rows, times = 0, []
@@ -66,7 +66,7 @@ if what == "decode":
     connection.execute("set threads = 1")
     for folder in process_folders(capture)[:9]:
         before = cpu()
-        part, columns = decode_part(folder)
+        part, columns = decode_process(folder)
         connection.register("operations", columns)
         connection.execute("select communicator, function, size_bytes, datatype, count(*), "
             "sum(duration_ns) from operations group by 1, 2, 3, 4").fetchall()

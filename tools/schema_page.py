@@ -1,11 +1,14 @@
 """Writes docs/schema.md from the tables' descriptions: `python tools/schema_page.py`."""
 
 from pathlib import Path
+from textwrap import fill
 
 from ncclscope.model.schema import (
     DETAILS,
     FORMS,
+    LEVELS,
     SCHEMA_VERSION,
+    SMALL_TABLES,
     SOURCES,
     STAMPS,
     STATES,
@@ -21,7 +24,10 @@ _ROWS = {
     "communicators": "one communicator of NCCL",
     "members": "one rank of one communicator",
     "windows": "a time in which a process recorded single calls, of processes that paused",
+    "counters": "what a process counted under one key, exactly, in every mode: calls or works",
+    "counter_histograms": "works of one counter that took about the same time",
     "processes": "one recorded process",
+    "gpus": "one GPU that a process used",
     "nodes": "one host, or more exactly one clock: containers with clocks of their own are apart",
     "system": "one counter of the machine at one sample of `ncclscope run --system`",
     "channels": "one channel of one operation on the GPU",
@@ -29,11 +35,19 @@ _ROWS = {
     "proxy_ops": "network work for one channel and direction",
     "proxy_steps": "one step of a proxy op; only captures of mode `full` have them",
 }
+
+
+def _listed(begin: str, names: tuple[str, ...]) -> str:
+    """An item of a list that ends in names."""
+    text = f"{begin} {', '.join(f'`{name}`' for name in names)}"
+    return fill(text, 100, subsequent_indent="  ", break_on_hyphens=False)
+
+
 _UNITS = {"_ns": "ns", "_bytes": "bytes"}
 _HEAD = f"""\
 # Tables
 
-<!-- Made by tools/schema_page.py from src/ncclscope/model/tables.py: do not edit. -->
+<!-- Made by tools/schema_page.py from src/ncclscope/model/schema.py: do not edit. -->
 
 What a capture means, as [Python](python.md) shows it and [`export`](verbs/export.md) writes it.
 This is schema **version {SCHEMA_VERSION}**.
@@ -46,9 +60,11 @@ This is schema **version {SCHEMA_VERSION}**.
 - Times are on one clock for the whole capture: CLOCK_MONOTONIC of its first node. Wall clock (ns
   since 1970) is time + `realtime_offset_ns`, from `schema.json` or `Capture.realtime_offset_ns`.
 - Integers are signed: `tinyint`, `smallint`, `integer` and `bigint` have 1, 2, 4 and 8 bytes.
-- A column that is called like a row's number (`communicator`, `process` …) refers to that row.
-- `export --to parquet` writes
-  {", ".join(f"`{name}`" for name in (*TABLES, "processes", "nodes"))};
+- A column that is called like a row's number (`communicator`, `process` …) refers to that row;
+  but `processes.gpu` is a text.
+- `counters` and `counter_histograms` count everything that was recorded: an export of some
+  operations has all of them.
+{_listed("- `export --to parquet` writes", (*TABLES, *SMALL_TABLES))};
   `export --to jsonl` and `csv` write `operations`.
   {", ".join(f"`{name}`" for name in ("system", *DETAILS))} exist in Python only, where they
   are made when they are asked for.
@@ -78,6 +94,15 @@ _CODES = (
             "never launched": "its group call did not return",
             "captured": "recorded into a CUDA graph; its replays are operations of their own",
             "unknown": "nothing tells",
+        },
+    ),
+    (
+        "level",
+        LEVELS,
+        {
+            "call": "calls of the user",
+            "work": "works that NCCL made of them, replays included",
+            "copy-engine": "works that copy engines carried out",
         },
     ),
     (

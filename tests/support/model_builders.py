@@ -7,7 +7,7 @@ import numpy as np
 
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, ProcessRow
-from ncclscope.model.schema import FORMS, NONE, SOURCES, STAMPS, STATES, TABLES, empty
+from ncclscope.model.schema import FORMS, LEVELS, NONE, SOURCES, STAMPS, STATES, TABLES, empty
 
 WORDS = {
     "function": [
@@ -27,6 +27,7 @@ WORDS = {
     "source": list(SOURCES),
     "state": list(STATES),
     "stamp": list(STAMPS),
+    "level": list(LEVELS),
     "reason": ["", "stamp never delivered", "Broadcast takes NCCL's AllGatherV path"],
 }
 # 2026-11-15 06:00:00 UTC is ns 0 of the model's clock.
@@ -97,6 +98,8 @@ def model(
             "communicators": table("communicators", communicators),
             "members": table("members", members),
             "windows": table("windows", []),
+            "counters": table("counters", []),
+            "counter_histograms": table("counter_histograms", []),
         },
         words={name: list(words) for name, words in WORDS.items()},
         communicator_names=names,

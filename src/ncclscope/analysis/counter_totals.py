@@ -1,28 +1,48 @@
-"""One process's counters as operations by key: the user's calls joined with NCCL's work."""
+"""Counters as operations by key: the table `counters` with the user's calls joined to NCCL's works.
+
+A process counts a call and the work that NCCL makes of it apart, under keys that differ: only works
+have an algorithm, and AllGather's and Broadcast's are counted in bytes. Example: 10 calls of
+AllReduce, 4 MB float32, of which NCCL reported 9 works:
+
+    level  function   size  datatype  algorithm  protocol  calls
+    call   AllReduce  4 MB  float32                           10
+    work   AllReduce  4 MB  float32   RING       SIMPLE        7
+    work   AllReduce  4 MB  float32   TREE       LL            2
+
+gives three totals: RING/SIMPLE with 7 operations, 7 of the calls, and the call that is left over;
+TREE/LL with 2 operations and 2 calls; and one operation without a time, of which NCCL reported no
+work.
+"""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.capture import layout
-from ncclscope.capture.call_counts import CallCount, bucket_bounds_ns
-from ncclscope.capture.process import Process
 from ncclscope.model.model import Model
-from ncclscope.model.schema import NONE
-from ncclscope.nccl.algorithms import ALGORITHMS, PROTOCOLS, WITH_EXACT_STOP
-from ncclscope.nccl.datatypes import DATATYPES_OF_V1, datatype_name
-from ncclscope.nccl.functions import COLL_COUNTS_BYTES, NUMBERED_FUNCTIONS
-from ncclscope.nccl.operation_bytes import bits_per_count
+from ncclscope.model.schema import (
+    CALL_LEVEL,
+    COPY_ENGINE_LEVEL,
+    COUNTERS,
+    NONE,
+    SOURCES,
+    UNTIMED_REASONS,
+)
+from ncclscope.nccl.algorithms import WITH_EXACT_STOP
+from ncclscope.nccl.functions import COLL_COUNTS_BYTES
 
 SEVERAL = "several"
+Ints = npt.NDArray[np.int64]
+_Row = dict[str, Any]  # a row of `counters`: values by column, names for codes, None for NONE
 
 
 @dataclass(frozen=True, slots=True)
 class CounterKey:
-    """What calls are told apart by. None: not known."""
+    """What operations are told apart by. None: not known."""
 
     communicator: int | None  # row of `communicators`
     function: str | None
@@ -42,12 +62,12 @@ class Times:
     total_ns: int
     shortest_ns: int
     longest_ns: int
-    histogram: npt.NDArray[np.int64]
+    histogram: Ints  # operations by bucket of `Histograms`
 
 
 @dataclass(slots=True)
 class CounterTotals:
-    """What is known of one leaf."""
+    """What is known of one key."""
 
     calls: int = 0
     operations: int = 0
@@ -69,190 +89,161 @@ class CounterTotals:
         return sum(t.total_ns for source, t in self.times.items() if source != "host")
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
-    """One tally with names for numbers."""
+class Histograms:
+    """The table `counter_histograms`, with the buckets that occur in it numbered from 0."""
 
-    tally: CallCount
-    communicator: int | None
-    rank: int | None
-    function: str | None
-    datatype: str | None
-    algorithm: str | None
-    protocol: str | None
-    size_bytes: int | None
-    bytes: int
-
-    @property
-    def level(self) -> int:
-        return self.tally.key.level
-
-    @property
-    def bits(self) -> int:
-        return self.tally.key.bits
-
-
-def _places(model: Model, row: int, process: Process) -> dict[int, tuple[int, int]]:
-    """Row of the communicator and global rank by the process's numbers of communicators.
-
-    Members of one process and id stand in the order in which the process made them.
-    """
-    ids, members = model.tables["communicators"]["id"], model.tables["members"]
-    mine = np.flatnonzero(members["process"] == row)
-    waiting: dict[int, list[int]] = {}
-    for member in mine.tolist():
-        waiting.setdefault(int(ids[members["communicator"][member]]), []).append(member)
-    found = {}
-    for comm in process.communicators:
-        signed = int(np.array(comm.id, np.uint64).view(np.int64))
-        if waiting.get(signed):
-            member = waiting[signed].pop(0)
-            place = int(members["communicator"][member]), int(members["global_rank"][member])
-            found[comm.number] = place
-    return found
-
-
-def _name(process: Process, number: int, numbered: tuple[str, ...], bits: int) -> str | None:
-    if bits & layout.TALLY_NUMBERS:
-        return numbered[number] if number < len(numbered) else None
-    return process.strings.get(number) if number else None
-
-
-def _counted(
-    process: Process,
-    tally: CallCount,
-    places: dict[int, tuple[int, int]],
-    ranks_of: npt.NDArray[np.int32],
-) -> _Counted:
-    key = tally.key
-    communicator, rank = places.get(key.communicator, (None, NONE))
-    function = _name(process, key.function, NUMBERED_FUNCTIONS, key.bits)
-    datatype = _name(process, key.datatype, DATATYPES_OF_V1, key.bits)
-    if datatype is not None:
-        datatype = datatype_name(datatype)
-    ranks = 1 if communicator is None else int(ranks_of[communicator])
-    in_coll = key.level == layout.LEVEL_WORK
-    bits = bits_per_count(function or "", datatype or "", ranks, in_coll=in_coll)
-    return _Counted(
-        tally,
-        communicator,
-        None if rank == NONE else rank,
-        function,
-        datatype,
-        _name(process, key.algorithm, ALGORITHMS, key.bits),
-        _name(process, key.protocol, PROTOCOLS, key.bits),
-        None if function is None or bits is None else -(-key.count * bits // 8),
-        -(-tally.count_sum * (bits or 0) // 8),
-    )
-
-
-def counter_totals_of(
-    model: Model, row: int, process: Process
-) -> Iterator[tuple[CounterKey, CounterTotals]]:
-    """Calls and work of one process, joined by communicator, function, size and datatype."""
-    places = _places(model, row, process)
-    ranks_of, who = model.tables["communicators"]["ranks"], model.processes[row]
-    joined: dict[CounterKey, list[_Counted]] = {}
-    for tally in process.tallies:
-        one = _counted(process, tally, places, ranks_of)
-        # Work of these is told in bytes, whatever the caller's datatype.
-        datatype = None if one.function in COLL_COUNTS_BYTES else one.datatype
-        stem = CounterKey(
-            one.communicator, one.function, one.size_bytes, datatype, None, None, one.rank, who.host
+    def __init__(self, model: Model) -> None:
+        columns = model.tables["counter_histograms"]
+        by_counter = np.argsort(columns["counter"], kind="stable")
+        table = {name: np.asarray(values)[by_counter] for name, values in columns.items()}
+        self._counter, self._source, self._works = (
+            table[name] for name in ("counter", "source", "works")
         )
-        joined.setdefault(stem, []).append(one)
-    for stem, parts in joined.items():
-        for datatype, algorithm, protocol, entry in _entries(parts):
-            leaf = replace(stem, datatype=datatype, algorithm=algorithm, protocol=protocol)
-            yield leaf, entry
+        self._from_ns, first, bucket = np.unique(
+            table["from_ns"], return_index=True, return_inverse=True
+        )
+        self._bucket = bucket.reshape(-1)
+        self._to_ns = table["to_ns"][first]
+
+    def of(self, counter: int, source: str) -> Ints:
+        """Works of one counter by bucket."""
+        first, last = np.searchsorted(self._counter, (counter, counter + 1))
+        rows = np.arange(first, last)[self._source[first:last] == SOURCES.index(source)]
+        works = np.zeros(len(self._from_ns), np.int64)
+        works[self._bucket[rows]] = self._works[rows]
+        return works
+
+    def percentiles(self, works: Ints) -> tuple[float, float]:
+        """Median and 99th percentile in ns, to half the width of a bucket."""
+        running = np.cumsum(works)
+        if not len(running) or not running[-1]:  # of a damaged capture
+            return 0.0, 0.0
+        middle = np.where(self._to_ns == NONE, self._from_ns, (self._from_ns + self._to_ns) / 2)
+        median, p99 = (np.searchsorted(running, share * running[-1]) for share in (0.5, 0.99))
+        return float(middle[median]), float(middle[p99])
 
 
-def _entries(
-    parts: list[_Counted],
-) -> Iterator[tuple[str | None, str | None, str | None, CounterTotals]]:
-    """Datatype, algorithm, protocol and numbers; calls go to the work that they can have made."""
-    calls = [part for part in parts if part.level == layout.LEVEL_CALL]
-    works = [part for part in parts if part.level != layout.LEVEL_CALL]
-    named = {part.datatype for part in calls or works}
-    datatype = named.pop() if len(named) == 1 else SEVERAL
-    called = sum(part.tally.calls for part in calls)
-    eager = sum(p.tally.calls for p in calls if not p.bits & layout.TALLY_CAPTURED)
-    works.sort(key=lambda part: -part.tally.calls)
-    entries = [_work(part) for part in works]
-    if not calls:
-        for entry in entries:
-            entry.calls = entry.operations
-    elif entries:
-        _share_out(called, entries)
-    missing = eager - sum(entry.operations for entry in entries) if calls else 0
-    for part, entry in zip(works, entries, strict=True):
-        yield datatype, part.algorithm, part.protocol, entry
-    if calls and (missing > 0 or not entries):
-        yield datatype, None, None, _without_work(calls, max(missing, 0), 0 if entries else called)
+def counter_totals(
+    model: Model, histograms: Histograms
+) -> Iterator[tuple[CounterKey, CounterTotals]]:
+    """Calls and works of every process, joined by communicator, function, size and datatype."""
+    for process, rows in groupby(_rows(model), key=lambda row: row["process"]):
+        host, joined = model.processes[process].host, dict[CounterKey, list[_Row]]()
+        for row in rows:
+            joined.setdefault(_stem(row, host), []).append(row)
+        for stem, alike in joined.items():
+            yield from _join(stem, alike, histograms)
 
 
-def _share_out(called: int, entries: list[CounterTotals]) -> None:
-    """Calls to the entries that carried them out; what is more than their work, to the first."""
-    for entry in entries:
-        entry.calls = min(entry.operations, called)
-        called -= entry.calls
-    entries[0].calls += called
+def _rows(model: Model) -> Iterator[_Row]:
+    """The rows of `counters`, with their numbers as `counter`."""
+    table = model.tables["counters"]
+    lists: dict[str, list[Any]] = {"counter": list(range(len(table["process"])))}
+    for column in COUNTERS:
+        values = table[column.name].tolist()
+        if column.words and column.name != "level":
+            names = [*model.words[column.name], None]  # NONE is the last place
+            values = [names[value] for value in values]
+        lists[column.name] = values
+    for name in ("communicator", "global_rank", "size_bytes"):
+        lists[name] = [None if value == NONE else value for value in lists[name]]
+    for values in zip(*lists.values(), strict=True):
+        yield dict(zip(lists, values, strict=True))
 
 
-def _without_work(calls: list[_Counted], missing: int, called: int) -> CounterTotals:
-    """Calls of which NCCL reported no work: Broadcast in recent releases, symmetric memory."""
-    all_calls = sum(part.tally.calls for part in calls)
-    size = sum(part.bytes for part in calls) / all_calls if all_calls else 0
-    entry = CounterTotals(calls=called, operations=missing, bytes=round(size * missing))
-    entry.folded = any(part.bits & layout.TALLY_FOLDED for part in calls)
-    if missing:
-        entry.sources["none"] = missing
-        entry.untimed["NCCL reported no work for the call"] = missing
-    return entry
-
-
-def _work(part: _Counted) -> CounterTotals:
-    """Numbers of one tally of NCCL's work."""
-    times, operations = part.tally.times, part.tally.calls
-    timed = int(times["gpu_count"])
-    reasons = {
-        reason: int(count) for reason, count in zip(layout.UNTIMED, times["untimed"], strict=False)
-    }
-    entry = CounterTotals(operations=operations, bytes=part.bytes)
-    entry.folded = bool(part.bits & layout.TALLY_FOLDED)
-    entry.untimed.update({reason: count for reason, count in reasons.items() if count})
-    if part.level == layout.LEVEL_COPY_ENGINE:
-        entry.sources["none"] = operations
-        entry.untimed["copy engine"] = operations
-        return entry
-    entry.in_flight = max(operations - timed - sum(reasons.values()), 0)
-    if timed:
-        sound = part.algorithm in WITH_EXACT_STOP
-        _add_times(entry, "gpu" if sound else "gpu-early", times, "gpu")
-    elif int(times["host_count"]):
-        _add_times(entry, "host", times, "host")
-    rest = operations - sum(entry.sources.values())
-    if rest > 0:
-        entry.sources["none"] = rest
-    return entry
-
-
-def _add_times(entry: CounterTotals, source: str, times: np.void, side: str) -> None:
-    count = int(times[f"{side}_count"])
-    entry.sources[source] = count
-    entry.times[source] = Times(
-        count,
-        int(times[f"{side}_sum_ns"]),
-        int(times[f"{side}_min_ns"]),
-        int(times[f"{side}_max_ns"]),
-        times[f"{side}_histogram"].astype(np.int64),
+def _stem(row: _Row, host: str) -> CounterKey:
+    """What a call and its works have in common."""
+    # Works of these are counted in bytes, whatever the caller's datatype.
+    datatype = None if row["function"] in COLL_COUNTS_BYTES else row["datatype"]
+    return CounterKey(
+        communicator=row["communicator"],
+        function=row["function"],
+        size_bytes=row["size_bytes"],
+        datatype=datatype,
+        algorithm=None,
+        protocol=None,
+        rank=row["global_rank"],
+        host=host,
     )
 
 
-def percentiles(histogram: npt.NDArray[np.int64]) -> tuple[float, float]:
-    """Median and 99th percentile in ns, to half the width of a bucket."""
-    bounds = bucket_bounds_ns()
-    middles = np.append((bounds[:-1] + bounds[1:]) / 2, bounds[-1])
-    running = np.cumsum(histogram)
-    median, p99 = (np.searchsorted(running, share * running[-1]) for share in (0.5, 0.99))
-    return float(middles[median]), float(middles[p99])
+def _join(
+    stem: CounterKey, rows: list[_Row], histograms: Histograms
+) -> Iterator[tuple[CounterKey, CounterTotals]]:
+    """Totals of rows with the same stem; calls go to the works that they can have made."""
+    calls = [row for row in rows if row["level"] == CALL_LEVEL]
+    works = [row for row in rows if row["level"] != CALL_LEVEL]
+    datatypes = {row["datatype"] for row in calls or works}
+    stem = replace(stem, datatype=datatypes.pop() if len(datatypes) == 1 else SEVERAL)
+    works.sort(key=lambda row: -row["calls"])
+    totals = [_of_work(row, histograms) for row in works]
+    called = sum(row["calls"] for row in calls)
+    eager = sum(row["calls"] for row in calls if not row["captured"])
+    if not calls:
+        for total in totals:
+            total.calls = total.operations
+    elif totals:
+        _share_out(called, totals)
+    for row, total in zip(works, totals, strict=True):
+        yield replace(stem, algorithm=row["algorithm"], protocol=row["protocol"]), total
+    missing = max(eager - sum(total.operations for total in totals), 0)
+    if calls and (missing or not totals):
+        yield stem, _without_work(calls, missing, 0 if totals else called)
+
+
+def _share_out(called: int, totals: list[CounterTotals]) -> None:
+    """Gives calls to the works that carried them out; what is left over goes to the first."""
+    for total in totals:
+        total.calls = min(total.operations, called)
+        called -= total.calls
+    totals[0].calls += called
+
+
+def _bytes(rows: Iterable[_Row]) -> int:
+    """Bytes of all rows together; rows of an unknown datatype do not count."""
+    return sum(row["bytes"] for row in rows if row["bytes"] != NONE)
+
+
+def _without_work(calls: list[_Row], missing: int, called: int) -> CounterTotals:
+    """Calls of which NCCL reported no work: Broadcast in recent releases, symmetric memory."""
+    all_calls = sum(row["calls"] for row in calls)
+    size = _bytes(calls) / all_calls if all_calls else 0
+    total = CounterTotals(calls=called, operations=missing, bytes=round(size * missing))
+    total.folded = any(row["folded"] for row in calls)
+    if missing:
+        total.sources["none"] = missing
+        total.untimed["NCCL reported no work for the call"] = missing
+    return total
+
+
+def _of_work(row: _Row, histograms: Histograms) -> CounterTotals:
+    """Totals of one row of works."""
+    operations = row["calls"]
+    total = CounterTotals(operations=operations, bytes=_bytes([row]), folded=bool(row["folded"]))
+    reasons = {reason: row[column] for column, reason in UNTIMED_REASONS.items()}
+    total.untimed.update({reason: count for reason, count in reasons.items() if count})
+    if row["level"] == COPY_ENGINE_LEVEL:
+        total.sources["none"] = operations
+        total.untimed["copy engine"] = operations
+        return total
+    total.in_flight = max(operations - row["gpu_count"] - sum(reasons.values()), 0)
+    if row["gpu_count"]:
+        exact = row["algorithm"] in WITH_EXACT_STOP
+        _add_times(total, "gpu" if exact else "gpu-early", row, "gpu", histograms)
+    elif row["host_count"]:
+        _add_times(total, "host", row, "host", histograms)
+    rest = operations - sum(total.sources.values())
+    if rest > 0:
+        total.sources["none"] = rest
+    return total
+
+
+def _add_times(
+    total: CounterTotals, source: str, row: _Row, timed_by: str, histograms: Histograms
+) -> None:
+    count, sum_ns, least_ns, most_ns = (
+        row[f"{timed_by}_{name}"] for name in ("count", "sum_ns", "min_ns", "max_ns")
+    )
+    total.sources[source] = count
+    histogram = histograms.of(row["counter"], timed_by)
+    total.times[source] = Times(count, sum_ns, least_ns, most_ns, histogram)

@@ -14,6 +14,7 @@ from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import SEVERITIES, at_least
 from ncclscope.report.diagnosis import as_json, lines
+from ncclscope.snapshot.process import unfinished_snapshots
 
 _FOUND = 3  # exit code
 _WIDEST = 120
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints findings, the worst first."""
     baseline = read_baseline(Path(arguments.baseline)) if arguments.baseline else None
     model = open_model_with_progress(resolve_capture(arguments.capture))
-    found = diagnose(model, baseline)
+    found = diagnose(model, unfinished_snapshots(model), baseline)
     if arguments.json:
         print(json.dumps(as_json(model, found), indent=2, allow_nan=False))
     else:

@@ -12,8 +12,8 @@ from ncclscope.errors import FormatError
 from ncclscope.export.atomic_files import check_directory, put_directory, scratch_beside
 from ncclscope.export.parquet import write_parquet
 from ncclscope.humanize import printable
-from ncclscope.ingest.formats import FORMATS, Chosen, choose, gather
-from ncclscope.ingest.nccl_log_topology import gather_topology
+from ncclscope.ingest.formats import FORMATS, ImportPlan, import_files, plan_import
+from ncclscope.ingest.nccl_log_topology import topology_of_logs
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.topology import FILE
 
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Makes a dataset that opens like a capture."""
     check_directory(arguments.output, arguments.force)
-    completeness = _make(choose(arguments.files, arguments.form), arguments.output)
+    completeness = _make(plan_import(arguments.files, arguments.form), arguments.output)
     shown = printable(str(arguments.output))
     print(f"ncclscope: {completeness.line()}", file=sys.stderr)
     for note in completeness.notes:
@@ -51,14 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _make(chosen: Chosen, path: Path) -> Completeness:
+def _make(plan: ImportPlan, path: Path) -> Completeness:
     progress = progress_line("{done:,} of {of:,} files …")
     with scratch_beside(path) as scratch:
         (scratch / "gathered").mkdir()
-        model = gather(chosen, scratch / "gathered", progress)
-        topology = gather_topology(chosen.logs)
+        model = import_files(plan, scratch / "gathered", progress)
+        topology = topology_of_logs(plan.logs)
         if not model.processes and not topology:
-            named = ", ".join(str(file) for file in chosen.files[:3])
+            named = ", ".join(str(file) for file in plan.files[:3])
             raise FormatError(f"nothing to import in {named}: no operation of NCCL's is in it")
         dataset = scratch / "imported"
         write_parquet(model, Selection(), dataset, progress=progress)

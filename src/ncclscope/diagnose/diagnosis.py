@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from ncclscope.analysis.baseline import Baseline
-from ncclscope.capture.reader import is_dataset, process_folders
+from ncclscope.capture.reader import is_dataset
 from ncclscope.diagnose.finding import CRITICAL, Evidence, Finding, downgrade, sort_findings
 from ncclscope.diagnose.hang.judge import judge
 from ncclscope.diagnose.hang.verdict import MISMATCH, Status, Verdict
@@ -24,7 +24,7 @@ from ncclscope.diagnose.rules import (
 )
 from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
-from ncclscope.snapshot.process import read_snapshots
+from ncclscope.snapshot.process import Snapshots
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +35,15 @@ class Diagnosis:
     missing: str  # what is not on record; "" for a whole capture
 
 
-def last_moments(model: Model) -> Status | None:
-    """The verdict of `status`; None where every process came to its end, or without processes."""
-    folders = process_folders(model.path)
-    unfinished = any(not row.ended for row in model.processes) or model.completeness.in_flight
-    if not folders or not unfinished:
-        return None
-    return judge(*read_snapshots(folders))
-
-
-def diagnose(model: Model, baseline: Baseline | None = None) -> Diagnosis:
-    """All findings."""
+def diagnose(
+    model: Model, snapshots: Snapshots | None, baseline: Baseline | None = None
+) -> Diagnosis:
+    """All findings. `snapshots`: of processes that have not ended, as `unfinished_snapshots` gives
+    them; None: nothing can hang.
+    """
     context = RuleContext(model)
     missing = data_quality.missing(context)
-    status = last_moments(model)
+    status = None if snapshots is None else judge(snapshots.processes, snapshots.unreadable)
     findings: list[Finding] = []
     mismatches = mismatch.find(context)
     if status is not None:

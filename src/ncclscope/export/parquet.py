@@ -22,7 +22,7 @@ from ncclscope.capture.reader import DATASET_FILE
 from ncclscope.export.atomic_files import check_directory, put_directory, scratch_beside
 from ncclscope.export.chunks import Chunk, chunks
 from ncclscope.model.model import Model, Progress
-from ncclscope.model.schema import NONE, SCHEMA_VERSION, TABLES
+from ncclscope.model.schema import NONE, SCHEMA_VERSION, SMALL_TABLES, TABLES
 from ncclscope.model.sql_views import (
     SQL_TYPES,
     create_small_tables,
@@ -33,7 +33,7 @@ from ncclscope.model.sql_views import (
     shown_columns,
 )
 
-TABLES_WRITTEN = (*TABLES, "processes", "nodes")
+TABLES_WRITTEN = (*TABLES, *SMALL_TABLES)
 _KEY = "ncclscope_schema"
 _LEVEL = 1
 ROWS = 1 << 20  # of a file, roughly, and of a row group

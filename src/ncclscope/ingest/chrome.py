@@ -1,4 +1,4 @@
-"""Traces in the JSON Trace Event Format: ncclsee's, our own, and PyTorch's profiler's.
+"""Traces in the JSON Trace Event Format: those of ncclsee, ncclscope, and PyTorch's profiler.
 
 Complete events (`ph` X, µs) are operations where their arguments say so. Arguments are looked for
 under the names that PyTorch's profiler gives them, and under plainer ones.
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ncclscope.ingest.files import DAMAGED, cannot_read, opened
+from ncclscope.ingest.files import CUT_OFF, DAMAGED, cannot_read, open_file
 from ncclscope.ingest.json_stream import CutError, elements
 from ncclscope.ingest.records import (
     FIRST_WALL_NS,
@@ -23,6 +23,7 @@ from ncclscope.ingest.records import (
     function_name,
     hash_of,
     is_function,
+    kernel_function,
     nanoseconds,
     number,
     text,
@@ -35,11 +36,10 @@ from ncclscope.nccl.functions import COUNTS_ONE_RANK, FUNCTIONS
 
 _US = 1000
 _SIGNS = re.compile(r"[^a-z0-9]")
-KERNEL = re.compile(r"nccl(?:Dev|Symk)?(?:Dev)?Kernel_([A-Za-z]+)")
 _RANK_IN_NAME = re.compile(r"rank\s*(\d+)")
 _LABELS = re.compile(r"(.+), pid (\d{1,9})(?:, .*)?")
 _MOST_PROCESSES = 1 << 20
-# Names of arguments, without signs and in one case.
+# Names of arguments, in lower case, letters and digits only.
 _SIZE = ("sizebytes", "messagesize", "messagesizebytes", "msgsize", "size", "bytes")
 _RANKS = ("groupsize", "nranks", "ranks", "numberofranks", "numranks", "commsize")
 _RANK = ("rank", "commrank")
@@ -48,28 +48,28 @@ _NAME = ("processgroupdescription", "communicatorname", "commname")
 _ORDER = ("seq", "callorder")
 _SEQUENCE = ("sequence", "seqnum", "seqnumber", "collsn")
 _TELLING = {*_RANKS, "algorithm", "algo", "protocol", "proto", "dtype", "datatype"}
-# What PyTorch's profiler says again, of the calls: the kernels are there, too.
+# Calls in traces of PyTorch's profiler, which has their kernels as well.
 _ON_THE_HOST = ("cpu_op", "user_annotation", "gpu_user_annotation")
 _NO_TIME = "the trace has no length for it"
 
 
-def _fits(head: bytes, path: Path) -> bool:
+def _matches(head: bytes, path: Path) -> bool:
     start = head.lstrip()[:1]
     return (start == b"{" and b'"traceEvents"' in head) or (
         start == b"[" and b'"ph"' in head and b'"comm_hash"' not in head
     )
 
 
-def read(path: Path, found: ImportReport) -> Iterator[Record]:
+def read(path: Path, report: ImportReport) -> Iterator[Record]:
     """NCCL's operations of one trace; everything else in it is left out."""
-    trace = _Trace(path.name, found)
-    with opened(path) as file:
+    trace = _Trace(path.name, report)
+    with open_file(path) as file:
         try:
             for name, value in elements(file, "traceEvents"):
                 if name != "traceEvents":
-                    trace.learn(name, value)
+                    trace.set_property(name, value)
                 elif not isinstance(value, dict):
-                    found.lose(DAMAGED.replace("lines", "events"))
+                    report.lose(DAMAGED.replace("lines", "events"))
                 elif value.get("ph") == "M":
                     trace.name_process(value)
                 elif value.get("ph") in ("X", "B"):  # what has not ended only begins
@@ -77,23 +77,23 @@ def read(path: Path, found: ImportReport) -> Iterator[Record]:
                     if operation:
                         yield operation
         except CutError:
-            found.note(f"{path.name} is cut off: what came before is there")
-            found.lose("files are cut off or damaged")
+            report.note(f"{path.name} is cut off: what came before is there")
+            report.lose(CUT_OFF)
         except (ValueError, EOFError) as error:
             raise cannot_read(path, error) from None
 
 
 class _Trace:
-    """What a trace says besides its events."""
+    """What a trace says of its processes."""
 
-    def __init__(self, file: str, found: ImportReport) -> None:
-        self._file, self._found = file, found
+    def __init__(self, file: str, report: ImportReport) -> None:
+        self._file, self._report = file, report
         self._rank, self._ranks, self._base_ns, self._host = NONE, 0, 0, ""
         self._names: dict[str, str] = {}  # by pid
         self._places: dict[str, tuple[str, int]] = {}  # host and process id
 
-    def learn(self, name: str, value: Any) -> None:
-        """A member of the document beside its events."""
+    def set_property(self, name: str, value: Any) -> None:
+        """Takes a member of the document that is not its list of events."""
         if name == "distributedInfo" and isinstance(value, dict):
             self._rank = number(value.get("rank"), 1 << 20)
             self._ranks = max(number(value.get("world_size"), 1 << 20), 0)
@@ -102,7 +102,7 @@ class _Trace:
         elif name == "baseTimeNanoseconds":
             self._base_ns = max(number(value), 0)
         elif name == "otherData" and isinstance(value, dict) and value.get("simulation"):
-            self._found.note(SIMULATION)  # ours
+            self._report.note(SIMULATION)  # an export of ncclscope's
 
     def name_process(self, event: dict[str, Any]) -> None:
         """Metadata: `process_name` and `process_labels` of a pid."""
@@ -113,11 +113,11 @@ class _Trace:
             self._names[pid] = text(arguments.get("name"))
         elif event.get("name") == "process_labels":
             labels = _LABELS.fullmatch(text(arguments.get("labels")))
-            if labels:  # ours
+            if labels:  # an export of ncclscope's
                 self._places[pid] = labels[1], int(labels[2])
 
     def operation(self, event: dict[str, Any]) -> Operation | None:
-        """The operation that an event is, if it is one."""
+        """The operation that an event stands for, None for other events."""
         arguments = event.get("args")
         if not isinstance(arguments, dict) or len(arguments) > 1000:
             return None
@@ -127,11 +127,11 @@ class _Trace:
             return None
         given = {_SIGNS.sub("", str(key).casefold()): value for key, value in arguments.items()}
         name = text(event.get("name"))
-        kernel = KERNEL.search(name)
+        by_kernel = kernel_function(name)
         if "collectivename" in given:
             function = torch_function_name(text(given["collectivename"]))
-        elif kernel or (_TELLING & given.keys() and is_function(name)):
-            function = function_name(kernel[1] if kernel else name)
+        elif by_kernel or (_TELLING & given.keys() and is_function(name)):
+            function = by_kernel or function_name(name)
         else:
             return None
         ranks = max(number(_first(given, _RANKS), 1 << 20), 0)
@@ -151,9 +151,10 @@ class _Trace:
         named = self._names.get(str(pid)[:64], "")
         match = _RANK_IN_NAME.search(named)
         rank = self._rank if self._rank != NONE else int(match[1][:6]) if match else NONE
-        one = number(pid, (1 << 31) - 1) if self._rank == NONE else NONE
-        host, one = self._places.get(str(pid)[:64], (self._host, one))
-        return Process(host, one, self._file, rank, own_clock=own_clock)
+        # In traces of PyTorch's profiler, pids are also numbers of GPUs.
+        own_pid = number(pid, (1 << 31) - 1) if self._rank == NONE else NONE
+        host, own_pid = self._places.get(str(pid)[:64], (self._host, own_pid))
+        return Process(host, own_pid, self._file, rank, own_clock=own_clock)
 
 
 def _first(given: dict[str, Any], names: tuple[str, ...]) -> Any:
@@ -164,10 +165,10 @@ def _communicator(given: dict[str, Any], ranks: int) -> Communicator | None:
     key, name = _first(given, _COMMUNICATOR), _first(given, _NAME)
     if key is None and name is None:
         return None
-    told = text(name) or (text(key) if "processgroupname" in given else "")
-    if told == "undefined":
-        told = text(key)
-    return Communicator(f"{key}"[:200] + f" {ranks}", hash_of(key), told, ranks)
+    shown = text(name) or (text(key) if "processgroupname" in given else "")
+    if shown == "undefined":
+        shown = text(key)
+    return Communicator(f"{key}"[:200] + f" {ranks}", hash_of(key), shown, ranks)
 
 
 def _values(
@@ -201,7 +202,7 @@ def _values(
         "reason": text(given.get("reason")) or (_NO_TIME if duration == NONE else ""),
         "state": state if state in STATES else "done",
     }
-    if values["source"] == "none":  # a moment that stands for a beginning
+    if values["source"] == "none":  # an instant that marks a beginning
         values |= {"call_ns": start_ns, "start_ns": NONE, "duration_ns": NONE}
     return values
 
@@ -234,7 +235,7 @@ FORMAT = Format(
         "for the GPU's",
         "times of different files have nothing in common unless they count from 1970",
     ),
-    _fits,
+    _matches,
     read,
     start_error_ns=10_000,
 )

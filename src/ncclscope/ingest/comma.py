@@ -1,4 +1,4 @@
-"""CoMMA's latency files: JSON objects, one a line or in a list, for collectives, sends, receives
+"""CoMMA's latency files: JSON objects, one per line or in a list, of collectives, sends, receives
 and their proxy ops. Times are µs.
 
 `dur` is from the call to the last proxy op's end, queueing included; `child_dur` is that of the
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ncclscope.ingest.files import DAMAGED, cannot_read, lines_of, opened
+from ncclscope.ingest.files import CUT_OFF, DAMAGED, cannot_read, lines_of, open_file
 from ncclscope.ingest.json_stream import CutError, elements
 from ncclscope.ingest.records import (
     FIRST_WALL_NS,
@@ -36,7 +36,7 @@ _NO_PROXY = "CoMMA times by the network proxy, and none worked for it"
 _RECLAIMED = "CoMMA gave it up before its end"
 
 
-def _fits(head: bytes, path: Path) -> bool:
+def _matches(head: bytes, path: Path) -> bool:
     start = head.lstrip()[:1]
     return (
         start in (b"{", b"[")
@@ -46,35 +46,35 @@ def _fits(head: bytes, path: Path) -> bool:
     )
 
 
-def read(path: Path, found: ImportReport) -> Iterator[Record]:
+def read(path: Path, report: ImportReport) -> Iterator[Record]:
     """Operations of one file; groups and lone proxy ops are left out."""
     match = _PID_IN_NAME.search(path.name)
     pid = number(int(match[1]), (1 << 31) - 1) if match else NONE
-    for record in _records(path, found):
+    for record in _records(path, report):
         operation = _operation(record, path.name, pid) if isinstance(record, dict) else None
         if operation is not None:
             yield operation
         elif not isinstance(record, dict) or record.get("cat") not in ("GROUP", "PROXY"):
-            found.lose(DAMAGED)
+            report.lose(DAMAGED)
 
 
-def _records(path: Path, found: ImportReport) -> Iterator[Any]:
-    with opened(path) as file:
+def _records(path: Path, report: ImportReport) -> Iterator[Any]:
+    with open_file(path) as file:
         in_list = file.read(4096).lstrip()[:1] == b"["
     if not in_list:
-        for line in lines_of(path, found):
+        for line in lines_of(path, report):
             if line.strip():
                 try:
                     yield json.loads(line)
                 except (ValueError, RecursionError):
-                    found.lose(DAMAGED)
+                    report.lose(DAMAGED)
         return
-    with opened(path) as file:
+    with open_file(path) as file:
         try:
             for _, record in elements(file, ""):
                 yield record
         except CutError:
-            found.lose("files are cut off or damaged")
+            report.lose(CUT_OFF)
         except ValueError as error:
             raise cannot_read(path, error) from None
 
@@ -124,6 +124,6 @@ FORMAT = Format(
         "longer than 10 s; it counts none of that",
         "its files name no host, and not how many ranks a communicator has",
     ),
-    _fits,
+    _matches,
     read,
 )

@@ -1,4 +1,4 @@
-"""Foreign files: opened whether compressed or not, and never read without a bound."""
+"""Files of other tools: opened whether compressed or not, and never read without a bound."""
 
 import gzip
 import io
@@ -15,15 +15,17 @@ from ncclscope.ingest.records import ImportReport
 _GZIP = b"\x1f\x8b"
 HEAD_BYTES = 1 << 16
 LONGEST_LINE = 1 << 24
-# What compresses better than text of tools does is there to fill memory and disks.
+# Tools' text compresses less than this; a file that expands more is there to fill the disk.
 _MOST_EXPANDED = 250
 _EXPANDED_ANYHOW = 1 << 28
-_HEAD_OF_LOG, _TAIL_OF_LOG = 48 << 20, 16 << 20  # some seconds' work
+_HEAD_OF_LOG, _TAIL_OF_LOG = 48 << 20, 16 << 20  # bytes of a long log that are read
+# Reasons why records are lost.
 DAMAGED = "lines cannot be read"
+CUT_OFF = "files are cut off or damaged"
 
 
 class _Bounded(io.RawIOBase):
-    """A decompressed stream that ends with an error where its file is a bomb."""
+    """A decompressed stream that ends with an error where its file expands too much."""
 
     def __init__(self, inner: BinaryIO, path: Path, compressed_bytes: int) -> None:
         self._inner, self._path = inner, path
@@ -52,8 +54,8 @@ def cannot_read(path: Path, cause: object, hint: str = "") -> FormatError:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
-    """The file's bytes, decompressed where it is compressed."""
+def open_file(path: Path) -> Iterator[BinaryIO]:
+    """The file's bytes, decompressed if it is compressed."""
     try:
         with path.open("rb") as file:
             compressed = file.read(2) == _GZIP
@@ -70,52 +72,52 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def head_of(path: Path) -> bytes:
-    """The beginning of a file, decompressed; b"" where it cannot be read."""
+    """The first bytes of a file, decompressed; b"" where it cannot be read."""
     try:
-        with opened(path) as file:
+        with open_file(path) as file:
             return file.read(HEAD_BYTES)
     except FormatError:
         return b""
 
 
-def lines_of(path: Path, found: ImportReport) -> Iterator[bytes]:
-    """Lines; of a compressed file that is cut off, those before. Too long ones are counted."""
-    with opened(path) as file:
+def lines_of(path: Path, report: ImportReport) -> Iterator[bytes]:
+    """The lines of a file, of one that is cut off those before; overlong ones are counted."""
+    with open_file(path) as file:
         while True:
             try:
                 line = file.readline(LONGEST_LINE)
             except (EOFError, zlib.error, gzip.BadGzipFile):
-                found.lose("files are cut off or damaged")
+                report.lose(CUT_OFF)
                 return
             if not line:
                 return
             if len(line) >= LONGEST_LINE and not line.endswith(b"\n"):
                 while line and not line.endswith(b"\n"):
                     line = file.readline(LONGEST_LINE)
-                found.lose(DAMAGED)
+                report.lose(DAMAGED)
                 continue
             yield line
 
 
-def ends_of(path: Path, found: ImportReport) -> Iterator[bytes]:
-    """Lines of a log that may be of any length: all of them, or those at its beginning and end."""
+def ends_of(path: Path, report: ImportReport) -> Iterator[bytes]:
+    """The lines of a log; of a very long one those at its beginning and end."""
     size = path.stat().st_size
     if size <= _HEAD_OF_LOG + _TAIL_OF_LOG:
-        yield from lines_of(path, found)
+        yield from lines_of(path, report)
         return
-    found.lose("MB in the middle of a log not read", (size - _HEAD_OF_LOG - _TAIL_OF_LOG) >> 20)
+    report.lose("MB in the middle of a log not read", (size - _HEAD_OF_LOG - _TAIL_OF_LOG) >> 20)
     with path.open("rb") as file:
         while file.tell() < _HEAD_OF_LOG and (line := file.readline(LONGEST_LINE)):
             yield line
         file.seek(size - _TAIL_OF_LOG)
-        file.readline(LONGEST_LINE)  # the rest of one
+        file.readline(LONGEST_LINE)  # the rest of a line
         while line := file.readline(LONGEST_LINE):
             yield line
 
 
-def whole(path: Path, largest_bytes: int) -> bytes:
-    """All of a file that has to be read at once."""
-    with opened(path) as file:
+def read_bytes(path: Path, largest_bytes: int) -> bytes:
+    """All bytes of a file, decompressed; FormatError for more than `largest_bytes`."""
+    with open_file(path) as file:
         data = file.read(largest_bytes + 1)
     if len(data) > largest_bytes:
         raise cannot_read(path, f"it is larger than {largest_bytes >> 20} MB")

@@ -1,7 +1,7 @@
-"""PyTorch Flight Recorder dumps: one file per rank, a pickle or JSON, the newest calls in a ring.
+"""PyTorch Flight Recorder dumps: one file per rank, a pickle or JSON, with the newest calls.
 
-A dump does not say whose it is: the rank is the number that its name ends in, as PyTorch writes
-them. `collective_seq_id` counts the collectives of a process group, alike on all ranks.
+A dump does not name its rank: that is the number at the end of its file name, as PyTorch writes
+it. `collective_seq_id` counts the collectives of a process group, alike on all ranks.
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ncclscope.ingest.files import DAMAGED, cannot_read, whole
+from ncclscope.ingest.files import DAMAGED, cannot_read, read_bytes
 from ncclscope.ingest.records import (
     FIRST_WALL_NS,
     Communicator,
@@ -45,7 +45,7 @@ _NO_TIMING = "PyTorch timed none: TORCH_NCCL_ENABLE_TIMING was not set"
 _BY_WATCHDOG = "as PyTorch's watchdog noticed it"
 
 
-def _fits(head: bytes, path: Path) -> bool:
+def _matches(head: bytes, path: Path) -> bool:
     if head[:1] == b"\x80" and len(head) > 2 and head[1] <= 5:
         return True
     start = head.lstrip()[:1]
@@ -55,7 +55,7 @@ def _fits(head: bytes, path: Path) -> bool:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    data = whole(path, _LARGEST_BYTES)
+    data = read_bytes(path, _LARGEST_BYTES)
     try:
         document = json.loads(data) if data.lstrip()[:1] == b"{" else loads(data)
     except PickleError as error:
@@ -67,13 +67,13 @@ def _document(path: Path) -> dict[str, Any]:
     return document
 
 
-def read(path: Path, found: ImportReport) -> Iterator[Record]:
-    """Operations of one rank's dump, and the process groups it is in."""
+def read(path: Path, report: ImportReport) -> Iterator[Record]:
+    """Operations of one rank's dump, and the process groups of the rank."""
     document = _document(path)
     match = _RANK_IN_NAME.search(path.name)
     rank = number(int(match[1]), _MOST_RANKS) if match else NONE
     if rank == NONE:
-        found.note(f"{path.name} does not end in a rank: its operations are nobody's")
+        report.note(f"{path.name} does not end in a rank: its operations are nobody's")
     version = text(document.get("comm_lib_version") or document.get("nccl_version"))
     process = Process("", NONE, path.name, rank, version)
     yield process
@@ -85,12 +85,12 @@ def read(path: Path, found: ImportReport) -> Iterator[Record]:
     entries = entries if isinstance(entries, (list, tuple)) else []
     first = min((number(e.get("record_id")) for e in entries if isinstance(e, dict)), default=NONE)
     if first > 0:
-        found.lose("older calls overwritten in Flight Recorder's ring", first)
+        report.lose("older calls overwritten in Flight Recorder's ring", first)
     seen: set[tuple[str, int]] = set()
     for entry in entries:
         operation = _operation(entry, process, groups, seen) if isinstance(entry, dict) else None
         if operation is None:
-            found.lose(DAMAGED.replace("lines", "entries"))
+            report.lose(DAMAGED.replace("lines", "entries"))
         else:
             yield operation
 
@@ -109,8 +109,8 @@ def _groups(config: object) -> dict[str, tuple[Communicator, list[int]]]:
     return groups
 
 
-def _bytes_of(shapes: object, datatypes: object) -> tuple[int, int, str]:
-    """Elements, bytes and datatype of a list of tensors; NONE where they do not say."""
+def _size_of(shapes: object, datatypes: object) -> tuple[int, int, str]:
+    """Elements, bytes and datatype of a list of tensors; NONE where they are not given."""
     if not isinstance(shapes, (list, tuple)) or not 0 < len(shapes) <= _MOST_TENSORS:
         return NONE, NONE, ""
     named = datatypes if isinstance(datatypes, (list, tuple)) else [datatypes]
@@ -131,15 +131,15 @@ def _bytes_of(shapes: object, datatypes: object) -> tuple[int, int, str]:
 
 def _sizes(entry: dict[str, Any], function: str, ranks: int) -> dict[str, int | str]:
     """Count as a caller of NCCL gives it, and bytes as nccl-tests count them."""
-    count, given, datatype = _bytes_of(entry.get("input_sizes"), entry.get("input_dtypes"))
-    out_count, made, _ = _bytes_of(entry.get("output_sizes"), entry.get("output_dtypes"))
-    if function == "Recv" or given == NONE:
-        count, given = out_count, made
-    size = given
+    count, sent, datatype = _size_of(entry.get("input_sizes"), entry.get("input_dtypes"))
+    out_count, received, _ = _size_of(entry.get("output_sizes"), entry.get("output_dtypes"))
+    if function == "Recv" or sent == NONE:
+        count, sent = out_count, received
+    size = sent
     if function in COUNTS_ONE_RANK:
-        size = max(given, made)
+        size = max(sent, received)
         if function in ("Gather", "Scatter") and ranks > 0:
-            size = max(size, min(x for x in (given, made, size) if x != NONE) * ranks)
+            size = max(size, min(x for x in (sent, received, size) if x != NONE) * ranks)
         elif function != "AllGather" and ranks > 0:
             count = count // ranks if count > 0 else count
     return {"count": count, "size_bytes": number(size), "datatype": datatype}
@@ -173,7 +173,7 @@ def _operation(
     }
     order = number(entry.get("collective_seq_id"))
     if form == "collective" and entry.get("is_p2p") is not True:
-        if (named, order) not in seen:  # coalesced ones share a number: only one can be matched
+        if (named, order) not in seen:  # coalesced calls share a number: only one can be matched
             values["call_order"] = order
         seen.add((named, order))
     pair = _PAIR.search(name)
@@ -184,14 +184,14 @@ def _operation(
 
 
 def _state(entry: dict[str, Any]) -> str:
-    """Retired entries have ended, even those that PyTorch was not told to time."""
+    """The operation's state. Retired entries have ended, even where PyTorch did not time them."""
     return (
         "done" if entry.get("retired") is True else _STATES.get(text(entry.get("state")), "unknown")
     )
 
 
 def _add_times(values: dict[str, int | str], entry: dict[str, Any]) -> None:
-    """CUDA events where PyTorch was told to record them, else when its watchdog looked."""
+    """Times by CUDA events where PyTorch recorded them, else by its watchdog."""
     duration = nanoseconds(entry.get("duration_ms"), _MS)
     started, ended = (
         nanoseconds(entry.get(f"time_discovered_{what}_ns"), 1) for what in ("started", "completed")
@@ -216,6 +216,6 @@ FORMAT = Format(
         "its durations are of CUDA events around the kernel; without them, of PyTorch's watchdog",
         "dumps do not name their hosts",
     ),
-    _fits,
+    _matches,
     read,
 )

@@ -1,4 +1,4 @@
-"""Which format files have, and many files of one format as one model."""
+"""Recognises the format of files, and imports many files of one format as one model."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,9 +19,10 @@ from ncclscope.ingest import (
 from ncclscope.ingest.files import head_of
 from ncclscope.ingest.model_builder import ImportBuilder
 from ncclscope.ingest.records import Format, ImportReport
+from ncclscope.model.completeness import not_read
 from ncclscope.model.model import Model, Progress
 
-# In the order in which files are held against them: the surest signs first.
+# In the order in which they are tried: the surest signs first.
 FORMATS = {
     module.FORMAT.name: module.FORMAT
     for module in (
@@ -32,83 +33,85 @@ _LOG = nccl_log.FORMAT
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """What an import is made of."""
+class ImportPlan:
+    """The files of an import."""
 
     form: Format
     files: tuple[Path, ...]
     logs: tuple[Path, ...]  # NCCL's own, for the topology
-    skipped: int  # files of directories that are of no format
+    skipped: int  # files in directories that have no known format
 
 
-def choose(paths: Iterable[Path], wanted: str | None) -> Chosen:
-    """Sorts files by format. NCCL's logs may come along with any other format, and only one."""
-    found: dict[str, list[Path]] = {}
+def plan_import(paths: Iterable[Path], wanted: str | None) -> ImportPlan:
+    """The files of one format among these, and NCCL's logs, which may come with any format.
+    `wanted`: the format's name; None: the only one that the files have.
+    """
+    by_format: dict[str, list[Path]] = {}
     skipped = 0
     for path, is_named in _files(paths):
         form = format_of(path)
         if wanted and is_named and form is not _LOG:
             form = FORMATS[wanted]
         if form is not None and (wanted in (None, form.name) or form is _LOG):
-            found.setdefault(form.name, []).append(path)
+            by_format.setdefault(form.name, []).append(path)
         elif is_named:
             message = f"cannot import {path}: it is of no known format"
             raise UsageError(message, f"Formats are {', '.join(FORMATS)}; --from takes its name")
         else:
             skipped += 1
-    logs = found.pop(_LOG.name, [])
-    if len(found) > 1:
+    logs = by_format.pop(_LOG.name, [])
+    if len(by_format) > 1:
         listed = ", ".join(
-            f"{name} ({plural(len(of), 'file')})" for name, of in sorted(found.items())
+            f"{name} ({plural(len(files), 'file')})" for name, files in sorted(by_format.items())
         )
         message = f"cannot import several formats at once: {listed}"
         raise UsageError(message, "Choose one with --from")
-    for name, files in found.items():
-        return Chosen(FORMATS[name], tuple(files), tuple(logs), skipped)
+    for name, files in by_format.items():
+        return ImportPlan(FORMATS[name], tuple(files), tuple(logs), skipped)
     if not logs:
         message = f"nothing to import: {plural(skipped, 'file')}, none of a known format"
         raise UsageError(message, f"Formats are {', '.join(FORMATS)}")
-    return Chosen(_LOG, tuple(logs), tuple(logs), skipped)
+    return ImportPlan(_LOG, tuple(logs), tuple(logs), skipped)
 
 
 def _files(paths: Iterable[Path]) -> list[tuple[Path, bool]]:
-    """Files, and all files in directories, once; whether the user named them."""
-    found: dict[Path, bool] = {}
+    """Files, and all files in directories, once each; and whether the user named the file."""
+    files: dict[Path, bool] = {}
     for path in paths:
         if path.is_dir():
             for entry in sorted(path.rglob("*")):
                 if entry.is_file() and not entry.is_symlink():
-                    found.setdefault(entry, False)
+                    files.setdefault(entry, False)
         elif path.exists():
-            found[path] = True
+            files[path] = True
         else:
             hint = "Name files that another tool wrote, or a directory of them"
             raise UsageError(f"cannot import {path}: no such file or directory", hint)
-    return list(found.items())
+    return list(files.items())
 
 
 def format_of(path: Path) -> Format | None:
-    """The first format that a file fits."""
+    """The format of a file, None for an unknown one."""
     head = head_of(path)
-    return next((form for form in FORMATS.values() if head and form.fits(head, path)), None)
+    return next((form for form in FORMATS.values() if head and form.matches(head, path)), None)
 
 
-def gather(chosen: Chosen, folder: Path, progress: Progress | None = None) -> Model:
-    """The model of all files, made in a folder of its own. Files that cannot be read are named; it
-    is an error only where there is no other.
+def import_files(plan: ImportPlan, folder: Path, progress: Progress | None = None) -> Model:
+    """The model of all files, made in a folder. Files that cannot be read are named in its notes;
+    where none can be read, that is an error.
     """
-    found, gathering, problems = ImportReport(), ImportBuilder(folder, chosen.form), []
-    for number, path in enumerate(chosen.files):
+    report, builder, problems = ImportReport(), ImportBuilder(folder, plan.form), []
+    for number, path in enumerate(plan.files):
         if progress:
-            progress(number, len(chosen.files))
+            progress(number, len(plan.files))
         try:
-            gathering.add(chosen.form.read(path, found))
+            builder.add(plan.form.read(path, report))
         except FormatError as error:
             problems.append(error)
-            found.note(f"not read: {error}")
-            found.lose("files cannot be read")
-    if problems and len(problems) == len(chosen.files):
+            report.note(not_read(error))
+            report.lose("files cannot be read")
+    if problems and len(problems) == len(plan.files):
         raise problems[0]
-    if chosen.skipped:
-        found.note(f"{plural(chosen.skipped, 'file')} of other formats left out")
-    return gathering.finish(found, len(chosen.files))
+    if plan.skipped:
+        report.note(f"{plural(plan.skipped, 'file')} of other formats left out")
+    return builder.finish(report, len(plan.files))

@@ -29,7 +29,7 @@ from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.schema import NONE
 
 _US = 1000
-# Inspector's timing sources: ours, and why it is not the GPU.
+# Inspector's timing sources: the model's, and why it is not the GPU.
 _SOURCES = {
     "kernel_gpu": ("gpu", ""),
     "kernel_cpu": ("host", "as the host noticed the kernel"),
@@ -39,16 +39,16 @@ _UNTIMED = "Inspector gives no time"
 _PER_RANK = ("AllGather", "ReduceScatter")  # of these it gives one rank's bytes
 
 
-def _fits(head: bytes, path: Path) -> bool:
+def _matches(head: bytes, path: Path) -> bool:
     return head.lstrip().startswith(b"{") and (
         b'"coll_perf"' in head or b'"p2p_perf"' in head or b'"inspector_output_format' in head
     )
 
 
-def read(path: Path, found: ImportReport) -> Iterator[Record]:
-    """Operations of one log; lines that are none are counted."""
+def read(path: Path, report: ImportReport) -> Iterator[Record]:
+    """Operations of one log; lines that cannot be read are counted."""
     processes: dict[tuple[str, int], Process] = {}
-    for line in lines_of(path, found):
+    for line in lines_of(path, report):
         if not line.strip():
             continue
         try:
@@ -57,10 +57,10 @@ def read(path: Path, found: ImportReport) -> Iterator[Record]:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             operation = None
         if operation is None:
-            found.lose(DAMAGED)
+            report.lose(DAMAGED)
         else:
             if record.get("metadata", {}).get("simulation") is True:
-                found.note(SIMULATION)  # ours
+                report.note(SIMULATION)  # an export of ncclscope's
             yield operation
 
 
@@ -76,7 +76,7 @@ def _operation(
     perf, header, metadata = record[f"{kind}_perf"], record["header"], record.get("metadata", {})
     host, pid = text(metadata.get("hostname")), number(metadata.get("pid"), (1 << 31) - 1)
     process = processes.get((host, pid))
-    if process is None:  # one that says who it is may have several files
+    if process is None:  # a process that names itself may have several files
         process = processes[host, pid] = Process(host, pid, "" if host and pid >= 0 else file)
     communicator = _communicator(
         text(header["id"]),
@@ -141,6 +141,6 @@ FORMAT = Format(
         "other ranks is in them, and when an operation began on the GPU is not",
         "Inspector writes no datatype, and does not say what it dropped",
     ),
-    _fits,
+    _matches,
     read,
 )

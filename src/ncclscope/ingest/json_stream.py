@@ -1,22 +1,22 @@
-"""JSON documents that hold one long list, read element by element: memory does not grow with it."""
+"""JSON documents with one long list, read element by element: memory does not grow with it."""
 
 import codecs
 import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-_PIECE = 1 << 18
+_CHUNK = 1 << 18
 _LONGEST = 1 << 24  # characters of one element
 _LONGEST_OTHER = 1 << 28  # of what stands beside the list
 _SPACE = " \t\n\r"
 
 
 class CutError(Exception):
-    """The document ended before its end."""
+    """The document is cut off."""
 
 
 class _Window:
-    """The part of a document that is being looked at."""
+    """The part of a document that is in memory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -28,14 +28,14 @@ class _Window:
         """Reads on; False at the end."""
         if self.ended:
             return False
-        data = self._file.read(max(_PIECE, len(self.text) - self.at))  # at least twice as much
+        data = self._file.read(max(_CHUNK, len(self.text) - self.at))  # at least twice as much
         self.ended = not data
         self.text = self.text[self.at :] + self._decode(data, self.ended)
         self.at = 0
         return True
 
     def peek(self) -> str:
-        """The next sign that is no space; "" at the end."""
+        """The next character that is no space; "" at the end."""
         while True:
             while self.at < len(self.text) and self.text[self.at] in _SPACE:
                 self.at += 1
@@ -44,17 +44,17 @@ class _Window:
             if not self.more():
                 return ""
 
-    def skip(self, sign: str) -> None:
-        """Steps over a sign that must be there."""
-        found = self.peek()
-        if found == "":
+    def skip(self, expected: str) -> None:
+        """Steps over a character that must come next."""
+        character = self.peek()
+        if character == "":
             raise CutError
-        if found != sign:
-            raise ValueError(f"{sign} expected, not {found}")
+        if character != expected:
+            raise ValueError(f"{expected} expected, not {character}")
         self.at += 1
 
     def value(self, longest: int = _LONGEST) -> Any:
-        """The next value, whole."""
+        """The next value."""
         if self.peek() == "":
             raise CutError
         while True:
@@ -74,8 +74,9 @@ class _Window:
 
 
 def elements(file: BinaryIO, key: str) -> Iterator[tuple[str, Any]]:
-    """(key, element) of a list that is the document, or its member `key`; (name, value) of its
-    other members. Raises ValueError for what is no JSON, CutError where it ends too soon.
+    """(key, element) for each element of a list that is the document, or its member `key`;
+    (name, value) for its other members. Raises ValueError for what is no JSON, CutError where the
+    document is cut off.
     """
     window = _Window(file)
     first = window.peek()

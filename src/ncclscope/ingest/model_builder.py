@@ -1,6 +1,6 @@
-"""Records of foreign files become a model on disk: rows, one clock, instances, completeness.
+"""Makes a model on disk of the records of other tools' files: rows, one clock, instances.
 
-Rows are kept in memory for a while only, by process, and appended to the model's columns.
+Some thousand rows of each process are kept in memory, then appended to the model's columns.
 """
 
 from collections import Counter
@@ -14,10 +14,10 @@ from ncclscope.humanize import plural
 from ncclscope.ingest.records import Format, ImportReport, Member, Operation, Process, Record
 from ncclscope.ingest.registry import ImportRegistry, Ints
 from ncclscope.model.align.host_clocks import solve
-from ncclscope.model.build import TIMES
-from ncclscope.model.completeness import Completeness
+from ncclscope.model.completeness import Completeness, impossible_sizes
 from ncclscope.model.match.instances import Instances
 from ncclscope.model.model import Model
+from ncclscope.model.process.durations import IMPOSSIBLE_TIMES
 from ncclscope.model.schema import (
     COLLECTIVE,
     FORMS,
@@ -26,68 +26,66 @@ from ncclscope.model.schema import (
     OPERATIONS,
     SOURCES,
     STATES,
+    TIME_COLUMNS,
     Columns,
     empty,
 )
-from ncclscope.model.store.columns import Writer, load, manifest_of
+from ncclscope.model.store.saved_model import Writer, load, manifest_of
 from ncclscope.model.streams import PAIRS, StreamCounter, rules_of
 from ncclscope.model.vocabulary import Vocabulary
 
-_ROWS = 1 << 15  # of a process that are held in memory
-_MOST_HELD = 1 << 17  # of all processes
+_ROWS_OF_PROCESS = 1 << 15  # that are held in memory
+_ROWS_HELD = 1 << 17  # of all processes
 _LARGEST_BYTES = 1 << 42  # of one operation
 _NO_SOURCE = SOURCES.index("none")
 _IN_FLIGHT = STATES.index("in flight")
 _GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
 _LIMITS = {column.name: np.iinfo(column.dtype).max for column in OPERATIONS}
-IMPOSSIBLE = "its times cannot be"
-GAPS = "operations missing on every rank: gaps in their numbers"
+_GAPS = "operations missing on every rank: gaps in their numbers"
 Values = Mapping[str, int | str]
 
 
 class ImportBuilder:
-    """A model that is being made of records, in a folder of its own."""
+    """A model that is being made of records, in a temporary folder."""
 
     def __init__(self, folder: Path, form: Format) -> None:
         self._folder, self._form = folder, form
         self._writer = Writer(folder)
         self._words = Vocabulary()
-        self._roster = ImportRegistry(form.name)
+        self._registry = ImportRegistry(form.name)
         self._rows: dict[int, list[Values]] = {}  # by process, not written yet
         self._slices: list[tuple[int, slice]] = []  # of the written ones
         self._streams = StreamCounter()
         self._orders: Counter[tuple[int, ...]] = Counter()
         self._first_ns: dict[int, int] = {}  # by process
-        self._found = ImportReport()
-        self._kept = self._held = 0
+        self._report = ImportReport()
+        self._operations = self._held = 0
         self._totals: Counter[str] = Counter()
         self._untimed: Counter[str] = Counter()
 
     def add(self, records: Iterable[Record]) -> None:
-        """Takes records of one file."""
-        roster = self._roster
-        for seen in records:
-            if isinstance(seen, Process):
-                roster.process(seen)
+        """Adds the records of one file."""
+        registry = self._registry
+        for record in records:
+            if isinstance(record, Process):
+                registry.process(record)
                 continue
-            process, communicator = (
-                roster.process(seen.process),
-                roster.communicator(seen.communicator),
-            )
-            if isinstance(seen, Member):
-                roster.member(communicator, process, seen.rank, seen.global_rank)
-                continue
-            self._keep(process, communicator, seen)
+            process = registry.process(record.process)
+            communicator = registry.communicator(record.communicator)
+            if isinstance(record, Member):
+                registry.member(communicator, process, record.rank, record.global_rank)
+            else:
+                self._add_operation(process, communicator, record)
         self._write_all()
 
-    def _keep(self, process: int, communicator: int, seen: Operation) -> None:
-        self._kept += 1
-        if self._kept > self._form.most_operations:
+    def _add_operation(self, process: int, communicator: int, operation: Operation) -> None:
+        self._operations += 1
+        if self._operations > self._form.most_operations:
             most = f"{self._form.most_operations:,}"
             raise FormatError(f"cannot import it: it counts more than {most} operations")
-        values = {**seen.values, "communicator": communicator}
+        values = {**operation.values, "communicator": communicator}
         rank = int(values.get("rank", NONE))
-        self._roster.member(communicator, process, rank)
+        self._registry.member(communicator, process, rank)
         if self._form.numbered and "call_order" not in values:
             key: tuple[int, ...] = (process, communicator, rank)
             if values.get("form", "collective") != "collective":
@@ -97,9 +95,9 @@ class ImportBuilder:
         rows = self._rows.setdefault(process, [])
         rows.append(values)
         self._held += 1
-        if len(rows) >= _ROWS:
+        if len(rows) >= _ROWS_OF_PROCESS:
             self._write(process)
-        elif self._held >= _MOST_HELD:
+        elif self._held >= _ROWS_HELD:
             self._write_all()
 
     def _write_all(self) -> None:
@@ -111,7 +109,7 @@ class ImportBuilder:
         self._held -= len(rows)
         columns = _columns_of(rows, self._words)
         columns["process"][:] = process
-        columns["node"][:] = self._roster.node(self._roster.processes[process])
+        columns["node"][:] = self._registry.node(self._registry.processes[process])
         unsized = columns["size_bytes"] > _LARGEST_BYTES
         columns["size_bytes"][unsized] = NONE
         self._totals["unsized"] += int(unsized.sum())
@@ -136,35 +134,35 @@ class ImportBuilder:
         self._totals["gpu"] += int(np.isin(columns["source"], _GPU_CODES).sum())
         self._totals["in flight"] += int(in_flight.sum())
 
-    def finish(self, found: ImportReport, files: int) -> Model:
-        """The model of everything that was added; call it once."""
+    def finish(self, report: ImportReport, files: int) -> Model:
+        """The model of everything that was added; call it once. `report`: of the files' readers."""
         self._sort()
         operations = self._writer.columns("operations")
         offset_ns = self._move_times(operations)
         self._place_ranks(operations)
-        comms, members, names = self._roster.tables()
+        comms, members, names = self._registry.tables()
         instances = self._match(operations)
         self._writer.append("instances", instances)
         self._writer.append("communicators", comms)
         self._writer.append("members", members)
-        processes = self._roster.processes
+        processes = self._registry.processes
         walls = {r: first for r, first in self._first_ns.items() if not processes[r].own_clock}
         model = Model(
-            self._folder,
-            {},
-            self._words.lists,
-            names,
-            self._roster.process_rows(walls, self._form.start_error_ns),
-            self._roster.nodes,
-            self._completeness(found, files, instances),
-            offset_ns,
-            solve([0] * max(len(self._roster.nodes), 1)).nodes,
+            path=self._folder,
+            tables={},
+            words=self._words.lists,
+            communicator_names=names,
+            processes=self._registry.process_rows(walls, self._form.start_error_ns),
+            nodes=self._registry.nodes,
+            completeness=self._completeness(report, files, instances),
+            realtime_offset_ns=offset_ns,
+            clocks=solve([0] * max(len(self._registry.nodes), 1)).nodes,
         )
         return load(self._folder, self._writer.finish(self._folder, manifest_of(model, "")))
 
     def _sort(self) -> None:
         """Rows by process, as in every model."""
-        ordered = sorted(self._slices, key=lambda one: one[0])
+        ordered = sorted(self._slices, key=lambda process_and_rows: process_and_rows[0])
         if ordered == self._slices:
             return
         mixed, self._writer = self._writer, Writer(self._folder)
@@ -178,21 +176,21 @@ class ImportBuilder:
         mixed.discard()
 
     def _move_times(self, operations: Columns) -> int:
-        """Times begin at 0; returns what to add for the wall clock, 0 where nobody tells."""
-        processes = self._roster.processes
+        """Has times begin at 0; returns what to add for the wall clock, 0 where it is unknown."""
+        processes = self._registry.processes
         walls = [first for row, first in self._first_ns.items() if not processes[row].own_clock]
         base = min(walls, default=0)
         for row, part in self._slices:
             origin = self._first_ns.get(row, 0) if processes[row].own_clock else base
-            for name in TIMES:
+            for name in TIME_COLUMNS:
                 values = operations[name][part]
                 values[:] = np.where(values != NONE, values - origin, NONE)
         return base
 
     def _place_ranks(self, operations: Columns) -> None:
-        """Global ranks are known when all communicators are."""
-        global_ranks = self._roster.global_ranks()
-        processes = self._roster.processes
+        """Sets global ranks, which are known when all communicators are."""
+        global_ranks = self._registry.global_ranks()
+        processes = self._registry.processes
         for process, part in self._slices:
             comm = operations["communicator"][part].astype(np.int64)
             rank = operations["rank"][part].astype(np.int64)
@@ -206,7 +204,7 @@ class ImportBuilder:
             operations["global_rank"][part] = ranks[place.reshape(-1)]
 
     def _match(self, operations: Columns) -> Columns:
-        """Matches operations across ranks; sets what depends on it, and returns the instances."""
+        """Matches operations across ranks, sets what depends on it, and returns the instances."""
         streams = self._streams.streams()
         rules = rules_of(self._words.lists["function"], self._words.lists["algorithm"])
         instances = Instances(streams, rules)
@@ -216,8 +214,8 @@ class ImportBuilder:
         ]
         for part in parts:
             instances.add(part, self._form.start_error_ns)
-        ranks = self._roster.ranks_of_communicators()
-        clocks = solve([0] * max(len(self._roster.nodes), 1))
+        ranks = self._registry.ranks_of_communicators()
+        clocks = solve([0] * max(len(self._registry.nodes), 1))
         table = instances.table(clocks, self._streams.nodes(), ranks)
         for part in parts:
             for name, values in instances.waits(part).items():
@@ -228,25 +226,25 @@ class ImportBuilder:
     def _count_gaps(
         self, kind: Ints, length: Ints, communicator: Ints, ranks: Ints, table: Columns
     ) -> None:
-        """Numbers between the first and the last that no rank has."""
+        """Counts numbers between the first and the last that no rank has."""
         calls = kind != PAIRS
         every = np.bincount(communicator[calls], length[calls], minlength=len(ranks))
         seen = np.bincount(table["communicator"][table["form"] == COLLECTIVE], minlength=len(ranks))
         missing = (every - seen).astype(np.int64) * np.maximum(ranks, 1)
         if missing.sum() > 0:
-            self._found.lose(GAPS, int(missing.sum()))
+            self._report.lose(_GAPS, int(missing.sum()))
 
-    def _completeness(self, found: ImportReport, files: int, instances: Columns) -> Completeness:
+    def _completeness(self, report: ImportReport, files: int, instances: Columns) -> Completeness:
         expected, seen = instances["ranks_expected"], instances["ranks_seen"]
-        lost = Counter(found.lost) + Counter(self._found.lost)
+        lost = Counter(report.lost) + Counter(self._report.lost)
         notes = [f"imported from {self._form.title}, {plural(files, 'file')}"]
-        notes += [*self._form.limits, *found.notes]
+        notes += [*self._form.limits, *report.notes]
         notes += [f"{count:,} {reason}" for reason, count in lost.most_common()]
         if self._totals["unsized"]:
-            notes.append(f"{plural(self._totals['unsized'], 'operation')} with an impossible size")
+            notes.append(impossible_sizes(self._totals["unsized"]))
         return Completeness(
-            processes_found=len(self._roster.processes),
-            processes_expected=self._roster.expected_processes(),
+            processes_found=len(self._registry.processes),
+            processes_expected=self._registry.expected_processes(),
             calls=self._totals["operations"] - self._totals["replays"],
             operations=self._totals["operations"],
             gpu_timed=self._totals["gpu"],
@@ -264,7 +262,7 @@ class ImportBuilder:
 
 
 def _columns_of(rows: list[Values], words: Vocabulary) -> Columns:
-    """Rows as columns: names as codes, numbers that fit, NONE for what is not there."""
+    """Rows as columns: codes for names, NONE for missing values and for too large ones."""
     columns = empty(OPERATIONS, len(rows))
     given = set().union(*rows)
     for column in OPERATIONS:
@@ -274,9 +272,9 @@ def _columns_of(rows: list[Values], words: Vocabulary) -> Columns:
         if column.words:
             codes = {"": NONE} if name != "reason" else {}
             named = [str(row.get(name, "")) for row in rows]
-            for one in set(named) - set(codes):
-                codes[one] = words.code(name, one)
-            columns[name][:] = [codes[one] for one in named]
+            for text in set(named) - set(codes):
+                codes[text] = words.code(name, text)
+            columns[name][:] = [codes[text] for text in named]
         else:
             values = np.array([row.get(name, NONE) for row in rows], np.int64)
             columns[name][:] = np.where(values > _LIMITS[name], NONE, values)
@@ -289,7 +287,7 @@ def _columns_of(rows: list[Values], words: Vocabulary) -> Columns:
 
 
 def _complete_times(columns: Columns, words: Vocabulary) -> None:
-    """Ends from durations and durations from ends; what runs backwards has no source."""
+    """Sets ends from durations and durations from ends; what runs backwards has no source."""
     start, end, duration = (columns[name] for name in ("start_ns", "end_ns", "duration_ns"))
     has_start, has_end, has_duration = start != NONE, end != NONE, duration != NONE
     lasts = has_start & has_end & ~has_duration
@@ -301,19 +299,19 @@ def _complete_times(columns: Columns, words: Vocabulary) -> None:
     if backwards.any():
         for values in (start, end, duration):
             values[backwards] = NONE
-        columns["reason"][backwards] = words.code("reason", IMPOSSIBLE)
+        columns["reason"][backwards] = words.code("reason", IMPOSSIBLE_TIMES)
     columns["source"][timed & (duration == NONE)] = _NO_SOURCE
 
 
 def _first_time(columns: Columns) -> int:
     """The earliest of all times, NONE without any."""
-    known = [columns[name][columns[name] != NONE] for name in TIMES]
-    return min((int(values.min()) for values in known if len(values)), default=NONE)
+    times = [columns[name][columns[name] != NONE] for name in TIME_COLUMNS]
+    return min((int(values.min()) for values in times if len(values)), default=NONE)
 
 
 def _numbered(columns: Columns) -> Columns:
-    """The columns as matching is to see them: what has no number of its call on the communicator
-    but NCCL's own by function is matched by that, like a replay.
+    """The columns for matching: operations without a number of their call on the communicator are
+    matched by NCCL's own number of the function, like replays.
     """
     by_sequence = (columns["call_order"] == NONE) & (columns["sequence"] != NONE)
     by_sequence &= columns["form"] == COLLECTIVE

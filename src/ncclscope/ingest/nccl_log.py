@@ -49,7 +49,7 @@ _NO_TIME = "NCCL's log has no times of operations"
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of NCCL's."""
+    """One line of NCCL's log."""
 
     host: str
     pid: int
@@ -61,7 +61,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """What a line says about a communicator as one rank sees it."""
+    """A communicator that a line introduces, on one rank."""
 
     pointer: str
     rank: int
@@ -73,8 +73,8 @@ class Init:
 
 
 def parse_line(raw: bytes) -> Line | None:
-    """NCCL's part of a line, None for everybody else's."""
-    at = raw.find(b"NCCL ")  # who it is from stands right before
+    """NCCL's part of a line, None for lines of others."""
+    at = raw.find(b"NCCL ")  # host and process stand right before
     match = _LINE.search(raw[max(at - _LONGEST_HEAD, 0) : at + _LONGEST_TEXT]) if at > 0 else None
     if not match:
         return None
@@ -90,7 +90,7 @@ def parse_line(raw: bytes) -> Line | None:
 
 
 def version_in(raw: bytes) -> str:
-    """The release that a line names, "" without one."""
+    """The release that a line names, "" for none."""
     match = _VERSION.search(raw[:400])
     return match[1].decode() if match else ""
 
@@ -109,8 +109,8 @@ def init_in(text: str) -> Init | None:
 
 
 def key_of(init: Init, parents: Mapping[str, str]) -> str:
-    """What a communicator is known by on all ranks: its hash, else which part of its parent it is.
-    `parents`: keys by pointer, of the same process. "" where nothing tells.
+    """What names a communicator on all ranks: its hash, else which part of its parent it is; "" for
+    neither. `parents`: keys by pointer, of the same process.
     """
     if init.hash:
         return init.hash
@@ -118,17 +118,17 @@ def key_of(init: Init, parents: Mapping[str, str]) -> str:
     return f"{parent} split {init.part}" if parent else ""
 
 
-def _fits(head: bytes, path: Path) -> bool:
+def _matches(head: bytes, path: Path) -> bool:
     return bool(_LINE.search(head) or _VERSION.search(head))
 
 
-def read(path: Path, found: ImportReport) -> Iterator[Record]:
+def read(path: Path, report: ImportReport) -> Iterator[Record]:
     """Processes, communicators, and the calls where they were logged."""
-    known: dict[tuple[str, int, str], tuple[Communicator, int]] = {}
+    communicators: dict[tuple[str, int, str], tuple[Communicator, int]] = {}
     keys: dict[tuple[str, int], dict[str, str]] = {}  # by process and pointer
     processes: dict[tuple[str, int], Process] = {}
     release = ""
-    for raw in lines_of(path, found):
+    for raw in lines_of(path, report):
         if b"NCCL" not in raw:
             continue
         release = version_in(raw) or release
@@ -145,10 +145,10 @@ def read(path: Path, found: ImportReport) -> Iterator[Record]:
         if init and key:
             pointers[init.pointer] = key
             communicator = Communicator(key, hash_of(init.hash), "", init.ranks)
-            known[line.host, line.pid, init.pointer] = communicator, init.rank
+            communicators[line.host, line.pid, init.pointer] = communicator, init.rank
             yield Member(process, communicator, init.rank)
         elif call:
-            yield _operation(call, line, process, known)
+            yield _operation(call, line, process, communicators)
 
 
 def _process(line: Line, processes: dict[tuple[str, int], Process], release: str) -> Process:
@@ -163,13 +163,13 @@ def _operation(
     call: "re.Match[str]",
     line: Line,
     process: Process,
-    known: dict[tuple[str, int, str], tuple[Communicator, int]],
+    communicators: dict[tuple[str, int, str], tuple[Communicator, int]],
 ) -> Operation:
     name, count, datatype, root, pointer, ranks, stream = call.groups()
     function = function_name(name)
     form = form_of(function)
     fallback = Communicator(f"{line.host}:{line.pid}:{pointer}", 0, "", int((ranks or "0")[:7]))
-    communicator, rank = known.get((line.host, line.pid, pointer), (fallback, NONE))
+    communicator, rank = communicators.get((line.host, line.pid, pointer), (fallback, NONE))
     code = int(datatype[:3])
     named = NUMBERED_DATATYPES[code] if code < len(NUMBERED_DATATYPES) else ""
     elements = number(int(count[:20]))
@@ -203,7 +203,7 @@ FORMAT = Format(
     "nccl-log",
     "NCCL's own logs",
     ("NCCL's log names calls only with NCCL_DEBUG_SUBSYS=COLL, and has no times of operations",),
-    _fits,
+    _matches,
     read,
     numbered=True,
 )

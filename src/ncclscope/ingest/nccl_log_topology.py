@@ -1,7 +1,7 @@
-"""What NCCL's log says about how ranks are connected, line by line.
+"""How ranks are connected, by NCCL's log.
 
-Transports, NICs, rings, trees and choices of algorithms are taken as NCCL logs them. NVLink is said
-only of links of ranks whose log shows that NCCL found it.
+Transports, NICs, rings, trees and choices of algorithms are taken as NCCL logs them. NVLink is
+claimed only for links between ranks whose log shows that NCCL found it.
 """
 
 import re
@@ -60,23 +60,23 @@ _NOTICES = (
 
 
 def topology_of(path: Path) -> Topology:
-    """That of a capture, from NCCL's logs in it, or of an import, as it was kept."""
+    """The topology of a capture, from NCCL's logs in it, or of an import, as it was saved."""
     kept = path / FILE
     if kept.is_file():
         return kept_topology(kept)
     logs = [log for log in sorted(path.glob(LOGS)) if log.is_file() and not log.is_symlink()]
-    facts, found = _Facts(), ImportReport()
+    facts, report = _Facts(), ImportReport()
     for log in logs:
-        facts.take(ends_of(log, found))
-    return facts.topology(found)
+        facts.add_log(ends_of(log, report))
+    return facts.topology(report)
 
 
-def gather_topology(logs: Iterable[Path]) -> Topology:
-    """What those logs say together."""
-    facts, found = _Facts(), ImportReport()
+def topology_of_logs(logs: Iterable[Path]) -> Topology:
+    """The topology by some logs together."""
+    facts, report = _Facts(), ImportReport()
     for log in logs:
-        facts.take(lines_of(log, found))
-    return facts.topology(found)
+        facts.add_log(lines_of(log, report))
+    return facts.topology(report)
 
 
 @dataclass(slots=True)
@@ -91,7 +91,7 @@ class _Comm:
 
 
 class _Facts:
-    """Grows line by line; every list of it is bounded."""
+    """What lines said so far; every list is bounded."""
 
     def __init__(self) -> None:
         self._releases: Counter[str] = Counter()
@@ -102,14 +102,14 @@ class _Facts:
         self._current: dict[tuple[str, int, int], str] = {}  # by thread, and by device below zero
         self._links: dict[tuple[str, int, int, str], set[int]] = {}
         self._nics: dict[tuple[str, str, int], str] = {}
-        self._choices: dict[tuple[str, str, str], list[int]] = {}
+        self._choices: dict[tuple[str, str, str], tuple[int, int, int]] = {}
         self._environment: dict[str, dict[str, None]] = {}
         self._nvlink: dict[str, None] = {}
         self._speeds: dict[tuple[str, str], int] = {}  # by host and device
         self._gpu_links: dict[str, int] = {}  # MB/s by host
         self._lines = self._left_out = 0
 
-    def take(self, lines: Iterable[bytes]) -> None:
+    def add_log(self, lines: Iterable[bytes]) -> None:
         """Reads one log."""
         for raw in lines:
             if b"NCCL" not in raw:
@@ -124,7 +124,7 @@ class _Facts:
             if line.level in ("WARN", "ERROR"):
                 self._warn(line, notice=False)
             else:
-                self._learn(line)
+                self._add(line)
 
     def _warn(self, line: Line, notice: bool) -> None:
         key = (line.text[:400], notice)
@@ -133,7 +133,7 @@ class _Facts:
         else:
             self._left_out += 1
 
-    def _learn(self, line: Line) -> None:
+    def _add(self, line: Line) -> None:
         text = line.text
         if " via " in text and self._link(line):
             return
@@ -229,7 +229,7 @@ class _Facts:
                 values[variable[2]] = None
 
     def _peak(self, host: str, text: str) -> None:
-        """What links carry, as NCCL found it."""
+        """Bandwidths of links, as NCCL detected them."""
         speed = _SPEED.match(text) if " speed=" in text else None
         if speed and len(self._speeds) < _MOST_OTHERS:
             self._speeds[host, speed[1]] = int(speed[2])
@@ -249,17 +249,17 @@ class _Facts:
         )  # fmt: skip
         if names not in self._choices and len(self._choices) >= _MOST_OTHERS:
             return
-        known = self._choices.setdefault(names, [0, int(size), int(size)])
-        self._choices[names] = [known[0] + 1, min(known[1], int(size)), max(known[2], int(size))]
+        count, least, most = self._choices.get(names, (0, int(size), int(size)))
+        self._choices[names] = (count + 1, min(least, int(size)), max(most, int(size)))
 
     # ---- the end ----
-    def topology(self, found: ImportReport) -> Topology:
-        """What all lines together say."""
+    def topology(self, report: ImportReport) -> Topology:
+        """The topology by all lines together."""
         warnings = [
             Warning(text, sum(hosts.values()), tuple(sorted(hosts)), notice)
             for (text, notice), hosts in self._warnings.items()
         ]
-        notes = [f"{count:,} {reason}" for reason, count in found.lost.items()]
+        notes = [f"{count:,} {reason}" for reason, count in report.lost.items()]
         if self._left_out:
             notes.append(f"{self._left_out:,} lines of NCCL's log left out: too many of a kind")
         return Topology(

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ncclscope.ingest.files import cannot_read, whole
+from ncclscope.ingest.files import cannot_read, read_bytes
 from ncclscope.ingest.records import (
     MOST_COUNTED,
     Communicator,
@@ -36,7 +36,7 @@ _MEAN = "a mean over iterations, by nccl-tests"
 _CPU_TIME = "the CPU's time of the calls (-C 1)"
 
 
-def _fits(head: bytes, path: Path) -> bool:
+def _matches(head: bytes, path: Path) -> bool:
     start = head.lstrip()[:1] == b"{"
     return start and (
         b'"average_bus_bandwidth"' in head
@@ -45,10 +45,10 @@ def _fits(head: bytes, path: Path) -> bool:
     )
 
 
-def read(path: Path, found: ImportReport) -> Iterator[Record]:
+def read(path: Path, report: ImportReport) -> Iterator[Record]:
     """One operation for each iteration of each size."""
     try:
-        document = json.loads(whole(path, _LARGEST_BYTES))
+        document = json.loads(read_bytes(path, _LARGEST_BYTES))
     except (ValueError, RecursionError) as error:
         raise cannot_read(path, f"it is no JSON ({error})") from None
     results = document.get("results") if isinstance(document, dict) else None
@@ -63,18 +63,18 @@ def read(path: Path, found: ImportReport) -> Iterator[Record]:
         if isinstance(result, dict):
             yield from _operations(result, program, members[0], began)
         else:
-            found.lose("results cannot be read")
-    _note_errors(document, path.name, found)
+            report.lose("results cannot be read")
+    _note_errors(document, path.name, report)
 
 
-def _note_errors(document: dict[str, Any], file: str, found: ImportReport) -> None:
+def _note_errors(document: dict[str, Any], file: str, report: ImportReport) -> None:
     bounds, errors = document.get("out_of_bounds"), document.get("errors")
     wrong = number(bounds.get("count")) if isinstance(bounds, dict) else NONE
     if wrong > 0:
-        found.note(f"{file}: nccl-tests found {wrong:,} wrong values")
+        report.note(f"{file}: nccl-tests found {wrong:,} wrong values")
     for error in errors[:3] if isinstance(errors, list) else ():
         if text(error):
-            found.note(f"{file}: {text(error)[:200]}")
+            report.note(f"{file}: {text(error)[:200]}")
 
 
 def _program(document: dict[str, Any]) -> str:
@@ -170,7 +170,7 @@ FORMAT = Format(
         "rank, all of a size with that mean",
         "variant: in-place or out-of-place",
     ),
-    _fits,
+    _matches,
     read,
     most_operations=MOST_COUNTED,
 )

@@ -28,23 +28,23 @@ _MEAN = "the mean of its bucket of sizes"
 _US = 1000
 
 
-def _fits(head: bytes, path: Path) -> bool:
+def _matches(head: bytes, path: Path) -> bool:
     return head.lstrip().startswith(_HEAD)
 
 
-def read(path: Path, found: ImportReport) -> Iterator[Record]:
+def read(path: Path, report: ImportReport) -> Iterator[Record]:
     """As many operations of a bucket as it counted, all with its mean."""
     match = _PID.search(path.name)
     pid = number(int(match[1]), (1 << 31) - 1) if match else NONE
     process = Process("", pid, path.name, own_clock=True)
     yield process
-    lines = (line.decode("utf-8", "replace") for line in lines_of(path, found))
+    lines = (line.decode("utf-8", "replace") for line in lines_of(path, report))
     rows = csv.DictReader(line.replace("\0", "") for line in lines)
     while True:
         try:
             row = next(rows, None)
         except csv.Error:
-            found.lose(DAMAGED)
+            report.lose(DAMAGED)
             continue
         if row is None:
             return
@@ -52,7 +52,7 @@ def read(path: Path, found: ImportReport) -> Iterator[Record]:
         if operations is not None:
             yield from operations
         elif row.get("CollectiveType") != "Group":
-            found.lose(DAMAGED)
+            report.lose(DAMAGED)
 
 
 def _operations(row: dict[str, str], process: Process) -> Iterator[Operation] | None:
@@ -96,7 +96,7 @@ FORMAT = Format(
         "it names no communicator, no rank and no times of day; its bytes are NCCL's traffic",
         "early releases call Reduce and ReduceScatter by each other's name",
     ),
-    _fits,
+    _matches,
     read,
     most_operations=MOST_COUNTED,
 )

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ncclscope.ingest.chrome import KERNEL
 from ncclscope.ingest.files import cannot_read
 from ncclscope.ingest.records import (
     Communicator,
@@ -29,6 +28,7 @@ from ncclscope.ingest.records import (
     form_of,
     function_name,
     hash_of,
+    kernel_function,
     number,
     text,
 )
@@ -50,7 +50,7 @@ _MOST_CALLS = 1 << 22  # that are held in memory, about 2 GB
 _Schemas = dict[tuple[int, int], list[tuple[str, str, int]]]  # name, packing, offset
 
 
-def _fits(head: bytes, path: Path) -> bool:
+def _matches(head: bytes, path: Path) -> bool:
     return head.startswith(_MAGIC)
 
 
@@ -68,14 +68,14 @@ class _Call:
 
 @dataclass(slots=True)
 class _Thread:
-    """The calls of one thread by their beginning, and the groups that they are in."""
+    """The calls of one thread by their start, and its groups."""
 
     calls: list[_Call] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     groups: list[tuple[int, int, list[_Call]]] = field(default_factory=list)
 
 
-def read(path: Path, found: ImportReport) -> Iterator[Record]:
+def read(path: Path, report: ImportReport) -> Iterator[Record]:
     """Operations of all processes of one export."""
     address = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
     try:
@@ -84,7 +84,7 @@ def read(path: Path, found: ImportReport) -> Iterator[Record]:
             database.execute("pragma cell_size_check = on")
             database.execute("pragma temp_store = file")  # sorting and joining without memory
             database.text_factory = lambda raw: raw.decode("utf-8", "replace")
-            yield from _Export(database, path, found).operations()
+            yield from _Export(database, path, report).operations()
     except (sqlite3.Error, UnicodeDecodeError) as error:  # names of columns are bytes, too
         raise cannot_read(path, error, "Export it again: nsys export --type sqlite") from None
 
@@ -92,8 +92,8 @@ def read(path: Path, found: ImportReport) -> Iterator[Record]:
 class _Export:
     """One database."""
 
-    def __init__(self, database: sqlite3.Connection, path: Path, found: ImportReport) -> None:
-        self._database, self._path, self._found = database, path, found
+    def __init__(self, database: sqlite3.Connection, path: Path, report: ImportReport) -> None:
+        self._database, self._path, self._report = database, path, report
         rows = database.execute("select name, sql from sqlite_master where type = 'table'")
         self._tables = {
             name: self._columns(name)
@@ -141,13 +141,13 @@ class _Export:
         table = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
         if not self._has(table, "domainId", "schemaId", "type", "name", "offset"):
             return {}
-        found: _Schemas = {}
+        schemas: _Schemas = {}
         query = f'select domainId, schemaId, type, name, "offset" from {table} limit 100000'
         for domain, schema, kind, name, offset in self._database.execute(query):
             if kind in _PACKED and isinstance(name, str) and isinstance(schema, int):
                 place = number(offset or 0, 1 << 16)
-                found.setdefault((domain, schema), []).append((name, _PACKED[kind], place))
-        return found
+                schemas.setdefault((domain, schema), []).append((name, _PACKED[kind], place))
+        return schemas
 
     def _threads(self) -> dict[int, _Thread]:
         """NCCL's ranges by thread."""
@@ -170,7 +170,7 @@ class _Export:
         for start, end, thread_id, name, data in self._database.execute(query):
             start, end = number(start), number(end)
             if start == NONE or not isinstance(thread_id, int) or not isinstance(name, str):
-                self._found.lose("NVTX ranges cannot be read")
+                self._report.lose("NVTX ranges cannot be read")
                 continue
             call = _Call(name, start, max(end, start), _payload(data, schemas))
             thread = threads.setdefault(thread_id, _Thread())
@@ -218,7 +218,7 @@ class _Export:
             _, _, device, stream, value, process, launch, thread = row
             start, end = number(row[0]), number(row[1])
             if start == NONE or end < start:
-                self._found.lose("kernels cannot be read")
+                self._report.lose("kernels cannot be read")
                 continue
             of = process if isinstance(process, int) else (
                 thread & _PROCESS_BITS if isinstance(thread, int) else 0)  # fmt: skip
@@ -232,13 +232,13 @@ class _Export:
         """Calls with their kernels, and kernels without a call."""
         threads = self._threads()
         for kernel in self._kernels():
-            call = _launched_by(threads.get(kernel[7]), kernel[6])
-            if not call:
+            calls = _launched_by(threads.get(kernel[7]), kernel[6])
+            if not calls:
                 yield self._lone(kernel)
                 continue
-            for one in call:
-                one.shared = one.shared or len(call) > 1
-                one.kernels.append((kernel[0], kernel[1], kernel[2], kernel[3]))
+            for call in calls:
+                call.shared = call.shared or len(calls) > 1
+                call.kernels.append((kernel[0], kernel[1], kernel[2], kernel[3]))
         ranks: dict[tuple[int, int], tuple[int, int]] = {}
         for thread_id, thread in threads.items():
             yield from self._of_thread(thread_id, thread, ranks)
@@ -251,9 +251,9 @@ class _Export:
         for call in thread.calls:
             communicator_id = call.payload.get("NCCL communicator ID", 0)
             if "No. of ranks" in call.payload:
-                told = call.payload["No. of ranks"], call.payload.get("Rank", NONE)
-                ranks[group, communicator_id] = told
-                yield Member(process, _communicator(communicator_id, told[0]), told[1])
+                count, rank = call.payload["No. of ranks"], call.payload.get("Rank", NONE)
+                ranks[group, communicator_id] = count, rank
+                yield Member(process, _communicator(communicator_id, count), rank)
                 continue
             function = function_name(call.name)
             if function == call.name:  # ncclCommSplit and the like
@@ -292,8 +292,7 @@ class _Export:
         return values
 
     def _lone(self, kernel: tuple[int, int, int, int, str, int, int, int]) -> Operation:
-        match = KERNEL.search(kernel[4])
-        function = function_name(match[1]) if match else "unknown"
+        function = kernel_function(kernel[4]) or "unknown"
         values: dict[str, int | str] = {
             "function": function,
             "form": form_of(function),
@@ -320,12 +319,12 @@ def _payload(data: Any, schemas: _Schemas) -> dict[str, int]:
     if not isinstance(data, bytes) or len(data) < _HEADER.size:
         return {}
     domain, _, schema, _, _, _ = _HEADER.unpack_from(data)
-    found = {}
+    fields = {}
     for name, packing, offset in schemas.get((domain, schema), ()):
         end = _HEADER.size + offset + struct.calcsize(packing)
         if offset != NONE and end <= len(data):
-            found[name] = struct.unpack_from(packing, data, _HEADER.size + offset)[0]
-    return found
+            fields[name] = struct.unpack_from(packing, data, _HEADER.size + offset)[0]
+    return fields
 
 
 def _launched_by(thread: _Thread | None, launch_ns: int) -> list[_Call]:
@@ -349,7 +348,7 @@ FORMAT = Format(
         "clocks of different exports are compared by the time of day only",
         "where NVTX was not traced, only kernels are known: no sizes, no communicators",
     ),
-    _fits,
+    _matches,
     read,
     numbered=True,
     start_error_ns=10_000,

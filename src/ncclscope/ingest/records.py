@@ -1,5 +1,6 @@
-"""What a foreign tool saw: one operation at a time, in the words of model/tables.py."""
+"""What files of other tools say: one record at a time, with the column names of model/schema.py."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -13,38 +14,39 @@ _LARGEST = 1 << 62
 _LONGEST_TEXT = 4096
 MOST_COUNTED = 1 << 24  # operations that an import makes of counts
 FIRST_WALL_NS = 10**18  # 2001: what is less counts from somewhere else than 1970
-# As other tools write functions, without signs and in one case -> as NCCL does.
+# NCCL's functions by their names in lower case without underscores.
 _FUNCTIONS = {name.casefold(): name for name in (*FUNCTIONS, "AlltoAllv")}
 _FORMS = {"Send": "send", "Recv": "recv"}
+_KERNEL = re.compile(r"nccl(?:Dev|Symk)?(?:Dev)?Kernel_([A-Za-z]+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process, as far as a file tells. Those that are equal are the same."""
+    """A process, as far as a file names it. Equal ones are the same process."""
 
     host: str
     pid: int
-    file: str = ""  # what tells processes without a pid apart, and clocks that are nobody else's
+    file: str = ""  # tells processes without a pid apart, and clocks of single processes
     global_rank: int = NONE
     nccl_version: str = ""
     gpu: str = ""
-    own_clock: bool = False  # its times count from somewhere of its own
+    own_clock: bool = False  # its times cannot be compared with those of other processes
 
 
 @dataclass(frozen=True, slots=True)
 class Communicator:
-    """A communicator; `key` is what it is known by in all files of one import."""
+    """A communicator; `key` names it in all files of one import."""
 
     key: str
     id: int = 0  # NCCL's hash
     name: str = ""
-    ranks: int = 0  # 0: not told
+    ranks: int = 0  # 0: not known
     nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A rank of a communicator, whether or not an operation of it was seen."""
+    """A rank of a communicator, with or without operations."""
 
     process: Process
     communicator: Communicator
@@ -54,8 +56,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation on one rank. Values by column of `operations`; what is missing is not known.
-    Times are ns since 1970, or of the process's own clock.
+    """An operation on one rank. Values by column of `operations`; missing ones are unknown. Times
+    are ns since 1970, or of the process's own clock.
     """
 
     process: Process
@@ -68,9 +70,9 @@ Record = Operation | Member | Process
 
 @dataclass(slots=True)
 class ImportReport:
-    """What is counted while a file is read."""
+    """What a reader must know about an import: records that could not be used, and notes."""
 
-    lost: dict[str, int] = field(default_factory=dict)  # records that were there, by reason
+    lost: dict[str, int] = field(default_factory=dict)  # records by reason
     notes: list[str] = field(default_factory=list)
 
     def lose(self, reason: str, count: int = 1) -> None:
@@ -85,23 +87,23 @@ class ImportReport:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How files of one sort are told apart and read."""
+    """One format of files: how to recognise it, and how to read it."""
 
     name: str  # on the command line
-    title: str  # in words
-    limits: tuple[str, ...]  # what they cannot say
-    fits: Callable[[bytes, Path], bool]  # by how a file begins, decompressed, and its name
+    title: str  # for people
+    limits: tuple[str, ...]  # what such files do not hold, as notes
+    matches: Callable[[bytes, Path], bool]  # by a file's first bytes, decompressed, and its name
     read: Callable[[Path, ImportReport], Iterator[Record]]
-    # Nothing is missing from the first call on, so that calls can be numbered as they come.
+    # Whether files hold every call from the first on, so that calls can be numbered as they come.
     numbered: bool = False
-    # How far starts on GPUs of one host may be off: nobody tells, so rather more than less.
+    # How far starts on GPUs of one host may be off; a guess on the safe side.
     start_error_ns: int = 0
     # Where a file holds counts, a few bytes can stand for any number of operations.
     most_operations: int = 1 << 40
 
 
 def number(value: object, largest: int = _LARGEST) -> int:
-    """A number that is not below zero; NONE for everything else."""
+    """A number from 0 to `largest`; NONE for everything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return NONE
     if isinstance(value, float):
@@ -112,7 +114,7 @@ def number(value: object, largest: int = _LARGEST) -> int:
 
 
 def nanoseconds(value: object, unit_ns: int) -> int:
-    """A time or a length in ns; NONE where it is none."""
+    """A time or a duration in ns; NONE for everything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return NONE
     if not 0 <= value <= _LARGEST / unit_ns:
@@ -121,12 +123,12 @@ def nanoseconds(value: object, unit_ns: int) -> int:
 
 
 def text(value: object) -> str:
-    """A text of a length that can be kept; "" for everything else."""
+    """A string, cut to a bounded length; "" for everything else."""
     return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
 
 
 def hash_of(value: object) -> int:
-    """NCCL's hash of a communicator from hexadecimal or a number, as a signed number; 0: none."""
+    """NCCL's hash of a communicator from hexadecimal digits or a number, signed; 0: none."""
     if isinstance(value, str):
         try:
             value = int(value[:20], 16)
@@ -139,7 +141,7 @@ def hash_of(value: object) -> int:
 
 @lru_cache(1000)
 def function_name(name: str) -> str:
-    """NCCL's name of a function, from whichever way of writing; unknown ones stay as they are."""
+    """NCCL's name of a function in any spelling; unknown names stay as they are."""
     plain = name.casefold().removeprefix("nccl").replace("_", "").replace(":", "").strip()
     return _FUNCTIONS.get(plain, name)
 
@@ -147,12 +149,18 @@ def function_name(name: str) -> str:
 def torch_function_name(name: str) -> str:
     """NCCL's function behind PyTorch's name: `nccl:_all_gather_base`, `nccl:send 0->1`."""
     plain = name.rpartition(":")[2].split(" ")[0]
-    known = FUNCTIONS_OF_TORCH.get(plain.casefold().replace("_", ""))
-    return known or function_name(plain)
+    function = FUNCTIONS_OF_TORCH.get(plain.casefold().replace("_", ""))
+    return function or function_name(plain)
+
+
+def kernel_function(name: str) -> str | None:
+    """The function of a kernel of NCCL's: `ncclDevKernel_AllReduce_Sum_f32`; None for others."""
+    match = _KERNEL.search(name)
+    return function_name(match[1]) if match else None
 
 
 def is_function(name: str) -> bool:
-    """Whether NCCL has a function of that name, in whichever way of writing."""
+    """Whether NCCL has a function of that name, in any spelling."""
     return function_name(name) in _FUNCTIONS.values()
 
 

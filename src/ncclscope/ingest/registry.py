@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from ncclscope.ingest.records import Communicator, Process
 from ncclscope.model.match.communicator_names import Membership, name_communicators
-from ncclscope.model.match.registry import ProcessRow
+from ncclscope.model.rows import ProcessRow
 from ncclscope.model.schema import COMMUNICATORS, MEMBERS, NONE, Columns, empty
 
 Ints = npt.NDArray[np.int64]
@@ -15,8 +15,8 @@ _MOST_RANKS = 1 << 20
 
 
 @dataclass(slots=True)
-class _Known:
-    """A communicator while files are read: every one may tell something new."""
+class _CommunicatorRow:
+    """A communicator while files are read: every file may add to it."""
 
     id: int = 0
     name: str = ""
@@ -24,23 +24,29 @@ class _Known:
     nodes: int = 0
     members: dict[tuple[int, int], int] = field(default_factory=dict)  # (process, rank) -> global
 
-    def learn(self, told: Communicator) -> None:
-        self.id = self.id or told.id
-        self.name = self.name or told.name
-        self.ranks = max(self.ranks, told.ranks if told.ranks <= _MOST_RANKS else 0)
-        self.nodes = max(self.nodes, told.nodes if told.nodes <= _MOST_RANKS else 0)
+    def add(self, record: Communicator) -> None:
+        """Takes what a record says of it."""
+        self.id = self.id or record.id
+        self.name = self.name or record.name
+        self.ranks = max(self.ranks, record.ranks if record.ranks <= _MOST_RANKS else 0)
+        self.nodes = max(self.nodes, record.nodes if record.nodes <= _MOST_RANKS else 0)
+
+    @property
+    def all_ranks(self) -> int:
+        """How many ranks it has: by records, else as many as the highest rank needs."""
+        return self.ranks or max((rank for _, rank in self.members), default=NONE) + 1
 
 
 class ImportRegistry:
-    """Grows record by record; rows never change once they are given."""
+    """Grows record by record; row numbers never change once they are given."""
 
     def __init__(self, mode: str) -> None:
         self._mode = mode
         self._processes: dict[Process, int] = {}
         self._nodes: dict[tuple[str, str], int] = {}
         self._rows: dict[str, int] = {}
-        self._known: list[_Known] = []
-        self._told: dict[Communicator, int] = {}  # quick for what was said before
+        self._communicators: list[_CommunicatorRow] = []
+        self._row_of: dict[Communicator, int] = {}  # of records that were seen before
 
     @property
     def processes(self) -> list[Process]:
@@ -61,67 +67,67 @@ class ImportRegistry:
         return row
 
     def node(self, process: Process) -> int:
-        """The row of the process's node: a host, or a clock of its own. Whose host is not known
-        may be anywhere: no clock is taken to be another's.
+        """The row of the process's node: its host, or a node of its own if it has its own clock or
+        its host is not known.
         """
         alone = process.own_clock or not process.host
         key = (process.host, f"{process.file}:{process.pid}" if alone else "")
         return self._nodes.setdefault(key, len(self._nodes))
 
-    def communicator(self, told: Communicator | None) -> int:
+    def communicator(self, record: Communicator | None) -> int:
         """The communicator's row."""
-        if told is None:
+        if record is None:
             return NONE
-        row = self._told.get(told)
+        row = self._row_of.get(record)
         if row is None:
-            row = self._rows.setdefault(told.key, len(self._rows))
-            if row == len(self._known):
-                self._known.append(_Known())
-            self._known[row].learn(told)
-            self._told[told] = row
+            row = self._rows.setdefault(record.key, len(self._rows))
+            if row == len(self._communicators):
+                self._communicators.append(_CommunicatorRow())
+            self._communicators[row].add(record)
+            self._row_of[record] = row
         return row
 
     def member(self, communicator: int, process: int, rank: int, global_rank: int = NONE) -> None:
-        """A rank of a communicator was seen."""
+        """Adds a rank of a communicator."""
         if communicator == NONE or not 0 <= rank < _MOST_RANKS:
             return
-        members = self._known[communicator].members
+        members = self._communicators[communicator].members
         if members.get((process, rank), NONE) == NONE:
             members[process, rank] = global_rank
 
     def ranks_of_communicators(self) -> Ints:
-        """By communicator: told, else as many as the highest rank that was seen needs."""
-        return np.array([_ranks_of(known) for known in self._known], np.int64)
+        """How many ranks each communicator has."""
+        return np.array([comm.all_ranks for comm in self._communicators], np.int64)
 
     def global_ranks(self) -> dict[tuple[int, int, int], int]:
-        """By (process, communicator, rank) the rank in the job: told, else that in the widest
-        communicator where it is the process's only one there.
+        """By (process, communicator, rank) the rank in the job: by the file, else the rank in the
+        widest communicator if the process has only one there.
         """
         ranks = self.ranks_of_communicators()
         widest = int(ranks.max(initial=0))
-        of_process: dict[int, set[int]] = {}
-        for row, known in enumerate(self._known):
+        in_widest: dict[int, set[int]] = {}  # ranks by process
+        for row, comm in enumerate(self._communicators):
             if ranks[row] == widest and widest > 1:
-                for process, rank in known.members:
-                    of_process.setdefault(process, set()).add(rank)
-        told = {row: process.global_rank for process, row in self._processes.items()}
-        found: dict[tuple[int, int, int], int] = {}
-        for row, known in enumerate(self._known):
-            for (process, rank), global_rank in known.members.items():
-                own = of_process.get(process, set())
+                for process, rank in comm.members:
+                    in_widest.setdefault(process, set()).add(rank)
+        by_file = {row: process.global_rank for process, row in self._processes.items()}
+        out: dict[tuple[int, int, int], int] = {}
+        for row, comm in enumerate(self._communicators):
+            for (process, rank), global_rank in comm.members.items():
+                own = in_widest.get(process, set())
                 if global_rank == NONE:
-                    global_rank = told[process]
+                    global_rank = by_file[process]
                 if global_rank == NONE:
                     global_rank = rank if ranks[row] == widest else NONE
                 if global_rank == NONE and len(own) == 1:
                     global_rank = next(iter(own))
-                found[process, row, rank] = global_rank
-        return found
+                out[process, row, rank] = global_rank
+        return out
 
     def process_rows(
         self, first_wall_ns: dict[int, int], gpu_clock_error_ns: int
     ) -> list[ProcessRow]:
-        """The table `processes`; by process its first time by the wall clock, if any."""
+        """The table `processes`. `first_wall_ns`: by process its first time by the wall clock."""
         ranks: dict[int, int] = {}
         for (process, _, _), rank in self.global_ranks().items():
             if rank != NONE:
@@ -150,12 +156,12 @@ class ImportRegistry:
         ranks, global_ranks = self.ranks_of_communicators(), self.global_ranks()
         node_of = [self.node(process) for process in self._processes]
         placed = [bool(process.host) for process in self._processes]
-        comms = empty(COMMUNICATORS, len(self._known))
-        members = empty(MEMBERS, sum(len(known.members) for known in self._known))
+        comms = empty(COMMUNICATORS, len(self._communicators))
+        members = empty(MEMBERS, sum(len(comm.members) for comm in self._communicators))
         memberships, place = [], 0
-        for row, known in enumerate(self._known):
-            seen, hosts_known = set(), all(placed[process] for process, _ in known.members)
-            for process, rank in sorted(known.members, key=lambda pair: pair[1]):
+        for row, comm in enumerate(self._communicators):
+            seen, hosts_known = set(), all(placed[process] for process, _ in comm.members)
+            for process, rank in sorted(comm.members, key=lambda pair: pair[1]):
                 global_rank, node = global_ranks[process, row, rank], node_of[process]
                 seen.add((global_rank, node if hosts_known else 0))
                 for name, value in (
@@ -164,29 +170,25 @@ class ImportRegistry:
                 ):  # fmt: skip
                     members[name][place] = value
                 place += 1
-            comms["id"][row] = known.id
+            comms["id"][row] = comm.id
             comms["ranks"][row] = ranks[row] or NONE
-            whole = hosts_known and len(known.members) >= ranks[row] > 0
+            whole = hosts_known and len(comm.members) >= ranks[row] > 0
             hosts = len({node for _, node in seen})
-            comms["nodes"][row] = known.nodes or (hosts if whole else NONE)
-            memberships.append(Membership(known.name, int(ranks[row]), tuple(sorted(seen))))
+            comms["nodes"][row] = comm.nodes or (hosts if whole else NONE)
+            memberships.append(Membership(comm.name, int(ranks[row]), tuple(sorted(seen))))
         names = name_communicators(memberships, int(ranks.max(initial=0)))
         for row, given in enumerate(names):
             comms["name_inferred"][row], comms["parent"][row] = given.inferred, given.parent
         return comms, members, [given.text for given in names]
 
     def expected_processes(self) -> int:
-        """So many as the widest communicator needs."""
+        """As many processes as the widest communicator needs."""
         held: dict[int, set[int]] = {}
         ranks = self.ranks_of_communicators()
         widest = int(ranks.max(initial=0))
-        for row, known in enumerate(self._known):
+        for row, comm in enumerate(self._communicators):
             if ranks[row] == widest:
-                for process, rank in known.members:
+                for process, rank in comm.members:
                     held.setdefault(process, set()).add(rank)
         each = max((len(of) for of in held.values()), default=1)
         return max(-(-widest // each), len(self._processes), 1)
-
-
-def _ranks_of(known: _Known) -> int:
-    return known.ranks or max((rank for _, rank in known.members), default=NONE) + 1

@@ -1,8 +1,14 @@
-"""Makes the model of a capture, process by process, and keeps it beside the capture."""
+"""Makes the model of a capture, process by process, and saves it in the capture.
+
+The stages: every process is decoded to operations on its own clock (process/), the clocks of the
+nodes are aligned (align/), operations are matched across ranks (match/), and the tables are saved
+(store/).
+"""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,48 +16,43 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.library import spill_large_arrays_to
+from ncclscope.capture.liveness import ENDED, FATES, life_in
 from ncclscope.capture.reader import is_dataset, process_folders
 from ncclscope.errors import NcclscopeError
-from ncclscope.model.align.bounds import CollectiveBounds, bounds_of_steps, joined_steps
-from ncclscope.model.align.host_clocks import HostClocks, solve
-from ncclscope.model.capture_counts import (
-    CaptureCounts,
-    add_process,
-    completeness_of,
-    partly_recorded,
+from ncclscope.humanize import plural
+from ncclscope.model.align.bounds import (
+    CollectiveBounds,
+    Steps,
+    bounds_of_steps,
+    joined_steps,
+    steps_on_node,
 )
+from ncclscope.model.align.host_clocks import HostClocks, solve
+from ncclscope.model.capture_counts import CaptureCounts, completeness_of, list_processes
+from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.decode_pool import Decoder, decoders
-from ncclscope.model.lives import with_fates
+from ncclscope.model.match.counter_table import CounterTable
 from ncclscope.model.match.inferred_rooted import complete_rooted
 from ncclscope.model.match.instances import Instances
 from ncclscope.model.match.missing_operations import count_behind, missing_by_instance
-from ncclscope.model.match.registry import ProcessRow, Registry
+from ncclscope.model.match.registry import Registry
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.decoded_process import DecodedProcess, Placement
 from ncclscope.model.process.operation_bytes import total_bytes
-from ncclscope.model.process.proxy_step_times import placed
-from ncclscope.model.schema import NONE, Columns, row_chunks
-from ncclscope.model.store.columns import Writer, fingerprint, load, load_current, manifest_of
+from ncclscope.model.rows import ProcessRow
+from ncclscope.model.schema import NONE, TIME_COLUMNS, Columns, row_chunks
+from ncclscope.model.store.saved_model import Writer, fingerprint, load, load_current, manifest_of
 from ncclscope.model.streams import (
     BY_SEQUENCE,
     NEEDED,
-    FoundStreams,
     StreamCounter,
+    StreamRanges,
     number_by_sequence,
     rules_of,
 )
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.functions import COUNTS_ONE_RANK
 
-TIMES = (
-    "call_ns",
-    "call_end_ns",
-    "launch_ns",
-    "launch_end_ns",
-    "enqueue_ns",
-    "start_ns",
-    "end_ns",
-)
 _MOST_THREADS = 8
 
 
@@ -65,42 +66,93 @@ def open_model(capture: Path, progress: Progress | None = None) -> Model:
             from ncclscope.model.store.parquet_dataset import read_dataset
 
             make = read_dataset
-        return with_fates(load_current(capture, mark) or make(capture, mark, progress))
+        model = load_current(capture, mark) or make(capture, mark, progress)
+        return model if is_dataset(capture) else _with_fates(model)
     except OSError as error:
         message = f"cannot make the model of {capture}: {error.strerror or error}"
         raise NcclscopeError(message, "It is made in the capture, or else in TMPDIR") from None
 
 
+def _with_fates(model: Model) -> Model:
+    """The model with a note of processes that were killed, still run, or are silent.
+
+    Asked each time that a model is opened: a saved one does not notice that processes die. A
+    dataset keeps the note of its capture.
+    """
+    by_fate: dict[str, list[ProcessRow]] = {}
+    for row in model.processes:
+        life = ENDED if row.ended else life_in(model.path / row.folder)
+        if life != ENDED:
+            by_fate.setdefault(FATES[life], []).append(row)
+    if not by_fate:
+        return model
+    fates = [
+        f"{plural(len(rows), 'process', 'processes')} {fate}: {list_processes(rows)}"
+        for fate, rows in sorted(by_fate.items())
+    ]
+    notes = model.completeness.notes
+    first = 1 if notes[:1] == [SIMULATION] else 0
+    completeness = replace(model.completeness, notes=[*notes[:first], *fates, *notes[first:]])
+    return replace(model, completeness=completeness)
+
+
+@dataclass(slots=True)
+class _Job:
+    """What grows while processes are decoded."""
+
+    words: Vocabulary = field(default_factory=Vocabulary)
+    registry: Registry = field(default_factory=Registry)
+    streams: StreamCounter = field(default_factory=StreamCounter)
+    counters: CounterTable = field(default_factory=CounterTable)
+    counts: CaptureCounts = field(default_factory=CaptureCounts)
+    rows: list[slice] = field(default_factory=list)  # of operations, by process
+    sends: list[Steps] = field(default_factory=list)
+    receives: list[Steps] = field(default_factory=list)
+    wall_ns: dict[int, int] = field(default_factory=dict)  # by node, wall clock minus monotonic
+
+    @property
+    def process_rows(self) -> list[ProcessRow]:
+        """Rows of `processes`."""
+        return self.registry.processes.rows
+
+    def chunks(self, operations: Columns) -> list[tuple[Columns, ProcessRow]]:
+        """The operations of each process, some thousand rows at a time, in place."""
+        return [
+            ({name: np.asarray(values[own][rows]) for name, values in operations.items()}, process)
+            for own, process in zip(self.rows, self.process_rows, strict=True)
+            for rows in row_chunks(own.stop - own.start)
+        ]
+
+
 def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
-    """Decodes every process, aligns their clocks, matches their operations, and saves all of it."""
+    """Decodes every process, aligns their clocks, matches their operations, and saves all of it.
+
+    `mark`: the capture's fingerprint.
+    """
     writer = Writer(capture)
     try:
-        words, registry, streams, sums = Vocabulary(), Registry(), StreamCounter(), CaptureCounts()
-        folders = process_folders(capture)
-        for found in _decode(folders, writer, registry, words, sums, progress):
-            streams.join(found)
-        registry.tell_attempts_apart()
+        job = _Job()
+        for ranges in _decode(process_folders(capture), writer, job, progress):
+            job.streams.join(ranges)
+        job.registry.assign_attempts()
         operations = writer.columns("operations")
         with spill_large_arrays_to(writer.folder):
-            clocks, instances = _joined(operations, registry, words, streams, sums)
+            clocks, instances = _merge_processes(operations, job)
             writer.append("instances", instances)
-        comms, members, names = registry.tables()
-        writer.append("communicators", comms)
-        writer.append("members", members)
-        writer.append("windows", registry.windows())
+        names = _append_tables(writer, job)
         model = Model(
-            capture,
-            {},
-            words.lists,
-            names,
-            registry.processes,
-            registry.nodes,
-            completeness_of(registry, sums, instances, clocks),
-            sums.wall_ns.get(0, 0),
-            clocks.nodes,
+            path=capture,
+            tables={},
+            words=job.words.lists,
+            communicator_names=names,
+            processes=job.process_rows,
+            nodes=job.registry.processes.nodes,
+            completeness=completeness_of(job.registry, job.counts, instances, clocks),
+            realtime_offset_ns=job.wall_ns.get(0, 0),
+            clocks=clocks.nodes,
+            gpus=job.registry.processes.gpus,
         )
-        place = writer.finish(capture, manifest_of(model, mark))
-        return load(capture, place)
+        return load(capture, writer.finish(capture, manifest_of(model, mark)))
     except BaseException:
         writer.kept = False
         raise
@@ -109,36 +161,25 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
             writer.discard()
 
 
-def _joined(
-    operations: Columns,
-    registry: Registry,
-    words: Vocabulary,
-    streams: StreamCounter,
-    sums: CaptureCounts,
-) -> tuple[HostClocks, Columns]:
-    """Brings the operations of all processes together, in place: one clock, and instances."""
-    _complete_sizes(operations, registry, words)
-    broken = _broken_communicators(operations, sums)
-    if len(broken):
-        number_by_sequence(operations, broken)
-    if complete_rooted(operations, words) or len(broken):
-        streams = _counted_again(operations, sums)
-    clocks = _one_clock(operations, registry, words, streams, sums)
-    instances = _match(operations, registry, words, streams, sums, clocks)
-    order = operations["call_order"]
-    order[order == BY_SEQUENCE] = NONE
-    return clocks, instances
+def _append_tables(writer: Writer, job: _Job) -> list[str]:
+    """Writes the tables besides operations and instances; returns the communicators' names."""
+    names, communicators = job.registry.communicator_names(), job.registry.communicators
+    rows, members = communicators.tables(names)
+    counters, histograms = job.counters.tables(communicators.ranks(), job.words)
+    writer.append("communicators", rows)
+    writer.append("members", members)
+    writer.append("windows", job.registry.processes.windows())
+    writer.append("counters", counters)
+    writer.append("counter_histograms", histograms)
+    return [name.text for name in names]
 
 
 def _decode(
-    folders: list[Path],
-    writer: Writer,
-    registry: Registry,
-    words: Vocabulary,
-    sums: CaptureCounts,
-    progress: Progress | None,
-) -> Iterator[FoundStreams]:
-    """Decodes the processes in their order and has their operations written."""
+    folders: list[Path], writer: Writer, job: _Job, progress: Progress | None
+) -> Iterator[StreamRanges]:
+    """Decodes the processes in their order and has their operations written; the streams of each
+    follow when they are.
+    """
     with decoders(folders, writer.folder) as workers:
         writing: list[Decoder] = []
         for number in range(len(folders)):
@@ -147,132 +188,128 @@ def _decode(
             worker = workers[number % len(workers)]
             if worker in writing:
                 writing.remove(worker)
-                yield worker.found()
-            part = worker.part()
-            if isinstance(part, str):
-                sums.unreadable.append(part)
+                yield worker.streams()
+            decoded = worker.decode()
+            if isinstance(decoded, str):
+                job.counts.unreadable.append(decoded)
                 continue
-            worker.put(_placement(part, writer, registry, words, sums))
+            worker.write(_add_process(job, decoded, writer))
             writing.append(worker)
-            add_process(sums, part, registry)
         for worker in writing:
-            yield worker.found()
+            yield worker.streams()
 
 
-def _placement(
-    part: DecodedProcess, writer: Writer, registry: Registry, words: Vocabulary, sums: CaptureCounts
-) -> Placement:
-    """The rows and codes of the capture for a process's own numbers."""
-    row, comm_rows, global_ranks = registry.add(
-        part.process, part.local, part.gpu_clock_error_ns, part.counts.calls
-    )
-    node = registry.processes[row].node
-    first = writer.reserve("operations", part.rows)
-    sums.rows.append(slice(first, first + part.rows))
-    sums.sends.append(placed(part.sends, comm_rows, node))
-    sums.receives.append(placed(part.receives, comm_rows, node))
+def _add_process(job: _Job, decoded: DecodedProcess, writer: Writer) -> Placement:
+    """Adds a process to the job; returns the rows and codes for its own numbers."""
+    number = len(job.process_rows)
+    row, comm_rows, global_ranks = job.registry.add(decoded)
+    first = writer.reserve("operations", decoded.rows)
+    job.rows.append(slice(first, first + decoded.rows))
+    job.sends.append(steps_on_node(decoded.sends, comm_rows, row.node))
+    job.receives.append(steps_on_node(decoded.receives, comm_rows, row.node))
+    job.wall_ns.setdefault(row.node, decoded.process.clock.realtime_offset_ns)
     codes = {
-        sort: np.array([words.code(sort, name) for name in names], np.int8)
-        for sort, names in part.words.items()
+        sort: np.array([job.words.code(sort, name) for name in names], np.int8)
+        for sort, names in decoded.words.items()
     }
-    return Placement(first, row, node, comm_rows, global_ranks, codes)
+    placement = Placement(first, number, row.node, comm_rows, global_ranks, codes)
+    job.counters.add(decoded, placement)
+    job.counts.add(decoded, number)
+    return placement
 
 
-def _complete_sizes(operations: Columns, registry: Registry, words: Vocabulary) -> None:
-    """Interfaces 1 to 3 do not tell how many ranks there are: their shares are multiplied now."""
-    ranks, told = registry.ranks_of_communicators(), registry.ranks_were_told()
-    shares = words.known("function", COUNTS_ONE_RANK)
-    for comm in np.flatnonzero(~told):
-        mine = (operations["communicator"] == comm) & np.isin(operations["function"], shares)
-        share = operations["size_bytes"][mine]
-        operations["size_bytes"][mine] = total_bytes(share, ranks[comm])
+def _merge_processes(operations: Columns, job: _Job) -> tuple[HostClocks, Columns]:
+    """Puts the operations of all processes on one clock and matches them, in place; returns the
+    clocks and the instances.
+    """
+    _complete_sizes(operations, job)
+    incomplete = _incomplete_communicators(operations, job)
+    if len(incomplete):
+        number_by_sequence(operations, incomplete)
+    if complete_rooted(operations, job.words) or len(incomplete):
+        job.streams = _count_again(operations, job.rows)
+    clocks = _align(operations, job)
+    instances = _match(operations, job, clocks)
+    order = operations["call_order"]
+    order[order == BY_SEQUENCE] = NONE
+    return clocks, instances
 
 
-def _broken_communicators(operations: Columns, sums: CaptureCounts) -> npt.NDArray[np.int64]:
+def _complete_sizes(operations: Columns, job: _Job) -> None:
+    """Multiplies one rank's share by the number of ranks where interfaces 1 to 3 did not say it."""
+    communicators = job.registry.communicators
+    ranks, are_known = communicators.ranks(), communicators.ranks_are_known()
+    functions = job.words.known("function", COUNTS_ONE_RANK)
+    for comm in np.flatnonzero(~are_known):
+        own = (operations["communicator"] == comm) & np.isin(operations["function"], functions)
+        share = operations["size_bytes"][own]
+        operations["size_bytes"][own] = total_bytes(share, ranks[comm])
+
+
+def _incomplete_communicators(operations: Columns, job: _Job) -> npt.NDArray[np.int64]:
     """Communicators of processes that lost calls, or did not record all of them."""
-    lost = [operations["communicator"][sums.rows[row]] for row in sums.broken]
-    found = np.unique(np.concatenate([np.empty(0, np.int64), *lost])).astype(np.int64)
-    known: npt.NDArray[np.int64] = found[found != NONE]
-    return known
+    parts = [operations["communicator"][job.rows[process]] for process in job.counts.incomplete]
+    comms = np.unique(np.concatenate([np.empty(0, np.int64), *parts])).astype(np.int64)
+    incomplete: npt.NDArray[np.int64] = comms[comms != NONE]
+    return incomplete
 
 
-def _counted_again(operations: Columns, sums: CaptureCounts) -> StreamCounter:
+def _count_again(operations: Columns, rows: Iterable[slice]) -> StreamCounter:
     """The streams after operations have changed."""
     streams = StreamCounter()
-    for row in sums.rows:
-        streams.add({name: operations[name][row] for name in (*NEEDED, "node")})
+    for own in rows:
+        streams.add({name: operations[name][own] for name in (*NEEDED, "node")})
     return streams
 
 
-def _one_clock(
-    operations: Columns,
-    registry: Registry,
-    words: Vocabulary,
-    streams: StreamCounter,
-    sums: CaptureCounts,
-) -> HostClocks:
+def _align(operations: Columns, job: _Job) -> HostClocks:
     """Aligns the nodes' clocks and moves all times to the first one's."""
-    wall = [sums.wall_ns[node] for node in range(len(registry.nodes))]
-    if len(wall) < 2:
-        return solve(wall or [0])
-    rules = rules_of(words.lists["function"], words.lists["algorithm"])
-    meetings = CollectiveBounds(streams.streams(), streams.nodes(), rules)
-    parts = _parts(operations, sums, registry)
-    for part, process in parts:
-        meetings.add(part, process.gpu_clock_error_ns)
-    steps = bounds_of_steps(joined_steps(sums.sends), joined_steps(sums.receives))
-    clocks = solve(wall, steps, meetings)
+    wall_ns = [job.wall_ns[node] for node in range(len(job.registry.processes.nodes))]
+    if len(wall_ns) < 2:
+        return solve(wall_ns or [0])
+    rules = rules_of(job.words.lists["function"], job.words.lists["algorithm"])
+    collectives = CollectiveBounds(job.streams.streams(), job.streams.nodes(), rules)
+    chunks = job.chunks(operations)
+    for columns, process in chunks:
+        collectives.add(columns, process.gpu_clock_error_ns)
+    steps = bounds_of_steps(joined_steps(job.sends), joined_steps(job.receives))
+    clocks = solve(wall_ns, steps, collectives)
 
-    def move(part: Columns, process: ProcessRow) -> None:
-        for name in TIMES:
-            moved = clocks.to_reference(process.node, part[name])
-            part[name][:] = np.where(part[name] != NONE, moved, NONE)
+    def move(columns: Columns, process: ProcessRow) -> None:
+        for name in TIME_COLUMNS:
+            moved = clocks.to_reference(process.node, columns[name])
+            columns[name][:] = np.where(columns[name] != NONE, moved, NONE)
 
-    _side_by_side(move, *zip(*parts, strict=True))
-    registry.move_times(clocks.to_reference)
+    _in_threads(move, *zip(*chunks, strict=True))
+    job.registry.move_times(clocks.to_reference)
     return clocks
 
 
-def _match(
-    operations: Columns,
-    registry: Registry,
-    words: Vocabulary,
-    streams: StreamCounter,
-    sums: CaptureCounts,
-    clocks: HostClocks,
-) -> Columns:
-    """Matches operations across ranks; sets what depends on it, and returns the instances."""
-    rules = rules_of(words.lists["function"], words.lists["algorithm"])
-    instances = Instances(streams.streams(), rules)
-    for row, process in zip(sums.rows, registry.processes, strict=True):
-        mine = {name: np.asarray(values[row]) for name, values in operations.items()}
-        instances.add(mine, process.gpu_clock_error_ns)
-    table = instances.table(clocks, streams.nodes(), registry.ranks_of_communicators())
+def _match(operations: Columns, job: _Job, clocks: HostClocks) -> Columns:
+    """Matches operations across ranks, sets what depends on it, and returns the instances."""
+    communicators = job.registry.communicators
+    rules = rules_of(job.words.lists["function"], job.words.lists["algorithm"])
+    instances = Instances(job.streams.streams(), rules)
+    for own, process in zip(job.rows, job.process_rows, strict=True):
+        columns = {name: np.asarray(values[own]) for name, values in operations.items()}
+        instances.add(columns, process.gpu_clock_error_ns)
+    table = instances.table(clocks, job.streams.nodes(), communicators.ranks())
 
-    def wait(part: Columns) -> None:
-        for name, values in instances.waits(part).items():
-            part[name][:] = values
+    def set_waits(columns: Columns) -> None:
+        for name, values in instances.waits(columns).items():
+            columns[name][:] = values
 
-    _side_by_side(wait, (part for part, _ in _parts(operations, sums, registry)))
-    partly = partly_recorded(sums, registry)
-    missing = missing_by_instance(operations, table, registry, partly)
-    sums.totals["behind"] = behind = count_behind(operations, table, registry, missing)
-    sums.totals["missing"] = int(missing.sum()) - behind
+    _in_threads(set_waits, (columns for columns, _ in job.chunks(operations)))
+    partly = job.counts.partly_recorded(job.process_rows)
+    missing = missing_by_instance(operations, table, communicators, partly)
+    heard_ns = job.registry.processes.heard_ns
+    behind = count_behind(operations, table, communicators, heard_ns, missing)
+    job.counts.totals["behind"] = behind
+    job.counts.totals["missing"] = int(missing.sum()) - behind
     return table
 
 
-def _parts(
-    operations: Columns, sums: CaptureCounts, registry: Registry
-) -> list[tuple[Columns, ProcessRow]]:
-    """The operations of each process, piece by piece, in place."""
-    return [
-        ({name: np.asarray(values[row][piece]) for name, values in operations.items()}, process)
-        for row, process in zip(sums.rows, registry.processes, strict=True)
-        for piece in row_chunks(row.stop - row.start)
-    ]
-
-
-def _side_by_side(do: Callable[..., None], *arguments: Iterable[Any]) -> None:
-    """Does it for each process, several at a time: numpy calculates without the interpreter."""
+def _in_threads(do: Callable[..., None], *arguments: Iterable[Any]) -> None:
+    """Calls `do` for each set of arguments in several threads: numpy releases the interpreter."""
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as pool:
         list(pool.map(do, *arguments))

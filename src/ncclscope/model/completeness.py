@@ -9,6 +9,16 @@ SIMULATION = "this is a simulation: nothing of it was measured"  # a note
 FLIGHT_RECORDER = "older than the flight recorder reaches back"  # a reason of losses
 
 
+def not_read(error: object) -> str:
+    """The note on a process or file that cannot be read."""
+    return f"not read: {error}"
+
+
+def impossible_sizes(operations: int) -> str:
+    """The note on operations whose counts no memory could hold."""
+    return f"{plural(operations, 'operation')} with an impossible size"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Completeness:
     """Counts over all processes of a capture."""

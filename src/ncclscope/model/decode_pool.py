@@ -1,7 +1,7 @@
-"""Processes of a capture one after the other, decoded by several workers where there is much of it.
+"""Decodes the processes of a capture, large captures with several worker processes.
 
-A worker keeps a process's columns until it is told where they go, and writes them there itself:
-they never pass through a pipe. Each worker holds one process at a time.
+A worker keeps a process's columns until it learns their place in the model, and writes them there
+itself: they never pass through a pipe. Each worker holds one process at a time.
 """
 
 import ctypes
@@ -15,71 +15,76 @@ from typing import Any, Protocol
 
 from ncclscope.arrays.library import spill_large_arrays_to
 from ncclscope.errors import NcclscopeError
-from ncclscope.model.process.decoded_process import DecodedProcess, Placement, decode_process, place
+from ncclscope.model.process.decoded_process import (
+    DecodedProcess,
+    Placement,
+    decode_process,
+    write_operations,
+)
 from ncclscope.model.schema import Columns
-from ncclscope.model.streams import FoundStreams
+from ncclscope.model.streams import StreamRanges
 
 _WORTH_WORKERS_BYTES = 256 << 20
 _MOST_WORKERS = 8
-# Arguments of mallopt, and what they are set to. Memory that was given back to the kernel and asked
-# for again costs as much as the numbers that are put into it.
+# Parameters of mallopt and their values. Memory that is given back to the kernel and asked for
+# again costs as much time as filling it.
 _MALLOC = ((-3, 32 << 20), (-1, 512 << 20), (-2, 16 << 20))  # mmap threshold, trim threshold, pad
 
 
 class Decoder(Protocol):
-    """Decodes its processes one after the other: `part`, and unless that was a text, `put` and
-    `found`.
+    """Decodes its processes one after the other: `decode`, and if that did not return an error,
+    `write` and `streams`.
     """
 
-    def part(self) -> DecodedProcess | str:
+    def decode(self) -> DecodedProcess | str:
         """The next process, or why it cannot be read."""
 
-    def put(self, placement: Placement) -> None:
-        """Where the process's operations go."""
+    def write(self, placement: Placement) -> None:
+        """Writes the process's operations into the model's columns."""
 
-    def found(self) -> FoundStreams:
-        """What was found in them."""
+    def streams(self) -> StreamRanges:
+        """The streams of the operations that were written."""
 
 
 class _InProcess:
-    """In this process."""
+    """A decoder in this process."""
 
     def __init__(self, folders: Sequence[Path], target: Path) -> None:
         self._folders, self._target = iter(folders), target
         self._columns: Columns = {}
-        self._found: FoundStreams | None = None
+        self._streams: StreamRanges | None = None
 
-    def part(self) -> DecodedProcess | str:
+    def decode(self) -> DecodedProcess | str:
         with spill_large_arrays_to(self._target):
             decoded = decode_process(next(self._folders))
         if isinstance(decoded, str):
             return decoded
-        part, self._columns = decoded
-        return part
+        process, self._columns = decoded
+        return process
 
-    def put(self, placement: Placement) -> None:
+    def write(self, placement: Placement) -> None:
         with spill_large_arrays_to(self._target):
-            self._found = place(self._columns, placement, self._target)
+            self._streams = write_operations(self._columns, placement, self._target)
         self._columns = {}
 
-    def found(self) -> FoundStreams:
-        assert self._found is not None
-        return self._found
+    def streams(self) -> StreamRanges:
+        assert self._streams is not None
+        return self._streams
 
 
 class _Subprocess:
-    """In a process of its own."""
+    """A decoder in a worker process."""
 
     def __init__(self, folders: Sequence[Path], target: Path, others: list[Connection]) -> None:
-        # fork: a script that opens a capture need not be importable, as spawn would have it.
+        # fork: a script that opens a capture need not be importable, as spawn requires.
         context = get_context("fork")
-        self.pipe, theirs = context.Pipe()
+        self.pipe, worker_end = context.Pipe()
         others.append(self.pipe)
         self._process = context.Process(
-            target=_work, args=(folders, target, theirs, others), daemon=True
+            target=_work, args=(folders, target, worker_end, others), daemon=True
         )
         self._process.start()
-        theirs.close()
+        worker_end.close()
 
     def _receive(self) -> Any:
         try:
@@ -91,15 +96,15 @@ class _Subprocess:
             raise received
         return received
 
-    def part(self) -> DecodedProcess | str:
+    def decode(self) -> DecodedProcess | str:
         received: DecodedProcess | str = self._receive()
         return received
 
-    def put(self, placement: Placement) -> None:
+    def write(self, placement: Placement) -> None:
         self.pipe.send(placement)
 
-    def found(self) -> FoundStreams:
-        received: FoundStreams = self._receive()
+    def streams(self) -> StreamRanges:
+        received: StreamRanges = self._receive()
         return received
 
     def end(self) -> None:
@@ -112,29 +117,29 @@ class _Subprocess:
 def _work(
     folders: Sequence[Path], target: Path, pipe: Connection, others: list[Connection]
 ) -> None:
-    for other in others:  # so that workers see when the one who asked is gone
+    for other in others:  # so that a worker notices when its parent is gone
         other.close()
     keep_memory()
-    here = _InProcess(folders, target)
+    decoder = _InProcess(folders, target)
     try:
         for _ in folders:
-            part = here.part()
-            pipe.send(part)
-            if not isinstance(part, str):
-                here.put(pipe.recv())
-                pipe.send(here.found())
+            process = decoder.decode()
+            pipe.send(process)
+            if not isinstance(process, str):
+                decoder.write(pipe.recv())
+                pipe.send(decoder.streams())
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         return
-    except BaseException as error:  # theirs to show
+    except BaseException as error:  # the parent raises it
         pipe.send(error)
 
 
 def keep_memory() -> None:
-    """Tells the C library to keep memory that is freed. For processes that only decode."""
+    """Has the C library keep memory that is freed. For processes that only decode."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        for what, value in _MALLOC:
-            mallopt(what, value)
+        for parameter, value in _MALLOC:
+            mallopt(parameter, value)
 
 
 def _size_bytes(folders: Sequence[Path]) -> int:
@@ -143,7 +148,7 @@ def _size_bytes(folders: Sequence[Path]) -> int:
 
 @contextmanager
 def decoders(folders: Sequence[Path], target: Path) -> Iterator[list[Decoder]]:
-    """Those who decode: the first one the first folder, and so on in turns."""
+    """Decoders of the folders: the first decodes the first folder, and so on in turns."""
     count = min(len(os.sched_getaffinity(0)), len(folders), _MOST_WORKERS)
     if not count or _size_bytes(folders) < _WORTH_WORKERS_BYTES:
         yield [_InProcess(folders, target)]

@@ -5,24 +5,26 @@ Integers are signed, because Spark turns unsigned ones into decimals. NONE stand
 capture: CLOCK_MONOTONIC of its first node. Names are kept as codes into `Model.words`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.library import empty_array, full_array
+from ncclscope.capture import layout
 
 Columns = dict[str, npt.NDArray[Any]]  # by name
 
 NONE = -1
 SCHEMA_VERSION = 1
-_AT_ONCE = 1 << 15  # rows: some columns of so many stay in the nearest caches
+_CHUNK_ROWS = 1 << 15  # of which some columns fit into the nearest caches
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. `words`: the values are codes of names of that sort."""
+    """One column. `words`: its values are codes into the list of names of that column."""
 
     name: str
     dtype: str
@@ -53,8 +55,13 @@ GPU_SOURCES = SOURCES[:4]  # the GPU's own stamps
 STATES = ("done", "in flight", "never launched", "captured", "unknown")
 FORMS = ("collective", "send", "recv", "copy-engine")
 COLLECTIVE, SEND, RECV, COPY_ENGINE = range(len(FORMS))
-# What was found about the stamps of one channel of an operation.
+# What became of the stamps of one channel of an operation.
 STAMPS = ("valid", "repaired", "recovered", "rejected", "missing")
+# What a counter counts: the user's calls, the works that NCCL made of them, copies by copy engines.
+LEVELS = ("call", "work", "copy-engine")
+CALL_LEVEL, WORK_LEVEL, COPY_ENGINE_LEVEL = range(len(LEVELS))
+# Columns of `counters` with operations that the recorder did not time, and why.
+UNTIMED_REASONS = {f"untimed_{reason.replace(' ', '_')}": reason for reason in layout.UNTIMED}
 
 OPERATIONS = _columns(
     ("process", "i4", "row of `processes`"),
@@ -100,6 +107,17 @@ OPERATIONS = _columns(
     ("part_of", "i8", "row of the operation that this send or receive is a part of"),
     ("state", "word", "done, in flight, never launched, captured, unknown"),
     ("event", "i8", "stream << 37 | index of its main event: `stream.index` in `dump`"),
+)
+
+# Columns of operations with times on the one clock.
+TIME_COLUMNS = (
+    "call_ns",
+    "call_end_ns",
+    "launch_ns",
+    "launch_end_ns",
+    "enqueue_ns",
+    "start_ns",
+    "end_ns",
 )
 
 INSTANCES = _columns(
@@ -153,6 +171,46 @@ WINDOWS = _columns(
     ("end_ns", "i8", "up to here"),
 )
 
+# What every recorded process counts in every mode, exactly. NCCL may report works of a call under
+# another datatype, so calls and works are rows of their own.
+COUNTERS = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("communicator", "i4", "row of `communicators`"),
+    ("rank", "i4", "rank in the communicator"),
+    ("global_rank", "i4", "rank in the job"),
+    ("level", "word", "what is counted: call, work or copy-engine"),
+    ("function", "word", "NCCL's name of the operation"),
+    ("datatype", "word", "float32, bfloat16 …"),
+    ("algorithm", "word", "RING, TREE, NVLS …; of works"),
+    ("protocol", "word", "LL, LL128, SIMPLE; of works"),
+    ("count", "i8", "elements of one call; where `folded` is 1, the power of two below"),
+    ("size_bytes", "i8", "bytes of one call as nccl-tests count them, made of `count`"),
+    ("folded", "i1", "1: sizes up to the next power of two are counted together"),
+    ("captured", "i1", "1: calls recorded into a CUDA graph"),
+    ("calls", "i8", "how many"),
+    ("bytes", "i8", "bytes of all of them together"),
+    ("gpu_count", "i8", "works timed by stamps of the GPU"),
+    ("gpu_sum_ns", "i8", "their time together"),
+    ("gpu_min_ns", "i8", "the shortest"),
+    ("gpu_max_ns", "i8", "the longest"),
+    ("host_count", "i8", "works timed as the host noticed them"),
+    ("host_sum_ns", "i8", "their time together"),
+    ("host_min_ns", "i8", "the shortest"),
+    ("host_max_ns", "i8", "the longest"),
+    *(
+        (column, "i8", f"works without a time by the GPU: {reason}")
+        for column, reason in UNTIMED_REASONS.items()
+    ),
+)
+
+COUNTER_HISTOGRAMS = _columns(
+    ("counter", "i8", "row of `counters`"),
+    ("source", "word", "gpu or host: who timed these works"),
+    ("from_ns", "i8", "they took at least this long"),
+    ("to_ns", "i8", "and less than this; NULL: any longer time"),
+    ("works", "i8", "how many"),
+)
+
 PROCESSES = _columns(
     ("process", "i4", "row"),
     ("folder", "text", "its folder in the capture"),
@@ -173,6 +231,14 @@ PROCESSES = _columns(
     ("lived_ns", "i8", "from its first communicator until it was last heard of"),
     ("recorded_ns", "i8", "how long of that it recorded single calls"),
     ("fullest_mode", "text", "the mode in which it recorded most; `mode` is that of its start"),
+)
+
+GPUS = _columns(
+    ("gpu", "i4", "row"),
+    ("process", "i4", "row of `processes`: the process that used it"),
+    ("global_rank", "i4", "rank in the job that ran on it"),
+    ("uuid", "text", "NVIDIA's uuid: 32 hexadecimal digits"),
+    ("bus_id", "text", "PCI bus id"),
 )
 
 NODES = _columns(
@@ -241,7 +307,7 @@ PROXY_STEPS = _columns(
     ("end_ns", "i8", "the step ended"),
 )
 
-# Made when asked for, from what samplers wrote beside the job.
+# Made when asked for, from what samplers wrote while the job ran.
 SYSTEM = _columns(
     ("time_ns", "i8", "when it was sampled"),
     ("node", "i4", "row of `nodes`"),
@@ -260,7 +326,11 @@ TABLES = {
     "communicators": COMMUNICATORS,
     "members": MEMBERS,
     "windows": WINDOWS,
+    "counters": COUNTERS,
+    "counter_histograms": COUNTER_HISTOGRAMS,
 }
+# Small tables, which a model keeps as objects (rows.py).
+SMALL_TABLES = {"processes": PROCESSES, "gpus": GPUS, "nodes": NODES}
 # Tables that are made when asked for.
 DETAILS = {
     "channels": CHANNELS,
@@ -271,26 +341,31 @@ DETAILS = {
 
 
 def row_chunks(rows: int) -> Iterator[slice]:
-    """All rows, so many at a time: what is made of them must not grow with a capture."""
-    for first in range(0, rows, _AT_ONCE):
-        yield slice(first, min(first + _AT_ONCE, rows))
+    """Slices that cover all rows in order, some thousands each: temporary arrays stay small."""
+    for first in range(0, rows, _CHUNK_ROWS):
+        yield slice(first, min(first + _CHUNK_ROWS, rows))
 
 
 def map_chunks(
     make: Callable[..., npt.NDArray[Any]], dtype: npt.DTypeLike, *columns: npt.NDArray[Any]
 ) -> npt.NDArray[Any]:
-    """What `make` makes of columns row by row, without more memory for it than a piece needs, and
-    without that memory going to and fro.
+    """`make(*columns)` for a function that works row by row, chunk by chunk: its temporary arrays
+    need the memory of a chunk, and stay in the cache.
     """
     rows = len(columns[0])
-    if rows <= _AT_ONCE:
+    if rows <= _CHUNK_ROWS:
         return make(*columns)
     out = empty_array(rows, dtype)
-    for piece in row_chunks(rows):
-        out[piece] = make(*(values[piece] for values in columns))
+    for chunk in row_chunks(rows):
+        out[chunk] = make(*(values[chunk] for values in columns))
     return out
 
 
 def empty(columns: Sequence[Column], rows: int) -> Columns:
     """Columns of that many rows, everything NONE."""
     return {column.name: full_array(rows, column.dtype, NONE) for column in columns}
+
+
+def columns_from(columns: Sequence[Column], values: Mapping[str, Sequence[int]]) -> Columns:
+    """The columns of a table from lists by name; all of them must be given."""
+    return {column.name: np.array(values[column.name], column.dtype) for column in columns}

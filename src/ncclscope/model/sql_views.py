@@ -1,22 +1,22 @@
 """Tables as people and other programs see them: names for codes, NULL for NONE, rows numbered.
 
-What SQL, notebooks and exports show. The columns of model/tables.py keep their names; the row's own
+What SQL, notebooks and exports show. The columns of model/schema.py keep their names; the row's own
 number comes first, and numbers of communicators and nodes are followed by their names.
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import asdict
 from typing import Any
 
 import duckdb
 import numpy as np
 
 from ncclscope.model.model import Model
+from ncclscope.model.rows import GpuRow, ProcessRow
 from ncclscope.model.schema import (
     DETAILS,
-    NODES,
     NONE,
-    PROCESSES,
+    SMALL_TABLES,
     SYSTEM,
     TABLES,
     Column,
@@ -29,6 +29,7 @@ _ROW_NUMBERS = {
     "operations": Column("operation", "i8", "row"),
     "instances": Column("instance", "i8", "row"),
     "communicators": Column("communicator", "i4", "row"),
+    "counters": Column("counter", "i8", "row"),
 }
 # Columns behind which a name is shown.
 _NAMES = {
@@ -40,8 +41,8 @@ _OWN_NAME = Column("name", "text", "its name; inferred where `name_inferred` is 
 
 def shown_columns(table: str) -> tuple[Column, ...]:
     """The columns of a table as it is shown. Those with words are texts."""
-    if table in _SMALL:
-        return _SMALL[table]
+    if table in _WITHOUT_CODES:
+        return _WITHOUT_CODES[table]
     shown: list[Column] = []
     for column in _with_row_number(table):
         shown.append(column)
@@ -120,42 +121,44 @@ def literal(text: str) -> str:
 
 
 def create_small_tables(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
-    """Makes the tables `processes` and `nodes`."""
-    for table, rows in (("processes", _processes(model)), ("nodes", _nodes(model))):
-        columns = _SMALL[table]
+    """Makes the tables `processes`, `gpus` and `nodes`."""
+    for table, rows in (
+        ("processes", [{"process": n, **_known(row)} for n, row in enumerate(model.processes)]),
+        ("gpus", [{"gpu": n, **_known(row)} for n, row in enumerate(model.gpus)]),
+        ("nodes", _nodes(model)),
+    ):
+        columns = SMALL_TABLES[table]
         listed = ", ".join(f'"{column.name}" {SQL_TYPES[column.dtype]}' for column in columns)
         connection.execute(f"create temp table {table} ({listed})")
         if rows:
             places = ", ".join("?" * len(columns))
-            connection.executemany(f"insert into {table} values ({places})", rows)
+            values = [[row[column.name] for column in columns] for row in rows]
+            connection.executemany(f"insert into {table} values ({places})", values)
 
 
-def _processes(model: Model) -> list[list[Any]]:
-    rows = []
-    for number, process in enumerate(model.processes):
-        values = [number, *astuple(process)]
-        rows.append([None if value in ("", NONE) else value for value in values])
-    return rows
+def _known(row: ProcessRow | GpuRow) -> dict[str, Any]:
+    """A row's values by name, None for unknown ones."""
+    return {name: None if value in ("", NONE) else value for name, value in asdict(row).items()}
 
 
-def _nodes(model: Model) -> list[list[Any]]:
-    rows = []
+def _nodes(model: Model) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     for number, host in enumerate(model.nodes):
         clock = model.clocks[number] if number < len(model.clocks) else None
         error = float(np.median(clock.error_ns)) if clock and clock.tied else np.inf
         rows.append(
-            [
-                number,
-                host,
-                None if clock is None else int(clock.tied),
-                int(error) if np.isfinite(error) else None,
-            ]
+            {
+                "node": number,
+                "host": host,
+                "tied": None if clock is None else int(clock.tied),
+                "clock_error_ns": int(error) if np.isfinite(error) else None,
+            }
         )
     return rows
 
 
 def create_system_table(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
-    """Makes the table `system`; without rows where nobody sampled."""
+    """Makes the table `system`; without rows where no sampler ran."""
     columns, names = system_columns(system_of(model))
     names["host"] = model.nodes
     shown = []
@@ -172,5 +175,5 @@ def create_system_table(connection: duckdb.DuckDBPyConnection, model: Model) -> 
     connection.unregister("raw_system")
 
 
-_SMALL = {"processes": PROCESSES, "nodes": NODES, "system": SYSTEM}
-SHOWN = (*TABLES, *_SMALL, *DETAILS)
+_WITHOUT_CODES = SMALL_TABLES | {"system": SYSTEM}
+SHOWN = (*TABLES, *_WITHOUT_CODES, *DETAILS)

@@ -1,9 +1,22 @@
 """Which operations of different ranks belong together, without a sort over all of them.
 
-Operations form streams: the collective calls of a communicator, the replays of one function on it,
-those inferred to be one function, the sends from one rank to another. Within a stream they are
-numbered alike on all ranks, so the row of an instance is the stream's first row plus that number.
-Processes are looked at one by one.
+Operations form streams (not CUDA's, nor the recorder's): the collective calls of a communicator,
+the replays of one function on it, those inferred to be one function, the sends from one rank to
+another. Within a stream all ranks number their operations alike, so the row of an instance is the
+stream's first row plus that number. Processes are looked at one by one.
+
+Example: communicator 0 has ranks 0 and 1, both call AllReduce three times, and rank 0 sends to
+rank 1 twice. Two streams are found:
+
+    stream              numbers   length   first row
+    calls of 0          0 to 2         3           0
+    sends 0 -> 1 of 0   0 to 1         2           3
+
+Rank 1's second AllReduce has number 1: its instance is row 0 + 1. Rank 0's second Send and rank 1's
+second Recv both have number 1 in the second stream: their instance is row 3 + 1. A rank that lost
+its first AllReduce would count its second one as number 0 and match it with the wrong calls. So
+where calls were lost, collectives are numbered by NCCL's own count of each function instead
+(BY_SEQUENCE), and sends and receives, which NCCL does not count, have no instance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,16 +34,19 @@ Bools = npt.NDArray[np.bool_]
 Columns = Mapping[str, npt.NDArray[np.generic]]
 
 CALLS, REPLAYS, PAIRS, INFERRED, SEQUENCED = range(5)
-# In place of a call's number: some rank lost calls before it, NCCL's own numbers must do.
+# In place of a call's number: some rank lost calls, so NCCL's own number counts.
 BY_SEQUENCE = -2
-# Columns that tell an operation's stream and its number in it.
+# Columns that give an operation's stream and its number in it.
 NEEDED = ("communicator", "call_order", "form", "replay", "inferred", "function", "sequence",
           "rank", "peer")  # fmt: skip
 _SOUND_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired")]
 _STARTED_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-early")]
+# A stream's code: kind << 60 | communicator << 40 | function or source rank << 20 | destination.
 _BITS = 20
 _MASK = (1 << _BITS) - 1
-_SPARE_ROWS = 1 << 16  # numbers that no rank has are accepted up to four times as many and these
+# Damaged numbers could ask for any number of rows: a stream gets at most four times as many as it
+# has operations, and a share of these.
+_SPARE_ROWS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +59,7 @@ class Rules:
 
 
 def rules_of(functions: Sequence[str], algorithms: Sequence[str]) -> Rules:
-    """The rules for lists of names whose places are the codes."""
+    """The rules for names; a name's place in its list is its code."""
     meets = np.array([*(waits_for(name) for name in functions), NOBODY], np.int8)
     sound = np.array([*(name in WITH_EXACT_STOP for name in algorithms), False])
     send = functions.index("Send") if "Send" in functions else NONE
@@ -51,7 +67,7 @@ def rules_of(functions: Sequence[str], algorithms: Sequence[str]) -> Rules:
 
 
 def meets_of(columns: Columns, rules: Rules) -> npt.NDArray[np.int8]:
-    """By operation who met whom, NOBODY where its times do not show it."""
+    """By operation who waits for whom in it; NOBODY where its times do not show that."""
     sound = np.isin(columns["source"], _SOUND_SOURCES) & (columns["symmetric"] != 1)
     sound &= (columns["form"] == COLLECTIVE) & rules.sound[columns["algorithm"]]
     sound &= (columns["start_ns"] != NONE) & (columns["end_ns"] != NONE)
@@ -59,15 +75,13 @@ def meets_of(columns: Columns, rules: Rules) -> npt.NDArray[np.int8]:
 
 
 def started_of(columns: Columns) -> Bools:
-    """Operations whose start is known to be right."""
-    known: Bools = np.isin(columns["source"], _STARTED_SOURCES) & (columns["start_ns"] != NONE)
-    return known
+    """Whether each operation's start is exact."""
+    started: Bools = np.isin(columns["source"], _STARTED_SOURCES) & (columns["start_ns"] != NONE)
+    return started
 
 
 def streams_and_orders(columns: Columns) -> tuple[Ints, Ints]:
-    """By operation the stream it belongs to and its number in it; NONE for both where it has no
-    number.
-    """
+    """The code of each operation's stream and its number in it; NONE for both without a number."""
     communicator, order = (columns[n].astype(np.int64) for n in ("communicator", "call_order"))
     stream = communicator << 2 * _BITS
     fits = (communicator >= 0) & (communicator <= _MASK)
@@ -79,9 +93,9 @@ def streams_and_orders(columns: Columns) -> tuple[Ints, Ints]:
         stream[at] |= REPLAYS << 3 * _BITS | np.maximum(function, 0) << _BITS
         order[at] = columns["sequence"][at]
         fits[at] &= function >= 0
-    sequenced = order == BY_SEQUENCE
-    if sequenced.any():
-        at = np.flatnonzero(sequenced)
+    by_sequence = order == BY_SEQUENCE
+    if by_sequence.any():
+        at = np.flatnonzero(by_sequence)
         function = columns["function"][at].astype(np.int64)
         stream[at] |= SEQUENCED << 3 * _BITS | np.maximum(function, 0) << _BITS
         order[at] = columns["sequence"][at]
@@ -105,21 +119,21 @@ def streams_and_orders(columns: Columns) -> tuple[Ints, Ints]:
     return np.where(fits, stream, NONE), np.where(fits, order, NONE)
 
 
-def number_by_sequence(operations: dict[str, npt.NDArray[np.generic]], broken: Ints) -> None:
-    """Takes the numbers of calls on communicators of which some rank lost calls, in place.
+def number_by_sequence(operations: dict[str, npt.NDArray[np.generic]], incomplete: Ints) -> None:
+    """Replaces the numbers of calls on communicators of which some rank lost calls, in place.
 
-    Counting what is left would match calls with other calls. NCCL numbers collectives by function,
-    alike on all ranks; sends, receives and what they make up have no numbers, and no instances.
+    NCCL numbers collectives by function, alike on all ranks. Sends, receives and what is inferred
+    from them have no such number, and get no instance.
     """
     order = operations["call_order"]
-    mine = np.isin(operations["communicator"], broken) & (operations["replay"] == 0)
-    numbered = mine & (operations["form"] == COLLECTIVE) & (operations["inferred"] == 0)
-    order[mine] = NONE
+    affected = np.isin(operations["communicator"], incomplete) & (operations["replay"] == 0)
+    numbered = affected & (operations["form"] == COLLECTIVE) & (operations["inferred"] == 0)
+    order[affected] = NONE
     order[numbered & (operations["sequence"] != NONE)] = BY_SEQUENCE
 
 
 def distinct(values: Ints) -> Ints:
-    """The values that occur, in order; quick where neighbours are mostly equal."""
+    """The distinct values in order; quick where neighbours are mostly equal."""
     if not len(values):
         return values
     return np.unique(values[np.concatenate([[True], values[1:] != values[:-1]])])
@@ -127,7 +141,7 @@ def distinct(values: Ints) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Streams in the order of their codes and the rows of their instances."""
+    """Streams in the order of their codes, and the rows of their instances."""
 
     code: Ints
     first_order: Ints
@@ -136,7 +150,7 @@ class Streams:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Rows of all streams together."""
         return int(self.length.sum())
 
     @property
@@ -160,8 +174,8 @@ class Streams:
         return np.where(self.kind == PAIRS, self.code & _MASK, NONE)
 
     def find(self, columns: Columns) -> tuple[Ints, Ints]:
-        """By operation the place of its stream and the row of its instance, NONE for both where it
-        has none.
+        """By operation the place of its stream and the row of its instance; NONE for both where
+        it has none.
         """
         stream, order = streams_and_orders(columns)
         if not len(self.code):
@@ -182,8 +196,8 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundStreams:
-    """The streams of one process."""
+class StreamRanges:
+    """The streams of one process, with the range of their numbers."""
 
     code: Ints
     lowest: Ints  # number
@@ -192,21 +206,21 @@ class FoundStreams:
     places: Ints  # communicator << 32 | node of its operations
 
 
-def found_streams(columns: Columns) -> FoundStreams:
-    """Counts the operations of one process."""
-    found = [
-        _found_streams({name: columns[name][piece] for name in (*NEEDED, "node")})
-        for piece in row_chunks(len(columns["node"]))
+def stream_ranges(columns: Columns) -> StreamRanges:
+    """The streams of one process's operations."""
+    parts = [
+        _ranges_of({name: columns[name][rows] for name in (*NEEDED, "node")})
+        for rows in row_chunks(len(columns["node"]))
     ]
-    return found[0] if len(found) == 1 else _merged(found)
+    return parts[0] if len(parts) == 1 else _merged(parts)
 
 
-def _merged(found: list[FoundStreams]) -> FoundStreams:
-    """The streams of several as those of one."""
+def _merged(parts: list[StreamRanges]) -> StreamRanges:
+    """Several ranges as one."""
     none = [np.empty(0, np.int64)]
     codes, lowest, highest, counts, places = (
-        np.concatenate(none + [getattr(one, name) for one in found])
-        for name in FoundStreams.__slots__
+        np.concatenate(none + [getattr(part, name) for part in parts])
+        for name in StreamRanges.__slots__
     )
     code, group = np.unique(codes, return_inverse=True)
     first = np.full(len(code), np.iinfo(np.int64).max)
@@ -215,10 +229,10 @@ def _merged(found: list[FoundStreams]) -> FoundStreams:
     np.minimum.at(first, group, lowest)
     np.maximum.at(last, group, highest)
     np.add.at(count, group, counts)
-    return FoundStreams(code, first, last, count, np.unique(places))
+    return StreamRanges(code, first, last, count, np.unique(places))
 
 
-def _found_streams(columns: Columns) -> FoundStreams:
+def _ranges_of(columns: Columns) -> StreamRanges:
     stream, order = streams_and_orders(columns)
     known = stream != NONE
     code = distinct(stream[known])
@@ -230,33 +244,33 @@ def _found_streams(columns: Columns) -> FoundStreams:
     np.maximum.at(highest, group, order[known])
     place = columns["communicator"].astype(np.int64) << 32 | columns["node"].astype(np.int64)
     places = distinct(place[known & (columns["node"] != NONE)])
-    return FoundStreams(code, lowest, highest, count.astype(np.int64), places)
+    return StreamRanges(code, lowest, highest, count.astype(np.int64), places)
 
 
 class StreamCounter:
-    """Takes the streams of one process after the other and joins them."""
+    """Joins the streams of one process after the other."""
 
     def __init__(self) -> None:
-        self._found: list[FoundStreams] = []
+        self._parts: list[StreamRanges] = []
 
     def add(self, columns: Columns) -> None:
-        """The streams of one process's operations."""
-        self.join(found_streams(columns))
+        """Adds one process's operations."""
+        self.join(stream_ranges(columns))
 
-    def join(self, found: FoundStreams) -> None:
-        """Streams that were found already."""
-        self._found.append(found)
+    def join(self, ranges: StreamRanges) -> None:
+        """Adds the streams of one process."""
+        self._parts.append(ranges)
 
     def streams(self) -> Streams:
         """The streams of all processes so far."""
-        all_ = _merged(self._found)
+        all_ = _merged(self._parts)
         spare = _SPARE_ROWS // max(len(all_.code), 1) + 64
         length = np.minimum(all_.highest - all_.lowest + 1, 4 * all_.count + spare)
         return Streams(all_.code, all_.lowest, length, np.cumsum(length) - length)
 
     def nodes(self) -> dict[int, Ints]:
-        """By communicator the nodes that its ranks are on, in order."""
-        places = _merged(self._found).places
+        """By communicator the nodes of its ranks, in order."""
+        places = _merged(self._parts).places
         communicator, node = places >> 32, places & 0xFFFFFFFF
         split = np.flatnonzero(np.diff(communicator)) + 1
         groups = zip(np.split(communicator, split), np.split(node, split), strict=True)

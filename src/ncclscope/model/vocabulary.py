@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.joins import take_small
-from ncclscope.model.schema import FORMS, NONE, SOURCES, STAMPS, STATES
+from ncclscope.model.schema import FORMS, LEVELS, NONE, SOURCES, STAMPS, STATES
 
 Codes = npt.NDArray[np.int8]
 _MOST = 127  # codes are signed bytes; what comes later is called "other"
@@ -21,6 +21,7 @@ class Vocabulary:
             "source": list(SOURCES),
             "state": list(STATES),
             "stamp": list(STAMPS),
+            "level": list(LEVELS),
             "reason": [""],
             "function": [],
             "datatype": [],

@@ -49,6 +49,7 @@ COLL_COUNTS_BYTES = tuple(f.name for f in _FUNCTIONS if f.coll_counts_bytes)
 WITH_ROOT = tuple(f.name for f in _FUNCTIONS if f.has_root)
 ALL_WAIT = tuple(f.name for f in _FUNCTIONS if f.waits_for == EVERYBODY)
 SEND_OR_RECV = ("Send", "Recv")
+POINT_TO_POINT = (*SEND_OR_RECV, "SendRecv")  # functions between two ranks
 
 
 def waits_for(function: str) -> int:

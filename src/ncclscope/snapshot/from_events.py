@@ -1,4 +1,4 @@
-"""A process's last moment from its events: what live pages tell, where there is no page."""
+"""A process's ranks from its events: what live pages tell, where there is no page."""
 
 import numpy as np
 
@@ -9,12 +9,12 @@ from ncclscope.capture.process import Process
 from ncclscope.capture.process_strings import ProcessStrings
 from ncclscope.model.process.events import Ints, ProcessEvents, events_of
 from ncclscope.model.schema import NONE
-from ncclscope.nccl.events import BIT, FIRST_WITH_CALLS
+from ncclscope.nccl.events import BIT, FIRST_WITH_CALLS, FIRST_WITH_STAMPS
 from ncclscope.snapshot.types import (
     PAIRED,
     USUALLY,
-    Ago,
     LastCall,
+    NsBefore,
     OperationInFlight,
     RankState,
     open_events_of,
@@ -33,29 +33,31 @@ _KINDS = (
 )
 _CALLS, _WORKS = ("CollApi", "P2pApi"), ("Coll", "P2p")
 _OPEN = ("GroupApi", "KernelCh", "ProxyOp", "ProxyStep")
-_MOST_FLIGHTS = 256
+_MOST_IN_FLIGHT, _MOST_OPEN = 256, 4096
 
 
 def rank_states_from_events(process: Process) -> tuple[tuple[RankState, ...], int]:
-    """The process's places in its communicators, and the moment (CLOCK_MONOTONIC, ns)."""
+    """The process's ranks, one for each of its communicators, and the moment of the snapshot
+    (CLOCK_MONOTONIC, ns).
+    """
     decoded = events_of(process, _KINDS)
     at_ns = _moment(decoded)
     ticks_now = _ticks_at(process, at_ns)
     rate = process.clock.ns_per_tick
 
-    def ago(ticks: int) -> int:
+    def ns_before(ticks: int) -> int:
         return max(int((ticks_now - ticks) * rate), 0)
 
-    texts = ProcessStrings(process.strings)
-    in_flight = _operations_in_flight(decoded, texts, at_ns)
-    parts = open_events_of(_open_events(decoded), ago)
+    strings = ProcessStrings(process.strings)
+    in_flight = _operations_in_flight(decoded, strings, at_ns)
+    open_events = open_events_of(_open_events(decoded), ns_before)
     rank_states = []
     for comm in process.communicators:
         kinds = _CALLS if comm.version >= FIRST_WITH_CALLS else _WORKS
-        counts = {kind: _mine(decoded, kind, comm.number) for kind in (*_CALLS, *_WORKS)}
-        own_id, own_rank = _told_by_works(decoded, counts["Coll"], comm.id, comm.rank)
+        rows = {kind: _rows_of(decoded, kind, comm.number) for kind in (*_CALLS, *_WORKS)}
+        own_id, own_rank = _id_and_rank(decoded, rows["Coll"], comm.id, comm.rank)
         times = _times(decoded, comm.number)
-        mine = [operation for number, operation in in_flight if number == comm.number]
+        own = [operation for number, operation in in_flight if number == comm.number]
         rank_states.append(
             RankState(
                 number=comm.number,
@@ -66,18 +68,18 @@ def rank_states_from_events(process: Process) -> tuple[tuple[RankState, ...], in
                 ranks=comm.ranks,
                 gpu=comm.gpu_uuid or comm.gpu_bus_id,
                 reports_kernels=bool(comm.mask & BIT["KernelCh"]),
-                opened_ns=ago(comm.t_open),
+                opened_ns=ns_before(comm.t_open),
                 closed=comm.t_close is not None,
-                calls=sum(len(counts[kind]) for kind in kinds),
-                works=sum(len(counts[kind]) for kind in _WORKS),
-                collectives=len(counts[kinds[0]]),
-                last=_last(decoded, kinds, counts, texts, ago),
+                calls=sum(len(rows[kind]) for kind in kinds),
+                works=sum(len(rows[kind]) for kind in _WORKS),
+                collectives=len(rows[kinds[0]]),
+                last=_last_call(decoded, kinds, rows, strings, ns_before),
                 done_ns=_done(decoded, comm.number, at_ns),
-                in_flight=tuple(sorted(mine, key=lambda f: f.order)[:_MOST_FLIGHTS]),
-                parts=parts.get(comm.number),
+                in_flight=tuple(sorted(own, key=lambda one: one.order)[:_MOST_IN_FLIGHT]),
+                parts=open_events.get(comm.number),
                 longest_ns=int(times.max(initial=0)),
                 usual_ns=int(np.quantile(times, USUALLY)) if len(times) else 0,
-                finished=sum(len(counts[kind]) for kind in _WORKS) - len(mine),
+                finished=sum(len(rows[kind]) for kind in _WORKS) - len(own),
                 gpu_bus_id=comm.gpu_bus_id,
             )
         )
@@ -85,7 +87,7 @@ def rank_states_from_events(process: Process) -> tuple[tuple[RankState, ...], in
 
 
 def _moment(decoded: ProcessEvents) -> int:
-    """When the process was heard of last."""
+    """When the process gave its last sign."""
     newest = int(decoded.process.clock.monotonic_ns[-1])
     for kind, events in decoded.kinds.items():
         if len(events):
@@ -100,33 +102,36 @@ def _ticks_at(process: Process, at_ns: int) -> int:
     return int(clock.ticks[-1]) + int(behind / clock.ns_per_tick)
 
 
-def _mine(decoded: ProcessEvents, kind: str, comm: int) -> Ints:
+def _rows_of(decoded: ProcessEvents, kind: str, comm: int) -> Ints:
+    """Places of a kind's events of one communicator."""
     return np.flatnonzero(decoded[kind].one(number("comm")) == comm)
 
 
-def _told_by_works(
-    decoded: ProcessEvents, rows: Ints, known_id: int, known_rank: int
+def _id_and_rank(
+    decoded: ProcessEvents, rows: Ints, init_id: int, init_rank: int
 ) -> tuple[int, int]:
-    """Interfaces before v4 tell a communicator's id and rank with its works only."""
-    if (known_id and known_rank >= 0) or not len(rows):
-        return known_id, known_rank
+    """A communicator's id and the process's rank in it: by init, or by its works, which alone tell
+    them before interface v4. `rows`: of its Coll events.
+    """
+    if (init_id and init_rank >= 0) or not len(rows):
+        return init_id, init_rank
     last = decoded["Coll"].at(rows[-1:])
-    told = last.read_extensions(comm_hash=number("comm_hash"), rank=number("rank"))
-    rank = known_rank if known_rank >= 0 else int(told["rank"][0])
-    return known_id or int(told["comm_hash"][0]) % (1 << 64), rank
+    extension = last.read_extensions(comm_hash=number("comm_hash"), rank=number("rank"))
+    rank = init_rank if init_rank >= 0 else int(extension["rank"][0])
+    return init_id or int(extension["comm_hash"][0]) % (1 << 64), rank
 
 
-def _last(
+def _last_call(
     decoded: ProcessEvents,
     kinds: tuple[str, ...],
-    counts: dict[str, Ints],
-    texts: ProcessStrings,
-    ago: Ago,
+    rows: dict[str, Ints],
+    strings: ProcessStrings,
+    ns_before: NsBefore,
 ) -> LastCall | None:
     newest = None
     for kind in kinds:
-        if len(counts[kind]):
-            slot = decoded[kind].slot(counts[kind][-1])
+        if len(rows[kind]):
+            slot = decoded[kind].slot(rows[kind][-1])
             if newest is None or slot["t0"] > newest[1]["t0"]:
                 newest = kind, slot
     if newest is None:
@@ -134,68 +139,68 @@ def _last(
     kind, slot = newest
     v1 = bool(slot["flags"] & layout.FLAG_NUMBERS)
     return LastCall(
-        function=texts.function(int(slot["func"]), v1),
-        datatype=texts.datatype(int(slot["dtype"]), v1),
+        function=strings.function(int(slot["func"]), v1),
+        datatype=strings.datatype(int(slot["dtype"]), v1),
         count=int(slot["count"]),
         root=int(slot["peer" if kind == "P2p" else "root"]),
-        since_ns=ago(int(slot["t0"])),
+        since_ns=ns_before(int(slot["t0"])),
     )
 
 
 def _done(decoded: ProcessEvents, comm: int, at_ns: int) -> int | None:
-    stops = decoded.stop_ns("KernelCh")[_mine(decoded, "KernelCh", comm)]
+    stops = decoded.stop_ns("KernelCh")[_rows_of(decoded, "KernelCh", comm)]
     return at_ns - int(stops.max()) if len(stops) and stops.max() != NONE else None
 
 
 def _times(decoded: ProcessEvents, comm: int) -> Ints:
     """How long kernels took as the host saw it."""
-    rows = _mine(decoded, "KernelCh", comm)
+    rows = _rows_of(decoded, "KernelCh", comm)
     stops, starts = decoded.stop_ns("KernelCh")[rows], decoded["KernelCh"].one(START_NS)[rows]
     return np.asarray((stops - starts)[stops != NONE])
 
 
 def _operations_in_flight(
-    decoded: ProcessEvents, texts: ProcessStrings, at_ns: int
+    decoded: ProcessEvents, strings: ProcessStrings, at_ns: int
 ) -> list[tuple[int, OperationInFlight]]:
     """Works whose kernels have not all ended, with the numbers of their communicators."""
-    found: list[tuple[int, OperationInFlight]] = []
+    in_flight: list[tuple[int, OperationInFlight]] = []
     reporting = {
         comm.number for comm in decoded.process.communicators if comm.mask & BIT["KernelCh"]
     }
     kernels = decoded["KernelCh"]
-    told = kernels.read(parent=key("parent"), stopped=flag_column(STOPPED))
+    kernel = kernels.read(parent=key("parent"), stopped=flag_column(STOPPED))
     works = [(kind, decoded[kind]) for kind in _WORKS]
     comm = np.concatenate([events.one(number("comm")) for _, events in works])
     began = np.concatenate([events.one(START_NS) for _, events in works])
     keys = np.concatenate([events.keys for _, events in works])
     sorted_by_key = np.argsort(keys, kind="stable")
-    place = positions_of(keys[sorted_by_key], told["parent"])
+    place = positions_of(keys[sorted_by_key], kernel["parent"])
     row = np.where(place != NONE, sorted_by_key[np.maximum(place, 0)], NONE) if len(keys) else place
     known = row != NONE
     started = np.bincount(row[known], minlength=len(keys))
-    ended = np.bincount(row[known & told["stopped"]], minlength=len(keys))
+    ended = np.bincount(row[known & kernel["stopped"]], minlength=len(keys))
     channels = np.concatenate(
         [decoded["Coll"].one(number("channels")), decoded["P2p"].one(number("chan"))]
     )
     version = {c.number: c.version for c in decoded.process.communicators}
-    for one in sorted(reporting):
-        mine = np.flatnonzero(comm == one)
-        mine = mine[np.argsort(began[mine], kind="stable")]
-        if version[one] < 4:  # an upper bound only
-            over = (ended[mine] > 0) & (ended[mine] >= started[mine])
+    for own_comm in sorted(reporting):
+        own = np.flatnonzero(comm == own_comm)
+        own = own[np.argsort(began[own], kind="stable")]
+        if version[own_comm] < FIRST_WITH_STAMPS:  # the number of channels is an upper bound
+            over = (ended[own] > 0) & (ended[own] >= started[own])
         else:
-            over = ended[mine] >= np.maximum(channels[mine], 1)
+            over = ended[own] >= np.maximum(channels[own], 1)
         # NCCL runs a communicator's operations in order: what comes before an ended one is over.
         last_over = np.flatnonzero(over)
         first = int(last_over[-1]) + 1 if len(last_over) else 0
-        for order in range(first, len(mine)):
-            at = int(mine[order])
+        for order in range(first, len(own)):
+            at = int(own[order])
             operation = _operation_in_flight(
-                decoded, at, order + 1, int(started[at]), int(ended[at]), texts, at_ns
+                decoded, at, order + 1, int(started[at]), int(ended[at]), strings, at_ns
             )
             if operation is not None:
-                found.append((one, operation))
-    return found
+                in_flight.append((own_comm, operation))
+    return in_flight
 
 
 def _operation_in_flight(
@@ -204,7 +209,7 @@ def _operation_in_flight(
     order: int,
     started: int,
     ended: int,
-    texts: ProcessStrings,
+    strings: ProcessStrings,
     at_ns: int,
 ) -> OperationInFlight | None:
     colls = len(decoded["Coll"])
@@ -212,7 +217,7 @@ def _operation_in_flight(
     events = decoded[kind]
     slot = events.slot(place)
     v1 = bool(slot["flags"] & layout.FLAG_NUMBERS)
-    function = texts.function(int(slot["func"]), v1)
+    function = strings.function(int(slot["func"]), v1)
     comm = next(c for c in decoded.process.communicators if c.number == slot["comm"])
     peer = int(slot["peer"]) if kind == "P2p" else None
     if peer is not None and peer == comm.rank:
@@ -226,8 +231,8 @@ def _operation_in_flight(
     return OperationInFlight(
         order=order,
         function=function if kind == "Coll" or function else PAIRED[0],
-        datatype=texts.datatype(int(slot["dtype"]), v1),
-        algorithm=texts.plain(int(slot["algo"])) if kind == "Coll" else "",
+        datatype=strings.datatype(int(slot["dtype"]), v1),
+        algorithm=strings.plain(int(slot["algo"])) if kind == "Coll" else "",
         count=int(slot["count"]),
         peer=peer,
         channels=int(slot["channels"] if kind == "Coll" else slot["chan"]),
@@ -239,13 +244,13 @@ def _operation_in_flight(
 
 
 def _open_events(decoded: ProcessEvents) -> list[tuple[int, int, np.void]]:
-    """Events that have not stopped, as live pages give them."""
-    found = []
+    """Events that have not stopped: stream, index and slot, as live pages hold them."""
+    out = []
     for kind in _OPEN:
         events = decoded[kind]
         running = np.flatnonzero(~events.one(flag_column(STOPPED)))
-        for at in running[-4096:].tolist():
+        for at in running[-_MOST_OPEN:].tolist():
             handle = int(events.keys[at])
             stream, index = handle >> layout.INDEX_BITS, handle & layout.INDEX_MASK
-            found.append((stream, index, events.slot(at)))
-    return found
+            out.append((stream, index, events.slot(at)))
+    return out

@@ -1,4 +1,4 @@
-"""What a last moment is made of: places in communicators, operations in flight, open events."""
+"""What a snapshot is made of: ranks of communicators, operations in flight, open events."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -7,9 +7,10 @@ from typing import Any
 from ncclscope.capture import dtypes, layout
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.events import RECV_STEP_STATES, SEND_STEP_STATES, STATE_NAMES
+from ncclscope.nccl.functions import POINT_TO_POINT
 
-USUALLY = 0.95
-PAIRED = ("Send", "Recv", "SendRecv")  # functions that only two ranks take part in
+USUALLY = 0.95  # of a rank's operations so far: what takes longer than these is unusual
+PAIRED = POINT_TO_POINT
 # What an open proxy step waits for, by the last state that it has reached.
 SEND_STATES, RECV_STATES = (
     tuple(STATE_NAMES[state].removeprefix("ProxyStep") for state in states)
@@ -18,7 +19,7 @@ SEND_STATES, RECV_STATES = (
 _DTYPES, _KINDS = dtypes.OURS.dtypes, layout.KINDS
 _STATE_BITS = (layout.STATE_FIRST, layout.STATE_SECOND, layout.STATE_THIRD)
 
-Ago = Callable[[int], int]  # ns from a counter value until the moment
+NsBefore = Callable[[int], int]  # a counter value -> how many ns it lies before the snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ class LastCall:
 
 @dataclass(frozen=True, slots=True)
 class OperationInFlight:
-    """An operation that was begun and has not ended on the GPU."""
+    """An operation that has begun and not ended on the GPU."""
 
     order: int  # among the works of its communicator, from 1
     function: str
@@ -65,9 +66,7 @@ class Step:
 class OpenEvents:
     """Events of one communicator that have been open for long."""
 
-    inside_call_ns: int | None = (
-        None  # how long the process has been in a call that has not returned
-    )
+    inside_call_ns: int | None = None  # for how long a call has not returned
     channels: list[int] = field(default_factory=list)  # whose kernels run
     steps: list[Step] = field(default_factory=list)
     proxied: bool = False  # proxy ops are open
@@ -85,17 +84,17 @@ class RankState:
     ranks: int
     gpu: str  # uuid, else bus id
     reports_kernels: bool
-    opened_ns: int  # ago
+    opened_ns: int  # how long ago
     closed: bool
     calls: int  # of any kind
     works: int
-    collectives: int | None  # calls of collectives; None: to be counted if it matters
+    collectives: int | None  # calls of collectives; None: `collective_calls` looks it up
     last: LastCall | None
     done_ns: int | None  # since the last kernel ended
     in_flight: tuple[OperationInFlight, ...]
     parts: OpenEvents | None
     global_rank: int = NONE
-    longest_ns: int | None = None  # of its operations so far; None: to be looked up if it matters
+    longest_ns: int | None = None  # of its operations; None: `longest_operation_ns` looks it up
     usual_ns: int = 0  # 19 of 20 did not take longer
     finished: int = 0  # operations that ended
     gpu_bus_id: str = ""
@@ -112,9 +111,13 @@ def step_state(slot: Any) -> tuple[str, int]:
     return names[latest], int(slot["dt"][latest])
 
 
-def open_events_of(events: Iterable[tuple[int, int, Any]], ago: Ago) -> dict[int, OpenEvents]:
-    """Open events by communicator number; steps belong to proxy ops, which are open as well."""
-    found: dict[int, OpenEvents] = {}
+def open_events_of(
+    events: Iterable[tuple[int, int, Any]], ns_before: NsBefore
+) -> dict[int, OpenEvents]:
+    """Open events by communicator number; steps belong to proxy ops, which are open as well.
+    `events`: stream, index and slot of each.
+    """
+    by_comm: dict[int, OpenEvents] = {}
     proxies: dict[int, Any] = {}
     steps = []
     for stream, index, raw in events:
@@ -124,27 +127,27 @@ def open_events_of(events: Iterable[tuple[int, int, Any]], ago: Ago) -> dict[int
         elif kind == _KINDS["ProxyOp"]:
             slot = raw.view(_DTYPES["ProxyOp"])
             proxies[stream << layout.INDEX_BITS | index & layout.INDEX_MASK] = slot
-            found.setdefault(int(slot["comm"]), OpenEvents()).proxied = True
+            by_comm.setdefault(int(slot["comm"]), OpenEvents()).proxied = True
         elif kind == _KINDS["GroupApi"]:
             slot = raw.view(_DTYPES["GroupApi"])
-            parts = found.setdefault(int(slot["comm"]), OpenEvents())
-            parts.inside_call_ns = max(parts.inside_call_ns or 0, ago(int(slot["t0"])))
+            of_comm = by_comm.setdefault(int(slot["comm"]), OpenEvents())
+            of_comm.inside_call_ns = max(of_comm.inside_call_ns or 0, ns_before(int(slot["t0"])))
         elif kind == _KINDS["KernelCh"]:
             slot = raw.view(_DTYPES["KernelCh"])
-            found.setdefault(int(slot["comm"]), OpenEvents()).channels.append(int(slot["chan"]))
+            by_comm.setdefault(int(slot["comm"]), OpenEvents()).channels.append(int(slot["chan"]))
     mask = (1 << layout.STREAM_BITS + layout.INDEX_BITS) - 1
     for slot in steps:
         proxy = proxies.get(int(slot["parent"]) & mask)
         if proxy is not None:
             state, ticks = step_state(slot)
-            found[int(proxy["comm"])].steps.append(
+            by_comm[int(proxy["comm"])].steps.append(
                 Step(
                     channel=int(proxy["chan"]),
                     peer=int(proxy["peer"]),
                     sends=bool(proxy["flags"] & layout.FLAG_SEND),
                     step=int(slot["step"]),
                     state=state,
-                    since_ns=ago(int(slot["t0"]) + ticks),
+                    since_ns=ns_before(int(slot["t0"]) + ticks),
                 )
             )
-    return found
+    return by_comm

@@ -8,6 +8,7 @@ from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import Finding
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, STATES
+from ncclscope.snapshot.process import unfinished_snapshots
 from ncclscope.web.bar_details import Lookup
 from ncclscope.web.queries import where
 
@@ -17,7 +18,7 @@ _STUCK = [STATES.index(name) for name in ("in flight", "never launched")]
 def findings(lookup: Lookup, model: Model) -> list[dict[str, Any]]:
     """All findings, the worst first, with the place of an operation that shows each."""
     out = []
-    for finding in diagnose(model).findings:
+    for finding in diagnose(model, unfinished_snapshots(model)).findings:
         shown: dict[str, Any] = {
             "title": finding.sentence,
             "severity": finding.severity,

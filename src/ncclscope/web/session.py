@@ -20,7 +20,7 @@ from ncclscope.capture.reader import is_dataset, process_folders
 from ncclscope.errors import FormatError, NcclscopeError
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
-from ncclscope.model.store.columns import fingerprint
+from ncclscope.model.store.saved_model import fingerprint
 from ncclscope.private_directory import make_private_directory
 from ncclscope.web.bar_details import Lookup
 from ncclscope.web.bars import Bars

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from ncclscope.capture.reader import process_folders
-from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.hang.judge import judge
 from ncclscope.diagnose.hang.verdict import Verdict
 from ncclscope.model.build import open_model
@@ -26,6 +25,7 @@ from ncclscope.simulation.scenario import (
     Stuck,
 )
 from ncclscope.snapshot.process import read_snapshots
+from tests.support.diagnosis import diagnose_capture
 from tests.support.player import ncclscope
 from tests.support.simulated_jobs import eventually, running
 
@@ -192,7 +192,7 @@ def test_every_hang(jobs: Jobs) -> None:
         found = hung(jobs.captures[name])
         assert found is not None, name
         check(found, hang, hang.after or hang.verdict)
-        first = diagnose(open_model(jobs.captures[name])).findings[0]
+        first = diagnose_capture(jobs.captures[name]).findings[0]
         assert (first.family, first.kind) == ("hang", hang.after or hang.verdict)
         assert list(first.ranks) == hang.culprits
     # The model that was kept says so, too, when it is opened again.

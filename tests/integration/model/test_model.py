@@ -16,7 +16,7 @@ from ncclscope.errors import NcclscopeError
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
-from ncclscope.model.store.columns import FOLDER, Writer
+from ncclscope.model.store.saved_model import FOLDER, Writer
 from tests.support.player import FOLDERS, TRANSCRIPTS, player, recording
 from tests.support.writer import SyntheticSpec, Truth, from_transcript, synthetic
 

@@ -14,7 +14,7 @@ from ncclscope.cli import main
 from ncclscope.model.build import open_model
 from ncclscope.model.schema import NONE
 from ncclscope.model.store.checksums import _digest
-from ncclscope.model.store.columns import fingerprint, load_current
+from ncclscope.model.store.saved_model import fingerprint, load_current
 from tests.support.player import TRANSCRIPTS
 from tests.support.writer import from_transcript
 

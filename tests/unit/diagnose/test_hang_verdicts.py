@@ -19,7 +19,8 @@ from ncclscope.diagnose.hang.verdict import Verdict
 from ncclscope.diagnose.rules import hang
 from ncclscope.humanize import ranks_in_words
 from ncclscope.report.status import as_json, lines
-from ncclscope.snapshot.process import ProcessSnapshot, _counted_on, _was_busy
+from ncclscope.snapshot.from_live_page import was_busy
+from ncclscope.snapshot.process import ProcessSnapshot, with_unrecorded_calls
 from ncclscope.snapshot.types import OpenEvents
 from tests.support.snapshot_builders import (
     NOW_NS,
@@ -548,7 +549,7 @@ def test_copy_engines_and_sends_are_not_taken_for_lost_collectives() -> None:
         tally(layout.LEVEL_WORK, 1, 11), tally(layout.LEVEL_COPY_ENGINE, 1, 20),
     ]  # fmt: skip
     process = SimpleNamespace(tallies=tallies, strings={1: "AllReduce", 2: "Send"})
-    found = _counted_on(made, process)  # type: ignore[arg-type]
+    found = with_unrecorded_calls(made, process)  # type: ignore[arg-type]
     assert (found.calls, found.works, found.finished) == (36, 11, 10)
     assert (found.collectives, found.in_flight) == (31, made.in_flight)
 
@@ -558,9 +559,9 @@ def test_a_first_page_before_any_call_is_not_all_that_is_known() -> None:
     communicators = np.zeros(1, [("t_last_call", "u8"), ("t_last_done", "u8")])
     header = SimpleNamespace(start_ticks=5_000_000 * S)
     page = SimpleNamespace(ticks=header.start_ticks + S // 100, communicators=communicators)
-    assert _was_busy(header, page, 1.0)  # type: ignore[arg-type]
+    assert was_busy(header, page, 1.0)  # type: ignore[arg-type]
     page.ticks += 60 * S
-    assert not _was_busy(header, page, 1.0)  # type: ignore[arg-type]
+    assert not was_busy(header, page, 1.0)  # type: ignore[arg-type]
 
 
 def test_the_fate_of_a_process_of_another_host(tmp_path: Path) -> None:

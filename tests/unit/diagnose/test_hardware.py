@@ -15,7 +15,6 @@ import ncclscope
 from ncclscope.analysis.run import Run
 from ncclscope.capture.housekeeping import identity_of
 from ncclscope.cli import main
-from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import Finding
 from ncclscope.diagnose.hardware import network
 from ncclscope.diagnose.hardware.peers import medians_of_others
@@ -27,6 +26,7 @@ from ncclscope.model.system_samples import Series, system_of
 from ncclscope.simulation.scenario import Call, Communicators, HostClock, Late, Scenario, SlowLink
 from ncclscope.system.counters import COUNTERS, GPU, HOST, NIC, PORT, TOTAL, Counter
 from ncclscope.system.sample import Sample
+from tests.support.diagnosis import diagnose_capture
 from tests.support.fake_machine import (
     SAMPLES,
     THE,
@@ -72,7 +72,7 @@ Written = Callable[[Scenario], Path]
 
 
 def found(capture: Path) -> list[Finding]:
-    return list(diagnose(open_model(capture)).findings)
+    return list(diagnose_capture(capture).findings)
 
 
 def of_machine(capture: Path) -> list[Finding]:

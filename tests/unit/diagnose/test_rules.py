@@ -25,6 +25,8 @@ from ncclscope.model.build import open_model
 from ncclscope.report import diagnosis
 from ncclscope.report.comparison import as_json, lines
 from ncclscope.simulation.scenario import Late, Never, Scenario
+from ncclscope.snapshot.process import unfinished_snapshots
+from tests.support.diagnosis import diagnose_capture
 from tests.support.model_builders import completeness, model, operation, table, world
 from tests.support.planted_faults import FAULTS, PAIRS, PlantedJob, judge_findings, plant_faults
 from tests.support.writer import Straggler, SyntheticSpec, Work, synthetic
@@ -39,7 +41,7 @@ SEED = 1
 def findings(directory: Path, plant: PlantedJob, seed: int) -> tuple[Finding, ...]:
     plant.write(directory / "c", seed)
     try:
-        return diagnose(open_model(directory / "c")).findings
+        return diagnose_capture(directory / "c").findings
     finally:
         shutil.rmtree(directory / "c")
 
@@ -251,11 +253,11 @@ def test_a_hang_counts_less_when_ranks_are_missing(tmp_path: Path) -> None:
     """That a rank never called is not sure where others left nothing."""
     scenario = replace(plant_faults((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
     write_scenario(tmp_path / "c", scenario, SEED)
-    whole = diagnose(open_model(tmp_path / "c"))
+    whole = diagnose_capture(tmp_path / "c")
     assert (whole.findings[0].ranks, whole.findings[0].severity) == ((13,), "critical")
     assert not whole.missing
     shutil.rmtree(next((tmp_path / "c").glob(f"*.{10_000 + 4 * 20}.*")))
-    less = diagnose(open_model(tmp_path / "c"))
+    less = diagnose_capture(tmp_path / "c")
     (hang,) = [finding for finding in less.findings if finding.ranks == (13,)]
     assert hang.severity == "warning"
     assert "1 of 32 processes missing" in hang.evidence[-1].text
@@ -279,7 +281,8 @@ def test_commands_can_be_copied_whatever_names_a_job_has(tmp_path: Path) -> None
     write_scenario(capture, Scenario(ranks=4, steps=30, late=(Late(2, 20.0),)))
     opened = open_model(capture)
     named = replace(opened, communicator_names=[evil] * len(opened.communicator_names))
-    shown = list(diagnosis.lines(named, diagnose(named), 80, "/a b/ncclscope"))
+    found = diagnose(named, unfinished_snapshots(named))
+    shown = list(diagnosis.lines(named, found, 80, "/a b/ncclscope"))
     (command,) = [line.partition("$ ")[2] for line in shown if line.startswith("    $ ")]
     words = shlex.split(command.removeprefix("/a b/ncclscope"))
     assert words == ["report", str(capture), "--by", "rank", "--comm", evil]

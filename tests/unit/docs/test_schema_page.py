@@ -3,8 +3,8 @@
 import importlib.util
 from dataclasses import fields
 
-from ncclscope.model.model import ProcessRow
-from ncclscope.model.schema import PROCESSES
+from ncclscope.model.rows import GpuRow, ProcessRow
+from ncclscope.model.schema import GPUS, PROCESSES
 from ncclscope.model.sql_views import SHOWN, shown_columns
 from tests.support.paths import ROOT
 
@@ -27,6 +27,7 @@ def test_columns_have_one_name_and_a_meaning_each() -> None:
         assert all(column.meaning for column in columns)
 
 
-def test_processes_are_shown_with_all_that_is_known_of_them() -> None:
-    shown = [column.name for column in PROCESSES]
-    assert shown == ["process", *(field.name for field in fields(ProcessRow))]
+def test_small_tables_have_a_column_for_each_field_of_their_rows() -> None:
+    for columns, row in ((PROCESSES, ProcessRow), (GPUS, GpuRow)):
+        shown = [column.name for column in columns[1:]]  # the first is the row's number
+        assert shown == [field.name for field in fields(row)]

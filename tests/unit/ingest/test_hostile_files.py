@@ -19,10 +19,10 @@ import pytest
 
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.ingest import files, safe_pickle
-from ncclscope.ingest.formats import FORMATS, choose, format_of, gather
+from ncclscope.ingest.formats import FORMATS, format_of, import_files, plan_import
 from ncclscope.ingest.json_stream import CutError, elements
 from ncclscope.ingest.nccl_log import parse_line
-from ncclscope.ingest.nccl_log_topology import gather_topology, topology_of
+from ncclscope.ingest.nccl_log_topology import topology_of, topology_of_logs
 from ncclscope.ingest.records import ImportReport, hash_of, nanoseconds, number
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
@@ -34,7 +34,7 @@ CHANCE = random.Random(7)
 def gathered(tmp_path: Path, *paths: Path, form: str | None = None) -> Model:
     folder = tmp_path / "gathered"
     folder.mkdir()
-    return gather(choose(paths, form), folder)
+    return import_files(plan_import(paths, form), folder)
 
 
 # ---- pickles ----
@@ -200,7 +200,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 )
 def test_streamed_json(text: str, expected: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for piece in (1, 3, 1 << 18):
-        monkeypatch.setattr("ncclscope.ingest.json_stream._PIECE", piece)
+        monkeypatch.setattr("ncclscope.ingest.json_stream._CHUNK", piece)
         assert list(elements(BytesIO(text.encode()), "k")) == expected
 
 
@@ -443,7 +443,7 @@ def test_damaged_sqlite(tmp_path: Path) -> None:
         folder = tmp_path / f"gathered{place}"
         folder.mkdir()
         try:
-            gather(choose([broken], None), folder)
+            import_files(plan_import([broken], None), folder)
         except FormatError as error:
             assert "cannot read" in str(error)
     cut = tmp_path / "cut.sqlite"
@@ -502,7 +502,7 @@ def test_hostile_logs(tmp_path: Path) -> None:
         foreign_samples.NCCL_LOG.encode() + b"\n".join(odd) + b"\n" + CHANCE.randbytes(1 << 16)
     )
     opened_and_reported(gathered(tmp_path, log))
-    topology = gather_topology([log])
+    topology = topology_of_logs([log])
     assert json.loads(json.dumps(topology.as_json()))["lines"] == topology.lines
     assert any("<script>" in one.text for one in topology.warnings)
 
@@ -512,7 +512,7 @@ def test_lines_that_make_searching_slow(tmp_path: Path) -> None:
     log = tmp_path / "nccl.log"
     log.write_bytes(b"\n".join([b"a" * 60_000 + b" NCCL", b"1:" * 30_000 + b" NCCL INFO "] * 4))
     began = time.process_time()
-    assert not gather_topology([log])
+    assert not topology_of_logs([log])
     assert time.process_time() - began < 5
 
 
@@ -521,7 +521,7 @@ def test_warnings_without_end_are_bounded(tmp_path: Path) -> None:
     with log.open("w") as out:
         out.writelines(f"a:1:2 [0] net.cc:1 NCCL WARN failure {n}\n" for n in range(10_000))
         out.writelines(f"a:1:2 [0] net.cc:1 NCCL WARN failure {0}\n" for _ in range(10))
-    topology = gather_topology([log])
+    topology = topology_of_logs([log])
     assert len(topology.warnings) == 4096
     assert topology.warnings[0].count == 11
     assert topology.notes == ("5,904 lines of NCCL's log left out: too many of a kind",)
@@ -541,7 +541,7 @@ def test_odd_topologies(tmp_path: Path) -> None:
     log = tmp_path / "nccl.log"
     log.write_text(foreign_samples.NCCL_LOG)
     model = gathered(tmp_path, log)
-    whole = json.loads(json.dumps(gather_topology([log]).as_json()))
+    whole = json.loads(json.dumps(topology_of_logs([log]).as_json()))
     for name in ("warnings", "links", "nics", "choices", "communicators"):
         whole[name] = whole[name][:1]
     refused = 0
@@ -582,9 +582,9 @@ def test_formats_by_their_beginning(tmp_path: Path) -> None:
         path.write_bytes(data)
         assert format_of(path) is None
     with pytest.raises(UsageError, match="none of a known format"):
-        choose([tmp_path], None)
+        plan_import([tmp_path], None)
     with pytest.raises(UsageError, match="of no known format"):
-        choose([tmp_path / "1"], None)
+        plan_import([tmp_path / "1"], None)
 
 
 def test_one_bad_file_does_not_keep_the_others_out(tmp_path: Path) -> None:
@@ -640,7 +640,7 @@ def test_rings_of_many_ranks(tmp_path: Path) -> None:
         + "".join(f"{rank:4d} " for rank in order)
         + "\n"
     )
-    assert gather_topology([log]).communicators[0].rings == {0: order}
+    assert topology_of_logs([log]).communicators[0].rings == {0: order}
 
 
 def test_rows_are_held_for_a_while_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -651,11 +651,11 @@ def test_rows_are_held_for_a_while_only(tmp_path: Path, monkeypatch: pytest.Monk
     path.write_text(json.dumps({"traceEvents": mixed}))
     found = []
     for number_, (rows, held) in enumerate([(1 << 15, 1 << 17), (2, 100), (100, 4)]):
-        monkeypatch.setattr("ncclscope.ingest.model_builder._ROWS", rows)
-        monkeypatch.setattr("ncclscope.ingest.model_builder._MOST_HELD", held)
+        monkeypatch.setattr("ncclscope.ingest.model_builder._ROWS_OF_PROCESS", rows)
+        monkeypatch.setattr("ncclscope.ingest.model_builder._ROWS_HELD", held)
         folder = tmp_path / f"gathered{number_}"
         folder.mkdir()
-        model = gather(choose([path], None), folder)
+        model = import_files(plan_import([path], None), folder)
         found.append({name: values.tolist() for name, values in model.tables["operations"].items()})
         assert not list(folder.glob(".model-*"))
     assert found[0]["process"] == sorted(found[0]["process"])

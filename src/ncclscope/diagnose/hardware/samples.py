@@ -1,17 +1,15 @@
 """Samples of the run's machines: counters cut to the run's time, and which GPU each rank has."""
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from ncclscope.arrays.types import Floats, Ints
-from ncclscope.capture.metadata_tail import MetadataTail
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import ranks_in_words
-from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
 from ncclscope.model.system_samples import Series, SystemSamples
 from ncclscope.system.counters import GPU, NIC, PORT, Device
@@ -63,11 +61,13 @@ class HardwareSamples:
 
     @cached_property
     def ranks_of(self) -> dict[Place, tuple[int, ...]]:
-        """Ranks by GPU."""
+        """Ranks by GPU: by its uuid or bus id, which both NCCL's process and NVML know."""
         by_name: dict[tuple[int, str], set[int]] = {}
-        for node, rank, names in _gpus_of_ranks(self.context.model):
-            for name in names:
-                by_name.setdefault((node, name), set()).add(rank)
+        model = self.context.model
+        for gpu in model.gpus:
+            node = model.processes[gpu.process].node
+            for name in _gpu_names(gpu.uuid, gpu.bus_id) if gpu.global_rank != NONE else ():
+                by_name.setdefault((node, name), set()).add(gpu.global_rank)
         ranks_of = {}
         for series in self.system.tracks:
             facts, node = series.device.facts, series.node
@@ -93,26 +93,6 @@ class HardwareSamples:
         """The command that prints a device's samples."""
         host, device = shlex.quote(self.host(place)), shlex.quote(place[1].name)
         return f"ncclscope dump {self.context.path} --system --host {host} --device {device}"
-
-
-def _gpus_of_ranks(model: Model) -> Iterator[tuple[int, int, tuple[str, ...]]]:
-    """Node and global rank of each rank whose GPU is known, and the names of that GPU."""
-    for row, process in enumerate(model.processes):
-        members, comms = model.tables["members"], model.tables["communicators"]
-        own = np.flatnonzero(members["process"] == row)
-        ids = np.asarray(comms["id"], np.int64)[np.asarray(members["communicator"], np.int64)[own]]
-        columns = (ids, members["rank"][own], members["global_rank"][own])
-        rank_of = {
-            (int(comm_id), int(rank)): int(global_rank)
-            for comm_id, rank, global_rank in zip(*columns, strict=True)
-        }
-        meta = MetadataTail(model.path / process.folder / "meta")
-        meta.read()
-        for comm in meta.communicators:
-            signed = int(np.uint64(comm.id).astype(np.int64))
-            rank = rank_of.get((signed, comm.rank), process.global_rank)
-            if rank != NONE and comm.gpu_uuid:
-                yield process.node, rank, _gpu_names(comm.gpu_uuid, comm.gpu_bus_id)
 
 
 def _gpu_names(uuid: str, bus_id: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.library import full_array
+from ncclscope.model.process.proxy_step_times import StepTimes
 from ncclscope.model.schema import NONE
 from ncclscope.model.streams import (
     PAIRS,
@@ -93,6 +94,21 @@ class Steps:
     step: Ints
     node: Ints
     time_ns: Ints
+
+
+def steps_on_node(times: StepTimes, comm_rows: Ints, node: int) -> Steps:
+    """A process's steps with rows of the capture's communicators, on its node."""
+    times = times.of(times.communicator < len(comm_rows) - 1)  # the last stands for none
+    return Steps(
+        communicator=comm_rows[times.communicator],
+        sender=times.sender,
+        receiver=times.receiver,
+        channel=times.channel,
+        order=times.order,
+        step=times.step,
+        node=np.full(len(times.step), node, np.int64),
+        time_ns=times.time_ns,
+    )
 
 
 def joined_steps(parts: Sequence[Steps]) -> Steps:

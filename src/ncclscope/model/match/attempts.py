@@ -1,5 +1,14 @@
-"""Which attempt of the job each process of a capture belongs to: a launcher that restarts its
-ranks, a job that is queued again and a second `run` into the same directory all leave several.
+"""Which attempt of the job each process of a capture belongs to.
+
+A launcher that restarts its ranks, a job that is queued again and a second `run` into the same
+directory all leave several processes of one rank. Example, times in seconds, communicators A and B:
+
+    rank 0: 0-10 in A     rank 0: 20-30 in B
+    rank 1: 0-10 in A     rank 1: 20-30 in B
+
+Processes that share a communicator are one group: {A} and {B}. The group {B} has the ranks of {A}
+and came after it, so it is attempt 1. Groups with the same ranks at the same time stay one attempt:
+several small jobs may share a capture.
 """
 
 from collections.abc import Iterable, Sequence
@@ -8,7 +17,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpan:
-    """One process: as whom it was there, with whom, and when."""
+    """One process: its rank, its communicators, and when it lived."""
 
     rank: int  # in the job, negative where nobody tells
     restarts: int  # before it, as its launcher counts them; 0 where it does not
@@ -19,74 +28,81 @@ class ProcessSpan:
 
 @dataclass(frozen=True, slots=True)
 class _JobGroup:
-    """Processes that met in communicators, directly or through others: surely of one attempt."""
+    """Processes that share communicators, directly or through others: surely one attempt."""
 
     places: tuple[int, ...]
     restarts: int
-    by_rank: dict[int, tuple[int, int]]  # began, ended
+    span_of_rank: dict[int, tuple[int, int]]  # began, ended
 
 
-def attempts_of(stays: Sequence[ProcessSpan]) -> list[int]:
-    """The attempt of each process, from 0: who comes after somebody else of the same rank, and
-    never met him, is of a later one. Ranks that are there twice at the same time are not: several
-    small jobs may share a capture.
-    """
-    numbers = [0] * len(stays)
-    earlier: dict[int, list[tuple[_JobGroup, int]]] = {}  # by rank
+def attempts_of(spans: Sequence[ProcessSpan]) -> list[int]:
+    """The attempt of each process, from 0."""
+    numbers = [0] * len(spans)
+    groups_of_rank: dict[int, list[tuple[_JobGroup, int]]] = {}  # with their attempts
     highest = 0
-    for party in _parties(stays):
-        before = {id(one): (one, n) for rank in party.by_rank for one, n in earlier.get(rank, ())}
-        number = max((n + _comes_after(party, one) for one, n in before.values()), default=highest)
-        number = max(number, party.restarts)
+    for group in _job_groups(spans):
+        earlier = {
+            id(other): (other, number)
+            for rank in group.span_of_rank
+            for other, number in groups_of_rank.get(rank, ())
+        }
+        number = max(
+            (number + _replaces(group, other) for other, number in earlier.values()),
+            default=highest,
+        )
+        number = max(number, group.restarts)
         highest = max(highest, number)
-        for rank in party.by_rank:
-            earlier.setdefault(rank, []).append((party, number))
-        for place in party.places:
+        for rank in group.span_of_rank:
+            groups_of_rank.setdefault(rank, []).append((group, number))
+        for place in group.places:
             numbers[place] = number
     return numbers
 
 
-def _comes_after(party: _JobGroup, other: _JobGroup) -> bool:
-    """Whether it took the other's place: as its launcher counts, or because no rank of both was
-    there as both for long (hosts' wall clocks may differ a little).
+def _replaces(group: _JobGroup, other: _JobGroup) -> bool:
+    """Whether a group is a later attempt than one that began before it: by its launcher's count,
+    or because no rank of both lived in both for long. Wall clocks of hosts may differ a little, so
+    half of the shorter life must overlap.
     """
-    if party.restarts > other.restarts:
+    if group.restarts > other.restarts:
         return True
-    for rank in party.by_rank.keys() & other.by_rank.keys():
-        (began, ended), (began_there, ended_there) = party.by_rank[rank], other.by_rank[rank]
-        together = min(ended, ended_there) - began
-        if together > min(ended - began, ended_there - began_there) // 2:
+    for rank in group.span_of_rank.keys() & other.span_of_rank.keys():
+        began, ended = group.span_of_rank[rank]
+        other_began, other_ended = other.span_of_rank[rank]
+        together = min(ended, other_ended) - began
+        if together > min(ended - began, other_ended - other_began) // 2:
             return False
     return True
 
 
-def _parties(stays: Sequence[ProcessSpan]) -> list[_JobGroup]:
-    """By their beginning."""
-    groups: dict[int, list[int]] = {}
-    for place, head in enumerate(joined([stay.communicators for stay in stays])):
-        groups.setdefault(head, []).append(place)
-    parties = []
-    for places in sorted(groups.values(), key=lambda places: _began(stays, places)):
-        mine = [stays[place] for place in places]
-        by_rank: dict[int, tuple[int, int]] = {}
-        for stay in mine:
-            if stay.rank >= 0:
-                began, ended = by_rank.get(stay.rank, (stay.began_ns, stay.ended_ns))
-                span = min(began, stay.began_ns), max(ended, stay.ended_ns)
-                by_rank[stay.rank] = span
-        parties.append(_JobGroup(tuple(places), max(s.restarts for s in mine), by_rank))
-    return parties
+def _job_groups(spans: Sequence[ProcessSpan]) -> list[_JobGroup]:
+    """All groups, in the order in which they began."""
+    members: dict[int, list[int]] = {}
+    for place, group in enumerate(connected([span.communicators for span in spans])):
+        members.setdefault(group, []).append(place)
+    groups = []
+    for places in sorted(members.values(), key=lambda places: _began_ns(spans, places)):
+        span_of_rank: dict[int, tuple[int, int]] = {}
+        for span in (spans[place] for place in places):
+            if span.rank >= 0:
+                began, ended = span_of_rank.get(span.rank, (span.began_ns, span.ended_ns))
+                span_of_rank[span.rank] = min(began, span.began_ns), max(ended, span.ended_ns)
+        restarts = max(spans[place].restarts for place in places)
+        groups.append(_JobGroup(tuple(places), restarts, span_of_rank))
+    return groups
 
 
-def _began(stays: Sequence[ProcessSpan], places: Iterable[int]) -> int:
-    return min(stays[place].began_ns for place in places)
+def _began_ns(spans: Sequence[ProcessSpan], places: Iterable[int]) -> int:
+    return min(spans[place].began_ns for place in places)
 
 
-def joined(groups: Sequence[frozenset[int]]) -> list[int]:
-    """For each group a number that it shares with all it overlaps with, directly or through
-    others.
+def connected(sets: Sequence[frozenset[int]]) -> list[int]:
+    """A number for each set; sets that overlap, directly or through others, have the same one.
+
+    >>> connected([frozenset({1, 2}), frozenset({3}), frozenset({2, 4}), frozenset({4})])
+    [0, 1, 0, 0]
     """
-    heads = list(range(len(groups)))
+    heads = list(range(len(sets)))
 
     def head(place: int) -> int:
         while heads[place] != place:
@@ -95,7 +111,7 @@ def joined(groups: Sequence[frozenset[int]]) -> list[int]:
         return place
 
     first_with: dict[int, int] = {}
-    for place, group in enumerate(groups):
-        for member in group:
+    for place, members in enumerate(sets):
+        for member in members:
             heads[head(place)] = head(first_with.setdefault(member, place))
-    return [head(place) for place in range(len(groups))]
+    return [head(place) for place in range(len(sets))]

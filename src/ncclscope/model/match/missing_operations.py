@@ -5,7 +5,7 @@ import numpy.typing as npt
 
 from ncclscope.arrays.joins import take_small
 from ncclscope.arrays.library import full_array
-from ncclscope.model.match.registry import Registry
+from ncclscope.model.match.communicator_table import CommunicatorTable
 from ncclscope.model.process.durations import first_time
 from ncclscope.model.schema import NONE, Columns, row_chunks
 
@@ -15,60 +15,76 @@ _NEEDED = ("process", "instance", "call_ns", "enqueue_ns")
 
 
 def missing_by_instance(
-    operations: Columns, instances: Columns, registry: Registry, partly: list[int]
+    operations: Columns,
+    instances: Columns,
+    communicators: CommunicatorTable,
+    partly_recorded: list[int],
 ) -> Ints:
     """How many operations each instance lacks; parts of an operation are not counted again.
-    `partly`: processes that did not record all calls. What these lack they have counted.
+
+    `partly_recorded`: processes that did not record all calls. What they lack is in their counters.
     """
     missing = full_array(len(instances["communicator"]), np.int32, 0)
-    for piece in row_chunks(len(missing)):
-        gap = instances["ranks_expected"][piece] - instances["ranks_seen"][piece]
-        missing[piece] = np.maximum(gap, 0)
-    if partly and missing.any():
-        missing -= np.minimum(missing, _counted_only(operations, instances, registry, partly))
-    for piece in row_chunks(len(operations["part_of"])):
-        part = operations["part_of"][piece] != NONE
-        if part.any():
-            whole = operations["instance"][piece][part]
+    for rows in row_chunks(len(missing)):
+        lacking = instances["ranks_expected"][rows] - instances["ranks_seen"][rows]
+        missing[rows] = np.maximum(lacking, 0)
+    if partly_recorded and missing.any():
+        counted = _counted_only(operations, instances, communicators, partly_recorded)
+        missing -= np.minimum(missing, counted)
+    for rows in row_chunks(len(operations["part_of"])):
+        is_part = operations["part_of"][rows] != NONE
+        if is_part.any():
+            whole = operations["instance"][rows][is_part]
             missing[whole[whole != NONE]] = 0
     return missing
 
 
 def _counted_only(
-    operations: Columns, instances: Columns, registry: Registry, partly: list[int]
+    operations: Columns,
+    instances: Columns,
+    communicators: CommunicatorTable,
+    processes: list[int],
 ) -> Ints:
     """By instance how many operations of these processes may be in their counters only."""
-    members = registry.members_of(partly)
-    of = np.array([members[row] for row in range(max(members, default=0) + 1)], np.int32)
-    counted: Ints = take_small(of, instances["communicator"], 0)
-    for piece in row_chunks(len(operations["process"])):
-        mine = np.isin(operations["process"][piece], partly)
-        mine &= operations["part_of"][piece] == NONE
-        seen = operations["instance"][piece][mine]
+    members = communicators.count_members(set(processes))
+    of_communicator = np.array(
+        [members[row] for row in range(max(members, default=0) + 1)], np.int32
+    )
+    counted: Ints = take_small(of_communicator, instances["communicator"], 0)
+    for rows in row_chunks(len(operations["process"])):
+        own = np.isin(operations["process"][rows], processes)
+        own &= operations["part_of"][rows] == NONE
+        seen = operations["instance"][rows][own]
         np.subtract.at(counted, seen[seen != NONE], 1)
     return np.maximum(counted, 0)
 
 
-def count_behind(operations: Columns, instances: Columns, registry: Registry, missing: Ints) -> int:
-    """How many of those that instances lack lie behind all that is known of their process: it was
-    killed, or it runs and was read a moment before the others.
+def count_behind(
+    operations: Columns,
+    instances: Columns,
+    communicators: CommunicatorTable,
+    heard_ns: list[int],
+    missing: Ints,
+) -> int:
+    """How many of the missing operations came after the last sign of their process: it was killed,
+    or it runs and was read a moment before the others. `heard_ns`: by process, its last sign.
     """
     lacking = np.flatnonzero(missing)
     if not len(lacking):
         return 0
     began = np.full(len(lacking), _NEVER)
-    heard = np.array(registry.heard_ns, np.int64)
-    for piece in row_chunks(len(operations["process"])):
-        columns = {name: operations[name][piece] for name in _NEEDED}
+    heard = np.array(heard_ns, np.int64)
+    for rows in row_chunks(len(operations["process"])):
+        columns = {name: operations[name][rows] for name in _NEEDED}
         when, instance = first_time(columns), columns["instance"]
         np.maximum.at(heard, columns["process"], when)
-        known = np.flatnonzero((instance != NONE) & (when != NONE))
-        known = known[missing[instance[known]] > 0]
-        np.minimum.at(began, np.searchsorted(lacking, instance[known]), when[known])
+        matched = np.flatnonzero((instance != NONE) & (when != NONE))
+        matched = matched[missing[instance[matched]] > 0]
+        np.minimum.at(began, np.searchsorted(lacking, instance[matched]), when[matched])
     behind, comms = 0, instances["communicator"][lacking]
     for comm in np.unique(comms):
-        mine = comms == comm
-        ends = np.sort(heard[registry.processes_of(int(comm))])
-        silent = np.where(began[mine] == _NEVER, 0, np.searchsorted(ends, began[mine]))
-        behind += int(np.minimum(silent, missing[lacking[mine]]).sum())
+        own = comms == comm
+        ends = np.sort(heard[communicators.processes_of(int(comm))])
+        silent = np.where(began[own] == _NEVER, 0, np.searchsorted(ends, began[own]))
+        behind += int(np.minimum(silent, missing[lacking[own]]).sum())
     return behind

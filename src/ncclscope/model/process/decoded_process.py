@@ -1,4 +1,4 @@
-"""One process of a capture: its operations in its own numbers, and how they come to their rows."""
+"""One process of a capture: its operations in its own numbers, and their place in the model."""
 
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -12,15 +12,16 @@ from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.segment import Blocks
 from ncclscope.capture.slot_log import SlotLog
 from ncclscope.errors import FormatError
+from ncclscope.model.column_files import write_columns
 from ncclscope.model.process import durations, operations, proxy_step_times
 from ncclscope.model.process.communicators import LocalCommunicators
+from ncclscope.model.process.counters import ProcessCounters, counters_of
 from ncclscope.model.process.events import events_of
 from ncclscope.model.process.inferred_collectives import expand_groups
 from ncclscope.model.process.operations import StampCounts
 from ncclscope.model.process.proxy_step_times import StepTimes
 from ncclscope.model.schema import GPU_SOURCES, NONE, Columns
-from ncclscope.model.store.columns import write_columns
-from ncclscope.model.streams import FoundStreams, found_streams
+from ncclscope.model.streams import StreamRanges, stream_ranges
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.datatypes import element_bits
 
@@ -29,7 +30,8 @@ from ncclscope.nccl.datatypes import element_bits
 class Counts:
     """What completeness needs to know of a process's operations."""
 
-    calls: int
+    calls: int  # on record
+    calls_counted: int  # by the recorder, whether on record or not
     operations: int
     gpu: int
     in_flight: int
@@ -38,25 +40,28 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class DecodedProcess:
-    """One process but for its columns. Communicators are its own numbers, times its host's."""
+    """One process without the columns of its operations. Communicators are its own numbers, times
+    are on its host's clock.
+    """
 
-    process: Process  # without its slots
+    process: Process  # without its slots and counters
     local: LocalCommunicators
     rows: int
     words: dict[str, list[str]]
     counts: Counts
+    counters: ProcessCounters
     stamp_counts: StampCounts
     gpu_clock_error_ns: int
     sends: StepTimes
     receives: StepTimes
-    impossible: int  # events left out, because their times cannot be
-    unsized: int  # operations with a count that cannot be
+    impossible: int  # events left out: the process cannot have lived to see their times
+    unsized: int  # operations with an impossible count
     of_unknown_datatype: dict[str, int]  # operations without a size, by datatype
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The capture's numbers for a process's own."""
+    """The capture's numbers in place of a process's own."""
 
     first_row: int
     process: int
@@ -66,9 +71,11 @@ class Placement:
     codes: dict[str, npt.NDArray[np.int8]]  # by the process's own codes
 
 
-def _without_slots(process: Process) -> Process:
+def _without_bulk(process: Process) -> Process:
+    """What is small of a process: a worker sends it through a pipe."""
     empty = np.empty(0, np.int64)
-    return replace(process, slots=SlotLog([], Blocks(empty, empty, empty, empty), process.damage))
+    no_slots = SlotLog([], Blocks(empty, empty, empty, empty), process.damage)
+    return replace(process, slots=no_slots, tallies=())
 
 
 def decode_process(folder: Path) -> tuple[DecodedProcess, Columns] | str:
@@ -85,12 +92,14 @@ def decode_process(folder: Path) -> tuple[DecodedProcess, Columns] | str:
     operations.set_orders(columns)
     sends, receives = proxy_step_times.steps_of(decoded)
     unknown = _of_unknown_datatype(columns, words.lists["datatype"])
-    part = DecodedProcess(
-        process=_without_slots(process),
+    counters = counters_of(process, words)
+    decoded_process = DecodedProcess(
+        process=_without_bulk(process),
         local=made.local,
         rows=len(columns["event"]),
         words=words.lists,
-        counts=_counts(columns, words.lists["reason"]),
+        counts=_counts(columns, words.lists["reason"], process.calls_counted()),
+        counters=counters,
         stamp_counts=made.stamp_counts,
         gpu_clock_error_ns=max((clock.width_ns() for clock in made.clocks.values()), default=0),
         sends=sends,
@@ -99,40 +108,43 @@ def decode_process(folder: Path) -> tuple[DecodedProcess, Columns] | str:
         unsized=int(np.count_nonzero(columns["size_bytes"] == NONE)) - sum(unknown.values()),
         of_unknown_datatype=unknown,
     )
-    return part, columns
+    return decoded_process, columns
 
 
 def _of_unknown_datatype(columns: Columns, datatypes: list[str]) -> dict[str, int]:
-    """Operations without a size, because this release does not know their datatype."""
-    without = columns["size_bytes"] == NONE
+    """Operations by datatype, of datatypes that this release does not know: they have no size."""
     unknown = [code for code, name in enumerate(datatypes) if element_bits(name) is None]
-    found = {
-        datatypes[code]: int((without & (columns["datatype"] == code)).sum()) for code in unknown
+    if not unknown:
+        return {}
+    unsized = columns["size_bytes"] == NONE
+    counts = {
+        datatypes[code]: int((unsized & (columns["datatype"] == code)).sum()) for code in unknown
     }
-    return {name: number for name, number in found.items() if number}
+    return {name: number for name, number in counts.items() if number}
 
 
-def _counts(columns: Columns, reasons: list[str]) -> Counts:
+def _counts(columns: Columns, reasons: list[str], calls_counted: int) -> Counts:
     whole, state = columns["part_of"] == NONE, columns["state"]
     carried_out = whole & (state != durations.CAPTURED)
-    flying = carried_out & (state == durations.IN_FLIGHT)
-    untimed = carried_out & (columns["source"] == durations.NO_SOURCE) & ~flying
+    in_flight = carried_out & (state == durations.IN_FLIGHT)
+    untimed = carried_out & (columns["source"] == durations.NO_SOURCE) & ~in_flight
     codes, numbers = np.unique(columns["reason"][untimed], return_counts=True)
     by_gpu = carried_out & (columns["source"] < len(GPU_SOURCES))  # the best come first
     return Counts(
         calls=int(np.count_nonzero(whole & (columns["replay"] == 0))),
+        calls_counted=calls_counted,
         operations=int(np.count_nonzero(carried_out)),
         gpu=int(np.count_nonzero(by_gpu)),
-        in_flight=int(np.count_nonzero(flying)),
+        in_flight=int(np.count_nonzero(in_flight)),
         untimed=Counter(
             {reasons[code]: int(n) for code, n in zip(codes.tolist(), numbers, strict=True)}
         ),
     )
 
 
-def place(columns: Columns, placement: Placement, folder: Path) -> FoundStreams:
-    """Writes the process's operations, with rows and codes of the capture in place of its own
-    numbers, into their rows of the model's columns.
+def write_operations(columns: Columns, placement: Placement, folder: Path) -> StreamRanges:
+    """Writes a process's operations into their rows of the model's columns, with rows and codes of
+    the capture in place of its own numbers. Returns their streams.
     """
     for sort, codes in placement.codes.items():
         if sort in columns:
@@ -146,4 +158,4 @@ def place(columns: Columns, placement: Placement, folder: Path) -> FoundStreams:
         first = np.int64(placement.first_row)
         columns["part_of"] = np.where(columns["part_of"] != NONE, columns["part_of"] + first, NONE)
     write_columns(folder, "operations", placement.first_row, columns)
-    return found_streams(columns)
+    return stream_ranges(columns)

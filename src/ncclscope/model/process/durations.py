@@ -22,6 +22,7 @@ GPU, GPU_REPAIRED, GPU_PARTIAL, GPU_EARLY, PROXY, HOST, ENQUEUE, NO_SOURCE = ran
 DONE, IN_FLIGHT, NEVER_LAUNCHED, CAPTURED, UNKNOWN = range(len(STATES))
 EARLY = "the stop stamp may come before the end"
 GIVEN_UP = "older than the kernels that the flight recorder or the disk limit left"
+IMPOSSIBLE_TIMES = "its times cannot be"
 # Without these an operation has no kernel times.
 _NEEDED_EVENTS = tuple(NUMBER[name] for name in ("Coll", "P2p", "KernelCh"))
 
@@ -129,7 +130,7 @@ def reject_impossible(columns: Columns, clock: TickClock, words: Vocabulary) -> 
         for name in ("start_ns", "end_ns", "duration_ns"):
             columns[name] = np.where(wrong, NONE, columns[name])
         columns["source"] = np.where(wrong, np.int8(NO_SOURCE), columns["source"])
-        columns["reason"][wrong] = words.code("reason", "its times cannot be")
+        columns["reason"][wrong] = words.code("reason", IMPOSSIBLE_TIMES)
 
 
 def set_states(

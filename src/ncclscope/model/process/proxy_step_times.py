@@ -7,7 +7,6 @@ import numpy as np
 from ncclscope.arrays.joins import positions_of, running_count
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, HeadFilter, elapsed_column, flag_column, key, number
-from ncclscope.model.align.bounds import Steps
 from ncclscope.model.process.events import Bools, Ints, ProcessEvents
 from ncclscope.model.schema import NONE
 
@@ -34,21 +33,6 @@ class StepTimes:
     def of(self, mask: Bools) -> "StepTimes":
         """Those that the mask marks."""
         return StepTimes(*(getattr(self, name)[mask] for name in self.__slots__))
-
-
-def placed(times: StepTimes, comm_rows: Ints, node: int) -> Steps:
-    """The same with rows of the capture's communicators, on a node."""
-    times = times.of(times.communicator < len(comm_rows) - 1)  # the last place is nobody's
-    return Steps(
-        comm_rows[times.communicator],
-        times.sender,
-        times.receiver,
-        times.channel,
-        times.order,
-        times.step,
-        np.full(len(times.step), node, np.int64),
-        times.time_ns,
-    )
 
 
 def steps_of(decoded: ProcessEvents) -> tuple[StepTimes, StepTimes]:

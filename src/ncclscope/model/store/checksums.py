@@ -1,5 +1,5 @@
-"""Whether a saved model is as it was saved: checksums of its files, and types and references of
-what they hold. A model that is not is made again.
+"""Whether a saved model is undamaged: checksums of its files, types of its values, and references
+between its tables.
 """
 
 import ctypes
@@ -16,23 +16,35 @@ from typing import Any
 import numpy as np
 
 from ncclscope.arrays.library import library, pointer
+from ncclscope.model.column_files import column_file
 from ncclscope.model.schema import NONE, TABLES, Columns
 
-_PIECE_WORDS = 1 << 18  # 2 MB: stays in the cache between reading and adding up
+_CHUNK_WORDS = 1 << 18  # 2 MB: stays in the cache between reading and adding up
 _THREADS = 4
 _LARGEST = 1 << 62
 _SEAL = "seal"
-REFERENCES = {"process": "processes", "communicator": "communicators", "node": "nodes"}
-_ALWAYS_TOLD = {"windows": ("process",)}  # elsewhere nothing may stand for "unknown"
+# Columns that hold rows of other tables.
+REFERENCES = {
+    "process": "processes",
+    "communicator": "communicators",
+    "node": "nodes",
+    "counter": "counters",
+}
 _OF_OPERATIONS = REFERENCES | {"instance": "instances", "part_of": "operations"}
+# References that must not be NONE.
+_NEVER_NONE = {
+    "windows": ("process",),
+    "counters": ("process",),
+    "counter_histograms": ("counter",),
+}
 
 
 class DamagedError(ValueError):
-    """It is not what was saved."""
+    """A part of a saved model or of a dataset is not what it must be; the message names it."""
 
 
 def regular_size(path: Path) -> int:
-    """Bytes of a plain file; anything else could be endless, or keep its reader waiting."""
+    """Bytes of a plain file. DamagedError for anything else: a pipe would block its reader."""
     state = path.lstat()
     if not stat.S_ISREG(state.st_mode):
         raise DamagedError(f"{path.name} is no file")
@@ -40,14 +52,14 @@ def regular_size(path: Path) -> int:
 
 
 def checksum(path: Path) -> str:
-    """Of a column's file."""
+    """The checksum of a column's file."""
     state = np.arange(1, 9, dtype=np.uint64)
-    words = np.zeros(_PIECE_WORDS, np.uint64)
-    piece, size = words.view(np.uint8), 0
+    words = np.zeros(_CHUNK_WORDS, np.uint64)
+    chunk, size = words.view(np.uint8), 0
     with path.open("rb", buffering=0) as file:
-        while read := file.readinto(piece.data):
+        while read := file.readinto(chunk.data):
             size += read
-            piece[read : -(-read // 8) * 8] = 0
+            chunk[read : -(-read // 8) * 8] = 0
             library().ncclscope_checksum(
                 pointer(state), pointer(words), ctypes.c_int64(-(-read // 8))
             )
@@ -61,10 +73,10 @@ def _each(do: Callable[[Path], str], paths: Iterable[Path]) -> list[str]:
 
 def _column_files(folder: Path, rows: dict[str, int]) -> dict[str, Path]:
     return {
-        f"{table}.{column.name}": folder / f"{table}.{column.name}"
+        path.name: path
         for table, columns in TABLES.items()
         if rows[table]
-        for column in columns
+        for path in (column_file(folder, table, column.name) for column in columns)
     }
 
 
@@ -73,7 +85,7 @@ def _digest(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def sealed(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+def with_seal(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     """The manifest with checksums of the columns and of itself."""
     files = _column_files(folder, manifest["rows"])
     manifest = {
@@ -84,7 +96,7 @@ def sealed(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_seal(folder: Path, manifest: dict[str, Any]) -> None:
-    """Raises DamagedError unless all files are as they were sealed."""
+    """Raises DamagedError unless all files are those that were with_seal."""
     if manifest.get(_SEAL) != _digest(manifest):
         raise DamagedError("manifest")
     rows = manifest["rows"]
@@ -92,7 +104,7 @@ def check_seal(folder: Path, manifest: dict[str, Any]) -> None:
         raise DamagedError("rows")
     for table, columns in TABLES.items():
         for column in columns if rows[table] else ():
-            size = regular_size(folder / f"{table}.{column.name}")
+            size = regular_size(column_file(folder, table, column.name))
             if size != rows[table] * np.dtype(column.dtype).itemsize:
                 raise DamagedError(f"{table}.{column.name}")
     files = _column_files(folder, rows)
@@ -106,7 +118,7 @@ def is_number(value: object) -> bool:
 
 
 def is_text(value: object) -> bool:
-    """Whether it is a text."""
+    """Whether it is a string."""
     return isinstance(value, str)
 
 
@@ -122,16 +134,16 @@ _TYPES: dict[Any, Callable[[Any], bool]] = {
 
 
 def record_of(kind: Any, values: Any) -> Any:
-    """A dataclass of plain fields from what JSON gave."""
-    made = kind(**values)
-    for one in fields(kind):
-        if not _TYPES[one.type](getattr(made, one.name)):
-            raise DamagedError(f"{kind.__name__}.{one.name}")
-    return made
+    """A dataclass of plain fields from a JSON object."""
+    record = kind(**values)
+    for field in fields(kind):
+        if not _TYPES[field.type](getattr(record, field.name)):
+            raise DamagedError(f"{kind.__name__}.{field.name}")
+    return record
 
 
 def texts(values: Any, count: int | None = None) -> list[str]:
-    """A list of so many texts."""
+    """A list of strings; of `count` strings where that is given."""
     if not _TYPES[list[str]](values) or count not in (None, len(values)):
         raise DamagedError("names")
     return list(values)
@@ -140,12 +152,14 @@ def texts(values: Any, count: int | None = None) -> list[str]:
 def wrong_reference(
     table: str, columns: Columns, rows: dict[str, int], targets: dict[str, str]
 ) -> str:
-    """The first table to which a column refers wrongly, "" if none does."""
+    """The first table to which a column refers wrongly, "" if none does. `rows`: of each table;
+    `targets`: tables by column.
+    """
     for column, target in targets.items():
         values = columns.get(column)
         if values is None or not len(values):
             continue
-        least = 0 if column in _ALWAYS_TOLD.get(table, ()) else NONE
+        least = 0 if column in _NEVER_NONE.get(table, ()) else NONE
         if int(values.min()) < least or int(values.max()) >= rows[target]:
             return target
     return ""
@@ -154,7 +168,7 @@ def wrong_reference(
 def check_numbers(
     tables: dict[str, Columns], words: dict[str, list[str]], rows: dict[str, int]
 ) -> None:
-    """Raises DamagedError unless all rows and codes that are referred to exist."""
+    """Raises DamagedError where a row or a code is referred to that does not exist."""
     for table, columns in tables.items():
         targets = _OF_OPERATIONS if table == "operations" else REFERENCES
         if wrong_reference(table, columns, rows, targets):

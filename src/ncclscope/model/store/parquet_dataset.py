@@ -1,7 +1,7 @@
 """A dataset of Parquet files, exported or imported, as a model: docs/schema.md read back.
 
-Files of others are hostile: every reference is checked, every number is cast, and what does not fit
-is one sentence.
+Datasets are not trusted: every reference is checked and every number is cast. What does not fit is
+an error of one sentence.
 """
 
 import json
@@ -16,7 +16,8 @@ from ncclscope.capture.reader import DATASET_FILE
 from ncclscope.errors import FormatError
 from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.completeness import Completeness
-from ncclscope.model.model import Model, ProcessRow, Progress
+from ncclscope.model.model import Model, Progress
+from ncclscope.model.rows import GpuRow, ProcessRow
 from ncclscope.model.schema import NONE, SCHEMA_VERSION, TABLES, Column, Columns
 from ncclscope.model.sql_views import (
     SQL_TYPES,
@@ -26,17 +27,18 @@ from ncclscope.model.sql_views import (
     shown_columns,
 )
 from ncclscope.model.store.checksums import REFERENCES, DamagedError, wrong_reference
-from ncclscope.model.store.columns import Writer, load, manifest_of
+from ncclscope.model.store.saved_model import Writer, load, manifest_of
 from ncclscope.model.vocabulary import Vocabulary
 
-_ROWS = 1 << 20  # that are held in memory at once
+_CHUNK_ROWS = 1 << 20  # that are held in memory at once
 _MOST_NAMES = 1000  # of one column
 _LARGEST_SCHEMA_BYTES = 1 << 26
 _HINT = "Export or import it again"
+_WRONG_REFERENCE = "{} refers to {} that are not there"
 
 
 def read_dataset(path: Path, mark: str, progress: Progress | None = None) -> Model:
-    """The model of a dataset, kept beside it."""
+    """The model of a dataset, saved in it."""
     schema = _schema(path)
     writer = Writer(path)
     try:
@@ -57,7 +59,7 @@ def read_dataset(path: Path, mark: str, progress: Progress | None = None) -> Mod
 
 
 def _schema(path: Path) -> dict[str, Any]:
-    """What the dataset says of itself."""
+    """The dataset's description of itself."""
     try:
         with (path / DATASET_FILE).open("rb") as file:
             schema: dict[str, Any] = json.loads(file.read(_LARGEST_SCHEMA_BYTES))
@@ -86,22 +88,20 @@ def _read(
 ) -> Model:
     words = _words(connection, path)
     processes, nodes, clocks = _processes(connection, path), *_nodes(connection, path)
+    gpus = [GpuRow(**values) for values in _small_rows(connection, path, "gpus")]
     names = _names(connection, path)
     rows = {"processes": len(processes), "communicators": len(names), "nodes": len(nodes)}
-    numbers: dict[str, list[np.ndarray]] = {table: [] for table in TABLES}
-    for table in TABLES:
-        for columns in _pieces(connection, path, table, words, progress):
-            number = row_number(table)
-            if number:
-                numbers[table].append(columns.pop(number.name))
-            _check_references(path, table, columns, rows)
-            writer.append(table, columns)
-    places = {table: np.concatenate([np.empty(0, np.int64), *n]) for table, n in numbers.items()}
-    if (places["communicators"] != np.arange(len(names))).any():
-        raise _unreadable(path, "its communicators are not numbered one by one")
+    if any(not 0 <= gpu.process < len(processes) for gpu in gpus):
+        raise _unreadable(path, _WRONG_REFERENCE.format("gpus", "processes"))
+    numbers = {
+        table: _append(connection, path, table, words, writer, rows, progress) for table in TABLES
+    }
+    for table in ("communicators", "counters"):
+        if (numbers[table] != np.arange(rows[table])).any():
+            raise _unreadable(path, f"its {table} are not numbered one by one")
     operations = writer.columns("operations")
     for column, table in (("instance", "instances"), ("part_of", "operations")):
-        _renumber(operations[column], places[table])
+        _renumber(operations[column], numbers[table])
     return Model(
         path=path,
         tables={},
@@ -112,7 +112,33 @@ def _read(
         completeness=_completeness(path, schema),
         realtime_offset_ns=_realtime_offset_ns(path, schema),
         clocks=clocks,
+        gpus=gpus,
     )
+
+
+def _append(
+    connection: duckdb.DuckDBPyConnection,
+    path: Path,
+    table: str,
+    words: Vocabulary,
+    writer: Writer,
+    rows: dict[str, int],
+    progress: Progress | None,
+) -> np.ndarray:
+    """Appends a table to the model and returns its rows' own numbers, none where it has none.
+    `rows`: of the tables that were read before; this one is added.
+    """
+    number, numbers = row_number(table), [np.empty(0, np.int64)]
+    for columns in _chunks(connection, path, table, words, progress):
+        if number:
+            numbers.append(columns.pop(number.name))
+        target = wrong_reference(table, columns, rows, REFERENCES)
+        if target:
+            raise _unreadable(path, _WRONG_REFERENCE.format(table, target))
+        writer.append(table, columns)
+    joined = np.concatenate(numbers)
+    rows.setdefault(table, len(joined))
+    return joined
 
 
 def _files(path: Path, table: str) -> list[Path]:
@@ -164,14 +190,14 @@ def _expression(column: Column, present: set[str], words: Vocabulary) -> str:
     )
 
 
-def _pieces(
+def _chunks(
     connection: duckdb.DuckDBPyConnection,
     path: Path,
     table: str,
     words: Vocabulary,
     progress: Progress | None,
 ) -> Iterator[Columns]:
-    """A table's columns, so many rows at a time, in the order of its files."""
+    """A table's columns, a million rows at a time, in the order of its files."""
     number = row_number(table)
     columns = [*([number] if number else []), *TABLES[table]]
     files = _files(path, table)
@@ -184,25 +210,22 @@ def _pieces(
             raise _unreadable(path, f"{file.name} of {table} has no column {number.name}")
         shown = ", ".join(_expression(column, present, words) for column in columns)
         rows = int(connection.execute(f"select count(*) from {source}").fetchall()[0][0])
-        for first in range(0, rows, _ROWS):
+        for first in range(0, rows, _CHUNK_ROWS):
+            last = first + _CHUNK_ROWS
             within = (
-                f" where file_row_number >= {first} and file_row_number < {first + _ROWS}"
-                if rows > _ROWS
+                f" where file_row_number >= {first} and file_row_number < {last}"
+                if rows > _CHUNK_ROWS
                 else ""
             )
-            counted = source[:-1] + ", file_row_number = true)"
-            found = connection.execute(f"select {shown} from {counted}{within}").fetchnumpy()
-            yield {name: np.asarray(values) for name, values in found.items()}
-
-
-def _check_references(path: Path, table: str, columns: Columns, rows: dict[str, int]) -> None:
-    target = wrong_reference(table, columns, rows, REFERENCES)
-    if target:
-        raise _unreadable(path, f"{table} refers to {target} that are not there")
+            numbered = source[:-1] + ", file_row_number = true)"
+            chunk = connection.execute(f"select {shown} from {numbered}{within}").fetchnumpy()
+            yield {name: np.asarray(values) for name, values in chunk.items()}
 
 
 def _renumber(values: np.ndarray, numbers: np.ndarray) -> None:
-    """Numbers of rows as the file has them become places: a part of a capture keeps its numbers."""
+    """Replaces row numbers by places in the table, in place: a dataset of a part of a capture keeps
+    the capture's numbers.
+    """
     if not len(values):
         return
     if not len(numbers):
@@ -213,10 +236,12 @@ def _renumber(values: np.ndarray, numbers: np.ndarray) -> None:
     values[:] = np.where(numbers[order[place]] == values, order[place], NONE)
 
 
-def _rows(
+def _small_rows(
     connection: duckdb.DuckDBPyConnection, path: Path, table: str
-) -> list[tuple[int | str | None, ...]]:
-    """The rows of a small table, in order."""
+) -> list[dict[str, Any]]:
+    """The rows of a small table in order, values by column without the row's number; "" and NONE
+    for unknown ones.
+    """
     files = _files(path, table)
     if not files:
         return []
@@ -228,35 +253,35 @@ def _rows(
         f'cast("{column.name}" as {SQL_TYPES[column.dtype]})' if column.name in present else "null"
         for column in columns
     )
-    found = connection.execute(f"select {shown} from {_scan(files)} order by 1").fetchall()
-    if [row[0] for row in found] != list(range(len(found))):
+    rows = connection.execute(f"select {shown} from {_scan(files)} order by 1").fetchall()
+    if [row[0] for row in rows] != list(range(len(rows))):
         raise _unreadable(path, f"rows of {table} are not numbered one by one")
-    return found
+    return [
+        {
+            column.name: ("" if column.dtype == "text" else NONE) if value is None else value
+            for column, value in zip(columns[1:], row[1:], strict=True)
+        }
+        for row in rows
+    ]
 
 
 def _processes(connection: duckdb.DuckDBPyConnection, path: Path) -> list[ProcessRow]:
-    found = []
-    for row in _rows(connection, path, "processes"):
-        values = {
-            column.name: ("" if column.dtype == "text" else NONE) if value is None else value
-            for column, value in zip(shown_columns("processes"), row, strict=True)
-        }
-        del values["process"]
-        values["ended"] = values["ended"] == 1
-        found.append(ProcessRow(**values))  # type: ignore[arg-type]
-    return found
+    return [
+        ProcessRow(**{**values, "ended": values["ended"] == 1})
+        for values in _small_rows(connection, path, "processes")
+    ]
 
 
 def _nodes(
     connection: duckdb.DuckDBPyConnection, path: Path
 ) -> tuple[list[str], tuple[NodeClock, ...]]:
-    """Hosts, and clocks that are on the one clock already: only their errors are left to say."""
+    """Hosts, and their clocks: a dataset's times are on the one clock already, so offsets are 0."""
     hosts, clocks = [], []
     zero = np.zeros(1, np.int64)
-    for number, (_, host, tied, error) in enumerate(_rows(connection, path, "nodes")):
-        hosts.append(str(host or ""))
-        error_ns = np.array([0.0 if error is None else float(error)])
-        clocks.append(NodeClock(zero, zero, error_ns, number if tied == 0 else 0))
+    for number, values in enumerate(_small_rows(connection, path, "nodes")):
+        hosts.append(values["host"])
+        error_ns = np.array([float(max(values["clock_error_ns"], 0))])
+        clocks.append(NodeClock(zero, zero, error_ns, number if values["tied"] == 0 else 0))
     return hosts, tuple(clocks)
 
 

@@ -1,14 +1,18 @@
 """Operations that other ranks show to exist: missing, or behind the end of their rank's record."""
 
-from collections import Counter
-from types import SimpleNamespace
-
 import numpy as np
 
+from ncclscope.model.match.communicator_table import Communicator, CommunicatorTable, Member
 from ncclscope.model.match.missing_operations import count_behind, missing_by_instance
 from ncclscope.model.schema import NONE
 
 SECOND = 1_000_000_000
+
+
+def member(process: int) -> Member:
+    return Member(
+        rank=process, process=process, global_rank=process, node=0, opened_ns=0, closed_ns=NONE
+    )
 
 
 def job(made: dict[int, list[int]], heard_s: list[float], partly: tuple[int, ...] = ()):
@@ -30,13 +34,12 @@ def job(made: dict[int, list[int]], heard_s: list[float], partly: tuple[int, ...
         "ranks_expected": np.full(count, len(made), np.int32),
         "ranks_seen": np.bincount(instance, minlength=count).astype(np.int32),
     }
-    registry = SimpleNamespace(
-        heard_ns=[int(s * SECOND) for s in heard_s],
-        processes_of=lambda row: list(made),
-        members_of=lambda rows: Counter({0: len(rows)}),
-    )
-    missing = missing_by_instance(operations, instances, registry, list(partly))
-    return missing.tolist(), count_behind(operations, instances, registry, missing)
+    communicators = CommunicatorTable()
+    communicators.rows.append(Communicator(7, members=[member(process) for process in made]))
+    heard_ns = [int(s * SECOND) for s in heard_s]
+    missing = missing_by_instance(operations, instances, communicators, list(partly))
+    behind = count_behind(operations, instances, communicators, heard_ns, missing)
+    return missing.tolist(), behind
 
 
 def test_nothing_is_missing() -> None:

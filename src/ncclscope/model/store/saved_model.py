@@ -1,8 +1,8 @@
-"""The model on disk, beside its capture: one file per column, and a manifest.
+"""The saved model, in the capture's folder `model`: one file per column, and a manifest.
 
-Columns are appended process by process and mapped when read, so that neither needs the whole in
-memory. A model is current while the capture's files have the sizes and times it was made of. It is
-not trusted: what is not as it was saved is made again.
+Columns are appended process by process and mapped when read, so that neither needs all of them in
+memory. A saved model is current while the sizes and times of the capture's files have not changed.
+It is not trusted: a model whose files differ from what was saved is made again.
 """
 
 import hashlib
@@ -20,8 +20,10 @@ import numpy.typing as npt
 
 from ncclscope._version import __version__
 from ncclscope.model.align.host_clocks import NodeClock
+from ncclscope.model.column_files import map_columns, write_columns
 from ncclscope.model.completeness import Completeness
-from ncclscope.model.model import Model, ProcessRow
+from ncclscope.model.model import Model
+from ncclscope.model.rows import GpuRow, ProcessRow
 from ncclscope.model.schema import NONE, SCHEMA_VERSION, TABLES, Columns, row_chunks
 from ncclscope.model.store.checksums import (
     DamagedError,
@@ -30,25 +32,27 @@ from ncclscope.model.store.checksums import (
     is_number,
     record_of,
     regular_size,
-    sealed,
     texts,
+    with_seal,
 )
 from ncclscope.model.vocabulary import Vocabulary
 
 FOLDER = "model"
-_MADE = (FOLDER, "timeline")  # folders made of the capture, by this module and by `timeline`
+# Rises when what is saved changes; models of other versions are made again.
+_VERSION = 2
+_MADE_FOLDERS = (FOLDER, "timeline")  # made of the capture, by this module and by `timeline`
 _MANIFEST = "manifest.json"
 _LARGEST_MANIFEST_BYTES = 1 << 28
-_MOST_WORDS = 127  # of one sort
+_MOST_NAMES = 127  # of one sort
 _MOST_THREADS = 8
 
 
 def fingerprint(capture: Path) -> str:
-    """What the capture's files look like from outside; changes whenever one of them does."""
-    digest = hashlib.sha256(f"{__version__} {SCHEMA_VERSION}".encode())
+    """A hash of the names, sizes and times of the capture's files."""
+    digest = hashlib.sha256(f"{__version__} {SCHEMA_VERSION} {_VERSION}".encode())
     folders = [entry for entry in os.scandir(capture) if entry.is_dir()]
     for folder in sorted(folders, key=lambda entry: entry.name):
-        if folder.name in _MADE or folder.name.startswith(f".{FOLDER}-"):
+        if folder.name in _MADE_FOLDERS or folder.name.startswith(f".{FOLDER}-"):
             continue
         for file in sorted(os.scandir(folder.path), key=lambda entry: entry.name):
             if file.name == "live":  # rewritten every second, and says nothing new about the past
@@ -61,22 +65,8 @@ def fingerprint(capture: Path) -> str:
     return digest.hexdigest()
 
 
-def write_columns(folder: Path, table: str, first_row: int, columns: Columns) -> None:
-    """Writes rows of a table that is being made, from `first_row` on. Several processes may."""
-    for column in TABLES[table]:
-        values = np.ascontiguousarray(columns[column.name], column.dtype)
-        target = os.open(folder / f"{table}.{column.name}", os.O_WRONLY | os.O_CREAT, 0o600)
-        try:
-            place, left = first_row * values.itemsize, values.data.cast("B")
-            while left:
-                written = os.pwrite(target, left, place)
-                place, left = place + written, left[written:]
-        finally:
-            os.close(target)
-
-
 class Writer:
-    """A model that is being made, in a folder of its own until it is whole."""
+    """A model that is being made, in a temporary folder until it is complete."""
 
     def __init__(self, capture: Path) -> None:
         self.kept = os.access(capture, os.W_OK)
@@ -91,19 +81,21 @@ class Writer:
             write_columns(self.folder, table, self.reserve(table, rows), columns)
 
     def reserve(self, table: str, rows: int) -> int:
-        """The first of so many new rows, which somebody writes with `write_columns`."""
+        """The first of `rows` new rows; the caller has them written with `write_columns`."""
         first = self._rows[table]
         self._rows[table] += rows
         return first
 
     def columns(self, table: str) -> Columns:
         """A table as mapped arrays that can be written to."""
-        return _map(self.folder, table, self._rows[table], "r+")
+        return map_columns(self.folder, table, self._rows[table], "r+")
 
     def finish(self, capture: Path, manifest: dict[str, Any]) -> Path:
-        """Puts the model in its place and returns where it is."""
+        """Saves the model and returns its folder: the temporary one where the capture cannot be
+        written to.
+        """
         whole = {table: _whole_columns(self.columns(table)) for table in TABLES}
-        manifest = sealed(self.folder, {**manifest, "rows": self._rows, "whole": whole})
+        manifest = with_seal(self.folder, {**manifest, "rows": self._rows, "whole": whole})
         (self.folder / _MANIFEST).write_text(json.dumps(manifest))
         if not self.kept:
             return self.folder
@@ -111,7 +103,7 @@ class Writer:
         shutil.rmtree(place, ignore_errors=True)
         try:
             self.folder.rename(place)
-        except OSError:  # somebody else was quicker: theirs is as good, ours serves this run
+        except OSError:  # another process was quicker: its model stays, this one serves this run
             self.kept = False
             return self.folder
         return place
@@ -121,31 +113,20 @@ class Writer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _map(folder: Path, table: str, rows: int, mode: Any) -> Columns:
-    columns: Columns = {}
-    for column in TABLES[table]:
-        if rows:
-            path = folder / f"{table}.{column.name}"
-            columns[column.name] = np.memmap(path, column.dtype, mode, shape=(rows,))
-        else:
-            columns[column.name] = np.empty(0, column.dtype)
-    return columns
-
-
 def _whole_columns(columns: Columns) -> list[str]:
-    """Columns in which nothing is NONE."""
+    """Names of the columns without NONE."""
 
     def is_whole(values: npt.NDArray[Any]) -> bool:
-        parts = (values[piece] for piece in row_chunks(len(values)))
-        return not any(part.min() <= NONE and (part == NONE).any() for part in parts)
+        chunks = (values[rows] for rows in row_chunks(len(values)))
+        return not any(chunk.min() <= NONE and (chunk == NONE).any() for chunk in chunks)
 
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as pool:
-        found = pool.map(is_whole, columns.values())
-        return [name for name, whole in zip(columns, found, strict=True) if whole]
+        answers = pool.map(is_whole, columns.values())
+        return [name for name, whole in zip(columns, answers, strict=True) if whole]
 
 
 def manifest_of(model: Model, mark: str) -> dict[str, Any]:
-    """Everything of a model but its columns."""
+    """A model without its columns, as JSON can keep it."""
     return {
         "fingerprint": mark,
         "version": __version__,
@@ -153,6 +134,7 @@ def manifest_of(model: Model, mark: str) -> dict[str, Any]:
         "words": model.words,
         "communicator_names": model.communicator_names,
         "processes": [asdict(row) for row in model.processes],
+        "gpus": [asdict(row) for row in model.gpus],
         "nodes": model.nodes,
         "completeness": asdict(model.completeness),
         "realtime_offset_ns": model.realtime_offset_ns,
@@ -186,22 +168,22 @@ def _clock(record: dict[str, Any]) -> NodeClock:
 
 
 def _words(lists: Any) -> dict[str, list[str]]:
-    found = {str(sort): texts(names) for sort, names in lists.items()}
-    fine = all(len(set(names)) == len(names) <= _MOST_WORDS for names in found.values())
-    if set(found) != set(Vocabulary().lists) or not fine:
+    words = {str(sort): texts(names) for sort, names in lists.items()}
+    fine = all(len(set(names)) == len(names) <= _MOST_NAMES for names in words.values())
+    if set(words) != set(Vocabulary().lists) or not fine:
         raise DamagedError("words")
-    return found
+    return words
 
 
 def _whole(tables: Any) -> dict[str, frozenset[str]]:
-    found = {str(table): frozenset(texts(names)) for table, names in tables.items()}
-    if not set(found) <= set(TABLES):
+    columns = {str(table): frozenset(texts(names)) for table, names in tables.items()}
+    if not set(columns) <= set(TABLES):
         raise DamagedError("whole")
-    return found
+    return columns
 
 
 def load(capture: Path, folder: Path) -> Model:
-    """The model in a folder. ValueError, KeyError and the like where it cannot be one."""
+    """The model in a folder; raises ValueError, KeyError and the like for a damaged one."""
     return _model(capture, folder, json.loads((folder / _MANIFEST).read_text()))
 
 
@@ -209,10 +191,11 @@ def _model(capture: Path, folder: Path, manifest: dict[str, Any]) -> Model:
     rows = manifest["rows"]
     model = Model(
         path=capture,
-        tables={table: _map(folder, table, rows[table], "r") for table in TABLES},
+        tables={table: map_columns(folder, table, rows[table], "r") for table in TABLES},
         words=_words(manifest["words"]),
         communicator_names=texts(manifest["communicator_names"], rows["communicators"]),
         processes=[record_of(ProcessRow, row) for row in manifest["processes"]],
+        gpus=[record_of(GpuRow, row) for row in manifest["gpus"]],
         nodes=texts(manifest["nodes"]),
         completeness=record_of(Completeness, manifest["completeness"]),
         realtime_offset_ns=manifest["realtime_offset_ns"],
@@ -224,11 +207,13 @@ def _model(capture: Path, folder: Path, manifest: dict[str, Any]) -> Model:
     nodes = len(model.nodes)
     if any(not 0 <= row.node < nodes for row in model.processes) or len(model.clocks) < nodes:
         raise DamagedError("nodes")
+    if any(not 0 <= row.process < len(model.processes) for row in model.gpus):
+        raise DamagedError("gpus")
     return model
 
 
 def load_current(capture: Path, mark: str) -> Model | None:
-    """The saved model, if it was made of the capture as it is now and is as it was saved."""
+    """The saved model, None unless it is undamaged and of the capture as it is now."""
     folder = capture / FOLDER
     try:
         if regular_size(folder / _MANIFEST) > _LARGEST_MANIFEST_BYTES:

@@ -1,0 +1,45 @@
+"""Rows of the small tables, which a model keeps as objects instead of columns: processes and GPUs.
+
+Fields have the names of the columns in schema.py; a test holds the two against each other.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRow:
+    """One row of `processes`; its number is its place in `Model.processes`."""
+
+    folder: str
+    host: str
+    node: int
+    pid: int
+    global_rank: int  # NONE where nobody tells; of several ranks, the lowest
+    mode: str
+    nccl_version: str
+    interface: int
+    gpu: str  # bus id or uuid
+    attempt: int
+    started_ns: int  # wall clock
+    ended: bool  # False: killed, or still running
+    gpu_clock_error_ns: int = 0
+    calls: int = 0  # on record
+    calls_counted: int = 0
+    lived_ns: int = 0
+    recorded_ns: int = 0
+    fullest_mode: str = ""  # that it was in: `mode` is that of its start
+
+    @property
+    def paused(self) -> bool:
+        """Whether it recorded totals only for some of its time."""
+        return self.recorded_ns < self.lived_ns
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """One row of `gpus`: a GPU that a process used, and the rank of the job that ran on it."""
+
+    process: int  # row
+    global_rank: int
+    uuid: str  # 32 hexadecimal digits
+    bus_id: str
