@@ -11,13 +11,13 @@ from ncclscope.analysis.counter_totals import (
     CounterKey,
     CounterTotals,
     Histograms,
-    Ints,
     counter_totals,
 )
 from ncclscope.analysis.groups import Group, GroupSums, Key, group_of, merge
 from ncclscope.analysis.measures import EXACT_SOURCES, GRADE_OF
 from ncclscope.analysis.selection import Selection, function_names
 from ncclscope.analysis.summary import CommunicatorRow, Summary, scope_rows, size_rows
+from ncclscope.arrays.types import Ints
 from ncclscope.errors import UsageError
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
@@ -115,7 +115,7 @@ def _add(group: _Total, key: CounterKey, total: CounterTotals, ranks: int) -> No
         grade = GRADE_OF[source]
         before = group.histograms.get(grade)
         group.histograms[grade] = times.histogram + (0 if before is None else before)
-        if source in EXACT_SOURCES:
+        if source in EXACT_SOURCES and key.size_bytes is not None:
             size = round(total.mean_bytes * times.count)
             sums.add_exact(key.function or "", ranks, size, times.total_ns)
 
