@@ -30,6 +30,8 @@ def balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
     operations = run.operations
     known = (operations["size_bytes"] != NONE) & (operations["global_rank"] != NONE)
     rows = np.flatnonzero(run.current & known)
+    if not len(rows):
+        return ()
     key = run.column("communicator", rows) << 8 | run.column("function", rows) + 1  # NONE: 0
     order = np.argsort(key, kind="stable")
     numbers, first = np.unique(key[order], return_index=True)
