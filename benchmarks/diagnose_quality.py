@@ -1,8 +1,8 @@
 """How often diagnose names what was planted, and how long status and diagnose take on 1,024 ranks.
 
-Jobs are simulated and written directly (tests/planted.py), with what real jobs vary by; thresholds
-were chosen on even seeds, these are odd ones. Rows are kept in .bench until the code changes, so a
-run that was stopped goes on where it was. A part of it:
+Jobs are simulated and written directly (tests/support/planted_faults.py), with what real jobs vary
+by; thresholds were chosen on even seeds, these are odd ones. Rows are kept in .bench until the code
+changes, so a run that was stopped goes on where it was. A part of it:
 
     python -m benchmarks.diagnose_quality --only "late rank" 1024
 """
@@ -25,7 +25,7 @@ from benchmarks.results import ROOT, publish, table
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.simulation.job import run_job
 from tests.support.diagnosis import diagnose_capture
-from tests.support.planted_faults import FAULTS, PAIRS, judged, planted
+from tests.support.planted_faults import FAULTS, PAIRS, judge_findings, plant_faults
 from tests.support.player import recording
 from tests.support.simulated_faults import JOBS
 from tests.support.writer.live import write_hang
@@ -75,10 +75,10 @@ ROWS = (
 
 def tried(row: Row, seed: int) -> Marks:
     """Whether the faults are named, come first, and nothing else is called a problem."""
-    plant = planted(row.kinds, seed, row.ranks, row.clocks)
+    plant = plant_faults(row.kinds, seed, row.ranks, row.clocks)
     with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as name:
         plant.write(Path(name) / "capture", seed)
-        marks = judged(plant, diagnose_capture(Path(name) / "capture").findings)
+        marks = judge_findings(plant, diagnose_capture(Path(name) / "capture").findings)
     if not all(marks):
         print(f"{row.key}, seed {seed}: {marks}", file=sys.stderr)
     return marks
@@ -161,7 +161,7 @@ def speed(directory: Path) -> tuple[list[list[object]], bool]:
     rows: list[list[object]] = []
     timed = [("status, a hang, live pages", status, STATUS_BAR_S)]
     for kind in ("late rank", "never calls"):
-        planted((kind,), 1, LARGE).write(directory / "job", 1)
+        plant_faults((kind,), 1, LARGE).write(directory / "job", 1)
         text = f"diagnose, {kind}, 164 k operations, without a saved model"
         timed.append((text, seconds("diagnose", directory / "job"), DIAGNOSE_BAR_S))
         shutil.rmtree(directory / "job")

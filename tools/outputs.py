@@ -84,12 +84,14 @@ def _simulated(root: Path) -> None:
     import numpy as np
 
     from tests.support.fake_machine import beside
-    from tests.support.planted_faults import FAULTS, Plant, job, planted
+    from tests.support.planted_faults import FAULTS, PlantedJob, plant_faults, random_job
     from tests.support.writer import Straggler, SyntheticSpec, synthetic
 
-    Plant("healthy", job(np.random.default_rng(1), 16)).write(root / "planted-healthy", 1)
+    PlantedJob("healthy", random_job(np.random.default_rng(1), 16)).write(
+        root / "planted-healthy", 1
+    )
     for seed, kind in enumerate(FAULTS):
-        planted((kind,), seed, 16).write(root / f"planted-{kind.replace(' ', '_')}", seed)
+        plant_faults((kind,), seed, 16).write(root / f"planted-{kind.replace(' ', '_')}", seed)
     synthetic(root / "synthetic", SyntheticSpec(ranks_per_node=4, operations=400))
     late = SyntheticSpec(ranks_per_process=2, processes=4, straggler=Straggler(3, 2_000_000))
     synthetic(root / "synthetic-late", late)

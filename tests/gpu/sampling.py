@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ncclscope.diagnose.hardware.samples import HardwareSamples, known, rates
+from ncclscope.diagnose.hardware.samples import HardwareSamples, known_values, rates_per_s
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.model.build import open_model
 from ncclscope.system.counters import COUNTERS, GPU, TOTAL
@@ -46,13 +46,13 @@ def sampling() -> tuple[list[tuple[str, str, str]], bool]:
         run = [sys.executable, "-m", "ncclscope", "run", "--system", "--system-interval", "0.5"]
         ranks = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}"]
         subprocess.run([*run, "-o", capture, "--", *ranks, job], check=True)
-        beside = HardwareSamples(RuleContext(open_model(capture)))
-        whose = beside.ranks_of
-        place = next(place for place, ranks in whose.items() if ranks == tuple(range(RANKS)))
+        samples = HardwareSamples(RuleContext(open_model(capture)))
+        ranks_of = samples.ranks_of
+        place = next(place for place, ranks in ranks_of.items() if ranks == tuple(range(RANKS)))
         medians, rows = {}, []
         for counter in COUNTERS[GPU]:
-            track = beside.tracks(GPU, counter.name).get(place)
-            values = rates(track) if counter.kind == TOTAL else known(track)
+            series = samples.series(GPU, counter.name).get(place)
+            values = rates_per_s(series) if counter.kind == TOTAL else known_values(series)
             shown = "not there"
             if len(values):
                 medians[counter.name] = float(np.median(values))

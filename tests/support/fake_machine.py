@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ncclscope.analysis.run import Run
 from ncclscope.capture.housekeeping import identity_of
-from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.model.build import open_model
 from ncclscope.system.counters import GPU, HOST, NIC, PORT, POWER_CAP, THE_HOST, Device
 from ncclscope.system.sample import Sample
@@ -159,7 +159,7 @@ def healthy(host: int, at: int, seconds: float) -> Numbers:
 def beside(capture: Path, change: Change | None = None, samples: int = SAMPLES) -> Path:
     """Samples of all hosts of a written job, over the time of its run."""
     model = open_model(capture)
-    begin, end = RuleContext(model).extent
+    begin, end = Run(model).extent
     every_ns = (end - begin) // (samples - 1)
     for node, host in enumerate(model.nodes):
         folder = next(row.folder for row in model.processes if row.node == node)

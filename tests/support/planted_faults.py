@@ -1,4 +1,4 @@
-"""Jobs with something planted, and whether a diagnosis names it: what tuning and tests share."""
+"""Simulated jobs with planted faults, and whether a diagnosis names them: for tuning and tests."""
 
 import shutil
 from collections.abc import Callable
@@ -34,8 +34,8 @@ Names = Callable[[Finding], bool]
 
 
 @dataclass(frozen=True)
-class Plant:
-    """What was planted, and how a finding that names it looks."""
+class PlantedJob:
+    """A job, and which findings name its faults."""
 
     kind: str
     scenario: Scenario
@@ -44,22 +44,22 @@ class Plant:
     without: tuple[int, ...] = ()  # ranks whose files are taken away
 
     def write(self, capture: Path, seed: int) -> None:
-        """The capture, with what real jobs vary by."""
+        """Writes the capture; its times vary as real jobs' do."""
         write_scenario(capture, self.scenario, seed, noise_of_transcripts(), dict(self.dropped))
         for rank in self.without:
             shutil.rmtree(next(capture.glob(f"*.{pid_of(rank)}.*")))
 
-    def plus(self, names: Names, **changes: Any) -> "Plant":
-        """With one more fault; `changes` are those of the scenario."""
+    def plus(self, names: Names, **changes: Any) -> "PlantedJob":
+        """The job with one more fault; `changes`: of the scenario."""
         scenario = replace(self.scenario, **changes)
         return replace(self, scenario=scenario, names=(*self.names, names))
 
 
-Fault = Callable[[Plant, np.random.Generator], Plant]
+Fault = Callable[[PlantedJob, np.random.Generator], PlantedJob]
 
 
-def job(rng: np.random.Generator, ranks: int) -> Scenario:
-    """A training job by chance: tensor-parallel groups in nodes, data-parallel ones across."""
+def random_job(rng: np.random.Generator, ranks: int) -> Scenario:
+    """A training job: tensor-parallel groups within nodes, data-parallel ones across."""
     tp = int(rng.choice([4, 8]))
     sizes = [1 << int(rng.integers(18, 22)) for _ in range(4)]
     return Scenario(
@@ -86,13 +86,13 @@ def _ranks(finding: Finding, family: str, ranks: set[int], kind: str = "") -> bo
     )
 
 
-def _late(plant: Plant, rng: np.random.Generator) -> Plant:
+def _late(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
     s = plant.scenario
     rank, ms = int(rng.integers(s.ranks)), float(rng.uniform(1.0, 2.0)) * COMPUTE_MS
     return plant.plus(lambda f: _ranks(f, "straggler", {rank}), late=(*s.late, Late(rank, ms)))
 
 
-def _slow_host(plant: Plant, rng: np.random.Generator) -> Plant:
+def _slow_host(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
     s = plant.scenario
     host, ms = int(rng.integers(s.hosts)), float(rng.uniform(1.0, 2.0)) * COMPUTE_MS
     ranks = range(host * s.ranks_per_host, (host + 1) * s.ranks_per_host)
@@ -108,18 +108,18 @@ def _place(rng: np.random.Generator, calls: int = 4) -> tuple[int, int]:
 
 
 # ---- hangs ----
-def _never(plant: Plant, rng: np.random.Generator) -> Plant:
+def _never(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
     rank, (step, call) = int(rng.integers(plant.scenario.ranks)), _place(rng)
     names = lambda f: _ranks(f, "hang", {rank}, "never_called")  # noqa: E731
     return plant.plus(names, never=(Never(rank, step, call),))
 
 
-def _dies(plant: Plant, rng: np.random.Generator) -> Plant:
+def _dies(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
     rank, (step, call) = int(rng.integers(plant.scenario.ranks)), _place(rng)
     return plant.plus(lambda f: _ranks(f, "hang", {rank}, "dead"), dies=(Dies(rank, step, call),))
 
 
-def _never_joins(plant: Plant, rng: np.random.Generator) -> Plant:
+def _never_joins(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
     s = plant.scenario
     rank, name = int(rng.integers(s.ranks)), s.communicators[int(rng.integers(2))].name
     names = lambda f: _ranks(f, "hang", {rank}, "never_joined")  # noqa: E731
@@ -127,7 +127,7 @@ def _never_joins(plant: Plant, rng: np.random.Generator) -> Plant:
 
 
 def _stuck(at: str, verdict: str) -> Fault:
-    def plant_it(plant: Plant, rng: np.random.Generator) -> Plant:
+    def plant_it(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
         rank, (step, call) = int(rng.integers(plant.scenario.ranks)), _place(rng)
         return plant.plus(
             lambda f: _ranks(f, "hang", {rank}, verdict), stuck=(Stuck(rank, step, call, at),)
@@ -136,12 +136,12 @@ def _stuck(at: str, verdict: str) -> Fault:
     return plant_it
 
 
-def _stalled(plant: Plant, rng: np.random.Generator) -> Plant:
-    """Without proxy steps nobody is to blame; the communicator is named by who waits in it."""
+def _stalled(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
+    """Without proxy steps nobody is to blame; the communicator is known by who waits in it."""
     s = plant.scenario
     rank, (step, call) = int(rng.integers(s.ranks)), _place(rng)
-    (made,) = (one for one in s.communicators if one.name == s.calls[call].communicator)
-    (group,) = (set(one) for one in made.groups(s.ranks) if rank in one)
+    (used,) = (comm for comm in s.communicators if comm.name == s.calls[call].communicator)
+    (group,) = (set(ranks) for ranks in used.groups(s.ranks) if rank in ranks)
 
     def names(f: Finding) -> bool:
         return _ranks(f, "hang", set(), "stalled") and set(f.evidence[0].facts["waiting"]) == group
@@ -149,7 +149,7 @@ def _stalled(plant: Plant, rng: np.random.Generator) -> Plant:
     return plant.plus(names, stuck=(Stuck(rank, step, call, "network"),))
 
 
-def _without_files(plant: Plant, rng: np.random.Generator) -> Plant:
+def _without_files(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
     """A rank never calls and its files are gone: who and in what, but not why."""
     rank, (step, call) = int(rng.integers(plant.scenario.ranks)), _place(rng)
 
@@ -162,7 +162,7 @@ def _without_files(plant: Plant, rng: np.random.Generator) -> Plant:
 
 # ---- mismatches ----
 def _wrong(kind: str) -> Fault:
-    def plant_it(plant: Plant, rng: np.random.Generator) -> Plant:
+    def plant_it(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
         s = plant.scenario
         rank, (step, call) = int(rng.integers(s.ranks)), _place(rng)
         right = s.calls[call]
@@ -174,15 +174,15 @@ def _wrong(kind: str) -> Fault:
         }  # fmt: skip
         a, b = (0, 1) if call < 2 else (2, 3)
         faults["order"] = tuple(
-            Wrong(rank, step, one, function=s.calls[two].function, size=s.calls[two].size)
-            for one, two in ((a, b), (b, a))
+            Wrong(rank, step, right, function=s.calls[wrong].function, size=s.calls[wrong].size)
+            for right, wrong in ((a, b), (b, a))
         )
         return plant.plus(lambda f: _ranks(f, "mismatch", {rank}, kind), wrong=faults[kind])
 
     return plant_it
 
 
-def _wrong_root(plant: Plant, rng: np.random.Generator) -> Plant:
+def _wrong_root(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
     """One of the calls becomes a Broadcast."""
     s = plant.scenario
     rank, (step, call) = int(rng.integers(s.ranks)), _place(rng)
@@ -203,7 +203,7 @@ def _neighbours(s: Scenario, communicator: Communicators, rng: np.random.Generat
     return group[at], group[(at + 1) % len(group)], set(group)
 
 
-def _slow_link(plant: Plant, rng: np.random.Generator) -> Plant:
+def _slow_link(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
     """Without proxy steps the group is named, not the link."""
     s = plant.scenario
     a, b, group = _neighbours(s, s.communicators[int(rng.integers(2))], rng)
@@ -214,7 +214,7 @@ def _slow_link(plant: Plant, rng: np.random.Generator) -> Plant:
     )
 
 
-def _drop(plant: Plant, rng: np.random.Generator) -> Plant:
+def _drop(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
     step = int(rng.integers(3 * STEPS // 10, STEPS // 2))
     at_ms = begins_ms(plant.scenario, step, noise_of_transcripts())
     factor = float(rng.uniform(3, 6))
@@ -230,7 +230,7 @@ def _drop(plant: Plant, rng: np.random.Generator) -> Plant:
     return plant.plus(names, bandwidth_drops=(BandwidthDrop(at_ms, factor),))
 
 
-def _imbalance(plant: Plant, rng: np.random.Generator) -> Plant:
+def _imbalance(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
     """A rank sends more to its neighbour than others do."""
     s = plant.scenario
     sender, receiver, _ = _neighbours(s, s.communicators[1], rng)
@@ -243,8 +243,8 @@ def _imbalance(plant: Plant, rng: np.random.Generator) -> Plant:
     )
 
 
-def _lost_events(plant: Plant, rng: np.random.Generator) -> Plant:
-    """A rank's recorder loses some steps; how many events is said to the last one."""
+def _lost_events(plant: PlantedJob, rng: np.random.Generator) -> PlantedJob:
+    """A rank's recorder loses some steps; the finding has the exact number of events."""
     s = plant.scenario
     rank, first = int(rng.integers(s.ranks)), int(rng.integers(5, STEPS - 10))
     steps = int(rng.integers(1, 6))
@@ -308,27 +308,29 @@ PAIRS = (
 )
 
 
-def planted(kinds: tuple[str, ...], seed: int, ranks: int, clocks: bool | None = None) -> Plant:
-    """A job with these faults. With `clocks`, host clocks are apart and drift; every other seed has
-    them where nobody says.
+def plant_faults(
+    kinds: tuple[str, ...], seed: int, ranks: int, clocks: bool | None = None
+) -> PlantedJob:
+    """A job with these faults. `clocks`: whether host clocks are apart and drift; by default half
+    of the seeds have that.
     """
     rng = np.random.default_rng((seed, ranks))
-    scenario = job(rng, ranks)
+    scenario = random_job(rng, ranks)
     if seed % 4 >= 2 if clocks is None else clocks:
         scenario = _clocks(scenario, rng)
-    plant = Plant(" + ".join(kinds) or "healthy", scenario)
+    plant = PlantedJob(" + ".join(kinds) or "healthy", scenario)
     for kind in kinds:
         plant = FAULTS[kind](plant, rng)
     return plant
 
 
-def judged(plant: Plant, findings: tuple[Finding, ...]) -> tuple[bool, bool, bool]:
-    """Whether each fault was found by name, they come first, and nothing else is a problem."""
+def judge_findings(plant: PlantedJob, findings: tuple[Finding, ...]) -> tuple[bool, bool, bool]:
+    """Whether all faults are named, they come first, and nothing else is reported as a problem."""
     problems = [finding for finding in findings if finding.severity != "info"]
-    found = all(any(names(finding) for finding in findings) for names in plant.names)
+    named = all(any(names(finding) for finding in findings) for names in plant.names)
     first = findings[: len(plant.names)]
     ahead = len(first) == len(plant.names) and all(
         any(names(finding) for finding in first) for names in plant.names
     )
     extra = [f for f in problems if not any(names(f) for names in plant.names)]
-    return found, ahead, not extra
+    return named, ahead, not extra

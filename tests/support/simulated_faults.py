@@ -1,7 +1,7 @@
-"""Jobs of real processes with something wrong, and what diagnose is to say of them first.
+"""Jobs of real processes with a fault, and what diagnose must say about them first.
 
-Times are the machine's own, on which other things run: faults are large. A process that dies is not
-among them: its launcher ends the others a second later, and who was first is not on record then.
+Times are those of a busy machine, so faults are large. No process dies: its launcher would end the
+others a second later, and which one was first would not be on record.
 """
 
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from ncclscope.simulation.scenario import (
     Wrong,
 )
 
-Said = tuple[str, str, tuple[int, ...]]  # family, kind, ranks
+Expected = tuple[str, str, tuple[int, ...]]  # family, kind, ranks
 STEP = 30
 FOUR = Scenario(
     ranks=4, ranks_per_host=1, steps=40, compute_ms=5, give_up_s=6,
@@ -34,48 +34,49 @@ EIGHT = replace(
     calls=(Call("tp", "AllReduce", 1 << 18), Call("dp", "AllReduce", 1 << 18)),
 )  # fmt: skip
 CLOCKS = tuple(HostClock(host, 700.0 * host, 60.0 - 40 * host) for host in range(4))
-LATE: Said = ("straggler", "compute", (2,))
-SLOW: Said = ("slow_link", "inter-node", (1, 2))
-DROP: Said = ("degradation", "slower", ())
+LATE: Expected = ("straggler", "compute", (2,))
+SLOW: Expected = ("slow_link", "inter-node", (1, 2))
+DROP: Expected = ("degradation", "slower", ())
 
 
 @dataclass(frozen=True)
-class Faulty:
-    """A job, and what is to come first, in any order."""
+class FaultyJob:
+    """A job, and the findings that must come first, in any order."""
 
     scenario: Scenario
-    said: tuple[Said, ...]
+    expected: tuple[Expected, ...]
 
     def is_named(self, findings: tuple[Finding, ...]) -> bool:
-        first = {(one.family, one.kind, one.ranks) for one in findings[: len(self.said)]}
-        return first == set(self.said)
+        """Whether the first findings are the expected ones."""
+        first = {(f.family, f.kind, f.ranks) for f in findings[: len(self.expected)]}
+        return first == set(self.expected)
 
 
-def _one(scenario: Scenario, family: str, kind: str, *ranks: int) -> Faulty:
-    return Faulty(scenario, ((family, kind, ranks),))
+def _one(scenario: Scenario, family: str, kind: str, *ranks: int) -> FaultyJob:
+    return FaultyJob(scenario, ((family, kind, ranks),))
 
 
-def _stuck(rank: int, at: str, kind: str, *ranks: int) -> Faulty:
+def _stuck(rank: int, at: str, kind: str, *ranks: int) -> FaultyJob:
     return _one(replace(FOUR, stuck=(Stuck(rank, STEP, at=at),)), "hang", kind, *ranks)
 
 
-def _wrong(kind: str, scenario: Scenario, *wrong: Wrong) -> Faulty:
+def _wrong(kind: str, scenario: Scenario, *wrong: Wrong) -> FaultyJob:
     return _one(replace(scenario, wrong=wrong), "mismatch", kind, 3)
 
 
 _DROPPING = replace(FOUR, steps=60, bandwidth_drops=(BandwidthDrop(300, 15),))
 JOBS = {
-    "late rank": Faulty(replace(FOUR, late=(Late(2, 20),)), (LATE,)),
+    "late rank": FaultyJob(replace(FOUR, late=(Late(2, 20),)), (LATE,)),
     "late rank of eight": _one(replace(EIGHT, late=(Late(5, 30),)), "straggler", "compute", 5),
-    "late rank, clocks drift": Faulty(
+    "late rank, clocks drift": FaultyJob(
         replace(FOUR, late=(Late(2, 20),), host_clocks=CLOCKS), (LATE,)
     ),
     "slow host of eight": _one(
         replace(EIGHT, late=tuple(Late(rank, 100) for rank in range(4, 8))),
         "straggler", "host compute", 4, 5, 6, 7,
     ),
-    "slow link": Faulty(replace(FOUR, slow_links=(SlowLink(ranks=(1, 2), factor=20),)), (SLOW,)),
-    "bandwidth drop": Faulty(_DROPPING, (DROP,)),
+    "slow link": FaultyJob(replace(FOUR, slow_links=(SlowLink(ranks=(1, 2), factor=20),)), (SLOW,)),
+    "bandwidth drop": FaultyJob(_DROPPING, (DROP,)),
     "imbalance": _one(
         replace(FOUR, calls=(Call("world", "SendRecv", 1 << 20),), heavy=(Heavy(1, 6),)),
         "imbalance", "bytes", 1, 2,
@@ -98,15 +99,15 @@ JOBS = {
         "order", TWO_CALLS, Wrong(3, STEP, 0, function="AllGather"),
         Wrong(3, STEP, 1, function="AllReduce"),
     ),
-    "late rank + never calls": Faulty(
+    "late rank + never calls": FaultyJob(
         replace(FOUR, late=(Late(2, 20),), never=(Never(1, STEP),)),
         (LATE, ("hang", "never_called", (1,))),
     ),
-    "late rank + bandwidth drop": Faulty(
+    "late rank + bandwidth drop": FaultyJob(
         replace(_DROPPING, late=(Late(2, 20),), bandwidth_drops=(BandwidthDrop(800, 15),)),
         (LATE, DROP),
     ),
-    "slow link + wrong function": Faulty(
+    "slow link + wrong function": FaultyJob(
         replace(
             FOUR, slow_links=(SlowLink(ranks=(1, 2), factor=20),),
             wrong=(Wrong(3, STEP, function="AllGather"),),

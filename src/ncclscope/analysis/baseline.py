@@ -1,91 +1,128 @@
-"""What `ncclscope bench --save` measured, read back: how fast an operation can be here.
+"""Bandwidths that a benchmark reached, to hold a run against.
 
-The form is described in docs/verbs/bench.md. Only what a comparison needs is read; everything is
-checked, because the file may come from anywhere.
+Two forms are read: what `ncclscope bench --save` writes (docs/verbs/bench.md), strictly, and the
+JSON of nccl-tests (`-J`), of which releases differ, as far as it goes. Everything is checked: the
+file may come from anywhere.
 """
 
 import json
+import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ncclscope.errors import NcclscopeError
+from ncclscope.errors import UsageError
 
 FORM, FORM_VERSION = "ncclscope-bench", 1
-_HINT = "Make one with `ncclscope bench --save FILE`"
+_HINT = "Give the JSON of `ncclscope bench`, or of nccl-tests -J"
+_LARGEST = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One measured case: the key, and what it took."""
+    """The bus bandwidth of one function and size."""
 
-    function: str  # as operations call it: AllReduce, SendRecv …
+    function: str  # in lower case, letters only: allreduce
     size_bytes: int  # as nccl-tests count them
-    datatype: str
-    ranks: int
-    in_place: bool
-    median_ns: int
-    p99_ns: int
-    time_ns: int
-    busbw_gbs: float | None
+    busbw_gbs: float
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A benchmark that was saved."""
+    """A benchmark's results; of one function and size the last one counts."""
 
     path: Path
     simulated: bool
-    nccl: str
-    ranks: int
-    hosts: int
     expected: tuple[Expected, ...]
 
-
-def _whole(said: dict[str, Any], name: str) -> int:
-    value = said[name]
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 62:
-        raise ValueError(f"{name} is {value!r}")
-    return value
+    def by_case(self) -> dict[tuple[str, int], Expected]:
+        """By function and size."""
+        return {(case.function, case.size_bytes): case for case in self.expected}
 
 
-def _expected(said: dict[str, Any]) -> Expected:
-    busbw = said["busbw_gbs"]
-    return Expected(
-        str(said["operation"]),
-        _whole(said, "size_bytes"),
-        str(said["datatype"]),
-        _whole(said, "ranks"),
-        bool(said["in_place"]),
-        _whole(said, "median_ns"),
-        _whole(said, "p99_ns"),
-        _whole(said, "time_ns"),
-        None if busbw is None else float(busbw),
-    )
+def function_key(name: str) -> str:
+    """A function's name as all programs would spell it: AllReduce and all_reduce → allreduce."""
+    return re.sub(r"[^a-z]", "", name.casefold())
 
 
 def read_baseline(path: Path) -> Baseline:
-    """A saved benchmark; one sentence where it is none."""
+    """The results in a file; a UsageError where it has none."""
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise NcclscopeError(f"cannot read {path}: {error.strerror}", _HINT) from None
-    except ValueError:
-        raise NcclscopeError(f"cannot read {path}: it is not JSON", _HINT) from None
-    if not isinstance(said, dict) or said.get("form") != FORM:
-        raise NcclscopeError(f"cannot read {path}: it is no benchmark of ncclscope's", _HINT)
-    if said.get("form_version") != FORM_VERSION:
-        version = said.get("form_version")
+        raise UsageError(f"cannot read {path}: {error.strerror}", _HINT) from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"cannot read {path}: it is not JSON", _HINT) from None
+    if isinstance(document, dict) and document.get("form") == FORM:
+        baseline = _of_bench(path, document)
+    else:
+        baseline = Baseline(path, False, _of_nccl_tests(document))
+    if not baseline.expected:
+        raise UsageError(f"cannot use {path}: it holds no bus bandwidths", _HINT)
+    return baseline
+
+
+# ---- ncclscope bench ----
+def _of_bench(path: Path, document: dict[str, Any]) -> Baseline:
+    version = document.get("form_version")
+    if version != FORM_VERSION:
         message = f"cannot read {path}: form {version} is not the one this release knows"
-        raise NcclscopeError(message, _HINT)
+        raise UsageError(message, _HINT)
     try:
-        return Baseline(
-            path,
-            bool(said["simulated"]),
-            str(said["nccl"]),
-            _whole(said, "ranks"),
-            _whole(said, "hosts"),
-            tuple(_expected(one) for one in said["results"]),
+        expected = tuple(
+            Expected(function_key(row["operation"]), _size(row["size_bytes"]), busbw)
+            for row in document["results"]
+            if (busbw := _bandwidth(row["busbw_gbs"])) is not None
         )
+        return Baseline(path, bool(document["simulated"]), expected)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NcclscopeError(f"cannot read {path}: {error!r}", _HINT) from None
+        raise UsageError(f"cannot read {path}: {error!r}", _HINT) from None
+
+
+def _size(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _LARGEST:
+        raise ValueError(f"size_bytes is {value!r}")
+    return value
+
+
+def _bandwidth(value: object) -> float | None:
+    """None where the function has no bus bandwidth, or where no time passed."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise ValueError(f"busbw_gbs is {value!r}")
+    return float(value) if value > 0 else None
+
+
+# ---- nccl-tests ----
+def _of_nccl_tests(document: object) -> tuple[Expected, ...]:
+    """Rows that have a size and a bus bandwidth; the program's name is the function's."""
+    if not isinstance(document, dict) or not isinstance(document.get("results"), list):
+        return ()
+    program = _program(document)
+    expected = []
+    for row in document["results"]:
+        if not isinstance(row, dict):
+            continue
+        name, size = row.get("experiment_name"), row.get("size")
+        function = function_key(name if isinstance(name, str) and name else program)
+        busbw = _bus_bw(row.get("out_of_place")) or _bus_bw(row.get("in_place"))
+        if function and busbw and type(size) is int and 0 <= size < _LARGEST:
+            expected.append(Expected(function, size, busbw))
+    return tuple(expected)
+
+
+def _program(document: dict[str, Any]) -> str:
+    """./build/all_reduce_perf → all_reduce"""
+    arguments = document.get("args")
+    first = arguments[0] if isinstance(arguments, list) and arguments else ""
+    return Path(first).name.removesuffix("_perf") if isinstance(first, str) else ""
+
+
+def _bus_bw(place: object) -> float | None:
+    value: object = place.get("bus_bw") or place.get("busbw") if isinstance(place, dict) else None
+    try:
+        return _bandwidth(value)
+    except ValueError:
+        return None

@@ -21,8 +21,9 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ncclscope.analysis.measures import histogram_percentiles
+from ncclscope.arrays.types import Ints
 from ncclscope.model.model import Model
 from ncclscope.model.schema import (
     CALL_LEVEL,
@@ -36,7 +37,6 @@ from ncclscope.nccl.algorithms import WITH_EXACT_STOP
 from ncclscope.nccl.functions import COLL_COUNTS_BYTES
 
 SEVERAL = "several"
-Ints = npt.NDArray[np.int64]
 _Row = dict[str, Any]  # a row of `counters`: values by column, names for codes, None for NONE
 
 
@@ -115,12 +115,11 @@ class Histograms:
 
     def percentiles(self, works: Ints) -> tuple[float, float]:
         """Median and 99th percentile in ns, to half the width of a bucket."""
-        running = np.cumsum(works)
-        if not len(running) or not running[-1]:  # of a damaged capture
+        if not works.any():  # of a damaged capture
             return 0.0, 0.0
         middle = np.where(self._to_ns == NONE, self._from_ns, (self._from_ns + self._to_ns) / 2)
-        median, p99 = (np.searchsorted(running, share * running[-1]) for share in (0.5, 0.99))
-        return float(middle[median]), float(middle[p99])
+        median, p99 = histogram_percentiles(works, middle)
+        return median, p99
 
 
 def counter_totals(

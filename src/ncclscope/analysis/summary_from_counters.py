@@ -11,12 +11,13 @@ from ncclscope.analysis.counter_totals import (
     CounterKey,
     CounterTotals,
     Histograms,
-    Ints,
     counter_totals,
 )
-from ncclscope.analysis.groups import EXACT, GRADE_OF, Group, GroupSums, Key, group_of, merge
+from ncclscope.analysis.groups import Group, GroupSums, Key, group_of, merge
+from ncclscope.analysis.measures import EXACT_SOURCES, GRADE_OF
 from ncclscope.analysis.selection import Selection, function_names
 from ncclscope.analysis.summary import CommunicatorRow, Summary, scope_rows, size_rows
+from ncclscope.arrays.types import Ints
 from ncclscope.errors import UsageError
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
@@ -67,14 +68,14 @@ def summarize(
 
 
 def calls_by_key(
-    model: Model, chosen: Selection, by: tuple[str, ...]
+    model: Model, selection: Selection, by: tuple[str, ...]
 ) -> dict[tuple[Key, ...], int] | None:
     """Calls that were counted, by group; None where sizes were too many to be counted apart."""
     totals = [
         (key, total)
         for key, total in counter_totals(model, Histograms(model))
-        if (chosen.communicators is None or key.communicator in chosen.communicators)
-        and (chosen.functions is None or key.function in chosen.functions)
+        if (selection.communicators is None or key.communicator in selection.communicators)
+        and (selection.functions is None or key.function in selection.functions)
     ]
     if "size" in by and any(total.folded for _, total in totals):
         return None
@@ -114,7 +115,7 @@ def _add(group: _Total, key: CounterKey, total: CounterTotals, ranks: int) -> No
         grade = GRADE_OF[source]
         before = group.histograms.get(grade)
         group.histograms[grade] = times.histogram + (0 if before is None else before)
-        if source in EXACT:
+        if source in EXACT_SOURCES and key.size_bytes is not None:
             size = round(total.mean_bytes * times.count)
             sums.add_exact(key.function or "", ranks, size, times.total_ns)
 

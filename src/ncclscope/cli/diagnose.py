@@ -5,13 +5,14 @@ import json
 import os
 import shutil
 import sys
+from pathlib import Path
 
+from ncclscope.analysis.baseline import read_baseline
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli import suggested_commands
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import SEVERITIES, at_least
-from ncclscope.diagnose.rules.below_expected import read_baseline
 from ncclscope.report.diagnosis import as_json, lines
 from ncclscope.snapshot.process import unfinished_snapshots
 
@@ -38,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints findings, the worst first."""
-    baseline = read_baseline(arguments.baseline) if arguments.baseline else None
+    baseline = read_baseline(Path(arguments.baseline)) if arguments.baseline else None
     model = open_model_with_progress(resolve_capture(arguments.capture))
     found = diagnose(model, unfinished_snapshots(model), baseline)
     if arguments.json:

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.diagnose.rule_context import Floats, RuleContext
+from ncclscope.analysis.distinct import distinct_rows
+from ncclscope.analysis.measures import percentiles
+from ncclscope.analysis.run import Run
+from ncclscope.arrays.types import Floats
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, RECV
 
@@ -74,61 +77,56 @@ class _Samples:
     calls: int
 
 
-def _name(text: str) -> str:
+def _base_name(name: str) -> str:
     """A communicator's name without the number that tells equal ones apart."""
-    return re.sub(r"#\d+$", "", text)
+    return re.sub(r"#\d+$", "", name)
 
 
 def _samples(model: Model) -> dict[Key, _Samples]:
-    frame = RuleContext(model)
-    ops = frame.ops
-    known = frame.current & (ops["duration_ns"] > 0) & (ops["instance"] != NONE)
-    rows = np.flatnonzero(known & (ops["form"] != RECV))
+    run = Run(model)
+    operations = run.operations
+    timed = run.current & (operations["duration_ns"] > 0) & (operations["instance"] != NONE)
+    rows = np.flatnonzero(timed & (operations["form"] != RECV))
     if not len(rows):
         return {}
-    instance = np.asarray(ops["instance"], np.int64)[rows]
+    instance = run.column("instance", rows)
     order = np.argsort(instance, kind="stable")
     rows = rows[order]
     _, first = np.unique(instance[order], return_index=True)
-    duration = np.asarray(ops["duration_ns"], np.float64)[rows]
+    duration = run.column("duration_ns", rows).astype(np.float64)
     shortest = np.minimum.reduceat(duration, first)
     wait = np.maximum.reduceat(duration, first) - shortest
     heads = rows[first]
-    names = [_name(name) for name in model.communicator_names]
-    plain = sorted(set(names))
-    number = np.array([plain.index(name) for name in names])
+    names = [_base_name(name) for name in model.communicator_names]
+    distinct = sorted(set(names))
+    number = np.array([distinct.index(name) for name in names])
     columns = [
-        number[np.asarray(ops["communicator"], np.int64)[heads]],
-        *(np.asarray(ops[n], np.int64)[heads] for n in ("function", "size_bytes", "datatype")),
+        number[run.column("communicator", heads)],
+        *(run.column(name, heads) for name in ("function", "size_bytes", "datatype")),
     ]
-    kinds, kind = np.unique(np.stack(columns), axis=1, return_inverse=True)
-    when = np.asarray(ops["start_ns"], np.int64)[heads]
-    found = {}
-    for one in range(kinds.shape[1]):
-        mine = np.flatnonzero(kind.reshape(-1) == one)
-        mine = mine[np.argsort(when[mine], kind="stable")]
-        every = mine[:: max(len(mine) // _MOST, 1)]
-        comm, function, size, datatype = kinds[:, one].tolist()
-        key = (
-            plain[comm],
-            frame.word("function", function),
-            size,
-            frame.word("datatype", datatype),
-        )
-        found[key] = _Samples(shortest[every], wait[every], len(mine))
-    return found
+    kinds, kind = distinct_rows(columns)
+    start = run.column("start_ns", heads)
+    samples = {}
+    for place, (comm, function, size, datatype) in enumerate(kinds.tolist()):
+        own = np.flatnonzero(kind == place)
+        own = own[np.argsort(start[own], kind="stable")]
+        some = own[:: max(len(own) // _MOST, 1)]
+        key = distinct[comm], run.word("function", function), size, run.word("datatype", datatype)
+        samples[key] = _Samples(shortest[some], wait[some], len(own))
+    return samples
 
 
 def _spread(samples: _Samples) -> Spread:
     times = samples.times
+    median, p99 = percentiles(times)
     return Spread(
         calls=samples.calls,
         total=float(times.mean()) * samples.calls,
-        median=float(np.median(times)),
-        p99=float(np.quantile(times, 0.99)),
+        median=median,
+        p99=p99,
         shortest=float(times.min()),
         longest=float(times.max()),
-        wait=float(np.median(samples.waits)),
+        wait=percentiles(samples.waits)[0],
     )
 
 

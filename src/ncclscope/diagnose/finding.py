@@ -57,8 +57,8 @@ def at_least(severity: str, bar: str) -> bool:
     return SEVERITIES.index(severity) >= SEVERITIES.index(bar)
 
 
-def downgraded(finding: Finding, because: str) -> Finding:
-    """A finding that rests on absence, where absence may be the recorder's."""
+def downgrade(finding: Finding, because: str) -> Finding:
+    """A finding one severity lower and half as certain, with the reason as evidence."""
     lower = SEVERITIES[max(SEVERITIES.index(finding.severity) - 1, 0)]
     note = Evidence(f"downgraded: {because}")
     return replace(
@@ -70,24 +70,23 @@ def downgraded(finding: Finding, because: str) -> Finding:
 
 
 def _precedence(finding: Finding) -> int:
-    """What stops a job first; then what is not on record, since everything else rests on it."""
+    """What stops a job comes first, then what is not on record: all other findings rest on it."""
     if finding.family in FAMILIES[:2]:
         return FAMILIES.index(finding.family)
     return 2 if finding.kind in LOSSES and finding.family == "data_quality" else 3
 
 
-def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The worst first."""
-    return tuple(
-        sorted(
-            findings,
-            key=lambda one: (
-                -SEVERITIES.index(one.severity),
-                _precedence(one),
-                -one.lost_share,
-                FAMILIES.index(one.family),
-                -one.confidence,
-                one.ranks,
-            ),
-        )
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Findings, the worst first."""
+    return tuple(sorted(findings, key=_order))
+
+
+def _order(finding: Finding) -> tuple[Any, ...]:
+    return (
+        -SEVERITIES.index(finding.severity),
+        _precedence(finding),
+        -finding.lost_share,
+        FAMILIES.index(finding.family),
+        -finding.confidence,
+        finding.ranks,
     )

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ncclscope.analysis.selection import Selection, conditions
+from ncclscope.analysis.selection import Selection
 from ncclscope.model.model import Model
 from ncclscope.model.sql_views import raw_columns, rows_of_table, select_list
 
@@ -30,7 +30,7 @@ def chunks(
 ) -> Iterator[Chunk]:
     """The chosen rows in their order; at least one chunk, even if it is empty."""
     restricted = table in ("operations", "instances") and chosen != Selection()
-    where = conditions(model, chosen, table) if restricted else "true"
+    where = chosen.sql(model, table) if restricted else "true"
     query = f"select {select_list(model, table)} from raw where {where}"
     total, first, kept, given = rows_of_table(model, table), 0, 0, False
     for begin in range(0, total, rows):

@@ -22,7 +22,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.selection import Selection, matching
+from ncclscope.analysis.selection import Selection
 from ncclscope.capture.housekeeping import describe
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.export.atomic_files import STDOUT, cannot_write
@@ -150,7 +150,7 @@ class _Follower:
         """Rows of a process to be written now."""
         ops = model.tables["operations"]
         first, end = np.searchsorted(ops["process"], (number, number + 1)).tolist()
-        keep = matching(model, chosen, slice(first, end))
+        keep = chosen.rows(model, slice(first, end))
         settled = [model.words["state"].index(name) for name in ("done", "captured")]
         done = keep & np.isin(ops["state"][first:end], settled)
         keys = np.asarray(ops["event"][first:end]).astype(np.int64) << 1

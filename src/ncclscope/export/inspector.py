@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.selection import Selection, matching
+from ncclscope.analysis.selection import Selection
 from ncclscope.export.atomic_files import check_directory, holds_only, writing_directory
 from ncclscope.export.written import Written
 from ncclscope.humanize import printable
@@ -79,7 +79,7 @@ def _write_process(
 ) -> Written:
     ops = model.tables["operations"]
     first, last = np.searchsorted(ops["process"], (number, number + 1)).tolist()
-    keep = matching(model, chosen, slice(first, last))
+    keep = chosen.rows(model, slice(first, last))
     keep &= ~has_parts(ops, slice(first, last))
     timed = np.asarray((ops["duration_ns"][first:last] >= 0) & (ops["end_ns"][first:last] >= 0))
     rows = first + np.flatnonzero(keep & timed)

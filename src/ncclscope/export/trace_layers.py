@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.selection import Selection, began_ns, matching
+from ncclscope.analysis.measures import began_ns
+from ncclscope.analysis.selection import Selection
 from ncclscope.export.trace_model import OPEN, Argument, Details, Layer, Rank
 from ncclscope.humanize import printable
 from ncclscope.model.detail_tables import details_of_process
@@ -52,7 +53,7 @@ def chosen_rows(model: Model, chosen: Selection, rank: Rank) -> Chosen:
     ops = model.tables["operations"]
     first, last = np.searchsorted(ops["process"], (rank.process, rank.process + 1)).tolist()
     rows = slice(first, last)
-    keep = matching(model, chosen, rows)
+    keep = chosen.rows(model, rows)
     keep &= np.asarray(ops["global_rank"][rows] == rank.global_rank)
     known = began_ns(ops, rows) >= 0
     part = np.asarray(ops["part_of"][rows] != NONE)

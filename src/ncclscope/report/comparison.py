@@ -1,4 +1,4 @@
-"""A comparison of two captures as text and as JSON: docs/verbs/compare.md."""
+"""A comparison of two captures as text and as JSON; docs/verbs/compare.md describes both."""
 
 import math
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ _COLUMNS = (
 
 def _row(change: Change) -> tuple[str, ...]:
     communicator, function, size, datatype = change.key
-    known = math.isfinite(change.high)
+    resolved = math.isfinite(change.high)
     return (
         communicator,
         function,
@@ -47,50 +47,52 @@ def _row(change: Change) -> tuple[str, ...]:
         duration(change.a.median),
         duration(change.b.median),
         f"{change.ratio:.3f}",
-        f"{change.low:.3f} … {change.high:.3f}" if known else "too few calls",
+        f"{change.low:.3f} … {change.high:.3f}" if resolved else "too few calls",
         percent(change.weight),
         change.verdict if change.verdict != SAME else "",
     )
 
 
-def _named(key: Key) -> str:
+def _key_in_words(key: Key) -> str:
     return f"{key[0]} {key[1]} {binary_size(key[2])} {key[3]}"
 
 
-def _verdict(found: Comparison) -> str:
-    if found.verdict == UNRESOLVED:
-        return f"not resolved: {_why_unresolved(found)}"
-    told = f"{found.ratio:.2f} times the time on the wire" if found.ratio else ""
-    if found.verdict == SAME:
-        return f"B is as fast as A{': ' if told else ''}{told}"
-    changed = sum(change.verdict == found.verdict for change in found.changes)
-    kinds = f"{plural(len(found.changes), 'kind')} of calls"
-    share = f"{changed:,} of {kinds}" if changed < len(found.changes) else f"all {kinds}"
-    share = kinds if len(found.changes) == 1 else share
-    return f"B is {found.verdict} than A in {share}" + (f"; together {told}" if told else "")
+def _verdict(comparison: Comparison) -> str:
+    if comparison.verdict == UNRESOLVED:
+        return f"not resolved: {_why_unresolved(comparison)}"
+    ratio_text = f"{comparison.ratio:.2f} times the time on the wire" if comparison.ratio else ""
+    if comparison.verdict == SAME:
+        return f"B is as fast as A{': ' if ratio_text else ''}{ratio_text}"
+    changed = sum(change.verdict == comparison.verdict for change in comparison.changes)
+    kinds = f"{plural(len(comparison.changes), 'kind')} of calls"
+    share = f"{changed:,} of {kinds}" if changed < len(comparison.changes) else f"all {kinds}"
+    share = kinds if len(comparison.changes) == 1 else share
+    return f"B is {comparison.verdict} than A in {share}" + (
+        f"; together {ratio_text}" if ratio_text else ""
+    )
 
 
-def _why_unresolved(found: Comparison) -> str:
-    untimed = [name for name, calls in zip("AB", found.timed, strict=True) if not calls]
+def _why_unresolved(comparison: Comparison) -> str:
+    untimed = [name for name, calls in zip("AB", comparison.timed, strict=True) if not calls]
     if untimed:
         has = "has" if len(untimed) == 1 else "have"
         return f"{' and '.join(untimed)} {has} no times of single calls: record in mode trace"
-    if not found.changes:
+    if not comparison.changes:
         return "A and B have no call in common (communicator, function, bytes, datatype)"
-    if not any(math.isfinite(change.high) for change in found.changes):
+    if not any(math.isfinite(change.high) for change in comparison.changes):
         return f"too few calls: it takes {LEAST} of a kind on each side"
     return "what differs may be chance, what surely differs does not matter"
 
 
-def lines(found: Comparison, a: str, b: str, width: int) -> Iterator[str]:
-    """The verdict, what changed, what came and went."""
-    for name, path, simulated in zip("AB", (a, b), found.simulated, strict=True):
+def lines(comparison: Comparison, a: str, b: str, width: int) -> Iterator[str]:
+    """The verdict, what changed, what appeared and what vanished."""
+    for name, path, simulated in zip("AB", (a, b), comparison.simulated, strict=True):
         yield printable(f"{name}: {path}") + (" (a simulation)" if simulated else "")
-    for name, missing in zip("AB", found.incomplete, strict=True):
+    for name, missing in zip("AB", comparison.incomplete, strict=True):
         if missing:
             yield from wrapped(f"! {name} is incomplete: {printable(missing)}", width)
-    yield from wrapped(_verdict(found), width, "  ")
-    changes = found.changes
+    yield from wrapped(_verdict(comparison), width, "  ")
+    changes = comparison.changes
     if changes:
         table = Table("", _COLUMNS, tuple(_row(change) for change in changes[:_MOST_ROWS]))
         heading, rows, _ = plain_lines(table, width)
@@ -99,12 +101,12 @@ def lines(found: Comparison, a: str, b: str, width: int) -> Iterator[str]:
         yield from rows
         if len(changes) > _MOST_ROWS:
             yield f"and {len(changes) - _MOST_ROWS:,} more: --json has all of them"
-    for what, keys in (("only in A", found.vanished), ("only in B", found.appeared)):
+    for what, keys in (("only in A", comparison.vanished), ("only in B", comparison.appeared)):
         if keys:
             yield ""
             yield f"{what}:"
             for key, calls in keys[:_MOST_ROWS]:
-                yield printable(f"  {_named(key)}, {plural(calls, 'call')}")
+                yield printable(f"  {_key_in_words(key)}, {plural(calls, 'call')}")
             if len(keys) > _MOST_ROWS:
                 yield f"  and {len(keys) - _MOST_ROWS:,} more: --json has all of them"
     yield ""
@@ -133,16 +135,19 @@ def _spread(spread: Spread) -> dict[str, Any]:
     }
 
 
-def as_json(found: Comparison, a: str, b: str) -> dict[str, Any]:
-    """Everything for programs."""
+def as_json(comparison: Comparison, a: str, b: str) -> dict[str, Any]:
+    """The whole comparison."""
     return {
         "version": VERSION,
         "a": a,
         "b": b,
-        "simulation": {"a": found.simulated[0], "b": found.simulated[1]},
-        "verdict": found.verdict,
-        "ratio": found.ratio,
-        "incomplete": {"a": found.incomplete[0] or None, "b": found.incomplete[1] or None},
+        "simulation": {"a": comparison.simulated[0], "b": comparison.simulated[1]},
+        "verdict": comparison.verdict,
+        "ratio": comparison.ratio,
+        "incomplete": {
+            "a": comparison.incomplete[0] or None,
+            "b": comparison.incomplete[1] or None,
+        },
         "changes": [
             {
                 **_key(change.key),
@@ -155,8 +160,8 @@ def as_json(found: Comparison, a: str, b: str) -> dict[str, Any]:
                 "a": _spread(change.a),
                 "b": _spread(change.b),
             }
-            for change in found.changes
+            for change in comparison.changes
         ],
-        "appeared": [{**_key(key), "calls": calls} for key, calls in found.appeared],
-        "vanished": [{**_key(key), "calls": calls} for key, calls in found.vanished],
+        "appeared": [{**_key(key), "calls": calls} for key, calls in comparison.appeared],
+        "vanished": [{**_key(key), "calls": calls} for key, calls in comparison.vanished],
     }

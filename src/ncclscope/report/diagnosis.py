@@ -1,4 +1,4 @@
-"""Findings as text for people and as JSON for programs. docs/diagnose.md."""
+"""Findings as text and as JSON; docs/verbs/diagnose.md describes both."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ def _paragraph(text: str, width: int, indent: str) -> Iterator[str]:
     yield from (indent + line for line in lines)
 
 
-def _shown(finding: Finding, number: int, width: int, program: str) -> Iterator[str]:
+def _finding_lines(finding: Finding, number: int, width: int, program: str) -> Iterator[str]:
     yield ""
     head = f"{number}. {finding.severity} · {finding.family}"
     head += f" ({finding.kind})" if finding.kind else ""
@@ -27,7 +27,7 @@ def _shown(finding: Finding, number: int, width: int, program: str) -> Iterator[
         yield from _paragraph(f"- {evidence.text}", width, _INDENT)
         if evidence.command:
             words = evidence.command.removeprefix("ncclscope")
-            yield f"{_INDENT}  $ {printable(program + words)}"  # in one line: it is to be copied
+            yield f"{_INDENT}  $ {printable(program + words)}"  # in one line, to be copied
     yield from _paragraph(f"→ {finding.advice}", width, _INDENT)
 
 
@@ -38,7 +38,7 @@ def lines(
     yield from wrapped(printable(model.completeness.line()), width)
     for note in model.completeness.notes[:8]:
         yield from wrapped(f"! {printable(note)}", width, _INDENT)
-    serious = [one for one in diagnosis.findings if one.severity != "info"]
+    serious = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not serious and not model.completeness.calls and not model.completeness.operations:
         totals = any(row.mode == "profile" for row in model.processes)
         why = "mode profile has no single operations" if totals else "no NCCL call is on record"
@@ -51,27 +51,31 @@ def lines(
         remarks = len(diagnosis.findings) - len(serious)
         yield f"{plural(len(serious), 'problem')}, {plural(remarks, 'remark')}"
     for number, finding in enumerate(diagnosis.findings, 1):
-        yield from _shown(finding, number, width, program)
+        yield from _finding_lines(finding, number, width, program)
 
 
-def _evidence(one: Evidence) -> dict[str, Any]:
-    return {"text": one.text, "facts": one.facts, "command": one.command or None}
+def _evidence(evidence: Evidence) -> dict[str, Any]:
+    return {
+        "text": evidence.text,
+        "facts": evidence.facts,
+        "command": evidence.command or None,
+    }
 
 
-def finding_json(one: Finding) -> dict[str, Any]:
+def finding_json(finding: Finding) -> dict[str, Any]:
     """One finding."""
     return {
-        "family": one.family,
-        "kind": one.kind or None,
-        "severity": one.severity,
-        "sentence": one.sentence,
-        "ranks": list(one.ranks),
-        "hosts": list(one.hosts),
-        "communicators": list(one.communicators),
-        "evidence": [_evidence(evidence) for evidence in one.evidence],
-        "confidence": round(one.confidence, 4),
-        "lost_share": round(one.lost_share, 6),
-        "advice": one.advice,
+        "family": finding.family,
+        "kind": finding.kind or None,
+        "severity": finding.severity,
+        "sentence": finding.sentence,
+        "ranks": list(finding.ranks),
+        "hosts": list(finding.hosts),
+        "communicators": list(finding.communicators),
+        "evidence": [_evidence(evidence) for evidence in finding.evidence],
+        "confidence": round(finding.confidence, 4),
+        "lost_share": round(finding.lost_share, 6),
+        "advice": finding.advice,
     }
 
 
@@ -82,5 +86,5 @@ def as_json(model: Model, diagnosis: Diagnosis) -> dict[str, Any]:
         "capture": str(model.path),
         "completeness": model.completeness.as_json(),
         "missing": diagnosis.missing or None,
-        "findings": [finding_json(one) for one in diagnosis.findings],
+        "findings": [finding_json(finding) for finding in diagnosis.findings],
     }

@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: same tables, plots, light and dark."""
+"""The report as one self-contained page: the same tables, plots, light and dark."""
 
 from html import escape
 
@@ -13,7 +13,7 @@ from ncclscope.report.tables import Bar, Cell, Spark, Table
 from ncclscope.report.topology import topology_tables, warning_lines
 
 _MOST_ROWS, _MOST_OTHERS, _MOST_MATRIX, _MOST_SERIES = 2000, 200, 64, 7
-# Nothing may be fetched, whatever a name in the capture says.
+# Nothing may be fetched, whatever names in the capture contain.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 _STYLE = """
 :root { color-scheme: light dark; --fg: #1b1f24; --bg: #fff; --dim: #66707b; --line: #d9dee3;
@@ -69,7 +69,7 @@ def _table(table: Table) -> str:
 
 
 def _over_time(summary: Summary) -> str:
-    """Bytes a second by communicator, the largest apart and the rest together."""
+    """Bytes a second by communicator: the largest ones, and all others together."""
     span_s = summary.span_ns / 1e9
     if not summary.slices or not span_s:
         return ""
@@ -89,17 +89,17 @@ def _over_time(summary: Summary) -> str:
 
 def _by_size(groups: tuple[Group, ...]) -> str:
     """Bus bandwidth over message size, by function."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    points_of: dict[str, list[tuple[float, float]]] = {}
     for group in groups:
         size, function = group.keys.get("size"), group.keys.get("function")
         if isinstance(size, int) and function is not None and group.busbw_gbs is not None:
-            found.setdefault(str(function), []).append((float(size), group.busbw_gbs))
-    series = [Series(printable(name), tuple(points)) for name, points in sorted(found.items())]
+            points_of.setdefault(str(function), []).append((float(size), group.busbw_gbs))
+    series = [Series(printable(name), tuple(points)) for name, points in sorted(points_of.items())]
     return f"<h2>bus bandwidth by message size</h2>{dots(series, 'GB/s')}" if series else ""
 
 
 def as_html(summary: Summary, groups: tuple[Group, ...], topology: Topology | None = None) -> str:
-    """The whole page; groups in the order in which they are to be shown."""
+    """The whole page, with groups in the given order."""
     tables = sections.operation_tables(summary, groups, _MOST_ROWS)
     notes = sections.operation_notes(groups, sum(len(table.rows) for table in tables))
     warnings = (*warning_lines(topology), *summary.completeness.notes, *summary.notes)
@@ -131,7 +131,7 @@ def as_html(summary: Summary, groups: tuple[Group, ...], topology: Topology | No
 
 
 def page(title: str, body: str) -> str:
-    """A page with our style; the body is HTML already."""
+    """A page with the report's style; `body` is HTML."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'

@@ -1,18 +1,19 @@
-"""The report for programs: JSON and CSV. docs/verbs/report.md describes both."""
+"""The report as JSON and CSV; docs/verbs/report.md describes both."""
 
 import csv
 import io
 from datetime import datetime, timezone
 from typing import Any
 
-from ncclscope.analysis.groups import Durations, Group
+from ncclscope.analysis.groups import Group
+from ncclscope.analysis.measures import Durations
 from ncclscope.analysis.ranks import RankRow, TrafficRow
 from ncclscope.analysis.selection import DEFAULT_BY
 from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.model.topology import Topology
 
 VERSION = 1  # fields are added without a change of it
-# Keys of JSON and CSV that are called otherwise on the command line.
+# Keys whose name in JSON and CSV differs from the command line.
 _NAMES = {"size": "bytes"}
 _STATISTICS = ("min", "median", "mean", "p99", "max")
 _NEEDS_TRACE = "needs trace"
@@ -62,14 +63,14 @@ def _keys(by: tuple[str, ...], group: Group) -> dict[str, Any]:
 
 def _wall(summary: Summary, time_ns: int | None) -> str | None:
     """A time of the model as ISO 8601 in UTC."""
-    if time_ns is None or not summary.model.realtime_offset_ns:  # 0: nobody knows
+    if time_ns is None or not summary.model.realtime_offset_ns:  # 0: not known
         return None
     seconds = (time_ns + summary.model.realtime_offset_ns) / 1e9
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="microseconds")
 
 
 def _windows(summary: Summary) -> list[dict[str, Any]]:
-    """When processes that did not always do so recorded single calls."""
+    """When processes that paused recorded single calls."""
     processes, table = summary.model.processes, summary.model.tables["windows"]
     return [
         {
@@ -123,13 +124,13 @@ def _traffic(row: TrafficRow) -> dict[str, Any]:
 def as_json(
     summary: Summary, groups: tuple[Group, ...], topology: Topology | None = None
 ) -> dict[str, Any]:
-    """The whole report; groups in the order in which they are to be listed."""
+    """The whole report, with groups in the given order."""
     arrivals = summary.arrivals
-    traced = not summary.from_counters
+    from_operations = not summary.from_counters
     return {
         "version": VERSION,
         "capture": str(summary.model.path),
-        "made_from": "operations" if traced else "counters",
+        "made_from": "operations" if from_operations else "counters",
         "completeness": summary.completeness.as_json(),
         "windows": _windows(summary),
         "began": _wall(summary, summary.began_ns),
@@ -164,7 +165,7 @@ def as_json(
         "bytes_over_time": None if summary.slices is None else list(summary.slices),
         "untimed": summary.untimed,
         "topology": topology.as_json() if topology else None,
-        "notes": [*summary.notes, *([] if traced else [_NEEDS_TRACE])],
+        "notes": [*summary.notes, *([] if from_operations else [_NEEDS_TRACE])],
     }
 
 

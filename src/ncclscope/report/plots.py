@@ -48,7 +48,7 @@ def _text(x: float, y: float, text: str, anchor: str = "middle") -> str:
 
 
 def _below(share: float, text: str) -> str:
-    """A mark of the x axis, in the middle of its place unless that would cut it off."""
+    """A mark of the x axis: centred, unless that would cut it off."""
     x, room = _x(share), len(text) * _LETTER / 2
     at_edge = x + room > _WIDTH
     return _text(_WIDTH if at_edge else x, _HEIGHT - 18, text, "end" if at_edge else "middle")
@@ -76,8 +76,8 @@ def _marks(most: float) -> list[tuple[float, str]]:
 
 def _legend(series: Sequence[Series]) -> str:
     items = "".join(
-        f'<span><i class="c{place % _COLOURS}"></i>{escape(one.name)}</span>'
-        for place, one in enumerate(series)
+        f'<span><i class="c{place % _COLOURS}"></i>{escape(line.name)}</span>'
+        for place, line in enumerate(series)
     )
     return f'<p class="legend">{items}</p>'
 

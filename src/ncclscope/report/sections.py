@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from ncclscope.analysis.groups import Durations, Group
+from ncclscope.analysis.groups import Group
+from ncclscope.analysis.measures import Durations
 from ncclscope.analysis.ranks import TrafficRow
 from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.humanize import AMOUNTS, NOTHING, amount, duration, percent, plural
@@ -14,7 +15,7 @@ _KEY_TITLES = {"size": "size", "datatype": "type", "communicator": "communicator
 
 
 def needs_trace(summary: Summary) -> str:
-    """Why some of a report is not there."""
+    """Why parts of a report are missing."""
     if summary.completeness.paused_processes:
         return "needs trace: --since 0 reports on the calls that are on record one by one"
     return "needs trace: this capture has totals only; record with --mode trace"
@@ -28,9 +29,9 @@ def identity(summary: Summary) -> list[str]:
     words = [str(model.path)]
     if releases:
         words.append(f"NCCL {', '.join(releases)}")
-    where = f" on {plural(hosts, 'host')}" if hosts else ""  # imports may not tell
+    where = f" on {plural(hosts, 'host')}" if hosts else ""  # imports may not have them
     words.append(f"{plural(summary.ranks_seen, 'rank')}{where}")
-    if summary.began_ns is not None and model.realtime_offset_ns:  # 0: nobody knows
+    if summary.began_ns is not None and model.realtime_offset_ns:  # 0: not known
         wall = (summary.began_ns + model.realtime_offset_ns) / 1e9
         began = datetime.fromtimestamp(wall).astimezone()
         words.append(f"{began:%Y-%m-%d %H:%M:%S}")
@@ -93,7 +94,7 @@ def _gpu_ns(group: Group) -> int | None:
 
 
 def _wait(group: Group) -> str:
-    """By one clock; else by durations alone, marked."""
+    """The share of waiting: by one clock, else by durations alone, marked with ~."""
     if group.wait_share is not None:
         return percent(group.wait_share)
     if group.relative_wait_share is not None:
@@ -187,17 +188,17 @@ def without_empty(table: Table, titles: tuple[str, ...]) -> Table:
 
 
 def operation_tables(summary: Summary, groups: tuple[Group, ...], most: int) -> list[Table]:
-    """One table for each communicator where that is a key, else one; at most so many rows."""
+    """One table for each communicator where that is the first key, else one. `most`: rows."""
     whole = max((g.durations.total_ns for g in groups if g.durations), default=0)
     if summary.by[:1] != ("communicator",) or len(summary.by) == 1:
         return [operations("operations", summary.by, groups[:most], whole)] if groups else []
     tables, left = [], most
     for row in summary.communicators:
-        mine = tuple(group for group in groups if group.keys["communicator"] == row.name)
-        if mine and left > 0:
+        own = tuple(group for group in groups if group.keys["communicator"] == row.name)
+        if own and left > 0:
             title = f"{row.name}: {_place(row)}"
-            tables.append(operations(title, summary.by[1:], mine[:left], whole))
-            left -= len(mine)
+            tables.append(operations(title, summary.by[1:], own[:left], whole))
+            left -= len(own)
     return tables
 
 
@@ -207,7 +208,7 @@ def _place(row: CommunicatorRow) -> str:
 
 
 def operation_notes(groups: tuple[Group, ...], shown: int) -> list[str]:
-    """What the marks in the tables mean, as far as they occur."""
+    """What the marks mean that occur in the tables."""
     times = [group.durations for group in groups if group.durations]
     notes = ["calls over all ranks; times in µs, on one rank; bandwidth in GB/s as in nccl-tests"]
     if any(group.calls_counted is not None for group in groups):

@@ -1,4 +1,4 @@
-"""Tables that do not know yet where they will be shown, and how they look in plain text."""
+"""Tables as data, and how they look in plain text; html.py shows the same ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ Cell = str | Bar | Spark
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading. `drop`: 0 stays; of the others the highest goes first where room is short."""
+    """A heading. `drop`: 0 always stays; the highest goes first where the table is too wide."""
 
     title: str
     right: bool = True
@@ -37,7 +37,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A heading, columns, rows of cells, and what must be known to read them."""
+    """A title, columns, rows of cells, and notes on how to read them."""
 
     title: str
     columns: tuple[Column, ...]
@@ -54,7 +54,7 @@ def _plain(cell: Cell) -> str:
 
 
 def _fitting(table: Table, widths: Sequence[int], width: int) -> list[int]:
-    """Places of the columns that fit side by side."""
+    """Places of the columns that fit into the width."""
     kept = list(range(len(widths)))
     while sum(widths[place] for place in kept) + len(_GAP) * (len(kept) - 1) > width:
         droppable = [place for place in kept if table.columns[place].drop]
@@ -73,7 +73,7 @@ def _line(columns: Sequence[Column], texts: Sequence[str], widths: Sequence[int]
 
 
 def plain_lines(table: Table, width: int) -> tuple[str, list[str], list[str]]:
-    """The line of headings, the rows, and titles of columns for which there is no room."""
+    """The line of headings, the rows, and the titles of columns that did not fit."""
     rows = [[_plain(cell) for cell in row] for row in table.rows]
     titles = [column.title for column in table.columns]
     widths = [max(map(len, column)) for column in zip(titles, *rows, strict=True)]

@@ -17,7 +17,7 @@ _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How much room there is, and whether colours are welcome."""
+    """How wide and long the text may be, and whether it may have colours."""
 
     width: int = 80
     colour: bool = False
@@ -37,8 +37,8 @@ def _rule(title: str, width: int) -> str:
     return f"── {title} " + "─" * max(width - len(title) - 4, 2)
 
 
-def _joined(pieces: list[str], width: int) -> list[str]:
-    """Pieces with dots between them; a piece stays whole."""
+def _join(pieces: list[str], width: int) -> list[str]:
+    """Lines of pieces with dots between them; no piece is broken."""
     lines: list[str] = []
     for piece in pieces:
         if lines and len(lines[-1]) + 3 + len(piece) <= width:
@@ -65,7 +65,7 @@ def _opening(summary: Summary, style: Style, topology: Topology | None) -> Itera
     yield from (_bold(line, style) for line in lines)
     for note in (*warning_lines(topology), *completeness.notes, *summary.notes):
         yield from wrapped(f"! {printable(note)}", style.width, "  ")
-    yield from _joined([printable(word) for word in sections.identity(summary)], style.width)
+    yield from _join([printable(word) for word in sections.identity(summary)], style.width)
     yield from wrapped(sections.headline(summary), style.width, "  ")
     if summary.slices and any(summary.slices):
         room = min(style.width - len("bytes over time "), len(summary.slices))
@@ -93,7 +93,7 @@ def terminal_lines(
     style: Style,
     topology: Topology | None = None,
 ) -> Iterator[str]:
-    """The whole report; groups in the order in which they are to be shown."""
+    """The whole report, with groups in the given order."""
     yield from _opening(summary, style, topology)
     missing: list[str] = []
     if summary.communicators:

@@ -1,4 +1,4 @@
-"""How ranks are connected, as NCCL's log tells it: the tables of a report, warnings first."""
+"""How ranks are connected, by NCCL's log: tables of a report, warnings first."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ _MOST_HOSTS, _LONGEST_TEXT = 3, 200
 
 def warning_lines(topology: Topology | None, most: int = 3) -> list[str]:
     """The warnings that a report opens with."""
-    serious = [one for one in topology.warnings if not one.notice] if topology else []
+    serious = [warning for warning in topology.warnings if not warning.notice] if topology else []
     lines = [
-        f"NCCL warned{'' if one.count == 1 else f' {one.count:,} times'}: {one.text} "
-        f"({_hosts(one.hosts)})"
-        for one in serious[:most]
+        f"NCCL warned{'' if warning.count == 1 else f' {warning.count:,} times'}: {warning.text} "
+        f"({_hosts(warning.hosts)})"
+        for warning in serious[:most]
     ]
     if len(serious) > most:
         lines.append(f"{plural(len(serious) - most, 'more warning')} of NCCL's: see its log below")
@@ -27,13 +27,15 @@ def warning_lines(topology: Topology | None, most: int = 3) -> list[str]:
 
 
 def topology_tables(topology: Topology | None, model: Model, most: int) -> list[Table]:
-    """What there is to show of the log, the most urgent first; nothing without a log.
-    Communicators have the names that the rest of the report gives them.
+    """Tables of what the log says, the most urgent first; none without a log. Communicators have
+    the same names as in the rest of the report.
     """
     if not topology:
         return []
     ids = model.tables["communicators"]["id"].tolist()
-    names = {f"{one % (1 << 64):#x}": model.communicator_names[row] for row, one in enumerate(ids)}
+    names = {
+        f"{number % (1 << 64):#x}": model.communicator_names[row] for row, number in enumerate(ids)
+    }
     tables = (
         _warnings(topology, most),
         _links(topology, names, most),
@@ -65,8 +67,13 @@ def _left(count: int, most: int, word: str) -> tuple[str, ...]:
 
 def _warnings(topology: Topology, most: int) -> Table:
     rows = tuple(
-        (f"{one.count:,}", "info" if one.notice else "WARN", _hosts(one.hosts), _short(one.text))
-        for one in topology.warnings[:most]
+        (
+            f"{line.count:,}",
+            "info" if line.notice else "WARN",
+            _hosts(line.hosts),
+            _short(line.text),
+        )
+        for line in topology.warnings[:most]
     )
     columns = (
         Column("times"), Column("", right=False), Column("hosts", right=False),
@@ -136,7 +143,7 @@ def _place(link: Link) -> str:
 
 
 def _way(link: Link) -> str:
-    """What NCCL says of a link besides transport and device."""
+    """What NCCL's log says about a link besides transport and device."""
     words = [word for word in link.via.split("/")[1:] if not word[:1].isdigit()]
     if link.transport.startswith("NET/"):
         words = words[1:]
@@ -152,12 +159,12 @@ def _range(numbers: list[int]) -> str:
 def _communicators(topology: Topology, names: dict[str, str], most: int) -> Table:
     rows = tuple(
         (
-            names.get(one.id, one.id), str(one.ranks),
-            NOTHING if one.nodes == NONE else str(one.nodes),
-            ", ".join(f"{count} {kind}" for kind, count in one.channels.items()) or NOTHING,
-            _rings(one), _roots(one),
+            names.get(comm.id, comm.id), str(comm.ranks),
+            NOTHING if comm.nodes == NONE else str(comm.nodes),
+            ", ".join(f"{count} {kind}" for kind, count in comm.channels.items()) or NOTHING,
+            _rings(comm), _roots(comm),
         )
-        for one in topology.communicators[:most]
+        for comm in topology.communicators[:most]
     )  # fmt: skip
     columns = (
         Column("communicator", right=False), Column("ranks"), Column("nodes"),
@@ -168,29 +175,31 @@ def _communicators(topology: Topology, names: dict[str, str], most: int) -> Tabl
     return Table("NCCL's log: communicators", columns, rows, notes)
 
 
-def _rings(one: Connected) -> str:
+def _rings(communicator: Connected) -> str:
     """The commonest order of ranks, and how many others there are."""
-    if not one.rings:
+    if not communicator.rings:
         return NOTHING
-    orders = Counter(one.rings.values())
+    orders = Counter(communicator.rings.values())
     order, count = orders.most_common(1)[0]
     shown = " ".join(map(str, order[:16])) + (" …" if len(order) > 16 else "")
     rest = f", {plural(len(orders) - 1, 'other order')}" if len(orders) > 1 else ""
-    return f"{shown} ({count} of {plural(len(one.rings), 'channel')}{rest})"
+    return f"{shown} ({count} of {plural(len(communicator.rings), 'channel')}{rest})"
 
 
-def _roots(one: Connected) -> str:
-    roots = {rank for tree in one.trees.values() for rank, parent in tree.items() if parent == NONE}
+def _roots(communicator: Connected) -> str:
+    """Ranks without a parent in some tree."""
+    trees = communicator.trees.values()
+    roots = {rank for tree in trees for rank, parent in tree.items() if parent == NONE}
     return ", ".join(map(str, sorted(roots)[:8])) or NOTHING
 
 
 def _choices(topology: Topology, most: int) -> Table:
     rows = tuple(
         (
-            one.function or NOTHING, size(one.from_bytes), size(one.to_bytes), one.algorithm,
-            one.protocol, f"{one.count:,}",
+            choice.function or NOTHING, size(choice.from_bytes), size(choice.to_bytes),
+            choice.algorithm, choice.protocol, f"{choice.count:,}",
         )
-        for one in sorted(topology.choices, key=lambda one: (one.function, one.from_bytes))[:most]
+        for choice in sorted(topology.choices, key=lambda c: (c.function, c.from_bytes))[:most]
     )  # fmt: skip
     columns = (
         Column("function", right=False), Column("from"), Column("to"),

@@ -1,4 +1,4 @@
-"""Numbers and names as reports show them."""
+"""Sizes, times, bandwidths, bars and sparklines as reports show them."""
 
 import math
 
@@ -17,7 +17,7 @@ def size(count: int | None) -> str:
 
 
 def microseconds(time_ns: float | None) -> str:
-    """A time in µs; from a second on it says so itself."""
+    """A time in µs; from a second on with its unit."""
     if time_ns is None:
         return NOTHING
     if time_ns >= 1e9:
@@ -31,7 +31,7 @@ def gigabytes(bandwidth_gbs: float | None) -> str:
 
 
 def bar(share: float, width: int) -> str:
-    """A horizontal bar, exact to an eighth of a character; something is never nothing."""
+    """A horizontal bar, exact to an eighth of a character; more than 0 is always visible."""
     eighths = math.ceil(min(max(share, 0.0), 1.0) * width * 8 - 1e-9)
     return "█" * (eighths // 8) + (_BARS[eighths % 8] if eighths % 8 else "")
 

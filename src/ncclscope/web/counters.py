@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.arrays.types import Floats, Ints
 from ncclscope.diagnose.hardware.samples import HardwareSamples, Place
-from ncclscope.diagnose.rule_context import Floats, Ints, RuleContext
+from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE

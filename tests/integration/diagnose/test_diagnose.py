@@ -109,8 +109,9 @@ def test_bad_input(tmp_path: Path) -> None:
 
 def test_below_a_baseline(tmp_path: Path) -> None:
     capture = capture_of("2.28.9-v5-2ranks", tmp_path)
-    rows = [{"function": "AllReduce", "bytes": 1 << 20, "busbw_gbs": 500.0}]
-    (tmp_path / "b.json").write_text(json.dumps({"results": rows}))
+    rows = [{"operation": "AllReduce", "size_bytes": 1 << 20, "busbw_gbs": 500.0}]
+    saved = {"form": "ncclscope-bench", "form_version": 1, "simulated": False, "results": rows}
+    (tmp_path / "b.json").write_text(json.dumps(saved))
     found = diagnosis(capture, "--baseline", str(tmp_path / "b.json"))
     assert found[0]["family"] == "below_expected"
     assert "AllReduce of 1 MiB" in found[0]["sentence"]
@@ -132,9 +133,9 @@ def test_simulated_jobs(name: str, tmp_path: Path) -> None:
     """Through the real plugin; times are a busy machine's, so faults are large."""
     job = JOBS[name]
     run_job(job.scenario, recording(tmp_path / "c", "full"))
-    found = diagnosis(tmp_path / "c")[: len(job.said)]
+    found = diagnosis(tmp_path / "c")[: len(job.expected)]
     first = {(one["family"], one["kind"], tuple(one["ranks"])) for one in found}
-    assert first == set(job.said)
+    assert first == set(job.expected)
 
 
 def test_numpy_is_enough(tmp_path: Path) -> None:

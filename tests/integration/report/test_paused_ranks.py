@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from ncclscope import open as opened
+from ncclscope.analysis.own_time import own_times
 from ncclscope.analysis.recording_coverage import recorded_ns
+from ncclscope.analysis.run import Run
 from ncclscope.capture.reader import open_capture
 from ncclscope.capture.recording_windows import windows_of
-from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.model.build import open_model
 from ncclscope.simulation.scenario import Call, Communicators, Scenario
 from ncclscope.web.routes import Routes
@@ -122,14 +123,15 @@ def test_shares_are_of_the_time_on_record(capture: Path) -> None:
 
 def test_nobody_takes_the_pause_for_computing(capture: Path) -> None:
     model = open_model(capture)
-    frame = RuleContext(model)
-    (one,) = {int(process) for process in model.tables["windows"]["process"]}
+    run = Run(model)
+    gap_ns = own_times(run).gap_ns
+    (paused,) = {int(process) for process in model.tables["windows"]["process"]}
     again = int(model.tables["windows"]["start_ns"][1])
     ops = model.tables["operations"]
-    mine = np.flatnonzero((ops["process"] == one) & frame.timed & (ops["start_ns"] >= again))
-    first = mine[np.argmin(ops["start_ns"][mine])]
-    assert np.isnan(frame.gap[first])
-    assert not np.isnan(frame.gap[mine]).all()
+    later = np.flatnonzero((ops["process"] == paused) & run.timed & (ops["start_ns"] >= again))
+    first = later[np.argmin(ops["start_ns"][later])]
+    assert np.isnan(gap_ns[first])
+    assert not np.isnan(gap_ns[later]).all()
     printed = ncclscope("diagnose", capture)
     assert f"of {MADE:,} calls" in printed.stdout
     assert ncclscope("status", capture).returncode == 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ncclscope.diagnose.rule_context import RuleContext
+from ncclscope.analysis.run import Run
 from ncclscope.simulation.scenario import Call, HostClock, Scenario
 from ncclscope.system.sample_files import sample_files_in
 from ncclscope.web.scene import COUNTER
@@ -42,7 +42,7 @@ SHARES = (0.2, 0.4, 0.6, 0.8)  # of the run
 def shown(asked: Asked, track: dict[str, Any], title: str, share: float, zoom: int = 16) -> float:
     """What a line shows at a share of the run."""
     row = track["rows"][[title for title, _ in track["lines"]].index(title)]
-    begin, end = RuleContext(asked.scene.model).extent
+    begin, end = Run(asked.scene.model).extent
     pixel = int(begin + share * (end - begin) - asked.scene.first_ns) >> zoom
     line = np.frombuffer(asked.ask("line", z=zoom, i=pixel // 512, rows=row), np.float32)
     return float(line[pixel % 512])
@@ -147,7 +147,7 @@ def _is_drawn(one: Page) -> list[bool]:
     """Whether a clock's line has something below it, at shares of the run."""
     line = _clock_line(one)
     scene = one.timeline.scene
-    begin, end = RuleContext(scene.model).extent
+    begin, end = Run(scene.model).extent
     y = line["y"] + line["height"] * 0.8
     found = []
     for share in SHARES:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.analysis.change import wire_times
 from ncclscope.diagnose.rule_context import RuleContext
-from ncclscope.diagnose.rules.degradation import wires_of
 from ncclscope.model.build import open_model
 from tests.support.player import TRANSCRIPTS
 from tests.support.writer.transcript import from_transcript
@@ -40,16 +40,17 @@ class Noise:
 def noise_of_transcripts() -> Noise:
     """From a DDP training and from a steady series of AllReduces, on real GPUs."""
     with tempfile.TemporaryDirectory() as directory:
-        frames = {}
+        contexts = {}
         for name in (_TRAINING, _STEADY):
             from_transcript(TRANSCRIPTS / name, Path(directory) / name)
-            frames[name] = RuleContext(open_model(Path(directory) / name))
-        met = frames[_TRAINING].met
-        known = ~np.isnan(met.own)
-        own = np.where(known, met.own, 1e18)
-        first = np.minimum.reduceat(own, met.first)[met.group]
+            contexts[name] = RuleContext(open_model(Path(directory) / name))
+        instances = contexts[_TRAINING].synchronized
+        known = ~np.isnan(instances.own_ns)
+        own = np.where(known, instances.own_ns, 1e18)
+        first = np.minimum.reduceat(own, instances.first)[instances.group]
         lateness = (own - first)[known] / np.median(own[known])
-        wire = np.concatenate([np.exp(wires_of(frame).relative) for frame in frames.values()])
+        relative = [wire_times(c.run, c.synchronized).relative for c in contexts.values()]
+        wire = np.exp(np.concatenate(relative))
     # The ranks shared one GPU, partly by turns: what took a whole turn longer is not noise.
     low, high = np.quantile(wire, (_OUTER, 1 - _OUTER))
     return Noise(lateness, wire[(wire >= low) & (wire <= high)])

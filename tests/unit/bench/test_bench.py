@@ -379,10 +379,9 @@ def test_json_is_a_baseline(tmp_path: Path) -> None:
     path.write_text(json.dumps(as_json(finished())))
     baseline = read_baseline(path)
     assert not baseline.simulated
-    assert (baseline.nccl, baseline.ranks, baseline.hosts) == ("2.28.9", 2, 2)
     first = baseline.expected[0]
-    assert (first.function, first.size_bytes, first.ranks) == ("AllReduce", 1 << 20, 2)
-    assert (first.median_ns, first.time_ns) == (10_104, 12_000)
+    assert (first.function, first.size_bytes) == ("allreduce", 1 << 20)
+    assert first.busbw_gbs == pytest.approx(result().busbw_gbs)
     assert read_baseline(_written(tmp_path, as_json(finished("x")))).simulated
 
 
@@ -399,10 +398,10 @@ def test_what_is_no_baseline(tmp_path: Path) -> None:
         {"form": "other"},
         {**good, "form_version": 2},
         {**good, "results": [{}]},
-        {**good, "results": [{**good["results"][0], "median_ns": "1"}]},
+        {**good, "results": [{**good["results"][0], "size_bytes": "1"}]},
         {**good, "results": 5},
     ):
-        with pytest.raises(NcclscopeError, match="cannot read"):
+        with pytest.raises(NcclscopeError, match=r"cannot (read|use)"):
             read_baseline(_written(tmp_path, bad))
     with pytest.raises(NcclscopeError, match="cannot read"):
         read_baseline(tmp_path / "missing")

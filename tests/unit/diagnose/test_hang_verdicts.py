@@ -377,7 +377,7 @@ def test_what_follows_from_what() -> None:
     first, second = [v for v in judge(snapshots).verdicts if v.hung]
     assert (first.name, first.culprits, first.because_of) == ("tp", (2,), "")
     assert (second.name, second.culprits, second.because_of) == ("dp0", (3,), "tp")
-    assert second.doing[0].communicator == "tp"
+    assert second.activities[0].communicator == "tp"
 
 
 def test_who_waits_for_those_who_hang_is_told_so_at_once() -> None:

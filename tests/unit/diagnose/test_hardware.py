@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import ncclscope
+from ncclscope.analysis.run import Run
 from ncclscope.capture.housekeeping import identity_of
 from ncclscope.cli import main
 from ncclscope.diagnose.finding import Finding
 from ncclscope.diagnose.hardware import network
-from ncclscope.diagnose.hardware.peers import usual_of_others
+from ncclscope.diagnose.hardware.peers import medians_of_others
 from ncclscope.diagnose.hardware.samples import HardwareSamples
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.model.build import open_model
@@ -273,9 +274,9 @@ def test_what_others_have() -> None:
     rng = np.random.default_rng(1)
     for count in (2, 3, 4, 7, 10):
         values = {(node, THE): float(rng.integers(0, 5)) for node in range(count)}
-        for place, theirs in usual_of_others(values).items():
+        for place, theirs in medians_of_others(values).items():
             assert theirs == np.median([n for of, n in values.items() if of != place])
-    assert usual_of_others({(0, THE): 1.0}) == {}
+    assert medians_of_others({(0, THE): 1.0}) == {}
 
 
 def test_thousands_of_ports_are_put_in_order_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,7 +311,7 @@ def test_the_last_xid_is_named_first(written: Written) -> None:
 
 def test_throttled_time_adds_up_over_cpus(written: Written) -> None:
     """One CPU of 192 is kept all the time: no shortage; half of them: half of the time."""
-    begin, end = RuleContext(open_model(written(JOB))).extent
+    begin, end = Run(open_model(written(JOB))).extent
     sample_us = (end - begin) / (SAMPLES - 1) / 1e3
     planted = change("node1", THE, cpu_throttled_us=lambda at: round(at * sample_us))
     assert of_machine(beside(written(JOB), planted)) == []
@@ -377,7 +378,7 @@ def test_busy_with_waiting(written: Written) -> None:
 def test_samples_are_on_the_one_clock(written: Written) -> None:
     capture = beside(written(JOB))
     model = open_model(capture)
-    begin, end = RuleContext(model).extent
+    begin, end = Run(model).extent
     tracks = system_of(model).of(GPU, "power_mw")
     assert len(tracks) == 16
     for track in tracks.values():
@@ -482,7 +483,7 @@ def test_totals_of_two_containers_are_not_mixed(written: Written) -> None:
     assert np.flatnonzero(np.isnan(rates)).tolist() == [0, 5, 45]
     assert np.nanmax(rates) < 1.1
     assert len(system.of(NIC, "tx_bytes")[0, nic("eth0")].value) == 5
-    (most,) = HardwareSamples(RuleContext(model)).tracks(NIC, "rx_bytes").values()
+    (most,) = HardwareSamples(RuleContext(model)).series(NIC, "rx_bytes").values()
     assert len(most.sampler) == len(most.value)
 
 

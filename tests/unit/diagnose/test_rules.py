@@ -12,18 +12,15 @@ import pytest
 
 from ncclscope.diagnose.comparison import compare
 from ncclscope.diagnose.diagnosis import diagnose
-from ncclscope.diagnose.finding import Finding, downgraded, ranked
+from ncclscope.diagnose.finding import Finding, downgrade, sort_findings
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.diagnose.rules import (
     data_quality,
     degradation,
     hints,
     imbalance,
-    slow_link,
     straggler,
 )
-from ncclscope.diagnose.rules.degradation import change_point
-from ncclscope.diagnose.rules.imbalance import _common_to
 from ncclscope.model.build import open_model
 from ncclscope.report import diagnosis
 from ncclscope.report.comparison import as_json, lines
@@ -31,7 +28,7 @@ from ncclscope.simulation.scenario import Late, Never, Scenario
 from ncclscope.snapshot.process import unfinished_snapshots
 from tests.support.diagnosis import diagnose_capture
 from tests.support.model_builders import completeness, model, operation, table, world
-from tests.support.planted_faults import FAULTS, PAIRS, Plant, judged, planted
+from tests.support.planted_faults import FAULTS, PAIRS, PlantedJob, judge_findings, plant_faults
 from tests.support.writer import Straggler, SyntheticSpec, Work, synthetic
 from tests.support.writer.noise import noise_of_transcripts
 from tests.support.writer.scenario import write_scenario
@@ -41,7 +38,7 @@ RANKS = 32
 SEED = 1
 
 
-def findings(directory: Path, plant: Plant, seed: int) -> tuple[Finding, ...]:
+def findings(directory: Path, plant: PlantedJob, seed: int) -> tuple[Finding, ...]:
     plant.write(directory / "c", seed)
     try:
         return diagnose_capture(directory / "c").findings
@@ -51,35 +48,35 @@ def findings(directory: Path, plant: Plant, seed: int) -> tuple[Finding, ...]:
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_what_was_planted_comes_first(kind: str, tmp_path: Path) -> None:
-    plant = planted((kind,), SEED, RANKS)
+    plant = plant_faults((kind,), SEED, RANKS)
     found = findings(tmp_path, plant, SEED)
-    assert judged(plant, found) == (True, True, True), found[:3]
+    assert judge_findings(plant, found) == (True, True, True), found[:3]
 
 
 @pytest.mark.parametrize("kinds", PAIRS, ids=" + ".join)
 def test_two_at_once(kinds: tuple[str, ...], tmp_path: Path) -> None:
-    plant = planted(kinds, SEED, RANKS)
+    plant = plant_faults(kinds, SEED, RANKS)
     found = findings(tmp_path, plant, SEED)
-    assert judged(plant, found)[:2] == (True, True), found[:4]
+    assert judge_findings(plant, found)[:2] == (True, True), found[:4]
 
 
 @pytest.mark.parametrize("seed", [1, 3])
 def test_nothing_is_wrong(seed: int, tmp_path: Path) -> None:
-    found = findings(tmp_path, planted((), seed, RANKS), seed)
+    found = findings(tmp_path, plant_faults((), seed, RANKS), seed)
     assert all(finding.severity == "info" for finding in found), found
 
 
 def test_a_hang_in_one_communicator_explains_the_others(tmp_path: Path) -> None:
     """Every tp and dp group hangs; one finding says why."""
-    scenario = replace(planted((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
-    found = [f for f in findings(tmp_path, Plant("", scenario), SEED) if f.family == "hang"]
+    scenario = replace(plant_faults((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
+    found = [f for f in findings(tmp_path, PlantedJob("", scenario), SEED) if f.family == "hang"]
     assert [finding.ranks for finding in found] == [(13,)]
     assert "other communicators wait because of it" in found[0].evidence[1].text
 
 
 def test_a_rank_that_is_late_for_another_one_is_not_blamed(tmp_path: Path) -> None:
     """Rank 5 is late on tp; its whole group therefore on dp."""
-    plant = planted(("late rank",), 3, RANKS)
+    plant = plant_faults(("late rank",), 3, RANKS)
     late = [f for f in findings(tmp_path, plant, 3) if f.family == "straggler"]
     assert [finding.ranks for finding in late] == [(plant.scenario.late[0].rank,)]
 
@@ -124,16 +121,6 @@ def test_changes_between_nodes_only(tmp_path: Path) -> None:
     assert [finding.family for finding in found] == ["degradation", "intra_inter"]
     assert found[1].kind == "inter-node"
     assert all(name.startswith("dp") for name in found[1].communicators)
-
-
-def test_change_points() -> None:
-    rng = np.random.default_rng(5)
-    series = np.concatenate([rng.normal(0, 1, 300), rng.normal(2, 1, 200)])
-    at, chance = change_point(series)
-    assert abs(at - 300) < 15
-    assert chance < 1e-9
-    steady = [change_point(rng.standard_t(2, 500))[1] for _ in range(200)]
-    assert np.mean(np.array(steady) < 0.01) <= 0.03
 
 
 def uneven(heavy: dict[int, int], ranks: int = 8) -> Any:
@@ -183,24 +170,6 @@ def test_windows_that_do_not_begin_together_are_no_imbalance() -> None:
     tables["operations"]["size_bytes"][heavy] *= 4
     (found,) = imbalance.find(RuleContext(replace(zoomed, tables=tables)))
     assert found.ranks == (5,)
-    assert _common_to([None, [(0, 5), (7, 9)], [(4, 8)]]) == [(4, 5), (7, 8)]
-    assert _common_to([None]) is None
-    assert _common_to([[(0, 1)], [(2, 3)]]) == []
-
-
-def test_a_busy_host_is_no_slow_link() -> None:
-    """Every other transfer of one link is noticed late; of another link all are slow."""
-    bits, rows = slow_link._BITS, []
-    for link, factors in ((0, (1, 1)), (1, (1, 2)), (2, (1, 1)), (3, (2, 2)), (4, (1, 1))):
-        rows += [
-            (link << bits | link + 5, 100 * link + call, 1000.0 * factors[step % 2])
-            for call in range(20)
-            for step in range(8)
-        ]
-    link, operation, time_ns = (np.array(column) for column in zip(*rows, strict=True))
-    steps = slow_link._Steps(link, operation, np.full(len(rows), 1 << 18), time_ns, {})
-    links = slow_link.links_of(steps, np.repeat([0, 1], 5))
-    assert links.slowness.tolist() == [1, 1, 1, 2, 1]
 
 
 def test_small_messages() -> None:
@@ -212,7 +181,7 @@ def test_small_messages() -> None:
         for rank in range(2) for call in range(200)
     ]  # fmt: skip
     made = model(rows, [], [{"id": 1, "name_inferred": 0, "ranks": 2, "nodes": 1}], ["world"], world(2, 2))  # fmt: skip
-    (found,) = hints.small_messages(RuleContext(made))
+    (found,) = hints.find_small_messages(RuleContext(made))
     assert found.severity == "info"
 
 
@@ -232,14 +201,14 @@ def test_data_quality_says_what_is_missing() -> None:
 
 def test_what_rests_on_absence_counts_less() -> None:
     one = Finding("hang", "critical", "s", "a", by_absence=True)
-    assert downgraded(one, "3 events dropped").severity == "warning"
-    assert downgraded(one, "x").confidence < one.confidence
+    assert downgrade(one, "3 events dropped").severity == "warning"
+    assert downgrade(one, "x").confidence < one.confidence
     worse, better = Finding("straggler", "warning", "", "", lost_share=0.2), Finding("imbalance", "warning", "", "", lost_share=0.1)  # fmt: skip
-    assert ranked([better, worse, one]) == (one, worse, better)
+    assert sort_findings([better, worse, one]) == (one, worse, better)
 
 
 def test_compare(tmp_path: Path) -> None:
-    scenario, noise = planted((), 0, 16).scenario, noise_of_transcripts()
+    scenario, noise = plant_faults((), 0, 16).scenario, noise_of_transcripts()
     write_scenario(tmp_path / "a", scenario, 1, noise)
     write_scenario(tmp_path / "b", scenario, 3, noise)
     slow = replace(scenario, bandwidth_gb_s=1.0, calls=scenario.calls[:3])
@@ -282,7 +251,7 @@ def _cut(directory: Path, scenario: Scenario) -> Path:
 
 def test_a_hang_counts_less_when_ranks_are_missing(tmp_path: Path) -> None:
     """That a rank never called is not sure where others left nothing."""
-    scenario = replace(planted((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
+    scenario = replace(plant_faults((), SEED, RANKS).scenario, never=(Never(13, 30, 2),))
     write_scenario(tmp_path / "c", scenario, SEED)
     whole = diagnose_capture(tmp_path / "c")
     assert (whole.findings[0].ranks, whole.findings[0].severity) == ((13,), "critical")

@@ -1,4 +1,4 @@
-"""Verdicts about operations in flight: who has not called, launched, started or finished."""
+"""Verdicts about operations in flight: who has not called, launched, started or finished them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +13,7 @@ from ncclscope.diagnose.hang.communicators import (
     signature_in_flight,
     step_behind,
 )
-from ncclscope.diagnose.hang.dead_ranks import mismatch, sides_of
+from ncclscope.diagnose.hang.mismatch import group_by_call, mismatch_verdict
 from ncclscope.diagnose.hang.verdict import (
     NEVER_CALLED,
     NOT_FINISHED,
@@ -23,8 +23,8 @@ from ncclscope.diagnose.hang.verdict import (
     UNKNOWN,
     Verdict,
     apply_time_limit,
-    described,
     ranks_of,
+    with_operation,
 )
 from ncclscope.humanize import ranks_in_words
 from ncclscope.nccl.releases import loses_kernel_events_after
@@ -33,43 +33,43 @@ from ncclscope.snapshot.types import PAIRED
 
 # ---- collectives ----
 def judge_collective(base: Verdict, comm_state: CommunicatorState, post_mortem: bool) -> Verdict:
-    """The first collective that not everybody has finished."""
+    """The verdict about the first collective that not all ranks have finished."""
     replays = any(
         operation.replay for member in comm_state.members for operation in member.in_flight
     )
-    told = {}
+    orders: dict[int, tuple[Member, int, int]] = {}  # by rank: number to finish next, calls made
     for member in comm_state.members:
         order = next_work(member) if replays else next_order(member)
         if order is not None:
-            told[member.rank_state.rank] = (member, *order)
-    busy = [m for m in comm_state.members if m.in_flight or m.unlaunched]
-    if not told:
+            orders[member.rank_state.rank] = (member, *order)
+    busy = [m for m in comm_state.members if m.in_flight or m.is_inside_call]
+    if not orders:
         return apply_time_limit(
             replace(base, verdict=UNKNOWN, waiting=ranks_of(busy), reason="calls were not counted"),
             busy,
             post_mortem,
         )
-    stuck = min(first for _, first, _ in told.values())
-    absent = [member for member, _, calls in told.values() if calls < stuck]
-    at_it = [member for member, first, calls in told.values() if first == stuck <= calls]
-    differing = sides_of(
+    stuck = min(first for _, first, _ in orders.values())
+    absent = [member for member, _, calls in orders.values() if calls < stuck]
+    at_it = [member for member, first, calls in orders.values() if first == stuck <= calls]
+    sides = group_by_call(
         [
             (m, signature_in_flight(m.in_flight[0], comm_state.ranks))
             for m in at_it
             if m.in_flight and m.shows_all
         ]
     )
-    if len(differing) > 1 and not replays:
-        return mismatch(base, comm_state, stuck, differing)
-    signature = _signature_at(at_it, stuck, told, comm_state.ranks)
-    verdict = described(base, signature, stuck)
+    if len(sides) > 1 and not replays:
+        return mismatch_verdict(base, comm_state, stuck, sides)
+    signature = _signature_at(at_it, stuck, orders, comm_state.ranks)
+    verdict = with_operation(base, signature, stuck)
     waiting = [member for member in busy if member not in absent]
     if absent and waiting:
         verdict = replace(verdict, verdict=NEVER_CALLED, culprits=ranks_of(absent))
     elif comm_state.ranks > len({member.rank_state.rank for member in comm_state.members}):
         verdict = _without_files(verdict, comm_state, waiting)
     else:
-        passed = [member for member, first, _ in told.values() if first > stuck]
+        passed = [member for member, first, _ in orders.values() if first > stuck]
         verdict = _everybody_in(verdict, at_it, passed)
     culprits = set(verdict.culprits)
     others = [member for member in waiting if member.rank not in culprits]
@@ -78,13 +78,13 @@ def judge_collective(base: Verdict, comm_state: CommunicatorState, post_mortem: 
 
 
 def _signature_at(
-    at_it: list[Member], stuck: int, told: dict[int, tuple[Member, int, int]], ranks: int
+    at_it: list[Member], stuck: int, orders: dict[int, tuple[Member, int, int]], ranks: int
 ) -> Signature | None:
     """What was called as number `stuck`."""
     for member in at_it:
         last = last_call_of(member, ranks)
         if (
-            told[member.rank_state.rank][2] == stuck
+            orders[member.rank_state.rank][2] == stuck
             and last is not None
             and last.function not in PAIRED
         ):
@@ -94,7 +94,7 @@ def _signature_at(
 
 
 def _left_no_files(comm_state: CommunicatorState, absent: set[int]) -> str:
-    """By their ranks in the job, where these can be told."""
+    """Which ranks left no files: global ranks where these can be inferred."""
     if comm_state.missing:
         return f"{ranks_in_words(comm_state.missing)} left no files"
     return f"{ranks_in_words(tuple(sorted(absent)))} of the communicator left no files"
@@ -103,13 +103,13 @@ def _left_no_files(comm_state: CommunicatorState, absent: set[int]) -> str:
 def _without_files(
     verdict: Verdict, comm_state: CommunicatorState, waiting: list[Member]
 ) -> Verdict:
-    """All ranks on record are in it, and some are not on record."""
+    """The verdict where all ranks on record are in it, and some ranks are not on record."""
     absent = set(range(comm_state.ranks)) - {
         member.rank_state.rank for member in comm_state.members
     }
-    behind = [(member, step) for member in waiting if (step := step_behind(member))]
-    pointed = [m for m, step in behind if step.peer in absent and step.step == 0 and not step.sends]
-    if comm_state.missing and pointed:
+    steps = [step for member in waiting if (step := step_behind(member))]
+    nothing_came = any(s.peer in absent and s.step == 0 and not s.sends for s in steps)
+    if comm_state.missing and nothing_came:
         return replace(
             verdict,
             verdict=NEVER_CALLED,
@@ -125,20 +125,19 @@ def _without_files(
 
 
 def _everybody_in(verdict: Verdict, at_it: list[Member], passed: list[Member]) -> Verdict:
-    """Who of those that have called it is furthest behind."""
+    """The verdict where all ranks have called it: which of them are furthest behind."""
     unlaunched = [member for member in at_it if not member.in_flight]
-    silent = [member for member in at_it if not member.rank_state.reports_kernels]
-    if silent:
+    if any(not member.rank_state.reports_kernels for member in at_it):
         reason = "GPU timing was switched off: whether kernels run is not known"
         return replace(verdict, verdict=UNKNOWN, reason=reason)
     if unlaunched and (len(unlaunched) < len(at_it) or passed):
         return replace(verdict, verdict=NOT_LAUNCHED, culprits=ranks_of(unlaunched))
     if unlaunched:
         return replace(verdict, verdict=STALLED, reason="all ranks are inside the call")
-    resting = [member for member in at_it if member.in_flight[0].started == 0]
-    if resting and (len(resting) < len(at_it) or passed):
-        return replace(verdict, verdict=NOT_STARTED, culprits=ranks_of(resting))
-    if resting:
+    not_started = [member for member in at_it if member.in_flight[0].started == 0]
+    if not_started and (len(not_started) < len(at_it) or passed):
+        return replace(verdict, verdict=NOT_STARTED, culprits=ranks_of(not_started))
+    if not_started:
         return _nobody_started(verdict, at_it)
     if passed:
         return replace(verdict, verdict=NOT_FINISHED, culprits=ranks_of(at_it))
@@ -147,7 +146,9 @@ def _everybody_in(verdict: Verdict, at_it: list[Member], passed: list[Member]) -
 
 
 def _nobody_started(verdict: Verdict, at_it: list[Member]) -> Verdict:
-    """All have launched it and nobody's kernel runs, unless NCCL does not tell of its kernels."""
+    """The verdict where all have launched it and no kernel runs, unless NCCL does not report its
+    kernels.
+    """
     if all(member.rank_state.done_ns is None and member.rank_state.works > 1 for member in at_it):
         reason = "NCCL reports no kernels of this communicator"
         return replace(verdict, verdict=UNKNOWN, culprits=(), reason=reason)
@@ -161,18 +162,18 @@ def _nobody_started(verdict: Verdict, at_it: list[Member]) -> Verdict:
 
 
 def blamed_by_steps(members: Sequence[Member]) -> tuple[tuple[int, ...], str]:
-    """In a ring that stands still, the rank that the step furthest behind waits for."""
+    """In a ring without progress, the rank that the step furthest behind waits for, and why."""
     by_rank = {member.rank_state.rank: member for member in members}
-    behind = [(step.step, m, step) for m in members if (step := step_behind(m))]
-    if not behind:
+    steps = [(member, step) for member in members if (step := step_behind(member))]
+    if not steps:
         return (), ""
-    least = min(step for step, _, _ in behind)
-    at_least = [(member, step) for number, member, step in behind if number == least]
-    # Sender and receiver of one step may both stand there: the receiver tells more.
-    at_least = [(m, step) for m, step in at_least if step.state == "RecvWait"] or at_least
-    if len(at_least) != 1:
+    least = min(step.step for _, step in steps)
+    last = [(member, step) for member, step in steps if step.step == least]
+    # Sender and receiver of one step may both wait there: the receiver shows more.
+    last = [(member, step) for member, step in last if step.state == "RecvWait"] or last
+    if len(last) != 1:
         return (), ""
-    member, step = at_least[0]
+    member, step = last[0]
     peer = by_rank.get(step.peer)
     if step.state == "RecvWait" and peer is not None:
         sending = (
@@ -188,36 +189,36 @@ def blamed_by_steps(members: Sequence[Member]) -> tuple[tuple[int, ...], str]:
 
 # ---- sends and receives ----
 def judge_p2p(base: Verdict, comm_state: CommunicatorState, post_mortem: bool) -> Verdict:
-    """Who does not answer a send or a receive."""
+    """The verdict about sends and receives: which ranks do not answer them."""
     by_rank = {member.rank_state.rank: member for member in comm_state.members}
-    waiting = [member for member in comm_state.members if member.pairs]
-    silent: set[int] = set()
+    waiting = [member for member in comm_state.members if member.p2p_in_flight]
+    without_answer: set[int] = set()  # global ranks
     absent: set[int] = set()
-    resting: list[Member] = []
+    not_started: list[Member] = []
     for member in waiting:
-        for one in member.pairs:
-            peer = None if one.peer is None else by_rank.get(one.peer)
-            if one.peer is None or peer is None:
-                absent |= {one.peer} if one.peer is not None else set()
+        for operation in member.p2p_in_flight:
+            peer = None if operation.peer is None else by_rank.get(operation.peer)
+            if operation.peer is None or peer is None:
+                absent |= {operation.peer} if operation.peer is not None else set()
             elif not any(
-                other.peer == member.rank_state.rank and other.function != one.function
-                for other in peer.pairs
+                other.peer == member.rank_state.rank and other.function != operation.function
+                for other in peer.p2p_in_flight
             ):
-                silent.add(peer.rank)
-            elif one.started == 0:
-                resting.append(member)
-    culprits = tuple(sorted(silent))
-    in_flight = [(m, one) for m in waiting for one in m.pairs]
-    telling = [(m, one) for m, one in in_flight if comm_state.in_the_job(one.peer or 0) in silent]
-    operation = max(telling or in_flight, key=lambda pair: pair[1].since_ns)[1]
-    verdict = described(base, signature_in_flight(operation, 1), operation.order)
-    if silent:
+                without_answer.add(peer.rank)
+            elif operation.started == 0:
+                not_started.append(member)
+    in_flight = [operation for member in waiting for operation in member.p2p_in_flight]
+    unanswered = [o for o in in_flight if comm_state.global_rank(o.peer or 0) in without_answer]
+    oldest = max(unanswered or in_flight, key=lambda operation: operation.since_ns)
+    verdict = with_operation(base, signature_in_flight(oldest, 1), oldest.order)
+    if without_answer:
+        culprits = tuple(sorted(without_answer))
         verdict = replace(verdict, verdict=NEVER_CALLED, culprits=culprits)
     elif absent:
         reason = _left_no_files(comm_state, absent)
         verdict = replace(verdict, verdict=UNKNOWN, culprits=comm_state.missing, reason=reason)
-    elif resting and len(resting) < len(waiting):
-        verdict = replace(verdict, verdict=NOT_STARTED, culprits=ranks_of(resting))
+    elif not_started and len(not_started) < len(waiting):
+        verdict = replace(verdict, verdict=NOT_STARTED, culprits=ranks_of(not_started))
     else:
         blamed, reason = blamed_by_steps(waiting)
         verdict = replace(verdict, verdict=STALLED, culprits=blamed, reason=reason)

@@ -1,9 +1,9 @@
-"""Verdicts about communicators, and how long an operation may take before one is passed.
+"""Verdicts about communicators, and how long an operation may take before it counts as a hang.
 
-Only what has lasted longer than anything before it counts: max(15 s, 3 x the longest operation of
-that communicator so far). A job whose processes are all dead cannot go on: there it is 3 x what 19
-of 20 operations did not exceed, and at least two heartbeats; what was in flight for less when all
-died is no hang. Dead processes and ranks that disagree are said at once.
+While a job runs, the limit is max(15 s, 3 x the longest operation of that communicator so far). A
+job whose processes are all dead cannot go on: there it is 3 x what 19 of 20 operations did not
+exceed, and at least two heartbeats. What was in flight for less when all died is no hang. Dead
+processes and ranks that disagree need no limit.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from ncclscope.snapshot.process import longest_operation_ns
 from ncclscope.snapshot.types import Step
 
 PATIENCE_NS = 15_000_000_000
-OFTEN = 20  # so many operations show how long one may take
+_ENOUGH = 20  # operations show how long one may take
 _TIMES_LONGER = 3
 NOTICEABLE_NS = 2_000_000_000
-APART_NS = 5_000_000_000  # between last signs of life: more than heartbeats and kills are apart
-_ASKED = 16  # ranks whose history is looked up
+APART_NS = 5_000_000_000  # between last heartbeats: more than processes killed together differ by
+_MOST_LOOKED_UP = 16  # ranks whose longest operations are looked up
 _MOST_SHOWN = 8
 _MOST_HOSTS = 4
 
@@ -33,12 +33,12 @@ class CallGroup:
     """Ranks that called the same."""
 
     ranks: tuple[int, ...]
-    called: Signature
+    call: Signature
 
 
 @dataclass(frozen=True, slots=True)
 class RankActivity:
-    """What a rank does: in an operation, or since its last call in nothing that NCCL knows of."""
+    """What a rank is doing: an operation, or, since its last call, nothing that NCCL knows of."""
 
     rank: int
     host: str
@@ -57,12 +57,12 @@ class RankActivity:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is to be said about one communicator."""
+    """Whether one communicator hangs, in what, and who is to blame."""
 
     name: str
     id: int
     ranks: int
-    verdict: str
+    verdict: str  # OK, WAITING …
     hung: bool = False
     function: str = ""
     order: int = 0
@@ -72,39 +72,38 @@ class Verdict:
     waiting: tuple[int, ...] = ()
     waited_ns: int = 0
     limit_ns: int = 0
-    sides: tuple[CallGroup, ...] = ()
+    sides: tuple[CallGroup, ...] = ()  # of a mismatch, the largest first
     reason: str = ""
-    doing: tuple[RankActivity, ...] = ()  # culprits, then ranks that wait
+    activities: tuple[RankActivity, ...] = ()  # of culprits, then of ranks that wait
     because_of: str = ""  # a communicator in which its culprits wait themselves
-    missing: tuple[int, ...] = ()
-    gone: int = 0  # its processes, where none of them runs any more
+    missing: tuple[int, ...] = ()  # ranks that are not on record
+    dead_processes: int = 0  # all of its processes, where none of them runs any more
+    unheard: bool = False  # these are of other hosts: dead, or cut off from here
     died_first: bool = False  # its culprits, before the others
     cut_short: bool = False  # all died when it had lasted for a moment
 
     @property
     def is_death(self) -> bool:
-        """Whether that processes died is what is to be told."""
+        """Whether the sentence is about processes that died."""
         return self.verdict == DEAD or self.cut_short
-
-    silent: bool = False  # of those that are gone nobody knows more: they are of other hosts
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A capture's last moment, judged."""
+    """The verdicts about all communicators of a capture, at its last moment."""
 
     verdicts: tuple[Verdict, ...]
     processes: int
     alive: int
     ended: int
     expected: int
-    newest_ns: int  # wall clock of the last sign of life
+    newest_ns: int  # wall clock of the last heartbeat
     post_mortem: bool
     unreadable: tuple[str, ...] = ()
     simulated: bool = False
     quiet_ns: int = 0  # since the last call of any process, where nothing is in flight
-    called: bool = True  # anything, by anyone
-    unheard: int = 0  # processes of other hosts that are silent: dead, or cut off from here
+    called: bool = True  # some process has made a call
+    unheard: int = 0  # processes of other hosts without heartbeats: dead, or cut off from here
 
     @property
     def hung(self) -> bool:
@@ -113,35 +112,35 @@ class Status:
 
 
 def whereabouts(verdict: Verdict, ranks: Sequence[int]) -> str:
-    """Where ranks are: node7 GPU 4, 5; pids 811, 812; of many, hosts. "" where nobody tells."""
+    """Where ranks are: node7 GPU 4, 5; pids 811, 812; of many, hosts. "" where it is not known."""
     wanted = set(ranks)
-    known = [one for one in verdict.doing if one.rank in wanted]
-    if not known:
+    activities = [activity for activity in verdict.activities if activity.rank in wanted]
+    if not activities:
         return ""
-    names = list(dict.fromkeys(one.host for one in known))
-    if len(known) > _MOST_SHOWN:
+    names = list(dict.fromkeys(activity.host for activity in activities))
+    if len(activities) > _MOST_SHOWN:
         more = len(names) - _MOST_HOSTS
         text = ", ".join(names[:_MOST_HOSTS]) + (f" and {more:,} more" if more > 0 else "")
         return f"on {text}" if len(names) == 1 else f"on {len(names):,} hosts: {text}"
     hosts = []
     for host in names:
-        gpus = [one.gpu for one in known if one.host == host and one.gpu]
+        gpus = [activity.gpu for activity in activities if activity.host == host and activity.gpu]
         hosts.append(host + (f" GPU {', '.join(gpus)}" if gpus else ""))
-    pids = ", ".join(str(one.pid) for one in known)
-    return f"{'; '.join(hosts)}; pid{'s' if len(known) > 1 else ''} {pids}"
+    pids = ", ".join(str(activity.pid) for activity in activities)
+    return f"{'; '.join(hosts)}; pid{'s' if len(activities) > 1 else ''} {pids}"
 
 
 def deaths_in_words(verdict: Verdict) -> str:
-    """Who died, who of those died first, and what was in flight then."""
+    """Who died, which of them died first, and what was in flight then."""
     who = ranks_in_words(verdict.culprits)
     where = whereabouts(verdict, verdict.culprits)
     who += f" ({where})" if where else ""
-    if not verdict.gone:
+    if not verdict.dead_processes:
         return f"{who} {'is' if len(verdict.culprits) == 1 else 'are'} dead: {verdict.reason}"
     everybody = {1: "its process is", 2: "both its processes are"}.get(
-        verdict.gone, f"all its {verdict.gone:,} processes are"
+        verdict.dead_processes, f"all its {verdict.dead_processes:,} processes are"
     )
-    everybody += " silent (dead, or cut off from here)" if verdict.silent else " dead"
+    everybody += " silent (dead, or cut off from here)" if verdict.unheard else " dead"
     aside = f" ({verdict.reason})" if verdict.reason else ""
     if not verdict.waiting:
         return f"{everybody}{aside}"
@@ -157,19 +156,18 @@ def deaths_in_words(verdict: Verdict) -> str:
 
 def limit_ns(members: Sequence[Member], post_mortem: bool) -> int:
     """How long an operation may take before it counts as hung."""
-    asked = [member for member in members if member.rank_state.calls or member.rank_state.works][
-        :_ASKED
-    ]
-    times = [longest_operation_ns(m.snapshot, m.rank_state, usually=post_mortem) for m in asked]
+    used = [member for member in members if member.rank_state.calls or member.rank_state.works]
+    some = used[:_MOST_LOOKED_UP]
+    times = [longest_operation_ns(m.snapshot, m.rank_state, usually=post_mortem) for m in some]
     longest = max(times, default=0)
-    often = max((m.rank_state.finished for m in asked), default=0) >= OFTEN
+    enough = max((m.rank_state.finished for m in some), default=0) >= _ENOUGH
     if post_mortem:
-        return _TIMES_LONGER * longest if often else 0
+        return _TIMES_LONGER * longest if enough else 0
     return max(PATIENCE_NS, _TIMES_LONGER * longest)
 
 
 def apply_time_limit(verdict: Verdict, members: Sequence[Member], post_mortem: bool) -> Verdict:
-    """The verdict after the wait, `waiting` or `ok` before."""
+    """The verdict where the wait exceeds the limit; before that `waiting` or `ok`."""
     waited = max((member.waited_ns() for member in members), default=0)
     verdict = replace(verdict, waited_ns=waited)
     guess = verdict.verdict == UNKNOWN and not verdict.culprits
@@ -186,8 +184,8 @@ def apply_time_limit(verdict: Verdict, members: Sequence[Member], post_mortem: b
 
 
 def _cut_short(verdict: Verdict, unusual: bool) -> Verdict:
-    """What was in flight for a moment when all died: who was waited for longer than usual may have
-    died first; nobody else can be blamed.
+    """The verdict about what was in flight for a moment when all died. Ranks that were waited for
+    longer than usual may have died first; no others can be blamed.
     """
     if unusual and verdict.verdict == UNKNOWN:
         return replace(verdict, hung=True)
@@ -199,10 +197,12 @@ def _cut_short(verdict: Verdict, unusual: bool) -> Verdict:
 
 
 def ranks_of(members: Sequence[Member]) -> tuple[int, ...]:
+    """Global ranks in order."""
     return tuple(sorted({member.rank for member in members}))
 
 
-def described(verdict: Verdict, signature: Signature | None, order: int) -> Verdict:
+def with_operation(verdict: Verdict, signature: Signature | None, order: int) -> Verdict:
+    """A verdict with the operation that it is about."""
     if signature is None:
         return replace(verdict, order=order)
     return replace(

@@ -1,0 +1,1 @@
+"""What samples of GPUs, network and hosts show."""

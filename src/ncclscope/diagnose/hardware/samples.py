@@ -1,4 +1,4 @@
-"""What samplers wrote beside the run: counters cut to its time, and which GPU is whose."""
+"""Samples of the run's machines: counters cut to the run's time, and which GPU each rank has."""
 
 import shlex
 from collections.abc import Iterable
@@ -7,32 +7,37 @@ from functools import cached_property
 
 import numpy as np
 
-from ncclscope.diagnose.rule_context import Floats, Ints, RuleContext
+from ncclscope.arrays.types import Floats, Ints
+from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import ranks_in_words
 from ncclscope.model.schema import NONE
-from ncclscope.model.system_samples import Series, SystemSamples, system_of
+from ncclscope.model.system_samples import Series, SystemSamples
 from ncclscope.system.counters import GPU, NIC, PORT, Device
 
 FAMILY = "machine"
-FEWEST = 5  # samples that say anything
+FEWEST = 5  # samples: fewer say nothing
 Place = tuple[int, Device]  # node and device
 
 
 class HardwareSamples:
-    """The machines of a run."""
+    """Counters of the run's GPUs, links and hosts."""
 
-    def __init__(self, frame: RuleContext, system: SystemSamples | None = None) -> None:
-        self.frame = frame
-        self.system = system_of(frame.model) if system is None else system
+    def __init__(self, context: RuleContext, system: SystemSamples | None = None) -> None:
+        self.context = context
+        self.system = context.system if system is None else system
 
-    def tracks(self, kind: str, counter: str) -> dict[Place, Series]:
+    def series(self, kind: str, counter: str) -> dict[Place, Series]:
         """A counter of all devices of a kind, from right before the run to right after it."""
-        found = self.system.of(kind, counter)
+        by_place = self.system.of(kind, counter)
         if kind == GPU:
-            found = {place: track for place, track in found.items() if self._is_ours(place)}
-        return {place: self._cut(track) for place, track in found.items()}
+            by_place = {p: series for p, series in by_place.items() if self._may_be_used(p)}
+        return {place: self._cut(series) for place, series in by_place.items()}
 
-    def _is_ours(self, place: Place) -> bool:
+    def link_series(self, counter: str) -> dict[Place, Series]:
+        """A counter of all network interfaces and ports."""
+        return {**self.series(NIC, counter), **self.series(PORT, counter)}
+
+    def _may_be_used(self, place: Place) -> bool:
         """Whether a GPU may be the run's: not where its host's ranks are known to be on others."""
         return bool(self.ranks_of.get(place)) or place[0] not in self._nodes_with_ranks
 
@@ -40,41 +45,41 @@ class HardwareSamples:
     def _nodes_with_ranks(self) -> set[int]:
         return {node for (node, _), ranks in self.ranks_of.items() if ranks}
 
-    def _cut(self, track: Series) -> Series:
-        begin, end = self.frame.extent
-        if begin >= end:  # of mode profile nobody knows
-            return track
-        first = max(int(np.searchsorted(track.time_ns, begin, "right")) - 1, 0)
-        last = int(np.searchsorted(track.time_ns, end)) + 1
+    def _cut(self, series: Series) -> Series:
+        begin, end = self.context.run.extent
+        if begin >= end:  # in mode profile it is not known
+            return series
+        first = max(int(np.searchsorted(series.time_ns, begin, "right")) - 1, 0)
+        last = int(np.searchsorted(series.time_ns, end)) + 1
         cut = slice(first, last)
         return replace(
-            track,
-            time_ns=track.time_ns[cut],
-            value=track.value[cut],
-            sampler=track.sampler[cut],
+            series,
+            time_ns=series.time_ns[cut],
+            value=series.value[cut],
+            sampler=series.sampler[cut],
         )
 
     @cached_property
     def ranks_of(self) -> dict[Place, tuple[int, ...]]:
-        """Ranks by GPU: by uuid or bus id, which are the same to NCCL's process and to NVML."""
-        by_id: dict[tuple[int, str], set[int]] = {}
-        processes = self.frame.model.processes
-        for gpu in self.frame.model.gpus:
-            if gpu.global_rank != NONE:
-                for one in _ids(gpu.uuid, gpu.bus_id):
-                    by_id.setdefault((processes[gpu.process].node, one), set()).add(gpu.global_rank)
-        found = {}
-        for track in self.system.tracks:
-            facts, node = track.device.facts, track.node
-            if track.device.kind != GPU or (node, track.device) in found:
+        """Ranks by GPU: by its uuid or bus id, which both NCCL's process and NVML know."""
+        by_name: dict[tuple[int, str], set[int]] = {}
+        model = self.context.model
+        for gpu in model.gpus:
+            node = model.processes[gpu.process].node
+            for name in _gpu_names(gpu.uuid, gpu.bus_id) if gpu.global_rank != NONE else ():
+                by_name.setdefault((node, name), set()).add(gpu.global_rank)
+        ranks_of = {}
+        for series in self.system.tracks:
+            facts, node = series.device.facts, series.node
+            if series.device.kind != GPU or (node, series.device) in ranks_of:
                 continue
-            ids = _ids(str(facts.get("uuid", "")), str(facts.get("bus_id", "")))
-            ranks = next((by_id[node, one] for one in ids if (node, one) in by_id), set())
-            found[node, track.device] = tuple(sorted(ranks))
-        return found
+            names = _gpu_names(str(facts.get("uuid", "")), str(facts.get("bus_id", "")))
+            ranks = next((by_name[node, name] for name in names if (node, name) in by_name), set())
+            ranks_of[node, series.device] = tuple(sorted(ranks))
+        return ranks_of
 
-    # ---- words ----
-    def named(self, place: Place) -> str:
+    # ---- in sentences ----
+    def name(self, place: Place) -> str:
         """GPU 3 of node7 (rank 59)"""
         ranks = self.ranks_of.get(place, ())
         shown = f" ({ranks_in_words(ranks)})" if ranks else ""
@@ -82,41 +87,36 @@ class HardwareSamples:
 
     def host(self, place: Place) -> str:
         """The host of a device."""
-        return self.frame.model.nodes[place[0]]
+        return self.context.model.nodes[place[0]]
 
     def command(self, place: Place) -> str:
-        """What prints a device's samples."""
+        """The command that prints a device's samples."""
         host, device = shlex.quote(self.host(place)), shlex.quote(place[1].name)
-        return f"ncclscope dump {self.frame.path} --system --host {host} --device {device}"
+        return f"ncclscope dump {self.context.path} --system --host {host} --device {device}"
 
 
-def _ids(uuid: str, bus_id: str) -> tuple[str, ...]:
-    """Names of a GPU as NVML and CUDA both would write them, were they to agree."""
+def _gpu_names(uuid: str, bus_id: str) -> tuple[str, ...]:
+    """The uuid and the bus id of a GPU in one notation: NVML and CUDA write them differently."""
     plain = uuid.lower().removeprefix("gpu-").replace("-", "")
     domain, _, rest = bus_id.lower().partition(":")
     bus = f"{domain[-4:]}:{rest}" if rest else ""
-    return tuple(one for one in (plain, bus) if one)
+    return tuple(name for name in (plain, bus) if name)
 
 
-def links(beside: HardwareSamples, counter: str) -> dict[Place, Series]:
-    """A counter of interfaces and ports."""
-    return {**beside.tracks(NIC, counter), **beside.tracks(PORT, counter)}
-
-
-def known(track: Series | None) -> Ints:
+def known_values(series: Series | None) -> Ints:
     """The values that are known."""
-    return np.empty(0, np.int64) if track is None else track.value[track.value != NONE]
+    return np.empty(0, np.int64) if series is None else series.value[series.value != NONE]
 
 
-def rates(track: Series | None) -> Floats:
-    """A total's growth in a second, where it is known."""
-    if track is None:
+def rates_per_s(series: Series | None) -> Floats:
+    """How much a total grew in each second, where that is known."""
+    if series is None:
         return np.empty(0)
-    found = track.per_second()
-    return found[~np.isnan(found)]
+    rates = series.per_second()
+    return rates[~np.isnan(rates)]
 
 
-def usual(values: Iterable[float]) -> float | None:
-    """The median of what others have; None without others."""
+def median_or_none(values: Iterable[float]) -> float | None:
+    """The median; None without values."""
     listed = list(values)
     return float(np.median(listed)) if listed else None

@@ -1,0 +1,1 @@
+"""One module for each family of findings: thresholds, sentences and advice."""

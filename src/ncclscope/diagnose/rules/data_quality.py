@@ -1,4 +1,4 @@
-"""What is wrong with the record itself: gaps, drops, stamps, clocks, defects of releases."""
+"""What is wrong with the recording itself: gaps, drops, stamps, clocks, defects of releases."""
 
 from dataclasses import replace
 
@@ -16,13 +16,17 @@ from ncclscope.nccl.releases import (
     parse_release,
 )
 
-# What findings say of defects that are in the times.
+# Sentences about defects of NCCL that affect times.
 _DEFECT_TEXTS = {
     STALE_AFTER_SELF_SEND: "after a send to itself NCCL 2.26 to 2.30 give "
     "operations the times of earlier ones; they are repaired where that is certain",
     STALE_AFTER_BROADCAST: "after a Broadcast NCCL 2.31 and 2.32 lose kernels of later "
     "operations and give others earlier times; they are repaired where that is certain",
 }
+
+
+_MANY_UNTIMED = 0.2  # of operations
+_LEAST_ERROR_NS = 1e5  # of clocks: less is not worth a finding
 
 
 def _finding(sentence: str, advice: str, kind: str, **facts: object) -> Finding:
@@ -37,17 +41,17 @@ def _finding(sentence: str, advice: str, kind: str, **facts: object) -> Finding:
     )
 
 
-def missing(frame: RuleContext) -> str:
-    """What the recorder lacks, in words; "" for a whole capture. Operations that some ranks do not
-    have are the job's own.
+def missing(context: RuleContext) -> str:
+    """What was not recorded, in words; "" for a whole capture. Operations that only some ranks have
+    do not count: the job may be like that.
     """
-    whole = replace(frame.model.completeness, missing_operations=0, behind_operations=0)
+    whole = replace(context.model.completeness, missing_operations=0, behind_operations=0)
     return "; ".join(whole.missing())
 
 
-def find(frame: RuleContext) -> list[Finding]:
-    """All of it, as information."""
-    c, findings = frame.model.completeness, []
+def find(context: RuleContext) -> list[Finding]:
+    """Everything of this kind, as information."""
+    c, findings = context.model.completeness, []
     absent = c.processes_expected - c.processes_found
     if absent > 0:
         findings.append(
@@ -79,8 +83,8 @@ def find(frame: RuleContext) -> list[Finding]:
                 **c.lost,
             )
         )
-    findings += _stamps(frame)
-    findings += _clocks(frame)
+    findings += _stamps(context)
+    findings += _clocks(context)
     return findings
 
 
@@ -96,8 +100,8 @@ def _remedy(c: Completeness) -> str:
     return "raise NCCLSCOPE_DISK_LIMIT, or keep the disk from filling"
 
 
-def _stamps(frame: RuleContext) -> list[Finding]:
-    c, findings = frame.model.completeness, []
+def _stamps(context: RuleContext) -> list[Finding]:
+    c, findings = context.model.completeness, []
     wrong = sum(c.stamps.get(name, 0) for name in ("repaired", "recovered", "rejected"))
     if wrong and c.operations:
         findings.append(
@@ -110,16 +114,16 @@ def _stamps(frame: RuleContext) -> list[Finding]:
                 **c.stamps,
             )
         )
-    # What other tools wrote did not come through the same calls.
-    rows = frame.model.processes if c.drops_counted else []
+    # Imports did not come through NCCL's profiler interface.
+    rows = context.model.processes if c.drops_counted else []
     for release in sorted({parse_release(row.nccl_version) or (0, 0, 0) for row in rows}):
         for defect, text in _DEFECT_TEXTS.items():
-            if applies(defect, release) and _brings_on(frame, defect):
+            if applies(defect, release) and _job_has_cause(context, defect):
                 findings.append(
                     _finding(text, "upgrade NCCL when a fixed release is out", "release")
                 )
     untimed = sum(c.untimed.values())
-    if c.operations and untimed > 0.2 * c.operations:
+    if c.operations and untimed > _MANY_UNTIMED * c.operations:
         findings.append(
             _finding(
                 f"{percent(untimed / c.operations)} of operations have no time",
@@ -131,17 +135,19 @@ def _stamps(frame: RuleContext) -> list[Finding]:
     return findings
 
 
-def _brings_on(frame: RuleContext, defect: str) -> bool:
-    """Whether the job did what the defect follows from."""
+def _job_has_cause(context: RuleContext, defect: str) -> bool:
+    """Whether the job did what brings on the defect."""
     if defect == STALE_AFTER_BROADCAST:
-        return "Broadcast" in frame.words["function"]
-    ops = frame.ops  # a send to self
+        return "Broadcast" in context.model.words["function"]
+    ops = context.run.operations  # a send to self
     return bool(((ops["form"] == SEND) & (ops["peer"] == ops["rank"])).any())
 
 
-def _clocks(frame: RuleContext) -> list[Finding]:
+def _clocks(context: RuleContext) -> list[Finding]:
     """Clocks that are too far apart to compare arrivals."""
-    untied = [frame.model.nodes[n] for n, clock in enumerate(frame.model.clocks) if not clock.tied]
+    untied = [
+        context.model.nodes[n] for n, clock in enumerate(context.model.clocks) if not clock.tied
+    ]
     findings = []
     if untied:
         findings.append(
@@ -153,26 +159,26 @@ def _clocks(frame: RuleContext) -> list[Finding]:
                 nodes=untied[:16],
             )
         )
-    instances = frame.model.tables["instances"]
+    instances = context.model.tables["instances"]
     error = np.asarray(instances["error_ns"], np.int64)
     skew = np.asarray(instances["skew_ns"], np.int64)
     known = (error > 0) & (skew != NONE)
     if known.any():
-        typical, usual = float(np.median(error[known])), float(np.median(skew[known]))
-        if typical > max(usual, 1e5):
+        usual_error, usual_skew = float(np.median(error[known])), float(np.median(skew[known]))
+        if usual_error > max(usual_skew, _LEAST_ERROR_NS):
             findings.append(
                 _finding(
-                    f"clocks of nodes are known to ± {duration(typical)} only, and ranks "
+                    f"clocks of nodes are known to ± {duration(usual_error)} only, and ranks "
                     "arrive within "
-                    f"{duration(usual)}",
+                    f"{duration(usual_skew)}",
                     "who came last is told by durations instead"
-                    + ("" if _all_full(frame) else "; mode full ties clocks better"),
+                    + ("" if _all_full(context) else "; mode full ties clocks better"),
                     "clock error",
-                    error_us=round(typical / 1e3, 3),
+                    error_us=round(usual_error / 1e3, 3),
                 )
             )
     return findings
 
 
-def _all_full(frame: RuleContext) -> bool:
-    return all((row.fullest_mode or row.mode) == "full" for row in frame.model.processes)
+def _all_full(context: RuleContext) -> bool:
+    return all((row.fullest_mode or row.mode) == "full" for row in context.model.processes)

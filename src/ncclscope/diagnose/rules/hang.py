@@ -39,13 +39,13 @@ _ADVICE = {
     "are missing; record all ranks into one directory, in mode trace or full",
 }
 _MOST_HOSTS, _MOST_PIDS = 3, 8  # with a command each
-_WITH_STACK = (NEVER_JOINED, NEVER_CALLED, NOT_LAUNCHED)  # where the program's stack tells more
+_WITH_STACK = (NEVER_JOINED, NEVER_CALLED, NOT_LAUNCHED)  # the program's stack shows more
 _CONFIDENCE = {UNKNOWN: 0.4, STALLED: 0.8, NOT_FINISHED: 0.85}
 
 
 def find(status: Status, path: str) -> list[Finding]:
-    """A finding for each communicator that is hung by itself; mismatches are that family's. That
-    all processes were killed in the midst of something is said once, not by communicator.
+    """A finding for each communicator that hangs by itself; mismatches belong to their own family.
+    Where all processes were killed, there is one finding for all communicators.
     """
     wanted = [
         verdict
@@ -54,18 +54,18 @@ def find(status: Status, path: str) -> list[Finding]:
         if verdict.verdict != MISMATCH and not verdict.because_of
     ]
     killed = [verdict for verdict in wanted if verdict.verdict == DEAD and not verdict.hung]
-    found = [_describe(one, status, path) for one in wanted if one not in killed]
+    findings = [_describe(v, status, path) for v in wanted if v not in killed]
     if killed:
-        one = _describe(killed[0], status, path)
-        found.append(replace(one, evidence=(*one.evidence, *_also_in_flight(killed[1:]))))
-    return found
+        first = _describe(killed[0], status, path)
+        findings.append(replace(first, evidence=(*first.evidence, *_also_in_flight(killed[1:]))))
+    return findings
 
 
 def _also_in_flight(verdicts: list[Verdict]) -> list[Evidence]:
-    """What else was under way when everybody died."""
+    """What else was in flight when all processes died."""
     if not verdicts:
         return []
-    names = [f"{one.name} {one.function} #{one.order}".strip() for one in verdicts]
+    names = [f"{v.name} {v.function} #{v.order}".strip() for v in verdicts]
     return [Evidence(f"in flight, too: {_some(names)}", {"communicators": names})]
 
 
@@ -75,14 +75,15 @@ def _some(names: list[str]) -> str:
 
 def followers(status: Status, name: str) -> list[str]:
     """Communicators that hang because of one, directly or by way of others."""
-    found: list[str] = []
+    following: list[str] = []
     names = [name]
     while names:
-        at = names.pop()
-        more = [v.name for v in status.verdicts if v.because_of == at and v.name not in found]
-        found += more
+        cause = names.pop()
+        more = [v.name for v in status.verdicts if v.because_of == cause]
+        more = [follower for follower in more if follower not in following]
+        following += more
         names += more
-    return found
+    return following
 
 
 def _sentence(verdict: Verdict) -> str:
@@ -92,10 +93,10 @@ def _sentence(verdict: Verdict) -> str:
     what = f"{verdict.name}"
     if verdict.function:
         what += f" {verdict.function} #{verdict.order} ({binary_size(verdict.size_bytes)})"
-    if verdict.is_death and verdict.gone:
+    if verdict.is_death and verdict.dead_processes:
         return f"death in {what}: {deaths_in_words(verdict)}"
     waited = f"{plural(len(verdict.waiting), 'rank')} waited {verdict.waited_ns / 1e9:,.3g} s"
-    said = {
+    what_happened = {
         NEVER_JOINED: f"{who} never joined it",
         NEVER_CALLED: f"{who} never called it",
         NOT_LAUNCHED: f"{who} called it and did not launch it",
@@ -109,7 +110,7 @@ def _sentence(verdict: Verdict) -> str:
     }.get(verdict.verdict, f"{verdict.reason}: why it hangs is not known")
     label = "waiting" if verdict.verdict == WAITING else "hang"
     reason = f" ({verdict.reason})" if verdict.reason and verdict.verdict != UNKNOWN else ""
-    return f"{label} in {what}: {said}{reason}; {waited}"
+    return f"{label} in {what}: {what_happened}{reason}; {waited}"
 
 
 def _listed(ranks: tuple[int, ...]) -> str:
@@ -126,33 +127,36 @@ def also_waiting(names: list[str]) -> list[Evidence]:
 
 
 def _advice(verdict: Verdict, post_mortem: bool) -> str:
-    """What to do next, with the command where there is a process to ask."""
+    """What to do next, with a command where a process can be asked."""
     kind = DEAD if verdict.is_death else verdict.verdict
-    said = _ADVICE.get(kind, "wait, and ask `ncclscope status` again")
-    if verdict.is_death and not verdict.died_first and verdict.gone:
-        return f"the launcher's log has who failed first; {said}"
+    advice = _ADVICE.get(kind, "wait, and ask `ncclscope status` again")
+    if verdict.is_death and not verdict.died_first and verdict.dead_processes:
+        return f"the launcher's log has who failed first; {advice}"
     if kind not in _WITH_STACK:
-        return said
+        return advice
     culprits = set(verdict.culprits)
     pids: dict[str, list[int]] = {}
-    for one in verdict.doing:
-        if one.rank in culprits and one.pid not in pids.setdefault(one.host, []):
-            pids[one.host].append(one.pid)
+    for activity in verdict.activities:
+        if activity.rank in culprits:
+            of_host = pids.setdefault(activity.host, [])
+            of_host += [activity.pid] if activity.pid not in of_host else []
     if post_mortem or not pids:
-        return f"{said}; look at the end of its log, and while it hangs at its stack (py-spy dump)"
-    return f"{said}; {_stacks(pids)}"
+        return (
+            f"{advice}; look at the end of its log, and while it hangs at its stack (py-spy dump)"
+        )
+    return f"{advice}; {_stacks(pids)}"
 
 
 def _stacks(pids: dict[str, list[int]]) -> str:
     """A command for each host that shows what its processes do: a few are enough to see why."""
     commands = []
-    for host, mine in list(pids.items())[:_MOST_HOSTS]:
-        if len(mine) == 1:
-            commands.append(f"`py-spy dump --pid {mine[0]}` on {host}")
+    for host, of_host in list(pids.items())[:_MOST_HOSTS]:
+        if len(of_host) == 1:
+            commands.append(f"`py-spy dump --pid {of_host[0]}` on {host}")
         else:
-            some = " ".join(map(str, mine[:_MOST_PIDS]))
+            some = " ".join(map(str, of_host[:_MOST_PIDS]))
             commands.append(f"`for p in {some}; do py-spy dump --pid $p; done` on {host}")
-    shown = sum(min(len(mine), _MOST_PIDS) for mine in list(pids.values())[:_MOST_HOSTS])
+    shown = sum(min(len(of_host), _MOST_PIDS) for of_host in list(pids.values())[:_MOST_HOSTS])
     more = sum(map(len, pids.values())) - shown
     many = shown + more > 1
     text = f"{'their stacks' if many else 'its stack'}: {', '.join(commands)}"
@@ -175,7 +179,7 @@ def _describe(verdict: Verdict, status: Status, path: str) -> Finding:
         ),
         *also_waiting(followers(status, verdict.name)),
     ]
-    hosts = {one.host for one in verdict.doing if one.rank in verdict.culprits}
+    hosts = {a.host for a in verdict.activities if a.rank in verdict.culprits}
     return Finding(
         "hang",
         CRITICAL if verdict.hung else INFO,

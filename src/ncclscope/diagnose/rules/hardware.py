@@ -1,6 +1,6 @@
-"""The machine beside NCCL: what of GPUs, network and hosts explains a slow run, and whom.
+"""What of GPUs, network and hosts explains a slow run, and on which ranks.
 
-Everything is held against the other GPUs, links and hosts of the run. Needs `run --system`.
+Everything is compared with the other GPUs, links and hosts of the run. Needs `run --system`.
 """
 
 from collections import Counter
@@ -8,14 +8,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from ncclscope.arrays.intervals import union_lengths
+from ncclscope.analysis.kernel_time import share_in_nccl
 from ncclscope.diagnose.finding import INFO, Evidence, Finding, at_least
 from ncclscope.diagnose.hardware import gpus, hosts, network
 from ncclscope.diagnose.hardware.peers import MOST, few_of_each_kind
-from ncclscope.diagnose.hardware.samples import FAMILY, FEWEST, HardwareSamples, known, rates
+from ncclscope.diagnose.hardware.samples import (
+    FAMILY,
+    FEWEST,
+    HardwareSamples,
+    known_values,
+    rates_per_s,
+)
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import amount, percent, plural
-from ncclscope.model.schema import NONE
 from ncclscope.model.system_samples import SystemSamples
 from ncclscope.system.counters import GPU, pcie_capacity
 
@@ -23,7 +28,7 @@ _LOOKS_BUSY_PERCENT = 90
 _MOST_NOTES = 3
 _IN_NCCL = 0.5  # of the run
 _LITTLE = 0.1  # of what PCIe alone could carry
-# What kinds of causes explain which families: a bad cable makes nobody compute longer.
+# Which kinds of causes explain which families: a bad cable makes nobody compute longer.
 _GPU_CAUSES = ("slowed GPU", "power cap", "Xid errors", "ECC errors", "NVLink errors")
 _PCIE_CAUSES = ("full PCIe link", "narrow PCIe link")
 _HOST_CAUSES = ("short of memory", "short of cpu", "short of io", "out of memory")
@@ -38,19 +43,19 @@ _EXPLAINED = {
 }
 
 
-def find(frame: RuleContext) -> list[Finding]:
-    """All that the machine shows; nothing where nobody sampled it."""
-    beside = HardwareSamples(frame)
-    if not beside.system.tracks:
-        return _missing(beside)
-    found = _missing(beside)
-    found += [*gpus.find(beside), *network.find(beside), *hosts.find(beside)]
-    return [*found, *_waiting(beside)]
+def find(context: RuleContext) -> list[Finding]:
+    """All that samples show; nothing without samples."""
+    samples = HardwareSamples(context)
+    findings = _missing(samples)
+    if samples.system.tracks:
+        findings += [*gpus.find(samples), *network.find(samples), *hosts.find(samples)]
+        findings += _waiting(samples)
+    return findings
 
 
-def _missing(beside: HardwareSamples) -> list[Finding]:
-    """What samplers could not write, and what cannot be read or placed of what they wrote."""
-    system = beside.system
+def _missing(samples: HardwareSamples) -> list[Finding]:
+    """Samples that could not be written, and samples that cannot be read or placed."""
+    system = samples.system
     counts = {
         "lost": (system.lost, "could not be written"),
         "deleted": (system.deleted, "of the beginning were deleted to make room"),
@@ -61,17 +66,17 @@ def _missing(beside: HardwareSamples) -> list[Finding]:
         ),
         "newer": (system.newer, "are files of a later release of ncclscope"),
     }
-    told = [f"{count:,} {what}" for count, what in counts.values() if count]
-    if not told and not system.notes:
+    reasons = [f"{count:,} {what}" for count, what in counts.values() if count]
+    if not reasons and not system.notes:
         return []
     notes = Counter(note for _, note in system.notes)
     hosts = tuple(dict.fromkeys(host for host, _ in system.notes))
-    told += [f"{note} ({_on(hosts, number)})" for note, number in notes.most_common(_MOST_NOTES)]
+    reasons += [f"{note} ({_on(hosts, number)})" for note, number in notes.most_common(_MOST_NOTES)]
     return [
         Finding(
             FAMILY,
             INFO,
-            f"some samples of the machine are missing: {', '.join(told)}",
+            f"some samples of the machine are missing: {', '.join(reasons)}",
             _remedy(system),
             "samples missing",
             hosts=hosts,
@@ -79,7 +84,7 @@ def _missing(beside: HardwareSamples) -> list[Finding]:
                 Evidence(
                     f"{system.samples:,} samples",
                     {name: count for name, (count, _) in counts.items()},
-                    f"ncclscope dump {beside.frame.path} --system",
+                    f"ncclscope dump {samples.context.path} --system",
                 ),
             ),
         )
@@ -104,28 +109,15 @@ def _remedy(system: SystemSamples) -> str:
 
 
 # ---- busy with waiting ----
-def _share_in_nccl(frame: RuleContext) -> float | None:
-    """Of the time of an average rank."""
-    ops = frame.ops
-    timed = np.flatnonzero(frame.timed & (ops["global_rank"] != NONE))
-    ranks, group = np.unique(ops["global_rank"][timed], return_inverse=True)
-    if not len(ranks):
-        return None
-    start, end = (np.asarray(ops[name], np.int64)[timed] for name in ("start_ns", "end_ns"))
-    # Operations of a rank may overlap: the length of their union.
-    total = int(union_lengths(group.astype(np.int32), len(ranks), start, end).sum())
-    return total / len(ranks) / frame.span_ns
-
-
-def _waiting(beside: HardwareSamples) -> list[Finding]:
+def _waiting(samples: HardwareSamples) -> list[Finding]:
     """GPUs that look busy, spend their time in NCCL, and move next to nothing."""
-    use = [known(track) for track in beside.tracks(GPU, "utilization_percent").values()]
-    use = [one for one in use if len(one) >= FEWEST]
-    share = _share_in_nccl(beside.frame)
+    use = [known_values(series) for series in samples.series(GPU, "utilization_percent").values()]
+    use = [values for values in use if len(values) >= FEWEST]
+    share = share_in_nccl(samples.context.run)
     if not use or share is None or share < _IN_NCCL:
         return []
-    busy = float(np.median([np.median(one) for one in use]))
-    moved = _moved_per_s(beside)
+    busy = float(np.median([np.median(values) for values in use]))
+    moved = _moved_per_s(samples)
     if busy < _LOOKS_BUSY_PERCENT or moved is None or moved[0] > _LITTLE * moved[1]:
         return []
     return [
@@ -145,7 +137,7 @@ def _waiting(beside: HardwareSamples) -> list[Finding]:
                         "in_nccl_share": round(share, 4),
                         "bytes_per_s": round(moved[0]),
                     },
-                    f"ncclscope report {beside.frame.path} --by rank",
+                    f"ncclscope report {samples.context.path} --by rank",
                 ),
             ),
             confidence=0.7,
@@ -153,14 +145,14 @@ def _waiting(beside: HardwareSamples) -> list[Finding]:
     ]
 
 
-def _moved_per_s(beside: HardwareSamples) -> tuple[float, float] | None:
-    """Bytes a second that the median GPU received, and what its PCIe link could carry."""
-    generations, widths = beside.tracks(GPU, "pcie_generation"), beside.tracks(GPU, "pcie_width")
-    nvlink, pcie = beside.tracks(GPU, "nvlink_rx_bytes"), beside.tracks(GPU, "pcie_rx_bytes")
+def _moved_per_s(samples: HardwareSamples) -> tuple[float, float] | None:
+    """Bytes a second that the median GPU received, and what its PCIe link can carry."""
+    generations, widths = samples.series(GPU, "pcie_generation"), samples.series(GPU, "pcie_width")
+    nvlink, pcie = samples.series(GPU, "nvlink_rx_bytes"), samples.series(GPU, "pcie_rx_bytes")
     moved, could = [], []
     for place in {*nvlink, *pcie}:
-        parts = [rates(track) for track in (nvlink.get(place), pcie.get(place)) if track]
-        generation, width = known(generations.get(place)), known(widths.get(place))
+        parts = [rates_per_s(series) for series in (nvlink.get(place), pcie.get(place)) if series]
+        generation, width = known_values(generations.get(place)), known_values(widths.get(place))
         if any(len(part) for part in parts) and len(generation) and len(width):
             moved.append(sum(float(np.mean(part)) for part in parts if len(part)))
             could.append(pcie_capacity(int(generation.max()), int(width.max())) or 0)
@@ -168,35 +160,39 @@ def _moved_per_s(beside: HardwareSamples) -> tuple[float, float] | None:
 
 
 # ---- what explains other findings ----
-def explained(findings: list[Finding]) -> list[Finding]:
-    """Findings with what the machine of the same ranks or hosts shows as evidence; of the machine
-    itself the worst of each kind, which comes last because all of them may explain.
+def add_causes(findings: list[Finding]) -> list[Finding]:
+    """Findings with what samples of the same ranks or hosts show as evidence. Of findings about
+    hardware only the worst of each kind are kept; that comes last, because all of them may explain
+    another one.
     """
     causes = [f for f in findings if f.family == FAMILY and at_least(f.severity, "warning")]
-    others = [_explained(one, causes) for one in findings if one.family != FAMILY]
-    return [*others, *few_of_each_kind([one for one in findings if one.family == FAMILY])]
+    others = [_with_causes(finding, causes) for finding in findings if finding.family != FAMILY]
+    hardware = [finding for finding in findings if finding.family == FAMILY]
+    return [*others, *few_of_each_kind(hardware)]
 
 
-def _explained(finding: Finding, causes: list[Finding]) -> Finding:
+def _with_causes(finding: Finding, causes: list[Finding]) -> Finding:
     kinds = _EXPLAINED.get(finding.family, ())
-    mine = [cause for cause in causes if cause.kind in kinds and _concerns(cause, finding)]
-    if not mine:
+    own = [cause for cause in causes if cause.kind in kinds and _concerns(cause, finding)]
+    if not own:
         return finding
     evidence = tuple(
         Evidence(f"beside it: {cause.sentence}", cause.evidence[0].facts, cause.evidence[0].command)
-        for cause in mine[:MOST]
+        for cause in own[:MOST]
     )
-    if len(mine) > MOST:
-        evidence += (Evidence(f"beside it: {len(mine) - MOST:,} more remarks of the machine"),)
-    advice = f"what is beside it is the likely reason: {mine[0].advice}"
+    if len(own) > MOST:
+        evidence += (Evidence(f"beside it: {len(own) - MOST:,} more remarks of the machine"),)
+    advice = f"what is beside it is the likely reason: {own[0].advice}"
     return replace(finding, evidence=(*finding.evidence, *evidence), advice=advice)
 
 
 def _concerns(cause: Finding, finding: Finding) -> bool:
-    """A GPU concerns its ranks, a link or a host all ranks there."""
+    """Whether a cause concerns the ranks of a finding: a GPU its ranks, a link or a host all ranks
+    there.
+    """
     if cause.ranks and finding.ranks:
         return bool(set(cause.ranks) & set(finding.ranks))
     same_host = bool(set(cause.hosts) & set(finding.hosts))
-    if cause.kind in (*_GPU_CAUSES, *_PCIE_CAUSES):  # nobody knows whose GPU it is
+    if cause.kind in (*_GPU_CAUSES, *_PCIE_CAUSES):  # it is not known which rank has that GPU
         return same_host and finding.kind.startswith("host ")
     return same_host

@@ -1,4 +1,4 @@
-"""Hangs in a model without live pages: an import of dumps that were taken while the job hung."""
+"""Hangs in an import: dumps that were taken while the job hung, without live pages."""
 
 import numpy as np
 
@@ -19,15 +19,15 @@ _ADVICE = {
 
 
 def find(model: Model) -> list[Finding]:
-    """By communicator the first collective that some rank is in, and who keeps it there."""
+    """By communicator the first collective that some rank is in, and which ranks keep it there."""
     ops = model.tables["operations"]
     stuck = np.flatnonzero(
         (ops["state"] == _IN_FLIGHT) & (ops["form"] == COLLECTIVE) & (ops["instance"] != NONE)
     )
     findings = []
     for communicator in np.unique(ops["communicator"][stuck])[:_MOST].tolist():
-        mine = stuck[ops["communicator"][stuck] == communicator]
-        first = int(mine[np.argmin(ops["call_order"][mine])])
+        own = stuck[ops["communicator"][stuck] == communicator]
+        first = int(own[np.argmin(ops["call_order"][own])])
         findings.append(_finding(model, communicator, first))
     return findings
 
@@ -36,9 +36,9 @@ def _finding(model: Model, communicator: int, first: int) -> Finding:
     ops, members = model.tables["operations"], model.tables["members"]
     same = np.flatnonzero(ops["instance"] == ops["instance"][first])
     waiting = same[ops["state"][same] == _IN_FLIGHT]
-    known = members["communicator"] == communicator
-    absent = ~np.isin(members["rank"][known], ops["rank"][same])
-    culprits = members["global_rank"][known][absent]
+    own = members["communicator"] == communicator
+    absent = ~np.isin(members["rank"][own], ops["rank"][same])
+    culprits = members["global_rank"][own][absent]
     kind = NEVER_CALLED if len(culprits) else STALLED
     if kind == STALLED:
         queued = [row for row in waiting.tolist() if _not_started(model, row)]
@@ -48,7 +48,7 @@ def _finding(model: Model, communicator: int, first: int) -> Finding:
     name, order = model.communicator_names[communicator], int(ops["call_order"][first])
     function = model.words["function"][int(ops["function"][first])]
     what = f"{name} {function} #{order} ({binary_size(int(ops['size_bytes'][first]))})"
-    said = {
+    what_happened = {
         NEVER_CALLED: f"{ranks_in_words(ranks)} never called it",
         NOT_STARTED: f"{ranks_in_words(ranks)} launched it and did not start it on the GPU",
         STALLED: "all ranks that are here are in it and nothing moves",
@@ -57,7 +57,7 @@ def _finding(model: Model, communicator: int, first: int) -> Finding:
     return Finding(
         "hang",
         CRITICAL,
-        f"hang in {what}: {said}; {ranks_in_words(inside)} in it",
+        f"hang in {what}: {what_happened}; {ranks_in_words(inside)} in it",
         _ADVICE[kind],
         kind,
         ranks,

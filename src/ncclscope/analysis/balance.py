@@ -1,0 +1,97 @@
+"""How calls and bytes are distributed over the ranks of a communicator, function by function."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.run import Run
+from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.model.model import windows_by_process
+from ncclscope.model.schema import NONE
+
+Windows = list[tuple[int, int]]  # from, to in ns
+_LEAST_CALLS = 10  # of a rank, where only windows are on record: their edges cut off some
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionBalance:
+    """What each rank of a communicator did with one function; rows are ranks."""
+
+    communicator: int
+    function: str
+    ranks: Ints  # global
+    calls: Floats
+    bytes: Floats
+    busy_ns: Floats  # sum of durations
+
+
+def balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
+    """By communicator of at least so many ranks, and function."""
+    operations = run.operations
+    known = (operations["size_bytes"] != NONE) & (operations["global_rank"] != NONE)
+    rows = np.flatnonzero(run.current & known)
+    if not len(rows):
+        return ()
+    key = run.column("communicator", rows) << 8 | run.column("function", rows) + 1  # NONE: 0
+    order = np.argsort(key, kind="stable")
+    numbers, first = np.unique(key[order], return_index=True)
+    windows = windows_by_process(run.model)
+    per_function = []
+    for number, own in zip(numbers.tolist(), np.split(rows[order], first[1:]), strict=True):
+        communicator, code = number >> 8, (number & 0xFF) - 1
+        ranks = run.ranks_of(communicator)
+        if len(ranks) < least_ranks:
+            continue
+        common = common_windows([windows[run.process_of[r]] for r in ranks if r in run.process_of])
+        if common is not None:
+            own = own[_within(run.column("call_ns", own), common)]
+            if len(own) < _LEAST_CALLS * len(ranks):
+                continue
+        function = run.word("function", code)
+        per_function.append(_function_balance(run, communicator, function, ranks, own))
+    return tuple(per_function)
+
+
+def _function_balance(
+    run: Run, communicator: int, function: str, ranks: list[int], rows: Ints
+) -> FunctionBalance:
+    rank = run.column("global_rank", rows)
+    size = run.column("size_bytes", rows).astype(np.float64)
+    busy = np.maximum(run.column("duration_ns", rows), 0).astype(np.float64)
+    places = max(int(rank.max(initial=0)), *ranks) + 1  # some of them may have done nothing
+    return FunctionBalance(
+        communicator,
+        function,
+        np.array(ranks),
+        np.bincount(rank, minlength=places)[ranks].astype(np.float64),
+        np.bincount(rank, size, minlength=places)[ranks].astype(np.float64),
+        np.bincount(rank, busy, minlength=places)[ranks].astype(np.float64),
+    )
+
+
+def common_windows(windows: list[Windows | None]) -> Windows | None:
+    """When all of some processes recorded single calls; None: all the time. Windows that `ctl`
+    opened do not begin together: calls in one of them alone would look like more work.
+
+    >>> common_windows([None, [(0, 5), (7, 9)], [(4, 8)]])
+    [(4, 5), (7, 8)]
+    """
+    limited = [own for own in windows if own is not None]
+    if not limited:
+        return None
+    edges = sorted(
+        edge for own in limited for start, end in own for edge in ((start, 1), (end, -1))
+    )
+    common, recording, since = [], 0, 0
+    for at, change in edges:
+        if recording == len(limited):
+            common.append((since, at))
+        recording, since = recording + change, at
+    return [(start, end) for start, end in common if start < end]
+
+
+def _within(times: Ints, windows: Windows) -> Bools:
+    inside = np.zeros(len(times), bool)
+    for start, end in windows:
+        inside |= (times >= start) & (times <= end)
+    return inside

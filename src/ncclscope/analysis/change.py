@@ -1,0 +1,170 @@
+"""When collectives became slower in the course of a run, and on which communicators.
+
+The time on the wire of a collective is divided by the median of the same function and size on the
+same communicator. Changes of that ratio are found by its ranks, so single outliers do not matter.
+What is worth a finding is decided in diagnose/rules/degradation.py.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.robust_statistics import (
+    certainly_larger,
+    change_point,
+    refine_change_point,
+    robust_spread,
+)
+from ncclscope.analysis.run import Run
+from ncclscope.analysis.synchronized import SynchronizedInstances
+from ncclscope.arrays.types import Floats, Ints
+
+_LEAST_OF_KIND = 6  # instances of a function and size: fewer have no median to compare with
+_LEAST = 24  # instances of a communicator
+_LEAST_ON_A_SIDE = 6  # of a change
+_CHANCE = 1e-6  # that a series looks changed, at most
+_TIMES_NOISE = 1.5  # the step, over the spread before and after it
+
+INTER_NODE, INTRA_NODE = "inter-node", "intra-node"
+
+
+@dataclass(frozen=True, slots=True)
+class WireTimes:
+    """Times on the wire by instance, in the order of their ends."""
+
+    communicator: Ints
+    end_ns: Ints
+    wire_ns: Floats
+    relative: Floats  # logarithm of wire / median of its kind
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorChange:
+    """A communicator that became slower."""
+
+    communicator: int
+    factor: float  # of its time on the wire
+    lost_ns: float  # by that, until the end of the run
+
+
+@dataclass(frozen=True, slots=True)
+class Slowdown:
+    """Communicators that became slower at the same time."""
+
+    began_ns: int
+    changes: tuple[CommunicatorChange, ...]
+    scope: str | None  # INTER_NODE or INTRA_NODE, where only communicators of one scope changed
+
+
+def wire_times(run: Run, instances: SynchronizedInstances) -> WireTimes:
+    """All instances whose function and size occur often enough."""
+    if not len(instances.first):
+        none, no_times = np.empty(0, np.int64), np.empty(0, np.float64)
+        return WireTimes(none, none, no_times, no_times)
+    wire, kind = instances.wire_ns, instances.kind
+    order = np.lexsort((wire, kind))
+    _, first, count = np.unique(kind[order], return_index=True, return_counts=True)
+    median = wire[order][first + count // 2]
+    relative = np.log(np.maximum(wire, 1.0) / np.maximum(median[kind], 1.0))
+    end = np.asarray(run.model.tables["instances"]["last_end_ns"], np.int64)[instances.instance]
+    by_time = np.argsort(end, kind="stable")
+    keep = by_time[(count >= _LEAST_OF_KIND)[kind[by_time]]]
+    return WireTimes(instances.communicator[keep], end[keep], wire[keep], relative[keep])
+
+
+def slowdowns(
+    run: Run, instances: SynchronizedInstances, least_factor: float
+) -> tuple[Slowdown, ...]:
+    """Changes of all communicators together, then of those between or within nodes, then of each.
+
+    Looking at many at once finds what noise hides in one. Which of them changed is asked
+    afterwards; a communicator belongs to one slowdown only.
+    """
+    times = wire_times(run, instances)
+    rows_of = _rows_by_communicator(times)
+    nodes = run.model.tables["communicators"]["nodes"].tolist()
+    across = [row for row in rows_of if nodes[row] > 1]
+    within = [row for row in rows_of if nodes[row] <= 1]
+    slow: list[Slowdown] = []
+    explained: set[int] = set()
+    for pool in ([*rows_of], across, within, *([row] for row in rows_of)):
+        open_ = [row for row in pool if row not in explained]
+        first = _first_slow(times, [rows_of[row] for row in open_], least_factor)
+        if first is None:
+            continue
+        at_ns = int(times.end_ns[first])
+        changes = [_change(times, rows_of[row], at_ns, least_factor) for row in open_]
+        slower = tuple(change for change in changes if change is not None)
+        explained |= {change.communicator for change in slower}
+        if slower:
+            # What is slow ends late: it began when the first slow one had only data to move.
+            began_ns = at_ns - int(times.wire_ns[first])
+            scope = _scope(times, rows_of, {c.communicator for c in slower}, at_ns, nodes)
+            slow.append(Slowdown(began_ns, slower, scope))
+    return tuple(slow)
+
+
+def _rows_by_communicator(times: WireTimes) -> dict[int, Ints]:
+    """Rows of communicators with enough of them."""
+    order = np.argsort(times.communicator, kind="stable")
+    split = np.flatnonzero(np.diff(times.communicator[order])) + 1
+    groups = np.split(order, split) if len(order) else []
+    return {int(times.communicator[rows[0]]): rows for rows in groups if len(rows) >= _LEAST}
+
+
+def _first_slow(times: WireTimes, groups: list[Ints], least_factor: float) -> int | None:
+    """The first of these instances from which on they take longer; None where they do not."""
+    if not groups:
+        return None
+    rows = np.sort(np.concatenate(groups))
+    values = times.relative[rows]
+    if len(values) < _LEAST:
+        return None
+    at, chance = change_point(values)
+    before, after = values[:at], values[at:]
+    if chance > _CHANCE or min(len(before), len(after)) < _LEAST_ON_A_SIDE:
+        return None
+    step = float(np.median(after) - np.median(before))
+    noise = max(robust_spread(before), robust_spread(after))
+    if step < np.log(least_factor) or step < _TIMES_NOISE * noise:
+        return None
+    return int(rows[refine_change_point(values, at)])
+
+
+def _change(
+    times: WireTimes, rows: Ints, at_ns: int, least_factor: float
+) -> CommunicatorChange | None:
+    """How a communicator changed at a given time, if it did."""
+    later = times.end_ns[rows] >= at_ns
+    before, after = times.relative[rows[~later]], times.relative[rows[later]]
+    if min(len(before), len(after)) < _LEAST_ON_A_SIDE:
+        return None
+    step = float(np.median(after) - np.median(before))
+    if step < np.log(least_factor) or not certainly_larger(after, before):
+        return None
+    factor = float(np.exp(step))
+    lost = float(times.wire_ns[rows[later]].sum()) * (1 - 1 / factor)
+    return CommunicatorChange(int(times.communicator[rows[0]]), factor, lost)
+
+
+def _scope(
+    times: WireTimes, rows_of: dict[int, Ints], slower: set[int], at_ns: int, nodes: list[int]
+) -> str | None:
+    """Whether only communicators between nodes, or only those within nodes, became slower."""
+    others = [row for row in rows_of if row not in slower]
+    scopes = {nodes[row] > 1 for row in slower}
+    if len(scopes) != 1 or not others or _became_slower(times, [rows_of[r] for r in others], at_ns):
+        return None
+    across = scopes.pop()
+    if any((nodes[row] > 1) == across for row in others):
+        return None
+    return INTER_NODE if across else INTRA_NODE
+
+
+def _became_slower(times: WireTimes, groups: list[Ints], at_ns: int) -> bool:
+    """Whether communicators that hardly changed did change, taken together: where latency counts
+    most, less bandwidth shows little.
+    """
+    rows = np.concatenate(groups)
+    later = times.end_ns[rows] >= at_ns
+    return certainly_larger(times.relative[rows[later]], times.relative[rows[~later]])

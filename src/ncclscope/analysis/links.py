@@ -1,0 +1,220 @@
+"""How fast the links between ranks are against their peers.
+
+A link is compared by transfers: proxy steps where they are on record (mode full), else sends with
+their receives. Where neither is on record, communicators of the same shape are compared call by
+call. Which link is slow enough for a finding is decided in diagnose/rules/slow_link.py.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.robust_statistics import median_lower_bound
+from ncclscope.analysis.run import Run
+from ncclscope.analysis.synchronized import SynchronizedInstances
+from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.model.detail_tables import details_of
+from ncclscope.model.schema import GPU_SOURCES, NONE, SEND, SOURCES
+
+_RANK_BITS = 20  # a link is source << 20 | destination
+_RANK_MASK = (1 << _RANK_BITS) - 1
+_LEAST_ALIKE = 3  # communicators of one shape: fewer are no peers
+_GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfers:
+    """Single transfers from one rank to another, one a row."""
+
+    source: Ints  # global ranks
+    destination: Ints
+    operation: Ints  # transfers of one operation are no independent samples
+    size_bytes: Ints
+    time_ns: Floats
+    waits_ns: dict[str, Floats]  # what the sender waited for: gpu, peer, network
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Links from one rank to another, one a row."""
+
+    source: Ints  # global ranks
+    destination: Ints
+    across_nodes: Bools
+    slowness: Floats  # times the median of transfers of the same size
+    operations: Ints
+    busy_ns: Floats  # sum of the times of its transfers
+    waits_ns: dict[str, Floats]
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatorWire:
+    """The time on the wire of one communicator against others of its shape."""
+
+    communicator: int
+    calls: int  # that were compared
+    factor: float  # median over calls, times the median of the same call on the others
+    least_factor: float  # lower bound of that median
+    excess_ns: float  # beyond the others, summed over calls
+
+
+# ---- transfers ----
+def proxy_step_transfers(run: Run) -> Transfers | None:
+    """Sends of the network proxies, from when the network had them until they were done. None
+    where no proxy step is on record.
+    """
+    if not any("full" in (row.mode, row.fullest_mode) for row in run.model.processes):
+        return None
+    parts = []
+    for columns in details_of(run.model, "proxy_steps"):
+        known = (columns["form"] == SEND) & (columns["operation"] != NONE)
+        known &= (columns["end_ns"] != NONE) & (columns["network_since_ns"] != NONE)
+        rows = np.flatnonzero(known & (columns["peer"] != NONE))
+        if len(rows):
+            parts.append({n: np.asarray(v)[rows].astype(np.int64) for n, v in columns.items()})
+    if not parts:
+        return None
+    steps = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    operation = steps["operation"]
+    source = run.column("global_rank", operation)
+    destination = _global_ranks(run, run.column("communicator", operation), steps["peer"])
+    network_since = steps["network_since_ns"]
+    peer_since = np.where(steps["peer_since_ns"] != NONE, steps["peer_since_ns"], network_since)
+    gpu_since = np.where(steps["gpu_since_ns"] != NONE, steps["gpu_since_ns"], peer_since)
+    time = (steps["end_ns"] - network_since).astype(np.float64)
+    waits = {
+        "gpu": np.maximum(peer_since - gpu_since, 0).astype(np.float64),
+        "peer": np.maximum(network_since - peer_since, 0).astype(np.float64),
+        "network": np.maximum(time, 0),
+    }
+    fine = (source != NONE) & (destination != NONE) & run.current[operation]
+    return Transfers(
+        source[fine],
+        destination[fine],
+        operation[fine],
+        steps["size_bytes"][fine],
+        time[fine],
+        {name: values[fine] for name, values in waits.items()},
+    )
+
+
+def p2p_transfers(run: Run) -> Transfers:
+    """Sends whose receive is on record: the shorter of both durations is the transfer."""
+    operations = run.operations
+    timed = run.p2p & (operations["duration_ns"] != NONE) & (operations["instance"] != NONE)
+    rows = np.flatnonzero(timed & np.isin(operations["source"], _GPU_CODES))
+    instance = run.column("instance", rows)
+    order = np.argsort(instance, kind="stable")
+    rows = rows[order]
+    _, first, count = np.unique(instance[order], return_index=True, return_counts=True)
+    duration = run.column("duration_ns", rows)
+    shortest = np.minimum.reduceat(duration, first) if len(rows) else duration
+    pair = count == 2
+    either, time = rows[first][pair], shortest[pair].astype(np.float64)
+    own = run.column("global_rank", either)
+    peer = _global_ranks(run, run.column("communicator", either), run.column("peer", either))
+    sends = operations["form"][either] == SEND
+    source, destination = np.where(sends, own, peer), np.where(sends, peer, own)
+    fine = (source != NONE) & (destination != NONE) & (source != destination)
+    size = run.column("size_bytes", either)
+    return Transfers(source[fine], destination[fine], either[fine], size[fine], time[fine], {})
+
+
+def _global_ranks(run: Run, communicator: Ints, rank: Ints) -> Ints:
+    """Ranks of communicators as ranks of the job; NONE where they are not on record."""
+    members = run.model.tables["members"]
+    columns = (members[name].tolist() for name in ("communicator", "rank", "global_rank"))
+    global_rank = {
+        comm << _RANK_BITS | place: job for comm, place, job in zip(*columns, strict=True)
+    }
+    keys, inverse = np.unique(communicator << _RANK_BITS | rank & _RANK_MASK, return_inverse=True)
+    known = [global_rank.get(key, NONE) for key in keys.tolist()]
+    return np.asarray(np.array(known, np.int64)[inverse.reshape(-1)])
+
+
+# ---- links ----
+def link_times(transfers: Transfers, node_of: Ints) -> Links:
+    """Each link against the median of transfers of its size, within and between nodes apart.
+
+    Of each operation the median counts, then the median over operations. Of two in the middle it
+    is the shorter: a slow link slows every transfer, a busy host only some.
+    """
+    key = transfers.source << _RANK_BITS | transfers.destination
+    relative = _relative_times(transfers, node_of)
+    order = np.lexsort((relative, transfers.operation, key))
+    both = np.stack([key[order], transfers.operation[order]])
+    start = np.flatnonzero(np.concatenate([[True], (np.diff(both, axis=1) != 0).any(axis=0)]))
+    size = np.diff(np.append(start, len(order)))
+    typical, link_of = relative[order][start + (size - 1) // 2], key[order][start]
+    order = np.lexsort((typical, link_of))
+    link, first, count = np.unique(link_of[order], return_index=True, return_counts=True)
+    place = np.searchsorted(link, key)
+
+    def total(values: Floats) -> Floats:
+        return np.bincount(place, values, minlength=len(link)).astype(np.float64)
+
+    source, destination = link >> _RANK_BITS, link & _RANK_MASK
+    return Links(
+        source,
+        destination,
+        node_of[source] != node_of[destination],
+        typical[order][first + count // 2],
+        count,
+        total(transfers.time_ns),
+        {name: total(values) for name, values in transfers.waits_ns.items()},
+    )
+
+
+def _relative_times(transfers: Transfers, node_of: Ints) -> Floats:
+    """Times over the median of transfers of the same power of two of bytes, within or between
+    nodes.
+    """
+    across = node_of[transfers.source] != node_of[transfers.destination]
+    power = np.floor(np.log2(np.maximum(transfers.size_bytes, 1))).astype(np.int64)
+    kinds, kind = np.unique(power << 1 | across, return_inverse=True)
+    kind = kind.reshape(-1)
+    order = np.lexsort((transfers.time_ns, kind))
+    count = np.bincount(kind, minlength=len(kinds))
+    first = np.cumsum(count) - count
+    median = transfers.time_ns[order][first + count // 2]
+    return np.asarray(transfers.time_ns / np.maximum(median[kind], 1.0))
+
+
+# ---- communicators ----
+def communicator_wires(run: Run, instances: SynchronizedInstances) -> tuple[CommunicatorWire, ...]:
+    """Communicators against others of as many ranks and nodes. Each call is compared with the same
+    one (function, size, number) on the others: what slows all of them down cancels out.
+    """
+    if not len(instances.first):
+        return ()
+    communicators, table = run.model.tables["communicators"], run.model.tables["instances"]
+    wire, communicator = instances.wire_ns, instances.communicator
+    of_comm = [np.asarray(communicators[n], np.int64)[communicator] for n in ("ranks", "nodes")]
+    names = ("function", "size_bytes", "call_order")
+    of_call = [np.asarray(table[name], np.int64)[instances.instance] for name in names]
+    alike = np.stack([*of_comm, *of_call])
+    order = np.lexsort((wire, *alike))
+    new = np.ones(len(order), bool)
+    new[1:] = (np.diff(alike[:, order], axis=1) != 0).any(axis=0)
+    first = np.flatnonzero(new)
+    count = np.diff(np.append(first, len(order)))
+    usual = np.repeat(wire[order][first + (count - 1) // 2], count)
+    enough = np.repeat(count >= _LEAST_ALIKE, count)
+    relative = (wire[order] / np.maximum(usual, 1.0))[enough]
+    excess = np.maximum(wire[order] - usual, 0.0)[enough]
+    whose = communicator[order][enough]
+    return tuple(
+        _communicator_wire(row, relative[whose == row], excess[whose == row])
+        for row in np.unique(whose).tolist()
+    )
+
+
+def _communicator_wire(communicator: int, relative: Floats, excess: Floats) -> CommunicatorWire:
+    least = np.sort(relative)[median_lower_bound(np.array(len(relative)))]
+    return CommunicatorWire(
+        communicator,
+        len(relative),
+        float(np.median(relative)),
+        float(least),
+        float(excess.sum()),
+    )

@@ -1,0 +1,96 @@
+"""A rank's own time: how long it was outside of NCCL's operations before each of them.
+
+Both measures are differences within one clock, so they need no alignment of hosts.
+
+    operation          #1 tp         #2 dp       #3 tp
+    rank      ────────[█████]────────[███]──────[█████]────► time
+    gap                      <──b──>       <─c─>
+    own time of #3 (since #1, its last one on the same communicator) = b + c
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.run import Run
+from ncclscope.arrays.types import Bools, Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTimes:
+    """By operation of a run; NaN where it is not known."""
+
+    # Since the rank's operations before it ended. Not known for the first of a rank, and where an
+    # operation without times, or a pause of the recording, lies in between.
+    gap_ns: Floats
+    # Sum of the gaps since the rank's last operation on the same communicator. Not known for its
+    # first there, and where one of the gaps is not known.
+    own_ns: Floats
+
+
+def own_times(run: Run) -> OwnTimes:
+    """The own times of all ranks of a run."""
+    rows, first = _by_rank(run)
+    gap = _gaps(run, rows, first)
+    own = _since_last_on_communicator(run, rows, gap)
+    by_operation = np.full((2, len(run.timed)), np.nan)
+    by_operation[:, rows] = gap, own
+    return OwnTimes(*by_operation)
+
+
+def _by_rank(run: Run) -> tuple[Ints, Bools]:
+    """Rows with times in the order of process, rank and start; which are the first of a rank."""
+    rows = np.flatnonzero(run.timed)
+    names = ("start_ns", "global_rank", "process")
+    start, rank, process = (run.column(name, rows) for name in names)
+    order = np.lexsort((start, rank, process))
+    first = np.ones(len(rows), bool)
+    first[1:] = (np.diff(rank[order]) != 0) | (np.diff(process[order]) != 0)
+    return rows[order], first
+
+
+def _gaps(run: Run, rows: Ints, first: Bools) -> Floats:
+    if not len(rows):
+        return np.empty(0)
+    start, end = run.column("start_ns", rows), run.column("end_ns", rows)
+    # The latest end so far of each rank: ranks are put one after the other, `width` apart.
+    group = np.cumsum(first) - 1
+    origin = int(start.min())
+    width = int(end.max()) - origin + 1
+    latest = np.maximum.accumulate(end - origin + group * width) - group * width
+    before = np.concatenate([[0], latest[:-1]])
+    gap: Floats = np.maximum(start - origin - before, 0).astype(np.float64)
+    # Rows of a process are in the order of calls.
+    untimed = np.cumsum(run.current & ~run.timed)[rows]
+    for interruptions in (untimed, _window_edges(run, rows)):
+        gap[np.diff(interruptions, prepend=interruptions[0]) != 0] = np.nan
+    gap[first] = np.nan
+    return gap
+
+
+def _window_edges(run: Run, rows: Ints) -> Ints:
+    """By operation how often its process had begun or stopped recording single calls before it."""
+    edges_before = np.zeros(len(rows), np.int64)
+    windows = run.model.tables["windows"]
+    process, start = run.column("process", rows), run.column("start_ns", rows)
+    for number in np.unique(windows["process"]).tolist():
+        own = windows["process"] == number
+        edges = np.sort(np.concatenate([windows[name][own] for name in ("start_ns", "end_ns")]))
+        inside = process == number
+        edges_before[inside] = np.searchsorted(edges, start[inside], "right")
+    return edges_before
+
+
+def _since_last_on_communicator(run: Run, rows: Ints, gap: Floats) -> Floats:
+    if not len(rows):
+        return np.empty(0)
+    total, unknown = np.cumsum(np.nan_to_num(gap)), np.cumsum(np.isnan(gap))
+    keys = [run.column(name, rows) for name in ("communicator", "global_rank", "process")]
+    order = np.lexsort((np.arange(len(rows)), *keys))
+    same = np.zeros(len(rows), bool)
+    same[1:] = np.logical_and.reduce([np.diff(key[order]) == 0 for key in keys])
+    same[1:] &= np.diff(unknown[order]) == 0
+    since = np.concatenate([[0.0], np.diff(total[order])])
+    own = np.empty(len(rows))
+    own[order] = np.where(same, since, np.nan)
+    return own

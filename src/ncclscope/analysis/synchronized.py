@@ -1,0 +1,89 @@
+"""Collectives in which every rank waits for the last one: who is late shows in durations alone.
+
+All ranks of such an instance end together, so the last to arrive has the shortest duration, and the
+shortest duration is the time on the wire. No common clock is needed.
+
+    rank 0  ──[██████████]     arrives first, waits longest
+    rank 1  ─────[███████]
+    rank 2  ─────────[███]     arrives last: its duration is the time on the wire
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.distinct import distinct_rows
+from ncclscope.analysis.own_time import OwnTimes
+from ncclscope.analysis.run import Run
+from ncclscope.arrays.types import Floats, Ints
+from ncclscope.model.schema import NONE
+from ncclscope.model.streams import meets_of, rules_of
+from ncclscope.nccl.functions import EVERYBODY
+
+MOST_ROWS = 4_000_000  # beyond, only every n-th instance is looked at
+
+
+@dataclass(frozen=True, slots=True)
+class SynchronizedInstances:
+    """Instances of at least two ranks, and their operations sorted by instance.
+
+    By instance: `first` and `count` delimit its operations here, `instance` is its row in the
+    model, `kind` numbers its communicator, function and size. By operation: `rank`, `group` (place
+    of its instance here), durations and own times.
+    """
+
+    first: Ints
+    count: Ints
+    instance: Ints
+    communicator: Ints
+    kind: Ints
+    group: Ints
+    rank: Ints  # global
+    duration_ns: Ints
+    own_ns: Floats  # as in OwnTimes
+    weight: float  # one instance stands for so many, where not all are looked at
+
+    @property
+    def wire_ns(self) -> Floats:
+        """By instance the time on the wire: the duration on the rank that arrived last."""
+        return np.minimum.reduceat(self.duration_ns, self.first).astype(np.float64)
+
+
+def synchronized_instances(run: Run, own_times: OwnTimes) -> SynchronizedInstances:
+    """The instances of a run in which everybody waits for the last, where their stamps show it."""
+    operations, words = run.operations, run.model.words
+    waits_for = meets_of(operations, rules_of(words["function"], words["algorithm"]))
+    keep = run.current & (waits_for == EVERYBODY) & (operations["instance"] != NONE)
+    keep &= operations["duration_ns"] != NONE
+    rows, weight = np.flatnonzero(keep), 1.0
+    instance = run.column("instance", rows)
+    if len(rows) > MOST_ROWS:
+        every = -(-len(rows) // MOST_ROWS)
+        sample = instance % every == 0
+        rows, instance, weight = rows[sample], instance[sample], float(every)
+    order = np.argsort(instance, kind="stable")
+    rows, instance = rows[order], instance[order]
+    number, count = np.unique(instance, return_counts=True)
+    several = count > 1
+    rows, count, number = rows[np.repeat(several, count)], count[several], number[several]
+    first = np.cumsum(count) - count
+    table = run.model.tables["instances"]
+    return SynchronizedInstances(
+        first=first,
+        count=count,
+        instance=number,
+        communicator=np.asarray(table["communicator"], np.int64)[number],
+        kind=_kinds(run, number),
+        group=np.repeat(np.arange(len(first)), count),
+        rank=run.column("global_rank", rows),
+        duration_ns=run.column("duration_ns", rows),
+        own_ns=own_times.own_ns[rows],
+        weight=weight,
+    )
+
+
+def _kinds(run: Run, instances: Ints) -> Ints:
+    """By instance a number for its communicator, function and size."""
+    table = run.model.tables["instances"]
+    names = ("communicator", "function", "size_bytes")
+    return distinct_rows([np.asarray(table[name], np.int64)[instances] for name in names])[1]
