@@ -1,1 +1,1 @@
-"""Questions to a model: pure functions that return data. SQL lies beside the Python that asks."""
+"""Answers from a model: pure functions that return data. SQL lies beside its Python."""

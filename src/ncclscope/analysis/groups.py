@@ -6,46 +6,32 @@ from dataclasses import dataclass, field
 
 import duckdb
 
+from ncclscope.analysis.measures import (
+    EARLY_SOURCE,
+    EXACT_SOURCES,
+    GRADE_OF,
+    GRADES,
+    Durations,
+)
 from ncclscope.analysis.query import Row, rows, sql_text
 from ncclscope.analysis.selection import DEFAULT_BY, KEYS
-from ncclscope.model.schema import GPU_SOURCES
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_bytes
 
 Key = str | int | None
-# Sources whose times are good for bandwidth; gpu-early is a lower bound of the time.
-*EXACT, EARLY = GPU_SOURCES
-# What percentiles.sql calls grades.
-GRADES = ("gpu", "proxy", "host", "enqueue")
 MOST_GROUPS = 20_000
 _SIZE_CLASS = (
     "case when size_bytes < 1 then size_bytes "
     "else cast(pow(2, floor(log2(size_bytes))) as bigint) end"
 )
-GRADE_OF = dict.fromkeys(GPU_SOURCES, 0) | {"proxy": 1, "host": 2, "enqueue": 3}
 _MEASURES = (
     "calls", "operations", "in_flight", "bytes", "timed", "timed_bytes", "duration_ns",
-    "shortest_ns", "longest_ns", "wait_ns", "waited_of_ns", "relative_wait_ns", "relative_of_ns",
-    "wire_ns", "wire_bytes", "inferred",
+    "sized_ns", "shortest_ns", "longest_ns", "wait_ns", "waited_of_ns", "relative_wait_ns",
+    "relative_of_ns", "wire_ns", "wire_bytes", "inferred",
 )  # fmt: skip
 _ADDED = (
     "calls", "operations", "in_flight", "bytes", "wait_ns", "waited_of_ns", "relative_wait_ns",
     "relative_of_ns",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Durations:
-    """Times of a group's operations, all from the best kind of clock that timed any of them."""
-
-    grade: str  # of GRADES
-    operations: int
-    total_ns: int
-    shortest_ns: float
-    median_ns: float | None  # None: not asked for
-    mean_ns: float
-    p99_ns: float | None
-    longest_ns: float
-    lower_bound: bool  # some are gpu-early: the truth is not less
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,29 +58,29 @@ class Group:
 
 @dataclass(slots=True)
 class GroupSums:
-    """What a group adds up to; makers fill it, `finished` turns it into a Group."""
+    """Sums over a group's operations, which `group_of` turns into a Group."""
 
     totals: Counter[str] = field(default_factory=Counter)  # by name of a measure
     sources: Counter[str] = field(default_factory=Counter)
-    # By grade: operations, total, shortest, longest
+    # By grade: operations, total, shortest and longest ns.
     times: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
     early: bool = False
     inferred: bool = False
-    # What bandwidth is made of: exact sources only; None where a function has no bus bandwidth.
+    # Bus bytes of what counts for bandwidth; None where a function has no bus bandwidth.
     exact_bus: float | None = 0.0
     wire_bus: float | None = 0.0
     running_ns: float = 0.0
 
     def add_times(self, source: str, count: int, total: int, shortest: int, longest: int) -> None:
-        """Times in ns of operations from one source."""
+        """Adds times in ns of operations from one source."""
         grade = GRADE_OF.get(source, 3)
         before = self.times.get(grade, (0, 0, shortest, longest))
         least, most = min(before[2], shortest), max(before[3], longest)
         self.times[grade] = (before[0] + count, before[1] + total, least, most)
-        self.early |= source == EARLY
+        self.early |= source == EARLY_SOURCE
 
     def add_exact(self, function: str, ranks: int, timed_bytes: int, duration_ns: int) -> None:
-        """Bytes and times that count for bandwidth."""
+        """Adds bytes and times that count for bandwidth."""
         self.totals.update(exact_bytes=timed_bytes, exact_ns=duration_ns)
         self.exact_bus = _plus(self.exact_bus, bus_bytes(function, ranks, timed_bytes))
 
@@ -135,7 +121,7 @@ def group_of(
     percentiles: dict[int, tuple[float, float]],
     run_ns: float,
 ) -> Group:
-    """The group that those sums make. Percentiles by grade; `run_ns`: the run, times its ranks."""
+    """The group of these sums. `percentiles`: by grade; `run_ns`: the run x its ranks."""
     totals, bus, wire = sums.totals, sums.exact_bus, sums.wire_bus
     return Group(
         keys=keys,
@@ -155,27 +141,27 @@ def group_of(
     )
 
 
-def merge(parts: Iterable[GroupSums], running_ns: float | None = None, run_ns: float = 0) -> Group:
-    """One group of several, without percentiles."""
+def merge(groups: Iterable[GroupSums], running_ns: float | None = None, run_ns: float = 0) -> Group:
+    """One group of several, without percentiles. `running_ns`: instead of the sum of theirs."""
     whole = GroupSums()
-    for part in parts:
-        whole.totals.update(part.totals)
-        whole.sources.update(part.sources)
-        for grade, times in part.times.items():
+    for sums in groups:
+        whole.totals.update(sums.totals)
+        whole.sources.update(sums.sources)
+        for grade, times in sums.times.items():
             whole.add_times(GRADES[grade], *times)
-        whole.early |= part.early
-        whole.inferred |= part.inferred
-        whole.exact_bus = _plus(whole.exact_bus, part.exact_bus)
-        whole.wire_bus = _plus(whole.wire_bus, part.wire_bus)
-        whole.running_ns += part.running_ns
+        whole.early |= sums.early
+        whole.inferred |= sums.inferred
+        whole.exact_bus = _plus(whole.exact_bus, sums.exact_bus)
+        whole.wire_bus = _plus(whole.wire_bus, sums.wire_bus)
+        whole.running_ns += sums.running_ns
     if running_ns is not None:
         whole.running_ns = running_ns
     return group_of(whole, {}, {}, run_ns)
 
 
 def make_tables(connection: duckdb.DuckDBPyConnection, by: Sequence[str]) -> bool:
-    """Makes `sums` and `histogram`, which everything else is rolled up from; True where sizes had
-    to be folded into powers of two.
+    """Makes the tables `sums` and `histogram`, from which all other numbers come. True where
+    sizes were folded into powers of two, because there are too many groups.
     """
     finest = ", ".join(KEYS[name] for name in dict.fromkeys((*DEFAULT_BY, *by)))
     keys = ", ".join(KEYS[name] for name in by)
@@ -196,17 +182,17 @@ def sums_by_key(
     ranks_of: Sequence[int],
     running: dict[tuple[int, str], float],
 ) -> dict[Row, GroupSums]:
-    """Sums of each group; `running`: share of a (communicator, function)'s durations that counts
-    once overlaps are taken away.
+    """Sums of each group. `running`: by communicator and function the share of durations that is
+    left without overlaps.
     """
     columns = list(dict.fromkeys([KEYS[name] for name in by] + ["communicator", "function"]))
-    found: dict[Row, GroupSums] = {}
+    groups: dict[Row, GroupSums] = {}
     places = {name: place for place, name in enumerate([*columns, "source", *_MEASURES])}
     for row in rows(connection, "rollup", keys=", ".join(columns)):
         value = {name: row[place] for name, place in places.items()}
-        sums = found.setdefault(row[: len(by)], GroupSums())
+        sums = groups.setdefault(row[: len(by)], GroupSums())
         _add(sums, value, ranks_of, running)
-    return found
+    return groups
 
 
 def _add(
@@ -229,8 +215,8 @@ def _add(
         sums.add_times(source, number["timed"], total, number["shortest_ns"], number["longest_ns"])
     if GRADE_OF.get(source) == 0:
         sums.running_ns += total * running.get((communicator, function), 1.0)
-    if source in EXACT:
-        sums.add_exact(function, ranks, number["timed_bytes"], total)
+    if source in EXACT_SOURCES:
+        sums.add_exact(function, ranks, number["timed_bytes"], number["sized_ns"])
         sums.totals["wire_ns"] += number["wire_ns"]
         sums.wire_bus = _plus(sums.wire_bus, bus_bytes(function, ranks, number["wire_bytes"]))
 
@@ -239,8 +225,8 @@ def percentiles_by_key(
     connection: duckdb.DuckDBPyConnection, by: Sequence[str]
 ) -> dict[Row, dict[int, tuple[float, float]]]:
     """Median and 99th percentile in ns, by group and grade."""
-    found: dict[Row, dict[int, tuple[float, float]]] = {}
+    groups: dict[Row, dict[int, tuple[float, float]]] = {}
     width = len(by)
     for row in rows(connection, "percentiles", keys=", ".join(KEYS[name] for name in by)):
-        found.setdefault(row[:width], {})[int(row[width])] = (row[width + 1], row[width + 2])
-    return found
+        groups.setdefault(row[:width], {})[int(row[width])] = (row[width + 1], row[width + 2])
+    return groups

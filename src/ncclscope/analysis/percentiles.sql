@@ -3,10 +3,7 @@
 with graded as (
     select
         {keys},
-        case when source in ('gpu', 'gpu-repaired', 'gpu-partial', 'gpu-early') then 0
-             when source = 'proxy' then 1
-             when source = 'host' then 2
-             else 3 end as grade,
+        {grade} as grade,
         bucket as bucket,
         operations as operations,
         duration_ns as duration_ns

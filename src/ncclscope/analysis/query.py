@@ -3,7 +3,7 @@
 SQL texts keep to what DuckDB, Spark, Polars, DataFusion and ClickHouse understand alike: signed
 integers, explicit aliases, no QUALIFY, FILTER or GROUP BY ALL, sums cast to bigint. They name the
 tables `operations`, `instances`, `communicators` and `members`, whose columns are those of
-model/tables.py, so that the same texts run over exported Parquet.
+model/schema.py, so that the same texts run over exported Parquet.
 """
 
 from collections.abc import Mapping
@@ -12,22 +12,29 @@ from typing import Any
 
 import duckdb
 
-from ncclscope.analysis.selection import Selection, conditions
+from ncclscope.analysis.measures import BEGAN_SQL, GRADE_SQL
+from ncclscope.analysis.selection import Selection
 from ncclscope.errors import FormatError
 from ncclscope.model.model import Model
-from ncclscope.model.schema import NONE, TABLES, Column
+from ncclscope.model.schema import GPU_SOURCES, NONE, TABLES, Column
 from ncclscope.model.sql_views import literal, open_connection, raw_columns, rows_of_table
 
 Row = tuple[Any, ...]
 _SQL = Path(__file__).parent
+# Places that any text may have.
+_MEASURES = {
+    "began_ns": BEGAN_SQL,
+    "grade": GRADE_SQL,
+    "gpu_sources": ", ".join(map(literal, GPU_SOURCES)),
+}
 
 
 def sql_text(name: str, **values: str | int) -> str:
-    """The text of `name`.sql with its {places} filled; values are column names or numbers."""
-    return (_SQL / f"{name}.sql").read_text().format(**values)
+    """The text of `name`.sql with its {places} filled: with measures, column names or numbers."""
+    return (_SQL / f"{name}.sql").read_text().format(**_MEASURES, **values)
 
 
-def connect(model: Model, chosen: Selection) -> duckdb.DuckDBPyConnection:
+def connect(model: Model, selection: Selection) -> duckdb.DuckDBPyConnection:
     """A connection with a view of each table, restricted to the selection."""
     connection = open_connection()
     for sort, names in model.words.items():
@@ -37,7 +44,8 @@ def connect(model: Model, chosen: Selection) -> duckdb.DuckDBPyConnection:
     for table, columns in TABLES.items():
         raw = raw_columns(model, table, 0, rows_of_table(model, table))
         connection.register(f"raw_{table}", raw)
-        where = conditions(model, chosen, table) if table in ("operations", "instances") else "true"
+        selected = table in ("operations", "instances")
+        where = selection.sql(model, table) if selected else "true"
         whole = model.whole.get(table, frozenset())
         shown = ", ".join(_expression(column, model.words, whole) for column in columns)
         connection.execute(
@@ -66,5 +74,5 @@ def _expression(column: Column, words: Mapping[str, list[str]], whole: frozenset
         f"when {code} then cast({literal(name)} as {column.name}_name)"
         for code, name in enumerate(words[column.name])
     )
-    chosen = f"case {quoted} {cases} end" if cases else "cast(null as varchar)"
-    return f"{chosen} as {quoted}"
+    named = f"case {quoted} {cases} end" if cases else "cast(null as varchar)"
+    return f"{named} as {quoted}"

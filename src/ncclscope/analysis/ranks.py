@@ -49,29 +49,27 @@ def rank_rows(connection: duckdb.DuckDBPyConnection, hosts: list[str]) -> tuple[
         if rank is not None:
             sums = late.setdefault((rank, node), [0, 0, 0])
             late[rank, node] = [sums[0] + times, sums[1] + skew, max(sums[2], longest)]
-    found = []
+    table = []
     for rank, node, operations, size, wait, waited_of in rows(connection, "rank_sums"):
         times, skew, longest = late.get((rank, node), [0, 0, 0])
         share = wait / waited_of if wait is not None and waited_of else None
         host = hosts[node] if node is not None else ""
-        found.append(RankRow(rank, host, operations, size or 0, wait, share, times, skew, longest))
-    found.sort(key=lambda row: (-row.skew_ns, -1 if row.rank is None else row.rank))
-    return tuple(found)
+        table.append(RankRow(rank, host, operations, size or 0, wait, share, times, skew, longest))
+    table.sort(key=lambda row: (-row.skew_ns, -1 if row.rank is None else row.rank))
+    return tuple(table)
 
 
 def arrivals(connection: duckdb.DuckDBPyConnection) -> Arrivals:
-    """Over all communicators."""
-    found = rows(connection, "arrival_coverage")
-    errors = [row[4] for row in found if row[4] is not None]
+    """How well last arrivers are known, over all communicators."""
+    table = rows(connection, "arrival_coverage")
+    errors = [row[4] for row in table if row[4] is not None]
     return Arrivals(
-        sum(row[1] for row in found), sum(row[2] for row in found), max(errors, default=None)
+        sum(row[1] for row in table), sum(row[2] for row in table), max(errors, default=None)
     )
 
 
 def traffic_rows(connection: duckdb.DuckDBPyConnection) -> tuple[TrafficRow, ...]:
-    """Bytes from rank to rank: as the senders say, and where they are not on record, the
-    receivers.
-    """
+    """Bytes from rank to rank: from the senders' records, else from the receivers'."""
     sent: dict[tuple[int | None, int | None], list[int]] = {}
     received: dict[tuple[int | None, int | None], list[int]] = {}
     nodes: dict[int | None, int | None] = {}
@@ -81,14 +79,14 @@ def traffic_rows(connection: duckdb.DuckDBPyConnection) -> tuple[TrafficRow, ...
         sums = (sent if form == "send" else received).setdefault(ends, [0, 0])
         sums[0] += messages
         sums[1] += size or 0
-    found = []
+    table = []
     for (source, destination), (messages, size) in (received | sent).items():
         places = (nodes.get(source), nodes.get(destination))
         crosses = None if None in places else places[0] != places[1]
-        found.append(TrafficRow(source, destination, messages, size, crosses))
+        table.append(TrafficRow(source, destination, messages, size, crosses))
     # Equal ones by their ranks, unknown ones last: the engine's order differs from run to run.
     return tuple(
-        sorted(found, key=lambda row: (-row.bytes, _place(row.source), _place(row.destination)))
+        sorted(table, key=lambda row: (-row.bytes, _place(row.source), _place(row.destination)))
     )
 
 

@@ -10,6 +10,7 @@ select
     cast(sum(timed) as bigint) as timed,
     cast(sum(timed_bytes) as bigint) as timed_bytes,
     cast(sum(duration_ns) as bigint) as duration_ns,
+    cast(sum(sized_ns) as bigint) as sized_ns,
     min(shortest_ns) as shortest_ns,
     max(longest_ns) as longest_ns,
     cast(sum(wait_ns) as bigint) as wait_ns,

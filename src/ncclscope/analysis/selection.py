@@ -1,18 +1,17 @@
-"""What a report is about: which operations, grouped by what."""
+"""Which operations an answer is about, and what they are grouped by."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 import numpy as np
-import numpy.typing as npt
 
+from ncclscope.analysis.measures import BEGAN_RAW_SQL, began_ns
+from ncclscope.arrays.types import Bools
 from ncclscope.errors import UsageError
 from ncclscope.model.model import Model
-from ncclscope.model.schema import NONE, Columns
 
-Ints = npt.NDArray[np.int64]
-
-# What operations can be grouped by: the user's word -> column of `operations`.
+# What operations can be grouped by: the user's word → column of `operations`.
 KEYS = {
     "communicator": "communicator",
     "function": "function",
@@ -39,22 +38,65 @@ _ALIASES = {
     "node": "host",
 }
 DEFAULT_BY = ("communicator", "function", "size", "datatype")
-# When an operation began, as well as it is known, on raw columns: NONE is less than any time.
-_BEGAN = (
-    "case when start_ns >= 0 then start_ns when launch_ns >= 0 then launch_ns "
-    "when call_ns >= 0 then call_ns else enqueue_ns end"
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Operations that fit all of it; None: any."""
+    """The operations that meet all conditions. None: no condition."""
 
     communicators: tuple[int, ...] | None = None  # rows of `communicators`
     functions: tuple[str, ...] | None = None
     ranks: tuple[int, ...] | None = None  # global
-    since_ns: int | None = None
-    until_ns: int | None = None
+    since_ns: int | None = None  # operations that began then or later
+    until_ns: int | None = None  # operations that began earlier
+
+    @property
+    def window(self) -> "Selection":
+        """Its limits of time alone."""
+        return Selection(since_ns=self.since_ns, until_ns=self.until_ns)
+
+    def rows(self, model: Model, rows: slice) -> Bools:
+        """Which of these rows of `operations` are selected; parts of others can be."""
+        operations = model.tables["operations"]
+        keep = np.ones(len(operations["event"][rows]), np.bool_)
+        for column, values in self._listed(model).items():
+            keep &= np.isin(operations[column][rows], values)
+        if self.since_ns is not None:
+            keep &= began_ns(operations, rows) >= self.since_ns
+        if self.until_ns is not None:
+            keep &= began_ns(operations, rows) < self.until_ns
+        return keep
+
+    def sql(self, model: Model, table: str) -> str:
+        """The same as a condition on the raw columns of `operations` or `instances`. An instance
+        is of all its ranks, and began with the first of them.
+        """
+        listed = self._listed(model)
+        if table == "instances":
+            listed.pop("global_rank", None)
+        parts = ["true", *(_among(column, values) for column, values in listed.items())]
+        began = "first_start_ns" if table == "instances" else BEGAN_RAW_SQL
+        if self.since_ns is not None:
+            parts.append(f"{began} >= {int(self.since_ns)}")
+        if self.until_ns is not None:
+            parts.append(f"{began} < {int(self.until_ns)}")
+        return " and ".join(parts)
+
+    def _listed(self, model: Model) -> dict[str, Sequence[int]]:
+        """By column the values that are selected."""
+        listed: dict[str, Sequence[int]] = {}
+        if self.communicators is not None:
+            listed["communicator"] = self.communicators
+        if self.functions is not None:
+            listed["function"] = [model.words["function"].index(name) for name in self.functions]
+        if self.ranks is not None:
+            listed["global_rank"] = self.ranks
+        return listed
+
+
+def _among(column: str, values: Sequence[int]) -> str:
+    listed = ", ".join(str(int(value)) for value in values)
+    return f"{column} in ({listed})" if listed else "false"
 
 
 def parse_by(words: list[str]) -> tuple[str, ...]:
@@ -74,9 +116,9 @@ def parse_by(words: list[str]) -> tuple[str, ...]:
 
 
 def communicator_rows(model: Model, names: list[str]) -> tuple[int, ...]:
-    """Communicators by name, pattern or hash."""
+    """Rows of communicators by name, pattern or hash."""
     ids = model.tables["communicators"]["id"].astype(np.int64).view(np.uint64)
-    found: list[int] = []
+    selected: list[int] = []
     for wanted in names:
         rows = [
             row
@@ -85,85 +127,18 @@ def communicator_rows(model: Model, names: list[str]) -> tuple[int, ...]:
             or fnmatchcase(name, wanted)
         ]
         if not rows:
-            known = ", ".join(model.communicator_names[:20]) or "none"
+            existing = ", ".join(model.communicator_names[:20]) or "none"
             message = f"cannot select communicator {wanted}: the capture has none of that name"
-            raise UsageError(message, f"It has {known}")
-        found.extend(rows)
-    return tuple(dict.fromkeys(found))
+            raise UsageError(message, f"It has {existing}")
+        selected.extend(rows)
+    return tuple(dict.fromkeys(selected))
 
 
-def function_names(known: list[str], names: list[str]) -> tuple[str, ...]:
+def function_names(existing: list[str], names: list[str]) -> tuple[str, ...]:
     """Functions as the capture spells them."""
-    spelled = {name.casefold(): name for name in known}
+    spelled = {name.casefold(): name for name in existing}
     for wanted in names:
         if wanted.casefold() not in spelled:
             message = f"cannot select operation {wanted}: the capture has none"
-            raise UsageError(message, f"It has {', '.join(sorted(known)) or 'none'}")
+            raise UsageError(message, f"It has {', '.join(sorted(existing)) or 'none'}")
     return tuple(dict.fromkeys(spelled[name.casefold()] for name in names))
-
-
-def conditions(model: Model, chosen: Selection, table: str) -> str:
-    """The selection as a condition on the raw columns of `operations` or `instances`."""
-    parts = ["true"]
-    if chosen.communicators is not None:
-        parts.append(_among("communicator", chosen.communicators))
-    if chosen.functions is not None:
-        codes = [model.words["function"].index(name) for name in chosen.functions]
-        parts.append(_among("function", codes))
-    if chosen.ranks is not None and table == "operations":
-        parts.append(_among("global_rank", chosen.ranks))
-    began = "first_start_ns" if table == "instances" else _BEGAN
-    if chosen.since_ns is not None:
-        parts.append(f"{began} >= {int(chosen.since_ns)}")
-    if chosen.until_ns is not None:
-        parts.append(f"{began} < {int(chosen.until_ns)}")
-    return " and ".join(parts)
-
-
-def _among(column: str, values: tuple[int, ...] | list[int]) -> str:
-    listed = ", ".join(str(int(value)) for value in values)
-    return f"{column} in ({listed})" if listed else "false"
-
-
-def began_ns(ops: Columns, rows: slice) -> Ints:
-    """When those operations began, as well as it is known; NONE where nothing is."""
-    when = np.asarray(ops["start_ns"][rows]).astype(np.int64)
-    for name in ("launch_ns", "call_ns", "enqueue_ns"):
-        when = np.where(when >= 0, when, ops[name][rows])
-    return when
-
-
-def matching(model: Model, chosen: Selection, rows: slice) -> npt.NDArray[np.bool_]:
-    """Which of those operations `conditions` would choose, parts of others included."""
-    ops = model.tables["operations"]
-    keep = np.ones(len(ops["event"][rows]), np.bool_)
-    if chosen.communicators is not None:
-        keep &= np.isin(ops["communicator"][rows], chosen.communicators)
-    if chosen.functions is not None:
-        codes = [model.words["function"].index(name) for name in chosen.functions]
-        keep &= np.isin(ops["function"][rows], codes)
-    if chosen.ranks is not None:
-        keep &= np.isin(ops["global_rank"][rows], chosen.ranks)
-    if chosen.since_ns is not None:
-        keep &= began_ns(ops, rows) >= chosen.since_ns
-    if chosen.until_ns is not None:
-        keep &= began_ns(ops, rows) < chosen.until_ns
-    return keep
-
-
-def mask(model: Model, chosen: Selection, rows: slice) -> npt.NDArray[np.bool_]:
-    """The same by the start of kernels; parts of others are left out."""
-    ops = model.tables["operations"]
-    keep: npt.NDArray[np.bool_] = np.asarray(ops["part_of"][rows]) == NONE
-    if chosen.communicators is not None:
-        keep &= np.isin(ops["communicator"][rows], chosen.communicators)
-    if chosen.functions is not None:
-        codes = [model.words["function"].index(name) for name in chosen.functions]
-        keep &= np.isin(ops["function"][rows], codes)
-    if chosen.ranks is not None:
-        keep &= np.isin(ops["global_rank"][rows], chosen.ranks)
-    if chosen.since_ns is not None:
-        keep &= ops["start_ns"][rows] >= chosen.since_ns
-    if chosen.until_ns is not None:
-        keep &= ops["start_ns"][rows] < chosen.until_ns
-    return keep

@@ -1,4 +1,4 @@
-"""Everything that a report shows, whether it was made from operations or from counters."""
+"""Everything that a report shows, from operations or from counters."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -77,7 +77,7 @@ class Summary:
     """The common form of all reports."""
 
     model: Model
-    completeness: Completeness  # the model's, with the counts of counters where it was made of them
+    completeness: Completeness  # the model's; from counters, with their counts
     from_counters: bool  # profile mode: what needs single operations is None
     by: tuple[str, ...]
     began_ns: int | None  # of what is shown, on the model's clock
@@ -97,7 +97,7 @@ class Summary:
 
     @property
     def span_ns(self) -> int:
-        """How long what is shown took."""
+        """From the first operation shown to the last, in ns; 0 where it is not known."""
         if self.began_ns is None or self.ended_ns is None:
             return 0
         return max(self.ended_ns - self.began_ns, 0)
@@ -117,13 +117,13 @@ def size_rows(
 
 def scope_rows(sums_of: dict[int, GroupSums], nodes: list[int]) -> tuple[ScopeRow, ...]:
     """Communicators on one node against those on several."""
-    found = []
+    scopes = []
+    placed = [row for row in sums_of if row >= 0 and nodes[row] > 0]
     for scope, within in (("intra-node", True), ("inter-node", False)):
-        known = [row for row in sums_of if row >= 0 and nodes[row] > 0]
-        rows = [row for row in known if (nodes[row] == 1) == within]
+        rows = [row for row in placed if (nodes[row] == 1) == within]
         if rows:
-            found.append(ScopeRow(scope, len(rows), merge(sums_of[row] for row in rows)))
-    return tuple(found)
+            scopes.append(ScopeRow(scope, len(rows), merge(sums_of[row] for row in rows)))
+    return tuple(scopes)
 
 
 def sort_value(group: Group, column: str) -> float | None:
@@ -155,7 +155,7 @@ def _text(value: Key) -> tuple[int, float, str]:
 
 
 def check_sort(column: str, by: tuple[str, ...]) -> None:
-    """Refuses what rows cannot be sorted by."""
+    """Raises a UsageError where rows cannot be sorted by this column."""
     if column not in SORTS and column not in by:
         message = f"cannot sort by {column}: there is no such column"
         raise UsageError(message, f"Columns are {', '.join(dict.fromkeys((*by, *SORTS)))}")

@@ -15,7 +15,8 @@ from ncclscope.analysis.counter_totals import (
     counter_totals_of,
     percentiles,
 )
-from ncclscope.analysis.groups import EXACT, GRADE_OF, Group, GroupSums, Key, group_of, merge
+from ncclscope.analysis.groups import Group, GroupSums, Key, group_of, merge
+from ncclscope.analysis.measures import EXACT_SOURCES, GRADE_OF
 from ncclscope.analysis.selection import Selection, function_names
 from ncclscope.analysis.summary import CommunicatorRow, Summary, scope_rows, size_rows
 from ncclscope.capture.reader import open_capture
@@ -124,7 +125,7 @@ def _add(total: _Total, leaf: CounterKey, entry: CounterTotals, ranks: int) -> N
         grade = GRADE_OF[source]
         before = total.histograms.get(grade)
         total.histograms[grade] = times.histogram + (0 if before is None else before)
-        if source in EXACT:
+        if source in EXACT_SOURCES:
             size = round(entry.mean_bytes * times.count)
             sums.add_exact(leaf.function or "", ranks, size, times.total_ns)
 

@@ -18,6 +18,7 @@ from ncclscope.analysis.groups import (
     sums_by_key,
 )
 from ncclscope.analysis.kernel_time import KernelTime, kernel_times
+from ncclscope.analysis.measures import extent
 from ncclscope.analysis.query import Row, connect, rows
 from ncclscope.analysis.ranks import RankRow
 from ncclscope.analysis.recording_coverage import calls_made, recorded_ns
@@ -31,69 +32,59 @@ from ncclscope.analysis.summary import (
 )
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
-from ncclscope.model.schema import GPU_SOURCES, NONE
+from ncclscope.model.schema import GPU_SOURCES
 
 _FOLDED = "message sizes are grouped by powers of two: there are too many different ones"
 
 
-def summarize(model: Model, chosen: Selection, by: tuple[str, ...]) -> Summary:
+def summarize(model: Model, selection: Selection, by: tuple[str, ...]) -> Summary:
     """Everything a report shows about the selected operations."""
-    with connect(model, chosen) as connection:
-        return _summarize(connection, model, chosen, by)
+    with connect(model, selection) as connection:
+        return _summarize(connection, model, selection, by)
 
 
-def extent(model: Model, chosen: Selection) -> tuple[int, int] | None:
-    """When the run began and ended, within the selection's window: its first and last operation,
-    whichever others are selected. None without any.
-    """
-    window = Selection(since_ns=chosen.since_ns, until_ns=chosen.until_ns)
+def _extent(model: Model, selection: Selection) -> tuple[int, int] | None:
+    """When the run began and ended within the selection's window, whatever else is selected."""
+    operations, window = model.tables["operations"], selection.window
     if window == Selection():
-        operations = model.tables["operations"]
-        first, last = (operations[name] for name in ("call_ns", "end_ns"))
-        # Every operation has what extent.sql looks at first.
-        if len(first) and first.min() != NONE != last.min():
-            return int(first.min()), max(int(last.max()), int(first.min()))
-    with connect(model, window) as connection:
-        first, last, _ = rows(connection, "extent")[0]
-    return None if first is None else (first, max(last, first))
+        return extent(operations)
+    return extent(operations, lambda rows: window.rows(model, rows))
 
 
 def _summarize(
-    connection: duckdb.DuckDBPyConnection, model: Model, chosen: Selection, by: tuple[str, ...]
+    connection: duckdb.DuckDBPyConnection, model: Model, selection: Selection, by: tuple[str, ...]
 ) -> Summary:
-    found = extent(model, chosen)
-    began, ended = found or (0, 0)
-    span = ended - began
-    with ThreadPoolExecutor(1) as beside:  # neither needs the interpreter much
-        asked = beside.submit(kernel_times, model, chosen)
+    span = _extent(model, selection)
+    began_ns, ended_ns = span or (0, 0)
+    with ThreadPoolExecutor(1) as pool:  # both run outside of the interpreter most of the time
+        kernel_time_result = pool.submit(kernel_times, model, selection)
         folded = make_tables(connection, by)
-        busy = asked.result()
+        kernels = kernel_time_result.result()
     rank_rows = ranks.rank_rows(connection, model.nodes)
-    time = _time(model, busy, rank_rows, began, ended)
+    times = _rank_times(model, kernels, rank_rows, began_ns, ended_ns)
     sums_of = {
         -1 if key[0] is None else int(key[0]): sums
         for key, sums in sums_by_key(
-            connection, ["communicator"], _column(model, "ranks"), _overlaps(busy)
+            connection, ["communicator"], _column(model, "ranks"), _without_overlaps(kernels)
         ).items()
     }
-    groups = _groups(connection, model, by, busy, time)
+    groups = _groups(connection, model, by, kernels, times)
     if not folded:
-        groups = _with_calls_made(groups, calls_made(model, chosen, by), by)
-    width = max(span // SLICES + 1, 1)
-    slices = _slices(connection, began, width)
-    total = merge(sums_of.values(), sum(busy.by_rank_ns.values()), time.behind({}))
-    made = calls_made(model, chosen, ("communicator",))
+        groups = _with_calls_made(groups, calls_made(model, selection, by), by)
+    slices = _slices(connection, began_ns, max((ended_ns - began_ns) // SLICES + 1, 1))
+    total = merge(sums_of.values(), sum(kernels.by_rank_ns.values()), times.of_group({}))
+    calls = calls_made(model, selection, ("communicator",))
     return Summary(
         model=model,
         completeness=model.completeness,
         from_counters=False,
         by=by,
-        began_ns=began if found else None,
-        ended_ns=ended if found else None,
+        began_ns=began_ns if span else None,
+        ended_ns=ended_ns if span else None,
         ranks_seen=len(rank_rows),
-        total=replace(total, calls_counted=None if made is None else sum(made.values())),
+        total=replace(total, calls_counted=None if calls is None else sum(calls.values())),
         groups=tuple(replace(group, size_is_class=folded) for group in groups),
-        communicators=_communicators(model, sums_of, slices, time, made),
+        communicators=_communicators(model, sums_of, slices, times, calls),
         scopes=scope_rows(sums_of, _column(model, "nodes")),
         sizes=size_rows(rows(connection, "sizes")),
         untimed=_untimed(connection),
@@ -101,47 +92,47 @@ def _summarize(
         ranks=rank_rows,
         arrivals=ranks.arrivals(connection),
         traffic=ranks.traffic_rows(connection),
-        notes=(*((_FOLDED,) if folded else ()), *_on_record(model.completeness)),
+        notes=(*((_FOLDED,) if folded else ()), *_calls_outside(model.completeness)),
     )
 
 
 @dataclass(frozen=True, slots=True)
-class _Time:
-    """Time of ranks on record, of which a group's share of the run is taken."""
+class _RankTimes:
+    """How long ranks are on record: a group's share of the run is a share of these times."""
 
     span_ns: int
-    recorded_ns: dict[int, int]  # by rank, where it is less
+    recorded_ns: dict[int, int]  # by rank, where it is less than the span
     seen: tuple[tuple[int | None, str], ...]  # ranks with their hosts
-    in_communicator: dict[str, list[int]]  # with GPU times
+    in_communicator: dict[str, list[int]]  # ranks with GPU times, by communicator
 
-    def _of(self, ranks: Iterable[int | None]) -> int:
+    def _sum(self, ranks: Iterable[int | None]) -> int:
         return sum(
             self.span_ns if rank is None else self.recorded_ns.get(rank, self.span_ns)
             for rank in ranks
         )
 
-    def behind(self, keys: dict[str, Key]) -> int:
-        """Of the ranks behind one group, in ns."""
+    def of_group(self, keys: dict[str, Key]) -> int:
+        """Time in ns of the ranks that a group's operations can be of."""
         if "rank" in keys:
             rank = keys["rank"]
-            return self._of([rank if isinstance(rank, int) else None])
+            return self._sum([rank if isinstance(rank, int) else None])
         if keys.get("communicator") is not None:
-            return self._of(self.in_communicator.get(str(keys["communicator"]), [None]))
+            return self._sum(self.in_communicator.get(str(keys["communicator"]), [None]))
         if keys.get("host") is not None:
-            return self._of(rank for rank, host in self.seen if host == keys["host"])
-        return self._of(rank for rank, _ in self.seen)
+            return self._sum(rank for rank, host in self.seen if host == keys["host"])
+        return self._sum(rank for rank, _ in self.seen)
 
 
-def _time(
-    model: Model, busy: KernelTime, seen: tuple[RankRow, ...], began_ns: int, ended_ns: int
-) -> _Time:
+def _rank_times(
+    model: Model, kernels: KernelTime, seen: tuple[RankRow, ...], began_ns: int, ended_ns: int
+) -> _RankTimes:
     names = model.communicator_names
-    return _Time(
-        # Of an import without times of kernels nobody knows how long they ran together.
-        ended_ns - began_ns if busy.by_rank_ns else 0,
-        recorded_ns(model, began_ns, ended_ns) if busy.by_rank_ns else {},
+    return _RankTimes(
+        # Without kernel times, as in some imports, nobody knows how long the ranks ran.
+        ended_ns - began_ns if kernels.by_rank_ns else 0,
+        recorded_ns(model, began_ns, ended_ns) if kernels.by_rank_ns else {},
         tuple((row.rank, row.host) for row in seen),
-        {names[row]: ranks for row, ranks in busy.ranks_of.items()},
+        {names[row]: ranks for row, ranks in kernels.ranks_of.items()},
     )
 
 
@@ -150,10 +141,13 @@ def _column(model: Model, name: str) -> list[int]:
     return numbers
 
 
-def _overlaps(busy: KernelTime) -> dict[tuple[int, str], float]:
-    """Share of durations that is left once operations that ran at the same time count once."""
+def _without_overlaps(kernels: KernelTime) -> dict[tuple[int, str], float]:
+    """By communicator and function the share of durations that is left when operations that ran at
+    the same time count once.
+    """
     return {
-        key: union / total if total else 1.0 for key, (union, total) in busy.by_function_ns.items()
+        key: union / total if total else 1.0
+        for key, (union, total) in kernels.by_function_ns.items()
     }
 
 
@@ -161,78 +155,78 @@ def _groups(
     connection: duckdb.DuckDBPyConnection,
     model: Model,
     by: tuple[str, ...],
-    busy: KernelTime,
-    time: _Time,
+    kernels: KernelTime,
+    times: _RankTimes,
 ) -> tuple[Group, ...]:
-    found = sums_by_key(connection, by, _column(model, "ranks"), _overlaps(busy))
+    sums_of = sums_by_key(connection, by, _column(model, "ranks"), _without_overlaps(kernels))
     percentiles = percentiles_by_key(connection, by)
     groups = []
-    for key, sums in found.items():
-        keys = _shown(model, by, key)
-        groups.append(group_of(sums, keys, percentiles.get(key, {}), time.behind(keys)))
+    for key, sums in sums_of.items():
+        keys = _with_names(model, by, key)
+        groups.append(group_of(sums, keys, percentiles.get(key, {}), times.of_group(keys)))
     return tuple(groups)
 
 
 def _with_calls_made(
-    groups: tuple[Group, ...], made: dict[tuple[Key, ...], int] | None, by: tuple[str, ...]
+    groups: tuple[Group, ...], calls: dict[tuple[Key, ...], int] | None, by: tuple[str, ...]
 ) -> tuple[Group, ...]:
-    """Groups with the calls that counters have of them, where they know such a group."""
-    if made is None:
+    """Groups with their calls from the counters, where these have such a group."""
+    if calls is None:
         return groups
     return tuple(
-        replace(group, calls_counted=made.get(tuple(group.keys[key] for key in by)))
+        replace(group, calls_counted=calls.get(tuple(group.keys[key] for key in by)))
         for group in groups
     )
 
 
-def _on_record(completeness: Completeness) -> list[str]:
-    """What times are not of."""
+def _calls_outside(completeness: Completeness) -> list[str]:
+    """A note about calls that are in counters only."""
     if not completeness.calls_outside:
         return []
     outside = completeness.outside_in_words()
     return [f"{outside} are not in this report: they were counted, not recorded one by one"]
 
 
-def _shown(model: Model, by: tuple[str, ...], key: Row) -> dict[str, Key]:
-    """Keys with names for rows."""
-    shown: dict[str, Key] = dict(zip(by, key, strict=True))
-    communicator, host = shown.get("communicator"), shown.get("host")
+def _with_names(model: Model, by: tuple[str, ...], key: Row) -> dict[str, Key]:
+    """Keys by name, with names for rows of communicators and nodes."""
+    keys: dict[str, Key] = dict(zip(by, key, strict=True))
+    communicator, host = keys.get("communicator"), keys.get("host")
     if isinstance(communicator, int):
-        shown["communicator"] = model.communicator_names[communicator]
+        keys["communicator"] = model.communicator_names[communicator]
     if isinstance(host, int):
-        shown["host"] = model.nodes[host]
-    return shown
+        keys["host"] = model.nodes[host]
+    return keys
 
 
 def _communicators(
     model: Model,
     sums_of: dict[int, GroupSums],
     slices: dict[int, list[int]],
-    time: _Time,
-    made: dict[tuple[Key, ...], int] | None,
+    times: _RankTimes,
+    calls: dict[tuple[Key, ...], int] | None,
 ) -> tuple[CommunicatorRow, ...]:
-    found = []
+    table = []
     for row, sums in sums_of.items():
         if row < 0:
             continue
         name = model.communicator_names[row]
-        total = merge([sums], sums.running_ns, time.behind({"communicator": name}))
-        total = replace(total, calls_counted=made.get((name,)) if made else None)
-        found.append(CommunicatorRow.of(model, row, total, tuple(slices.get(row, [0] * SLICES))))
-    return tuple(sorted(found, key=lambda row: (-row.total_ns, row.row)))
+        total = merge([sums], sums.running_ns, times.of_group({"communicator": name}))
+        total = replace(total, calls_counted=calls.get((name,)) if calls else None)
+        table.append(CommunicatorRow.of(model, row, total, tuple(slices.get(row, [0] * SLICES))))
+    return tuple(sorted(table, key=lambda row: (-row.total_ns, row.row)))
 
 
 def _slices(
     connection: duckdb.DuckDBPyConnection, origin_ns: int, width_ns: int
 ) -> dict[int, list[int]]:
     """Bytes by communicator and slice of time."""
-    found: dict[int, list[int]] = {}
+    slices: dict[int, list[int]] = {}
     for communicator, place, _, size in rows(
         connection, "over_time", origin_ns=origin_ns, width_ns=width_ns
     ):
-        row = found.setdefault(-1 if communicator is None else communicator, [0] * SLICES)
+        row = slices.setdefault(-1 if communicator is None else communicator, [0] * SLICES)
         row[min(max(place, 0), SLICES - 1)] += size or 0
-    return found
+    return slices
 
 
 def _all_slices(slices: dict[int, list[int]]) -> tuple[int, ...]:
@@ -240,9 +234,10 @@ def _all_slices(slices: dict[int, list[int]]) -> tuple[int, ...]:
 
 
 def _untimed(connection: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    found: dict[str, int] = {}
+    """Operations without a GPU time by reason, most first."""
+    counts: dict[str, int] = {}
     for source, reason, count in rows(connection, "untimed_reasons"):
         if source not in GPU_SOURCES:
             text = reason or "not known"
-            found[text] = found.get(text, 0) + count
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+            counts[text] = counts.get(text, 0) + count
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))

@@ -10,6 +10,7 @@ select
     cast(sum(case when duration_ns is null then 0 else 1 end) as bigint) as timed,
     cast(sum(case when duration_ns is null then 0 else size_bytes end) as bigint) as timed_bytes,
     cast(sum(duration_ns) as bigint) as duration_ns,
+    cast(sum(case when size_bytes is null then 0 else duration_ns end) as bigint) as sized_ns,
     min(duration_ns) as shortest_ns,
     max(duration_ns) as longest_ns,
     cast(sum(wait_ns) as bigint) as wait_ns,
@@ -17,7 +18,7 @@ select
     cast(sum(relative_wait_ns) as bigint) as relative_wait_ns,
     cast(sum(case when relative_wait_ns is null then 0 else duration_ns end) as bigint)
         as relative_of_ns,
-    cast(sum(wire_ns) as bigint) as wire_ns,
+    cast(sum(case when size_bytes is null then 0 else wire_ns end) as bigint) as wire_ns,
     cast(sum(case when wire_ns is null then 0 else size_bytes end) as bigint) as wire_bytes,
     max(inferred) as inferred
 from operations

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
+from ncclscope.analysis.measures import extent
 from ncclscope.analysis.selection import Selection, communicator_rows, function_names
 from ncclscope.cli.time_arguments import parse_moment
 from ncclscope.errors import UsageError
@@ -61,10 +62,7 @@ def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, in
         since = "-" + arguments.last.removeprefix("-")
     if since is None and until is None:
         return None, None
-    # The query engine is imported for moments alone: verbs that take none start without it.
-    from ncclscope.analysis import summary_from_operations
-
-    first, last = summary_from_operations.extent(model, Selection()) or (0, 0)
+    first, last = extent(model.tables["operations"]) or (0, 0)
     moments = [
         None if text is None else parse_moment(text, first, last, model.realtime_offset_ns)
         for text in (since, until)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ncclscope.analysis.selection import Selection, conditions
+from ncclscope.analysis.selection import Selection
 from ncclscope.model.model import Model
 from ncclscope.model.sql_views import raw_columns, rows_of_table, select_list
 
@@ -30,7 +30,7 @@ def chunks(
 ) -> Iterator[Chunk]:
     """Chunks of about `rows` selected rows, in their order; at least one, which may be empty."""
     restricted = table in ("operations", "instances") and selection != Selection()
-    where = conditions(model, selection, table) if restricted else "true"
+    where = selection.sql(model, table) if restricted else "true"
     query = f"select {select_list(model, table)} from raw where {where}"
     total, first, selected, is_empty = rows_of_table(model, table), 0, 0, True
     for begin in range(0, total, rows):

@@ -23,7 +23,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.selection import Selection, matching
+from ncclscope.analysis.selection import Selection
 from ncclscope.capture.housekeeping import describe
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.export.atomic_files import STDOUT, Written, write_error
@@ -152,7 +152,7 @@ def _new_rows(
     """Rows of a process to write now; `keys` is updated."""
     ops = model.tables["operations"]
     first, end = np.searchsorted(ops["process"], (number, number + 1)).tolist()
-    selected = matching(model, selection, slice(first, end))
+    selected = selection.rows(model, slice(first, end))
     settled = [model.words["state"].index(name) for name in ("done", "captured")]
     done = selected & np.isin(ops["state"][first:end], settled)
     # A collective and the sends and receives it was inferred from can share an event.

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.selection import Selection, matching
+from ncclscope.analysis.selection import Selection
 from ncclscope.export.atomic_files import (
     Written,
     check_directory,
@@ -85,7 +85,7 @@ def _write_process(
 ) -> Written:
     ops = model.tables["operations"]
     first, last = np.searchsorted(ops["process"], (number, number + 1)).tolist()
-    selected = matching(model, selection, slice(first, last))
+    selected = selection.rows(model, slice(first, last))
     selected &= ~has_parts(ops, slice(first, last))
     timed = np.asarray((ops["duration_ns"][first:last] >= 0) & (ops["end_ns"][first:last] >= 0))
     rows = first + np.flatnonzero(selected & timed)

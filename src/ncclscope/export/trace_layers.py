@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.selection import Selection, began_ns, matching
+from ncclscope.analysis.measures import began_ns
+from ncclscope.analysis.selection import Selection
 from ncclscope.export.trace_children import (
     Children,
     channel_layer,
@@ -48,7 +49,7 @@ def selected_rows(model: Model, selection: Selection, rank: Rank) -> SelectedRow
     ops = model.tables["operations"]
     first, last = np.searchsorted(ops["process"], (rank.process, rank.process + 1)).tolist()
     rows = slice(first, last)
-    selected = matching(model, selection, rows)
+    selected = selection.rows(model, rows)
     selected &= np.asarray(ops["global_rank"][rows] == rank.global_rank)
     has_time = began_ns(ops, rows) >= 0
     is_part = np.asarray(ops["part_of"][rows] != NONE)
@@ -121,17 +122,13 @@ def _operations(
 def drawn_times(model: Model, rows: Ints) -> tuple[Ints, Ints]:
     """Start and end of each operation as it is drawn; equal where only its start is known."""
     ops = model.tables["operations"]
-    start = began_ns({name: values[rows] for name, values in _times(ops).items()}, slice(None))
+    start = began_ns(ops, rows)
     end = np.asarray(ops["end_ns"][rows]).astype(np.int64)
     unfinished = np.isin(
         ops["state"][rows], [model.words["state"].index(name) for name in _UNFINISHED]
     )
     timed = np.asarray((ops["start_ns"][rows] >= 0) & (end >= start))
     return start, np.where(unfinished, OPEN, np.where(timed, end, start))
-
-
-def _times(ops: Columns) -> Columns:
-    return {name: ops[name] for name in ("start_ns", "launch_ns", "call_ns", "enqueue_ns")}
 
 
 def _bandwidth_kbs(model: Model, rows: Ints, size: Ints, duration: Ints) -> Ints:

@@ -5,7 +5,8 @@ import io
 from datetime import datetime, timezone
 from typing import Any
 
-from ncclscope.analysis.groups import Durations, Group
+from ncclscope.analysis.groups import Group
+from ncclscope.analysis.measures import Durations
 from ncclscope.analysis.ranks import RankRow, TrafficRow
 from ncclscope.analysis.selection import DEFAULT_BY
 from ncclscope.analysis.summary import CommunicatorRow, Summary

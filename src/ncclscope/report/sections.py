@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from ncclscope.analysis.groups import Durations, Group
+from ncclscope.analysis.groups import Group
+from ncclscope.analysis.measures import Durations
 from ncclscope.analysis.ranks import TrafficRow
 from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.humanize import AMOUNTS, NOTHING, amount, duration, percent, plural

@@ -18,7 +18,6 @@ TABLES = ("operations", "instances", "communicators", "members")
 FINEST = ", ".join(KEYS[name] for name in (*DEFAULT_BY, "rank", "algorithm"))
 # Texts in the order in which they may use each other's results, with what fills their places.
 TEXTS: list[tuple[str, dict[str, str | int]]] = [
-    ("extent", {}),
     ("sums", {"keys": FINEST}),
     ("histogram", {"keys": "communicator, function, size_bytes"}),
     ("rollup", {"keys": "communicator, function, datatype"}),
