@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
+from ncclscope.arrays.types import Ints
 from ncclscope.export.atomic_files import Written
 from ncclscope.export.trace_file import write_trace
 from ncclscope.export.trace_layers import drawn_times, selected_rows
@@ -34,7 +34,6 @@ from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE
 from ncclscope.model.sql_views import rows_of_table
 
-Ints = npt.NDArray[np.int64]
 _IN_FLIGHT, _BANDWIDTH = "bytes in flight", "bus bandwidth"
 
 

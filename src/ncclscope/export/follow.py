@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope.analysis.selection import Selection
+from ncclscope.arrays.types import Ints
 from ncclscope.capture.housekeeping import describe
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.export.atomic_files import STDOUT, Written, write_error
@@ -32,7 +32,6 @@ from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.inferred_collectives import has_parts
 from ncclscope.model.sql_views import literal, open_connection, select_list
 
-Ints = npt.NDArray[np.int64]
 ROWS = 1 << 16  # written at once
 INTERVAL_S = 2.0  # at least, from one reading to the next
 _PAUSE = 9  # times the duration of the reading before

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope.analysis.selection import Selection
+from ncclscope.arrays.types import Ints
 from ncclscope.export.atomic_files import (
     Written,
     check_directory,
@@ -26,7 +26,6 @@ from ncclscope.model.process.inferred_collectives import has_parts
 from ncclscope.model.schema import NONE, Columns
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_factor
 
-Ints = npt.NDArray[np.int64]
 VERSION = "v4.0"
 MECHANISM = "nccl_profiler_interface"
 FILES = "*-pid*.log"

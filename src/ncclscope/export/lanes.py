@@ -4,9 +4,8 @@ import heapq
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from ncclscope.arrays.types import Ints
 
 
 @dataclass(slots=True)

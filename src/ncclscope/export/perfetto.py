@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope.analysis.selection import Selection
+from ncclscope.arrays.types import Ints
 from ncclscope.export.atomic_files import Written
 from ncclscope.export.protobuf import (
     LENGTH,
@@ -46,8 +46,6 @@ from ncclscope.export.trace_model import (
 )
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE
-
-Ints = npt.NDArray[np.int64]
 
 # Fields of perfetto.protos, by message.
 PACKET = 1  # Trace

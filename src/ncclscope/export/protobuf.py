@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from ncclscope.arrays.types import Ints
+
 Bytes = npt.NDArray[np.uint8]
 VARINT, FIXED64, LENGTH = 0, 1, 2
 _MOST_BYTES = 10  # of a varint

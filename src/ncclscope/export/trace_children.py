@@ -4,16 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope.analysis.selection import Selection
+from ncclscope.arrays.types import Ints
 from ncclscope.export.trace_model import OPEN, Argument, Details, Layer, Rank
 from ncclscope.humanize import printable
 from ncclscope.model.detail_tables import details_of_process
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, Columns
 
-Ints = npt.NDArray[np.int64]
 CHILD_FLOWS = 1 << 60  # ids of flows from operations to the work below them begin here
 
 

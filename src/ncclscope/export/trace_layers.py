@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from ncclscope.analysis.measures import began_ns
+from ncclscope.analysis.measures import began_ns, bus_bytes, counts_for_bandwidth
 from ncclscope.analysis.selection import Selection
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.export.trace_children import (
     Children,
     channel_layer,
@@ -19,19 +19,15 @@ from ncclscope.export.trace_children import (
 from ncclscope.export.trace_model import OPEN, Argument, Details, Layer, Rank
 from ncclscope.humanize import printable
 from ncclscope.model.model import Model
-from ncclscope.model.schema import NONE, Columns
-from ncclscope.nccl.bandwidth import bus_factor
+from ncclscope.model.schema import NONE
 from ncclscope.nccl.datatypes import DATATYPES
 from ncclscope.nccl.functions import FUNCTIONS
 from ncclscope.nccl.torch_names import COLLECTIVE_NAMES
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 CALL_FLOWS = 1 << 61  # ids of flows from calls to operations begin here
 _TORCH_DATATYPES = {name: datatype.torch for name, datatype in DATATYPES.items()}
 _WIDE_INPUT = tuple(name for name, function in FUNCTIONS.items() if function.wide_input)
 _WIDE_OUTPUT = tuple(name for name, function in FUNCTIONS.items() if function.wide_output)
-_FOR_BANDWIDTH = ("gpu", "gpu-repaired", "gpu-partial")
 _UNFINISHED = ("in flight", "never launched")
 
 
@@ -115,7 +111,7 @@ def _operations(
     return Layer(
         rank, "nccl", tracks, [*words["function"], "?"],
         np.asarray(ops["communicator"][rows]).astype(np.int64) % len(tracks), start, end, details,
-        None if group else size, None if group else _bandwidth_kbs(model, rows, size, end - start),
+        None if group else size, None if group else _bandwidth_kbs(model, rows, end - start),
     )  # fmt: skip
 
 
@@ -131,19 +127,13 @@ def drawn_times(model: Model, rows: Ints) -> tuple[Ints, Ints]:
     return start, np.where(unfinished, OPEN, np.where(timed, end, start))
 
 
-def _bandwidth_kbs(model: Model, rows: Ints, size: Ints, duration: Ints) -> Ints:
-    """Bus bandwidth of each operation; 0 where its time is not exact."""
-    ops, words = model.tables["operations"], model.words
-    ranks = model.tables["communicators"]["ranks"].tolist()
-    functions = [*words["function"], ""]
-    factors = np.array(
-        [[bus_factor(name, count) or 0.0 for name in functions] for count in [*ranks, 0]]
-    )
-    exact = np.isin(ops["source"][rows], [words["source"].index(name) for name in _FOR_BANDWIDTH])
-    good = exact & (duration > 0) & (duration < OPEN // 2)
-    factor = factors[ops["communicator"][rows], ops["function"][rows]]
-    bandwidth = size * factor / np.where(good, duration, 1) * 1e6
-    return np.where(good, np.rint(bandwidth), 0).astype(np.int64)
+def _bandwidth_kbs(model: Model, rows: Ints, duration: Ints) -> Ints:
+    """Bus bandwidth of each operation; 0 where it has none."""
+    moved = bus_bytes(model, rows)
+    counts = counts_for_bandwidth(model.tables["operations"], rows) & ~np.isnan(moved)
+    counts &= (duration > 0) & (duration < OPEN // 2)
+    bandwidth = np.where(counts, moved, 0.0) / np.where(counts, duration, 1) * 1e6
+    return np.rint(bandwidth).astype(np.int64)
 
 
 def _communicator_tracks(model: Model, group: str) -> list[tuple[str, str]]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.types import Ints
 from ncclscope.export.lanes import Lanes
 from ncclscope.humanize import printable
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
 
-Ints = npt.NDArray[np.int64]
 OPEN = 1 << 62  # end of a slice that has not ended
 ROWS = 1 << 13  # slices of a batch: what fits a core's cache
 

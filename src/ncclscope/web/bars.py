@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from ncclscope.arrays.types import Ints
+
 Bytes = npt.NDArray[np.uint8]
 
 FANOUT = 8

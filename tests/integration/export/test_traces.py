@@ -321,7 +321,7 @@ def test_a_worker_that_fails_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ncclscope.export.perfetto.layers_of", full)
+    monkeypatch.setattr("ncclscope.export.trace_file.layers_of", full)
     with pytest.raises(package.errors.NcclscopeError, match=r"cannot write .*: No space left"):
         write_perfetto(capture.model, Selection(), tmp_path / "t.pftrace")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]
