@@ -65,7 +65,12 @@ export function decodeAddress(text: string): Address {
     hidden: list("hide", ","),
     ranks: numbers(given.get("ranks")),
     communicators,
-    filter: { functions: numbers(given.get("fn")), sources: numbers(given.get("src")), leastBytes: one("least"), mostBytes: one("most") },
+    filter: {
+      functions: numbers(given.get("fn")),
+      sources: numbers(given.get("src")),
+      leastBytes: one("least"),
+      mostBytes: one("most"),
+    },
     pin: pin ? { start: Number(pin[1]), key: pin[2] } : undefined,
     selection: selection?.length === 2 ? [selection[0], selection[1]] : undefined,
     lines: given.get("lines") !== "0",

@@ -22,7 +22,11 @@ async function start(): Promise<void> {
   await scenes.start();
   const keys = new Keys(page, focus, controls);
   listenToMouse(page, focus, new Hover(page));
-  new Frames(page, () => keys.glide(), () => scenes.remember()).start();
+  new Frames(
+    page,
+    () => keys.glide(),
+    () => scenes.remember(),
+  ).start();
   window.setInterval(() => void scenes.look(), LOOK_EVERY_MS);
 }
 

@@ -21,7 +21,12 @@ export function measured(context: CanvasRenderingContext2D, text: string, font =
 }
 
 /** As much of a text as fits. */
-export function shortened(context: CanvasRenderingContext2D, text: string, room: number, font = FONT): string {
+export function shortened(
+  context: CanvasRenderingContext2D,
+  text: string,
+  room: number,
+  font = FONT,
+): string {
   return fitted(text.slice(0, LONGEST), room, (piece) => measured(context, piece, font));
 }
 const LONGEST = 200; // letters: names may be of any length

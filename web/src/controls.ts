@@ -13,13 +13,23 @@ export class Controls {
   private help = byId<HTMLDialogElement>("help");
   private search = byId<HTMLInputElement>("search");
 
-  constructor(private page: Page, private focus: Focus) {
+  constructor(
+    private page: Page,
+    private focus: Focus,
+  ) {
     this.setTheme(rememberedTheme());
     fillHelp(this.help);
     byId("tools").append(
-      button("filter", "levels and filters (m)", () => this.toggleMenu()), button("jump", "where to look (j)", () => void focus.jumps()),
-      button("lines", "lines to parents and across ranks (l); crowded ones when zoomed in, hovered or pinned", () => this.toggleLines()), button("follow", "follow a running job (g)", () => this.toggleFollow()),
-      button("◐", "light or dark (t)", () => this.toggleTheme()), button("?", "keys (?)", () => this.toggleHelp()),
+      button("filter", "levels and filters (m)", () => this.toggleMenu()),
+      button("jump", "where to look (j)", () => void focus.jumps()),
+      button(
+        "lines",
+        "lines to parents and across ranks (l); crowded ones when zoomed in, hovered or pinned",
+        () => this.toggleLines(),
+      ),
+      button("follow", "follow a running job (g)", () => this.toggleFollow()),
+      button("◐", "light or dark (t)", () => this.toggleTheme()),
+      button("?", "keys (?)", () => this.toggleHelp()),
     );
     this.search.addEventListener("keydown", (event) => {
       const text = this.search.value.trim();

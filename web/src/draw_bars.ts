@@ -26,7 +26,11 @@ export function drawStrip(drawing: Drawing, rows: number[], kind: string, y: num
   const strip = { rows, kind, y, height };
   for (let place = from; place <= to; place++) {
     const found = rows.map((row) => tiles.get(zoom, place, row));
-    const tile = { zoom, place, known: found.filter((runs): runs is Runs => runs !== undefined && runs.length > 0) };
+    const tile = {
+      zoom,
+      place,
+      known: found.filter((runs): runs is Runs => runs !== undefined && runs.length > 0),
+    };
     const [least, most] = edgesOf(view, tile);
     const missing = rows.filter((_, n) => found[n] === undefined);
     if (missing.length) drawCoarser(drawing, { ...strip, rows: missing }, zoom, place, least, most);
@@ -34,7 +38,9 @@ export function drawStrip(drawing: Drawing, rows: number[], kind: string, y: num
   }
   // Names may reach into the next tile.
   for (let place = from; place <= to; place++) {
-    const known = rows.map((row) => tiles.peek(zoom, place, row)).filter((runs): runs is Runs => runs !== undefined && runs.length > 0);
+    const known = rows
+      .map((row) => tiles.peek(zoom, place, row))
+      .filter((runs): runs is Runs => runs !== undefined && runs.length > 0);
     drawNames(drawing, strip, { zoom, place, known }, place === from);
   }
 }
@@ -61,7 +67,14 @@ function edgesOf(view: View, { zoom, place }: Tile): [number, number] {
 const PICTURE_FROM = 6; // runs in a tile: fewer are drawn as quickly
 
 /** A tile's bars between two edges. Many are drawn once, then moved as a picture. `passing`: they are to be replaced soon. */
-function drawTile(drawing: Drawing, strip: Strip, tile: Tile, least: number, most: number, passing: boolean): void {
+function drawTile(
+  drawing: Drawing,
+  strip: Strip,
+  tile: Tile,
+  least: number,
+  most: number,
+  passing: boolean,
+): void {
   const { view, theme } = drawing;
   const { zoom, place, known } = tile;
   const magnified = 2 ** zoom > view.nsPerPixel;
@@ -84,7 +97,12 @@ function drawTile(drawing: Drawing, strip: Strip, tile: Tile, least: number, mos
     return;
   }
   const picture = pictureOf(key, known, theme, scale, WIDTH * scale + 1, strip.height, passing, (context) => {
-    const alone = { ...drawing, context, width: WIDTH * scale, view: { start: place * WIDTH * 2 ** zoom, nsPerPixel: 2 ** zoom / scale } };
+    const alone = {
+      ...drawing,
+      context,
+      width: WIDTH * scale,
+      view: { start: place * WIDTH * 2 ** zoom, nsPerPixel: 2 ** zoom / scale },
+    };
     for (const one of known) drawRuns(alone, one, tile, { ...strip, y: 0 }, 0, WIDTH * scale + 1);
   });
   drawPicture(drawing, picture, tile, strip.y, least, most);
@@ -99,21 +117,47 @@ export function keyOf(rows: number[]): string {
 }
 
 /** A picture of a tile where that is, between two edges. */
-export function drawPicture({ context, view }: Drawing, picture: Picture, tile: Tile, y: number, least: number, most: number): void {
+export function drawPicture(
+  { context, view }: Drawing,
+  picture: Picture,
+  tile: Tile,
+  y: number,
+  least: number,
+  most: number,
+): void {
   const [left, right] = edgesOf(view, tile);
   const [x0, x1] = [Math.max(left, least), Math.min(right, most)];
   if (x1 <= x0) return;
   const { canvas, scale } = picture;
   const stretch = (scale * view.nsPerPixel * devicePixelRatio) / 2 ** tile.zoom;
   context.globalAlpha = 1;
-  context.drawImage(canvas, (x0 - left) * stretch, 0, (x1 - x0) * stretch, canvas.height, x0, y, x1 - x0, canvas.height / devicePixelRatio);
+  context.drawImage(
+    canvas,
+    (x0 - left) * stretch,
+    0,
+    (x1 - x0) * stretch,
+    canvas.height,
+    x0,
+    y,
+    x1 - x0,
+    canvas.height / devicePixelRatio,
+  );
 }
 
 /** What coarser tiles show, where the right ones are not there yet; whether there are any. */
-function drawCoarser(drawing: Drawing, strip: Strip, zoom: number, place: number, least: number, most: number): boolean {
+function drawCoarser(
+  drawing: Drawing,
+  strip: Strip,
+  zoom: number,
+  place: number,
+  least: number,
+  most: number,
+): boolean {
   for (let up = 1; up <= COARSER; up++) {
     const above = Math.floor(place / 2 ** up);
-    const known = strip.rows.map((row) => drawing.tiles.peek(zoom + up, above, row)).filter((runs): runs is Runs => runs !== undefined);
+    const known = strip.rows
+      .map((row) => drawing.tiles.peek(zoom + up, above, row))
+      .filter((runs): runs is Runs => runs !== undefined);
     if (!known.length) continue;
     drawTile(drawing, strip, { zoom: zoom + up, place: above, known }, least, most, true);
     return true;
@@ -122,7 +166,14 @@ function drawCoarser(drawing: Drawing, strip: Strip, zoom: number, place: number
 }
 
 /** One row's bars of a tile, between two edges, where something clips them: they go on in the next tile. */
-function drawRuns(drawing: Drawing, runs: Runs, { zoom, place }: Tile, { kind, y, height }: Strip, least: number, most: number): void {
+function drawRuns(
+  drawing: Drawing,
+  runs: Runs,
+  { zoom, place }: Tile,
+  { kind, y, height }: Strip,
+  least: number,
+  most: number,
+): void {
   const { context, theme, view, width } = drawing;
   const scale = 2 ** zoom / view.nsPerPixel;
   const origin = toX(view, place * WIDTH * 2 ** zoom);
@@ -151,7 +202,17 @@ function drawRuns(drawing: Drawing, runs: Runs, { zoom, place }: Tile, { kind, y
 }
 
 /** Several bars in few pixels, or one that is hardly wider than a line. */
-function drawThin(drawing: Drawing, runs: Runs, n: number, x0: number, x1: number, y: number, height: number, look: number, kind: string): void {
+function drawThin(
+  drawing: Drawing,
+  runs: Runs,
+  n: number,
+  x0: number,
+  x1: number,
+  y: number,
+  height: number,
+  look: number,
+  kind: string,
+): void {
   const { context } = drawing;
   const width = Math.max(x1 - x0, kind === "Comm" ? 2.5 : 1);
   const wait = runs.wait[n] / 255;
@@ -170,7 +231,16 @@ function drawThin(drawing: Drawing, runs: Runs, n: number, x0: number, x1: numbe
 }
 
 function drawBar(
-  drawing: Drawing, runs: Runs, n: number, exact0: number, exact1: number, x0: number, x1: number, y: number, height: number, look: number,
+  drawing: Drawing,
+  runs: Runs,
+  n: number,
+  exact0: number,
+  exact1: number,
+  x0: number,
+  x1: number,
+  y: number,
+  height: number,
+  look: number,
 ): void {
   const { context, theme } = drawing;
   const colour = theme.bars(runs.code[n]);
@@ -218,7 +288,15 @@ function drawBar(
 }
 
 /** Not ended when the capture did: slanted stripes, and a red end. */
-function drawOpen(drawing: Drawing, colour: string, begin: number, x0: number, x1: number, y: number, height: number): void {
+function drawOpen(
+  drawing: Drawing,
+  colour: string,
+  begin: number,
+  x0: number,
+  x1: number,
+  y: number,
+  height: number,
+): void {
   const { context, theme } = drawing;
   context.save();
   context.beginPath();

@@ -171,7 +171,13 @@ function clockNote(picture: Picture, line: Line): string {
   return error > 0 ? `clock ±${duration(error)}` : "";
 }
 
-function drawTriangle(context: CanvasRenderingContext2D, theme: Theme, x: number, y: number, folded: boolean): void {
+function drawTriangle(
+  context: CanvasRenderingContext2D,
+  theme: Theme,
+  x: number,
+  y: number,
+  folded: boolean,
+): void {
   context.fillStyle = theme.faint;
   context.beginPath();
   if (folded) {
@@ -195,7 +201,15 @@ function drawRuler(picture: Picture): void {
   context.fillRect(HEAD - 1, 0, 1, picture.height);
   context.font = FONT;
   context.fillStyle = theme.faint;
-  context.fillText(shortened(context, [`${duration(view.nsPerPixel * width)} shown`, joinedNote(picture)].filter(Boolean).join(" · "), HEAD - 16), 10, RULER / 2);
+  context.fillText(
+    shortened(
+      context,
+      [`${duration(view.nsPerPixel * width)} shown`, joinedNote(picture)].filter(Boolean).join(" · "),
+      HEAD - 16,
+    ),
+    10,
+    RULER / 2,
+  );
   const step = tickStep(view.nsPerPixel);
   context.save();
   context.beginPath();
@@ -207,7 +221,8 @@ function drawRuler(picture: Picture): void {
     context.fillRect(x, RULER - 6, 1, 6);
     const label = tickLabel(ns, step);
     // Half a number would be another one.
-    if (x >= HEAD - 4 && x + 4 + measured(context, label) <= HEAD + width) context.fillText(label, x + 4, RULER / 2 - 1);
+    if (x >= HEAD - 4 && x + 4 + measured(context, label) <= HEAD + width)
+      context.fillText(label, x + 4, RULER / 2 - 1);
   }
   if (cursor !== undefined) {
     context.fillStyle = theme.accent;

@@ -2,11 +2,33 @@
 import { OTHER_FUNCTION } from "./colours";
 import { COUNTER } from "./layout";
 import { WIDTH } from "./tiles";
-import type { Field, Filter, Found, Glance, Group, Item, Jumps, Lane, Marks, Place, Runs, Scene, Source, Span, State } from "./types";
+import type {
+  Field,
+  Filter,
+  Found,
+  Glance,
+  Group,
+  Item,
+  Jumps,
+  Lane,
+  Marks,
+  Place,
+  Runs,
+  Scene,
+  Source,
+  Span,
+  State,
+} from "./types";
 
 type Told = [
-  title: string, schema: number, values: Field["value"][], states: [string, number, Record<string, unknown>][],
-  parent: [number, number] | null, looks: string[], error: number | null, instance: number,
+  title: string,
+  schema: number,
+  values: Field["value"][],
+  states: [string, number, Record<string, unknown>][],
+  parent: [number, number] | null,
+  looks: string[],
+  error: number | null,
+  instance: number,
 ];
 
 interface PackedRow {
@@ -61,8 +83,17 @@ export async function unpacked(text: string): Promise<Packed> {
 
 /** Bars of one row in a tile: wide ones alone, narrow ones of a pixel together. */
 export function runsOf(
-  row: { start: Float64Array; end: Float64Array; code: Uint8Array; look: Uint8Array; wait?: Float64Array; size?: Float64Array },
-  zoom: number, place: number, fits: (bar: number) => boolean = () => true,
+  row: {
+    start: Float64Array;
+    end: Float64Array;
+    code: Uint8Array;
+    look: Uint8Array;
+    wait?: Float64Array;
+    size?: Float64Array;
+  },
+  zoom: number,
+  place: number,
+  fits: (bar: number) => boolean = () => true,
 ): Runs {
   const pixel = 2 ** zoom;
   const first = place * WIDTH * pixel;
@@ -132,11 +163,19 @@ export class EmbeddedSource implements Source {
     };
     for (const lane of packed.scene.lanes) visit(lane, "");
     this.rows = packed.rows.map((row, number) => ({
-      kind: row.kind, items: row.items, communicator: communicators.get(number) ?? "",
-      start: doubles(row.start), end: doubles(row.end), code: bytes(row.code), look: bytes(row.look),
-      wait: row.wait === undefined ? undefined : doubles(row.wait), size: row.size === undefined ? undefined : doubles(row.size),
-      timed: row.timed === undefined ? undefined : bytes(row.timed), source: row.source === undefined ? undefined : bytes(row.source),
-      rank: row.rank === undefined ? undefined : doubles(row.rank), bus: row.bus === undefined ? undefined : doubles(row.bus),
+      kind: row.kind,
+      items: row.items,
+      communicator: communicators.get(number) ?? "",
+      start: doubles(row.start),
+      end: doubles(row.end),
+      code: bytes(row.code),
+      look: bytes(row.look),
+      wait: row.wait === undefined ? undefined : doubles(row.wait),
+      size: row.size === undefined ? undefined : doubles(row.size),
+      timed: row.timed === undefined ? undefined : bytes(row.timed),
+      source: row.source === undefined ? undefined : bytes(row.source),
+      rank: row.rank === undefined ? undefined : doubles(row.rank),
+      bus: row.bus === undefined ? undefined : doubles(row.bus),
     }));
     this.rows.forEach((row, number) => {
       row.items.forEach((told, item) => {
@@ -167,7 +206,9 @@ export class EmbeddedSource implements Source {
   }
 
   tile(zoom: number, place: number, rows: number[], filter: Filter): Promise<Runs[]> {
-    return Promise.resolve(rows.map((row) => runsOf(this.rows[row], zoom, place, this.fits(this.rows[row], filter))));
+    return Promise.resolve(
+      rows.map((row) => runsOf(this.rows[row], zoom, place, this.fits(this.rows[row], filter))),
+    );
   }
 
   line(zoom: number, place: number, rows: number[]): Promise<Float32Array> {
@@ -177,17 +218,25 @@ export class EmbeddedSource implements Source {
     const first = place * WIDTH * pixel;
     for (const { start, end, bus, kind } of rows.map((row) => this.rows[row])) {
       if (!bus) continue;
-      for (let bar = lowerBound(end, first); bar < start.length && start[bar] < first + WIDTH * pixel; bar++) {
+      for (
+        let bar = lowerBound(end, first);
+        bar < start.length && start[bar] < first + WIDTH * pixel;
+        bar++
+      ) {
         const speed = bus[bar] / Math.max(end[bar] - start[bar], 1);
         const to = Math.min(Math.ceil((end[bar] - first) / pixel), WIDTH);
         for (let x = Math.max(Math.floor((start[bar] - first) / pixel), 0); x < to; x++) {
-          const covered = Math.max(Math.min(end[bar], first + (x + 1) * pixel) - Math.max(start[bar], first + x * pixel), 0);
+          const covered = Math.max(
+            Math.min(end[bar], first + (x + 1) * pixel) - Math.max(start[bar], first + x * pixel),
+            0,
+          );
           out[x] += (speed * covered) / pixel;
           known[x] += covered;
         }
       }
       // Without bars no bytes were moved, but a counter is unknown.
-      if (kind === COUNTER) for (let x = 0; x < WIDTH; x++) out[x] = known[x] ? (out[x] * pixel) / known[x] : NaN;
+      if (kind === COUNTER)
+        for (let x = 0; x < WIDTH; x++) out[x] = known[x] ? (out[x] * pixel) / known[x] : NaN;
     }
     return Promise.resolve(out);
   }
@@ -201,10 +250,22 @@ export class EmbeddedSource implements Source {
     if (!told) return Promise.reject(new Error("there is no such bar"));
     const [title, schema, values, states, parent, looks, error, instance] = told;
     return Promise.resolve({
-      ...this.place(row, item), kind: this.rows[row].kind, code: this.rows[row].code[item], title, looks, error_ns: error,
-      fields: this.packed.schemas[schema].map(([name, unit, source], n) => ({ name, unit, source, value: values[n] })),
-      states: states.map(([name, at_ns, more]) => ({ name, at_ns, more })), parent: parent && this.place(...parent),
-      instance: (this.instances.get(instance) ?? []).map((one) => this.place(...one)), instance_number: instance,
+      ...this.place(row, item),
+      kind: this.rows[row].kind,
+      code: this.rows[row].code[item],
+      title,
+      looks,
+      error_ns: error,
+      fields: this.packed.schemas[schema].map(([name, unit, source], n) => ({
+        name,
+        unit,
+        source,
+        value: values[n],
+      })),
+      states: states.map(([name, at_ns, more]) => ({ name, at_ns, more })),
+      parent: parent && this.place(...parent),
+      instance: (this.instances.get(instance) ?? []).map((one) => this.place(...one)),
+      instance_number: instance,
     });
   }
 
@@ -218,7 +279,8 @@ export class EmbeddedSource implements Source {
         marks.bars++;
         if (parent && kind !== "channel") marks.parents.push({ child, parent: this.place(...parent) });
         if (instance >= 0) marks.instances.push({ instance, ...child });
-        for (const [name, at_ns] of states) marks.states.push({ row, at_ns, name, length_ns: end[bar] - start[bar] });
+        for (const [name, at_ns] of states)
+          marks.states.push({ row, at_ns, name, length_ns: end[bar] - start[bar] });
       }
     }
     return Promise.resolve(marks);
@@ -234,7 +296,18 @@ export class EmbeddedSource implements Source {
         operations++;
         const name = row.items[bar][0];
         const key = `${row.communicator}/${name}`;
-        const group = { communicator: row.communicator, function: name, operations: 0, timed: 0, bytes: 0, time_ns: 0, median_ns: null, p99_ns: null, busbw_gbs: null, wait_share: null };
+        const group = {
+          communicator: row.communicator,
+          function: name,
+          operations: 0,
+          timed: 0,
+          bytes: 0,
+          time_ns: 0,
+          median_ns: null,
+          p99_ns: null,
+          busbw_gbs: null,
+          wait_share: null,
+        };
         const sums = found.get(key) ?? { group, durations: [], bus: 0, waited: 0 };
         found.set(key, sums);
         sums.group.operations++;
@@ -249,11 +322,20 @@ export class EmbeddedSource implements Source {
       durations.sort((a, b) => a - b);
       const time = durations.reduce((sum, one) => sum + one, 0);
       return {
-        ...group, timed: durations.length, time_ns: time, median_ns: quantile(durations, 0.5), p99_ns: quantile(durations, 0.99),
-        busbw_gbs: time > 0 && bus > 0 ? bus / time : null, wait_share: time > 0 ? waited / time : null,
+        ...group,
+        timed: durations.length,
+        time_ns: time,
+        median_ns: quantile(durations, 0.5),
+        p99_ns: quantile(durations, 0.99),
+        busbw_gbs: time > 0 && bus > 0 ? bus / time : null,
+        wait_share: time > 0 ? waited / time : null,
       };
     });
-    return Promise.resolve({ groups: groups.sort((a, b) => b.time_ns - a.time_ns), operations, span_ns: last - first });
+    return Promise.resolve({
+      groups: groups.sort((a, b) => b.time_ns - a.time_ns),
+      operations,
+      span_ns: last - first,
+    });
   }
 
   find(text: string): Promise<{ count: number; found: Found[] }> {
@@ -264,11 +346,17 @@ export class EmbeddedSource implements Source {
       row.items.forEach((told, item) => {
         const rank = row.rank?.[item] ?? -1;
         const hay = `${told[0]} ${row.communicator} rank:${rank} ${told[2].join(" ")}`.toLowerCase();
-        if (!words.every((word) => (/^rank:/.test(word) ? `rank:${rank}` === word : hay.includes(word)))) return;
+        if (!words.every((word) => (/^rank:/.test(word) ? `rank:${rank}` === word : hay.includes(word))))
+          return;
         const place = this.place(number, item);
         found.push({
-          ...place, function: told[0], rank, communicator: row.communicator, size_bytes: row.size?.[item] ?? -1,
-          duration_ns: row.timed?.[item] ? place.end_ns - place.start_ns : -1, wait_ns: row.wait?.[item] ?? -1,
+          ...place,
+          function: told[0],
+          rank,
+          communicator: row.communicator,
+          size_bytes: row.size?.[item] ?? -1,
+          duration_ns: row.timed?.[item] ? place.end_ns - place.start_ns : -1,
+          wait_ns: row.wait?.[item] ?? -1,
         });
       });
     });
@@ -290,7 +378,10 @@ export class EmbeddedSource implements Source {
         const share = (row.wait?.[bar] ?? 0) / Math.max(row.end[bar] - row.start[bar], 1);
         const to = Math.min(Math.ceil(row.end[bar] / pixel), width);
         for (let x = Math.max(Math.floor(row.start[bar] / pixel), 0); x < to; x++) {
-          const covered = (Math.min(row.end[bar], (x + 1) * pixel) - Math.max(row.start[bar], x * pixel)) / pixel / operations.length;
+          const covered =
+            (Math.min(row.end[bar], (x + 1) * pixel) - Math.max(row.start[bar], x * pixel)) /
+            pixel /
+            operations.length;
           busy[x] += covered;
           wait[x] += covered * share;
         }

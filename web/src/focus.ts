@@ -43,7 +43,8 @@ export class Focus {
     this.page.pinned = item;
     this.page.selection = undefined;
     this.open();
-    const rankOf = (row: number) => this.page.names.paths.get(row)?.find((lane) => lane.level === "rank")?.title ?? "";
+    const rankOf = (row: number) =>
+      this.page.names.paths.get(row)?.find((lane) => lane.level === "rank")?.title ?? "";
     showItem(this.panel, item, this.page.scene, rankOf, this.actions);
     this.page.invalidate();
   }
@@ -92,9 +93,11 @@ export class Focus {
     const length = Math.max(item.end_ns - item.start_ns, 1);
     const pixels = length / page.view.nsPerPixel;
     const x = toX(page.view, item.start_ns);
-    if (pixels < 12 || pixels > page.width || x < 0 || x + pixels > page.width) page.fit(item.start_ns - length, item.end_ns + length);
+    if (pixels < 12 || pixels > page.width || x < 0 || x + pixels > page.width)
+      page.fit(item.start_ns - length, item.end_ns + length);
     const at = page.places.get(item.row);
-    if (at && (at.y < page.scroll || at.y + at.height > page.scroll + page.height - RULER)) page.scrollTo(at.y - page.height / 2);
+    if (at && (at.y < page.scroll || at.y + at.height > page.scroll + page.height - RULER))
+      page.scrollTo(at.y - page.height / 2);
   }
 
   /** To the bar before or after the pinned one, else left or right. */
@@ -128,7 +131,9 @@ export class Focus {
     const [first, last] = [Math.min(...selection), Math.max(...selection)];
     const rows = operationRows(lines);
     if (!rows.length) return;
-    const span = await this.page.answer(source.span(rows.slice(0, MOST_ROWS_SUMMED), first, last, chosen.filter));
+    const span = await this.page.answer(
+      source.span(rows.slice(0, MOST_ROWS_SUMMED), first, last, chosen.filter),
+    );
     if (!span || this.page.selection !== selection) return;
     this.open();
     showSpan(this.panel, span, first, Math.max(rows.length - MOST_ROWS_SUMMED, 0), this.actions);

@@ -12,8 +12,13 @@ export function showHeader(scene: Scene): void {
   const note = notes.find((one) => /simulation|totals only/.test(one));
   const completeBox = byId("complete");
   completeBox.textContent = [thinned, note, complete].filter(Boolean).join(" · ");
-  completeBox.title = [thinned, complete, ...notes, "Traffic outside NCCL is not seen."].filter(Boolean).join("\n");
-  completeBox.classList.toggle("incomplete", /(missing|lost|[1-9]\d* events? dropped|killed|of [\d,]+ calls)/.test(complete) || !!thinned);
+  completeBox.title = [thinned, complete, ...notes, "Traffic outside NCCL is not seen."]
+    .filter(Boolean)
+    .join("\n");
+  completeBox.classList.toggle(
+    "incomplete",
+    /(missing|lost|[1-9]\d* events? dropped|killed|of [\d,]+ calls)/.test(complete) || !!thinned,
+  );
 }
 
 /** What the server is doing, else whether the page follows a running job. */

@@ -12,7 +12,10 @@ const KEYS: [string, string][] = [
   ["drag", "move; on the ruler, or with Shift: select a span"],
   ["wheel", "up and down; with Ctrl: zoom; with Shift: left and right"],
   ["j", "where to look: findings, slowest, largest skew"],
-  ["l", "lines on and off: dotted blue to the parent, red across ranks; where they would crowd, only those of the largest skews and longest bars: zoom in, hover or pin for the others"],
+  [
+    "l",
+    "lines on and off: dotted blue to the parent, red across ranks; where they would crowd, only those of the largest skews and longest bars: zoom in, hover or pin for the others",
+  ],
   ["m", "levels and filters"],
   ["[  ]", "fold and unfold everything below the lanes"],
   ["g", "follow a running job"],
@@ -36,9 +39,15 @@ const LOOKS: [string, string][] = [
 ];
 
 export function fillHelp(dialog: HTMLDialogElement): void {
-  const rows = (pairs: [string, string][]) => pairs.map(([key, what]) => element("tr", "", element("td", "", element("kbd", "", key)), element("td", "", what)));
+  const rows = (pairs: [string, string][]) =>
+    pairs.map(([key, what]) =>
+      element("tr", "", element("td", "", element("kbd", "", key)), element("td", "", what)),
+    );
   dialog.replaceChildren(
-    button("×", "close (Esc)", () => dialog.close()), element("div", "title", "Keys"), element("table", "", ...rows(KEYS)),
-    element("div", "title", "How bars look"), element("table", "", ...rows(LOOKS)),
+    button("×", "close (Esc)", () => dialog.close()),
+    element("div", "title", "Keys"),
+    element("table", "", ...rows(KEYS)),
+    element("div", "title", "How bars look"),
+    element("table", "", ...rows(LOOKS)),
   );
 }

@@ -15,7 +15,10 @@ const SLACK_PIXELS = 2.5;
 export function barAt(lines: Line[], tiles: Tiles, view: View, x: number, y: number): Hit | undefined {
   const line = lines[lineAt(lines, y)];
   if (!line || line.y > y || isLineTrack(line.kind)) return undefined;
-  const strip = Math.min(Math.max(Math.floor((y - line.y - 1) / line.stripHeight), 0), line.strips.length - 1);
+  const strip = Math.min(
+    Math.max(Math.floor((y - line.y - 1) / line.stripHeight), 0),
+    line.strips.length - 1,
+  );
   const zoom = zoomOf(view);
   const time = toTime(view, x);
   const place = Math.floor(time / (WIDTH * 2 ** zoom));

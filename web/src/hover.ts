@@ -39,8 +39,7 @@ export class Hover {
     } else if (this.page.hovered && this.told && same(hit, this.told)) {
       this.box.hidden &&= this.isPinned;
       this.follow();
-    }
-    else this.timer = window.setTimeout(() => void this.tell(hit), PATIENCE_MS);
+    } else this.timer = window.setTimeout(() => void this.tell(hit), PATIENCE_MS);
   }
 
   private async tell(hit: Hit): Promise<void> {
@@ -51,7 +50,13 @@ export class Hover {
     this.told = hit;
     tooltip(this.box, item);
     if (hit.count > 1) {
-      this.box.prepend(element("div", "look", `the longest of ${hit.count.toLocaleString("en-US")} here: zoom in to see them`));
+      this.box.prepend(
+        element(
+          "div",
+          "look",
+          `the longest of ${hit.count.toLocaleString("en-US")} here: zoom in to see them`,
+        ),
+      );
     }
     this.box.hidden = this.isPinned;
     this.follow();

@@ -13,7 +13,11 @@ export class Keys {
   private movedAt = 0; // ms
   private acts: Record<string, () => void>;
 
-  constructor(private page: Page, focus: Focus, controls: Controls) {
+  constructor(
+    private page: Page,
+    focus: Focus,
+    controls: Controls,
+  ) {
     this.acts = {
       ArrowLeft: () => void focus.step(-1),
       ArrowRight: () => void focus.step(1),

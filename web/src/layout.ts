@@ -117,16 +117,23 @@ export function layOut(scene: Scene, choice: Choice): { lines: Line[]; height: n
     process = given.ids.process ?? process;
     const folded = isFolded(lane, choice, many);
     const tracks = shown(lane, choice);
-    if (CLOSED_LEVELS.has(lane.level) && !tracks.length && !lane.children.some((child) => shown(child, choice).length)) return;
+    if (
+      CLOSED_LEVELS.has(lane.level) &&
+      !tracks.length &&
+      !lane.children.some((child) => shown(child, choice).length)
+    )
+      return;
     const foldable = lane.children.length > 0 || tracks.length > 0;
-    const own = lane.level === "communicator" ? tracks.find((track) => track.kind === "operation") : undefined;
+    const own =
+      lane.level === "communicator" ? tracks.find((track) => track.kind === "operation") : undefined;
     const coarse = tracks.find((track) => track.kind === "coarse");
     const base = { depth, lane, title, note, state: lane.state, foldable, folded, head: true, process };
     const marks = lane.level === "communicator" ? tracks.find((track) => track.kind === "Comm") : undefined;
     const first = folded ? undefined : (own ?? coarse ?? marks);
     const moments = own && marks; // in the first strip
     const below = folded ? summary(lane, choice) : [];
-    if (below.length > MOST_OVERLAID) base.note = [note, `the first ${MOST_OVERLAID} of ${below.length} rows`].filter(Boolean).join(" · ");
+    if (below.length > MOST_OVERLAID)
+      base.note = [note, `the first ${MOST_OVERLAID} of ${below.length} rows`].filter(Boolean).join(" · ");
     const strips = first ? first.rows.map((row) => [row]) : folded ? [below.slice(0, MOST_OVERLAID)] : [];
     if (first && moments) strips[0].push(...moments.rows);
     const kind = first ? first.kind : folded ? "mixed" : "";
@@ -134,19 +141,50 @@ export function layOut(scene: Scene, choice: Choice): { lines: Line[]; height: n
     push({ ...base, kind, strips, stripHeight: each, height: Math.max(strips.length * each + 3, PLAIN) });
     if (folded) return;
     if (own && !choice.hidden.has(BANDWIDTH)) {
-      push({ ...base, head: false, title: "busbw", note: "GB/s", state: "", kind: BANDWIDTH, strips: [own.rows], stripHeight: LINE_TRACK - 4, height: LINE_TRACK });
+      push({
+        ...base,
+        head: false,
+        title: "busbw",
+        note: "GB/s",
+        state: "",
+        kind: BANDWIDTH,
+        strips: [own.rows],
+        stripHeight: LINE_TRACK - 4,
+        height: LINE_TRACK,
+      });
     }
     for (const track of tracks) {
       if (track === first || track === moments) continue;
       if (track.kind === COUNTER) {
-        const line = { ...base, head: false, state: "", kind: COUNTER, stripHeight: LINE_TRACK - 4, height: LINE_TRACK };
-        track.rows.forEach((row, n) => push({ ...line, title: track.lines?.[n][0] ?? "", note: track.lines?.[n][1] ?? "", strips: [[row]] }));
+        const line = {
+          ...base,
+          head: false,
+          state: "",
+          kind: COUNTER,
+          stripHeight: LINE_TRACK - 4,
+          height: LINE_TRACK,
+        };
+        track.rows.forEach((row, n) =>
+          push({
+            ...line,
+            title: track.lines?.[n][0] ?? "",
+            note: track.lines?.[n][1] ?? "",
+            strips: [[row]],
+          }),
+        );
         continue;
       }
       const height = stripHeight(track.kind);
       push({
-        ...base, head: false, title: track.title, note: "", state: "", kind: track.kind,
-        strips: track.rows.map((row) => [row]), stripHeight: height, height: track.rows.length * height + 2,
+        ...base,
+        head: false,
+        title: track.title,
+        note: "",
+        state: "",
+        kind: track.kind,
+        strips: track.rows.map((row) => [row]),
+        stripHeight: height,
+        height: track.rows.length * height + 2,
       });
     }
     for (const child of lane.children) visit(child, depth + 1, process);
@@ -173,7 +211,11 @@ function ascending(rows: number[]): number[] {
 
 /** Rows whose bars have a line of their own. */
 export function barRows(lines: Line[]): number[] {
-  return ascending(lines.filter((line) => !isLineTrack(line.kind) && line.kind !== "mixed").flatMap((line) => line.strips.flat()));
+  return ascending(
+    lines
+      .filter((line) => !isLineTrack(line.kind) && line.kind !== "mixed")
+      .flatMap((line) => line.strips.flat()),
+  );
 }
 
 /** Rows that hold the operations of the lines, folded or not. */
@@ -198,7 +240,11 @@ export function rowPlaces(lines: Line[]): Map<number, RowPlace> {
 }
 
 /** Names of rows that stay the same from scene to scene. */
-export function rowKeys(lanes: Lane[]): { keys: Map<number, string>; rows: Map<string, number>; paths: Map<number, Lane[]> } {
+export function rowKeys(lanes: Lane[]): {
+  keys: Map<number, string>;
+  rows: Map<string, number>;
+  paths: Map<number, Lane[]>;
+} {
   const keys = new Map<number, string>();
   const rows = new Map<string, number>();
   const paths = new Map<number, Lane[]>();

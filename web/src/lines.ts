@@ -47,7 +47,15 @@ export function drawLine(drawing: Drawing, line: Line, y: number, scale: number)
   const width1 = pixel / view.nsPerPixel; // of a tile's pixel
   for (const [place, values] of found) {
     if (width1 > 1) {
-      drawLevels(context, theme, values, (n) => snapped(toX(view, (place * WIDTH + n) * pixel)), top, y, height);
+      drawLevels(
+        context,
+        theme,
+        values,
+        (n) => snapped(toX(view, (place * WIDTH + n) * pixel)),
+        top,
+        y,
+        height,
+      );
       continue;
     }
     const key = `${zoom}/${place}/${top}/${height}/${devicePixelRatio}/${keyOf(line.strips[0])}`;
@@ -76,20 +84,28 @@ export function squeezed(values: Float32Array, scale: number): Float32Array {
 }
 
 function drawLevels(
-  context: CanvasRenderingContext2D, theme: Theme, values: Float32Array, at: (n: number) => number, top: number, y: number, height: number,
+  context: CanvasRenderingContext2D,
+  theme: Theme,
+  values: Float32Array,
+  at: (n: number) => number,
+  top: number,
+  y: number,
+  height: number,
 ): void {
   const levels = levelsOf(values);
   const levelOf = (value: number) => y + height - Math.min(value / top, 1) * (height - 3) - 0.5;
   context.fillStyle = theme.accent;
   context.globalAlpha = 0.22;
-  for (const [from, to, value] of levels) context.fillRect(at(from), levelOf(value), at(to) - at(from), y + height - levelOf(value));
+  for (const [from, to, value] of levels)
+    context.fillRect(at(from), levelOf(value), at(to) - at(from), y + height - levelOf(value));
   context.globalAlpha = 0.9;
   levels.forEach(([from, to, value], n) => {
     const level = levelOf(value);
     context.fillRect(at(from), level - 0.5, at(to) - at(from), 1);
     // Up or down from the one before, unless there is a gap.
     const before = levels[n - 1]?.[1] === from ? levelOf(levels[n - 1][2]) : level;
-    if (Math.abs(before - level) > 0.5) context.fillRect(at(from) - 0.5, Math.min(before, level) - 0.5, 1, Math.abs(before - level) + 1);
+    if (Math.abs(before - level) > 0.5)
+      context.fillRect(at(from) - 0.5, Math.min(before, level) - 0.5, 1, Math.abs(before - level) + 1);
   });
   context.globalAlpha = 1;
 }

@@ -38,8 +38,10 @@ export function instanceLinks(view: View, places: Places, members: Place[]): Lin
     const [above, below] = [shown[n - 1], shown[n]];
     if (above.at.y === below.at.y) continue;
     links.push({
-      x0: toX(view, above.member.start_ns), y0: above.at.y + above.at.height / 2,
-      x1: toX(view, below.member.start_ns), y1: below.at.y + below.at.height / 2,
+      x0: toX(view, above.member.start_ns),
+      y0: above.at.y + above.at.height / 2,
+      x1: toX(view, below.member.start_ns),
+      y1: below.at.y + below.at.height / 2,
     });
   }
   return links;
@@ -57,7 +59,10 @@ export function keptApart(groups: Link[][], apart: number): boolean[] {
     return known;
   };
   return groups.map((links) => {
-    const ends = links.flatMap(({ x0, y0, x1, y1 }): [Map<number, number>, number][] => [[near(`${y0}>${y1}`), x0], [near(`${y0}<${y1}`), x1]]);
+    const ends = links.flatMap(({ x0, y0, x1, y1 }): [Map<number, number>, number][] => [
+      [near(`${y0}>${y1}`), x0],
+      [near(`${y0}<${y1}`), x1],
+    ]);
     const free = ends.every(([side, x]) => {
       const at = Math.floor(x / apart);
       return [at - 1, at, at + 1].every((one) => Math.abs((side.get(one) ?? Infinity) - x) >= apart);
@@ -97,11 +102,19 @@ export function joinedBy(marks: Marks, places: Places, nsPerPixel: number): Join
     .map((members) => ({ members, links: instanceLinks(view, places, members), skew: skewOf(members) }))
     .filter(({ links }) => links.length > 0)
     .sort((a, b) => b.skew - a.skew);
-  const parentsKept = keptApart(parents.map(({ link }) => [link]), APART);
-  const instancesKept = keptApart(instances.map(({ links }) => links), APART);
+  const parentsKept = keptApart(
+    parents.map(({ link }) => [link]),
+    APART,
+  );
+  const instancesKept = keptApart(
+    instances.map(({ links }) => links),
+    APART,
+  );
   const joined = {
-    parents: parents.filter((_, n) => parentsKept[n]).map(({ one }) => one), ofParents: parents.length,
-    instances: instances.filter((_, n) => instancesKept[n]).map(({ members }) => members), ofInstances: instances.length,
+    parents: parents.filter((_, n) => parentsKept[n]).map(({ one }) => one),
+    ofParents: parents.length,
+    instances: instances.filter((_, n) => instancesKept[n]).map(({ members }) => members),
+    ofInstances: instances.length,
   };
   drawn.set(marks, { joined, places, nsPerPixel });
   return joined;

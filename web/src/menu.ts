@@ -24,7 +24,10 @@ export function inventory(lanes: Lane[]): { kinds: string[]; communicators: stri
 /** "0-3,8" -> 0, 1, 2, 3, 8 */
 export function parseRanks(text: string): number[] | undefined {
   const found: number[] = [];
-  for (const piece of text.split(",").map((one) => one.trim()).filter(Boolean)) {
+  for (const piece of text
+    .split(",")
+    .map((one) => one.trim())
+    .filter(Boolean)) {
     const match = /^(\d+)(?:-(\d+))?$/.exec(piece);
     if (!match) return undefined;
     const last = Number(match[2] ?? match[1]);
@@ -43,10 +46,39 @@ export function parseSize(text: string): number | undefined {
 
 const MOST_COMMUNICATORS = 60;
 const ORDER = [
-  "operation", "part", BANDWIDTH, "Comm", "GroupApi", "CollApi", "P2pApi", "KernelLaunch", "Group", "Coll", "P2p", "CeColl", "CeSync",
-  "CeBatch", "ProxyCtrl", "channel", "KernelCh", "KernelPhase", "ProxyOp", "ProxyStep", "NetPlugin", "Drop", "coarse", COUNTER,
+  "operation",
+  "part",
+  BANDWIDTH,
+  "Comm",
+  "GroupApi",
+  "CollApi",
+  "P2pApi",
+  "KernelLaunch",
+  "Group",
+  "Coll",
+  "P2p",
+  "CeColl",
+  "CeSync",
+  "CeBatch",
+  "ProxyCtrl",
+  "channel",
+  "KernelCh",
+  "KernelPhase",
+  "ProxyOp",
+  "ProxyStep",
+  "NetPlugin",
+  "Drop",
+  "coarse",
+  COUNTER,
 ];
-const KIND_TITLES: Record<string, string> = { operation: "operations", part: "parts", channel: "GPU channels", Comm: "init/finalize", Drop: "dropped", counter: "machine" };
+const KIND_TITLES: Record<string, string> = {
+  operation: "operations",
+  part: "parts",
+  channel: "GPU channels",
+  Comm: "init/finalize",
+  Drop: "dropped",
+  counter: "machine",
+};
 
 function toggled<T>(set: Set<T>, value: T): Set<T> {
   const next = new Set(set);
@@ -78,7 +110,9 @@ function field(value: string, title: string, act: (text: string) => void): HTMLI
 type Changed = (chosen: Chosen) => void;
 
 function levelButtons(kinds: string[], chosen: Chosen, changed: Changed): Node[] {
-  const levels = [...kinds, BANDWIDTH].filter((kind) => ORDER.includes(kind)).sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b));
+  const levels = [...kinds, BANDWIDTH]
+    .filter((kind) => ORDER.includes(kind))
+    .sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b));
   return levels.map((kind) => {
     const made = toggle(KIND_TITLES[kind] ?? kind, "show or hide this level", !chosen.hidden.has(kind), () =>
       changed({ ...chosen, hidden: toggled(chosen.hidden, kind) }),
@@ -90,7 +124,9 @@ function levelButtons(kinds: string[], chosen: Chosen, changed: Changed): Node[]
 
 function functionButtons(scene: Scene, theme: Theme, chosen: Chosen, changed: Changed): Node[] {
   const { filter } = chosen;
-  const functions = Object.entries(scene.names).map(([code, name]) => [Number(code), name] as const).filter(([code]) => code <= OTHER_FUNCTION);
+  const functions = Object.entries(scene.names)
+    .map(([code, name]) => [Number(code), name] as const)
+    .filter(([code]) => code <= OTHER_FUNCTION);
   return functions.map(([code, name]) => {
     const made = toggle("", "only this operation", filter.functions?.includes(code) ?? false, () =>
       changed({ ...chosen, filter: { ...filter, functions: toggledNumbers(filter.functions, code) } }),
@@ -114,10 +150,15 @@ function sourceButtons(sources: string[], chosen: Chosen, changed: Changed): Nod
 
 function communicatorButtons(names: string[], chosen: Chosen, changed: Changed): Node[] {
   const buttons: Node[] = names.slice(0, MOST_COMMUNICATORS).map((name) => {
-    const made = toggle(name.slice(0, 40), "only this communicator", chosen.communicators?.has(name) ?? false, () => {
-      const next = toggled(chosen.communicators ?? new Set<string>(), name);
-      changed({ ...chosen, communicators: next.size ? next : undefined });
-    });
+    const made = toggle(
+      name.slice(0, 40),
+      "only this communicator",
+      chosen.communicators?.has(name) ?? false,
+      () => {
+        const next = toggled(chosen.communicators ?? new Set<string>(), name);
+        changed({ ...chosen, communicators: next.size ? next : undefined });
+      },
+    );
     made.dataset.communicator = name;
     return made;
   });
@@ -126,11 +167,18 @@ function communicatorButtons(names: string[], chosen: Chosen, changed: Changed):
 }
 
 /** Fills the menu of filters; `changed` gets what is chosen then. */
-export function fillMenu(menu: HTMLElement, scene: Scene, theme: Theme, chosen: Chosen, changed: Changed): void {
+export function fillMenu(
+  menu: HTMLElement,
+  scene: Scene,
+  theme: Theme,
+  chosen: Chosen,
+  changed: Changed,
+): void {
   const { kinds, communicators } = inventory(scene.lanes);
   const { filter } = chosen;
   const { leastBytes, mostBytes } = filter;
-  const group = (title: string, ...children: Node[]) => element("div", "group", element("span", "", title), ...children);
+  const group = (title: string, ...children: Node[]) =>
+    element("div", "group", element("span", "", title), ...children);
   const ranks = field(chosen.ranks ? [...chosen.ranks].join(",") : "", "0-3,8", (text) => {
     const found = parseRanks(text);
     changed({ ...chosen, ranks: found && new Set(found) });
@@ -140,9 +188,14 @@ export function fillMenu(menu: HTMLElement, scene: Scene, theme: Theme, chosen: 
     group("operation", ...functionButtons(scene, theme, chosen, changed)),
     group("communicator", ...communicatorButtons(communicators, chosen, changed)),
     group("rank", ranks),
-    group("size",
-      field(String(leastBytes ?? ""), "from, e.g. 1M", (text) => changed({ ...chosen, filter: { ...filter, leastBytes: parseSize(text) } })),
-      field(String(mostBytes ?? ""), "to", (text) => changed({ ...chosen, filter: { ...filter, mostBytes: parseSize(text) } })),
+    group(
+      "size",
+      field(String(leastBytes ?? ""), "from, e.g. 1M", (text) =>
+        changed({ ...chosen, filter: { ...filter, leastBytes: parseSize(text) } }),
+      ),
+      field(String(mostBytes ?? ""), "to", (text) =>
+        changed({ ...chosen, filter: { ...filter, mostBytes: parseSize(text) } }),
+      ),
     ),
     group("time by", ...sourceButtons(scene.sources, chosen, changed)),
     button("clear", "no filter, all levels", () => changed({ filter: {}, hidden: new Set() })),

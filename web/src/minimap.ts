@@ -6,7 +6,8 @@ let drawn: { glance: Glance; theme: Theme; width: number; picture: HTMLCanvasEle
 
 /** How busy the capture was over time, waiting apart; drawn once. */
 function busyPicture(glance: Glance, theme: Theme, width: number, height: number): HTMLCanvasElement {
-  if (drawn && drawn.glance === glance && drawn.theme === theme && drawn.width === width) return drawn.picture;
+  if (drawn && drawn.glance === glance && drawn.theme === theme && drawn.width === width)
+    return drawn.picture;
   const picture = document.createElement("canvas");
   picture.width = Math.round(width * devicePixelRatio);
   picture.height = Math.round(height * devicePixelRatio);
@@ -28,7 +29,13 @@ function busyPicture(glance: Glance, theme: Theme, width: number, height: number
 }
 
 /** The whole capture, and what part of it is shown. */
-export function paintMinimap(canvas: HTMLCanvasElement, theme: Theme, glance: Glance | undefined, first: number, last: number): void {
+export function paintMinimap(
+  canvas: HTMLCanvasElement,
+  theme: Theme,
+  glance: Glance | undefined,
+  first: number,
+  last: number,
+): void {
   const context = canvas.getContext("2d");
   if (!context) return;
   const width = canvas.clientWidth;

@@ -44,14 +44,17 @@ export function listenToMouse(page: Page, focus: Focus, hover: Hover): void {
 /** A lane's name in full, where it may be cut. */
 function tellHead(page: Page, x: number, y: number): void {
   const line = x < HEAD ? page.lineAt(y) : undefined;
-  const told = line ? [line.title, line.state, line.note].filter(Boolean).join(" · ").slice(0, LONGEST_TOLD) : "";
+  const told = line
+    ? [line.title, line.state, line.note].filter(Boolean).join(" · ").slice(0, LONGEST_TOLD)
+    : "";
   if (page.canvas.title !== told) page.canvas.title = told;
 }
 
 function turnWheel(page: Page, event: WheelEvent): void {
   event.preventDefault();
   const scale = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? WHEEL_LINE : 1;
-  if (event.ctrlKey || event.metaKey) page.zoom(1.0025 ** (event.deltaY * scale), Math.max(event.offsetX - HEAD, 0));
+  if (event.ctrlKey || event.metaKey)
+    page.zoom(1.0025 ** (event.deltaY * scale), Math.max(event.offsetX - HEAD, 0));
   else if (event.shiftKey) page.setView(panned(page.view, (event.deltaY || event.deltaX) * scale));
   else {
     if (event.deltaX) page.setView(panned(page.view, event.deltaX * scale));
@@ -70,7 +73,13 @@ function pressHead(page: Page, y: number): void {
 function pressLanes(page: Page, focus: Focus, event: MouseEvent): void {
   const { offsetX: x0, offsetY: y0 } = event;
   const selecting = y0 < RULER || event.shiftKey;
-  const begin = { view: page.view, scroll: page.scroll, time: toTime(page.view, x0 - HEAD), x: event.clientX, y: event.clientY };
+  const begin = {
+    view: page.view,
+    scroll: page.scroll,
+    time: toTime(page.view, x0 - HEAD),
+    x: event.clientX,
+    y: event.clientY,
+  };
   let moved = false;
   const drag = (now: MouseEvent) => {
     const [dx, dy] = [now.clientX - begin.x, now.clientY - begin.y];
@@ -96,7 +105,10 @@ function listenToMinimap(page: Page): void {
   const minimap = byId("minimap");
   const move = (now: MouseEvent) => {
     const share = (now.clientX - minimap.getBoundingClientRect().left) / minimap.clientWidth;
-    page.setView({ ...page.view, start: share * page.scene.span_ns - (page.view.nsPerPixel * page.width) / 2 });
+    page.setView({
+      ...page.view,
+      start: share * page.scene.span_ns - (page.view.nsPerPixel * page.width) / 2,
+    });
   };
   minimap.addEventListener("mousedown", (event) => {
     move(event);

@@ -24,7 +24,8 @@ const names = new WeakMap<Runs, { known: Runs[]; found: Name[] }>(); // by the r
 export function namesOf(known: Runs[], least: number): Name[] {
   const top = known[known.length - 1];
   const kept = least === LABEL_FROM ? names.get(top) : undefined;
-  if (kept && kept.known.length === known.length && kept.known.every((one, n) => one === known[n])) return kept.found;
+  if (kept && kept.known.length === known.length && kept.known.every((one, n) => one === known[n]))
+    return kept.found;
   const found: Name[] = [];
   known.forEach((runs, row) => {
     const above = known.slice(row + 1);
@@ -65,7 +66,12 @@ function firstAfter(runs: Runs, x: number): number {
 }
 
 /** Names of a tile's bars; of those that begin before it only in the first. */
-export function drawNames(drawing: Drawing, strip: Strip, { zoom, place, known }: Tile, first: boolean): void {
+export function drawNames(
+  drawing: Drawing,
+  strip: Strip,
+  { zoom, place, known }: Tile,
+  first: boolean,
+): void {
   const { view, width } = drawing;
   if (strip.height < LEAST_NAMED || !known.length) return;
   const scale = 2 ** zoom / view.nsPerPixel;
@@ -74,12 +80,21 @@ export function drawNames(drawing: Drawing, strip: Strip, { zoom, place, known }
     if (runs.x0[n] < 0 && !first) continue;
     const [exact0, exact1] = [origin + runs.x0[n] * scale, origin + runs.x1[n] * scale];
     const [x0, x1] = [Math.max(origin + from * scale, -2), Math.min(origin + to * scale, width + 2)];
-    if (x1 - x0 >= LABEL_FROM) drawName(drawing, runs, n, strip, x0, x1, exact0 + (runs.wait[n] / 255) * (exact1 - exact0));
+    if (x1 - x0 >= LABEL_FROM)
+      drawName(drawing, runs, n, strip, x0, x1, exact0 + (runs.wait[n] / 255) * (exact1 - exact0));
   }
 }
 
 /** A bar's name, in the wider of its pale and its full part: there it can be read. */
-function drawName(drawing: Drawing, runs: Runs, n: number, { kind, y, height }: Strip, x0: number, x1: number, waitingUntil: number): void {
+function drawName(
+  drawing: Drawing,
+  runs: Runs,
+  n: number,
+  { kind, y, height }: Strip,
+  x0: number,
+  x1: number,
+  waitingUntil: number,
+): void {
   const { context, theme } = drawing;
   const look = runs.look[n];
   const name = drawing.names[String(runs.code[n])] ?? "";

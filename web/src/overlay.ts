@@ -23,7 +23,14 @@ export interface Overlay {
 }
 
 /** Draws everything that lies over the bars; y is already moved by scrolling. */
-export function drawOverlay(context: CanvasRenderingContext2D, theme: Theme, view: View, width: number, places: Places, overlay: Overlay): void {
+export function drawOverlay(
+  context: CanvasRenderingContext2D,
+  theme: Theme,
+  view: View,
+  width: number,
+  places: Places,
+  overlay: Overlay,
+): void {
   const { marks, pinned, hovered } = overlay;
   const focus = [pinned, hovered].filter((item): item is Item => item !== undefined);
   if (overlay.lines && marks) {
@@ -31,18 +38,35 @@ export function drawOverlay(context: CanvasRenderingContext2D, theme: Theme, vie
     context.strokeStyle = theme.parent;
     context.globalAlpha = 0.55;
     context.setLineDash([2, 3]);
-    stroke(context, parents.map((one) => parentLink(view, places, one.child, one.parent)).filter((link): link is Link => !!link), width);
+    stroke(
+      context,
+      parents
+        .map((one) => parentLink(view, places, one.child, one.parent))
+        .filter((link): link is Link => !!link),
+      width,
+    );
     context.setLineDash([]);
     context.strokeStyle = theme.instance;
     context.globalAlpha = 0.45;
-    stroke(context, instances.flatMap((members) => instanceLinks(view, places, members)), width);
+    stroke(
+      context,
+      instances.flatMap((members) => instanceLinks(view, places, members)),
+      width,
+    );
   }
   if (marks) drawStates(context, theme, view, width, places, marks.states);
   for (const item of focus) drawFocus(context, theme, view, width, places, item, item === pinned);
   context.globalAlpha = 1;
 }
 
-function drawStates(context: CanvasRenderingContext2D, theme: Theme, view: View, width: number, places: Places, states: Marks["states"]): void {
+function drawStates(
+  context: CanvasRenderingContext2D,
+  theme: Theme,
+  view: View,
+  width: number,
+  places: Places,
+  states: Marks["states"],
+): void {
   context.fillStyle = theme.paper;
   context.strokeStyle = theme.instance;
   context.globalAlpha = 1;
@@ -58,7 +82,15 @@ function drawStates(context: CanvasRenderingContext2D, theme: Theme, view: View,
   }
 }
 
-function drawFocus(context: CanvasRenderingContext2D, theme: Theme, view: View, width: number, places: Places, item: Item, pinned: boolean): void {
+function drawFocus(
+  context: CanvasRenderingContext2D,
+  theme: Theme,
+  view: View,
+  width: number,
+  places: Places,
+  item: Item,
+  pinned: boolean,
+): void {
   const at = places.get(item.row);
   if (at) {
     const x0 = toX(view, item.start_ns);
@@ -85,7 +117,13 @@ function drawFocus(context: CanvasRenderingContext2D, theme: Theme, view: View, 
 }
 
 /** How far the bar's beginning may be off: a whisker, where it is wide enough to be seen. */
-function drawError(context: CanvasRenderingContext2D, theme: Theme, view: View, at: RowPlace, item: Item): void {
+function drawError(
+  context: CanvasRenderingContext2D,
+  theme: Theme,
+  view: View,
+  at: RowPlace,
+  item: Item,
+): void {
   if (!item.error_ns || item.error_ns / view.nsPerPixel < 1.5) return;
   const y = at.y + at.height + 2;
   const x0 = toX(view, item.start_ns - item.error_ns);

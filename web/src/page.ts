@@ -37,7 +37,10 @@ export class Page {
   private lastWidth = 0; // pixels of the time axis
 
   /** `failed` is told whatever a question to the source ends in but its answer. */
-  constructor(readonly source: Source, readonly failed: (error: unknown) => void) {
+  constructor(
+    readonly source: Source,
+    readonly failed: (error: unknown) => void,
+  ) {
     this.tiles = new Tiles(source, () => this.invalidate(), failed);
     new ResizeObserver(() => this.resized()).observe(this.canvas);
     this.scrollBox.addEventListener("scroll", () => this.moved());
@@ -96,7 +99,8 @@ export class Page {
 
   foldAll(folded: boolean): void {
     for (const line of this.lines) {
-      if (line.head && line.foldable && line.folded !== folded && line.lane.level !== "host") this.flip(line.lane.key);
+      if (line.head && line.foldable && line.folded !== folded && line.lane.level !== "host")
+        this.flip(line.lane.key);
     }
     this.relayout();
   }
@@ -138,7 +142,9 @@ export class Page {
 
   /** The bar at a point of the canvas. */
   hit(x: number, y: number): Hit | undefined {
-    return x < HEAD || y < RULER ? undefined : barAt(this.lines, this.tiles, this.view, x - HEAD, y - RULER + this.scroll);
+    return x < HEAD || y < RULER
+      ? undefined
+      : barAt(this.lines, this.tiles, this.view, x - HEAD, y - RULER + this.scroll);
   }
 
   // ---- moving ----
@@ -151,7 +157,8 @@ export class Page {
   private resized(): void {
     const before = this.lastWidth;
     this.lastWidth = this.width;
-    if (before && before !== this.width) this.setView({ ...this.view, nsPerPixel: (this.view.nsPerPixel * before) / this.width });
+    if (before && before !== this.width)
+      this.setView({ ...this.view, nsPerPixel: (this.view.nsPerPixel * before) / this.width });
     this.invalidate();
   }
 

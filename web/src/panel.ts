@@ -14,7 +14,10 @@ const SOURCES: Record<string, string> = {
 function shown(field: Field): string {
   if (typeof field.value !== "number") return String(field.value);
   if (field.unit === "moment") return moment(field.value);
-  if (field.unit === "ns") return field.value >= 1000 ? `${duration(field.value)} (${field.value.toLocaleString("en-US")} ns)` : duration(field.value);
+  if (field.unit === "ns")
+    return field.value >= 1000
+      ? `${duration(field.value)} (${field.value.toLocaleString("en-US")} ns)`
+      : duration(field.value);
   if (field.unit === "bytes") return `${size(field.value)} (${field.value.toLocaleString("en-US")} bytes)`;
   return String(field.value);
 }
@@ -30,11 +33,13 @@ export function inOrder(fields: Field[]): Field[] {
 }
 
 function rowsOf(item: Item, most: number): HTMLElement[] {
-  return inOrder(item.fields).slice(0, most).map((field) => {
-    const value = element("td", "value", shown(field));
-    const name = element("td", "name", TITLES[field.name] ?? fieldName(field.name));
-    return element("tr", "", name, value, element("td", "source", SOURCES[field.source] ?? field.source));
-  });
+  return inOrder(item.fields)
+    .slice(0, most)
+    .map((field) => {
+      const value = element("td", "value", shown(field));
+      const name = element("td", "name", TITLES[field.name] ?? fieldName(field.name));
+      return element("tr", "", name, value, element("td", "source", SOURCES[field.source] ?? field.source));
+    });
 }
 
 function headOf(item: Item): HTMLElement[] {
@@ -42,7 +47,11 @@ function headOf(item: Item): HTMLElement[] {
   const error = item.error_ns ? ` ± ${duration(item.error_ns)}` : "";
   const head = [
     element("div", "title", item.title),
-    element("div", "times", `${length > 0 ? duration(length) : "a moment"} from ${moment(item.start_ns)}${error}`),
+    element(
+      "div",
+      "times",
+      `${length > 0 ? duration(length) : "a moment"} from ${moment(item.start_ns)}${error}`,
+    ),
   ];
   for (const look of item.looks) head.push(element("div", "look", look));
   return head;
@@ -54,15 +63,25 @@ const TALL = 16; // fields: more are told in two columns
 export function tooltip(box: HTMLElement, item: Item): void {
   const rows = rowsOf(item, 60);
   const half = rows.length > TALL ? Math.ceil(rows.length / 2) : rows.length;
-  const tables = [rows.slice(0, half), rows.slice(half)].filter((part) => part.length).map((part) => element("table", "", ...part));
+  const tables = [rows.slice(0, half), rows.slice(half)]
+    .filter((part) => part.length)
+    .map((part) => element("table", "", ...part));
   const states = element("table", "states", ...statesOf(item));
   box.replaceChildren(...headOf(item), element("div", "columns", ...tables), states);
 }
 
 function statesOf(item: Item): HTMLElement[] {
   return item.states.map((state) => {
-    const more = Object.entries(state.more).map(([name, value]) => `${name} ${value}`).join(", ");
-    return element("tr", "", element("td", "name", state.name), element("td", "value", `+${duration(state.at_ns - item.start_ns)}`), element("td", "source", more));
+    const more = Object.entries(state.more)
+      .map(([name, value]) => `${name} ${value}`)
+      .join(", ");
+    return element(
+      "tr",
+      "",
+      element("td", "name", state.name),
+      element("td", "value", `+${duration(state.at_ns - item.start_ns)}`),
+      element("td", "source", more),
+    );
   });
 }
 
@@ -75,12 +94,25 @@ export interface PanelActions {
 type RankOf = (row: number) => string;
 
 /** Everything about the pinned bar. */
-export function showItem(panel: HTMLElement, item: Item, scene: Scene, rankOf: RankOf, actions: PanelActions): void {
-  const bar = element("div", "bar", button("fit", "show it over the whole width (f)", actions.fit), button("×", "close (Esc)", actions.close));
+export function showItem(
+  panel: HTMLElement,
+  item: Item,
+  scene: Scene,
+  rankOf: RankOf,
+  actions: PanelActions,
+): void {
+  const bar = element(
+    "div",
+    "bar",
+    button("fit", "show it over the whole width (f)", actions.fit),
+    button("×", "close (Esc)", actions.close),
+  );
   const parts: Node[] = [bar, ...headOf(item)];
-  if (scene.wall_ns) parts.push(element("div", "times", wallClock(BigInt(scene.wall_ns) + BigInt(Math.round(item.start_ns)))));
+  if (scene.wall_ns)
+    parts.push(element("div", "times", wallClock(BigInt(scene.wall_ns) + BigInt(Math.round(item.start_ns)))));
   parts.push(element("table", "", ...rowsOf(item, 500)));
-  if (item.states.length) parts.push(element("h3", "", "states"), element("table", "states", ...statesOf(item)));
+  if (item.states.length)
+    parts.push(element("h3", "", "states"), element("table", "states", ...statesOf(item)));
   if (item.parent) {
     const parent = item.parent;
     parts.push(button("go to its parent", "", () => actions.go(parent)));
@@ -93,7 +125,11 @@ export function showItem(panel: HTMLElement, item: Item, scene: Scene, rankOf: R
 }
 
 /** The first of a list and, of a long one, more of its end: who came last matters most. */
-export function endsOf<T>(list: T[], first: number, last: number): { first: T[]; between: number; last: T[] } {
+export function endsOf<T>(
+  list: T[],
+  first: number,
+  last: number,
+): { first: T[]; between: number; last: T[] } {
   if (list.length <= first + last) return { first: list, between: 0, last: [] };
   return { first: list.slice(0, first), between: list.length - first - last, last: list.slice(-last) };
 }
@@ -121,7 +157,13 @@ function cells(row: (string | number)[], tag = "td"): HTMLElement {
 }
 
 /** Statistics of the selected span, which begins at `first`; some rows of operations may have been left out. */
-export function showSpan(panel: HTMLElement, span: Span, first: number, rowsLeftOut: number, actions: PanelActions): void {
+export function showSpan(
+  panel: HTMLElement,
+  span: Span,
+  first: number,
+  rowsLeftOut: number,
+  actions: PanelActions,
+): void {
   const head = ["comm", "function", "ops", "bytes", "median", "p99", "busbw", "wait"];
   const rows = span.groups.map((group) => {
     const untimed = group.operations - group.timed;
@@ -137,10 +179,27 @@ export function showSpan(panel: HTMLElement, span: Span, first: number, rowsLeft
     ]);
   });
   panel.replaceChildren(
-    element("div", "bar", button("fit", "show it over the whole width (f)", actions.fit), button("×", "close (Esc)", actions.close)),
+    element(
+      "div",
+      "bar",
+      button("fit", "show it over the whole width (f)", actions.fit),
+      button("×", "close (Esc)", actions.close),
+    ),
     element("div", "title", duration(span.span_ns)),
-    element("div", "times", `${span.operations.toLocaleString("en-US")} operations begin in it, from ${moment(first)}`),
-    ...(rowsLeftOut ? [element("div", "look", `without ${rowsLeftOut.toLocaleString("en-US")} more rows of operations: filter ranks or communicators`)] : []),
+    element(
+      "div",
+      "times",
+      `${span.operations.toLocaleString("en-US")} operations begin in it, from ${moment(first)}`,
+    ),
+    ...(rowsLeftOut
+      ? [
+          element(
+            "div",
+            "look",
+            `without ${rowsLeftOut.toLocaleString("en-US")} more rows of operations: filter ranks or communicators`,
+          ),
+        ]
+      : []),
     element("table", "statistics", cells(head, "th"), ...rows),
     element("div", "times", "Times on one rank; busbw in GB/s as in nccl-tests."),
   );
@@ -158,13 +217,20 @@ function foundLine(found: Found, text: string, act: () => void): HTMLElement {
 }
 
 /** What a search gave. */
-export function showFound(panel: HTMLElement, text: string, result: { count: number; found: Found[] }, actions: PanelActions): void {
+export function showFound(
+  panel: HTMLElement,
+  text: string,
+  result: { count: number; found: Found[] },
+  actions: PanelActions,
+): void {
   const shownOnly = result.count > result.found.length ? `, the first ${result.found.length}` : "";
   panel.replaceChildren(
     element("div", "bar", button("×", "close (Esc)", actions.close)),
     element("div", "title", `${result.count.toLocaleString("en-US")} found${shownOnly}`),
     element("div", "times", text),
-    ...result.found.map((one) => foundLine(one, one.duration_ns >= 0 ? duration(one.duration_ns) : "–", () => actions.go(one))),
+    ...result.found.map((one) =>
+      foundLine(one, one.duration_ns >= 0 ? duration(one.duration_ns) : "–", () => actions.go(one)),
+    ),
   );
 }
 
@@ -182,9 +248,18 @@ export function showJumps(panel: HTMLElement, jumps: Jumps, actions: PanelAction
   });
   const parts = [
     ...section("findings", findings),
-    ...section("not ended", jumps.in_flight.map((one) => foundLine(one, "in flight", () => actions.go(one)))),
-    ...section("largest skew", jumps.skewed.map((one) => foundLine(one, duration(one.skew_ns ?? 0), () => actions.go(one)))),
-    ...section("slowest", jumps.slowest.map((one) => foundLine(one, duration(one.duration_ns), () => actions.go(one)))),
+    ...section(
+      "not ended",
+      jumps.in_flight.map((one) => foundLine(one, "in flight", () => actions.go(one))),
+    ),
+    ...section(
+      "largest skew",
+      jumps.skewed.map((one) => foundLine(one, duration(one.skew_ns ?? 0), () => actions.go(one))),
+    ),
+    ...section(
+      "slowest",
+      jumps.slowest.map((one) => foundLine(one, duration(one.duration_ns), () => actions.go(one))),
+    ),
   ];
   const nothing = parts.length ? [] : [element("div", "times", "nothing yet")];
   panel.replaceChildren(

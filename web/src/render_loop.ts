@@ -20,7 +20,11 @@ export class Frames {
   private nsPerPixel = 0; // of the last frame
 
   /** `before` is called before every frame, `atRest` when the view has not moved for a while. */
-  constructor(private page: Page, private before: () => void, private atRest: () => void) {
+  constructor(
+    private page: Page,
+    private before: () => void,
+    private atRest: () => void,
+  ) {
     this.context = page.canvas.getContext("2d", { alpha: false }) as CanvasRenderingContext2D;
   }
 
@@ -37,16 +41,34 @@ export class Frames {
     beginPictures(page.view.nsPerPixel !== this.nsPerPixel);
     this.nsPerPixel = page.view.nsPerPixel;
     const nextScales = paint({
-      context: this.context, theme: page.theme, view: page.view, width: page.width, height: page.height, tiles: page.tiles, names: page.scene.names,
-      scene: page.scene, lines: page.visibleLines, places: page.places, scroll: page.scroll, selection: page.selection, cursor: page.cursor,
-      overlay: { marks: page.marks, pinned: page.pinned, hovered: page.hovered, lines: page.showLines }, scales: this.scales,
+      context: this.context,
+      theme: page.theme,
+      view: page.view,
+      width: page.width,
+      height: page.height,
+      tiles: page.tiles,
+      names: page.scene.names,
+      scene: page.scene,
+      lines: page.visibleLines,
+      places: page.places,
+      scroll: page.scroll,
+      selection: page.selection,
+      cursor: page.cursor,
+      overlay: { marks: page.marks, pinned: page.pinned, hovered: page.hovered, lines: page.showLines },
+      scales: this.scales,
     });
     for (const [name, scale] of nextScales) if (scale !== this.scales.get(name)) page.invalidate();
     this.scales = nextScales;
     if (hasWaiting()) page.invalidate();
     page.tiles.ask();
     const [first, last] = page.window;
-    paintMinimap(this.minimap, page.theme, page.glance, first / page.scene.span_ns, last / page.scene.span_ns);
+    paintMinimap(
+      this.minimap,
+      page.theme,
+      page.glance,
+      first / page.scene.span_ns,
+      last / page.scene.span_ns,
+    );
     window.clearTimeout(this.restTimer);
     this.restTimer = window.setTimeout(() => {
       this.atRest();
@@ -56,7 +78,10 @@ export class Frames {
 
   private resize(): void {
     const { canvas } = this.page;
-    const [width, height] = [Math.round(canvas.clientWidth * devicePixelRatio), Math.round(canvas.clientHeight * devicePixelRatio)];
+    const [width, height] = [
+      Math.round(canvas.clientWidth * devicePixelRatio),
+      Math.round(canvas.clientHeight * devicePixelRatio),
+    ];
     if (canvas.width !== width || canvas.height !== height) {
       canvas.width = width;
       canvas.height = height;

@@ -11,7 +11,11 @@ export class Scenes {
   private looking = false;
 
   /** `shown` is called when there is another scene or choice. */
-  constructor(private page: Page, private focus: Focus, private shown: () => void) {}
+  constructor(
+    private page: Page,
+    private focus: Focus,
+    private shown: () => void,
+  ) {}
 
   async start(): Promise<void> {
     await this.load(decodeAddress(location.hash));
@@ -33,7 +37,9 @@ export class Scenes {
       if (pin) void this.focus.pinByKey(pin.key, pin.start);
     }
     if (page.follow) page.toEnd();
-    page.glance = await page.source.glance(Math.min(GLANCE_PIXELS.most, Math.max(GLANCE_PIXELS.least, Math.round(innerWidth))));
+    page.glance = await page.source.glance(
+      Math.min(GLANCE_PIXELS.most, Math.max(GLANCE_PIXELS.least, Math.round(innerWidth))),
+    );
     page.invalidate();
   }
 
@@ -55,7 +61,8 @@ export class Scenes {
 
   failed(error: unknown): void {
     if (error instanceof Changed) void this.look();
-    else if (error instanceof TypeError) showTrouble("The server does not answer any more: is `ncclscope timeline` still running?");
+    else if (error instanceof TypeError)
+      showTrouble("The server does not answer any more: is `ncclscope timeline` still running?");
     else showTrouble(String((error as Error).message));
   }
 
@@ -66,11 +73,14 @@ export class Scenes {
     page.flipped = new Set(address.flipped);
     page.showLines = address.lines;
     page.choose({
-      filter: address.filter, hidden: new Set(address.hidden), ranks: address.ranks && new Set(address.ranks),
+      filter: address.filter,
+      hidden: new Set(address.hidden),
+      ranks: address.ranks && new Set(address.ranks),
       communicators: address.communicators && new Set(address.communicators),
     });
     this.shown();
-    if (address.first !== undefined && address.span !== undefined) page.setView({ start: address.first, nsPerPixel: address.span / page.width });
+    if (address.first !== undefined && address.span !== undefined)
+      page.setView({ start: address.first, nsPerPixel: address.span / page.width });
     else page.everything();
     page.scrollTo(address.scroll ?? 0);
     page.selection = address.selection;
@@ -82,9 +92,17 @@ export class Scenes {
   remember(): void {
     const { view, width, scroll, flipped, chosen, selection, showLines } = this.page;
     const address: Address = {
-      first: view.start, span: view.nsPerPixel * width, scroll, flipped: [...flipped], hidden: [...chosen.hidden],
-      filter: chosen.filter, ranks: chosen.ranks && [...chosen.ranks], communicators: chosen.communicators && [...chosen.communicators],
-      pin: this.pin(), selection, lines: showLines,
+      first: view.start,
+      span: view.nsPerPixel * width,
+      scroll,
+      flipped: [...flipped],
+      hidden: [...chosen.hidden],
+      filter: chosen.filter,
+      ranks: chosen.ranks && [...chosen.ranks],
+      communicators: chosen.communicators && [...chosen.communicators],
+      pin: this.pin(),
+      selection,
+      lines: showLines,
     };
     const text = `#${encodeAddress(address)}`;
     if (text !== location.hash) history.replaceState(null, "", text);

@@ -20,7 +20,11 @@ export function ranges(rows: number[]): string {
 export class HttpSource implements Source {
   private generation = 0;
 
-  private async get(path: string, query: Record<string, string | number> = {}, filter: Filter = {}): Promise<Response> {
+  private async get(
+    path: string,
+    query: Record<string, string | number> = {},
+    filter: Filter = {},
+  ): Promise<Response> {
     const given = new URLSearchParams();
     for (const [name, value] of Object.entries(query)) given.set(name, String(value));
     if (path !== "state" && path !== "scene") given.set("g", String(this.generation));
@@ -37,7 +41,11 @@ export class HttpSource implements Source {
     return answer;
   }
 
-  private async json<T>(path: string, query: Record<string, string | number> = {}, filter: Filter = {}): Promise<T> {
+  private async json<T>(
+    path: string,
+    query: Record<string, string | number> = {},
+    filter: Filter = {},
+  ): Promise<T> {
     return (await (await this.get(path, query, filter)).json()) as T;
   }
 
@@ -57,7 +65,9 @@ export class HttpSource implements Source {
   }
 
   async line(zoom: number, place: number, rows: number[]): Promise<Float32Array> {
-    return new Float32Array(await (await this.get("line", { z: zoom, i: place, rows: ranges(rows) })).arrayBuffer());
+    return new Float32Array(
+      await (await this.get("line", { z: zoom, i: place, rows: ranges(rows) })).arrayBuffer(),
+    );
   }
 
   item(row: number, item: number, filter: Filter): Promise<Item> {

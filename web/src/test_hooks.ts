@@ -8,7 +8,10 @@ import type { Item, Marks, Place, Scene } from "./types";
 import { type View, toX, zoomOf } from "./view";
 
 export class Probe {
-  constructor(private page: Page, private focus: Focus) {}
+  constructor(
+    private page: Page,
+    private focus: Focus,
+  ) {}
 
   /** Whether everything that can be seen has been drawn. */
   get ready(): boolean {
@@ -37,7 +40,8 @@ export class Probe {
     const zoom = zoomOf(this.page.view);
     const [from, to] = tilesOf(...this.page.window, zoom);
     const codes: number[] = [];
-    for (let place = from; place <= to; place++) codes.push(...(this.page.tiles.peek(zoom, place, row)?.code ?? []));
+    for (let place = from; place <= to; place++)
+      codes.push(...(this.page.tiles.peek(zoom, place, row)?.code ?? []));
     return codes;
   }
 
@@ -49,7 +53,9 @@ export class Probe {
     const box = canvas.getBoundingClientRect();
     const x0 = toX(view, place.start_ns);
     return {
-      x: box.left + HEAD + x0, y: box.top + RULER + at.y - scroll, height: at.height,
+      x: box.left + HEAD + x0,
+      y: box.top + RULER + at.y - scroll,
+      height: at.height,
       width: Math.max(toX(view, place.end_ns) - x0, 1),
     };
   }

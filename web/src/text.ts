@@ -66,7 +66,8 @@ export function tickStep(nsPerPixel: number, pixels = 110): number {
 /** A tick's label, with as many digits as its step needs. */
 export function tickLabel(ns: number, step: number): string {
   if (ns === 0) return "0";
-  const [unit, name] = TIMES.find(([unit]) => step >= unit || (unit < 1e9 && ns >= unit && step >= unit / 1e3)) ?? TIMES[3];
+  const [unit, name] =
+    TIMES.find(([unit]) => step >= unit || (unit < 1e9 && ns >= unit && step >= unit / 1e3)) ?? TIMES[3];
   const digits = Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-9));
   const [whole, rest] = (ns / unit).toFixed(digits).split(".");
   const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");

@@ -10,7 +10,9 @@ export function rememberedTheme(): Theme {
   } catch {
     // a file opened from disk may have no storage
   }
-  return (name ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark" ? DARK : LIGHT;
+  return (name ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark"
+    ? DARK
+    : LIGHT;
 }
 
 export function rememberTheme(theme: Theme): void {

@@ -43,7 +43,12 @@ export function waitForNext(): void {
 
 function found(key: string, shows: readonly object[], theme: Theme): Kept | undefined {
   const known = kept.get(key);
-  return known && known.theme === theme && known.shows.length === shows.length && known.shows.every((one, n) => one === shows[n]) ? known : undefined;
+  return known &&
+    known.theme === theme &&
+    known.shows.length === shows.length &&
+    known.shows.every((one, n) => one === shows[n])
+    ? known
+    : undefined;
 }
 
 function bytesOf(canvas: HTMLCanvasElement): number {
@@ -58,7 +63,13 @@ function forget(key: string): void {
 
 /** The picture of some data, which `key` finds again for as long as they are the same. `passing`: any zoom will do. */
 export function pictureOf(
-  key: string, shows: readonly object[], theme: Theme, scale: number, width: number, height: number, passing: boolean,
+  key: string,
+  shows: readonly object[],
+  theme: Theme,
+  scale: number,
+  width: number,
+  height: number,
+  passing: boolean,
   draw: (context: CanvasRenderingContext2D) => void,
 ): Picture {
   const known = found(key, shows, theme);

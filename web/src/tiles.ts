@@ -10,7 +10,11 @@ export function decodeTile(buffer: ArrayBuffer): Runs[] {
   let offset = 4 * (rows + 1);
   const out: Runs[] = Array.from(counts, (length) => ({ length }) as Runs);
   const wide: [keyof Runs, typeof Float32Array | typeof Uint32Array][] = [
-    ["x0", Float32Array], ["x1", Float32Array], ["item", Uint32Array], ["count", Uint32Array], ["value", Float32Array],
+    ["x0", Float32Array],
+    ["x1", Float32Array],
+    ["item", Uint32Array],
+    ["count", Uint32Array],
+    ["value", Float32Array],
   ];
   for (const [name, type] of wide) {
     for (const runs of out) {
@@ -60,7 +64,11 @@ export class Tiles {
   private wanted = new Map<string, { zoom: number; place: number; rows: number[] }>();
   private epoch = 0;
 
-  constructor(private source: Source, private arrived: () => void, private failed: (error: unknown) => void) {}
+  constructor(
+    private source: Source,
+    private arrived: () => void,
+    private failed: (error: unknown) => void,
+  ) {}
 
   filter: Filter = {};
 
@@ -120,7 +128,10 @@ export class Tiles {
   /** Sends the questions that drawing has raised. */
   ask(): void {
     while (this.wanted.size && this.running < MOST_AT_ONCE) {
-      const [key, wanted] = this.wanted.entries().next().value as [string, { zoom: number; place: number; rows: number[] }];
+      const [key, wanted] = this.wanted.entries().next().value as [
+        string,
+        { zoom: number; place: number; rows: number[] },
+      ];
       const rows = wanted.rows.splice(0, MOST_ROWS).sort((a, b) => a - b);
       if (!wanted.rows.length) this.wanted.delete(key);
       void this.fetch(wanted.zoom, wanted.place, rows);
@@ -149,7 +160,8 @@ export class Tiles {
       if (epoch === this.epoch) {
         // Asked again after a while, not at once.
         setTimeout(() => {
-          for (const row of rows) if (!this.kept.get(`${zoom}/${place}/${row}`)) this.kept.delete(`${zoom}/${place}/${row}`);
+          for (const row of rows)
+            if (!this.kept.get(`${zoom}/${place}/${row}`)) this.kept.delete(`${zoom}/${place}/${row}`);
           this.arrived();
         }, 1000);
         this.failed(error);

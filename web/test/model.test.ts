@@ -26,11 +26,18 @@ function scene(ranks: number): Scene {
       children: [
         lane(`r${rank}/c0`, "communicator", {
           title: "world",
-          tracks: [{ kind: "operation", title: "operations", rows: [row++, row++] }, { kind: "Comm", title: "init", rows: [row++] }],
+          tracks: [
+            { kind: "operation", title: "operations", rows: [row++, row++] },
+            { kind: "Comm", title: "init", rows: [row++] },
+          ],
           children: [
             lane(`r${rank}/c0/t1`, "thread", {
               tracks: [{ kind: "CollApi", title: "CollApi", rows: [row++] }],
-              children: [lane(`r${rank}/c0/t1/p`, "proxy", { tracks: [{ kind: "ProxyStep", title: "ProxyStep", rows: [row++, row++] }] })],
+              children: [
+                lane(`r${rank}/c0/t1/p`, "proxy", {
+                  tracks: [{ kind: "ProxyStep", title: "ProxyStep", rows: [row++, row++] }],
+                }),
+              ],
             }),
           ],
         }),
@@ -64,9 +71,17 @@ describe("view", () => {
   });
   it("goes into the address and back", () => {
     const address = {
-      first: 12345, span: 678, scroll: 40, flipped: ["h0/p0.0/c0", "h0/p1.1/c0/t7"], hidden: ["ProxyStep"], lines: false,
-      filter: { functions: [0, 3], sources: [1], leastBytes: 1024, mostBytes: 2048 }, ranks: [0, 5], communicators: ['<b>"tp", &=#'],
-      pin: { key: "h0/p0.0/c0/operation/0", start: 99 }, selection: [10, 20] as [number, number],
+      first: 12345,
+      span: 678,
+      scroll: 40,
+      flipped: ["h0/p0.0/c0", "h0/p1.1/c0/t7"],
+      hidden: ["ProxyStep"],
+      lines: false,
+      filter: { functions: [0, 3], sources: [1], leastBytes: 1024, mostBytes: 2048 },
+      ranks: [0, 5],
+      communicators: ['<b>"tp", &=#'],
+      pin: { key: "h0/p0.0/c0/operation/0", start: 99 },
+      selection: [10, 20] as [number, number],
     };
     expect(decodeAddress(`#${encodeAddress(address)}`)).toEqual(address);
     expect(decodeAddress("#t=a,b&fn=x&comms=[").filter.functions).toBeUndefined();
@@ -79,8 +94,13 @@ describe("layout", () => {
   it("joins a rank and its only communicator, and folds threads", () => {
     const { lines, height } = layOut(scene(2), ALL);
     expect(lines.map((line) => [line.title, line.kind])).toEqual([
-      ["h", ""], ["r0", "operation"], ["busbw", "bandwidth"], ["r0/c0/t1", "mixed"],
-      ["r1", "operation"], ["busbw", "bandwidth"], ["r1/c0/t1", "mixed"],
+      ["h", ""],
+      ["r0", "operation"],
+      ["busbw", "bandwidth"],
+      ["r0/c0/t1", "mixed"],
+      ["r1", "operation"],
+      ["busbw", "bandwidth"],
+      ["r1/c0/t1", "mixed"],
     ]);
     expect(lines[1].strips).toEqual([[0, 2], [1]]); // init in the first strip
     expect(height).toBe(lines[lines.length - 1].y + lines[lines.length - 1].height);
@@ -95,18 +115,38 @@ describe("layout", () => {
     expect(open.find((line) => line.kind === "ProxyStep")?.strips).toEqual([[4], [5]]);
     const hidden = layOut(given, { flipped, hidden: new Set(["ProxyStep", "bandwidth"]) }).lines;
     expect(hidden.some((line) => line.kind === "ProxyStep" || line.kind === "bandwidth")).toBe(false);
-    expect(layOut(given, { ...ALL, ranks: new Set([1]) }).lines.some((line) => line.title === "r0")).toBe(false);
-    expect(layOut(given, { ...ALL, communicators: new Set(["other"]) }).lines.some((line) => line.kind === "operation")).toBe(false);
+    expect(layOut(given, { ...ALL, ranks: new Set([1]) }).lines.some((line) => line.title === "r0")).toBe(
+      false,
+    );
+    expect(
+      layOut(given, { ...ALL, communicators: new Set(["other"]) }).lines.some(
+        (line) => line.kind === "operation",
+      ),
+    ).toBe(false);
   });
   it("shows counters of the machine as lines, folded at first, and as no bars", () => {
     const given = scene(2);
-    const track = { kind: "counter", title: "counter", rows: [100, 101], lines: [["clock", "MHz"], ["power", "W"]] as [string, string][] };
-    given.lanes[0].children.push(lane("h/machine", "machine", { children: [lane("h/machine/gpu3", "device", { title: "GPU 3", tracks: [track] })] }));
+    const track = {
+      kind: "counter",
+      title: "counter",
+      rows: [100, 101],
+      lines: [
+        ["clock", "MHz"],
+        ["power", "W"],
+      ] as [string, string][],
+    };
+    given.lanes[0].children.push(
+      lane("h/machine", "machine", {
+        children: [lane("h/machine/gpu3", "device", { title: "GPU 3", tracks: [track] })],
+      }),
+    );
     const closed = layOut(given, ALL).lines;
     expect(closed[closed.length - 1]).toMatchObject({ title: "h/machine", folded: true, strips: [[]] });
     const { lines } = layOut(given, { ...ALL, flipped: new Set(["h/machine"]) });
     expect(lines.slice(-3).map((line) => [line.title, line.note, line.kind, line.strips])).toEqual([
-      ["GPU 3", "", "", []], ["clock", "MHz", "counter", [[100]]], ["power", "W", "counter", [[101]]],
+      ["GPU 3", "", "", []],
+      ["clock", "MHz", "counter", [[100]]],
+      ["power", "W", "counter", [[101]]],
     ]);
     expect(barRows(lines)).not.toContain(100);
     expect(rowPlaces(lines).has(100)).toBe(false);
@@ -133,7 +173,10 @@ describe("layout", () => {
     expect(operationRows(folded)).toEqual([0, 1, 6, 7]);
   });
   it("offers what there is to choose from", () => {
-    expect(inventory(scene(2).lanes)).toEqual({ kinds: ["operation", "Comm", "CollApi", "ProxyStep"], communicators: ["world"] });
+    expect(inventory(scene(2).lanes)).toEqual({
+      kinds: ["operation", "Comm", "CollApi", "ProxyStep"],
+      communicators: ["world"],
+    });
   });
   it("finds the line at a height", () => {
     const { lines } = layOut(scene(3), ALL);
@@ -167,9 +210,18 @@ describe("tiles", () => {
   it("tell which bar lies under a point: the narrowest of those drawn over each other", () => {
     const { lines } = layOut(scene(1), ALL);
     const runs = (x0: number, x1: number, item: number) =>
-      ({ length: 1, x0: Float32Array.of(x0), x1: Float32Array.of(x1), item: Uint32Array.of(item), count: Uint32Array.of(1) }) as Runs;
+      ({
+        length: 1,
+        x0: Float32Array.of(x0),
+        x1: Float32Array.of(x1),
+        item: Uint32Array.of(item),
+        count: Uint32Array.of(1),
+      }) as Runs;
     const known: Record<number, Runs> = { 0: runs(10, 90, 5), 2: runs(40, 44, 6) }; // a bar, and an init over it
-    const tiles = { peek: (zoom: number, place: number, row: number) => (zoom === 1 && place === 0 ? known[row] : undefined) } as Tiles;
+    const tiles = {
+      peek: (zoom: number, place: number, row: number) =>
+        zoom === 1 && place === 0 ? known[row] : undefined,
+    } as Tiles;
     const view = { start: 0, nsPerPixel: 2 };
     const y = lines[1].y + 5;
     expect(barAt(lines, tiles, view, 42, y)).toMatchObject({ row: 2, item: 6 });
@@ -191,14 +243,29 @@ describe("lines", () => {
   const places = rowPlaces(layOut(scene(2), { ...ALL, flipped: new Set(["r0/c0/t1"]) }).lines);
   const view = { start: 0, nsPerPixel: 1 };
   it("lead from a child straight to its parent", () => {
-    const link = parentLink(view, places, { row: 3, item: 0, start_ns: 50, end_ns: 60 }, { row: 0, item: 0, start_ns: 10, end_ns: 100 });
+    const link = parentLink(
+      view,
+      places,
+      { row: 3, item: 0, start_ns: 50, end_ns: 60 },
+      { row: 0, item: 0, start_ns: 10, end_ns: 100 },
+    );
     expect(link?.x0).toBe(50);
     expect(link?.x1).toBe(50);
     expect(link && link.y1 < link.y0).toBe(true);
-    expect(parentLink(view, places, { row: 99, item: 0, start_ns: 1, end_ns: 2 }, { row: 0, item: 0, start_ns: 1, end_ns: 2 })).toBeUndefined();
+    expect(
+      parentLink(
+        view,
+        places,
+        { row: 99, item: 0, start_ns: 1, end_ns: 2 },
+        { row: 0, item: 0, start_ns: 1, end_ns: 2 },
+      ),
+    ).toBeUndefined();
   });
   it("join an instance from rank to rank, in the order of the page", () => {
-    const links = instanceLinks(view, places, [{ row: 6, item: 0, start_ns: 30, end_ns: 40 }, { row: 0, item: 0, start_ns: 10, end_ns: 40 }]);
+    const links = instanceLinks(view, places, [
+      { row: 6, item: 0, start_ns: 30, end_ns: 40 },
+      { row: 0, item: 0, start_ns: 10, end_ns: 40 },
+    ]);
     expect(links.length).toBe(1);
     expect([links[0].x0, links[0].x1]).toEqual([10, 30]);
   });
@@ -238,7 +305,12 @@ describe("text", () => {
 
 describe("line tracks", () => {
   it("have gaps where nothing is known", () => {
-    expect(levelsOf(new Float32Array([NaN, 5, 5, 0, NaN, NaN, 0, 7]))).toEqual([[1, 3, 5], [3, 4, 0], [6, 7, 0], [7, 8, 7]]);
+    expect(levelsOf(new Float32Array([NaN, 5, 5, 0, NaN, NaN, 0, 7]))).toEqual([
+      [1, 3, 5],
+      [3, 4, 0],
+      [6, 7, 0],
+      [7, 8, 7],
+    ]);
     expect(levelsOf(new Float32Array([NaN]))).toEqual([]);
   });
   it("keep their area in fewer pixels", () => {
@@ -251,7 +323,9 @@ describe("line tracks", () => {
     }
   });
   it("keep their height while the largest value in view changes little", () => {
-    expect([9.1, 9.9, 10, 0.0101, 1.3e-7, 47].map(roundedUp)).toEqual([10, 10, 10, 0.012, 1.5e-7, 50].map((value) => expect.closeTo(value, 12)));
+    expect([9.1, 9.9, 10, 0.0101, 1.3e-7, 47].map(roundedUp)).toEqual(
+      [10, 10, 10, 0.012, 1.5e-7, 50].map((value) => expect.closeTo(value, 12)),
+    );
     for (let value = 1e-9; value < 1e9; value *= 1.07) {
       expect(roundedUp(value)).toBeGreaterThanOrEqual(value * (1 - 1e-9));
       expect(roundedUp(value)).toBeLessThanOrEqual(value * 1.34);
@@ -261,14 +335,23 @@ describe("line tracks", () => {
 
 describe("names of bars", () => {
   const row = (...bars: [number, number][]): Runs =>
-    ({ length: bars.length, x0: bars.map(([x0]) => x0), x1: bars.map(([, x1]) => x1), count: bars.map(() => 1) }) as unknown as Runs;
-  const room = (...rows: Runs[]) => namesOf(rows, 30).map(({ runs, n, from, to }) => [rows.indexOf(runs), n, from, to]);
+    ({
+      length: bars.length,
+      x0: bars.map(([x0]) => x0),
+      x1: bars.map(([, x1]) => x1),
+      count: bars.map(() => 1),
+    }) as unknown as Runs;
+  const room = (...rows: Runs[]) =>
+    namesOf(rows, 30).map(({ runs, n, from, to }) => [rows.indexOf(runs), n, from, to]);
   it("need room", () => {
     expect(room(row([0, 29], [40, 70]))).toEqual([[0, 1, 40, 70]]);
     expect(room(row([0, 20]))).toEqual([]);
   });
   it("stand where no row above covers them", () => {
-    expect(room(row([0, 100]), row([0, 5], [60, 200]))).toEqual([[0, 0, 5, 60], [1, 1, 60, 200]]);
+    expect(room(row([0, 100]), row([0, 5], [60, 200]))).toEqual([
+      [0, 0, 5, 60],
+      [1, 1, 60, 200],
+    ]);
     expect(room(row([0, 100]), row([0, 40]), row([20, 75]))).toEqual([[2, 0, 20, 75]]); // 75 to 100 is too little
     expect(room(row([0, 100]), row([-50, 300]))).toEqual([[1, 0, -50, 300]]);
   });
@@ -277,16 +360,32 @@ describe("names of bars", () => {
 describe("lines between bars", () => {
   const places = rowPlaces(layOut(scene(3), ALL).lines);
   const [top, middle, bottom] = [0, 6, 12]; // rows of operations of three ranks
-  const bar = (row: number, start_ns: number, length_ns = 50) => ({ row, item: 0, start_ns, end_ns: start_ns + length_ns });
-  const instance = (number: number, ...starts: number[]) => [top, middle, bottom].slice(0, starts.length).map((row, n) => ({ instance: number, ...bar(row, starts[n]) }));
+  const bar = (row: number, start_ns: number, length_ns = 50) => ({
+    row,
+    item: 0,
+    start_ns,
+    end_ns: start_ns + length_ns,
+  });
+  const instance = (number: number, ...starts: number[]) =>
+    [top, middle, bottom]
+      .slice(0, starts.length)
+      .map((row, n) => ({ instance: number, ...bar(row, starts[n]) }));
   it("keep apart at both ends, the first before the others", () => {
     const link = (x0: number, x1: number, y0 = 0) => [{ x0, x1, y0, y1: y0 + 50 }];
-    expect(keptApart([link(0, 0), link(9, 30), link(30, 9), link(10, 10), link(5, 5, 90), link(-10, -10)], 10)).toEqual([true, false, false, true, true, true]);
+    expect(
+      keptApart([link(0, 0), link(9, 30), link(30, 9), link(10, 10), link(5, 5, 90), link(-10, -10)], 10),
+    ).toEqual([true, false, false, true, true, true]);
     // A group is drawn whole or not at all.
-    expect(keptApart([link(0, 0), [...link(40, 40, 90), ...link(5, 5)], link(41, 41, 90)], 10)).toEqual([true, false, true]);
+    expect(keptApart([link(0, 0), [...link(40, 40, 90), ...link(5, 5)], link(41, 41, 90)], 10)).toEqual([
+      true,
+      false,
+      true,
+    ]);
   });
   it("are thinned out when the view is wide, and all there when it is near", () => {
-    const instances = Array.from({ length: 100 }, (_, n) => instance(n, n * 1000, n * 1000 + 10, n * 1000 + (n === 50 ? 500 : 20))).flat();
+    const instances = Array.from({ length: 100 }, (_, n) =>
+      instance(n, n * 1000, n * 1000 + 10, n * 1000 + (n === 50 ? 500 : 20)),
+    ).flat();
     const marks = { bars: 300, parents: [], instances, states: [] };
     const near = joinedBy(marks, places, 10);
     expect([near.instances.length, near.ofInstances]).toEqual([100, 100]);
@@ -301,8 +400,15 @@ describe("lines between bars", () => {
   });
   it("lead to parents where there is room, of longer bars first", () => {
     const call = bar(3, 0, 100_000);
-    const parents = Array.from({ length: 50 }, (_, n) => ({ child: bar(top, n * 1000, n === 7 ? 900 : 100), parent: call }));
-    const found = joinedBy({ bars: 51, parents, instances: [], states: [] }, new Map([...places, [3, { y: 400, height: 10 }]]), 1000);
+    const parents = Array.from({ length: 50 }, (_, n) => ({
+      child: bar(top, n * 1000, n === 7 ? 900 : 100),
+      parent: call,
+    }));
+    const found = joinedBy(
+      { bars: 51, parents, instances: [], states: [] },
+      new Map([...places, [3, { y: 400, height: 10 }]]),
+      1000,
+    );
     expect(found.ofParents).toBe(50);
     expect(found.parents.length).toBeLessThan(6);
     expect(found.parents[0].child.start_ns).toBe(7000);
@@ -311,7 +417,18 @@ describe("lines between bars", () => {
 
 describe("fields of a bar", () => {
   it("begin with what people look for, and leave out what is empty", () => {
-    const fields = ["instance_skew_ns", "count", "reason", "wait_ns", "rank", "duration_ns"].map((name) => ({ name, value: name === "reason" ? "" : 1, unit: "", source: "" }));
-    expect(inOrder(fields as never).map((field) => field.name)).toEqual(["duration_ns", "wait_ns", "rank", "instance_skew_ns", "count"]);
+    const fields = ["instance_skew_ns", "count", "reason", "wait_ns", "rank", "duration_ns"].map((name) => ({
+      name,
+      value: name === "reason" ? "" : 1,
+      unit: "",
+      source: "",
+    }));
+    expect(inOrder(fields as never).map((field) => field.name)).toEqual([
+      "duration_ns",
+      "wait_ns",
+      "rank",
+      "instance_skew_ns",
+      "count",
+    ]);
   });
 });
