@@ -50,7 +50,7 @@ def span(scene: Scene, row: int, item: int) -> tuple[int, int]:
     """A bar's times since the scene's first."""
     one = scene.rows[row]
     times = (one.bars.start_ns[item], one.bars.end_ns[item])
-    return tuple(one.moment(int(time)) - scene.first_ns for time in times)  # type: ignore[return-value]
+    return tuple(one.to_scene(int(time)) - scene.first_ns for time in times)  # type: ignore[return-value]
 
 
 def address(
