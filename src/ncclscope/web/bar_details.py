@@ -16,6 +16,7 @@ from ncclscope.web.bars import LOOKS
 from ncclscope.web.kinds import CHANNEL, COMMUNICATOR, COUNTER, DROP, OPERATION, PART, PREVIEW
 from ncclscope.web.scene import Row, Scene
 
+_LARGEST_DOUBLE = 2**53  # whole numbers up to this one are exact
 _MOST_OPEN = 8  # processes whose events stay open
 _MOST_MEMBERS = 4096  # of an instance
 _UNITS = {"_ns": "ns", "_bytes": "bytes"}
@@ -179,7 +180,7 @@ def _communicator_and_instance(model: Model, values: dict[str, int]) -> list[Fie
 
 def _field(model: Model, column: Any, value: int, source: str, first_ns: int) -> Field:
     name = column.name
-    shown_value: Any = model.words[name][value] if column.words else value
+    shown_value: Any = model.words[name][value] if column.words else _exact(value)
     unit = next((unit for suffix, unit in _UNITS.items() if name.endswith(suffix)), "")
     origin = "nccl"
     if name in _TIMED:
@@ -219,7 +220,7 @@ def _add_event(bar: Json, lookup: Lookup, row: Row, key: int) -> None:
         {"name": "thread", "value": event["thread"], "source": "host"},
     ]
     fields += [
-        {"name": name, "value": value, "source": "gpu" if name == "pTimer" else "nccl"}
+        {"name": name, "value": _exact(value), "source": "gpu" if name == "pTimer" else "nccl"}
         for name, value in event["fields"].items()
         if value is not None
     ]
@@ -228,8 +229,14 @@ def _add_event(bar: Json, lookup: Lookup, row: Row, key: int) -> None:
     bar["parent"] = position_of_parent(lookup, row.process, event)
 
 
+def _exact(value: Any) -> Any:
+    """The value; a number that JavaScript would round becomes a text."""
+    return str(value) if type(value) is int and abs(value) > _LARGEST_DOUBLE else value
+
+
 def _state(state: Json, row: Row, first_ns: int) -> Json:
-    arguments = {k: v for k, v in state.items() if k not in ("t_ns", "last_t_ns", "name", "state")}
+    own = ("t_ns", "last_t_ns", "name", "state")
+    arguments = {name: _exact(value) for name, value in state.items() if name not in own}
     at_ns = row.to_scene(state["t_ns"]) - first_ns
     return {"name": state_name(state), "at_ns": at_ns, "more": arguments}
 

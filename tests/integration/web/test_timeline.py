@@ -24,6 +24,7 @@ from ncclscope.web import session as timeline_module
 from ncclscope.web.routes import Routes
 from ncclscope.web.session import Timeline
 from ncclscope.web.single_file import page_data, thin_scene, write_html
+from tests.support import npm
 from tests.support.player import (
     TRANSCRIPTS,
     dump,
@@ -33,6 +34,7 @@ from tests.support.player import (
     recording,
     transcript_files,
 )
+from tests.support.single_file import WEB, compare_answers
 from tests.support.timelines import wait_until_done
 from tests.support.writer import SyntheticSpec, Work, from_transcript, synthetic
 
@@ -390,6 +392,13 @@ def test_one_file_says_what_was_left_out(asked: Asked, tmp_path: Path) -> None:
     assert write_html(asked.timeline, path, 1_000) == data["scene"]["left_out"]
     assert path.read_text().count("<script") == 2
     assert "src=" not in path.read_text().partition("<script")[0]
+
+
+@pytest.mark.parametrize("asked", ["four", "phases", "hang"], indirect=True)
+def test_one_file_answers_as_the_server_does(asked: Asked) -> None:
+    npm.install(WEB, "THE SINGLE FILE IS NOT COMPARED WITH THE SERVER")
+    counts = compare_answers(asked.timeline, 1)
+    assert all(counts.values()), counts
 
 
 def test_the_file_is_written_by_the_verb(captures: dict[str, Path], tmp_path: Path) -> None:
