@@ -4,14 +4,17 @@ Statistics are those of the report. The single-file page computes them in TypeSc
 (web/src/statistics.ts); a test compares their answers.
 """
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ncclscope.analysis.measures import bus_bytes, busbw_gbs, counts_for_bandwidth, durations
+from ncclscope.analysis.measures import bus_bytes, counts_for_bandwidth, durations
 from ncclscope.arrays.types import Floats, Ints
 from ncclscope.model.model import Model
-from ncclscope.model.schema import NONE, STATES
+from ncclscope.model.schema import NONE, STATES, Columns
+from ncclscope.nccl.bandwidth import bandwidth_gbs
 from ncclscope.web.bar_details import Json
 from ncclscope.web.bars import Bars
 from ncclscope.web.counters import amounts
@@ -20,6 +23,7 @@ from ncclscope.web.operation_rows import CAPTURED_STATE, Filter
 from ncclscope.web.scene import Scene
 
 _CAPTURED = STATES.index(CAPTURED_STATE)
+_COLUMNS = ("communicator", "function", "source", "size_bytes", "duration_ns", "wait_ns")
 
 
 def span_statistics(
@@ -41,33 +45,44 @@ def span_statistics(
             selected.append(ref[operation_filter.mask(model, code, ref)])
     ref = np.concatenate(selected)
     ref = ref[np.asarray(operations["state"][ref]) != _CAPTURED]
-    communicator = np.asarray(operations["communicator"][ref]).astype(np.int64)
-    function = np.asarray(operations["function"][ref]).astype(np.int64)
-    pairs, group_of = np.unique(communicator << 8 | function & 0xFF, return_inverse=True)
-    groups = [_group(model, ref[group_of == number]) for number in range(len(pairs))]
+    groups = [_group(model, columns) for columns in _by_group(model, ref)]
     groups.sort(key=lambda group: (-group["time_ns"], group["communicator"], group["function"]))
     return {"groups": groups, "operations": len(ref), "span_ns": last_ns - first_ns}
 
 
-def _group(model: Model, rows: Ints) -> Json:
-    """Statistics of operations of one communicator and one function."""
+def _by_group(model: Model, rows: Ints) -> Iterator[Columns]:
+    """Columns of operations by communicator and function, with their bytes on the bus."""
     operations = model.tables["operations"]
-    function = int(operations["function"][rows[0]])
-    duration = np.asarray(operations["duration_ns"][rows])
-    wait = np.asarray(operations["wait_ns"][rows])
+    pair = np.asarray(operations["communicator"][rows]).astype(np.int64) << 8
+    pair |= np.asarray(operations["function"][rows]).view(np.uint8)
+    order = np.argsort(pair, kind="stable")
+    rows, first = rows[order], np.flatnonzero(np.diff(pair[order], prepend=-1 << 40))
+    columns = {name: np.asarray(operations[name][rows]) for name in _COLUMNS}
+    counts = counts_for_bandwidth(columns)
+    columns["bus_bytes"] = np.where(counts, bus_bytes(model, rows), 0.0)
+    columns["bus_ns"] = np.where(counts, columns["duration_ns"], 0)
+    for begin, end in pairwise([*first.tolist(), len(rows)]):
+        yield {name: values[begin:end] for name, values in columns.items()}
+
+
+def _group(model: Model, columns: Columns) -> Json:
+    """Statistics of operations of one communicator and one function."""
+    communicator, function = int(columns["communicator"][0]), int(columns["function"][0])
+    duration, wait = columns["duration_ns"], columns["wait_ns"]
     timed, waited = duration != NONE, wait != NONE
     waited_of_ns = int(duration[waited].sum())
-    times = durations(operations, rows)
+    moved, moved_ns = float(columns["bus_bytes"].sum()), int(columns["bus_ns"].sum())
+    times = durations(columns)
     return {
-        "communicator": model.communicator_names[int(operations["communicator"][rows[0]])],
+        "communicator": model.communicator_names[communicator],
         "function": model.words["function"][function] if function >= 0 else "?",
-        "operations": len(rows),
+        "operations": len(duration),
         "timed": int(timed.sum()),
-        "bytes": int(np.maximum(operations["size_bytes"][rows], 0).sum()),
+        "bytes": int(np.maximum(columns["size_bytes"], 0).sum()),
         "time_ns": int(duration[timed].sum()),
         "median_ns": times.median_ns if times else None,
         "p99_ns": times.p99_ns if times else None,
-        "busbw_gbs": busbw_gbs(model, rows),
+        "busbw_gbs": None if np.isnan(moved) else bandwidth_gbs(moved, moved_ns),
         "wait_share": int(wait[waited].sum()) / waited_of_ns if waited_of_ns > 0 else None,
     }
 
