@@ -143,15 +143,15 @@ def _pairs(first: Any, second: Any) -> list[tuple[int, int]]:
 
 def operation_rows(model: Model, process: int, last_ns: int) -> Rows:
     """A process's operations by communicator and rank. `last_ns`: its last known time."""
-    made: Rows = []
+    packed: Rows = []
     for communicator, rank, is_part, rows in rows_by_communicator(model, process):
         columns = operation_columns(model, rows, last_ns)
         known = columns["start_ns"] != NONE
         columns = {name: values[known] for name, values in columns.items()}
         for depth, row in enumerate(split_rows(columns)):
             kind = PART if is_part else OPERATION
-            made.append((LaneKey(kind, communicator, rank=rank, depth=depth), make_bars(row)))
-    return made
+            packed.append((LaneKey(kind, communicator, rank=rank, depth=depth), make_bars(row)))
+    return packed
 
 
 def channel_rows(model: Model, process: int) -> Rows:
@@ -174,7 +174,7 @@ def channel_rows(model: Model, process: int) -> Rows:
         "look": looks[columns["stamp"]],
     }
     comm, rank = (np.asarray(operations[name][row]) for name in ("communicator", "rank"))
-    made: Rows = []
+    packed: Rows = []
     for communicator, own_rank in _pairs(comm, rank):
         is_own = (comm == communicator) & (rank == own_rank)
         for channel in np.unique(columns["channel"][is_own]).tolist():
@@ -182,8 +182,8 @@ def channel_rows(model: Model, process: int) -> Rows:
             own = {name: values[places] for name, values in bars.items()}
             for depth, split in enumerate(split_rows(own | {"wait_ns": np.empty(0, np.int64)})):
                 key = LaneKey(CHANNEL, communicator, channel=channel, rank=own_rank, depth=depth)
-                made.append((key, make_bars(split)))
-    return made
+                packed.append((key, make_bars(split)))
+    return packed
 
 
 def filter_operations(bars: Bars, model: Model, operation_filter: Filter) -> Bars:
