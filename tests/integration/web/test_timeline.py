@@ -88,8 +88,8 @@ def asked(captures: dict[str, Path], request: pytest.FixtureRequest) -> Iterator
     one.timeline.stop()
 
 
-def lanes_of(told: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for lane in told["lanes"] if "lanes" in told else told["children"]:
+def lanes_of(scene: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for lane in scene["lanes"] if "lanes" in scene else scene["children"]:
         yield lane
         yield from lanes_of(lane)
 
@@ -112,14 +112,14 @@ def test_every_event_and_every_operation_has_a_bar(asked: Asked) -> None:
 
 @pytest.mark.parametrize("asked", ["four", "phases", "old"], indirect=True)
 def test_lanes_go_from_host_to_rank_communicator_thread_and_channel(asked: Asked) -> None:
-    told = asked.ask("scene")
-    levels = {lane["level"] for lane in lanes_of(told)}
+    scene = asked.ask("scene")
+    levels = {lane["level"] for lane in lanes_of(scene)}
     assert {"host", "rank", "communicator", "thread", "channel"} <= levels | {"channel"}
-    ranks = [lane for lane in lanes_of(told) if lane["level"] == "rank"]
+    ranks = [lane for lane in lanes_of(scene) if lane["level"] == "rank"]
     assert [lane["title"] for lane in ranks] == [f"rank {n}" for n in range(len(ranks))]
-    threads = [lane for lane in lanes_of(told) if lane["level"] == "thread"]
+    threads = [lane for lane in lanes_of(scene) if lane["level"] == "thread"]
     assert all(lane["title"].removeprefix("thread ").isdecimal() for lane in threads)
-    kinds = {track["kind"] for lane in lanes_of(told) for track in lane["tracks"]}
+    kinds = {track["kind"] for lane in lanes_of(scene) for track in lane["tracks"]}
     assert "operation" in kinds
     assert ("KernelPhase" in kinds) == (asked.timeline.capture.name == "phases")
 
@@ -180,9 +180,9 @@ def test_parents_and_instances_are_joined(asked: Asked) -> None:
 
 @pytest.mark.parametrize("asked", ["hang"], indirect=True)
 def test_what_did_not_end_says_so(asked: Asked) -> None:
-    told = asked.ask("scene")
-    assert all(end is not None for end in told["ends"])
-    states = [lane["state"] for lane in lanes_of(told) if lane["level"] == "rank"]
+    scene = asked.ask("scene")
+    assert all(end is not None for end in scene["ends"])
+    states = [lane["state"] for lane in lanes_of(scene) if lane["level"] == "rank"]
     assert states == ["not heard of any more"] * 3, "their hosts are others than this"
     highlights = asked.ask("highlights")
     assert sorted(one["rank"] for one in highlights["in_flight"]) == [0, 1]
@@ -313,8 +313,8 @@ def test_hostile_names_arrive_as_text(tmp_path: Path) -> None:
     )
     synthetic(tmp_path / "hostile", spec)
     one = Asked(tmp_path / "hostile")
-    told = one.ask("scene")
-    titles = [lane["title"] for lane in lanes_of(told) if lane["level"] == "communicator"]
+    scene = one.ask("scene")
+    titles = [lane["title"] for lane in lanes_of(scene) if lane["level"] == "communicator"]
     assert titles == [name[: len(titles[0])]] * 2
     assert titles[0].startswith("<img")
     one.timeline.stop()
@@ -328,8 +328,8 @@ def test_several_ranks_in_one_process_have_lanes_of_their_own(tmp_path: Path) ->
         ),
     )
     one = Asked(tmp_path / "many")
-    told = one.ask("scene")
-    ranks = [lane for lane in lanes_of(told) if lane["level"] == "rank"]
+    scene = one.ask("scene")
+    ranks = [lane for lane in lanes_of(scene) if lane["level"] == "rank"]
     assert [lane["title"] for lane in ranks] == ["rank 0", "rank 1", "rank 2", "rank 3"]
     for lane in ranks:
         (communicator,) = lane["children"]

@@ -13,8 +13,8 @@ from ncclscope.http.server import Limits, Request, RequestError, Response, Serve
 
 def respond(request: Request) -> Response:
     if request.path == "/echo":
-        told = {"query": request.query, "accept": request.headers.get("accept")}
-        return Response(json.dumps(told).encode())
+        body = {"query": request.query, "accept": request.headers.get("accept")}
+        return Response(json.dumps(body).encode())
     if request.path == "/busy":
         return Response(b"stuck\n", "text/plain", 503)
     if request.path == "/failed":

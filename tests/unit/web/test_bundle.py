@@ -28,6 +28,13 @@ def test_the_bundle_is_current(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {path.name for path in STATIC.iterdir()}
 
 
+def test_lines_of_typescript_are_shorter_than_120_columns() -> None:
+    """The formatter breaks code, not texts and comments."""
+    for path in [*WEB.glob("src/*.ts"), *WEB.glob("test/*.ts")]:
+        long = [line for line in path.read_text().splitlines() if len(line) >= 120]
+        assert long == [], path.name
+
+
 def test_what_the_page_shares_with_its_server_is_current() -> None:
     current = page_constants.TARGET.read_text()
     assert current == page_constants.text(), "run `python -m tools.page_constants`, then build"
