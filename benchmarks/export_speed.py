@@ -41,13 +41,14 @@ EXPORTS = (
 )
 
 _MEASURE = """
-import importlib, json, resource, sys, time
+import json, resource, sys, time
 from pathlib import Path
 capture, form, target, ranks, options = sys.argv[1:6]
 from ncclscope.analysis.selection import Selection
+from ncclscope.export.formats import FORMATS
 from ncclscope.model.build import open_model
 model = open_model(Path(capture))
-write = getattr(importlib.import_module(f"ncclscope.export.{form}"), f"write_{form}")
+write = FORMATS[form].write
 chosen = Selection(ranks=tuple(json.loads(ranks)) or None)
 def used():
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

@@ -26,7 +26,7 @@ from ncclscope.web.routes import Routes
 from ncclscope.web.session import Timeline
 began, cpu = time.perf_counter(), time.process_time()
 timeline = Timeline(Path(sys.argv[1]))
-timeline._show_coarse()
+timeline._show_preview()
 routes, scene = Routes(timeline), timeline.scene
 span = scene.last_ns - scene.first_ns
 zoom = (span // 1200).bit_length()

@@ -253,8 +253,8 @@ def _answers(recorder: Recorder, name: str) -> None:
         for question in (
             f"span?{every}",
             f"marks?{every}",
-            "jumps?",
-            "glance?w=256",
+            "highlights?",
+            "overview?w=256",
             "find?q=rank:1",
         ):
             text = json.dumps(json.loads(_get(f"{base}/api/{question}")), indent=1)

@@ -1,9 +1,10 @@
 // Bundles the page into src/ncclscope/web/static, where it is committed; or into the directory that
 // is named, so that a test can compare.
-import { build } from "esbuild";
+
 import { copyFileSync, mkdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const target = process.argv[2] ?? join(here, "../src/ncclscope/web/static");

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from ncclscope.web.page_server import PageServer
 from ncclscope.web.routes import Routes
-from ncclscope.web.server import Server
 from ncclscope.web.session import Timeline
 from ncclscope.web.single_file import write_html
 from tests.support.player import TRANSCRIPTS, recording, start_player, transcript_files
@@ -35,7 +35,7 @@ class Page:
 
     page: Any
     timeline: Timeline
-    server: Server | None
+    server: PageServer | None
     troubles: list[str] = field(default_factory=list)
 
     def run(self, script: str) -> Any:
@@ -70,10 +70,10 @@ class Page:
         scene = self.timeline.scene
         bars, shown = scene.rows[row].bars, scene.rows[row]
         start, end = (
-            shown.moment(int(v[item])) - scene.first_ns for v in (bars.start_ns, bars.end_ns)
+            shown.to_scene(int(v[item])) - scene.first_ns for v in (bars.start_ns, bars.end_ns)
         )
         place = {"row": row, "item": item, "start_ns": start, "end_ns": end}
-        found = self.page.evaluate("place => timeline.whereIs(place)", place)
+        found = self.page.evaluate("place => timeline.positionOf(place)", place)
         assert found is not None, "its lane is not shown"
         return dict(found)
 
@@ -82,14 +82,14 @@ class Page:
         at = self.place(row, item)
         self.page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
         self.wait(
-            f"timeline.shown.hovered?.row === {row} && !document.getElementById('tooltip').hidden"
+            f"timeline.current.hovered?.row === {row} && !document.getElementById('tooltip').hidden"
         )
         return str(self.run("document.getElementById('tooltip').innerText"))
 
     def click(self, row: int, item: int) -> None:
         at = self.place(row, item)
         self.page.mouse.click(at["x"] + min(at["width"] / 2, 200), at["y"] + at["height"] / 2)
-        self.wait("!!timeline.shown.pinned")
+        self.wait("!!timeline.current.pinned")
         self.settle()
 
     def pixel(self, x: float, y: float) -> list[int]:
@@ -116,7 +116,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def opened(chromium: Any, capture: Path) -> Page:
     timeline = Timeline(capture)
-    server = Server(Routes(timeline))
+    server = PageServer(Routes(timeline))
     timeline.start()
     server.start()
     wait_until_done(timeline)
@@ -157,7 +157,7 @@ def page(
 @pytest.mark.parametrize("page", JOBS, indirect=True)
 def test_it_opens_and_draws_every_rank(page: Page) -> None:
     ranks = {lane["ids"]["rank"] for lane in page.run("timeline.scene.lanes[0].children")}
-    assert len(ranks) == len(page.timeline.scene.known)
+    assert len(ranks) == len(page.timeline.scene.processes)
     for row in page.rows("operation")[:1]:
         bars = page.timeline.scene.rows[row].bars
         longest = int((bars.end_ns - bars.start_ns).argmax())
@@ -179,7 +179,7 @@ def test_waiting_is_shaded_apart_from_moving_data(page: Page) -> None:
     bars = page.timeline.scene.rows[row].bars
     item = int((bars.wait_ns * 1.0 / (bars.end_ns - bars.start_ns)).argmax())
     start = (
-        page.timeline.scene.rows[row].moment(int(bars.start_ns[item]))
+        page.timeline.scene.rows[row].to_scene(int(bars.start_ns[item]))
         - page.timeline.scene.first_ns
     )
     page.run(f"timeline.fit({start}, {start + int(bars.end_ns[item] - bars.start_ns[item])})")
@@ -224,7 +224,7 @@ def test_unfolding_shows_callbacks_states_and_parents(page: Page) -> None:
     page.key("]")
     step = page.rows("ProxyStep")[0]
     found = page.run(
-        f"timeline.go({{row: {step}, item: 0, start_ns: 0, end_ns: 0}}).then(() => timeline.shown.pinned)"
+        f"timeline.go({{row: {step}, item: 0, start_ns: 0, end_ns: 0}}).then(() => timeline.current.pinned)"
     )
     assert [state["name"] for state in found["states"]] == [
         "ProxyStepRecvWait",
@@ -232,7 +232,7 @@ def test_unfolding_shows_callbacks_states_and_parents(page: Page) -> None:
         "ProxyStepRecvGPUWait",
     ]
     page.key("f")
-    marks = page.wait("timeline.shown.marks")
+    marks = page.wait("timeline.current.marks")
     states = [state for state in marks["states"] if state["row"] == step]
     assert len(states) >= 3
     scene = page.timeline.scene
@@ -249,7 +249,7 @@ def test_unfolding_shows_callbacks_states_and_parents(page: Page) -> None:
 def test_a_click_pins_and_joins_the_instance_across_ranks(page: Page) -> None:
     row = page.rows("operation")[0]
     page.click(row, 0)
-    pinned = page.run("timeline.shown.pinned")
+    pinned = page.run("timeline.current.pinned")
     assert len(pinned["instance"]) == 4
     places = [page.place(one["row"], one["item"]) for one in pinned["instance"]]
     above, below = sorted(places, key=lambda place: place["y"])[:2]
@@ -262,10 +262,10 @@ def test_a_click_pins_and_joins_the_instance_across_ranks(page: Page) -> None:
     names = page.run("[...document.querySelectorAll('.arrivals button')].map(b => b.dataset.name)")
     assert sorted(names) == ["rank 0", "rank 1", "rank 2", "rank 3"]
     page.key("ArrowRight")
-    assert page.run("timeline.shown.pinned.item") == pinned["item"] + 1
+    page.wait(f"timeline.current.pinned?.item === {pinned['item'] + 1}")
     page.key("Escape")
     assert page.run(
-        "timeline.shown.pinned === undefined && document.getElementById('panel').hidden"
+        "timeline.current.pinned === undefined && document.getElementById('panel').hidden"
     )
 
 
@@ -273,7 +273,7 @@ def test_a_click_pins_and_joins_the_instance_across_ranks(page: Page) -> None:
 def test_lines_between_ranks_are_no_hatch(page: Page) -> None:
     """105 instances on a thousand pixels: those that are drawn can be told apart."""
     page.open('#comms=["world"]')
-    marks = page.wait("timeline.shown.marks")
+    marks = page.wait("timeline.current.marks")
     assert len({one["instance"] for one in marks["instances"]}) == 105
     page.settle()
     line = """(() => {
@@ -304,11 +304,13 @@ def test_the_address_keeps_the_view(page: Page) -> None:
     page.page.wait_for_timeout(300)
     address = page.run("location.hash")
     before = page.run(
-        "[timeline.view, timeline.shown.pinned.title, timeline.shown.pinned.start_ns]"
+        "[timeline.view, timeline.current.pinned.title, timeline.current.pinned.start_ns]"
     )
     page.open(address)
-    page.wait("!!timeline.shown.pinned")
-    after = page.run("[timeline.view, timeline.shown.pinned.title, timeline.shown.pinned.start_ns]")
+    page.wait("!!timeline.current.pinned")
+    after = page.run(
+        "[timeline.view, timeline.current.pinned.title, timeline.current.pinned.start_ns]"
+    )
     assert after[1:] == before[1:]
     assert after[0]["start"] == pytest.approx(before[0]["start"], abs=2 * before[0]["nsPerPixel"])
 
@@ -383,7 +385,7 @@ def test_a_view_looks_the_same_however_one_came_there(page: Page) -> None:
         page.settle()
         return str(page.run("document.getElementById('lanes').toDataURL()"))
 
-    page.wait("!!timeline.shown.marks")
+    page.wait("!!timeline.current.marks")
     whole = seen()
     for key in ("w", "d", "s", "a"):
         page.page.keyboard.down(key)
@@ -404,7 +406,7 @@ def test_another_address_on_the_open_page_changes_everything_it_says(page: Page)
     page.settle()
     assert set(page.run(f"timeline.codes({row})")) <= {4}
     assert page.run(
-        "timeline.shown.pinned === undefined && document.getElementById('panel').hidden"
+        "timeline.current.pinned === undefined && document.getElementById('panel').hidden"
     )
     page.run("location.hash = '#'")
     page.wait("!document.querySelector('[data-function=Reduce]').classList.contains('on')")
@@ -436,20 +438,20 @@ def test_filters_hide_what_does_not_fit(page: Page) -> None:
 
 
 @pytest.mark.parametrize("page", ["four"], indirect=True)
-def test_search_and_jumps_lead_there(page: Page) -> None:
+def test_search_and_highlights_lead_there(page: Page) -> None:
     page.page.keyboard.press("/")
     page.page.keyboard.type("reducescatter rank:2")
     page.page.keyboard.press("Enter")
-    page.wait("document.querySelectorAll('#panel .found').length === 8")
-    page.page.click("#panel .found >> nth=3")
-    page.wait("timeline.shown.pinned?.title === 'ReduceScatter'")
+    page.wait("document.querySelectorAll('#panel .entry').length === 8")
+    page.page.click("#panel .entry >> nth=3")
+    page.wait("timeline.current.pinned?.title === 'ReduceScatter'")
     page.page.click("#lanes", position={"x": 700, "y": 12})
     page.key("j")
-    page.wait("document.querySelectorAll('#panel .found').length > 3")
-    page.page.click("#panel .found >> nth=0")
-    page.wait("!!timeline.shown.pinned")
+    page.wait("document.querySelectorAll('#panel .entry').length > 3")
+    page.page.click("#panel .entry >> nth=0")
+    page.wait("!!timeline.current.pinned")
     page.settle()
-    row, item = page.run("[timeline.shown.pinned.row, timeline.shown.pinned.item]")
+    row, item = page.run("[timeline.current.pinned.row, timeline.current.pinned.item]")
     at = page.place(row, item)
     assert 250 < at["x"] < 1400
     assert at["width"] > 10
@@ -465,17 +467,17 @@ def test_a_span_has_statistics(page: Page) -> None:
     text = page.run("document.getElementById('panel').innerText")
     assert "AllReduce" in text
     assert "median" in text
-    assert page.run("timeline.shown.selection[1] > timeline.shown.selection[0]")
+    assert page.run("timeline.current.selection[1] > timeline.current.selection[0]")
 
 
 @pytest.mark.parametrize("page", ["hang"], indirect=True)
 def test_what_hangs_is_seen_at_once(page: Page) -> None:
     page.key("j")
-    page.wait("document.querySelectorAll('#panel .found').length > 1")
+    page.wait("document.querySelectorAll('#panel .entry').length > 1")
     titles = page.run("[...document.querySelectorAll('#panel h3')].map(h => h.textContent)")
     assert "not ended" in titles
-    page.page.click("#panel .found:not(.finding) >> nth=0")
-    page.wait("!!timeline.shown.pinned")
+    page.page.click("#panel .entry:not(.finding) >> nth=0")
+    page.wait("!!timeline.current.pinned")
     assert "not ended when the capture ended" in page.run(
         "document.getElementById('panel').innerText"
     )
@@ -495,7 +497,7 @@ def test_hostile_names_stay_text(chromium: Any, tmp_path: Path) -> None:
     one.page.keyboard.press("/")
     one.page.keyboard.type("img")
     one.page.keyboard.press("Enter")
-    one.wait("document.querySelectorAll('#panel .found').length > 0")
+    one.wait("document.querySelectorAll('#panel .entry').length > 0")
     assert one.run("document.querySelectorAll('img, #panel script, #menu script').length") == 0
     assert "broken" not in one.run("document.title")
     assert one.run("document.documentElement.scrollWidth <= innerWidth")
@@ -535,9 +537,9 @@ def test_one_file_needs_no_server(chromium: Any, captures: dict[str, Path], tmp_
     one.settle()
     assert "AllReduce" in one.hover(one.rows("operation")[0], 0)
     one.click(one.rows("operation")[0], 0)
-    assert one.run("timeline.shown.pinned.instance.length") == 4
+    assert one.run("timeline.current.pinned.instance.length") == 4
     one.key("f")
-    one.wait("timeline.shown.marks?.instances.length >= 4")
+    one.wait("timeline.current.marks?.instances.length >= 4")
     one.key("j")
     one.wait("document.querySelectorAll('#panel .finding').length > 0")
     assert [url for url in asked if not url.startswith(("file:", "data:", "blob:"))] == []
@@ -549,13 +551,13 @@ def test_one_file_needs_no_server(chromium: Any, captures: dict[str, Path], tmp_
 def test_findings_are_a_click_away(chromium: Any, captures: dict[str, Path]) -> None:
     one = opened(chromium, captures["straggler"]).open()
     one.wait(
-        "fetch('api/jumps').then(answer => answer.json()).then(found => found.findings.length)"
+        "fetch('api/highlights').then(answer => answer.json()).then(all => all.findings.length)"
     )
     one.key("j")
     one.wait("document.querySelectorAll('#panel .finding').length > 0")
     assert "rank 3" in one.run("document.querySelector('#panel .finding').innerText")
     one.page.click("#panel .finding >> nth=0")
-    one.wait("timeline.shown.pinned?.kind === 'operation'")
+    one.wait("timeline.current.pinned?.kind === 'operation'")
     close(one)
 
 

@@ -1,29 +1,34 @@
-// The page is put together and started here.
+// Puts the page together and starts it.
 import { Controls } from "./controls";
 import { Focus } from "./focus";
-import { Frames } from "./render_loop";
 import { showTrouble } from "./header";
-import { Hover } from "./hover";
 import { Keys } from "./keys";
 import { listenToMouse } from "./mouse";
-import { openSource } from "./open";
 import { Page } from "./page";
-import { Probe } from "./test_hooks";
-import { Scenes } from "./scenes";
+import { RenderLoop } from "./render_loop";
+import { SceneLoader } from "./scenes";
+import { openSource } from "./source";
+import { TestHooks } from "./test_hooks";
+import { Tooltip } from "./tooltip";
 
-const LOOK_EVERY_MS = 1000;
+const CHECK_EVERY_MS = 1000;
 
 async function start(): Promise<void> {
-  const page: Page = new Page(await openSource(), (error) => scenes.failed(error));
+  const page: Page = new Page(await openSource(), (error) => scenes.onError(error));
   const focus = new Focus(page);
   const controls = new Controls(page, focus);
-  const scenes = new Scenes(page, focus, () => controls.refill());
-  Object.assign(window, { timeline: new Probe(page, focus) });
+  const scenes = new SceneLoader(page, focus, () => controls.fillMenu());
+  Object.assign(window, { timeline: new TestHooks(page, focus) });
   await scenes.start();
   const keys = new Keys(page, focus, controls);
-  listenToMouse(page, focus, new Hover(page));
-  new Frames(page, () => keys.glide(), () => scenes.remember()).start();
-  window.setInterval(() => void scenes.look(), LOOK_EVERY_MS);
+  listenToMouse(page, focus, new Tooltip(page));
+  const loop = new RenderLoop(
+    page,
+    () => keys.moveByHeldKeys(),
+    () => scenes.writeAddress(),
+  );
+  loop.start();
+  window.setInterval(() => void scenes.check(), CHECK_EVERY_MS);
 }
 
 start().catch((error: Error) => showTrouble(error.message));

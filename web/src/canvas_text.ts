@@ -1,18 +1,19 @@
-// Texts on the canvas: their fonts, how wide they are, as much of them as fits.
-import { fitted } from "./text";
+// Texts on the canvas: fonts, widths, and how much of a text fits.
+import { fitText } from "./text";
 
 export const FONT = "11px system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif";
 export const BOLD = `600 ${FONT}`;
 export const ITALIC = `italic ${FONT}`;
-const MOST_MEASURED = 5_000; // texts whose width is kept
+const MOST_WIDTHS = 5_000; // in the cache
+const LONGEST = 200; // letters that are measured: names may have any length
 const widths = new Map<string, number>(); // by font and text
 
-/** A text's width. */
-export function measured(context: CanvasRenderingContext2D, text: string, font = FONT): number {
+/** The width of a text. */
+export function textWidth(context: CanvasRenderingContext2D, text: string, font = FONT): number {
   const key = `${font}/${text}`;
   let width = widths.get(key);
   if (width === undefined) {
-    if (widths.size > MOST_MEASURED) widths.clear();
+    if (widths.size > MOST_WIDTHS) widths.clear();
     context.font = font;
     width = context.measureText(text).width;
     widths.set(key, width);
@@ -20,8 +21,12 @@ export function measured(context: CanvasRenderingContext2D, text: string, font =
   return width;
 }
 
-/** As much of a text as fits. */
-export function shortened(context: CanvasRenderingContext2D, text: string, room: number, font = FONT): string {
-  return fitted(text.slice(0, LONGEST), room, (piece) => measured(context, piece, font));
+/** As much of a text as fits into some pixels. */
+export function fitCanvasText(
+  context: CanvasRenderingContext2D,
+  text: string,
+  room: number,
+  font = FONT,
+): string {
+  return fitText(text.slice(0, LONGEST), room, (piece) => textWidth(context, piece, font));
 }
-const LONGEST = 200; // letters: names may be of any length

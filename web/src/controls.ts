@@ -1,42 +1,54 @@
-// Buttons and switches above the lanes.
+// The buttons and the search field above the lanes.
 import { DARK, LIGHT, type Theme } from "./colours";
 import { button, byId } from "./elements";
 import type { Focus } from "./focus";
 import { showProgress } from "./header";
 import { fillHelp } from "./help";
-import { type Chosen, fillMenu } from "./menu";
+import { type Filters, fillMenu } from "./menu";
 import type { Page } from "./page";
-import { rememberTheme, rememberedTheme } from "./theme";
+import { storedTheme, storeTheme } from "./theme";
 
 export class Controls {
   private menu = byId("menu");
   private help = byId<HTMLDialogElement>("help");
   private search = byId<HTMLInputElement>("search");
 
-  constructor(private page: Page, private focus: Focus) {
-    this.setTheme(rememberedTheme());
+  constructor(
+    private page: Page,
+    private focus: Focus,
+  ) {
+    this.setTheme(storedTheme());
     fillHelp(this.help);
     byId("tools").append(
-      button("filter", "levels and filters (m)", () => this.toggleMenu()), button("jump", "where to look (j)", () => void focus.jumps()),
-      button("lines", "lines to parents and across ranks (l); crowded ones when zoomed in, hovered or pinned", () => this.toggleLines()), button("follow", "follow a running job (g)", () => this.toggleFollow()),
-      button("◐", "light or dark (t)", () => this.toggleTheme()), button("?", "keys (?)", () => this.toggleHelp()),
+      button("filter", "levels and filters (m)", () => this.toggleMenu()),
+      button("jump", "where to look (j)", () => void focus.showHighlights()),
+      button(
+        "lines",
+        "lines to parents and across ranks (l); crowded ones when zoomAt in, hovered or pinned",
+        () => this.toggleLines(),
+      ),
+      button("follow", "follow a running job (g)", () => this.toggleFollow()),
+      button("◐", "light or dark (t)", () => this.toggleTheme()),
+      button("?", "keys (?)", () => this.toggleHelp()),
     );
     this.search.addEventListener("keydown", (event) => {
       const text = this.search.value.trim();
-      if (event.key === "Enter" && text) void focus.find(text);
+      if (event.key === "Enter" && text) void focus.search(text);
       if (event.key === "Escape") page.canvas.focus();
       event.stopPropagation();
     });
   }
 
-  /** The menu offers what the scene has, and shows what is chosen. */
-  refill(): void {
-    fillMenu(this.menu, this.page.scene, this.page.theme, this.page.chosen, (chosen) => this.choose(chosen));
+  /** Fills the menu with what the scene has. */
+  fillMenu(): void {
+    fillMenu(this.menu, this.page.scene, this.page.theme, this.page.filters, (filters) =>
+      this.setFilters(filters),
+    );
   }
 
-  private choose(chosen: Chosen): void {
-    this.page.choose(chosen);
-    this.refill();
+  private setFilters(filters: Filters): void {
+    this.page.setFilters(filters);
+    this.fillMenu();
     void this.focus.showSelection();
   }
 
@@ -52,15 +64,15 @@ export class Controls {
 
   toggleFollow(): void {
     this.page.follow = !this.page.follow;
-    if (this.page.follow) this.page.toEnd();
+    if (this.page.follow) this.page.moveToEnd();
     showProgress("", this.page.follow);
   }
 
   toggleTheme(): void {
     const theme = this.page.theme.dark ? LIGHT : DARK;
     this.setTheme(theme);
-    rememberTheme(theme);
-    this.refill();
+    storeTheme(theme);
+    this.fillMenu();
   }
 
   private setTheme(theme: Theme): void {
@@ -74,7 +86,7 @@ export class Controls {
     else this.help.showModal();
   }
 
-  startSearch(): void {
+  focusSearch(): void {
     this.search.focus();
   }
 }

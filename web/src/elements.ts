@@ -1,4 +1,4 @@
-// Elements of the page: found by their id, or made.
+// Elements of the page.
 
 type Child = Node | string;
 

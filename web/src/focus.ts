@@ -1,20 +1,21 @@
-// What is pinned, selected or looked for, and the panel that tells about it.
+// The pinned bar, the selected span, lists of operations: and the panel that shows them.
+import { showItem } from "./bar_info";
+import { RULER } from "./draw_frame";
 import { byId } from "./elements";
-import { operationRows, unfolding } from "./layout";
+import { TILE_WIDTH } from "./generated";
+import { lanesToUnfold, operationRows } from "./layout";
 import type { Page } from "./page";
-import { RULER } from "./draw_page";
-import { type PanelActions, showFound, showItem, showJumps, showSpan } from "./panel";
-import { WIDTH } from "./tiles";
-import type { Item, Place } from "./types";
-import { panned, toX } from "./view";
+import { type PanelActions, showHighlights, showMatches, showSpan } from "./panel";
+import type { Item, Place, Target } from "./types";
+import { pan, toX } from "./view";
 
-const MOST_ROWS_SUMMED = 2000;
+const MOST_ROWS = 2000; // of statistics
 const STEP_PIXELS = 120;
 
 export class Focus {
   private panel = byId("panel");
   private actions: PanelActions = {
-    close: () => this.letGo(),
+    close: () => this.release(),
     go: (place) => void this.go(place),
     fit: () => this.fit(),
   };
@@ -22,7 +23,7 @@ export class Focus {
   constructor(private page: Page) {}
 
   private open(): void {
-    if (this.panel.hidden) this.page.invalidate(); // the lanes have less room
+    if (this.panel.hidden) this.page.invalidate(); // the lanes become narrower
     this.panel.hidden = false;
   }
 
@@ -33,7 +34,7 @@ export class Focus {
     this.page.invalidate();
   }
 
-  letGo(): void {
+  release(): void {
     this.clear();
     this.page.canvas.focus();
   }
@@ -43,7 +44,8 @@ export class Focus {
     this.page.pinned = item;
     this.page.selection = undefined;
     this.open();
-    const rankOf = (row: number) => this.page.names.paths.get(row)?.find((lane) => lane.level === "rank")?.title ?? "";
+    const rankOf = (row: number) =>
+      this.page.names.paths.get(row)?.find((lane) => lane.level === "rank")?.title ?? "";
     showItem(this.panel, item, this.page.scene, rankOf, this.actions);
     this.page.invalidate();
   }
@@ -51,34 +53,36 @@ export class Focus {
   async pinAt(x: number, y: number): Promise<void> {
     const hit = this.page.hit(x, y);
     if (!hit) {
-      this.letGo();
+      this.release();
       return;
     }
-    const item = await this.page.answer(this.page.source.item(hit.row, hit.item, this.page.chosen.filter));
+    const item = await this.page.response(
+      this.page.source.item(hit.row, hit.item, this.page.filters.operations),
+    );
     if (item) this.pin(item);
   }
 
-  /** Pins the bar of a row that begins nearest to a moment: how an address names it. */
+  /** Pins the bar of a row that begins nearest to a time, as an address names it. */
   async pinByKey(key: string, start: number): Promise<void> {
     const row = this.page.names.rows.get(key);
     if (row === undefined) return;
-    const place = Math.floor(start / WIDTH);
-    const runs = (await this.page.answer(this.page.source.tile(0, place, [row], {})))?.[0];
+    const place = Math.floor(start / TILE_WIDTH);
+    const runs = (await this.page.response(this.page.source.tile(0, place, [row], {})))?.[0];
     if (!runs?.length) return;
-    const distance = (n: number) => Math.abs(place * WIDTH + runs.x0[n] - start);
+    const distance = (n: number) => Math.abs(place * TILE_WIDTH + runs.x0[n] - start);
     let best = 0;
     for (let n = 1; n < runs.length; n++) if (distance(n) < distance(best)) best = n;
-    const item = await this.page.answer(this.page.source.item(row, runs.item[best], {}));
+    const item = await this.page.response(this.page.source.item(row, runs.item[best], {}));
     if (item) this.pin(item);
   }
 
-  /** Pins a bar and brings it into view; of a place without one, the time alone. */
-  async go(place: { row?: number; item?: number; start_ns: number; end_ns: number }): Promise<void> {
+  /** Pins a bar and brings it into view; a target without a bar is brought into view. */
+  async go(place: Target): Promise<void> {
     if (place.row === undefined || place.item === undefined) {
       this.page.fit(place.start_ns, place.end_ns);
       return;
     }
-    const item = await this.page.answer(this.page.source.item(place.row, place.item, {}));
+    const item = await this.page.response(this.page.source.item(place.row, place.item, {}));
     if (!item) return;
     this.reveal(item);
     this.pin(item);
@@ -87,66 +91,71 @@ export class Focus {
   private reveal(item: Place): void {
     const { page } = this;
     const path = page.names.paths.get(item.row);
-    if (path) for (const key of unfolding(page.scene, page.choice, path)) page.flip(key);
+    if (path) for (const key of lanesToUnfold(page.scene, page.laneChoice, path)) page.toggleLane(key);
     page.relayout();
     const length = Math.max(item.end_ns - item.start_ns, 1);
     const pixels = length / page.view.nsPerPixel;
     const x = toX(page.view, item.start_ns);
-    if (pixels < 12 || pixels > page.width || x < 0 || x + pixels > page.width) page.fit(item.start_ns - length, item.end_ns + length);
+    if (pixels < 12 || pixels > page.width || x < 0 || x + pixels > page.width)
+      page.fit(item.start_ns - length, item.end_ns + length);
     const at = page.places.get(item.row);
-    if (at && (at.y < page.scroll || at.y + at.height > page.scroll + page.height - RULER)) page.scrollTo(at.y - page.height / 2);
+    if (at && (at.y < page.scroll || at.y + at.height > page.scroll + page.height - RULER))
+      page.scrollTo(at.y - page.height / 2);
   }
 
   /** To the bar before or after the pinned one, else left or right. */
   async step(by: number): Promise<void> {
     const { pinned, source } = this.page;
     if (!pinned) {
-      this.page.setView(panned(this.page.view, by * STEP_PIXELS));
+      this.page.setView(pan(this.page.view, by * STEP_PIXELS));
       return;
     }
     if (pinned.item + by < 0) return;
-    const next = await source.item(pinned.row, pinned.item + by, {}).catch(() => undefined); // it was the last one
+    const next = await source.item(pinned.row, pinned.item + by, {}).catch(() => undefined); // it is the last bar
     if (!next) return;
     this.reveal(next);
     this.pin(next);
   }
 
-  /** What is in focus, over the whole width. */
+  /** Shows the selected span or the pinned bar over the whole width. */
   fit(): void {
     const { selection, pinned } = this.page;
     if (selection) this.page.fit(Math.min(...selection), Math.max(...selection));
     else if (pinned) {
       const all = [pinned, ...pinned.instance];
-      this.page.fit(Math.min(...all.map((one) => one.start_ns)), Math.max(...all.map((one) => one.end_ns)));
-    } else this.page.everything();
+      const first = Math.min(...all.map(({ start_ns }) => start_ns));
+      this.page.fit(first, Math.max(...all.map(({ end_ns }) => end_ns)));
+    } else this.page.fitAll();
   }
 
-  // ---- a stretch of time ----
+  // ---- a span of time ----
   async showSelection(): Promise<void> {
-    const { selection, lines, source, chosen } = this.page;
+    const { selection, lines, source, filters } = this.page;
     if (!selection) return;
     const [first, last] = [Math.min(...selection), Math.max(...selection)];
     const rows = operationRows(lines);
     if (!rows.length) return;
-    const span = await this.page.answer(source.span(rows.slice(0, MOST_ROWS_SUMMED), first, last, chosen.filter));
+    const span = await this.page.response(
+      source.span(rows.slice(0, MOST_ROWS), first, last, filters.operations),
+    );
     if (!span || this.page.selection !== selection) return;
     this.open();
-    showSpan(this.panel, span, first, Math.max(rows.length - MOST_ROWS_SUMMED, 0), this.actions);
+    showSpan(this.panel, span, first, Math.max(rows.length - MOST_ROWS, 0), this.actions);
   }
 
-  // ---- lists to jump by ----
-  async find(text: string): Promise<void> {
-    const found = await this.page.answer(this.page.source.find(text));
-    if (!found) return;
+  // ---- lists of operations ----
+  async search(text: string): Promise<void> {
+    const result = await this.page.response(this.page.source.find(text));
+    if (!result) return;
     this.clear();
     this.open();
-    showFound(this.panel, text, found, this.actions);
+    showMatches(this.panel, text, result, this.actions);
   }
 
-  async jumps(): Promise<void> {
-    const found = await this.page.answer(this.page.source.jumps());
-    if (!found) return;
+  async showHighlights(): Promise<void> {
+    const highlights = await this.page.response(this.page.source.highlights());
+    if (!highlights) return;
     this.open();
-    showJumps(this.panel, found, this.actions);
+    showHighlights(this.panel, highlights, this.actions);
   }
 }

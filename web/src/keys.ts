@@ -1,36 +1,40 @@
-// What keys do; those that move do so for as long as they are held.
+// The keys. Those that move the view do so for as long as they are held.
 import type { Controls } from "./controls";
 import type { Focus } from "./focus";
 import type { Page } from "./page";
-import { panned } from "./view";
+import { pan } from "./view";
 
 const SCROLL_PIXELS = 60;
-const TAP_MS = 30; // a tap moves, too
+const TAP_MS = 30; // how far a short press moves
 const LONGEST_FRAME_MS = 50;
 
 export class Keys {
   private held = new Set<string>();
   private movedAt = 0; // ms
-  private acts: Record<string, () => void>;
+  private actions: Record<string, () => void>;
 
-  constructor(private page: Page, focus: Focus, controls: Controls) {
-    this.acts = {
+  constructor(
+    private page: Page,
+    focus: Focus,
+    controls: Controls,
+  ) {
+    this.actions = {
       ArrowLeft: () => void focus.step(-1),
       ArrowRight: () => void focus.step(1),
       ArrowUp: () => page.scrollTo(page.scroll - SCROLL_PIXELS),
       ArrowDown: () => page.scrollTo(page.scroll + SCROLL_PIXELS),
       f: () => focus.fit(),
-      "0": () => page.everything(),
-      j: () => void focus.jumps(),
+      "0": () => page.fitAll(),
+      j: () => void focus.showHighlights(),
       l: () => controls.toggleLines(),
       m: () => controls.toggleMenu(),
       g: () => controls.toggleFollow(),
       t: () => controls.toggleTheme(),
       "[": () => page.foldAll(true),
       "]": () => page.foldAll(false),
-      "/": () => controls.startSearch(),
+      "/": () => controls.focusSearch(),
       "?": () => controls.toggleHelp(),
-      Escape: () => focus.letGo(),
+      Escape: () => focus.release(),
     };
     document.addEventListener("keydown", (event) => this.press(event));
     document.addEventListener("keyup", (event) => this.held.delete(event.key.toLowerCase()));
@@ -46,21 +50,21 @@ export class Keys {
       this.held.add(key);
       return;
     }
-    const act = this.acts[key];
-    if (!act) return;
+    const action = this.actions[key];
+    if (!action) return;
     event.preventDefault();
-    act();
+    action();
   }
 
-  /** Moves by what has passed since the last frame. */
-  glide(): void {
+  /** Moves the view by the time since the last frame. */
+  moveByHeldKeys(): void {
     if (!this.held.size) return;
     const now = performance.now();
     const passedMs = Math.min(now - this.movedAt, LONGEST_FRAME_MS);
     this.movedAt = now;
     if (this.held.has("w")) this.page.zoom(0.995 ** passedMs);
     if (this.held.has("s")) this.page.zoom(1.005 ** passedMs);
-    if (this.held.has("a")) this.page.setView(panned(this.page.view, -passedMs));
-    if (this.held.has("d")) this.page.setView(panned(this.page.view, passedMs));
+    if (this.held.has("a")) this.page.setView(pan(this.page.view, -passedMs));
+    if (this.held.has("d")) this.page.setView(pan(this.page.view, passedMs));
   }
 }

@@ -1,4 +1,5 @@
 // Lanes as lines of the page: which are unfolded, where each begins, which rows it shows.
+import { KIND } from "./generated";
 import type { Lane, Scene, Track } from "./types";
 
 export interface Line {
@@ -6,14 +7,14 @@ export interface Line {
   height: number;
   depth: number; // of indentation
   lane: Lane;
-  head: boolean; // the lane's first line: has its name
+  head: boolean; // the first line of the lane, which has its name
   title: string;
   note: string;
   state: string;
   foldable: boolean;
   folded: boolean;
-  kind: string; // of its bars; "" for none, "mixed" for several
-  strips: number[][]; // rows by strip; several rows in one strip are drawn over each other
+  kind: string; // of its bars; "" for none, MIXED for several
+  strips: number[][]; // rows by strip; several rows of one strip are drawn over each other
   stripHeight: number;
   process?: number;
 }
@@ -24,135 +25,179 @@ export interface RowPlace {
   height: number;
 }
 
-export const BANDWIDTH = "bandwidth";
-export const COUNTER = "counter";
+/** The user's choice of lanes and levels. */
+export interface LaneChoice {
+  toggledLanes: Set<string>; // folded or unfolded by hand
+  hidden: Set<string>; // kinds
+  ranks?: Set<number>;
+  communicators?: Set<string>;
+}
+
+const MIXED = "mixed"; // a folded lane, which shows rows of several kinds
 // Heights in pixels.
 const OPERATION_STRIP = 19;
 const EVENT_STRIP = 15;
 const THIN_STRIP = 11;
 const LINE_TRACK = 34;
 const PLAIN = 20;
-const MANY_RANKS = 16; // are folded at first
-const MOST_OVERLAID = 256; // rows in a folded lane's one strip
-const CLOSED_LEVELS = new Set(["thread", "channel", "proxy", "machine"]);
+const MANY_RANKS = 16; // with more, ranks are folded at first
+const MOST_OVERLAID = 256; // rows in the one strip of a folded lane
+const FOLDED_LEVELS = new Set(["thread", "channel", "proxy", "machine"]); // at first
 
-/** What a user has chosen to see. */
-export interface Choice {
-  flipped: Set<string>;
-  hidden: Set<string>;
-  ranks?: Set<number>;
-  communicators?: Set<string>;
+function hasManyRanks(lanes: Lane[]): boolean {
+  const ranks = lanes.flatMap((lane) => lane.children).filter((child) => child.level === "rank");
+  return ranks.length > MANY_RANKS;
 }
 
-function countRanks(lanes: Lane[]): number {
-  return lanes.reduce((sum, lane) => sum + lane.children.filter((child) => child.level === "rank").length, 0);
-}
-
-/** Lines instead of bars. */
+/** Whether a kind is drawn as a line instead of bars. */
 export function isLineTrack(kind: string): boolean {
-  return kind === BANDWIDTH || kind === COUNTER;
+  return kind === KIND.bandwidth || kind === KIND.counter;
 }
 
-function isFolded(lane: Lane, choice: Choice, many: boolean): boolean {
-  const closed = CLOSED_LEVELS.has(lane.level) || (many && lane.level === "rank");
-  return closed !== choice.flipped.has(lane.key);
+function isFolded(lane: Lane, choice: LaneChoice, manyRanks: boolean): boolean {
+  const atFirst = FOLDED_LEVELS.has(lane.level) || (manyRanks && lane.level === "rank");
+  return atFirst !== choice.toggledLanes.has(lane.key);
 }
 
-function wanted(lane: Lane, choice: Choice): boolean {
-  if (lane.level === "rank" && choice.ranks && !choice.ranks.has(lane.ids.rank ?? -1)) return false;
+function isChosen(lane: Lane, choice: LaneChoice): boolean {
+  if (lane.level === "rank" && choice.ranks) return choice.ranks.has(lane.ids.rank ?? -1);
   if (lane.level === "communicator" && choice.communicators) return choice.communicators.has(lane.title);
   return true;
 }
 
-function shown(lane: Lane, choice: Choice): Track[] {
+function visibleTracks(lane: Lane, choice: LaneChoice): Track[] {
   return lane.tracks.filter((track) => !choice.hidden.has(track.kind));
 }
 
-/** Rows that stand for a folded lane: its own, else those of the lanes below. */
-function summary(lane: Lane, choice: Choice): number[] {
+function trackOf(tracks: Track[], kind: string): Track | undefined {
+  return tracks.find((track) => track.kind === kind);
+}
+
+/** Rows that a folded lane shows: its own and those of the lanes below. */
+function foldedRows(folded: Lane, choice: LaneChoice): number[] {
+  const stamped = trackOf(folded.tracks, KIND.channel);
+  if (folded.level === "channel" && stamped) return stamped.rows;
+  const operationsOnly = ["host", "rank", "communicator"].includes(folded.level);
   const rows: number[] = [];
-  const operations = lane.level === "host" || lane.level === "rank" || lane.level === "communicator";
-  const visit = (one: Lane) => {
-    for (const track of shown(one, choice)) {
-      if (track.kind === COUNTER) continue;
-      if (!operations || track.kind === "operation" || track.kind === "coarse") rows.push(...track.rows);
+  const visit = (lane: Lane) => {
+    for (const { kind, rows: ofTrack } of visibleTracks(lane, choice)) {
+      if (kind === KIND.counter) continue;
+      if (!operationsOnly || kind === KIND.operation || kind === KIND.preview) rows.push(...ofTrack);
     }
-    for (const child of one.children) if (wanted(child, choice)) visit(child);
+    for (const child of lane.children) if (isChosen(child, choice)) visit(child);
   };
-  visit(lane);
-  if (lane.level === "channel" && lane.tracks.some((track) => track.kind === "channel")) {
-    return lane.tracks.find((track) => track.kind === "channel")?.rows ?? rows;
-  }
+  visit(folded);
   return rows;
 }
 
 function stripHeight(kind: string): number {
-  if (kind === "operation" || kind === "coarse" || kind === "mixed") return OPERATION_STRIP;
+  if (kind === KIND.operation || kind === KIND.preview || kind === MIXED) return OPERATION_STRIP;
   return kind === "ProxyStep" || kind === "NetPlugin" ? THIN_STRIP : EVENT_STRIP;
 }
 
-/** A rank with one communicator needs no line of its own. */
-function joined(lane: Lane, choice: Choice): { lane: Lane; title: string; note: string } {
-  const children = lane.children.filter((child) => wanted(child, choice));
-  if (lane.level === "rank" && children.length === 1 && !lane.tracks.length) {
-    const only = children[0];
-    const note = [only.title, only.note, lane.note].filter(Boolean).join(" · ");
-    return { lane: { ...only, state: lane.state }, title: lane.title, note };
-  }
-  return { lane, title: lane.title, note: lane.note };
+function joinNotes(...notes: string[]): string {
+  return notes.filter(Boolean).join(" · ");
 }
 
-/** All lines from top to bottom. */
-export function layOut(scene: Scene, choice: Choice): { lines: Line[]; height: number } {
-  const many = countRanks(scene.lanes) > MANY_RANKS;
-  const lines: Line[] = [];
-  let y = 0;
-  const push = (line: Omit<Line, "y">) => {
-    lines.push({ ...line, y });
-    y += line.height;
-  };
-  const visit = (given: Lane, depth: number, process?: number) => {
-    if (!wanted(given, choice)) return;
-    const { lane, title, note } = joined(given, choice);
-    process = given.ids.process ?? process;
-    const folded = isFolded(lane, choice, many);
-    const tracks = shown(lane, choice);
-    if (CLOSED_LEVELS.has(lane.level) && !tracks.length && !lane.children.some((child) => shown(child, choice).length)) return;
+/** A rank with one communicator needs no line of its own: that of the communicator has its name. */
+function mergeOnlyChild(lane: Lane, choice: LaneChoice): { lane: Lane; title: string; note: string } {
+  const children = lane.children.filter((child) => isChosen(child, choice));
+  if (lane.level !== "rank" || children.length !== 1 || lane.tracks.length) {
+    return { lane, title: lane.title, note: lane.note };
+  }
+  const [only] = children;
+  const note = joinNotes(only.title, only.note, lane.note);
+  return { lane: { ...only, state: lane.state }, title: lane.title, note };
+}
+
+type Placed = Omit<Line, "y" | "height" | "kind" | "strips" | "stripHeight">;
+
+/** Collects lines from top to bottom. */
+class Lines {
+  readonly lines: Line[] = [];
+  height = 0;
+
+  constructor(
+    private choice: LaneChoice,
+    private manyRanks: boolean,
+  ) {}
+
+  private push(line: Omit<Line, "y">): void {
+    this.lines.push({ ...line, y: this.height });
+    this.height += line.height;
+  }
+
+  addLane(given: Lane, depth: number, process?: number): void {
+    if (!isChosen(given, this.choice)) return;
+    const { lane, title, note } = mergeOnlyChild(given, this.choice);
+    const own = given.ids.process ?? process;
+    const tracks = visibleTracks(lane, this.choice);
+    const isEmpty =
+      !tracks.length && !lane.children.some((child) => visibleTracks(child, this.choice).length);
+    if (FOLDED_LEVELS.has(lane.level) && isEmpty) return;
+    const folded = isFolded(lane, this.choice, this.manyRanks);
     const foldable = lane.children.length > 0 || tracks.length > 0;
-    const own = lane.level === "communicator" ? tracks.find((track) => track.kind === "operation") : undefined;
-    const coarse = tracks.find((track) => track.kind === "coarse");
-    const base = { depth, lane, title, note, state: lane.state, foldable, folded, head: true, process };
-    const marks = lane.level === "communicator" ? tracks.find((track) => track.kind === "Comm") : undefined;
-    const first = folded ? undefined : (own ?? coarse ?? marks);
-    const moments = own && marks; // in the first strip
-    const below = folded ? summary(lane, choice) : [];
-    if (below.length > MOST_OVERLAID) base.note = [note, `the first ${MOST_OVERLAID} of ${below.length} rows`].filter(Boolean).join(" · ");
-    const strips = first ? first.rows.map((row) => [row]) : folded ? [below.slice(0, MOST_OVERLAID)] : [];
-    if (first && moments) strips[0].push(...moments.rows);
-    const kind = first ? first.kind : folded ? "mixed" : "";
-    const each = stripHeight(kind || "mixed");
-    push({ ...base, kind, strips, stripHeight: each, height: Math.max(strips.length * each + 3, PLAIN) });
-    if (folded) return;
-    if (own && !choice.hidden.has(BANDWIDTH)) {
-      push({ ...base, head: false, title: "busbw", note: "GB/s", state: "", kind: BANDWIDTH, strips: [own.rows], stripHeight: LINE_TRACK - 4, height: LINE_TRACK });
+    const head = { depth, lane, title, note, state: lane.state, foldable, folded, head: true, process: own };
+    if (folded) this.addFolded(head);
+    else {
+      this.addTracks(head, tracks);
+      for (const child of lane.children) this.addLane(child, depth + 1, own);
     }
-    for (const track of tracks) {
-      if (track === first || track === moments) continue;
-      if (track.kind === COUNTER) {
-        const line = { ...base, head: false, state: "", kind: COUNTER, stripHeight: LINE_TRACK - 4, height: LINE_TRACK };
-        track.rows.forEach((row, n) => push({ ...line, title: track.lines?.[n][0] ?? "", note: track.lines?.[n][1] ?? "", strips: [[row]] }));
-        continue;
+  }
+
+  /** One strip with the rows of everything below. */
+  private addFolded(head: Placed): void {
+    const rows = foldedRows(head.lane, this.choice);
+    const more = rows.length > MOST_OVERLAID ? `the first ${MOST_OVERLAID} of ${rows.length} rows` : "";
+    this.addHead({ ...head, note: joinNotes(head.note, more) }, MIXED, [rows.slice(0, MOST_OVERLAID)]);
+  }
+
+  private addHead(head: Placed, kind: string, strips: number[][]): void {
+    const each = stripHeight(kind || MIXED);
+    const height = Math.max(strips.length * each + 3, PLAIN);
+    this.push({ ...head, kind, strips, stripHeight: each, height });
+  }
+
+  /** The first line shows operations, a preview, or init and finalize; other tracks have lines below. */
+  private addTracks(head: Placed, tracks: Track[]): void {
+    const isCommunicator = head.lane.level === "communicator";
+    const operations = isCommunicator ? trackOf(tracks, KIND.operation) : undefined;
+    const marks = isCommunicator ? trackOf(tracks, KIND.communicator) : undefined;
+    const first = operations ?? trackOf(tracks, KIND.preview) ?? marks;
+    const strips = first ? first.rows.map((row) => [row]) : [];
+    const overFirst = operations && marks; // init and finalize over the first strip of operations
+    if (overFirst) strips[0].push(...overFirst.rows);
+    this.addHead(head, first?.kind ?? "", strips);
+    const below = { ...head, head: false, note: "", state: "" };
+    if (operations && !this.choice.hidden.has(KIND.bandwidth)) {
+      this.addLine({ ...below, title: "busbw", note: "GB/s" }, KIND.bandwidth, operations.rows);
+    }
+    for (const track of tracks) if (track !== first && track !== overFirst) this.addTrack(below, track);
+  }
+
+  private addTrack(below: Placed, { kind, title, rows, lines }: Track): void {
+    if (kind === KIND.counter) {
+      for (const [n, row] of rows.entries()) {
+        const [name, unit] = lines?.[n] ?? ["", ""];
+        this.addLine({ ...below, title: name, note: unit }, kind, [row]);
       }
-      const height = stripHeight(track.kind);
-      push({
-        ...base, head: false, title: track.title, note: "", state: "", kind: track.kind,
-        strips: track.rows.map((row) => [row]), stripHeight: height, height: track.rows.length * height + 2,
-      });
+      return;
     }
-    for (const child of lane.children) visit(child, depth + 1, process);
-  };
-  for (const lane of scene.lanes) visit(lane, 0);
-  return { lines, height: y };
+    const each = stripHeight(kind);
+    const strips = rows.map((row) => [row]);
+    this.push({ ...below, title, kind, strips, stripHeight: each, height: rows.length * each + 2 });
+  }
+
+  private addLine(below: Placed, kind: string, rows: number[]): void {
+    this.push({ ...below, kind, strips: [rows], stripHeight: LINE_TRACK - 4, height: LINE_TRACK });
+  }
+}
+
+/** All lines from top to bottom, and their height. */
+export function layOut(scene: Scene, choice: LaneChoice): { lines: Line[]; height: number } {
+  const layout = new Lines(choice, hasManyRanks(scene.lanes));
+  for (const lane of scene.lanes) layout.addLane(lane, 0);
+  return layout;
 }
 
 /** The first line that reaches below y. */
@@ -167,19 +212,23 @@ export function lineAt(lines: Line[], y: number): number {
   return low;
 }
 
-function ascending(rows: number[]): number[] {
+function sortedRows(rows: number[]): number[] {
   return [...new Set(rows)].sort((a, b) => a - b);
 }
 
 /** Rows whose bars have a line of their own. */
 export function barRows(lines: Line[]): number[] {
-  return ascending(lines.filter((line) => !isLineTrack(line.kind) && line.kind !== "mixed").flatMap((line) => line.strips.flat()));
+  return sortedRows(
+    lines
+      .filter((line) => !isLineTrack(line.kind) && line.kind !== MIXED)
+      .flatMap((line) => line.strips.flat()),
+  );
 }
 
 /** Rows that hold the operations of the lines, folded or not. */
 export function operationRows(lines: Line[]): number[] {
-  const holds = (line: Line) => line.kind === "operation" || (line.folded && line.lane.level !== "thread");
-  return ascending(lines.filter(holds).flatMap((line) => line.strips.flat()));
+  const holds = (line: Line) => line.kind === KIND.operation || (line.folded && line.lane.level !== "thread");
+  return sortedRows(lines.filter(holds).flatMap((line) => line.strips.flat()));
 }
 
 /** Rows and their vertical places, for lines between bars. */
@@ -187,30 +236,34 @@ export function rowPlaces(lines: Line[]): Map<number, RowPlace> {
   const places = new Map<number, RowPlace>();
   for (const line of lines) {
     if (isLineTrack(line.kind)) continue;
-    line.strips.forEach((rows, strip) => {
-      for (const row of rows) {
-        const place = { y: line.y + 2 + strip * line.stripHeight, height: line.stripHeight - 2 };
-        if (!places.has(row) || line.kind !== "mixed") places.set(row, place);
-      }
-    });
+    for (const [strip, rows] of line.strips.entries()) {
+      const place = { y: line.y + 2 + strip * line.stripHeight, height: line.stripHeight - 2 };
+      for (const row of rows) if (!places.has(row) || line.kind !== MIXED) places.set(row, place);
+    }
   }
   return places;
 }
 
-/** Names of rows that stay the same from scene to scene. */
-export function rowKeys(lanes: Lane[]): { keys: Map<number, string>; rows: Map<string, number>; paths: Map<number, Lane[]> } {
+/** Names of rows that stay the same from scene to scene, and the lanes above each row. */
+export interface RowNames {
+  keys: Map<number, string>;
+  rows: Map<string, number>;
+  paths: Map<number, Lane[]>;
+}
+
+export function rowNames(lanes: Lane[]): RowNames {
   const keys = new Map<number, string>();
   const rows = new Map<string, number>();
   const paths = new Map<number, Lane[]>();
   const visit = (lane: Lane, path: Lane[]) => {
     const here = [...path, lane];
     for (const track of lane.tracks) {
-      track.rows.forEach((row, place) => {
+      for (const [place, row] of track.rows.entries()) {
         const key = `${lane.key}/${track.kind}/${place}`;
         keys.set(row, key);
         rows.set(key, row);
         paths.set(row, here);
-      });
+      }
     }
     for (const child of lane.children) visit(child, here);
   };
@@ -218,8 +271,8 @@ export function rowKeys(lanes: Lane[]): { keys: Map<number, string>; rows: Map<s
   return { keys, rows, paths };
 }
 
-/** Lanes that must be flipped so that a row has a line of its own. */
-export function unfolding(scene: Scene, choice: Choice, path: Lane[]): string[] {
-  const many = countRanks(scene.lanes) > MANY_RANKS;
-  return path.filter((lane) => isFolded(lane, choice, many)).map((lane) => lane.key);
+/** Keys of lanes that must be unfolded so that a row has a line of its own. */
+export function lanesToUnfold(scene: Scene, choice: LaneChoice, path: Lane[]): string[] {
+  const manyRanks = hasManyRanks(scene.lanes);
+  return path.filter((lane) => isFolded(lane, choice, manyRanks)).map((lane) => lane.key);
 }

@@ -1,13 +1,13 @@
 // Lines between bars: where they run, and which of them are drawn.
 import type { RowPlace } from "./layout";
 import type { Marks, Place } from "./types";
-import { type View, toX } from "./view";
+import { toX, type View } from "./view";
 
 export interface Places {
   get(row: number): RowPlace | undefined;
 }
 
-/** A line of an overlay, in pixels of the lanes. */
+/** A line between two bars, in pixels of the lanes. */
 export interface Link {
   x0: number;
   y0: number;
@@ -15,96 +15,129 @@ export interface Link {
   y1: number;
 }
 
-/** From the start of a bar up to its parent. */
+/** The line from the start of a bar to its parent. */
 export function parentLink(view: View, places: Places, child: Place, parent: Place): Link | undefined {
   const from = places.get(child.row);
   const to = places.get(parent.row);
   if (!from || !to || from.y === to.y) return undefined;
   const x0 = toX(view, child.start_ns);
-  // Inside the parent where it can be: a straight line down from it.
+  // It ends inside the parent: where the child begins, the line is vertical.
   const x1 = Math.min(Math.max(x0, toX(view, parent.start_ns)), toX(view, parent.end_ns));
   const down = from.y > to.y;
   return { x0, y0: down ? from.y : from.y + from.height, x1, y1: down ? to.y + to.height : to.y };
 }
 
-/** Lines that join an instance from rank to rank, in the order of the page. */
+/** The lines of an instance from rank to rank, from top to bottom. */
 export function instanceLinks(view: View, places: Places, members: Place[]): Link[] {
-  const shown = members
+  const drawn = members
     .map((member) => ({ member, at: places.get(member.row) }))
     .filter((one): one is { member: Place; at: RowPlace } => one.at !== undefined)
     .sort((a, b) => a.at.y - b.at.y);
   const links: Link[] = [];
-  for (let n = 1; n < shown.length; n++) {
-    const [above, below] = [shown[n - 1], shown[n]];
+  for (let n = 1; n < drawn.length; n++) {
+    const [above, below] = [drawn[n - 1], drawn[n]];
     if (above.at.y === below.at.y) continue;
     links.push({
-      x0: toX(view, above.member.start_ns), y0: above.at.y + above.at.height / 2,
-      x1: toX(view, below.member.start_ns), y1: below.at.y + below.at.height / 2,
+      x0: toX(view, above.member.start_ns),
+      y0: above.at.y + above.at.height / 2,
+      x1: toX(view, below.member.start_ns),
+      y1: below.at.y + below.at.height / 2,
     });
   }
   return links;
 }
 
-/**
- * Of groups of lines, the most important first, those that keep apart from all before them: between the same heights no two
- * begin or end closer than so many pixels.
+/** Which groups of lines are drawn. The most important come first; each keeps at least `apart` pixels from
+ * all before it: between the same heights no two lines begin or end closer than that.
  */
-export function keptApart(groups: Link[][], apart: number): boolean[] {
-  const taken = new Map<string, Map<number, number>>(); // by side of a gap between lanes: x by stretch of so many pixels
-  const near = (side: string) => {
-    const known = taken.get(side) ?? new Map<number, number>();
-    taken.set(side, known);
-    return known;
+export function selectSpaced(groups: Link[][], apart: number): boolean[] {
+  // By the upper or lower side of a gap between lanes: x of the lines' ends by bucket of `apart` pixels.
+  const sides = new Map<string, Map<number, number>>();
+  const endsAt = (side: string) => {
+    const ends = sides.get(side) ?? new Map<number, number>();
+    sides.set(side, ends);
+    return ends;
   };
   return groups.map((links) => {
-    const ends = links.flatMap(({ x0, y0, x1, y1 }): [Map<number, number>, number][] => [[near(`${y0}>${y1}`), x0], [near(`${y0}<${y1}`), x1]]);
-    const free = ends.every(([side, x]) => {
-      const at = Math.floor(x / apart);
-      return [at - 1, at, at + 1].every((one) => Math.abs((side.get(one) ?? Infinity) - x) >= apart);
+    const ends = links.flatMap(({ x0, y0, x1, y1 }): [Map<number, number>, number][] => [
+      [endsAt(`${y0}>${y1}`), x0],
+      [endsAt(`${y0}<${y1}`), x1],
+    ]);
+    const isFree = ends.every(([side, x]) => {
+      const bucket = Math.floor(x / apart);
+      return [bucket - 1, bucket, bucket + 1].every(
+        (near) => Math.abs((side.get(near) ?? Infinity) - x) >= apart,
+      );
     });
-    if (free) for (const [side, x] of ends) side.set(Math.floor(x / apart), x);
-    return free;
+    if (isFree) for (const [side, x] of ends) side.set(Math.floor(x / apart), x);
+    return isFree;
   });
 }
 
-/** The lines that are drawn, of all that could be. */
-export interface Joined {
-  parents: { child: Place; parent: Place }[];
+interface ParentPair {
+  child: Place;
+  parent: Place;
+}
+
+/** The lines that are drawn, and how many there could be. */
+export interface VisibleLinks {
+  parents: ParentPair[];
   instances: Place[][];
   ofParents: number;
   ofInstances: number;
 }
 
-const APART = 14; // pixels: closer lines are a hatch that hides the bars and can be followed nowhere
-const drawn = new WeakMap<Marks, { joined: Joined; places: Places; nsPerPixel: number }>();
+const APART = 14; // pixels; closer lines hide the bars and cannot be followed
+const cache = new WeakMap<Marks, { links: VisibleLinks; places: Places; nsPerPixel: number }>();
 
-/** What is joined by lines at this zoom: longer bars before shorter ones, larger skews before smaller ones. */
-export function joinedBy(marks: Marks, places: Places, nsPerPixel: number): Joined {
-  const known = drawn.get(marks);
-  if (known && known.places === places && known.nsPerPixel === nsPerPixel) return known.joined;
-  const view = { start: 0, nsPerPixel }; // which are drawn does not depend on where the view is
+/** The lines that are drawn at this zoom: of long bars before short ones, of large skews before small ones. */
+export function visibleLinks(marks: Marks, places: Places, nsPerPixel: number): VisibleLinks {
+  const cached = cache.get(marks);
+  if (cached && cached.places === places && cached.nsPerPixel === nsPerPixel) return cached.links;
+  const view = { start: 0, nsPerPixel }; // where the view is makes no difference
+  const links = { ...visibleParents(marks, view, places), ...visibleInstances(marks, view, places) };
+  cache.set(marks, { links, places, nsPerPixel });
+  return links;
+}
+
+function visibleParents(marks: Marks, view: View, places: Places) {
   const parents = marks.parents
-    .map((one) => ({ one, link: parentLink(view, places, one.child, one.parent) }))
-    .filter((pair): pair is { one: { child: Place; parent: Place }; link: Link } => pair.link !== undefined)
-    .sort((a, b) => b.one.child.end_ns - b.one.child.start_ns - (a.one.child.end_ns - a.one.child.start_ns));
+    .map((pair) => ({ pair, link: parentLink(view, places, pair.child, pair.parent) }))
+    .filter((one): one is { pair: ParentPair; link: Link } => one.link !== undefined)
+    .sort((a, b) => lengthOf(b.pair.child) - lengthOf(a.pair.child));
+  const isDrawn = selectSpaced(
+    parents.map(({ link }) => [link]),
+    APART,
+  );
+  return {
+    parents: parents.filter((_, n) => isDrawn[n]).map(({ pair }) => pair),
+    ofParents: parents.length,
+  };
+}
+
+function visibleInstances(marks: Marks, view: View, places: Places) {
   const byInstance = new Map<number, Place[]>();
-  for (const one of marks.instances) {
-    const members = byInstance.get(one.instance);
-    if (members) members.push(one);
-    else byInstance.set(one.instance, [one]);
+  for (const member of marks.instances) {
+    const members = byInstance.get(member.instance);
+    if (members) members.push(member);
+    else byInstance.set(member.instance, [member]);
   }
   const instances = [...byInstance.values()]
     .map((members) => ({ members, links: instanceLinks(view, places, members), skew: skewOf(members) }))
     .filter(({ links }) => links.length > 0)
     .sort((a, b) => b.skew - a.skew);
-  const parentsKept = keptApart(parents.map(({ link }) => [link]), APART);
-  const instancesKept = keptApart(instances.map(({ links }) => links), APART);
-  const joined = {
-    parents: parents.filter((_, n) => parentsKept[n]).map(({ one }) => one), ofParents: parents.length,
-    instances: instances.filter((_, n) => instancesKept[n]).map(({ members }) => members), ofInstances: instances.length,
+  const isDrawn = selectSpaced(
+    instances.map(({ links }) => links),
+    APART,
+  );
+  return {
+    instances: instances.filter((_, n) => isDrawn[n]).map(({ members }) => members),
+    ofInstances: instances.length,
   };
-  drawn.set(marks, { joined, places, nsPerPixel });
-  return joined;
+}
+
+function lengthOf({ start_ns, end_ns }: Place): number {
+  return end_ns - start_ns;
 }
 
 function skewOf(members: Place[]): number {

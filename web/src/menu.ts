@@ -1,14 +1,16 @@
-// Levels and filters: what is chosen, and the menu that changes it.
-import { OTHER_FUNCTION, type Theme } from "./colours";
+// Levels and filters: the user's choice, and the menu that changes it.
+import type { Theme } from "./colours";
 import { button, element } from "./elements";
-import { BANDWIDTH, COUNTER, type Choice } from "./layout";
-import type { Filter, Lane, Scene } from "./types";
+import { COLOUR_NAMES, KIND, MENU_KINDS, OTHER_FUNCTION, SOURCES } from "./generated";
+import type { LaneChoice } from "./layout";
+import type { Lane, OperationFilter, Scene } from "./types";
 
-export interface Chosen extends Omit<Choice, "flipped"> {
-  filter: Filter;
+/** Everything that the menu changes. */
+export interface Filters extends Omit<LaneChoice, "toggledLanes"> {
+  operations: OperationFilter;
 }
 
-/** Kinds of bars and communicators of all lanes. */
+/** The kinds of rows and the communicators of all lanes. */
 export function inventory(lanes: Lane[]): { kinds: string[]; communicators: string[] } {
   const kinds = new Set<string>();
   const communicators = new Set<string>();
@@ -23,16 +25,18 @@ export function inventory(lanes: Lane[]): { kinds: string[]; communicators: stri
 
 /** "0-3,8" -> 0, 1, 2, 3, 8 */
 export function parseRanks(text: string): number[] | undefined {
-  const found: number[] = [];
-  for (const piece of text.split(",").map((one) => one.trim()).filter(Boolean)) {
+  const ranks: number[] = [];
+  const pieces = text.split(",").map((piece) => piece.trim());
+  for (const piece of pieces.filter(Boolean)) {
     const match = /^(\d+)(?:-(\d+))?$/.exec(piece);
     if (!match) return undefined;
     const last = Number(match[2] ?? match[1]);
-    for (let rank = Number(match[1]); rank <= last && found.length < 100_000; rank++) found.push(rank);
+    for (let rank = Number(match[1]); rank <= last && ranks.length < MOST_RANKS; rank++) ranks.push(rank);
   }
-  return found.length ? found : undefined;
+  return ranks.length ? ranks : undefined;
 }
 
+const MOST_RANKS = 100_000;
 const UNITS: Record<string, number> = { "": 1, k: 2 ** 10, m: 2 ** 20, g: 2 ** 30 };
 
 /** "32M" -> 33554432 */
@@ -42,31 +46,28 @@ export function parseSize(text: string): number | undefined {
 }
 
 const MOST_COMMUNICATORS = 60;
-const ORDER = [
-  "operation", "part", BANDWIDTH, "Comm", "GroupApi", "CollApi", "P2pApi", "KernelLaunch", "Group", "Coll", "P2p", "CeColl", "CeSync",
-  "CeBatch", "ProxyCtrl", "channel", "KernelCh", "KernelPhase", "ProxyOp", "ProxyStep", "NetPlugin", "Drop", "coarse", COUNTER,
-];
-const KIND_TITLES: Record<string, string> = { operation: "operations", part: "parts", channel: "GPU channels", Comm: "init/finalize", Drop: "dropped", counter: "machine" };
+const LONGEST_NAME = 40; // letters
 
-function toggled<T>(set: Set<T>, value: T): Set<T> {
+/** The set without a value that was in it, or with one that was not. */
+function toggle<T>(set: Set<T>, value: T): Set<T> {
   const next = new Set(set);
   if (!next.delete(value)) next.add(value);
   return next;
 }
 
-/** The numbers without or with one of them; nothing where none is left: then all are meant. */
-function toggledNumbers(numbers: number[] | undefined, value: number): number[] | undefined {
-  const next = toggled(new Set(numbers), value);
+/** The same of numbers; undefined where none is left: no condition. */
+function toggleNumber(numbers: number[] | undefined, value: number): number[] | undefined {
+  const next = toggle(new Set(numbers), value);
   return next.size ? [...next].sort((a, b) => a - b) : undefined;
 }
 
-function toggle(text: string, title: string, on: boolean, act: () => void): HTMLButtonElement {
+function toggleButton(text: string, title: string, on: boolean, act: () => void): HTMLButtonElement {
   const made = button(text, title, act);
   made.classList.toggle("on", on);
   return made;
 }
 
-function field(value: string, title: string, act: (text: string) => void): HTMLInputElement {
+function input(value: string, title: string, act: (text: string) => void): HTMLInputElement {
   const made = element("input") as HTMLInputElement;
   made.value = value;
   made.placeholder = title;
@@ -75,76 +76,115 @@ function field(value: string, title: string, act: (text: string) => void): HTMLI
   return made;
 }
 
-type Changed = (chosen: Chosen) => void;
-
-function levelButtons(kinds: string[], chosen: Chosen, changed: Changed): Node[] {
-  const levels = [...kinds, BANDWIDTH].filter((kind) => ORDER.includes(kind)).sort((a, b) => ORDER.indexOf(a) - ORDER.indexOf(b));
-  return levels.map((kind) => {
-    const made = toggle(KIND_TITLES[kind] ?? kind, "show or hide this level", !chosen.hidden.has(kind), () =>
-      changed({ ...chosen, hidden: toggled(chosen.hidden, kind) }),
-    );
-    made.dataset.kind = kind;
-    return made;
-  });
+function group(title: string, ...children: Node[]): HTMLElement {
+  return element("div", "group", element("span", "", title), ...children);
 }
 
-function functionButtons(scene: Scene, theme: Theme, chosen: Chosen, changed: Changed): Node[] {
-  const { filter } = chosen;
-  const functions = Object.entries(scene.names).map(([code, name]) => [Number(code), name] as const).filter(([code]) => code <= OTHER_FUNCTION);
-  return functions.map(([code, name]) => {
-    const made = toggle("", "only this operation", filter.functions?.includes(code) ?? false, () =>
-      changed({ ...chosen, filter: { ...filter, functions: toggledNumbers(filter.functions, code) } }),
-    );
-    const swatch = element("i", "swatch");
-    swatch.style.background = theme.bars(code);
-    made.append(swatch, name);
-    made.dataset.function = name;
-    return made;
-  });
-}
+/** Makes the parts of the menu; `onChange` gets the filters after a click. */
+class Menu {
+  constructor(
+    private filters: Filters,
+    private onChange: (filters: Filters) => void,
+  ) {}
 
-function sourceButtons(sources: string[], chosen: Chosen, changed: Changed): Node[] {
-  const { filter } = chosen;
-  return sources.map((name, code) =>
-    toggle(name, "only operations whose time comes from there", filter.sources?.includes(code) ?? false, () =>
-      changed({ ...chosen, filter: { ...filter, sources: toggledNumbers(filter.sources, code) } }),
-    ),
-  );
-}
+  private change(changed: Partial<Filters>): void {
+    this.onChange({ ...this.filters, ...changed });
+  }
 
-function communicatorButtons(names: string[], chosen: Chosen, changed: Changed): Node[] {
-  const buttons: Node[] = names.slice(0, MOST_COMMUNICATORS).map((name) => {
-    const made = toggle(name.slice(0, 40), "only this communicator", chosen.communicators?.has(name) ?? false, () => {
-      const next = toggled(chosen.communicators ?? new Set<string>(), name);
-      changed({ ...chosen, communicators: next.size ? next : undefined });
+  private changeOperations(changed: OperationFilter): void {
+    this.change({ operations: { ...this.filters.operations, ...changed } });
+  }
+
+  levels(kinds: string[]): Node[] {
+    const { hidden } = this.filters;
+    const present = Object.entries(MENU_KINDS).filter(([kind]) => [...kinds, KIND.bandwidth].includes(kind));
+    return present.map(([kind, text]) => {
+      const made = toggleButton(text, "show or hide this level", !hidden.has(kind), () =>
+        this.change({ hidden: toggle(hidden, kind) }),
+      );
+      made.dataset.kind = kind;
+      return made;
     });
-    made.dataset.communicator = name;
-    return made;
-  });
-  const more = names.length - MOST_COMMUNICATORS;
-  return more > 0 ? [...buttons, element("span", "", `and ${more} more`)] : buttons;
+  }
+
+  functions(theme: Theme): Node[] {
+    const { functions } = this.filters.operations;
+    const codes = Object.keys(COLOUR_NAMES).map(Number);
+    return codes
+      .filter((code) => code <= OTHER_FUNCTION)
+      .map((code) => {
+        const made = toggleButton("", "only this operation", functions?.includes(code) ?? false, () =>
+          this.changeOperations({ functions: toggleNumber(functions, code) }),
+        );
+        const swatch = element("i", "swatch");
+        swatch.style.background = theme.bars(code);
+        made.append(swatch, COLOUR_NAMES[code]);
+        made.dataset.function = COLOUR_NAMES[code];
+        return made;
+      });
+  }
+
+  sources(): Node[] {
+    const { sources } = this.filters.operations;
+    const title = "only operations with times from this source";
+    return SOURCES.map((name, code) =>
+      toggleButton(name, title, sources?.includes(code) ?? false, () =>
+        this.changeOperations({ sources: toggleNumber(sources, code) }),
+      ),
+    );
+  }
+
+  communicators(names: string[]): Node[] {
+    const { communicators } = this.filters;
+    const buttons: Node[] = names.slice(0, MOST_COMMUNICATORS).map((name) => {
+      const [text, on] = [name.slice(0, LONGEST_NAME), communicators?.has(name) ?? false];
+      const made = toggleButton(text, "only this communicator", on, () => {
+        const next = toggle(communicators ?? new Set<string>(), name);
+        this.change({ communicators: next.size ? next : undefined });
+      });
+      made.dataset.communicator = name;
+      return made;
+    });
+    const more = names.length - MOST_COMMUNICATORS;
+    return more > 0 ? [...buttons, element("span", "", `and ${more} more`)] : buttons;
+  }
+
+  ranks(): Node {
+    const { ranks } = this.filters;
+    return input(ranks ? [...ranks].join(",") : "", "0-3,8", (text) => {
+      const parsed = parseRanks(text);
+      this.change({ ranks: parsed && new Set(parsed) });
+    });
+  }
+
+  sizes(): Node[] {
+    const { leastBytes, mostBytes } = this.filters.operations;
+    return [
+      input(String(leastBytes ?? ""), "from, e.g. 1M", (text) =>
+        this.changeOperations({ leastBytes: parseSize(text) }),
+      ),
+      input(String(mostBytes ?? ""), "to", (text) => this.changeOperations({ mostBytes: parseSize(text) })),
+    ];
+  }
 }
 
-/** Fills the menu of filters; `changed` gets what is chosen then. */
-export function fillMenu(menu: HTMLElement, scene: Scene, theme: Theme, chosen: Chosen, changed: Changed): void {
+/** Fills the menu of filters; `onChange` gets the filters after a click. */
+export function fillMenu(
+  box: HTMLElement,
+  scene: Scene,
+  theme: Theme,
+  filters: Filters,
+  onChange: (filters: Filters) => void,
+): void {
   const { kinds, communicators } = inventory(scene.lanes);
-  const { filter } = chosen;
-  const { leastBytes, mostBytes } = filter;
-  const group = (title: string, ...children: Node[]) => element("div", "group", element("span", "", title), ...children);
-  const ranks = field(chosen.ranks ? [...chosen.ranks].join(",") : "", "0-3,8", (text) => {
-    const found = parseRanks(text);
-    changed({ ...chosen, ranks: found && new Set(found) });
-  });
-  menu.replaceChildren(
-    group("levels", ...levelButtons(kinds, chosen, changed)),
-    group("operation", ...functionButtons(scene, theme, chosen, changed)),
-    group("communicator", ...communicatorButtons(communicators, chosen, changed)),
-    group("rank", ranks),
-    group("size",
-      field(String(leastBytes ?? ""), "from, e.g. 1M", (text) => changed({ ...chosen, filter: { ...filter, leastBytes: parseSize(text) } })),
-      field(String(mostBytes ?? ""), "to", (text) => changed({ ...chosen, filter: { ...filter, mostBytes: parseSize(text) } })),
-    ),
-    group("time by", ...sourceButtons(scene.sources, chosen, changed)),
-    button("clear", "no filter, all levels", () => changed({ filter: {}, hidden: new Set() })),
+  const menu = new Menu(filters, onChange);
+  box.replaceChildren(
+    group("levels", ...menu.levels(kinds)),
+    group("operation", ...menu.functions(theme)),
+    group("communicator", ...menu.communicators(communicators)),
+    group("rank", menu.ranks()),
+    group("size", ...menu.sizes()),
+    group("time by", ...menu.sources()),
+    button("clear", "no filter, all levels", () => onChange({ operations: {}, hidden: new Set() })),
   );
 }

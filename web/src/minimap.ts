@@ -1,34 +1,41 @@
-// The whole capture in one strip: how busy it was, and what part of it is shown.
+// Draws the whole capture in one strip: how busy it was, and what part of it is shown.
 import type { Theme } from "./colours";
-import type { Glance } from "./types";
+import type { Overview } from "./types";
 
-let drawn: { glance: Glance; theme: Theme; width: number; picture: HTMLCanvasElement } | undefined;
+let cached: { overview: Overview; theme: Theme; width: number; image: HTMLCanvasElement } | undefined;
 
-/** How busy the capture was over time, waiting apart; drawn once. */
-function busyPicture(glance: Glance, theme: Theme, width: number, height: number): HTMLCanvasElement {
-  if (drawn && drawn.glance === glance && drawn.theme === theme && drawn.width === width) return drawn.picture;
-  const picture = document.createElement("canvas");
-  picture.width = Math.round(width * devicePixelRatio);
-  picture.height = Math.round(height * devicePixelRatio);
-  const context = picture.getContext("2d") as CanvasRenderingContext2D;
+/** The image of how busy the capture was over time, waiting apart; it is drawn once. */
+function overviewImage(overview: Overview, theme: Theme, width: number, height: number): HTMLCanvasElement {
+  const isCurrent = cached?.overview === overview && cached.theme === theme && cached.width === width;
+  if (cached && isCurrent) return cached.image;
+  const image = document.createElement("canvas");
+  image.width = Math.round(width * devicePixelRatio);
+  image.height = Math.round(height * devicePixelRatio);
+  const context = image.getContext("2d") as CanvasRenderingContext2D;
   context.scale(devicePixelRatio, devicePixelRatio);
   context.fillStyle = theme.accent;
-  const step = width / glance.busy.length;
+  const step = width / overview.busy.length;
   const room = height - 6;
-  glance.busy.forEach((busy, n) => {
-    const wait = Math.min(glance.wait[n], busy);
+  for (const [n, busy] of overview.busy.entries()) {
+    const wait = Math.min(overview.wait[n], busy);
     const wire = Math.min(busy - wait, 1) * room;
     context.globalAlpha = 0.75;
     context.fillRect(n * step, height - 2 - wire, step + 0.3, wire);
     context.globalAlpha = 0.25;
     context.fillRect(n * step, height - 2 - wire - wait * room, step + 0.3, wait * room);
-  });
-  drawn = { glance, theme, width, picture };
-  return picture;
+  }
+  cached = { overview, theme, width, image };
+  return image;
 }
 
-/** The whole capture, and what part of it is shown. */
-export function paintMinimap(canvas: HTMLCanvasElement, theme: Theme, glance: Glance | undefined, first: number, last: number): void {
+/** Draws the overview; `first` and `last` are the shares of time between which the page shows it. */
+export function drawMinimap(
+  canvas: HTMLCanvasElement,
+  theme: Theme,
+  overview: Overview | undefined,
+  first: number,
+  last: number,
+): void {
   const context = canvas.getContext("2d");
   if (!context) return;
   const width = canvas.clientWidth;
@@ -41,7 +48,7 @@ export function paintMinimap(canvas: HTMLCanvasElement, theme: Theme, glance: Gl
   context.globalAlpha = 1;
   context.fillStyle = theme.panel;
   context.fillRect(0, 0, width, height);
-  if (glance) context.drawImage(busyPicture(glance, theme, width, height), 0, 0, width, height);
+  if (overview) context.drawImage(overviewImage(overview, theme, width, height), 0, 0, width, height);
   const x0 = Math.max(first * width, 0);
   const x1 = Math.min(Math.max(last * width, x0 + 3), width);
   context.fillStyle = theme.paper;

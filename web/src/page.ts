@@ -1,28 +1,28 @@
-// What the page shows: a scene, a stretch of its time, the chosen lanes, and what is in focus. Whatever
-// changes it ends in `invalidate`, and the next frame draws it.
+// The state of the page: a scene, a span of its time, the choice of lanes, the bar in focus. Every
+// change calls `invalidate`, and the next frame draws it.
 import { LIGHT, type Theme } from "./colours";
+import { HEAD, RULER } from "./draw_frame";
 import { byId } from "./elements";
-import { type Hit, barAt } from "./hit";
-import { type Choice, type Line, type RowPlace, layOut, lineAt, rowKeys, rowPlaces } from "./layout";
-import type { Chosen } from "./menu";
-import { HEAD, RULER } from "./draw_page";
+import { barAt, type Hit } from "./hit";
+import { type LaneChoice, type Line, layOut, lineAt, type RowPlace, rowNames, rowPlaces } from "./layout";
+import type { Filters } from "./menu";
 import { Tiles } from "./tiles";
-import type { Glance, Item, Marks, Scene, Source } from "./types";
-import { type View, fitting, kept, toTime, zoomed } from "./view";
+import type { Item, Marks, Overview, Scene, Source } from "./types";
+import { clampView, fitView, toTime, type View, zoomAt } from "./view";
 
-const BELOW_LANES = 40; // pixels left empty, so that the last lane can be scrolled free
+const BELOW_LANES = 40; // pixels that stay empty, so that the last lane can be scrolled into view
 
 export class Page {
   readonly canvas = byId<HTMLCanvasElement>("lanes");
   private scrollBox = byId("scroll");
   readonly tiles: Tiles;
   scene!: Scene;
-  names = rowKeys([]);
+  names = rowNames([]);
   lines: Line[] = [];
   places = new Map<number, RowPlace>();
   view: View = { start: 0, nsPerPixel: 1 };
-  chosen: Chosen = { filter: {}, hidden: new Set() };
-  flipped = new Set<string>(); // lanes folded or unfolded by hand
+  filters: Filters = { operations: {}, hidden: new Set() };
+  toggledLanes = new Set<string>(); // folded or unfolded by hand
   theme: Theme = LIGHT;
   showLines = true;
   follow = false;
@@ -30,25 +30,28 @@ export class Page {
   hovered?: Item;
   selection?: [number, number]; // ns, in the order of dragging
   cursor?: number; // x of the mouse on the time axis
-  glance?: Glance;
+  overview?: Overview;
   marks?: Marks;
-  marksOf = ""; // the rows and times they were asked for; "": to be asked for again
+  marksKey = ""; // the rows and times that they were requested for; "": request them again
   dirty = true;
   private lastWidth = 0; // pixels of the time axis
 
-  /** `failed` is told whatever a question to the source ends in but its answer. */
-  constructor(readonly source: Source, readonly failed: (error: unknown) => void) {
-    this.tiles = new Tiles(source, () => this.invalidate(), failed);
-    new ResizeObserver(() => this.resized()).observe(this.canvas);
-    this.scrollBox.addEventListener("scroll", () => this.moved());
+  /** `onError` gets the errors of requests. */
+  constructor(
+    readonly source: Source,
+    readonly onError: (error: unknown) => void,
+  ) {
+    this.tiles = new Tiles(source, () => this.invalidate(), onError);
+    new ResizeObserver(() => this.keepSpan()).observe(this.canvas);
+    this.scrollBox.addEventListener("scroll", () => this.onMove());
   }
 
-  /** A question's answer, or nothing where it failed. */
-  async answer<T>(question: Promise<T>): Promise<T | undefined> {
+  /** The response to a request; undefined where it failed. */
+  async response<T>(request: Promise<T>): Promise<T | undefined> {
     try {
-      return await question;
+      return await request;
     } catch (error) {
-      this.failed(error);
+      this.onError(error);
       return undefined;
     }
   }
@@ -57,51 +60,52 @@ export class Page {
     this.dirty = true;
   }
 
-  // ---- what is shown ----
+  // ---- scene and choices ----
   setScene(scene: Scene): void {
     this.scene = scene;
-    this.names = rowKeys(scene.lanes);
+    this.names = rowNames(scene.lanes);
     this.tiles.clear();
     this.hovered = undefined;
   }
 
-  choose(chosen: Chosen): void {
-    if (JSON.stringify(chosen.filter) !== JSON.stringify(this.chosen.filter)) {
-      this.tiles.filter = chosen.filter;
+  setFilters(filters: Filters): void {
+    if (JSON.stringify(filters.operations) !== JSON.stringify(this.filters.operations)) {
+      this.tiles.filter = filters.operations;
       this.tiles.clear();
       this.hovered = undefined;
     }
-    this.chosen = chosen;
+    this.filters = filters;
     this.relayout();
   }
 
-  get choice(): Choice {
-    return { ...this.chosen, flipped: this.flipped };
+  get laneChoice(): LaneChoice {
+    return { ...this.filters, toggledLanes: this.toggledLanes };
   }
 
   relayout(): void {
-    const { lines, height } = layOut(this.scene, this.choice);
+    const { lines, height } = layOut(this.scene, this.laneChoice);
     this.lines = lines;
     this.places = rowPlaces(lines);
     byId("scroll-size").style.height = `${height + BELOW_LANES + RULER}px`;
     this.marks = undefined;
-    this.marksOf = "";
+    this.marksKey = "";
     this.invalidate();
   }
 
-  /** Folds a lane, or unfolds it; `relayout` makes it so. */
-  flip(key: string): void {
-    if (!this.flipped.delete(key)) this.flipped.add(key);
+  /** Folds a lane, or unfolds it, at the next `relayout`. */
+  toggleLane(key: string): void {
+    if (!this.toggledLanes.delete(key)) this.toggledLanes.add(key);
   }
 
   foldAll(folded: boolean): void {
     for (const line of this.lines) {
-      if (line.head && line.foldable && line.folded !== folded && line.lane.level !== "host") this.flip(line.lane.key);
+      const differs = line.head && line.foldable && line.folded !== folded;
+      if (differs && line.lane.level !== "host") this.toggleLane(line.lane.key);
     }
     this.relayout();
   }
 
-  // ---- where things are, in pixels ----
+  // ---- positions in pixels ----
   get width(): number {
     return Math.max(this.canvas.clientWidth - HEAD, 50);
   }
@@ -118,7 +122,7 @@ export class Page {
     this.scrollBox.scrollTop = y;
   }
 
-  /** First and last moment in view. */
+  /** The first and the last time in view. */
   get window(): [number, number] {
     return [this.view.start, toTime(this.view, this.width)];
   }
@@ -138,43 +142,47 @@ export class Page {
 
   /** The bar at a point of the canvas. */
   hit(x: number, y: number): Hit | undefined {
-    return x < HEAD || y < RULER ? undefined : barAt(this.lines, this.tiles, this.view, x - HEAD, y - RULER + this.scroll);
+    return x < HEAD || y < RULER
+      ? undefined
+      : barAt(this.lines, this.tiles, this.view, x - HEAD, y - RULER + this.scroll);
   }
 
   // ---- moving ----
   setView(view: View): void {
-    this.view = kept(view, this.scene.span_ns, this.width);
-    this.moved();
+    this.view = clampView(view, this.scene.span_ns, this.width);
+    this.onMove();
   }
 
-  /** What was in view stays in view, whether a panel has taken room or the window. */
-  private resized(): void {
+  /** Keeps the span that is in view when a panel or the window changes the width. */
+  private keepSpan(): void {
     const before = this.lastWidth;
     this.lastWidth = this.width;
-    if (before && before !== this.width) this.setView({ ...this.view, nsPerPixel: (this.view.nsPerPixel * before) / this.width });
+    if (before && before !== this.width) {
+      this.setView({ ...this.view, nsPerPixel: (this.view.nsPerPixel * before) / this.width });
+    }
     this.invalidate();
   }
 
-  private moved(): void {
-    this.tiles.forget();
-    this.marksOf = "";
+  private onMove(): void {
+    this.tiles.dropRequests();
+    this.marksKey = "";
     this.invalidate();
   }
 
   zoom(factor: number, x = this.cursor ?? this.width / 2): void {
     const most = (1.2 * this.scene.span_ns) / this.width;
-    this.setView(zoomed(this.view, x, factor, Math.max(most, 1)));
+    this.setView(zoomAt(this.view, x, factor, Math.max(most, 1)));
   }
 
   fit(first: number, last: number): void {
-    this.setView(fitting(first, last, this.width, first === last ? 0 : 0.2));
+    this.setView(fitView(first, last, this.width, first === last ? 0 : 0.2));
   }
 
-  everything(): void {
-    this.setView(fitting(0, this.scene.span_ns, this.width));
+  fitAll(): void {
+    this.setView(fitView(0, this.scene.span_ns, this.width));
   }
 
-  toEnd(): void {
+  moveToEnd(): void {
     this.setView({ ...this.view, start: this.scene.span_ns - 0.92 * this.view.nsPerPixel * this.width });
   }
 }

@@ -1,26 +1,30 @@
-// When to draw: at most once a frame, and only what has changed; lines and marks once the view rests.
+// Draws at most once a frame, and only after a change; requests lines and marks when the view rests.
+import { drawPage } from "./draw_page";
 import { byId } from "./elements";
+import { MOST_MARKED_BARS } from "./generated";
 import { barRows } from "./layout";
+import { drawMinimap } from "./minimap";
 import type { Page } from "./page";
-import { paint } from "./draw_page";
-import { paintMinimap } from "./minimap";
-import { beginPictures, hasWaiting } from "./tile_cache";
+import { beginFrame, hasDeferredImages } from "./tile_cache";
 import { tilesOf } from "./tiles";
 import { zoomOf } from "./view";
 
 const AT_REST_MS = 140;
-const MOST_MARKED = 700; // bars in view: with more of them, lines would hide them
-const MOST_ROWS_MARKED = 400;
+const MOST_MARKED_ROWS = 400;
 
-export class Frames {
+export class RenderLoop {
   private context: CanvasRenderingContext2D;
   private minimap = byId<HTMLCanvasElement>("minimap");
-  private scales = new Map<string, number>(); // of lines, by communicator or counter
+  private scales = new Map<string, number>(); // of line tracks, by communicator or counter
   private restTimer = 0;
   private nsPerPixel = 0; // of the last frame
 
-  /** `before` is called before every frame, `atRest` when the view has not moved for a while. */
-  constructor(private page: Page, private before: () => void, private atRest: () => void) {
+  /** Calls `before` before every frame, and `atRest` when the view has not moved for a while. */
+  constructor(
+    private page: Page,
+    private before: () => void,
+    private atRest: () => void,
+  ) {
     this.context = page.canvas.getContext("2d", { alpha: false }) as CanvasRenderingContext2D;
   }
 
@@ -34,57 +38,77 @@ export class Frames {
     const { page } = this;
     page.dirty = false;
     this.resize();
-    beginPictures(page.view.nsPerPixel !== this.nsPerPixel);
+    beginFrame(page.view.nsPerPixel !== this.nsPerPixel);
     this.nsPerPixel = page.view.nsPerPixel;
-    const nextScales = paint({
-      context: this.context, theme: page.theme, view: page.view, width: page.width, height: page.height, tiles: page.tiles, names: page.scene.names,
-      scene: page.scene, lines: page.visibleLines, places: page.places, scroll: page.scroll, selection: page.selection, cursor: page.cursor,
-      overlay: { marks: page.marks, pinned: page.pinned, hovered: page.hovered, lines: page.showLines }, scales: this.scales,
+    const nextScales = drawPage({
+      context: this.context,
+      theme: page.theme,
+      view: page.view,
+      width: page.width,
+      height: page.height,
+      tiles: page.tiles,
+      scene: page.scene,
+      lines: page.visibleLines,
+      places: page.places,
+      scroll: page.scroll,
+      selection: page.selection,
+      cursor: page.cursor,
+      overlay: { marks: page.marks, pinned: page.pinned, hovered: page.hovered, lines: page.showLines },
+      scales: this.scales,
     });
     for (const [name, scale] of nextScales) if (scale !== this.scales.get(name)) page.invalidate();
     this.scales = nextScales;
-    if (hasWaiting()) page.invalidate();
-    page.tiles.ask();
+    if (hasDeferredImages()) page.invalidate();
+    page.tiles.sendRequests();
     const [first, last] = page.window;
-    paintMinimap(this.minimap, page.theme, page.glance, first / page.scene.span_ns, last / page.scene.span_ns);
+    drawMinimap(
+      this.minimap,
+      page.theme,
+      page.overview,
+      first / page.scene.span_ns,
+      last / page.scene.span_ns,
+    );
     window.clearTimeout(this.restTimer);
     this.restTimer = window.setTimeout(() => {
       this.atRest();
-      void this.mark();
+      void this.requestMarks();
     }, AT_REST_MS);
   }
 
   private resize(): void {
     const { canvas } = this.page;
-    const [width, height] = [Math.round(canvas.clientWidth * devicePixelRatio), Math.round(canvas.clientHeight * devicePixelRatio)];
+    const [width, height] = [
+      Math.round(canvas.clientWidth * devicePixelRatio),
+      Math.round(canvas.clientHeight * devicePixelRatio),
+    ];
     if (canvas.width !== width || canvas.height !== height) {
       canvas.width = width;
       canvas.height = height;
     }
   }
 
-  /** Lines and marks for what is in view, unless that is too much. */
-  private async mark(): Promise<void> {
+  /** Requests lines and marks of the bars in view, unless there are too many. */
+  private async requestMarks(): Promise<void> {
     const { page } = this;
-    if (!page.tiles.idle) return; // comes again with the tiles
+    if (!page.tiles.idle) return; // the next tile draws a frame, which calls this again
     const rows = barRows(page.visibleLines);
-    if (!rows.length || rows.length > MOST_ROWS_MARKED || this.barsInView(rows) > MOST_MARKED) {
+    if (!rows.length || rows.length > MOST_MARKED_ROWS || this.barsInView(rows) > MOST_MARKED_BARS) {
       if (page.marks) page.invalidate();
       page.marks = undefined;
-      page.marksOf = "";
+      page.marksKey = "";
       return;
     }
     const [first, last] = page.window;
-    const wanted = `${rows.join()}/${first}/${last}`;
-    if (wanted === page.marksOf) return;
-    page.marksOf = wanted;
-    const marks = await page.answer(page.source.marks(rows, first, last));
-    if (!marks || wanted !== page.marksOf) return;
+    const key = `${rows.join()}/${first}/${last}`;
+    if (key === page.marksKey) return;
+    page.marksKey = key;
+    const marks = await page.response(page.source.marks(rows, first, last));
+    if (!marks || key !== page.marksKey) return;
     page.marks = marks;
     page.invalidate();
   }
 
-  /** How many bars the tiles in view have, as far as that matters. */
+  /** The number of bars in view; counting stops above MOST_MARKED_BARS. */
   private barsInView(rows: number[]): number {
     const zoom = zoomOf(this.page.view);
     const [from, to] = tilesOf(...this.page.window, zoom);
@@ -93,7 +117,7 @@ export class Frames {
       for (let place = from; place <= to; place++) {
         for (const count of this.page.tiles.peek(zoom, place, row)?.count ?? []) sum += count;
       }
-      if (sum > MOST_MARKED) break;
+      if (sum > MOST_MARKED_BARS) break;
     }
     return sum;
   }

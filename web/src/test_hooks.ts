@@ -1,16 +1,19 @@
-// What browser tests and the pictures of the documentation ask the page.
+// Hooks for the browser tests and for the pictures of the documentation.
+import { HEAD, RULER } from "./draw_frame";
 import type { Focus } from "./focus";
 import type { Line } from "./layout";
 import type { Page } from "./page";
-import { HEAD, RULER } from "./draw_page";
 import { tilesOf } from "./tiles";
 import type { Item, Marks, Place, Scene } from "./types";
-import { type View, toX, zoomOf } from "./view";
+import { toX, type View, zoomOf } from "./view";
 
-export class Probe {
-  constructor(private page: Page, private focus: Focus) {}
+export class TestHooks {
+  constructor(
+    private page: Page,
+    private focus: Focus,
+  ) {}
 
-  /** Whether everything that can be seen has been drawn. */
+  /** Whether everything in view is drawn. */
   get ready(): boolean {
     return (this.page.scene as Scene | undefined) !== undefined && this.page.tiles.idle && !this.page.dirty;
   }
@@ -27,29 +30,32 @@ export class Probe {
     return this.page.lines;
   }
 
-  get shown(): { marks?: Marks; pinned?: Item; hovered?: Item; selection?: [number, number] } {
+  get current(): { marks?: Marks; pinned?: Item; hovered?: Item; selection?: [number, number] } {
     const { marks, pinned, hovered, selection } = this.page;
     return { marks, pinned, hovered, selection };
   }
 
-  /** Colours of a row's bars in view. */
+  /** The colour codes of a row's bars in view. */
   codes(row: number): number[] {
     const zoom = zoomOf(this.page.view);
     const [from, to] = tilesOf(...this.page.window, zoom);
     const codes: number[] = [];
-    for (let place = from; place <= to; place++) codes.push(...(this.page.tiles.peek(zoom, place, row)?.code ?? []));
+    for (let place = from; place <= to; place++)
+      codes.push(...(this.page.tiles.peek(zoom, place, row)?.code ?? []));
     return codes;
   }
 
-  /** Where a bar is, in pixels of the page. */
-  whereIs(place: Place): { x: number; y: number; width: number; height: number } | undefined {
+  /** The position of a bar in pixels of the page. */
+  positionOf(place: Place): { x: number; y: number; width: number; height: number } | undefined {
     const { canvas, places, view, scroll } = this.page;
     const at = places.get(place.row);
     if (!at) return undefined;
     const box = canvas.getBoundingClientRect();
     const x0 = toX(view, place.start_ns);
     return {
-      x: box.left + HEAD + x0, y: box.top + RULER + at.y - scroll, height: at.height,
+      x: box.left + HEAD + x0,
+      y: box.top + RULER + at.y - scroll,
+      height: at.height,
       width: Math.max(toX(view, place.end_ns) - x0, 1),
     };
   }

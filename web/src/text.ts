@@ -1,4 +1,4 @@
-// Numbers and times as people read them.
+// Texts of numbers and times.
 
 const TIMES: [number, string][] = [
   [1e9, "s"],
@@ -20,18 +20,18 @@ export function duration(ns: number): string {
   return `${threeDigits(ns / unit)} ${name}`;
 }
 
-/** GB/s, or smaller units where that would be nothing. */
+/** In GB/s, or in a smaller unit for small values. */
 export function bandwidth(gbs: number): string {
   if (gbs >= 0.01) return `${threeDigits(gbs)} GB/s`;
   return gbs >= 1e-5 ? `${threeDigits(gbs * 1e3)} MB/s` : `${threeDigits(gbs * 1e6)} KB/s`;
 }
 
-/** A moment since the start, exact to the ns where it is shown in full. */
+/** A time since the start of the scene, with all ns. */
 export function moment(ns: number): string {
   return `${(ns / 1e9).toFixed(9).replace(/(\d{3})(\d{3})(\d{3})$/, "$1\u2009$2\u2009$3")} s`;
 }
 
-/** A message size as nccl-tests write it: powers of 1024. */
+/** A message size as nccl-tests write it, in powers of 1024. */
 export function size(bytes: number): string {
   let value = bytes;
   for (const unit of ["", "K", "M", "G", "T"]) {
@@ -43,7 +43,7 @@ export function size(bytes: number): string {
   return String(bytes);
 }
 
-/** Wall clock of ns since 1970. */
+/** The local wall-clock time of ns since 1970. */
 export function wallClock(ns: bigint): string {
   const date = new Date(Number(ns / 1000000n));
   const rest = String(ns % 1000000000n).padStart(9, "0");
@@ -53,7 +53,7 @@ export function wallClock(ns: bigint): string {
   return `${day} ${time}.${rest}`;
 }
 
-/** Distance of ruler ticks for so many ns a pixel: 1, 2 or 5 times a power of ten. */
+/** The distance of the ruler's ticks in ns: 1, 2 or 5 times a power of ten. */
 export function tickStep(nsPerPixel: number, pixels = 110): number {
   const least = nsPerPixel * pixels;
   const power = 10 ** Math.floor(Math.log10(least));
@@ -63,23 +63,24 @@ export function tickStep(nsPerPixel: number, pixels = 110): number {
   return power * 10;
 }
 
-/** A tick's label, with as many digits as its step needs. */
+/** The label of a tick, with as many digits as the step needs. */
 export function tickLabel(ns: number, step: number): string {
   if (ns === 0) return "0";
-  const [unit, name] = TIMES.find(([unit]) => step >= unit || (unit < 1e9 && ns >= unit && step >= unit / 1e3)) ?? TIMES[3];
+  const [unit, name] =
+    TIMES.find(([unit]) => step >= unit || (unit < 1e9 && ns >= unit && step >= unit / 1e3)) ?? TIMES[3];
   const digits = Math.max(0, Math.ceil(-Math.log10(step / unit) - 1e-9));
   const [whole, rest] = (ns / unit).toFixed(digits).split(".");
   const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ",");
   return `${rest ? `${grouped}.${rest}` : grouped} ${name}`;
 }
 
-/** Field names without their unit. */
+/** The name of a field without its unit. */
 export function fieldName(name: string): string {
   return name.replace(/_(ns|bytes)$/, "").replace(/_/g, " ");
 }
 
-/** The text, cut to a width, or nothing where so few letters fit that it could be anything: AllR… or AllG… */
-export function fitted(text: string, width: number, measure: (text: string) => number): string {
+/** A text cut to a width; "" where fewer than four letters fit: AllR… could be anything, Al… more so. */
+export function fitText(text: string, width: number, measure: (text: string) => number): string {
   if (measure(text) <= width) return text;
   const letters = Math.floor((text.length * width) / measure(text)) - 1;
   return letters >= 4 ? `${text.slice(0, letters)}…` : "";

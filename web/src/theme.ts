@@ -1,22 +1,24 @@
-// Light or dark: what was chosen last, else what the system prefers.
+// Light or dark: the user's last choice, else the preference of the system.
 import { DARK, LIGHT, type Theme } from "./colours";
 
 const NAME = "ncclscope-theme";
 
-export function rememberedTheme(): Theme {
+export function storedTheme(): Theme {
   let name: string | null = null;
   try {
     name = localStorage.getItem(NAME);
   } catch {
-    // a file opened from disk may have no storage
+    // a page from a file may have no storage
   }
-  return (name ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark" ? DARK : LIGHT;
+  return (name ?? (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark"
+    ? DARK
+    : LIGHT;
 }
 
-export function rememberTheme(theme: Theme): void {
+export function storeTheme(theme: Theme): void {
   try {
     localStorage.setItem(NAME, theme.dark ? "dark" : "light");
   } catch {
-    // likewise
+    // it is not stored
   }
 }

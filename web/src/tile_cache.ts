@@ -1,49 +1,50 @@
-// Pictures of tiles: drawn once for a zoom, then moved; while the zoom changes, stretched. As many as memory is set aside for.
+// Images of tiles: drawn once for a zoom, then moved; while the zoom changes, stretched. They take a
+// limited amount of memory.
 import type { Theme } from "./colours";
 
-/** A picture, and how many of its pixels a pixel of the tile has. */
-export interface Picture {
+export interface TileImage {
   canvas: HTMLCanvasElement;
-  scale: number;
+  scale: number; // pixels of the image for each pixel of the tile
 }
 
-interface Kept extends Picture {
+interface CachedImage extends TileImage {
   theme: Theme;
-  shows: readonly object[];
+  data: readonly object[]; // what it was drawn from
 }
 
 const MOST_BYTES = 96 << 20;
-const DRAWING_MS = 8; // of a frame, for pictures that can wait: something else stands for them
-const kept = new Map<string, Kept>(); // by place and way of drawing; the last used is last
-let keptBytes = 0;
+const DRAWING_MS = 8; // of a frame, for images that can wait because something else is shown
+const images = new Map<string, CachedImage>(); // the last used is last
+let imageBytes = 0;
 let drawUntilMs = 0;
 let zooming = false;
-let waiting = false;
+let deferred = false;
 
-/** Before a frame. While the view is zoomed, no picture stays right for long enough to be redrawn. */
-export function beginPictures(isZoomed: boolean): void {
+/** Begins a frame. While the view is zoomed, no image stays right long enough to be drawn again. */
+export function beginFrame(isZoomed: boolean): void {
   drawUntilMs = performance.now() + DRAWING_MS;
   zooming = isZoomed;
-  waiting = false;
+  deferred = false;
 }
 
-/** Whether the next frame has pictures to draw for which this one had no time. */
-export function hasWaiting(): boolean {
-  return waiting;
+/** Whether this frame had no time for some images: the next frame must draw them. */
+export function hasDeferredImages(): boolean {
+  return deferred;
 }
 
-/** Whether a picture that is not there yet has to wait for the next frame, if something can stand for it. */
-export function mustWait(key: string, shows: readonly object[], theme: Theme): boolean {
-  return performance.now() > drawUntilMs && !found(key, shows, theme);
+/** Whether an image that is not in the cache must wait for the next frame. */
+export function mustWait(key: string, data: readonly object[], theme: Theme): boolean {
+  return performance.now() > drawUntilMs && !cachedImage(key, data, theme);
 }
 
-export function waitForNext(): void {
-  waiting = true;
+export function deferImage(): void {
+  deferred = true;
 }
 
-function found(key: string, shows: readonly object[], theme: Theme): Kept | undefined {
-  const known = kept.get(key);
-  return known && known.theme === theme && known.shows.length === shows.length && known.shows.every((one, n) => one === shows[n]) ? known : undefined;
+function cachedImage(key: string, data: readonly object[], theme: Theme): CachedImage | undefined {
+  const image = images.get(key);
+  if (!image || image.theme !== theme || image.data.length !== data.length) return undefined;
+  return image.data.every((object, n) => object === data[n]) ? image : undefined;
 }
 
 function bytesOf(canvas: HTMLCanvasElement): number {
@@ -51,24 +52,28 @@ function bytesOf(canvas: HTMLCanvasElement): number {
 }
 
 function forget(key: string): void {
-  const old = kept.get(key);
-  if (old) keptBytes -= bytesOf(old.canvas);
-  kept.delete(key);
+  const image = images.get(key);
+  if (image) imageBytes -= bytesOf(image.canvas);
+  images.delete(key);
 }
 
-/** The picture of some data, which `key` finds again for as long as they are the same. `passing`: any zoom will do. */
-export function pictureOf(
-  key: string, shows: readonly object[], theme: Theme, scale: number, width: number, height: number, passing: boolean,
+/** The image of some data, from the cache or drawn now. `temporary`: one of any zoom will do. */
+export function tileImage(
+  key: string,
+  data: readonly object[],
+  theme: Theme,
+  { scale, width, height }: { scale: number; width: number; height: number },
+  temporary: boolean,
   draw: (context: CanvasRenderingContext2D) => void,
-): Picture {
-  const known = found(key, shows, theme);
-  if (known) {
-    const right = known.scale === scale || passing;
-    if (right || zooming || performance.now() > drawUntilMs) {
-      waiting ||= !right;
-      kept.delete(key);
-      kept.set(key, known);
-      return known;
+): TileImage {
+  const cached = cachedImage(key, data, theme);
+  if (cached) {
+    const isRight = cached.scale === scale || temporary;
+    if (isRight || zooming || performance.now() > drawUntilMs) {
+      deferred ||= !isRight;
+      images.delete(key);
+      images.set(key, cached);
+      return cached;
     }
   }
   forget(key);
@@ -78,14 +83,17 @@ export function pictureOf(
   const context = canvas.getContext("2d") as CanvasRenderingContext2D;
   context.scale(devicePixelRatio, devicePixelRatio);
   draw(context);
-  const made = { canvas, scale, theme, shows };
-  kept.set(key, made);
-  keptBytes += bytesOf(canvas);
-  while (keptBytes > MOST_BYTES && kept.size > 1) forget(kept.keys().next().value as string);
-  return made;
+  const image = { canvas, scale, theme, data };
+  images.set(key, image);
+  imageBytes += bytesOf(canvas);
+  for (const oldest of images.keys()) {
+    if (imageBytes <= MOST_BYTES || images.size <= 1) break;
+    forget(oldest);
+  }
+  return image;
 }
 
 /** To the next pixel of the screen, so that neighbours leave no seam. */
-export function snapped(x: number): number {
+export function snapToPixel(x: number): number {
   return Math.round(x * devicePixelRatio) / devicePixelRatio;
 }

@@ -1,39 +1,29 @@
-// Runs of pixels by tile and row: decoding, keeping, asking for those that are missing.
-import type { Filter, Runs, Source } from "./types";
+// Tiles: runs of pixels by tile and row. They are decoded, cached, and requested when they are missing.
+import { type Runs, TILE_FIELDS, TILE_WIDTH } from "./generated";
+import type { OperationFilter, Source } from "./types";
 
-export const WIDTH = 512; // pixels of a tile
-
-/** Rows of runs: their number, the number of runs in each, then field by field. */
+/** The runs of each row: a tile holds the number of rows, of runs in each, then the runs field by field. */
 export function decodeTile(buffer: ArrayBuffer): Runs[] {
   const rows = new Uint32Array(buffer, 0, 1)[0];
   const counts = new Uint32Array(buffer, 4, rows);
+  const decoded: Record<string, unknown>[] = Array.from(counts, (length) => ({ length }));
   let offset = 4 * (rows + 1);
-  const out: Runs[] = Array.from(counts, (length) => ({ length }) as Runs);
-  const wide: [keyof Runs, typeof Float32Array | typeof Uint32Array][] = [
-    ["x0", Float32Array], ["x1", Float32Array], ["item", Uint32Array], ["count", Uint32Array], ["value", Float32Array],
-  ];
-  for (const [name, type] of wide) {
-    for (const runs of out) {
-      (runs as unknown as Record<string, unknown>)[name] = new type(buffer, offset, runs.length);
-      offset += 4 * runs.length;
+  for (const [name, FieldArray] of TILE_FIELDS) {
+    for (const [row, length] of counts.entries()) {
+      decoded[row][name] = new FieldArray(buffer, offset, length);
+      offset += FieldArray.BYTES_PER_ELEMENT * length;
     }
   }
-  for (const name of ["code", "look", "fill", "wait"] as const) {
-    for (const runs of out) {
-      runs[name] = new Uint8Array(buffer, offset, runs.length);
-      offset += runs.length;
-    }
-  }
-  return out;
+  return decoded as unknown as Runs[];
 }
 
 /** First and last place of the tiles that a window touches. */
 export function tilesOf(first: number, last: number, zoom: number): [number, number] {
-  const span = WIDTH * 2 ** zoom;
+  const span = TILE_WIDTH * 2 ** zoom;
   return [Math.floor(first / span), Math.floor(last / span)];
 }
 
-/** The run of which a bar shows at x, the narrowest of several. */
+/** The narrowest run at x, or -1. */
 export function runAt(runs: Runs, x: number, slack: number): number {
   let best = -1;
   let least = Infinity;
@@ -48,115 +38,136 @@ export function runAt(runs: Runs, x: number, slack: number): number {
   return best;
 }
 
-const MOST_KEPT = 60_000; // rows of tiles
-const MOST_AT_ONCE = 3; // questions on their way
-const MOST_ROWS = 400; // of one question
+const MOST_CACHED = 60_000; // rows of tiles
+const MOST_REQUESTS = 3; // at once
+const MOST_ROWS = 400; // of one request
+const RETRY_MS = 1000;
 
-/** Tiles that were asked for. */
+interface TileRequest {
+  zoom: number;
+  place: number;
+  rows: number[];
+}
+
+function keyOf(zoom: number, place: number, row: number): string {
+  return `${zoom}/${place}/${row}`;
+}
+
+/** A cache of tiles. Drawing asks it for tiles; `sendRequests` requests those that were missing. */
 export class Tiles {
-  private kept = new Map<string, Runs | null>(); // null: on its way
+  private runs = new Map<string, Runs | null>(); // null: it was requested
   private lines = new Map<string, Float32Array | null>();
-  private running = 0;
-  private wanted = new Map<string, { zoom: number; place: number; rows: number[] }>();
-  private epoch = 0;
+  private pending = new Map<string, TileRequest>(); // to be sent, by tile
+  private requests = 0; // that were sent and not answered
+  private epoch = 0; // counts scenes and filters
 
-  constructor(private source: Source, private arrived: () => void, private failed: (error: unknown) => void) {}
+  constructor(
+    private source: Source,
+    private onArrival: () => void,
+    private onError: (error: unknown) => void,
+  ) {}
 
-  filter: Filter = {};
+  filter: OperationFilter = {};
 
-  /** Forgets everything: another scene or filter. */
+  /** Forgets everything, because there is another scene or filter. */
   clear(): void {
     this.epoch++;
-    this.kept.clear();
+    this.runs.clear();
     this.lines.clear();
-    this.wanted.clear();
+    this.pending.clear();
   }
 
-  /** Whether nothing is on its way. */
+  /** Whether no request is pending. */
   get idle(): boolean {
-    return this.running === 0 && this.wanted.size === 0;
+    return this.requests === 0 && this.pending.size === 0;
   }
 
-  /** A row's runs in a tile; asks for them if they are not there. */
+  /** A row's runs in a tile; they are requested if they are missing. */
   get(zoom: number, place: number, row: number): Runs | undefined {
-    const key = `${zoom}/${place}/${row}`;
-    const runs = this.kept.get(key);
+    const key = keyOf(zoom, place, row);
+    const runs = this.runs.get(key);
     if (runs === undefined) {
-      this.kept.set(key, null);
+      this.runs.set(key, null);
       const tile = `${zoom}/${place}`;
-      const wanted = this.wanted.get(tile) ?? { zoom, place, rows: [] };
-      wanted.rows.push(row);
-      this.wanted.set(tile, wanted);
+      const request = this.pending.get(tile) ?? { zoom, place, rows: [] };
+      request.rows.push(row);
+      this.pending.set(tile, request);
     }
     return runs ?? undefined;
   }
 
-  /** The same without asking: what a coarser tile knows. */
+  /** A row's runs in a tile, if they are in the cache. */
   peek(zoom: number, place: number, row: number): Runs | undefined {
-    return this.kept.get(`${zoom}/${place}/${row}`) ?? undefined;
+    return this.runs.get(keyOf(zoom, place, row)) ?? undefined;
   }
 
-  /** A track's line in a tile. */
+  /** The line of some rows in a tile; it is requested if it is missing. */
   line(zoom: number, place: number, rows: number[]): Float32Array | undefined {
     const key = `${zoom}/${place}/${rows.join()}`;
     const line = this.lines.get(key);
     if (line === undefined) {
       this.lines.set(key, null);
       const epoch = this.epoch;
-      this.running++;
+      this.requests++;
       this.source
         .line(zoom, place, rows)
-        .then((found) => {
-          if (epoch === this.epoch) this.lines.set(key, found);
-        }, this.failed)
+        .then((values) => {
+          if (epoch === this.epoch) this.lines.set(key, values);
+        }, this.onError)
         .finally(() => {
-          this.running--;
-          this.arrived();
+          this.requests--;
+          this.onArrival();
         });
     }
     return line ?? undefined;
   }
 
-  /** Sends the questions that drawing has raised. */
-  ask(): void {
-    while (this.wanted.size && this.running < MOST_AT_ONCE) {
-      const [key, wanted] = this.wanted.entries().next().value as [string, { zoom: number; place: number; rows: number[] }];
-      const rows = wanted.rows.splice(0, MOST_ROWS).sort((a, b) => a - b);
-      if (!wanted.rows.length) this.wanted.delete(key);
-      void this.fetch(wanted.zoom, wanted.place, rows);
+  /** Requests tiles that were missing while drawing. */
+  sendRequests(): void {
+    for (const [tile, request] of this.pending) {
+      while (request.rows.length && this.requests < MOST_REQUESTS) {
+        const rows = request.rows.splice(0, MOST_ROWS).sort((a, b) => a - b);
+        void this.request(request.zoom, request.place, rows);
+      }
+      if (request.rows.length) return;
+      this.pending.delete(tile);
     }
   }
 
-  /** Forgets questions that were not sent: the view has moved on. */
-  forget(): void {
-    for (const { zoom, place, rows } of this.wanted.values()) {
-      for (const row of rows) this.kept.delete(`${zoom}/${place}/${row}`);
+  /** Drops requests that were not sent, because the view has moved on. */
+  dropRequests(): void {
+    for (const { zoom, place, rows } of this.pending.values()) {
+      for (const row of rows) this.runs.delete(keyOf(zoom, place, row));
     }
-    this.wanted.clear();
+    this.pending.clear();
   }
 
-  private async fetch(zoom: number, place: number, rows: number[]): Promise<void> {
+  private async request(zoom: number, place: number, rows: number[]): Promise<void> {
     const epoch = this.epoch;
-    this.running++;
+    this.requests++;
     try {
       const runs = await this.source.tile(zoom, place, rows, this.filter);
       if (epoch !== this.epoch) return;
-      rows.forEach((row, n) => this.kept.set(`${zoom}/${place}/${row}`, runs[n]));
-      while (this.kept.size > MOST_KEPT) {
-        this.kept.delete(this.kept.keys().next().value as string);
+      for (const [n, row] of rows.entries()) this.runs.set(keyOf(zoom, place, row), runs[n]);
+      for (const oldest of this.runs.keys()) {
+        if (this.runs.size <= MOST_CACHED) break;
+        this.runs.delete(oldest);
       }
     } catch (error) {
-      if (epoch === this.epoch) {
-        // Asked again after a while, not at once.
-        setTimeout(() => {
-          for (const row of rows) if (!this.kept.get(`${zoom}/${place}/${row}`)) this.kept.delete(`${zoom}/${place}/${row}`);
-          this.arrived();
-        }, 1000);
-        this.failed(error);
-      }
+      if (epoch !== this.epoch) return;
+      setTimeout(() => this.retry(zoom, place, rows), RETRY_MS);
+      this.onError(error);
     } finally {
-      this.running--;
-      this.arrived();
+      this.requests--;
+      this.onArrival();
     }
+  }
+
+  /** Lets the next frame request rows again. */
+  private retry(zoom: number, place: number, rows: number[]): void {
+    for (const key of rows.map((row) => keyOf(zoom, place, row))) {
+      if (!this.runs.get(key)) this.runs.delete(key);
+    }
+    this.onArrival();
   }
 }

@@ -1,10 +1,11 @@
-// What the server tells, as JSON.
+// Data of the page, as the server sends it in JSON, and the interface of its source.
+import type { Runs } from "./generated";
 
 export interface Track {
   kind: string;
   title: string;
   rows: number[];
-  lines?: [title: string, unit: string][]; // of rows that are drawn as lines
+  lines?: [title: string, unit: string][]; // of counters, which are drawn as lines
 }
 
 export interface Lane {
@@ -12,41 +13,43 @@ export interface Lane {
   level: string; // host, rank, communicator, thread, channel, proxy, machine, device
   title: string;
   note: string;
-  state: string;
+  state: string; // of a rank that did not end by itself: killed …
   ids: { rank?: number; communicator?: number; process?: number };
   tracks: Track[];
   children: Lane[];
 }
 
 export interface State {
-  generation: number;
-  progress: string;
+  generation: number; // counts scenes
+  progress: string; // what the server is doing; "": nothing
   trouble: string;
 }
 
 export interface Scene extends State {
   capture: string;
-  first_ns: string;
-  wall_ns: string | null;
+  first_ns: string; // too large for a double
+  wall_ns: string | null; // wall-clock time of the first ns
   span_ns: number;
   lanes: Lane[];
-  names: Record<string, string>; // of colours
-  sources: string[];
-  complete: string;
+  completeness: string;
   notes: string[];
   has_model: boolean;
-  errors_ns: Record<string, number | null>;
-  ends: (number | null)[]; // by process
+  errors_ns: Record<string, number | null>; // of clocks, by key of a host's lane
+  ends: (number | null)[]; // by process: its last known time, if it did not end by itself
   pauses: [number, number][][]; // by process: when it only counted
-  thinned?: string; // of a file: what was left out
+  left_out?: string; // of a single file: what it does not hold
 }
 
+/** Where a bar is; times are ns since the scene's first. */
 export interface Place {
   row: number;
-  item: number;
+  item: number; // place of the bar in its row
   start_ns: number;
   end_ns: number;
 }
+
+/** A place without a bar is a span of time. */
+export type Target = Omit<Place, "row" | "item"> & Partial<Place>;
 
 export interface Field {
   name: string;
@@ -55,6 +58,7 @@ export interface Field {
   source: string;
 }
 
+/** Everything about one bar. */
 export interface Item extends Place {
   kind: string;
   code: number;
@@ -69,6 +73,7 @@ export interface Item extends Place {
   instance_number?: number;
 }
 
+/** Lines and marks over the bars in a window. */
 export interface Marks {
   bars: number;
   parents: { child: Place; parent: Place }[];
@@ -76,6 +81,7 @@ export interface Marks {
   states: { row: number; at_ns: number; name: string; length_ns: number }[];
 }
 
+/** Statistics of operations of one communicator and function. */
 export interface Group {
   communicator: string;
   function: string;
@@ -89,13 +95,13 @@ export interface Group {
   wait_share: number | null;
 }
 
-export interface Span {
+export interface SpanStatistics {
   groups: Group[];
   operations: number;
   span_ns: number;
 }
 
-export interface Found extends Place {
+export interface OperationSummary extends Place {
   function: string;
   rank: number;
   communicator: string;
@@ -106,71 +112,47 @@ export interface Found extends Place {
   last_rank?: number;
 }
 
-export interface Finding {
-  title: string;
-  severity: string;
-  start_ns: number;
-  end_ns: number;
-  row?: number;
-  item?: number;
+export interface SearchResult {
+  count: number;
+  matches: OperationSummary[]; // the first of them
 }
 
-export interface Jumps {
-  slowest: Found[];
-  skewed: Found[];
-  in_flight: Found[];
+export interface Finding extends Target {
+  title: string;
+  severity: string;
+}
+
+export interface Highlights {
+  slowest: OperationSummary[];
+  skewed: OperationSummary[];
+  in_flight: OperationSummary[];
   findings: Finding[];
 }
 
-/** What a row shows in a tile, from left to right. Positions are pixels of the tile. */
-export interface Runs {
-  length: number;
-  x0: Float32Array;
-  x1: Float32Array;
-  item: Uint32Array;
-  count: Uint32Array;
-  value: Float32Array; // what a label shows: bytes of an operation; negative: nothing
-  code: Uint8Array;
-  look: Uint8Array;
-  fill: Uint8Array;
-  wait: Uint8Array;
-}
-
-// Bits of a bar's look, as web/bars.py has them.
-export const LOOK = {
-  open: 1,
-  untimed: 2,
-  repaired: 4,
-  inferred: 8,
-  replay: 16,
-  lowerBound: 32,
-  cut: 64,
-  mismatch: 128,
-} as const;
-
-export interface Filter {
-  functions?: number[];
+/** Which operations are shown. */
+export interface OperationFilter {
+  functions?: number[]; // colour codes
   sources?: number[];
   leastBytes?: number;
   mostBytes?: number;
 }
 
-/** How busy the capture was, and with how much waiting, over equal parts of its time. */
-export interface Glance {
+/** The share of time that ranks were busy, and waited, over equal parts of the capture. */
+export interface Overview {
   busy: number[];
   wait: number[];
 }
 
-// Where a page gets its data: the server, or the file it is in.
+/** Where the page gets its data: from the server, or from the file it is in. */
 export interface Source {
   state(): Promise<State>;
   scene(): Promise<Scene>;
-  tile(zoom: number, place: number, rows: number[], filter: Filter): Promise<Runs[]>;
+  tile(zoom: number, place: number, rows: number[], filter: OperationFilter): Promise<Runs[]>;
   line(zoom: number, place: number, rows: number[]): Promise<Float32Array>;
-  item(row: number, item: number, filter: Filter): Promise<Item>;
+  item(row: number, item: number, filter: OperationFilter): Promise<Item>;
   marks(rows: number[], first: number, last: number): Promise<Marks>;
-  span(rows: number[], first: number, last: number, filter: Filter): Promise<Span>;
-  find(text: string): Promise<{ count: number; found: Found[] }>;
-  jumps(): Promise<Jumps>;
-  glance(width: number): Promise<Glance>;
+  span(rows: number[], first: number, last: number, filter: OperationFilter): Promise<SpanStatistics>;
+  find(text: string): Promise<SearchResult>;
+  highlights(): Promise<Highlights>;
+  overview(width: number): Promise<Overview>;
 }

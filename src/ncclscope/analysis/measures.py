@@ -94,12 +94,12 @@ def extent(
 
 # ---- bandwidth ----
 EXACT_SOURCES = ("gpu", "gpu-repaired", "gpu-partial")
-_EXACT_CODES = [SOURCES.index(name) for name in EXACT_SOURCES]
+_IS_EXACT = np.array([*(name in EXACT_SOURCES for name in SOURCES), False])  # by code; -1: none
 
 
 def counts_for_bandwidth(operations: Columns, rows: Rows = ALL_ROWS) -> Bools:
     """Which of those operations have an exact duration and a known size."""
-    exact: Bools = np.isin(operations["source"][rows], _EXACT_CODES)
+    exact: Bools = _IS_EXACT[operations["source"][rows]]
     exact &= operations["duration_ns"][rows] != NONE
     exact &= operations["size_bytes"][rows] != NONE
     return exact

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ncclscope.bench.results import Result
-from ncclscope.export.atomic_files import put_file, scratch_beside
+from ncclscope.export.atomic_files import put_file, scratch_near
 
 # Spark and others know signed integers only. host_ns is empty where a call's end was not awaited.
 _COLUMNS = """
@@ -52,7 +52,7 @@ def write_calls(results: Sequence[Result], simulated: bool, path: Path) -> int:
     import duckdb  # measuring itself needs numpy only
 
     rows = 0
-    with scratch_beside(path) as scratch, duckdb.connect() as connection:
+    with scratch_near(path) as scratch, duckdb.connect() as connection:
         for number, result in enumerate(results):
             columns = _columns(result, simulated)
             rows += result.calls * len(result.ranks)

@@ -1,13 +1,10 @@
 """`ncclscope export`."""
 
 import argparse
-import importlib
-import importlib.util
 import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 from ncclscope.analysis import summary_from_counters
 from ncclscope.analysis.selection import Selection
@@ -20,110 +17,96 @@ from ncclscope.cli.selection_options import (
     selection_of,
 )
 from ncclscope.errors import UsageError
-from ncclscope.export.atomic_files import STDOUT
-from ncclscope.export.written import Written
+from ncclscope.export.atomic_files import STDOUT, Written
+from ncclscope.export.formats import FORMATS, Export
 from ncclscope.humanize import amount, plural, printable
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model
 
-# form -> endings of files by which it is known
-FORMS = {
-    "jsonl": ("jsonl",),
-    "csv": ("csv",),
-    "parquet": ("parquet",),
-    "perfetto": ("pftrace", "perfetto-trace"),
-    "chrome": ("json",),
-    "inspector": (),
-    "callbacks": (),
-    "otf2": ("otf2",),
-}
-DIRECTORIES = ("parquet", "inspector", "callbacks", "otf2")
-TIMELINES = ("perfetto", "chrome")
-LOGS = ("inspector", "callbacks")  # a file per process
 preprocess_argv = join_negative_times
 _MANY = 10_000  # operations; of fewer, headers are the larger part
-_HEAVY_BYTES = 500_000_000  # of a timeline: about what a browser still loads
+# Options that only some formats have.
+_OWN_OPTIONS = ("operations_only", "verbose", "follow")
+
+
+def _formats_with(option: str) -> list[str]:
+    """Names of the formats that have an option."""
+    if option == "follow":
+        return [export.name for export in FORMATS.values() if export.can_follow]
+    return [export.name for export in FORMATS.values() if option in export.options]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which capture, which operations, in which form and where to."""
+    """Which capture, which operations, in which format and where to."""
+    directories = [export.name for export in FORMATS.values() if export.is_directory]
+    own = {option: " and ".join(_formats_with(option)) for option in _OWN_OPTIONS}
     parser.add_argument(
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
     parser.add_argument(
-        "--to", choices=FORMS, help="the form (default: what the name after -o ends in)"
+        "--to", choices=FORMATS, help="the format (default: what the name after -o ends in)"
     )
     parser.add_argument(
         "-o", "--output", required=True, metavar="PATH",
         help="a file, compressed if it ends in .gz, or - for stdout; "
-        f"for {', '.join(DIRECTORIES)} a directory",
+        f"for {', '.join(directories)} a directory",
     )  # fmt: skip
     parser.add_argument(
         "--force", action="store_true", help="replace a directory that an export made"
     )
     parser.add_argument(
         "--operations-only", action="store_true",
-        help=f"{' and '.join(TIMELINES)}: leave out calls, channels and proxy work",
+        help=f"{own['operations_only']}: leave out calls, channels and proxy work",
     )  # fmt: skip
     parser.add_argument(
-        "--verbose", action="store_true", help="inspector: with the times of events and channels"
-    )
+        "--verbose", action="store_true",
+        help=f"{own['verbose']}: with the times of events and channels",
+    )  # fmt: skip
     parser.add_argument(
-        "--follow", action="store_true", help="jsonl: go on while the job runs, with what is new"
-    )
+        "--follow", action="store_true",
+        help=f"{own['follow']}: go on while the job runs, with what is new",
+    )  # fmt: skip
     parser.add_argument(
         "--rotate", metavar="SIZE", default="256M",
         help="with --follow: begin a new file at this size (default: 256M)",
     )  # fmt: skip
     parser.add_argument(
         "--keep", type=int, metavar="N", default=8,
-        help="with --follow: keep so many older files, as PATH.1 and so on (default: 8)",
+        help="with --follow: keep N older files, as PATH.1 and so on (default: 8)",
     )  # fmt: skip
     add_selection_arguments(parser)
 
 
-def _form(arguments: argparse.Namespace) -> str:
+def _format(arguments: argparse.Namespace) -> Export:
+    """The format that --to names, else the one that PATH ends in."""
     if arguments.to:
-        return str(arguments.to)
+        return FORMATS[arguments.to]
     suffix = Path(arguments.output.removesuffix(".gz")).suffix.removeprefix(".")
-    for form, endings in FORMS.items():
-        if suffix in endings:
-            return form
-    *others, last = FORMS
-    message = f"cannot tell the form of {arguments.output}"
+    for export in FORMATS.values():
+        if suffix in export.endings:
+            return export
+    *others, last = FORMATS
+    message = f"cannot tell the format of {arguments.output}"
     raise UsageError(message, f"Use --to {', '.join(others)} or {last}")
 
 
-def _check(form: str, arguments: argparse.Namespace) -> None:
-    """Refuses what does not fit together, before anything is read."""
-    if form in DIRECTORIES and Path(arguments.output) == STDOUT:
-        raise UsageError(f"cannot write {form} to stdout: it is a directory", "Name one")
-    for option, forms in (
-        ("operations_only", TIMELINES),
-        ("verbose", ("inspector",)),
-        ("follow", ("jsonl",)),
-    ):
-        if getattr(arguments, option) and form not in forms:
-            message = f"cannot use --{option.replace('_', '-')} with {form}"
-            raise UsageError(message, f"It is for {' and '.join(forms)}")
+def _check(export: Export, arguments: argparse.Namespace) -> None:
+    """Raises UsageError for options that do not fit together, before anything is read."""
+    if export.is_directory and Path(arguments.output) == STDOUT:
+        raise UsageError(f"cannot write {export.name} to stdout: it is a directory", "Name one")
+    for option in _OWN_OPTIONS:
+        names = _formats_with(option)
+        if getattr(arguments, option) and export.name not in names:
+            message = f"cannot use --{option.replace('_', '-')} with {export.name}"
+            raise UsageError(message, f"It is for {' and '.join(names)}")
 
 
-def _write(form: str, arguments: argparse.Namespace, model: Model, chosen: Selection) -> Written:
-    """Calls the form's own writer, whose module is imported for it alone."""
-    write = getattr(importlib.import_module(f"ncclscope.export.{form}"), f"write_{form}")
-    options: dict[str, Any] = {}
-    if form in DIRECTORIES:
-        options["force"] = arguments.force
-    if form in TIMELINES:
-        options["operations_only"] = arguments.operations_only
-    if form == "inspector":
-        options["verbose"] = arguments.verbose
-    what = (
-        "ranks" if form in (*TIMELINES, "otf2") else "processes" if form in LOGS else "operations"
-    )
-    progress = progress_line(f"{{done:,}} of {{of:,}} {what} …")
-    written = write(model, chosen, Path(arguments.output), progress=progress, **options)
-    return written if isinstance(written, Written) else Written(written)
+def _write(
+    export: Export, arguments: argparse.Namespace, model: Model, selection: Selection
+) -> Written:
+    options = {name: getattr(arguments, name) for name in export.options}
+    progress = progress_line(f"{{done:,}} of {{of:,}} {export.progress_unit} …")
+    return export.write(model, selection, Path(arguments.output), progress=progress, **options)
 
 
 def _size_bytes(path: Path) -> int:
@@ -131,26 +114,21 @@ def _size_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def _say(form: str, arguments: argparse.Namespace, model: Model, written: Written) -> None:
-    """What was written, and what could not be."""
-    path = Path(arguments.output)
+def _report(path: Path, model: Model, written: Written) -> None:
+    """Prints what was written and what was left out."""
     if path != STDOUT:
         size, count = _size_bytes(path), written.count
         each = f", {size / count:.1f} bytes each" if count >= _MANY else ""
         what = f"{plural(count, written.unit)}, {amount(size)}{each}"
         print(f"           written: {printable(str(path))}: {what}", file=sys.stderr)
-        if form in TIMELINES and size > _HEAVY_BYTES and path.suffix != ".gz":
-            hint = "viewers load all of it into memory: --last 30s, --rank or --operations-only"
-            print(f"           {hint} make it smaller", file=sys.stderr)
+    for note in written.notes:
+        print(f"           {note}", file=sys.stderr)
     if model.completeness.calls_outside:
-        said = model.completeness.outside_in_words()
-        print(f"           not on record: {said}", file=sys.stderr)
-    if written.timeless:
-        left = plural(written.timeless, "operation")
-        print(f"           left out: {left} without a known time", file=sys.stderr)
-    if form == "parquet" and importlib.util.find_spec("pyarrow") is None:
-        hint = "with pyarrow it is up to a sixth smaller: pip install pyarrow"
-        print(f"           {hint}", file=sys.stderr)
+        unrecorded = model.completeness.outside_in_words()
+        print(f"           not on record: {unrecorded}", file=sys.stderr)
+    if written.untimed:
+        left_out = plural(written.untimed, "operation")
+        print(f"           left out: {left_out} without a known time", file=sys.stderr)
 
 
 def _check_operations(model: Model) -> None:
@@ -162,38 +140,39 @@ def _check_operations(model: Model) -> None:
 
 
 def _follow(arguments: argparse.Namespace, capture: Path) -> int:
-    """Writes what is new until the job is over, or somebody says that it is enough."""
-    follow = importlib.import_module("ncclscope.export.follow")
-    out = follow.Rotated(
+    """Writes new operations until the job is over, or until Ctrl-C or SIGTERM."""
+    from ncclscope.export.follow import RotatingFile, follow_jsonl
+
+    out = RotatingFile(
         Path(arguments.output), parse_bytes(arguments.rotate), max(arguments.keep, 0)
     )
-    enough = threading.Event()  # lines stay whole: it stops between looks
+    stop = threading.Event()  # it stops between readings, so that lines stay whole
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: enough.set())
+        signal.signal(number, lambda *_: stop.set())
 
-    def choose(model: Model) -> Selection:
+    def select(model: Model) -> Selection:
         _check_operations(model)
         return selection_of(model, arguments)
 
     progress = progress_line("{done:,} operations …")
-    written = follow.follow_jsonl(capture, choose, out, enough, progress)
+    written = follow_jsonl(capture, select, out, stop, progress)
     print(f"ncclscope: {plural(written.count, 'operation')} written", file=sys.stderr)
     return 0
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the chosen operations."""
-    form = _form(arguments)
-    _check(form, arguments)
+    """Writes the selected operations."""
+    export = _format(arguments)
+    _check(export, arguments)
     capture = resolve_capture(arguments.capture)
     if arguments.follow:
         return _follow(arguments, capture)
     model = open_model_with_progress(capture)
-    if form != "parquet":  # a dataset holds counters as well
+    if export.name != "parquet":  # a dataset holds counters as well
         _check_operations(model)
-    written = _write(form, arguments, model, selection_of(model, arguments))
+    written = _write(export, arguments, model, selection_of(model, arguments))
     print(f"ncclscope: {model.completeness.line()}", file=sys.stderr)
     if model.completeness.is_simulation:
         print(f"           {SIMULATION}", file=sys.stderr)
-    _say(form, arguments, model, written)
+    _report(Path(arguments.output), model, written)
     return 0

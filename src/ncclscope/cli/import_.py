@@ -9,7 +9,7 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.cli import suggested_commands
 from ncclscope.cli.progress import progress_line
 from ncclscope.errors import FormatError
-from ncclscope.export.atomic_files import check_directory, put_directory, scratch_beside
+from ncclscope.export.atomic_files import check_directory, put_directory, scratch_near
 from ncclscope.export.parquet import write_parquet
 from ncclscope.humanize import printable
 from ncclscope.ingest.formats import FORMATS, ImportPlan, import_files, plan_import
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _make(plan: ImportPlan, path: Path) -> Completeness:
     progress = progress_line("{done:,} of {of:,} files …")
-    with scratch_beside(path) as scratch:
+    with scratch_near(path) as scratch:
         (scratch / "gathered").mkdir()
         model = import_files(plan, scratch / "gathered", progress)
         topology = topology_of_logs(plan.logs)

@@ -19,16 +19,16 @@ from ncclscope.cli.selection_options import (
     selection_of,
 )
 from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.http.allowed_hosts import is_loopback, netloc
 from ncclscope.humanize import amount, printable
-from ncclscope.web.allowed_hosts import in_url, is_loopback
-from ncclscope.web.perfetto_ui import POLICY, TRACE, PerfettoRoutes, opening, perfetto_folder
+from ncclscope.web.page_server import PageServer
+from ncclscope.web.perfetto_ui import POLICY, TRACE, PerfettoRoutes, perfetto_folder, trace_address
 from ncclscope.web.routes import Routes
-from ncclscope.web.server import Server
 from ncclscope.web.session import Timeline
 from ncclscope.web.single_file import MOST_BARS, write_html
 
 preprocess_argv = join_negative_times
-_WINDOW = ("comm", "op", "rank", "since", "until", "last")
+_SELECTION_OPTIONS = ("comm", "op", "rank", "since", "until", "last")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,22 +48,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--perfetto", action="store_true",
-        help="show the capture, or the part that the options below choose, in a local Perfetto UI",
+        help="show the capture, or the part that the options below select, in a local Perfetto UI",
     )  # fmt: skip
     add_selection_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serves the page until it is interrupted, or writes it."""
+    """Serves the page until Ctrl-C, or writes it into a file."""
     if arguments.perfetto:
         return _show_in_perfetto(arguments)
-    if any(getattr(arguments, name) is not None for name in _WINDOW):
-        message = "cannot choose a part of a timeline"
+    if any(getattr(arguments, name) is not None for name in _SELECTION_OPTIONS):
+        message = "cannot select a part of a timeline"
         raise UsageError(message, "The page has filters and keeps them in its address")
     timeline = Timeline(resolve_capture(arguments.capture))
     if arguments.html:
         return _write(timeline, arguments.html)
-    server = Server(Routes(timeline), arguments.host, arguments.port)
+    server = PageServer(Routes(timeline), arguments.host, arguments.port)
     timeline.start()
     what = f"timeline of {printable(str(timeline.capture))}"
     _serve(server, server.addresses, what, not arguments.no_open)
@@ -72,20 +72,20 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show_in_perfetto(arguments: argparse.Namespace) -> int:
-    """Writes a trace of the window and serves it with the UI."""
-    # Needs the query engine, for which the page should not wait.
+    """Writes a trace of the selection and serves it with the UI."""
+    # Imported here: it needs the query engine, for which the page should not wait.
     from ncclscope.export.perfetto import write_perfetto
 
     folder = perfetto_folder()
     model = open_model_with_progress(resolve_capture(arguments.capture))
-    chosen: Selection = selection_of(model, arguments)
+    selection: Selection = selection_of(model, arguments)
     with tempfile.TemporaryDirectory(prefix="ncclscope-perfetto-") as directory:
         trace = Path(directory) / TRACE
-        write_perfetto(model, chosen, trace)
+        write_perfetto(model, selection, trace)
         routes = PerfettoRoutes(folder, trace)
-        server = Server(routes, arguments.host, arguments.port, POLICY)
+        server = PageServer(routes, arguments.host, arguments.port, POLICY)
         what = f"{printable(str(model.path))} in Perfetto, {amount(trace.stat().st_size)}"
-        addresses = [opening(address) for address in server.addresses]
+        addresses = [trace_address(address) for address in server.addresses]
         _serve(server, addresses, what, not arguments.no_open)
     return 0
 
@@ -107,33 +107,33 @@ def _write(timeline: Timeline, path: Path) -> int:
     return 0
 
 
-def _serve(server: Server, addresses: list[str], what: str, opens: bool) -> None:
-    """Answers until Ctrl-C."""
+def _serve(server: PageServer, addresses: list[str], what: str, opens: bool) -> None:
+    """Prints the addresses and answers until Ctrl-C."""
     server.start()
-    done = threading.Event()
+    stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: done.set())
+        signal.signal(number, lambda *_: stop.set())
     print(*addresses, sep="\n", flush=True)
     print(f"ncclscope: {what}, until Ctrl-C", file=sys.stderr)
     if not _has_display():
         if is_loopback(server.host):
-            print(f"           {_forwarding(server)}", file=sys.stderr)
+            print(f"           {_forwarding_hint(server)}", file=sys.stderr)
     elif opens:
         webbrowser.open(addresses[0])
-    while not done.wait(0.5):
+    while not stop.wait(0.5):
         pass
     server.stop()
 
 
 def _has_display() -> bool:
-    """Whether a browser has a screen here: without one, it would take the terminal's."""
+    """Whether a browser can open a window here; else it would open in the terminal."""
     if not sys.platform.startswith("linux"):
         return True
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 
-def _forwarding(server: Server) -> str:
-    """How a browser elsewhere gets to a server that only this machine can reach."""
-    there = in_url(server.host, server.port)
-    command = f"ssh -L {server.port}:{there} {printable(socket.gethostname())}"
+def _forwarding_hint(server: PageServer) -> str:
+    """How a browser on another machine reaches a server on loopback."""
+    target = netloc(server.host, server.port)
+    command = f"ssh -L {server.port}:{target} {printable(socket.gethostname())}"
     return f"from another machine: `{command}` there, then open that address"

@@ -1,4 +1,4 @@
-"""Files and directories that appear when they are whole, or not at all."""
+"""Files and directories that appear under their name once they are complete, or not at all."""
 
 import gzip
 import os
@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -15,28 +16,46 @@ from ncclscope.capture.reader import DATASET_FILE
 from ncclscope.errors import NcclscopeError, UsageError
 
 STDOUT = Path("-")
-_LEVEL = 3  # half the time of 6, a fifth larger
+_GZIP_LEVEL = 3  # half the time of level 6, a fifth larger
 
 
-def cannot_write(path: Path, error: OSError) -> NcclscopeError:
-    """What to say when a file system refuses."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What an export wrote, and what it left out."""
+
+    count: int  # of units
+    untimed: int = 0  # selected operations without the times that the format needs: left out
+    unit: str = "operation"
+    notes: tuple[str, ...] = ()  # advice for the user
+
+    def __add__(self, other: "Written") -> "Written":
+        return Written(
+            self.count + other.count,
+            self.untimed + other.untimed,
+            self.unit,
+            (*self.notes, *other.notes),
+        )
+
+
+def write_error(path: Path, error: OSError) -> NcclscopeError:
+    """The error for a file that the file system refuses to write."""
     hint = "Name another place with -o"
     return NcclscopeError(f"cannot write {path}: {error.strerror or error}", hint)
 
 
 @contextmanager
-def scratch_beside(path: Path) -> Iterator[Path]:
-    """A directory on the file system of `path`, removed in the end."""
+def scratch_near(path: Path) -> Iterator[Path]:
+    """A temporary directory in the directory of `path`, so that moving there is atomic."""
     try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.absolute().parent))
+        scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.absolute().parent))
     except OSError as error:
-        raise cannot_write(path, error) from None
+        raise write_error(path, error) from None
     try:
-        yield folder
+        yield scratch
     except OSError as error:
-        raise cannot_write(path, error) from None
+        raise write_error(path, error) from None
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _is_dataset(path: Path) -> bool:
@@ -44,63 +63,71 @@ def _is_dataset(path: Path) -> bool:
 
 
 def check_directory(
-    path: Path, force: bool, is_ours: Callable[[Path], bool] = _is_dataset, what: str = "dataset"
+    path: Path,
+    force: bool,
+    is_export: Callable[[Path], bool] = _is_dataset,
+    what: str = "dataset",
 ) -> None:
-    """Refuses to replace anything but an export of the same sort, and that without `force`."""
+    """Raises UsageError unless `path` is free, empty, or an export of the same format and `force`.
+
+    `is_export` tells whether a directory is such an export, `what` names one in messages.
+    """
     if not path.exists() and not path.is_symlink():
         return
-    ours = path.is_dir() and not path.is_symlink() and is_ours(path)
-    empty = path.is_dir() and not path.is_symlink() and not any(path.iterdir())
-    if empty or (ours and force):
+    is_plain_directory = path.is_dir() and not path.is_symlink()
+    replaceable = is_plain_directory and is_export(path)
+    empty = is_plain_directory and not any(path.iterdir())
+    if empty or (replaceable and force):
         return
     article = "an" if what[0] in "AEIOaeio" else "a"
-    known = f"there is {article} {what} already" if ours else f"it exists and is no {what} of ours"
-    hint = "Use --force to replace it" if ours else "Name another directory with -o"
-    raise UsageError(f"cannot write {path}: {known}", hint)
+    if replaceable:
+        message = f"cannot write {path}: there is {article} {what} already"
+        raise UsageError(message, "Use --force to replace it")
+    message = f"cannot write {path}: it exists and is not {article} {what}"
+    raise UsageError(message, "Name another directory with -o")
 
 
 def holds_only(pattern: str) -> Callable[[Path], bool]:
-    """Whether all that is in a directory are files of such names."""
+    """A function that tells whether a directory holds nothing but files that match `pattern`."""
 
-    def fits(path: Path) -> bool:
+    def matches(path: Path) -> bool:
         return all(fnmatch(entry.name, pattern) and entry.is_file() for entry in path.iterdir())
 
-    return fits
+    return matches
 
 
 @contextmanager
 def writing_directory(path: Path) -> Iterator[Path]:
-    """A directory that appears when it is whole."""
-    with scratch_beside(path) as scratch:
-        made = scratch / "made"
-        made.mkdir()
-        yield made
-        put_directory(made, path)
+    """An empty directory to fill; it appears as `path` once it is complete."""
+    with scratch_near(path) as scratch:
+        directory = scratch / "directory"
+        directory.mkdir()
+        yield directory
+        put_directory(directory, path)
 
 
-def put_directory(made: Path, path: Path) -> None:
-    """Moves a finished directory into its place; what was there goes."""
+def put_directory(directory: Path, path: Path) -> None:
+    """Moves a finished directory to `path` and replaces the directory that was there."""
     if path.is_dir():
         shutil.rmtree(path)
-    os.rename(made, path)
+    os.rename(directory, path)
 
 
-def put_file(made: Path, path: Path) -> None:
-    """Moves a finished file into its place."""
-    os.replace(made, path)
+def put_file(file: Path, path: Path) -> None:
+    """Moves a finished file to `path`."""
+    os.replace(file, path)
 
 
-def create(path: Path, compressed: bool) -> BinaryIO:
-    """A new file for bytes."""
+def _create(path: Path, compressed: bool) -> BinaryIO:
     if compressed:
-        return cast(BinaryIO, gzip.open(path, "xb", compresslevel=_LEVEL))
+        return cast(BinaryIO, gzip.open(path, "xb", compresslevel=_GZIP_LEVEL))
     return path.open("xb")
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
-    """A file that appears when it is whole, and a directory for scratch. `-` is stdout; what ends
-    in .gz is compressed.
+    """A file to write to, and a directory for temporary files. The file appears as `path` once it
+    is complete; it is compressed if its name ends in .gz. The path `-` is stdout.
     """
     if path == STDOUT:
         with tempfile.TemporaryDirectory(prefix="ncclscope-") as scratch:
@@ -108,8 +135,8 @@ def writing(path: Path) -> Iterator[tuple[BinaryIO, Path]]:
         return
     if path.is_dir():
         raise UsageError(f"cannot write {path}: it is a directory", "Name a file with -o")
-    with scratch_beside(path) as beside:
-        whole = beside / "whole"
-        with create(whole, path.suffix == ".gz") as out:
-            yield out, beside
-        put_file(whole, path)
+    with scratch_near(path) as scratch:
+        file = scratch / "file"
+        with _create(file, path.suffix == ".gz") as out:
+            yield out, scratch
+        put_file(file, path)

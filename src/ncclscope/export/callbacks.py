@@ -1,8 +1,8 @@
-"""Every profiler callback as NCCL made it, one JSON object a line, one file per process: what a
-plugin would log that does nothing but write its calls down. `ncclscope-player play` plays it again.
+"""Every profiler callback of NCCL, one JSON object a line, one file per process.
 
-Times are CLOCK_MONOTONIC of the process's own host. Handles and contexts are serial numbers; 0 is
-NULL. Of a state that NCCL repeats without end (SendPeerWait) the first and the last call are there.
+`ncclscope-player play` plays such a file again. Times are CLOCK_MONOTONIC of the process's own
+host. Handles and contexts are serial numbers; 0 is NULL. Of a state that NCCL repeats many times
+(SendPeerWait) only the first and the last callback are recorded.
 """
 
 import gzip
@@ -19,13 +19,17 @@ from ncclscope.capture import layout
 from ncclscope.capture.dump_events import Event, events_of, keys_by_start
 from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError, UsageError
-from ncclscope.export.atomic_files import check_directory, holds_only, writing_directory
-from ncclscope.export.written import Written
+from ncclscope.export.atomic_files import (
+    Written,
+    check_directory,
+    holds_only,
+    writing_directory,
+)
 from ncclscope.model.model import Model, Progress
 
 FILES = "rank*-*.jsonl.gz"
 Line = dict[str, Any]
-# By event: key of the line -> NCCL's name of the field, which not every interface has.
+# By event: key in the line -> NCCL's name of the field. Not every interface has all of them.
 FIELDS = {
     "Coll": {
         "comm": "commHash", "seq": "seqNumber", "func": "func", "send": "sendBuff",
@@ -73,74 +77,74 @@ FIELDS = {
     "Group": {},
     "ProxyCtrl": {},
 }  # fmt: skip
-_FIRST = 1 << 62  # above all serial numbers
-_STATE_ARGUMENTS = ("transSize", "appendedProxyOps", "pTimer", "length")
-_BITS = {name: 1 << (number - 1) for name, number in layout.KINDS.items() if number <= 16}
+_BEFORE_ALL = 1 << 62  # above all serial numbers
+_STATE_ARGUMENT_NAMES = ("transSize", "appendedProxyOps", "pTimer", "length")
+_EVENT_BITS = {name: 1 << (number - 1) for name, number in layout.KINDS.items() if number <= 16}
 
 
 def write_callbacks(
     model: Model,
-    chosen: Selection,
+    selection: Selection,
     path: Path,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Written:
-    """Writes the callbacks of the chosen ranks, communicators and time; returns how many."""
-    if chosen.functions is not None:
-        hint = "Choose by --comm, --rank and time"
-        raise UsageError("cannot choose callbacks by --op: few of them have one", hint)
+    """Writes the callbacks of the selected ranks, communicators and times."""
+    if selection.functions is not None:
+        hint = "Select by --comm, --rank and time"
+        raise UsageError("cannot select callbacks by --op: few of them have one", hint)
     check_directory(path, force, holds_only(FILES), "set of callback logs")
     count, readable = 0, 0
     with writing_directory(path) as folder:
         for number, row in enumerate(model.processes):
-            if chosen.ranks is None or row.global_rank in chosen.ranks:
+            if selection.ranks is None or row.global_rank in selection.ranks:
                 try:
                     process = open_process(model.path / row.folder)
                 except (FormatError, OSError):
                     continue
                 readable += 1
                 file = folder / f"rank{row.global_rank}-{row.pid}.jsonl.gz"
-                if file.exists():  # the same pid in another container
+                if file.exists():  # another container has a process of the same pid
                     file = folder / f"rank{row.global_rank}-{row.pid}-{number}.jsonl.gz"
-                count += _write_process(model, chosen, number, process, file)
+                count += _write_process(model, selection, number, process, file)
             if progress:
                 progress(number + 1, len(model.processes))
-        if not readable and model.processes and chosen.ranks is None:
+        if not readable and model.processes and selection.ranks is None:
             message = f"cannot export callbacks of {model.path}: it holds no events"
-            raise UsageError(message, "Name the capture itself, not what was made of it")
+            raise UsageError(message, "Name the capture, not a dataset that was made of it")
     return Written(count, unit="callback")
 
 
 def _write_process(
-    model: Model, chosen: Selection, number: int, process: Process, file: Path
+    model: Model, selection: Selection, number: int, process: Process, file: Path
 ) -> int:
-    keep = _Kept(model, chosen, number, process)
+    callback_filter = _Filter(model, selection, number, process)
     count = 0
     with gzip.open(file, "xt", encoding="utf-8", compresslevel=3) as out:
         for line in callbacks_of(process):
-            if keep.has(line):
+            if callback_filter.includes(line):
                 line.pop("of", None)
                 out.write(json.dumps(line, separators=(",", ":")) + "\n")
                 count += 1
     return count
 
 
-class _Kept:
-    """Which callbacks are chosen; a communicator's life always is."""
+class _Filter:
+    """Decides which callbacks are selected. Times do not leave out init and finalize."""
 
-    def __init__(self, model: Model, chosen: Selection, number: int, process: Process) -> None:
+    def __init__(self, model: Model, selection: Selection, number: int, process: Process) -> None:
         node = model.processes[number].node
         self._clock = model.clocks[node] if node < len(model.clocks) else None
-        self._since, self._until = chosen.since_ns, chosen.until_ns
+        self._since, self._until = selection.since_ns, selection.until_ns
         self._contexts: set[int] | None = None
-        if chosen.communicators is not None:
+        if selection.communicators is not None:
             ids = model.tables["communicators"]["id"].astype(np.int64).view(np.uint64)
-            wanted = {int(ids[row]) for row in chosen.communicators}
+            wanted = {int(ids[row]) for row in selection.communicators}
             comms = enumerate(process.communicators, 1)
             self._contexts = {context for context, comm in comms if comm.id in wanted}
 
-    def has(self, line: Line) -> bool:
-        """Whether that line is to be written."""
+    def includes(self, line: Line) -> bool:
+        """Whether a line is written."""
         if line["cb"] in ("init", "finalize"):
             return self._contexts is None or line["ctx"] in self._contexts
         if self._contexts is not None and line["of"] not in self._contexts:
@@ -156,30 +160,30 @@ class _Kept:
 
 
 def callbacks_of(process: Process) -> Iterator[Line]:
-    """All callbacks of a process in the order of time. `of` is the context, on every line."""
+    """All callbacks of a process in the order of time. `of` is the context of each line."""
     handles = _Handles(process)
-    waiting: list[tuple[int, int, int, Line]] = []  # a heap: what comes after its event's start
+    waiting: list[tuple[int, int, int, Line]] = []  # a heap of states and stops
     serial = 0
     for event in events_of(process):
         lines = handles.lines(event)
-        if event["event"] != "Comm":  # those come first, all of them
+        if event["event"] != "Comm":  # init and finalize come first
             first = lines.pop(0)
             while waiting and waiting[0][0] <= first["t"]:
                 yield heapq.heappop(waiting)[3]
             yield first
         for line in lines:
             serial += 1
-            heapq.heappush(waiting, (line["t"], _turn(event, line), serial, line))
+            heapq.heappush(waiting, (line["t"], _order(event, line), serial, line))
     while waiting:
         yield heapq.heappop(waiting)[3]
 
 
-def _turn(event: Line, line: Line) -> int:
-    """Of equal times the latest event's come first: children stop before their parents. But sends
-    and receives stop in the order in which they started, before all else.
+def _order(event: Line, line: Line) -> int:
+    """Sorts callbacks of equal times: those of the latest event first, because children stop before
+    their parents. But sends and receives stop before all others, in the order of their starts.
     """
     handle: int = line.get("h", 0)
-    return handle - _FIRST if event["event"] == "P2p" else -handle
+    return handle - _BEFORE_ALL if event["event"] == "P2p" else -handle
 
 
 class _Handles:
@@ -195,33 +199,33 @@ class _Handles:
         }
 
     def _serial(self, reference: str | None) -> int:
-        """The handle that `stream.index` stands for; 0 for none, or one of another process."""
+        """The handle of the event `stream.index`; 0: none, or an event of another process."""
         stream, _, index = (reference or "").partition(".")
         if not (stream.isdecimal() and index.isdecimal()):
             return 0
         key = int(stream) << 48 | int(index)
         place = int(np.searchsorted(self._keys, key))
-        found = place < len(self._keys) and int(self._keys[place]) == key
-        return int(self._serials[place]) if found else 0
+        exists = place < len(self._keys) and int(self._keys[place]) == key
+        return int(self._serials[place]) if exists else 0
 
     def lines(self, event: Event) -> list[Line]:
-        """An event's callbacks: its start, states, stop."""
+        """An event's callbacks: start, states, stop."""
         if event["event"] == "Comm":
-            return self._life(event)
+            return self._communicator_lines(event)
         handle, parent = self._serial(event["id"]), self._serial(event["parent"])
         context = self._comms.get(event["comm"] or "", 0) or int(self._contexts[parent])
         self._contexts[handle] = context
         thread = event["thread"]
         start = {
             "t": event["start_ns"], "tid": thread, "cb": "start", "ctx": context, "h": handle,
-            "p": parent, "type": _BITS[event["event"]], "rank": event["fields"]["rank"],
+            "p": parent, "type": _EVENT_BITS[event["event"]], "rank": event["fields"]["rank"],
             **self._fields(event), "of": context,
         }  # fmt: skip
         if parent == 0 and event["parent"]:
             start["foreign"] = event["parent"]  # of another process (PXN)
         lines = [start]
         for state in event["states"]:
-            value = next((state[name] for name in _STATE_ARGUMENTS if name in state), 0)
+            value = next((state[name] for name in _STATE_ARGUMENT_NAMES if name in state), 0)
             line = {"t": state["t_ns"], "tid": thread, "cb": "state", "h": handle}
             line |= {"s": state["state"], "a": value, "a2": state.get("steps", 0), "of": context}
             lines.append(line)
@@ -234,16 +238,16 @@ class _Handles:
 
     def _fields(self, event: Event) -> Line:
         fields = event["fields"]
-        found: Line = {"name": ""} if "commHash" in fields else {}
+        line: Line = {"name": ""} if "commHash" in fields else {}
         for key, name in FIELDS[event["event"]].items():
             if name in fields:
                 value = fields[name]
-                found[key] = int(value) if isinstance(value, bool) else value
-        if "group" in found:
-            found["group"] = self._serial(found["group"])
-        return found | {key: "" for key in ("variant",) if key in found and found[key] is None}
+                line[key] = int(value) if isinstance(value, bool) else value
+        if "group" in line:
+            line["group"] = self._serial(line["group"])
+        return line | {key: "" for key in ("variant",) if key in line and line[key] is None}
 
-    def _life(self, event: Event) -> list[Line]:
+    def _communicator_lines(self, event: Event) -> list[Line]:
         """A communicator's init and finalize."""
         fields, context = event["fields"], self._comms[event["id"]]
         init = {

@@ -1,20 +1,22 @@
-"""A trace in Chrome's JSON Trace Event Format: what chrome://tracing, the Perfetto UI and scripts
-read. Every slice is one complete event; one that has not ended is a begin without an end.
+"""A trace in Chrome's JSON Trace Event Format, for chrome://tracing, the Perfetto UI and scripts.
+
+Every slice is one complete event; a slice that has not ended is a begin event without an end.
 """
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
-from ncclscope.export.atomic_files import writing
-from ncclscope.export.parallel_ranks import write_ranks
-from ncclscope.export.trace_layers import chosen_rows, layers_of, span
+from ncclscope.arrays.types import Ints
+from ncclscope.export.atomic_files import Written
+from ncclscope.export.trace_file import write_trace
+from ncclscope.export.trace_layers import drawn_times, selected_rows
 from ncclscope.export.trace_model import (
     OPEN,
     Argument,
@@ -23,52 +25,40 @@ from ncclscope.export.trace_model import (
     Slices,
     Track,
     Tracks,
-    alike,
-    pieces,
+    distinct_rows,
     ranks_of,
+    slice_batches,
 )
-from ncclscope.export.written import Written
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE
 from ncclscope.model.sql_views import rows_of_table
 
-Ints = npt.NDArray[np.int64]
 _IN_FLIGHT, _BANDWIDTH = "bytes in flight", "bus bandwidth"
 
 
 def write_chrome(
     model: Model,
-    chosen: Selection,
+    selection: Selection,
     path: Path,
     operations_only: bool = False,
     progress: Progress | None = None,
 ) -> Written:
-    """Writes the chosen operations, and unless `operations_only` what they consist of."""
+    """Writes the selected operations, and unless `operations_only` the work below them."""
     ranks = ranks_of(model)
-    first = _first_rows(model, chosen, ranks)
-
-    def write_rank(rank: Rank, out: BinaryIO) -> Written:
-        rows = chosen_rows(model, chosen, rank)
-        if not len(rows.whole) and not len(rows.parts):
-            return Written(0, rows.timeless)
-        trace = _Trace(out, rank, len(ranks), first)
-        trace.describe()
-        for layer in layers_of(model, rank, rows, chosen, operations_only):
-            trace.write_layer(layer)
-        parts = 0 if operations_only else len(rows.parts)
-        return Written(len(rows.whole) + parts, rows.timeless)
-
-    with writing(path) as (out, scratch):
-        out.write(_head(model))
-        amount = rows_of_table(model, "operations")
-        written = write_ranks(ranks, amount, write_rank, scratch, out, progress)
-        out.write(b"\n]}\n")
-    return written
+    first_rows = _first_rows(model, selection, ranks)
+    return write_trace(
+        model, selection, path, operations_only, progress, ranks=ranks,
+        open_rank=partial(_RankTrace, ranks=len(ranks), first_rows=first_rows),
+        head=_head(model), tail=b"\n]}\n",
+    )  # fmt: skip
 
 
 def _head(model: Model) -> bytes:
-    """Before the events. Times are CLOCK_MONOTONIC of the first node; the base makes wall clock."""
+    """The text before the events.
+
+    Times are CLOCK_MONOTONIC of the first node; baseTimeNanoseconds makes them wall-clock times.
+    """
     facts = {
         "displayTimeUnit": "ns",
         "baseTimeNanoseconds": model.realtime_offset_ns,
@@ -83,37 +73,36 @@ def _head(model: Model) -> bytes:
     return (json.dumps(facts)[:-1] + ', "traceEvents": [\n' + json.dumps(first)).encode()
 
 
-def _first_rows(model: Model, chosen: Selection, ranks: Sequence[Rank]) -> Ints:
-    """By instance, the operation that is drawn first: there the arrow through all begins."""
+def _first_rows(model: Model, selection: Selection, ranks: Sequence[Rank]) -> Ints:
+    """The operation of each instance that is drawn first: the arrow through all begins there."""
     instances = rows_of_table(model, "instances")
     earliest = np.full(instances, OPEN, np.int64)
     first = np.full(instances, np.iinfo(np.int64).max, np.int64)
-    for settle in (False, True):
+    for times_known in (False, True):
         for rank in ranks:
-            rows = chosen_rows(model, chosen, rank)
+            rows = selected_rows(model, selection, rank)
             some = np.concatenate([rows.whole, rows.parts])
             instance = np.asarray(model.tables["operations"]["instance"][some]).astype(np.int64)
             some, instance = some[instance != NONE], instance[instance != NONE]
-            start = span(model, some)[0]
-            if settle:
-                at = start == earliest[instance]
-                np.minimum.at(first, instance[at], some[at])
+            start = drawn_times(model, some)[0]
+            if times_known:
+                is_first = start == earliest[instance]
+                np.minimum.at(first, instance[is_first], some[is_first])
             else:
                 np.minimum.at(earliest, instance, start)
     return first
 
 
-class _Trace:
+class _RankTrace:
     """A rank's part of a trace while it is written."""
 
     def __init__(self, out: BinaryIO, rank: Rank, ranks: int, first_rows: Ints) -> None:
         self._out, self._rank, self._first_rows = out, rank, first_rows
         self._tracks = Tracks(rank, ranks, 1)
-        # Where operations were drawn: rows, tracks, starts.
-        self._drawn: list[tuple[Ints, ...]] = []
+        self._drawn: list[tuple[Ints, ...]] = []  # operations: rows, tracks, starts
 
     def describe(self) -> None:
-        """The rank as a process."""
+        """Writes the rank as a process."""
         rank = self._rank
         self._metadata("process_name", 0, {"name": rank.name})
         self._metadata("process_labels", 0, {"labels": ", ".join(rank.labels)})
@@ -128,14 +117,14 @@ class _Trace:
             self._out.write((",\n" + ",\n".join(events)).encode())
 
     def write_layer(self, layer: Layer) -> None:
-        """All slices of a layer, its counters, and arrows to what hangs below."""
-        for slices in pieces(layer, self._tracks):
-            for track in self._tracks.fresh:
+        """Writes all slices of a layer, its counters, and arrows to the work below."""
+        for slices in slice_batches(layer, self._tracks):
+            for track in self._tracks.undescribed:
                 self._describe_track(track)
-            self._tracks.fresh.clear()
+            self._tracks.undescribed.clear()
             self._events(list(self._slices(slices)))
             if slices.details.row is not None:
-                # An arrow starts and ends in the slice that is open then: in none that is a moment.
+                # Viewers attach an arrow to the slice that is open then; a moment is never open.
                 long = slices.end_ns > slices.start_ns
                 columns = (slices.details.row, slices.track, slices.start_ns)
                 self._drawn.append(tuple(column[long] for column in columns))
@@ -169,7 +158,7 @@ class _Trace:
             )
 
     def _flows(self, slices: Slices) -> list[str]:
-        """Of each slice, how the arrow through all operations of its instance goes on from it."""
+        """Each slice's members for the arrow through all operations of its instance."""
         row, details = slices.details.row, slices.details
         if row is None:
             return [""] * len(slices.start_ns)
@@ -185,7 +174,7 @@ class _Trace:
         ]
 
     def _drawn_in_order(self) -> tuple[Ints, ...]:
-        """Rows of operations that were drawn, in order, with their tracks and starts."""
+        """Rows of operations that were drawn, sorted, with their tracks and starts."""
         if len(self._drawn) > 1:
             rows, tracks, starts = (np.concatenate(some) for some in zip(*self._drawn, strict=True))
             order = np.argsort(rows, kind="stable")
@@ -193,9 +182,9 @@ class _Trace:
         return self._drawn[0] if self._drawn else (np.empty(0, np.int64),) * 3
 
     def _arrows(self, slices: Slices) -> Iterator[str]:
-        """Arrows between operations and what hangs below, from the earlier to the later."""
+        """Arrows between operations and the work below them, from the earlier to the later."""
         parent, (rows, tracks, starts) = slices.details.parent, self._drawn_in_order()
-        if parent is None or not len(rows):  # nothing, or nothing but moments
+        if parent is None or not len(rows):  # there is nothing above, or only moments
             return
         at = np.minimum(np.searchsorted(rows, parent), len(rows) - 1)
         some = np.flatnonzero((rows[at] == parent) & (slices.end_ns > slices.start_ns))
@@ -234,21 +223,24 @@ class _Trace:
 
 _FLOW_IN = ',"flow_in":true'
 _ARROW = ('"s"', '"f","bp":"e"')  # its beginning, its end
-_INSTANCES = 1 << 40  # beyond the numbers that trace processors give to arrows with names
+_INSTANCES = 1 << 40  # above the ids that trace processors give to arrows with names
 
 
 def _us(time_ns: int) -> str:
-    """Microseconds with all nanoseconds."""
+    """Microseconds with three decimals: exact to the ns."""
     return f"{time_ns // 1000}.{time_ns % 1000:03d}"
 
 
 def _arguments(arguments: Sequence[Argument], rows: int) -> list[str]:
-    """Arguments of each slice as members of a JSON object; common ones are made once for all."""
+    """Arguments of each slice as members of a JSON object.
+
+    Those that do not vary are encoded once for all slices with equal values.
+    """
     shared = [argument for argument in arguments if not argument.varies]
-    first, place = alike([argument.values for argument in shared])
+    first, place = distinct_rows([argument.values for argument in shared])
     texts = _members(shared, first) if shared else []
-    common = [texts[one] for one in place.tolist()] if shared else [""] * rows
-    own = _members([one for one in arguments if one.varies], np.arange(rows))
+    common = [texts[at] for at in place.tolist()] if shared else [""] * rows
+    own = _members([argument for argument in arguments if argument.varies], np.arange(rows))
     return [",".join(filter(None, pair)) for pair in zip(common, own, strict=True)]
 
 

@@ -1,8 +1,7 @@
-"""Lines as NCCL Inspector writes them (format v4.0, keys of 2.30), one file per process, so that
-tools made for its logs go on working. Sizes and times are the model's.
+"""Logs as NCCL Inspector writes them (format v4.0, keys of NCCL 2.30), one file per process.
 
-Inspector knows collectives and sends and receives: those that make up an AlltoAll are written, the
-AlltoAll that we infer from them is not.
+Sizes and times are the model's. Inspector knows the sends and receives that make up an AlltoAll,
+not the AlltoAll: so they are written, and the AlltoAll that was inferred from them is not.
 """
 
 import json
@@ -11,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope.analysis.selection import Selection
-from ncclscope.export.atomic_files import check_directory, holds_only, writing_directory
-from ncclscope.export.written import Written
+from ncclscope.arrays.types import Ints
+from ncclscope.export.atomic_files import (
+    Written,
+    check_directory,
+    holds_only,
+    writing_directory,
+)
 from ncclscope.humanize import printable
 from ncclscope.model.detail_tables import details_of_process
 from ncclscope.model.model import Model, Progress
@@ -23,12 +26,11 @@ from ncclscope.model.process.inferred_collectives import has_parts
 from ncclscope.model.schema import NONE, Columns
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_factor
 
-Ints = npt.NDArray[np.int64]
 VERSION = "v4.0"
 MECHANISM = "nccl_profiler_interface"
 FILES = "*-pid*.log"
-ROWS = 1 << 14  # of a piece
-# How Inspector calls where a time comes from.
+ROWS = 1 << 14  # converted at once
+# Inspector's names of sources.
 TIMING_SOURCES = {
     "gpu": "kernel_gpu",
     "gpu-repaired": "kernel_gpu",
@@ -38,7 +40,7 @@ TIMING_SOURCES = {
     "proxy": "collective_cpu",
     "enqueue": "collective_cpu",
 }
-# Functions whose size Inspector gives per rank, while nccl-tests count all ranks.
+# Inspector gives the bytes of one rank for these, nccl-tests those of all ranks.
 _PER_RANK = ("AllGather", "ReduceScatter")
 _COLUMNS = (
     "communicator", "rank", "form", "function", "size_bytes", "peer", "duration_ns", "end_ns",
@@ -48,26 +50,29 @@ _COLUMNS = (
 
 def write_inspector(
     model: Model,
-    chosen: Selection,
+    selection: Selection,
     path: Path,
     force: bool = False,
     verbose: bool = False,
     progress: Progress | None = None,
 ) -> Written:
-    """Writes the chosen operations that have a duration, in the order of their ends."""
+    """Writes the selected operations that have a duration, in the order of their ends."""
     check_directory(path, force, holds_only(FILES), "set of Inspector's logs")
     written = Written(0)
     with writing_directory(path) as folder:
         for number in range(len(model.processes)):
             file = folder / _file_name(model, number, folder)
-            written = written.plus(_write_process(model, chosen, number, file, verbose))
+            written += _write_process(model, selection, number, file, verbose)
             if progress:
                 progress(number + 1, len(model.processes))
     return written
 
 
 def _file_name(model: Model, number: int, folder: Path) -> str:
-    """As Inspector names it; a second one of that name, in another container, gets a number."""
+    """Inspector's name of a process's file; a second one of that name gets a number.
+
+    Processes in two containers can have the same host name and pid.
+    """
     process = model.processes[number]
     host = "".join(c if c.isalnum() or c in "-_." else "_" for c in process.host)[:200] or "unknown"
     name = f"{host}-pid{process.pid}.log"
@@ -75,28 +80,28 @@ def _file_name(model: Model, number: int, folder: Path) -> str:
 
 
 def _write_process(
-    model: Model, chosen: Selection, number: int, file: Path, verbose: bool
+    model: Model, selection: Selection, number: int, file: Path, verbose: bool
 ) -> Written:
     ops = model.tables["operations"]
     first, last = np.searchsorted(ops["process"], (number, number + 1)).tolist()
-    keep = chosen.rows(model, slice(first, last))
-    keep &= ~has_parts(ops, slice(first, last))
+    selected = selection.rows(model, slice(first, last))
+    selected &= ~has_parts(ops, slice(first, last))
     timed = np.asarray((ops["duration_ns"][first:last] >= 0) & (ops["end_ns"][first:last] >= 0))
-    rows = first + np.flatnonzero(keep & timed)
-    left_out = Written(0, int((keep & ~timed).sum()))
+    rows = first + np.flatnonzero(selected & timed)
+    left_out = Written(0, int((selected & ~timed).sum()))
     if not len(rows):
-        return left_out  # Inspector leaves no file of a process without operations, either
+        return left_out  # Inspector writes no file for such a process either
     rows = rows[np.argsort(ops["end_ns"][rows], kind="stable")]
     channels = _Channels(model, number) if verbose else None
     lines = _Lines(model, number, channels)
     with file.open("x", encoding="utf-8") as out:
         for begin in range(0, len(rows), ROWS):
             out.writelines(lines.of(rows[begin : begin + ROWS]))
-    return left_out.plus(Written(len(rows)))
+    return left_out + Written(len(rows))
 
 
 class _Channels:
-    """Channels of a process's operations, for the verbose form."""
+    """Channels of a process's operations, for verbose logs."""
 
     def __init__(self, model: Model, process: int) -> None:
         columns: Columns = details_of_process(model, "channels", process) or {}
@@ -106,25 +111,25 @@ class _Channels:
         self._operation = operation[order]
 
     def of(self, row: int) -> list[dict[str, int]]:
-        """Channel, start, stop, and when the stop was recorded; ns on the model's clock."""
+        """Number, start, stop and time of the stop callback of each channel, in ns."""
         first, last = np.searchsorted(self._operation, (row, row + 1)).tolist()
-        found = []
+        channels = []
         for place in range(first, last):
-            one = {name: int(values[place]) for name, values in self._columns.items()}
-            stamped = one["start_ns"] >= 0
-            found.append(
+            row_of = {name: int(values[place]) for name, values in self._columns.items()}
+            stamped = row_of["start_ns"] >= 0
+            channels.append(
                 {
-                    "channel_id": one["channel"],
-                    "start": one["start_ns"] if stamped else one["seen_start_ns"],
-                    "stop": one["end_ns"] if stamped else one["seen_end_ns"],
-                    "record": one["seen_end_ns"],
+                    "channel_id": row_of["channel"],
+                    "start": row_of["start_ns"] if stamped else row_of["seen_start_ns"],
+                    "stop": row_of["end_ns"] if stamped else row_of["seen_end_ns"],
+                    "record": row_of["seen_end_ns"],
                 }
             )
-        return found
+        return channels
 
 
 class _Lines:
-    """Lines of one process."""
+    """Makes the lines of one process."""
 
     def __init__(self, model: Model, process: int, channels: _Channels | None) -> None:
         row = model.processes[process]
@@ -204,14 +209,14 @@ class _Lines:
     def _traces(
         self, prefix: str, op: dict[str, int], channels: list[dict[str, int]]
     ) -> dict[str, Any]:
-        """Times of events, and their order within the operation."""
+        """Times of events, and serial numbers by which they are in order within the operation."""
         times = {f"{prefix}_start": op["enqueue_ns"], f"{prefix}_stop": op["enqueue_ns"]}
         moments = [(time, 0, name) for name, time in times.items()]
-        for place, one in enumerate(channels):
+        for place, channel in enumerate(channels):
             moments += [
-                (one["start"], 1, f"{place} start"),
-                (one["record"], 2, f"{place} record"),
-                (max(one["stop"], one["record"]), 3, f"{place} stop"),
+                (channel["start"], 1, f"{place} start"),
+                (channel["record"], 2, f"{place} record"),
+                (max(channel["stop"], channel["record"]), 3, f"{place} stop"),
             ]
         serials = {name: serial for serial, (_, _, name) in enumerate(sorted(moments), 1)}
 
@@ -222,21 +227,21 @@ class _Lines:
             "event_trace_sn": {f"{name}_sn": serials[name] for name in times}
             | {
                 "kernel_events": [
-                    {"channel_id": one["channel_id"]}
+                    {"channel_id": channel["channel_id"]}
                     | {f"kernel_{what}_sn": serials[f"{place} {what}"] for what in _KERNEL}
-                    for place, one in enumerate(channels)
+                    for place, channel in enumerate(channels)
                 ]
             },
             "event_trace_ts": {f"{name}_ts": wall_us(time) for name, time in times.items()}
             | {
                 "kernel_events": [
-                    {"channel_id": one["channel_id"]}
-                    | {f"kernel_{what}_ts": wall_us(one[what]) for what in _KERNEL}
-                    for one in channels
+                    {"channel_id": channel["channel_id"]}
+                    | {f"kernel_{what}_ts": wall_us(channel[what]) for what in _KERNEL}
+                    for channel in channels
                 ]
             },
         }
 
 
 _KERNEL = ("start", "stop", "record")
-_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder for each line
+_json = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes a new encoder each time

@@ -1,8 +1,8 @@
-"""An OTF2 archive: what Score-P's tools, Vampir among them, read.
+"""An OTF2 archive, for Vampir and the other tools of Score-P.
 
-A location group is a rank, a location one communicator on it, a region a function. OTF2 has no
-records of NCCL's own; its MPI records say the same: who took part in which collective, who sent how
-much to whom. Regions nest; what overlaps without nesting gets a second location.
+A location group is a rank, a location is one communicator on it, a region is a function. OTF2 has
+no records for NCCL, but its MPI records say the same: who took part in which collective, who sent
+how much to whom. Regions of a location must nest; one that only overlaps gets a second location.
 """
 
 import importlib
@@ -15,22 +15,21 @@ import numpy as np
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
 from ncclscope.errors import NcclscopeError
-from ncclscope.export.atomic_files import check_directory, writing_directory
-from ncclscope.export.trace_layers import chosen_rows, span
+from ncclscope.export.atomic_files import Written, check_directory, writing_directory
+from ncclscope.export.trace_layers import drawn_times, selected_rows
 from ncclscope.export.trace_model import OPEN, Rank, ranks_of
-from ncclscope.export.written import Written
 from ncclscope.humanize import printable
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE
 from ncclscope.model.sql_views import rows_of_table
 
 ARCHIVE = "traces"
-ROWS = 1 << 14  # of a piece
-_CHUNK_BYTES = 1 << 18  # the least that OTF2 allows; each open location has one
+ROWS = 1 << 14  # converted at once
+_CHUNK_BYTES = 1 << 18  # the smallest that OTF2 allows; each open location has one
 _RESOLUTION = 10**9  # ticks a second
 _NO_ROOT = 0xFFFFFFFF
-# By function: OTF2's collective, role of the region, shares of the whole that a rank sends and
-# receives: all of it, one rank's part, or all of it on the root only.
+# By function: OTF2's collective, role of the region, share of the bytes that a rank sends and
+# receives: all, one rank's part, all on the root only, all on the others only.
 ALL, PART, ROOT, OTHERS = range(4)
 COLLECTIVES = {
     "AllReduce": ("ALLREDUCE", "COLL_ALL2ALL", ALL, ALL),
@@ -42,7 +41,7 @@ COLLECTIVES = {
     "Reduce": ("REDUCE", "COLL_ALL2ONE", ALL, ROOT),
     "Gather": ("GATHER", "COLL_ALL2ONE", PART, ROOT),
 }
-# Attributes of a region's beginning: column -> OTF2's type.
+# Attributes of a region's enter record.
 NUMBERS = ("size_bytes", "call_order", "channels", "wait_ns", "wire_ns", "operation")
 WORDS = ("algorithm", "protocol", "datatype", "source", "state")
 _COLUMNS = (
@@ -51,7 +50,7 @@ _COLUMNS = (
 
 
 def load_library() -> Any:
-    """The otf2 package; it is an extra, because of where it has no wheels it is compiled."""
+    """The otf2 package. It is an extra, because on some machines pip must compile it."""
     try:
         return importlib.import_module("otf2")
     except ImportError:
@@ -60,19 +59,19 @@ def load_library() -> Any:
 
 
 def is_archive(path: Path) -> bool:
-    """Whether a directory is one that we wrote, or another tool did in the same way."""
+    """Whether a directory holds an archive and nothing else."""
     allowed = {f"{ARCHIVE}.otf2", f"{ARCHIVE}.def", ARCHIVE}
     return (path / f"{ARCHIVE}.otf2").is_file() and {e.name for e in path.iterdir()} <= allowed
 
 
 def write_otf2(
     model: Model,
-    chosen: Selection,
+    selection: Selection,
     path: Path,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Written:
-    """Writes the chosen operations; sends and receives that make up another one are within it."""
+    """Writes the selected operations. Parts of others are not written: they lie within them."""
     library = load_library()
     check_directory(path, force, is_archive, "OTF2 archive")
     with writing_directory(path) as folder:
@@ -80,10 +79,10 @@ def write_otf2(
             str(folder), ARCHIVE, chunk_size_events=_CHUNK_BYTES, timer_resolution=_RESOLUTION
         )
         try:
-            written = _write(library, trace, model, chosen, progress)
+            written = _write(library, trace, model, selection, progress)
             trace.close()
         except BaseException as error:
-            trace._handle = None  # it would try to finish what cannot be finished
+            trace._handle = None  # otherwise it tries to finish the archive, and fails again
             if type(error).__module__.startswith(("otf2", "_otf2")):
                 raise NcclscopeError(f"cannot write {path}: {error}", "Is the disk full?") from None
             raise
@@ -91,17 +90,17 @@ def write_otf2(
 
 
 def _write(
-    library: Any, trace: Any, model: Model, chosen: Selection, progress: Progress | None
+    library: Any, trace: Any, model: Model, selection: Selection, progress: Progress | None
 ) -> Written:
     trace.creator = f"ncclscope {__version__}"
     written, ranks = Written(0), ranks_of(model)
     archive, last_ns = _Archive(library, trace, model), _last_time(model)
     for rank in ranks:
-        archive.define_rank(rank, chosen_rows(model, chosen, rank).whole)
+        archive.define_rank(rank, selected_rows(model, selection, rank).whole)
     archive.define_communicators()
     for place, rank in enumerate(ranks):
-        rows = chosen_rows(model, chosen, rank)
-        written = written.plus(Written(len(rows.whole), rows.timeless))
+        rows = selected_rows(model, selection, rank)
+        written += Written(len(rows.whole), rows.untimed)
         archive.write_rank(rank, rows.whole, last_ns)
         if progress:
             progress(place + 1, len(ranks))
@@ -110,7 +109,7 @@ def _write(
 
 
 def _last_time(model: Model) -> int:
-    """Where operations that have not ended are cut off."""
+    """The last known time: operations that have not ended are cut off there."""
     ops, last = model.tables["operations"], 0
     for name in ("end_ns", "start_ns", "launch_end_ns", "call_end_ns", "call_ns"):
         for first in range(0, rows_of_table(model, "operations"), 1 << 20):
@@ -119,12 +118,12 @@ def _last_time(model: Model) -> int:
 
 
 @dataclass(slots=True)
-class _Open:
-    """A region that has been entered."""
+class _EnteredRegion:
+    """A region that was entered and not left."""
 
     end_ns: int
     region: Any
-    at_end: list[tuple[str, tuple[Any, ...]]]  # records before it is left
+    at_end: list[tuple[str, tuple[Any, ...]]]  # records to write before it is left
 
 
 @dataclass(slots=True)
@@ -133,30 +132,30 @@ class _Lane:
 
     writer: Any
     location: Any
-    stack: list[_Open] = field(default_factory=list)
+    stack: list[_EnteredRegion] = field(default_factory=list)
 
     def leave_until(self, time_ns: int) -> None:
-        """Leaves regions that end by then."""
+        """Leaves all regions that end up to `time_ns`."""
         while self.stack and self.stack[-1].end_ns <= time_ns:
-            left = self.stack.pop()
-            for record, arguments in left.at_end:
-                getattr(self.writer, record)(left.end_ns, *arguments)
-            self.writer.leave(left.end_ns, left.region)
+            entered = self.stack.pop()
+            for record, arguments in entered.at_end:
+                getattr(self.writer, record)(entered.end_ns, *arguments)
+            self.writer.leave(entered.end_ns, entered.region)
 
-    def has_room(self, end_ns: int) -> bool:
-        """Whether a region up to then lies within the one that is open."""
+    def can_nest(self, end_ns: int) -> bool:
+        """Whether a region that ends at `end_ns` lies within the one that is open."""
         return not self.stack or end_ns <= self.stack[-1].end_ns
 
 
-class _Closed:
-    """What stands for a location's writer that is closed; without, the library opens another."""
+class _ClosedWriter:
+    """Takes the place of a location's closed writer; without it the library opens another."""
 
     def close(self) -> None:
-        """It is."""
+        """Does nothing."""
 
 
 class _Archive:
-    """Definitions and events of an archive. First all ranks are defined, then written."""
+    """Definitions and events of an archive. All ranks are defined before any is written."""
 
     def __init__(self, library: Any, trace: Any, model: Model) -> None:
         self._library, self._trace, self._model = library, trace, model
@@ -186,7 +185,7 @@ class _Archive:
         )  # fmt: skip
 
     def define_rank(self, rank: Rank, rows: Any) -> None:
-        """A rank's group of locations, and a location for each of its communicators."""
+        """Defines a rank's location group, and a location for each of its communicators."""
         if not len(rows):
             return
         ops = self._model.tables["operations"]
@@ -209,36 +208,36 @@ class _Archive:
         )  # fmt: skip
 
     def define_communicators(self) -> None:
-        """Communicators as groups of the locations that there are, and each rank's place in it."""
+        """Defines communicators as groups of locations, and each rank's place in them."""
         library, groups = self._library, self._definitions.groups
-        how = {"paradigm": library.Paradigm.MPI}
+        mpi = {"paradigm": library.Paradigm.MPI}
         members = {
             row: tuple(places[place] for place in sorted(places))
             for row, places in sorted(self._members.items())
         }
-        located = tuple(location for some in members.values() for location in some)
-        groups.create("NCCL", library.GroupType.COMM_LOCATIONS, members=located, **how)
-        for row, some in members.items():
+        locations = tuple(location for listed in members.values() for location in listed)
+        groups.create("NCCL", library.GroupType.COMM_LOCATIONS, members=locations, **mpi)
+        for row, listed in members.items():
             self._places[row] = {rank: at for at, rank in enumerate(sorted(self._members[row]))}
             name = printable(self._model.communicator_names[row])
-            group = groups.create(name, library.GroupType.COMM_GROUP, members=some, **how)
+            group = groups.create(name, library.GroupType.COMM_GROUP, members=listed, **mpi)
             self._comms[row] = self._definitions.comm(name, group)
 
     def write_rank(self, rank: Rank, rows: Any, last_ns: int) -> None:
-        """All operations of a rank."""
-        start, end = span(self._model, rows)
+        """Writes all operations of a rank."""
+        start, end = drawn_times(self._model, rows)
         end = np.where(end == OPEN, np.maximum(start, last_ns), end)
-        order = np.lexsort((-end, start))  # of those that begin together, the longest first
+        order = np.lexsort((-end, start))  # at equal starts the longest first
         lanes: dict[int, list[_Lane]] = {}
         for first in range(0, len(order), ROWS):
             some = order[first : first + ROWS]
-            self._write_piece(rank, rows[some], start[some], end[some], lanes)
-        for opened in lanes.values():
-            for lane in opened:
+            self._write_rows(rank, rows[some], start[some], end[some], lanes)
+        for of_communicator in lanes.values():
+            for lane in of_communicator:
                 lane.leave_until(OPEN)
                 self._close(lane)
 
-    def _write_piece(
+    def _write_rows(
         self, rank: Rank, rows: Any, start: Any, end: Any, lanes: dict[int, list[_Lane]]
     ) -> None:
         ops = self._model.tables["operations"]
@@ -254,7 +253,7 @@ class _Archive:
     ) -> _Lane:
         for lane in lanes:
             lane.leave_until(start)
-            if lane.has_room(end):
+            if lane.can_nest(end):
                 return lane
         if lanes:
             name = f"{self._model.communicator_names[communicator]} ({len(lanes) + 1})"
@@ -267,18 +266,18 @@ class _Archive:
     def _enter(self, lane: _Lane, op: dict[str, int], start: int, end: int) -> None:
         words = self._model.words
         function = words["function"][op["function"]] if op["function"] >= 0 else ""
-        said: dict[Any, Any] = {
+        attributes: dict[Any, Any] = {
             self._attributes[name]: op[name] for name in NUMBERS if op[name] != NONE
         }
-        said |= {
+        attributes |= {
             self._attributes[name]: printable(words[name][op[name]])
             for name in WORDS
             if op[name] != NONE
         }
         region = self._regions[function or "?"]
-        lane.writer.enter(start, region, said)
+        lane.writer.enter(start, region, attributes)
         comm, size = self._comms[op["communicator"]], max(op["size_bytes"], 0)
-        peer = self._places[op["communicator"]].get(op["peer"])  # None: it is not in the archive
+        peer = self._places[op["communicator"]].get(op["peer"])  # None: not in the archive
         at_end: list[tuple[str, tuple[Any, ...]]] = []
         if function in COLLECTIVES:
             lane.writer.mpi_collective_begin(start)
@@ -287,7 +286,7 @@ class _Archive:
             lane.writer.mpi_send(start, peer, comm, 0, size)
         elif function == "Recv" and peer is not None:
             at_end.append(("mpi_recv", (peer, comm, 0, size)))
-        lane.stack.append(_Open(end, region, at_end))
+        lane.stack.append(_EnteredRegion(end, region, at_end))
 
     def _collective(self, function: str, comm: Any, op: dict[str, int], size: int) -> Any:
         kind, _, sent, received = COLLECTIVES[function]
@@ -305,14 +304,14 @@ class _Archive:
         return collective, comm, root, shares[sent], shares[received]
 
     def _close(self, lane: _Lane) -> None:
-        """The library keeps every location's file and buffer open to the end: hundreds of them."""
+        """Closes a location's file; the library would keep all files and buffers to the end."""
         writers = getattr(self._trace, "_event_writers", {})
         if lane.location._ref in writers:
             lane.writer.close()
-            writers[lane.location._ref] = _Closed()
+            writers[lane.location._ref] = _ClosedWriter()
 
     def set_wall_clock(self) -> None:
-        """The library would take the time of writing for the time of the first event."""
+        """Sets the wall-clock time of the first event: the library would use the present."""
         first = getattr(self._trace, "_first_timestamp", None)
         if first is not None:
             self._trace._realtime_timestamp = (first + self._model.realtime_offset_ns) / 1e9

@@ -1,4 +1,4 @@
-"""Work that is done rank by rank, several at once, and put together in the order of ranks."""
+"""Ranks written by several processes at once, and put together in the order of ranks."""
 
 import os
 import shutil
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ncclscope.errors import NcclscopeError
+from ncclscope.export.atomic_files import Written
 from ncclscope.export.trace_model import Rank
-from ncclscope.export.written import Written
 from ncclscope.model.model import Progress
 
 WriteRank = Callable[[Rank, BinaryIO], Written]
 _MOST_WORKERS = 16
-_WORTH_WORKERS = 50_000  # operations; below, starting processes takes longer than the work
+_WORTH_WORKERS = 50_000  # operations; with fewer, starting processes takes longer than the work
 
 
 def write_ranks(
@@ -29,67 +29,72 @@ def write_ranks(
     out: BinaryIO,
     progress: Progress | None,
 ) -> Written:
-    """Writes what `write_rank` makes of each rank to `out`; `operations` is how many there are."""
+    """Writes to `out` what `write_rank` makes of each rank. `operations`: of all ranks together."""
     workers = min(len(os.sched_getaffinity(0)), len(ranks), _MOST_WORKERS)
     total = Written(0)
     if workers < 2 or operations < _WORTH_WORKERS:
         for place, rank in enumerate(ranks):
-            total = total.plus(write_rank(rank, out))
+            total += write_rank(rank, out)
             if progress:
                 progress(place + 1, len(ranks))
         return total
-    with _started(ranks, write_rank, scratch, workers) as connections:
+    with _start_workers(ranks, write_rank, scratch, workers) as connections:
         for place in range(len(ranks)):
             connection = connections[place % workers]
-            total = total.plus(_finished(connection))
-            piece = _piece(scratch, place)
-            with piece.open("rb") as made:
-                shutil.copyfileobj(made, out, 1 << 20)
-            piece.unlink()
-            with suppress(BrokenPipeError):  # it was that worker's last
+            total += _receive(connection)
+            file = _rank_file(scratch, place)
+            with file.open("rb") as source:
+                shutil.copyfileobj(source, out, 1 << 20)
+            file.unlink()
+            with suppress(BrokenPipeError):  # it was that worker's last rank
                 connection.send(None)
             if progress:
                 progress(place + 1, len(ranks))
     return total
 
 
-def _piece(scratch: Path, place: int) -> Path:
+def _rank_file(scratch: Path, place: int) -> Path:
     return scratch / f"rank-{place}"
 
 
-def _finished(connection: "Connection[Any, Any]") -> Written:
-    """What a worker wrote of its next rank."""
+def _receive(connection: "Connection[Any, Any]") -> Written:
+    """What a worker wrote of its next rank; raises what it raised."""
     try:
-        found = connection.recv()
+        result = connection.recv()
     except EOFError:
-        hint = "Was it killed for its memory? Export fewer ranks, or a window of time"
+        hint = "Was it killed for its memory? Export fewer ranks, or a shorter time"
         raise NcclscopeError("cannot export: a worker process died", hint) from None
-    if isinstance(found, OSError):
-        raise found
-    if isinstance(found, str):
-        raise RuntimeError(found)
-    assert isinstance(found, Written)
-    return found
+    if isinstance(result, OSError):
+        raise result
+    if isinstance(result, str):
+        raise RuntimeError(result)
+    assert isinstance(result, Written)
+    return result
 
 
 @contextmanager
-def _started(
+def _start_workers(
     ranks: Sequence[Rank], write_rank: WriteRank, scratch: Path, workers: int
 ) -> Iterator[list["Connection[Any, Any]"]]:
-    """Worker processes; each does every so-manieth rank, and is at most one ahead."""
+    """Connections to worker processes. With 3 workers the first writes ranks 0, 3, 6 and so on.
+
+    A worker is at most one rank ahead, so that few files wait to be copied.
+    """
     context = get_context("fork")  # columns are shared, and nothing needs to be importable
     processes: list[ForkProcess] = []
     connections: list[Connection[Any, Any]] = []
     try:
         for number in range(workers):
-            here, there = context.Pipe()
+            parent_end, worker_end = context.Pipe()
             process = context.Process(
-                target=_work, args=(there, ranks, write_rank, scratch, number, workers), daemon=True
+                target=_work,
+                args=(worker_end, ranks, write_rank, scratch, number, workers),
+                daemon=True,
             )
             process.start()
-            there.close()
+            worker_end.close()
             processes.append(process)
-            connections.append(here)
+            connections.append(parent_end)
         yield connections
     finally:
         for connection in connections:
@@ -107,21 +112,21 @@ def _work(
     number: int,
     workers: int,
 ) -> None:
-    """One worker's life."""
-    behind = 0
+    """Writes the ranks of one worker, and sends what it wrote of each."""
+    uncopied = 0
     for place in range(number, len(ranks), workers):
         try:
-            with _piece(scratch, place).open("wb") as out:
-                found: Written | OSError | str = write_rank(ranks[place], out)
+            with _rank_file(scratch, place).open("wb") as out:
+                result: Written | OSError | str = write_rank(ranks[place], out)
         except OSError as error:
-            found = error
+            result = error
         except Exception:
-            found = traceback.format_exc()
+            result = traceback.format_exc()
         try:
-            connection.send(found)
-            behind += 1
-            if behind > 1:
+            connection.send(result)
+            uncopied += 1
+            if uncopied > 1:
                 connection.recv()
-                behind -= 1
-        except (EOFError, OSError):  # nobody waits for it any more
+                uncopied -= 1
+        except (EOFError, OSError):  # the parent has given up
             return

@@ -1,8 +1,8 @@
-"""The model as a dataset of Parquet files that DuckDB, Polars, Spark and others read as it is.
+"""The model as a dataset of Parquet files, for DuckDB, Polars, Spark and others.
 
-With pyarrow, columns that grow are kept as differences: up to a sixth less; names stay codes until
-they are written, and columns in which nothing is unknown are declared so, which is twice as fast.
-DuckDB's own differences are not used: they are in blocks that some readers refuse.
+With pyarrow, growing columns are written as differences, which saves up to a sixth; names stay
+codes until they are written, and columns without unknown values are declared so, which is twice as
+fast. DuckDB's own delta encoding is not used: some readers refuse its blocks.
 """
 
 import importlib
@@ -19,7 +19,7 @@ import duckdb
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.reader import DATASET_FILE
-from ncclscope.export.atomic_files import check_directory, put_directory, scratch_beside
+from ncclscope.export.atomic_files import Written, check_directory, put_directory, scratch_near
 from ncclscope.export.chunks import Chunk, chunks
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE, SCHEMA_VERSION, SMALL_TABLES, TABLES
@@ -35,48 +35,49 @@ from ncclscope.model.sql_views import (
 
 TABLES_WRITTEN = (*TABLES, *SMALL_TABLES)
 _KEY = "ncclscope_schema"
-_LEVEL = 1
+_ZSTD_LEVEL = 1
 ROWS = 1 << 20  # of a file, roughly, and of a row group
-# Columns that grow from row to row.
+# Columns whose values mostly grow from row to row.
 _GROWING = (
     "operation", "call_ns", "call_end_ns", "launch_ns", "launch_end_ns", "enqueue_ns", "start_ns",
     "end_ns", "first_start_ns", "last_start_ns", "last_end_ns", "group_call", "event",
     "call_order", "sequence", "instance",
 )  # fmt: skip
-_AT_ONCE = 2  # files that are written
+_FILES_AT_ONCE = 2
 
 
 def write_parquet(
     model: Model,
-    chosen: Selection,
+    selection: Selection,
     path: Path,
     force: bool = False,
     progress: Progress | None = None,
-) -> int:
-    """Writes the chosen operations and all that they refer to; returns how many operations."""
+) -> Written:
+    """Writes the selected operations, and all rows of other tables that they can refer to."""
     check_directory(path, force)
     count = 0
     write_table = _write_with_pyarrow if has_pyarrow() else _write_with_duckdb
-    with scratch_beside(path) as scratch, open_connection() as connection:
+    with scratch_near(path) as scratch, open_connection() as connection:
         dataset = scratch / "dataset"
         dataset.mkdir()
         create_small_tables(connection, model)
         for table in TABLES_WRITTEN:
             (dataset / table).mkdir()
         for table in TABLES:
-            parts = chunks(connection, model, table, chosen, ROWS)
-            told = progress if table == "operations" else None
-            written = write_table(connection, model, table, parts, dataset / table, told)
-            count = written if table == "operations" else count
+            parts = chunks(connection, model, table, selection, ROWS)
+            own_progress = progress if table == "operations" else None
+            rows = write_table(connection, model, table, parts, dataset / table, own_progress)
+            count = rows if table == "operations" else count
         for table in TABLES_WRITTEN[len(TABLES) :]:
             _copy(connection, f"select * from {table}", dataset / table / _part(0))
         (dataset / DATASET_FILE).write_text(json.dumps(_schema(model), indent=1) + "\n")
         put_directory(dataset, path)
-    return count
+    hint = "with pyarrow it is up to a sixth smaller: pip install pyarrow"
+    return Written(count, notes=() if has_pyarrow() else (hint,))
 
 
 def has_pyarrow() -> bool:
-    """Whether the smaller encoding is at hand."""
+    """Whether pyarrow is installed."""
     return importlib.util.find_spec("pyarrow") is not None
 
 
@@ -103,7 +104,7 @@ def _write_with_duckdb(
 
 
 def _copy(connection: duckdb.DuckDBPyConnection, query: str, file: Path) -> None:
-    """Plain and dictionary encodings only: every reader knows them."""
+    """Writes a file with plain and dictionary encodings only: every reader knows them."""
     connection.execute(
         f"copy ({query}) to {literal(str(file))} (format parquet, compression zstd, "
         f"row_group_size {ROWS}, kv_metadata {{{_KEY}: '{SCHEMA_VERSION}'}})"
@@ -119,44 +120,42 @@ def _write_with_pyarrow(
     folder: Path,
     progress: Progress | None,
 ) -> int:
-    """Files are written side by side: encoding and compression take most of the time."""
+    """Writes several files at once: encoding and compression take most of the time."""
     arrow: Any = importlib.import_module("pyarrow")
     count, waiting, gaps = 0, deque[Future[None]](), None
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         for number, chunk in enumerate(parts):
             if chunk.restricted:
                 stream = connection.sql(chunk.query)
-                found = arrow.RecordBatchReader.from_stream(stream).read_all()
+                rows = arrow.RecordBatchReader.from_stream(stream).read_all()
             else:
                 gaps = _with_unknowns(model, table) if gaps is None else gaps
-                found = _arrow_of(model, table, chunk.done - chunk.rows, chunk.done, gaps)
-            while len(waiting) >= _AT_ONCE:
+                rows = _arrow_table(model, table, chunk.done - chunk.rows, chunk.done, gaps)
+            while len(waiting) >= _FILES_AT_ONCE:
                 waiting.popleft().result()
-            waiting.append(pool.submit(_write_file, found, folder / _part(number)))
+            waiting.append(pool.submit(_write_file, rows, folder / _part(number)))
             count += chunk.rows
             if progress:
                 progress(chunk.done, chunk.of)
-        for one in waiting:
-            one.result()
+        for future in waiting:
+            future.result()
     return count
 
 
 def _with_unknowns(model: Model, table: str) -> frozenset[str]:
-    """Shown columns in which some value of the table may be unknown: all files declare the same."""
+    """Columns in which a value may be unknown. All files of a table must declare the same."""
     whole, raw = model.whole.get(table, frozenset()), model.tables[table]
-    found = set()
+    names = set()
     for column in shown_columns(table):
         named = named_by(model, column)
         source = named[0] if named else column.name
         if source in raw and source not in whole:  # a row's own number is always known
-            found.add(column.name)
-    return frozenset(found)
+            names.add(column.name)
+    return frozenset(names)
 
 
-def _arrow_of(model: Model, table: str, first: int, last: int, gaps: frozenset[str]) -> Any:
-    """Rows as they are shown, as an Arrow table; names as dictionaries. `gaps`: columns with
-    unknown values.
-    """
+def _arrow_table(model: Model, table: str, first: int, last: int, gaps: frozenset[str]) -> Any:
+    """Rows as an Arrow table, with names as dictionaries. `gaps`: columns with unknown values."""
     arrow: Any = importlib.import_module("pyarrow")
     raw = raw_columns(model, table, first, last)
     columns, fields = [], []
@@ -164,27 +163,27 @@ def _arrow_of(model: Model, table: str, first: int, last: int, gaps: frozenset[s
         named = named_by(model, column)
         values, has_gaps = raw[named[0] if named else column.name], column.name in gaps
         if named is None:
-            made = arrow.array(values, mask=values == NONE if has_gaps else None)
+            array = arrow.array(values, mask=values == NONE if has_gaps else None)
         elif not named[1]:
-            made, has_gaps = arrow.nulls(len(values), arrow.string()), True
+            array, has_gaps = arrow.nulls(len(values), arrow.string()), True
         else:
             unknown = (values < 0) | (values >= len(named[1])) if has_gaps else None
             names = arrow.array(list(named[1]), arrow.string())
-            made = arrow.DictionaryArray.from_arrays(arrow.array(values, mask=unknown), names)
-        columns.append(made)
-        fields.append(arrow.field(column.name, made.type, nullable=has_gaps))
+            array = arrow.DictionaryArray.from_arrays(arrow.array(values, mask=unknown), names)
+        columns.append(array)
+        fields.append(arrow.field(column.name, array.type, nullable=has_gaps))
     return arrow.table(columns, schema=arrow.schema(fields))
 
 
 def _write_file(table: Any, file: Path) -> None:
     parquet: Any = importlib.import_module("pyarrow.parquet")
     names = table.column_names
-    growing = {names[0], *_GROWING}  # first comes the row's number
+    growing = {names[0], *_GROWING}  # the first column is the row number
     with parquet.ParquetWriter(
         file,
         table.schema,
         compression="zstd",
-        compression_level=_LEVEL,
+        compression_level=_ZSTD_LEVEL,
         store_schema=False,
         use_dictionary=[name for name in names if name not in growing],
         column_encoding={name: "DELTA_BINARY_PACKED" for name in names if name in growing},
@@ -194,7 +193,7 @@ def _write_file(table: Any, file: Path) -> None:
 
 
 def _schema(model: Model) -> dict[str, Any]:
-    """What a reader without documentation needs."""
+    """The contents of schema.json: what a reader without documentation needs."""
     return {
         "schema_version": SCHEMA_VERSION,
         "ncclscope": __version__,

@@ -1,38 +1,37 @@
-"""A Perfetto trace (protobuf): what the Perfetto UI and its trace processor load.
+"""A Perfetto trace (protobuf), for the Perfetto UI and its trace processor.
 
-Begins and ends of slices are sequences of their own. Each is in the order of time, so that times
-are differences of a few bytes; and of equal times ends come first, so that they close the slice
-that was open.
+Begins and ends of slices are two packet sequences. Each is in the order of time, so that times are
+differences of a few bytes. At equal times ends come first, so that they close the slice before.
 """
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope.analysis.selection import Selection
-from ncclscope.export.atomic_files import writing
-from ncclscope.export.parallel_ranks import write_ranks
+from ncclscope.arrays.types import Ints
+from ncclscope.export.atomic_files import Written
 from ncclscope.export.protobuf import (
     LENGTH,
     VARINT,
-    Piece,
-    Rows,
+    ByteColumn,
+    Columns,
     constant,
+    encode_rows,
     fixed64,
-    in_one,
-    joined,
+    merge_columns,
     message,
     number,
     tag,
-    taken,
+    take_rows,
     text,
     varints,
 )
-from ncclscope.export.trace_layers import chosen_rows, layers_of
+from ncclscope.export.trace_file import write_trace
 from ncclscope.export.trace_model import (
     Argument,
     Ends,
@@ -41,16 +40,12 @@ from ncclscope.export.trace_model import (
     Slices,
     Track,
     Tracks,
-    alike,
-    pieces,
+    distinct_rows,
     ranks_of,
+    slice_batches,
 )
-from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE
-from ncclscope.model.sql_views import rows_of_table
-
-Ints = npt.NDArray[np.int64]
 
 # Fields of perfetto.protos, by message.
 PACKET = 1  # Trace
@@ -76,33 +71,21 @@ EXPLICIT_ORDER, SIZE_BYTES = 3, 3
 
 def write_perfetto(
     model: Model,
-    chosen: Selection,
+    selection: Selection,
     path: Path,
     operations_only: bool = False,
     progress: Progress | None = None,
 ) -> Written:
-    """Writes the chosen operations, and unless `operations_only` what they consist of."""
+    """Writes the selected operations, and unless `operations_only` the work below them."""
     ranks = ranks_of(model)
-
-    def write_rank(rank: Rank, out: BinaryIO) -> Written:
-        rows = chosen_rows(model, chosen, rank)
-        if not len(rows.whole) and not len(rows.parts):
-            return Written(0, rows.timeless)
-        trace = _Trace(out, rank, len(ranks))
-        trace.describe()
-        for layer in layers_of(model, rank, rows, chosen, operations_only):
-            trace.write_layer(layer)
-        parts = 0 if operations_only else len(rows.parts)
-        return Written(len(rows.whole) + parts, rows.timeless)
-
-    with writing(path) as (out, scratch):
-        out.write(_clock(model))
-        amount = rows_of_table(model, "operations")
-        return write_ranks(ranks, amount, write_rank, scratch, out, progress)
+    return write_trace(
+        model, selection, path, operations_only, progress, ranks=ranks,
+        open_rank=partial(_RankTrace, ranks=len(ranks)), head=_clock_packet(model),
+    )  # fmt: skip
 
 
-def _clock(model: Model) -> bytes:
-    """What the trace's clock is: CLOCK_MONOTONIC of the first node, and when that was."""
+def _clock_packet(model: Model) -> bytes:
+    """The trace's clock: CLOCK_MONOTONIC of the first node, with its wall-clock time."""
     first = min((p.started_ns for p in model.processes), default=0)
     now = max(first - model.realtime_offset_ns, 0)
     clocks = b""
@@ -111,41 +94,41 @@ def _clock(model: Model) -> bytes:
     return text(PACKET, text(CLOCK_SNAPSHOT, clocks) + number(SEQUENCE, 1))
 
 
-class _Interned:
-    """Texts that a sequence has named by number, by field of InternedData."""
+class _InternedStrings:
+    """Numbers that stand for strings in a sequence, by field of InternedData."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[int, str], int] = {}
         self._next: dict[int, int] = {}
-        self.fresh = b""
+        self.unwritten = b""  # new strings, encoded
 
     def number(self, field: int, name: str) -> int:
-        """The number of a text; a new one is added to `fresh`."""
+        """The number of a string; a new string gets the next one."""
         key = (field, name)
         if key not in self._numbers:
-            known = self._next[field] = self._next.get(field, 0) + 1
-            self._numbers[key] = known
-            self.fresh += text(field, number(IID, known) + text(IID_TEXT, name))
+            serial = self._next[field] = self._next.get(field, 0) + 1
+            self._numbers[key] = serial
+            self.unwritten += text(field, number(IID, serial) + text(IID_TEXT, name))
         return self._numbers[key]
 
     def numbers(self, field: int, words: Sequence[str], places: Ints) -> Ints:
-        """The numbers of words at some places; NONE stays NONE."""
-        table = np.full(len(words) + 1, NONE, np.int64)  # the last one is NONE's
+        """The numbers of the words at some places; NONE stays NONE."""
+        table = np.full(len(words) + 1, NONE, np.int64)  # place -1, the last one, stays NONE
         for place in np.flatnonzero(np.bincount(places[places >= 0])).tolist():
             table[place] = self.number(field, words[place])
         return table[places]
 
 
 class _Sequence:
-    """Packets in the order of time, whose times are differences to the packet before."""
+    """A packet sequence: in the order of time, with times as differences to the packet before."""
 
     def __init__(self, serial: int) -> None:
         self.serial = serial
-        self.interned = _Interned()
+        self.interned = _InternedStrings()
         self.time_ns = -1  # of the last packet; -1: not begun
 
-    def opening(self, first_ns: int, counters: Sequence[int]) -> bytes:
-        """Its clock, which starts at `first_ns`, and what holds for all its packets."""
+    def first_packet(self, first_ns: int, counters: Sequence[int]) -> bytes:
+        """The sequence's clock, which starts at `first_ns`, and the defaults of its packets."""
         self.time_ns = first_ns
         own = number(CLOCK_ID, OWN_CLOCK) + number(CLOCK_TIME, first_ns)
         own += number(CLOCK_INCREMENTAL, 1)
@@ -158,15 +141,15 @@ class _Sequence:
         packet += number(SEQUENCE, self.serial) + number(FLAGS, STATE_CLEARED)
         return text(PACKET, packet + text(DEFAULTS, defaults))
 
-    def texts(self) -> bytes:
-        """A packet with the texts that are new."""
-        fresh, self.interned.fresh = self.interned.fresh, b""
-        if not fresh:
+    def string_packet(self) -> bytes:
+        """A packet with the strings that are new; empty where none are."""
+        strings, self.interned.unwritten = self.interned.unwritten, b""
+        if not strings:
             return b""
         packet = number(SEQUENCE, self.serial) + number(FLAGS, STATE_NEEDED)
-        return text(PACKET, packet + text(INTERNED, fresh))
+        return text(PACKET, packet + text(INTERNED, strings))
 
-    def packets(self, time_ns: Ints, event: Rows) -> bytes:
+    def packets(self, time_ns: Ints, event: Columns) -> bytes:
         """One packet for each event."""
         before = np.concatenate([[self.time_ns], time_ns[:-1]])
         self.time_ns = int(time_ns[-1])
@@ -176,15 +159,15 @@ class _Sequence:
             constant(same, len(time_ns)),
             *message(TRACK_EVENT, event),
         ]
-        return joined(message(PACKET, body))
+        return encode_rows(message(PACKET, body))
 
 
-class _Trace:
+class _RankTrace:
     """A rank's part of a trace while it is written."""
 
     def __init__(self, out: BinaryIO, rank: Rank, ranks: int) -> None:
         self._out, self._rank, self._ranks = out, rank, ranks
-        # The rank itself and its counters come before its tracks.
+        # Number 0 is the rank itself, 1 and 2 are its counters, its tracks come after them.
         self._uuid, *self._counters = (place * (ranks + 1) + rank.number for place in range(3))
         self._tracks = Tracks(rank, ranks, 3)
         self._sequences = 0
@@ -194,7 +177,7 @@ class _Trace:
         return _Sequence(1 + self._sequences * self._ranks + self._rank.number)
 
     def describe(self) -> None:
-        """The rank as a process, and its counters."""
+        """Writes the rank as a process, and its counters."""
         rank = self._rank
         process = number(PID, rank.number) + text(PROCESS_NAME, rank.name)
         process += b"".join(text(PROCESS_LABEL, label) for label in rank.labels)
@@ -213,32 +196,32 @@ class _Trace:
         self._out.write(text(PACKET, number(SEQUENCE, 1) + text(DESCRIPTOR, content)))
 
     def write_layer(self, layer: Layer) -> None:
-        """All slices of a layer, ends before begins: see above."""
+        """Writes all slices of a layer, of each batch the ends before the begins."""
         begins, ends = self._sequence(), self._sequence()
         counters = self._counters if layer.size_bytes is not None else []
-        for slices in pieces(layer, self._tracks):
-            for track in self._tracks.fresh:
-                self._descriptor(_track(track, self._uuid))
-            self._tracks.fresh.clear()
+        for slices in slice_batches(layer, self._tracks):
+            for track in self._tracks.undescribed:
+                self._descriptor(_track_descriptor(track, self._uuid))
+            self._tracks.undescribed.clear()
             if len(slices.ends.time_ns):
                 if ends.time_ns < 0:
-                    self._out.write(ends.opening(int(slices.ends.time_ns[0]), counters))
-                self._out.write(ends.packets(slices.ends.time_ns, _ends(slices.ends)))
+                    self._out.write(ends.first_packet(int(slices.ends.time_ns[0]), counters))
+                self._out.write(ends.packets(slices.ends.time_ns, _end_events(slices.ends)))
             if begins.time_ns < 0:
-                self._out.write(begins.opening(int(slices.start_ns[0]), counters))
-            event = _begins(slices, begins.interned)
-            self._out.write(begins.texts())
+                self._out.write(begins.first_packet(int(slices.start_ns[0]), counters))
+            event = _begin_events(slices, begins.interned)
+            self._out.write(begins.string_packet())
             self._out.write(begins.packets(slices.start_ns, event))
 
 
-def _track(track: Track, rank: int) -> bytes:
-    # Lanes of one track have one name, by which viewers draw them as one.
-    described = number(UUID, track.number) + number(PARENT, track.parent or rank)
-    described += text(TRACK_NAME, track.name)
-    return described + number(ORDERING, EXPLICIT_ORDER) + number(ORDER_RANK, track.number)
+def _track_descriptor(track: Track, rank_uuid: int) -> bytes:
+    # Lanes of one track have the same name: viewers then draw them as one track.
+    descriptor = number(UUID, track.number) + number(PARENT, track.parent or rank_uuid)
+    descriptor += text(TRACK_NAME, track.name)
+    return descriptor + number(ORDERING, EXPLICIT_ORDER) + number(ORDER_RANK, track.number)
 
 
-def _counters(bytes_in_flight: Ints | None, bandwidth_kbs: Ints | None) -> Rows:
+def _counter_values(bytes_in_flight: Ints | None, bandwidth_kbs: Ints | None) -> Columns:
     return [
         varints(values, tag(COUNTER_VALUES, VARINT))
         for values in (bytes_in_flight, bandwidth_kbs)
@@ -246,47 +229,47 @@ def _counters(bytes_in_flight: Ints | None, bandwidth_kbs: Ints | None) -> Rows:
     ]
 
 
-def _ends(ends: Ends) -> Rows:
+def _end_events(ends: Ends) -> Columns:
     kind = constant(number(TYPE, END) + tag(TRACK, VARINT), len(ends.time_ns))
-    return [kind, varints(ends.track), *_counters(ends.bytes_in_flight, ends.bandwidth_kbs)]
+    return [kind, varints(ends.track), *_counter_values(ends.bytes_in_flight, ends.bandwidth_kbs)]
 
 
-def _begins(slices: Slices, interned: _Interned) -> Rows:
+def _begin_events(slices: Slices, interned: _InternedStrings) -> Columns:
     details, rows, names = slices.details, len(slices.start_ns), slices.layer.names
     category = number(CATEGORY, interned.number(IN_CATEGORIES, slices.layer.category))
     kind = np.where(slices.end_ns == slices.start_ns, INSTANT, BEGIN)
-    event: Rows = [
+    event: Columns = [
         constant(category, rows),
         varints(kind, tag(TYPE, VARINT)),
         varints(interned.numbers(IN_NAMES, names, details.name % len(names)), tag(NAME, VARINT)),
         varints(slices.track, tag(TRACK, VARINT)),
-        *_counters(slices.bytes_in_flight, slices.bandwidth_kbs),
+        *_counter_values(slices.bytes_in_flight, slices.bandwidth_kbs),
     ]
     for flow in details.flows:
         event.append(fixed64(flow, tag(FLOW, 1), flow != NONE))
-    if details.child_flow is not None and details.child_flows is not None:
-        for place in range(int(details.child_flows.max(initial=0))):
-            has = details.child_flows > place
-            event.append(fixed64(details.child_flow + place, tag(FLOW, 1), has))
+    if details.first_child_flow is not None and details.child_flow_count is not None:
+        for place in range(int(details.child_flow_count.max(initial=0))):
+            present = details.child_flow_count > place
+            event.append(fixed64(details.first_child_flow + place, tag(FLOW, 1), present))
     return event + _arguments(details.arguments, interned)
 
 
-def _arguments(arguments: Sequence[Argument], interned: _Interned) -> Rows:
-    """All arguments; those that many slices have in common are made once for all of them."""
+def _arguments(arguments: Sequence[Argument], interned: _InternedStrings) -> Columns:
+    """All arguments. Those that do not vary are encoded once for all slices with equal values."""
     shared = [argument for argument in arguments if not argument.varies]
-    first, place = alike([argument.values for argument in shared])
-    common = _annotations([replace(one, values=one.values[first]) for one in shared], interned)
+    first, place = distinct_rows([argument.values for argument in shared])
+    common = _annotations([replace(arg, values=arg.values[first]) for arg in shared], interned)
     own = _annotations([argument for argument in arguments if argument.varies], interned)
-    return [taken(in_one(common), place), *own] if common else own
+    return [take_rows(merge_columns(common), place), *own] if common else own
 
 
-def _annotations(arguments: Sequence[Argument], interned: _Interned) -> Rows:
-    found = (_annotation(argument, interned) for argument in arguments)
-    return [piece for piece in found if piece is not None]
+def _annotations(arguments: Sequence[Argument], interned: _InternedStrings) -> Columns:
+    columns = (_annotation(argument, interned) for argument in arguments)
+    return [column for column in columns if column is not None]
 
 
-def _annotation(argument: Argument, interned: _Interned) -> Piece | None:
-    """An argument of each slice that has it."""
+def _annotation(argument: Argument, interned: _InternedStrings) -> ByteColumn | None:
+    """An argument of the slices that have it; None where no slice has it."""
     present = argument.values >= 0
     if not present.any():
         return None
@@ -297,14 +280,14 @@ def _annotation(argument: Argument, interned: _Interned) -> Piece | None:
         values = interned.numbers(IN_WORDS, argument.words, argument.values)
         what = tag(ANNOTATION_WORD, VARINT)
     value = varints(values, name + what, None if present.all() else present)
-    return _behind_length(value, tag(ANNOTATION, LENGTH))
+    return _short_message(value, tag(ANNOTATION, LENGTH))
 
 
-def _behind_length(piece: Piece, before: bytes) -> Piece:
-    """A short message in one piece, behind its tag and length."""
-    lead = len(before) + 1
-    data = np.empty((len(piece.length), lead + piece.data.shape[1]), np.uint8)
-    data[:, : lead - 1] = np.frombuffer(before, np.uint8)
-    data[:, lead - 1] = piece.length  # below 128
-    data[:, lead:] = piece.data
-    return Piece(data, np.where(piece.length > 0, piece.length + lead, 0))
+def _short_message(content: ByteColumn, field_tag: bytes) -> ByteColumn:
+    """Messages of less than 128 bytes as one column: tag, length, content."""
+    lead = len(field_tag) + 1
+    data = np.empty((len(content.length), lead + content.data.shape[1]), np.uint8)
+    data[:, : lead - 1] = np.frombuffer(field_tag, np.uint8)
+    data[:, lead - 1] = content.length
+    data[:, lead:] = content.data
+    return ByteColumn(data, np.where(content.length > 0, content.length + lead, 0))

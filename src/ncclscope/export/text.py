@@ -1,51 +1,64 @@
-"""Operations as lines of text, chunk after chunk into one file or stream."""
+"""Operations as text, one a line: CSV with a line of column names, or JSON lines."""
 
 import shutil
 from pathlib import Path
 from typing import BinaryIO
 
 from ncclscope.analysis.selection import Selection
-from ncclscope.export.atomic_files import writing
+from ncclscope.export.atomic_files import Written, writing
 from ncclscope.export.chunks import chunks
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.sql_views import literal, open_connection
 
-ROWS = 1 << 17  # of a piece: a hundred MB of JSON
+ROWS = 1 << 17  # of a chunk: a hundred MB of JSON
+# Options of DuckDB's COPY.
+_JSON_LINES = "format json, array false"
+_CSV, _CSV_WITH_HEADER = "format csv, header false", "format csv, header true"
 
 
-def write_text(
-    model: Model,
-    chosen: Selection,
-    path: Path,
-    options: str,
-    first_options: str,
-    progress: Progress | None = None,
-) -> int:
-    """Writes operations and returns how many. Options are those of DuckDB's COPY; the first chunk
-    has its own. The path `-` is stdout; one that ends in .gz is compressed.
-    """
-    with writing(path) as (out, scratch):
-        return _write(model, chosen, scratch, out, options, first_options, progress)
+def write_csv(
+    model: Model, selection: Selection, path: Path, progress: Progress | None = None
+) -> Written:
+    """Writes the selected operations as CSV; a value that is not known is empty."""
+    return _write(model, selection, path, (_CSV_WITH_HEADER, _CSV), progress)
+
+
+def write_jsonl(
+    model: Model, selection: Selection, path: Path, progress: Progress | None = None
+) -> Written:
+    """Writes the selected operations as JSON lines; a value that is not known is null."""
+    return _write(model, selection, path, (_JSON_LINES, _JSON_LINES), progress)
 
 
 def _write(
     model: Model,
-    chosen: Selection,
-    scratch: Path,
-    out: BinaryIO,
-    options: str,
-    first_options: str,
+    selection: Selection,
+    path: Path,
+    copy_options: tuple[str, str],  # of the first chunk, of the others
     progress: Progress | None,
-) -> int:
-    count, piece = 0, scratch / "piece"
+) -> Written:
+    with writing(path) as (out, scratch):
+        return _write_chunks(model, selection, scratch / "chunk", out, copy_options, progress)
+
+
+def _write_chunks(
+    model: Model,
+    selection: Selection,
+    file: Path,
+    out: BinaryIO,
+    copy_options: tuple[str, str],
+    progress: Progress | None,
+) -> Written:
+    """Copies chunk after chunk through a temporary file: DuckDB cannot append to a stream."""
+    count = 0
     with open_connection() as connection:
-        for number, chunk in enumerate(chunks(connection, model, "operations", chosen, ROWS)):
-            how = options if number else first_options
-            connection.execute(f"copy ({chunk.query}) to {literal(str(piece))} ({how})")
-            with piece.open("rb") as written:
-                shutil.copyfileobj(written, out, 1 << 20)
-            piece.unlink()
+        for number, chunk in enumerate(chunks(connection, model, "operations", selection, ROWS)):
+            options = copy_options[min(number, 1)]
+            connection.execute(f"copy ({chunk.query}) to {literal(str(file))} ({options})")
+            with file.open("rb") as lines:
+                shutil.copyfileobj(lines, out, 1 << 20)
+            file.unlink()
             count += chunk.rows
             if progress:
                 progress(chunk.done, chunk.of)
-    return count
+    return Written(count)

@@ -1,6 +1,6 @@
-"""What a timeline is made of: ranks, tracks with lanes, slices in the order of time.
+"""The parts of a trace: ranks, tracks with lanes, slices in the order of time.
 
-Perfetto and Chrome traces are two ways to write it down.
+The Perfetto and the Chrome format write the same parts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.types import Ints
 from ncclscope.export.lanes import Lanes
 from ncclscope.humanize import printable
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
 
-Ints = npt.NDArray[np.int64]
 OPEN = 1 << 62  # end of a slice that has not ended
-ROWS = 1 << 13  # slices of a piece: what fits a core's cache
+ROWS = 1 << 13  # slices of a batch: what fits a core's cache
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """One rank of one process: a process of the timeline. Its number is never zero."""
+    """One rank of one process. A trace shows it as a process; its number there is never zero."""
 
     number: int
     process: int
@@ -32,11 +32,11 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """One line of slices; `parent` is a track, or 0 for the rank itself."""
+    """One line of slices."""
 
     number: int
     rank: Rank
-    parent: int
+    parent: int  # number of a track; 0: the rank itself
     name: str
     lane: int = 0
     group: str = ""  # the parent's name
@@ -44,47 +44,47 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A value of each slice; NONE where it has none. With `words`, values are places in them."""
+    """A value of each slice; NONE: it has none. With `words`, values are places in them."""
 
     name: str
     values: Ints
     words: Sequence[str] | None = None
-    varies: bool = False  # from slice to slice, so that few slices have all arguments in common
+    varies: bool = False  # from slice to slice; the others are encoded once for equal slices
 
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What is said about some slices."""
+    """Names, arguments and flows of some slices."""
 
     name: Ints  # places in the layer's names
     arguments: list[Argument]
     flows: list[Ints] = field(default_factory=list)  # ids of flows through each slice, or NONE
-    row: Ints | None = None  # row of `operations` of each slice that is one
-    parent: Ints | None = None  # row of the operation that each slice hangs below, or NONE
-    # Flows to children: those of slice i begin at child_flow[i], and are child_flows[i] many.
-    child_flow: Ints | None = None
-    child_flows: Ints | None = None
+    row: Ints | None = None  # row of `operations`, where slices are operations
+    parent: Ints | None = None  # row of the operation above each slice, or NONE
+    # Slice i has child_flow_count[i] flows to children; their ids begin at first_child_flow[i].
+    first_child_flow: Ints | None = None
+    child_flow_count: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Slices of one rank that are drawn alike."""
+    """Slices of one kind on one rank."""
 
     rank: Rank
     category: str
-    tracks: list[tuple[str, str]]  # (group, name); a group is a track that holds others
+    tracks: list[tuple[str, str]]  # (group, name); a group is a track above others
     names: Sequence[str]
     track: Ints  # place in `tracks`
     start_ns: Ints
     end_ns: Ints  # equal to the start: a moment; OPEN: not ended
     details: Callable[[Ints], Details]  # of slices by their places
-    size_bytes: Ints | None = None  # counted while a slice lasts
+    size_bytes: Ints | None = None  # for the counters: of each slice while it lasts
     bandwidth_kbs: Ints | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Ends of slices in the order of time, with what the counters are after each."""
+    """Ends of slices in the order of time, with the counters' values after each."""
 
     time_ns: Ints
     track: Ints
@@ -94,7 +94,7 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Slices:
-    """Some slices of a layer in the order of their starts, and all ends up to the next piece."""
+    """A batch of a layer's slices in the order of starts, and all ends up to the next batch."""
 
     layer: Layer
     track: Ints  # numbers of tracks
@@ -107,29 +107,29 @@ class Slices:
 
 
 class Tracks:
-    """Numbers for a rank's tracks that no other rank's have; new ones are kept until somebody has
-    described them.
+    """Numbers of a rank's tracks. No two ranks use the same number: with 4 ranks, rank 1 has 6, 11,
+    16 and so on.
     """
 
     def __init__(self, rank: Rank, ranks: int, first: int) -> None:
         self._rank, self._step = rank, ranks + 1
         self._next = first * self._step + rank.number
         self._numbers: dict[tuple[str, str, int], int] = {}
-        self.fresh: list[Track] = []
+        self.undescribed: list[Track] = []  # new ones; the writer describes and removes them
 
     def number(self, group: str, name: str, lane: int) -> int:
-        """The number of a track, made when it is first asked for."""
+        """The number of a track; a new track gets the next number."""
         key = (group, name, lane)
         if key not in self._numbers:
             parent = self.number("", group, 0) if group else 0
             self._numbers[key] = self._next
-            self.fresh.append(Track(self._next, self._rank, parent, name, lane, group))
+            self.undescribed.append(Track(self._next, self._rank, parent, name, lane, group))
             self._next += self._step
         return self._numbers[key]
 
 
 def ranks_of(model: Model) -> list[Rank]:
-    """All ranks in their order; a process with several has several."""
+    """All ranks in their order. A process can have several."""
     ops = model.tables["operations"]
     pairs: set[tuple[int, int]] = {(p.global_rank, n) for n, p in enumerate(model.processes)}
     for number in range(len(model.processes)):
@@ -151,8 +151,12 @@ def _rank(model: Model, number: int, process: int, global_rank: int) -> Rank:
     return Rank(number, process, global_rank, name, tuple(printable(label) for label in labels))
 
 
-def alike(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Rows of which each is the first of its kind, and for each row which of them it is like."""
+def distinct_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """One row of each set of equal rows, and for each row which of these it equals.
+
+    Of the columns 7 7 8 and 1 1 1: rows 0 and 2, in some order; the first row equals the first of
+    them, and so on.
+    """
     rows = len(columns[0]) if columns else 0
     mixed = np.zeros(rows, np.uint64)
     for values in columns:
@@ -160,26 +164,26 @@ def alike(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     _, first, place = np.unique(mixed, return_index=True, return_inverse=True)
     if all((values == values[first][place]).all() for values in columns):
         return first, place
-    return np.arange(rows), np.arange(rows)  # two kinds had the same number
+    return np.arange(rows), np.arange(rows)  # two different rows have the same hash
 
 
-def pieces(layer: Layer, tracks: Tracks) -> Iterator[Slices]:
-    """The layer's slices piece by piece, every one on a track where it overlaps no other."""
+def slice_batches(layer: Layer, tracks: Tracks) -> Iterator[Slices]:
+    """The layer's slices in batches, each slice on a track where it overlaps no other."""
     order = np.argsort(layer.start_ns, kind="stable")
-    lanes, open_ends = Lanes(), _OpenEnds(layer)
+    lanes, pending = Lanes(), _PendingEnds(layer)
     for first in range(0, len(order), ROWS):
         places = order[first : first + ROWS]
         start, end = layer.start_ns[places], layer.end_ns[places]
         lane = lanes.place(layer.track[places], start, end)
-        track = _numbers(layer, tracks, layer.track[places], lane)
-        behind = first + ROWS < len(order)
-        until = int(layer.start_ns[order[first + ROWS]]) if behind else OPEN - 1
-        counted, ends = open_ends.next(places, track, until)
-        yield Slices(layer, track, start, end, layer.details(places), *counted, ends)
+        track = _track_numbers(layer, tracks, layer.track[places], lane)
+        is_last = first + ROWS >= len(order)
+        until = OPEN - 1 if is_last else int(layer.start_ns[order[first + ROWS]])
+        counters, ends = pending.next(places, track, until)
+        yield Slices(layer, track, start, end, layer.details(places), *counters, ends)
 
 
-def _numbers(layer: Layer, tracks: Tracks, track: Ints, lane: Ints) -> Ints:
-    """Numbers of tracks by place and lane."""
+def _track_numbers(layer: Layer, tracks: Tracks, track: Ints, lane: Ints) -> Ints:
+    """The number of each slice's track, by place in `layer.tracks` and lane."""
     most = int(lane.max(initial=0)) + 1
     keys, inverse = np.unique(track * most + lane, return_inverse=True)
     numbers = []
@@ -189,8 +193,8 @@ def _numbers(layer: Layer, tracks: Tracks, track: Ints, lane: Ints) -> Ints:
     return np.array(numbers, np.int64)[inverse]
 
 
-class _OpenEnds:
-    """Ends that are still to come, and the counters' values."""
+class _PendingEnds:
+    """Ends of slices whose starts are written, and the counters' values so far."""
 
     def __init__(self, layer: Layer) -> None:
         self._layer = layer
@@ -201,7 +205,7 @@ class _OpenEnds:
     def next(
         self, places: Ints, track: Ints, until_ns: int
     ) -> tuple[tuple[Ints | None, Ints | None], Ends]:
-        """Counters at the starts of those slices, and all ends not after `until_ns`."""
+        """The counters at the starts of these slices, and all ends up to `until_ns`."""
         layer = self._layer
         lasting = layer.end_ns[places] > layer.start_ns[places]
         waiting = np.concatenate([self._places, places[lasting]])
@@ -227,7 +231,7 @@ class _OpenEnds:
         lasting: npt.NDArray[np.bool_],
         ending: Ints,
     ) -> tuple[Ints | None, Ints | None]:
-        """A counter's values at starts and ends; of equal times ends come first."""
+        """A counter's values at starts and at ends. At equal times ends come first."""
         if weights is None:
             return None, None
         layer = self._layer

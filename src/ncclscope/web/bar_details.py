@@ -1,44 +1,38 @@
-"""What one bar says: every field with its unit and source, its parent, its instance."""
+"""Everything about one bar: all fields with unit and source, its parent, its instance."""
 
 from collections import OrderedDict
 from typing import Any
 
 import numpy as np
 
+from ncclscope.analysis.measures import began_ns
 from ncclscope.capture import layout
 from ncclscope.capture.dump_events import Event, EventReader
 from ncclscope.capture.process import open_process
 from ncclscope.errors import FormatError
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, OPERATIONS
-from ncclscope.web import bars as looks
-from ncclscope.web.scene import CHANNEL, COARSE, COUNTER, DROP, OPERATION, PART, Row, Scene
+from ncclscope.web.bars import LOOKS
+from ncclscope.web.kinds import CHANNEL, COMMUNICATOR, COUNTER, DROP, OPERATION, PART, PREVIEW
+from ncclscope.web.scene import Row, Scene
 
-_MOST_OPEN = 8  # processes whose events are kept at hand
+_LARGEST_DOUBLE = 2**53  # whole numbers up to this one are exact
+_MOST_OPEN = 8  # processes whose events stay open
 _MOST_MEMBERS = 4096  # of an instance
 _UNITS = {"_ns": "ns", "_bytes": "bytes"}
-_ROWS = ("process", "communicator", "node", "instance", "part_of", "event", "group_call")
-# Where a field of an operation comes from, if not from what NCCL told in its callbacks.
+# Columns that are row numbers or keys: they say nothing to the user.
+_INTERNAL = ("process", "communicator", "node", "instance", "part_of", "event", "group_call")
+# Where a field of an operation comes from, if not from NCCL's callbacks.
 _HOST = ("call_ns", "call_end_ns", "launch_ns", "launch_end_ns", "enqueue_ns", "thread")
 _DERIVED = ("wait_ns", "wire_ns", "relative_wait_ns", "instance", "call_order", "size_bytes",
             "global_rank", "state", "reason", "inferred", "part_of", "source")  # fmt: skip
 _TIMED = ("start_ns", "end_ns", "duration_ns")
-# Why a bar looks as it does.
-LOOKS = {
-    looks.OPEN: "not ended when the capture ended",
-    looks.UNTIMED: "no time of the GPU's",
-    looks.REPAIRED: "stamps repaired: NCCL had given them to another operation",
-    looks.INFERRED: "function inferred from a group of sends and receives",
-    looks.REPLAY: "replay of a captured call",
-    looks.LOWER_BOUND: "at least so long: stamps are partial or early",
-    looks.CUT: "drawn shorter: too many overlap here",
-    looks.MISMATCH: "ranks disagree on function, bytes or datatype",
-}
+Json = dict[str, Any]
 Field = dict[str, Any]
 
 
 class Lookup:
-    """Finds events of a capture's processes; keeps the last few processes open."""
+    """Finds events and bars of a scene. It keeps the last few processes open."""
 
     def __init__(self, scene: Scene, path: Any) -> None:
         self.scene, self._path = scene, path
@@ -48,10 +42,10 @@ class Lookup:
             self._rows.setdefault((row.process, row.kind), []).append(number)
 
     def reader(self, process: int) -> EventReader | None:
-        """A process's events; None where they are gone."""
+        """A process's events; None where its files are gone."""
         if process not in self._open:
             try:
-                folder = self._path / self.scene.known[process].folder
+                folder = self._path / self.scene.processes[process].folder
                 self._open[process] = EventReader(open_process(folder))
             except (FormatError, OSError):
                 self._open[process] = None
@@ -61,7 +55,7 @@ class Lookup:
         return self._open[process]
 
     def events(self, process: int, keys: Any) -> list[Event]:
-        """Events by the keys that rows refer to."""
+        """Events by their keys."""
         reader = self.reader(process)
         if reader is None:
             return []
@@ -70,7 +64,7 @@ class Lookup:
         return reader.at(stream << 48 | index)
 
     def place_of(self, process: int, kinds: tuple[str, ...], ref: int, own_ns: int) -> Any:
-        """Row and place of the bar that stands for something; None: it is not drawn."""
+        """Row and place of the bar with this `ref`, which begins at `own_ns`; None: not drawn."""
         for kind in kinds:
             for number in self._rows.get((process, kind), ()):
                 bars = self.scene.rows[number].bars
@@ -80,25 +74,21 @@ class Lookup:
                         return number, place
         return None
 
-    def rows_of_kind(self, process: int, kind: str) -> list[int]:
-        """Numbers of a process's rows of one kind."""
-        return self._rows.get((process, kind), [])
-
 
 def key_of(reference: str) -> int:
-    """The key behind `stream.index`."""
+    """The key of the event `stream.index`."""
     stream, index = reference.split(".")
     return int(stream) << layout.INDEX_BITS | int(index)
 
 
-def item(lookup: Lookup, number: int, place: int, with_instance: bool = True) -> dict[str, Any]:
-    """All about one bar; the places of its instance only if they are asked for."""
+def bar_json(lookup: Lookup, number: int, place: int, with_instance: bool = True) -> Json:
+    """Everything about one bar; `with_instance`: with the places of its instance."""
     scene = lookup.scene
     row = scene.rows[number]
     bars = row.bars
-    start, end = (row.moment(int(values[place])) for values in (bars.start_ns, bars.end_ns))
+    start, end = (row.to_scene(int(values[place])) for values in (bars.start_ns, bars.end_ns))
     look = int(bars.look[place])
-    found: dict[str, Any] = {
+    bar: Json = {
         "row": number,
         "item": place,
         "kind": row.kind,
@@ -114,31 +104,31 @@ def item(lookup: Lookup, number: int, place: int, with_instance: bool = True) ->
         "instance": [],
     }
     if row.kind in (OPERATION, PART, CHANNEL) and scene.model is not None:
-        _add_operation(found, lookup, scene.model, row, int(bars.ref[place]), with_instance)
-    elif row.kind == "Comm":
-        _add_communicator(found, scene, row, place)
-    elif row.drawn is not None:
-        value = round(int(bars.ref[place]) * row.drawn.factor, 3)
-        told = {"name": row.drawn.title, "value": value, "unit": row.drawn.unit, "source": "host"}
-        found |= {"title": row.drawn.title, "fields": [told]}
-    elif row.kind not in (COARSE, DROP):
-        _add_event(found, lookup, row, int(bars.ref[place]))
+        _add_operation(bar, lookup, scene.model, row, int(bars.ref[place]), with_instance)
+    elif row.kind == COMMUNICATOR:
+        _add_communicator(bar, scene, row, place)
+    elif row.line_style is not None:
+        style, value = row.line_style, round(int(bars.ref[place]) * row.line_style.factor, 3)
+        field = {"name": style.title, "value": value, "unit": style.unit, "source": "host"}
+        bar |= {"title": style.title, "fields": [field]}
     elif row.kind == DROP:
-        found["title"] = "events dropped: the arena was full"
+        bar["title"] = "events dropped: the arena was full"
+    elif row.kind == PREVIEW:
+        bar["title"] = "sampled: the index is being made"
     else:
-        found["title"] = "sampled: the index is being made"
-    return found
+        _add_event(bar, lookup, row, int(bars.ref[place]))
+    return bar
 
 
 def _error_ns(scene: Scene, row: Row, scene_ns: int) -> int | None:
-    """How far a time may be off on the one clock."""
+    """How far a time on the scene's clock can be off; None where that is not known."""
     if scene.model is None or row.kind == COUNTER:
         return None
     process = scene.model.processes[row.process]
     if process.node >= len(scene.model.clocks):
         return None
     clock = scene.model.clocks[process.node]
-    local = scene.known[row.process].shift.to_local(scene_ns)
+    local = scene.processes[row.process].clock.to_local(scene_ns)
     error = float(clock.error_at(np.array([local], np.int64))[0])
     if not np.isfinite(error):
         return None
@@ -147,39 +137,34 @@ def _error_ns(scene: Scene, row: Row, scene_ns: int) -> int | None:
 
 
 def _add_operation(
-    found: dict[str, Any],
-    lookup: Lookup,
-    model: Model,
-    row: Row,
-    number: int,
-    with_instance: bool,
+    bar: Json, lookup: Lookup, model: Model, row: Row, number: int, with_instance: bool
 ) -> None:
     operations, scene = model.tables["operations"], lookup.scene
     values = {column.name: int(operations[column.name][number]) for column in OPERATIONS}
     function = model.words["function"][values["function"]] if values["function"] >= 0 else "?"
-    found["title"] = function if row.kind != CHANNEL else f"{function}, one channel"
-    found["communicator"] = model.communicator_names[values["communicator"]]
+    bar["title"] = function if row.kind != CHANNEL else f"{function}, one channel"
+    bar["communicator"] = model.communicator_names[values["communicator"]]
     source = model.words["source"][values["source"]]
-    found["fields"] = [
-        *_names(model, values),
+    bar["fields"] = [
+        *_communicator_and_instance(model, values),
         *(
             _field(model, column, values[column.name], source, scene.first_ns)
             for column in OPERATIONS
-            if values[column.name] != NONE and column.name not in _ROWS
+            if values[column.name] != NONE and column.name not in _INTERNAL
         ),
     ]
     if row.kind == CHANNEL:
         start = values["start_ns"]
         at = lookup.place_of(row.process, (OPERATION, PART), number, start)
-        found["parent"] = at and position(scene, *at)
+        bar["parent"] = at and position(scene, *at)
     else:
-        found["parent"] = call_of(lookup, row.process, values["event"])
+        bar["parent"] = position_of_event(lookup, row.process, values["event"])
         if with_instance:
-            found["instance"] = members(lookup, model, values["instance"])
-        found["instance_number"] = values["instance"]
+            bar["instance"] = positions_of_instance(lookup, model, values["instance"])
+        bar["instance_number"] = values["instance"]
 
 
-def _names(model: Model, values: dict[str, int]) -> list[Field]:
+def _communicator_and_instance(model: Model, values: dict[str, int]) -> list[Field]:
     comm, instance = values["communicator"], values["instance"]
     name = model.communicator_names[comm]
     fields: list[Field] = [{"name": "communicator", "value": name, "source": "nccl"}]
@@ -188,24 +173,23 @@ def _names(model: Model, values: dict[str, int]) -> list[Field]:
         for name in ("skew_ns", "last_rank", "ranks_seen", "ranks_expected", "error_ns"):
             value = int(instances[name][instance])
             if value != NONE:
-                shown = f"instance {name}"
-                unit = "ns" if name.endswith("_ns") else ""
-                fields.append({"name": shown, "value": value, "unit": unit, "source": "derived"})
+                label, unit = f"instance {name}", "ns" if name.endswith("_ns") else ""
+                fields.append({"name": label, "value": value, "unit": unit, "source": "derived"})
     return fields
 
 
 def _field(model: Model, column: Any, value: int, source: str, first_ns: int) -> Field:
     name = column.name
-    shown: Any = model.words[name][value] if column.words else value
+    shown_value: Any = model.words[name][value] if column.words else _exact(value)
     unit = next((unit for suffix, unit in _UNITS.items() if name.endswith(suffix)), "")
-    told = "nccl"
+    origin = "nccl"
     if name in _TIMED:
-        told = source
+        origin = source
     elif name in _HOST:
-        told = "host"
+        origin = "host"
     elif name in _DERIVED:
-        told = "derived"
-    field: Field = {"name": name, "value": shown, "unit": unit, "source": told}
+        origin = "derived"
+    field: Field = {"name": name, "value": shown_value, "unit": unit, "source": origin}
     if name == "stream":
         field["value"] = f"{value & 0xFFFFFFFFFFFFFFFF:#x}"
     elif unit == "ns" and name not in ("duration_ns", "wait_ns", "wire_ns", "relative_wait_ns"):
@@ -213,89 +197,94 @@ def _field(model: Model, column: Any, value: int, source: str, first_ns: int) ->
     return field
 
 
-def _add_communicator(found: dict[str, Any], scene: Scene, row: Row, place: int) -> None:
-    comm = scene.known[row.process].communicators.get(int(row.bars.ref[place]))
-    found["title"] = "init" if place == 0 else "finalize"
+def _add_communicator(bar: Json, scene: Scene, row: Row, place: int) -> None:
+    comm = scene.processes[row.process].communicators.get(int(row.bars.ref[place]))
+    bar["title"] = "init" if place == 0 else "finalize"
     if comm is not None:
         pairs = {"communicator": comm.name, "rank": comm.rank, "ranks": comm.ranks}
-        found["fields"] = [
+        bar["fields"] = [
             {"name": name, "value": value, "source": "nccl"} for name, value in pairs.items()
         ]
 
 
-def _add_event(found: dict[str, Any], lookup: Lookup, row: Row, key: int) -> None:
+def _add_event(bar: Json, lookup: Lookup, row: Row, key: int) -> None:
     events = lookup.events(row.process, [key])
     if not events:
-        found["looks"].append("its event is not on record any more")
+        bar["looks"].append("its event is not on record any more")
         return
     event, first = events[0], lookup.scene.first_ns
     func = event["fields"].get("func")
-    found["title"] = f"{event['event']} {func}" if isinstance(func, str) else event["event"]
+    bar["title"] = f"{event['event']} {func}" if isinstance(func, str) else event["event"]
     fields = [
         {"name": "event", "value": event["id"], "source": "ncclscope"},
         {"name": "thread", "value": event["thread"], "source": "host"},
     ]
     fields += [
-        {"name": name, "value": value, "source": "gpu" if name == "pTimer" else "nccl"}
+        {"name": name, "value": _exact(value), "source": "gpu" if name == "pTimer" else "nccl"}
         for name, value in event["fields"].items()
         if value is not None
     ]
-    found["fields"] = fields
-    found["states"] = [_state(state, row, first) for state in event["states"]]
-    found["parent"] = parent_of(lookup, row.process, event)
+    bar["fields"] = fields
+    bar["states"] = [_state(state, row, first) for state in event["states"]]
+    bar["parent"] = position_of_parent(lookup, row.process, event)
 
 
-def _state(state: dict[str, Any], row: Row, first_ns: int) -> dict[str, Any]:
-    shown = {k: v for k, v in state.items() if k not in ("t_ns", "last_t_ns", "name", "state")}
-    name = state["name"] or f"state {state['state']}"
-    return {"name": name, "at_ns": row.moment(state["t_ns"]) - first_ns, "more": shown}
+def _exact(value: Any) -> Any:
+    """The value; a number that JavaScript would round becomes a text."""
+    return str(value) if type(value) is int and abs(value) > _LARGEST_DOUBLE else value
 
 
-def parent_of(lookup: Lookup, process: int, event: Event) -> dict[str, Any] | None:
-    """Where the event's parent is drawn."""
+def _state(state: Json, row: Row, first_ns: int) -> Json:
+    own = ("t_ns", "last_t_ns", "name", "state")
+    arguments = {name: _exact(value) for name, value in state.items() if name not in own}
+    at_ns = row.to_scene(state["t_ns"]) - first_ns
+    return {"name": state_name(state), "at_ns": at_ns, "more": arguments}
+
+
+def state_name(state: Json) -> str:
+    """NCCL's name of a state, else its number."""
+    return state["name"] or f"state {state['state']}"
+
+
+def position_of_parent(lookup: Lookup, process: int, event: Event) -> Json | None:
+    """Where an event's parent is drawn; None: nowhere."""
     reference = event["parent"]
     if reference is None or "/" in reference or ":" in reference:
         return None
-    return call_of(lookup, process, key_of(reference))
+    return position_of_event(lookup, process, key_of(reference))
 
 
-def call_of(lookup: Lookup, process: int, key: int) -> dict[str, Any] | None:
-    """Where the event with a key is drawn."""
+def position_of_event(lookup: Lookup, process: int, key: int) -> Json | None:
+    """Where the event with this key is drawn; None: nowhere."""
     if key == NONE:
         return None
-    found = lookup.events(process, [key])
-    if not found:
+    events = lookup.events(process, [key])
+    if not events:
         return None
-    at = lookup.place_of(process, (found[0]["event"],), key, found[0]["start_ns"])
+    at = lookup.place_of(process, (events[0]["event"],), key, events[0]["start_ns"])
     return at and position(lookup.scene, *at)
 
 
-def position(scene: Scene, number: int, place: int) -> dict[str, Any]:
-    """Where a bar is, for lines that lead to it."""
+def position(scene: Scene, number: int, place: int) -> Json:
+    """Where a bar is: its row, its place in it, its times since the scene's first."""
     row = scene.rows[number]
     return {
         "row": number,
         "item": place,
-        "start_ns": row.moment(int(row.bars.start_ns[place])) - scene.first_ns,
-        "end_ns": row.moment(int(row.bars.end_ns[place])) - scene.first_ns,
+        "start_ns": row.to_scene(int(row.bars.start_ns[place])) - scene.first_ns,
+        "end_ns": row.to_scene(int(row.bars.end_ns[place])) - scene.first_ns,
     }
 
 
-def members(lookup: Lookup, model: Model, instance: int) -> list[dict[str, Any]]:
+def positions_of_instance(lookup: Lookup, model: Model, instance: int) -> list[Json]:
     """Where the operations of an instance are drawn."""
     if instance == NONE:
         return []
     operations = model.tables["operations"]
     rows = np.flatnonzero(np.asarray(operations["instance"]) == instance)[:_MOST_MEMBERS]
-    out = []
-    for row in rows.tolist():
-        process = int(operations["process"][row])
-        start = next(
-            int(operations[name][row])
-            for name in ("start_ns", "launch_ns", "call_ns", "enqueue_ns")
-            if operations[name][row] != NONE or name == "enqueue_ns"
-        )
-        at = lookup.place_of(process, (OPERATION, PART), row, start)
+    positions = []
+    for row, start in zip(rows.tolist(), began_ns(operations, rows).tolist(), strict=True):
+        at = lookup.place_of(int(operations["process"][row]), (OPERATION, PART), row, start)
         if at:
-            out.append(position(lookup.scene, *at))
-    return out
+            positions.append(position(lookup.scene, *at))
+    return positions

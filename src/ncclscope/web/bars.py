@@ -1,6 +1,6 @@
-"""Bars in order of time, none over another in a row, with sums over 8, 64 … of them.
+"""Rows of bars: in the order of time, without overlap, with sums over 8, 64, 512 … bars.
 
-The sums let a tile be drawn at the price of its pixels, whatever the number of bars behind them.
+With the sums the cost of a tile depends on its pixels, not on the number of bars in it.
 """
 
 from dataclasses import dataclass
@@ -9,39 +9,50 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from ncclscope.arrays.types import Ints
+
 Bytes = npt.NDArray[np.uint8]
 
 FANOUT = 8
-_MOST_ROWS = 48  # of bars that overlap; what is left shares the last one and is cut
-_WHOLE_GROUPS = 8  # so many overlapping bars have a row each, in order
+_MOST_ROWS = 48  # for bars that overlap; the others share the last row and are cut
+_SMALL_CLUSTER = 8  # overlapping bars up to this number have a row each, in their order
 
-# How a bar looks, as bits.
+# Bits of a bar's look, with what the page says about such a bar.
 OPEN, UNTIMED, REPAIRED, INFERRED, REPLAY, LOWER_BOUND, CUT, MISMATCH = (1 << n for n in range(8))
+LOOKS = {
+    OPEN: "not ended when the capture ended",
+    UNTIMED: "no GPU time: as the host saw it",
+    REPAIRED: "stamps repaired: NCCL had given them to another operation",
+    INFERRED: "function inferred from a group of sends and receives",
+    REPLAY: "replay of a captured call",
+    LOWER_BOUND: "may have lasted longer: stamps are partial or early",
+    CUT: "drawn shorter: too many bars overlap here",
+    MISMATCH: "ranks disagree on function, bytes or datatype",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Sums over so many neighbouring bars each."""
+    """Sums over groups of neighbouring bars."""
 
-    size: int
+    size: int  # bars of a group
     start_ns: Ints
     end_ns: Ints
     busy_ns: Ints
     wait_ns: Ints
     longest: npt.NDArray[np.uint32]  # place of the longest bar
-    looks: Bytes  # of all of them
+    looks: Bytes  # bits of all bars
 
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """One row of bars. Times are those of the host, or of the one clock."""
+    """One row of bars. Times are of the process's host, or of the capture's one clock."""
 
     start_ns: Ints
     end_ns: Ints
-    wait_ns: Ints  # of each: how long it waited for others; empty: nobody waits here
+    wait_ns: Ints  # how long each waited for other ranks; empty: bars of this kind do not wait
     ref: Ints  # what a bar stands for: a row of `operations`, or an event's key
-    code: Bytes  # its colour
+    code: Bytes  # its colour code
     look: Bytes
     levels: tuple[Level, ...]
 
@@ -67,8 +78,8 @@ LEVEL_COLUMNS = {
 }
 
 
-def bars_of(columns: dict[str, Any]) -> Bars:
-    """Bars with their sums. The columns are in order of time, and no bar is over another."""
+def make_bars(columns: dict[str, Any]) -> Bars:
+    """Bars with their sums, from columns in the order of time and without overlap."""
     typed = {name: np.asarray(columns[name], dtype) for name, dtype in COLUMNS.items()}
     return Bars(**typed, levels=_levels(typed))
 
@@ -94,7 +105,7 @@ def _levels(columns: dict[str, Any]) -> tuple[Level, ...]:
 
 
 def _places_of_longest(length: Ints) -> Ints:
-    """Place of the longest in each group."""
+    """The place of the longest bar in each group."""
     groups = -(-len(length) // FANOUT)
     padded = np.full(groups * FANOUT, -1, np.int64)
     padded[: len(length)] = length
@@ -102,29 +113,29 @@ def _places_of_longest(length: Ints) -> Ints:
     return np.asarray(within + np.arange(groups) * FANOUT)
 
 
-def rows_of(start_ns: Ints, end_ns: Ints) -> npt.NDArray[np.int64]:
-    """The row of each bar, so that none is over another. Bars are in order of their starts."""
+def assign_rows(start_ns: Ints, end_ns: Ints) -> Ints:
+    """The row of each bar, so that none overlaps another. Bars are sorted by start."""
     count = len(start_ns)
     rows = np.zeros(count, np.int64)
     if count < 2:
         return rows
     reach = np.maximum.accumulate(end_ns)
-    fresh = np.ones(count, bool)
-    fresh[1:] = start_ns[1:] >= reach[:-1]
-    if fresh.all():
+    begins_cluster = np.ones(count, bool)
+    begins_cluster[1:] = start_ns[1:] >= reach[:-1]
+    if begins_cluster.all():
         return rows
-    first = np.flatnonzero(fresh)
+    first = np.flatnonzero(begins_cluster)
     sizes = np.diff(np.append(first, count))
     rows[:] = np.arange(count) - np.repeat(first, sizes)
-    for cluster in np.flatnonzero(sizes > _WHOLE_GROUPS).tolist():
+    for cluster in np.flatnonzero(sizes > _SMALL_CLUSTER).tolist():
         part = slice(int(first[cluster]), int(first[cluster] + sizes[cluster]))
-        rows[part] = _packed(start_ns[part], end_ns[part])
+        rows[part] = _assign_cluster(start_ns[part], end_ns[part])
     return rows
 
 
-def _packed(start_ns: Ints, end_ns: Ints) -> Ints:
+def _assign_cluster(start_ns: Ints, end_ns: Ints) -> Ints:
     """Rows of many bars that overlap: each takes the first row that is free."""
-    for period in range(2, _WHOLE_GROUPS + 1):  # network steps come and go in turns
+    for period in range(2, _SMALL_CLUSTER + 1):  # network steps start and end in turns
         if (start_ns[period:] >= end_ns[:-period]).all():
             return np.arange(len(start_ns)) % period
     free: list[int] = []
@@ -139,27 +150,38 @@ def _packed(start_ns: Ints, end_ns: Ints) -> Ints:
     return rows
 
 
-def packed_bars(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """The columns as one set for each row. Of too many rows the last has bars that were cut."""
+def split_rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """The columns of each row that bars need so that none overlaps another.
+
+    Where bars need too many rows, those of the last row are cut.
+    """
     typed = {name: np.asarray(columns[name], dtype) for name, dtype in COLUMNS.items()}
     start = typed["start_ns"]
     if len(start) > 1 and (np.diff(start) < 0).any():
         order = np.argsort(start, kind="stable")
         typed = {name: values[order] if len(values) else values for name, values in typed.items()}
     typed["end_ns"] = np.maximum(typed["end_ns"], typed["start_ns"])
-    rows = rows_of(typed["start_ns"], typed["end_ns"])
-    out = []
-    most = int(rows.max(initial=-1)) + 1
-    for row in range(most):
-        mine = slice(None) if most == 1 else np.flatnonzero(rows == row)
-        one = {name: values[mine] if len(values) else values for name, values in typed.items()}
-        out.append(_cut(one) if row == _MOST_ROWS - 1 else one)
-    return out
+    rows = assign_rows(typed["start_ns"], typed["end_ns"])
+    split = []
+    count = int(rows.max(initial=-1)) + 1
+    for row in range(count):
+        places = slice(None) if count == 1 else np.flatnonzero(rows == row)
+        own = {name: values[places] if len(values) else values for name, values in typed.items()}
+        split.append(_cut(own) if row == _MOST_ROWS - 1 else own)
+    return split
 
 
 def _cut(columns: dict[str, Any]) -> dict[str, Any]:
-    """Ends each bar where the next begins, and says so."""
+    """The columns with each bar ended where the next begins; CUT marks those."""
     end = columns["end_ns"].copy()
     end[:-1] = np.minimum(end[:-1], columns["start_ns"][1:])
     look = columns["look"] | np.where(end < columns["end_ns"], CUT, 0).astype(np.uint8)
     return columns | {"end_ns": end, "look": look}
+
+
+def select_bars(bars: Bars, mask: Any) -> Bars:
+    """The bars of a row that a mask marks."""
+    columns = {name: np.asarray(getattr(bars, name)) for name in COLUMNS}
+    return make_bars(
+        {name: values[mask] if len(values) else values for name, values in columns.items()}
+    )

@@ -1,4 +1,4 @@
-"""Rows of callbacks on disk, one file for each process: an index that can be mapped."""
+"""Rows of callbacks on disk: one file for each process, which can be memory-mapped."""
 
 import json
 import os
@@ -10,21 +10,22 @@ import numpy as np
 
 from ncclscope.capture.process import Process
 from ncclscope.web.bars import COLUMNS, LEVEL_COLUMNS, Bars, Level
-from ncclscope.web.callback_rows import Place
+from ncclscope.web.callback_rows import LaneKey, Rows
 
 FOLDER = "timeline"
-_VERSION = 2
+_VERSION = 3
+ProcessFacts = dict[str, Any]  # see `facts_of`
 
 
-def save_rows(rows: list[tuple[Place, Bars]], who: dict[str, Any], path: Path) -> None:
-    """Writes a process's rows; the file appears when it is whole."""
+def save_rows(rows: Rows, facts: ProcessFacts, path: Path) -> None:
+    """Writes a process's rows; the file appears once it is complete."""
     records: list[dict[str, Any]] = []
     part = path.with_suffix(f".{os.getpid()}.part")
     with part.open("wb") as file:
-        for place, bars in rows:
+        for key, bars in rows:
             records.append(
                 {
-                    "place": asdict(place),
+                    "key": asdict(key),
                     "columns": _write(file, bars, COLUMNS),
                     "levels": [
                         {"size": level.size, "columns": _write(file, level, LEVEL_COLUMNS)}
@@ -33,13 +34,13 @@ def save_rows(rows: list[tuple[Place, Bars]], who: dict[str, Any], path: Path) -
                 }
             )
     part.rename(path)
-    written = path.with_suffix(f".{os.getpid()}.json.part")
-    written.write_text(json.dumps({"version": _VERSION, "who": who, "rows": records}))
-    written.rename(path.with_suffix(".json"))
+    part = path.with_suffix(f".{os.getpid()}.json.part")
+    part.write_text(json.dumps({"version": _VERSION, "process": facts, "rows": records}))
+    part.rename(path.with_suffix(".json"))
 
 
 def _write(file: Any, values: Any, columns: dict[str, Any]) -> dict[str, list[int]]:
-    """Appends columns, each from a multiple of 8 on; where they are, and how long."""
+    """Appends columns, each aligned to 8 bytes; by name their offset and length."""
     places = {}
     for name, dtype in columns.items():
         array = np.ascontiguousarray(getattr(values, name), dtype)
@@ -49,37 +50,40 @@ def _write(file: Any, values: Any, columns: dict[str, Any]) -> dict[str, list[in
     return places
 
 
-def load_rows(path: Path) -> tuple[list[tuple[Place, Bars]], dict[str, Any]]:
-    """A process's rows, mapped, and who it is. ValueError, KeyError, TypeError: it is damaged."""
-    told = json.loads(path.with_suffix(".json").read_text())
-    if told["version"] != _VERSION:
+def load_rows(path: Path) -> tuple[Rows, ProcessFacts]:
+    """A process's rows, memory-mapped, and its facts.
+
+    Raises ValueError, KeyError or TypeError where the files are damaged or of another release.
+    """
+    index = json.loads(path.with_suffix(".json").read_text())
+    if index["version"] != _VERSION:
         raise ValueError(f"{path} is of another release")
     size = path.stat().st_size
     data = np.memmap(path, np.uint8, "r", shape=(size,)) if size else np.empty(0, np.uint8)
     rows = []
-    for record in told["rows"]:
+    for record in index["rows"]:
         levels = tuple(
             Level(size=level["size"], **_read(data, level["columns"], LEVEL_COLUMNS))
             for level in record["levels"]
         )
         bars = Bars(**_read(data, record["columns"], COLUMNS), levels=levels)
-        rows.append((Place(**record["place"]), bars))
-    return rows, told["who"]
+        rows.append((LaneKey(**record["key"]), bars))
+    return rows, index["process"]
 
 
 def _read(data: Any, places: dict[str, list[int]], columns: dict[str, Any]) -> dict[str, Any]:
-    out = {}
+    arrays = {}
     for name, dtype in columns.items():
         first, count = places[name]
         size = np.dtype(dtype).itemsize * count
         if first < 0 or count < 0 or first + size > len(data):
             raise ValueError("the file is cut off")
-        out[name] = np.asarray(data[first : first + size]).view(dtype)
-    return out
+        arrays[name] = np.asarray(data[first : first + size]).view(dtype)
+    return arrays
 
 
-def who_is(process: Process, last_ns: int) -> dict[str, Any]:
-    """What lanes need to know of a process, without its events."""
+def facts_of(process: Process, last_ns: int) -> ProcessFacts:
+    """What lanes need to know of a process, without its events. It is stored as JSON."""
     return {
         "folder": process.folder,
         "host": process.host,

@@ -1,4 +1,4 @@
-"""The callbacks of one process as rows of bars, at the times of its host."""
+"""The callbacks of one process as rows of bars, at times of its host."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,38 +7,43 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.joins import positions_of
+from ncclscope.arrays.types import Ints
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, Events, HeadFilter, flag_column, key, number, time
 from ncclscope.capture.process import Process
 from ncclscope.model.process.events import ProcessEvents, events_of
 from ncclscope.model.schema import NONE
 from ncclscope.web import palette
-from ncclscope.web.bars import OPEN, Bars, Ints, bars_of, packed_bars
-
-# Levels of a thread from the user's call down; the order in which the page shows them.
-_CALLS = ("GroupApi", "CollApi", "P2pApi", "KernelLaunch", "Group", "Coll", "P2p")
-THREAD_KINDS = (*_CALLS, "CeColl", "CeSync", "CeBatch", "ProxyCtrl")
-CHANNEL_KINDS = ("KernelCh", "KernelPhase")
-PROXY_KINDS = ("ProxyOp", "ProxyStep", "NetPlugin")
-KINDS = (*THREAD_KINDS, *CHANNEL_KINDS, *PROXY_KINDS)
-_WITH_FUNCTION = ("CollApi", "P2pApi", "Coll", "P2p", "CeColl")
+from ncclscope.web.bars import OPEN, Bars, make_bars, split_rows
+from ncclscope.web.kinds import (
+    CALLBACK_KINDS,
+    CALLBACKS_WITH_FUNCTION,
+    CHANNEL_KINDS,
+    COMMUNICATOR,
+    DROP,
+    THREAD_KINDS,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a row of callbacks belongs. Communicators are the process's numbers."""
+class LaneKey:
+    """What decides on the lane of a row. A value that does not apply is NONE."""
 
     kind: str
-    communicator: int = NONE
+    communicator: int = NONE  # of callbacks its number in the process, else a row of the model
     thread: int = NONE
     channel: int = NONE
     sends: int = NONE  # of network work: 1 sends, 0 receives
-    depth: int = 0  # of several rows, because bars overlap
+    rank: int = NONE  # in the communicator, of operations
+    depth: int = 0  # 1, 2 … for further rows of one lane, where bars overlap
+
+
+Rows = list[tuple[LaneKey, Bars]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """By event what decides on its lane."""
+    """The values of LaneKey for each event."""
 
     communicator: Ints
     thread: Ints
@@ -46,22 +51,20 @@ class _Keys:
     sends: Ints
 
 
-def event_rows(process: Process) -> tuple[list[tuple[Place, Bars]], int]:
-    """All callbacks of a process, by lane, and the last time that is known of it."""
-    decoded = events_of(process, (*KINDS, "Drop"))
-    stops = {kind: decoded.stop_ns(kind) for kind in KINDS if len(decoded[kind])}
+def callback_rows(process: Process) -> tuple[Rows, int]:
+    """All callbacks of a process by lane, and the last known time of the process."""
+    decoded = events_of(process, (*CALLBACK_KINDS, DROP))
+    stops = {kind: decoded.stop_ns(kind) for kind in CALLBACK_KINDS if len(decoded[kind])}
     last_ns = int(process.clock.monotonic_ns[-1])
     for kind, stop in stops.items():
         last_ns = max(last_ns, int(stop.max()), int(decoded[kind].one(START_NS).max()))
-    rows = [*_marks(process), *_dropped(decoded)]
+    rows = [*_communicator_rows(process), *_drop_rows(decoded)]
     for kind, stop in stops.items():
         rows += _rows_of_kind(decoded, kind, stop, last_ns)
     return rows, last_ns
 
 
-def _rows_of_kind(
-    decoded: ProcessEvents, kind: str, stop: Ints, last_ns: int
-) -> list[tuple[Place, Bars]]:
+def _rows_of_kind(decoded: ProcessEvents, kind: str, stop: Ints, last_ns: int) -> Rows:
     events = decoded[kind]
     is_open = stop == NONE
     columns = {
@@ -73,16 +76,16 @@ def _rows_of_kind(
         "look": np.where(is_open, OPEN, 0).astype(np.uint8),
     }
     keys = _keys(decoded, kind)
-    out = []
-    for lane, mine in _by_lane(keys):
-        some = {name: values[mine] if len(values) else values for name, values in columns.items()}
-        for depth, packed in enumerate(packed_bars(some)):
-            out.append((Place(kind, *lane, depth=depth), bars_of(packed)))
-    return out
+    rows = []
+    for lane, places in _by_lane(keys):
+        own = {name: values[places] if len(values) else values for name, values in columns.items()}
+        for depth, row in enumerate(split_rows(own)):
+            rows.append((LaneKey(kind, *lane, depth=depth), make_bars(row)))
+    return rows
 
 
 def _by_lane(keys: _Keys) -> list[tuple[tuple[int, int, int, int], Any]]:
-    """Events by lane: (communicator, thread, channel, sends) and which they are."""
+    """Each lane as (communicator, thread, channel, sends), and the places of its events."""
     columns = (keys.communicator, keys.thread, keys.channel, keys.sends)
     if all((column == column[0]).all() for column in columns):
         return [(tuple(int(column[0]) for column in columns), slice(None))]  # type: ignore[list-item]
@@ -103,49 +106,49 @@ def _by_lane(keys: _Keys) -> list[tuple[tuple[int, int, int, int], Any]]:
 def _keys(decoded: ProcessEvents, kind: str) -> _Keys:
     """Which lane each event of a kind belongs to."""
     events = decoded[kind]
-    nothing = np.full(len(events), NONE, np.int64)
+    none = np.full(len(events), NONE, np.int64)
     thread = events.thread.astype(np.int64)
     if kind in THREAD_KINDS:
-        return _Keys(_communicators(decoded, events), thread, nothing, nothing)
+        return _Keys(_communicators(decoded, events), thread, none, none)
     if kind in CHANNEL_KINDS:
         channel = events.one(number("chan"))
-        return _Keys(_communicators(decoded, events), nothing, channel, nothing)
+        return _Keys(_communicators(decoded, events), none, channel, none)
     if kind == "ProxyOp":
-        return _of_proxy_ops(decoded, np.arange(len(events)), thread)
+        return _proxy_op_keys(decoded, np.arange(len(events)), thread)
     parents = events.one(key("parent"))
-    if kind == "NetPlugin":  # hangs below a step, which hangs below an op
+    if kind == "NetPlugin":  # its parent is a step, whose parent is a proxy op
         steps = decoded["ProxyStep"]
         step = positions_of(steps.keys, parents)
         of_step = steps.one(key("parent"))
         parents = np.where(step != NONE, of_step[step] if len(steps) else NONE, NONE)
-    keys = _of_proxy_ops(decoded, decoded["ProxyOp"].find(parents), thread)
+    keys = _proxy_op_keys(decoded, decoded["ProxyOp"].find(parents), thread)
     if kind == "ProxyStep":
-        lost = keys.sends == NONE
+        unknown = keys.sends == NONE
         sends = events.one(flag_column(HeadFilter(not_states=layout.STATE_RECV)))
-        keys.sends[lost] = sends[lost]
+        keys.sends[unknown] = sends[unknown]
     return keys
 
 
-def _of_proxy_ops(decoded: ProcessEvents, op: Ints, thread: Ints) -> _Keys:
-    """Lanes of network work by the places of its proxy ops."""
+def _proxy_op_keys(decoded: ProcessEvents, op: Ints, thread: Ints) -> _Keys:
+    """The keys of network work, by the place of its proxy op."""
     ops = decoded["ProxyOp"]
     known = op != NONE
     if not len(ops):
-        nothing = np.full(len(op), NONE, np.int64)
-        return _Keys(nothing, thread, nothing, nothing.copy())
+        none = np.full(len(op), NONE, np.int64)
+        return _Keys(none, thread, none, none.copy())
     at = np.where(known, op, 0)
-    told = ops.read(
+    columns = ops.read(
         nonce=number("ctx_nonce"),
         comm=number("comm"),
         channel=number("chan"),
         sends=flag_column(HeadFilter(flags=layout.FLAG_SEND)),
     )
-    ours = told["nonce"][at] == decoded.process.header.nonce
+    is_own = columns["nonce"][at] == decoded.process.header.nonce  # else it works for a peer
     return _Keys(
-        np.where(known & ours, told["comm"][at], NONE),
+        np.where(known & is_own, columns["comm"][at], NONE),
         thread,
-        np.where(known, told["channel"][at], NONE),
-        np.where(known, told["sends"][at].astype(np.int64), NONE),
+        np.where(known, columns["channel"][at], NONE),
+        np.where(known, columns["sends"][at].astype(np.int64), NONE),
     )
 
 
@@ -156,33 +159,33 @@ def _communicators(decoded: ProcessEvents, events: Events) -> Ints:
 
 
 def _codes(decoded: ProcessEvents, kind: str) -> npt.NDArray[np.uint8]:
-    """Colours: by function where an event has one, else by what it is."""
+    """Colour codes: by function where an event has one, else by kind."""
     events = decoded[kind]
-    if kind in _WITH_FUNCTION:
+    if kind in CALLBACKS_WITH_FUNCTION:
         table = np.full(256, palette.OTHER, np.uint8)
         for place, text in decoded.process.strings.items():
             if place < 256:
                 table[place] = palette.function_code(text)
-        told = events.read(
+        columns = events.read(
             func=number("func"), by_number=flag_column(HeadFilter(flags=layout.FLAG_NUMBERS))
         )
-        colour = table[told["func"]]
-        return np.where(told["by_number"], palette.OTHER, colour).astype(np.uint8)
+        code = table[columns["func"]]
+        return np.where(columns["by_number"], palette.OTHER, code).astype(np.uint8)
     if kind in ("ProxyOp", "ProxyStep"):
         sends = _keys(decoded, kind).sends
         return np.where(sends == 1, palette.SEND, palette.RECV).astype(np.uint8)
     if kind == "ProxyCtrl":
         table = np.array(palette.control_codes(), np.uint8)
-        told = events.read(
+        columns = events.read(
             first=number("first"), known=flag_column(HeadFilter(states=layout.STATE_FIRST))
         )
-        colour = table[told["first"]]
-        return np.where(told["known"], colour, palette.kind_code(kind)).astype(np.uint8)
-    return np.full(len(events), palette.kind_code(kind), np.uint8)
+        code = table[columns["first"]]
+        return np.where(columns["known"], code, palette.event_code(kind)).astype(np.uint8)
+    return np.full(len(events), palette.event_code(kind), np.uint8)
 
 
-def _marks(process: Process) -> list[tuple[Place, Bars]]:
-    """Init and finalize of each communicator, as moments."""
+def _communicator_rows(process: Process) -> Rows:
+    """Init and finalize of each communicator, as bars without length."""
     rows = []
     for comm in process.communicators:
         ends = [comm.t_open] if comm.t_close is None else [comm.t_open, comm.t_close]
@@ -195,13 +198,13 @@ def _marks(process: Process) -> list[tuple[Place, Bars]]:
             "code": np.array([palette.INIT, palette.FINALIZE][: len(times)]),
             "look": np.zeros(len(times)),
         }
-        rows.append((Place("Comm", comm.number, comm.tid), bars_of(columns)))
+        rows.append((LaneKey(COMMUNICATOR, comm.number, comm.tid), make_bars(columns)))
     return rows
 
 
-def _dropped(decoded: ProcessEvents) -> list[tuple[Place, Bars]]:
-    """Stretches of time in which events were dropped."""
-    events = decoded["Drop"]
+def _drop_rows(decoded: ProcessEvents) -> Rows:
+    """Times in which events were dropped."""
+    events = decoded[DROP]
     if not len(events):
         return []
     columns = {
@@ -212,4 +215,4 @@ def _dropped(decoded: ProcessEvents) -> list[tuple[Place, Bars]]:
         "code": np.full(len(events), palette.DROPPED),
         "look": np.zeros(len(events)),
     }
-    return [(Place("Drop", depth=n), bars_of(row)) for n, row in enumerate(packed_bars(columns))]
+    return [(LaneKey(DROP, depth=n), make_bars(row)) for n, row in enumerate(split_rows(columns))]

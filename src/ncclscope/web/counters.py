@@ -1,4 +1,4 @@
-"""Counters of the machine as rows of the timeline: a bar from sample to sample, drawn as a line."""
+"""Counters of the machine as rows: a bar from sample to sample, which the page draws as a line."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,26 +13,26 @@ from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
 from ncclscope.model.system_samples import Series
 from ncclscope.system.counters import GPU, HOST, NIC, PORT, SLOWDOWNS
-from ncclscope.web.bars import Bars, bars_of
+from ncclscope.web.bars import Bars, make_bars
 
 _GB_S = 1e-9
 _LARGEST = 2.0**52
 _ORDER = (HOST, GPU, PORT, NIC)
-_HOLDS = 4  # intervals: after more of them without a sample, nobody knows what a gauge was
+_HOLDS = 4  # intervals; after a longer time without a sample the value of a gauge is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class LineStyle:
-    """What a row of a counter is called, and what its numbers are times."""
+    """How a row of a counter is shown."""
 
     title: str
     unit: str
-    factor: float
+    factor: float  # from the counter's numbers to the unit
 
 
 @dataclass(frozen=True, slots=True)
 class SampledDevice:
-    """One device with its rows."""
+    """One device of a node with its rows."""
 
     node: int
     key: str
@@ -41,7 +41,7 @@ class SampledDevice:
     rows: tuple[tuple[LineStyle, Bars], ...]
 
 
-# By kind of device: title, unit, factor, and counters that are added up.
+# Lines by kind of device. Counters of one line are added up.
 _LINES: dict[str, tuple[tuple[LineStyle, tuple[str, ...]], ...]] = {
     GPU: (
         (LineStyle("utilisation", "%", 1), ("utilization_percent",)),
@@ -75,92 +75,95 @@ _LINES: dict[str, tuple[tuple[LineStyle, tuple[str, ...]], ...]] = {
 }
 
 
-def gauged(model: Model) -> Iterator[SampledDevice]:
-    """All devices that were sampled beside a capture, hosts first."""
-    beside = HardwareSamples(RuleContext(model))
+def sampled_devices(model: Model) -> Iterator[SampledDevice]:
+    """All devices that were sampled while the job ran, hosts first."""
+    samples = HardwareSamples(RuleContext(model))
     places: dict[Place, dict[str, Series]] = {}
-    for track in beside.system.tracks:
-        if track.device.kind in _LINES:
-            mine = places.setdefault((track.node, track.device), {})
-            mine[track.counter.name] = track
-    for place in sorted(places, key=lambda one: (one[0], _ORDER.index(one[1].kind))):
+    for series in samples.system.tracks:
+        if series.device.kind in _LINES:
+            by_counter = places.setdefault((series.node, series.device), {})
+            by_counter[series.counter.name] = series
+    for place in sorted(places, key=lambda place: (place[0], _ORDER.index(place[1].kind))):
         node, device = place
         rows = tuple(_rows(places[place], device.kind))
         if rows:
-            ranks = beside.ranks_of.get(place, ())
+            ranks = samples.ranks_of.get(place, ())
             note = ranks_in_words(ranks) if ranks else ""
             yield SampledDevice(node, f"{device.kind}{device.name}", device.known_as, note, rows)
 
 
-def _rows(tracks: dict[str, Series], kind: str) -> Iterator[tuple[LineStyle, Bars]]:
-    for drawn, counters in _LINES[kind]:
-        known = [tracks[name] for name in counters if name in tracks]
-        if known:
-            start_ns, end_ns, values = _steps(known)
+def _rows(by_counter: dict[str, Series], kind: str) -> Iterator[tuple[LineStyle, Bars]]:
+    for style, counters in _LINES[kind]:
+        added = [by_counter[name] for name in counters if name in by_counter]
+        if added:
+            start_ns, end_ns, values = _steps(added)
             if len(start_ns):
-                yield drawn, _bars(start_ns, end_ns, values)
+                yield style, _bars(start_ns, end_ns, values)
 
 
-def _steps(tracks: list[Series]) -> tuple[Ints, Ints, Floats]:
-    """Stretches of time with what holds in each: of gauges from a sample to the next, of totals
-    what they grew by in a second up to a sample. Unknown ones are left out, and so is the time in
-    which nobody took samples: a total's growth is known over that, a gauge is not.
+def _steps(added: list[Series]) -> tuple[Ints, Ints, Floats]:
+    """Start, end and value of each step.
+
+    A gauge has its value from a sample to the next. A total has its growth a second from the sample
+    before to the sample. Unknown values are left out. After a gap without samples a total's growth
+    is still known; a gauge is not, so its step ends early.
     """
-    time_ns = tracks[0].time_ns
-    total = tracks[0].counter.kind == "total"
+    time_ns = added[0].time_ns
+    is_total = added[0].counter.kind == "total"
     values = np.zeros(len(time_ns))
-    for track in tracks:
-        if len(track.time_ns) == len(time_ns):
-            values += _values(track)
+    for series in added:
+        if len(series.time_ns) == len(time_ns):
+            values += _values(series)
     if len(time_ns) < 2:
         return time_ns[:0], time_ns[:0], values[:0]
     start_ns, end_ns = time_ns[:-1], time_ns[1:]
-    values = values[1:] if total else values[:-1]
-    if not total:
-        usual_ns = _usual_steps_ns(tracks[0])
-        stays = end_ns - start_ns <= _HOLDS * usual_ns
-        end_ns = np.where(stays, end_ns, start_ns + usual_ns)
-    fine = ~np.isnan(values) & (end_ns > start_ns)
-    return start_ns[fine], end_ns[fine], values[fine]
+    values = values[1:] if is_total else values[:-1]
+    if not is_total:
+        interval_ns = _intervals_ns(added[0])
+        holds = end_ns - start_ns <= _HOLDS * interval_ns
+        end_ns = np.where(holds, end_ns, start_ns + interval_ns)
+    known = ~np.isnan(values) & (end_ns > start_ns)
+    return start_ns[known], end_ns[known], values[known]
 
 
-def _usual_steps_ns(track: Series) -> Ints:
-    """By sample but the last: how soon its sampler usually took the next. Samplers of one host
-    may keep different intervals.
+def _intervals_ns(series: Series) -> Ints:
+    """The usual interval of the sampler of each sample but the last: samplers of one host may have
+    different ones.
     """
-    steps_ns, sampler = np.diff(track.time_ns), track.sampler[:-1]
-    own = np.diff(track.sampler) == 0
-    usual_ns = np.full(len(steps_ns), np.median(steps_ns), np.int64)
-    for one in np.unique(sampler[own]).tolist():
-        usual_ns[sampler == one] = np.median(steps_ns[own & (sampler == one)])
-    return usual_ns
+    steps_ns, sampler = np.diff(series.time_ns), series.sampler[:-1]
+    same_sampler = np.diff(series.sampler) == 0
+    interval_ns = np.full(len(steps_ns), np.median(steps_ns), np.int64)
+    for number in np.unique(sampler[same_sampler]).tolist():
+        interval_ns[sampler == number] = np.median(steps_ns[same_sampler & (sampler == number)])
+    return interval_ns
 
 
-def _values(track: Series) -> Floats:
-    if track.counter.kind == "total":
-        return track.per_second()
-    values = np.where(track.value == NONE, np.nan, track.value.astype(np.float64))
-    if track.counter.kind == "bits":
-        slowed = (np.maximum(track.value, 0) & sum(SLOWDOWNS)) != 0
+def _values(series: Series) -> Floats:
+    if series.counter.kind == "total":
+        return series.per_second()
+    values = np.where(series.value == NONE, np.nan, series.value.astype(np.float64))
+    if series.counter.kind == "bits":
+        slowed = (np.maximum(series.value, 0) & sum(SLOWDOWNS)) != 0
         values = np.where(np.isnan(values), np.nan, slowed)
     return values
 
 
 def _bars(start_ns: Ints, end_ns: Ints, values: Floats) -> Bars:
-    """The number itself is what a bar refers to."""
-    nothing = np.zeros(len(values), np.uint8)
-    return bars_of(
+    """Bars whose `ref` is the value itself."""
+    plain = np.zeros(len(values), np.uint8)
+    return make_bars(
         {
             "start_ns": start_ns,
             "end_ns": end_ns,
             "wait_ns": np.empty(0, np.int64),
-            "ref": np.ceil(np.clip(values, 0, _LARGEST)).astype(np.int64),  # one error is not none
-            "code": nothing,
-            "look": nothing,
+            # Rounded up: a tenth of an error a second is not none.
+            "ref": np.ceil(np.clip(values, 0, _LARGEST)).astype(np.int64),
+            "code": plain,
+            "look": plain,
         }
     )
 
 
-def amounts(drawn: LineStyle, bars: Bars) -> Floats:
-    """Value times time: what is drawn is its slope."""
-    return bars.ref * drawn.factor * (bars.end_ns - bars.start_ns)
+def amounts(style: LineStyle, bars: Bars) -> Floats:
+    """Value x time of each bar; the line shows amount / time."""
+    return bars.ref * style.factor * (bars.end_ns - bars.start_ns)

@@ -1,4 +1,4 @@
-"""Operations and GPU channels as rows of bars, on the one clock."""
+"""Operations and GPU channels as rows of bars, on the capture's one clock."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ncclscope.analysis.measures import began_ns
+from ncclscope.arrays.types import Bools, Ints
 from ncclscope.model.detail_tables import details_of_process
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, SOURCES, STATES
@@ -19,81 +21,84 @@ from ncclscope.web.bars import (
     REPLAY,
     UNTIMED,
     Bars,
-    Ints,
-    bars_of,
-    packed_bars,
+    make_bars,
+    select_bars,
+    split_rows,
 )
-from ncclscope.web.callback_rows import Place
+from ncclscope.web.callback_rows import LaneKey, Rows
+from ncclscope.web.kinds import CHANNEL, OPERATION, PART
 
-Rows = list[tuple[Place, Bars]]
+# A call that was recorded into a CUDA graph: its replays are what is counted and found.
+CAPTURED_STATE = "captured"
 _IN_FLIGHT = STATES.index("in flight")
 _NEVER_LAUNCHED = STATES.index("never launched")
-_LOWER = [SOURCES.index(name) for name in ("gpu-early", "gpu-partial")]
+_LOWER_BOUNDS = [SOURCES.index(name) for name in ("gpu-early", "gpu-partial")]
 _REPAIRED = SOURCES.index("gpu-repaired")
 _HOST_TIMED = [SOURCES.index(name) for name in ("proxy", "host", "enqueue", "none")]
-_BEGINNINGS = ("start_ns", "launch_ns", "call_ns", "enqueue_ns")
 _STAMP_LOOKS = {"repaired": REPAIRED, "recovered": REPAIRED, "rejected": UNTIMED}
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which operations are shown; None: all."""
+    """Which operations are shown. None: no condition."""
 
-    functions: tuple[int, ...] | None = None  # colours
+    functions: tuple[int, ...] | None = None  # colour codes
     sources: tuple[int, ...] | None = None
     smallest_bytes: int | None = None
     largest_bytes: int | None = None
 
-    def of(self, columns: dict[str, Any]) -> Any:
-        """Mask of the operations that fit, by their columns."""
-        fits = np.ones(len(columns["code"]), bool)
+    def mask(self, model: Model, code: Any, rows: Any) -> Bools:
+        """Which operations it shows, by their colour codes and rows of the model."""
+        operations = model.tables["operations"]
+        mask = np.ones(len(rows), np.bool_)
         if self.functions is not None:
-            fits &= np.isin(columns["code"], self.functions)
+            mask &= np.isin(code, self.functions)
         if self.sources is not None:
-            fits &= np.isin(columns["source"], self.sources)
+            mask &= np.isin(operations["source"][rows], self.sources)
         if self.smallest_bytes is not None:
-            fits &= columns["size_bytes"] >= self.smallest_bytes
+            mask &= operations["size_bytes"][rows] >= self.smallest_bytes
         if self.largest_bytes is not None:
-            fits &= columns["size_bytes"] <= self.largest_bytes
-        return fits
+            mask &= operations["size_bytes"][rows] <= self.largest_bytes
+        return mask
 
 
-def spans_of(operations: dict[str, Any], rows: Any, last_ns: int) -> tuple[Ints, Ints, Ints]:
-    """First and last ns of each operation as it is drawn, and which of its times they are."""
-    start = np.full(len(rows), NONE, np.int64)
-    for name in _BEGINNINGS:
-        values = np.asarray(operations[name][rows])
-        start = np.where(start == NONE, values, start)
+def drawn_times(operations: dict[str, Any], rows: Any, last_ns: int) -> tuple[Ints, Ints, Bools]:
+    """Start and end of each operation as it is drawn, and whether it had not ended.
+
+    One that has not ended is drawn up to `last_ns`. One without a duration is drawn as long as the
+    host's call or launch took.
+    """
+    start = began_ns(operations, rows)
     timed = np.asarray(operations["duration_ns"][rows]) != NONE
     state = np.asarray(operations["state"][rows])
     running = ~timed & np.isin(state, (_IN_FLIGHT, _NEVER_LAUNCHED))
     end = np.where(timed, np.asarray(operations["end_ns"][rows]), start)
     for first, last in (("call_ns", "call_end_ns"), ("launch_ns", "launch_end_ns")):
-        of_host = np.asarray(operations[last][rows])
-        end = np.where(~timed & (start == np.asarray(operations[first][rows])), of_host, end)
+        host_end = np.asarray(operations[last][rows])
+        end = np.where(~timed & (start == np.asarray(operations[first][rows])), host_end, end)
     end = np.where(running, np.maximum(last_ns, start), end)
     return start, np.maximum(end, start), running
 
 
 def function_codes(model: Model) -> Any:
-    """Colours by code of the word; the last place is for none."""
+    """Colour codes by code of the function; the last place, -1, is for none."""
     names = model.words["function"]
     return np.array([*(palette.function_code(name) for name in names), palette.OTHER], np.uint8)
 
 
 def operation_columns(model: Model, rows: Any, last_ns: int) -> dict[str, Any]:
-    """Columns of bars for these operations, with what filters look at."""
+    """Columns of bars for these operations."""
     operations = model.tables["operations"]
-    start, end, running = spans_of(operations, rows, last_ns)
+    start, end, running = drawn_times(operations, rows, last_ns)
     source = np.asarray(operations["source"][rows])
     look = np.where(running, OPEN, 0)
     for bit, mask in (
         (UNTIMED, np.isin(source, _HOST_TIMED) & ~running),
         (REPAIRED, source == _REPAIRED),
-        (LOWER_BOUND, np.isin(source, _LOWER)),
+        (LOWER_BOUND, np.isin(source, _LOWER_BOUNDS)),
         (INFERRED, np.asarray(operations["inferred"][rows]) == 1),
         (REPLAY, np.asarray(operations["replay"][rows]) == 1),
-        (MISMATCH, _mismatched(model, np.asarray(operations["instance"][rows]))),
+        (MISMATCH, _has_mismatch(model, np.asarray(operations["instance"][rows]))),
     ):
         look = look | np.where(mask, bit, 0)
     return {
@@ -103,12 +108,10 @@ def operation_columns(model: Model, rows: Any, last_ns: int) -> dict[str, Any]:
         "ref": np.asarray(rows, np.int64),
         "code": function_codes(model)[np.asarray(operations["function"][rows])],
         "look": look,
-        "source": source,
-        "size_bytes": np.asarray(operations["size_bytes"][rows]),
     }
 
 
-def _mismatched(model: Model, instance: Ints) -> Any:
+def _has_mismatch(model: Model, instance: Ints) -> Any:
     mismatch = model.tables["instances"]["mismatch"]
     if not len(mismatch):
         return np.zeros(len(instance), bool)
@@ -116,43 +119,43 @@ def _mismatched(model: Model, instance: Ints) -> Any:
 
 
 def rows_by_communicator(model: Model, process: int) -> Iterator[tuple[int, int, bool, Ints]]:
-    """(communicator, rank in it, whether they are parts of others, rows of operations) of a
-    process.
+    """A process's operations by communicator, rank in it, and whether they are parts of others:
+    (communicator, rank, is part, rows).
     """
     operations = model.tables["operations"]
     first, last = np.searchsorted(operations["process"], (process, process + 1)).tolist()
-    mine = np.arange(first, last)
+    own = np.arange(first, last)
     comm = np.asarray(operations["communicator"][first:last])
     rank = np.asarray(operations["rank"][first:last])
     parts = np.asarray(operations["part_of"][first:last]) != NONE
-    for number, of_rank in _pairs(comm, rank):
+    for communicator, own_rank in _pairs(comm, rank):
         for is_part in (False, True):
-            rows = mine[(comm == number) & (rank == of_rank) & (parts == is_part)]
+            rows = own[(comm == communicator) & (rank == own_rank) & (parts == is_part)]
             if len(rows):
-                yield number, of_rank, is_part, rows
+                yield communicator, own_rank, is_part, rows
 
 
 def _pairs(first: Any, second: Any) -> list[tuple[int, int]]:
-    """The different pairs of two columns."""
+    """The distinct pairs of two columns."""
     joined = np.unique(first.astype(np.int64) << 32 | second.astype(np.int64) & 0xFFFFFFFF)
-    return [(int(one >> 32), int(np.int32(one & 0xFFFFFFFF))) for one in joined.tolist()]
+    return [(int(pair >> 32), int(np.int32(pair & 0xFFFFFFFF))) for pair in joined.tolist()]
 
 
 def operation_rows(model: Model, process: int, last_ns: int) -> Rows:
-    """A process's operations, by communicator and rank. Of open ones only `last_ns` is known."""
-    out: Rows = []
+    """A process's operations by communicator and rank. `last_ns`: its last known time."""
+    packed: Rows = []
     for communicator, rank, is_part, rows in rows_by_communicator(model, process):
         columns = operation_columns(model, rows, last_ns)
         known = columns["start_ns"] != NONE
         columns = {name: values[known] for name, values in columns.items()}
-        for depth, one in enumerate(packed_bars(columns)):
-            kind = "part" if is_part else "operation"
-            out.append((Place(kind, communicator, rank, depth=depth), bars_of(one)))
-    return out
+        for depth, row in enumerate(split_rows(columns)):
+            kind = PART if is_part else OPERATION
+            packed.append((LaneKey(kind, communicator, rank=rank, depth=depth), make_bars(row)))
+    return packed
 
 
 def channel_rows(model: Model, process: int) -> Rows:
-    """A process's kernels by the GPU's stamps, by communicator, rank and channel."""
+    """A process's kernels at their GPU stamps, by communicator, rank and channel."""
     columns = details_of_process(model, "channels", process)
     if columns is None:
         return []
@@ -171,33 +174,18 @@ def channel_rows(model: Model, process: int) -> Rows:
         "look": looks[columns["stamp"]],
     }
     comm, rank = (np.asarray(operations[name][row]) for name in ("communicator", "rank"))
-    out: Rows = []
-    for communicator, of_rank in _pairs(comm, rank):
-        here = (comm == communicator) & (rank == of_rank)
-        for channel in np.unique(columns["channel"][here]).tolist():
-            mine = np.flatnonzero(here & (columns["channel"] == channel))
-            some = {name: values[mine] for name, values in bars.items()}
-            for depth, one in enumerate(packed_bars(some | {"wait_ns": np.empty(0, np.int64)})):
-                place = Place("channel", communicator, of_rank, channel, depth=depth)
-                out.append((place, bars_of(one)))
-    return out
+    packed: Rows = []
+    for communicator, own_rank in _pairs(comm, rank):
+        is_own = (comm == communicator) & (rank == own_rank)
+        for channel in np.unique(columns["channel"][is_own]).tolist():
+            places = np.flatnonzero(is_own & (columns["channel"] == channel))
+            own = {name: values[places] for name, values in bars.items()}
+            for depth, split in enumerate(split_rows(own | {"wait_ns": np.empty(0, np.int64)})):
+                key = LaneKey(CHANNEL, communicator, channel=channel, rank=own_rank, depth=depth)
+                packed.append((key, make_bars(split)))
+    return packed
 
 
-def filtered(bars: Bars, model: Model, chosen: Filter) -> Bars:
-    """Those bars of a row of operations that fit."""
-    operations = model.tables["operations"]
-    fits = chosen.of(
-        {
-            "code": bars.code,
-            "source": np.asarray(operations["source"][bars.ref]),
-            "size_bytes": np.asarray(operations["size_bytes"][bars.ref]),
-        }
-    )
-    return kept(bars, fits)
-
-
-def kept(bars: Bars, fits: Any) -> Bars:
-    """Those bars of a row that a mask marks."""
-    names = ("start_ns", "end_ns", "wait_ns", "ref", "code", "look")
-    columns = {name: np.asarray(getattr(bars, name)) for name in names}
-    return bars_of({n: values[fits] if len(values) else values for n, values in columns.items()})
+def filter_operations(bars: Bars, model: Model, operation_filter: Filter) -> Bars:
+    """The bars of a row of operations that a filter shows."""
+    return select_bars(bars, operation_filter.mask(model, bars.code, bars.ref))

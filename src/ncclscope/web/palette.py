@@ -1,14 +1,73 @@
-"""What bars are coloured by: small codes for functions, kinds of events and what a proxy does."""
+"""Colour codes of bars: one byte each, with the name and the colour that the page uses.
+
+Functions come first, then kinds of events from 32 on, then what a proxy thread does and the like
+from 64 on.
+"""
+
+from dataclasses import dataclass
 
 from ncclscope.capture import layout
 from ncclscope.nccl import functions
 from ncclscope.nccl.events import STATE
 
+Hsl = tuple[int, int, int]  # hue, saturation, lightness
+
+
+@dataclass(frozen=True, slots=True)
+class Colour:
+    """One colour code."""
+
+    name: str
+    hsl: Hsl
+
+
+_FUNCTION_COLOURS: dict[str, Hsl] = {
+    "AllReduce": (212, 52, 56),
+    "AllGather": (160, 38, 46),
+    "ReduceScatter": (184, 44, 42),
+    "Broadcast": (268, 36, 60),
+    "Reduce": (292, 30, 56),
+    "Send": (28, 62, 56),
+    "Recv": (44, 58, 50),
+    "AlltoAll": (338, 44, 58),
+    "Gather": (6, 46, 58),
+    "Scatter": (18, 44, 54),
+    "SendRecv": (36, 56, 52),
+}
+_EVENT_COLOURS: dict[str, Hsl] = {
+    "Group": (214, 16, 62),
+    "ProxyOp": (28, 40, 60),
+    "ProxyCtrl": (352, 34, 62),
+    "KernelCh": (200, 30, 58),
+    "NetPlugin": (48, 30, 56),
+    "GroupApi": (130, 28, 58),
+    "KernelLaunch": (46, 66, 58),
+    "CeSync": (250, 24, 62),
+    "CeBatch": (262, 24, 58),
+    "KernelPhase": (190, 30, 52),
+}
+_PLAIN: Hsl = (220, 10, 60)  # events that are drawn in a function's colour, and any new kind
+_OTHER_COLOURS = (
+    Colour("send", (28, 56, 60)),
+    Colour("receive", (204, 40, 60)),
+    Colour("proxy idle", (220, 8, 74)),
+    Colour("proxy active", (140, 26, 58)),
+    Colour("proxy asleep", (352, 30, 74)),
+    Colour("proxy appends", (38, 48, 60)),
+    Colour("init", (140, 40, 42)),
+    Colour("finalize", (220, 20, 42)),
+    Colour("events dropped", (0, 70, 54)),
+    Colour("process gone", (0, 0, 60)),
+    Colour("not indexed yet", (220, 8, 70)),
+)
+
 FUNCTIONS = tuple(functions.FUNCTIONS)
-OTHER = len(FUNCTIONS)  # a function that is not known here
-_KINDS_FROM = 32
-SEND, RECV, IDLE, ACTIVE, SLEEP, APPEND, INIT, FINALIZE, DROPPED, DEAD, COARSE = range(64, 75)
-_CTRL_STATES = {
+OTHER = len(FUNCTIONS)  # a function that is not in the list
+_EVENTS_FROM, _OTHERS_FROM = 32, 64
+SEND, RECV, IDLE, ACTIVE, SLEEP, APPEND, INIT, FINALIZE, DROPPED, DEAD, PREVIEW = range(
+    _OTHERS_FROM, _OTHERS_FROM + len(_OTHER_COLOURS)
+)
+_CONTROL_STATES = {
     STATE[f"ProxyCtrl{name}"]: code
     for name, code in (
         ("Idle", IDLE), ("Active", ACTIVE), ("Sleep", SLEEP), ("Wakeup", SLEEP),
@@ -19,35 +78,30 @@ _CODES = {name.casefold(): code for code, name in enumerate(FUNCTIONS)}
 
 
 def function_code(name: str) -> int:
-    """The colour of a function."""
-    plain = name.casefold().removeprefix("nccl")
-    return _CODES.get(plain, OTHER)
+    """The colour code of a function, with or without the prefix `nccl`."""
+    return _CODES.get(name.casefold().removeprefix("nccl"), OTHER)
 
 
-def kind_code(kind: str) -> int:
-    """The colour of a kind of event."""
-    return _KINDS_FROM + layout.KINDS[kind]
+def event_code(kind: str) -> int:
+    """The colour code of a kind of event."""
+    return _EVENTS_FROM + layout.KINDS[kind]
 
 
 def control_codes() -> list[int]:
-    """The colour of a ProxyCtrl event by its first state."""
-    return [_CTRL_STATES.get(state, kind_code("ProxyCtrl")) for state in range(256)]
+    """The colour codes of ProxyCtrl events by their first state."""
+    return [_CONTROL_STATES.get(state, event_code("ProxyCtrl")) for state in range(256)]
 
 
-def names() -> dict[int, str]:
-    """What each code is called on the page."""
-    named = dict(enumerate(FUNCTIONS)) | {OTHER: "other function"}
-    named |= {kind_code(kind): kind for kind, n in layout.KINDS.items() if n < _KINDS_FROM}
-    return named | {
-        SEND: "send",
-        RECV: "receive",
-        IDLE: "proxy idle",
-        ACTIVE: "proxy active",
-        SLEEP: "proxy asleep",
-        APPEND: "proxy appends",
-        INIT: "init",
-        FINALIZE: "finalize",
-        DROPPED: "events dropped",
-        DEAD: "process gone",
-        COARSE: "not indexed yet",
+def colours() -> dict[int, Colour]:
+    """All colours by code."""
+    listed = {
+        code: Colour(name, _FUNCTION_COLOURS.get(name, _PLAIN))
+        for code, name in enumerate(FUNCTIONS)
     }
+    listed[OTHER] = Colour("other function", (220, 8, 56))
+    listed |= {
+        event_code(kind): Colour(kind, _EVENT_COLOURS.get(kind, _PLAIN))
+        for kind, number in layout.KINDS.items()
+        if number < _OTHERS_FROM - _EVENTS_FROM
+    }
+    return listed | dict(enumerate(_OTHER_COLOURS, _OTHERS_FROM))

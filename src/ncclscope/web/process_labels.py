@@ -1,17 +1,16 @@
-"""Who the processes of a scene are: by the model, or by the capture's files before there is one."""
+"""Names of processes for the lanes: from the capture's files, then from the model."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from ncclscope.capture.liveness import FATES, UNHEARD, life_in
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
-from ncclscope.web.scene import Known, KnownCommunicator, Shift
+from ncclscope.web.callback_index import ProcessFacts
+from ncclscope.web.scene import CommunicatorLabel, ProcessLabels, SceneClock
 
-Who = dict[str, Any]  # what store.who_is tells of a process
-# As short as a lane's head; "": a dataset has no files that tell.
+# Short enough for the head of a lane. "": a dataset has no files that tell.
 _FATES = FATES | {UNHEARD: "not heard of any more", "": "killed or still running"}
 
 
@@ -20,61 +19,49 @@ def _fate(folder: Path, ended: bool) -> str:
     return "" if ended else _FATES.get(life_in(folder), "")
 
 
-def known_by_files(told: list[Who], capture: Path) -> list[Known]:
-    """Processes as their own files name them, on the wall clock."""
-    first = int(told[0]["wall_ns"]) if told else 0
-    out = []
-    for who in told:
-        rank = NONE if who["rank"] is None else int(who["rank"])
+def labels_from_files(processes: list[ProcessFacts], capture: Path) -> list[ProcessLabels]:
+    """Labels by the processes' own files, on the wall clock."""
+    first = int(processes[0]["wall_ns"]) if processes else 0
+    labels = []
+    for facts in processes:
+        rank = NONE if facts["rank"] is None else int(facts["rank"])
         comms = {
-            int(comm["number"]): KnownCommunicator(
+            int(comm["number"]): CommunicatorLabel(
                 NONE,
                 comm["name"] or f"communicator {comm['id']}",
                 int(comm["rank"]),
                 int(comm["ranks"]),
                 rank,
             )
-            for comm in who["communicators"]
+            for comm in facts["communicators"]
         }
-        shift = Shift(int(who["wall_ns"]) - first)
-        out.append(
-            Known(
-                host=who["host"],
-                node="/".join(who["node"]),
+        labels.append(
+            ProcessLabels(
+                host=facts["host"],
+                node="/".join(facts["node"]),
                 node_note="",
-                folder=who["folder"],
-                pid=int(who["pid"]),
+                folder=facts["folder"],
+                pid=int(facts["pid"]),
                 gpu="",
-                fate=_fate(capture / who["folder"], bool(who["ended"])),
+                fate=_fate(capture / facts["folder"], bool(facts["ended"])),
                 rank=rank,
-                last_ns=int(who["last_ns"]),
-                threads=who["threads"],
+                last_ns=int(facts["last_ns"]),
+                threads=facts["threads"],
                 communicators=comms,
-                shift=shift,
+                clock=SceneClock(int(facts["wall_ns"]) - first),
             )
         )
-    return out
+    return labels
 
 
-def known_by_model(model: Model, told: dict[str, Who]) -> list[Known]:
-    """Processes as the model names them. `told`: by folder, what their files tell."""
-    out = []
+def labels_from_model(model: Model, by_folder: dict[str, ProcessFacts]) -> list[ProcessLabels]:
+    """Labels by the model. `by_folder`: facts from the files, which a dataset does not have."""
+    labels = []
     for number, row in enumerate(model.processes):
-        who = told.get(row.folder)
-        clock = model.clocks[row.node] if row.node < len(model.clocks) else None
-        shift = Shift(clock=clock)
-        members = _members(model, number)
-        found: dict[int, KnownCommunicator] = {}
-        for comm in who["communicators"] if who else ():
-            opened = shift.to_scene(int(comm["opened_ns"]))
-            nearest = min(members, key=lambda one: abs(one[0] - opened), default=None)
-            if nearest is not None:
-                found[int(comm["number"])] = nearest[1]
-        for _, comm in members:  # a dataset has no files that tell
-            if comm not in found.values():
-                found[-2 - comm.row] = comm
-        out.append(
-            Known(
+        facts = by_folder.get(row.folder)
+        clock = SceneClock(clock=model.clocks[row.node] if row.node < len(model.clocks) else None)
+        labels.append(
+            ProcessLabels(
                 host=row.host,
                 node=f"h{row.node}",
                 node_note="",
@@ -83,35 +70,54 @@ def known_by_model(model: Model, told: dict[str, Who]) -> list[Known]:
                 gpu=row.gpu,
                 fate=_fate(model.path / row.folder, row.ended),
                 rank=row.global_rank,
-                last_ns=int(who["last_ns"]) if who else _last_ns(model, number),
-                threads=who["threads"] if who else {},
-                communicators=found,
-                shift=shift,
+                last_ns=int(facts["last_ns"]) if facts else _last_ns(model, number),
+                threads=facts["threads"] if facts else {},
+                communicators=_communicators(model, number, facts, clock),
+                clock=clock,
             )
         )
-    return out
+    return labels
 
 
-def _members(model: Model, process: int) -> list[tuple[int, KnownCommunicator]]:
-    """(when it was opened, communicator) of a process."""
+def _communicators(
+    model: Model, process: int, facts: ProcessFacts | None, clock: SceneClock
+) -> dict[int, CommunicatorLabel]:
+    """Communicators of a process by their number in it; -2, -3 … where there are no files.
+
+    The files and the model know a communicator by the time at which it was opened.
+    """
+    members = _members(model, process)
+    labels: dict[int, CommunicatorLabel] = {}
+    for comm in facts["communicators"] if facts else ():
+        opened_ns = clock.to_scene(int(comm["opened_ns"]))
+        nearest = min(members, key=lambda member: abs(member[0] - opened_ns), default=None)
+        if nearest is not None:
+            labels[int(comm["number"])] = nearest[1]
+    for _, label in members:
+        if label not in labels.values():
+            labels[-2 - label.row] = label
+    return labels
+
+
+def _members(model: Model, process: int) -> list[tuple[int, CommunicatorLabel]]:
+    """When each communicator of a process was opened, and its label."""
     members, comms = model.tables["members"], model.tables["communicators"]
-    mine = np.flatnonzero(members["process"] == process)
-    out = []
-    for place in mine.tolist():
+    labels = []
+    for place in np.flatnonzero(members["process"] == process).tolist():
         row = int(members["communicator"][place])
-        told = KnownCommunicator(
+        label = CommunicatorLabel(
             row,
             model.communicator_names[row],
             int(members["rank"][place]),
             int(comms["ranks"][row]),
             int(members["global_rank"][place]),
         )
-        out.append((int(members["opened_ns"][place]), told))
-    return out
+        labels.append((int(members["opened_ns"][place]), label))
+    return labels
 
 
 def _last_ns(model: Model, process: int) -> int:
-    """The last time that any operation of a process tells."""
+    """The last known time of a process's operations."""
     operations = model.tables["operations"]
     first, last = np.searchsorted(operations["process"], (process, process + 1)).tolist()
     names = ("end_ns", "launch_end_ns", "call_end_ns", "enqueue_ns")

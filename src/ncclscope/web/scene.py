@@ -1,4 +1,4 @@
-"""A scene: everything that can be drawn at one moment, as a tree of lanes over rows of bars."""
+"""A scene: everything that the page can draw, as a tree of lanes with rows of bars."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -10,31 +10,26 @@ from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
 from ncclscope.web.bars import Bars
-from ncclscope.web.callback_rows import CHANNEL_KINDS, KINDS, PROXY_KINDS, Place
+from ncclscope.web.callback_rows import LaneKey
 from ncclscope.web.counters import LineStyle, SampledDevice
-
-OPERATION, PART, CHANNEL, COARSE, DROP = "operation", "part", "channel", "coarse", "Drop"
-COUNTER = "counter"
-# What a kind of row is called at its lane.
-_TITLES = {
-    OPERATION: "operations",
-    PART: "sends and receives of it",
-    CHANNEL: "kernel, by GPU stamps",
-    COARSE: "sampled",
-    DROP: "events dropped",
-    "KernelCh": "KernelCh, as the host saw it",
-    "Comm": "init and finalize",
-}
-_ORDER = {
-    kind: place for place, kind in enumerate((COARSE, DROP, OPERATION, PART, CHANNEL, *KINDS))
-}
+from ncclscope.web.kinds import (
+    CHANNEL,
+    CHANNEL_KINDS,
+    COMMUNICATOR,
+    COUNTER,
+    DROP,
+    LANE_ORDER,
+    PREVIEW,
+    PROXY_KINDS,
+    TITLES,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Shift:
-    """A process's host clock on the scene's: by the model's clocks, else by the wall clock."""
+class SceneClock:
+    """Converts times of a process's host to the scene's clock and back."""
 
-    add_ns: int = 0
+    add_ns: int = 0  # where there is no model: the difference of the wall clocks
     clock: NodeClock | None = None
 
     def to_scene(self, local_ns: int) -> int:
@@ -44,11 +39,11 @@ class Shift:
         return int(self.clock.to_reference(np.array([local_ns], np.int64))[0])
 
     def to_local(self, scene_ns: int) -> int:
-        """The other way round."""
+        """A time on the scene's clock on the host's."""
         if self.clock is None:
             return scene_ns - self.add_ns
         local = scene_ns
-        for _ in range(3):  # offsets change by parts in a million: this is exact soon
+        for _ in range(3):  # offsets change by parts in a million, so this converges
             local += scene_ns - self.to_scene(local)
         return local
 
@@ -60,52 +55,52 @@ class Row:
     kind: str
     bars: Bars
     process: int
-    shift: Shift | None  # None: its times are on the one clock already
+    clock: SceneClock | None  # None: its times are on the scene's clock
     key: str  # stays the same from scene to scene
-    drawn: LineStyle | None = None  # as a line
+    line_style: LineStyle | None = None  # of counters: they are drawn as a line
 
     def window(self, first_ns: int, last_ns: int) -> tuple[int, int]:
-        """A stretch of the scene's time on the row's own clock."""
-        if self.shift is None:
+        """Two times of the scene on the row's own clock."""
+        if self.clock is None:
             return first_ns, last_ns
-        return self.shift.to_local(first_ns), self.shift.to_local(last_ns)
+        return self.clock.to_local(first_ns), self.clock.to_local(last_ns)
 
-    def moment(self, own_ns: int) -> int:
+    def to_scene(self, own_ns: int) -> int:
         """A time of the row on the scene's clock."""
-        return own_ns if self.shift is None else self.shift.to_scene(own_ns)
+        return own_ns if self.clock is None else self.clock.to_scene(own_ns)
 
 
 @dataclass(slots=True)
 class Lane:
-    """A line of the page with a name, rows, and lanes below it."""
+    """A part of the page with a name, rows of bars, and lanes below it."""
 
     key: str
     level: str  # host, rank, communicator, thread, channel, proxy, machine, device
     title: str
     note: str = ""
-    state: str = ""  # why it looks different: killed …
+    state: str = ""  # of a rank: killed …
     tracks: dict[str, list[int]] = field(default_factory=dict)  # numbers of rows by kind
     children: dict[str, "Lane"] = field(default_factory=dict)
     ids: dict[str, Any] = field(default_factory=dict)  # rank, communicator: for filters
-    drawn: list[LineStyle] = field(default_factory=list)  # of its rows of counters, in their order
+    line_styles: list[LineStyle] = field(default_factory=list)  # of its rows of counters
 
     def child(self, name: str, level: str, title: str, note: str = "", **ids: Any) -> "Lane":
-        """The lane of that name below this one."""
+        """The lane of that name below this one; a new one if there is none."""
         if name not in self.children:
             key = f"{self.key}/{name}" if self.key else name
             self.children[name] = Lane(key, level, title, note, ids={**self.ids, **ids})
         return self.children[name]
 
     def as_json(self) -> dict[str, Any]:
-        """For the page."""
-        kinds = sorted(self.tracks, key=lambda kind: _ORDER.get(kind, len(_ORDER)))
+        """The lane and those below it, for the page."""
+        kinds = sorted(self.tracks, key=lambda kind: LANE_ORDER.get(kind, len(LANE_ORDER)))
         tracks: list[dict[str, Any]] = [
-            {"kind": kind, "title": _TITLES.get(kind, kind), "rows": self.tracks[kind]}
+            {"kind": kind, "title": TITLES.get(kind, kind), "rows": self.tracks[kind]}
             for kind in kinds
         ]
         for track in tracks:
             if track["kind"] == COUNTER:
-                track["lines"] = [[one.title, one.unit] for one in self.drawn]
+                track["lines"] = [[style.title, style.unit] for style in self.line_styles]
         return {
             "key": self.key,
             "level": self.level,
@@ -119,26 +114,8 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """Names of one process's lanes."""
-
-    host: str
-    node: str
-    node_note: str
-    folder: str
-    pid: int
-    gpu: str
-    fate: str  # of one that did not end by itself, else ""
-    rank: int  # NONE where nobody tells
-    last_ns: int  # of its host
-    threads: dict[str, str]
-    communicators: dict[int, "KnownCommunicator"]  # by number in the process
-    shift: Shift
-
-
-@dataclass(frozen=True, slots=True)
-class KnownCommunicator:
-    """A communicator as one process's lanes name it."""
+class CommunicatorLabel:
+    """A communicator as the lanes of one process name it."""
 
     row: int  # of the model; NONE before there is one
     name: str
@@ -148,47 +125,67 @@ class KnownCommunicator:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessLabels:
+    """Names for the lanes of one process."""
+
+    host: str
+    node: str
+    node_note: str
+    folder: str
+    pid: int
+    gpu: str
+    fate: str  # of a process that did not end by itself, else ""
+    rank: int  # NONE where it is not known
+    last_ns: int  # on its host's clock
+    threads: dict[str, str]
+    communicators: dict[int, CommunicatorLabel]  # by number in the process
+    clock: SceneClock
+
+
+@dataclass(frozen=True, slots=True)
 class Scene:
-    """All rows, and the tree of lanes over them."""
+    """All rows, and the tree of lanes that holds them."""
 
     rows: list[Row]
     root: Lane
     first_ns: int
     last_ns: int
     model: Model | None
-    known: list[Known]
+    processes: list[ProcessLabels]
 
 
-class Composer:
+class SceneBuilder:
     """Puts rows into lanes."""
 
-    def __init__(self, known: list[Known], model: Model | None) -> None:
-        self.known, self.model = known, model
+    def __init__(self, processes: list[ProcessLabels], model: Model | None) -> None:
+        self.processes, self.model = processes, model
         self.rows: list[Row] = []
         self.root = Lane("", "root", "")
         self._ranks: dict[tuple[int, int], Lane] = {}
-        nodes = {one.node: number for number, one in reversed(list(enumerate(known)))}
-        order = sorted(range(len(known)), key=lambda n: (nodes[known[n].node], known[n].rank, n))
-        for process in order:
+        nodes = {labels.node: place for place, labels in reversed(list(enumerate(processes)))}
+
+        def order(process: int) -> tuple[int, int, int]:
+            return nodes[processes[process].node], processes[process].rank, process
+
+        for process in sorted(range(len(processes)), key=order):
             self._add_process(process)
 
     def _add_process(self, process: int) -> None:
-        one = self.known[process]
-        host = self.root.child(one.node, "host", one.host, one.node_note)
-        told = sorted(one.communicators.values(), key=lambda comm: (comm.global_rank, comm.row))
-        ranks = {comm.global_rank for comm in told} or {one.rank}
+        labels = self.processes[process]
+        host = self.root.child(labels.node, "host", labels.host, labels.node_note)
+        comms = sorted(labels.communicators.values(), key=lambda comm: (comm.global_rank, comm.row))
+        ranks = {comm.global_rank for comm in comms} or {labels.rank}
         for rank in sorted(ranks):
-            title = f"rank {rank}" if rank != NONE else one.folder
-            note = f"pid {one.pid}" + (f" · {one.gpu}" if one.gpu else "")
+            title = f"rank {rank}" if rank != NONE else labels.folder
+            note = f"pid {labels.pid}" + (f" · {labels.gpu}" if labels.gpu else "")
             lane = host.child(f"p{process}.{rank}", "rank", title, note, rank=rank, process=process)
-            lane.state = one.fate
+            lane.state = labels.fate
             self._ranks[process, rank] = lane
-        for comm in told:
-            self._communicator(process, comm)
+        for comm in comms:
+            self._communicator_lane(process, comm)
 
-    def _communicator(self, process: int, comm: KnownCommunicator | None) -> Lane:
-        """The lane of a communicator on one rank; None: events that say no communicator."""
-        self.known[process]
+    def _communicator_lane(self, process: int, comm: CommunicatorLabel | None) -> Lane:
+        """The lane of a communicator on one rank; None: of events without a communicator."""
         if comm is None:
             lane = self._ranks[process, min(rank for p, rank in self._ranks if p == process)]
             return lane.child("other", "communicator", "no communicator", "or another process's")
@@ -197,93 +194,93 @@ class Composer:
         name = f"c{comm.row}" if comm.row != NONE else f"n{comm.name}"
         return lane.child(name, "communicator", comm.name, note, communicator=comm.row)
 
-    def add(self, lane: Lane, kind: str, process: int, bars: Bars, shift: Shift | None) -> None:
-        """One more row of a lane."""
+    def _first_rank_lane(self, process: int) -> Lane:
+        return next(lane for (p, _), lane in self._ranks.items() if p == process)
+
+    def _add_row(
+        self, lane: Lane, kind: str, process: int, bars: Bars, clock: SceneClock | None
+    ) -> None:
         if not len(bars):
             return
         numbers = lane.tracks.setdefault(kind, [])
         key = f"{lane.key}/{kind}/{len(numbers)}"
         numbers.append(len(self.rows))
-        self.rows.append(Row(kind, bars, process, shift, key))
+        self.rows.append(Row(kind, bars, process, clock, key))
 
-    def add_model_rows(self, process: int, rows: Iterable[tuple[Place, Bars]]) -> None:
-        """Rows of operations and of channels by the GPU's stamps; their communicators are the
-        model's, their threads the ranks in them.
+    def add_model_rows(self, process: int, rows: Iterable[tuple[LaneKey, Bars]]) -> None:
+        """Adds rows of operations and of channels by GPU stamps, whose communicators are the
+        model's.
         """
-        for place, bars in rows:
-            lane = self._of_row(process, place.communicator, place.thread)
-            if place.kind == CHANNEL:
-                lane = lane.child(
-                    f"ch{place.channel}", "channel", f"channel {place.channel}", "GPU"
-                )
-            self.add(lane, place.kind, process, bars, None)
+        for key, bars in rows:
+            lane = self._lane_by_model(process, key.communicator, key.rank)
+            if key.kind == CHANNEL:
+                lane = _channel_lane(lane, key.channel)
+            self._add_row(lane, key.kind, process, bars, None)
 
-    def _of_row(self, process: int, communicator: int, rank: int) -> Lane:
-        found = [c for c in self.known[process].communicators.values() if c.row == communicator]
-        comm = next((one for one in found if one.rank == rank), found[0] if found else None)
-        return self._communicator(process, comm)
+    def _lane_by_model(self, process: int, communicator: int, rank: int) -> Lane:
+        labels = self.processes[process].communicators.values()
+        comms = [comm for comm in labels if comm.row == communicator]
+        of_rank = (comm for comm in comms if comm.rank == rank)
+        return self._communicator_lane(process, next(of_rank, comms[0] if comms else None))
 
-    def add_events(self, process: int, rows: Iterable[tuple[Place, Bars]]) -> None:
-        """Rows of callbacks."""
-        one = self.known[process]
-        for place, bars in rows:
-            if place.kind == DROP:
-                lane = next(lane for (p, _), lane in self._ranks.items() if p == process)
+    def add_callbacks(self, process: int, rows: Iterable[tuple[LaneKey, Bars]]) -> None:
+        """Adds rows of callbacks, whose communicators are numbers of the process."""
+        labels = self.processes[process]
+        for key, bars in rows:
+            if key.kind == DROP:
+                lane = self._first_rank_lane(process)
             else:
-                comm = one.communicators.get(place.communicator)
-                lane = self._place(one, self._communicator(process, comm), place)
-            self.add(lane, place.kind, process, bars, one.shift)
+                comm = labels.communicators.get(key.communicator)
+                lane = _callback_lane(labels, self._communicator_lane(process, comm), key)
+            self._add_row(lane, key.kind, process, bars, labels.clock)
 
-    def _place(self, one: Known, lane: Lane, place: Place) -> Lane:
-        """The lane of a row below its communicator's."""
-        if place.kind == "Comm":
-            return lane
-        if place.kind in CHANNEL_KINDS:
-            return _channel(lane, place)
-        name = one.threads.get(str(place.thread), "")
-        lane = lane.child(f"t{place.thread}", "thread", f"thread {place.thread}", name)
-        if place.kind not in PROXY_KINDS:
-            return lane
-        way = {1: "send", 0: "recv"}.get(place.sends, "network")
-        channel = f"channel {place.channel}" if place.channel != NONE else "op not on record"
-        return lane.child(f"{way}{place.channel}", "proxy", f"{way}, {channel}", "proxy")
-
-    def add_coarse(self, process: int, bars: Bars) -> None:
-        """What sampling a process's file showed."""
-        lane = next(lane for (p, _), lane in self._ranks.items() if p == process)
-        self.add(lane, COARSE, process, bars, self.known[process].shift)
+    def add_preview(self, process: int, bars: Bars) -> None:
+        """Adds what is known of a process before it is indexed."""
+        lane = self._first_rank_lane(process)
+        self._add_row(lane, PREVIEW, process, bars, self.processes[process].clock)
 
     def add_counters(self, devices: Iterable[SampledDevice]) -> None:
-        """What was sampled of the hosts, in a lane of each; on the one clock."""
+        """Adds the sampled devices of each host, in one lane of the host."""
         for device in devices:
             host = self.root.children.get(f"h{device.node}")
             if host is None:
                 continue
             machine = host.child("machine", "machine", "machine", "GPUs, network, host")
             lane = machine.child(device.key, "device", device.title, device.note)
-            for drawn, bars in device.rows:
-                lane.drawn.append(drawn)
-                self.add(lane, COUNTER, NONE, bars, None)
-                self.rows[-1] = replace(self.rows[-1], drawn=drawn)
+            for style, bars in device.rows:
+                lane.line_styles.append(style)
+                self._add_row(lane, COUNTER, NONE, bars, None)
+                self.rows[-1] = replace(self.rows[-1], line_style=style)
 
     def scene(self) -> Scene:
-        """What was put together."""
-        first, last = [], []
-        for row in self.rows:
-            if row.kind == COUNTER:  # samplers begin before the job and end after it
-                continue
-            first.append(row.moment(int(row.bars.start_ns[0])))
-            last.append(row.moment(int(row.bars.end_ns[-1])))
+        """The scene of all rows that were added."""
+        # Samplers begin before the job and end after it: they do not count for the extent.
+        timed = [row for row in self.rows if row.kind != COUNTER]
         return Scene(
             self.rows,
             self.root,
-            min(first, default=0),
-            max(last, default=1),
+            min((row.to_scene(int(row.bars.start_ns[0])) for row in timed), default=0),
+            max((row.to_scene(int(row.bars.end_ns[-1])) for row in timed), default=1),
             self.model,
-            self.known,
+            self.processes,
         )
 
 
-def _channel(lane: Lane, place: Place) -> Lane:
-    """The lane of a GPU channel below its communicator's."""
-    return lane.child(f"ch{place.channel}", "channel", f"channel {place.channel}", "GPU")
+def _callback_lane(labels: ProcessLabels, lane: Lane, key: LaneKey) -> Lane:
+    """The lane of a row of callbacks, below its communicator's lane."""
+    if key.kind == COMMUNICATOR:
+        return lane
+    if key.kind in CHANNEL_KINDS:
+        return _channel_lane(lane, key.channel)
+    name = labels.threads.get(str(key.thread), "")
+    lane = lane.child(f"t{key.thread}", "thread", f"thread {key.thread}", name)
+    if key.kind not in PROXY_KINDS:
+        return lane
+    direction = {1: "send", 0: "recv"}.get(key.sends, "network")
+    channel = f"channel {key.channel}" if key.channel != NONE else "op not on record"
+    return lane.child(f"{direction}{key.channel}", "proxy", f"{direction}, {channel}", "proxy")
+
+
+def _channel_lane(lane: Lane, channel: int) -> Lane:
+    """The lane of a GPU channel, below its communicator's lane."""
+    return lane.child(f"ch{channel}", "channel", f"channel {channel}", "GPU")

@@ -1,4 +1,4 @@
-"""A capture's timeline while somebody looks at it: scenes, made in the background and renewed while
+"""A capture's timeline while its page is open: scenes, made in the background and made again while
 the capture grows.
 """
 
@@ -8,8 +8,9 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,31 +26,31 @@ from ncclscope.model.store.saved_model import fingerprint
 from ncclscope.private_directory import make_private_directory
 from ncclscope.web.bar_details import Lookup
 from ncclscope.web.bars import Bars
-from ncclscope.web.callback_index import FOLDER, load_rows, save_rows, who_is
-from ncclscope.web.callback_rows import Place, event_rows
-from ncclscope.web.counters import SampledDevice, gauged
+from ncclscope.web.callback_index import FOLDER, ProcessFacts, facts_of, load_rows, save_rows
+from ncclscope.web.callback_rows import Rows, callback_rows
+from ncclscope.web.counters import SampledDevice, sampled_devices
 from ncclscope.web.operation_rows import channel_rows, operation_rows
 from ncclscope.web.preview import preview_rows
-from ncclscope.web.process_labels import known_by_files, known_by_model
-from ncclscope.web.scene import Composer
+from ncclscope.web.process_labels import labels_from_files, labels_from_model
+from ncclscope.web.scene import SceneBuilder
 
-_SMALL_BYTES = 64 << 20  # of such captures the first scene is the last one
-_LOOK_EVERY_S = 1.0
+_SMALL_BYTES = 64 << 20  # captures up to this size need no preview
+_CHECK_EVERY_S = 1.0  # whether the capture has changed
 _SHOW_EVERY_S = 3.0  # while a large capture is indexed
 _MOST_WORKERS = 8
-Rows = list[tuple[Place, Bars]]
+_Done = tuple[Path, str, int]  # folder of a process, state of its files, bars indexed
 
 
 def index_process(folder: Path, target: Path) -> int:
-    """Writes one process's rows of callbacks; how many bars they have."""
+    """Writes one process's rows of callbacks; the number of their bars."""
     process = open_process(folder)
-    rows, last_ns = event_rows(process)
-    save_rows(rows, who_is(process, last_ns), target)
+    rows, last_ns = callback_rows(process)
+    save_rows(rows, facts_of(process, last_ns), target)
     return sum(len(bars) for _, bars in rows)
 
 
-def _mark(folder: Path) -> str:
-    """What a process's files look like from outside."""
+def _files_state(folder: Path) -> str:
+    """Names, sizes and times of a process's files: they change when the process writes."""
     states = []
     for file in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if file.name != "live":
@@ -59,31 +60,40 @@ def _mark(folder: Path) -> str:
     return " ".join(states)
 
 
+@dataclass(frozen=True, slots=True)
+class _IndexedProcess:
+    """A process's rows of callbacks, its facts, and the state of its files when it was indexed."""
+
+    files_state: str
+    rows: Rows
+    facts: ProcessFacts
+
+
 class Timeline:
-    """The current scene of a capture, and how far the next one is."""
+    """The current scene of a capture, and the progress of the next one."""
 
     def __init__(self, capture: Path) -> None:
         self.capture = capture
-        self.scene = Composer([], None).scene()
-        self.generation = 0
-        self.progress = ""  # what is being done, "" when nothing is
+        self.scene = SceneBuilder([], None).scene()
+        self.generation = 0  # counts scenes
+        self.progress = ""  # what is being done; "" when nothing is
         self.trouble = ""
-        self.findings: list[dict[str, Any]] = []  # with places of the current scene
+        self.findings: list[dict[str, Any]] = []  # with places in the current scene
         self.bars_indexed = 0
         self.index_s = 0.0
-        self._events: dict[str, tuple[str, Rows, dict[str, Any]]] = {}  # by folder, with its mark
-        self._coarse: list[tuple[dict[str, Any], Bars]] = []  # of large captures, until indexed
+        self._indexed: dict[str, _IndexedProcess] = {}  # by folder
+        self._previews: list[tuple[ProcessFacts, Bars]] = []  # of a large capture until indexed
         self._shown_at = 0.0
         self._failure: Exception | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="timeline", daemon=True)
         self._temporary: Path | None = None
 
-    # ---- life ----
+    # ---- start and stop ----
     def start(self) -> None:
-        """Has a first scene; goes on in the background."""
+        """Returns when there is a first scene, and goes on in the background."""
         if not is_dataset(self.capture) and self._size_bytes() > _SMALL_BYTES:
-            self._show_coarse()
+            self._show_preview()
         self._thread.start()
         while not self.generation and self._thread.is_alive():
             if self._failure is not None:
@@ -91,8 +101,8 @@ class Timeline:
             time.sleep(0.01)
 
     def make(self) -> None:
-        """Has the whole scene, however long that takes; nothing goes on in the background."""
-        self._renew()
+        """Makes the complete scene now; nothing goes on in the background."""
+        self._make_scene()
 
     def stop(self) -> None:
         """Ends the background work as soon as it can."""
@@ -110,110 +120,117 @@ class Timeline:
         )
 
     def _work(self) -> None:
-        """Makes what is missing, then again whenever the capture has changed."""
+        """Makes a scene, and another one whenever the capture has changed."""
         shown = ""
         while not self._stop.is_set():
-            wait_s = _LOOK_EVERY_S
+            wait_s = _CHECK_EVERY_S
             try:
-                mark = fingerprint(self.capture)
-                if mark != shown:
+                state = fingerprint(self.capture)
+                if state != shown:
                     began = time.monotonic()
-                    self._renew()
-                    shown = mark
+                    self._make_scene()
+                    shown = state
                     wait_s = max(wait_s, 3 * (time.monotonic() - began))
             except (NcclscopeError, OSError) as error:
                 self.trouble, self.progress = str(error), ""
                 self._failure = error
-            except Exception as error:  # a mistake of ours must not look like an idle page
+            except Exception as error:  # a bug must not look like an idle page
                 self.trouble, self.progress = f"a mistake in ncclscope: {error!r}", ""
                 self._failure = NcclscopeError(self.trouble)
             self._stop.wait(wait_s)
 
     # ---- scenes ----
-    def _show(self, composer: Composer) -> None:
-        self.findings = []  # theirs are places of the scene before
-        self.scene = composer.scene()
+    def _show(self, builder: SceneBuilder) -> None:
+        self.findings = []  # their places are in the scene before
+        self.scene = builder.scene()
         self.generation += 1
 
-    def _show_coarse(self) -> None:
-        """A first picture from a sample of each file."""
-        self._coarse = preview_rows(process_folders(self.capture))
-        self._show_partly()
+    def _show_preview(self) -> None:
+        """Shows a first scene from samples of each process."""
+        self._previews = preview_rows(process_folders(self.capture))
+        self._show_partly_indexed()
 
-    def _show_partly(self) -> None:
-        """What is indexed, and samples of the rest."""
-        told = [self._events.get(who["folder"], ("", [], who)) for who, _ in self._coarse]
-        composer = Composer(known_by_files([who for _, _, who in told], self.capture), None)
-        for process, (mark, rows, _) in enumerate(told):
-            if mark:
-                composer.add_events(process, rows)
+    def _show_partly_indexed(self) -> None:
+        """Shows the processes that are indexed, and previews of the others."""
+        indexed = [self._indexed.get(facts["folder"]) for facts, _ in self._previews]
+        facts = [
+            process.facts if process else preview[0]
+            for process, preview in zip(indexed, self._previews, strict=True)
+        ]
+        builder = SceneBuilder(labels_from_files(facts, self.capture), None)
+        for number, process in enumerate(indexed):
+            if process:
+                builder.add_callbacks(number, process.rows)
             else:
-                composer.add_coarse(process, self._coarse[process][1])
+                builder.add_preview(number, self._previews[number][1])
         self._shown_at = time.monotonic()
-        self._show(composer)
+        self._show(builder)
 
-    def _renew(self) -> None:
-        """The whole scene of the capture as it is now."""
+    def _make_scene(self) -> None:
+        """Shows the complete scene of the capture as it is now, in two steps, and its findings."""
         if not is_dataset(self.capture):
             self._index()
         self.progress = "making the model"
-        mark = fingerprint(self.capture)
+        state = fingerprint(self.capture)
         model = open_model(self.capture)
-        devices = list(gauged(model))
-        self._show(self._composed(model, mark, devices))
-        self._coarse = []
+        devices = list(sampled_devices(model))
+        self._show(self._scene_builder(model, state, devices))
+        self._previews = []
         if not is_dataset(self.capture):
             self.progress = "reading GPU stamps of channels"
-            composer = self._composed(model, mark, devices)
+            builder = self._scene_builder(model, state, devices)
             for process in range(len(model.processes)):
-                rows = self._kept(
-                    f"p{process}.channels", mark, partial(channel_rows, model, process)
-                )
-                composer.add_model_rows(process, rows)
+                make = partial(channel_rows, model, process)
+                rows = self._cached_rows(f"p{process}.channels", state, make)
+                builder.add_model_rows(process, rows)
                 if self._stop.is_set():
                     return
-            self._show(composer)
+            self._show(builder)
         self.progress = "looking for findings"
-        # The first picture does not wait for the import of all that diagnoses.
+        # Imported now: the first scene does not wait for the modules of diagnose.
         from ncclscope.web.findings import findings
 
         self.findings = findings(Lookup(self.scene, self.capture), model)
         self.progress = self.trouble = ""
 
-    def _composed(self, model: Model, mark: str, devices: list[SampledDevice]) -> Composer:
-        """Operations, callbacks, and what was sampled of the machines."""
-        told = {folder: who for folder, (_, _, who) in self._events.items()}
-        composer = Composer(known_by_model(model, told), model)
+    def _scene_builder(
+        self, model: Model, state: str, devices: list[SampledDevice]
+    ) -> SceneBuilder:
+        """A builder with all operations, callbacks and sampled devices."""
+        facts = {folder: process.facts for folder, process in self._indexed.items()}
+        builder = SceneBuilder(labels_from_model(model, facts), model)
         for number, row in enumerate(model.processes):
-            known = composer.known[number]
-            last_ns = known.shift.to_scene(known.last_ns) if row.folder in told else known.last_ns
+            labels = builder.processes[number]
+            is_local = row.folder in facts  # else the model gave the time, on the scene's clock
+            last_ns = labels.clock.to_scene(labels.last_ns) if is_local else labels.last_ns
             make = partial(operation_rows, model, number, last_ns)
-            composer.add_model_rows(number, self._kept(f"p{number}.operations", mark, make))
-            if row.folder in self._events:
-                composer.add_events(number, self._events[row.folder][1])
-        composer.add_counters(devices)
-        return composer
+            rows = self._cached_rows(f"p{number}.operations", state, make)
+            builder.add_model_rows(number, rows)
+            if row.folder in self._indexed:
+                builder.add_callbacks(number, self._indexed[row.folder].rows)
+        builder.add_counters(devices)
+        return builder
 
-    def _kept(self, name: str, mark: str, make: Callable[[], Rows]) -> Rows:
-        """Rows of a process; of large captures on disk, so that they need no memory."""
+    def _cached_rows(self, name: str, state: str, make: Callable[[], Rows]) -> Rows:
+        """Rows of a process; of a large capture in files, so that they take no memory."""
         if self._size_bytes() <= _SMALL_BYTES:
             return make()
-        place = self._folder()
+        folder = self._index_folder()
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            if (place / f"{name}.mark").read_text() == mark:
-                return load_rows(place / f"{name}.rows")[0]
-        save_rows(make(), {}, place / f"{name}.rows")
-        (place / f"{name}.mark").write_text(mark)
-        return load_rows(place / f"{name}.rows")[0]
+            if (folder / f"{name}.mark").read_text() == state:
+                return load_rows(folder / f"{name}.rows")[0]
+        save_rows(make(), {}, folder / f"{name}.rows")
+        (folder / f"{name}.mark").write_text(state)
+        return load_rows(folder / f"{name}.rows")[0]
 
     # ---- the index of callbacks ----
-    def _folder(self) -> Path:
-        """Where the index is kept: beside the capture, or in a place that goes with us."""
-        place = self.capture / FOLDER
+    def _index_folder(self) -> Path:
+        """The folder of the index: in the capture, or a temporary one where that is read-only."""
+        folder = self.capture / FOLDER
         try:
-            make_private_directory(place)
-            if os.access(place, os.W_OK):
-                return place
+            make_private_directory(folder)
+            if os.access(folder, os.W_OK):
+                return folder
         except OSError:
             pass
         if self._temporary is None:
@@ -221,53 +238,58 @@ class Timeline:
         return self._temporary
 
     def _index(self) -> None:
-        """Rows of all processes whose files have changed."""
-        place = self._folder()
-        missing: list[tuple[Path, str]] = []
+        """Indexes all processes whose files have changed."""
+        index_folder = self._index_folder()
+        changed: list[tuple[Path, str]] = []
         for folder in process_folders(self.capture):
-            mark = _mark(folder)
-            if self._events.get(folder.name, ("",))[0] != mark and not self._load(
-                place, folder.name, mark
+            state = _files_state(folder)
+            indexed = self._indexed.get(folder.name)
+            if (indexed is None or indexed.files_state != state) and not self._load(
+                index_folder, folder.name, state
             ):
-                missing.append((folder, mark))
+                changed.append((folder, state))
         began = time.monotonic()
-        for number, (folder, mark, count) in enumerate(self._indexed(missing, place)):
-            self.progress = f"indexing process {number + 1} of {len(missing)}"
-            self.bars_indexed += count
+        for number, (folder, state, bars) in enumerate(self._index_each(changed, index_folder)):
+            self.progress = f"indexing process {number + 1} of {len(changed)}"
+            self.bars_indexed += bars
             self.index_s = time.monotonic() - began
-            (place / f"{folder.name}.mark").write_text(mark)
-            self._load(place, folder.name, mark)
-            if self._coarse and time.monotonic() - self._shown_at > _SHOW_EVERY_S:
-                self._show_partly()
+            (index_folder / f"{folder.name}.mark").write_text(state)
+            self._load(index_folder, folder.name, state)
+            if self._previews and time.monotonic() - self._shown_at > _SHOW_EVERY_S:
+                self._show_partly_indexed()
             if self._stop.is_set():
                 return
 
-    def _indexed(self, missing: list[tuple[Path, str]], place: Path) -> Any:
-        """Indexes processes one after the other, with workers where there is much."""
-        workers = min(len(os.sched_getaffinity(0)), len(missing), _MOST_WORKERS)
+    def _index_each(self, changed: list[tuple[Path, str]], index_folder: Path) -> Iterator[_Done]:
+        """Indexes processes, with workers where there is much to do."""
+        workers = min(len(os.sched_getaffinity(0)), len(changed), _MOST_WORKERS)
         if workers < 2 or self._size_bytes() <= _SMALL_BYTES:
-            for folder, mark in missing:
+            for folder, state in changed:
                 with contextlib.suppress(FormatError):  # the model says which and why
-                    yield folder, mark, index_process(folder, place / f"{folder.name}.rows")
+                    yield folder, state, index_process(folder, _rows_file(index_folder, folder))
             return
         with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-            waiting = [
-                (folder, mark, pool.submit(index_process, folder, place / f"{folder.name}.rows"))
-                for folder, mark in missing
+            futures = [
+                pool.submit(index_process, folder, _rows_file(index_folder, folder))
+                for folder, _ in changed
             ]
-            for folder, mark, future in waiting:
+            for (folder, state), future in zip(changed, futures, strict=True):
                 with contextlib.suppress(FormatError):
-                    yield folder, mark, future.result()
+                    yield folder, state, future.result()
                 if self._stop.is_set():
                     pool.shutdown(cancel_futures=True)
 
-    def _load(self, place: Path, name: str, mark: str) -> bool:
-        """Takes a process's rows from the index, if they are current."""
+    def _load(self, index_folder: Path, name: str, state: str) -> bool:
+        """Takes a process's rows from the index; False where they are not current."""
         try:
-            if (place / f"{name}.mark").read_text() != mark:
+            if (index_folder / f"{name}.mark").read_text() != state:
                 return False
-            rows, who = load_rows(place / f"{name}.rows")
+            rows, facts = load_rows(index_folder / f"{name}.rows")
         except (OSError, ValueError, KeyError, TypeError):
             return False
-        self._events[name] = (mark, rows, who)
+        self._indexed[name] = _IndexedProcess(state, rows, facts)
         return True
+
+
+def _rows_file(index_folder: Path, folder: Path) -> Path:
+    return index_folder / f"{folder.name}.rows"

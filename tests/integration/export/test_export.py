@@ -19,10 +19,10 @@ from ncclscope.analysis.query import connect, sql_text
 from ncclscope.analysis.selection import Selection
 from ncclscope.api import Capture
 from ncclscope.errors import NcclscopeError, UsageError
-from ncclscope.export import chunks, jsonl, parquet, text
-from ncclscope.export.csv import write_csv
-from ncclscope.export.jsonl import write_jsonl
+from ncclscope.export import chunks, parquet, text
+from ncclscope.export.atomic_files import Written
 from ncclscope.export.parquet import TABLES_WRITTEN, write_parquet
+from ncclscope.export.text import write_csv, write_jsonl
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import SCHEMA_VERSION
 from ncclscope.model.sql_views import open_connection, shown_columns
@@ -79,7 +79,7 @@ def test_parquet_is_the_model(
 ) -> None:
     monkeypatch.setattr(parquet, "has_pyarrow", lambda: with_pyarrow)
     dataset = tmp_path / "dataset"
-    assert write_parquet(model, ALL, dataset) == len(shown(capture))
+    assert write_parquet(model, ALL, dataset).count == len(shown(capture))
     assert len(list((dataset / "operations").iterdir())) > 2
     for table in TABLES_WRITTEN:
         files = f"{dataset}/{table}/*.parquet"
@@ -124,14 +124,14 @@ def test_parquet_is_made_of_what_every_reader_knows(
 def test_jsonl_is_the_model(capture: Capture, model: Model, tmp_path: Path) -> None:
     expected = by_name(capture.operations.columns, shown(capture))
     for name in ("a.jsonl", "a.jsonl.gz"):
-        assert write_jsonl(model, ALL, tmp_path / name) == len(expected)
+        assert write_jsonl(model, ALL, tmp_path / name) == Written(len(expected))
         data = (tmp_path / name).read_bytes()
         lines = (gzip.decompress(data) if name.endswith("gz") else data).splitlines()
         assert [json.loads(line) for line in lines] == expected
 
 
 def test_csv_is_the_model(capture: Capture, model: Model, tmp_path: Path) -> None:
-    assert write_csv(model, ALL, tmp_path / "a.csv") == len(shown(capture))
+    assert write_csv(model, ALL, tmp_path / "a.csv") == Written(len(shown(capture)))
     with (tmp_path / "a.csv").open(newline="") as lines:
         header, *rows = list(csv.reader(lines))
     assert header == capture.operations.columns
@@ -204,14 +204,14 @@ def test_instances_are_selected_as_operations_are(capture: Capture, tmp_path: Pa
 
 def test_nothing_is_chosen(capture: Capture, tmp_path: Path) -> None:
     nobody = Selection(ranks=(99,))
-    assert write_parquet(capture.model, nobody, tmp_path / "d") == 0
+    assert write_parquet(capture.model, nobody, tmp_path / "d").count == 0
     assert (
         polars.read_parquet(f"{tmp_path}/d/operations/*.parquet").columns
         == capture.operations.columns
     )
-    assert write_csv(capture.model, nobody, tmp_path / "a.csv") == 0
+    assert write_csv(capture.model, nobody, tmp_path / "a.csv").count == 0
     assert (tmp_path / "a.csv").read_text().strip() == ",".join(capture.operations.columns)
-    assert write_jsonl(capture.model, nobody, tmp_path / "a.jsonl") == 0
+    assert write_jsonl(capture.model, nobody, tmp_path / "a.jsonl").count == 0
     assert (tmp_path / "a.jsonl").read_text() == ""
 
 
@@ -227,7 +227,7 @@ def test_what_fails_leaves_what_was_there(
         if done > 50:
             raise DiskFullError
 
-    def write(progress: Progress | None = None) -> int:
+    def write(progress: Progress | None = None) -> Written:
         if form == "parquet":
             return write_parquet(model, ALL, path, force=True, progress=progress)
         return write_jsonl(model, ALL, path, progress)
@@ -245,7 +245,7 @@ def test_what_fails_leaves_what_was_there(
 def test_directories_that_are_not_ours_are_left_alone(model: Model, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis").write_text("")
-    with pytest.raises(UsageError, match="no dataset of ours"):
+    with pytest.raises(UsageError, match="is not a dataset"):
         write_parquet(model, ALL, tmp_path / "mine", force=True)
     write_parquet(model, ALL, tmp_path / "d")
     with pytest.raises(UsageError, match="Use --force to replace it"):
@@ -258,7 +258,7 @@ def test_directories_that_are_not_ours_are_left_alone(model: Model, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
-        (["-o", "x.dat"], "cannot tell the form of x.dat. Use --to jsonl, csv, parquet, ", 2),
+        (["-o", "x.dat"], "cannot tell the format of x.dat. Use --to jsonl, csv, parquet, ", 2),
         (["-o", "x.csv", "--op", "Nonsense"], "cannot select operation Nonsense", 2),
         (["-o", "x.csv", "--comm", "tp9"], "cannot select communicator tp9", 2),
         (["-o", "x.csv", "--since", "soon"], "cannot understand the time soon", 2),
@@ -344,15 +344,15 @@ def test_an_operation_takes_thirty_bytes(tmp_path: Path) -> None:
     )
     synthetic(tmp_path / "c", spec)
     model = package.open(tmp_path / "c").model
-    count = write_parquet(model, ALL, tmp_path / "d")
+    count = write_parquet(model, ALL, tmp_path / "d").count
     size = sum(file.stat().st_size for file in (tmp_path / "d" / "operations").iterdir())
     assert count > ranks * 30_000
     assert size / count <= 30
 
 
-def test_forms_share_one_order(capture: Capture, tmp_path: Path) -> None:
-    """Rows of operations come by process and time, whatever the form."""
-    jsonl.write_jsonl(capture.model, ALL, tmp_path / "a.jsonl")
+def test_formats_share_one_order(capture: Capture, tmp_path: Path) -> None:
+    """Rows of operations come by process and time, whatever the format."""
+    write_jsonl(capture.model, ALL, tmp_path / "a.jsonl")
     numbers = [
         json.loads(line)["operation"] for line in (tmp_path / "a.jsonl").read_text().splitlines()
     ]

@@ -15,7 +15,7 @@ import ncclscope as package
 from ncclscope.analysis.selection import Selection
 from ncclscope.errors import UsageError
 from ncclscope.export import follow
-from ncclscope.export.follow import Rotated, follow_jsonl
+from ncclscope.export.follow import RotatingFile, follow_jsonl
 from ncclscope.model.model import Model
 from tests.support.player import TRANSCRIPTS, ncclscope, recording, start_player
 from tests.support.writer import SyntheticSpec, from_transcript, synthetic
@@ -89,18 +89,18 @@ def test_lines_come_while_the_job_runs(tmp_path: Path) -> None:
 
 
 def test_an_operation_is_written_once_settled(tmp_path: Path) -> None:
-    """Not at the look at which it is first done; what is not done, at the last one."""
+    """Not at the reading at which it is first done; what is not done, at the last one."""
     from_transcript(TRANSCRIPTS / "2.28.9-v5-3ranks-hang", tmp_path / "c")
     model = package.open(tmp_path / "c").model
-    out = Rotated(tmp_path / "ops.jsonl", 1 << 30, 1)
+    out = RotatingFile(tmp_path / "ops.jsonl", 1 << 30, 1)
     follower = follow._Follower(everything, out)
-    follower.look(model, last=False)
+    follower.write_new(model, is_last=False)
     assert follower.count == 0
-    follower.look(model, last=False)
+    follower.write_new(model, is_last=False)
     done = follower.count
-    follower.look(model, last=False)
+    follower.write_new(model, is_last=False)
     assert follower.count == done == 15
-    follower.look(model, last=True)
+    follower.write_new(model, is_last=True)
     out.close()
     states = [line["state"] for line in lines_of(out.path)]
     assert len(states) == follower.count == 17
@@ -113,7 +113,7 @@ def test_files_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     for keep, kept in ((99, 200), (2, 20), (0, 0)):  # every piece of ten fills a file
         out = tmp_path / f"{keep}" / "ops.jsonl"
         out.parent.mkdir()
-        rotated = Rotated(out, 5_000, keep)
+        rotated = RotatingFile(out, 5_000, keep)
         assert follow_jsonl(tmp_path / "c", everything, rotated, threading.Event()).count == 200
         starts = [(line["global_rank"], line["call_order"]) for line in lines_of(out)]
         assert starts == [(rank, order) for rank in (0, 1) for order in range(100)][200 - kept :]
@@ -126,7 +126,7 @@ def test_what_cannot_be_followed(tmp_path: Path) -> None:
     for name, why in (("there.jsonl", "it exists"), ("x.jsonl.gz", "cannot be compressed")):
         with pytest.raises(UsageError, match=why):
             follow_jsonl(
-                tmp_path / "c", everything, Rotated(tmp_path / name, 1, 1), threading.Event()
+                tmp_path / "c", everything, RotatingFile(tmp_path / name, 1, 1), threading.Event()
             )
     assert (tmp_path / "there.jsonl").read_text() == "mine"
     done = ncclscope("export", tmp_path / "c", "--to", "csv", "--follow", "-o", tmp_path / "x.csv")

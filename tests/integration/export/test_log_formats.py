@@ -156,11 +156,11 @@ def test_callbacks_need_the_capture(tmp_path: Path) -> None:
     write_parquet(package.open(tmp_path / "c").model, ALL, tmp_path / "d")
     done = ncclscope("export", tmp_path / "d", "--to", "callbacks", "-o", tmp_path / "x")
     assert done.returncode == 2
-    assert "it holds no events. Name the capture itself" in done.stderr
+    assert "it holds no events. Name the capture, not" in done.stderr
     done = ncclscope(
         "export", tmp_path / "c", "--to", "callbacks", "--op", "reduce", "-o", tmp_path / "x"
     )
-    assert "cannot choose callbacks by --op" in done.stderr
+    assert "cannot select callbacks by --op" in done.stderr
     assert not (tmp_path / "x").exists()
     done = ncclscope("export", tmp_path / "d", "--to", "perfetto", "-o", tmp_path / "x")
     assert done.returncode == 0, done.stderr
@@ -183,7 +183,7 @@ def test_inspector_lines(folder: str, tmp_path: Path) -> None:
     )
     expected = [dict(zip(rows.columns, row, strict=True)) for row in rows.fetchall()]
     timed = [row for row in expected if row["duration_ns"] is not None]
-    assert (written.count, written.timeless) == (len(timed), len(expected) - len(timed))
+    assert (written.count, written.untimed) == (len(timed), len(expected) - len(timed))
     assert written.count > 50
     lines = []
     for process in capture.model.processes:
@@ -285,6 +285,6 @@ def test_directories_are_replaced_only_when_told(form: str, what: str, tmp_path:
     assert ncclscope(*export, "--force").returncode == 0
     (tmp_path / "logs" / "thesis.tex").write_text("")
     again = ncclscope(*export, "--force")
-    assert f"it exists and is no {what} of ours" in again.stderr
+    assert f"it exists and is not a {what}" in again.stderr
     assert (tmp_path / "logs" / "thesis.tex").exists()
     assert "to stdout: it is a directory" in ncclscope(*export[:-1], "-").stderr

@@ -17,11 +17,12 @@ import ncclscope as package
 from ncclscope.analysis.selection import Selection
 from ncclscope.api import Capture
 from ncclscope.export import parallel_ranks, trace_model
+from ncclscope.export.atomic_files import Written
 from ncclscope.export.chrome import write_chrome
-from ncclscope.export.kineto import COLLECTIVE_NAMES, DTYPES
 from ncclscope.export.perfetto import write_perfetto
-from ncclscope.export.written import Written
 from ncclscope.humanize import printable
+from ncclscope.nccl.datatypes import DATATYPES
+from ncclscope.nccl.torch_names import COLLECTIVE_NAMES
 from tests.support.player import TRANSCRIPTS, ncclscope
 from tests.support.trace_processor import COMPLAINTS, needs_trace_processor, query
 from tests.support.writer import SyntheticSpec, Work, from_transcript, synthetic
@@ -161,7 +162,7 @@ def test_arguments_are_the_models(loaded: Loaded) -> None:
             "Seq": row["call_order"], "Group size": size, "Rank": row["rank"],
             "In msg nelems": row["count"] * (size if row["function"] in ("ReduceScatter", "AlltoAll") else 1),
             "Out msg nelems": row["count"] * (size if row["function"] in ("AllGather", "AlltoAll") else 1),
-            "dtype": DTYPES[row["datatype"]],
+            "dtype": DATATYPES[row["datatype"]].torch,
             "Src Rank": row["peer"] if row["function"] == "Recv" else None,
             "Dst Rank": row["peer"] if row["function"] == "Send" else None,
             "replay": row["replay"] or None, "inferred": row["inferred"] or None, "part_of": row["part_of"],
@@ -320,7 +321,7 @@ def test_a_worker_that_fails_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ncclscope.export.perfetto.layers_of", full)
+    monkeypatch.setattr("ncclscope.export.trace_file.layers_of", full)
     with pytest.raises(package.errors.NcclscopeError, match=r"cannot write .*: No space left"):
         write_perfetto(capture.model, Selection(), tmp_path / "t.pftrace")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c"]

@@ -10,8 +10,8 @@ import pytest
 from ncclscope.analysis.run import Run
 from ncclscope.simulation.scenario import Call, HostClock, Scenario
 from ncclscope.system.sample_files import sample_files_in
-from ncclscope.web.scene import COUNTER
-from ncclscope.web.single_file import page, thinned, write_html
+from ncclscope.web.kinds import COUNTER
+from ncclscope.web.single_file import page_data, thin_scene, write_html
 from tests.browser.test_timeline_page import Page, close, opened
 from tests.integration.web.test_timeline import Asked, lanes_of
 from tests.support.fake_machine import Numbers, beside, gpu
@@ -63,7 +63,7 @@ def test_lanes_and_lines(capture: Path) -> None:
     # The run is what is shown, however long samplers were there.
     operations = [row for row in asked.scene.rows if row.kind != COUNTER]
     assert asked.scene.last_ns == max(
-        int(row.moment(int(row.bars.end_ns[-1]))) for row in operations
+        int(row.to_scene(int(row.bars.end_ns[-1]))) for row in operations
     )
 
     def value(title: str, share: float) -> float:
@@ -160,12 +160,12 @@ def _is_drawn(one: Page) -> list[bool]:
 
 def test_one_file_has_them_or_says_that_it_has_not(capture: Path) -> None:
     asked = Asked(capture)
-    text, left_out = page(asked.timeline)
-    assert left_out == ""
-    smaller, left_out = thinned(asked.scene, 2_000)
+    data = page_data(asked.timeline)
+    assert data["scene"]["left_out"] == ""
+    assert [row["kind"] for row in data["rows"]].count(COUNTER) > 0
+    smaller, left_out = thin_scene(asked.scene, 2_000)
     assert "counter" in left_out
     assert not any(row.kind == COUNTER for row in smaller.rows)
-    assert len(text) > 10_000
     asked.timeline.stop()
 
 

@@ -1,4 +1,4 @@
-"""Rows of pieces are the messages that protobuf's own code reads."""
+"""Rows of byte columns are the messages that protobuf's own code reads."""
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
@@ -26,7 +26,7 @@ def test_many_messages() -> None:
         pb.fixed64(flow, pb.tag(47, pb.FIXED64), ~present),
     ]
     rows = pb.message(1, pb.message(11, event))
-    packets = Trace.FromString(pb.joined(rows)).packet
+    packets = Trace.FromString(pb.encode_rows(rows)).packet
     assert [one.track_event.track_uuid for one in packets] == values.tolist()
     assert [one.track_event.HasField("name_iid") for one in packets] == present.tolist()
     named = [one.track_event.name_iid for one in packets if one.track_event.HasField("name_iid")]
@@ -34,12 +34,12 @@ def test_many_messages() -> None:
     flows = [list(one.track_event.flow_ids) for one in packets]
     assert flows == [[] if has else [one] for has, one in zip(present, flow.tolist(), strict=True)]
     places = np.array([3, 3, 0, 7])
-    again = [pb.taken(pb.in_one(rows), places)]
-    assert pb.joined(again) == b"".join(
-        pb.joined([pb.taken(pb.in_one(rows), places[i : i + 1])]) for i in range(4)
+    again = [pb.take_rows(pb.merge_columns(rows), places)]
+    assert pb.encode_rows(again) == b"".join(
+        pb.encode_rows([pb.take_rows(pb.merge_columns(rows), places[i : i + 1])]) for i in range(4)
     )
-    assert Trace.FromString(pb.joined(again)).packet[2] == packets[0]
+    assert Trace.FromString(pb.encode_rows(again)).packet[2] == packets[0]
 
 
 def test_no_rows() -> None:
-    assert pb.joined(pb.message(1, [pb.varints(np.empty(0, np.int64), b"\x08")])) == b""
+    assert pb.encode_rows(pb.message(1, [pb.varints(np.empty(0, np.int64), b"\x08")])) == b""

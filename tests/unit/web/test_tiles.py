@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from ncclscope.web.bars import CUT, OPEN, Bars, bars_of, packed_bars, rows_of
-from ncclscope.web.tiles import FIELDS, WIDTH, encode, runs_of, tile_of
+from ncclscope.web.bars import CUT, OPEN, Bars, assign_rows, make_bars, split_rows
+from ncclscope.web.tiles import FIELDS, WIDTH, encode_tile, make_tile, runs_of
 
 
 def bars(start: np.ndarray, end: np.ndarray, wait: np.ndarray | None = None) -> Bars:
     """Bars without overlap."""
-    return bars_of(
+    return make_bars(
         {
             "start_ns": start,
             "end_ns": end,
@@ -99,7 +99,7 @@ def test_bars_that_overlap_get_rows_of_their_own() -> None:
     for _ in range(50):
         start = np.sort(draw.integers(0, 1000, 60))
         end = start + draw.integers(0, 80, 60)
-        rows = rows_of(start, end)
+        rows = assign_rows(start, end)
         for row in range(rows.max() + 1):
             mine = rows == row
             assert (start[mine][1:] >= end[mine][:-1]).all()
@@ -111,7 +111,7 @@ def test_more_rows_than_can_be_shown_are_cut_and_say_so() -> None:
         "start_ns": start, "end_ns": np.full(200, 10_000), "wait_ns": np.empty(0), "ref": start,
         "code": np.zeros(200), "look": np.zeros(200),
     }  # fmt: skip
-    rows = packed_bars(columns)
+    rows = split_rows(columns)
     assert sum(len(row["start_ns"]) for row in rows) == 200
     assert len(rows) < 200
     last = rows[-1]
@@ -122,7 +122,7 @@ def test_more_rows_than_can_be_shown_are_cut_and_say_so() -> None:
 def test_rows_of_a_tile_do_not_mix() -> None:
     rows = [by_chance(count, count, bursts=count % 2 == 0) for count in (50, 0, 3_000, 1, 40_000)]
     windows = [(row, 10_000 * n, 10_000 * n + 5_000_000) for n, row in enumerate(rows)]
-    counts, runs = tile_of(windows)
+    counts, runs = make_tile(windows)
     assert len(counts) == 5
     assert counts.sum() == len(runs)
     ends = np.cumsum(counts)
@@ -134,8 +134,8 @@ def test_rows_of_a_tile_do_not_mix() -> None:
 
 def test_encoding_is_what_the_page_decodes() -> None:
     rows = [by_chance(50, 1), by_chance(0, 1)]
-    counts, runs = tile_of([(row, 0, 10**6) for row in rows])
-    data = encode(counts, runs)
+    counts, runs = make_tile([(row, 0, 10**6) for row in rows])
+    data = encode_tile(counts, runs)
     head = np.frombuffer(data, np.uint32, 3)
     assert head.tolist() == [2, len(runs), 0]
     sizes = [getattr(runs, name).itemsize for name in FIELDS]

@@ -1,0 +1,46 @@
+"""The formats that `ncclscope export` writes. A new one is a module and a line of `FORMATS`."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ncclscope.export.atomic_files import Written
+
+Write = Callable[..., Written]  # (model, selection, path, progress=…, and the format's options)
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """One format."""
+
+    name: str
+    module: str  # in ncclscope.export; it has write_<name>
+    endings: tuple[str, ...] = ()  # of file names, without the dot
+    is_directory: bool = False
+    options: tuple[str, ...] = ()  # keyword arguments of `write` that the user sets
+    progress_unit: str = "operations"  # what `write` reports its progress in
+    can_follow: bool = False  # export.follow writes it while a job runs
+
+    @property
+    def write(self) -> Write:
+        """The writer. Its module is imported now, because some need packages that few have."""
+        module = importlib.import_module(f"ncclscope.export.{self.module}")
+        write: Write = getattr(module, f"write_{self.name}")
+        return write
+
+
+_TRACE = ("operations_only",)
+_DIRECTORY = ("force",)
+FORMATS = {
+    export.name: export
+    for export in (
+        Export("jsonl", "text", ("jsonl",), can_follow=True),
+        Export("csv", "text", ("csv",)),
+        Export("parquet", "parquet", ("parquet",), True, _DIRECTORY),
+        Export("perfetto", "perfetto", ("pftrace", "perfetto-trace"), False, _TRACE, "ranks"),
+        Export("chrome", "chrome", ("json",), False, _TRACE, "ranks"),
+        Export("inspector", "inspector", (), True, (*_DIRECTORY, "verbose"), "processes"),
+        Export("callbacks", "callbacks", (), True, _DIRECTORY, "processes"),
+        Export("otf2", "otf2", ("otf2",), True, _DIRECTORY, "ranks"),
+    )
+}

@@ -1,0 +1,66 @@
+"""The skeleton of a trace file: a head, each rank with its layers, a tail."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from ncclscope.analysis.selection import Selection
+from ncclscope.export.atomic_files import STDOUT, Written, writing
+from ncclscope.export.parallel_ranks import write_ranks
+from ncclscope.export.trace_layers import layers_of, selected_rows
+from ncclscope.export.trace_model import Layer, Rank
+from ncclscope.model.model import Model, Progress
+from ncclscope.model.sql_views import rows_of_table
+
+_HEAVY_BYTES = 500_000_000  # about what a browser still loads
+
+
+class RankTrace(Protocol):
+    """One rank's part of a trace while it is written."""
+
+    def describe(self) -> None:
+        """Writes the rank's name and labels."""
+
+    def write_layer(self, layer: Layer) -> None:
+        """Writes all slices of a layer."""
+
+
+def write_trace(
+    model: Model,
+    selection: Selection,
+    path: Path,
+    operations_only: bool,
+    progress: Progress | None,
+    *,
+    ranks: Sequence[Rank],
+    open_rank: Callable[[BinaryIO, Rank], RankTrace],
+    head: bytes,
+    tail: bytes = b"",
+) -> Written:
+    """Writes the selected operations, and unless `operations_only` the work below them."""
+
+    def write_rank(rank: Rank, out: BinaryIO) -> Written:
+        rows = selected_rows(model, selection, rank)
+        if not len(rows.whole) and not len(rows.parts):
+            return Written(0, rows.untimed)
+        trace = open_rank(out, rank)
+        trace.describe()
+        for layer in layers_of(model, rank, rows, selection, operations_only):
+            trace.write_layer(layer)
+        parts = 0 if operations_only else len(rows.parts)
+        return Written(len(rows.whole) + parts, rows.untimed)
+
+    with writing(path) as (out, scratch):
+        out.write(head)
+        operations = rows_of_table(model, "operations")
+        written = write_ranks(ranks, operations, write_rank, scratch, out, progress)
+        out.write(tail)
+    return replace(written, notes=_notes(path))
+
+
+def _notes(path: Path) -> tuple[str, ...]:
+    if path == STDOUT or path.suffix == ".gz" or path.stat().st_size <= _HEAVY_BYTES:
+        return ()
+    hint = "viewers load all of it into memory: --last 30s, --rank or --operations-only"
+    return (f"{hint} make it smaller",)

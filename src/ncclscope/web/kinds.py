@@ -1,0 +1,42 @@
+"""Kinds of rows: what the bars of a row stand for. The page's list of kinds is made of this."""
+
+# Operations, and what the model and the machine add to NCCL's callbacks.
+OPERATION, PART, CHANNEL = "operation", "part", "channel"
+COMMUNICATOR, DROP, PREVIEW, COUNTER = "Comm", "Drop", "preview", "counter"
+BANDWIDTH = "bandwidth"  # a line that the page draws above a row of operations
+# Callbacks by NCCL's names, from the user's call down.
+CALL_KINDS = ("GroupApi", "CollApi", "P2pApi", "KernelLaunch", "Group", "Coll", "P2p")
+THREAD_KINDS = (*CALL_KINDS, "CeColl", "CeSync", "CeBatch", "ProxyCtrl")
+CHANNEL_KINDS = ("KernelCh", "KernelPhase")
+PROXY_KINDS = ("ProxyOp", "ProxyStep", "NetPlugin")
+CALLBACK_KINDS = (*THREAD_KINDS, *CHANNEL_KINDS, *PROXY_KINDS)
+CALLBACKS_WITH_FUNCTION = ("CollApi", "P2pApi", "Coll", "P2p", "CeColl")
+# Rows that a filter of functions applies to.
+WITH_FUNCTION = (OPERATION, PART, *CALLBACKS_WITH_FUNCTION)
+
+# The order of a lane's tracks; other kinds come last.
+_LANE_ORDER = (PREVIEW, DROP, OPERATION, PART, CHANNEL, *CALLBACK_KINDS)
+LANE_ORDER = {kind: place for place, kind in enumerate(_LANE_ORDER)}
+# Titles of tracks; other kinds are called by their name.
+TITLES = {
+    OPERATION: "operations",
+    PART: "its sends and receives",
+    CHANNEL: "kernel, by GPU stamps",
+    PREVIEW: "sampled",
+    DROP: "events dropped",
+    "KernelCh": "KernelCh, by host times",
+    COMMUNICATOR: "init and finalize",
+}
+# Kinds in the order of the page's menu, with the text of their button.
+MENU = {
+    OPERATION: "operations",
+    PART: "parts",
+    BANDWIDTH: BANDWIDTH,
+    COMMUNICATOR: "init/finalize",
+    **{kind: kind for kind in THREAD_KINDS},
+    CHANNEL: "GPU channels",
+    **{kind: kind for kind in (*CHANNEL_KINDS, *PROXY_KINDS)},
+    DROP: "dropped",
+    PREVIEW: "sampled",
+    COUNTER: "machine",
+}
