@@ -10,7 +10,7 @@ from ncclscope.cli.system_options import add_system_arguments, check_system
 from ncclscope.errors import UsageError
 from ncclscope.humanize import plural
 from ncclscope.launch.child import run_command
-from ncclscope.launch.command import hand_on_variables
+from ncclscope.launch.command import pass_on_variables
 from ncclscope.launch.environment import (
     Settings,
     debug_variables,
@@ -22,7 +22,7 @@ from ncclscope.launch.environment import (
     why_not_writable,
 )
 from ncclscope.native import plugin_path
-from ncclscope.system.sampler_process import start_beside, stop_beside
+from ncclscope.system.sampler_process import start_sampler, stop_sampler
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,11 +114,11 @@ def run(arguments: argparse.Namespace) -> int:
     sampler, sampled = None, ""
     if arguments.system:
         directory, root = settings.directory, arguments.system_root
-        sampler = start_beside(directory, arguments.system_interval, root)
+        sampler = start_sampler(directory, arguments.system_interval, root)
     try:
-        code = run_command(hand_on_variables(command, variables), {**os.environ, **variables})
+        code = run_command(pass_on_variables(command, variables), {**os.environ, **variables})
     finally:
-        sampled = stop_beside(sampler)
+        sampled = stop_sampler(sampler)
     # The job does not wait for these: imported here, they do not delay its start.
     from ncclscope.capture.salvage import salvage
     from ncclscope.cli.run_summary import sum_up

@@ -196,9 +196,9 @@ class Machines:
             followed = self._followed.setdefault(path, SampleTail(path))
             if not self._is_fresh(age_ns) and not self._is_fresh(age_ns, followed.interval_ns()):
                 continue
-            sample, interval_ns = followed.read(), followed.journal.interval_ns
+            sample, interval_ns = followed.read(), followed.interval_ns()
             if sample is not None and self._is_fresh(now_ns - sample.realtime_ns, interval_ns):
-                yield followed.journal.host, sample
+                yield followed.host, sample
 
     def _sampled(self) -> Sample | None:
         if self._sampler is None:

@@ -20,7 +20,7 @@ from ncclscope.capture.salvage import salvage
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
 from ncclscope.launch.child import CommandNotStartedError
-from ncclscope.launch.command import hand_on_variables
+from ncclscope.launch.command import pass_on_variables
 from ncclscope.launch.environment import Settings, event_mask, recording_variables
 from ncclscope.native import empty_plugin_path
 from ncclscope.overhead.progress import Counts, Look, look_at_capture, look_at_empty
@@ -98,7 +98,7 @@ def _started(
     trial: Trial, variables: Mapping[str, str], output: Path
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """The command in a session of its own, gone at the end of the block."""
-    command = hand_on_variables(trial.command, variables)
+    command = pass_on_variables(trial.command, variables)
     with output.open("wb") as file:
         try:
             process = subprocess.Popen(

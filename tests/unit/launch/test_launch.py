@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ncclscope.errors import UsageError
-from ncclscope.launch.command import hand_on_variables
+from ncclscope.launch.command import pass_on_variables
 from ncclscope.launch.environment import (
     Settings,
     debug_variables,
@@ -76,14 +76,14 @@ def test_rank() -> None:
 
 @pytest.mark.parametrize("program", ["mpirun", "/opt/mpi/bin/mpiexec", "orterun"])
 def test_open_mpi_is_told_which_variables_to_forward(program: str) -> None:
-    command = hand_on_variables([program, "-np", "2", "a.out"], NAMES, open_mpi=lambda _: True)
+    command = pass_on_variables([program, "-np", "2", "a.out"], NAMES, open_mpi=lambda _: True)
     forward = ["-x", "NCCL_PROFILER_PLUGIN", "-x", "NCCLSCOPE_DIR"]
     assert command == [program, *forward, "-np", "2", "a.out"]
 
 
 def test_other_launchers_hand_everything_on() -> None:
     for command in (["mpirun", "-n", "2", "a.out"], ["torchrun", "train.py"], ["python", "t.py"]):
-        assert hand_on_variables(command, NAMES, open_mpi=lambda _: False) == command
+        assert pass_on_variables(command, NAMES, open_mpi=lambda _: False) == command
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_other_launchers_hand_everything_on() -> None:
     ],
 )
 def test_srun_keeps_our_variables(given: str, expected: str) -> None:
-    assert hand_on_variables(["srun", given, "a.out"], NAMES) == ["srun", expected, "a.out"]
+    assert pass_on_variables(["srun", given, "a.out"], NAMES) == ["srun", expected, "a.out"]
 
 
 def test_placeholders() -> None:

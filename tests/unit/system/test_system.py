@@ -29,10 +29,10 @@ from ncclscope.system.sample_files import (
     FILES,
     NOT_THERE,
     SampleTail,
-    SampleWriter,
     read_sample_file,
     sample_files_in,
 )
+from ncclscope.system.sample_writer import SampleWriter
 from tests.support.fake_machine import (
     FAKE_NVML,
     HEALTHY_GPU,
