@@ -8,15 +8,10 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ncclscope import launchers
 from ncclscope.errors import UsageError
-from ncclscope.launch.environment import JOB_VARIABLES, rank_of
 
 PORT = 29477
-_SIZES = ("WORLD_SIZE", "SLURM_NTASKS", "SLURM_NPROCS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-_LOCAL_RANKS = (
-    "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
-)  # fmt: skip
-_LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 _TOKEN_VARIABLE = "NCCLSCOPE_BENCH_TOKEN"
 LOOPBACK = "127.0.0.1"
 
@@ -41,15 +36,8 @@ class RankPlacement:
         """The GPU of a rank, by its place on this host."""
         local = self.mine.index(rank)
         if self.launcher:
-            local = _number(environment, _LOCAL_RANKS) or 0
+            local = launchers.local_rank(environment) or 0
         return local % devices if devices else local
-
-
-def _number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
-    for name in names:
-        if environment.get(name, "").isdigit():
-            return int(environment[name])
-    return None
 
 
 def alone(ranks: int) -> RankPlacement:
@@ -66,14 +54,15 @@ def first_host(nodes: str) -> str:
 def _job(environment: Mapping[str, str]) -> str:
     """What the ranks of one job know and others do not guess by accident."""
     said = environment.get(_TOKEN_VARIABLE)
-    names = (*JOB_VARIABLES, "MASTER_ADDR", "MASTER_PORT", "SLURM_STEP_ID")
+    names = (*launchers.JOB_VARIABLES, "MASTER_ADDR", "MASTER_PORT", "SLURM_STEP_ID")
     text = said or "|".join(environment.get(name, "") for name in names)
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def inside_launcher(environment: Mapping[str, str], address: str | None) -> RankPlacement | None:
     """The one rank that torchrun, mpirun or srun made of this process; None: there is none."""
-    rank, ranks = rank_of(environment), _number(environment, _SIZES)
+    rank = launchers.global_rank(environment)
+    ranks = launchers.first_number(environment, launchers.WORLD_SIZE_VARIABLES)
     if rank is None or ranks is None:
         return None
     if rank >= ranks:
@@ -88,7 +77,7 @@ def inside_launcher(environment: Mapping[str, str], address: str | None) -> Rank
         port = 1 + (int(said) or PORT) % 65534  # MASTER_PORT itself is the launcher's
     if host is None:
         nodes = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST")
-        one_host = _number(environment, _LOCAL_SIZES) == ranks
+        one_host = launchers.first_number(environment, launchers.LOCAL_SIZE_VARIABLES) == ranks
         host = LOOPBACK if one_host else first_host(nodes) if nodes else None
     if host is None:
         message = f"rank {rank} does not know where rank 0 is"

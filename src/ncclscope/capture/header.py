@@ -4,6 +4,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncclscope import launchers
 from ncclscope.capture import layout
 from ncclscope.errors import FormatError
 
@@ -20,8 +21,6 @@ FIELDS = (
     ("tally_slots", "Q"), ("chunks_offset", "Q"), ("chunk_slots", "Q"), ("chunk_count", "Q"),
     ("heartbeat_ns", "Q"),
 )  # fmt: skip
-# Launchers give the global rank in these; the plugin looks at the same ones in the same order.
-_RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _STRUCT = struct.Struct("<" + "".join(code for _, code in FIELDS))
 BYTES = _STRUCT.size
 _CLOCKS = {1: "tsc", 2: "cntvct", 3: "monotonic"}
@@ -64,22 +63,17 @@ def _identity(raw: bytes) -> dict[str, str]:
 
 def number_in(identity: dict[str, str], *keys: str) -> int | None:
     """The first of these entries that is a number of at most nine digits, None where none is."""
-    for key in keys:
-        text = identity.get(key, "")
-        if text.isascii() and text.isdigit() and len(text) < 10:
-            return int(text)
-    return None
+    return launchers.first_number(identity, keys)
 
 
 def launcher_rank(identity: dict[str, str]) -> int | None:
     """The global rank that a launcher gave the process, None where there was none."""
-    return number_in(identity, *(f"env.{name}" for name in _RANK_VARIABLES))
+    return launchers.global_rank(identity, launchers.RECORDED)
 
 
 def restarts_before(identity: dict[str, str]) -> int:
     """How often launchers had restarted the job before this process, as far as they say so."""
-    names = ("TORCHELASTIC_RESTART_COUNT", "SLURM_RESTART_COUNT")
-    return sum(number_in(identity, f"env.{name}") or 0 for name in names)
+    return launchers.restarts(identity, launchers.RECORDED)
 
 
 def parse_header(data: bytes | memoryview, path: Path) -> Header:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from ncclscope.capture.header import Header, launcher_rank, parse_header
 from ncclscope.errors import FormatError, UsageError
+from ncclscope.launchers import JOB_VARIABLES, RECORDED
 
 SILENCE_S = 10.0  # a process that has not been heard of for longer does not run
 _OF_READERS = ("model", ".model-", "timeline")  # folders in a capture that reading it makes
 _SAMPLES = b'{"ncclscope":"system"'  # how a file of a sampler begins
-_JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE")
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -142,7 +142,7 @@ def describe(capture: Path) -> CaptureInfo | None:
     size, newest = _size(capture)
     if not identities:  # nobody but the sampler can be heard of
         running = int(time.time() - newest < SILENCE_S)
-    jobs = [i.get(f"env.{name}", "") for i in identities for name in _JOB_VARIABLES]
+    jobs = [i.get(RECORDED + name, "") for i in identities for name in JOB_VARIABLES]
     ranks = {launcher_rank(identity) for identity in identities}
     return CaptureInfo(
         path=capture,

@@ -7,14 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncclscope import launchers
 from ncclscope.errors import UsageError
 from ncclscope.native import LONGEST_PLUGIN_PATH
 from ncclscope.nccl.events import GPU_TIMING_EVENTS, MODE_EVENTS
 from ncclscope.private_directory import make_private_directory
-
-# Launchers name a job in these; the plugin looks at the same ones in the same order.
-JOB_VARIABLES = ("SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid")
-RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +31,7 @@ class Settings:
 
 def rank_of(environment: Mapping[str, str]) -> int | None:
     """The global rank that a launcher gave this process; None if no launcher started it."""
-    for name in RANK_VARIABLES:
-        value = environment.get(name, "")
-        if value.isdigit():
-            return int(value)
-    return None
+    return launchers.global_rank(environment)
 
 
 def _process_start_s(pid: int) -> float:
@@ -54,7 +47,7 @@ def _process_start_s(pid: int) -> float:
 
 def default_capture_name(environment: Mapping[str, str]) -> str:
     """A name that all ranks of a job agree on: the job's id, else when its launcher started."""
-    for name in JOB_VARIABLES:
+    for name in launchers.JOB_VARIABLES:
         job = environment.get(name, "")
         if job and job != "none":  # torchrun's run id unless the user gave one
             return f"ncclscope-{job[:100].replace('/', '_')}"

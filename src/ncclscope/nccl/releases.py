@@ -1,7 +1,7 @@
 """NCCL's releases: the profiler interface each speaks, and what is known to go wrong in it.
 
-One line of `_DEFECTS` is one fact: `doctor` prints its text, and what follows from it elsewhere asks
-by its name (`applies`, `loses_kernel_events_after`).
+One line of `_DEFECTS` is one fact: `doctor` prints its text, other code asks for it by its name
+(`applies`, `loses_kernel_events_after`).
 """
 
 from dataclasses import dataclass

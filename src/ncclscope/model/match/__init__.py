@@ -1,0 +1,1 @@
+"""All processes together: ranks, attempts, communicators, and operations that belong together."""

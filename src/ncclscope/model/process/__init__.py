@@ -1,0 +1,1 @@
+"""One process: from its events to its operations, in its own numbers and on its own clock."""

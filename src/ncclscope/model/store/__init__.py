@@ -1,0 +1,1 @@
+"""Models on disk: the saved model of a capture, and datasets of Parquet files."""
