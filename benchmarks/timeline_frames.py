@@ -14,8 +14,8 @@ import numpy as np
 
 from benchmarks.model_speed import verdict
 from benchmarks.results import ROOT, publish, table
+from ncclscope.web.page_server import PageServer
 from ncclscope.web.routes import Routes
-from ncclscope.web.server import Server
 from ncclscope.web.session import Timeline
 from tests.support.timelines import wait_until_done
 from tests.support.writer import SyntheticSpec, Work, synthetic
@@ -98,7 +98,7 @@ def drag(browser: Any, page: Any, pixels: int | None) -> Frames:
     return Frames(tuple(np.diff(times).tolist()), spent["renderer"], sum(spent.values()))
 
 
-def opened(browser: Any, server: Server) -> Any:
+def opened(browser: Any, server: PageServer) -> Any:
     """The page with all its rows in view."""
     page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
     page.goto(server.address)
@@ -112,7 +112,7 @@ def opened(browser: Any, server: Server) -> Any:
     return page
 
 
-def measure(server: Server) -> dict[str, Frames]:
+def measure(server: PageServer) -> dict[str, Frames]:
     """By view, in a browser of its own."""
     from playwright.sync_api import sync_playwright
 
@@ -132,7 +132,7 @@ def main() -> None:
         capture = Path(directory) / "capture"
         synthetic(capture, SPEC)
         timeline = Timeline(capture)
-        server = Server(Routes(timeline))
+        server = PageServer(Routes(timeline))
         timeline.start()
         server.start()
         wait_until_done(timeline)

@@ -19,9 +19,9 @@ sys.path.insert(0, str(ROOT))
 
 from playwright.sync_api import sync_playwright  # noqa: E402
 
+from ncclscope.web.page_server import PageServer  # noqa: E402
 from ncclscope.web.routes import Routes  # noqa: E402
 from ncclscope.web.scene import Lane, Scene  # noqa: E402
-from ncclscope.web.server import Server  # noqa: E402
 from ncclscope.web.session import Timeline  # noqa: E402
 from tests.support.player import TRANSCRIPTS  # noqa: E402
 from tests.support.writer import from_transcript  # noqa: E402
@@ -141,7 +141,7 @@ WORLD = {
 def take(browser: Any, capture: Path, name: str, view: Any, height: int, dark: bool) -> None:
     """One picture of one capture."""
     timeline = Timeline(capture)
-    server = Server(Routes(timeline))
+    server = PageServer(Routes(timeline))
     timeline.start()
     server.start()
     while timeline.progress or timeline.scene.model is None:

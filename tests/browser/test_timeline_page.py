@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from ncclscope.web.page_server import PageServer
 from ncclscope.web.routes import Routes
-from ncclscope.web.server import Server
 from ncclscope.web.session import Timeline
 from ncclscope.web.single_file import write_html
 from tests.support.player import TRANSCRIPTS, recording, start_player, transcript_files
@@ -35,7 +35,7 @@ class Page:
 
     page: Any
     timeline: Timeline
-    server: Server | None
+    server: PageServer | None
     troubles: list[str] = field(default_factory=list)
 
     def run(self, script: str) -> Any:
@@ -116,7 +116,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def opened(chromium: Any, capture: Path) -> Page:
     timeline = Timeline(capture)
-    server = Server(Routes(timeline))
+    server = PageServer(Routes(timeline))
     timeline.start()
     server.start()
     wait_until_done(timeline)

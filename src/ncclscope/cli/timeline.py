@@ -19,11 +19,11 @@ from ncclscope.cli.selection_options import (
     selection_of,
 )
 from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.http.allowed_hosts import is_loopback, netloc
 from ncclscope.humanize import amount, printable
-from ncclscope.web.allowed_hosts import in_url, is_loopback
-from ncclscope.web.perfetto_ui import POLICY, TRACE, PerfettoRoutes, opening, perfetto_folder
+from ncclscope.web.page_server import PageServer
+from ncclscope.web.perfetto_ui import POLICY, TRACE, PerfettoRoutes, perfetto_folder, trace_address
 from ncclscope.web.routes import Routes
-from ncclscope.web.server import Server
 from ncclscope.web.session import Timeline
 from ncclscope.web.single_file import MOST_BARS, write_html
 
@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
     timeline = Timeline(resolve_capture(arguments.capture))
     if arguments.html:
         return _write(timeline, arguments.html)
-    server = Server(Routes(timeline), arguments.host, arguments.port)
+    server = PageServer(Routes(timeline), arguments.host, arguments.port)
     timeline.start()
     what = f"timeline of {printable(str(timeline.capture))}"
     _serve(server, server.addresses, what, not arguments.no_open)
@@ -83,9 +83,9 @@ def _show_in_perfetto(arguments: argparse.Namespace) -> int:
         trace = Path(directory) / TRACE
         write_perfetto(model, chosen, trace)
         routes = PerfettoRoutes(folder, trace)
-        server = Server(routes, arguments.host, arguments.port, POLICY)
+        server = PageServer(routes, arguments.host, arguments.port, POLICY)
         what = f"{printable(str(model.path))} in Perfetto, {amount(trace.stat().st_size)}"
-        addresses = [opening(address) for address in server.addresses]
+        addresses = [trace_address(address) for address in server.addresses]
         _serve(server, addresses, what, not arguments.no_open)
     return 0
 
@@ -107,7 +107,7 @@ def _write(timeline: Timeline, path: Path) -> int:
     return 0
 
 
-def _serve(server: Server, addresses: list[str], what: str, opens: bool) -> None:
+def _serve(server: PageServer, addresses: list[str], what: str, opens: bool) -> None:
     """Answers until Ctrl-C."""
     server.start()
     done = threading.Event()
@@ -132,8 +132,8 @@ def _has_display() -> bool:
     return any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
 
 
-def _forwarding(server: Server) -> str:
+def _forwarding(server: PageServer) -> str:
     """How a browser elsewhere gets to a server that only this machine can reach."""
-    there = in_url(server.host, server.port)
+    there = netloc(server.host, server.port)
     command = f"ssh -L {server.port}:{there} {printable(socket.gethostname())}"
     return f"from another machine: `{command}` there, then open that address"

@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ncclscope.errors import NcclscopeError
-from ncclscope.web.server import Answer, Query, Refused
+from ncclscope.http.server import Query, RequestError, Response
 
 TRACE = "capture.pftrace"
 # The UI starts by a script in its page and runs WebAssembly; it may reach this server alone.
@@ -51,16 +51,16 @@ class PerfettoRoutes:
             if path.is_file() and not path.is_symlink()
         }
 
-    def __call__(self, path: str, query: Query) -> Answer:
+    def __call__(self, path: str, query: Query) -> Response:
         """The answer to a path."""
         if path == TRACE:
-            return Answer(self._trace.read_bytes(), "application/octet-stream")
+            return Response(self._trace.read_bytes(), "application/octet-stream")
         file = self._files.get(path or "index.html")
         if file is None:
-            raise Refused(404, "there is nothing of that name")
-        return Answer(file.read_bytes(), _KINDS.get(file.suffix, "application/octet-stream"))
+            raise RequestError(404, "there is nothing of that name")
+        return Response(file.read_bytes(), _KINDS.get(file.suffix, "application/octet-stream"))
 
 
-def opening(address: str) -> str:
+def trace_address(address: str) -> str:
     """The address at which the UI loads the trace."""
     return f"{address}#!/?url={quote(address + TRACE, safe='')}"

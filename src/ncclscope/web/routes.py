@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ncclscope.http.server import Query, RequestError, Response
 from ncclscope.model.model import windows_by_process
 from ncclscope.model.schema import SOURCES
 from ncclscope.web import palette, queries
@@ -16,7 +17,6 @@ from ncclscope.web.bars import Bars
 from ncclscope.web.marks import marks
 from ncclscope.web.operation_rows import Filter, filtered, kept
 from ncclscope.web.scene import COUNTER, OPERATION, PART, Scene
-from ncclscope.web.server import Answer, Query, Refused
 from ncclscope.web.session import Timeline
 from ncclscope.web.tiles import LARGEST_ZOOM, WIDTH, encode, tile_of
 
@@ -41,20 +41,20 @@ class Routes:
         self._filtered: OrderedDict[tuple[int, Filter], Bars] = OrderedDict()
         self._slopes: dict[int, queries.Slope] = {}
 
-    def __call__(self, path: str, query: Query) -> Answer:
+    def __call__(self, path: str, query: Query) -> Response:
         """The answer to a path and a query."""
         if path in _STATIC:
             name, kind = _STATIC[path]
-            return Answer(files("ncclscope.web").joinpath(f"static/{name}").read_bytes(), kind)
+            return Response(files("ncclscope.web").joinpath(f"static/{name}").read_bytes(), kind)
         handler = _HANDLERS.get(path)
         if handler is None:
-            raise Refused(404, "there is nothing of that name")
+            raise RequestError(404, "there is nothing of that name")
         if path == "api/state":
             return _json(self._state())
         with self._lock:
             scene, lookup = self._current(query)
             found = handler(self, scene, lookup, query)
-        return found if isinstance(found, Answer) else _json(found)
+        return found if isinstance(found, Response) else _json(found)
 
     def _current(self, query: Query) -> tuple[Scene, Lookup]:
         """The scene that the question is about."""
@@ -64,7 +64,7 @@ class Routes:
             self._filtered.clear()
             self._slopes.clear()
         if "g" in query and _number(query, "g") != self._of[0]:
-            raise Refused(409, "the picture has changed: ask for the scene again")
+            raise RequestError(409, "the picture has changed: ask for the scene again")
         return scene, self._of[2]
 
     def _state(self) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class Routes:
         assert self._of is not None
         return {**self._state(), "generation": self._of[0], **scene_json(scene, self._timeline)}
 
-    def tile(self, scene: Scene, lookup: Lookup, query: Query) -> Answer:
+    def tile(self, scene: Scene, lookup: Lookup, query: Query) -> Response:
         """Runs of pixels of some rows."""
         zoom, place = _number(query, "z", 0, LARGEST_ZOOM), _number(query, "i")
         first = scene.first_ns + place * (WIDTH << zoom)
@@ -96,7 +96,7 @@ class Routes:
                 single = runs.count[mine] == 1
                 sizes = scene.model.tables["operations"]["size_bytes"]
                 runs.value[mine][single] = sizes[bars[place].ref[runs.item[mine][single]]]
-        return Answer(encode(counts, runs), "application/octet-stream")
+        return Response(encode(counts, runs), "application/octet-stream")
 
     def _bars(self, scene: Scene, number: int, chosen: Filter) -> Bars:
         """A row's bars, without those that a filter leaves out."""
@@ -115,7 +115,7 @@ class Routes:
                 self._filtered.popitem(last=False)
         return self._filtered[key]
 
-    def line(self, scene: Scene, lookup: Lookup, query: Query) -> Answer:
+    def line(self, scene: Scene, lookup: Lookup, query: Query) -> Response:
         """Bandwidth of some rows of operations together, or a row of a counter, by pixel."""
         zoom, place = _number(query, "z", 0, LARGEST_ZOOM), _number(query, "i")
         first = scene.first_ns + place * (WIDTH << zoom)
@@ -126,14 +126,14 @@ class Routes:
                 if number not in self._slopes:
                     self._slopes[number] = queries.Slope(scene, number)
                 total += self._slopes[number].between(edges)
-        return Answer(total.astype(np.float32).tobytes(), "application/octet-stream")
+        return Response(total.astype(np.float32).tobytes(), "application/octet-stream")
 
     def item(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
         """All about one bar; with a filter, places count the bars that are left."""
         number = _number(query, "row", 0, len(scene.rows) - 1)
         bars, place = self._bars(scene, number, _filter(query)), _number(query, "item", 0)
         if place >= len(bars):
-            raise Refused(404, "there is no such bar")
+            raise RequestError(404, "there is no such bar")
         return item(lookup, number, self._place(scene, number, bars, place))
 
     def _place(self, scene: Scene, number: int, bars: Bars, place: int) -> int:
@@ -160,7 +160,7 @@ class Routes:
         """Operations that fit a search."""
         text = query.get("q", "")
         if len(text) > _LONGEST_TEXT:
-            raise Refused(400, "the search is too long")
+            raise RequestError(400, "the search is too long")
         return queries.find(lookup, text)
 
     def jumps(self, scene: Scene, lookup: Lookup, query: Query) -> Any:
@@ -240,8 +240,8 @@ _HANDLERS: dict[str, Any] = {
 _HANDLERS["api/state"] = Routes.scene  # answered before a scene is needed
 
 
-def _json(value: Any) -> Answer:
-    return Answer(json.dumps(value, allow_nan=False, separators=(",", ":")).encode())
+def _json(value: Any) -> Response:
+    return Response(json.dumps(value, allow_nan=False, separators=(",", ":")).encode())
 
 
 def _number(query: Query, name: str, least: int = -(1 << 62), most: int = 1 << 62) -> int:
@@ -250,9 +250,9 @@ def _number(query: Query, name: str, least: int = -(1 << 62), most: int = 1 << 6
     try:
         value = int(text) if len(text) <= 20 else most + 1
     except ValueError:
-        raise Refused(400, f"{name} must be a whole number") from None
+        raise RequestError(400, f"{name} must be a whole number") from None
     if not least <= value <= most:
-        raise Refused(400, f"{name} is out of range")
+        raise RequestError(400, f"{name} is out of range")
     return value
 
 
@@ -262,10 +262,10 @@ def _rows(query: Query, scene: Scene) -> list[int]:
     for piece in query.get("rows", "").split(","):
         first, dash, last = piece.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or len(piece) > 24:
-            raise Refused(400, "rows are numbers and ranges")
+            raise RequestError(400, "rows are numbers and ranges")
         low, high = int(first), int(last) if dash else int(first)
         if not low <= high < len(scene.rows) or len(rows) + high - low >= _MOST_ROWS:
-            raise Refused(400, "rows are out of range, or too many")
+            raise RequestError(400, "rows are out of range, or too many")
         rows += range(low, high + 1)
     return rows
 
@@ -279,7 +279,7 @@ def _filter(query: Query) -> Filter:
             return None
         pieces = text.split(",")[:64]
         if not all(piece.isdecimal() and len(piece) < 4 for piece in pieces):
-            raise Refused(400, f"{name} must be numbers")
+            raise RequestError(400, f"{name} must be numbers")
         return tuple(int(piece) for piece in pieces)
 
     return Filter(

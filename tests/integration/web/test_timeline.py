@@ -17,11 +17,11 @@ import pytest
 
 from ncclscope.capture.reader import process_folders
 from ncclscope.errors import NcclscopeError
+from ncclscope.http.server import RequestError, Response
 from ncclscope.model.schema import NONE
 from ncclscope.web import perfetto_ui
 from ncclscope.web import session as timeline_module
 from ncclscope.web.routes import Routes
-from ncclscope.web.server import Answer, Refused
 from ncclscope.web.session import Timeline
 from ncclscope.web.single_file import page, thinned
 from tests.support.player import (
@@ -69,11 +69,11 @@ class Asked:
         return self.timeline.scene
 
     def ask(self, path: str, **query: object) -> Any:
-        answer: Answer = self.routes(
+        answer: Response = self.routes(
             f"api/{path}", {name: str(value) for name, value in query.items()}
         )
         assert answer.status == 200
-        return json.loads(answer.body) if answer.kind == "application/json" else answer.body
+        return json.loads(answer.body) if answer.content_type == "application/json" else answer.body
 
     def rows(self, kind: str) -> list[int]:
         return [n for n, row in enumerate(self.scene.rows) if row.kind == kind]
@@ -295,9 +295,9 @@ def test_questions_out_of_range_are_refused(asked: Asked) -> None:
         ("tile", {"z": 3, "i": 0, "rows": "0", "functions": "a"}),
         ("nothing", {}),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(RequestError):
             asked.ask(path, **query)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestError) as refused:
         asked.ask("tile", z=3, i=0, rows="0", g=12345)
     assert refused.value.status == 409
 
@@ -473,7 +473,7 @@ def test_perfetto_is_served_from_this_machine(
     assert routes("", {}).body == b"the UI"
     assert routes(perfetto_ui.TRACE, {}).body == b"a trace"
     for path in ("link", "../trace", "index.html/", "etc/passwd"):
-        with pytest.raises(Refused):
+        with pytest.raises(RequestError):
             routes(path, {})
     assert perfetto_ui.perfetto_folder().name == "web_dist"
     monkeypatch.setattr(perfetto_ui, "find_spec", lambda name: None)

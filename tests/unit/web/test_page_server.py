@@ -9,38 +9,39 @@ from collections.abc import Iterator
 import pytest
 
 from ncclscope.errors import NcclscopeError
-from ncclscope.web import allowed_hosts
-from ncclscope.web.server import Answer, Query, Refused, Server
+from ncclscope.http import allowed_hosts
+from ncclscope.http.server import Query, RequestError, Response
+from ncclscope.web.page_server import PageServer
 
 _LARGE = b"x" * (32 << 20)
 
 
-def handler(path: str, query: Query) -> Answer:
+def routes(path: str, query: Query) -> Response:
     if path == "":
-        return Answer(b"the page", "text/html")
+        return Response(b"the page", "text/html")
     if path == "large":
-        return Answer(_LARGE, "application/octet-stream")
+        return Response(_LARGE, "application/octet-stream")
     if path == "broken":
         raise ZeroDivisionError
     if path == "echo":
-        return Answer(json.dumps(query).encode())
-    raise Refused(404, "there is nothing of that name")
+        return Response(json.dumps(query).encode())
+    raise RequestError(404, "there is nothing of that name")
 
 
 @pytest.fixture
-def server() -> Iterator[Server]:
-    made = Server(handler)
+def server() -> Iterator[PageServer]:
+    made = PageServer(routes)
     made.start()
     yield made
     made.stop()
 
 
-def connect(server: Server) -> socket.socket:
+def connect(server: PageServer) -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=10)
 
 
 def ask(
-    server: Server, path: str, host: str | None = None, *more: str, method: str = "GET"
+    server: PageServer, path: str, host: str | None = None, *more: str, method: str = "GET"
 ) -> tuple[int, bytes]:
     """Status and body of one request."""
     head = [f"{method} {path} HTTP/1.1", f"Host: {host or f'127.0.0.1:{server.port}'}", *more]
@@ -53,14 +54,14 @@ def ask(
     return int(data.split(b" ", 2)[1]), data.partition(b"\r\n\r\n")[2]
 
 
-def test_the_address_that_was_printed_is_answered(server: Server) -> None:
+def test_the_address_that_was_printed_is_answered(server: PageServer) -> None:
     assert server.address == f"http://127.0.0.1:{server.port}/{server.token}/"
     assert ask(server, f"/{server.token}/") == (200, b"the page")
     assert len(server.token) >= 32
 
 
-def test_only_this_machine_can_reach_it(server: Server) -> None:
-    assert server._socket.getsockname()[0] == "127.0.0.1"
+def test_only_this_machine_can_reach_it(server: PageServer) -> None:
+    assert server._server._socket.getsockname()[0] == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -74,19 +75,19 @@ def test_only_this_machine_can_reach_it(server: Server) -> None:
         "",
     ],
 )
-def test_other_hosts_are_refused(server: Server, host: str) -> None:
+def test_other_hosts_are_refused(server: PageServer, host: str) -> None:
     """A page of another site whose name resolves to 127.0.0.1 sends its own name."""
     name = host.format(port=server.port) or " "
     assert ask(server, f"/{server.token}/", name)[0] == 403
 
 
-def test_names_of_this_machine_are_not(server: Server) -> None:
+def test_names_of_this_machine_are_not(server: PageServer) -> None:
     assert ask(server, f"/{server.token}/", f"localhost:{server.port}")[0] == 200
 
 
 @pytest.fixture
-def public() -> Iterator[Server]:
-    made = Server(handler, "0.0.0.0")
+def public() -> Iterator[PageServer]:
+    made = PageServer(routes, "0.0.0.0")
     made.start()
     yield made
     made.stop()
@@ -98,7 +99,7 @@ def own_addresses() -> list[str]:
     return [*([default] if default else []), "127.0.0.1", "127.0.0.2"]
 
 
-def test_asked_to_listen_everywhere_it_answers_to_all_its_names(public: Server) -> None:
+def test_asked_to_listen_everywhere_it_answers_to_all_its_names(public: PageServer) -> None:
     full, short = socket.getfqdn(), socket.gethostname()
     for name in (
         *own_addresses(),
@@ -127,17 +128,17 @@ def test_asked_to_listen_everywhere_it_answers_to_all_its_names(public: Server) 
         ":{port}",
     ],
 )
-def test_asked_to_listen_everywhere_it_still_refuses_others(public: Server, host: str) -> None:
+def test_asked_to_listen_everywhere_it_still_refuses_others(public: PageServer, host: str) -> None:
     name = host.format(port=public.port, name=socket.gethostname(), huge="9" * 5_000)
     assert ask(public, f"/{public.token}/", name)[0] == 403
 
 
-def test_on_loopback_only_names_of_loopback_count(server: Server) -> None:
+def test_on_loopback_only_names_of_loopback_count(server: PageServer) -> None:
     for name in (socket.gethostname(), *own_addresses()[:-2]):
         assert ask(server, f"/{server.token}/", f"{name}:{server.port}")[0] == 403, name
 
 
-def test_addresses_that_are_printed_lead_there_from_elsewhere(public: Server) -> None:
+def test_addresses_that_are_printed_lead_there_from_elsewhere(public: PageServer) -> None:
     assert all("0.0.0.0" not in address for address in public.addresses)
     for address in public.addresses:
         host, port = address.split("/")[2].split(":")
@@ -148,39 +149,9 @@ def test_addresses_that_are_printed_lead_there_from_elsewhere(public: Server) ->
 
 
 @pytest.mark.parametrize(
-    ("default", "known", "printed"),
-    [
-        ("10.1.2.3", ["10.1.2.3"], ["10.1.2.3", "node7"]),
-        ("10.1.2.3", ["127.0.1.1"], ["10.1.2.3"]),  # the name means this machine to itself only
-        ("10.1.2.3", [], ["10.1.2.3"]),
-        (None, ["127.0.1.1", "10.9.9.9"], ["10.9.9.9"]),  # no way out, yet neighbours
-        (None, [], ["node7"]),
-    ],
-)
-def test_what_others_can_call_this_machine(
-    monkeypatch: pytest.MonkeyPatch, default: str | None, known: list[str], printed: list[str]
-) -> None:
-    monkeypatch.setattr(allowed_hosts.socket, "gethostname", lambda: "node7")
-    monkeypatch.setattr(allowed_hosts, "_default_address", lambda family: default)
-    monkeypatch.setattr(allowed_hosts, "_resolved", lambda name, family: known)
-    assert allowed_hosts.reachable("0.0.0.0") == printed
-    assert allowed_hosts.reachable("127.0.0.1") == ["127.0.0.1"]
-    assert allowed_hosts.reachable("10.1.2.3") == ["10.1.2.3"]
-
-
-def test_addresses_of_ipv6_have_brackets() -> None:
-    names = allowed_hosts.Names("::1", 8000)
-    assert names.mean_us("[::1]:8000")
-    assert names.mean_us("[0:0:0:0:0:0:0:1]:8000")
-    assert not names.mean_us("::1:8000")
-    assert allowed_hosts.in_url("::1", 8000) == "[::1]:8000"
-    assert allowed_hosts.Names("127.0.0.1", 80).mean_us("127.0.0.1")
-
-
-@pytest.mark.parametrize(
     "path", ["/", "/x/", "/{half}/", "/{token}x/", "//{token}/", "/?token={token}"]
 )
-def test_without_the_token_nothing_is_told(server: Server, path: str) -> None:
+def test_without_the_token_nothing_is_told(server: PageServer, path: str) -> None:
     target = path.format(token=server.token, half=server.token[:16])
     status, body = ask(server, target)
     assert status in (400, 403)
@@ -201,11 +172,11 @@ def test_without_the_token_nothing_is_told(server: Server, path: str) -> None:
         "\\..\\x",
     ],
 )
-def test_only_known_paths_are_served(server: Server, path: str) -> None:
+def test_only_known_paths_are_served(server: PageServer, path: str) -> None:
     assert ask(server, f"/{server.token}/{path}")[0] == 404
 
 
-def test_requests_have_limits(server: Server) -> None:
+def test_requests_have_limits(server: PageServer) -> None:
     assert ask(server, f"/{server.token}/echo?q=" + "x" * 20_000)[0] == 431
     fields = "&".join(f"a{n}=1" for n in range(100))
     assert ask(server, f"/{server.token}/echo?{fields}")[0] == 400
@@ -216,11 +187,11 @@ def test_requests_have_limits(server: Server) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
-def test_only_get_is_answered(server: Server, method: str) -> None:
+def test_only_get_is_answered(server: PageServer, method: str) -> None:
     assert ask(server, f"/{server.token}/", method=method)[0] == 405
 
 
-def test_bodies_and_other_sites_are_refused(server: Server) -> None:
+def test_bodies_and_other_sites_are_refused(server: PageServer) -> None:
     path = f"/{server.token}/"
     assert ask(server, path, None, "Content-Length: 5")[0] == 400
     assert ask(server, path, None, "Transfer-Encoding: chunked")[0] == 400
@@ -232,14 +203,14 @@ def test_bodies_and_other_sites_are_refused(server: Server) -> None:
 @pytest.mark.parametrize(
     "words", [b"\0\xff\r\n\r\n", b"GET\r\n\r\n", b"GET / FTP/1\r\n\r\n", b"\r\n\r\n"]
 )
-def test_what_is_not_http_is_refused(server: Server, words: bytes) -> None:
+def test_what_is_not_http_is_refused(server: PageServer, words: bytes) -> None:
     with connect(server) as link:
         link.sendall(words)
         assert link.recv(100).startswith(b"HTTP/1.1 400")
     assert ask(server, f"/{server.token}/")[0] == 200
 
 
-def test_slow_and_silent_clients_do_not_stop_it(server: Server) -> None:
+def test_slow_and_silent_clients_do_not_stop_it(server: PageServer) -> None:
     links = [connect(server) for _ in range(400)]  # more than it holds
     try:
         for number, link in enumerate(links):
@@ -255,7 +226,7 @@ def test_slow_and_silent_clients_do_not_stop_it(server: Server) -> None:
             link.close()
 
 
-def test_a_client_that_does_not_read_does_not_stop_it(server: Server) -> None:
+def test_a_client_that_does_not_read_does_not_stop_it(server: PageServer) -> None:
     links = [connect(server) for _ in range(8)]
     try:
         for link in links:
@@ -268,7 +239,7 @@ def test_a_client_that_does_not_read_does_not_stop_it(server: Server) -> None:
 
 
 def test_a_mistake_of_ours_is_one_answer(
-    server: Server, capsys: pytest.CaptureFixture[str]
+    server: PageServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     status, body = ask(server, f"/{server.token}/broken")
     assert status == 500
@@ -278,7 +249,7 @@ def test_a_mistake_of_ours_is_one_answer(
     assert ask(server, f"/{server.token}/")[0] == 200
 
 
-def test_answers_forbid_everything_else(server: Server) -> None:
+def test_answers_forbid_everything_else(server: PageServer) -> None:
     with connect(server) as link:
         link.sendall(
             f"GET /{server.token}/ HTTP/1.1\r\nHost: localhost:{server.port}\r\n\r\n".encode()
@@ -291,6 +262,6 @@ def test_answers_forbid_everything_else(server: Server) -> None:
     assert "Access-Control" not in head
 
 
-def test_a_port_that_is_taken_is_one_sentence(server: Server) -> None:
+def test_a_port_that_is_taken_is_one_sentence(server: PageServer) -> None:
     with pytest.raises(NcclscopeError, match=r"cannot listen on 127\.0\.0\.1"):
-        Server(handler, port=server.port)
+        PageServer(routes, port=server.port)

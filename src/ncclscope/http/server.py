@@ -1,0 +1,275 @@
+"""A small HTTP/1.1 server with a limit on everything: connections, sizes, times.
+
+Each connection is a coroutine, so a slow or silent client costs a socket and nothing else.
+Responses are made in threads.
+"""
+
+import asyncio
+import hmac
+import json
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import parse_qsl, urlsplit
+
+from ncclscope.errors import NcclscopeError
+from ncclscope.http.allowed_hosts import AllowedHosts, address_family
+
+Query = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server allows its clients."""
+
+    connections: int = 256
+    request_bytes: int = 16 << 10  # of a request's head; there is no body
+    query_fields: int = 32
+    request_s: float = 10.0  # until the next request is complete
+    response_s: float = 30.0  # until a client has taken its response
+    threads: int = 4  # that make responses
+
+
+_LIMITS = Limits()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request that passed the server's checks."""
+
+    path: str  # below the server's secret, where it has one
+    query: Query
+    headers: dict[str, str]  # by lower-case name
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What goes back to the client."""
+
+    body: bytes
+    content_type: str = "application/json"
+    status: int = 200
+
+
+class RequestError(Exception):
+    """A request that is refused: an HTTP status and the reason."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+    @property
+    def response(self) -> Response:
+        """The response that tells the client."""
+        return Response(json.dumps({"error": str(self)}).encode(), status=self.status)
+
+
+Respond = Callable[[Request], Response]
+
+
+class Server:
+    """Answers requests until it is stopped. `respond` is called in several threads at once."""
+
+    def __init__(
+        self,
+        respond: Respond,
+        host: str,
+        port: int,
+        *,
+        methods: Sequence[str] = ("GET",),
+        headers: Sequence[tuple[str, str]] = (),
+        secret: str = "",
+        from_anywhere: bool = False,
+        limits: Limits = _LIMITS,
+    ) -> None:
+        """Listens from now on; OSError or OverflowError where that is not possible.
+
+        With a `secret` only paths below /secret/ are answered; `respond` gets what follows it.
+        `from_anywhere` is explained at AllowedHosts.
+        """
+        self._respond, self._methods, self._limits = respond, methods, limits
+        self._secret = secret
+        self._headers = (*headers, ("X-Content-Type-Options", "nosniff"))
+        self._socket = socket.create_server((host, port), family=address_family(host), backlog=128)
+        self.host = host
+        self.port: int = self._socket.getsockname()[1]
+        self._allowed_hosts = AllowedHosts(host, self.port, from_anywhere)
+        self._loop = asyncio.new_event_loop()
+        self._pool = ThreadPoolExecutor(limits.threads, "http-respond")
+        self._connections: dict[asyncio.Task[None], None] = {}  # the last active one is last
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="http-server", daemon=True)
+
+    def start(self) -> None:
+        """Answers from now on, in the background."""
+        self._thread.start()
+        self._started.wait()
+
+    def stop(self) -> None:
+        """Closes all connections and stops listening."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(timeout=10)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(
+            asyncio.start_server(
+                self._serve_connection, sock=self._socket, limit=self._limits.request_bytes
+            )
+        )
+        self._loop.call_soon(self._started.set)
+        try:
+            self._loop.run_forever()
+            server.close()
+            for task in list(self._connections):
+                task.cancel()
+            self._loop.run_until_complete(_gather(list(self._connections)))
+        finally:
+            self._loop.close()
+
+    # ---- connections ----
+    async def _serve_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._connections) >= self._limits.connections:
+            next(iter(self._connections)).cancel()  # the one that was silent longest
+        self._connections[task] = None
+        try:
+            while await self._serve_request(reader, writer):
+                self._connections.pop(task, None)
+                self._connections[task] = None
+        except (
+            asyncio.TimeoutError,
+            asyncio.IncompleteReadError,
+            asyncio.CancelledError,
+            ConnectionError,
+            OSError,
+        ):
+            pass
+        finally:
+            self._connections.pop(task, None)
+            writer.transport.abort()
+
+    async def _serve_request(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Reads and answers one request; whether the connection stays open."""
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), self._limits.request_s)
+        except asyncio.LimitOverrunError:
+            refusal = RequestError(431, "the request is too long").response
+            await self._send(writer, refusal, keep_alive=False)
+            return False
+        keep_alive, has_body = True, True
+        try:
+            method, version, request = self._parse(head)
+            keep_alive = _keeps_alive(version, request.headers)
+            has_body = method != "HEAD"
+            loop = asyncio.get_running_loop()
+            response = await loop.run_in_executor(self._pool, self._make_response, request)
+        except RequestError as error:
+            response, keep_alive = error.response, False
+        await self._send(writer, response, keep_alive, has_body)
+        return keep_alive
+
+    async def _send(
+        self,
+        writer: asyncio.StreamWriter,
+        response: Response,
+        keep_alive: bool,
+        has_body: bool = True,
+    ) -> None:
+        lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"]
+        lines += [f"{name}: {value}" for name, value in self._headers]
+        lines += [f"Content-Type: {response.content_type}", f"Content-Length: {len(response.body)}"]
+        lines.append(f"Connection: {'keep-alive' if keep_alive else 'close'}")
+        body = response.body if has_body else b""
+        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+        await asyncio.wait_for(writer.drain(), self._limits.response_s)
+        if not keep_alive:
+            writer.write_eof()
+
+    # ---- requests ----
+    def _parse(self, head: bytes) -> tuple[str, str, Request]:
+        """Method, HTTP version and the request; RequestError where it is not to be answered."""
+        lines = head.decode("latin-1").split("\r\n")
+        words = lines[0].split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            raise RequestError(400, "this is not HTTP/1.1")
+        method, target, version = words
+        headers = _parse_headers(lines[1:])
+        if not self._allowed_hosts.allows(headers.get("host", "")):
+            raise RequestError(403, "this host is not served here: use the address as printed")
+        if method not in self._methods:
+            raise RequestError(405, f"only {' and '.join(self._methods)} is answered")
+        if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
+            raise RequestError(400, "a request here has no body")
+        path, query = self._parse_target(target)
+        return method, version, Request(path, query, headers)
+
+    def _parse_target(self, target: str) -> tuple[str, Query]:
+        parts = urlsplit(target)
+        if parts.scheme or parts.netloc or not parts.path.startswith("/"):
+            raise RequestError(400, "only paths are answered")
+        path = self._below_secret(parts.path)
+        try:
+            fields = parse_qsl(parts.query, max_num_fields=self._limits.query_fields)
+        except ValueError:
+            raise RequestError(400, "the query is too long") from None
+        return path, dict(fields)
+
+    def _below_secret(self, path: str) -> str:
+        if not self._secret:
+            return path
+        secret, _, rest = path[1:].partition("/")
+        if not hmac.compare_digest(secret.encode(), self._secret.encode()):
+            raise RequestError(403, "the address has no valid token: use the address as printed")
+        return rest
+
+    def _make_response(self, request: Request) -> Response:
+        try:
+            return self._respond(request)
+        except RequestError:
+            raise
+        except NcclscopeError as error:
+            raise RequestError(500, str(error)) from None
+        except Exception as error:  # a bug must not end the server
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{frame.filename.rpartition('/')[2]}:{frame.lineno}"
+            what = f"{type(error).__name__} in {where}"
+            print(f"ncclscope: no answer to {request.path}: {what}: {error}", file=sys.stderr)
+            raise RequestError(500, f"a mistake in ncclscope: {what}") from None
+
+
+def _parse_headers(lines: Sequence[str]) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for line in lines:
+        name, colon, value = line.partition(":")
+        if colon:
+            if name.casefold() == "host" and "host" in headers:
+                raise RequestError(400, "more than one Host")
+            headers[name.strip().casefold()] = value.strip()
+    return headers
+
+
+def _keeps_alive(version: str, headers: dict[str, str]) -> bool:
+    """Whether a client sends further requests on the same connection."""
+    wanted = headers.get("connection", "").casefold()
+    return wanted == "keep-alive" if version == "HTTP/1.0" else wanted != "close"
+
+
+async def _gather(tasks: list[asyncio.Task[None]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def listen_error(error: OSError | OverflowError) -> str:
+    """Why a server cannot listen, without the address that Python adds to the cause."""
+    return str(getattr(error, "strerror", None) or error).partition(" (while ")[0]

@@ -1,0 +1,89 @@
+"""The HTTP server: methods, connections, what a handler gets and returns."""
+
+import http.client
+import json
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from ncclscope.errors import NcclscopeError
+from ncclscope.http.server import Limits, Request, RequestError, Response, Server
+
+
+def respond(request: Request) -> Response:
+    if request.path == "/echo":
+        told = {"query": request.query, "accept": request.headers.get("accept")}
+        return Response(json.dumps(told).encode())
+    if request.path == "/busy":
+        return Response(b"stuck\n", "text/plain", 503)
+    if request.path == "/failed":
+        raise NcclscopeError("cannot read x", "Name another")
+    raise RequestError(404, "there is nothing of that name")
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    made = Server(
+        respond, "127.0.0.1", 0, methods=("GET", "HEAD"), limits=Limits(connections=4, request_s=5)
+    )
+    made.start()
+    yield made
+    made.stop()
+
+
+def connect(server: Server) -> http.client.HTTPConnection:
+    return http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+
+
+def test_a_connection_takes_several_requests(server: Server) -> None:
+    link = connect(server)
+    for number in range(3):
+        link.request("GET", f"/echo?n={number}", headers={"Accept": "text/plain"})
+        answer = link.getresponse()
+        assert json.loads(answer.read()) == {"query": {"n": str(number)}, "accept": "text/plain"}
+    link.close()
+
+
+def test_head_has_the_same_headers_and_no_body(server: Server) -> None:
+    link = connect(server)
+    link.request("HEAD", "/busy")
+    answer = link.getresponse()
+    assert (answer.status, answer.getheader("Content-Length"), answer.read()) == (503, "6", b"")
+    link.request("GET", "/busy")
+    assert link.getresponse().read() == b"stuck\n"
+    link.close()
+
+
+def test_refusals_and_errors_are_json(server: Server) -> None:
+    link = connect(server)
+    for path, status, error in (
+        ("/x", 404, "there is nothing of that name"),
+        ("/failed", 500, "cannot read x. Name another"),
+    ):
+        link.request("GET", path)
+        answer = link.getresponse()
+        assert (answer.status, json.loads(answer.read())) == (status, {"error": error})
+    link.request("POST", "/echo")
+    assert link.getresponse().status == 405
+    link.close()
+
+
+def test_a_client_of_http_1_0_sees_the_end_of_the_connection(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=3) as link:
+        link.sendall(f"GET /busy HTTP/1.0\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode())
+        data = b""
+        while piece := link.recv(1 << 12):
+            data += piece
+    assert data.endswith(b"stuck\n")
+
+
+def test_when_all_connections_are_taken_the_longest_silent_one_is_closed(server: Server) -> None:
+    silent = [socket.create_connection(("127.0.0.1", server.port), timeout=3) for _ in range(8)]
+    link = connect(server)
+    link.request("GET", "/echo")
+    assert link.getresponse().status == 200
+    assert silent[0].recv(1) == b""
+    link.close()
+    for one in silent:
+        one.close()
