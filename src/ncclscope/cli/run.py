@@ -16,11 +16,11 @@ from ncclscope.launch.environment import (
     debug_variables,
     make_capture,
     placeholders_in,
-    rank_of,
     reachable_plugin,
     recording_variables,
     why_not_writable,
 )
+from ncclscope.launchers import global_rank
 from ncclscope.native import plugin_path
 from ncclscope.system.sampler_process import start_sampler, stop_sampler
 
@@ -72,7 +72,7 @@ def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, s
 
 def _earlier_processes(capture: Path) -> frozenset[str]:
     """Folders that earlier runs left in the capture: said, and not counted as this run's."""
-    if rank_of(os.environ) is not None or not capture.is_dir():
+    if global_rank(os.environ) is not None or not capture.is_dir():
         return frozenset()  # in front of a single rank they are its neighbours'
     from ncclscope.capture.housekeeping import process_folders
 
@@ -92,7 +92,7 @@ def _warn_of(directory: Path) -> None:
     and a job is not kept from running.
     """
     cause = why_not_writable(directory)
-    if cause and rank_of(os.environ) in (None, 0):
+    if cause and global_rank(os.environ) in (None, 0):
         print(
             f"ncclscope: cannot record into {directory} from this host: {cause}. "
             "Choose another directory with -o",
@@ -124,6 +124,6 @@ def run(arguments: argparse.Namespace) -> int:
     from ncclscope.cli.run_summary import sum_up
 
     salvage(settings.directory)
-    if rank_of(os.environ) in (None, 0) and not arguments.quiet:
+    if global_rank(os.environ) in (None, 0) and not arguments.quiet:
         print("\n".join(sum_up(settings.directory, earlier, sampled)), file=sys.stderr)
     return code

@@ -29,11 +29,6 @@ class Settings:
     pattern: str | None = None  # for the plugin to expand (%h, %p, %r), instead of the directory
 
 
-def rank_of(environment: Mapping[str, str]) -> int | None:
-    """The global rank that a launcher gave this process; None if no launcher started it."""
-    return launchers.global_rank(environment)
-
-
 def _process_start_s(pid: int) -> float:
     """When a process started, in whole seconds: every rank must compute the same value."""
     try:
@@ -52,7 +47,7 @@ def default_capture_name(environment: Mapping[str, str]) -> str:
         if job and job != "none":  # torchrun's run id unless the user gave one
             return f"ncclscope-{job[:100].replace('/', '_')}"
     started = time.time()
-    if rank_of(environment) is not None:
+    if launchers.global_rank(environment) is not None:
         started = _process_start_s(os.getppid())
     return time.strftime("ncclscope-%Y%m%d-%H%M%S", time.localtime(started))
 

@@ -13,11 +13,11 @@ from ncclscope.launch.environment import (
     debug_variables,
     default_capture_name,
     placeholders_in,
-    rank_of,
     reachable_plugin,
     recording_variables,
     why_not_writable,
 )
+from ncclscope.launchers import global_rank
 
 NAMES = ["NCCL_PROFILER_PLUGIN", "NCCLSCOPE_DIR"]
 
@@ -68,10 +68,10 @@ def test_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_rank() -> None:
-    assert rank_of({}) is None
-    assert rank_of({"RANK": "3", "SLURM_PROCID": "9"}) == 3
-    assert rank_of({"OMPI_COMM_WORLD_RANK": "5"}) == 5
-    assert rank_of({"RANK": "x"}) is None
+    assert global_rank({}) is None
+    assert global_rank({"RANK": "3", "SLURM_PROCID": "9"}) == 3
+    assert global_rank({"OMPI_COMM_WORLD_RANK": "5"}) == 5
+    assert global_rank({"RANK": "x"}) is None
 
 
 @pytest.mark.parametrize("program", ["mpirun", "/opt/mpi/bin/mpiexec", "orterun"])
