@@ -17,7 +17,7 @@ import pytest
 
 import ncclscope
 from ncclscope.api import Capture
-from ncclscope.live.metrics import MACHINE_METRICS, METRICS
+from ncclscope.live.metrics import SYSTEM_METRICS, METRICS
 from ncclscope.simulation.scenario import (
     BandwidthDrop,
     Call,
@@ -319,7 +319,7 @@ def test_committed_files_are_current() -> None:
 
 def test_the_page_of_metrics_is_current() -> None:
     assert metrics_page.PAGE.read_text() == metrics_page.page(), "run python -m tools.metrics_page"
-    named = {label for metric in (*METRICS, *MACHINE_METRICS) for label in metric.labels}
+    named = {label for metric in (*METRICS, *SYSTEM_METRICS) for label in metric.labels}
     informing = {
         "nccl",
         "mode",
