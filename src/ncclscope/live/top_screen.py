@@ -133,7 +133,7 @@ class Top(App[None]):
             lines.append(self.failure)
         if not self.data.jobs and self.follower.patterns:
             lines[0] += (
-                f" in {' '.join(self.follower.patterns)}; `ncclscope report` is for the history"
+                f" in {' '.join(self.follower.patterns)}; `ncclscope report` is for the past"
             )
         self.query_one("#jobs", Static).update(Text("\n".join(lines)))
         self.query_one("#where", Static).update(Text("\n".join(self.where(communicator, rank))))

@@ -1,4 +1,4 @@
-"""`run --system` on a real GPU: which counters NVML gives there, and whose GPU it is.
+"""`run --system` on a real GPU: which counters NVML gives there, and ranks_of GPU it is.
 
 Needs PyTorch and nvidia-ml-py.
 """
@@ -38,7 +38,7 @@ dist.destroy_process_group()
 """
 
 
-def sampling() -> tuple[list[tuple[str, str, str]], bool]:
+def sample_busy_gpu() -> tuple[list[tuple[str, str, str]], bool]:
     """By counter its median and what it is, and whether what must be there is plausible."""
     with tempfile.TemporaryDirectory() as directory:
         capture, job = Path(directory) / "c", Path(directory) / "job.py"
@@ -46,18 +46,18 @@ def sampling() -> tuple[list[tuple[str, str, str]], bool]:
         run = [sys.executable, "-m", "ncclscope", "run", "--system", "--system-interval", "0.5"]
         ranks = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={RANKS}"]
         subprocess.run([*run, "-o", capture, "--", *ranks, job], check=True)
-        beside = HardwareSamples(RuleContext(open_model(capture)))
-        whose = beside.ranks_of
-        place = next(place for place, ranks in whose.items() if ranks == tuple(range(RANKS)))
+        samples = HardwareSamples(RuleContext(open_model(capture)))
+        ranks_of = samples.ranks_of
+        place = next(place for place, ranks in ranks_of.items() if ranks == tuple(range(RANKS)))
         medians, rows = {}, []
         for counter in COUNTERS[GPU]:
-            track = beside.tracks(GPU, counter.name).get(place)
-            values = rates(track) if counter.kind == TOTAL else known(track)
-            shown = "not there"
+            series = samples.tracks(GPU, counter.name).get(place)
+            values = rates(series) if counter.kind == TOTAL else known(series)
+            text = "not there"
             if len(values):
                 medians[counter.name] = float(np.median(values))
-                shown = f"{medians[counter.name]:,.0f}" + (" /s" if counter.kind == TOTAL else "")
-            rows.append((counter.name, shown, counter.meaning))
+                text = f"{medians[counter.name]:,.0f}" + (" /s" if counter.kind == TOTAL else "")
+            rows.append((counter.name, text, counter.meaning))
     memory = place[1].facts["memory_bytes"]
     assert isinstance(memory, int)
     plausible = (
