@@ -13,14 +13,6 @@ from pathlib import Path
 
 from benchmarks.results import publish, rows_of, table
 from tests.gpu.accuracy import MOST_PERCENT, MOST_US, accuracy
-from tests.gpu.bench_accuracy import CALLS as BENCH_CALLS
-from tests.gpu.bench_accuracy import (
-    MOST_GAP_PERCENT,
-    RUNS,
-    WAYS,
-    Comparison,
-    bench_accuracy,
-)
 from tests.gpu.coverage import CASES, FATAL_CASES, Row, coverage
 from tests.gpu.mode_switch import RANKS as SWITCHED_RANKS
 from tests.gpu.mode_switch import switch_modes
@@ -29,6 +21,14 @@ from tests.gpu.overhead import BAR, CALLS, COMMUNICATORS, ROUNDS, Placing, overh
 from tests.gpu.planted_faults import diagnose_planted_faults
 from tests.gpu.system_counters import sample_busy_gpu
 from tests.gpu.torchrun import torchrun
+from tests.support.bench_accuracy import CALLS as BENCH_CALLS
+from tests.support.bench_accuracy import (
+    MOST_GAP_PERCENT,
+    RUNS,
+    WAYS,
+    Comparison,
+    bench_accuracy,
+)
 
 MULTI_RANK_RELEASE = "2.30.7"  # allows two ranks on one GPU of one host
 

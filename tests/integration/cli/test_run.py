@@ -13,7 +13,7 @@ import pytest
 
 from ncclscope.capture.contents import ProcessContents
 from ncclscope.capture.reader import open_capture
-from ncclscope.cli.run_summary import summary_lines
+from ncclscope.cli.run_summary import contents_lines
 from ncclscope.native import player_path, plugin_path
 from ncclscope.simulation.scenario import Late, Scenario
 from tests.integration.recorder.test_unusual_callbacks import everything
@@ -137,8 +137,8 @@ def test_what_went_wrong_is_in_the_summary(end: list[str], tmp_path: Path) -> No
 
 
 def test_many_notes_are_counted(tmp_path: Path) -> None:
-    tallies = [ProcessContents("a.1.2", note_texts={n: bytearray(b"\x1b[0m!")}) for n in range(5)]
-    lines = summary_lines(tmp_path, tallies)
+    processes = [ProcessContents("a.1.2", note_texts={n: bytearray(b"\x1b[0m!")}) for n in range(5)]
+    lines = contents_lines(tmp_path, processes)
     assert lines[1:5] == ["           note: \\x1b[0m!"] * 3 + ["           and 2 more notes"]
 
 
