@@ -10,7 +10,13 @@ from ncclscope.errors import UsageError
 from ncclscope.launch.environment import Settings, event_mask
 from ncclscope.nccl.events import MODE_EVENTS
 from ncclscope.overhead.progress import CallProgress
-from ncclscope.overhead.statistics import Share, OverheadShares, order_of_round, share_of, overhead_shares
+from ncclscope.overhead.statistics import (
+    Share,
+    OverheadShares,
+    order_of_round,
+    share_of,
+    overhead_shares,
+)
 from ncclscope.overhead.summary_text import as_json, lines, verdict_line
 from ncclscope.overhead.trials import Trial, command_words, variables_of
 from tests.support.paths import ROOT
