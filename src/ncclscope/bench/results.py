@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.analysis.measures import percentiles
 from ncclscope.bench.datatypes import DATATYPES
 from ncclscope.bench.plan import Case
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_bytes
@@ -63,6 +62,9 @@ class TimeStatistics:
 
 def time_statistics(times: npt.NDArray[Any]) -> TimeStatistics:
     """Statistics of at least one time."""
+    # It brings the whole model along, which `bench` needs for nothing else.
+    from ncclscope.analysis.measures import percentiles
+
     median, p95, p99 = percentiles(times, (50, 95, 99))
     return TimeStatistics(
         len(times),

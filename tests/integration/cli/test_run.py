@@ -57,11 +57,11 @@ def test_a_second_run_into_a_capture_is_an_attempt_of_its_own(tmp_path: Path) ->
     said = (tmp_path / "c.log").read_text()
     assert "c holds 4 processes of an earlier run already; this one becomes another" in said
     assert "ncclscope: 2 processes; 12 calls" in said
-    told = json.loads(ncclscope("report", tmp_path / "c", "--json").stdout)
-    assert told["completeness"]["processes"] == {"found": 2, "expected": 2}
-    assert told["completeness"]["calls"] == 36
-    assert any("2 attempts of the job" in note for note in told["completeness"]["notes"])
-    ranks_of = {comm["name"]: comm["ranks"] for comm in told["communicators"]}
+    report = json.loads(ncclscope("report", tmp_path / "c", "--json").stdout)
+    assert report["completeness"]["processes"] == {"found": 2, "expected": 2}
+    assert report["completeness"]["calls"] == 36
+    assert any("2 attempts of the job" in note for note in report["completeness"]["notes"])
+    ranks_of = {comm["name"]: comm["ranks"] for comm in report["communicators"]}
     assert ranks_of == {"world": 2, "world@0": 4}
     first = json.loads(ncclscope("diagnose", tmp_path / "c", "--json").stdout)["findings"][0]
     assert (first["family"], first["ranks"]) == ("straggler", [1])

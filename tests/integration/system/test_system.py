@@ -119,7 +119,7 @@ def test_a_driver_that_hangs_does_not_hang_the_job(tmp_path: Path) -> None:
     eventually(lambda: not samplers(tmp_path / "c"), 20)
 
 
-def test_a_sampler_that_was_killed_is_told(tmp_path: Path) -> None:
+def test_a_sampler_that_was_killed_is_named(tmp_path: Path) -> None:
     capture = tmp_path / "c"
     command = [*RUN, "-o", str(capture), "--", "sleep", "100"]
     job = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -171,7 +171,7 @@ def test_from_the_sampler_to_metrics_and_findings(
         # Were it to sample by itself, it would find another machine.
         with serving(capture, "--system", "--system-root", tmp_path) as url:
             hot = 'gpu="1",reason="HW thermal slowdown"} 1'
-            text = eventually(lambda: hot in (told := fetch(f"{url}/metrics")[2]) and told)
+            text = eventually(lambda: hot in (page := fetch(f"{url}/metrics")[2]) and page)
             assert 'link="mlx5_0/1"' in str(text)
         eventually(lambda: read_sample_file(sample_files_in(capture)[0]).samples > 15)
     found = json.loads(ncclscope("diagnose", "--json", capture).stdout)["findings"]

@@ -7,7 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../native/src/nccl_abi.h"
+#include "../../../native/src/nccl_abi.h"
 
 static long burnt_us;
 static long calls;

@@ -206,7 +206,7 @@ def test_floats_that_numpy_does_not_know() -> None:
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 300])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("name", ["int8", "float", "half", "bfloat16", "f8e5m2"])
-def test_reductions_stay_exact(name: str, reduction: str, ranks: int) -> None:
+def test_reductions_are_exact(name: str, reduction: str, ranks: int) -> None:
     """Nothing in the data may round or run over: else a right result would look wrong."""
     datatype = DATATYPES[name]
     sent = [

@@ -75,7 +75,7 @@ def test_rank() -> None:
 
 
 @pytest.mark.parametrize("program", ["mpirun", "/opt/mpi/bin/mpiexec", "orterun"])
-def test_open_mpi_is_told_which_variables_to_forward(program: str) -> None:
+def test_open_mpi_gets_the_variables_to_forward(program: str) -> None:
     command = pass_on_variables([program, "-np", "2", "a.out"], NAMES, open_mpi=lambda _: True)
     forward = ["-x", "NCCL_PROFILER_PLUGIN", "-x", "NCCLSCOPE_DIR"]
     assert command == [program, *forward, "-np", "2", "a.out"]

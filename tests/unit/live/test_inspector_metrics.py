@@ -22,15 +22,15 @@ SECOND = 1_000_000_000
 def records(*rows: dict[str, int]) -> Any:
     made = np.zeros(len(rows), read_call_counts(Path("/none")).dtype)
     for number, (record, row) in enumerate(zip(made, rows, strict=True), 1):
-        tally, times = record["tally"], record["times"]
-        tally["check"], tally["level"], tally["comm"] = (
+        counts, times = record["tally"], record["times"]
+        counts["check"], counts["level"], counts["comm"] = (
             number,
             layout.LEVEL_WORK,
             row.get("comm", 0),
         )
-        tally["func"], tally["dtype"], tally["algo"], tally["proto"] = row["func"], 4, 5, 6
-        tally["count"], tally["calls"] = row["count"], row["timed"]
-        tally["count_sum"] = row["count"] * row["timed"]
+        counts["func"], counts["dtype"], counts["algo"], counts["proto"] = row["func"], 4, 5, 6
+        counts["count"], counts["calls"] = row["count"], row["timed"]
+        counts["count_sum"] = row["count"] * row["timed"]
         times["gpu_count"], times["gpu_sum_ns"] = row["timed"], row["ns"]
     return made
 
@@ -110,7 +110,7 @@ def test_a_hang_has_no_last_healthy_value() -> None:
     assert measured(*jobs).values == {}
 
 
-def test_many_stay_within_the_budget_and_the_rest_is_a_mean() -> None:
+def test_many_are_within_the_limit_and_the_rest_is_a_mean() -> None:
     size = 400
     before = [{"func": 1, "count": n + 1, "timed": 1, "ns": 1, "comm": n} for n in range(size)]
     after = [{**row, "timed": 2, "ns": 2001} for row in before]

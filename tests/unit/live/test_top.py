@@ -78,7 +78,7 @@ def seen(*moments: FollowedJob) -> TopData:
     return now
 
 
-def test_two_jobs_are_told_apart() -> None:
+def test_two_jobs_are_distinguished() -> None:
     """On the screen by their names before the communicator's, as text in a table each."""
     one, other = job(100, [sums(10, 5)] * 4), job(100, [sums(10, 5)] * 2)
     other.capture, other.run = Path("/d"), "job8"

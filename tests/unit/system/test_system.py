@@ -187,10 +187,10 @@ def test_what_is_asked_for_is_in_nvidias_package() -> None:
         "HW slowdown": "HwSlowdown", "SW thermal slowdown": "SwThermalSlowdown",
         "HW thermal slowdown": "HwThermalSlowdown", "HW power brake": "HwPowerBrakeSlowdown",
     }  # fmt: skip
-    told = {
+    bits = {
         name: getattr(nvml, f"nvmlClocksThrottleReason{reason}") for name, reason in reasons.items()
     }
-    assert {name: bit for bit, name in SLOWDOWNS.items()} == told
+    assert {name: bit for bit, name in SLOWDOWNS.items()} == bits
     assert nvml.nvmlClocksThrottleReasonSwPowerCap == POWER_CAP
 
 
