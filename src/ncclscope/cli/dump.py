@@ -125,7 +125,7 @@ def _sample_files(path: Path, hosts: list[str] | None) -> list[SampleFile]:
 def _dump_samples(arguments: argparse.Namespace, path: Path) -> int:
     """Prints the samples of all files, one file after the other."""
     files = _sample_files(path, arguments.host)
-    devices = {d.name for file in files for span in file.stretches for d, _ in span.layout}
+    devices = {d.name for file in files for span in file.spans for d, _ in span.layout}
     if arguments.device and not devices.intersection(arguments.device):
         message = f"cannot dump samples of {', '.join(arguments.device)}: no such device"
         raise UsageError(message, f"There are {printable(', '.join(sorted(devices)[:32]))}")

@@ -40,6 +40,6 @@ def run(arguments: argparse.Namespace) -> int:
             delete(info)
     freed = amount(sum(info.bytes for info in deleted))
     running = sum(bool(info.running) for info in captures)
-    stays = f"; {plural(running, 'running capture')} left alone" if running else ""
-    print(f"{plural(len(deleted), 'capture')}, {freed}{stays}")
+    note = f"; {plural(running, 'running capture')} left alone" if running else ""
+    print(f"{plural(len(deleted), 'capture')}, {freed}{note}")
     return 0

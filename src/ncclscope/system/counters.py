@@ -29,7 +29,7 @@ class Device:
     facts: dict[str, str | int] = field(default_factory=dict, compare=False)  # constant properties
 
     @property
-    def known_as(self) -> str:
+    def label(self) -> str:
         """Its name in a sentence: GPU 3, mlx5_0/1, eth0."""
         return f"GPU {self.name}" if self.kind == GPU else self.name
 

@@ -78,17 +78,17 @@ class SampleFile:
     damaged: int = 0  # lines that cannot be read
     version: int = 0
     newer: bool = False  # written by a later release: nothing of it is read
-    stretches: list[DeviceSpan] = field(default_factory=list)
+    spans: list[DeviceSpan] = field(default_factory=list)
     _counters: set[tuple[Device, str]] = field(default_factory=set)
 
     @property
     def samples(self) -> int:
         """Number of samples that were read."""
-        return sum(len(span.monotonic_ns) for span in self.stretches)
+        return sum(len(span.monotonic_ns) for span in self.spans)
 
     def in_order(self) -> Iterator[Sample]:
         """Its samples, in the order in which they were taken."""
-        for span in self.stretches:
+        for span in self.spans:
             for row in range(len(span.monotonic_ns)):
                 yield span.sample(row)
 
@@ -135,13 +135,13 @@ class SampleFile:
         if accepted:
             self._counters |= counters
         # Samples after a layout that is refused do not belong to the layout before it.
-        self.stretches.append(span if accepted else DeviceSpan([]))
+        self.spans.append(span if accepted else DeviceSpan([]))
         return accepted
 
     def _read_sample(self, content: list[Any]) -> bool:
-        if not self.stretches:
+        if not self.spans:
             return False
-        span = self.stretches[-1]
+        span = self.spans[-1]
         if len(content) != 2 + span.width:
             return False
         times = content[:2]
@@ -277,9 +277,9 @@ class SampleTail:
         self._rest = rest[:_LONGEST_LINE]
         for line in whole.split(b"\n"):
             self._file.read_line(line)
-        for span in self._file.stretches:
+        for span in self._file.spans:
             if span.monotonic_ns:
                 self._last = span.sample(len(span.monotonic_ns) - 1)
         # Only the last sample is ever asked for.
-        self._file.stretches = [DeviceSpan(span.layout) for span in self._file.stretches[-1:]]
+        self._file.spans = [DeviceSpan(span.layout) for span in self._file.spans[-1:]]
         return self._last

@@ -88,7 +88,7 @@ def gauged(model: Model) -> Iterator[SampledDevice]:
         if rows:
             ranks = beside.ranks_of.get(place, ())
             note = ranks_in_words(ranks) if ranks else ""
-            yield SampledDevice(node, f"{device.kind}{device.name}", device.known_as, note, rows)
+            yield SampledDevice(node, f"{device.kind}{device.name}", device.label, note, rows)
 
 
 def _rows(tracks: dict[str, Series], kind: str) -> Iterator[tuple[LineStyle, Bars]]:

@@ -134,8 +134,8 @@ def test_every_call_is_in_the_capture(tmp_path: Path) -> None:
     names = [model.words["function"][code] for code in operations["function"].tolist()]
     made = sum(one["calls"] + 5 + 1 for one in said["results"] if one["operation"] == "AllReduce")
     for rank in (0, 1):
-        mine = operations["rank"] == rank
-        found = sum(name == "AllReduce" for name, own in zip(names, mine, strict=True) if own)
+        of_rank = operations["rank"] == rank
+        found = sum(name == "AllReduce" for name, own in zip(names, of_rank, strict=True) if own)
         assert found == made == 2 * (20 + 5 + 1)
 
 

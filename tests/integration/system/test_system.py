@@ -62,7 +62,7 @@ def test_samples_are_part_of_the_capture(tmp_path: Path) -> None:
     journal = read_sample_file(path)
     assert journal.damaged == 0
     assert journal.samples >= 3  # at the start, at the end and in between
-    kinds = [device.kind for device, _ in journal.stretches[0].layout]
+    kinds = [device.kind for device, _ in journal.spans[0].layout]
     assert kinds.count(GPU) == 2
     assert kinds.count(PORT) == 1
     assert f"{journal.samples} samples, 2 GPUs, 2 network links" in ran.stderr
@@ -94,7 +94,7 @@ def test_one_samples_and_another_goes_on(tmp_path: Path) -> None:
     os.killpg(second.pid, signal.SIGTERM)
     second.wait(20)
     one, other = (read_sample_file(path) for path in sample_files_in(capture))
-    both = sorted((list(j.stretches[0].monotonic_ns) for j in (one, other)), key=lambda t: t[0])
+    both = sorted((list(j.spans[0].monotonic_ns) for j in (one, other)), key=lambda t: t[0])
     assert both[0][-1] < both[1][0]  # one after the other
 
 
