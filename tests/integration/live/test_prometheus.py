@@ -17,7 +17,7 @@ import pytest
 
 import ncclscope
 from ncclscope.api import Capture
-from ncclscope.live.metrics import SYSTEM_METRICS, METRICS
+from ncclscope.live.metrics import METRICS, SYSTEM_METRICS
 from ncclscope.simulation.scenario import (
     BandwidthDrop,
     Call,

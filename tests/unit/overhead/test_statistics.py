@@ -11,11 +11,11 @@ from ncclscope.launch.environment import Settings, event_mask
 from ncclscope.nccl.events import MODE_EVENTS
 from ncclscope.overhead.progress import CallProgress
 from ncclscope.overhead.statistics import (
-    Share,
     OverheadShares,
+    Share,
     order_of_round,
-    share_of,
     overhead_shares,
+    share_of,
 )
 from ncclscope.overhead.summary_text import as_json, lines, verdict_line
 from ncclscope.overhead.trials import Trial, command_words, variables_of
