@@ -19,7 +19,7 @@ from ncclscope.model.topology import FILE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which files to import, their format, and where the import goes."""
+    """Which files, in which format, and where to."""
     parser.add_argument(
         "files", nargs="+", metavar="PATH", type=Path,
         help="files, or directories with them; compressed ones (.gz), too",
@@ -38,10 +38,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Makes a dataset that opens like a capture."""
     check_directory(arguments.output, arguments.force)
     completeness = _make(choose(arguments.files, arguments.form), arguments.output)
+    shown = printable(str(arguments.output))
     print(f"ncclscope: {completeness.line()}", file=sys.stderr)
     for note in completeness.notes:
         print(f"           {printable(note)}", file=sys.stderr)
-    print(f"           written: {printable(str(arguments.output))}", file=sys.stderr)
+    print(f"           written: {shown}", file=sys.stderr)
     verb = "diagnose" if completeness.in_flight else "report"
     print(
         f"           next: {printable(suggested_commands.command(verb, arguments.output))}",
@@ -57,8 +58,8 @@ def _make(chosen: Chosen, path: Path) -> Completeness:
         model = gather(chosen, scratch / "gathered", progress)
         topology = gather_topology(chosen.logs)
         if not model.processes and not topology:
-            names = ", ".join(str(file) for file in chosen.files[:3])
-            raise FormatError(f"nothing to import in {names}: no operation of NCCL's is in it")
+            named = ", ".join(str(file) for file in chosen.files[:3])
+            raise FormatError(f"nothing to import in {named}: no operation of NCCL's is in it")
         dataset = scratch / "imported"
         write_parquet(model, Selection(), dataset, progress=progress)
         if topology:

@@ -21,7 +21,6 @@ INTERFACES = range(OLDEST_INTERFACE, NEWEST_INTERFACE + 1)
 # First interface version that …
 FIRST_WITH_KERNELS = 3  # reports kernels at all
 FIRST_WITH_STAMPS = 4  # gives GPU times of kernels, sizes of proxy steps, numbers of channels
-FIRST_WITH_COMMUNICATOR_NAMES = 4  # gives the names that users give communicators
 FIRST_WITH_CALLS = 5  # reports API calls
 FIRST_WITH_TAGS = 7  # tells the user's tag and the kernel's variant
 

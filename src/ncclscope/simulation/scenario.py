@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from ncclscope.errors import UsageError
 from ncclscope.nccl.datatypes import DATATYPES
-from ncclscope.nccl.events import FIRST_WITH_COMMUNICATOR_NAMES
+from ncclscope.nccl.events import FIRST_WITH_STAMPS
 from ncclscope.nccl.operation_bytes import bits_per_count
 from ncclscope.nccl.releases import interface_of
 
@@ -333,7 +333,8 @@ def _problems(s: Scenario) -> Iterator[str]:
     for absent in s.never_joins:
         if absent.communicator not in made_names or not 0 <= absent.rank < s.ranks:
             yield f"there is no rank {absent.rank} or no communicator {absent.communicator}"
-        if s.release in SIMULATED_RELEASES and s.interface < FIRST_WITH_COMMUNICATOR_NAMES:
+        # The version with stamps also gives the names of communicators.
+        if s.release in SIMULATED_RELEASES and s.interface < FIRST_WITH_STAMPS:
             yield "never_joins needs release 2.27 or later: names of communicators"
     for heavy in s.heavy:
         if heavy.factor < 1 or s.calls[heavy.call].function != "SendRecv":
