@@ -1,6 +1,6 @@
-"""Makes dashboards/: Grafana dashboards and Prometheus rules. `python -m tools.dashboards`.
+"""Writes dashboards/: Grafana dashboards and Prometheus rules. `python -m tools.dashboards`.
 
-Tests hold what is committed against what this makes, and against Grafana's own types.
+Tests check that the committed files are current, and check them against Grafana's own types.
 """
 
 import json
@@ -10,19 +10,19 @@ from typing import Any
 
 from tools.rules import rules_yaml
 
-HERE = Path(__file__).parents[1] / "dashboards"
+FOLDER = Path(__file__).parents[1] / "dashboards"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH = 24  # of Grafana's grid
 RUN = 'run=~"$run"'
 HOST = 'run=~"$run", host=~"$host"'
-MACHINE = 'host=~"$host"'
+ON_HOST = 'host=~"$host"'
 SIZED = 'run=~"$run", host=~"$host", function=~"$function", size=~"$size"'
 COMMUNICATOR = 'run=~"$run", communicator=~"$communicator"'
 
 
 @dataclass(frozen=True)
 class Query:
-    """One expression with the name of its series."""
+    """An expression, and the legend of its series."""
 
     expression: str
     legend: str = ""
@@ -30,7 +30,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """One plot."""
+    """One panel of a dashboard."""
 
     title: str
     queries: tuple[Query, ...]
@@ -44,7 +44,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """One page."""
+    """One dashboard."""
 
     uid: str
     title: str
@@ -52,13 +52,13 @@ class Dashboard:
 
 
 def _by_scope(scope: str, record: str) -> Query:
-    named = {"intra": "intra-node", "inter": "inter-node"}[scope]
-    return Query(f'{record}{{{RUN}, scope="{scope}"}}', f"{{{{function}}}}, {named}")
+    name = {"intra": "intra-node", "inter": "inter-node"}[scope]
+    return Query(f'{record}{{{RUN}, scope="{scope}"}}', f"{{{{function}}}}, {name}")
 
 
 def _by_size(scope: str) -> Query:
-    chosen = f'{RUN}, function=~"$function", size=~"$size", scope="{scope}"'
-    return Query(f"ncclscope:sized_busbw{{{chosen}}}", "{{function}}, up to {{size}}")
+    labels = f'{RUN}, function=~"$function", size=~"$size", scope="{scope}"'
+    return Query(f"ncclscope:sized_busbw{{{labels}}}", "{{function}}, up to {{size}}")
 
 
 _SIZES = f"sum by (le, size) (rate(ncclscope_operation_seconds_bucket{{{HOST}}}[$__rate_interval]))"
@@ -165,22 +165,22 @@ HEALTH = Dashboard(
 
 
 def _rate(metric: str, legend: str) -> Query:
-    return Query(f"rate(ncclscope_{metric}_total{{{MACHINE}}}[$__rate_interval])", legend)
+    return Query(f"rate(ncclscope_{metric}_total{{{ON_HOST}}}[$__rate_interval])", legend)
 
 
 def _now(metric: str, legend: str) -> Query:
-    return Query(f"ncclscope_{metric}{{{MACHINE}}}", legend)
+    return Query(f"ncclscope_{metric}{{{ON_HOST}}}", legend)
 
 
 _GPU, _LINK = "{{host}} GPU {{gpu}}", "{{host}} {{link}}"
 _EXACT = f"rate(ncclscope_gpu_seconds_total{{{HOST}}}[$__rate_interval])"
 _AT_LEAST = _EXACT.replace("gpu_seconds", "least_gpu_seconds")
-# The same labels twice cannot be one vector.
+# A vector cannot have two series with the same labels.
 _BOTH = f'{_EXACT} or label_replace({_AT_LEAST}, "exact", "no", "", "")'
 _MEAN_IN_NCCL = f"avg by (host) (sum by (host, rank) ({_BOTH}))"
-_MACHINE_PANELS = (
+_SYSTEM_PANELS = (
     Panel("GPUs busy beside time in NCCL",
-          (Query(f"avg by (host) (ncclscope_gpu_utilization_ratio{{{MACHINE}}})",
+          (Query(f"avg by (host) (ncclscope_gpu_utilization_ratio{{{ON_HOST}}})",
                  "{{host}}: busy"), Query(_MEAN_IN_NCCL, "{{host}}: in NCCL")), "percentunit",
           help="Both high: GPUs that look busy wait in NCCL's kernels."),
     Panel("Slowed GPUs", (_now("gpu_slowed", _GPU + ": {{reason}}"),), "short", "status-history",
@@ -189,12 +189,12 @@ _MACHINE_PANELS = (
     Panel("Power", (_now("gpu_power_watts", _GPU),), "watt"),
     Panel("Temperature", (_now("gpu_temperature_celsius", _GPU),), "celsius"),
     Panel("GPU memory in use",
-          (Query(f"ncclscope_gpu_memory_used_bytes{{{MACHINE}}} / "
-                 f"ncclscope_gpu_memory_bytes{{{MACHINE}}}", _GPU),), "percentunit"),
+          (Query(f"ncclscope_gpu_memory_used_bytes{{{ON_HOST}}} / "
+                 f"ncclscope_gpu_memory_bytes{{{ON_HOST}}}", _GPU),), "percentunit"),
     Panel("PCIe",
-          (Query(f"(rate(ncclscope_gpu_pcie_bytes_total{{{MACHINE}}}[$__rate_interval]) or "
-                 f"ncclscope_gpu_pcie_bytes_per_second{{{MACHINE}}}) / on (host, gpu) "
-                 f"group_left () ncclscope_gpu_pcie_capacity_bytes_per_second{{{MACHINE}}}",
+          (Query(f"(rate(ncclscope_gpu_pcie_bytes_total{{{ON_HOST}}}[$__rate_interval]) or "
+                 f"ncclscope_gpu_pcie_bytes_per_second{{{ON_HOST}}}) / on (host, gpu) "
+                 f"group_left () ncclscope_gpu_pcie_capacity_bytes_per_second{{{ON_HOST}}}",
                  _GPU + " {{direction}}"),), "percentunit",
           help="Of what the link can move as it is trained now; about 80 % is all of it."),
     Panel("NVLink", (_rate("gpu_nvlink_bytes", _GPU + " {{direction}}"),), "Bps"),
@@ -206,18 +206,18 @@ _MACHINE_PANELS = (
            _rate("gpu_pcie_replays", _GPU + ": PCIe replays"),
            _rate("gpu_nvlink_errors", _GPU + ": NVLink"))),
     Panel("CPU",
-          (Query(f"rate(ncclscope_host_cpu_busy_seconds_total{{{MACHINE}}}[$__rate_interval]) / "
-                 f"ncclscope_host_cpus{{{MACHINE}}}", "{{host}}"),), "percentunit"),
+          (Query(f"rate(ncclscope_host_cpu_busy_seconds_total{{{ON_HOST}}}[$__rate_interval]) / "
+                 f"ncclscope_host_cpus{{{ON_HOST}}}", "{{host}}"),), "percentunit"),
     Panel("Pressure", (_rate("host_pressure_seconds", "{{host}}: {{who}} for {{resource}}"),),
           "percentunit"),
     Panel("Memory available", (_now("host_memory_available_bytes", "{{host}}"),), "bytes"),
 )  # fmt: skip
-BESIDE = Dashboard("ncclscope-machine", "The machine beside NCCL", _MACHINE_PANELS)
-DASHBOARDS = (OVERVIEW, BANDWIDTH, RANKS, BESIDE, HEALTH)
+SYSTEM = Dashboard("ncclscope-machine", "The machine beside NCCL", _SYSTEM_PANELS)
+DASHBOARDS = (OVERVIEW, BANDWIDTH, RANKS, SYSTEM, HEALTH)
 
 
-# All that each kind of panel requires by Grafana's types (tools/grafana): nothing is left to the
-# defaults of the release that imports them.
+# Everything that Grafana's types require of each kind of panel (tools/grafana), so that nothing
+# depends on the defaults of a Grafana release.
 _LEGEND = {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True}
 _TOOLTIP = {"mode": "multi", "sort": "desc"}
 _OPTIONS: dict[str, dict[str, Any]] = {
@@ -301,7 +301,7 @@ def _panel(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
     form = {"table": "table", "heatmap": "heatmap"}.get(panel.kind, "time_series")
     targets = [
         {
-            "refId": chr(ord("A") + at),
+            "refId": chr(ord("A") + place),
             "datasource": SOURCE,
             "expr": query.expression,
             "legendFormat": query.legend,
@@ -309,7 +309,7 @@ def _panel(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
             "instant": tabular,
             "range": not tabular,
         }
-        for at, query in enumerate(panel.queries)
+        for place, query in enumerate(panel.queries)
     ]
     made: dict[str, Any] = {
         "id": number,
@@ -331,7 +331,7 @@ def _panel(panel: Panel, number: int, x: int, y: int) -> dict[str, Any]:
 
 
 def grafana(dashboard: Dashboard) -> dict[str, Any]:
-    """A dashboard as Grafana imports it."""
+    """A dashboard as Grafana's JSON."""
     panels, x, y, row = [], 0, 0, 0
     for number, panel in enumerate(dashboard.panels, 1):
         if x + panel.width > _WIDTH:
@@ -368,12 +368,12 @@ def grafana(dashboard: Dashboard) -> dict[str, Any]:
 
 
 def files() -> dict[str, str]:
-    """What dashboards/ holds, by name."""
+    """The files of dashboards/ by name."""
     made = {f"{d.uid}.json": json.dumps(grafana(d), indent=1) + "\n" for d in DASHBOARDS}
     return made | {"ncclscope-rules.yml": rules_yaml()}
 
 
 if __name__ == "__main__":
-    HERE.mkdir(exist_ok=True)
+    FOLDER.mkdir(exist_ok=True)
     for name, text in files().items():
-        (HERE / name).write_text(text)
+        (FOLDER / name).write_text(text)

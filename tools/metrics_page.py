@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md from the catalogue: `python -m tools.metrics_page`."""
+"""Writes docs/metrics.md from the list of metrics: `python -m tools.metrics_page`."""
 
 from pathlib import Path
 
@@ -9,10 +9,10 @@ from ncclscope.live.metrics import (
     HISTOGRAM,
     INFO,
     INSPECTOR_METRICS,
-    MACHINE_METRICS,
     METRICS,
     OWN_METRICS,
     SIZE_NAMES,
+    SYSTEM_METRICS,
     Metric,
 )
 from tools.rules import Times, alerts, records
@@ -47,7 +47,7 @@ def _row(metric: Metric) -> str:
 
 
 def page() -> str:
-    """The page."""
+    """The text of the page."""
     times = Times()
     lines = [
         "# Metrics",
@@ -78,7 +78,7 @@ def page() -> str:
         "",
         "| metric | type | labels | meaning |",
         "|---|---|---|---|",
-        *map(_row, MACHINE_METRICS),
+        *map(_row, SYSTEM_METRICS),
         "",
         "## NCCL Inspector's names",
         "",

@@ -1,24 +1,24 @@
 """Prometheus rules: rates that dashboards and alerts share, and the alerts.
 
-`python -m tools.dashboards` writes them to dashboards/. Expressions are built here so that the
-tests can ask a real Prometheus the same questions within seconds, by giving shorter times.
+`python -m tools.dashboards` writes them to dashboards/. Times are parameters, so that tests can run
+the same expressions in a real Prometheus within seconds.
 """
 
 from dataclasses import dataclass
 
-STRAGGLER_SHARE = 0.1  # of its time that a rank makes its peers wait
-SLOWED_SHARE = 0.2  # of its time that a GPU's clocks are lowered by hardware or heat
-BANDWIDTH_SHARE = 0.7  # of its own history
+STRAGGLER_SHARE = 0.1  # of the time that other ranks wait for a rank
+SLOWED_SHARE = 0.2  # of the time that a GPU's clocks are lowered by hardware or heat
+BANDWIDTH_SHARE = 0.7  # of the median of its own history
 
 
 @dataclass(frozen=True)
 class Times:
-    """How far rules look back."""
+    """The times that rules look back."""
 
     window: str = "2m"  # of rates
-    history: str = "1h"  # what bandwidth is held against
-    recent: str = "10m"  # left out of the history, or a drop would become its own normal
-    patience: str = "2m"  # an alert that is no emergency must last so long
+    history: str = "1h"  # that bandwidth is compared with
+    recent: str = "10m"  # not part of the history, or a drop would become normal
+    patience: str = "2m"  # how long a condition must last that is no emergency
 
 
 @dataclass(frozen=True)
@@ -42,15 +42,15 @@ class Alert:
 
 
 def records(times: Times) -> list[Record]:
-    """Rates by function, and each rank against its peers."""
+    """Rates by function, and how long each rank waits compared with its peers."""
     window = times.window
 
-    def by(labels: str, metric: str, chosen: str = "") -> str:
-        return f"sum by ({labels}) (rate(ncclscope_{metric}_total{chosen}[{window}]))"
+    def by(labels: str, metric: str, matchers: str = "") -> str:
+        return f"sum by ({labels}) (rate(ncclscope_{metric}_total{matchers}[{window}]))"
 
     work = "run, function, scope"
     sized = "run, function, size, scope"
-    # Hosts that see their own ranks only may each call one of theirs by the same name.
+    # Hosts that see only their own ranks may give different communicators the same name.
     group = "run, communicator, host"
     here = by("run, communicator, host, rank", "communicator_gpu_seconds", '{scope="intra"}')
     beyond = by("run, communicator, rank", "communicator_gpu_seconds", '{scope!="intra"}')
@@ -66,13 +66,13 @@ def records(times: Times) -> list[Record]:
             f"{by(sized, 'sized_bus_bytes')} / ({by(sized, 'sized_gpu_seconds')} > 0)",
         ),
         Record("ncclscope:rank_gpu_time:rate", f"{here} or {beyond}"),
-        # Ranks of one communicator wait for its last: whoever is in it longest waited longest.
+        # Ranks of a communicator wait for the last one: the rank with the longest time waited most.
         Record(
             "ncclscope:rank_excess:rate",
             f"ncclscope:rank_gpu_time:rate - on ({group}) group_left () "
             f"min by ({group}) (ncclscope:rank_gpu_time:rate)",
         ),
-        # By how much less than the mean of the others a rank waited: the last arriver's share.
+        # How much less a rank waited than the mean of the others: that long they waited for it.
         Record(
             "ncclscope:rank_lateness:rate",
             f"(sum by ({group}) (ncclscope:rank_gpu_time:rate) - on ({group}) group_right () "
@@ -84,7 +84,7 @@ def records(times: Times) -> list[Record]:
 
 
 def alerts(times: Times) -> list[Alert]:
-    """What somebody should look at."""
+    """The alerts."""
     return [
         Alert(
             "NcclHang", "max by (run) (ncclscope_hung) == 1", "0s", "critical",
@@ -103,7 +103,7 @@ def alerts(times: Times) -> list[Alert]:
             "The others spend {{ $value | humanizePercentage }} of their time waiting for it.",
         ),
         Alert(
-            # Size by size: a phase of small messages is no drop.
+            # By size: a phase of small messages is no drop.
             "NcclBandwidthDrop",
             f"ncclscope:sized_busbw < {BANDWIDTH_SHARE} * quantile_over_time(0.5, "
             f"ncclscope:sized_busbw[{times.history}] offset {times.recent})",
@@ -150,7 +150,7 @@ def _quoted(text: str) -> str:
 
 
 def rules_yaml(times: Times | None = None, interval: str = "15s") -> str:
-    """A rules file."""
+    """The text of a rules file."""
     times = times or Times()
     lines = ["# Made by `python -m tools.dashboards`.", "groups:"]
     lines += ["  - name: ncclscope-rates", f"    interval: {interval}", "    rules:"]

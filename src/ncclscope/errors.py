@@ -11,7 +11,7 @@ class NcclscopeError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        message = super().__str__().removesuffix(".")  # causes in others' words may have one
+        message = super().__str__().removesuffix(".")  # a library's message may end in one
         return f"{message}. {self.hint}" if self.hint else message
 
 
@@ -22,10 +22,10 @@ class UsageError(NcclscopeError):
 
 
 class FormatError(NcclscopeError):
-    """A capture file that is not one, is damaged beyond use, or is newer than this release."""
+    """A file that is no capture file, is too damaged to read, or is newer than this release."""
 
 
 class IncompleteError(NcclscopeError):
-    """What must exist is missing, and the user asked to be told by the exit code."""
+    """The capture is incomplete, and the user asked for an exit code that says so."""
 
     exit_code = 5

@@ -1,30 +1,30 @@
-"""Counts, amounts and foreign texts in words, wherever they are shown. Standard library only."""
+"""Formats counts, sizes, times and texts of jobs for people. Standard library only."""
 
 NOTHING = "–"
 _KIBI = ("B", "KiB", "MiB", "GiB", "TiB")
-_MOST_RANKS = 8
+_MOST_RANGES = 8
 AMOUNTS = ("B", "KB", "MB", "GB", "TB", "PB")
 
 
 def printable(text: str) -> str:
-    """Names come from the job: control characters must not reach a terminal."""
+    """The text with control characters escaped: names come from the job, and are not trusted."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def plural(count: int, word: str, many: str = "") -> str:
-    """1 process, 2 processes"""
+    """A count and its noun. plural(2, "process", "processes") -> 2 processes"""
     return f"{count:,} {word if count == 1 else many or word + 's'}"
 
 
 def three_digits(value: float) -> str:
-    """1.23, 12.3, 123, 1,234"""
+    """A number with three digits or more: 1.23, 12.3, 123, 1,234"""
     if value < 9.995:
         return f"{value:.2f}"
     return f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
 
 
 def scaled(value: float, units: tuple[str, ...], step: int) -> tuple[float, str]:
-    """The value in the largest unit of which there is at least one."""
+    """The value in the largest unit that makes it at least 1, and that unit."""
     place = 0
     while value >= step - 0.5 and place < len(units) - 1:
         value, place = value / step, place + 1
@@ -48,7 +48,7 @@ def duration(time_ns: float | None) -> str:
 
 
 def seconds(time_ns: int) -> str:
-    """41 s; below ten seconds with a place behind the point."""
+    """A time in seconds, or ms if it is short. 41000000000 -> 41 s"""
     value = time_ns / 1e9
     if value < 0.0995:
         return f"{value * 1e3:.2g} ms"
@@ -56,7 +56,7 @@ def seconds(time_ns: int) -> str:
 
 
 def percent(share: float | None) -> str:
-    """0.374 -> 37 %"""
+    """A share in percent. 0.374 -> 37 %"""
     if share is None:
         return NOTHING
     if 0 < share < 0.005:
@@ -71,7 +71,10 @@ def binary_size(size_bytes: int) -> str:
 
 
 def ranks_in_words(ranks: tuple[int, ...]) -> str:
-    """rank 2; ranks 12, 13; ranks 0-11, 14-511; what has no order is cut off: … and 22 more"""
+    """Ranks as a short list of numbers and ranges.
+
+    "rank 2", "ranks 12, 13", "ranks 0-11, 14-511"; of many ranges, "… and 22 more".
+    """
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     runs: list[list[int]] = []
@@ -80,18 +83,16 @@ def ranks_in_words(ranks: tuple[int, ...]) -> str:
             runs[-1].append(rank)
         else:
             runs.append([rank])
-    # Two that follow each other are read faster as two.
-    pieces = [
-        piece for run in runs for piece in ([run] if len(run) > 2 else [[rank] for rank in run])
-    ]
-    shown = pieces[:_MOST_RANKS]
-    more = len(ranks) - sum(map(len, shown))
-    text = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in shown)
+    # "12, 13" is easier to read than "12-13".
+    ranges = [part for run in runs for part in ([run] if len(run) > 2 else [[r] for r in run])]
+    listed = ranges[:_MOST_RANGES]
+    more = len(ranks) - sum(map(len, listed))
+    text = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in listed)
     return f"ranks {text}" + (f" and {more:,} more" if more > 0 else "")
 
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Words in lines; a word that is longer than a line stays whole."""
+    """The text in lines of at most `width`; a word that is longer than a line stays whole."""
     lines: list[str] = []
     for word in text.split(" "):
         if lines and len(lines[-1]) + 1 + len(word) <= width:

@@ -1,10 +1,10 @@
-"""Directories that nobody but their owner looks into: what captures are made of."""
+"""Directories that only their owner can read, as captures are."""
 
 from pathlib import Path
 
 
 def make_private_directory(path: Path) -> None:
-    """Makes a directory and those above it that are missing, all of them with mode 0700."""
+    """Creates a directory and its missing parents, all with mode 0700."""
     missing = [path, *path.parents]
     while missing and missing[-1].exists():
         missing.pop()

@@ -13,22 +13,22 @@ from pathlib import Path
 
 from benchmarks.results import publish, rows_of, table
 from tests.gpu.accuracy import MOST_PERCENT, MOST_US, accuracy
-from tests.gpu.bench_accuracy import CALLS as BENCH_CALLS
-from tests.gpu.bench_accuracy import (
+from tests.gpu.coverage import CASES, FATAL_CASES, Row, coverage
+from tests.gpu.mode_switch import RANKS as SWITCHED_RANKS
+from tests.gpu.mode_switch import switch_modes
+from tests.gpu.mps import mps
+from tests.gpu.overhead import BAR, CALLS, COMMUNICATORS, ROUNDS, Placing, overhead
+from tests.gpu.planted_faults import diagnose_planted_faults
+from tests.gpu.system_counters import sample_busy_gpu
+from tests.gpu.torchrun import torchrun
+from tests.support.bench_accuracy import CALLS as BENCH_CALLS
+from tests.support.bench_accuracy import (
     MOST_GAP_PERCENT,
     RUNS,
     WAYS,
-    Compared,
+    Comparison,
     bench_accuracy,
 )
-from tests.gpu.coverage import CASES, FATAL_CASES, Row, coverage
-from tests.gpu.diagnosing import diagnosing
-from tests.gpu.mps import mps
-from tests.gpu.overhead import BAR, CALLS, COMMUNICATORS, ROUNDS, Placing, overhead
-from tests.gpu.sampling import sampling
-from tests.gpu.torchrun import torchrun
-from tests.gpu.zooming import RANKS as ZOOMED_RANKS
-from tests.gpu.zooming import zooming
 
 MULTI_RANK_RELEASE = "2.30.7"  # allows two ranks on one GPU of one host
 
@@ -47,26 +47,26 @@ def torch_library() -> Path:
     )
 
 
-def unpacked(directory: Path) -> dict[str, Path]:
+def unpack_libraries(directory: Path) -> dict[str, Path]:
     """Further NCCL libraries by release."""
-    found = {}
+    paths = {}
     for packed in sorted(directory.glob("libnccl-*.so*")):
         path = packed.with_suffix("") if packed.suffix == ".gz" else packed
         if packed != path and not path.exists():
             with gzip.open(packed) as source, path.open("wb") as target:
                 shutil.copyfileobj(source, target)
-        found[path.name.removeprefix("libnccl-").removesuffix(".so")] = path.resolve()
-    return found
+        paths[path.name.removeprefix("libnccl-").removesuffix(".so")] = path.resolve()
+    return paths
 
 
 def libraries(directory: Path | None, releases: str | None) -> dict[str, Path | None]:
     """NCCL libraries by release; None stands for PyTorch's own."""
-    found: dict[str, Path | None] = {f"{torch_release()} (torch)": None}
-    found |= unpacked(directory) if directory else {}
+    paths: dict[str, Path | None] = {f"{torch_release()} (torch)": None}
+    paths |= unpack_libraries(directory) if directory else {}
     if releases:
-        chosen = releases.split(",")
-        found = {name: path for name, path in found.items() if name.split()[0] in chosen}
-    return found
+        wanted = releases.split(",")
+        paths = {name: path for name, path in paths.items() if name.split()[0] in wanted}
+    return paths
 
 
 def gpu_name() -> str:
@@ -84,27 +84,27 @@ def percent(row: Row) -> str:
 def publish_coverage(rows: list[Row]) -> None:
     """The table, with the rows of other releases and numbers of ranks that stand there already."""
     header = ["NCCL", "ranks", "case", "calls made", "on record", "", "NCCL reports nothing of"]
-    cells: dict[tuple[str, ...], list[object]] = {
+    rows_by_key: dict[tuple[str, ...], list[object]] = {
         tuple(str(cell) for cell in row[:3]): row for row in rows_of("gpu-coverage")
     }
     for r in rows:
         row = [r.nccl, r.ranks, r.case, r.made, r.recorded, percent(r), r.invisible or ""]
-        cells[r.nccl, str(r.ranks), r.case] = row
+        rows_by_key[r.nccl, str(r.ranks), r.case] = row
     note = (
         f"All ranks share one {gpu_name()}, each posing as a host of its own. Calls of all ranks "
         "together, graph replays and captured calls included. The ranks of `hang` and `mismatch` "
         "end by SIGKILL. NCCL reports no event of communicators of one rank to any plugin: their "
         "calls stand in the last column; AlltoAll does not exist before 2.28."
     )
-    in_order = [cells[key] for key in sorted(cells)]
-    publish("gpu-coverage", f"{table(header, in_order)}\n\n{note}")
+    sorted_rows = [rows_by_key[key] for key in sorted(rows_by_key)]
+    publish("gpu-coverage", f"{table(header, sorted_rows)}\n\n{note}")
 
 
 def show_coverage(arguments: argparse.Namespace) -> bool:
     """Calls made against calls on record."""
     worlds = tuple(int(world) for world in arguments.worlds.split(","))
-    chosen = libraries(arguments.nccl, arguments.releases)
-    rows = coverage(chosen, worlds, arguments.cases.split(","), publish_coverage)
+    by_release = libraries(arguments.nccl, arguments.releases)
+    rows = coverage(by_release, worlds, arguments.cases.split(","), publish_coverage)
     wrong = [row for row in rows if row.differences]
     for row in wrong:
         print("DIFFERENT", row, file=sys.stderr)
@@ -114,7 +114,7 @@ def show_coverage(arguments: argparse.Namespace) -> bool:
 def show_overhead(arguments: argparse.Namespace) -> bool:
     """What recording adds to calls."""
     placings = [Placing(f"two hosts, {torch_release()}", torch_library(), 2)]
-    further = unpacked(arguments.nccl) if arguments.nccl else {}
+    further = unpack_libraries(arguments.nccl) if arguments.nccl else {}
     if MULTI_RANK_RELEASE in further:
         title = f"one host, {MULTI_RANK_RELEASE}"
         placings.append(Placing(title, further[MULTI_RANK_RELEASE], 1))
@@ -150,7 +150,7 @@ def show_torchrun(_: argparse.Namespace) -> bool:
 
 def show_accuracy(_: argparse.Namespace) -> bool:
     """Durations against CUDA events."""
-    found = accuracy()
+    results = accuracy()
     header = ["function", "algorithm", "bytes", "source", "CUDA events, µs", "ncclscope, µs"]
     header += ["error of a call, µs", "%", f"≤ {MOST_PERCENT} % or {MOST_US} µs"]
     rows: list[list[object]] = [
@@ -165,7 +165,7 @@ def show_accuracy(_: argparse.Namespace) -> bool:
             f"{a.error_percent:.2f}",
             ("holds" if a.holds else "**does not hold**") if a.source == "gpu" else "a lower bound",
         ]
-        for a in found
+        for a in results
     ]
     note = (
         f"Two ranks on one {gpu_name()} under CUDA MPS, each posing as a host, NCCL "
@@ -173,16 +173,16 @@ def show_accuracy(_: argparse.Namespace) -> bool:
         "call, less what they show around an empty kernel."
     )
     publish("gpu-accuracy", f"{table(header, rows)}\n\n{note}")
-    return all(a.holds for a in found if a.source == "gpu")
+    return all(a.holds for a in results if a.source == "gpu")
 
 
-def publish_bench(found: list[Compared]) -> None:
+def publish_bench(results: list[Comparison]) -> None:
     """The table, with the rows that stand there already and were not measured again."""
     header = ["ranks", "operation", "calls", "bytes", "timed", "made", "in the capture"]
     header += ["bench, µs", "ncclscope, µs", "source", f"≤ {MOST_PERCENT} % or {MOST_US} µs"]
     header += ["sum of calls / loop", "#wrong"]
     rows = {tuple(str(cell) for cell in row[:4]): row for row in rows_of("gpu-bench")}
-    for c in found:
+    for c in results:
         row: list[object] = [
             c.ranks,
             c.operation,
@@ -210,25 +210,25 @@ def publish_bench(found: list[Compared]) -> None:
         "batch of calls is queued. The last column but one: all calls' times by one pair of events round "
         f"the loop, with the reason where they differ by over {MOST_GAP_PERCENT} %."
     )
-    in_order = sorted(rows.values(), key=lambda row: int(str(row[0])))
-    publish("gpu-bench", f"{table(header, in_order)}\n\n{note}")
+    sorted_rows = sorted(rows.values(), key=lambda row: int(str(row[0])))
+    publish("gpu-bench", f"{table(header, sorted_rows)}\n\n{note}")
 
 
 def show_bench(arguments: argparse.Namespace) -> bool:
-    """The benchmark under ncclscope's eyes."""
+    """The benchmark, recorded by ncclscope."""
     worlds = tuple(int(world) for world in arguments.worlds.split(","))
     with mps():
-        found = bench_accuracy(worlds, arguments.ways.split(","), publish_bench)
-    complete = all(c.made == c.recorded and not c.wrong for c in found)
-    return complete and all(c.holds is not False for c in found)
+        results = bench_accuracy(worlds, arguments.ways.split(","), publish_bench)
+    complete = all(c.made == c.recorded and not c.wrong for c in results)
+    return complete and all(c.holds is not False for c in results)
 
 
 def show_diagnose(_: argparse.Namespace) -> bool:
     """Status and diagnose on jobs with something wrong."""
-    rows = diagnosing()
+    rows = diagnose_planted_faults()
     header = ["case", "ranks", "when", "verb", "to be found", "found first", ""]
-    cells: list[list[object]] = [
-        [r.case, r.ranks, r.moment, r.asked, r.expected, r.found, "holds" if r.holds else "**no**"]
+    table_rows: list[list[object]] = [
+        [r.case, r.ranks, r.moment, r.verb, r.expected, r.answer, "holds" if r.holds else "**no**"]
         for r in rows
     ]
     note = (
@@ -236,27 +236,27 @@ def show_diagnose(_: argparse.Namespace) -> bool:
         "mode full. The last rank does not come to the last AllReduce, calls AllGather instead, or "
         "comes 20 ms late to each call."
     )
-    publish("gpu-diagnose", f"{table(header, cells)}\n\n{note}")
+    publish("gpu-diagnose", f"{table(header, table_rows)}\n\n{note}")
     return all(row.holds for row in rows)
 
 
 def show_ctl(_: argparse.Namespace) -> bool:
     """`ncclscope ctl` on a running job."""
     with mps():
-        rows, said, fine = zooming()
+        rows, answer, fine = switch_modes()
     header = ["rank", "calls made", "counted", "on record", "proxy steps", "missing within"]
     header += ["modes that followed"]
     note = (
-        f"`ncclscope run --mode profile` in front of {ZOOMED_RANKS} ranks on one {gpu_name()} under "
-        f"CUDA MPS, NCCL {torch_release()}. `ncclscope ctl` said: {said}."
+        f"`ncclscope run --mode profile` in front of {SWITCHED_RANKS} ranks on one {gpu_name()} under "
+        f"CUDA MPS, NCCL {torch_release()}. `ncclscope ctl` said: {answer}."
     )
     publish("gpu-ctl", f"{table(header, rows)}\n\n{note}")
     return fine
 
 
 def show_system(_: argparse.Namespace) -> bool:
-    """Counters of the GPU, beside a job that keeps it busy."""
-    rows, plausible = sampling()
+    """Counters of a GPU that a job keeps busy."""
+    rows, plausible = sample_busy_gpu()
     note = (
         f"`ncclscope run --system` in front of torchrun, two ranks on one {gpu_name()}, multiplying "
         "matrices and copying them to the host; a sample every half a second. NVML says which GPU "

@@ -19,8 +19,8 @@ from tests.gpu.mps import mps
 
 WORKLOAD = Path(__file__).with_name("timed_workload.py")
 SIZES = (1 << 10, 1 << 20, 32 << 20, 256 << 20)
-# function, algorithm it is forced to; the first ones end when thread 0 says so, the others later
-SOUND = (("AllReduce", "RING"), ("AllGather", "RING"), ("AllGather", "PAT"))
+# Function and the algorithm that it is forced to use; of the first the stop stamp is exact.
+EXACT = (("AllReduce", "RING"), ("AllGather", "RING"), ("AllGather", "PAT"))
 EARLY = (("AllReduce", "TREE"), ("SendRecv", ""))
 SKIPPED = 5  # first calls of a size, which connect and warm up
 MOST_PERCENT, MOST_US = 2.0, 3.0
@@ -41,12 +41,12 @@ class Accuracy:
 
     @property
     def holds(self) -> bool:
-        """The bar, which only sound algorithms can keep."""
+        """Whether the bar holds; only exact stop stamps can."""
         return self.error_percent <= MOST_PERCENT or self.error_us <= MOST_US
 
 
 def run_job(function: str, algorithm: str, capture: Path) -> dict[int, dict[str, list[float]]]:
-    """Two ranks under the plugin; by rank and size the microseconds of each call."""
+    """Runs two ranks under the plugin; returns by rank and size the microseconds of each call."""
     with tempfile.TemporaryDirectory() as scratch:
         ranks = []
         for rank in range(2):
@@ -70,27 +70,27 @@ def run_job(function: str, algorithm: str, capture: Path) -> dict[int, dict[str,
 
 
 def compare(
-    function: str, algorithm: str, said: dict[int, dict[str, list[float]]], model: Model
+    function: str, algorithm: str, times_by_rank: dict[int, dict[str, list[float]]], model: Model
 ) -> list[Accuracy]:
-    """Size by size, call by call: the calls of a size come one after the other."""
+    """The accuracy of each size; the calls of a size follow each other."""
     operations = model.tables["operations"]
-    found = []
+    results = []
     for number, size in enumerate(SIZES):
         events, modelled, sources = [], [], []
-        for rank, times in said.items():
-            mine = np.flatnonzero((operations["rank"] == rank) & (operations["part_of"] < 0))
+        for rank, times in times_by_rank.items():
+            rows = np.flatnonzero((operations["rank"] == rank) & (operations["part_of"] < 0))
             if function == "SendRecv":  # both ran in one kernel
-                mine = mine[operations["form"][mine] == 1]
+                rows = rows[operations["form"][rows] == 1]
             calls = len(times[str(size)])
-            mine = mine[number * calls : (number + 1) * calls][SKIPPED:]
-            timed = operations["duration_ns"][mine] >= 0
+            rows = rows[number * calls : (number + 1) * calls][SKIPPED:]
+            timed = operations["duration_ns"][rows] >= 0
             events += np.array(times[str(size)][SKIPPED:])[timed].tolist()
-            modelled += (operations["duration_ns"][mine][timed] / 1e3).tolist()
-            sources += operations["source"][mine][timed].tolist()
+            modelled += (operations["duration_ns"][rows][timed] / 1e3).tolist()
+            sources += operations["source"][rows][timed].tolist()
         if not events:
             continue
         errors = [abs(m - e) for m, e in zip(modelled, events, strict=True)]
-        found.append(
+        results.append(
             Accuracy(
                 function,
                 algorithm or "–",
@@ -102,17 +102,17 @@ def compare(
                 100 * statistics.median(e / t for e, t in zip(errors, events, strict=True)),
             )
         )
-    return found
+    return results
 
 
 def accuracy() -> list[Accuracy]:
-    """All functions and algorithms."""
-    found = []
+    """The accuracy of all functions and algorithms."""
+    results = []
     with mps(), tempfile.TemporaryDirectory() as directory:
-        for function, algorithm in (*SOUND, *EARLY):
+        for function, algorithm in (*EXACT, *EARLY):
             capture = Path(directory) / f"{function}-{algorithm}"
-            said = run_job(function, algorithm, capture)
+            times_by_rank = run_job(function, algorithm, capture)
             model = open_model(resolve_capture(str(capture)))
-            found += compare(function, algorithm, said, model)
-            print(*found[-len(SIZES) :], sep="\n", flush=True)
-    return found
+            results += compare(function, algorithm, times_by_rank, model)
+            print(*results[-len(SIZES) :], sep="\n", flush=True)
+    return results

@@ -85,32 +85,32 @@ def check_job(title: str, job: Job, mode: str = "full") -> list[Row]:
             "NCCLSCOPE_DIR": str(capture),
             "NCCLSCOPE_MODE": mode,
         }
-        said = run_job(job, variables)
-        opened = open_capture(resolve_capture(str(capture)))
-        assert len(opened.processes) == job.ranks, opened.unreadable
+        answers = run_job(job, variables)
+        capture_read = open_capture(resolve_capture(str(capture)))
+        assert len(capture_read.processes) == job.ranks, capture_read.unreadable
         by_rank = {
             process.rank: list(events_of(process, names=CALL_EVENTS))
-            for process in opened.processes
+            for process in capture_read.processes
         }
-        dropped = sum(process.dropped() for process in opened.processes)
+        dropped = sum(process.dropped() for process in capture_read.processes)
     api = any(event["event"] == "GroupApi" for events in by_rank.values() for event in events)
     rows = []
     for case in job.cases:
         made = recorded = invisible = 0
         differences = [f"{dropped} dropped"] if dropped else []
-        for answer in said:
-            told = answer["cases"][case]
-            window = range(told["from_ns"], told["to_ns"])
+        for answer in answers:
+            about = answer["cases"][case]
+            window = range(about["from_ns"], about["to_ns"])
             events = [e for e in by_rank[answer["rank"]] if e["start_ns"] in window]
-            expected = expected_events(told["calls"], job.ranks, api)
+            expected = expected_events(about["calls"], job.ranks, api)
             expected = expected if api else _without_api(expected)
-            found = recorded_events(events, api)
+            recorded_calls = recorded_events(events, api)
             made += sum(expected.values())
-            recorded += sum((expected & found).values())
-            invisible += told["calls"].get(INVISIBLE, 0)
-            if expected != found:
+            recorded += sum((expected & recorded_calls).values())
+            invisible += about["calls"].get(INVISIBLE, 0)
+            if expected != recorded_calls:
                 differences.append(
-                    f"rank {answer['rank']}: {dict(expected - found)} {dict(found - expected)}"
+                    f"rank {answer['rank']}: {dict(expected - recorded_calls)} {dict(recorded_calls - expected)}"
                 )
         rows.append(Row(title, job.ranks, case, made, recorded, invisible, tuple(differences)))
     return rows
@@ -132,9 +132,9 @@ def coverage(
 
     def run(title: str, ranks: int, cases: tuple[str, ...]) -> list[Row]:
         began = time.monotonic()
-        found = check_job(title, Job(cases, ranks, libraries[title]))
+        job_rows = check_job(title, Job(cases, ranks, libraries[title]))
         print(f"{title}, {ranks} ranks, {cases[0]}…: {time.monotonic() - began:.0f} s", flush=True)
-        return found
+        return job_rows
 
     def run_all(kinds: tuple[tuple[str, ...], ...]) -> None:
         with ThreadPoolExecutor(max_workers=JOBS_AT_ONCE) as pool:

@@ -4,7 +4,7 @@ Two ranks share the GPU under CUDA MPS, so that their kernels run side by side. 
 from each other by more than a recorder costs, so each is measured with all plugins in turn, in many
 short blocks (switching_plugin.c). The third plugin reads the clock once a callback and does nothing
 else: what any plugin that knows times must cost. NCCL remembers for the life of a process that it
-found no plugin, so the blocks without one have processes of their own, which wait while the others
+measured no plugin, so the blocks without one have processes of their own, which wait while the others
 run.
 """
 
@@ -113,7 +113,7 @@ class Ranks:
             assert process.stdin
             process.stdin.write(" ".join(words) + "\n")
             process.stdin.flush()
-        found: Times = {}
+        times_us: Times = {}
         for process in self.processes:
             assert process.stdout
             answer = process.stdout.readline().split()
@@ -126,10 +126,10 @@ class Ranks:
                 first = 1 + number * (1 + 2 * len(blocks))
                 numbers_us = [float(ns) / 1e3 for ns in answer[first : first + 2 * len(blocks)]]
                 for offset, measure in enumerate(MEASURES):
-                    mine = numbers_us[offset::2]
-                    others = found.get((*work, measure), mine)
-                    found[(*work, measure)] = list(map(max, mine, others))
-        return found
+                    own = numbers_us[offset::2]
+                    others = times_us.get((*work, measure), own)
+                    times_us[(*work, measure)] = list(map(max, own, others))
+        return times_us
 
     def __enter__(self) -> "Ranks":
         return self
@@ -162,18 +162,18 @@ def settings_of(scratch: Path) -> dict[str, dict[str, str]]:
 
     To be asked once: a copy that is loaded must not be written again.
     """
-    found = {}
+    measured = {}
     scratch.mkdir()
     for mode in MODES:
         copy = scratch / f"{mode}.so"
         shutil.copy(plugin_path(), copy)
-        found[mode] = {
+        measured[mode] = {
             "NCCL_PROFILER_PLUGIN": str(scratch.parent / "switching.so"),
             "SWITCH_TO": str(copy),
             "NCCLSCOPE_MODE": mode,
             "NCCLSCOPE_DIR": str(scratch / "captures" / mode),
         }
-    return found
+    return measured
 
 
 def measure(placing: Placing, driver: Path, scratch: Path) -> dict[tuple[str, str], Times]:
@@ -185,19 +185,19 @@ def measure(placing: Placing, driver: Path, scratch: Path) -> dict[tuple[str, st
         Ranks(driver, cudart, placing, scratch) as with_plugin,
         Ranks(driver, cudart, placing, scratch) as without,
     ):
-        found = measure_modes(with_plugin, without, modes)
+        measured = measure_modes(with_plugin, without, modes)
     captures = [open_capture(capture) for capture in (place / "captures").iterdir()]
     recorded = sum(p.calls_counted() for capture in captures for p in capture.processes)
     if recorded != with_plugin.calls_with_ours:  # or the plugins were not switched as they should
         raise RuntimeError(f"{with_plugin.calls_with_ours} calls made, {recorded} on record")
-    return found
+    return measured
 
 
 def measure_modes(
     with_plugin: Ranks, without: Ranks, modes: dict[str, dict[str, str]]
 ) -> dict[tuple[str, str], Times]:
     """As `measure`, with processes that run."""
-    found: dict[tuple[str, str], Times] = {}
+    measured: dict[tuple[str, str], Times] = {}
     chance = random.Random(2)
     for number in range(COMMUNICATORS + 1):
         for mode, settings in modes.items():
@@ -210,25 +210,25 @@ def measure_modes(
                 continue
             for (of_mode, kind), (times, blocks) in kinds.items():
                 for key, numbers in times.items():
-                    mine = [
+                    blocks_us = [
                         us
                         for us, at in zip(numbers, blocks, strict=True)
                         if KINDS.get(at, "none") == kind
                     ]
-                    found.setdefault((of_mode, kind), {}).setdefault(key, []).extend(mine)
-    return found
+                    measured.setdefault((of_mode, kind), {}).setdefault(key, []).extend(blocks_us)
+    return measured
 
 
 def rows_of(
-    placing: Placing, found: dict[tuple[str, str], Times]
+    placing: Placing, measured: dict[tuple[str, str], Times]
 ) -> tuple[list[list[object]], bool]:
     """Rows of the table, and whether no bar is broken."""
     rows: list[list[object]] = []
     fine = True
     for key in ((*work, measure) for work in WORK for measure in MEASURES):
-        none_us = statistics.median(found["", "none"][key])
+        none_us = statistics.median(measured["", "none"][key])
         for mode in MODES:
-            empty, clock, ours = (found[mode, kind][key] for kind in KINDS.values())
+            empty, clock, ours = (measured[mode, kind][key] for kind in KINDS.values())
             result = ratio(ours, empty)
             fine &= result.low <= BAR
             function, size_bytes, how = key
@@ -257,7 +257,7 @@ def overhead(placings: list[Placing], keep: Callable[[list[list[object]]], None]
         scratch = Path(directory)
         driver = build(scratch)
         for placing in placings:
-            more, held = rows_of(placing, measure(placing, driver, scratch))
-            rows, fine = rows + more, fine and held
+            more, holds = rows_of(placing, measure(placing, driver, scratch))
+            rows, fine = rows + more, fine and holds
             keep(rows)
     return fine

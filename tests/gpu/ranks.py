@@ -54,7 +54,7 @@ def run_job(job: Job, variables: dict[str, str], timeout: float = 180) -> list[d
                     command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
                 )
             )
-        said = []
+        answers = []
         for process in started:
             try:
                 out, err = process.communicate(timeout=timeout)
@@ -65,8 +65,8 @@ def run_job(job: Job, variables: dict[str, str], timeout: float = 180) -> list[d
             lines = [line for line in out.splitlines() if line.startswith("{")]
             if not lines:
                 raise RuntimeError(f"a rank said nothing:\n{err[-3000:]}")
-            said.append(json.loads(lines[-1]))
-        return sorted(said, key=lambda answer: int(answer["rank"]))
+            answers.append(json.loads(lines[-1]))
+        return sorted(answers, key=lambda answer: int(answer["rank"]))
 
 
 if __name__ == "__main__":

@@ -94,8 +94,8 @@ empty_us = [between_events_us(tiny.zero_) for _ in range(60)][10:]
 offset_us = statistics.median(empty_us)
 times: dict[int, list[float]] = {}
 for size in sizes:
-    one = partial(call, function, size, world, on)
-    found = [between_events_us(one) for _ in range(CALLS)]
-    times[size] = [us - offset_us for us in found]
+    work = partial(call, function, size, world, on)
+    times_us = [between_events_us(work) for _ in range(CALLS)]
+    times[size] = [us - offset_us for us in times_us]
 check(nccl.ncclCommDestroy(world))
 print(json.dumps({"rank": RANK, "offset_us": offset_us, "times_us": times}), flush=True)

@@ -12,19 +12,19 @@ import torch.distributed as dist  # noqa: E402
 
 torch.cuda.set_device(0)
 dist.init_process_group("nccl", device_id=torch.device("cuda:0"), timeout=timedelta(seconds=60))
-one = torch.ones(1 << 16, device="cuda")
-all_of_them = torch.empty(world << 16, device="cuda")
+tensor = torch.ones(1 << 16, device="cuda")
+gathered = torch.empty(world << 16, device="cuda")
 CALLS = {"AllReduce": 200, "AllGather": 100, "ReduceScatter": 100, "Send": 50, "Recv": 50}
 for _ in range(CALLS["AllReduce"]):
-    dist.all_reduce(one)
+    dist.all_reduce(tensor)
 for _ in range(CALLS["AllGather"]):
-    dist.all_gather_into_tensor(all_of_them, one)
+    dist.all_gather_into_tensor(gathered, tensor)
 for _ in range(CALLS["ReduceScatter"]):
-    dist.reduce_scatter_tensor(one, all_of_them)
+    dist.reduce_scatter_tensor(tensor, gathered)
 for _ in range(CALLS["Send"]):
     ring = [
-        dist.P2POp(dist.isend, one, (rank + 1) % world),
-        dist.P2POp(dist.irecv, all_of_them[: 1 << 16], (rank - 1) % world),
+        dist.P2POp(dist.isend, tensor, (rank + 1) % world),
+        dist.P2POp(dist.irecv, gathered[: 1 << 16], (rank - 1) % world),
     ]
     for request in dist.batch_isend_irecv(ring):
         request.wait()

@@ -20,25 +20,25 @@ def torchrun(ranks: int = 2) -> tuple[list[list[object]], bool]:
         capture = f"{directory}/capture"
         command = [sys.executable, "-m", "ncclscope", "run", "-o", capture, "--"]
         command += [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
-        ran = subprocess.run(
+        job = subprocess.run(
             [*command, str(JOB)], capture_output=True, text=True, env=dict(os.environ), check=False
         )
-        print(ran.stderr[-3000:], file=sys.stderr)
-        said = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
-        if ran.returncode != 0 or len(said) != ranks:
+        print(job.stderr[-3000:], file=sys.stderr)
+        answers = [json.loads(line) for line in job.stdout.splitlines() if line.startswith("{")]
+        if job.returncode != 0 or len(answers) != ranks:
             return [], False
-        opened = open_capture(resolve_capture(capture))
+        capture_read = open_capture(resolve_capture(capture))
         recorded = {
             process.rank: Counter(
                 event["fields"]["func"]
                 for event in events_of(process)
                 if event["event"] in ("CollApi", "P2pApi")
             )
-            for process in opened.processes
+            for process in capture_read.processes
         }
     rows: list[list[object]] = [
         [answer["rank"], function, made, recorded[answer["rank"]][function]]
-        for answer in sorted(said, key=lambda answer: int(answer["rank"]))
+        for answer in sorted(answers, key=lambda answer: int(answer["rank"]))
         for function, made in answer["calls"].items()
     ]
-    return rows, all(made == found for _, _, made, found in rows)
+    return rows, all(made == on_record for _, _, made, on_record in rows)

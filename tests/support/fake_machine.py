@@ -10,7 +10,7 @@ from ncclscope.capture.housekeeping import identity_of
 from ncclscope.model.build import open_model
 from ncclscope.system.counters import GPU, HOST, NIC, PORT, POWER_CAP, THE_HOST, Device
 from ncclscope.system.sample import Sample
-from ncclscope.system.sample_files import SampleWriter
+from ncclscope.system.sample_writer import SampleWriter
 from tests.support.paths import DATA
 
 FAKE_NVML = DATA / "nvml"  # for PYTHONPATH

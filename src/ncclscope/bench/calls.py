@@ -1,4 +1,4 @@
-"""Every call of every rank as one Parquet file."""
+"""All calls of all ranks as a Parquet file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 from ncclscope.bench.results import Result
 from ncclscope.export.atomic_files import put_file, scratch_near
 
-# Spark and others know signed integers only. host_ns is empty where a call's end was not awaited.
+# Signed integers only, for Spark. host_ns is NULL if a call's end was not awaited.
 _COLUMNS = """
 operation, variant, size_bytes::bigint as size_bytes, count::bigint as count, datatype, reduction,
 root::integer as root, in_place, ranks::integer as ranks, rank::integer as rank,
@@ -18,7 +18,7 @@ call_ns::bigint as call_ns, nullif(host_ns, -1)::bigint as host_ns, simulated
 
 
 def _columns(result: Result, simulated: bool) -> dict[str, object]:
-    """One row for each call on each rank; grouped calls are one row."""
+    """A row for each call on each rank; grouped calls are one row."""
     case, ranks = result.case, result.ranks
     calls, rows = result.calls, result.calls * len(ranks)
     run = np.concatenate([np.full(loop.calls, loop.run) for loop in ranks[0].loops])
@@ -27,7 +27,7 @@ def _columns(result: Result, simulated: bool) -> dict[str, object]:
         return np.full(rows, value)
 
     return {
-        "operation": each(case.what.function),
+        "operation": each(case.spec.function),
         "variant": each(case.operation),
         "size_bytes": each(result.size_bytes),
         "count": each(result.count),
@@ -48,20 +48,20 @@ def _columns(result: Result, simulated: bool) -> dict[str, object]:
 
 
 def write_calls(results: Sequence[Result], simulated: bool, path: Path) -> int:
-    """Writes all calls; returns how many rows."""
-    import duckdb  # measuring itself needs numpy only
+    """Writes all calls; returns the number of rows."""
+    import duckdb  # measuring needs numpy only
 
     rows = 0
     with scratch_near(path) as scratch, duckdb.connect() as connection:
         for number, result in enumerate(results):
             columns = _columns(result, simulated)
             rows += result.calls * len(result.ranks)
-            connection.register("one", columns)
-            how = "insert into calls" if number else "create table calls as"
-            connection.execute(f"{how} select {_COLUMNS} from one")
-            connection.unregister("one")
+            connection.register("result", columns)
+            target = "insert into calls" if number else "create table calls as"
+            connection.execute(f"{target} select {_COLUMNS} from result")
+            connection.unregister("result")
         file = scratch / "calls.parquet"
-        named = str(file).replace("'", "''")
-        connection.execute(f"copy calls to '{named}' (format parquet, compression zstd)")
+        quoted = str(file).replace("'", "''")
+        connection.execute(f"copy calls to '{quoted}' (format parquet, compression zstd)")
         put_file(file, path)
     return rows

@@ -1,4 +1,4 @@
-"""The few functions of CUDA's runtime that a benchmark needs, by ctypes."""
+"""The functions of CUDA's runtime that a benchmark needs, through ctypes."""
 
 import ctypes
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncclscope.bench.reference_kernel import reference_kernel
-from ncclscope.bench.shared_library import function, load
+from ncclscope.bench.shared_library import find_function, load
 from ncclscope.errors import NcclscopeError
 
 _OUT_OF_MEMORY = 2
@@ -20,15 +20,15 @@ _SEMAPHORE_BYTES = 64  # more than any sem_t
 
 @dataclass(frozen=True)
 class Replay:
-    """A captured graph."""
+    """A CUDA graph of captured calls."""
 
     launch: Callable[[], None]
     release: Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Reference:
-    """Work whose own time is known."""
+class ReferenceWork:
+    """GPU work whose own duration is known."""
 
     kind: str  # kernel or memset
     launch: Callable[[], None]
@@ -47,98 +47,98 @@ class Cuda:
         self.synchronize_stream = self._function("cudaStreamSynchronize")
         self._elapsed = self._function("cudaEventElapsedTime_v2", "cudaEventElapsedTime")
         self._libc = ctypes.CDLL(None)
-        self._gate = ctypes.create_string_buffer(_SEMAPHORE_BYTES)
-        self._libc.sem_init(self._gate, 0, 0)
+        self._semaphore = ctypes.create_string_buffer(_SEMAPHORE_BYTES)
+        self._libc.sem_init(self._semaphore, 0, 0)
         self.stream = c_void_p()
 
     def _function(self, *names: str) -> Any:
-        return function(self._library, self.path, *names)
+        return find_function(self._library, self.path, *names)
 
     def check(self, code: int, what: str) -> None:
-        """Raises what CUDA says."""
+        """Raises CUDA's error, if `code` is one."""
         if code:
             text = self._error_string(c_int(code)) or b"unknown error"
             raise NcclscopeError(f"CUDA failed: {what}: {text.decode(errors='replace')} ({code})")
 
     def call(self, name: str, *arguments: Any) -> None:
-        """A function of the runtime, its result checked."""
+        """Calls a function of the runtime and checks its result."""
         self.check(self._function(name)(*arguments), name)
 
     def device_count(self) -> int:
-        """How many GPUs this process sees."""
+        """Number of GPUs that this process sees."""
         count = c_int()
         code = self._function("cudaGetDeviceCount")(byref(count))
         return 0 if code else count.value
 
     def open_device(self, device: int) -> None:
-        """Makes a device this thread's, and a stream on it."""
-        seen = self.device_count()
-        if device >= seen:
-            what = "no GPU" if not seen else f"no GPU {device}: there are {seen}"
+        """Sets this thread's device, and creates a stream on it."""
+        count = self.device_count()
+        if device >= count:
+            what = "no GPU" if not count else f"no GPU {device}: there are {count}"
             hint = "Use fewer ranks, --share-gpu to put several on one, or --simulate"
             raise NcclscopeError(f"cannot start a rank: {what}", hint)
         self.call("cudaSetDevice", c_int(device))
         self.call("cudaStreamCreate", byref(self.stream))
 
     def device_name(self, device: int) -> str:
-        """What the GPU is called; nothing where that cannot be asked."""
+        """The GPU's name; "" if the runtime does not tell it."""
         properties = ctypes.create_string_buffer(_PROPERTIES_BYTES)
         for name in ("cudaGetDeviceProperties_v2", "cudaGetDeviceProperties"):
-            ask = getattr(self._library, name, None)
-            if ask is not None and ask(properties, c_int(device)) == 0:
+            get = getattr(self._library, name, None)
+            if get is not None and get(properties, c_int(device)) == 0:
                 return properties.raw[:_NAME_BYTES].split(b"\0")[0].decode(errors="replace")
         return ""
 
     def bus_id(self, device: int) -> str:
-        """Where the GPU is."""
+        """The GPU's PCI bus id; "" if the runtime does not tell it."""
         text = ctypes.create_string_buffer(32)
-        ask = getattr(self._library, "cudaDeviceGetPCIBusId", None)
-        return text.value.decode() if ask and ask(text, c_int(32), c_int(device)) == 0 else ""
+        get = getattr(self._library, "cudaDeviceGetPCIBusId", None)
+        return text.value.decode() if get and get(text, c_int(32), c_int(device)) == 0 else ""
 
     def runtime_version(self) -> int:
-        """12080 for 12.8; 0 where it is not said."""
+        """CUDA's version as it encodes it, 12080 for 12.8; 0 if the runtime does not tell it."""
         version = c_int()
-        ask = getattr(self._library, "cudaRuntimeGetVersion", None)
-        return version.value if ask and ask(byref(version)) == 0 else 0
+        get = getattr(self._library, "cudaRuntimeGetVersion", None)
+        return version.value if get and get(byref(version)) == 0 else 0
 
     def allocate(self, size_bytes: int, what: str) -> int:
-        """Device memory; where there is not enough of it, that is said with numbers."""
+        """The address of new device memory; `what` names it in an error message."""
         address = c_void_p()
         code = self._function("cudaMalloc")(byref(address), c_size_t(max(size_bytes, 1)))
         if code == _OUT_OF_MEMORY:
             free, total = c_size_t(), c_size_t()
-            ask = getattr(self._library, "cudaMemGetInfo", None)
-            known = ask is not None and ask(byref(free), byref(total)) == 0
-            left = f" ({free.value:,} of {total.value:,} free)" if known else ""
-            message = f"out of GPU memory: {size_bytes:,} bytes for {what}{left}"
+            get = getattr(self._library, "cudaMemGetInfo", None)
+            has_info = get is not None and get(byref(free), byref(total)) == 0
+            info = f" ({free.value:,} of {total.value:,} free)" if has_info else ""
+            message = f"out of GPU memory: {size_bytes:,} bytes for {what}{info}"
             raise NcclscopeError(message, "Choose a smaller size with -e")
         self.check(code, "cudaMalloc")
         return int(address.value or 0)
 
     def copy_in(self, address: int, data: Any, size_bytes: int) -> None:
-        """Host to device."""
+        """Copies from host to device."""
         self._copy(c_void_p(address), c_void_p(data.ctypes.data), size_bytes, _TO_DEVICE)
 
     def copy_out(self, data: Any, address: int, size_bytes: int) -> None:
-        """Device to host."""
+        """Copies from device to host."""
         self._copy(c_void_p(data.ctypes.data), c_void_p(address), size_bytes, _TO_HOST)
 
-    def _copy(self, target: c_void_p, source: c_void_p, size_bytes: int, way: int) -> None:
-        self.call("cudaMemcpy", target, source, c_size_t(size_bytes), c_int(way))
+    def _copy(self, target: c_void_p, source: c_void_p, size_bytes: int, kind: int) -> None:
+        self.call("cudaMemcpy", target, source, c_size_t(size_bytes), c_int(kind))
 
     def clear(self, address: int, size_bytes: int) -> None:
-        """Fills device memory with a byte that no test data consist of."""
+        """Fills device memory with a byte that is not in the test data."""
         self.call("cudaMemset", c_void_p(address), c_int(0xA5), c_size_t(size_bytes))
 
     def events(self, count: int) -> list[c_void_p]:
-        """Events that take times."""
-        found = [c_void_p() for _ in range(count)]
-        for event in found:
+        """New CUDA events."""
+        events = [c_void_p() for _ in range(count)]
+        for event in events:
             self.call("cudaEventCreate", byref(event))
-        return found
+        return events
 
     def elapsed_ns(self, first: c_void_p, last: c_void_p) -> int:
-        """What passed on the GPU between two events that have happened."""
+        """Time on the GPU between two events that have been recorded."""
         milliseconds = c_float()
         self.check(self._elapsed(byref(milliseconds), first, last), "cudaEventElapsedTime")
         return round(milliseconds.value * 1e6)
@@ -148,47 +148,47 @@ class Cuda:
         self.check(self.synchronize_stream(self.stream), "cudaStreamSynchronize")
 
     def hold(self) -> None:
-        """Lets the stream wait; what is queued from now on begins at `let_go`."""
+        """Holds the stream: what is queued from now on begins after `end_hold`."""
         wait = ctypes.cast(self._libc.sem_wait, c_void_p)
-        self.call("cudaLaunchHostFunc", self.stream, wait, self._gate)
+        self.call("cudaLaunchHostFunc", self.stream, wait, self._semaphore)
 
-    def let_go(self) -> None:
+    def end_hold(self) -> None:
         """Ends one `hold`."""
-        self._libc.sem_post(self._gate)
+        self._libc.sem_post(self._semaphore)
 
-    def captured(self, call: Callable[[], None]) -> "Replay":
-        """A graph of what `call` puts into the stream."""
-        graph, ready = c_void_p(), c_void_p()
+    def capture_graph(self, call: Callable[[], None]) -> Replay:
+        """A CUDA graph of what `call` puts into the stream."""
+        graph, executable = c_void_p(), c_void_p()
         self.call("cudaStreamBeginCapture", self.stream, c_int(_THREAD_LOCAL))
         call()
         self.call("cudaStreamEndCapture", self.stream, byref(graph))
-        self.call("cudaGraphInstantiateWithFlags", byref(ready), graph, c_ulonglong(0))
+        self.call("cudaGraphInstantiateWithFlags", byref(executable), graph, c_ulonglong(0))
         launch, stream = self._function("cudaGraphLaunch"), self.stream
 
         def replay() -> None:
-            code = launch(ready, stream)
+            code = launch(executable, stream)
             if code:
                 self.check(code, "cudaGraphLaunch")
 
-        return Replay(replay, lambda: self._release(ready, graph))
+        return Replay(replay, lambda: self._release(executable, graph))
 
-    def _release(self, ready: c_void_p, graph: c_void_p) -> None:
-        self.call("cudaGraphExecDestroy", ready)
+    def _release(self, executable: c_void_p, graph: c_void_p) -> None:
+        self.call("cudaGraphExecDestroy", executable)
         self.call("cudaGraphDestroy", graph)
 
-    def reference(self, address: int, launches: int) -> Reference:
-        """Work to launch that often at a time: a kernel that takes its own time, or a memset."""
+    def reference_work(self, address: int, launches: int) -> ReferenceWork:
+        """Work to launch that often in a batch: a kernel that measures itself, else a memset."""
         place = c_void_p()
         self.call("cudaMallocHost", byref(place), c_size_t(8 * launches))
         assert place.value
         own_ns = (ctypes.c_int64 * launches).from_address(place.value)
         kernel = reference_kernel(self._library, self.stream, place.value, launches)
         if kernel is not None:
-            return Reference("kernel", kernel, own_ns)
-        act = self._function("cudaMemsetAsync")
+            return ReferenceWork("kernel", kernel, own_ns)
+        memset = self._function("cudaMemsetAsync")
         arguments = (c_void_p(address), c_int(0), c_size_t(4), self.stream)
 
         def clear() -> None:
-            self.check(act(*arguments), "cudaMemsetAsync")
+            self.check(memset(*arguments), "cudaMemsetAsync")
 
-        return Reference("memset", clear, (ctypes.c_int64 * launches)())
+        return ReferenceWork("memset", clear, (ctypes.c_int64 * launches)())

@@ -1,4 +1,4 @@
-"""Where libnccl and CUDA's runtime lie: named by the user, simulated, or the likeliest here."""
+"""Paths of NCCL and of CUDA's runtime: named by the user, simulated, or the likeliest here."""
 
 import os
 from collections.abc import Mapping
@@ -14,40 +14,37 @@ NCCL_VARIABLE, CUDART_VARIABLE = "NCCLSCOPE_BENCH_NCCL", "NCCLSCOPE_BENCH_CUDART
 
 @dataclass(frozen=True, slots=True)
 class Libraries:
-    """What a rank loads. Whether libnccl is a simulation, it says itself."""
+    """The libraries that a rank loads. NCCL itself tells whether it is simulated."""
 
     nccl: str
     cudart: str
 
 
 def _nccl(environment: Mapping[str, str]) -> str:
-    """The first there is, in the order in which `doctor` looks; unlike doctor, nothing is read."""
-    found = [
-        place
-        for place, _ in installed_paths(environment)
-        if place.name in SONAMES and place.is_file()
-    ]
-    return str(found[0]) if found else SONAMES[0]  # wherever the linker looks
+    """The first NCCL that is installed, in the order in which `doctor` looks; it is not opened."""
+    paths = [path for path, _ in installed_paths(environment)]
+    libraries = (path for path in paths if path.name in SONAMES and path.is_file())
+    return str(next(libraries, SONAMES[0]))  # a name without a directory: the linker looks for it
 
 
-def _cudart_beside(nccl: Path) -> list[Path]:
-    """CUDA's runtime in the Python packages that libnccl came in, the newest first."""
+def _cudart_next_to(nccl: Path) -> list[Path]:
+    """CUDA's runtime in the Python packages that NCCL is installed with, the newest first."""
     packages = nccl.resolve().parents[2:3]  # site-packages/nvidia of nvidia/nccl/lib/libnccl.so.2
     return [path for folder in packages for path in sorted(folder.glob("**/libcudart.so*"))[::-1]]
 
 
 def _cudart(nccl: str, environment: Mapping[str, str]) -> str:
-    places = _cudart_beside(Path(nccl)) if "nvidia" in Path(nccl).parts else []
+    paths = _cudart_next_to(Path(nccl)) if "nvidia" in Path(nccl).parts else []
     for folder in python_package_folders():
-        places += sorted(folder.glob("nvidia/*/lib/libcudart.so*"))[::-1]
+        paths += sorted(folder.glob("nvidia/*/lib/libcudart.so*"))[::-1]
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if environment.get(variable):
-            places += sorted(Path(environment[variable]).glob("lib64/libcudart.so*"))[::-1]
-    places += sorted(Path("/usr/local/cuda/lib64").glob("libcudart.so*"))[::-1]
-    return str(places[0]) if places else "libcudart.so"
+            paths += sorted(Path(environment[variable]).glob("lib64/libcudart.so*"))[::-1]
+    paths += sorted(Path("/usr/local/cuda/lib64").glob("libcudart.so*"))[::-1]
+    return str(paths[0]) if paths else "libcudart.so"
 
 
-def _named(path: str, option: str) -> str:
+def _checked_path(path: str, option: str) -> str:
     if os.sep in path and not Path(path).is_file():
         raise UsageError(f"cannot load {path}: no such file", f"Name a library with {option}")
     return path
@@ -56,15 +53,15 @@ def _named(path: str, option: str) -> str:
 def find_libraries(
     nccl: str | None, cudart: str | None, simulate: bool, environment: Mapping[str, str]
 ) -> Libraries:
-    """What the user named, by option or variable; else what is found here."""
+    """The libraries that the user names, by option or variable; else the ones installed here."""
     nccl = nccl or environment.get(NCCL_VARIABLE)
     cudart = cudart or environment.get(CUDART_VARIABLE)
     if simulate:
         if nccl or cudart:
             message = "cannot simulate and use a library of yours at once"
             raise UsageError(message, "Leave out --simulate, or --nccl and --cudart")
-        path = str(simulated_nccl_path())  # brings the part of CUDA that it needs along
+        path = str(simulated_nccl_path())  # contains the functions of CUDA, too
         return Libraries(path, path)
-    nccl = _named(nccl, "--nccl") if nccl else _nccl(environment)
-    cudart = _named(cudart, "--cudart") if cudart else _cudart(nccl, environment)
+    nccl = _checked_path(nccl, "--nccl") if nccl else _nccl(environment)
+    cudart = _checked_path(cudart, "--cudart") if cudart else _cudart(nccl, environment)
     return Libraries(nccl, cudart)

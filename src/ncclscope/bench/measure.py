@@ -1,7 +1,8 @@
-"""A rank's loops: calls, each between two CUDA events, and the host's clock beside them."""
+"""A rank's measuring loops: each call between two CUDA events, and timed by the host's clock."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from ctypes import c_void_p
 from dataclasses import dataclass
 from time import perf_counter_ns
@@ -9,31 +10,31 @@ from time import perf_counter_ns
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.bench.cuda import Cuda, Reference
+from ncclscope.bench.cuda import Cuda, ReferenceWork
 
 Call = Callable[[], None]
-Way = Callable[[Call, int], "Batch"]  # of measuring so many calls
+MeasureCalls = Callable[[Call, int], "Batch"]  # measures that many calls
 Times = npt.NDArray[np.int64]
 REFERENCE_LAUNCHES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Calls that were made without anybody looking in between."""
+    """Times of calls that were made one after the other."""
 
     gpu_ns: Times  # between the events around each call
     call_ns: Times  # host: until the call returned
-    host_ns: Times  # host: until its end was seen; -1 where it was not awaited
-    loop_gpu_ns: int  # between one event before all and one behind
-    loop_call_ns: int  # host: until the last call returned, as far as the GPU could work meanwhile
-    loop_host_ns: int  # host: until all had ended
+    host_ns: Times  # host: until the call's end was seen; -1 if it was not awaited
+    loop_gpu_ns: int  # between an event before all calls and one after them
+    loop_call_ns: int  # host: until the last call returned; 0 if the GPU was held until then
+    loop_host_ns: int  # host: until all calls had ended
 
     def __len__(self) -> int:
         return len(self.gpu_ns)
 
 
 class Stopwatch:
-    """Events, made once and used again."""
+    """Measures calls; its CUDA events are created once and used again."""
 
     def __init__(self, cuda: Cuda) -> None:
         self._cuda = cuda
@@ -48,7 +49,7 @@ class Stopwatch:
             self._stops += self._cuda.events(missing)
 
     def back_to_back(self, call: Call, count: int) -> Batch:
-        """So many calls, one queued behind the other, as programs make them."""
+        """Measures calls that are queued one after the other, as programs do."""
         begin_ns = perf_counter_ns()
         call_ns = self._queue(call, count)
         loop_call_ns = perf_counter_ns() - begin_ns
@@ -57,18 +58,18 @@ class Stopwatch:
         return self._batch(call_ns, [-1] * count, loop_call_ns, loop_host_ns)
 
     def held(self, call: Call, count: int) -> Batch:
-        """The same, but the GPU begins when all are queued: it never waits for the host."""
+        """The same, but the GPU begins when all are queued, so it never waits for the host."""
         begin_ns = perf_counter_ns()
         self._cuda.hold()
         try:
             call_ns = self._queue(call, count)
         finally:
-            self._cuda.let_go()
+            self._cuda.end_hold()
         self._cuda.synchronize()
         return self._batch(call_ns, [-1] * count, 0, perf_counter_ns() - begin_ns)
 
     def _queue(self, call: Call, count: int) -> list[int]:
-        """Calls and events; the host's time of each call."""
+        """Queues calls and events; returns the host's time of each call."""
         self._reserve(count)
         stream, record = self._cuda.stream, self._cuda.record
         starts, stops, call_ns = self._starts, self._stops, [0] * count
@@ -83,7 +84,7 @@ class Stopwatch:
         return call_ns
 
     def one_by_one(self, call: Call, count: int, barrier: Call) -> Batch:
-        """So many calls, each after a barrier on an idle stream, its end awaited."""
+        """Measures calls one by one: each after a barrier, on an idle stream, its end awaited."""
         self._reserve(count)
         cuda, stream, record = self._cuda, self._cuda.stream, self._cuda.record
         starts, stops, call_ns, host_ns = self._starts, self._stops, [0] * count, [0] * count
@@ -117,23 +118,23 @@ class Stopwatch:
             loop_host_ns,
         )
 
-    def beyond(self, measure: Way, reference: Reference) -> tuple[int, int]:
-        """What events show around a kernel beyond its own time, and the host's time of a launch.
+    def event_overhead_ns(self, measure: MeasureCalls, reference: ReferenceWork) -> tuple[int, int]:
+        """The time that events add to the work between them, and the host's time of a launch.
 
-        That much is part of every time they take.
+        The first is part of every time that events measure.
         """
-        for _ in range(2):  # the first time warms up
+        for _ in range(2):  # the first batch warms up
             batch = measure(reference.launch, REFERENCE_LAUNCHES)
         beyond_ns = batch.gpu_ns - np.array(reference.own_ns, np.int64)
         return int(np.median(beyond_ns)), int(np.median(batch.call_ns))
 
 
-class Undisturbed:
+@contextmanager
+def no_garbage_collection() -> Iterator[None]:
     """Keeps Python's garbage collector out of timed loops."""
-
-    def __enter__(self) -> None:
-        gc.collect()
-        gc.disable()
-
-    def __exit__(self, *_: object) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
         gc.enable()

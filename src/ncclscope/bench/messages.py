@@ -1,6 +1,6 @@
-"""Messages between ranks and who coordinates them: a JSON object and bytes, over a socket.
+"""Messages between ranks and their coordinator: a JSON object and bytes, over a socket.
 
-frame: magic, length of the JSON text, length of the bytes (all little endian), text, bytes
+A frame is: magic, length of the JSON text, length of the bytes (little endian), text, bytes.
 """
 
 import json
@@ -11,47 +11,47 @@ from typing import Any
 
 _HEAD = struct.Struct("<4sIQ")
 _MAGIC = b"nsb1"
-_MOST_TEXT, _MOST_BYTES = 1 << 20, 1 << 30  # what a stranger could make us keep
+_MOST_TEXT, _MOST_BYTES = 1 << 20, 1 << 30  # limits what any client can make a process keep
 
 
 class MessageError(Exception):
-    """Not a message of ours, or the end of the connection."""
+    """Something that is no message, or the end of the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one rank says at one point, or what all are answered."""
+    """What one rank sends at one point, or the reply to all."""
 
-    said: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Any] = field(default_factory=dict)
     data: bytes = b""
 
 
-def encoded(message: Message) -> bytes:
-    """The frame."""
-    text = json.dumps(message.said).encode()
+def encode(message: Message) -> bytes:
+    """The frame of a message."""
+    text = json.dumps(message.fields).encode()
     return _HEAD.pack(_MAGIC, len(text), len(message.data)) + text + message.data
 
 
-def decoded(buffer: bytearray) -> Message | None:
-    """The first message, taken out of the buffer; None while it is not whole."""
+def decode(buffer: bytearray) -> Message | None:
+    """Takes the first message out of the buffer; None while it is incomplete."""
     if len(buffer) < _HEAD.size:
         return None
     magic, text_bytes, data_bytes = _HEAD.unpack_from(buffer)
     if magic != _MAGIC or text_bytes > _MOST_TEXT or data_bytes > _MOST_BYTES:
         raise MessageError("not a message of ncclscope bench")
-    whole = _HEAD.size + text_bytes + data_bytes
-    if len(buffer) < whole:
+    frame_bytes = _HEAD.size + text_bytes + data_bytes
+    if len(buffer) < frame_bytes:
         return None
     text = bytes(buffer[_HEAD.size : _HEAD.size + text_bytes])
-    data = bytes(buffer[_HEAD.size + text_bytes : whole])
-    del buffer[:whole]
+    data = bytes(buffer[_HEAD.size + text_bytes : frame_bytes])
+    del buffer[:frame_bytes]
     try:
-        said = json.loads(text)
+        fields = json.loads(text)
     except ValueError:
         raise MessageError("not a message of ncclscope bench") from None
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         raise MessageError("not a message of ncclscope bench")
-    return Message(said, data)
+    return Message(fields, data)
 
 
 class Connection:
@@ -64,16 +64,16 @@ class Connection:
         self._buffer = bytearray()
 
     def send(self, message: Message) -> None:
-        """Sends it whole."""
+        """Sends a message."""
         try:
-            self.connection.sendall(encoded(message))
+            self.connection.sendall(encode(message))
         except OSError as error:
             raise MessageError(f"connection lost: {error.strerror or error}") from None
 
     def receive(self) -> Message:
-        """Waits for the next one."""
+        """Waits for the next message."""
         while True:
-            message = decoded(self._buffer)
+            message = decode(self._buffer)
             if message is not None:
                 return message
             try:

@@ -1,78 +1,98 @@
-"""What can be measured: how much each operation sends and receives, and what it is called.
+"""The operations that can be measured: how much each sends and receives, and NCCL's functions.
 
-Sizes are those of nccl-tests: of AllGather the gathered whole, of ReduceScatter and AlltoAll what
-one rank puts in, of Gather and Scatter what the root has.
+Sizes are those of nccl-tests: for AllGather what is gathered, for ReduceScatter and AlltoAll one
+rank's input, for Gather and Scatter the root's data.
 """
 
 from dataclasses import dataclass
 
 from ncclscope.errors import UsageError
+from ncclscope.nccl.functions import FUNCTIONS, Function
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
-    """One operation that can be asked for."""
+class BenchOperation:
+    """One operation that can be measured."""
 
     name: str  # on the command line
     title: str
     function: str  # as reports and bandwidth formulas call it
-    needs: tuple[str, ...]  # functions of libnccl
-    shared: bool = False  # the size is that of all ranks' shares together
+    needs: tuple[str, ...]  # functions of NCCL's library
     reduces: bool = False
-    rooted: bool = False
-    in_place: bool = True  # whether it can be
+    in_place: bool = True  # whether it can be done in place
+
+    @property
+    def facts(self) -> Function:
+        """The function's row in `nccl`."""
+        return FUNCTIONS[self.function]
+
+    @property
+    def shared(self) -> bool:
+        """Whether the size is that of all ranks' shares together."""
+        return self.facts.counts_one_rank
+
+    @property
+    def sends_share(self) -> bool:
+        """Whether a rank sends its share alone."""
+        return self.shared and not self.facts.wide_input
+
+    @property
+    def receives_share(self) -> bool:
+        """Whether a rank receives its share alone."""
+        return self.shared and not self.facts.wide_output
 
 
-_PAIR = ("ncclSend", "ncclRecv", "ncclGroupStart", "ncclGroupEnd")
+_SEND_RECV = ("ncclSend", "ncclRecv", "ncclGroupStart", "ncclGroupEnd")
 _OPERATIONS = (
-    Operation("allreduce", "AllReduce", "AllReduce", ("ncclAllReduce",), reduces=True),
-    Operation("allgather", "AllGather", "AllGather", ("ncclAllGather",), shared=True),
-    Operation(
-        "reducescatter", "ReduceScatter", "ReduceScatter", ("ncclReduceScatter",),
-        shared=True, reduces=True,
+    BenchOperation("allreduce", "AllReduce", "AllReduce", ("ncclAllReduce",), reduces=True),
+    BenchOperation("allgather", "AllGather", "AllGather", ("ncclAllGather",)),
+    BenchOperation(
+        "reducescatter", "ReduceScatter", "ReduceScatter", ("ncclReduceScatter",), reduces=True
     ),
-    Operation("broadcast", "Broadcast", "Broadcast", ("ncclBroadcast",), rooted=True),
-    Operation("reduce", "Reduce", "Reduce", ("ncclReduce",), reduces=True, rooted=True),
-    Operation("alltoall", "AlltoAll", "AlltoAll", _PAIR, shared=True, in_place=False),
-    Operation("gather", "Gather", "Gather", _PAIR, shared=True, rooted=True),
-    Operation("scatter", "Scatter", "Scatter", _PAIR, shared=True, rooted=True),
-    Operation("sendrecv", "SendRecv, ring", "SendRecv", _PAIR, in_place=False),
-    Operation("pairs", "SendRecv, pairs", "SendRecv", _PAIR, in_place=False),
-)  # fmt: skip
+    BenchOperation("broadcast", "Broadcast", "Broadcast", ("ncclBroadcast",)),
+    BenchOperation("reduce", "Reduce", "Reduce", ("ncclReduce",), reduces=True),
+    BenchOperation("alltoall", "AlltoAll", "AlltoAll", _SEND_RECV, in_place=False),
+    BenchOperation("gather", "Gather", "Gather", _SEND_RECV),
+    BenchOperation("scatter", "Scatter", "Scatter", _SEND_RECV),
+    BenchOperation("sendrecv", "SendRecv, ring", "SendRecv", _SEND_RECV, in_place=False),
+    BenchOperation("pairs", "SendRecv, pairs", "SendRecv", _SEND_RECV, in_place=False),
+)
 OPERATIONS = {operation.name: operation for operation in _OPERATIONS}
-# What NCCL offers from 2.28 on as one function, and what nccl-tests make of sends and receives.
+# NCCL has these functions from 2.28 on; before, sends and receives are used, as by nccl-tests.
 NATIVE = {"alltoall": "ncclAlltoAll", "gather": "ncclGather", "scatter": "ncclScatter"}
 _ALIGNMENT = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """An operation's elements on each rank: what NCCL is told, and the two buffers."""
+    """Elements of an operation on each rank: NCCL's count, and the lengths of both buffers."""
 
     count: int
     send: int
     receive: int
 
 
-def operations_named(names: list[str]) -> tuple[Operation, ...]:
-    """The operations that a user means, each once."""
-    found: dict[str, Operation] = {}
+def find_operations(names: list[str]) -> tuple[BenchOperation, ...]:
+    """The operations that a user names, each once."""
+    operations: dict[str, BenchOperation] = {}
     for name in names:
-        known = name.casefold().replace("_", "").replace("-", "")
-        if known == "all":
-            found |= OPERATIONS
-        elif known in OPERATIONS:
-            found[known] = OPERATIONS[known]
+        key = name.casefold().replace("_", "").replace("-", "")
+        if key == "all":
+            operations |= OPERATIONS
+        elif key in OPERATIONS:
+            operations[key] = OPERATIONS[key]
         else:
             message = f"cannot measure {name}: there is no such operation"
             raise UsageError(message, f"Operations are {', '.join(OPERATIONS)}, all")
-    return tuple(found.values())
+    return tuple(operations.values())
 
 
-def shape_of(operation: Operation, size_bytes: int, element_bytes: int, ranks: int) -> Shape | None:
-    """The elements that a size comes to; None where there are fewer than ranks.
+def shape_of(
+    operation: BenchOperation, size_bytes: int, element_bytes: int, ranks: int
+) -> Shape | None:
+    """The elements of an operation of that size; None if ranks would get none.
 
-    Shares are whole multiples of 16 bytes, as in nccl-tests, where they are that large.
+    Shares are multiples of 16 bytes if they are at least that large, as in nccl-tests.
     """
     count = size_bytes // element_bytes
     if not operation.shared:
@@ -82,19 +102,13 @@ def shape_of(operation: Operation, size_bytes: int, element_bytes: int, ranks: i
     share = share // step * step or share
     if not share:
         return None
-    whole = share * ranks
-    send = share if operation.name in ("allgather", "gather") else whole
-    receive = share if operation.name in ("reducescatter", "scatter") else whole
+    send = share if operation.sends_share else share * ranks
+    receive = share if operation.receives_share else share * ranks
     return Shape(share, send, receive)
 
 
-def moved_bytes(operation: Operation, shape: Shape, element_bytes: int, ranks: int) -> int:
-    """The size column: what algbw divides by time."""
-    return shape.count * element_bytes * (ranks if operation.shared else 1)
-
-
-def pair_of(operation: Operation, rank: int, ranks: int) -> tuple[int, int]:
-    """Whom a rank sends to and receives from."""
+def peers_of(operation: BenchOperation, rank: int, ranks: int) -> tuple[int, int]:
+    """The ranks that a rank sends to and receives from."""
     if operation.name == "pairs":
         return rank ^ 1, rank ^ 1
     return (rank + 1) % ranks, (rank - 1) % ranks

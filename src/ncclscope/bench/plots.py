@@ -1,4 +1,4 @@
-"""Distributions of call times, by logarithm: as text, as SVG, and as a page."""
+"""Distributions of call times on a logarithmic scale: as text, as SVG, and as a page."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.bench.results import Result, Session, spread_of
+from ncclscope.bench.results import Result, Session, time_statistics
 from ncclscope.bench.table import SIMULATED
 from ncclscope.humanize import duration, plural, printable
 from ncclscope.report.html import page
@@ -18,7 +18,7 @@ from ncclscope.report.units import microseconds, size, sparkline
 _BINS = 60
 _TEXT_BINS = 40
 _WIDTH, _LEFT, _RIGHT, _ROW, _TOP, _BOTTOM = 760, 210, 150, 30, 16, 30
-_ALONE = (  # what the page's style gives
+_STYLE = (  # of an SVG file; on a page the page's style applies
     "text { font: 11px system-ui, sans-serif; fill: #66707b } .c0 { fill: #2f6fde } "
     ".grid { stroke: #d9dee3 } .median { stroke: #1b1f24 } .p99 { stroke: #c23b5a }"
 )
@@ -26,7 +26,7 @@ _ALONE = (  # what the page's style gives
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One case's calls, counted by time."""
+    """The histogram of one case's calls by time."""
 
     name: str
     counts: tuple[int, ...]
@@ -39,11 +39,11 @@ class Distribution:
 def _name(result: Result) -> str:
     case = result.case
     place = " in place" if case.in_place else ""
-    return f"{case.what.title} {size(result.size_bytes)}{place}, {plural(case.ranks, 'rank')}"
+    return f"{case.spec.title} {size(result.size_bytes)}{place}, {plural(case.ranks, 'rank')}"
 
 
 def _limits(results: Sequence[Result]) -> tuple[float, float]:
-    """The range of all times, by logarithm; never empty."""
+    """The logarithms of the shortest and longest time, not equal."""
     low = min(float(result.slowest_ns.min()) for result in results)
     high = max(float(result.slowest_ns.max()) for result in results)
     first, last = math.log10(max(low, 1.0)), math.log10(max(high, 1.0))
@@ -60,32 +60,32 @@ def _counts(
 def distributions(
     results: Sequence[Result], limits: tuple[float, float], bins: int = _BINS
 ) -> list[Distribution]:
-    """Every case, on one scale."""
-    found = []
+    """The distributions of all cases, on one scale."""
+    made = []
     for result in results:
         times = result.slowest_ns
-        spread = spread_of(times)
-        found.append(
+        numbers = time_statistics(times)
+        made.append(
             Distribution(
-                _name(result), _counts(times, limits, bins), spread.median_ns, spread.p99_ns,
-                spread.min_ns, spread.max_ns,
+                _name(result), _counts(times, limits, bins), numbers.median_ns, numbers.p99_ns,
+                numbers.min_ns, numbers.max_ns,
             )
         )  # fmt: skip
-    return found
+    return made
 
 
 def text_lines(results: Sequence[Result], session: Session) -> list[str]:
-    """A line for each case, on a scale of its own."""
+    """A line for each case, each on its own scale."""
     lines = [SIMULATED] if session.simulation else []
     lines.append("times of single calls, slowest rank, µs; from min to max by logarithm")
     width = max(len(_name(result)) for result in results)
     for result in results:
-        (one,) = distributions([result], _limits([result]), _TEXT_BINS)
-        drawn = sparkline(one.counts, _TEXT_BINS)
+        (times,) = distributions([result], _limits([result]), _TEXT_BINS)
+        line = sparkline(times.counts, _TEXT_BINS)
         lines.append(
-            f"{one.name:<{width}}  {microseconds(one.min_ns):>8} │{drawn:<{_TEXT_BINS}}│ "
-            f"{microseconds(one.max_ns):<8}  median {microseconds(one.median_ns)}  "
-            f"p99 {microseconds(one.p99_ns)}"
+            f"{times.name:<{width}}  {microseconds(times.min_ns):>8} │{line:<{_TEXT_BINS}}│ "
+            f"{microseconds(times.max_ns):<8}  median {microseconds(times.median_ns)}  "
+            f"p99 {microseconds(times.p99_ns)}"
         )
     return lines
 
@@ -94,70 +94,70 @@ def _x(log: float, limits: tuple[float, float]) -> float:
     return _LEFT + (log - limits[0]) / (limits[1] - limits[0]) * (_WIDTH - _LEFT - _RIGHT)
 
 
-def _marks(limits: tuple[float, float]) -> list[float]:
-    """1, 2, 5 in each decade; of many decades, 1 only."""
+def _grid(limits: tuple[float, float]) -> list[float]:
+    """Logarithms of grid lines: 1, 2, 5 of each decade; of many decades, 1 only."""
     steps = (1, 2, 5) if limits[1] - limits[0] < 3 else (1,)
     decades = range(math.floor(limits[0]), math.ceil(limits[1]) + 1)
     logs = [decade + math.log10(step) for decade in decades for step in steps]
-    found = [log for log in logs if limits[0] <= log <= limits[1]]
-    return found or [limits[0], limits[1]]
+    within = [log for log in logs if limits[0] <= log <= limits[1]]
+    return within or [limits[0], limits[1]]
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _row(one: Distribution, base: float, limits: tuple[float, float]) -> str:
-    most = max(one.counts) or 1
-    step = (_WIDTH - _LEFT - _RIGHT) / len(one.counts)
+def _row(times: Distribution, base: float, limits: tuple[float, float]) -> str:
+    most = max(times.counts) or 1
+    step = (_WIDTH - _LEFT - _RIGHT) / len(times.counts)
     points = [f"{_LEFT:.1f},{base:.1f}"]
-    for place, count in enumerate(one.counts):
+    for place, count in enumerate(times.counts):
         y = base - (_ROW - 6) * count / most
         points += [
             f"{_LEFT + place * step:.1f},{y:.1f}",
             f"{_LEFT + (place + 1) * step:.1f},{y:.1f}",
         ]
     points.append(f"{_WIDTH - _RIGHT:.1f},{base:.1f}")
-    parts = [_text(_LEFT - 8, base - 4, one.name, "end")]
+    parts = [_text(_LEFT - 8, base - 4, times.name, "end")]
     parts.append(f'<polygon class="c0" points="{" ".join(points)}"/>')
-    for kind, time_ns in (("median", one.median_ns), ("p99", one.p99_ns)):
+    for kind, time_ns in (("median", times.median_ns), ("p99", times.p99_ns)):
         x = _x(math.log10(max(time_ns, 1.0)), limits)
         parts.append(
             f'<line class="{kind}" x1="{x:.1f}" x2="{x:.1f}" y1="{base:.1f}" '
             f'y2="{base - _ROW + 6:.1f}"><title>{kind} {escape(duration(time_ns))}</title></line>'
         )
-    said = f"{duration(one.median_ns)}, p99 {duration(one.p99_ns)}"
-    return "".join([*parts, _text(_WIDTH - _RIGHT + 8, base - 4, said, "start")])
+    label = f"{duration(times.median_ns)}, p99 {duration(times.p99_ns)}"
+    return "".join([*parts, _text(_WIDTH - _RIGHT + 8, base - 4, label, "start")])
 
 
-def svg(results: Sequence[Result], session: Session, alone: bool) -> str:
-    """All distributions in one picture; `alone`: a file of its own, with its style."""
+def svg(results: Sequence[Result], session: Session, standalone: bool) -> str:
+    """All distributions in one picture; a standalone one contains its style."""
     limits = _limits(results)
-    found = distributions(results, limits)
-    height = _TOP + _ROW * len(found) + _BOTTOM
-    floor = _TOP + _ROW * len(found)
+    rows = distributions(results, limits)
+    height = _TOP + _ROW * len(rows) + _BOTTOM
+    floor = _TOP + _ROW * len(rows)
     parts = []
-    for log in _marks(limits):
+    for log in _grid(limits):
         x = _x(log, limits)
         parts.append(
             f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{floor}"/>'
             + _text(x, floor + 14, duration(10**log), "middle")
         )
-    parts += [_row(one, _TOP + _ROW * (i + 1), limits) for i, one in enumerate(found)]
+    parts += [_row(times, _TOP + _ROW * (i + 1), limits) for i, times in enumerate(rows)]
     if session.simulation:
         parts.append(_text(_WIDTH / 2, 11, SIMULATED, "middle"))
-    space = ' xmlns="http://www.w3.org/2000/svg"' if alone else ' class="plot"'
-    style = f"<style>{_ALONE}</style>" if alone else ""
+    attribute = ' xmlns="http://www.w3.org/2000/svg"' if standalone else ' class="plot"'
+    style = f"<style>{_STYLE}</style>" if standalone else ""
     body = "".join(parts)
-    return f'<svg{space} viewBox="0 0 {_WIDTH} {height}" role="img">{style}{body}</svg>\n'
+    return f'<svg{attribute} viewBox="0 0 {_WIDTH} {height}" role="img">{style}{body}</svg>\n'
 
 
 def html(results: Sequence[Result], session: Session) -> str:
-    """A page that needs nothing else: distributions, and bandwidth by size."""
+    """A self-contained page: distributions, and bandwidth by size."""
     lines: dict[str, list[tuple[float, float]]] = {}
     for result in results:
         if result.busbw_gbs is not None:
-            name = f"{result.case.what.title} {result.case.place}, {result.case.ranks} ranks"
+            name = f"{result.case.spec.title} {result.case.place}, {result.case.ranks} ranks"
             lines.setdefault(name, []).append((float(result.size_bytes), result.busbw_gbs))
     series = [Series(name, tuple(points)) for name, points in lines.items()]
     warning = f'<p class="warning">{escape(SIMULATED)}</p>' if session.simulation else ""
@@ -169,7 +169,7 @@ def html(results: Sequence[Result], session: Session) -> str:
         warning,
         f"<p>{escape(printable(who))}</p>",
         "<h2>times of single calls, slowest rank; dark: median, red: p99</h2>",
-        svg(results, session, alone=False),
+        svg(results, session, standalone=False),
         f"<h2>bus bandwidth by message size</h2>{dots(series, 'GB/s')}" if series else "",
     ]
     return page("NCCL benchmark", "\n".join(body))

@@ -1,4 +1,4 @@
-"""Starting this host's ranks, watching over them, and ending them, whatever happens."""
+"""The processes of this host's ranks: starts them, watches them, and ends them in any case."""
 
 import contextlib
 import json
@@ -12,27 +12,27 @@ from dataclasses import asdict
 
 from ncclscope.bench.libraries import Libraries
 from ncclscope.bench.rank_placement import RankPlacement
-from ncclscope.bench.worker import STOPPED, Place
+from ncclscope.bench.worker import STOPPED, RankConfig
 from ncclscope.errors import NcclscopeError
 from ncclscope.launch.child import stopped_by_signals
 
-_LAST_S = 2.0  # for a rank to end by itself
+_END_S = 2.0  # a rank that has not ended by itself after this is killed
 
 
 def sharing_variables(rank: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """What makes NCCL put several ranks on one GPU: each poses as a host of its own.
+    """Variables that make NCCL accept several ranks on one GPU: each claims to be another host.
 
-    They talk over sockets then, on this host's loopback interface.
+    They communicate over sockets then, on this host's loopback interface.
     """
-    wanted = {
+    variables = {
         "NCCL_HOSTID": f"ncclscope-bench-{rank}",
         "NCCL_SOCKET_IFNAME": "lo",
         "NCCL_IB_DISABLE": "1",
     }
-    return {name: value for name, value in wanted.items() if name not in environment}
+    return {name: value for name, value in variables.items() if name not in environment}
 
 
-class Ranks:
+class RankProcesses:
     """The processes of this host."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Ranks:
 
     def start(
         self,
-        places: RankPlacement,
+        placement: RankPlacement,
         port: int,
         libraries: Libraries,
         devices: Mapping[int, int],
@@ -48,53 +48,53 @@ class Ranks:
         timeout_s: float,
         environment: Mapping[str, str],
     ) -> None:
-        """Starts every rank that is ours."""
-        for rank in places.mine:
-            place = Place(
-                places.host, port, rank, places.ranks, devices[rank], libraries.nccl,
-                libraries.cudart, places.token, timeout_s,
+        """Starts this host's ranks."""
+        for rank in placement.local_ranks:
+            config = RankConfig(
+                placement.host, port, rank, placement.ranks, devices[rank], libraries.nccl,
+                libraries.cudart, placement.token, timeout_s,
             )  # fmt: skip
-            variables = {**environment, "RANK": str(rank), "WORLD_SIZE": str(places.ranks)}
-            if not places.launcher:
-                variables["LOCAL_WORLD_SIZE"] = str(len(places.mine))
+            variables = {**environment, "RANK": str(rank), "WORLD_SIZE": str(placement.ranks)}
+            if not placement.launcher:
+                variables["LOCAL_WORLD_SIZE"] = str(len(placement.local_ranks))
             variables |= sharing_variables(rank, environment) if share else {}
-            # NCCL's own words go to stdout: results alone belong there.
+            # NCCL prints to stdout, which is for results.
             self._processes[rank] = subprocess.Popen(
-                [sys.executable, "-m", "ncclscope.bench.worker", json.dumps(asdict(place))],
+                [sys.executable, "-m", "ncclscope.bench.worker", json.dumps(asdict(config))],
                 env=variables,
                 stdin=subprocess.PIPE,
                 stdout=sys.stderr.fileno(),
             )
 
-    def fallen(self) -> str | None:
-        """The first that ended as none should, in words."""
+    def first_failure(self) -> str | None:
+        """Which rank failed first, and how; None if none did."""
         for rank, process in self._processes.items():
             code = process.poll()
             if code not in (None, 0, STOPPED):
-                return f"rank {rank} (process {process.pid}) {how_ended(code)}"
+                return f"rank {rank} (process {process.pid}) {exit_cause(code)}"
         return None
 
     def wait(self, timeout_s: float | None = None) -> str | None:
-        """Until all have ended; who did not end well, in words."""
+        """Waits until all ranks have ended; returns what went wrong, or None."""
         until = None if timeout_s is None else time.monotonic() + timeout_s
         stopped = None
         for rank, process in self._processes.items():
             try:
-                left = None if until is None else max(until - time.monotonic(), 0)
-                code = process.wait(left)
+                remaining_s = None if until is None else max(until - time.monotonic(), 0)
+                code = process.wait(remaining_s)
             except subprocess.TimeoutExpired:
                 return f"rank {rank} (process {process.pid}) did not end"
             if code == STOPPED:
                 stopped = "the benchmark was given up; rank 0 says why"
-        return self.fallen() or stopped
+        return self.first_failure() or stopped
 
     def end(self) -> None:
-        """Ends those that are left."""
+        """Ends the ranks that still run."""
         for process in self._processes.values():
             if process.stdin:
                 with contextlib.suppress(OSError):
-                    process.stdin.close()  # they notice
-        until = time.monotonic() + _LAST_S
+                    process.stdin.close()  # ranks end when it does
+        until = time.monotonic() + _END_S
         for process in self._processes.values():
             try:
                 process.wait(max(until - time.monotonic(), 0.0))
@@ -103,8 +103,8 @@ class Ranks:
                 process.wait()
 
 
-def how_ended(code: int | None) -> str:
-    """An exit code in words."""
+def exit_cause(code: int | None) -> str:
+    """What an exit code means, in words."""
     if code is not None and code < 0:
         try:
             name = signal.Signals(-code).name
@@ -115,9 +115,9 @@ def how_ended(code: int | None) -> str:
 
 
 @contextlib.contextmanager
-def supervised() -> Iterator[Ranks]:
-    """Ranks that are gone at the end of the block; a signal ends it, too."""
-    ranks = Ranks()
+def running_ranks() -> Iterator[RankProcesses]:
+    """Processes of ranks that are ended when the block is left, also by a signal."""
+    ranks = RankProcesses()
     try:
         with stopped_by_signals():
             yield ranks
@@ -126,7 +126,7 @@ def supervised() -> Iterator[Ranks]:
 
 
 def visible_devices(libraries: Libraries) -> int:
-    """How many GPUs a rank would see; asked in a process of its own, CUDA stays out of this one."""
+    """Number of GPUs that a rank sees, counted in another process: this one does not use CUDA."""
     code = (
         "import sys\nfrom ncclscope.bench.cuda import Cuda\n"
         "from ncclscope.errors import NcclscopeError\n"
@@ -135,13 +135,13 @@ def visible_devices(libraries: Libraries) -> int:
     )
     command = [sys.executable, "-c", code, libraries.cudart]
     try:
-        said = subprocess.run(
+        counted = subprocess.run(
             command, capture_output=True, text=True, timeout=120, check=False, env=os.environ
         )
     except subprocess.TimeoutExpired:
         raise NcclscopeError(
             "cannot count GPUs: CUDA did not answer within 120 s", "Look at nvidia-smi"
         ) from None
-    if said.returncode:
-        raise NcclscopeError(said.stderr.strip().removesuffix(".") or "cannot ask CUDA for GPUs")
-    return int(said.stdout)
+    if counted.returncode:
+        raise NcclscopeError(counted.stderr.strip().removesuffix(".") or "cannot ask CUDA for GPUs")
+    return int(counted.stdout)

@@ -1,9 +1,12 @@
-"""A kernel that takes its own time: what events show around it beyond that is in the time of every
-call and is none of NCCL's work.
+"""A kernel that measures its own duration.
 
-It is launched as NCCL launches its own, and those of all ranks end together, as the kernels of a
-collective do: they wait until the GPU's clock shows a round number. Ranks that share a GPU then
-stand in each other's way as in every call. The driver compiles it; no compiler is needed.
+CUDA events around it show a longer time. The difference is in the time of every measured call, and
+is not NCCL's.
+
+The kernel is launched as NCCL launches its own, and the kernels of all ranks end together, as those
+of a collective do: they wait until the GPU's clock reaches a multiple of a power of two. So ranks
+that share a GPU slow each other down as they do in every call. The driver compiles the kernel; no
+compiler is needed.
 """
 
 import ctypes
@@ -11,11 +14,11 @@ from collections.abc import Callable
 from ctypes import CDLL, byref, c_char_p, c_int, c_uint, c_uint64, c_ulonglong, c_void_p
 from typing import Any
 
-_CUDA_VERSION = 12000  # whose driver functions are meant
-_ARGUMENT_BYTES = 4096  # NCCL hands its work over in the kernel's arguments
+_CUDA_VERSION = 12000  # of the driver functions
+_ARGUMENT_BYTES = 4096  # as large as the arguments of NCCL's kernels
 _BLOCKS, _THREADS = 8, 640
-_PERIOD_NS = 1 << 16  # more than the launches of several ranks on one GPU take together
-# As NCCL's kernels do, it leaves its time in the host's memory.
+_PERIOD_NS = 1 << 16  # longer than the launches of several ranks on one GPU take together
+# Like NCCL's kernels, it writes its time to host memory.
 _PTX = f"""
 .version 6.0
 .target sm_60
@@ -46,10 +49,10 @@ WAIT:
 def reference_kernel(
     runtime: CDLL, stream: c_void_p, address: int, places: int
 ) -> Callable[[], None] | None:
-    """Launches it into the stream; None where the driver cannot be asked for it.
+    """A function that launches the kernel into the stream; None if the driver cannot load it.
 
-    Each launch writes the kernel's own ns to the next of so many places of 8 bytes in the host's
-    memory, round and round.
+    Each launch writes its duration in ns to the next of `places` 8-byte words at `address`, and
+    begins again at the first after the last.
     """
     load, find, launch = (
         _driver_function(runtime, name)
@@ -73,17 +76,17 @@ def reference_kernel(
 
 
 def _driver_function(runtime: CDLL, name: bytes) -> Any:
-    """A function of the driver below this runtime, None where it has none."""
-    found, status = c_void_p(), c_int()
+    """A function of the driver that this runtime uses; None if it has none of that name."""
+    pointer, status = c_void_p(), c_int()
     newer = getattr(runtime, "cudaGetDriverEntryPointByVersion", None)
     older = getattr(runtime, "cudaGetDriverEntryPoint", None)
     flags = c_ulonglong(0)
     if newer is not None:
-        code = newer(name, byref(found), c_uint(_CUDA_VERSION), flags, byref(status))
+        code = newer(name, byref(pointer), c_uint(_CUDA_VERSION), flags, byref(status))
     elif older is not None:
-        code = older(name, byref(found), flags, byref(status))
+        code = older(name, byref(pointer), flags, byref(status))
     else:
         return None
-    if code or not found.value:
+    if code or not pointer.value:
         return None
-    return ctypes.CFUNCTYPE(c_int)(found.value)
+    return ctypes.CFUNCTYPE(c_int)(pointer.value)

@@ -1,4 +1,4 @@
-"""What was measured: the times of all calls on all ranks, and what they come to."""
+"""Results: the times of all calls on all ranks, and the numbers computed from them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.bench.datatypes import DATATYPES
-from ncclscope.bench.operations import moved_bytes, shape_of
 from ncclscope.bench.plan import Case
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_bytes
+from ncclscope.nccl.operation_bytes import operation_bytes
 
 Times = npt.NDArray[np.int64]
-_HOST_BOUND = 0.9  # of a loop's time went by until its last call had returned
+_HOST_BOUND = 0.9  # the share of a loop's time until its last call returned
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One batch of calls on one rank, as a whole."""
+    """Times of one batch of calls on one rank."""
 
     run: int
     calls: int
@@ -29,19 +29,19 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class RankTimes:
-    """One rank's calls of a case, in order."""
+    """Times of one rank's calls of a case, in order."""
 
     rank: int
     gpu_ns: Times
     call_ns: Times
-    host_ns: Times  # -1: its end was not awaited
+    host_ns: Times  # -1: the call's end was not awaited
     loops: tuple[Loop, ...]
     wrong: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """A distribution in a few numbers; percentiles are values that occurred."""
+class TimeStatistics:
+    """Statistics of a distribution of times; percentiles are values that occurred."""
 
     count: int
     mean_ns: float
@@ -53,22 +53,25 @@ class Spread:
     deviation_ns: float
 
     def as_json(self) -> dict[str, float | int]:
-        """Whole nanoseconds."""
+        """The statistics in whole nanoseconds."""
         return {
             "count": self.count,
             **{name: round(getattr(self, name)) for name in self.__slots__ if name != "count"},
         }
 
 
-def spread_of(times: npt.NDArray[Any]) -> Spread:
-    """The numbers of a distribution that is not empty."""
-    median, p95, p99 = np.percentile(times, [50, 95, 99], method="inverted_cdf")
-    return Spread(
+def time_statistics(times: npt.NDArray[Any]) -> TimeStatistics:
+    """Statistics of at least one time."""
+    # It brings the whole model along, which `bench` needs for nothing else.
+    from ncclscope.analysis.measures import percentiles
+
+    median, p95, p99 = percentiles(times, (50, 95, 99))
+    return TimeStatistics(
         len(times),
         float(times.mean()),
-        float(median),
-        float(p95),
-        float(p99),
+        median,
+        p95,
+        p99,
         float(times.min()),
         float(times.max()),
         float(times.std()),
@@ -77,25 +80,25 @@ def spread_of(times: npt.NDArray[Any]) -> Spread:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One case on all its ranks."""
+    """The result of one case on all its ranks."""
 
     case: Case
-    size_bytes: int  # as nccl-tests count them: what algbw divides by time
+    size_bytes: int  # as nccl-tests count them
     count: int
     grouped: int
     ranks: tuple[RankTimes, ...]
 
     @property
     def slowest_ns(self) -> npt.NDArray[np.float64]:
-        """A call takes as long as on its slowest rank; calls of a group share its time."""
+        """Each call's time on its slowest rank; calls of a group share the group's time."""
         stacked = np.stack([times.gpu_ns for times in self.ranks])
         return np.asarray(stacked.max(axis=0) / self.grouped, np.float64)
 
     @property
     def time_ns(self) -> float:
-        """nccl-tests' time: of whole loops, by the number of calls, mean of ranks.
+        """nccl-tests' time: time of whole loops / number of calls, the mean of ranks.
 
-        Where each call was awaited, barriers lie in between: there it is the calls' own mean.
+        If each call was awaited, loops contain barriers: then it is the mean of the calls.
         """
         if self.blocking:
             return float(np.mean([times.gpu_ns.mean() for times in self.ranks])) / self.grouped
@@ -112,36 +115,36 @@ class Result:
 
     @property
     def calls(self) -> int:
-        """On each rank, warm-up and checks apart."""
+        """Calls on each rank, without warm-up and checks."""
         return len(self.ranks[0].gpu_ns)
 
     @property
     def wrong(self) -> int | None:
-        """Elements that were not what they must be, on all ranks; None: nobody looked."""
-        said = [times.wrong for times in self.ranks if times.wrong is not None]
-        return sum(said) if said else None
+        """Wrong elements on all ranks; None if results were not checked."""
+        checked = [times.wrong for times in self.ranks if times.wrong is not None]
+        return sum(checked) if checked else None
 
     @property
     def algbw_gbs(self) -> float | None:
-        """Bytes by time."""
+        """Algorithm bandwidth."""
         return bandwidth_gbs(self.size_bytes, self.time_ns)
 
     @property
     def busbw_gbs(self) -> float | None:
-        """Comparable between operations and numbers of ranks."""
-        moved = bus_bytes(self.case.what.function, self.case.ranks, self.size_bytes)
+        """Bus bandwidth; None where nccl-tests define none."""
+        moved = bus_bytes(self.case.spec.function, self.case.ranks, self.size_bytes)
         return None if moved is None else bandwidth_gbs(moved, self.time_ns)
 
     @property
     def gap_share(self) -> float:
-        """How much of the loops' time lies between one call's events and the next one's."""
+        """The share of the loops' time between one call's events and those of the next."""
         whole = sum(loop.gpu_ns for times in self.ranks for loop in times.loops)
         own = sum(int(times.gpu_ns.sum()) for times in self.ranks)
         return 1 - own / whole if whole > 0 else 0.0
 
     @property
     def host_bound(self) -> bool:
-        """Whether the GPUs waited for calls: the host was busy making them nearly all the time."""
+        """Whether the GPUs waited for calls: the host made calls nearly all the time."""
         if self.blocking:
             return False
         loops = [loop for times in self.ranks for loop in times.loops]
@@ -151,34 +154,32 @@ class Result:
 
     @property
     def runs(self) -> list[npt.NDArray[np.float64]]:
-        """The calls of each run."""
-        found: dict[int, list[npt.NDArray[np.float64]]] = {}
+        """Times of calls on their slowest ranks, run by run."""
+        runs: dict[int, list[npt.NDArray[np.float64]]] = {}
         done, slowest = 0, self.slowest_ns
         for loop in self.ranks[0].loops:
-            found.setdefault(loop.run, []).append(slowest[done : done + loop.calls])
+            runs.setdefault(loop.run, []).append(slowest[done : done + loop.calls])
             done += loop.calls
-        return [np.concatenate(parts) for parts in found.values()]
+        return [np.concatenate(parts) for parts in runs.values()]
 
 
 def result_of(
-    case: Case, grouped: int, said: Sequence[dict[str, Any]], data: Sequence[bytes]
+    case: Case, grouped: int, fields: Sequence[dict[str, Any]], data: Sequence[bytes]
 ) -> Result:
-    """What all ranks of a case handed in; those beyond its number sat out."""
-    datatype = DATATYPES[case.datatype]
-    shape = shape_of(case.what, case.size_bytes, datatype.size_bytes, case.ranks)
-    assert shape is not None
+    """The result of a case from the messages of all ranks; ranks beyond the case's sat out."""
     times = []
     for rank in range(case.ranks):
         gpu_ns, call_ns, host_ns = np.frombuffer(data[rank], np.int64).reshape(3, -1)
-        loops = tuple(Loop(*map(int, row)) for row in said[rank]["batches"])
-        times.append(RankTimes(rank, gpu_ns, call_ns, host_ns, loops, said[rank]["wrong"]))
-    moved = moved_bytes(case.what, shape, datatype.size_bytes, case.ranks)
-    return Result(case, moved, shape.count, grouped, tuple(times))
+        loops = tuple(Loop(*map(int, row)) for row in fields[rank]["batches"])
+        times.append(RankTimes(rank, gpu_ns, call_ns, host_ns, loops, fields[rank]["wrong"]))
+    count, datatype = case.shape.count, DATATYPES[case.datatype]
+    size = operation_bytes(case.spec.function, datatype.name, count, case.ranks, in_coll=False)
+    return Result(case, size or 0, count, grouped, tuple(times))
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
-    """Where a rank ran."""
+class BenchDevice:
+    """The GPU and process of one rank."""
 
     rank: int
     host: str
@@ -186,22 +187,22 @@ class Device:
     device: int
     name: str
     bus_id: str
-    reference: str  # kernel; memset where the driver gives none
-    beyond_ns: int  # what events show around it beyond its own time
+    reference: str  # reference work: kernel, or memset if the driver cannot load one
+    beyond_ns: int  # what events around it show beyond its own time
     launch_ns: int  # host: until its launch returned
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Who took part."""
+    """The ranks, GPUs and versions of a benchmark."""
 
-    devices: tuple[Device, ...]
+    devices: tuple[BenchDevice, ...]
     nccl: int
     cuda: int
-    simulation: str  # what a simulated NCCL says of itself; empty: a real one
+    simulation: str  # description of a simulated NCCL; empty: a real one
     notes: tuple[str, ...] = ()
 
     @property
     def ranks(self) -> int:
-        """How many."""
+        """Number of ranks."""
         return len(self.devices)

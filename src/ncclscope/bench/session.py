@@ -1,4 +1,4 @@
-"""A benchmark from start to end: ranks are started, coordinated, and their results handed on."""
+"""Runs a benchmark: starts ranks, coordinates them, and passes on their results."""
 
 import os
 import socket
@@ -9,11 +9,11 @@ from ncclscope.bench.coordinator import Coordinator, RankError, listen
 from ncclscope.bench.libraries import Libraries
 from ncclscope.bench.messages import Message
 from ncclscope.bench.nccl import UNIQUE_ID_BYTES
-from ncclscope.bench.plan import Case, Plan, cases, left_out, next_batch
+from ncclscope.bench.plan import Case, Plan, cases, next_batch, omission_notes
 from ncclscope.bench.rank_placement import RankPlacement
-from ncclscope.bench.ranks import supervised
-from ncclscope.bench.results import Device, Result, Session, result_of
-from ncclscope.nccl.releases import release_of_code
+from ncclscope.bench.ranks import running_ranks
+from ncclscope.bench.results import BenchDevice, Result, Session, result_of
+from ncclscope.nccl.releases import release_of_code, text_of
 
 OnSession = Callable[[Session], None]
 OnResult = Callable[[Result], None]
@@ -24,7 +24,7 @@ class LaunchOptions:
     """How the ranks are started."""
 
     libraries: Libraries
-    places: RankPlacement
+    placement: RankPlacement
     devices: Mapping[int, int]  # by rank
     share: bool = False
     timeout_s: float = 120.0
@@ -32,7 +32,7 @@ class LaunchOptions:
 
 
 class CoordinatorReplies:
-    """What the ranks are answered, point by point, and what they hand in on the way."""
+    """Replies to ranks at each point, and takes their results."""
 
     def __init__(self, plan: Plan, ranks: int, on_session: OnSession, on_result: OnResult) -> None:
         self._plan, self._ranks = plan, ranks
@@ -41,93 +41,96 @@ class CoordinatorReplies:
             case for world in plan.worlds or (ranks,) for case in cases(plan, world)
         )
 
-    def __call__(self, point: str, said: list[Message]) -> Message:
-        """One answer for all."""
-        if point == "hello":
+    def __call__(self, point: str, messages: list[Message]) -> Message:
+        """The reply to all ranks at a point."""
+        if point == "start":
             return Message(self._plan.as_json())
         if point == "open":
-            self._on_session(self._session(said))
+            self._on_session(self._session(messages))
         elif point == "id":
-            if len(said[0].data) != UNIQUE_ID_BYTES:
+            if len(messages[0].data) != UNIQUE_ID_BYTES:
                 raise RankError("rank 0 made no id for a communicator")
-            return Message({}, said[0].data)
+            return Message({}, messages[0].data)
         elif point == "pace":
-            return Message({"calls": self._pace(said)})
+            return Message({"calls": self._next_batch(messages)})
         elif point == "case":
             case = next(self._cases)
-            data = [message.data for message in said]
-            self._on_result(
-                result_of(case, self._plan.grouped, [message.said for message in said], data)
-            )
+            fields = [message.fields for message in messages]
+            data = [message.data for message in messages]
+            self._on_result(result_of(case, self._plan.grouped, fields, data))
         return Message()
 
-    def _pace(self, said: list[Message]) -> int:
-        """How many calls come next, by what the slowest rank says."""
-        measured = [message.said for message in said if "done" in message.said]
+    def _next_batch(self, messages: list[Message]) -> int:
+        """Number of calls in the next batch, by the slowest rank."""
+        measuring = [message.fields for message in messages if "done" in message.fields]
         return next_batch(
             self._plan,
-            max(int(one["done"]) for one in measured),
-            max(float(one["spent_ns"]) for one in measured),
-            max(float(one["call_ns"]) for one in measured),
+            max(int(fields["done"]) for fields in measuring),
+            max(float(fields["spent_ns"]) for fields in measuring),
+            max(float(fields["call_ns"]) for fields in measuring),
         )
 
-    def _session(self, said: list[Message]) -> Session:
-        answers = [message.said for message in said]
+    def _session(self, messages: list[Message]) -> Session:
+        ranks = [message.fields for message in messages]
         devices = tuple(
-            Device(
+            BenchDevice(
                 rank,
-                str(one["host"]),
-                int(one["pid"]),
-                int(one["device"]),
-                str(one["name"]),
-                str(one["bus_id"]),
-                str(one["reference"]),
-                int(one["beyond_ns"]),
-                int(one["launch_ns"]),
+                str(fields["host"]),
+                int(fields["pid"]),
+                int(fields["device"]),
+                str(fields["name"]),
+                str(fields["bus_id"]),
+                str(fields["reference"]),
+                int(fields["beyond_ns"]),
+                int(fields["launch_ns"]),
             )
-            for rank, one in enumerate(answers)
+            for rank, fields in enumerate(ranks)
         )
         notes = [
             note
             for world in self._plan.worlds or (self._ranks,)
-            for note in left_out(self._plan, world)
+            for note in omission_notes(self._plan, world)
         ]
-        versions = sorted({int(one["nccl"]) for one in answers})
+        versions = sorted({int(fields["nccl"]) for fields in ranks})
         if len(versions) > 1:
-            shown = ", ".join(".".join(map(str, release_of_code(code))) for code in versions)
-            notes.append(f"ranks use different releases of NCCL: {shown}")
+            releases = ", ".join(text_of(release_of_code(code)) for code in versions)
+            notes.append(f"ranks use different releases of NCCL: {releases}")
         return Session(
             devices,
             versions[0],
-            max(int(one["cuda"]) for one in answers),
-            next((str(one["simulation"]) for one in answers if one["simulation"]), ""),
+            max(int(fields["cuda"]) for fields in ranks),
+            next((str(fields["simulation"]) for fields in ranks if fields["simulation"]), ""),
             tuple(dict.fromkeys(notes)),
         )
 
 
 def run_session(
-    plan: Plan, start: LaunchOptions, on_session: OnSession, on_result: OnResult
+    plan: Plan, options: LaunchOptions, on_session: OnSession, on_result: OnResult
 ) -> None:
-    """Measures everything; results come case by case. Raises what kept it from its end.
+    """Measures all cases of a plan, and calls `on_result` after each. Raises if a rank fails.
 
     A process that does not lead starts its ranks and waits for them.
     """
-    places = start.places
+    placement = options.placement
     server: socket.socket | None = None
-    port = places.port
-    if places.leads:
-        server = listen(places.host, places.port)
+    port = placement.port
+    if placement.leads:
+        server = listen(placement.host, placement.port)
         port = server.getsockname()[1]
-    with supervised() as ranks:
+    with running_ranks() as ranks:
         ranks.start(
-            places, port, start.libraries, start.devices, start.share, start.timeout_s,
-            start.environment,
+            placement, port, options.libraries, options.devices, options.share, options.timeout_s,
+            options.environment,
         )  # fmt: skip
         if server is not None:
-            answers = CoordinatorReplies(plan, places.ranks, on_session, on_result)
             Coordinator(
-                server, places.ranks, places.token, start.timeout_s, answers, ranks.fallen
+                server,
+                placement.ranks,
+                placement.token,
+                options.timeout_s,
+                CoordinatorReplies(plan, placement.ranks, on_session, on_result),
+                ranks.first_failure,
             ).run()
-        trouble = ranks.wait(start.timeout_s if places.leads else None)
-        if trouble:
-            raise RankError(trouble)
+        failure = ranks.wait(options.timeout_s if placement.leads else None)
+        if failure:
+            raise RankError(failure)

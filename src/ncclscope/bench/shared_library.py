@@ -1,4 +1,4 @@
-"""C functions of a shared library, found by name, with errors in words."""
+"""Loads a shared library and finds its functions, with error messages for users."""
 
 import ctypes
 from ctypes import CDLL
@@ -8,7 +8,7 @@ from ncclscope.errors import NcclscopeError
 
 
 def load(path: str, what: str, option: str) -> CDLL:
-    """A library, all its symbols for those loaded later."""
+    """A library, its symbols visible to libraries that are loaded later."""
     try:
         return CDLL(path, mode=ctypes.RTLD_GLOBAL)
     except OSError as error:
@@ -18,11 +18,11 @@ def load(path: str, what: str, option: str) -> CDLL:
         ) from None
 
 
-def function(library: CDLL, path: str, *names: str) -> Any:
+def find_function(library: CDLL, path: str, *names: str) -> Any:
     """The first of these functions that the library has."""
     for name in names:
-        found = getattr(library, name, None)
-        if found is not None:
-            return found
+        function = getattr(library, name, None)
+        if function is not None:
+            return function
     hint = "Use a newer release, or leave out what needs it"
     raise NcclscopeError(f"cannot use {path}: it has no function {names[-1]}", hint)

@@ -1,33 +1,33 @@
-"""Results as nccl-tests print them, column by column, with the distribution behind."""
+"""Results as a table with nccl-tests' columns, and the distribution of times after them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ncclscope._version import __version__
 from ncclscope.bench.plan import Plan
-from ncclscope.bench.results import Result, Session, Spread, spread_of
+from ncclscope.bench.results import Result, Session, TimeStatistics, time_statistics
 from ncclscope.humanize import percent, plural, printable
-from ncclscope.nccl.releases import release_of_code
+from ncclscope.nccl.releases import release_of_code, text_of
 
 SIMULATED = "SIMULATION: no GPU and no NCCL were used; these times are no measurement"
 _PLACES = ("out-of-place", "in-place")
-_SPREADS = ("median", "p99", "min", "max")
+_STATISTICS = ("median", "p99", "min", "max")
 
 
 def _number(value: float | None, width: int) -> str:
-    """A number in a column, with as many places behind the point as fit."""
+    """A number in a column of that width, with as many decimals as fit."""
     if value is None:
         return "N/A".rjust(width)
-    for places in (2, 1, 0):
-        text = f"{value:.{places}f}"
+    for decimals in (2, 1, 0):
+        text = f"{value:.{decimals}f}"
         if len(text) < width:
             return text.rjust(width)
     return f"{value:.1e}".rjust(width)
 
 
-def heading(session: Session, plan: Plan) -> list[str]:
-    """Who takes part, and how it is measured."""
-    release = ".".join(map(str, release_of_code(session.nccl)))
+def heading_lines(session: Session, plan: Plan) -> list[str]:
+    """The lines above the table: versions, GPUs, and how it is measured."""
+    release = text_of(release_of_code(session.nccl))
     cuda = f", CUDA {session.cuda // 1000}.{session.cuda % 1000 // 10}" if session.cuda else ""
     ends = [plural(plan.calls, "call")] if plan.calls is not None else []
     ends += [f"{plan.seconds:g} s"] if plan.seconds is not None else []
@@ -49,17 +49,17 @@ def heading(session: Session, plan: Plan) -> list[str]:
         *(f"# note: {printable(note)}" for note in session.notes),
         "# Using devices",
     ]
-    for one in session.devices:
-        bus = one.bus_id.rpartition(".")[0] or one.bus_id
+    for device in session.devices:
+        bus = device.bus_id.rpartition(".")[0] or device.bus_id
         lines.append(
-            f"#  Rank {one.rank:2} Group  0 Pid {one.pid:6} on {printable(one.host):>10} "
-            f"device {one.device:2} [{printable(bus).lower()}] {printable(one.name)}"
+            f"#  Rank {device.rank:2} Group  0 Pid {device.pid:6} on {printable(device.host):>10} "
+            f"device {device.device:2} [{printable(bus).lower()}] {printable(device.name)}"
         )
     return lines
 
 
 def column_lines() -> list[str]:
-    """The three lines above the numbers: nccl-tests' columns, then the distributions."""
+    """The three lines of column titles: nccl-tests' columns, then the distributions."""
     left = ("size", "count", "type", "redop", "root")
     widths = (10, 12, 8, 6, 6)
     names = [text.rjust(width) for text, width in zip(left, widths, strict=True)]
@@ -71,7 +71,7 @@ def column_lines() -> list[str]:
     for name, width, unit in body * 2:
         names.append(name.rjust(width))
         units.append(unit.rjust(width))
-    for name in _SPREADS * 2:
+    for name in _STATISTICS * 2:
         names.append(name.rjust(8))
         units.append("(us)".rjust(8))
     over = " " * 50 + "out-of-place".center(35) + "in-place".center(31)
@@ -91,62 +91,62 @@ def _body(result: Result | None) -> list[str]:
     ]
 
 
-def _spread(spread: Spread | None) -> list[str]:
-    if spread is None:
-        return ["N/A".rjust(8)] * len(_SPREADS)
-    return [_number(getattr(spread, f"{name}_ns") / 1e3, 8) for name in _SPREADS]
+def _statistics(statistics: TimeStatistics | None) -> list[str]:
+    if statistics is None:
+        return ["N/A".rjust(8)] * len(_STATISTICS)
+    return [_number(getattr(statistics, f"{name}_ns") / 1e3, 8) for name in _STATISTICS]
 
 
 def row_line(row: Sequence[Result | None]) -> str:
-    """One size, out of place and in place."""
-    known = next(result for result in row if result is not None)
-    case = known.case
-    cells = [
-        f"{known.size_bytes:12}",
-        f"{known.count:12}",
+    """The line of one size, out of place and in place."""
+    either = next(result for result in row if result is not None)
+    case = either.case
+    columns = [
+        f"{either.size_bytes:12}",
+        f"{either.count:12}",
         case.datatype.rjust(8),
         case.reduction.rjust(6),
         f"{case.root:6}",
     ]
     for result in row:
-        cells += _body(result)
+        columns += _body(result)
     for result in row:
-        cells += _spread(spread_of(result.slowest_ns) if result else None)
-    return "  ".join(cells)
+        columns += _statistics(time_statistics(result.slowest_ns) if result else None)
+    return "  ".join(columns)
 
 
 @dataclass(slots=True)
-class Rows:
-    """Puts the results of both places into one row, as they come."""
+class RowBuilder:
+    """Joins the results out of place and in place into one row, as they come."""
 
     plan: Plan
-    _held: Result | None = None
+    _waiting: Result | None = None
 
     def add(self, result: Result) -> tuple[Result | None, Result | None] | None:
-        """A row that is whole now."""
+        """The row that this result completes; None if it waits for the one in place."""
         if not result.case.in_place:
-            if "in-place" in self.plan.places and result.case.what.in_place:
-                self._held = result
+            if "in-place" in self.plan.places and result.case.spec.in_place:
+                self._waiting = result
                 return None
             return (result, None)
-        held, self._held = self._held, None
-        return (held, result)
+        out_of_place, self._waiting = self._waiting, None
+        return (out_of_place, result)
 
 
 def rows_of(results: Sequence[Result], plan: Plan) -> list[tuple[Result | None, Result | None]]:
     """All rows."""
-    rows = Rows(plan)
+    rows = RowBuilder(plan)
     return [row for result in results if (row := rows.add(result))]
 
 
 def average_busbw(results: Sequence[Result]) -> float:
-    """nccl-tests' last line: the mean over all lines and places."""
-    found = [result.busbw_gbs or 0.0 for result in results]
-    return sum(found) / len(found) if found else 0.0
+    """nccl-tests' last line: the mean over all results, out of place and in place."""
+    bandwidths = [result.busbw_gbs or 0.0 for result in results]
+    return sum(bandwidths) / len(bandwidths) if bandwidths else 0.0
 
 
-def footing(results: Sequence[Result], session: Session) -> list[str]:
-    """What it comes to, and what must be known to read it."""
+def closing_lines(results: Sequence[Result], session: Session) -> list[str]:
+    """The lines below the table: wrong elements, mean bandwidth, and notes."""
     wrong = sum(result.wrong or 0 for result in results)
     unchecked = sum(result.wrong is None for result in results)
     checked = "OK" if not wrong else "FAILED"
@@ -176,19 +176,20 @@ def footing(results: Sequence[Result], session: Session) -> list[str]:
 
 
 def scaling_lines(results: Sequence[Result]) -> list[str]:
-    """Numbers of ranks side by side: bus bandwidth against that of the fewest."""
+    """The table of bus bandwidths by number of ranks, relative to the fewest ranks."""
     lines = [
         "# scaling: efficiency is bus bandwidth by that of the fewest ranks",
         "#        operation          size  place         ranks      time   algbw   busbw  "
         "efficiency",
     ]
-    for key, group in scaled(results).items():
+    for key, group in scaling_groups(results).items():
         for result, efficiency in group:
-            shown = percent(efficiency) if efficiency is not None else "N/A"
+            efficiency_text = percent(efficiency) if efficiency is not None else "N/A"
             lines.append(
                 f"{key[0]:>18}  {result.size_bytes:12}  {result.case.place:<12}  "
                 f"{result.case.ranks:5}  {_number(result.time_ns / 1e3, 8)}  "
-                f"{_number(result.algbw_gbs, 6)}  {_number(result.busbw_gbs, 6)}  {shown:>10}"
+                f"{_number(result.algbw_gbs, 6)}  {_number(result.busbw_gbs, 6)}  "
+                f"{efficiency_text:>10}"
             )
     return lines
 
@@ -196,21 +197,21 @@ def scaling_lines(results: Sequence[Result]) -> list[str]:
 Key = tuple[str, int, str, str, str, int]
 
 
-def scaled(results: Sequence[Result]) -> dict[Key, list[tuple[Result, float | None]]]:
-    """Results that differ in the number of ranks alone, with their efficiency."""
-    found: dict[Key, list[tuple[Result, float | None]]] = {}
+def scaling_groups(results: Sequence[Result]) -> dict[Key, list[tuple[Result, float | None]]]:
+    """Results that differ only in the number of ranks, with their efficiencies."""
+    groups: dict[Key, list[tuple[Result, float | None]]] = {}
     for result in results:
         case = result.case
         key = (
-            case.what.title,
+            case.spec.title,
             case.size_bytes,
             case.place,
             case.datatype,
             case.reduction,
             case.root,
         )
-        group = found.setdefault(key, [])
+        group = groups.setdefault(key, [])
         first = group[0][0].busbw_gbs if group else result.busbw_gbs
         now = result.busbw_gbs
         group.append((result, now / first if first and now is not None else None))
-    return found
+    return groups

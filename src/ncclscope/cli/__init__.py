@@ -1,4 +1,4 @@
-"""The command line: one module per verb, imported only when that verb is used."""
+"""The command line: a module for each verb, imported only when that verb is used."""
 
 import argparse
 import importlib
@@ -12,8 +12,9 @@ from ncclscope._version import __version__
 from ncclscope.errors import NcclscopeError
 from ncclscope.humanize import printable
 
-# verb -> summary. The module is cli.<verb>, with add_arguments(parser) and run(arguments) -> exit
-# code; `preprocess_argv`, where there is one, gets the command's words before they are parsed.
+# Verbs and their summaries. The module of a verb is cli.<verb>; it has add_arguments(parser) and
+# run(arguments), which returns the exit code. If it has preprocess_argv(words), that changes the
+# words of the command line before they are parsed.
 COMMANDS = {
     "run": "run a command with every NCCL call recorded",
     "report": "say what a capture's operations took: times, bandwidth, waiting, by group",
@@ -38,7 +39,7 @@ COMMANDS = {
     "env": "print the variables that switch recording on, for use without `run`",
     "plugin-path": "print the path of the plugin, for NCCL_PROFILER_PLUGIN",
 }
-# Exit codes of those that have others than these.
+# Exit codes, and those of verbs that have others.
 _EXIT_CODES = "0 fine, 1 failed, 2 wrong usage"
 _OTHER_EXIT_CODES = {
     "run": "the command's, 128 + n if signal n ended it, 126 or 127 if it cannot be run, "
@@ -56,7 +57,7 @@ def _module(verb: str) -> Any:
     return importlib.import_module(f"{__name__}.{name}")
 
 
-def _parser(chosen: str | None, all_verbs: bool = True) -> argparse.ArgumentParser:
+def _parser(verb: str | None, all_verbs: bool = True) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ncclscope",
         description="See every NCCL call.",
@@ -65,36 +66,36 @@ def _parser(chosen: str | None, all_verbs: bool = True) -> argparse.ArgumentPars
     parser.add_argument("--version", action="version", version=f"ncclscope {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for name, summary in COMMANDS.items():
-        if not all_verbs and name != chosen:  # a millisecond each, in front of every rank
+        if not all_verbs and name != verb:  # each takes a millisecond, in front of every rank
             continue
         codes = _OTHER_EXIT_CODES.get(name, _EXIT_CODES)
-        verb = verbs.add_parser(
+        verb_parser = verbs.add_parser(
             name,
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
             epilog=f"Exit codes: {codes}. More: docs/verbs/{name}.md",
         )
-        if name == chosen:
+        if name == verb:
             module = _module(name)
-            module.add_arguments(verb)
-            verb.set_defaults(entry=module.run)
+            module.add_arguments(verb_parser)
+            verb_parser.set_defaults(entry=module.run)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    chosen = next((word for word in words if not word.startswith("-")), None)
-    parser = _parser(chosen, all_verbs=chosen not in COMMANDS or words[0] != chosen)
-    if chosen in COMMANDS:
-        words = getattr(_module(chosen), "preprocess_argv", list)(words)
+    verb = next((word for word in words if not word.startswith("-")), None)
+    parser = _parser(verb, all_verbs=verb not in COMMANDS or words[0] != verb)
+    if verb in COMMANDS:
+        words = getattr(_module(verb), "preprocess_argv", list)(words)
     arguments = parser.parse_args(words)
     try:
         return int(arguments.entry(arguments))
     except NcclscopeError as error:
         print(f"ncclscope: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
-    except BrokenPipeError:  # the reader of our output has seen enough
+    except BrokenPipeError:  # the program that reads the output has ended, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except PermissionError as error:

@@ -8,15 +8,15 @@ import time
 from pathlib import Path
 
 from ncclscope.bench import datatypes, plan, table
-from ncclscope.bench.json_results import Finished, as_json, as_nccl_tests
+from ncclscope.bench.json_results import BenchRun, as_json, as_nccl_tests
 from ncclscope.bench.libraries import find_libraries
-from ncclscope.bench.operations import OPERATIONS, operations_named
+from ncclscope.bench.operations import OPERATIONS, find_operations
 from ncclscope.bench.rank_placement import (
     RankPlacement,
-    alone,
-    by_hosts,
     hosts_token,
-    inside_launcher,
+    placement_from_hosts,
+    placement_from_launcher,
+    placement_on_this_host,
 )
 from ncclscope.bench.ranks import visible_devices
 from ncclscope.bench.results import Result, Session
@@ -30,7 +30,7 @@ _DEFAULT_CALLS = 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to measure, on what, and in which form to show it; short options are nccl-tests'."""
+    """Adds what to measure, where, and how to show it; short options are nccl-tests'."""
     parser.add_argument(
         "operations", nargs="*", metavar="OPERATION",
         help=f"{', '.join(OPERATIONS)}, all (default: allreduce)",
@@ -130,7 +130,7 @@ def _add_output(group: "argparse._ArgumentGroup") -> None:
     )  # fmt: skip
 
 
-def _chosen(text: str, everything: tuple[str, ...]) -> list[str]:
+def _split(text: str, everything: tuple[str, ...]) -> list[str]:
     return list(everything) if text.casefold() == "all" else text.split(",")
 
 
@@ -148,7 +148,7 @@ def _roots(text: str) -> tuple[int, ...]:
 
 
 def plan_from(arguments: argparse.Namespace, ranks: int) -> plan.Plan:
-    """What the arguments ask for, checked."""
+    """The plan that the arguments describe, checked."""
     for value, least, option in (
         (arguments.runs, 1, "--runs"),
         (arguments.warmup_iters, 0, "-w"),
@@ -169,17 +169,17 @@ def plan_from(arguments: argparse.Namespace, ranks: int) -> plan.Plan:
     first = plan.parse_size(arguments.minbytes)
     last = plan.parse_size(arguments.maxbytes) if arguments.maxbytes else first
     step = plan.parse_size(arguments.stepbytes) if arguments.stepbytes else None
-    types = _chosen(arguments.datatype, tuple(datatypes.DATATYPES))
-    operators = _chosen(arguments.op, tuple(datatypes.REDUCTIONS))
+    types = _split(arguments.datatype, tuple(datatypes.DATATYPES))
+    operators = _split(arguments.op, tuple(datatypes.REDUCTIONS))
     if arguments.scaling and ranks < _FEWEST_TO_SCALE:
         message = f"cannot show scaling with {ranks} rank"
         raise UsageError(message, f"It begins with {_FEWEST_TO_SCALE}: give more --ranks")
     places = {"both": ("out-of-place", "in-place"), "in": ("in-place",), "out": ("out-of-place",)}
     made = plan.Plan(
-        operations=tuple(o.name for o in operations_named(arguments.operations or ["allreduce"])),
+        operations=tuple(o.name for o in find_operations(arguments.operations or ["allreduce"])),
         sizes=plan.sizes_between(first, last, arguments.stepfactor, step),
-        datatypes=tuple(datatypes.datatype_named(name).name for name in types),
-        reductions=tuple(datatypes.reduction_named(name) for name in operators),
+        datatypes=tuple(datatypes.find_datatype(name) for name in types),
+        reductions=tuple(datatypes.find_reduction(name) for name in operators),
         roots=_roots(arguments.root),
         places=places[arguments.place],
         calls=calls,
@@ -197,38 +197,38 @@ def plan_from(arguments: argparse.Namespace, ranks: int) -> plan.Plan:
     return made
 
 
-def start_from(arguments: argparse.Namespace) -> LaunchOptions:
-    """Which ranks there are, and how they are started."""
+def launch_options(arguments: argparse.Namespace) -> LaunchOptions:
+    """The ranks that the arguments ask for, and how they are started."""
     if not arguments.timeout > 0:
         raise UsageError(
             f"--timeout {arguments.timeout:g} makes no sense", "Give it a time above 0"
         )
     libraries = find_libraries(arguments.nccl, arguments.cudart, arguments.simulate, os.environ)
-    places = None
+    placement = None
     if not arguments.ranks and not arguments.hosts:
-        places = inside_launcher(os.environ, arguments.address)
+        placement = placement_from_launcher(os.environ, arguments.address)
     devices = 1 if arguments.simulate else visible_devices(libraries)
     if not devices:
         message = "cannot measure: this machine has no GPU that CUDA can use"
         raise NcclscopeError(message, "See `nvidia-smi`; --simulate needs none")
-    if places is None:
-        places = _own_places(arguments, devices)
-    _check_devices(arguments, places, devices)
+    if placement is None:
+        placement = _placement(arguments, devices)
+    _check_devices(arguments, placement, devices)
     environment = dict(os.environ)
     if arguments.simulate:  # as many GPUs as ranks
-        environment.setdefault("NCCLSCOPE_SIM_DEVICES", str(len(places.mine)))
-    wrap = devices if arguments.share_gpu or (places.launcher and devices == 1) else None
+        environment.setdefault("NCCLSCOPE_SIM_DEVICES", str(len(placement.local_ranks)))
+    wrap = devices if arguments.share_gpu or (placement.launcher and devices == 1) else None
     return LaunchOptions(
         libraries,
-        places,
-        {rank: places.device(rank, wrap, os.environ) for rank in places.mine},
+        placement,
+        {rank: placement.device(rank, wrap, os.environ) for rank in placement.local_ranks},
         arguments.share_gpu,
         arguments.timeout,
         environment,
     )
 
 
-def _own_places(arguments: argparse.Namespace, devices: int) -> RankPlacement:
+def _placement(arguments: argparse.Namespace, devices: int) -> RankPlacement:
     if arguments.ranks is not None:
         _at_least(arguments.ranks, 1, "--ranks")
     ranks = arguments.ranks or (_SIMULATED_RANKS if arguments.simulate else devices)
@@ -236,41 +236,42 @@ def _own_places(arguments: argparse.Namespace, devices: int) -> RankPlacement:
         message = "--address says where rank 0 is to the ranks of a launcher, and there is none"
         raise UsageError(message, "Without torchrun, mpirun or srun, give --hosts")
     if not arguments.hosts:
-        return alone(ranks)
+        return placement_on_this_host(ranks)
     hosts = arguments.hosts.split(",")
-    return by_hosts(hosts, arguments.host_number, ranks, hosts_token(hosts, os.environ))
+    return placement_from_hosts(hosts, arguments.host_number, ranks, hosts_token(hosts, os.environ))
 
 
-def _check_devices(arguments: argparse.Namespace, places: RankPlacement, devices: int) -> None:
-    if arguments.simulate and places.ranks > _MOST_SIMULATED_RANKS:
-        message = f"cannot simulate {places.ranks} ranks: there may be {_MOST_SIMULATED_RANKS}"
+def _check_devices(arguments: argparse.Namespace, placement: RankPlacement, devices: int) -> None:
+    if arguments.simulate and placement.ranks > _MOST_SIMULATED_RANKS:
+        message = f"cannot simulate {placement.ranks} ranks: there may be {_MOST_SIMULATED_RANKS}"
         raise UsageError(message, "Use fewer --ranks")
-    if arguments.simulate or arguments.share_gpu or places.launcher:
+    if arguments.simulate or arguments.share_gpu or placement.launcher:
         return
-    if len(places.mine) > devices:
-        message = f"cannot start {len(places.mine)} ranks: there are {devices} GPUs"
+    ranks = len(placement.local_ranks)
+    if ranks > devices:
+        message = f"cannot start {ranks} ranks: there are {devices} GPUs"
         raise UsageError(message, "Use fewer --ranks, or --share-gpu to put several on one")
 
 
-class Show:
-    """Prints rows as they come; quiet where JSON is asked for."""
+class TablePrinter:
+    """Prints the table row by row, unless it is quiet."""
 
-    def __init__(self, chosen: plan.Plan, quiet: bool) -> None:
+    def __init__(self, bench_plan: plan.Plan, quiet: bool) -> None:
         self.session: Session | None = None
         self.results: list[Result] = []
-        self._plan, self._quiet = chosen, quiet
-        self._rows = table.Rows(chosen)
+        self._plan, self._quiet = bench_plan, quiet
+        self._rows = table.RowBuilder(bench_plan)
         self._title = ""
 
     def begin(self, session: Session) -> None:
-        """Who takes part."""
+        """Prints the lines above the table."""
         self.session = session
-        self._print(*table.heading(session, self._plan))
+        self._print(*table.heading_lines(session, self._plan))
 
     def add(self, result: Result) -> None:
-        """One case."""
+        """Adds the result of a case, and prints a row that it completes."""
         self.results.append(result)
-        title = result.case.what.title
+        title = result.case.spec.title
         if self._plan.worlds:
             title += f", {result.case.ranks} ranks"
         if title != self._title:
@@ -281,10 +282,10 @@ class Show:
             self._print(table.row_line(row))
 
     def end(self, session: Session) -> None:
-        """What it comes to."""
+        """Prints the lines below the table."""
         if self._plan.worlds:
             self._print("#", *table.scaling_lines(self.results))
-        self._print("#", *table.footing(self.results, session))
+        self._print("#", *table.closing_lines(self.results, session))
 
     def _print(self, *lines: str) -> None:
         if not self._quiet:
@@ -300,7 +301,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _check_output(arguments: argparse.Namespace) -> None:
-    """Before minutes are spent on what could not be kept."""
+    """Raises if an output file cannot be written, before minutes are spent on measuring."""
     if (arguments.plot or "-") != "-" and not arguments.plot.endswith((".html", ".svg")):
         message = f"cannot draw {arguments.plot}: plots are HTML or SVG"
         raise UsageError(message, "Give --plot FILE.html or FILE.svg, or no FILE to see it here")
@@ -311,50 +312,51 @@ def _check_output(arguments: argparse.Namespace) -> None:
             raise UsageError(message, "Name another file")
 
 
-def _keep(arguments: argparse.Namespace, finished: Finished) -> None:
-    """What was asked for beside the table."""
+def _write_outputs(arguments: argparse.Namespace, bench_run: BenchRun) -> None:
+    """Writes the outputs other than the table."""
     if arguments.json:
-        print(json.dumps(as_json(finished), indent=1))
+        print(json.dumps(as_json(bench_run), indent=1))
     if arguments.save:
-        _write(arguments.save, json.dumps(as_json(finished), indent=1) + "\n")
+        _write(arguments.save, json.dumps(as_json(bench_run), indent=1) + "\n")
     if arguments.nccl_tests_json:
-        _write(arguments.nccl_tests_json, json.dumps(as_nccl_tests(finished)) + "\n")
+        _write(arguments.nccl_tests_json, json.dumps(as_nccl_tests(bench_run)) + "\n")
     if arguments.parquet:
         from ncclscope.bench.calls import write_calls
 
-        simulated = bool(finished.session.simulation)
-        write_calls(finished.results, simulated, Path(arguments.parquet))
+        simulated = bool(bench_run.session.simulation)
+        write_calls(bench_run.results, simulated, Path(arguments.parquet))
     if arguments.plot:
-        _plot(arguments.plot, finished)
+        _plot(arguments.plot, bench_run)
 
 
-def _plot(path: str, finished: Finished) -> None:
+def _plot(path: str, bench_run: BenchRun) -> None:
     from ncclscope.bench import plots
 
-    results, session = finished.results, finished.session
+    results, session = bench_run.results, bench_run.session
     if path == "-":
         print("\n".join(plots.text_lines(results, session)))
     elif path.endswith(".svg"):
-        _write(path, plots.svg(results, session, alone=True))
+        _write(path, plots.svg(results, session, standalone=True))
     else:
         _write(path, plots.html(results, session))
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measures and shows; wrong results are an error."""
+    """Measures, and shows the results; wrong elements are an error."""
     _check_output(arguments)
-    start = start_from(arguments)
-    chosen = plan_from(arguments, start.places.ranks)
-    show = Show(chosen, arguments.json)
+    options = launch_options(arguments)
+    bench_plan = plan_from(arguments, options.placement.ranks)
+    printer = TablePrinter(bench_plan, arguments.json)
     began = time.time()
-    run_session(chosen, start, show.begin, show.add)
-    if show.session is None:  # another process leads, and shows
+    run_session(bench_plan, options, printer.begin, printer.add)
+    if printer.session is None:  # another process leads, and shows the results
         return 0
-    show.end(show.session)
-    words = tuple(sys.argv)
-    finished = Finished(chosen, show.session, tuple(show.results), words, began, time.time())
-    _keep(arguments, finished)
-    wrong = sum(result.wrong or 0 for result in show.results)
+    printer.end(printer.session)
+    command, results = tuple(sys.argv), tuple(printer.results)
+    _write_outputs(
+        arguments, BenchRun(bench_plan, printer.session, results, command, began, time.time())
+    )
+    wrong = sum(result.wrong or 0 for result in results)
     if wrong:
         raise NcclscopeError(f"results are wrong: {wrong:,} elements are not what they must be")
     return 0

@@ -2,12 +2,10 @@
 
 import argparse
 import json
-import os
-import shutil
-import sys
 
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_with_progress
+from ncclscope.cli.terminal import output_width
 from ncclscope.diagnose.comparison import SLOWER, compare
 from ncclscope.report.comparison import as_json, lines
 
@@ -16,7 +14,7 @@ _WIDEST = 160
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which two, and in which form."""
+    """Adds which captures to compare, and how to show it."""
     parser.add_argument("a", metavar="A", help="capture to compare with: directory or glob")
     parser.add_argument("b", metavar="B", help="capture in question")
     parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/compare.md")
@@ -24,16 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints what differs."""
+    """Prints what became slower or faster."""
     paths = [resolve_capture(name) for name in (arguments.a, arguments.b)]
-    found = compare(*(open_model_with_progress(path) for path in paths))
+    comparison = compare(*(open_model_with_progress(path) for path in paths))
     a, b = map(str, paths)
     if arguments.json:
-        print(json.dumps(as_json(found, a, b), indent=2, allow_nan=False))
+        print(json.dumps(as_json(comparison, a, b), indent=2, allow_nan=False))
     else:
-        width = shutil.get_terminal_size((_WIDEST, 24)).columns if sys.stdout.isatty() else _WIDEST
-        if "COLUMNS" in os.environ:
-            width = shutil.get_terminal_size().columns
-        for line in lines(found, a, b, min(max(width, 80), _WIDEST)):
+        for line in lines(comparison, a, b, output_width(_WIDEST)):
             print(line)
-    return _SLOWER_EXIT if arguments.gate and found.verdict == SLOWER else 0
+    return _SLOWER_EXIT if arguments.gate and comparison.verdict == SLOWER else 0

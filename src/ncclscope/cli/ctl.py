@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ncclscope.capture import layout
 from ncclscope.capture.control import request
 from ncclscope.capture.housekeeping import identity_of, is_running, parse_bytes, process_folders
 from ncclscope.capture.live_page import LivePage, read_live_page
@@ -16,19 +15,20 @@ from ncclscope.capture.reader import resolve_capture
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
 from ncclscope.humanize import plural, ranks_in_words
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.events import BIT, MODES
 from ncclscope.snapshot.process import read_snapshot
 
-_PATIENCE_S = 5.0  # for processes to obey; they look twice a second, and say so once a second
+_ANSWER_S = 5.0  # processes read requests twice a second, and write live pages once a second
 _MOST_BYTES = 60_000  # of the control file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What to record from now on, where, and for how long."""
+    """Adds what to record from now on, on which ranks, and for how long."""
     parser.add_argument(
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--mode", choices=("profile", "trace", "full"), help="record in this mode")
+    what.add_argument("--mode", choices=MODES, help="record in this mode")
     what.add_argument("--reset", action="store_true", help="back to what the job started with")
     what.add_argument(
         "--copy-out", action="store_true", help="write the flight recorder to disk now"
@@ -36,70 +36,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--events", metavar="NAMES",
         help="with --mode: only these of NCCL's event types, besides calls, operations and kernels "
-        f"({', '.join(optional_events())})",
+        f"({', '.join(OPTIONAL_EVENTS)})",
     )  # fmt: skip
     parser.add_argument("--seconds", type=int, metavar="N", help="with --mode: for so long")
     parser.add_argument("--calls", type=int, metavar="N", help="with --mode: for so many calls")
     parser.add_argument("--rank", metavar="RANKS", help="only these, as in 0,4-7 (default: all)")
 
 
-def optional_events() -> tuple[str, ...]:
-    """NCCL's event types that may be switched while a job runs."""
-    return (
-        "Group",
-        "ProxyOp",
-        "ProxyStep",
-        "ProxyCtrl",
-        "NetPlugin",
-        "KernelLaunch",
-        "KernelPhase",
-    )
+# NCCL's event types that can be switched while a job runs.
+OPTIONAL_EVENTS = (
+    "Group",
+    "ProxyOp",
+    "ProxyStep",
+    "ProxyCtrl",
+    "NetPlugin",
+    "KernelLaunch",
+    "KernelPhase",
+)
 
 
 def event_mask(names: str) -> int:
-    """NCCL's bits of event types."""
+    """NCCL's mask of the named event types."""
     mask = 0
     for name in names.split(","):
-        if name not in optional_events():
-            known = ", ".join(optional_events())
-            raise UsageError(f"{name} cannot be switched while a job runs", f"Give some of {known}")
-        mask |= 1 << (layout.KINDS[name] - 1)
+        if name not in OPTIONAL_EVENTS:
+            hint = f"Give some of {', '.join(OPTIONAL_EVENTS)}"
+            raise UsageError(f"{name} cannot be switched while a job runs", hint)
+        mask |= BIT[name]
     return mask
 
 
-def ranks_in(text: str) -> set[int]:
-    """{0, 4, 5, 6, 7} of 0,4-7"""
-    found: set[int] = set()
-    for piece in text.split(","):
-        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", piece)
+def parse_ranks(text: str) -> set[int]:
+    """Ranks from numbers and ranges. 0,4-7 -> {0, 4, 5, 6, 7}"""
+    ranks: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
         if not match or not 0 <= int(match[2] or match[1]) - int(match[1]) <= 1 << 20:
             raise UsageError(f"{text} names no ranks", "Give numbers and ranges: 0,4-7")
-        found |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return found
+        ranks |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return ranks
 
 
-def _chosen(capture: Path, ranks: str | None) -> list[Path]:
-    """Running processes of these ranks."""
+def _folders_of_ranks(capture: Path, ranks: str | None) -> list[Path]:
+    """Folders of the running processes of these ranks."""
     running = [folder for folder in process_folders(capture) if is_running(folder)]
     if not running:
         message = f"cannot change {capture}: no process of it runs"
         raise NcclscopeError(message, "`ncclscope ls` shows which captures are being written")
     if ranks is None:
         return running
-    wanted = ranks_in(ranks)
-    held = {folder: _ranks_of(folder) for folder in running}
-    known = set().union(*held.values())
-    missing = wanted - known
+    wanted = parse_ranks(ranks)
+    ranks_of = {folder: _ranks_of(folder) for folder in running}
+    present = set().union(*ranks_of.values())
+    missing = wanted - present
     if missing:
         few = ", ".join(map(str, sorted(missing)[:8]))
         message = f"cannot change rank {few} of {capture}: no such process runs"
-        running_ones = f"There are {ranks_in_words(tuple(sorted(known)))}"
-        raise UsageError(message, running_ones if known else "Without --rank, all are changed")
-    return [folder for folder, ranks in held.items() if ranks & wanted]
+        hint = f"There are {ranks_in_words(tuple(sorted(present)))}"
+        raise UsageError(message, hint if present else "Without --rank, all are changed")
+    return [folder for folder, folder_ranks in ranks_of.items() if folder_ranks & wanted]
 
 
 def _ranks_of(folder: Path) -> set[int]:
-    """A process's ranks as `top` and `status` show them."""
+    """A process's global ranks, as `top` and `status` show them."""
     try:
         snapshot = read_snapshot(folder, time.time_ns())
     except FormatError:
@@ -111,32 +110,33 @@ def _ranks_of(folder: Path) -> set[int]:
 
 
 def _has_ring(identity: dict[str, str]) -> bool:
-    """Whether a process keeps a flight recorder: in profile mode there is nothing to keep."""
+    """Whether a process has a flight recorder; in profile mode there are no events to keep."""
     try:
-        kept = parse_bytes(identity.get("env.NCCLSCOPE_RING", "0"))
+        size_bytes = parse_bytes(identity.get("env.NCCLSCOPE_RING", "0"))
     except UsageError:  # the recorder does not understand it either
         return False
-    return kept > 0 and identity.get("mode") != "profile"
+    return size_bytes > 0 and identity.get("mode") != "profile"
 
 
-def _with_ring(capture: Path, chosen: list[Path]) -> list[Path]:
-    """Those of the processes that have a flight recorder to be copied."""
-    having = [folder for folder in chosen if _has_ring(identity_of(folder))]
-    if having:
-        return having
-    started_in = {identity_of(folder).get("mode") for folder in chosen}
-    on_disk = "" if "profile" in started_in else "; without it, all of the record is on disk anyway"
-    none = f"none of {plural(len(chosen), 'process', 'processes')} has one"
+def _with_ring(capture: Path, folders: list[Path]) -> list[Path]:
+    """Folders of the processes that have a flight recorder."""
+    with_ring = [folder for folder in folders if _has_ring(identity_of(folder))]
+    if with_ring:
+        return with_ring
+    modes = {identity_of(folder).get("mode") for folder in folders}
+    on_disk = "" if "profile" in modes else "; without it, all of the record is on disk anyway"
+    none = f"none of {plural(len(folders), 'process', 'processes')} has one"
     raise NcclscopeError(
         f"cannot copy the flight recorder of {capture}: {none}",
         f"Start the job with NCCLSCOPE_RING=64M in mode trace or full{on_disk}",
     )
 
 
-def _lines(arguments: argparse.Namespace, chosen: list[Path]) -> list[str]:
+def _lines(arguments: argparse.Namespace, folders: list[Path]) -> list[str]:
+    """The lines of the request."""
     lines = []
     if arguments.rank is not None:
-        lines += [f"process {folder.name}" for folder in chosen]
+        lines += [f"process {folder.name}" for folder in folders]
     if arguments.copy_out:
         lines.append("copy-out")
     if arguments.reset:
@@ -148,7 +148,7 @@ def _lines(arguments: argparse.Namespace, chosen: list[Path]) -> list[str]:
         lines += [f"calls {arguments.calls}"] if arguments.calls else []
     if sum(map(len, lines)) > _MOST_BYTES:
         raise UsageError(
-            f"{plural(len(chosen), 'rank')} are too many for one request", "Give fewer"
+            f"{plural(len(folders), 'rank')} are too many for one request", "Give fewer"
         )
     return lines
 
@@ -158,36 +158,38 @@ def _check(arguments: argparse.Namespace) -> None:
     if limited and not arguments.mode:
         raise UsageError("--events, --seconds and --calls go with --mode")
     for name in ("seconds", "calls"):
-        given = getattr(arguments, name)
-        if given is not None and not 0 < given < 1 << 40:
+        value = getattr(arguments, name)
+        if value is not None and not 0 < value < 1 << 40:
             raise UsageError(f"--{name} must be positive")
 
 
 @dataclass(slots=True)
-class _Heard:
-    """What a process was like before it was asked."""
+class _StateBefore:
+    """A process's state before the request."""
 
     page: LivePage | None
-    # A window of a second may be over before a live page tells of it; metadata keep it.
+    # A window of a second can be over before the next live page; metadata keep it.
     meta: MetadataTail | None
     changes: int = 0
 
 
-def _before(folder: Path, limited: bool) -> _Heard:
-    heard = _Heard(read_live_page(folder), MetadataTail(folder / "meta") if limited else None)
-    heard.changes = len(_modes_since(heard))
-    return heard
+def _state_before(folder: Path, limited: bool) -> _StateBefore:
+    meta = MetadataTail(folder / "meta") if limited else None
+    before = _StateBefore(read_live_page(folder), meta)
+    before.changes = len(_modes_since(before))
+    return before
 
 
-def _modes_since(heard: _Heard) -> list[str]:
-    """Modes that a process changed to."""
-    if heard.meta is None or not heard.meta.read():
+def _modes_since(before: _StateBefore) -> list[str]:
+    """Modes that a process has changed to since then."""
+    if before.meta is None or not before.meta.read():
         return []
-    found = mode_changes(by_kind(heard.meta.kept))
-    return [zoom.mode for zoom in found[heard.changes :]]
+    changes = mode_changes(by_kind(before.meta.kept))
+    return [change.mode for change in changes[before.changes :]]
 
 
-def _obeyed(folder: Path, before: _Heard, mode: str | None) -> bool:
+def _has_applied(folder: Path, before: _StateBefore, mode: str | None) -> bool:
+    """Whether a process has carried out the request."""
     if mode in _modes_since(before):
         return True
     page = read_live_page(folder)
@@ -197,22 +199,22 @@ def _obeyed(folder: Path, before: _Heard, mode: str | None) -> bool:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Asks, and waits until the processes have heard."""
+    """Sends the request, and waits until the processes have carried it out."""
     _check(arguments)
     capture = resolve_capture(arguments.capture)
-    chosen = _chosen(capture, arguments.rank)
+    folders = _folders_of_ranks(capture, arguments.rank)
     if arguments.copy_out:
-        chosen = _with_ring(capture, chosen)
-    lines = _lines(arguments, chosen)
+        folders = _with_ring(capture, folders)
+    lines = _lines(arguments, folders)
     limited = bool(arguments.seconds or arguments.calls)
-    before = {folder: _before(folder, limited) for folder in chosen}
+    before = {folder: _state_before(folder, limited) for folder in folders}
     request(capture, *lines)
-    waiting, end = set(chosen), time.monotonic() + _PATIENCE_S
+    waiting, end = set(folders), time.monotonic() + _ANSWER_S
     while waiting and time.monotonic() < end:
         time.sleep(0.1)
-        waiting = {f for f in waiting if not _obeyed(f, before[f], arguments.mode)}
-    done = len(chosen) - len(waiting)
-    print(f"{done} of {plural(len(chosen), 'process', 'processes')} {_said(arguments)}")
+        waiting = {f for f in waiting if not _has_applied(f, before[f], arguments.mode)}
+    done = len(folders) - len(waiting)
+    print(f"{done} of {plural(len(folders), 'process', 'processes')} {_result_text(arguments)}")
     if waiting:
         raise NcclscopeError(
             f"{plural(len(waiting), 'process', 'processes')} of {capture} did not answer",
@@ -221,7 +223,8 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _said(arguments: argparse.Namespace) -> str:
+def _result_text(arguments: argparse.Namespace) -> str:
+    """What processes do now."""
     if arguments.copy_out:
         return "wrote their flight recorder to disk"
     if arguments.reset:

@@ -21,7 +21,7 @@ _ENDED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where the capture goes, and what the job does."""
+    """Adds where the capture goes, and which job is run."""
     parser.add_argument(
         "-o", "--output", metavar="DIR", help="the capture (default: ./ncclscope-demo-<time>)"
     )
@@ -32,45 +32,45 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def table_lines(tallies: list[ProcessContents]) -> list[str]:
-    """Events by type, a column per rank."""
-    ranks = [tally.identity.get("env.RANK", "?") for tally in tallies]
-    kinds = [kind for kind in tallies[0].kinds if any(tally.kinds[kind] for tally in tallies)]
+def table_lines(processes: list[ProcessContents]) -> list[str]:
+    """A table of events by type, with a column for each rank."""
+    ranks = [process.identity.get("env.RANK", "?") for process in processes]
+    kinds = [kind for kind in processes[0].kinds if any(p.kinds[kind] for p in processes)]
     lines = [f"  {'event':<14}" + "".join(f"{'rank ' + rank:>10}" for rank in ranks)]
     for kind in kinds:
-        lines.append(f"  {kind:<14}" + "".join(f"{tally.kinds[kind]:>10,}" for tally in tallies))
-    lines.append(f"  {'all':<14}" + "".join(f"{tally.events:>10,}" for tally in tallies))
-    lines.append(f"  {'dropped':<14}" + "".join(f"{tally.dropped:>10,}" for tally in tallies))
+        lines.append(f"  {kind:<14}" + "".join(f"{p.kinds[kind]:>10,}" for p in processes))
+    lines.append(f"  {'all':<14}" + "".join(f"{p.events:>10,}" for p in processes))
+    lines.append(f"  {'dropped':<14}" + "".join(f"{p.dropped:>10,}" for p in processes))
     return lines
 
 
 def _this_program(*words: str | Path) -> int:
-    """Runs another verb, as the user would; signals reach it."""
+    """Runs another verb, as the user would, and forwards signals to it."""
     sys.stdout.flush()
     return run_command([*suggested_commands.own_words(), *map(str, words)], os.environ)
 
 
 def _show(directory: Path) -> None:
-    """The report; where what it needs is not installed, what was recorded."""
+    """Shows the report, or if its packages are not installed, what was recorded."""
     if all(importlib.util.find_spec(name) for name in _NEEDED_BY_REPORT):
         if _this_program("report", directory):
             raise NcclscopeError("the report of the demo failed")
         return
-    tallies = sorted(
-        contents_of_capture(directory), key=lambda one: one.identity.get("env.RANK", "")
+    processes = sorted(
+        contents_of_capture(directory), key=lambda process: process.identity.get("env.RANK", "")
     )
     needs = "report and diagnose need numpy and duckdb: pip install numpy duckdb"
-    print("\n".join([*table_lines(tallies), "", needs]))
+    print("\n".join([*table_lines(processes), "", needs]))
 
 
-def _must_end(scenario: Scenario) -> bool:
-    """Whether no rank is meant to hang or die."""
+def _ends_by_itself(scenario: Scenario) -> bool:
+    """Whether the scenario has no rank that hangs or dies."""
     faults = (scenario.never, scenario.wrong, scenario.dies, scenario.stuck, scenario.never_joins)
     return not any(faults)
 
 
 def next_lines(directory: Path) -> list[str]:
-    """What to try now: commands to copy."""
+    """Commands to try next."""
     lines = [
         "",
         f"next: {suggested_commands.command('diagnose', directory)}",
@@ -86,7 +86,7 @@ def next_lines(directory: Path) -> list[str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs a simulated job through `ncclscope run`, shows the report and what to try next."""
+    """Records a simulated job with `ncclscope run`, shows its report and what to try next."""
     directory = Path(arguments.output or time.strftime("ncclscope-demo-%Y%m%d-%H%M%S"))
     file = arguments.scenario or _SCENARIO
     scenario = read_scenario(Path(file))
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     code = _this_program("run", "-o", directory, "--", *job)
     if code in _ENDED:
         return code
-    if code and _must_end(scenario):
+    if code and _ends_by_itself(scenario):
         raise NcclscopeError(f"the simulated job failed with exit code {code}")
     print("\n$", suggested_commands.command("report", directory))
     _show(directory)

@@ -16,12 +16,12 @@ _MARKS = {checks.FINE: "ok  ", checks.NOTE: "note", checks.PROBLEM: "FAIL"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which process to look at, and the form."""
+    """Adds which process to examine, and how to show it."""
     parser.add_argument("--pid", type=int, help="look at the NCCL that this process has loaded")
     parser.add_argument("--json", action="store_true", help="one JSON object")
 
 
-def _examine(pid: int | None) -> list[checks.Check]:
+def _run_checks(pid: int | None) -> list[checks.Check]:
     plugin = plugin_path()
     if pid is None:
         libraries = candidates(os.environ)
@@ -42,20 +42,21 @@ def _examine(pid: int | None) -> list[checks.Check]:
     ]
 
 
-def _verdict(found: list[checks.Check]) -> tuple[str, str]:
-    problems = [check for check in found if check.state == checks.PROBLEM]
+def _conclusion(results: list[checks.Check]) -> tuple[str, str]:
+    """What the checks mean together, and what to do next."""
+    problems = [check for check in results if check.state == checks.PROBLEM]
     if problems:
         return "NCCL would not be recorded here", problems[0].remedy
-    if not any(check.name == "interface" for check in found):
+    if not any(check.name == "interface" for check in results):
         return "ready, as far as can be seen without NCCL", suggested_commands.command("demo")
     return "ready", f"{suggested_commands.command('run')} -- COMMAND"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints what was seen and a verdict; exit code 1 when something is in the way."""
-    found = _examine(arguments.pid)
-    verdict, step = _verdict(found)
-    failed = any(check.state == checks.PROBLEM for check in found)
+    """Prints the checks and what they mean; the exit code is 1 if there is a problem."""
+    results = _run_checks(arguments.pid)
+    verdict, step = _conclusion(results)
+    failed = any(check.state == checks.PROBLEM for check in results)
     if arguments.json:
         answer = {
             "version": __version__,
@@ -63,12 +64,12 @@ def run(arguments: argparse.Namespace) -> int:
             "ok": not failed,
             "verdict": verdict,
             "next": step,
-            "checks": [asdict(check) for check in found],
+            "checks": [asdict(check) for check in results],
         }
         print(json.dumps(answer, indent=2))
         return int(failed)
     print(f"ncclscope {__version__}, {checks.python_line()}\n")
-    for check in found:
+    for check in results:
         print(f"  {_MARKS[check.state]}  {check.name:<14} {check.text}")
         if check.remedy:
             print(f"  {'':<4}  {'':<14} {check.remedy}")

@@ -19,7 +19,7 @@ _ALL = 1 << 40  # samples
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which capture, which events, and in which form."""
+    """Adds which capture to print, which events or samples of it, and how."""
     parser.add_argument(
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _line(event: dict[str, Any], origin_ns: int) -> str:
-    """One event on one line, for people."""
+    """The line of an event."""
     start = (event["start_ns"] - origin_ns) / 1e3
     length = (
         "open"
@@ -73,8 +73,8 @@ def _check_names(names: list[str]) -> None:
         raise UsageError(message, f"Events are {', '.join(EVENT_NAMES)}")
 
 
-def _say_what_has_no_events(processes: list[Process]) -> None:
-    """Profile mode keeps totals; without a word an empty table looks like an idle job."""
+def _warn_of_profile_mode(processes: list[Process]) -> None:
+    """Says which processes recorded no events: an empty table would look like an idle job."""
     without = sum(process.identity.get("mode") == "profile" for process in processes)
     if without:
         print(
@@ -86,7 +86,7 @@ def _say_what_has_no_events(processes: list[Process]) -> None:
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
-    """Options that have no meaning together."""
+    """Raises if options do not go together."""
     of_events = [name for name in ("event", "rank") if getattr(arguments, name)]
     of_samples = [name for name in ("host", "device") if getattr(arguments, name)]
     if arguments.system and of_events:
@@ -97,64 +97,64 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise UsageError(f"--{of_samples[0]} chooses samples of the machine", hint)
 
 
-def _journals(path: Path, hosts: list[str] | None) -> list[SampleFile]:
-    """What samplers wrote, of these hosts."""
-    journals = [read_sample_file(one, most_samples=_ALL) for one in sample_files_in(path)]
-    for journal in journals:
-        said = plural(journal.damaged, "line") + " that cannot be read" if journal.damaged else ""
-        if journal.newer:
-            said = (
-                f"its format {journal.version} is newer than this release reads ({VERSION}): "
+def _sample_files(path: Path, hosts: list[str] | None) -> list[SampleFile]:
+    """The sample files of these hosts; of all hosts without any."""
+    files = [read_sample_file(file_path, most_samples=_ALL) for file_path in sample_files_in(path)]
+    for file in files:
+        problem = plural(file.damaged, "line") + " that cannot be read" if file.damaged else ""
+        if file.newer:
+            problem = (
+                f"its format {file.version} is newer than this release reads ({VERSION}): "
                 "upgrade ncclscope"
             )
-        if said:
-            print(f"ncclscope: {printable(journal.path.name)}: {said}", file=sys.stderr)
-    readable = [journal for journal in journals if not journal.newer]
+        if problem:
+            print(f"ncclscope: {printable(file.path.name)}: {problem}", file=sys.stderr)
+    readable = [file for file in files if not file.newer]
     if not readable:
         message = f"cannot dump samples of {path}: there are none"
-        hint = "" if journals else "Record with `ncclscope run --system`"
-        raise UsageError(message + (" that this release can read" if journals else ""), hint)
-    chosen = [journal for journal in readable if not hosts or journal.host in hosts]
-    if not chosen:
-        known = ", ".join(sorted({printable(journal.host) for journal in readable}))
+        hint = "" if files else "Record with `ncclscope run --system`"
+        raise UsageError(message + (" that this release can read" if files else ""), hint)
+    of_hosts = [file for file in readable if not hosts or file.host in hosts]
+    if not of_hosts:
+        present = ", ".join(sorted({printable(file.host) for file in readable}))
         message = f"cannot dump samples of {', '.join(hosts or ())}: no such host in {path}"
-        raise UsageError(message, f"There are samples of {known}")
-    return chosen
+        raise UsageError(message, f"There are samples of {present}")
+    return of_hosts
 
 
 def _dump_samples(arguments: argparse.Namespace, path: Path) -> int:
-    """Prints what samplers wrote, one file after the other."""
-    chosen = _journals(path, arguments.host)
-    devices = {d.name for j in chosen for stretch in j.stretches for d, _ in stretch.layout}
+    """Prints the samples of all files, one file after the other."""
+    files = _sample_files(path, arguments.host)
+    devices = {d.name for file in files for span in file.spans for d, _ in span.layout}
     if arguments.device and not devices.intersection(arguments.device):
         message = f"cannot dump samples of {', '.join(arguments.device)}: no such device"
         raise UsageError(message, f"There are {printable(', '.join(sorted(devices)[:32]))}")
     if not arguments.json:
         print(f"{'time':<23} {'host':<16} {'device':<12} numbers")
-    for journal in chosen:
-        for sample in journal.in_order():
+    for file in files:
+        for sample in file.in_order():
             for device, numbers in sample.numbers.items():
                 if not numbers or (arguments.device and device.name not in arguments.device):
                     continue
-                told = {
+                row = {
                     "monotonic_ns": sample.monotonic_ns, "realtime_ns": sample.realtime_ns,
-                    "host": journal.host, "kind": device.kind, "device": device.name,
+                    "host": file.host, "kind": device.kind, "device": device.name,
                     "facts": device.facts, "numbers": numbers,
                 }  # fmt: skip
-                print(json.dumps(told) if arguments.json else printable(_sample_line(told)))
+                print(json.dumps(row) if arguments.json else printable(_sample_line(row)))
     return 0
 
 
-def _sample_line(told: dict[str, Any]) -> str:
-    """One device at one moment, for people."""
-    seconds, ns = divmod(told["realtime_ns"], 1_000_000_000)
+def _sample_line(row: dict[str, Any]) -> str:
+    """The line of one device's sample."""
+    seconds, ns = divmod(row["realtime_ns"], 1_000_000_000)
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
-    numbers = " ".join(f"{name}={value}" for name, value in told["numbers"].items())
-    return f"{when}.{ns // 1_000_000:03d} {told['host']:<16} {told['device']:<12} {numbers}"
+    numbers = " ".join(f"{name}={value}" for name, value in row["numbers"].items())
+    return f"{when}.{ns // 1_000_000:03d} {row['host']:<16} {row['device']:<12} {numbers}"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints the events of all processes, one process after the other."""
+    """Prints the events of all processes, one process after the other, or the samples."""
     _check_options(arguments)
     _check_names(arguments.event or [])
     path = resolve_capture(arguments.capture)
@@ -165,8 +165,8 @@ def run(arguments: argparse.Namespace) -> int:
     capture = open_capture(path)
     for problem in capture.unreadable:
         print(f"ncclscope: {problem}", file=sys.stderr)
-    chosen = [p for p in capture.processes if not arguments.rank or p.rank in arguments.rank]
-    if capture.processes and not chosen:
+    processes = [p for p in capture.processes if not arguments.rank or p.rank in arguments.rank]
+    if capture.processes and not processes:
         ranks = tuple(sorted({p.rank for p in capture.processes if p.rank is not None}))
         message = f"cannot dump {ranks_in_words(tuple(arguments.rank))}: no such process in {path}"
         raise UsageError(message, f"There are {ranks_in_words(ranks)}" if ranks else "")
@@ -177,10 +177,10 @@ def run(arguments: argparse.Namespace) -> int:
             f"{'start us':>14} {'length us':>12} {'rank':>5} {'thread':>8} {'event':<13}"
             f"{'id':>10} < parent     fields"
         )
-    _say_what_has_no_events(chosen)
-    if any(process.identity.get("simulation") for process in chosen):
+    _warn_of_profile_mode(processes)
+    if any(process.identity.get("simulation") for process in processes):
         print(f"ncclscope: {SIMULATION}", file=sys.stderr)
-    for process in chosen:
+    for process in processes:
         for event in events_of(process, nonces, arguments.event):
             print(json.dumps(event) if arguments.json else printable(_line(event, origin)))
     return 0 if capture.processes else 1

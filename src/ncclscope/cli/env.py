@@ -9,12 +9,12 @@ from ncclscope.native import plugin_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The recording options."""
+    """Adds the recording options."""
     add_recording_arguments(parser, "; the plugin replaces %%h, %%p and %%r")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints `export` lines for a shell."""
+    """Prints a shell's `export` lines."""
     settings = settings_of(arguments, expand=True)
     plugin = reachable_plugin(plugin_path(), settings.directory)
     for name, value in recording_variables(settings, plugin).items():

@@ -10,7 +10,7 @@ from ncclscope.humanize import amount, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Where to look, and the form."""
+    """Adds where to look, and how to show it."""
     parser.add_argument("directory", nargs="?", default=".", metavar="DIR", help="(default: here)")
     parser.add_argument("--json", action="store_true", help="a JSON list")
 
@@ -31,21 +31,23 @@ def _row(info: CaptureInfo) -> list[str]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints one line per capture, the newest last."""
-    found = captures_below(Path(arguments.directory))
+    """Prints a line for each capture, the newest last."""
+    captures = captures_below(Path(arguments.directory))
     if arguments.json:
         fields = ("bytes", "newest", "job", "processes", "ranks", "hosts", "modes", "state")
-        rows = [{"path": str(i.path), **{name: getattr(i, name) for name in fields}} for i in found]
+        rows = [
+            {"path": str(info.path), **{name: getattr(info, name) for name in fields}}
+            for info in captures
+        ]
         print(json.dumps(rows, indent=2))
         return 0
-    if not found:
+    if not captures:
         print(f"no captures below {arguments.directory}")
         return 0
     header = ["size", "last write", "state", "mode", "processes", "job", "capture"]
-    table = [header, *map(_row, found)]
+    table = [header, *map(_row, captures)]
     widths = [max(len(row[column]) for row in table) for column in range(len(header))]
     for row in table:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        )
+        columns = (text.ljust(width) for text, width in zip(row, widths, strict=True))
+        print("  ".join(columns).rstrip())
     return 0

@@ -12,12 +12,12 @@ from ncclscope.launch.child import stopped_by_signals
 from ncclscope.launch.environment import Settings, event_mask, reachable_plugin
 from ncclscope.native import plugin_path
 from ncclscope.overhead import summary_text
-from ncclscope.overhead.statistics import FEWEST_ROUNDS, order_of_round, verdict_of
-from ncclscope.overhead.trials import Trial, command_of, run_once
+from ncclscope.overhead.statistics import FEWEST_ROUNDS, order_of_round, overhead_shares
+from ncclscope.overhead.trials import Trial, command_words, run_once
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The recording to be judged, how often, what is measured, and the command."""
+    """Adds the recording options, what to measure and how often, and the command."""
     add_recording_arguments(parser, "; here: where captures lie for a moment")
     parser.add_argument(
         "--rounds", type=int, default=10, metavar="N",
@@ -42,18 +42,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND …")
 
 
-def _pattern(text_: str | None) -> "re.Pattern[str] | None":
-    if text_ is None:
+def _pattern(text: str | None) -> "re.Pattern[str] | None":
+    if text is None:
         return None
     try:
-        found = re.compile(text_)
+        pattern = re.compile(text)
     except re.error as error:
-        message = f"{text_} is no regular expression: {error}"
+        message = f"{text} is no regular expression: {error}"
         raise UsageError(message, "Put the number in ( )") from None
-    if found.groups != 1:
-        message = f"{text_} has {found.groups} groups"
+    if pattern.groups != 1:
+        message = f"{text} has {pattern.groups} groups"
         raise UsageError(message, "Put the number, and nothing else, in ( )")
-    return found
+    return pattern
 
 
 def _plugin(path: str | None, directory: Path) -> Path:
@@ -65,7 +65,7 @@ def _plugin(path: str | None, directory: Path) -> Path:
 
 
 def trial_of(arguments: argparse.Namespace) -> Trial:
-    """What the arguments ask for, checked."""
+    """The trial that the arguments describe, checked."""
     if arguments.rounds < FEWEST_ROUNDS:
         message = f"--rounds {arguments.rounds} are too few to know the noise"
         raise UsageError(message, f"Give it {FEWEST_ROUNDS} or more")
@@ -84,7 +84,7 @@ def trial_of(arguments: argparse.Namespace) -> Trial:
         arguments.chain, arguments.disk_limit, not arguments.no_gpu_timing,
     )  # fmt: skip
     return Trial(
-        command_of(arguments.command),
+        command_words(arguments.command),
         settings,
         _plugin(arguments.plugin, directory),
         arguments.seconds,
@@ -96,31 +96,31 @@ def trial_of(arguments: argparse.Namespace) -> Trial:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Says what all rounds show."""
+    """Runs all rounds and prints what they show."""
     trial = trial_of(arguments)
     with stopped_by_signals():
         costs, simulated = _costs(trial, arguments)
-    verdict, mask = verdict_of(costs), event_mask(trial.settings)
+    shares, mask = overhead_shares(costs), event_mask(trial.settings)
     if arguments.json:
-        found = summary_text.as_json(trial, mask, costs, verdict) | {"simulation": simulated}
-        print(json.dumps(found, indent=1))
+        result = summary_text.as_json(trial, mask, costs, shares) | {"simulation": simulated}
+        print(json.dumps(result, indent=1))
     else:
         note = ["! this is a simulation: these times mean nothing"] if simulated else []
-        print("\n".join([*note, *summary_text.lines(trial, mask, costs, verdict)]))
+        print("\n".join([*note, *summary_text.lines(trial, mask, costs, shares)]))
     return 0
 
 
 def _costs(trial: Trial, arguments: argparse.Namespace) -> tuple[dict[str, list[float]], bool]:
-    """Runs all rounds, the first one to warm up; and whether NCCL was simulated."""
+    """The costs of all rounds by variant, and whether NCCL was simulated; one round warms up."""
     simulated = False
     costs: dict[str, list[float]] = {variant: [] for variant in trial.variants}
     for number in range(arguments.rounds + 1):
         for variant in order_of_round(trial.variants, number):
-            ran = run_once(trial, variant)
-            simulated |= ran.simulated
+            result = run_once(trial, variant)
+            simulated |= result.simulated
             if number:
-                costs[variant].append(ran.cost)
+                costs[variant].append(result.cost)
             if not arguments.quiet:
-                round_ = f"round {number} of {arguments.rounds}" if number else "warm-up"
-                print(f"ncclscope: {round_}: {variant}: {ran.cost:.6g} s", file=sys.stderr)
+                name = f"round {number} of {arguments.rounds}" if number else "warm-up"
+                print(f"ncclscope: {name}: {variant}: {result.cost:.6g} s", file=sys.stderr)
     return costs, simulated

@@ -9,7 +9,7 @@ from ncclscope.humanize import amount, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which capture, where to, and how much is hidden."""
+    """Adds which capture to pack, where the archive goes, and what is replaced."""
     parser.add_argument(
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Writes the archive and says what is still in it."""
+    """Writes the archive, and prints what was removed and what is in it."""
     capture = resolve_capture(arguments.capture)
     archive = Path(arguments.output or f"{capture.resolve().name}.tar.gz")
     count = pack(capture, archive, arguments.replace_hosts)

@@ -6,7 +6,7 @@ from ncclscope.native import plugin_path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """No arguments."""
+    """Adds nothing."""
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""A line on the terminal that shows how far the work is."""
+"""A line on the terminal that shows progress."""
 
 import sys
 from pathlib import Path
@@ -8,8 +8,8 @@ from ncclscope.model.model import Model, Progress
 
 
 def progress_line(text: str) -> Progress | None:
-    """Shows `text` with {done} and {of} filled in, and nothing at the end; None without a
-    terminal.
+    """A function that shows `text` with {done} and {of} filled in, and clears it at the end; None
+    if stderr is no terminal.
     """
     if not sys.stderr.isatty():
         return None
@@ -22,7 +22,7 @@ def progress_line(text: str) -> Progress | None:
 
 
 def open_model_with_progress(capture: Path) -> Model:
-    """The model of a capture; on a terminal one sees how far it is."""
+    """The model of a capture; on a terminal, with a line that shows progress."""
     progress = progress_line("reading {done:,} of {of:,} processes …")
     model = open_model(capture, progress)
     if progress:

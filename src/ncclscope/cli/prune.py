@@ -15,7 +15,7 @@ from ncclscope.humanize import amount, plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which captures go."""
+    """Adds which captures to delete."""
     parser.add_argument("directory", nargs="?", default=".", metavar="DIR", help="(default: here)")
     parser.add_argument("--older-than", metavar="AGE", help="last written so long ago: 12h, 7d, 2w")
     parser.add_argument(
@@ -25,21 +25,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Deletes what was asked for; captures of running jobs stay."""
+    """Deletes captures by age and size; captures of running jobs stay."""
     if not arguments.older_than and not arguments.keep:
         message = "prune needs to be told what to delete"
         raise UsageError(message, "Give --older-than AGE, --keep BYTES, or both")
     age = parse_age(arguments.older_than) if arguments.older_than else None
     keep = parse_bytes(arguments.keep) if arguments.keep else None
-    found = captures_below(Path(arguments.directory))
-    chosen = choose_for_deletion(found, age, keep)
-    for info in chosen:
+    captures = captures_below(Path(arguments.directory))
+    deleted = choose_for_deletion(captures, age, keep)
+    for info in deleted:
         verb = "would delete" if arguments.dry_run else "deleting"
         print(f"{verb} {info.path} ({amount(info.bytes)})")
         if not arguments.dry_run:
             delete(info)
-    freed = amount(sum(info.bytes for info in chosen))
-    running = sum(bool(info.running) for info in found)
-    stays = f"; {plural(running, 'running capture')} left alone" if running else ""
-    print(f"{plural(len(chosen), 'capture')}, {freed}{stays}")
+    freed = amount(sum(info.bytes for info in deleted))
+    running = sum(bool(info.running) for info in captures)
+    note = f"; {plural(running, 'running capture')} left alone" if running else ""
+    print(f"{plural(len(deleted), 'capture')}, {freed}{note}")
     return 0

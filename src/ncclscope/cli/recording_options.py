@@ -1,4 +1,4 @@
-"""The options that `run` and `env` share: where and what to record."""
+"""The options that `run`, `env` and `overhead` share: where and what to record."""
 
 import argparse
 import os
@@ -48,9 +48,9 @@ def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = 
 
 
 def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings:
-    """The settings these arguments ask for, the capture's path absolute.
+    """The settings that the arguments describe, with the capture's absolute path.
 
-    With `expand`, %h, %p and %r in the name are left to the plugin.
+    With `expand`, the plugin expands %h, %p and %r in the name.
     """
     name = arguments.output or default_capture_name(os.environ)
     pattern = None

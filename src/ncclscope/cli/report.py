@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from ncclscope.cli.selection_options import (
     join_negative_times,
     selection_of,
 )
+from ncclscope.cli.terminal import output_width
 from ncclscope.errors import IncompleteError, NcclscopeError, UsageError
 from ncclscope.ingest.nccl_log_topology import topology_of
 from ncclscope.model.model import Model
@@ -29,7 +29,7 @@ preprocess_argv = join_negative_times
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which capture, which operations, grouped how, in which form."""
+    """Adds which capture to report, which operations of it, how to group and how to show them."""
     parser.add_argument(
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
@@ -55,7 +55,7 @@ def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -
     if summary_from_counters.has_counters_only(model):
         for option in ("rank", "since", "until", "last"):
             if getattr(arguments, option) is not None:
-                if model.completeness.paused_processes:  # some calls are on record
+                if model.completeness.paused_processes:  # some operations are on record
                     return summary_from_operations.summarize(
                         model, selection_of(model, arguments), by
                     )
@@ -67,14 +67,10 @@ def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -
 
 
 def _style(arguments: argparse.Namespace) -> Style:
-    terminal = sys.stdout.isatty()
-    width = shutil.get_terminal_size((_WIDEST, 24)).columns if terminal else _WIDEST
-    if "COLUMNS" in os.environ:
-        width = shutil.get_terminal_size().columns
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    chosen = arguments.comm or arguments.op
-    most = {"most_rows": 10_000} if chosen else {}
-    return Style(min(max(width, 80), _WIDEST), terminal and not plain, **most)
+    selects = arguments.comm or arguments.op
+    most = {"most_rows": 10_000} if selects else {}
+    return Style(output_width(_WIDEST), sys.stdout.isatty() and not plain, **most)
 
 
 def _write(path: Path, text: str) -> None:

@@ -10,23 +10,23 @@ from ncclscope.cli.system_options import add_system_arguments, check_system
 from ncclscope.errors import UsageError
 from ncclscope.humanize import plural
 from ncclscope.launch.child import run_command
-from ncclscope.launch.command import hand_on_variables
+from ncclscope.launch.command import pass_on_variables
 from ncclscope.launch.environment import (
     Settings,
     debug_variables,
     make_capture,
     placeholders_in,
-    rank_of,
     reachable_plugin,
     recording_variables,
     why_not_writable,
 )
+from ncclscope.launchers import global_rank
 from ncclscope.native import plugin_path
-from ncclscope.system.sampler_process import start_beside, stop_beside
+from ncclscope.system.sampler_process import start_sampler, stop_sampler
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The recording options and the command."""
+    """Adds the recording options and the command."""
     add_recording_arguments(parser)
     parser.add_argument(
         "--nccl-debug",
@@ -44,17 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _refuse_placeholders(name: str) -> None:
-    """`run` sums up and salvages one capture, and all ranks have to arrive at it."""
-    found = placeholders_in(name)
-    if found:
+    """Raises if a name would differ between ranks: `run` summarizes and salvages one capture."""
+    signs = placeholders_in(name)
+    if signs:
         raise UsageError(
-            f"cannot record into {name}: {', '.join(found)} would make several captures of one run",
+            f"cannot record into {name}: {', '.join(signs)} would make several captures of one run",
             "Give -o a plain name; for a capture per host or process use `ncclscope env`",
         )
 
 
 def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, str]:
-    """What to add to the job's environment; what it takes the place of, or leaves, is said."""
+    """The variables to add to the job's environment; says which of the user's they replace."""
     variables = recording_variables(settings, reachable_plugin(plugin_path(), settings.directory))
     other = os.environ.get("NCCL_PROFILER_PLUGIN")
     if other and other != variables["NCCL_PROFILER_PLUGIN"]:
@@ -62,37 +62,39 @@ def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, s
         both = f" (--chain {other} keeps both)" if is_library and not settings.chain else ""
         print(f"ncclscope: takes the place of NCCL_PROFILER_PLUGIN={other}{both}", file=sys.stderr)
     if arguments.nccl_debug:
-        added, kept = debug_variables(arguments.nccl_debug, settings.directory, os.environ)
-        for name in kept:
+        added, set_by_user = debug_variables(arguments.nccl_debug, settings.directory, os.environ)
+        for name in set_by_user:
             print(f"ncclscope: {name} stays as you set it", file=sys.stderr)
-        make_capture(settings.directory)  # NCCL does not make it
+        make_capture(settings.directory)  # NCCL does not create it
         variables |= added
     return variables
 
 
 def _earlier_processes(capture: Path) -> frozenset[str]:
-    """Folders that earlier runs left in the capture: said, and not counted as this run's."""
-    if rank_of(os.environ) is not None or not capture.is_dir():
-        return frozenset()  # in front of a single rank they are its neighbours'
+    """Process folders that earlier runs left in the capture. It says that there are some, and the
+    summary leaves them out.
+    """
+    if global_rank(os.environ) is not None or not capture.is_dir():
+        return frozenset()  # in front of a single rank, they are those of other ranks
     from ncclscope.capture.housekeeping import process_folders
 
-    found = frozenset(folder.name for folder in process_folders(capture))
-    if found:
-        some = plural(len(found), "process", "processes")
+    folders = frozenset(folder.name for folder in process_folders(capture))
+    if folders:
+        some = plural(len(folders), "process", "processes")
         print(
             f"ncclscope: {capture} holds {some} of an earlier run already; this one becomes "
             "another attempt beside it (-o DIR gives it a capture of its own)",
             file=sys.stderr,
         )
-    return found
+    return folders
 
 
-def _warn_of(directory: Path) -> None:
-    """Said before the job: afterwards it is too late. Other hosts may well be able to write there,
-    and a job is not kept from running.
+def _warn_if_not_writable(directory: Path) -> None:
+    """Warns before the job starts if this host cannot write into the capture. The job runs in any
+    case: other hosts may be able to write there.
     """
     cause = why_not_writable(directory)
-    if cause and rank_of(os.environ) in (None, 0):
+    if cause and global_rank(os.environ) in (None, 0):
         print(
             f"ncclscope: cannot record into {directory} from this host: {cause}. "
             "Choose another directory with -o",
@@ -101,29 +103,31 @@ def _warn_of(directory: Path) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs the command and returns its exit code; rank 0, or who starts the ranks, sums up."""
+    """Runs the command and returns its exit code. Prints a summary in front of rank 0 or of a
+    launcher.
+    """
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise UsageError("nothing to run", "Give a command: ncclscope run -- torchrun train.py")
     _refuse_placeholders(arguments.output or "")
     check_system(arguments)
     settings = settings_of(arguments)
-    _warn_of(settings.directory)
+    _warn_if_not_writable(settings.directory)
     earlier = _earlier_processes(settings.directory)
     variables = _variables(arguments, settings)
     sampler, sampled = None, ""
     if arguments.system:
         directory, root = settings.directory, arguments.system_root
-        sampler = start_beside(directory, arguments.system_interval, root)
+        sampler = start_sampler(directory, arguments.system_interval, root)
     try:
-        code = run_command(hand_on_variables(command, variables), {**os.environ, **variables})
+        code = run_command(pass_on_variables(command, variables), {**os.environ, **variables})
     finally:
-        sampled = stop_beside(sampler)
-    # The job does not wait for these: imported here, they do not delay its start.
+        sampled = stop_sampler(sampler)
+    # Imported here, these do not delay the start of the job.
     from ncclscope.capture.salvage import salvage
-    from ncclscope.cli.run_summary import sum_up
+    from ncclscope.cli.run_summary import summary_lines
 
     salvage(settings.directory)
-    if rank_of(os.environ) in (None, 0) and not arguments.quiet:
-        print("\n".join(sum_up(settings.directory, earlier, sampled)), file=sys.stderr)
+    if global_rank(os.environ) in (None, 0) and not arguments.quiet:
+        print("\n".join(summary_lines(settings.directory, earlier, sampled)), file=sys.stderr)
     return code

@@ -9,7 +9,7 @@ from ncclscope.humanize import plural
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which capture."""
+    """Adds which capture to salvage."""
     parser.add_argument(
         "capture",
         nargs="?",
@@ -19,10 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Brings in what dead processes left; for an epilog or a preStop hook, harmless at any time."""
+    """Brings in what dead processes left in shared memory. Meant for a scheduler's epilog or a
+    preStop hook; it can be run at any time.
+    """
     capture = Path(arguments.capture) if arguments.capture else None
-    saved = salvage_for_all(capture) if os.geteuid() == 0 else salvage(capture)
-    for folder in saved:
+    folders = salvage_for_all(capture) if os.geteuid() == 0 else salvage(capture)
+    for folder in folders:
         print(folder)
-    print(f"{plural(len(saved), 'process', 'processes')} brought in")
+    print(f"{plural(len(folders), 'process', 'processes')} brought in")
     return 0

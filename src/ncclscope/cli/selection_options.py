@@ -1,4 +1,4 @@
-"""The options that choose operations."""
+"""The options that select operations."""
 
 import argparse
 import re
@@ -11,15 +11,15 @@ from ncclscope.cli.time_arguments import parse_moment
 from ncclscope.errors import UsageError
 from ncclscope.model.model import Model
 
-_MOMENTS = ("--since", "--until", "--last")
-_BEFORE_THE_END = re.compile(r"-\d.*")
+_TIME_OPTIONS = ("--since", "--until", "--last")
+_NEGATIVE_TIME = re.compile(r"-\d.*")
 
 
 def join_negative_times(words: Sequence[str]) -> list[str]:
-    """Command words with `--since -5m` as `--since=-5m`: argparse takes -5m for an option."""
+    """The words with `--since -5m` changed to `--since=-5m`: argparse takes -5m for an option."""
     joined: list[str] = []
     for word in words:
-        if joined and joined[-1] in _MOMENTS and _BEFORE_THE_END.fullmatch(word):
+        if joined and joined[-1] in _TIME_OPTIONS and _NEGATIVE_TIME.fullmatch(word):
             joined[-1] += f"={word}"
         else:
             joined.append(word)
@@ -27,7 +27,7 @@ def join_negative_times(words: Sequence[str]) -> list[str]:
 
 
 def add_selection_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --comm, --op, --rank and the window of time."""
+    """Adds --comm, --op, --rank and the options for times."""
     parser.add_argument(
         "--comm", action="append", metavar="NAME", help="only this communicator; tp* works, too"
     )
@@ -44,7 +44,7 @@ def add_selection_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def selection_of(model: Model, arguments: argparse.Namespace) -> Selection:
-    """What those options choose of a model."""
+    """The selection that these options describe."""
     return Selection(
         communicator_rows(model, arguments.comm) if arguments.comm else None,
         function_names(model.words["function"], arguments.op) if arguments.op else None,
@@ -54,7 +54,7 @@ def selection_of(model: Model, arguments: argparse.Namespace) -> Selection:
 
 
 def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, int | None]:
-    """The window of time on the model's clock."""
+    """The times of --since and --until on the model's clock."""
     since, until = arguments.since, arguments.until
     if arguments.last is not None:
         if since is not None:
@@ -74,16 +74,16 @@ def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, in
 
 
 def _check_reach(model: Model, moments: list[int | None], first: int, last: int) -> None:
-    """An empty answer to a moment that the capture does not reach would look like an idle job."""
+    """Raises if the capture has nothing in that time: an empty answer looks like an idle job."""
     since, until = moments
-    behind = since is not None and since > last
-    if not last or not (behind or (until is not None and until <= first)):
+    after = since is not None and since > last
+    if not last or not (after or (until is not None and until <= first)):
         return
     began, ended = (
         datetime.fromtimestamp((at + model.realtime_offset_ns) / 1e9).strftime("%Y-%m-%d %H:%M:%S")
         for at in (first, last)
     )
     raise UsageError(
-        f"nothing is on record {'from --since on' if behind else 'before --until'} in {model.path}",
+        f"nothing is on record {'from --since on' if after else 'before --until'} in {model.path}",
         f"Its operations are from {began} to {ended}, which is {(last - first) / 1e9:,.1f} s",
     )

@@ -8,17 +8,20 @@ from pathlib import Path
 
 from ncclscope.cli.system_options import add_system_arguments, check_system
 from ncclscope.errors import UsageError
+from ncclscope.http.server import listen_error
 from ncclscope.humanize import printable
 from ncclscope.live.exposition import TEXT
 from ncclscope.live.job_follower import JobFollower, check_patterns
-from ncclscope.live.metrics_server import MetricsCache, MetricsServer, start_server, write_textfiles
-from ncclscope.live.system_metrics import Machines
+from ncclscope.live.metrics_cache import MetricsCache
+from ncclscope.live.metrics_server import MetricsServer
+from ncclscope.live.system_metrics import SystemMetrics
+from ncclscope.live.textfiles import write_textfiles
 
 _PORT = 9479
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which jobs, and where to give them away."""
+    """Adds which jobs to follow, and where their metrics go."""
     parser.add_argument(
         "captures", nargs="*", metavar="CAPTURE",
         help="directories, or directories of captures, or globs (default: all running jobs of "
@@ -63,63 +66,64 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Reads until it is told to stop."""
+    """Serves metrics until SIGTERM or Ctrl-C."""
     _check(arguments)
-    following = JobFollower(tuple(arguments.captures), arguments.all_hosts)
-    machines = None
+    follower = JobFollower(tuple(arguments.captures), arguments.all_hosts)
+    system_metrics = None
     if arguments.system:
         root, interval_s = arguments.system_root, arguments.system_interval
-        machines = Machines(root, interval_s, arguments.all_hosts)
-    reader = MetricsCache(following, arguments.series, arguments.inspector_names, machines)
-    reader.read()
-    for path in following.unreadable:
+        system_metrics = SystemMetrics(root, interval_s, arguments.all_hosts)
+    cache = MetricsCache(follower, arguments.series, arguments.inspector_names, system_metrics)
+    cache.read()
+    for path in follower.unreadable:
         print(f"ncclscope: {printable(str(path))} cannot be read and is left out", file=sys.stderr)
     if arguments.once:
-        sys.stdout.write(reader.texts[TEXT].decode())
+        sys.stdout.write(cache.texts[TEXT].decode())
         return 0
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if arguments.textfile:
         print(f"ncclscope: writing {arguments.textfile}/ncclscope-*.prom", file=sys.stderr)
-        _write_until(stop, arguments, reader)
+        _write_until(stop, arguments, cache)
         return 0
-    server = _start(arguments, reader)
+    server = _start(arguments, cache)
     print(f"ncclscope: {server.url}/metrics", file=sys.stderr, flush=True)
     while not stop.wait(arguments.interval):
-        reader.read()
+        cache.read()
+    server.stop()
     return 0
 
 
-def _write_until(
-    stop: threading.Event, arguments: argparse.Namespace, reader: MetricsCache
-) -> None:
-    """Files instead of answers. A disk that is full for a while must not end it."""
+def _write_until(stop: threading.Event, arguments: argparse.Namespace, cache: MetricsCache) -> None:
+    """Writes files until `stop` is set, and tries again if it fails: disks are full for a while."""
     written: set[Path] = set()
-    trouble = ""
+    failure = ""
     while True:
+        last_failure, failure = failure, ""
         try:
-            written = write_textfiles(arguments.textfile, reader, written, arguments.interval)
-            told, trouble = trouble, ""
+            written = write_textfiles(arguments.textfile, cache, written, arguments.interval)
         except OSError as error:
-            told, trouble = trouble, error.strerror or type(error).__name__
-        if trouble != told:
+            failure = error.strerror or type(error).__name__
+        if failure != last_failure:
             now = (
-                f"cannot write there: {trouble}. It goes on trying" if trouble else "it works again"
+                f"cannot write there: {failure}. It goes on trying" if failure else "it works again"
             )
             print(f"ncclscope: {arguments.textfile}: {now}", file=sys.stderr, flush=True)
         if stop.wait(arguments.interval):
             break
-        reader.read()
+        cache.read()
     for path in written:
         path.unlink(missing_ok=True)
 
 
-def _start(arguments: argparse.Namespace, reader: MetricsCache) -> MetricsServer:
+def _start(arguments: argparse.Namespace, cache: MetricsCache) -> MetricsServer:
     try:
-        return start_server(arguments.host, arguments.port, reader)
+        server = MetricsServer(arguments.host, arguments.port, cache)
     except (OSError, OverflowError) as error:
-        cause = error.strerror if isinstance(error, OSError) else error
+        cause = listen_error(error)
         message = f"cannot listen on {arguments.host}:{arguments.port}: {cause}"
         hint = "Give another --port, or --port 0 for any; --host is an address of this machine"
         raise UsageError(message, hint) from None
+    server.start()
+    return server

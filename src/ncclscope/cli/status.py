@@ -20,14 +20,14 @@ from ncclscope.humanize import printable
 from ncclscope.report.status import as_json, lines, other_lines
 from ncclscope.snapshot.process import read_snapshots
 
-_WATCH_S = 2.0  # between two looks
-_HUNG = 4  # exit code
+_WATCH_S = 2.0  # default of --watch
+_HUNG_EXIT = 4
 _CLEAR = "\x1b[H\x1b[2J"
 Others = dict[str, Status]  # by path
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which capture, and how often."""
+    """Adds which capture to judge, how to show it, and how often."""
     parser.add_argument(
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
@@ -41,15 +41,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _look(capture: Path) -> Status:
+def _status(capture: Path) -> Status:
     return judge(*read_snapshots(process_folders(capture)))
 
 
-def _running_beside(capture: Path) -> Others:
-    """Other captures here whose jobs run: who names none asks about all of them."""
+def _other_running_jobs(capture: Path) -> Others:
+    """The status of other captures here whose jobs run; asked for if the user names no capture."""
     others = [path for path in find_captures(Path.cwd()) if path.resolve() != capture.resolve()]
     running = [path for path in others if any(map(is_running, process_folders(path)))]
-    return {str(path): _look(path) for path in running}
+    return {str(path): _status(path) for path in running}
 
 
 def _show(status: Status, capture: Path, others: Others, arguments: argparse.Namespace) -> None:
@@ -61,15 +61,15 @@ def _show(status: Status, capture: Path, others: Others, arguments: argparse.Nam
     if arguments.watch is not None:
         clear = _CLEAR if sys.stdout.isatty() else ""
         print(f"{clear}{time.strftime('%H:%M:%S')} {capture}")
-    chosen = arguments.watch is None and arguments.capture != str(capture)
-    for line in lines(status, _shortest(capture) if chosen else ""):
+    name_it = arguments.watch is None and arguments.capture != str(capture)
+    for line in lines(status, _short_path(capture) if name_it else ""):
         print(line, flush=True)
-    for line in other_lines({_shortest(Path(path)): one for path, one in others.items()}):
+    for line in other_lines({_short_path(Path(path)): other for path, other in others.items()}):
         print(line, flush=True)
 
 
-def _shortest(path: Path) -> str:
-    """From here, where it lies below."""
+def _short_path(path: Path) -> str:
+    """The path relative to the current directory, if it is below that."""
     try:
         return str(path.resolve().relative_to(Path.cwd().resolve()))
     except ValueError:
@@ -77,7 +77,9 @@ def _shortest(path: Path) -> str:
 
 
 def _pause_s(arguments: argparse.Namespace) -> float | None:
-    """Between two looks; None: one is enough. The word behind --watch may be the capture."""
+    """Seconds between two readings; None for a single one. The word after --watch may be the
+    capture.
+    """
     if arguments.watch is None:
         return None
     try:
@@ -91,22 +93,22 @@ def _pause_s(arguments: argparse.Namespace) -> float | None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prints one line for each communicator that is not fine; 4 where one is hung."""
+    """Prints a line for each communicator that is not ok; returns 4 if one is hung."""
     pause_s = _pause_s(arguments)
     capture = resolve_capture(arguments.capture)
     if is_dataset(capture):
         message = f"cannot tell the status of {capture}: a dataset has no running processes"
         raise UsageError(message, "Try `ncclscope report`")
-    asked_for_all = arguments.capture is None
-    status, others = _look(capture), _running_beside(capture) if asked_for_all else {}
+    all_jobs = arguments.capture is None
+    status, others = _status(capture), _other_running_jobs(capture) if all_jobs else {}
     _show(status, capture, others, arguments)
     while pause_s is not None and not status.post_mortem:
         time.sleep(max(pause_s, 0.1))
-        status = _look(resolve_capture(str(capture)))
-        others = _running_beside(capture) if asked_for_all else {}
+        status = _status(resolve_capture(str(capture)))
+        others = _other_running_jobs(capture) if all_jobs else {}
         _show(status, capture, others, arguments)
     if status.hung and not arguments.json and not status.post_mortem:
         print(
             f"next: {printable(suggested_commands.command('diagnose', capture))}", file=sys.stderr
         )
-    return _HUNG if any(one.hung for one in (status, *others.values())) else 0
+    return _HUNG_EXIT if any(job.hung for job in (status, *others.values())) else 0

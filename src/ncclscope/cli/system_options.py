@@ -1,4 +1,4 @@
-"""The options that `run` and `serve` share: the machine beside NCCL."""
+"""The options that `run` and `serve` share: sampling of GPUs, network and host."""
 
 import argparse
 from pathlib import Path
@@ -10,7 +10,7 @@ _SHORTEST_S, _LONGEST_S = 0.05, 3600.0
 
 
 def add_system_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --system and what goes with it."""
+    """Adds --system, --system-interval and --system-root."""
     parser.add_argument(
         "--system", action="store_true",
         help="also sample GPUs, network and host, once a second",
@@ -26,7 +26,7 @@ def add_system_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_system(arguments: argparse.Namespace) -> None:
-    """Refuses what cannot be."""
+    """Raises if these options have impossible values."""
     if not _SHORTEST_S <= arguments.system_interval <= _LONGEST_S:
         least, most = _SHORTEST_S, _LONGEST_S
         raise UsageError(f"--system-interval must be {least:g} to {most:g} s")

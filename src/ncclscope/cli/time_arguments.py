@@ -1,4 +1,4 @@
-"""Moments as users write them: wall clock, relative to the end, or seconds from the start."""
+"""Times as users write them: by the clock, relative to the end, or seconds from the start."""
 
 import re
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_moment(text: str, first_ns: int, last_ns: int, realtime_offset_ns: int) -> int:
-    """A time on the capture's clock. First and last are its first and last operation."""
+    """A time on the capture's clock; `first_ns` and `last_ns` are the start and end of its run."""
     if match := _RELATIVE.fullmatch(text):
         return last_ns - round(float(match[1]) * _UNITS_S[match[2] or "s"] * 1e9)
     if _SECONDS.fullmatch(text):
@@ -28,12 +28,12 @@ def parse_moment(text: str, first_ns: int, last_ns: int, realtime_offset_ns: int
 
 
 def _iso(text: str) -> datetime:
-    """ISO 8601; without a zone, this machine's."""
+    """An ISO 8601 time; in this machine's time zone if it has none."""
     return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()
 
 
 def _on_the_day(text: str, began: datetime) -> datetime:
-    """The first such time not before the capture's day's start; past midnight, the next day's."""
+    """That time of day, on the day the capture began; on the next day if it is over 12 h before."""
     hour, minute, *second = text.split(":")
     seconds = float(second[0]) if second else 0.0
     day = began.replace(hour=int(hour), minute=int(minute), second=0, microsecond=0)

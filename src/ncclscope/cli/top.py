@@ -7,14 +7,14 @@ import time
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
 from ncclscope.live.job_follower import JobFollower, check_patterns
-from ncclscope.live.top_model import Past, overview
-from ncclscope.live.top_tables import plain
+from ncclscope.live.top_model import RateHistory, top_data
+from ncclscope.live.top_tables import screen_lines
 
-_ONCE_S = 2.5  # two heartbeats: without them there are no rates
+_ONCE_S = 2.5  # rates need two heartbeats, which are a second apart
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which jobs, and how often."""
+    """Adds which jobs to show, and how often to read them."""
     parser.add_argument(
         "captures", nargs="*", metavar="CAPTURE",
         help="directories, or directories of captures, or globs (default: all running jobs of "
@@ -29,13 +29,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Shows jobs until it is told to stop."""
+    """Shows jobs until the user quits, or once."""
     check_patterns(arguments.captures)
     if arguments.interval < 0.1:
         raise UsageError("--interval must be at least 0.1 s")
-    following = JobFollower(tuple(arguments.captures), all_hosts=True)
+    follower = JobFollower(tuple(arguments.captures), all_hosts=True)
     if arguments.once:
-        return _once(following)
+        return _once(follower)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("cannot show a screen: this is no terminal", "Try `ncclscope top --once`")
     try:
@@ -44,20 +44,20 @@ def run(arguments: argparse.Namespace) -> int:
         message = f"cannot show a screen: {error.name or 'textual'} is not installed"
         hint = "Try `pip install textual`, or `ncclscope top --once`"
         raise NcclscopeError(message, hint) from None
-    Top(following, arguments.interval).run()
+    Top(follower, arguments.interval).run()
     return 0
 
 
-def _once(following: JobFollower) -> int:
-    past = Past()
-    following.read()
-    now = overview(list(following.jobs.values()), past)
+def _once(follower: JobFollower) -> int:
+    history = RateHistory()
+    follower.read()
+    data = top_data(list(follower.jobs.values()), history)
     end = time.monotonic() + _ONCE_S
-    while now.jobs and time.monotonic() < end:
+    while data.jobs and time.monotonic() < end:
         time.sleep(0.5)
-        following.read()
-        now = overview(list(following.jobs.values()), past)
-    for path in following.unreadable:
+        follower.read()
+        data = top_data(list(follower.jobs.values()), history)
+    for path in follower.unreadable:
         print(f"ncclscope: {printable(str(path))} cannot be read and is left out", file=sys.stderr)
-    print("\n".join(plain(now)))
+    print("\n".join(screen_lines(data)))
     return 0

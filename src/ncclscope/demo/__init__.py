@@ -1,3 +1,4 @@
-"""A real job that comes with the package: its NCCL callbacks, recorded on two ranks, to be played
-back without a GPU: what `doctor` and tests play.
+"""A real job that comes with the package: NCCL's callbacks on two ranks, as transcripts.
+
+`doctor` and tests play them through the plugin; no GPU is needed.
 """

@@ -1,4 +1,4 @@
-"""Plays recorded callbacks through the plugin, one process per rank, as NCCL made them."""
+"""Plays transcripts of NCCL's callbacks through the plugin, one process per rank."""
 
 import gzip
 import os
@@ -16,7 +16,7 @@ _TIMEOUT_S = 120
 
 
 def bundled_transcripts() -> list[Path]:
-    """The job that comes with the package, one file per rank."""
+    """The transcripts that come with the package, one file per rank."""
     return sorted(Path(__file__).parent.glob("rank*.jsonl.gz"))
 
 

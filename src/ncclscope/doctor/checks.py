@@ -1,4 +1,4 @@
-"""The checks: each looks at one thing and says what it saw, whether it is fine, and what to do."""
+"""The checks of `ncclscope doctor`: each examines one thing and returns a `Check`."""
 
 import os
 import platform
@@ -17,17 +17,18 @@ from ncclscope.doctor.libraries import Library
 from ncclscope.errors import NcclscopeError
 from ncclscope.launch.environment import Settings
 from ncclscope.native import LONGEST_PLUGIN_PATH
-from ncclscope.nccl.events import INTERFACES
-from ncclscope.nccl.releases import interface_of, known_defects, text_of
+from ncclscope.nccl.events import INTERFACES, NEWEST_INTERFACE, OLDEST_INTERFACE
+from ncclscope.nccl.releases import OLDEST_RELEASE, interface_of, known_defects, text_of
 
 FINE, NOTE, PROBLEM = "fine", "note", "problem"
 _MACHINES = {62: "x86_64", 183: "aarch64"}  # ELF
 _MINIMUM_SHM_BYTES = 512 << 20
+_EVENTS_OF_TRANSCRIPT = 1094  # of rank 0 of the bundled job
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was looked at."""
+    """What one check saw, whether that is fine, and what to do if not."""
 
     name: str
     state: str  # FINE, NOTE or PROBLEM
@@ -38,7 +39,7 @@ class Check:
 
 # ---- NCCL ----
 def check_library(libraries: list[Library]) -> list[Check]:
-    """Which NCCL it will be, and what is known about that release."""
+    """Which NCCL a job will load, its profiler interface, and the known defects of its release."""
     if not libraries:
         text = (
             "no libnccl found: not in LD_LIBRARY_PATH, Python packages, conda or the linker cache"
@@ -49,7 +50,7 @@ def check_library(libraries: list[Library]) -> list[Check]:
     first = libraries[0]
     for number, library in enumerate(libraries):
         release = text_of(library.release) if library.release else "unknown release"
-        text = f"{release} in {library.path} ({library.found})"
+        text = f"{release} in {library.path} ({library.origin})"
         if number:
             text = f"also {text}"
         details: dict[str, object] = {"path": str(library.path), "release": release}
@@ -59,7 +60,8 @@ def check_library(libraries: list[Library]) -> list[Check]:
     interface = interface_of(first.release)
     if interface is None:
         text = f"NCCL {text_of(first.release)} has no profiler interface"
-        checks.append(Check("interface", PROBLEM, text, "Use NCCL 2.23.4 or later"))
+        remedy = f"Use NCCL {text_of(OLDEST_RELEASE)} or later"
+        checks.append(Check("interface", PROBLEM, text, remedy))
         return checks
     text = f"NCCL {text_of(first.release)} speaks profiler interface v{interface}"
     checks.append(Check("interface", FINE, text, "", {"interface": interface}))
@@ -77,8 +79,8 @@ def _elf_machine(path: Path) -> str:
 
 
 def _needed_glibc(path: Path) -> tuple[int, int]:
-    found = re.findall(rb"GLIBC_(\d+)\.(\d+)", path.read_bytes())
-    return max(((int(major), int(minor)) for major, minor in found), default=(0, 0))
+    versions = re.findall(rb"GLIBC_(\d+)\.(\d+)", path.read_bytes())
+    return max(((int(major), int(minor)) for major, minor in versions), default=(0, 0))
 
 
 def system_glibc() -> tuple[int, int]:
@@ -89,7 +91,7 @@ def system_glibc() -> tuple[int, int]:
 
 def _load_failure(plugin: Path) -> str:
     """Why the plugin does not load as NCCL loads it; empty when it does."""
-    # In a process of its own: a damaged library can take the one that loads it down.
+    # In another process: a damaged library can crash the one that loads it.
     code = (
         "import ctypes, os, sys\n"
         "library = ctypes.CDLL(sys.argv[1], mode=os.RTLD_NOW | os.RTLD_LOCAL)\n"
@@ -103,7 +105,7 @@ def _load_failure(plugin: Path) -> str:
 
 
 def check_plugin_file(plugin: Path, glibc: tuple[int, int] | None = None) -> Check:
-    """Whether the plugin can be loaded here at all, and if not, why."""
+    """Whether the plugin can be loaded here, and if not, why."""
     glibc = glibc or system_glibc()
     machine, here = _elf_machine(plugin), platform.machine()
     if machine != here:
@@ -125,11 +127,12 @@ def check_plugin_file(plugin: Path, glibc: tuple[int, int] | None = None) -> Che
     failure = _load_failure(plugin)
     if failure:
         return Check("plugin", PROBLEM, f"it does not load: {failure}", "Reinstall ncclscope")
-    return Check("plugin", FINE, f"loads, interfaces v1 to v7: {plugin}", "", {"path": str(plugin)})
+    versions = f"interfaces v{OLDEST_INTERFACE} to v{NEWEST_INTERFACE}"
+    return Check("plugin", FINE, f"loads, {versions}: {plugin}", "", {"path": str(plugin)})
 
 
 def _settings_in(path: Path) -> dict[str, str]:
-    """NAME=VALUE lines of an NCCL configuration file."""
+    """NAME=VALUE lines of one of NCCL's configuration files."""
     try:
         lines = path.read_text(errors="replace").splitlines()
     except OSError:
@@ -141,7 +144,10 @@ def _settings_in(path: Path) -> dict[str, str]:
 def effective_plugin(
     environment: Mapping[str, str], etc: Path = Path("/etc/nccl.conf")
 ) -> tuple[str, str]:
-    """What NCCL_PROFILER_PLUGIN will be, and who says so: files fill in what is not set."""
+    """The value NCCL will use for NCCL_PROFILER_PLUGIN, and where it comes from.
+
+    As NCCL does it: configuration files count where the environment has no value.
+    """
     if environment.get("NCCL_PROFILER_PLUGIN"):
         return environment["NCCL_PROFILER_PLUGIN"], "the environment"
     user = Path(environment.get("NCCL_CONF_FILE") or Path.home() / ".nccl.conf")
@@ -155,7 +161,7 @@ def effective_plugin(
 def check_slot(
     environment: Mapping[str, str], plugin: Path, etc: Path = Path("/etc/nccl.conf")
 ) -> Check:
-    """Which plugin has NCCL's single slot when the job is started without `ncclscope run`."""
+    """Which plugin NCCL loads when a job is started without `ncclscope run`: it loads only one."""
     value, origin = effective_plugin(environment, etc)
     run = "`ncclscope run` sets it for the job"
     if not value:
@@ -180,13 +186,13 @@ def _gigabytes(count: int) -> str:
 
 
 def check_shared_memory(shm: Path = Path("/dev/shm")) -> Check:
-    """Room for arenas: what survives SIGKILL beyond the last two seconds lies there."""
+    """Whether /dev/shm has room for arenas. Events in arenas survive SIGKILL."""
     try:
-        room = os.statvfs(shm)
+        volume = os.statvfs(shm)
     except OSError as error:
         text = f"{shm}: {error.strerror}; records go through private memory"
         return Check("shared memory", NOTE, text, "After SIGKILL the last 2 s will be missing")
-    total, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
+    total, free = volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
     details: dict[str, object] = {"total_bytes": total, "free_bytes": free}
     text = f"{shm} has {_gigabytes(total)}, {_gigabytes(free)} free"
     if total < _MINIMUM_SHM_BYTES:
@@ -199,7 +205,7 @@ def check_shared_memory(shm: Path = Path("/dev/shm")) -> Check:
 
 
 def check_gpu() -> Check:
-    """Whether an NVIDIA GPU is seen."""
+    """Which NVIDIA GPUs are visible."""
     try:
         query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
         answer = subprocess.run(query, capture_output=True, text=True, timeout=20, check=False)
@@ -215,7 +221,7 @@ def check_gpu() -> Check:
 
 
 def check_clock() -> Check:
-    """Which counter events are stamped with; reading it is most of a callback's cost."""
+    """Which clock the plugin reads; reading it is most of a callback's cost."""
     if platform.machine() == "aarch64":
         return Check("clock", FINE, "the architecture's counter")
     path = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
@@ -235,12 +241,13 @@ def check_recording() -> Check:
         except (NcclscopeError, OSError) as error:
             cause = getattr(error, "strerror", None) or error
             return Check("self-test", PROBLEM, f"the player failed: {cause}", "Reinstall ncclscope")
-        tallies = contents_of_capture(capture)
-    events = tallies[0].events if tallies else 0
+        processes = contents_of_capture(capture)
+    events = processes[0].events if processes else 0
     text = f"{events} events of a recorded job played and read back"
-    if any(codes) or events != 1094 or tallies[0].dropped:
+    if any(codes) or events != _EVENTS_OF_TRANSCRIPT or processes[0].dropped:
         remedy = (
-            f"Expected 1094 events and exit code 0, got exit code {max(codes)}; please report it"
+            f"Expected {_EVENTS_OF_TRANSCRIPT} events and exit code 0, got exit code {max(codes)}; "
+            "please report it"
         )
         return Check("self-test", PROBLEM, text, remedy)
     return Check("self-test", FINE, text)

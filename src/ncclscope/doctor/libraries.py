@@ -1,4 +1,4 @@
-"""Which NCCL a process uses, or would use: where it lies and which release it is."""
+"""Which NCCL a process uses, or would use: its path and its release."""
 
 import os
 import subprocess
@@ -18,23 +18,23 @@ from ncclscope.nccl.releases import Release
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """One libnccl, or a library with NCCL linked into it."""
+    """One NCCL library, or a library with NCCL linked into it."""
 
     path: Path
-    found: str  # how
+    origin: str  # where it was looked for
     release: Release | None
 
 
 def mapped_by(pid: int) -> list[Library]:
-    """NCCL in a running process: libnccl itself, or PyTorch with NCCL linked in."""
-    found: dict[Path, Library] = {}
+    """NCCL in a running process: the library itself, or PyTorch with NCCL linked in."""
+    libraries: dict[Path, Library] = {}
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         path = Path(line.split(maxsplit=5)[5]) if line.count("/") else Path()
-        if path.name.startswith((*FILE_PREFIXES, *HOST_PREFIXES)) and path not in found:
+        if path.name.startswith((*FILE_PREFIXES, *HOST_PREFIXES)) and path not in libraries:
             release = release_in(path)
             if release or path.name.startswith(FILE_PREFIXES):
-                found[path] = Library(path, f"mapped by process {pid}", release)
-    return list(found.values())
+                libraries[path] = Library(path, f"mapped by process {pid}", release)
+    return list(libraries.values())
 
 
 def _linker_cache() -> list[Path]:
@@ -51,14 +51,14 @@ def _linker_cache() -> list[Path]:
 
 
 def candidates(environment: Mapping[str, str]) -> list[Library]:
-    """Every NCCL a program started here might load, the likeliest first."""
+    """Every NCCL that a program started here might load, the likeliest first."""
     places = installed_paths(environment)
     places += [(path, "the system's linker cache") for path in _linker_cache()]
-    found: dict[str, Library] = {}
-    for path, how in places:
+    libraries: dict[str, Library] = {}
+    for path, origin in places:
         real = os.path.realpath(path)
-        if real not in found and Path(real).is_file():
+        if real not in libraries and Path(real).is_file():
             release = release_in(Path(real))
             if release or path.name in SONAMES:
-                found[real] = Library(path, how, release)
-    return list(found.values())
+                libraries[real] = Library(path, origin, release)
+    return list(libraries.values())

@@ -1,3 +1,4 @@
-"""Starting a job with the plugin switched on. Standard library only: this sits in front of every
-rank.
+"""Starts a job with the plugin switched on.
+
+Standard library only: `ncclscope run` starts in front of every rank.
 """

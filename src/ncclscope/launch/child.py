@@ -1,4 +1,4 @@
-"""Running the user's command: signals go through, the exit code comes back."""
+"""Runs the user's command: forwards signals, returns the exit code."""
 
 import os
 import signal
@@ -19,7 +19,7 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class CommandNotStartedError(NcclscopeError):
-    """The command does not exist or cannot be executed; exit codes as shells give them."""
+    """The command does not exist or cannot be executed; exit codes are those of shells."""
 
     def __init__(self, command: str, error: OSError) -> None:
         super().__init__(f"cannot run {command}: {error.strerror}", "Check the words after `--`")
@@ -28,7 +28,7 @@ class CommandNotStartedError(NcclscopeError):
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP leave the block by an error, so that it ends what it has started."""
+    """Within the block, SIGTERM and SIGHUP raise an error, so that it can end its children."""
 
     def leave(number: int, _: object) -> None:
         raise NcclscopeError(f"stopped by {signal.Signals(number).name}")
@@ -62,9 +62,8 @@ def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
                 ended, status = os.waitpid(child, os.WNOHANG)
                 if ended:
                     break
-            elif (
-                info.si_code <= 0
-            ):  # somebody's kill; what the terminal sends has reached the child by itself
+            # A signal from kill(2). Signals from the terminal reach the child by themselves.
+            elif info.si_code <= 0:
                 os.kill(child, info.si_signo)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

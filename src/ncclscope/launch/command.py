@@ -1,4 +1,4 @@
-"""Launchers that do not hand their environment on: what has to be added to their command line."""
+"""Launchers that do not pass their environment on to ranks: what their command line needs."""
 
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
@@ -8,8 +8,8 @@ _MPI_LAUNCHERS = ("mpirun", "mpiexec", "orterun", "prterun")
 
 
 def is_open_mpi(program: str) -> bool:
-    """Whether this launcher is Open MPI's, which forwards to other hosts only the variables named
-    by -x.
+    """Whether this launcher is Open MPI's, which passes on to other hosts only variables that -x
+    names.
     """
     try:
         answer = subprocess.run(
@@ -21,7 +21,7 @@ def is_open_mpi(program: str) -> bool:
 
 
 def _srun_export(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
-    """srun hands everything on unless told otherwise; then our variables join the list."""
+    """srun's arguments, with our variables in --export where the user limits that list."""
     added = ",".join(names)
     out: list[str] = []
     for argument in arguments:
@@ -33,10 +33,10 @@ def _srun_export(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
     return out
 
 
-def hand_on_variables(
+def pass_on_variables(
     command: Sequence[str], names: Iterable[str], open_mpi: Callable[[str], bool] = is_open_mpi
 ) -> list[str]:
-    """The command, changed where its launcher would keep the named variables from the ranks."""
+    """The command, changed where its launcher would not pass the named variables on to ranks."""
     program = PurePath(command[0]).name
     if program == "srun":
         return [command[0], *_srun_export(command[1:], names)]

@@ -1,6 +1,4 @@
-"""The environment that switches recording on, as a pure function of settings and of the environment
-there is.
-"""
+"""The environment variables that switch recording on, made from settings."""
 
 import os
 import re
@@ -20,7 +18,7 @@ from ncclscope.private_directory import make_private_directory
 class Settings:
     """What the user chose; None leaves the plugin's own default."""
 
-    directory: Path  # as it is, whatever signs are in its name
+    directory: Path  # literally: a % in its name is part of the name
     mode: str = "trace"
     events: str | None = None
     arena: str | None = None
@@ -31,13 +29,8 @@ class Settings:
     pattern: str | None = None  # for the plugin to expand (%h, %p, %r), instead of the directory
 
 
-def rank_of(environment: Mapping[str, str]) -> int | None:
-    """The global rank that a launcher gave this process, None in front of a launcher."""
-    return launchers.global_rank(environment)
-
-
-def _process_started(pid: int) -> float:
-    """The second in which a process started, from numbers that do not change: all must agree."""
+def _process_start_s(pid: int) -> float:
+    """When a process started, in whole seconds: every rank must compute the same value."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         lines = Path("/proc/stat").read_text().splitlines()
@@ -48,30 +41,29 @@ def _process_started(pid: int) -> float:
 
 
 def default_capture_name(environment: Mapping[str, str]) -> str:
-    """A name that all ranks of a job arrive at: its id, else the moment its launcher started."""
+    """A name that all ranks of a job agree on: the job's id, else when its launcher started."""
     for name in launchers.JOB_VARIABLES:
         job = environment.get(name, "")
         if job and job != "none":  # torchrun's run id unless the user gave one
             return f"ncclscope-{job[:100].replace('/', '_')}"
     started = time.time()
-    if rank_of(environment) is not None:
-        started = _process_started(os.getppid())
+    if launchers.global_rank(environment) is not None:
+        started = _process_start_s(os.getppid())
     return time.strftime("ncclscope-%Y%m%d-%H%M%S", time.localtime(started))
 
 
 def without_placeholders(path: Path | str) -> str:
-    """A path in which the plugin, or NCCL, finds nothing to expand."""
+    """A path with % escaped, so that neither the plugin nor NCCL expands anything in it."""
     return str(path).replace("%", "%%")
 
 
 def placeholders_in(name: str) -> list[str]:
     """Which of %h, %p and %r the plugin would expand in a name."""
-    found = re.findall("%.", name)
-    return sorted({sign for sign in found if sign in ("%h", "%p", "%r")})
+    return sorted({sign for sign in re.findall("%.", name) if sign in ("%h", "%p", "%r")})
 
 
 def make_capture(directory: Path) -> None:
-    """Makes the directory of a capture, for what has to lie in it before the plugin does."""
+    """Creates a capture's directory, for files that must be in it before the plugin starts."""
     try:
         make_private_directory(directory)
     except OSError as error:
@@ -80,9 +72,9 @@ def make_capture(directory: Path) -> None:
 
 
 def why_not_writable(directory: Path) -> str:
-    """Why nothing can be written into a capture from this host; empty when it seems it can.
+    """Why this host cannot write into a capture; empty if nothing speaks against it.
 
-    Nothing is made to find out: jobs that never come to NCCL leave no capture behind.
+    Nothing is created to find out: a job that never calls NCCL leaves no capture behind.
     """
     nearest = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
     if not nearest.is_dir():
@@ -91,9 +83,7 @@ def why_not_writable(directory: Path) -> str:
 
 
 def reachable_plugin(plugin: Path, directory: Path) -> Path:
-    """The plugin by a path that NCCL does not cut off: through a link in the capture where it must
-    be.
-    """
+    """A path of the plugin that is short enough for NCCL, if need be a link in the capture."""
     if len(str(plugin)) <= LONGEST_PLUGIN_PATH:
         return plugin
     link = directory / "plugin.so"
@@ -145,19 +135,20 @@ _DEBUG_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "ATTENTION")
 
 
 def debug_variables(
-    wish: str, directory: Path, environment: Mapping[str, str]
+    request: str, directory: Path, environment: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Variables for NCCL's own log, written into the capture; and what the user had set already.
+    """Variables that write NCCL's own log into the capture, and those the user has set already.
 
-    `wish` is LEVEL or LEVEL:SUBSYSTEMS. What the user's environment says stays as it is.
+    `request` is LEVEL or LEVEL:SUBSYSTEMS. Variables of the user's environment keep their values.
     """
-    level, _, subsystems = wish.upper().partition(":")
+    level, _, subsystems = request.upper().partition(":")
     if level not in _DEBUG_LEVELS:
         message = f"NCCL has no debug level {level or 'of no name'}"
         raise UsageError(message, f"Levels are {', '.join(_DEBUG_LEVELS)}")
     log = f"{without_placeholders(directory)}/debug.%h.%p"
-    wanted = {"NCCL_DEBUG": level, "NCCL_DEBUG_FILE": log}
+    variables = {"NCCL_DEBUG": level, "NCCL_DEBUG_FILE": log}
     if subsystems:
-        wanted["NCCL_DEBUG_SUBSYS"] = subsystems
-    kept = [name for name in wanted if name in environment]
-    return {name: value for name, value in wanted.items() if name not in kept}, kept
+        variables["NCCL_DEBUG_SUBSYS"] = subsystems
+    set_by_user = [name for name in variables if name in environment]
+    added = {name: value for name, value in variables.items() if name not in set_by_user}
+    return added, set_by_user

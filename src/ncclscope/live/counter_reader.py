@@ -1,70 +1,159 @@
-"""One process's tally file as sums by what metrics are told apart by.
+"""Reads one process's counters again and again, as sums by what metrics distinguish.
 
-A record keeps its place in the file and its key for ever, so what a record counts is worked out
-once; each reading after that is a few sums over arrays.
+A record of the tally file keeps its place and its key for ever, so its class is worked out once;
+each reading after that is a few sums over arrays.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.types import Ints
 from ncclscope.capture import layout
 from ncclscope.capture.call_counts import bucket_bounds_ns, read_call_counts
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.process_strings import ProcessStrings
 from ncclscope.live.metrics import DURATION_BOUNDS_NS, size_class
 from ncclscope.live.series import Histogram
-from ncclscope.nccl.algorithms import ALGORITHMS, WITH_EXACT_STOP
+from ncclscope.nccl.algorithms import ALGORITHMS, PROTOCOLS, WITH_EXACT_STOP
 from ncclscope.nccl.bandwidth import bus_factor
 from ncclscope.nccl.functions import ALL_WAIT
-from ncclscope.nccl.operation_bytes import bits_per_count
+from ncclscope.nccl.operation_bytes import bits_per_count, operation_bytes
 
-Floats = npt.NDArray[np.float64]
 INTRA, INTER, UNKNOWN = "intra", "inter", "unknown"
-# Bounds are edges of the recorder's buckets: how many of those lie below each.
+# The bounds are edges of the recorder's buckets: the number of buckets below each.
 _BUCKETS_BELOW = np.searchsorted(bucket_bounds_ns(), DURATION_BOUNDS_NS)
-# Reasons of `untimed` for stamps that cannot be the operation's.
+# Reasons of `untimed` that mean: the stamps cannot be the operation's.
 _REJECTED = tuple(layout.UNTIMED.index(name) for name in ("stale stamp", "suspect stamp"))
+Records = npt.NDArray[np.void]
+
+
+# ---- what a record counts ----
+@dataclass(frozen=True, slots=True)
+class OperationKey:
+    """What the operations of one record have in common; "" for names that are not known yet."""
+
+    level: int
+    communicator: Communicator | None
+    function: str
+    datatype: str
+    algorithm: str
+    protocol: str
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the communicator; 0 if they are not known."""
+        return self.communicator.ranks if self.communicator else 0
+
+    @property
+    def bytes_per_count(self) -> float | None:
+        """Bytes that one unit of NCCL's counts stands for; None for an unknown datatype."""
+        in_coll = self.level == layout.LEVEL_WORK
+        bits = bits_per_count(self.function, self.datatype, self.ranks, in_coll=in_coll)
+        return None if bits is None else bits / 8
+
+    def size_bytes(self, count: int) -> int | None:
+        """Bytes of one operation, by its count; None for an unknown datatype."""
+        in_coll = self.level == layout.LEVEL_WORK
+        return operation_bytes(self.function, self.datatype, count, self.ranks, in_coll=in_coll)
+
+    @property
+    def bus_factor(self) -> float | None:
+        """busbw / algbw; None where nccl-tests define none."""
+        return bus_factor(self.function, self.ranks)
+
+    @property
+    def exact_stop(self) -> bool:
+        """Whether GPU times are exact; otherwise they are lower bounds."""
+        return self.algorithm in WITH_EXACT_STOP
+
+
+def operation_key(
+    row: np.void, communicators: Mapping[int, Communicator], strings: ProcessStrings
+) -> OperationKey:
+    """The key of one record, `row` of a Tally slot."""
+    v1 = bool(row["bits"] & layout.TALLY_NUMBERS)
+
+    def name(field_name: str, numbered: tuple[str, ...]) -> str:
+        number = int(row[field_name])
+        if not v1:
+            return strings.plain(number)
+        return numbered[number] if number < len(numbered) else ""
+
+    return OperationKey(
+        int(row["level"]),
+        communicators.get(int(row["comm"])),
+        strings.function(int(row["func"]), v1),
+        strings.datatype(int(row["dtype"]), v1),
+        name("algo", ALGORITHMS),
+        name("proto", PROTOCOLS),
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What a record counts."""
+class OperationClass:
+    """Operations that metrics do not distinguish any further."""
 
     level: int
     communicator: int  # number in the process
     function: str
     scope: str
-    size: str  # class
-    bytes_per_count: float  # 0 where the datatype is not known
-    bus_factor: float
-    sound: bool = True  # the GPU's stop stamp comes last; else times are lower bounds
+    size: str  # class of sizes
+    bytes_per_count: float | None  # None: unknown datatype
+    bus_factor: float | None  # None: nccl-tests define none
+    exact_stop: bool = True
+
+    @property
+    def for_bandwidth(self) -> bool:
+        """Whether the operations count for bandwidth: exact times, and a size that is known."""
+        return self.exact_stop and self.bytes_per_count is not None
 
     @property
     def all_wait(self) -> bool:
-        """Whether all ranks wait for the last: only then what a rank is in it longer than another,
-        it waited longer. Roots, senders and receivers take their own time.
+        """Whether all ranks wait for the last one: only then a rank that is longer in its kernels
+        waited longer. In other functions root, sender and receiver take their own time.
         """
-        return self.sound and self.function in ALL_WAIT
+        return self.exact_stop and self.function in ALL_WAIT
 
 
+def _operation_class(row: np.void, key: OperationKey) -> OperationClass:
+    size_bytes = key.size_bytes(int(row["count"]))
+    return OperationClass(
+        key.level,
+        int(row["comm"]),
+        key.function or UNKNOWN,
+        _scope(key.communicator),
+        UNKNOWN if size_bytes is None else size_class(size_bytes),
+        key.bytes_per_count,
+        key.bus_factor,
+        key.exact_stop,
+    )
+
+
+def _scope(communicator: Communicator | None) -> str:
+    if communicator is None or communicator.nodes < 1:
+        return UNKNOWN
+    return INTRA if communicator.nodes == 1 else INTER
+
+
+# ---- sums ----
 @dataclass(frozen=True, slots=True)
 class CounterSums:
-    """Everything counted so far for one kind of work."""
+    """Sums over the operations of a class, since the process started."""
 
     calls: float = 0.0
     bytes: float = 0.0
-    timed: float = 0.0
-    gpu_ns: float = 0.0  # this and bytes: of sound times, which bandwidth can be told from
+    timed: float = 0.0  # operations with a GPU time
+    gpu_ns: float = 0.0  # this and the next two: of operations that count for bandwidth
     timed_bytes: float = 0.0
-    timed_bus_bytes: float = 0.0
-    early_ns: float = 0.0  # of the others: lower bounds
+    timed_bus_bytes: float = 0.0  # NaN where nccl-tests define no bus bandwidth
+    least_gpu_ns: float = 0.0  # of the other ones: mostly lower bounds
 
     def plus(self, other: "CounterSums", sign: int = 1) -> "CounterSums":
-        """Both together, or the difference."""
+        """The sum of both, or with sign -1 their difference."""
         return CounterSums(
             self.calls + sign * other.calls,
             self.bytes + sign * other.bytes,
@@ -72,150 +161,119 @@ class CounterSums:
             self.gpu_ns + sign * other.gpu_ns,
             self.timed_bytes + sign * other.timed_bytes,
             self.timed_bus_bytes + sign * other.timed_bus_bytes,
-            self.early_ns + sign * other.early_ns,
+            self.least_gpu_ns + sign * other.least_gpu_ns,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A process's tally at one moment."""
+    """A process's counters at one moment."""
 
-    works: dict[Work, CounterSums]
+    sums: dict[OperationClass, CounterSums]
     histograms: dict[tuple[str, str], Histogram]  # by function and size class
     untimed: dict[str, int]  # by reason
     rejected: dict[str, int]
-    called: dict[int, int]  # calls by record, of the level that users call
-    records: npt.NDArray[np.void] | None = None  # the tally itself
+    calls: dict[int, int]  # calls by record, of the level at which users call
+    records: Records | None = None  # the records of the file
 
 
 @dataclass(slots=True)
 class CounterReader:
-    """Reads one process's tally again and again."""
+    """Reads one process's counters again and again."""
 
     path: Path
-    works: list[Work] = field(default_factory=list)  # of all kinds
-    kind_of: dict[int, int] = field(default_factory=dict)  # place in `works` by record number
+    classes: list[OperationClass] = field(default_factory=list)
+    class_of: dict[int, int] = field(default_factory=dict)  # place in `classes`, by record
 
     def read(self, communicators: dict[int, Communicator], strings: dict[int, str]) -> Reading:
         """Sums of everything that the process has counted."""
         records = read_call_counts(self.path)
-        tally, times = records["tally"], records["times"]
-        kinds = self._kinds(tally, communicators, ProcessStrings(strings))
+        counts, times = records["tally"], records["times"]
+        classes = self._classes_of(counts, communicators, ProcessStrings(strings))
         return Reading(
-            self._sums(kinds, tally, times),
-            self._histograms(kinds, times),
+            self._sums(classes, counts, times),
+            self._histograms(classes, times),
             _by_reason(times, range(len(layout.UNTIMED))),
             _by_reason(times, _REJECTED),
-            _called(tally),
+            _calls(counts),
             records,
         )
 
-    def _kinds(
-        self,
-        tally: npt.NDArray[np.void],
-        communicators: dict[int, Communicator],
-        texts: ProcessStrings,
-    ) -> npt.NDArray[np.int64]:
-        found = {work: place for place, work in enumerate(self.works)}
-        kinds = []
-        for number, row in zip(tally["check"].tolist(), tally, strict=True):
-            kind = self.kind_of.get(number)
-            if kind is None:
-                work = _work(row, communicators, texts)
-                kind = found.setdefault(work, len(self.works))
-                if kind == len(self.works):
-                    self.works.append(work)
+    def _classes_of(
+        self, counts: Records, communicators: dict[int, Communicator], strings: ProcessStrings
+    ) -> Ints:
+        """By record its place in `classes`."""
+        places = {op_class: place for place, op_class in enumerate(self.classes)}
+        classes = []
+        for number, row in zip(counts["check"].tolist(), counts, strict=True):
+            place = self.class_of.get(number)
+            if place is None:
+                op_class = _operation_class(row, operation_key(row, communicators, strings))
+                place = places.setdefault(op_class, len(self.classes))
+                if place == len(self.classes):
+                    self.classes.append(op_class)
                 # Names and communicators may reach the disk after the counts.
-                if work.function != UNKNOWN and work.scope != UNKNOWN:
-                    self.kind_of[number] = kind
-            kinds.append(kind)
-        return np.array(kinds, np.int64)
+                if op_class.function != UNKNOWN and op_class.scope != UNKNOWN:
+                    self.class_of[number] = place
+            classes.append(place)
+        return np.array(classes, np.int64)
 
     def _sums(
-        self, kinds: npt.NDArray[np.int64], tally: npt.NDArray[np.void], times: npt.NDArray[np.void]
-    ) -> dict[Work, CounterSums]:
-        element = np.array([work.bytes_per_count for work in self.works])
-        factor = np.array([work.bus_factor for work in self.works])
-        calls = tally["calls"].astype(float)
-        size = tally["count_sum"].astype(float) * element[kinds] if len(kinds) else calls
-        timed, gpu_ns = times["gpu_count"].astype(float), times["gpu_sum_ns"].astype(float)
-        sound = np.array([work.sound for work in self.works], float)
-        sound = sound[kinds] if len(kinds) else calls
+        self, classes: Ints, counts: Records, times: Records
+    ) -> dict[OperationClass, CounterSums]:
+        def by_record(values: Iterable[float | None]) -> npt.NDArray[np.float64]:
+            return np.array([*values], np.float64)[classes] if len(classes) else np.zeros(0)
+
+        calls, timed = counts["calls"].astype(float), times["gpu_count"].astype(float)
+        gpu_ns = times["gpu_sum_ns"].astype(float)
+        counted = by_record(op_class.for_bandwidth for op_class in self.classes)
+        size = counts["count_sum"].astype(float)
+        size *= by_record(op_class.bytes_per_count or 0.0 for op_class in self.classes)
         share = np.divide(timed, calls, out=np.zeros_like(calls), where=calls > 0)
-        timed_bytes = size * share * sound
+        timed_bytes = size * share * counted
+        bus_factors = by_record(op_class.bus_factor for op_class in self.classes)  # None is NaN
+        bus_bytes = np.where(timed_bytes > 0, timed_bytes * bus_factors, 0)
         columns = [
             calls,
             size,
             timed,
-            gpu_ns * sound,
+            gpu_ns * counted,
             timed_bytes,
-            timed_bytes * factor[kinds] if len(kinds) else calls,
-            gpu_ns * (1 - sound),
+            bus_bytes,
+            gpu_ns * (1 - counted),
         ]
-        added = [np.bincount(kinds, column, len(self.works)) for column in columns]
-        rows = np.stack(added, axis=1).tolist()
-        return {work: CounterSums(*row) for work, row in zip(self.works, rows, strict=True)}
+        sums = [np.bincount(classes, column, len(self.classes)) for column in columns]
+        rows = np.stack(sums, axis=1).tolist()
+        return {
+            op_class: CounterSums(*row) for op_class, row in zip(self.classes, rows, strict=True)
+        }
 
-    def _histograms(
-        self, kinds: npt.NDArray[np.int64], times: npt.NDArray[np.void]
-    ) -> dict[tuple[str, str], Histogram]:
-        classes = list(dict.fromkeys((work.function, work.size) for work in self.works))
-        place = {key: number for number, key in enumerate(classes)}
-        of_work = np.array([place[work.function, work.size] for work in self.works], np.int64)
-        added = np.zeros((len(classes), layout.TIME_BUCKETS), np.int64)
-        sums_ns = np.zeros(len(classes))
-        of_record = of_work[kinds] if len(kinds) else kinds
-        for number in range(len(classes)):  # a dozen
-            mine = times[of_record == number]
-            added[number] = mine["gpu_histogram"].sum(axis=0, dtype=np.int64)
-            sums_ns[number] = mine["gpu_sum_ns"].sum(dtype=np.float64)
-        running = np.cumsum(added, axis=1)
-        found = {}
-        for number, key in enumerate(classes):
-            up_to = tuple(int(running[number, below - 1]) for below in _BUCKETS_BELOW)
-            total = int(running[number, -1])
+    def _histograms(self, classes: Ints, times: Records) -> dict[tuple[str, str], Histogram]:
+        keys = list(dict.fromkeys((op_class.function, op_class.size) for op_class in self.classes))
+        place = {key: number for number, key in enumerate(keys)}
+        of_class = np.array(
+            [place[op_class.function, op_class.size] for op_class in self.classes], np.int64
+        )
+        of_record = of_class[classes] if len(classes) else classes
+        histograms = {}
+        for number, key in enumerate(keys):  # a dozen
+            rows = times[of_record == number]
+            running = np.cumsum(rows["gpu_histogram"].sum(axis=0, dtype=np.int64))
+            total, sum_ns = int(running[-1]), float(rows["gpu_sum_ns"].sum(dtype=np.float64))
             if total:
-                found[key] = Histogram(up_to, total, float(sums_ns[number]) / 1e9)
-        return found
+                up_to = tuple(int(running[below - 1]) for below in _BUCKETS_BELOW)
+                histograms[key] = Histogram(up_to, total, sum_ns / 1e9)
+        return histograms
 
 
-def _by_reason(times: npt.NDArray[np.void], places: Iterable[int]) -> dict[str, int]:
+def _by_reason(times: Records, places: Iterable[int]) -> dict[str, int]:
     sums = times["untimed"].sum(axis=0) if len(times) else np.zeros(8)
     return {layout.UNTIMED[place]: int(sums[place]) for place in places}
 
 
-def _called(tally: npt.NDArray[np.void]) -> dict[int, int]:
-    level = layout.LEVEL_CALL if (tally["level"] == layout.LEVEL_CALL).any() else layout.LEVEL_WORK
-    mine = tally[tally["level"] == level]
-    return dict(zip(mine["check"].tolist(), mine["calls"].tolist(), strict=True))
-
-
-def _work(row: np.void, communicators: dict[int, Communicator], texts: ProcessStrings) -> Work:
-    """What one record counts, by its key."""
-    level, v1 = int(row["level"]), bool(row["bits"] & layout.TALLY_NUMBERS)
-    function, datatype = texts.function(int(row["func"]), v1), texts.datatype(int(row["dtype"]), v1)
-    communicator = communicators.get(int(row["comm"]))
-    ranks = communicator.ranks if communicator else 0
-    bits = bits_per_count(function, datatype, ranks, in_coll=level == layout.LEVEL_WORK)
-    return Work(
-        level,
-        int(row["comm"]),
-        function or UNKNOWN,
-        _scope(communicator),
-        UNKNOWN if bits is None else size_class(-(-int(row["count"]) * bits // 8)),
-        (bits or 0) / 8,
-        bus_factor(function, ranks) or 0.0,
-        _algorithm(int(row["algo"]), v1, texts) in WITH_EXACT_STOP,
-    )
-
-
-def _algorithm(number: int, v1: bool, texts: ProcessStrings) -> str:
-    if not v1:
-        return texts.plain(number)
-    return ALGORITHMS[number] if number < len(ALGORITHMS) else ""
-
-
-def _scope(communicator: Communicator | None) -> str:
-    if communicator is None or communicator.nodes < 1:
-        return UNKNOWN
-    return INTRA if communicator.nodes == 1 else INTER
+def _calls(counts: Records) -> dict[int, int]:
+    """Calls by record: the user's where NCCL reports them, else NCCL's work."""
+    has_calls = (counts["level"] == layout.LEVEL_CALL).any()
+    level = layout.LEVEL_CALL if has_calls else layout.LEVEL_WORK
+    rows = counts[counts["level"] == level]
+    return dict(zip(rows["check"].tolist(), rows["calls"].tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""Prometheus' text format 0.0.4, and OpenMetrics 1.0 for those who ask for it."""
+"""Metrics as text: Prometheus' text format 0.0.4, or OpenMetrics 1.0 if a client asks for it."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -9,8 +9,8 @@ from ncclscope.live.metrics import (
     EVERYWHERE,
     GAUGE,
     INFO,
-    MACHINE_METRICS,
     OWN_METRICS,
+    SYSTEM_METRICS,
     Metric,
 )
 from ncclscope.live.series import Histogram, Labels, Ratio, Value
@@ -19,19 +19,19 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _SUFFIXES = {COUNTER: "_total", INFO: "_info"}
-_OF_NO_JOB = {metric.name for metric in (*OWN_METRICS, *MACHINE_METRICS)}
+_WITHOUT_JOB = {metric.name for metric in (*OWN_METRICS, *SYSTEM_METRICS)}
 _LONGEST_VALUE = 200  # of a label: names come from jobs
 
 
-# Series are the same from second to second, and so are their labels.
-cache_for_labels = lru_cache(maxsize=1 << 14)
+# Labels are the same from second to second.
+_cache_for_labels = lru_cache(maxsize=1 << 14)
 
 
 def wants_openmetrics(accept: str) -> bool:
     """Whether an Accept header prefers OpenMetrics to text."""
     best = {"application/openmetrics-text": 0.0, "text/plain": 0.0, "*/*": 0.0}
     for part in accept.split(","):
-        kind, *parameters = (piece.strip() for piece in part.split(";"))
+        kind, *parameters = (word.strip() for word in part.split(";"))
         if kind in best:
             weights = [p[2:] for p in parameters if p.startswith("q=")]
             try:
@@ -42,29 +42,29 @@ def wants_openmetrics(accept: str) -> bool:
     return best["application/openmetrics-text"] > max(best["text/plain"], 0.0)
 
 
-@cache_for_labels
-def escaped(value: str) -> str:
-    """A label's value: no control character but newline, none too long."""
-    shown = "".join(
+@_cache_for_labels
+def escape_label(value: str) -> str:
+    """A label's value in the text format: cut to 200 characters, control characters replaced."""
+    printable = "".join(
         c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in value
     )
-    return shown[:_LONGEST_VALUE].translate(_ESCAPES)
+    return printable[:_LONGEST_VALUE].translate(_ESCAPES)
 
 
 def _number(value: float) -> str:
     return str(int(value)) if value == int(value) and abs(value) < 1e17 else repr(float(value))
 
 
-@cache_for_labels
+@_cache_for_labels
 def _labels(names: Labels, values: Labels, *extra: str) -> str:
-    pairs = [f'{name}="{escaped(value)}"' for name, value in zip(names, values, strict=True)]
+    pairs = [f'{name}="{escape_label(value)}"' for name, value in zip(names, values, strict=True)]
     inside = ",".join([*pairs, *extra])
     return f"{{{inside}}}" if inside else ""
 
 
 def label_names(metric: Metric) -> Labels:
-    """All labels of a metric's series."""
-    return metric.labels if metric.name in _OF_NO_JOB else (*EVERYWHERE, *metric.labels)
+    """Names of all labels of a metric's series."""
+    return metric.labels if metric.name in _WITHOUT_JOB else (*EVERYWHERE, *metric.labels)
 
 
 def _lines(metric: Metric, labels: Labels, value: Value) -> Iterable[str]:
@@ -83,14 +83,14 @@ def _lines(metric: Metric, labels: Labels, value: Value) -> Iterable[str]:
 
 def _head(metric: Metric, openmetrics: bool) -> list[str]:
     kind, name = metric.kind, metric.full_name
-    if not openmetrics:  # which knows no info, and calls counters by what they are served as
+    if not openmetrics:  # the text format has no info, and names counters with their _total
         name += _SUFFIXES.get(kind, "")
         kind = GAUGE if kind == INFO else kind
     return [f"# HELP {name} {metric.help}", f"# TYPE {name} {kind}"]
 
 
 def exposition(series: Iterable[tuple[Metric, Labels, Value]], openmetrics: bool = False) -> str:
-    """The text; series of one metric must follow each other."""
+    """The text of a page of metrics; series of one metric must follow each other."""
     lines: list[str] = []
     current: Metric | None = None
     for metric, labels, value in series:

@@ -1,4 +1,6 @@
-"""Jobs whose captures are being written: found, read anew, and forgotten when they are over."""
+"""Follows running jobs: finds captures that are being written, reads them again and again, and
+drops them when their job is over.
+"""
 
 import glob
 import os
@@ -23,43 +25,43 @@ from ncclscope.live.counter_reader import CounterReader, Reading
 from ncclscope.snapshot.process import ProcessSnapshot, read_snapshot
 
 _VERDICT_PERIOD_NS = 2_000_000_000
-_LOOK_PERIOD_NS = 5_000_000_000  # who has which files open: a look at all of them
-_GONE_NS = 60_000_000_000  # a job without a living process is forgotten so long after its last sign
+_SEARCH_PERIOD_NS = 5_000_000_000  # of open files, which goes through all of this user's processes
+_GONE_NS = 60_000_000_000  # a job is dropped this long after its last live page
 
 
 @dataclass(slots=True)
 class FollowedProcess:
-    """One process of this host, and what was read of it last."""
+    """One process, and what was read of it last."""
 
     folder: Path
-    tallies: CounterReader
+    counters: CounterReader
     meta: MetadataTail
     snapshot: ProcessSnapshot | None = None
     reading: Reading | None = None
 
     @property
     def header(self) -> Header | None:
-        """Who the process is."""
+        """The header of its metadata; None before it was read."""
         return self.meta.header
 
     @property
     def communicators(self) -> dict[int, Communicator]:
-        """By number."""
+        """Its communicators by number."""
         return {comm.number: comm for comm in self.meta.communicators}
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Events that are not on record, by reason."""
-        found: dict[str, int] = {}
+        """Events that were dropped, by reason."""
+        counts: dict[str, int] = {}
         for (name, _), count in self.meta.counters.items():
             if name.startswith("dropped_"):
                 reason = name.removeprefix("dropped_")
-                found[reason] = found.get(reason, 0) + count
-        return found
+                counts[reason] = counts.get(reason, 0) + count
+        return counts
 
 
 def follow_process(folder: Path) -> FollowedProcess:
-    """A process of which nothing is read yet."""
+    """A process of which nothing has been read yet."""
     return FollowedProcess(folder, CounterReader(folder / "tally"), MetadataTail(folder / "meta"))
 
 
@@ -79,17 +81,17 @@ class FollowedJob:
     unreadable: int = 0
 
     @property
-    def living(self) -> list[FollowedProcess]:
-        """Processes that run."""
+    def running(self) -> list[FollowedProcess]:
+        """Processes that are running."""
         return [
             p for p in self.processes.values() if p.snapshot and p.snapshot.life in (ALIVE, STOPPED)
         ]
 
 
-# ---- which ----
+# ---- which captures ----
 def captures_of_this_user() -> list[Path]:
-    """Captures that this user's running processes on this host write, as their memory tells."""
-    found = set()
+    """Captures that this user's processes on this host write, by their arenas in shared memory."""
+    captures = set()
     directory = arena_dir()
     if directory.is_symlink() or not directory.is_dir():
         return []
@@ -100,49 +102,49 @@ def captures_of_this_user() -> list[Path]:
         except (OSError, FormatError):
             continue
         if identity.get("capture"):
-            found.add(Path(identity["capture"]))
-    return sorted(path for path in found if path.is_dir())
+            captures.add(Path(identity["capture"]))
+    return sorted(path for path in captures if path.is_dir())
 
 
-def captures_held_open(proc: Path = Path("/proc")) -> set[Path]:
-    """Captures in which this user's processes have a live page open: where /dev/shm is small, as in
-    containers, recorders keep nothing there that would tell.
+def captures_with_open_files(proc: Path = Path("/proc")) -> set[Path]:
+    """Captures in which this user's processes have a live page open. Where /dev/shm is small, as in
+    containers, recorders have no arena there that would name the capture.
     """
-    found = set()
+    captures = set()
     for entry in proc.glob("[0-9]*/fd/*"):
-        with suppress(OSError, IndexError):  # it is gone by now, or none of our business
+        with suppress(OSError, IndexError):  # the process has ended, or is another user's
             target = os.readlink(entry)
             if target.endswith("/live") and entry.parents[1].stat().st_uid == os.getuid():
-                found.add(Path(target).parents[1])
-    return {path for path in found if path.is_dir() and process_folders(path)}
+                captures.add(Path(target).parents[1])
+    return {path for path in captures if path.is_dir() and process_folders(path)}
 
 
-def chosen_captures(patterns: Sequence[str]) -> tuple[list[Path], list[Path]]:
-    """Captures named by directory or glob, or right below a named directory; and directories that
-    cannot be read: of other users, or on a file system that has gone away.
+def matching_captures(patterns: Sequence[str]) -> tuple[list[Path], list[Path]]:
+    """Captures that match: a directory, a glob, or the captures right below either; and directories
+    that cannot be read: those of other users, or on a file system that has gone away.
     """
-    found: set[Path] = set()
+    captures: set[Path] = set()
     unreadable: set[Path] = set()
     for path in (Path(name) for pattern in patterns for name in glob.glob(pattern)):
         try:
             if not path.is_dir():
                 continue
-            itself, entries = process_folders(path), sorted(path.iterdir())
+            folders, entries = process_folders(path), sorted(path.iterdir())
         except OSError:
             unreadable.add(path)
             continue
-        found |= {path} if itself else set()
-        for entry in entries if not itself else ():
+        captures |= {path} if folders else set()
+        for entry in entries if not folders else ():
             try:
-                found |= {entry} if entry.is_dir() and process_folders(entry) else set()
+                captures |= {entry} if entry.is_dir() and process_folders(entry) else set()
             except OSError:
                 unreadable.add(entry)
-    return sorted(found), sorted(unreadable)
+    return sorted(captures), sorted(unreadable)
 
 
 def check_patterns(patterns: Sequence[str]) -> None:
-    """A directory that does not exist, or that cannot be read, is a mistake; an empty one, or a
-    glob, may fill later.
+    """Raises if a named directory does not exist or cannot be read. An empty directory is accepted,
+    and a glob without matches: captures may appear later.
     """
     for pattern in patterns:
         if glob.has_magic(pattern):
@@ -161,12 +163,12 @@ def _read_process(process: FollowedProcess, now_ns: int) -> bool:
         process.snapshot = read_snapshot(process.folder, now_ns, process.meta)
     except FormatError:
         return False
-    process.reading = process.tallies.read(process.communicators, process.meta.strings)
+    process.reading = process.counters.read(process.communicators, process.meta.strings)
     return True
 
 
 def read_job(job: FollowedJob, folders: Sequence[Path], now_ns: int) -> None:
-    """Reads everything of a job that changed; `folders`: its processes on its host."""
+    """Reads everything of a job that changed; `folders` are those of its processes on its host."""
     job.unreadable = 0
     for folder in folders:
         if folder.name not in job.processes:
@@ -180,19 +182,16 @@ def read_job(job: FollowedJob, folders: Sequence[Path], now_ns: int) -> None:
 
 
 def _judge(jobs: Sequence[FollowedJob], folders: Iterable[Path], now_ns: int) -> None:
-    """Verdicts and names of one capture's jobs, from all its processes: those of other hosts, too,
-    which nobody here may follow.
+    """Sets verdicts and names for one capture's jobs. They need all its processes, those on hosts
+    that are not followed here included.
     """
     followed = {name: process for job in jobs for name, process in job.processes.items()}
     snapshots = []
     for folder in folders:
-        mine = followed.get(folder.name)
-        try:
-            snapshots.append(
-                mine.snapshot if mine and mine.snapshot else read_snapshot(folder, now_ns)
-            )
-        except FormatError:
-            continue
+        process = followed.get(folder.name)
+        snapshot = process.snapshot if process else None
+        with suppress(FormatError):
+            snapshots.append(snapshot or read_snapshot(folder, now_ns))
     status, comm_states = judge(snapshots), communicator_states(snapshots)
     inferred = {
         comm_state.name: not any(m.rank_state.name for m in comm_state.members)
@@ -209,90 +208,92 @@ def _judge(jobs: Sequence[FollowedJob], folders: Iterable[Path], now_ns: int) ->
         job.names |= names
 
 
-# ---- all of them ----
+# ---- all jobs ----
+LastWrites = tuple[tuple[str, int], ...]  # by process folder: when its live page was written last
+
+
 @dataclass(slots=True)
 class JobFollower:
-    """All jobs that were asked for."""
+    """All jobs that the user asked for."""
 
-    patterns: tuple[str, ...]  # none: all of this user's
-    all_hosts: bool = False  # False: processes of this host alone; others are followed there
-    jobs: dict[tuple[Path, str], FollowedJob] = field(default_factory=dict)
+    patterns: tuple[str, ...]  # none: all jobs of this user
+    all_hosts: bool = False  # False: processes on this host only
+    jobs: dict[tuple[Path, str], FollowedJob] = field(default_factory=dict)  # by capture and host
     hosts: dict[Path, str] = field(default_factory=dict)  # of process folders
-    # Jobs that are over, with the last signs of life that they gave: old captures cost nothing.
-    over: dict[tuple[Path, str], tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    # Jobs that are over. They are read again only if one of their live pages is written.
+    finished: dict[tuple[Path, str], LastWrites] = field(default_factory=dict)
     unreadable: list[Path] = field(default_factory=list)  # directories that might be captures
-    held_open: set[Path] = field(default_factory=set)
-    looked_ns: int = 0
+    open_captures: set[Path] = field(default_factory=set)  # at the last search of open files
+    searched_ns: int = 0
 
     def read(self) -> None:
-        """Finds new jobs, reads all, forgets what is over."""
+        """Finds new jobs, reads all jobs, drops those that are over."""
         if self.patterns:
-            chosen, self.unreadable = chosen_captures(self.patterns)
+            matching, self.unreadable = matching_captures(self.patterns)
         else:
-            chosen, self.unreadable = self._of_this_user(time.monotonic_ns()), []
-        followed = {capture for capture, _ in self.jobs}
-        for capture in sorted({*chosen, *followed}):
+            matching, self.unreadable = self._of_this_user(time.monotonic_ns()), []
+        captures = {*matching, *(capture for capture, _ in self.jobs)}
+        for capture in sorted(captures):
             try:
-                self._read_capture(capture, capture in chosen)
-            except OSError:  # its file system is gone, or somebody took our rights away
+                self._read_capture(capture, capture in matching)
+            except OSError:  # its file system is gone, or its permissions were changed
                 self.unreadable.append(capture)
-                # What was read last must not look like now.
+                # Old values must not look like present ones.
                 self.jobs = {key: job for key, job in self.jobs.items() if key[0] != capture}
-        known = {*chosen, *followed}
-        self.hosts = {folder: host for folder, host in self.hosts.items() if folder.parent in known}
-        self.over = {key: signs for key, signs in self.over.items() if key[0] in known}
+        self.hosts = {folder: h for folder, h in self.hosts.items() if folder.parent in captures}
+        self.finished = {key: w for key, w in self.finished.items() if key[0] in captures}
 
     def _of_this_user(self, now_ns: int) -> list[Path]:
-        if not self.looked_ns or now_ns - self.looked_ns > _LOOK_PERIOD_NS:
-            self.held_open, self.looked_ns = captures_held_open(), now_ns
-        return sorted({*captures_of_this_user(), *self.held_open})
+        if not self.searched_ns or now_ns - self.searched_ns > _SEARCH_PERIOD_NS:
+            self.open_captures, self.searched_ns = captures_with_open_files(), now_ns
+        return sorted({*captures_of_this_user(), *self.open_captures})
 
-    def _read_capture(self, capture: Path, chosen: bool) -> None:
+    def _read_capture(self, capture: Path, matches: bool) -> None:
         now_ns = time.time_ns()
         try:
             folders = process_folders(capture)
         except FileNotFoundError:  # it was deleted
             folders = []
         by_host = self._by_host(folders)
-        for host, its in by_host.items() if chosen else ():
-            if (capture, host) not in self.jobs and self.over.get((capture, host)) != _signs(its):
-                self.jobs[capture, host] = FollowedJob(capture, host, _run_name(capture))
-        mine = [job for (of, _), job in self.jobs.items() if of == capture]
-        for job in mine:
+        for host, on_host in by_host.items() if matches else ():
+            key = (capture, host)
+            if key not in self.jobs and self.finished.get(key) != _last_writes(on_host):
+                self.jobs[key] = FollowedJob(capture, host, _run_name(capture))
+        jobs = [job for key, job in self.jobs.items() if key[0] == capture]
+        for job in jobs:
             read_job(job, by_host.get(job.host, []), now_ns)
             if not folders or _is_over(job):
-                self.over[capture, job.host] = _signs(by_host.get(job.host, []))
+                self.finished[capture, job.host] = _last_writes(by_host.get(job.host, []))
                 del self.jobs[capture, job.host]
-        if mine and now_ns - min(job.judged_ns for job in mine) >= _VERDICT_PERIOD_NS:
-            _judge(mine, folders, now_ns)
+        if jobs and now_ns - min(job.judged_ns for job in jobs) >= _VERDICT_PERIOD_NS:
+            _judge(jobs, folders, now_ns)
 
     def _by_host(self, folders: Sequence[Path]) -> dict[str, list[Path]]:
-        """Process folders by the hosts that are followed."""
+        """Process folders by host, of the hosts that are followed."""
         here = socket.gethostname()
-        found: dict[str, list[Path]] = {}
+        by_host: dict[str, list[Path]] = {}
         for folder in folders:
             host = self.hosts.get(folder) or identity_of(folder).get("host")
             if host:
                 self.hosts[folder] = host
                 if self.all_hosts or host == here:
-                    found.setdefault(host, []).append(folder)
-        return found
+                    by_host.setdefault(host, []).append(folder)
+        return by_host
 
 
-def _signs(folders: Sequence[Path]) -> tuple[tuple[str, int], ...]:
-    """When processes wrote their live pages last."""
-    found = []
+def _last_writes(folders: Sequence[Path]) -> LastWrites:
+    writes = []
     for folder in folders:
         try:
-            found.append((folder.name, (folder / "live").stat().st_mtime_ns))
+            writes.append((folder.name, (folder / "live").stat().st_mtime_ns))
         except OSError:
-            found.append((folder.name, 0))
-    return tuple(found)
+            writes.append((folder.name, 0))
+    return tuple(writes)
 
 
 def _is_over(job: FollowedJob) -> bool:
-    """Whether nobody lives any more; the dead are shown for a while, so that alerts see them."""
-    if job.living:
+    """Whether no process runs any more. Dead ones are kept for a while, so that alerts see them."""
+    if job.running:
         return False
     snapshots = [process.snapshot for process in job.processes.values() if process.snapshot]
     dead = [snapshot for snapshot in snapshots if snapshot.life != "ended"]
@@ -301,6 +302,6 @@ def _is_over(job: FollowedJob) -> bool:
 
 
 def _run_name(capture: Path) -> str:
-    """The job's number where a scheduler gave one, else the directory's name."""
+    """The scheduler's number of the job if there is one, else the directory's name."""
     info = describe(capture)
     return info.job if info and info.job else os.path.basename(os.path.abspath(capture))

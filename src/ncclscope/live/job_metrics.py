@@ -1,5 +1,6 @@
-"""A followed job as samples: pure sums over what was read of its processes."""
+"""A followed job's series: sums over what was read of its processes."""
 
+import math
 import os
 import statistics
 from collections import Counter
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from ncclscope.capture import layout
 from ncclscope.capture.liveness import ALIVE, ENDED, STOPPED
-from ncclscope.live.counter_reader import CounterSums, Work
+from ncclscope.live.counter_reader import CounterSums, OperationClass
 from ncclscope.live.job_follower import FollowedJob, FollowedProcess
 from ncclscope.live.series import Ratio, Samples
 from ncclscope.model.schema import NONE
@@ -23,37 +24,38 @@ _DROP_REASONS = [
     name.removeprefix("dropped_") for name in layout.COUNTERS if name.startswith("dropped_")
 ]
 _SECOND_NS = 1e9
-Bandwidths = dict[tuple[str, str], tuple[float, float, float]]  # bytes, bus bytes, ns
+# Bytes, bus bytes and ns by function and scope.
+Bandwidths = dict[tuple[str, str], tuple[float, float, float]]
 
 
 @dataclass(slots=True)
 class PreviousReading:
-    """What a job's rates are measured against."""
+    """A job's earlier readings, from which rates are computed."""
 
     bandwidths: Bandwidths = field(default_factory=dict)
     read_ns: int = 0
-    # What each process had called, by time: records and their counts by folder.
-    called: list[tuple[int, dict[str, dict[int, int]]]] = field(default_factory=list)
+    # Moments, oldest first, and the calls of each process then, by record.
+    calls: list[tuple[int, dict[str, dict[int, int]]]] = field(default_factory=list)
 
 
-def measure(job: FollowedJob, earlier: PreviousReading) -> Samples:
-    """All series of a job but the labels that they share."""
+def job_samples(job: FollowedJob, previous: PreviousReading) -> Samples:
+    """All series of a job, without the labels that they share; updates `previous`."""
     samples = Samples()
-    _about_job(samples, job)
+    _add_job(samples, job)
     for process in job.processes.values():
         snapshot = process.snapshot
         if snapshot is None or process.reading is None:
             continue
         if snapshot.life in (ALIVE, STOPPED):
-            _moment(samples, process, snapshot, job)
-            _work_by_rank(samples, job, process, snapshot)
+            _add_present(samples, process, snapshot, job)
+            _add_counters_of_ranks(samples, job, process, snapshot)
         elif snapshot.life != ENDED:
             samples.add("process_up", (_rank(snapshot.global_rank),), 0.0)
         # Sums over all ranks must not fall when a process ends.
-        _sums_of_host(samples, process)
-    _bandwidth(samples, job, earlier)
-    _steps(samples, job, earlier)
-    earlier.read_ns = job.read_ns
+        _add_counters_of_host(samples, process)
+    _add_bandwidths(samples, job, previous)
+    _add_steps(samples, job, previous)
+    previous.read_ns = job.read_ns
     return samples
 
 
@@ -62,7 +64,7 @@ def _rank(number: int) -> str:
 
 
 # ---- the job ----
-def _about_job(samples: Samples, job: FollowedJob) -> None:
+def _add_job(samples: Samples, job: FollowedJob) -> None:
     headers = [p.header for p in job.processes.values() if p.header]
     snapshots = [p.snapshot for p in job.processes.values() if p.snapshot]
     if headers and snapshots:
@@ -82,28 +84,15 @@ def _about_job(samples: Samples, job: FollowedJob) -> None:
         samples.values.setdefault("verdict", {})[verdict.name, verdict.verdict] = 1.0
 
 
-# ---- one process, now ----
-def _moment(
+# ---- what a process is doing ----
+def _add_present(
     samples: Samples, process: FollowedProcess, snapshot: ProcessSnapshot, job: FollowedJob
 ) -> None:
     by_rank: dict[str, list[RankState]] = {}
     for rank_state in snapshot.rank_states:
         by_rank.setdefault(_rank(rank_state.global_rank), []).append(rank_state)
     for rank, rank_states in by_rank.items():
-        labels = (rank,)
-        since_ns = max(job.read_ns - snapshot.at_ns, 0)
-        in_flight = [
-            operation.since_ns for rank_state in rank_states for operation in rank_state.in_flight
-        ]
-        ends = [rank_state.done_ns for rank_state in rank_states if rank_state.done_ns is not None]
-        calls = [rank_state.last.since_ns for rank_state in rank_states if rank_state.last]
-        samples.add("process_up", labels, 1.0)
-        samples.add("in_flight", labels, float(len(in_flight)))
-        oldest_ns = max(in_flight) + since_ns if in_flight else 0
-        samples.add("oldest_in_flight_seconds", labels, oldest_ns / _SECOND_NS)
-        if ends or calls:
-            quiet_ns = min([*ends, *([] if in_flight else calls)] or calls) + since_ns
-            samples.add("seconds_since_progress", labels, quiet_ns / _SECOND_NS)
+        _add_rank(samples, rank, rank_states, max(job.read_ns - snapshot.at_ns, 0))
         uuid = next((rank_state.gpu for rank_state in rank_states if rank_state.gpu), "")
         samples.add("rank", (rank, str(snapshot.pid), snapshot.gpu, uuid), 1.0)
     started = process.header.identity.get("start_ticks", "") if process.header else ""
@@ -115,8 +104,23 @@ def _moment(
         comm, name = communicators.get(rank_state.number), _name(job, process, rank_state.number)
         if comm and not rank_state.closed and name:
             inferred = "yes" if job.inferred.get(name) else "no"
-            labels4 = (name, str(comm.ranks), str(comm.nodes), inferred)
-            samples.values.setdefault("communicator", {})[labels4] = 1.0
+            labels = (name, str(comm.ranks), str(comm.nodes), inferred)
+            samples.values.setdefault("communicator", {})[labels] = 1.0
+
+
+def _add_rank(samples: Samples, rank: str, rank_states: list[RankState], since_ns: int) -> None:
+    """A rank's operations and progress; `since_ns` is the age of the snapshot."""
+    labels = (rank,)
+    in_flight = [operation.since_ns for state in rank_states for operation in state.in_flight]
+    ends = [state.done_ns for state in rank_states if state.done_ns is not None]
+    calls = [state.last.since_ns for state in rank_states if state.last]
+    samples.add("process_up", labels, 1.0)
+    samples.add("in_flight", labels, float(len(in_flight)))
+    oldest_ns = max(in_flight) + since_ns if in_flight else 0
+    samples.add("oldest_in_flight_seconds", labels, oldest_ns / _SECOND_NS)
+    if ends or calls:
+        quiet_ns = min([*ends, *([] if in_flight else calls)] or calls) + since_ns
+        samples.add("seconds_since_progress", labels, quiet_ns / _SECOND_NS)
 
 
 def _name(job: FollowedJob, process: FollowedProcess, number: int) -> str:
@@ -124,12 +128,14 @@ def _name(job: FollowedJob, process: FollowedProcess, number: int) -> str:
 
 
 def helper_cpu_seconds(pid: int, started: str, proc: Path = Path("/proc")) -> float | None:
-    """CPU time of a process's recorder thread; None where it cannot be seen: the same number may be
-    another process here, when its own is on another host or in another container.
+    """CPU time of a process's recorder thread; None if the process is not visible here.
+
+    On another host or in another container, the same pid can be another process: `started` is the
+    process's start in clock ticks, which must be the same.
     """
     try:
-        whole = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        if whole[19] != started:
+        process_fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        if process_fields[19] != started:
             return None
         tasks = list((proc / str(pid) / "task").iterdir())
         for task in tasks:
@@ -142,7 +148,7 @@ def helper_cpu_seconds(pid: int, started: str, proc: Path = Path("/proc")) -> fl
 
 
 # ---- what a process has counted ----
-def _work_by_rank(
+def _add_counters_of_ranks(
     samples: Samples, job: FollowedJob, process: FollowedProcess, snapshot: ProcessSnapshot
 ) -> None:
     assert process.reading
@@ -151,44 +157,46 @@ def _work_by_rank(
     }
     closed = {rank_state.number for rank_state in snapshot.rank_states if rank_state.closed}
     own = _rank(snapshot.global_rank)
-    has_calls = any(work.level == layout.LEVEL_CALL for work in process.reading.works)
-    for work, sums in process.reading.works.items():
-        rank = ranks.get(work.communicator, own)
-        if work.level == layout.LEVEL_CALL or not has_calls:
-            samples.add("calls", (rank, work.function), sums.calls)
-        if work.level == layout.LEVEL_CALL:
+    has_calls = any(op_class.level == layout.LEVEL_CALL for op_class in process.reading.sums)
+    for op_class, sums in process.reading.sums.items():
+        rank = ranks.get(op_class.communicator, own)
+        if op_class.level == layout.LEVEL_CALL or not has_calls:
+            samples.add("calls", (rank, op_class.function), sums.calls)
+        if op_class.level == layout.LEVEL_CALL:
             continue
-        labels = (rank, work.function, work.scope)
+        labels = (rank, op_class.function, op_class.scope)
         samples.add("operations", labels, sums.calls)
         samples.add("bytes", labels, sums.bytes)
-        if work.sound:
+        if op_class.for_bandwidth:
             samples.add("gpu_seconds", labels, sums.gpu_ns / _SECOND_NS)
             samples.add("timed_bytes", labels, sums.timed_bytes)
-            samples.add("timed_bus_bytes", labels, sums.timed_bus_bytes)
+            if op_class.bus_factor is not None:
+                samples.add("timed_bus_bytes", labels, sums.timed_bus_bytes)
         else:
-            samples.add("least_gpu_seconds", labels, sums.early_ns / _SECOND_NS)
-        name = _name(job, process, work.communicator)
-        if name and work.communicator not in closed:
-            if work.all_wait:
-                held = (name, rank, work.scope)
-                samples.add("communicator_gpu_seconds", held, sums.gpu_ns / _SECOND_NS)
+            samples.add("least_gpu_seconds", labels, sums.least_gpu_ns / _SECOND_NS)
+        name = _name(job, process, op_class.communicator)
+        if name and op_class.communicator not in closed:
+            if op_class.all_wait:
+                gpu_ns = sums.gpu_ns + sums.least_gpu_ns
+                labels = (name, rank, op_class.scope)
+                samples.add("communicator_gpu_seconds", labels, gpu_ns / _SECOND_NS)
             samples.add("communicator_operations", (name,), sums.calls)
 
 
-def _sums_of_host(samples: Samples, process: FollowedProcess) -> None:
+def _add_counters_of_host(samples: Samples, process: FollowedProcess) -> None:
     assert process.reading
     dropped = process.dropped
-    for reason in _DROP_REASONS:  # those that never happened, too: their rates are 0, not absent
+    for reason in _DROP_REASONS:  # also those with no drop: their rate is 0, not absent
         samples.add("dropped_events", (reason,), float(dropped.get(reason, 0)))
-    for work, sums in process.reading.works.items():
-        if work.level == layout.LEVEL_CALL:
+    for op_class, sums in process.reading.sums.items():
+        if op_class.level == layout.LEVEL_CALL:
             continue
         samples.add("timed_operations", (), sums.timed)
-        if not work.sound:
+        if not op_class.for_bandwidth or op_class.bus_factor is None:
             continue
-        sized = (work.function, work.size, work.scope)
-        samples.add("sized_bus_bytes", sized, sums.timed_bus_bytes)
-        samples.add("sized_gpu_seconds", sized, sums.gpu_ns / _SECOND_NS)
+        labels = (op_class.function, op_class.size, op_class.scope)
+        samples.add("sized_bus_bytes", labels, sums.timed_bus_bytes)
+        samples.add("sized_gpu_seconds", labels, sums.gpu_ns / _SECOND_NS)
     for reason, count in process.reading.untimed.items():
         samples.add("untimed_operations", (reason,), float(count))
     for reason, count in process.reading.rejected.items():
@@ -198,55 +206,58 @@ def _sums_of_host(samples: Samples, process: FollowedProcess) -> None:
 
 
 # ---- rates ----
-def _works(job: FollowedJob) -> list[tuple[Work, CounterSums]]:
+def _sums_of(job: FollowedJob) -> list[tuple[OperationClass, CounterSums]]:
     readings = [process.reading for process in job.processes.values() if process.reading]
-    return [pair for reading in readings for pair in reading.works.items()]
+    return [pair for reading in readings for pair in reading.sums.items()]
 
 
-def _bandwidth(samples: Samples, job: FollowedJob, earlier: PreviousReading) -> None:
-    """Bytes by GPU time of what ended since the reading before."""
+def _add_bandwidths(samples: Samples, job: FollowedJob, previous: PreviousReading) -> None:
+    """Bytes / GPU time of the operations that ended since the previous reading."""
     now: Bandwidths = {}
-    for work, sums in _works(job):
-        if work.level == layout.LEVEL_CALL or not sums.timed or not work.sound:
+    for op_class, sums in _sums_of(job):
+        if op_class.level == layout.LEVEL_CALL or not sums.timed or not op_class.for_bandwidth:
             continue
-        key = (work.function, work.scope)
+        key = (op_class.function, op_class.scope)
         size, bus, ns = now.get(key, (0.0, 0.0, 0.0))
         now[key] = size + sums.timed_bytes, bus + sums.timed_bus_bytes, ns + sums.gpu_ns
     for key, (size, bus, ns) in now.items():
-        before = earlier.bandwidths.get(key, (0.0, 0.0, 0.0))
+        before = previous.bandwidths.get(key, (0.0, 0.0, 0.0))
         elapsed_ns = ns - before[2]
-        if earlier.read_ns and elapsed_ns > 0:
+        if previous.read_ns and elapsed_ns > 0:
             seconds = elapsed_ns / _SECOND_NS
             samples.add("algbw_bytes_per_second", key, Ratio(size - before[0], seconds))
-            samples.add("busbw_bytes_per_second", key, Ratio(bus - before[1], seconds))
-    earlier.bandwidths = now
+            if not math.isnan(bus - before[1]):
+                samples.add("busbw_bytes_per_second", key, Ratio(bus - before[1], seconds))
+    previous.bandwidths = now
 
 
-def _steps(samples: Samples, job: FollowedJob, earlier: PreviousReading) -> None:
-    """Each process by itself: their tallies are of different moments."""
-    called = {p.folder.name: p.reading.called for p in job.living if p.reading}
-    earlier.called.append((job.read_ns, called))
-    while len(earlier.called) > 2 and job.read_ns - earlier.called[1][0] >= _STEP_WINDOW_NS:
-        earlier.called.pop(0)
-    began_ns, before = earlier.called[0]
+def _add_steps(samples: Samples, job: FollowedJob, previous: PreviousReading) -> None:
+    """Steps a second: the median of processes, because their counters are of different moments."""
+    calls = {p.folder.name: p.reading.calls for p in job.running if p.reading}
+    moments = previous.calls
+    moments.append((job.read_ns, calls))
+    while len(moments) > 2 and job.read_ns - moments[1][0] >= _STEP_WINDOW_NS:
+        moments.pop(0)
+    began_ns, calls_before = moments[0]
     seconds = (job.read_ns - began_ns) / _SECOND_NS
-    found = []
-    for folder, counts in called.items():
-        past = before.get(folder, {})
-        more = [count - past.get(record, 0) for record, count in counts.items()]
-        steps = repetitions([delta for delta in more if delta > 0])
-        if steps:
-            found.append(steps)
-    if found and seconds > 0:
-        samples.add("steps_per_second", (), statistics.median(found) / seconds)
+    steps = []
+    for folder, counts in calls.items():
+        before = calls_before.get(folder, {})
+        increases = [count - before.get(record, 0) for record, count in counts.items()]
+        repeated = repetitions([increase for increase in increases if increase > 0])
+        if repeated:
+            steps.append(repeated)
+    if steps and seconds > 0:
+        samples.add("steps_per_second", (), statistics.median(steps) / seconds)
 
 
 def repetitions(counts: list[int]) -> int | None:
-    """How often a pattern of calls repeated, by how often each kind of call was made.
+    """How often a pattern of calls repeated, from the counts of its kinds of calls; None if there
+    is no pattern.
 
-    In most training loops many sizes are called once a step, and the rest a few times: the most
-    frequent count is the number of steps if the others are multiples of it, give or take one step.
-    None where that cannot be said.
+    In most training loops many kinds of calls are made once a step, and the rest a few times: the
+    most frequent count is the number of steps if the others are multiples of it, give or take one
+    step. 100, 100, 100, 299 and 7 are 100 steps.
     """
     if len(counts) < 2:
         return None

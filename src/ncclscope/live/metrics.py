@@ -1,5 +1,5 @@
-"""Every metric that `ncclscope serve` gives, in one list: docs/metrics.md and the dashboards are
-made from it.
+"""Every metric that `ncclscope serve` exports, in one list. docs/metrics.md and the dashboards are
+generated from it.
 """
 
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 COUNTER, GAUGE, HISTOGRAM, INFO = "counter", "gauge", "histogram", "info"
 PREFIX = "ncclscope_"
 EVERYWHERE = ("run", "host")  # labels that every series of a job has
-# Labels that take the value `other` when a job has more series than it may.
+# Labels that take the value `other` when a job has more series than its limit.
 FOLDABLE = (
     "communicator", "size", "function", "rank",
     "gpu", "comm_name", "nranks", "collective", "p2p_operation", "message_size", "algo_proto",
@@ -15,18 +15,18 @@ FOLDABLE = (
 OTHER = "other"
 
 # Upper bounds of the duration histogram. Powers of two in ns are edges of the recorder's own
-# buckets, so nothing is split by guessing.
+# buckets, so no bucket has to be split.
 DURATION_BOUNDS_NS = tuple(1 << power for power in range(13, 35, 2))
-# Size classes: upper bounds in bytes. Eight with the last, which has none.
+# Upper bounds of the size classes, in bytes; the eighth and last class has none.
 SIZE_BOUNDS_BYTES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20, 256 << 20, 1 << 30)
 SIZE_NAMES = ("4K", "64K", "1M", "16M", "64M", "256M", "1G", "more")
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One family of series."""
+    """One metric: a family of series."""
 
-    name: str  # without prefix; counters end in _total in what is served
+    name: str  # without prefix; Prometheus sees counters with _total behind it
     kind: str
     help: str
     labels: tuple[str, ...] = ()
@@ -34,12 +34,12 @@ class Metric:
 
     @property
     def full_name(self) -> str:
-        """As Prometheus knows it, without a counter's _total."""
+        """The name with its prefix, without a counter's _total."""
         return self.prefix + self.name
 
     @property
     def series(self) -> int:
-        """How many series one combination of labels makes."""
+        """Number of series that one combination of labels makes."""
         return len(DURATION_BOUNDS_NS) + 3 if self.kind == HISTOGRAM else 1
 
 
@@ -48,7 +48,7 @@ _SIZED = ("function", "size", "scope")
 _SCOPE = (
     "scope: intra where all ranks of the communicator are on one node, inter where they are not"
 )
-# The order is that of importance: where a job has too many series, the last ones are folded first.
+# In order of importance: if a job has too many series, the last ones are folded first.
 METRICS = (
     Metric("run", INFO, "The job: NCCL's release, mode, whether it is a simulation.",
            ("nccl", "mode", "capture", "simulation")),
@@ -111,7 +111,7 @@ METRICS = (
     Metric("folded_series", GAUGE,
            "Series that are part of `other`, because a job may have no more."),
 )  # fmt: skip
-# About `serve` itself; these have no labels.
+# About `serve` itself, without labels.
 OWN_METRICS = (
     Metric("runs", GAUGE, "Jobs that are being followed."),
     Metric("reading_seconds", GAUGE, "What reading all captures took the last time."),
@@ -123,9 +123,9 @@ OWN_METRICS = (
         "Directories that cannot be read: of other users, or on a file system that is gone.",
     ),
 )
-# About machines, jobs or not: serve --system. What a machine does not have is absent.
+# About hosts, whether a job runs or not: serve --system. What a host does not have is absent.
 _GPU, _LINK, _HOST = ("host", "gpu"), ("host", "link"), ("host",)
-MACHINE_METRICS = (
+SYSTEM_METRICS = (
     Metric("gpu", INFO, "A GPU.", (*_GPU, "gpu_uuid", "bus_id", "model")),
     Metric("gpu_utilization_ratio", GAUGE,
            "Share of time in which a kernel ran, NCCL's waiting kernels included.", _GPU),
@@ -164,7 +164,7 @@ MACHINE_METRICS = (
            (*_HOST, "resource", "who")),
     Metric("host_sample_age_seconds", GAUGE, "How old the machine's numbers are.", _HOST),
 )  # fmt: skip
-# NCCL Inspector's names and labels, for dashboards that were made for it: serve --inspector-names.
+# NCCL Inspector's names and labels, for dashboards made for it: serve --inspector-names.
 _INSPECTOR = ("version", "slurm_job_id", "node", "gpu", "comm_name", "n_nodes", "nranks")
 _COLLECTIVE = (*_INSPECTOR, "collective", "message_size", "algo_proto")
 _PAIR = (*_INSPECTOR, "p2p_operation", "message_size")
@@ -181,12 +181,12 @@ INSPECTOR_METRICS = (
            "Mean time of a send or receive on the GPU over 30 s.", _PAIR, "nccl_"),
 )  # fmt: skip
 BY_NAME = {
-    metric.name: metric for metric in (*METRICS, *INSPECTOR_METRICS, *MACHINE_METRICS, *OWN_METRICS)
+    metric.name: metric for metric in (*METRICS, *INSPECTOR_METRICS, *SYSTEM_METRICS, *OWN_METRICS)
 }
 
 
 def size_class(size_bytes: int) -> str:
-    """The name of a size's class."""
+    """The name of the class that a size falls into."""
     for bound, name in zip(SIZE_BOUNDS_BYTES, SIZE_NAMES, strict=False):
         if size_bytes <= bound:
             return name

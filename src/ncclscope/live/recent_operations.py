@@ -9,12 +9,12 @@ from ncclscope.model.process.operations import operations_of
 from ncclscope.model.schema import NONE
 from ncclscope.model.vocabulary import Vocabulary
 
-_SLOTS = 1 << 14  # 1 MB of the log: at 20 slots an operation, 800 operations
+_SLOTS = 1 << 14  # 1 MiB of the log: at 20 slots an operation, 800 operations
 
 
 @dataclass(frozen=True, slots=True)
 class RecentOperation:
-    """One operation that was called lately."""
+    """One of the last operations."""
 
     called_unix_ns: int
     function: str
@@ -28,7 +28,7 @@ class RecentOperation:
 
 
 def recent_operations(folder: Path, communicator: int, most: int) -> list[RecentOperation]:
-    """Newest first; none in profile mode, which keeps no log."""
+    """The last operations, newest first; [] in profile mode, which keeps no log."""
     if not any(folder.glob("log.*")):
         return []
     words = Vocabulary()
@@ -37,29 +37,26 @@ def recent_operations(folder: Path, communicator: int, most: int) -> list[Recent
         columns = operations_of(process, words).columns
     except (FormatError, OSError):
         return []
-    mine = [at for at, number in enumerate(columns["communicator"]) if number == communicator]
-    wall_ns = process.clock.realtime_offset_ns
+    rows = [row for row, number in enumerate(columns["communicator"]) if number == communicator]
+    unix_offset_ns = process.clock.realtime_offset_ns
 
-    def word(sort: str, at: int) -> str:
-        code = int(columns[sort][at])
-        return "" if code == NONE else words.lists[sort][code]
+    def word(column: str, row: int) -> str:
+        code = int(columns[column][row])
+        return "" if code == NONE else words.lists[column][code]
 
-    found = []
-    for at in reversed(mine[-most:]):
-        called_ns = next((int(columns[name][at]) for name in ("call_ns", "enqueue_ns", "start_ns")
-                          if columns[name][at] != NONE), 0)  # fmt: skip
-        duration_ns = int(columns["duration_ns"][at])
-        found.append(
-            RecentOperation(
-                called_unix_ns=called_ns + wall_ns,
-                function=word("function", at),
-                size_bytes=max(int(columns["size_bytes"][at]), 0),
-                datatype=word("datatype", at),
-                algorithm=word("algorithm", at),
-                protocol=word("protocol", at),
-                duration_ns=None if duration_ns == NONE else duration_ns,
-                source=word("source", at),
-                state=word("state", at),
-            )
+    def operation(row: int) -> RecentOperation:
+        times = (int(columns[name][row]) for name in ("call_ns", "enqueue_ns", "start_ns"))
+        duration_ns = int(columns["duration_ns"][row])
+        return RecentOperation(
+            called_unix_ns=next((ns for ns in times if ns != NONE), 0) + unix_offset_ns,
+            function=word("function", row),
+            size_bytes=max(int(columns["size_bytes"][row]), 0),
+            datatype=word("datatype", row),
+            algorithm=word("algorithm", row),
+            protocol=word("protocol", row),
+            duration_ns=None if duration_ns == NONE else duration_ns,
+            source=word("source", row),
+            state=word("state", row),
         )
-    return found
+
+    return [operation(row) for row in reversed(rows[-most:])]

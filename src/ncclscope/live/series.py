@@ -1,4 +1,4 @@
-"""Series with their values, and the rule that keeps a job's number of series bounded."""
+"""Series with their values, and the limit on a job's number of series."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,33 +8,33 @@ from ncclscope.live.metrics import BY_NAME, FOLDABLE, OTHER, Metric
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts up to each bound of DURATION_BOUNDS_NS, of all, and the sum of durations."""
+    """Counts up to each of DURATION_BOUNDS_NS, the count of all, and the sum of durations."""
 
     up_to: tuple[int, ...]
     count: int
     sum_seconds: float
 
     def plus(self, other: "Histogram") -> "Histogram":
-        """Both together."""
+        """The histogram of both."""
         up_to = tuple(a + b for a, b in zip(self.up_to, other.up_to, strict=True))
         return Histogram(up_to, self.count + other.count, self.sum_seconds + other.sum_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A mean or a rate: of several together it is Σ / Σ, not a sum."""
+    """A mean or a rate. Several of them combine as sum / sum: a sum of ratios means nothing."""
 
-    of: float
-    by: float
+    numerator: float
+    denominator: float
 
     def plus(self, other: "Ratio") -> "Ratio":
-        """Both together."""
-        return Ratio(self.of + other.of, self.by + other.by)
+        """The ratio of both."""
+        return Ratio(self.numerator + other.numerator, self.denominator + other.denominator)
 
     @property
     def value(self) -> float:
-        """What is served."""
-        return self.of / self.by if self.by else 0.0
+        """The quotient; 0 if nothing was counted."""
+        return self.numerator / self.denominator if self.denominator else 0.0
 
 
 Value = float | Histogram | Ratio
@@ -55,12 +55,12 @@ def _sum(a: Value, b: Value) -> Value:
 
 @dataclass(slots=True)
 class Samples:
-    """Values by metric and labels; what comes twice is added up."""
+    """Values by metric and labels; values of the same series are added up."""
 
     values: dict[str, dict[Labels, Value]] = field(default_factory=dict)
 
     def add(self, name: str, labels: Labels, value: Value) -> None:
-        """Adds to a series."""
+        """Adds a value to a series."""
         series = self.values.setdefault(name, {})
         before = series.get(labels)
         if before is None:
@@ -69,57 +69,58 @@ class Samples:
             series[labels] = _sum(before, value)
 
     def in_order(self) -> Iterator[tuple[Metric, Labels, Value]]:
-        """All series, metrics in the catalogue's order."""
+        """All series, metrics in the order of `METRICS`."""
         for name, metric in BY_NAME.items():
             for labels, value in sorted(self.values.get(name, {}).items()):
                 yield metric, labels, value
 
 
 @dataclass(slots=True)
-class Budget:
-    """Which series a job has. Whoever came first stays; later ones fold into `other`.
+class SeriesLimit:
+    """Limits a job's number of series: the first ones stay, later ones are folded into `other`.
 
-    A series never moves between its own and `other` while it exists, or a counter would jump.
+    A series stays what it is, its own or part of `other`, as long as it exists. Otherwise the
+    counter of `other` would jump.
     """
 
     limit: int
-    own: dict[tuple[str, Labels], bool] = field(default_factory=dict)  # False: folded
+    is_own: dict[tuple[str, Labels], bool] = field(default_factory=dict)  # False: folded
 
     def fold(self, samples: Samples) -> Samples:
-        """The samples within the limit; `folded_series` says what is not."""
+        """The samples within the limit, with `folded_series` for the number of folded ones."""
         present = {(m.name, labels) for m, labels, _ in samples.in_order()}
-        self.own = {key: kept for key, kept in self.own.items() if key in present}
-        # Every metric may need one series more, for the rest, or one for each scope; and their
-        # number is a series.
-        here = [BY_NAME[name] for name in samples.values]
-        reserve = 1 + sum(metric.series * _rests(metric) for metric in here if _foldable(metric))
-        used = sum(BY_NAME[name].series for (name, _), kept in self.own.items() if kept)
-        folded = Samples()
-        count = 0
+        self.is_own = {key: own for key, own in self.is_own.items() if key in present}
+        # Each metric may need series for `other`, and folded_series is one more.
+        metrics = [BY_NAME[name] for name in samples.values]
+        reserve = 1 + sum(m.series * _other_series(m) for m in metrics if _foldable(m))
+        used = sum(BY_NAME[name].series for (name, _), own in self.is_own.items() if own)
+        within = Samples()
+        folded = 0
         for metric, labels, value in samples.in_order():
             key = (metric.name, labels)
-            if key not in self.own:
+            if key not in self.is_own:
                 fits = used + metric.series <= self.limit - reserve
-                self.own[key] = fits or not _foldable(metric)
-                used += metric.series if self.own[key] else 0
-            if self.own[key]:
-                folded.add(metric.name, labels, value)
-            elif metric.kind != "info":  # the rest has no name to inform about
-                folded.add(metric.name, _rest(metric, labels), value)
-            count += not self.own[key]
-        folded.add("folded_series", (), count)
-        return folded
+                self.is_own[key] = fits or not _foldable(metric)
+                used += metric.series if self.is_own[key] else 0
+            if self.is_own[key]:
+                within.add(metric.name, labels, value)
+            elif metric.kind != "info":  # `other` has nothing to inform about
+                within.add(metric.name, _other_labels(metric, labels), value)
+            folded += not self.is_own[key]
+        within.add("folded_series", (), folded)
+        return within
 
 
 def _foldable(metric: Metric) -> bool:
     return any(label in FOLDABLE for label in metric.labels)
 
 
-def _rests(metric: Metric) -> int:
+def _other_series(metric: Metric) -> int:
+    """The most series that `other` can become: one for each value of labels that stay."""
     return 3 if "scope" in metric.labels else 2 if "n_nodes" in metric.labels else 1
 
 
-def _rest(metric: Metric, labels: Labels) -> Labels:
+def _other_labels(metric: Metric, labels: Labels) -> Labels:
     return tuple(
         OTHER if name in FOLDABLE or (name == "n_nodes" and value != "1") else value
         for name, value in zip(metric.labels, labels, strict=True)
@@ -127,5 +128,5 @@ def _rest(metric: Metric, labels: Labels) -> Labels:
 
 
 def with_run(labels: Labels, run: str, host: str) -> Labels:
-    """Labels behind those that every series of a job has."""
+    """A series' own labels after those that every series of a job has."""
     return (run, host, *labels)

@@ -1,4 +1,4 @@
-"""The machine beside NCCL as metrics: `ncclscope serve --system`.
+"""System counters of hosts as metrics: `ncclscope serve --system`.
 
 Where `run --system` samples a host already, its file is read instead of sampling twice.
 """
@@ -25,11 +25,11 @@ from ncclscope.system.host import Numbers
 from ncclscope.system.sample import Sample, SystemReader
 from ncclscope.system.sample_files import SampleTail, sample_files_in
 
-_FRESH_NS = 5_000_000_000  # at 1 Hz; what is older is no longer served
-_LONGEST_INTERVAL_NS = 3_600_000_000_000  # that `run` takes; a file may say anything
+_FRESH_NS = 5_000_000_000  # older samples are not served, at the usual interval of 1 s
+_LONGEST_INTERVAL_NS = 3_600_000_000_000  # that `run` accepts; a file is not trusted
 _FIRST_SAMPLE_S = 2.0
 _REASONS = SLOWDOWNS | {POWER_CAP: "SW power cap"}
-# Counters that become metrics as they are: metric, further labels, factor.
+# Counters and their metrics: name, labels after host and device, factor.
 _GPU_METRICS: dict[str, tuple[str, Labels, float]] = {
     "utilization_percent": ("gpu_utilization_ratio", (), 0.01),
     "memory_used_bytes": ("gpu_memory_used_bytes", (), 1),
@@ -87,28 +87,28 @@ _METRICS = {
 PcieCapacities = dict[Labels, int]  # by host and GPU, bytes a second
 
 
-# ---- one host's sample as metrics ----
-def add_machine(
+# ---- metrics of one host's sample ----
+def add_host(
     samples: Samples, host: str, sample: Sample, age_s: float, pcie: PcieCapacities
 ) -> None:
-    """All series of one host; devices of kinds that a later release may sample have none."""
+    """Adds all series of one host; kinds of devices that this release does not know have none."""
     for device, numbers in sample.numbers.items():
         labels: Labels = (host,) if device.kind == HOST else (host, device.name)
-        known = _METRICS.get(device.kind, {})
+        metrics = _METRICS.get(device.kind, {})
         if device.kind == GPU:
             _add_gpu(samples, labels, device, numbers)
             _add_pcie(samples, labels, numbers, pcie)
         for name, value in numbers.items():
-            if name in known:
-                metric, more, factor = known[name]
+            if name in metrics:
+                metric, more, factor = metrics[name]
                 samples.add(metric, (*labels, *more), value * factor)
     samples.add("host_sample_age_seconds", (host,), max(age_s, 0.0))
 
 
 def _add_gpu(samples: Samples, labels: Labels, device: Device, numbers: Numbers) -> None:
     facts = device.facts
-    told = tuple(str(facts.get(name, "")) for name in ("uuid", "bus_id", "model"))
-    samples.add("gpu", (*labels, *told), 1.0)
+    about = (str(facts.get(name, "")) for name in ("uuid", "bus_id", "model"))
+    samples.add("gpu", (*labels, *about), 1.0)
     memory = facts.get("memory_bytes")
     if isinstance(memory, int):
         samples.add("gpu_memory_bytes", labels, float(memory))
@@ -121,7 +121,7 @@ def _add_gpu(samples: Samples, labels: Labels, device: Device, numbers: Numbers)
 def _add_pcie(
     samples: Samples, labels: Labels, numbers: Numbers, capacities: PcieCapacities
 ) -> None:
-    """Generations fall while a GPU is idle: the highest seen is the link's."""
+    """The PCIe link's capacity: the highest so far, because idle GPUs lower the generation."""
     now = pcie_capacity(numbers.get("pcie_generation", 0), numbers.get("pcie_width", 0))
     most = capacities[labels] = max(capacities.get(labels, 0), now or 0)
     if most:
@@ -129,8 +129,8 @@ def _add_pcie(
 
 
 # ---- where samples come from ----
-class _Sampler(threading.Thread):
-    """Samples this host in a thread of its own: a driver that hangs must not stop readings."""
+class _SamplerThread(threading.Thread):
+    """Samples this host in a thread: a driver that hangs must not stop `serve`."""
 
     def __init__(self, root: Path, interval_s: float) -> None:
         super().__init__(daemon=True, name="system")
@@ -140,7 +140,7 @@ class _Sampler(threading.Thread):
         self.latest: Sample | None = None
 
     def run(self) -> None:
-        """Until it is told to stop."""
+        """Samples until `stopped` is set."""
         machine = SystemReader(self._root)
         while True:
             self.latest = machine.read()
@@ -150,18 +150,18 @@ class _Sampler(threading.Thread):
 
 
 @dataclass(slots=True)
-class Machines:
-    """The newest sample of each host."""
+class SystemMetrics:
+    """Reads the newest sample of each host."""
 
     root: Path
     interval_s: float
     all_hosts: bool = False
-    _followed: dict[Path, SampleTail] = field(default_factory=dict)
-    _sampler: _Sampler | None = None
+    _tails: dict[Path, SampleTail] = field(default_factory=dict)
+    _thread: _SamplerThread | None = None
     _pcie: PcieCapacities = field(default_factory=dict)
 
     def read(self, captures: Iterable[Path]) -> Samples:
-        """Metrics of this host, and of others where captures tell and they were asked for."""
+        """Metrics of this host, and with `all_hosts` of others that captures have samples of."""
         here, now_ns = socket.gethostname(), time.time_ns()
         newest: dict[str, Sample] = {}
         for host, sample in self._from_captures(captures, now_ns):
@@ -170,44 +170,46 @@ class Machines:
             ):
                 newest[host] = sample
         if here in newest:
-            self._stop()
-        elif (own := self._sampled()) is not None and self._is_fresh(now_ns - own.realtime_ns):
+            self.stop_sampling()
+        elif (own := self._sample_here()) is not None and self._is_fresh(now_ns - own.realtime_ns):
             newest[here] = own
-        found = Samples()
+        samples = Samples()
         for host, sample in sorted(newest.items()):
             age_s = (now_ns - sample.realtime_ns) / 1e9
-            add_machine(found, host, sample, age_s, self._pcie)
-        return found
+            add_host(samples, host, sample, age_s, self._pcie)
+        return samples
 
     def _is_fresh(self, age_ns: int, interval_ns: int = 0) -> bool:
-        """Whether what is so old is the newest there should be of a file of that interval."""
+        """Whether a sample of that age can be the newest of a sampler with that interval."""
         longest_ns = max(int(self.interval_s * 1e9), min(interval_ns, _LONGEST_INTERVAL_NS))
         return age_ns <= max(_FRESH_NS, 3 * longest_ns)
 
     def _from_captures(self, captures: Iterable[Path], now_ns: int) -> Iterator[tuple[str, Sample]]:
-        """Last samples of files that are being written."""
+        """Hosts and last samples of the files that are being written."""
         paths = {path for capture in set(captures) for path in sample_files_in(capture)}
-        self._followed = {path: one for path, one in self._followed.items() if path in paths}
+        self._tails = {path: tail for path, tail in self._tails.items() if path in paths}
         for path in sorted(paths):
             try:
                 age_ns = now_ns - path.stat().st_mtime_ns
             except OSError:
                 continue
-            followed = self._followed.setdefault(path, SampleTail(path))
-            if not self._is_fresh(age_ns) and not self._is_fresh(age_ns, followed.interval_ns()):
+            tail = self._tails.setdefault(path, SampleTail(path))
+            if not self._is_fresh(age_ns) and not self._is_fresh(age_ns, tail.interval_ns()):
                 continue
-            sample, interval_ns = followed.read(), followed.journal.interval_ns
+            sample, interval_ns = tail.read(), tail.interval_ns()
             if sample is not None and self._is_fresh(now_ns - sample.realtime_ns, interval_ns):
-                yield followed.journal.host, sample
+                yield tail.host, sample
 
-    def _sampled(self) -> Sample | None:
-        if self._sampler is None:
-            self._sampler = _Sampler(self.root, self.interval_s)
-            self._sampler.start()
-            self._sampler.first.wait(_FIRST_SAMPLE_S)
-        return self._sampler.latest
+    def _sample_here(self) -> Sample | None:
+        """The last sample of the thread, which is started if it does not run."""
+        if self._thread is None:
+            self._thread = _SamplerThread(self.root, self.interval_s)
+            self._thread.start()
+            self._thread.first.wait(_FIRST_SAMPLE_S)
+        return self._thread.latest
 
-    def _stop(self) -> None:
-        if self._sampler is not None:
-            self._sampler.stopped.set()
-            self._sampler = None
+    def stop_sampling(self) -> None:
+        """Stops the thread that samples this host, if it runs."""
+        if self._thread is not None:
+            self._thread.stopped.set()
+            self._thread = None

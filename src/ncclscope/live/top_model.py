@@ -1,104 +1,107 @@
-"""What `ncclscope top` shows, as numbers: jobs, communicators and ranks over the last seconds.
+"""The numbers that `ncclscope top` shows: jobs, communicators and ranks over the last seconds.
 
-Rates are taken over the time between two heartbeats of each process, not between two readings:
-pages and tallies are written once a second, at a moment of the process's own.
+Rates are taken between two heartbeats of a process, not between two readings: each process writes
+its live page and counters once a second, at moments of its own.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ncclscope.capture import layout
-from ncclscope.capture.liveness import ALIVE, STOPPED
-from ncclscope.diagnose.hang import verdict as v
-from ncclscope.diagnose.hang.verdict import Verdict
-from ncclscope.live.counter_reader import INTER, INTRA, UNKNOWN, CounterSums, Work
+from ncclscope.capture.liveness import ALIVE, ENDED, STOPPED
+from ncclscope.diagnose.hang.verdict import OK, Verdict
+from ncclscope.live.counter_reader import INTER, INTRA, UNKNOWN, CounterSums, OperationClass
 from ncclscope.live.job_follower import FollowedJob, FollowedProcess
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.bandwidth import bandwidth_gbs
 from ncclscope.snapshot.process import ProcessSnapshot
 from ncclscope.snapshot.types import LastCall, OperationInFlight, RankState
 
 WINDOW_NS = 5_000_000_000
-_LATE_SHARE = 0.1  # of the time in kernels that the others wait for one rank alone
-_LATE_LEAST = 0.01  # and of all time
+# A rank is late if all others wait for it, for this share of the time in kernels and of all time.
+_LATE_SHARE = 0.1
+_LATE_LEAST = 0.01
 _FRESH_NS = 3_000_000_000
-Folder = tuple[Path, str]  # capture and process
+ProcessKey = tuple[Path, str]  # capture and process folder
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What was done in so many seconds, by one rank or by several."""
+    """What one rank, or several, did in some seconds."""
 
     seconds: float = 0.0
     sums: CounterSums = field(default_factory=CounterSums)
 
     @property
     def operations_per_s(self) -> float | None:
-        """None before the second heartbeat."""
+        """Operations a second; None before the second heartbeat."""
         return self.sums.calls / self.seconds if self.seconds > 0 else None
 
     @property
     def algbw_gb_s(self) -> float | None:
-        """Of operations with an exact GPU time; None where there were none."""
-        return self.sums.timed_bytes / self.sums.gpu_ns if self.sums.gpu_ns > 0 else None
+        """Algorithm bandwidth; None if no operation counts for it."""
+        return bandwidth_gbs(self.sums.timed_bytes, self.sums.gpu_ns)
 
     @property
     def busbw_gb_s(self) -> float | None:
-        """The same times nccl-tests' factor."""
-        return self.sums.timed_bus_bytes / self.sums.gpu_ns if self.sums.gpu_ns > 0 else None
+        """Bus bandwidth; None if no operation counts for it, or nccl-tests define none for one."""
+        bus_bytes = self.sums.timed_bus_bytes
+        return None if math.isnan(bus_bytes) else bandwidth_gbs(bus_bytes, self.sums.gpu_ns)
 
     @property
     def gpu_share(self) -> float | None:
-        """Time in NCCL's kernels by time."""
-        ns = self.sums.gpu_ns + self.sums.early_ns
+        """The share of time in NCCL's kernels."""
+        ns = self.sums.gpu_ns + self.sums.least_gpu_ns
         return ns / 1e9 / self.seconds if self.seconds > 0 else None
 
     def plus(self, other: "Rates") -> "Rates":
-        """Of both: rates of one are the mean, weighted by time."""
+        """Rates of two ranks together: their means, weighted by time."""
         return Rates(self.seconds + other.seconds, self.sums.plus(other.sums))
 
 
 @dataclass(frozen=True, slots=True)
-class RankRow:
-    """One rank of a communicator."""
+class TopRank:
+    """The row of one rank of a communicator."""
 
-    rank: int  # in the job
+    rank: int  # global
     host: str
     gpu: str
     pid: int
     life: str
     rates: Rates
-    excess: float | None  # share of time that it is in kernels longer than the rank with the least
-    in_flight: tuple[OperationInFlight, ...]  # with their ages by now
+    excess: float | None  # share of time in kernels beyond that of the rank with the least
+    in_flight: tuple[OperationInFlight, ...]  # with their present ages
     quiet_ns: int | None  # since its last operation ended
     last: LastCall | None
     calls: int
     dropped: int
     folder: Path
     number: int  # of the communicator in its process
-    compared: Rates = field(default_factory=Rates)  # in what all ranks wait for the last
+    compared: Rates = field(default_factory=Rates)  # in functions whose ranks all wait for the last
 
     @property
     def oldest_ns(self) -> int:
-        """Age of the oldest operation in flight, 0 without one."""
+        """Age of the oldest operation in flight; 0 if there is none."""
         return max((operation.since_ns for operation in self.in_flight), default=0)
 
 
 @dataclass(frozen=True, slots=True)
-class CommunicatorRow:
-    """One communicator with those of its ranks that live or died."""
+class TopCommunicator:
+    """The row of one communicator, with its ranks that run or died."""
 
     key: str
     run: str
     name: str
-    ranks: int  # that it has
+    ranks: int  # of the communicator, on record or not
     nodes: int
-    rows: tuple[RankRow, ...]
+    rows: tuple[TopRank, ...]
     rates: Rates
-    wait_share: float | None  # of the time in kernels, beyond that of the rank with the least
-    late: int | None  # the rank that the others wait for
+    wait_share: float | None  # of the time in kernels: what is beyond the rank with the least
+    late: int | None  # the rank that all others wait for
     verdict: Verdict | None
-    label: str = ""  # its name, with its job's where several are shown
+    label: str = ""  # its name, with its run's if several jobs are shown
 
     @property
     def scope(self) -> str:
@@ -107,12 +110,12 @@ class CommunicatorRow:
 
     @property
     def operations_per_s(self) -> float | None:
-        """Of one rank: an operation of eight ranks is one."""
+        """Operations a second of one rank: an AllReduce of eight ranks is one operation."""
         return self.rates.operations_per_s
 
     @property
     def in_flight(self) -> int:
-        """The most of any rank."""
+        """Operations in flight on the rank that has most."""
         return max((len(row.in_flight) for row in self.rows), default=0)
 
     @property
@@ -122,8 +125,8 @@ class CommunicatorRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JobLine:
-    """One job, whole."""
+class TopJob:
+    """The line of one job."""
 
     run: str
     capture: Path
@@ -131,101 +134,108 @@ class JobLine:
     nccl_version: int
     simulation: bool
     processes: int
-    alive: int
+    running: int
     expected: int
     hosts: int
     intra: Rates
     inter: Rates
     dropped: int
     unreadable: int
-    verdicts: tuple[Verdict, ...]  # that are not ok, hangs first
+    verdicts: tuple[Verdict, ...]  # those that are not ok, hangs first
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
-    """Everything at one moment."""
+class TopData:
+    """All jobs and communicators at one moment."""
 
-    jobs: tuple[JobLine, ...]
-    communicators: tuple[CommunicatorRow, ...]
+    jobs: tuple[TopJob, ...]
+    communicators: tuple[TopCommunicator, ...]
 
 
 # ---- rates ----
+ClassSums = dict[OperationClass, CounterSums]
+
+
 @dataclass(slots=True)
-class Past:
-    """What each process had counted, heartbeat by heartbeat, over the window."""
+class RateHistory:
+    """Sums of each process at its heartbeats within the window."""
 
-    moments: dict[Folder, list[tuple[int, dict[Work, CounterSums]]]] = field(default_factory=dict)
+    moments: dict[ProcessKey, list[tuple[int, ClassSums]]] = field(default_factory=dict)
 
-    def note(self, folder: Folder, at_ns: int, works: dict[Work, CounterSums]) -> None:
-        """A new heartbeat; the same again changes nothing but what it counted."""
-        mine = self.moments.setdefault(folder, [])
-        if mine and mine[-1][0] == at_ns:
-            mine.pop()
-        mine.append((at_ns, works))
-        while len(mine) > 2 and at_ns - mine[1][0] >= WINDOW_NS:
-            mine.pop(0)
+    def add(self, process: ProcessKey, at_ns: int, sums: ClassSums) -> None:
+        """Adds a process's heartbeat, or replaces the last one if that is of the same time."""
+        moments = self.moments.setdefault(process, [])
+        if moments and moments[-1][0] == at_ns:
+            moments.pop()
+        moments.append((at_ns, sums))
+        while len(moments) > 2 and at_ns - moments[1][0] >= WINDOW_NS:
+            moments.pop(0)
 
-    def forget(self, but: Iterable[Folder]) -> None:
-        """Processes that are gone."""
-        kept = set(but)
-        for folder in set(self.moments) - kept:
-            del self.moments[folder]
+    def keep_only(self, processes: Iterable[ProcessKey]) -> None:
+        """Drops all other processes."""
+        for process in set(self.moments) - set(processes):
+            del self.moments[process]
 
-    def rates(self, folder: Folder) -> dict[Work, Rates]:
-        """Of each kind of work over the window."""
-        mine = self.moments.get(folder, [])
-        if len(mine) < 2:
+    def seconds(self, process: ProcessKey) -> float:
+        """The time that a process's rates are taken over; 0 before its second heartbeat."""
+        moments = self.moments.get(process, [])
+        return (moments[-1][0] - moments[0][0]) / 1e9 if len(moments) > 1 else 0.0
+
+    def rates(self, process: ProcessKey) -> dict[OperationClass, Rates]:
+        """Rates of each class of operations; {} before the second heartbeat."""
+        moments = self.moments.get(process, [])
+        if len(moments) < 2:
             return {}
-        (began_ns, before), (ended_ns, now) = mine[0], mine[-1]
-        seconds = (ended_ns - began_ns) / 1e9
+        before, now = moments[0][1], moments[-1][1]
+        seconds = self.seconds(process)
         return {
-            work: Rates(seconds, sums.plus(before.get(work, CounterSums()), -1))
-            for work, sums in now.items()
+            op_class: Rates(seconds, sums.plus(before.get(op_class, CounterSums()), -1))
+            for op_class, sums in now.items()
         }
 
 
-def _together(rates: Iterable[Rates]) -> Rates:
-    """Kinds of work of one process: the seconds are the same."""
-    found = Rates()
-    for one in rates:
-        found = Rates(max(found.seconds, one.seconds), found.sums.plus(one.sums))
-    return found
+def _sum_classes(rates: Iterable[Rates]) -> Rates:
+    """Rates of several classes of one process, all over the same time."""
+    total = Rates()
+    for part in rates:
+        total = Rates(max(total.seconds, part.seconds), total.sums.plus(part.sums))
+    return total
 
 
 # ---- rows ----
-def overview(jobs: Sequence[FollowedJob], past: Past) -> Overview:
-    """All jobs; those of one capture on several hosts are one."""
+def top_data(jobs: Sequence[FollowedJob], history: RateHistory) -> TopData:
+    """All jobs; those of one capture on several hosts are one job. Updates `history`."""
     by_capture: dict[Path, list[FollowedJob]] = {}
     for job in jobs:
         by_capture.setdefault(job.capture, []).append(job)
         for process in job.processes.values():
             if process.snapshot and process.reading:
                 key = (job.capture, process.folder.name)
-                past.note(key, process.snapshot.at_ns, process.reading.works)
-    past.forget((job.capture, name) for job in jobs for name in job.processes)
-    rows = [row for mine in by_capture.values() for row in _communicators(mine, past)]
-    lines = [_job_line(mine, past) for mine in by_capture.values()]
-    several = len(lines) > 1
+                history.add(key, process.snapshot.at_ns, process.reading.sums)
+    history.keep_only((job.capture, name) for job in jobs for name in job.processes)
+    captures = by_capture.values()
+    rows = [row for capture in captures for row in _communicators(capture, history)]
+    several = len(captures) > 1
     labelled = (
         replace(row, label=f"{row.run}/{row.name}" if several else row.name) for row in rows
     )
-    return Overview(tuple(lines), tuple(labelled))
+    return TopData(tuple(_job(capture, history) for capture in captures), tuple(labelled))
 
 
-def _job_line(jobs: Sequence[FollowedJob], past: Past) -> JobLine:
+def _job(jobs: Sequence[FollowedJob], history: RateHistory) -> TopJob:
     job = jobs[0]
-    processes = [process for one in jobs for process in one.processes.values()]
+    processes = [process for on_host in jobs for process in on_host.processes.values()]
     snapshots = [process.snapshot for process in processes if process.snapshot]
     scopes = {scope: Rates() for scope in (INTRA, INTER)}
     for process in processes:
-        if process.snapshot and _lives(process.snapshot):
-            for work, rates in past.rates((job.capture, process.folder.name)).items():
-                if work.level != layout.LEVEL_CALL and work.scope in scopes:
-                    scopes[work.scope] = scopes[work.scope].plus(rates)
+        if process.snapshot and _is_running(process.snapshot):
+            for op_class, rates in history.rates((job.capture, process.folder.name)).items():
+                if op_class.level != layout.LEVEL_CALL and op_class.scope in scopes:
+                    scopes[op_class.scope] = scopes[op_class.scope].plus(rates)
     status = job.status
-    verdicts = [one for one in status.verdicts if one.verdict != v.OK] if status else []
+    verdicts = [verdict for verdict in status.verdicts if verdict.verdict != OK] if status else []
     headers = [process.header for process in processes if process.header]
-    return JobLine(
+    return TopJob(
         run=job.run,
         capture=job.capture,
         mode=snapshots[0].mode if snapshots else "",
@@ -234,83 +244,88 @@ def _job_line(jobs: Sequence[FollowedJob], past: Past) -> JobLine:
             header.identity.get("simulation", "") not in ("", "0") for header in headers
         ),
         processes=len(processes),
-        alive=sum(_lives(snapshot) for snapshot in snapshots),
+        running=sum(_is_running(snapshot) for snapshot in snapshots),
         expected=status.expected if status else 0,
         hosts=len({snapshot.host for snapshot in snapshots}),
         intra=scopes[INTRA],
         inter=scopes[INTER],
         dropped=sum(snapshot.dropped for snapshot in snapshots),
-        unreadable=sum(one.unreadable for one in jobs),
-        verdicts=tuple(sorted(verdicts, key=lambda one: (not one.hung, bool(one.because_of)))),
+        unreadable=sum(on_host.unreadable for on_host in jobs),
+        verdicts=tuple(sorted(verdicts, key=lambda v: (not v.hung, bool(v.because_of)))),
     )
 
 
-def _lives(snapshot: ProcessSnapshot) -> bool:
+def _is_running(snapshot: ProcessSnapshot) -> bool:
     return snapshot.life in (ALIVE, STOPPED)
 
 
-def _communicators(jobs: Sequence[FollowedJob], past: Past) -> Iterable[CommunicatorRow]:
-    found: dict[str, list[RankRow]] = {}
-    shape: dict[str, tuple[int, int]] = {}
+def _communicators(jobs: Sequence[FollowedJob], history: RateHistory) -> Iterable[TopCommunicator]:
+    ranks_of: dict[str, list[TopRank]] = {}
+    shape_of: dict[str, tuple[int, int]] = {}  # ranks and nodes
     for job in jobs:
         for process in job.processes.values():
-            snapshot = process.snapshot
-            if snapshot is None or snapshot.life == "ended":
-                continue
             communicators = process.communicators
-            mine = past.rates((job.capture, process.folder.name))
-            by_number = _by_communicator(mine)
-            compared = _by_communicator({w: rates for w, rates in mine.items() if w.all_wait})
-            for rank_state in snapshot.rank_states:
-                name = job.names.get((process.folder.name, rank_state.number), "")
-                if name and not rank_state.closed:
-                    rates = by_number.get(rank_state.number, Rates(_seconds(past, job, process)))
-                    row = _rank_row(job, process, snapshot, rank_state, rates)
-                    if _lives(snapshot):
-                        row = replace(row, compared=compared.get(rank_state.number, Rates()))
-                    found.setdefault(name, []).append(row)
-                    comm = communicators.get(rank_state.number)
-                    shape[name] = (rank_state.ranks, comm.nodes if comm else 0)
+            for name, rank_state, row in _ranks_of_process(job, process, history):
+                ranks_of.setdefault(name, []).append(row)
+                comm = communicators.get(rank_state.number)
+                shape_of[name] = (rank_state.ranks, comm.nodes if comm else 0)
     status = jobs[0].status
-    verdicts = {one.name: one for one in status.verdicts} if status else {}
-    for name, rows in found.items():
-        ranks, nodes = shape[name]
+    verdicts = {verdict.name: verdict for verdict in status.verdicts} if status else {}
+    for name, rows in ranks_of.items():
+        ranks, nodes = shape_of[name]
         yield _communicator(jobs[0], name, ranks, nodes, rows, verdicts.get(name))
 
 
-def _seconds(past: Past, job: FollowedJob, process: FollowedProcess) -> float:
-    mine = past.moments.get((job.capture, process.folder.name), [])
-    return (mine[-1][0] - mine[0][0]) / 1e9 if len(mine) > 1 else 0.0
+def _ranks_of_process(
+    job: FollowedJob, process: FollowedProcess, history: RateHistory
+) -> Iterable[tuple[str, RankState, TopRank]]:
+    """A process's ranks, with the names of their communicators."""
+    snapshot = process.snapshot
+    if snapshot is None or snapshot.life == ENDED:
+        return
+    key = (job.capture, process.folder.name)
+    rates = history.rates(key)
+    by_number = _by_communicator(rates)
+    compared = _by_communicator({c: rate for c, rate in rates.items() if c.all_wait})
+    for rank_state in snapshot.rank_states:
+        name = job.names.get((process.folder.name, rank_state.number), "")
+        if name and not rank_state.closed:
+            no_operations = Rates(history.seconds(key))
+            rank_rates = by_number.get(rank_state.number, no_operations)
+            row = _rank(job, process, snapshot, rank_state, rank_rates)
+            if _is_running(snapshot):
+                row = replace(row, compared=compared.get(rank_state.number, Rates()))
+            yield name, rank_state, row
 
 
-def _by_communicator(rates: dict[Work, Rates]) -> dict[int, Rates]:
-    found: dict[int, list[Rates]] = {}
-    for work, one in rates.items():
-        if work.level != layout.LEVEL_CALL:
-            found.setdefault(work.communicator, []).append(one)
-    return {number: _together(many) for number, many in found.items()}
+def _by_communicator(rates: dict[OperationClass, Rates]) -> dict[int, Rates]:
+    by_number: dict[int, list[Rates]] = {}
+    for op_class, class_rates in rates.items():
+        if op_class.level != layout.LEVEL_CALL:
+            by_number.setdefault(op_class.communicator, []).append(class_rates)
+    return {number: _sum_classes(classes) for number, classes in by_number.items()}
 
 
-def _rank_row(
+def _rank(
     job: FollowedJob,
     process: FollowedProcess,
     snapshot: ProcessSnapshot,
     rank_state: RankState,
     rates: Rates,
-) -> RankRow:
-    lives = _lives(snapshot)
-    # Ages are those of the last page, which is at most a second old: what was in flight then may
-    # have ended. If no page comes any more, what it says is all that is known, and grows older.
-    since_ns = job.read_ns - snapshot.at_ns if lives else 0
+) -> TopRank:
+    running = _is_running(snapshot)
+    # Ages are those of the last live page, which is usually less than a second old: an operation in
+    # flight then may have ended. If pages stop coming, the operations of the last one grow older.
+    since_ns = job.read_ns - snapshot.at_ns if running else 0
     since_ns = since_ns if since_ns > _FRESH_NS else 0
-    in_flight = tuple(_aged(operation, since_ns) for operation in rank_state.in_flight)
-    return RankRow(
+    in_flight = tuple(_with_age(operation, since_ns) for operation in rank_state.in_flight)
+    return TopRank(
         rank=rank_state.global_rank if rank_state.global_rank != NONE else rank_state.rank,
         host=snapshot.host,
         gpu=snapshot.gpu,
         pid=snapshot.pid,
         life=snapshot.life,
-        rates=rates if lives else Rates(),
+        rates=rates if running else Rates(),
         excess=None,
         in_flight=in_flight,
         quiet_ns=None if rank_state.done_ns is None else rank_state.done_ns + since_ns,
@@ -322,7 +337,7 @@ def _rank_row(
     )
 
 
-def _aged(operation: OperationInFlight, since_ns: int) -> OperationInFlight:
+def _with_age(operation: OperationInFlight, since_ns: int) -> OperationInFlight:
     return replace(operation, since_ns=operation.since_ns + since_ns)
 
 
@@ -331,27 +346,27 @@ def _communicator(
     name: str,
     ranks: int,
     nodes: int,
-    rows: list[RankRow],
+    rows: list[TopRank],
     verdict: Verdict | None,
-) -> CommunicatorRow:
+) -> TopCommunicator:
     rows.sort(key=lambda row: row.rank)
     shares = [row.compared.gpu_share for row in rows]
-    known = sorted(share for share in shares if share is not None)
-    least = known[0] if known else 0.0
+    measured = sorted(share for share in shares if share is not None)
+    least = measured[0] if measured else 0.0
     wait_share, late = None, None
-    if len(known) > 1 and sum(known) > 0:
-        wait_share = sum(share - least for share in known) / sum(known)
-        # Somebody is late whom all others wait for; where two are, nobody is the one.
-        if known[1] - least > max(_LATE_SHARE * sum(known) / len(known), _LATE_LEAST):
+    if len(measured) > 1 and sum(measured) > 0:
+        wait_share = sum(share - least for share in measured) / sum(measured)
+        # A rank is late if all others wait for it: if the second one waits too, it is not alone.
+        if measured[1] - least > max(_LATE_SHARE * sum(measured) / len(measured), _LATE_LEAST):
             late = rows[shares.index(least)].rank
-    measured = [
-        replace(row, excess=None if share is None or len(known) < 2 else share - least)
+    rows = [
+        replace(row, excess=None if share is None or len(measured) < 2 else share - least)
         for row, share in zip(rows, shares, strict=True)
     ]
     rates = Rates()
     for row in rows:
         rates = rates.plus(row.rates)
     key = f"{job.capture}\0{name}"
-    return CommunicatorRow(
-        key, job.run, name, ranks, nodes, tuple(measured), rates, wait_share, late, verdict
+    return TopCommunicator(
+        key, job.run, name, ranks, nodes, tuple(rows), rates, wait_share, late, verdict
     )

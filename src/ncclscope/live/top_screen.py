@@ -1,4 +1,4 @@
-"""The terminal screen of `ncclscope top`: textual draws what `cells` says."""
+"""The terminal screen of `ncclscope top`, drawn by textual; top_tables makes the text."""
 
 from typing import Any, ClassVar
 
@@ -12,28 +12,29 @@ from ncclscope.humanize import printable
 from ncclscope.live import top_tables
 from ncclscope.live.job_follower import JobFollower
 from ncclscope.live.recent_operations import RecentOperation, recent_operations
-from ncclscope.live.top_model import CommunicatorRow, Overview, Past, RankRow, overview
+from ncclscope.live.top_model import RateHistory, TopCommunicator, TopData, TopRank, top_data
 from ncclscope.live.top_tables import (
     COMMUNICATOR_COLUMNS,
+    GPU_COLUMN,
     OPERATION_COLUMNS,
     RANK_COLUMNS,
     WIDTH,
-    Column,
+    TopColumn,
 )
 
 _RECENT = 200
 COMMUNICATORS, RANKS, OPERATIONS = range(3)  # levels
-_COLUMNS: tuple[tuple[Column[Any], ...], ...] = (
+_COLUMNS: tuple[tuple[TopColumn[Any], ...], ...] = (
     COMMUNICATOR_COLUMNS,
     RANK_COLUMNS,
     OPERATION_COLUMNS,
 )
-_FIRST_SORT = (6, 0, 0)  # time on the GPU; rank; newest
-Row = CommunicatorRow | RankRow | RecentOperation
+_FIRST_SORT = (GPU_COLUMN, 0, 0)  # columns of the three levels: time in kernels, rank, time
+Row = TopCommunicator | TopRank | RecentOperation
 
 
 class Top(App[None]):
-    """Communicators, their ranks, and what a rank did last: one table at a time."""
+    """The app: a table of communicators, of their ranks, or of a rank's last operations."""
 
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -54,11 +55,11 @@ class Top(App[None]):
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, following: JobFollower, interval_s: float) -> None:
+    def __init__(self, follower: JobFollower, interval_s: float) -> None:
         super().__init__()
-        self.following, self.interval_s = following, interval_s
-        self.past = Past()
-        self.now = Overview((), ())
+        self.follower, self.interval_s = follower, interval_s
+        self.history = RateHistory()
+        self.data = TopData((), ())
         self.recent: list[RecentOperation] = []
         self.level = COMMUNICATORS
         self.communicator = ""  # key of the one whose ranks are shown
@@ -68,11 +69,11 @@ class Top(App[None]):
         self.filter = ""
         self.paused = False
         self.reading = False
-        self.trouble = ""
+        self.failure = ""
 
     # ---- parts ----
     def compose(self) -> ComposeResult:
-        """Verdicts on top, then jobs, then the table."""
+        """The widgets: verdicts, jobs, the table's heading, the table, the filter."""
         yield Static(id="verdicts", markup=False)
         yield Static("reading …", id="jobs", markup=False)
         yield Static(id="where", markup=False)
@@ -81,7 +82,7 @@ class Top(App[None]):
         yield Footer(compact=True)
 
     def on_mount(self) -> None:
-        """The first reading at once, then one each interval."""
+        """Starts the first reading, and one each interval."""
         self.theme = "ansi-dark" if "ansi-dark" in self.available_themes else "textual-ansi"
         self.table.focus()
         self.start_reading()
@@ -89,64 +90,64 @@ class Top(App[None]):
 
     @property
     def table(self) -> "DataTable[Text]":
-        """The only one."""
+        """The only table."""
         return self.query_one(DataTable)
 
     # ---- reading, apart from drawing ----
     def start_reading(self) -> None:
-        """Reads in a thread; a slow file system must not stop the keys."""
+        """Reads in a thread, so that a slow file system does not stop the keyboard."""
         if not self.reading and not self.paused:
             self.reading = True
             self.run_worker(self.read, thread=True, exit_on_error=False)
 
     def read(self) -> None:
-        """One reading of all jobs."""
-        trouble, now, recent = "", self.now, self.recent
+        """Reads all jobs, and the operations of the rank that is open."""
+        failure, data, recent = "", self.data, self.recent
         try:
-            self.following.read()
-            now = overview(list(self.following.jobs.values()), self.past)
-            chosen = _find_rank(_find(now, self.communicator), self.rank)
-            recent = recent_operations(chosen.folder, chosen.number, _RECENT) if chosen else []
-        except OSError as error:  # what came or went while it was read
-            trouble = f"reading failed: {error.strerror or error}"
+            self.follower.read()
+            data = top_data(list(self.follower.jobs.values()), self.history)
+            rank = _find_rank(_find(data, self.communicator), self.rank)
+            recent = recent_operations(rank.folder, rank.number, _RECENT) if rank else []
+        except OSError as error:  # files came or went while they were read
+            failure = f"reading failed: {error.strerror or error}"
         if not get_current_worker().is_cancelled:
-            self.call_from_thread(self.take, now, recent, trouble)
+            self.call_from_thread(self.take, data, recent, failure)
 
-    def take(self, now: Overview, recent: list[RecentOperation], trouble: str) -> None:
-        """What was read, shown."""
+    def take(self, data: TopData, recent: list[RecentOperation], failure: str) -> None:
+        """Shows what was read."""
         self.reading = False
-        self.now, self.recent, self.trouble = now, recent, trouble
+        self.data, self.recent, self.failure = data, recent, failure
         self.draw()
 
     # ---- drawing ----
     def draw(self) -> None:
-        """Everything anew; the cursor stays on its row."""
-        communicator = _find(self.now, self.communicator)
+        """Draws the whole screen; the cursor stays on its row."""
+        communicator = _find(self.data, self.communicator)
         rank = _find_rank(communicator, self.rank)
         width = max(self.size.width, WIDTH)
         verdicts = self.query_one("#verdicts", Static)
-        verdicts.update(Text("\n".join(bad := top_tables.verdict_lines(self.now, width))))
+        verdicts.update(Text("\n".join(bad := top_tables.verdict_lines(self.data, width))))
         verdicts.display = bool(bad)
-        lines = top_tables.job_lines(self.now)
-        if self.trouble:
-            lines.append(self.trouble)
-        if not self.now.jobs and self.following.patterns:
+        lines = top_tables.job_lines(self.data)
+        if self.failure:
+            lines.append(self.failure)
+        if not self.data.jobs and self.follower.patterns:
             lines[0] += (
-                f" in {' '.join(self.following.patterns)}; `ncclscope report` is for the past"
+                f" in {' '.join(self.follower.patterns)}; `ncclscope report` is for the past"
             )
         self.query_one("#jobs", Static).update(Text("\n".join(lines)))
         self.query_one("#where", Static).update(Text("\n".join(self.where(communicator, rank))))
         rows: list[Row]
         if self.level == COMMUNICATORS:
-            rows = [*self.now.communicators]
+            rows = [*self.data.communicators]
         elif self.level == RANKS:
             rows = [*communicator.rows] if communicator else []
         else:
             rows = [*self.recent]
         self.fill(rows)
 
-    def where(self, communicator: CommunicatorRow | None, rank: RankRow | None) -> list[str]:
-        """Which table this is, and what it is sorted and filtered by."""
+    def where(self, communicator: TopCommunicator | None, rank: TopRank | None) -> list[str]:
+        """The heading: which table this is, and what it is sorted and filtered by."""
         columns = _COLUMNS[self.level]
         title = columns[self.sorts[self.level] % len(columns)].title
         state = f"by {title}" + (f", only {self.filter!r}" if self.filter else "")
@@ -160,32 +161,31 @@ class Top(App[None]):
             return [f"{name}, {communicator.scope}-node ({state}); enter: its last operations"]
         if rank is None:
             return ["this rank is gone; escape goes back"]
-        lines = [f"{name}, {line}" if not at else line
-                 for at, line in enumerate(top_tables.rank_lines(rank))]  # fmt: skip
+        first, *others = top_tables.rank_lines(rank)
+        lines = [f"{name}, {first}", *others]
         if not self.recent:
             lines.append("single operations need trace mode: ncclscope run --mode trace")
         return lines
 
     def fill(self, rows: list[Row]) -> None:
-        """The table's rows."""
+        """Fills the table with rows."""
         table, columns = self.table, _COLUMNS[self.level]
-        titles = [str(column.label) for column in table.columns.values()]
-        wanted = [column.shown(column.title) for column in columns]
-        if titles != wanted:
+        titles = [column.fit(column.title) for column in columns]
+        if titles != [str(column.label) for column in table.columns.values()]:
             table.clear(columns=True)
-            for at, column in enumerate(columns):
-                table.add_column(wanted[at], width=column.width)
+            for title, column in zip(titles, columns, strict=True):
+                table.add_column(title, width=column.width)
         before = self.under_cursor()
         offset = table.scroll_y
         table.clear()
         level = self.level
-        shown = top_tables.chosen(
+        rows = top_tables.filter_and_sort(
             rows, columns, self.sorts[level], self.reversed[level], self.filter
         )
-        keys = [_key(row, at) for at, row in enumerate(shown)]
-        for key, row in zip(keys, shown, strict=True):
+        keys = [_key(row, place) for place, row in enumerate(rows)]
+        for key, row in zip(keys, rows, strict=True):
             style = _style(row)
-            table.add_row(*(Text(c.shown(c.cell(row)), style) for c in columns), key=key)
+            table.add_row(*(Text(c.fit(c.text(row)), style) for c in columns), key=key)
         table.scroll_to(y=offset, animate=False)
         if before in keys:
             table.move_cursor(row=keys.index(before), animate=False, scroll=False)
@@ -199,7 +199,7 @@ class Top(App[None]):
 
     # ---- keys ----
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """One level down."""
+        """Opens the row: one level down."""
         key = str(event.row_key.value or "")
         if self.level == COMMUNICATORS:
             self.level, self.communicator = RANKS, key
@@ -210,7 +210,7 @@ class Top(App[None]):
         self.draw()
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
-        """A click on a title sorts by it; another one turns the order."""
+        """Sorts by the column that was clicked; a second click reverses the order."""
         if self.sorts[self.level] == event.column_index:
             self.action_reverse()
         else:
@@ -218,7 +218,7 @@ class Top(App[None]):
             self.draw()
 
     def action_up(self) -> None:
-        """One level up, or out of the filter."""
+        """Closes the filter, or goes one level up."""
         box = self.query_one("#filter", Input)
         if box.display or self.filter:
             box.display, box.value, self.filter = False, "", ""
@@ -229,57 +229,57 @@ class Top(App[None]):
         self.draw()
 
     def action_sort(self) -> None:
-        """By the next column."""
+        """Sorts by the next column."""
         columns = _COLUMNS[self.level]
         self.sorts[self.level] = (self.sorts[self.level] + 1) % len(columns)
         self.draw()
 
     def action_reverse(self) -> None:
-        """The other way round."""
+        """Reverses the order."""
         self.reversed[self.level] = not self.reversed[self.level]
         self.draw()
 
     def action_pause(self) -> None:
-        """Stands still, until the next time."""
+        """Stops reading, or starts it again."""
         self.paused = not self.paused
         self.draw()
 
     def action_filter(self) -> None:
-        """Asks for a text that rows must have."""
+        """Opens the filter's input."""
         box = self.query_one("#filter", Input)
         box.display = True
         box.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """While it is typed."""
+        """Filters while the user types."""
         self.filter = event.value
         self.draw()
 
     def on_input_submitted(self) -> None:
-        """Back to the table, with the filter on."""
+        """Closes the input and keeps the filter."""
         self.query_one("#filter", Input).display = False
         self.table.focus()
 
 
-def _key(row: Row, at: int) -> str:
-    if isinstance(row, CommunicatorRow):
+def _key(row: Row, place: int) -> str:
+    if isinstance(row, TopCommunicator):
         return row.key
-    return f"{row.folder}\0{row.number}" if isinstance(row, RankRow) else str(at)
+    return f"{row.folder}\0{row.number}" if isinstance(row, TopRank) else str(place)
 
 
 def _style(row: Row) -> str:
-    if isinstance(row, CommunicatorRow):
+    if isinstance(row, TopCommunicator):
         hung = row.verdict is not None and row.verdict.hung
         return "bold red" if hung else "yellow" if row.late is not None else ""
-    if isinstance(row, RankRow):
+    if isinstance(row, TopRank):
         return "" if row.life == "alive" else "bold red"
     return "" if row.state == "done" else "yellow"
 
 
-def _find(now: Overview, key: str) -> CommunicatorRow | None:
-    return next((row for row in now.communicators if row.key == key), None)
+def _find(data: TopData, key: str) -> TopCommunicator | None:
+    return next((row for row in data.communicators if row.key == key), None)
 
 
-def _find_rank(communicator: CommunicatorRow | None, key: str) -> RankRow | None:
+def _find_rank(communicator: TopCommunicator | None, key: str) -> TopRank | None:
     rows = communicator.rows if communicator else ()
     return next((row for row in rows if _key(row, 0) == key), None)

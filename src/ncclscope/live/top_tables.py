@@ -1,4 +1,4 @@
-"""What `ncclscope top` shows, as text: pure, within 80 columns, safe for a terminal."""
+"""The text that `ncclscope top` shows: within 80 columns, and safe for a terminal."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from ncclscope.humanize import (
     wrapped,
 )
 from ncclscope.live.recent_operations import RecentOperation
-from ncclscope.live.top_model import CommunicatorRow, JobLine, Overview, RankRow, Rates
+from ncclscope.live.top_model import Rates, TopCommunicator, TopData, TopJob, TopRank
 from ncclscope.nccl.releases import release_of_code, text_of
 from ncclscope.report.status import line as verdict_line
 from ncclscope.snapshot.types import OperationInFlight
@@ -28,92 +28,99 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[T]):
-    """A column: how a row looks in it, and what rows are sorted by."""
+class TopColumn(Generic[T]):
+    """A column of a table: a row's text in it, and the key to sort rows by it."""
 
     title: str
-    width: int  # with the space behind it
-    cell: Callable[[T], str]
+    width: int  # with the space after it
+    text: Callable[[T], str]
     key: Callable[[T], float | str]
     left: bool = False
 
-    def shown(self, text: str) -> str:
-        """As wide as the column, what is too long cut in the middle."""
-        room = self.width - 1
-        if len(text) > room:
-            head = (room - 1) * 2 // 3
-            text = text[:head] + "…" + text[len(text) - (room - 1 - head) :]
-        return (text.ljust(room) if self.left else text.rjust(room)) + " "
+    def fit(self, text: str) -> str:
+        """The text padded to the column's width, or cut in the middle."""
+        width = self.width - 1
+        if len(text) > width:
+            head = (width - 1) * 2 // 3
+            text = text[:head] + "…" + text[len(text) - (width - 1 - head) :]
+        return (text.ljust(width) if self.left else text.rjust(width)) + " "
 
 
 def _number(value: float | None) -> str:
     return NOTHING if value is None else three_digits(value) if value else "0"
 
 
-def _percent(share: float | None) -> str:
+def _percentage(share: float | None) -> str:
     return NOTHING if share is None else f"{100 * share:.0f}%"
 
 
-def _or_none(value: float | None) -> float:
+def _sort_key(value: float | None) -> float:
     return -1.0 if value is None else value
 
 
-def _seen(row: CommunicatorRow) -> str:
-    """8, or 6/8 where some are not on record."""
-    alive = sum(one.life == ALIVE for one in row.rows)
+def _rank_count(row: TopCommunicator) -> str:
+    """Ranks of a communicator: 8, or 6/8 if only six are alive."""
+    alive = sum(rank.life == ALIVE for rank in row.rows)
     return f"{alive}/{row.ranks}" if alive != row.ranks else str(row.ranks)
 
 
-def _measured(
+def _number_column(
     title: str,
     width: int,
     value: Callable[[T], float | None],
     show: Callable[[float | None], str] = _number,
-) -> Column[T]:
-    """A number that may not be known."""
-    return Column(title, width, lambda row: show(value(row)), lambda row: _or_none(value(row)))
+) -> TopColumn[T]:
+    """A column of numbers that may be unknown."""
+    return TopColumn(title, width, lambda row: show(value(row)), lambda row: _sort_key(value(row)))
 
 
-COMMUNICATOR_COLUMNS: tuple[Column[CommunicatorRow], ...] = (
-    Column(
+COMMUNICATOR_COLUMNS: tuple[TopColumn[TopCommunicator], ...] = (
+    TopColumn(
         "communicator",
         19,
         lambda r: printable(r.label or r.name),
         lambda r: r.label or r.name,
         True,
     ),
-    Column("ranks", 8, _seen, lambda r: r.ranks),
-    Column("nodes", 6, lambda r: str(r.nodes or NOTHING), lambda r: r.nodes),
-    _measured("op/s", 8, lambda r: r.operations_per_s),
-    _measured("algbw", 7, lambda r: r.rates.algbw_gb_s),
-    _measured("busbw", 7, lambda r: r.rates.busbw_gb_s),
-    _measured("gpu", 5, lambda r: r.rates.gpu_share, _percent),
-    _measured("wait", 5, lambda r: r.wait_share, _percent),
-    _measured("late", 5, lambda r: r.late, lambda rank: NOTHING if rank is None else f"{rank:.0f}"),
-    Column("open", 5, lambda r: str(r.in_flight), lambda r: r.in_flight),
-    Column("age", 5, lambda r: _short(r.oldest_ns), lambda r: r.oldest_ns),
+    TopColumn("ranks", 8, _rank_count, lambda r: r.ranks),
+    TopColumn("nodes", 6, lambda r: str(r.nodes or NOTHING), lambda r: r.nodes),
+    _number_column("op/s", 8, lambda r: r.operations_per_s),
+    _number_column("algbw", 7, lambda r: r.rates.algbw_gb_s),
+    _number_column("busbw", 7, lambda r: r.rates.busbw_gb_s),
+    _number_column("gpu", 5, lambda r: r.rates.gpu_share, _percentage),
+    _number_column("wait", 5, lambda r: r.wait_share, _percentage),
+    _number_column(
+        "late", 5, lambda r: r.late, lambda rank: NOTHING if rank is None else f"{rank:.0f}"
+    ),
+    TopColumn("open", 5, lambda r: str(r.in_flight), lambda r: r.in_flight),
+    TopColumn("age", 5, lambda r: _short(r.oldest_ns), lambda r: r.oldest_ns),
 )
-RANK_COLUMNS: tuple[Column[RankRow], ...] = (
-    Column("rank", 6, lambda r: str(r.rank), lambda r: r.rank),
-    Column("host", 14, lambda r: printable(r.host), lambda r: r.host, left=True),
-    Column("gpu#", 6, lambda r: printable(r.gpu) or NOTHING, lambda r: r.gpu),
-    Column("pid", 9, lambda r: str(r.pid), lambda r: r.pid),
-    Column("life", 8, lambda r: r.life, lambda r: r.life, left=True),
-    _measured("op/s", 8, lambda r: r.rates.operations_per_s),
-    _measured("busbw", 7, lambda r: r.rates.busbw_gb_s),
-    _measured("excess", 7, lambda r: r.excess, _percent),
-    Column("open", 5, lambda r: str(len(r.in_flight)), lambda r: len(r.in_flight)),
-    Column("age", 5, lambda r: _short(r.oldest_ns), lambda r: r.oldest_ns),
-    Column("drop", 5, lambda r: _short_count(r.dropped), lambda r: r.dropped),
+GPU_COLUMN = 6  # of COMMUNICATOR_COLUMNS: the share of time in NCCL's kernels
+RANK_COLUMNS: tuple[TopColumn[TopRank], ...] = (
+    TopColumn("rank", 6, lambda r: str(r.rank), lambda r: r.rank),
+    TopColumn("host", 14, lambda r: printable(r.host), lambda r: r.host, left=True),
+    TopColumn("gpu#", 6, lambda r: printable(r.gpu) or NOTHING, lambda r: r.gpu),
+    TopColumn("pid", 9, lambda r: str(r.pid), lambda r: r.pid),
+    TopColumn("life", 8, lambda r: r.life, lambda r: r.life, left=True),
+    _number_column("op/s", 8, lambda r: r.rates.operations_per_s),
+    _number_column("busbw", 7, lambda r: r.rates.busbw_gb_s),
+    _number_column("excess", 7, lambda r: r.excess, _percentage),
+    TopColumn("open", 5, lambda r: str(len(r.in_flight)), lambda r: len(r.in_flight)),
+    TopColumn("age", 5, lambda r: _short(r.oldest_ns), lambda r: r.oldest_ns),
+    TopColumn("drop", 5, lambda r: _short_count(r.dropped), lambda r: r.dropped),
 )
-OPERATION_COLUMNS: tuple[Column[RecentOperation], ...] = (
-    Column("called", 13, lambda o: _clock(o.called_unix_ns), lambda o: o.called_unix_ns, left=True),
-    Column("operation", 16, lambda o: printable(o.function), lambda o: o.function, left=True),
-    Column("size", 11, lambda o: binary_size(o.size_bytes), lambda o: o.size_bytes),
-    Column("type", 10, lambda o: printable(o.datatype), lambda o: o.datatype, left=True),
-    Column("algorithm", 13, lambda o: _algorithm(o), lambda o: o.algorithm, left=True),
-    Column("took", 9, lambda o: _took(o.duration_ns), lambda o: _or_none(o.duration_ns)),
-    Column("by", 8, lambda o: o.source if o.state == "done" else o.state, lambda o: o.source, True),
+OPERATION_COLUMNS: tuple[TopColumn[RecentOperation], ...] = (
+    TopColumn(
+        "called", 13, lambda o: _clock(o.called_unix_ns), lambda o: o.called_unix_ns, left=True
+    ),
+    TopColumn("operation", 16, lambda o: printable(o.function), lambda o: o.function, left=True),
+    TopColumn("size", 11, lambda o: binary_size(o.size_bytes), lambda o: o.size_bytes),
+    TopColumn("type", 10, lambda o: printable(o.datatype), lambda o: o.datatype, left=True),
+    TopColumn("algorithm", 13, lambda o: _algorithm(o), lambda o: o.algorithm, left=True),
+    TopColumn("took", 9, lambda o: _took(o.duration_ns), lambda o: _sort_key(o.duration_ns)),
+    TopColumn(
+        "by", 8, lambda o: o.source if o.state == "done" else o.state, lambda o: o.source, True
+    ),
 )
 
 
@@ -122,7 +129,7 @@ def _algorithm(operation: RecentOperation) -> str:
 
 
 def _short(time_ns: int) -> str:
-    """4ms, 0.2s, 41s, 12m, 3h: four characters."""
+    """A time in at most four characters: 4ms, 0.2s, 41s, 12m, 3h."""
     if not time_ns:
         return NOTHING
     value = time_ns / 1e9
@@ -148,23 +155,23 @@ def _took(duration_ns: int | None) -> str:
 
 
 def _clock(unix_ns: int) -> str:
-    at = time.localtime(unix_ns // 1_000_000_000)
-    return time.strftime("%H:%M:%S", at) + f".{unix_ns // 1_000_000 % 1000:03d}"
+    local = time.localtime(unix_ns // 1_000_000_000)
+    return time.strftime("%H:%M:%S", local) + f".{unix_ns // 1_000_000 % 1000:03d}"
 
 
 # ---- above the table ----
-def job_lines(overview: Overview) -> list[str]:
-    """One line a job: who lives, how fast it is inside nodes and between them, what was lost."""
-    if not overview.jobs:
+def job_lines(data: TopData) -> list[str]:
+    """A line for each job: running processes, bandwidth within and between nodes, drops."""
+    if not data.jobs:
         return ["no running job"]
-    lines = [printable(_job(job)) for job in overview.jobs[:_MOST_JOBS]]
-    more = len(overview.jobs) - _MOST_JOBS
+    lines = [printable(_job_line(job)) for job in data.jobs[:_MOST_JOBS]]
+    more = len(data.jobs) - _MOST_JOBS
     return lines + ([f"and {plural(more, 'job')} more"] if more > 0 else [])
 
 
-def _job(job: JobLine) -> str:
+def _job_line(job: TopJob) -> str:
     expected = max(job.expected, job.processes)
-    parts = [f"{job.run}: {job.alive} of {plural(expected, 'process', 'processes')} alive"]
+    parts = [f"{job.run}: {job.running} of {plural(expected, 'process', 'processes')} alive"]
     if job.simulation:
         parts[0] = f"SIMULATION {parts[0]}"
     if job.hosts > 1:
@@ -185,14 +192,14 @@ def _bandwidth(name: str, rates: Rates) -> str:
     return f"{name} {_number(rates.algbw_gb_s)}/{_number(rates.busbw_gb_s)} GB/s"
 
 
-def verdict_lines(overview: Overview, width: int = WIDTH) -> list[str]:
-    """What `status` says about communicators that are not fine; hangs first, and at most three."""
-    bad = [(job, verdict) for job in overview.jobs for verdict in job.verdicts]
-    bad.sort(key=lambda one: (not one[0].alive, not one[1].hung))
+def verdict_lines(data: TopData, width: int = WIDTH) -> list[str]:
+    """What `status` says about communicators that are not ok: at most three, hangs first."""
+    bad = [(job, verdict) for job in data.jobs for verdict in job.verdicts]
+    bad.sort(key=lambda pair: (not pair[0].running, not pair[1].hung))
     lines = []
     for job, verdict in bad[:_MOST_VERDICTS]:
-        text = verdict_line(verdict, post_mortem=not job.alive)
-        if len(overview.jobs) > 1:
+        text = verdict_line(verdict, post_mortem=not job.running)
+        if len(data.jobs) > 1:
             text = printable(f"{job.run}: {text}")
         lines += wrapped(text, width - 1, "  ")[:3]
     if len(bad) > _MOST_VERDICTS:
@@ -201,13 +208,13 @@ def verdict_lines(overview: Overview, width: int = WIDTH) -> list[str]:
     return lines
 
 
-def rank_lines(row: RankRow, width: int = WIDTH) -> list[str]:
-    """What one rank does now: operations in flight, oldest first, and its last call."""
+def rank_lines(row: TopRank, width: int = WIDTH) -> list[str]:
+    """What one rank is doing: operations in flight, oldest first, or its last call."""
     lines = [
         printable(f"rank {row.rank} on {row.host}, GPU {row.gpu or '?'}, pid {row.pid}: {row.life}")
     ]
     oldest = sorted(row.in_flight, key=lambda operation: -operation.since_ns)
-    lines += [f"  in flight: {_operation_in_flight(operation)}" for operation in oldest[:4]]
+    lines += [f"  in flight: {_in_flight_text(operation)}" for operation in oldest[:4]]
     if len(oldest) > 4:
         lines.append(f"  and {len(oldest) - 4} more in flight")
     if row.last and not oldest:
@@ -218,7 +225,7 @@ def rank_lines(row: RankRow, width: int = WIDTH) -> list[str]:
     return [line[: width - 1] for line in lines]
 
 
-def _operation_in_flight(operation: OperationInFlight) -> str:
+def _in_flight_text(operation: OperationInFlight) -> str:
     peer = f" with rank {operation.peer}" if operation.peer is not None else ""
     graph = ", of a graph" if operation.replay else ""
     channels = (
@@ -230,33 +237,34 @@ def _operation_in_flight(operation: OperationInFlight) -> str:
 
 
 # ---- tables ----
-def chosen(
-    rows: Sequence[T], columns: Sequence[Column[T]], sort: int, reverse: bool, text: str
+def filter_and_sort(
+    rows: Sequence[T], columns: Sequence[TopColumn[T]], sort: int, reverse: bool, text: str
 ) -> list[T]:
-    """Rows in which a text occurs, sorted by a column; numbers largest first."""
-    wanted = text.lower()
-    found = [r for r in rows if not wanted or any(wanted in c.cell(r).lower() for c in columns)]
+    """The rows that contain a text, sorted by a column; the largest number first."""
+    lower = text.lower()
+    matching = [r for r in rows if not lower or any(lower in c.text(r).lower() for c in columns)]
     column = columns[sort % len(columns)]
-    largest_first = bool(found) and not isinstance(column.key(found[0]), str)
-    return sorted(found, key=column.key, reverse=largest_first != reverse)
+    largest_first = bool(matching) and not isinstance(column.key(matching[0]), str)
+    return sorted(matching, key=column.key, reverse=largest_first != reverse)
 
 
-def plain_table(rows: Sequence[T], columns: Sequence[Column[T]]) -> list[str]:
-    """The table as lines."""
-    lines = ["".join(column.shown(column.title) for column in columns)]
-    lines += ["".join(column.shown(column.cell(row)) for column in columns) for row in rows]
+def table_lines(rows: Sequence[T], columns: Sequence[TopColumn[T]]) -> list[str]:
+    """The lines of a table."""
+    lines = ["".join(column.fit(column.title) for column in columns)]
+    lines += ["".join(column.fit(column.text(row)) for column in columns) for row in rows]
     return [line.rstrip() for line in lines]
 
 
-def plain(overview: Overview) -> list[str]:
-    """The first screen as lines, for those who have no terminal."""
-    lines = [*verdict_lines(overview), *job_lines(overview)]
-    runs = [job.run for job in overview.jobs]
-    for job in overview.jobs:
-        mine = [replace(row, label=row.name) for row in overview.communicators]
-        mine = [row for row in mine if row.key.startswith(f"{job.capture}\0")]
+def screen_lines(data: TopData) -> list[str]:
+    """The first screen as lines of text, for `top --once`."""
+    lines = [*verdict_lines(data), *job_lines(data)]
+    runs = [job.run for job in data.jobs]
+    for job in data.jobs:
+        prefix = f"{job.capture}\0"
+        communicators = [row for row in data.communicators if row.key.startswith(prefix)]
         if len(runs) > 1:
             lines += ["", printable(f"{job.run if runs.count(job.run) == 1 else job.capture}:")]
-        rows = chosen(mine, COMMUNICATOR_COLUMNS, 6, False, "")
-        lines += plain_table(rows, COMMUNICATOR_COLUMNS) if rows else []
+        unlabelled = [replace(row, label=row.name) for row in communicators]
+        rows = filter_and_sort(unlabelled, COMMUNICATOR_COLUMNS, GPU_COLUMN, False, "")
+        lines += table_lines(rows, COMMUNICATOR_COLUMNS) if rows else []
     return lines

@@ -154,7 +154,7 @@ class _Part:
 def _add(
     parts: dict[_Place, list[_Part]], model: Model, node: int, journal: SampleFile, sampler: int
 ) -> None:
-    for stretch in journal.stretches:
+    for stretch in journal.spans:
         local_ns = np.frombuffer(stretch.monotonic_ns, np.int64)
         if not len(local_ns) or not stretch.width:
             continue

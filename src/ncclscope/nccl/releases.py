@@ -18,6 +18,7 @@ _INTERFACES: tuple[tuple[Release, int], ...] = (
     ((2, 24, 0), 2),
     ((2, 23, 4), 1),
 )
+OLDEST_RELEASE = _INTERFACES[-1][0]  # with a profiler interface
 STALE_AFTER_SELF_SEND = "stale stamps after a send to self"
 STALE_AFTER_BROADCAST = "stale stamps after a Broadcast"
 _ANY = (99, 99, 99)

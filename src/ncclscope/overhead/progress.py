@@ -1,7 +1,7 @@
-"""How far a job is, seen from outside: calls counted by the plugin, over time.
+"""A job's progress, seen from outside: the calls that the plugin counts, over time.
 
-The empty plugin counts in a mapped file for each process (NCCLSCOPE_EMPTY_COUNTS). Ours writes its
-tally file once a second; when it was written is the moment of its counts.
+The empty plugin counts in a mapped file for each process (NCCLSCOPE_EMPTY_COUNTS). The recorder
+writes its tally file once a second; the file's time of writing is the time of its counts.
 """
 
 import time
@@ -15,30 +15,32 @@ Sample = tuple[float, int]  # seconds, calls
 
 
 @dataclass(slots=True)
-class Counts:
-    """Samples by process."""
+class CallProgress:
+    """Numbers of calls at several moments, by process."""
 
     samples: dict[str, list[Sample]] = field(default_factory=dict)
 
     def add(self, process: str, seconds: float, calls: int) -> None:
-        """One look; the same moment again is no news."""
-        found = self.samples.setdefault(process, [])
-        if calls and (not found or found[-1][0] < seconds):
-            found.append((seconds, calls))
+        """Adds a sample, unless it is of the same moment as the last one."""
+        samples = self.samples.setdefault(process, [])
+        if calls and (not samples or samples[-1][0] < seconds):
+            samples.append((seconds, calls))
 
     @property
     def began(self) -> float | None:
-        """When every process that is known had made a call."""
-        firsts = [found[0][0] for found in self.samples.values() if found]
+        """When every process had made a call; None before that."""
+        firsts = [samples[0][0] for samples in self.samples.values() if samples]
         return max(firsts) if firsts and len(firsts) == len(self.samples) else None
 
     def rate(self, skip_s: float) -> float | None:
-        """Calls a second, mean of processes, without the first `skip_s`; None: too little seen."""
+        """Calls a second, the mean of processes, without the first `skip_s`; None if there are too
+        few samples.
+        """
         began, rates = self.began, []
         if began is None:
             return None
-        for found in self.samples.values():
-            steady = [sample for sample in found if sample[0] >= began + skip_s]
+        for samples in self.samples.values():
+            steady = [sample for sample in samples if sample[0] >= began + skip_s]
             if len(steady) < 2 or steady[-1][0] <= steady[0][0]:
                 return None
             (first_s, first), (last_s, last) = steady[0], steady[-1]
@@ -47,44 +49,44 @@ class Counts:
         return mean if mean > 0 else None
 
 
-Look = Callable[[Counts], None]
+ReadProgress = Callable[[CallProgress], None]
 
 
-def look_at_empty(directory: Path) -> Look:
-    """Reads the empty plugin's counters."""
+def empty_plugin_reader(directory: Path) -> ReadProgress:
+    """A function that adds what the empty plugin counts now."""
 
-    def look(counts: Counts) -> None:
+    def read(progress: CallProgress) -> None:
         for path in directory.iterdir() if directory.is_dir() else ():
             now = time.time()
             try:
-                counts.add(path.name, now, int.from_bytes(path.read_bytes()[:8], "little"))
+                progress.add(path.name, now, int.from_bytes(path.read_bytes()[:8], "little"))
             except OSError:
                 continue
 
-    return look
+    return read
 
 
-def look_at_capture(capture: Path) -> Look:
-    """Reads the tally files of a capture that is being written."""
+def capture_reader(capture: Path) -> ReadProgress:
+    """A function that adds the counters of a capture that is being written."""
 
-    def look(counts: Counts) -> None:
+    def read(progress: CallProgress) -> None:
         for folder in capture.iterdir() if capture.is_dir() else ():
             try:
                 written = (folder / "tally").stat().st_mtime
             except OSError:
                 continue
-            found = counts.samples.get(folder.name)
-            if found and found[-1][0] >= written:
+            samples = progress.samples.get(folder.name)
+            if samples and samples[-1][0] >= written:
                 continue
-            calls = tally_calls(folder)
+            calls = counted_calls(folder)
             if calls is not None:
-                counts.add(folder.name, written, calls)
+                progress.add(folder.name, written, calls)
 
-    return look
+    return read
 
 
-def tally_calls(folder: Path) -> int | None:
-    """The calls of a process by its tally; None where it is being rewritten."""
+def counted_calls(folder: Path) -> int | None:
+    """The calls that a process has counted; None if it is writing the file right now."""
     before = (folder / "tally").stat().st_mtime_ns
     calls = contents_of_process(folder).calls
     return calls if (folder / "tally").stat().st_mtime_ns == before else None

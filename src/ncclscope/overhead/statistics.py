@@ -1,8 +1,8 @@
-"""What costs how much, out of rounds in which every variant ran once: medians and their intervals.
+"""What each variant costs, from rounds in which every variant ran once: medians and intervals.
 
-Variants of one round are compared with each other, because machines drift from round to round. A
-comparison's interval is that of the median over rounds, by bootstrap. The noise is what the same
-comparison says of a variant against itself.
+Variants are compared within a round, because machines drift from round to round. The interval of a
+comparison is that of the median over rounds, by bootstrap. The noise is the same comparison of a
+variant with itself.
 """
 
 import random
@@ -18,24 +18,24 @@ FEWEST_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much more one variant costs than another: 0.01 is 1 %. The interval holds 95 %."""
+    """How much more one variant costs than another, 0.01 for 1 %, with its 95 % interval."""
 
     share: float
     low: float
     high: float
 
     @property
-    def excludes_nothing(self) -> bool:
-        """Whether no difference at all is outside the interval."""
+    def excludes_zero(self) -> bool:
+        """Whether the interval does not contain 0."""
         return self.low > 0 or self.high < 0
 
     def as_json(self) -> dict[str, float]:
-        """Shares, not percent."""
+        """The share and its interval as fractions, not percent."""
         return {name: round(getattr(self, name), 6) for name in self.__slots__}
 
 
 def share_of(costs: Sequence[float], against: Sequence[float], seed: int = 1) -> Share:
-    """The median over rounds of cost / cost - 1, and its interval."""
+    """The median over rounds of cost / other cost - 1, and its interval."""
     ratios = [cost / other - 1 for cost, other in zip(costs, against, strict=True)]
     chance = random.Random(seed)
     medians = sorted(
@@ -47,25 +47,25 @@ def share_of(costs: Sequence[float], against: Sequence[float], seed: int = 1) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """All comparisons that could be made. None: a variant was not measured."""
+class OverheadShares:
+    """What each part of profiling adds. None: a variant was not measured."""
 
-    ours: Share  # the plugin over the empty one
-    nccl: Share | None  # the empty plugin over none
-    both: Share | None  # the plugin over none
-    noise: Share  # a variant over itself
+    ours: Share  # the plugin, relative to the empty one
+    nccl: Share | None  # the empty plugin, relative to none
+    both: Share | None  # the plugin, relative to none
+    noise: Share  # a variant, relative to itself
 
     @property
     def noise_share(self) -> float:
-        """How far from nothing the noise reaches."""
+        """The largest share that can be noise."""
         return max(abs(self.noise.low), abs(self.noise.high))
 
     def resolved(self, share: Share) -> bool:
         """Whether a share is more than noise."""
-        return share.excludes_nothing and abs(share.share) > self.noise_share
+        return share.excludes_zero and abs(share.share) > self.noise_share
 
     def as_json(self) -> dict[str, Any]:
-        """With what can be said of it."""
+        """All shares, and whether that of the plugin is resolved."""
         return {
             "ours": self.ours.as_json(),
             "nccl": self.nccl.as_json() if self.nccl else None,
@@ -76,15 +76,15 @@ class Verdict:
         }
 
 
-def verdict_of(costs: Mapping[str, Sequence[float]]) -> Verdict:
-    """What rounds of `none`, `none again`, `empty` and `ours` say.
+def overhead_shares(costs: Mapping[str, Sequence[float]]) -> OverheadShares:
+    """The shares from the costs of `none`, `none again`, `empty` and `ours`, round by round.
 
-    Where nothing can be measured without a plugin, `empty again` takes the place of the first two.
+    If nothing can be measured without a plugin, `empty again` takes the place of the first two.
     """
     ours = share_of(costs["ours"], costs["empty"])
     if "none" not in costs:
-        return Verdict(ours, None, None, share_of(costs["empty again"], costs["empty"]))
-    return Verdict(
+        return OverheadShares(ours, None, None, share_of(costs["empty again"], costs["empty"]))
+    return OverheadShares(
         ours,
         share_of(costs["empty"], costs["none"]),
         share_of(costs["ours"], costs["none"]),
@@ -93,5 +93,5 @@ def verdict_of(costs: Mapping[str, Sequence[float]]) -> Verdict:
 
 
 def order_of_round(variants: Sequence[str], number: int, seed: int = 2) -> list[str]:
-    """The variants of a round in an order of chance, the same each time it is asked for."""
+    """The variants in the random order of a round; a round always has the same order."""
     return random.Random(seed * 1_000_003 + number).sample(list(variants), len(variants))

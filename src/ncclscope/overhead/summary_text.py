@@ -1,4 +1,4 @@
-"""The verdict in words."""
+"""The table and the verdict of `ncclscope overhead`, as text and JSON."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -6,14 +6,14 @@ from typing import Any
 
 from ncclscope._version import __version__
 from ncclscope.humanize import three_digits
-from ncclscope.overhead.statistics import Share, Verdict
+from ncclscope.overhead.statistics import OverheadShares, Share
 from ncclscope.overhead.trials import Trial
 
 _MORE_ROUNDS = 4  # times as many halve an interval
 
 
 def percent(share: float) -> str:
-    """0.0123 -> +1.2 %, with more places where it is small."""
+    """A share in percent with its sign, with more decimals if it is small. 0.0123 -> +1.2 %"""
     value = 100 * share
     return f"{value:+.2f} %" if abs(value) < 1 else f"{value:+.1f} %"
 
@@ -29,17 +29,17 @@ def _cost(seconds: float) -> str:
     return f"{three_digits(seconds * 1e6)} µs"
 
 
-def _middle(trial: Trial, costs: Sequence[float]) -> str:
-    middle = statistics.median(costs)
+def _median_text(trial: Trial, costs: Sequence[float]) -> str:
+    median = statistics.median(costs)
     if trial.seconds and trial.metric is None:
-        return f"{1 / middle:,.0f} calls/s"
+        return f"{1 / median:,.0f} calls/s"
     if trial.metric is not None:
-        return f"{1 / middle:g}" if trial.metric_is_rate else f"{middle:g}"
-    return _cost(middle)
+        return f"{1 / median:g}" if trial.metric_is_rate else f"{median:g}"
+    return _cost(median)
 
 
-def name_of(trial: Trial, variant: str) -> str:
-    """A variant in words."""
+def variant_name(trial: Trial, variant: str) -> str:
+    """A variant's name in the table."""
     ours = f"ncclscope ({trial.settings.mode})"
     if trial.plugin.name != "libnccl-profiler-ncclscope.so":
         ours = trial.plugin.name
@@ -47,11 +47,11 @@ def name_of(trial: Trial, variant: str) -> str:
     return names.get(variant, variant)
 
 
-def verdict_line(trial: Trial, verdict: Verdict, rounds: int) -> str:
-    """What may be said; no verdict where noise is larger."""
-    ours, noise = verdict.ours, verdict.noise_share
-    name = name_of(trial, "ours")
-    if verdict.resolved(ours):
+def verdict_line(trial: Trial, shares: OverheadShares, rounds: int) -> str:
+    """What the shares show; no verdict if the noise is larger."""
+    ours, noise = shares.ours, shares.noise_share
+    name = variant_name(trial, "ours")
+    if shares.resolved(ours):
         how = "costs" if ours.share > 0 else "seems to save"
         return f"verdict: {name} {how} {percent(abs(ours.share))[1:]} {_interval(ours)}"
     return (
@@ -62,48 +62,49 @@ def verdict_line(trial: Trial, verdict: Verdict, rounds: int) -> str:
 
 
 def lines(
-    trial: Trial, mask: int, costs: Mapping[str, Sequence[float]], verdict: Verdict
+    trial: Trial, mask: int, costs: Mapping[str, Sequence[float]], shares: OverheadShares
 ) -> list[str]:
-    """The table and the verdict."""
+    """The lines of the table and the verdict."""
     rounds = len(costs["ours"])
     heading = f"{'':<28}{'median':>16}  {'adds':>9}  {'95 % interval':<20}"
     rows = [(name, costs[name], share, what) for name, share, what in (
         ("none", None, ""),
-        ("empty", verdict.nccl, "NCCL's own share for having a profiler"),
-        ("ours", verdict.ours, "its own share, over the empty plugin"),
+        ("empty", shares.nccl, "NCCL's own share for having a profiler"),
+        ("ours", shares.ours, "its own share, over the empty plugin"),
     ) if name in costs]  # fmt: skip
-    found = [
+    output = [
         f"{rounds} rounds, {trial.measures}; the empty plugin asks for the same events, {mask:#x}",
         "",
         heading.rstrip(),
     ]
     for name, values, share, what in rows:
-        shown = f"{percent(share.share):>9}  {_interval(share):<20}  {what}" if share else ""
-        found.append(f"{name_of(trial, name):<28}{_middle(trial, values):>16}  {shown}".rstrip())
-    if verdict.both:
-        both = verdict.both
-        found.append(
+        adds = f"{percent(share.share):>9}  {_interval(share):<20}  {what}" if share else ""
+        median = _median_text(trial, values)
+        output.append(f"{variant_name(trial, name):<28}{median:>16}  {adds}".rstrip())
+    if shares.both:
+        both = shares.both
+        output.append(
             f"{'both together':<28}{'':>16}  {percent(both.share):>9}  {_interval(both):<20}  "
             "over no plugin"
         )
     else:
-        found.append(
+        output.append(
             "NCCL's own share is not known: without a plugin nobody counts calls; --rate or --time "
             "would tell"
         )
-    noise = verdict.noise
-    same = "no plugin" if verdict.nccl else "the empty plugin"
-    found.append(
+    noise = shares.noise
+    same = "no plugin" if shares.nccl else "the empty plugin"
+    output.append(
         f"{'noise':<28}{'':>16}  {percent(noise.share):>9}  {_interval(noise):<20}  "
         f"{same} against itself"
     )
-    return [*found, "", verdict_line(trial, verdict, rounds)]
+    return [*output, "", verdict_line(trial, shares, rounds)]
 
 
 def as_json(
-    trial: Trial, mask: int, costs: Mapping[str, Sequence[float]], verdict: Verdict
+    trial: Trial, mask: int, costs: Mapping[str, Sequence[float]], shares: OverheadShares
 ) -> dict[str, Any]:
-    """For machines; costs are seconds, or seconds for a unit of work."""
+    """The result as a JSON object; costs are seconds, or seconds for a unit of work."""
     return {
         "ncclscope": __version__,
         "command": list(trial.command),
@@ -113,5 +114,5 @@ def as_json(
         "measures": trial.measures,
         "rounds": len(costs["ours"]),
         "costs": {name: list(values) for name, values in costs.items()},
-        "shares": verdict.as_json(),
+        "shares": shares.as_json(),
     }

@@ -1,4 +1,4 @@
-"""Running the command once, in one variant: to its end, or for a window of time."""
+"""Runs the command once in one variant: to its end, or for a window of time."""
 
 import os
 import re
@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from ncclscope.capture.contents import contents_of_process
@@ -20,30 +21,35 @@ from ncclscope.capture.salvage import salvage
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
 from ncclscope.launch.child import CommandNotStartedError
-from ncclscope.launch.command import hand_on_variables
+from ncclscope.launch.command import pass_on_variables
 from ncclscope.launch.environment import Settings, event_mask, recording_variables
 from ncclscope.native import empty_plugin_path
-from ncclscope.overhead.progress import Counts, Look, look_at_capture, look_at_empty
+from ncclscope.overhead.progress import (
+    CallProgress,
+    ReadProgress,
+    capture_reader,
+    empty_plugin_reader,
+)
 
 _POLL_S = 0.05
-_PATIENCE_S = 10.0  # for a stopped command to end by itself
-_LONGER_S = 10.0  # for a window to last longer than asked for, until there are counts enough
+_STOP_S = 10.0  # a command that has not ended this long after SIGTERM is killed
+_LONGER_S = 10.0  # the most by which a window is extended until there are enough counts
 _SIMULATED = b"simulated by ncclscope"
-_TELL_AFTER_S = 60.0  # that a command has made no call yet
+_WARN_AFTER_S = 60.0  # if a command has made no call by then
 _LAST_LINES = 15
-_SKIPPED = 0.2  # of a window: the start is not like the rest
+_SKIPPED = 0.2  # the share of a window that is skipped, because the start is not like the rest
 VARIANTS = ("none", "none again", "empty", "ours")
 WINDOW_VARIANTS = ("empty", "empty again", "ours")
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is run, and what is measured of it."""
+    """What to run, and what to measure."""
 
     command: tuple[str, ...]
-    settings: Settings  # of the recording; its directory holds what the trials leave for a moment
-    plugin: Path  # ours, or one that is measured in its place
-    seconds: float | None = None  # a window, for commands that do not end
+    settings: Settings  # of the recording; its directory has the trials' temporary files
+    plugin: Path  # the recorder, or another plugin that is measured in its place
+    seconds: float | None = None  # the window, for commands that do not end
     timeout_s: float = 3600.0
     metric: re.Pattern[str] | None = None  # a number that the command prints
     metric_is_rate: bool = True
@@ -51,19 +57,19 @@ class Trial:
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """Without a plugin nobody counts: a window needs a number that the command prints."""
+        """The variants to run. Without a plugin, calls in a window are not counted."""
         return WINDOW_VARIANTS if self.seconds and self.metric is None else VARIANTS
 
     @property
     def measures(self) -> str:
-        """What a cost is, in words."""
+        """What a cost is, for the table."""
         if self.metric is not None:
             return f"what the command prints ({self.metric.pattern})"
         return "time for a call, by calls in a window" if self.seconds else "wall time"
 
 
 def variables_of(trial: Trial, variant: str, scratch: Path) -> dict[str, str]:
-    """The environment of a variant."""
+    """The environment variables of a variant."""
     if variant.startswith("none"):
         return {"NCCL_PROFILER_PLUGIN": "none"}
     if variant.startswith("empty"):
@@ -72,33 +78,24 @@ def variables_of(trial: Trial, variant: str, scratch: Path) -> dict[str, str]:
             "NCCLSCOPE_EMPTY_EVENTS": hex(event_mask(trial.settings)),
             "NCCLSCOPE_EMPTY_COUNTS": str(scratch / "counts") if trial.seconds else "",
         }
-    recorded = Settings(
-        scratch / "capture",
-        trial.settings.mode,
-        trial.settings.events,
-        trial.settings.arena,
-        trial.settings.ring,
-        trial.settings.chain,
-        trial.settings.disk_limit,
-        trial.settings.gpu_timing,
-    )
-    return recording_variables(recorded, trial.plugin)
+    settings = replace(trial.settings, directory=scratch / "capture")
+    return recording_variables(settings, trial.plugin)
 
 
-def _look_of(trial: Trial, variant: str, scratch: Path) -> Look | None:
+def _progress_reader(trial: Trial, variant: str, scratch: Path) -> ReadProgress | None:
     if not trial.seconds:
         return None
     if variant.startswith("empty"):
-        return look_at_empty(scratch / "counts")
-    return look_at_capture(scratch / "capture") if variant == "ours" else None
+        return empty_plugin_reader(scratch / "counts")
+    return capture_reader(scratch / "capture") if variant == "ours" else None
 
 
 @contextmanager
-def _started(
+def _running_command(
     trial: Trial, variables: Mapping[str, str], output: Path
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    """The command in a session of its own, gone at the end of the block."""
-    command = hand_on_variables(trial.command, variables)
+    """The command, in a session of its own that is ended when the block is left."""
+    command = pass_on_variables(trial.command, variables)
     with output.open("wb") as file:
         try:
             process = subprocess.Popen(
@@ -118,13 +115,13 @@ def _started(
 
 
 def stop(process: "subprocess.Popen[bytes]") -> None:
-    """Ends the command's whole session: first asked, then killed."""
-    for number, patience_s in ((signal.SIGTERM, _PATIENCE_S), (signal.SIGKILL, None)):
+    """Ends the command's whole session: first by SIGTERM, then by SIGKILL."""
+    for number, timeout_s in ((signal.SIGTERM, _STOP_S), (signal.SIGKILL, None)):
         if process.poll() is None or number == signal.SIGKILL:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
         try:
-            process.wait(patience_s)
+            process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             continue
 
@@ -134,29 +131,29 @@ def _last_lines(output: Path) -> str:
     return "\n".join(printable(line) for line in text.splitlines()[-_LAST_LINES:])
 
 
-def _failed(trial: Trial, variant: str, why: str, output: Path) -> NcclscopeError:
-    said = _last_lines(output)
-    more = f". Its last words:\n{said}" if said else ""
+def _trial_error(trial: Trial, variant: str, why: str, output: Path) -> NcclscopeError:
+    lines = _last_lines(output)
+    last_words = f". Its last words:\n{lines}" if lines else ""
     name = printable(trial.command[0])
-    return NcclscopeError(f"cannot measure: {name} ({variant}) {why}{more}")
+    return NcclscopeError(f"cannot measure: {name} ({variant}) {why}{last_words}")
 
 
-def _printed(trial: Trial, variant: str, output: Path) -> float:
-    """The cost by the last number that the command printed."""
+def _printed_cost(trial: Trial, variant: str, output: Path) -> float:
+    """The cost from the last number that the command printed."""
     assert trial.metric is not None
-    found = trial.metric.findall(output.read_bytes().decode(errors="replace"))
+    numbers = trial.metric.findall(output.read_bytes().decode(errors="replace"))
     try:
-        value = float(found[-1].replace(",", ""))
+        value = float(numbers[-1].replace(",", ""))
     except (IndexError, ValueError):
         why = f"printed no number that fits {trial.metric.pattern}"
-        raise _failed(trial, variant, why, output) from None
+        raise _trial_error(trial, variant, why, output) from None
     if value <= 0:
-        raise _failed(trial, variant, f"printed {value:g}, which cannot be compared", output)
+        raise _trial_error(trial, variant, f"printed {value:g}, which cannot be compared", output)
     return 1 / value if trial.metric_is_rate else value
 
 
 def _ends_within(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
-    """Waits for the end and not a moment longer, where Popen.wait looks every 50 ms."""
+    """Waits for a process; returns whether it ended. Popen.wait would look only every 50 ms."""
     ended = os.pidfd_open(process.pid)
     try:
         return bool(select.select([ended], [], [], seconds)[0])
@@ -165,7 +162,7 @@ def _ends_within(process: "subprocess.Popen[bytes]", seconds: float) -> bool:
 
 
 def _check_recorded(trial: Trial, variant: str, scratch: Path, output: Path) -> None:
-    """A command that NCCL was not recorded of says nothing about recording, whatever it took."""
+    """Raises if no NCCL call of the command was recorded: then its cost says nothing."""
     if variant != "ours" or not trial.plugin_is_ours:
         return
     capture = scratch / "capture"
@@ -177,79 +174,108 @@ def _check_recorded(trial: Trial, variant: str, scratch: Path, output: Path) -> 
             "made no NCCL call that was recorded, so there is nothing to measure. "
             "`ncclscope doctor` says whether NCCL would load the plugin here"
         )
-        raise _failed(trial, variant, why, output)
+        raise _trial_error(trial, variant, why, output)
 
 
-def _to_the_end(trial: Trial, variant: str, scratch: Path) -> float:
+def _cost_to_the_end(trial: Trial, variant: str, scratch: Path) -> float:
     output = scratch / "output"
     variables = variables_of(trial, variant, scratch)
     began = time.monotonic()
-    with _started(trial, variables, output) as process:
+    with _running_command(trial, variables, output) as process:
         if not _ends_within(process, trial.timeout_s):
             why = f"did not end within {trial.timeout_s:g} s; --seconds measures what runs for ever"
-            raise _failed(trial, variant, why, output)
+            raise _trial_error(trial, variant, why, output)
         spent_s = time.monotonic() - began
         code = process.wait()
     if code:
-        raise _failed(trial, variant, f"ended with exit code {code}", output)
+        raise _trial_error(trial, variant, f"ended with exit code {code}", output)
     _check_recorded(trial, variant, scratch, output)
-    return _printed(trial, variant, output) if trial.metric else spent_s
+    return _printed_cost(trial, variant, output) if trial.metric else spent_s
 
 
-def _for_a_window(trial: Trial, variant: str, scratch: Path) -> float:
-    """A window begins with the job's first calls, so that its start-up does not count."""
+def _cost_in_window(trial: Trial, variant: str, scratch: Path) -> float:
+    """The cost of a call, or what the command printed, in a window of `trial.seconds`."""
     assert trial.seconds is not None
     output = scratch / "output"
     (scratch / "counts").mkdir()
     variables = variables_of(trial, variant, scratch)
-    look, counts = _look_of(trial, variant, scratch), Counts()
-    until = time.monotonic() + trial.timeout_s
-    tell_at = time.monotonic() + _TELL_AFTER_S
-    with _started(trial, variables, output) as process:
-        end = time.monotonic() + trial.seconds if look is None else None
-        while process.poll() is None and (end is None or time.monotonic() < end):
-            time.sleep(_POLL_S)
-            if look is not None:
-                look(counts)
-                if end is None and counts.began is not None:
-                    end = time.monotonic() + trial.seconds
-                    until = end + _LONGER_S
-                elif end is not None and time.monotonic() >= end < until:
-                    # counts come once a second, on a busy machine less often
-                    enough = counts.rate(trial.seconds * _SKIPPED) is not None
-                    end = end if enough else time.monotonic() + _POLL_S
-            if end is None and time.monotonic() > tell_at:
-                tell_at = until
-                print(
-                    f"ncclscope: {variant}: no NCCL call in {_TELL_AFTER_S:g} s; it is waited for "
-                    f"until {trial.timeout_s:g} s are over (--timeout)",
-                    file=sys.stderr,
-                )
-            if end is None and time.monotonic() > until:
-                why = f"made no NCCL call within {trial.timeout_s:g} s"
-                raise _failed(trial, variant, why, output)
+    read, progress = _progress_reader(trial, variant, scratch), CallProgress()
+    with _running_command(trial, variables, output) as process:
+        if read is None:
+            _ends_within(process, trial.seconds)
+        else:
+            _wait_for_first_calls(
+                trial, variant, process, partial(read, progress), progress, output
+            )
+            _wait_for_window(trial.seconds, process, partial(read, progress), progress)
         code = process.poll()
     if trial.metric is not None:
         _check_recorded(trial, variant, scratch, output)
-        return _printed(trial, variant, output)
-    rate = counts.rate(trial.seconds * _SKIPPED)
+        return _printed_cost(trial, variant, output)
+    rate = progress.rate(trial.seconds * _SKIPPED)
     if rate is None:
         why = f"ended with exit code {code} after" if code is not None else "made"
         why += " too few NCCL calls in the window; a longer one with --seconds may do"
-        raise _failed(trial, variant, why, output)
+        raise _trial_error(trial, variant, why, output)
     return 1 / rate
 
 
+def _wait_for_first_calls(
+    trial: Trial,
+    variant: str,
+    process: "subprocess.Popen[bytes]",
+    read: Callable[[], None],
+    progress: CallProgress,
+    output: Path,
+) -> None:
+    """Waits until every process has made a call: the window does not contain the start-up."""
+    until = time.monotonic() + trial.timeout_s
+    warn_at = time.monotonic() + _WARN_AFTER_S
+    while process.poll() is None and progress.began is None:
+        time.sleep(_POLL_S)
+        read()
+        now = time.monotonic()
+        if now > warn_at and progress.began is None:
+            warn_at = until
+            print(
+                f"ncclscope: {variant}: no NCCL call in {_WARN_AFTER_S:g} s; it is waited for "
+                f"until {trial.timeout_s:g} s are over (--timeout)",
+                file=sys.stderr,
+            )
+        if now > until and progress.began is None:
+            why = f"made no NCCL call within {trial.timeout_s:g} s"
+            raise _trial_error(trial, variant, why, output)
+
+
+def _wait_for_window(
+    seconds: float,
+    process: "subprocess.Popen[bytes]",
+    read: Callable[[], None],
+    progress: CallProgress,
+) -> None:
+    """Waits for the window, and longer until there are enough counts: they come once a second, on a
+    busy machine less often.
+    """
+    end = time.monotonic() + seconds
+    while process.poll() is None:
+        time.sleep(_POLL_S)
+        read()
+        now = time.monotonic()
+        enough = progress.rate(seconds * _SKIPPED) is not None
+        if now >= end + _LONGER_S or (now >= end and enough):
+            return
+
+
 @dataclass(frozen=True, slots=True)
-class Ran:
-    """What one run of the command cost: seconds, or seconds for a unit of its work."""
+class TrialResult:
+    """What one run of the command cost."""
 
-    cost: float
-    simulated: bool  # NCCL was: nothing was measured
+    cost: float  # seconds, or seconds for a unit of its work
+    simulated: bool  # NCCL was simulated: the cost means nothing
 
 
-def _simulated(scratch: Path) -> bool:
-    """By what the simulated NCCL says in a job's output, or in a capture where that is hidden."""
+def _is_simulated(scratch: Path) -> bool:
+    """Whether NCCL was simulated, from the job's output, or from its capture."""
     if _SIMULATED in (scratch / "output").read_bytes():
         return True
     capture = scratch / "capture"
@@ -257,28 +283,28 @@ def _simulated(scratch: Path) -> bool:
     return any("simulation" in identity_of(folder) for folder in folders)
 
 
-def run_once(trial: Trial, variant: str) -> Ran:
-    """Runs the command in one variant."""
+def run_once(trial: Trial, variant: str) -> TrialResult:
+    """Runs the command in one variant; removes everything that it leaves behind."""
     try:
         scratch = Path(tempfile.mkdtemp(prefix="ncclscope-overhead-", dir=trial.settings.directory))
     except OSError as error:
         message = f"cannot write to {trial.settings.directory}: {error.strerror}"
         raise UsageError(message, "Choose another directory with -o") from None
     try:
-        how = _for_a_window if trial.seconds else _to_the_end
-        cost = how(trial, variant, scratch)
-        return Ran(cost, _simulated(scratch))
+        measure = _cost_in_window if trial.seconds else _cost_to_the_end
+        cost = measure(trial, variant, scratch)
+        return TrialResult(cost, _is_simulated(scratch))
     finally:
-        if variant == "ours":  # a killed process's arena would stay in memory
+        if variant == "ours":  # otherwise a killed process's arena stays in memory
             with suppress(NcclscopeError, OSError):
                 salvage(scratch / "capture")
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def command_of(words: Sequence[str]) -> tuple[str, ...]:
-    """The command behind `--`."""
-    found = tuple(words[1:] if words[:1] == ["--"] else words)
-    if not found:
+def command_words(words: Sequence[str]) -> tuple[str, ...]:
+    """The command after `--`."""
+    command = tuple(words[1:] if words[:1] == ["--"] else words)
+    if not command:
         message = "nothing to run"
         raise UsageError(message, "Give a command: ncclscope overhead -- torchrun train.py")
-    return found
+    return command

@@ -1,3 +1,4 @@
-"""Jobs that only simulate NCCL and a GPU: real processes, real bytes, the real plugin; times and
-faults by a scenario. Nothing of them is measured. Standard library only.
+"""Simulated jobs: real processes with the real plugin, on a simulated NCCL and GPU.
+
+A scenario gives times and faults; nothing of them is measured. Standard library only.
 """

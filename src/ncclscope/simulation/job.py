@@ -15,9 +15,9 @@ from ncclscope.simulation.rank import ID_VARIABLE, PROGRESS_VARIABLE, SCENARIO_V
 from ncclscope.simulation.scenario import Scenario, scenario_text
 
 _POLL_S = 0.02
-_START_S = 60.0  # on a busy machine
-_AFTER_A_DEATH_S = 1.0  # the others notice nothing; a launcher ends them
-KILLED = 137
+_START_S = 60.0  # the most that ranks may take to start, on a busy machine
+_AFTER_A_DEATH_S = 1.0  # then the other ranks are killed, as launchers do it
+_KILLED = 137  # exit code
 
 
 def _fake_host(scenario: Scenario, rank: int, origin_ns: int) -> dict[str, str]:
@@ -25,8 +25,9 @@ def _fake_host(scenario: Scenario, rank: int, origin_ns: int) -> dict[str, str]:
     if scenario.hosts == 1 and not scenario.host_clocks:
         return {}
     host = scenario.host_of(rank)
-    offset_ns = sum(one.offset_ms for one in scenario.host_clocks if one.host == host) * 1e6
-    drift_ppm = sum(one.drift_ppm for one in scenario.host_clocks if one.host == host)
+    clocks = [clock for clock in scenario.host_clocks if clock.host == host]
+    offset_ns = sum(clock.offset_ms for clock in clocks) * 1e6
+    drift_ppm = sum(clock.drift_ppm for clock in clocks)
     return {
         "NCCLSCOPE_POSED_HOST": f"node{host} {offset_ns:.0f} {drift_ppm} {origin_ns}",
         "LD_PRELOAD": str(fake_host_path()),
@@ -34,7 +35,7 @@ def _fake_host(scenario: Scenario, rank: int, origin_ns: int) -> dict[str, str]:
 
 
 def rank_variables(scenario: Scenario, rank: int, origin_ns: int) -> dict[str, str]:
-    """What a launcher sets for a rank."""
+    """The variables that a launcher sets for a rank."""
     local = scenario.ranks_per_host or scenario.ranks
     return {
         "RANK": str(rank),
@@ -51,7 +52,7 @@ def _wait(
     give_up_s: float,
     is_over: Callable[[], bool],
 ) -> None:
-    """Until all have ended, or somebody has to end them.
+    """Waits until all ranks have ended, or until they must be killed: one died, or none progresses.
 
     Ranks write a byte to `progress` with each step.
     """
@@ -71,11 +72,11 @@ def _wait(
 
 
 def _end_all(ranks: list[subprocess.Popen[bytes]]) -> int:
-    """Ends what still runs; the first code that is not 0."""
+    """Kills what still runs; returns the first exit code that is not 0."""
     for rank in ranks:
         rank.kill()
     codes = [rank.wait() for rank in ranks]
-    return next((KILLED if code < 0 else code for code in codes if code), 0)
+    return next((_KILLED if code < 0 else code for code in codes if code), 0)
 
 
 def run_job(
@@ -83,11 +84,11 @@ def run_job(
     environment: Mapping[str, str],
     is_over: Callable[[], bool] = lambda: False,
 ) -> int:
-    """Runs the scenario to its end, or until `is_over` says so; returns 0, or 137 where ranks died
-    or had to be killed.
+    """Runs the scenario to its end, or until `is_over` returns True; returns the exit code: 0, or
+    137 if ranks died or had to be killed.
     """
     origin_ns = time.monotonic_ns()
-    progress, told = os.pipe()
+    progress, progress_writer = os.pipe()
     with tempfile.TemporaryDirectory(prefix="ncclscope-") as scratch:
         path = Path(scratch) / "scenario"
         path.write_text(scenario_text(scenario))
@@ -95,7 +96,7 @@ def run_job(
             **environment,
             SCENARIO_VARIABLE: str(path),
             ID_VARIABLE: SimulatedNccl().unique_id().hex(),
-            PROGRESS_VARIABLE: str(told),
+            PROGRESS_VARIABLE: str(progress_writer),
         }
         command = [sys.executable, "-m", "ncclscope.simulation.rank"]
         ranks: list[subprocess.Popen[bytes]] = []
@@ -104,15 +105,15 @@ def run_job(
                 if is_over():
                     break
                 variables = shared | rank_variables(scenario, rank, origin_ns)
-                ranks.append(subprocess.Popen(command, env=variables, pass_fds=(told,)))
+                ranks.append(subprocess.Popen(command, env=variables, pass_fds=(progress_writer,)))
             _wait(ranks, progress, scenario.give_up_s, is_over)
         finally:
             code = _end_all(ranks)
             os.close(progress)
-            os.close(told)
+            os.close(progress_writer)
     return code
 
 
-def environment_here() -> dict[str, str]:
-    """This process's, without what would make a rank of it."""
+def job_environment() -> dict[str, str]:
+    """This process's environment without LD_PRELOAD, which is set for each rank."""
     return {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}

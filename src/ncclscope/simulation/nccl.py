@@ -1,4 +1,4 @@
-"""The simulated NCCL through ctypes: what a rank of a scenario needs of it."""
+"""The simulated NCCL through ctypes: the functions that a rank of a scenario calls."""
 
 import ctypes as c
 import threading
@@ -14,7 +14,7 @@ ID_BYTES = 128
 _SUM = 0
 _CONFIG_MAGIC = 0xCAFEBEEF
 _UNDEFINED = -(1 << 31)
-# What the next launch of this thread does not get past; native/harness/sim/nccl_api.h.
+# Where the next operation of this thread stops; as in native/harness/sim/nccl_api.h.
 HOLD_LAUNCH, HOLD_END, HOLD_SENDS, HOLD_LAST_RECEIVE = 1, 2, 4, 8
 _HOST_FUNCTION = c.CFUNCTYPE(None, c.c_void_p)
 
@@ -40,7 +40,7 @@ def _never_return(_: object) -> None:
 
 
 class SimulatedNccl:
-    """The library; every call that fails raises."""
+    """The library; a call that fails raises."""
 
     def __init__(self) -> None:
         self._library = c.CDLL(str(simulated_nccl_path()))
@@ -63,10 +63,10 @@ class SimulatedNccl:
         return value.value
 
     def unique_id(self) -> bytes:
-        """Of a communicator to be."""
-        made = _Id()
-        self._do("ncclGetUniqueId", c.byref(made))
-        return bytes(made)
+        """An id for a new communicator."""
+        unique_id = _Id()
+        self._do("ncclGetUniqueId", c.byref(unique_id))
+        return bytes(unique_id)
 
     def _config(self, name: str) -> Any:
         unknown = (_UNDEFINED,) * 4
@@ -77,47 +77,47 @@ class SimulatedNccl:
         return c.pointer(config)
 
     def communicator(self, name: str, unique_id: bytes, ranks: int, rank: int) -> c.c_void_p:
-        """Waits for all ranks."""
-        made = c.c_void_p()
-        whole = _Id.from_buffer_copy(unique_id)
-        self._do("ncclCommInitRankConfig", c.byref(made), ranks, whole, rank, self._config(name))
-        return made
+        """A communicator of that id; waits until all its ranks have joined."""
+        comm = c.c_void_p()
+        comm_id = _Id.from_buffer_copy(unique_id)
+        self._do("ncclCommInitRankConfig", c.byref(comm), ranks, comm_id, rank, self._config(name))
+        return comm
 
     def split(self, name: str, parent: c.c_void_p, color: int, key: int) -> c.c_void_p:
-        """A part of a communicator."""
-        made = c.c_void_p()
-        self._do("ncclCommSplit", parent, color, key, c.byref(made), self._config(name))
-        return made
+        """A communicator of some ranks of another one."""
+        comm = c.c_void_p()
+        self._do("ncclCommSplit", parent, color, key, c.byref(comm), self._config(name))
+        return comm
 
     def destroy(self, communicators: Sequence[c.c_void_p]) -> None:
-        """In this order."""
-        for one in communicators:
-            self._do("ncclCommDestroy", one)
+        """Destroys communicators in this order."""
+        for comm in communicators:
+            self._do("ncclCommDestroy", comm)
 
     def memory(self, size_bytes: int) -> c.c_void_p:
-        """Of the simulated GPU."""
-        made = c.c_void_p()
-        self._do("cudaMalloc", c.byref(made), c.c_size_t(size_bytes))
-        self._do("cudaMemset", made, 0, c.c_size_t(size_bytes))
-        return made
+        """Cleared memory of the simulated GPU."""
+        pointer = c.c_void_p()
+        self._do("cudaMalloc", c.byref(pointer), c.c_size_t(size_bytes))
+        self._do("cudaMemset", pointer, 0, c.c_size_t(size_bytes))
+        return pointer
 
     def stream(self) -> c.c_void_p:
-        """For work in order."""
-        made = c.c_void_p()
-        self._do("cudaStreamCreate", c.byref(made))
-        return made
+        """A new CUDA stream."""
+        stream = c.c_void_p()
+        self._do("cudaStreamCreate", c.byref(stream))
+        return stream
 
     def block(self, stream: c.c_void_p) -> None:
-        """Nothing that is queued after this will run."""
+        """Blocks a stream: nothing that is queued after this runs."""
         self._blocker = _HOST_FUNCTION(_never_return)
         self._do("cudaLaunchHostFunc", stream, self._blocker, None)
 
     def hold(self, what: int) -> None:
-        """The next call of this thread gets no further than that."""
+        """Stops the next operation of this thread at the given HOLD_* points."""
         self._library.ncclscopeHold(what)
 
     def wait(self, stream: c.c_void_p) -> None:
-        """Until the stream has done everything."""
+        """Waits until the stream is idle."""
         self._do("cudaStreamSynchronize", stream)
 
     def call(
@@ -130,14 +130,14 @@ class SimulatedNccl:
         stream: c.c_void_p,
         times: tuple[int, int] = (1, 1),
     ) -> None:
-        """Makes a scenario's call; `rank` is that in the communicator, `times` how much more than
-        the call's size a SendRecv sends and receives.
+        """Makes a scenario's call; `rank` is the rank in the communicator, `times` are the factors
+        by which a SendRecv sends and receives more than the call's size.
         """
         send, recv = buffers
         count, datatype = c.c_size_t(call.count(ranks)), DATATYPES[call.datatype].number
         if call.function == "SendRecv":
             after, before = (rank + 1) % ranks, (rank - 1) % ranks
-            sent, received = (c.c_size_t(count.value * one) for one in times)
+            sent, received = (c.c_size_t(count.value * factor) for factor in times)
             self._do("ncclGroupStart")
             self._do("ncclSend", send, sent, datatype, after, communicator, stream)
             self._do("ncclRecv", recv, received, datatype, before, communicator, stream)

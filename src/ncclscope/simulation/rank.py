@@ -21,7 +21,7 @@ from ncclscope.simulation.scenario import Scenario, read_scenario
 SCENARIO_VARIABLE, ID_VARIABLE = "NCCLSCOPE_SIM_SCENARIO", "NCCLSCOPE_SIM_ID"
 PROGRESS_VARIABLE = "NCCLSCOPE_SIM_PROGRESS"  # a descriptor
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-# How a rank gets stuck; of `network`, everybody else's kernel does not end either.
+# Where a rank stops, by the stage at which it is stuck. At `network` no other rank's kernel ends.
 _HOLDS = {
     "launch": HOLD_LAUNCH,
     "finish": HOLD_END | HOLD_LAST_RECEIVE,
@@ -45,65 +45,65 @@ class _Rank:
         for communicators in others:
             groups = communicators.groups(scenario.ranks)
             color = next(n for n, members in enumerate(groups) if rank in members)
-            made = nccl.split(communicators.name, self._world, color, rank)
+            comm = nccl.split(communicators.name, self._world, color, rank)
             members = groups[color]
-            self._comms[communicators.name] = made, members, members.index(rank)
+            self._comms[communicators.name] = comm, members, members.index(rank)
 
     def _die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _get_stuck(self, step: int, number: int, members: tuple[int, ...]) -> None:
-        """What this rank's call does not get past, if it is one of those."""
-        for one in self._scenario.stuck:
-            if (one.step, one.call) != (step, number) or one.rank not in members:
+        """Makes this rank's next call stop where the scenario says, if it does."""
+        for stuck in self._scenario.stuck:
+            if (stuck.step, stuck.call) != (step, number) or stuck.rank not in members:
                 continue
-            if one.rank != self._rank:
-                self._nccl.hold(HOLD_END if one.at == "network" else 0)
-            elif one.at == "start":
+            if stuck.rank != self._rank:
+                self._nccl.hold(HOLD_END if stuck.at == "network" else 0)
+            elif stuck.at == "start":
                 self._nccl.block(self._stream)
             else:
-                self._nccl.hold(_HOLDS[one.at])
+                self._nccl.hold(_HOLDS[stuck.at])
 
-    def _one_call(self, step: int, number: int) -> None:
+    def _call(self, step: int, number: int) -> None:
         here = self._rank, step, number
         scenario = self._scenario
         time.sleep(scenario.late_ms(*here) / 1e3)
-        if any((one.rank, one.step, one.call) == here for one in scenario.never):
+        if any((never.rank, never.step, never.call) == here for never in scenario.never):
             threading.Event().wait()
-        deaths = [one for one in scenario.dies if (one.rank, one.step, one.call) == here]
-        if any(not one.after for one in deaths):
+        deaths = [death for death in scenario.dies if (death.rank, death.step, death.call) == here]
+        if any(not death.after for death in deaths):
             self._die()
         if deaths:  # the call is made, its kernel must not begin
             self._nccl.block(self._stream)
         call = scenario.call_of(*here)
-        made, members, rank = self._comms[call.communicator]
+        comm, members, rank = self._comms[call.communicator]
         self._get_stuck(step, number, members)
         before = members[rank - 1]
         times = scenario.sends_times(self._rank, number), scenario.sends_times(before, number)
-        self._nccl.call(call, made, len(members), rank, self._buffers, self._stream, times)
+        self._nccl.call(call, comm, len(members), rank, self._buffers, self._stream, times)
         if deaths:
             self._die()
 
     def run(self) -> None:
-        """All steps; then the communicators are destroyed."""
+        """Makes all steps, then destroys the communicators."""
         progress = int(os.environ[PROGRESS_VARIABLE])
         for step in range(self._scenario.steps):
             os.write(progress, b".")
             time.sleep(self._scenario.compute_ms / 1e3)
             for number in range(len(self._scenario.calls)):
-                self._one_call(step, number)
+                self._call(step, number)
             self._nccl.wait(self._stream)
-        self._nccl.destroy([made for made, _, _ in reversed(self._comms.values())])
+        self._nccl.destroy([comm for comm, _, _ in reversed(self._comms.values())])
 
 
 def _end_with_the_launcher() -> None:
-    """A rank that hangs would be there for ever; of Ctrl-C it says nothing, its launcher does."""
+    """Makes the kernel kill this rank when its launcher dies, and Ctrl-C end it without a word."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> int:
-    """The rank that the environment says."""
+    """Runs the rank that the environment variables describe; returns the exit code."""
     _end_with_the_launcher()
     try:
         scenario = read_scenario(Path(os.environ[SCENARIO_VARIABLE]))
@@ -111,7 +111,7 @@ def main() -> int:
     except NcclscopeError as error:
         print(f"rank {os.environ['RANK']}: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # nobody reads of our progress: the launcher is gone
+    except BrokenPipeError:  # the launcher is gone
         return 1
     return 0
 

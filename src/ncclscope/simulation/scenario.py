@@ -1,7 +1,7 @@
-"""What a simulated job does and what goes wrong in it: a text of `key = value` lines, or an object.
+"""What a simulated job does and what goes wrong in it, as an object and as `key = value` lines.
 
-The simulated NCCL reads the same text for what concerns the machine: links, clocks, release.
-docs/simulation.md has every key.
+The simulated NCCL reads the same text for links, clocks and the release. docs/simulation.md
+describes every key.
 """
 
 import re
@@ -12,13 +12,16 @@ from typing import Any, TypeVar
 
 from ncclscope.errors import UsageError
 from ncclscope.nccl.datatypes import DATATYPES
+from ncclscope.nccl.events import FIRST_WITH_STAMPS
 from ncclscope.nccl.operation_bytes import bits_per_count
+from ncclscope.nccl.releases import interface_of
 
-RELEASES = ("2.26", "2.27", "2.28", "2.30", "2.31", "2.32")
-FUNCTIONS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "SendRecv")
+# As native/harness/sim/settings.c has them.
+SIMULATED_RELEASES = ("2.26", "2.27", "2.28", "2.30", "2.31", "2.32")
+SIMULATED_FUNCTIONS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "SendRecv")
 STAGES = ("launch", "start", "finish", "network")
 _FOR_EVER = 1 << 60
-_BUNDLED = Path(__file__).parent  # scenarios that come with the package
+_PACKAGED = Path(__file__).parent  # has the scenarios that come with the package
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -40,7 +43,7 @@ class Communicators:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of every step. `size` is as nccl-tests count it: of AllGather all that is gathered."""
+    """A call that every step makes. `size` is in bytes as nccl-tests count them."""
 
     communicator: str
     function: str
@@ -49,14 +52,14 @@ class Call:
     root: int = 0
 
     def count(self, ranks: int) -> int:
-        """Elements as the caller gives them; at least one."""
+        """The count that the caller gives NCCL; at least 1."""
         bits = bits_per_count(self.function, self.datatype, ranks, in_coll=False)
         return max(self.size * 8 // (bits or 8), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A rank computes longer before a call, and so comes late."""
+    """A rank computes longer before a call, and so arrives late."""
 
     rank: int
     ms: float
@@ -67,7 +70,7 @@ class Late:
 
 @dataclass(frozen=True, slots=True)
 class Never:
-    """A rank never makes a call, and hangs elsewhere."""
+    """A rank never makes a call: it hangs before it."""
 
     rank: int
     step: int
@@ -76,7 +79,7 @@ class Never:
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A rank makes another call than the others: what is given is different."""
+    """A rank makes another call than the others; the fields that are set say what differs."""
 
     rank: int
     step: int
@@ -89,7 +92,7 @@ class Wrong:
 
 @dataclass(frozen=True, slots=True)
 class Dies:
-    """A process kills itself before a call, or, with `after` 1, after it, before the GPU begins."""
+    """A process kills itself before a call, or with `after` = 1 after it, before the GPU starts."""
 
     rank: int
     step: int
@@ -99,8 +102,8 @@ class Dies:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A rank gets no further with a call: it does not launch, start or finish it while others do,
-    or what it sends stays in the network, so that all ranks are in it and nothing moves.
+    """A rank does not launch, start or finish a call while others do. At `network`, what it sends
+    does not arrive, so that all ranks are in the call and none progresses.
     """
 
     rank: int
@@ -111,7 +114,7 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class NeverJoins:
-    """A rank hangs while a communicator is made, when the other ranks have met there."""
+    """A rank hangs while a communicator is created, after all ranks have connected."""
 
     rank: int
     communicator: str
@@ -137,7 +140,7 @@ class SlowLink:
 
 @dataclass(frozen=True, slots=True)
 class BandwidthDrop:
-    """From a time after the first operation on, all links have 1 / `factor` of it."""
+    """Some time after the first operation, the bandwidth of all links drops to 1 / `factor`."""
 
     at_ms: float
     factor: float = 4
@@ -145,7 +148,7 @@ class BandwidthDrop:
 
 @dataclass(frozen=True, slots=True)
 class HostClock:
-    """CLOCK_MONOTONIC of a posed host against the machine's."""
+    """CLOCK_MONOTONIC of a simulated host, relative to the machine's."""
 
     host: int
     offset_ms: float = 0
@@ -154,7 +157,7 @@ class HostClock:
 
 @dataclass(frozen=True, slots=True)
 class GpuClock:
-    """The timer of a rank's GPU against Unix time."""
+    """The timer of a rank's GPU, relative to Unix time."""
 
     rank: int
     offset_ms: float = 0
@@ -163,7 +166,7 @@ class GpuClock:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A job of `steps`: in each, ranks compute, make every call in order, and wait for the end."""
+    """A job of `steps`: in each, ranks compute, make all calls in order, and wait for their end."""
 
     name: str = "scenario"
     release: str = "2.28"
@@ -174,7 +177,7 @@ class Scenario:
     bandwidth_gb_s: float = 2
     steps: int = 20
     compute_ms: float = 2
-    give_up_s: float = 5  # a job that does not go on is killed after so long; 0: never
+    give_up_s: float = 5  # without progress for this long, the job is killed; 0: never
     communicators: tuple[Communicators, ...] = (Communicators("world"),)
     calls: tuple[Call, ...] = (Call("world", "AllReduce", 1 << 20),)
     late: tuple[Late, ...] = ()
@@ -191,32 +194,38 @@ class Scenario:
 
     @property
     def hosts(self) -> int:
-        """How many."""
+        """Number of simulated hosts."""
         return -(-self.ranks // self.ranks_per_host) if self.ranks_per_host else 1
 
     def host_of(self, rank: int) -> int:
-        """The posed host of a rank."""
+        """The simulated host of a rank."""
         return rank // self.ranks_per_host if self.ranks_per_host else 0
 
     @property
+    def interface(self) -> int:
+        """The profiler interface of the simulated release."""
+        major, minor = map(int, self.release.split("."))
+        return interface_of((major, minor, 0)) or 0
+
+    @property
     def made_communicators(self) -> tuple[Communicators, ...]:
-        """Those that a job makes: first one of all ranks, then the others, parts of it."""
-        world = [one for one in self.communicators if one.size in (0, self.ranks)]
-        others = (one for one in self.communicators if one not in world[:1])
+        """The communicators that the job creates: first one of all ranks, then splits of it."""
+        world = [comms for comms in self.communicators if comms.size in (0, self.ranks)]
+        others = (comms for comms in self.communicators if comms not in world[:1])
         return (world[0] if world else Communicators("world"), *others)
 
     def late_ms(self, rank: int, step: int, call: int) -> float:
-        """How much longer a rank computes before a call."""
-        mine = (one for one in self.late if one.rank == rank and one.call == call)
-        return sum(one.ms for one in mine if one.from_step <= step <= one.to_step)
+        """How much longer than others a rank computes before a call."""
+        delays = (late for late in self.late if late.rank == rank and late.call == call)
+        return sum(late.ms for late in delays if late.from_step <= step <= late.to_step)
 
     def sends_times(self, rank: int, call: int) -> int:
-        """How many times the call's size a rank sends."""
-        mine = (one.factor for one in self.heavy if (one.rank, one.call) == (rank, call))
-        return next(mine, 1)
+        """The factor by which a rank sends more than the call's size."""
+        factors = (h.factor for h in self.heavy if (h.rank, h.call) == (rank, call))
+        return next(factors, 1)
 
     def call_of(self, rank: int, step: int, call: int) -> Call:
-        """What a rank really calls."""
+        """The call that a rank makes, wrong ones included."""
         right = self.calls[call]
         for wrong in self.wrong:
             if (wrong.rank, wrong.step, wrong.call) == (rank, step, call):
@@ -230,7 +239,7 @@ class Scenario:
         return right
 
 
-# ---- text: every kind of line is one of these, its words in any order but the first ----
+# ---- text: keys of lines that can be repeated, the field that collects them, and their class ----
 _LISTS: dict[str, tuple[str, type]] = {
     "communicator": ("communicators", Communicators),
     "call": ("calls", Call),
@@ -250,11 +259,11 @@ _T = TypeVar("_T")
 
 
 def bytes_of(text: str) -> int:
-    """64K, 1M, 12345: an amount with a power of 1024."""
-    found = re.fullmatch(r"(\d+)([KMG]?)", text.upper())
-    if not found:
+    """Bytes; K, M and G are powers of 1024. 64K -> 65536"""
+    match = re.fullmatch(r"(\d+)([KMG]?)", text.upper())
+    if not match:
         raise ValueError(f"{text} is not an amount of bytes")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def _value(name: str, kind: Any, text: str) -> Any:
@@ -269,29 +278,29 @@ def _value(name: str, kind: Any, text: str) -> Any:
         raise ValueError(f"{name} is a number, and {text or 'nothing'} is none") from None
 
 
-def _made(kind: type[_T], text: str) -> _T:
-    """An object of a line's words: `name=value`, or values in the order of its fields."""
-    known = {one.name: one.type for one in fields(kind)}  # type: ignore[arg-type]
-    given: dict[str, Any] = {}
+def _parse_line(kind: type[_T], text: str) -> _T:
+    """An object from the words of a line: `name=value`, or values in the order of its fields."""
+    types = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
     for place, word in enumerate(text.split()):
         name, equals, value = word.partition("=")
         if not equals:
-            name, value = list(known)[place] if place < len(known) else word, word
-        if name not in known:
-            raise ValueError(f"{name} is none of {', '.join(known)}")
-        given[name] = _value(name, known[name], value)
-    needed = [one.name for one in fields(kind) if one.default is MISSING]  # type: ignore[arg-type]
-    missing = [name for name in needed if name not in given]
+            name, value = list(types)[place] if place < len(types) else word, word
+        if name not in types:
+            raise ValueError(f"{name} is none of {', '.join(types)}")
+        values[name] = _value(name, types[name], value)
+    required = [f.name for f in fields(kind) if f.default is MISSING]  # type: ignore[arg-type]
+    missing = [name for name in required if name not in values]
     if missing:
         raise ValueError(f"{', '.join(missing)} is missing")
-    return kind(**given)
+    return kind(**values)
 
 
 def _problems(s: Scenario) -> Iterator[str]:
     """Why a scenario cannot be run."""
-    names = [one.name for one in s.communicators]
-    if s.release not in RELEASES:
-        yield f"release is one of {', '.join(RELEASES)}, not {s.release}"
+    names = [comms.name for comms in s.communicators]
+    if s.release not in SIMULATED_RELEASES:
+        yield f"release is one of {', '.join(SIMULATED_RELEASES)}, not {s.release}"
     if s.ranks < 1 or s.steps < 0 or s.ranks_per_host < 0 or s.channels < 1:
         yield "ranks and channels are at least 1"
     if s.bandwidth_gb_s <= 0:
@@ -305,11 +314,12 @@ def _problems(s: Scenario) -> Iterator[str]:
         if call.communicator not in names:
             yield f"there is no communicator {call.communicator}"
     made: tuple[Call | Wrong, ...] = (*s.calls, *s.wrong)
-    for one in made:
-        if one.function not in FUNCTIONS and (one.function or isinstance(one, Call)):
-            yield f"function is one of {', '.join(FUNCTIONS)}, not {one.function}"
-        if one.datatype not in DATATYPES and (one.datatype or isinstance(one, Call)):
-            yield f"there is no datatype {one.datatype}"
+    for entry in made:
+        is_call = isinstance(entry, Call)
+        if entry.function not in SIMULATED_FUNCTIONS and (entry.function or is_call):
+            yield f"function is one of {', '.join(SIMULATED_FUNCTIONS)}, not {entry.function}"
+        if entry.datatype not in DATATYPES and (entry.datatype or is_call):
+            yield f"there is no datatype {entry.datatype}"
     faults: tuple[Late | Never | Wrong | Dies | Stuck | Heavy, ...] = (
         *s.late, *s.never, *s.wrong, *s.dies, *s.stuck, *s.heavy,
     )  # fmt: skip
@@ -319,11 +329,12 @@ def _problems(s: Scenario) -> Iterator[str]:
     for stuck in s.stuck:
         if stuck.at not in STAGES:
             yield f"at is one of {', '.join(STAGES)}, not {stuck.at}"
-    made_names = [one.name for one in s.made_communicators]
+    made_names = [comms.name for comms in s.made_communicators]
     for absent in s.never_joins:
         if absent.communicator not in made_names or not 0 <= absent.rank < s.ranks:
             yield f"there is no rank {absent.rank} or no communicator {absent.communicator}"
-        if s.release == "2.26":
+        # The version with stamps also gives the names of communicators.
+        if s.release in SIMULATED_RELEASES and s.interface < FIRST_WITH_STAMPS:
             yield "never_joins needs release 2.27 or later: names of communicators"
     for heavy in s.heavy:
         if heavy.factor < 1 or s.calls[heavy.call].function != "SendRecv":
@@ -333,17 +344,10 @@ def _problems(s: Scenario) -> Iterator[str]:
             yield "slow_link has ranks=A,B or hosts=A,B"
 
 
-def checked(scenario: Scenario) -> Scenario:
-    """The scenario, if it can be run."""
-    for problem in _problems(scenario):
-        raise ValueError(problem)
-    return scenario
-
-
 def parse_scenario(text: str, origin: str = "scenario") -> Scenario:
-    """Reads a scenario; a UsageError names the line."""
-    given: dict[str, Any] = {}
-    plain = {one.name: one.type for one in fields(Scenario)}
+    """The scenario that a text describes; a UsageError names the line that is wrong."""
+    values: dict[str, Any] = {}
+    types = {field.name: field.type for field in fields(Scenario)}
     number = 0
     try:
         for line in text.splitlines():
@@ -353,13 +357,16 @@ def parse_scenario(text: str, origin: str = "scenario") -> Scenario:
                 continue
             if key in _LISTS:
                 name, kind = _LISTS[key]
-                given[name] = (*given.get(name, ()), _made(kind, value))
-            elif key in plain and key not in {name for name, _ in _LISTS.values()}:
-                given[key] = _value(key, plain[key], value)
+                values[name] = (*values.get(name, ()), _parse_line(kind, value))
+            elif key in types and key not in {name for name, _ in _LISTS.values()}:
+                values[key] = _value(key, types[key], value)
             else:
                 raise ValueError(f"there is no key {key or line.strip()}")
         number = 0
-        return checked(Scenario(**given))
+        scenario = Scenario(**values)
+        for problem in _problems(scenario):
+            raise ValueError(problem)
+        return scenario
     except (ValueError, TypeError) as error:
         place = f"{origin}:{number}" if number else origin
         hint = "docs/simulation.md has every key"
@@ -367,9 +374,9 @@ def parse_scenario(text: str, origin: str = "scenario") -> Scenario:
 
 
 def read_scenario(path: Path) -> Scenario:
-    """Reads a scenario's file; a bare name may be that of one that comes with the package."""
-    if path.name == str(path) and not path.exists() and (_BUNDLED / path).is_file():
-        path = _BUNDLED / path
+    """The scenario in a file; a name without a directory may be one that comes with the package."""
+    if path.name == str(path) and not path.exists() and (_PACKAGED / path).is_file():
+        path = _PACKAGED / path
     hint = "A scenario is a text file; docs/simulation.md says how to write one"
     try:
         text = path.read_text()
@@ -380,25 +387,25 @@ def read_scenario(path: Path) -> Scenario:
     return parse_scenario(text, str(path))
 
 
-def _words(one: Any) -> str:
-    """A line's words, without what is as it would be anyway."""
-    said = []
-    for part in fields(one):
-        value = getattr(one, part.name)
-        if value != part.default:
-            shown = ",".join(map(str, value)) if isinstance(value, tuple) else value
-            said.append(f"{part.name}={shown}")
-    return " ".join(said)
+def _line_of(entry: Any) -> str:
+    """The words of a line: the fields that differ from their defaults."""
+    words = []
+    for field in fields(entry):
+        value = getattr(entry, field.name)
+        if value != field.default:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            words.append(f"{field.name}={text}")
+    return " ".join(words)
 
 
 def scenario_text(scenario: Scenario) -> str:
-    """The scenario as text; parse_scenario gives the same one back."""
+    """The scenario as text; parse_scenario returns the same scenario."""
     lists = {name: key for key, (name, _) in _LISTS.items()}
     lines = []
-    for one in fields(scenario):
-        value = getattr(scenario, one.name)
-        if one.name in lists:
-            lines += [f"{lists[one.name]} = {_words(part)}" for part in value]
-        elif value != one.default:
-            lines.append(f"{one.name} = {value}")
+    for field in fields(scenario):
+        value = getattr(scenario, field.name)
+        if field.name in lists:
+            lines += [f"{lists[field.name]} = {_line_of(entry)}" for entry in value]
+        elif value != field.default:
+            lines.append(f"{field.name} = {value}")
     return "\n".join(lines) + "\n"

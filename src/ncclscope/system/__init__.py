@@ -1,5 +1,5 @@
-"""The machine beside NCCL: counters of GPUs, network and host, sampled outside of the job.
+"""Counters of GPUs, network and host, sampled while a job runs, in a process of their own.
 
-Standard library only: a sampler stands beside every job that asks for it. nvidia-ml-py is used
-where it is installed.
+Standard library only, because the sampler starts with the job. nvidia-ml-py is used where it is
+installed.
 """

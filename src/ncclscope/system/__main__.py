@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from ncclscope.system.sampler import sample_beside
+from ncclscope.system.sampler import run_sampler
 
 if __name__ == "__main__":
-    sys.exit(sample_beside(Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])))
+    sys.exit(run_sampler(Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])))

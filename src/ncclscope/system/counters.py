@@ -1,7 +1,7 @@
-"""Every counter that is sampled, in one list; docs/format.md names the same.
+"""Every counter that is sampled, in one list; docs/format.md has the same list.
 
-Values are whole numbers of 0 or more. A total counts since the device, its driver or its host was
-started; what it did in between is the difference of two samples.
+Values are integers, 0 or more. A total counts from the start of the device, its driver or its host;
+the difference of two samples is what happened between them.
 """
 
 from dataclasses import dataclass, field
@@ -22,15 +22,15 @@ class Counter:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """What numbers belong to: a GPU, an interface, a port of an InfiniBand card, the host."""
+    """What counters belong to: a GPU, an interface, a port of an InfiniBand card, the host."""
 
     kind: str
     name: str
-    facts: dict[str, str | int] = field(default_factory=dict, compare=False)  # that do not change
+    facts: dict[str, str | int] = field(default_factory=dict, compare=False)  # constant properties
 
     @property
-    def known_as(self) -> str:
-        """In sentences: GPU 3, mlx5_0/1, eth0."""
+    def label(self) -> str:
+        """Its name in a sentence: GPU 3, mlx5_0/1, eth0."""
         return f"GPU {self.name}" if self.kind == GPU else self.name
 
 
@@ -107,7 +107,7 @@ SLOWDOWNS = {
     0x40: "HW thermal slowdown",
     0x80: "HW power brake",
 }
-POWER_CAP = 0x04  # usual on busy GPUs: says something only beside others
+POWER_CAP = 0x04  # usual on busy GPUs: notable only where other GPUs of the job do not have it
 # Bytes a second of one PCIe lane, by generation, after line coding.
 PCIE_LANE_BYTES_PER_S = {
     1: 250_000_000, 2: 500_000_000, 3: 984_600_000, 4: 1_969_000_000, 5: 3_938_000_000,
@@ -116,6 +116,6 @@ PCIE_LANE_BYTES_PER_S = {
 
 
 def pcie_capacity(generation: int, width: int) -> int | None:
-    """Bytes a second and direction that a PCIe link can have at most; None of an unknown one."""
+    """The most bytes a second that a PCIe link moves in one direction; None if it is unknown."""
     lane = PCIE_LANE_BYTES_PER_S.get(generation)
     return lane * width if lane and 0 < width <= 32 else None

@@ -1,6 +1,7 @@
-"""GPUs by way of NVML: the package nvidia-ml-py, where it is installed.
+"""Counters of GPUs from NVML, through the package nvidia-ml-py where it is installed.
 
-Every number is asked for by itself: which of them a GPU, a driver or a virtual machine has differs.
+Each counter has a query of its own: which of them are supported differs between GPUs, drivers and
+virtual machines.
 """
 
 import importlib
@@ -18,8 +19,8 @@ _XID_EVENTS = 0x8
 _ALL_LINKS = 0xFFFFFFFF
 _KIB = 1024
 _VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-_Ask = Callable[[Any, Any], int]
-_ASKED: dict[str, _Ask] = {
+_Query = Callable[[Any, Any], int]
+_QUERIES: dict[str, _Query] = {
     "utilization_percent": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu,
     "memory_used_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
     "power_mw": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu),
@@ -33,12 +34,12 @@ _ASKED: dict[str, _Ask] = {
     "ecc_corrected": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(gpu, 0, 0),
     "ecc_uncorrected": lambda nvml, gpu: nvml.nvmlDeviceGetTotalEccErrors(gpu, 1, 0),
 }
-# Each of these two takes 20 ms, so they are asked only where the totals are missing.
-_INSTEAD: dict[str, _Ask] = {
+# Each of these two takes 20 ms, so they are used only where the totals are missing.
+_RATE_QUERIES: dict[str, _Query] = {
     "pcie_tx_bytes_per_s": lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, 0) * 1000,
     "pcie_rx_bytes_per_s": lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, 1) * 1000,
 }
-# NVML's numbers of fields, their scope, and the unit of their values; several are added up.
+# NVML's field numbers with their scopes, which are added up, and the unit of their values.
 FIELDS: dict[str, tuple[tuple[tuple[int, int], ...], int]] = {
     "pcie_tx_bytes": (((197, 0),), 1),
     "pcie_rx_bytes": (((198, 0),), 1),
@@ -62,8 +63,8 @@ def _text(value: str | bytes) -> str:
     return (value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))[:96]
 
 
-def _never(error: Exception) -> bool:
-    """Whether a GPU will not answer this question later, either."""
+def _is_permanent(error: Exception) -> bool:
+    """Whether a query that failed will fail again: the GPU or driver does not support it."""
     code = getattr(error, "value", None)
     return isinstance(error, (AttributeError, TypeError)) or code in (
         _NOT_SUPPORTED,
@@ -71,26 +72,26 @@ def _never(error: Exception) -> bool:
     )
 
 
-class _OneGpu:
-    """A GPU, and the questions that it answers."""
+class _Gpu:
+    """A GPU, and the queries that it supports."""
 
     def __init__(self, nvml: Any, number: int) -> None:
         self._nvml, self._handle = nvml, nvml.nvmlDeviceGetHandleByIndex(number)
         facts: dict[str, str | int] = {}
-        for name, ask in _FACTS.items():
+        for name, query in _FACTS.items():
             try:
-                facts[name] = ask(nvml, self._handle)
+                facts[name] = query(nvml, self._handle)
             except Exception:
                 continue
         self.device = Device(GPU, str(number), facts)
         self._fields = dict(FIELDS)
         fields = self._read_fields(first=True)
-        self._asked = dict(_ASKED) | ({} if "pcie_tx_bytes" in fields else _INSTEAD)
+        self._queries = dict(_QUERIES) | ({} if "pcie_tx_bytes" in fields else _RATE_QUERIES)
         self._events = self._watch()
         self._xids, self._last_xid = 0, 0
 
     def _watch(self) -> Any:
-        """A set of events that Xid messages fall into; None where they cannot be had."""
+        """NVML's event set that receives Xid messages; None where it cannot be created."""
         try:
             events = self._nvml.nvmlEventSetCreate()
             self._nvml.nvmlDeviceRegisterEvents(self._handle, _XID_EVENTS, events)
@@ -99,47 +100,47 @@ class _OneGpu:
         return events
 
     def read(self) -> Numbers:
-        """What it answers now."""
-        found = self._read_fields()
-        for name, ask in list(self._asked.items()):
+        """Its counters now."""
+        numbers = self._read_fields()
+        for name, query in list(self._queries.items()):
             try:
-                value = int(ask(self._nvml, self._handle))
-            except Exception as error:  # of a library that is not ours, and of drivers
-                if _never(error):
-                    del self._asked[name]
+                value = int(query(self._nvml, self._handle))
+            except Exception as error:  # NVML's own errors, or whatever a driver causes
+                if _is_permanent(error):
+                    del self._queries[name]
                 continue
             if 0 <= value <= _LARGEST:
-                found[name] = value
+                numbers[name] = value
         if self._events is not None:
-            self._take_events()
-            found["xid_errors"], found["last_xid"] = self._xids, self._last_xid
-        return found
+            self._count_events()
+            numbers["xid_errors"], numbers["last_xid"] = self._xids, self._last_xid
+        return numbers
 
     def _read_fields(self, first: bool = False) -> Numbers:
-        """Totals; those that the GPU does not have at first are not asked for again."""
-        wanted = [one for fields, _ in self._fields.values() for one in fields]
+        """Totals; those that the GPU does not have at the first reading are dropped for good."""
+        wanted = [number for numbers, _ in self._fields.values() for number in numbers]
         try:
             answers = self._nvml.nvmlDeviceGetFieldValues(self._handle, wanted) if wanted else []
         except Exception as error:
-            if _never(error):
+            if _is_permanent(error):
                 self._fields.clear()
             return {}
-        values = {one: _field_value(answer) for one, answer in zip(wanted, answers, strict=False)}
-        found = {}
+        values = dict(zip(wanted, map(_field_value, answers), strict=False))
+        totals = {}
         for name, (fields, unit) in list(self._fields.items()):
-            known = [value for value in map(values.get, fields) if value is not None]
-            if known:
-                found[name] = sum(known) * unit
+            parts = [value for value in map(values.get, fields) if value is not None]
+            if parts:
+                totals[name] = sum(parts) * unit
             elif first:
                 del self._fields[name]
-        return found
+        return totals
 
-    def _take_events(self) -> None:
+    def _count_events(self) -> None:
         try:
             for _ in range(_MOST_EVENTS):
                 event = self._nvml.nvmlEventSetWait(self._events, 0)
                 self._xids, self._last_xid = self._xids + 1, int(event.eventData)
-        except Exception:  # no more of them: NVML calls that a timeout
+        except Exception:  # no more events, which NVML reports as a timeout
             return
 
 
@@ -154,11 +155,11 @@ def _field_value(answer: Any) -> int | None:
 
 
 class Gpus:
-    """All GPUs of the host; `why_none` says why there are no numbers of any."""
+    """All GPUs of the host; `why_none` says why there is none."""
 
     def __init__(self) -> None:
         self.why_none = ""
-        self._gpus: list[_OneGpu] = []
+        self._gpus: list[_Gpu] = []
         try:
             nvml = importlib.import_module("pynvml")
             nvml.nvmlInit()
@@ -171,13 +172,13 @@ class Gpus:
             return
         for number in range(count):
             try:
-                self._gpus.append(_OneGpu(nvml, number))
-            except Exception:  # fallen off the bus, or not ours
+                self._gpus.append(_Gpu(nvml, number))
+            except Exception:  # fallen off the bus, or not accessible
                 continue
         if not self._gpus:
             self.why_none = "there is none that can be asked"
 
     def read(self) -> dict[Device, Numbers]:
-        """All of them; one that answers nothing any more is left out."""
-        found = {gpu.device: gpu.read() for gpu in self._gpus}
-        return {device: numbers for device, numbers in found.items() if numbers}
+        """Counters of all GPUs; one that no longer answers is left out."""
+        readings = ((gpu.device, gpu.read()) for gpu in self._gpus)
+        return {device: numbers for device, numbers in readings if numbers}

@@ -1,4 +1,4 @@
-"""The host's own counters: CPU, memory and pressure, from /proc and the control group."""
+"""Counters of the host: CPU, memory and pressure, from /proc and the control group."""
 
 import os
 from collections.abc import Callable
@@ -12,7 +12,7 @@ _MS_PER_TICK = 1000 // (os.sysconf("SC_CLK_TCK") or 100)
 
 
 def text_of(path: Path) -> str:
-    """A small file; "" where there is none, or none for us."""
+    """The text of a small file; "" if it cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(_LONGEST_FILE).decode("utf-8", "replace")
@@ -21,17 +21,17 @@ def text_of(path: Path) -> str:
 
 
 def whole(word: str) -> int | None:
-    """A word that is a number; None where it is none, or negative (an unknown speed)."""
+    """A word as a number; None if it is none, or negative, which means an unknown speed."""
     return int(word) if word.isascii() and word.isdigit() and len(word) < 20 else None
 
 
 def number_in(path: Path) -> int | None:
-    """A file with one number."""
+    """The number that a file contains; None if it contains none."""
     return whole(text_of(path).strip())
 
 
 def _words(text: str) -> dict[str, list[str]]:
-    """Lines by their first word."""
+    """The words of each line, by the first of them."""
     lines = (line.split() for line in text.splitlines())
     return {words[0].rstrip(":"): words[1:] for words in lines if words}
 
@@ -42,8 +42,8 @@ def _first(words: list[str] | None) -> int | None:
 
 def _cpu(root: Path) -> Numbers:
     text = text_of(root / "proc/stat")
-    found = [whole(word) for word in _words(text).get("cpu", ())]
-    times = [number for number in found if number is not None]
+    words = _words(text).get("cpu", ())
+    times = [ticks for ticks in map(whole, words) if ticks is not None]
     if len(times) < 8:
         return {}
     user, nice, system, _, _, irq, softirq, steal = times[:8]
@@ -57,14 +57,14 @@ def _cpu(root: Path) -> Numbers:
 def _memory(root: Path) -> Numbers:
     lines = _words(text_of(root / "proc/meminfo"))
     kib = {name: _first(words) for name, words in lines.items()}
-    found = {}
+    numbers = {}
     for counter, name in (("memory_available_bytes", "MemAvailable"), ("memory_bytes", "MemTotal")):
         if (size := kib.get(name)) is not None:
-            found[counter] = size * 1024
+            numbers[counter] = size * 1024
     total, free = kib.get("SwapTotal"), kib.get("SwapFree")
     if total is not None and free is not None:
-        found["swap_used_bytes"] = max(total - free, 0) * 1024
-    return found
+        numbers["swap_used_bytes"] = max(total - free, 0) * 1024
+    return numbers
 
 
 def _out_of_memory(root: Path) -> Numbers:
@@ -73,7 +73,7 @@ def _out_of_memory(root: Path) -> Numbers:
 
 
 def _pressure(root: Path) -> Numbers:
-    found = {}
+    numbers = {}
     for resource, some, full in (
         ("cpu", "cpu_pressure_us", ""),
         ("memory", "memory_pressure_us", "memory_full_us"),
@@ -84,12 +84,12 @@ def _pressure(root: Path) -> Numbers:
             words = lines.get(who, ())
             total = next((whole(w[6:]) for w in words if w.startswith("total=")), None)
             if counter and total is not None:
-                found[counter] = total
-    return found
+                numbers[counter] = total
+    return numbers
 
 
 def _throttled(root: Path) -> Numbers:
-    """Of the control group that a container sees as its root; the kernel adds it up over CPUs."""
+    """Throttled time of the control group that a container sees as its root, added up over CPUs."""
     lines = _words(text_of(root / "sys/fs/cgroup/cpu.stat"))
     micros = _first(lines.get("throttled_usec"))
     return {} if micros is None else {"cpu_throttled_us": micros}
@@ -101,7 +101,7 @@ _PARTS: tuple[Callable[[Path], Numbers], ...] = (
 
 
 def read_host(root: Path) -> dict[Device, Numbers]:
-    """The host, as far as its files say; nothing where they say nothing."""
+    """The host's counters, as far as its files have them; {} if they have none."""
     numbers: Numbers = {}
     for part in _PARTS:
         numbers |= part(root)

@@ -1,4 +1,4 @@
-"""Everything of the machine at one moment."""
+"""All counters of a host at one moment."""
 
 import time
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from ncclscope.system.network import read_network
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Numbers by device. Devices and counters that a machine does not have are not there."""
+    """Counters by device; it contains only the devices and counters that the host has."""
 
     monotonic_ns: int
     realtime_ns: int
@@ -20,32 +20,32 @@ class Sample:
 
 
 class SystemReader:
-    """This host; `root` is where its /proc and /sys are to be found."""
+    """Reads this host's counters; `root` is the directory that has its /proc and /sys."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root, self._gpus = root, Gpus()
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What cannot be had here, and why."""
+        """What cannot be read here, and why."""
         return (f"no GPU counters: {self._gpus.why_none}",) if self._gpus.why_none else ()
 
     def read(self) -> Sample:
-        """What everything says now."""
+        """All counters now."""
         monotonic_ns, realtime_ns = time.monotonic_ns(), time.time_ns()
         numbers = {**self._gpus.read(), **read_network(self._root), **read_host(self._root)}
         return Sample(monotonic_ns, realtime_ns, numbers)
 
 
-def in_order(numbers: dict[Device, Numbers]) -> list[tuple[Device, tuple[str, ...]]]:
-    """Devices with the counters that they have, in the catalogue's order."""
+def counters_of_devices(numbers: dict[Device, Numbers]) -> list[tuple[Device, tuple[str, ...]]]:
+    """The names of each device's counters, in the order of `COUNTERS`."""
     return [
-        (device, tuple(one.name for one in COUNTERS[device.kind] if one.name in mine))
-        for device, mine in numbers.items()
+        (device, tuple(c.name for c in COUNTERS[device.kind] if c.name in values))
+        for device, values in numbers.items()
     ]
 
 
-def amounts(devices: list[Device]) -> tuple[int, int]:
-    """How many GPUs, and how many interfaces and ports."""
+def device_counts(devices: list[Device]) -> tuple[int, int]:
+    """Number of GPUs, and number of interfaces and ports."""
     gpus = sum(device.kind == GPU for device in devices)
     return gpus, sum(device.kind in (NIC, PORT) for device in devices)

@@ -89,7 +89,7 @@ def sampled_devices(model: Model) -> Iterator[SampledDevice]:
         if rows:
             ranks = samples.ranks_of.get(place, ())
             note = ranks_in_words(ranks) if ranks else ""
-            yield SampledDevice(node, f"{device.kind}{device.name}", device.known_as, note, rows)
+            yield SampledDevice(node, f"{device.kind}{device.name}", device.label, note, rows)
 
 
 def _rows(by_counter: dict[str, Series], kind: str) -> Iterator[tuple[LineStyle, Bars]]:

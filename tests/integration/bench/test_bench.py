@@ -25,7 +25,7 @@ from ncclscope.cli import main
 from ncclscope.launch.environment import Settings, recording_variables
 from ncclscope.model.build import open_model
 from ncclscope.native import plugin_path, simulated_nccl_path
-from tests.gpu import bench_accuracy
+from tests.support import bench_accuracy
 from tests.support.paths import C_SOURCES
 
 BENCH = [sys.executable, "-m", "ncclscope", "bench"]
@@ -134,8 +134,8 @@ def test_every_call_is_in_the_capture(tmp_path: Path) -> None:
     names = [model.words["function"][code] for code in operations["function"].tolist()]
     made = sum(one["calls"] + 5 + 1 for one in said["results"] if one["operation"] == "AllReduce")
     for rank in (0, 1):
-        mine = operations["rank"] == rank
-        found = sum(name == "AllReduce" for name, own in zip(names, mine, strict=True) if own)
+        of_rank = operations["rank"] == rank
+        found = sum(name == "AllReduce" for name, own in zip(names, of_rank, strict=True) if own)
         assert found == made == 2 * (20 + 5 + 1)
 
 
@@ -144,7 +144,7 @@ def test_the_gpu_measurement_on_the_simulation() -> None:
     libraries = find_libraries(None, None, True, {})
     for held in (False, True):
         plan = Plan(("allgather",), (1024, 1 << 20), ("int32",), places=("out-of-place",), runs=2)
-        rows = bench_accuracy.compared(replace(plan, held=held), 2, libraries, {})
+        rows = bench_accuracy.run_and_compare(replace(plan, held=held), 2, libraries, {})
         assert [row.size_bytes for row in rows] == [1024, 1 << 20]
         for row in rows:
             assert row.made == row.recorded == 2 * (5 + 2 * 20 + 1)
@@ -153,7 +153,7 @@ def test_the_gpu_measurement_on_the_simulation() -> None:
             assert row.ours_us
             assert row.ours_us > 0
     plan = Plan(("pairs",), (1024,), places=("out-of-place",), calls=2)
-    (row,) = bench_accuracy.compared(plan, 2, libraries, {})
+    (row,) = bench_accuracy.run_and_compare(plan, 2, libraries, {})
     assert row.verdict == "a lower bound", "a send's stop stamp comes early"
 
 

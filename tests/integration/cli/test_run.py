@@ -13,7 +13,7 @@ import pytest
 
 from ncclscope.capture.contents import ProcessContents
 from ncclscope.capture.reader import open_capture
-from ncclscope.cli.run_summary import summary_lines
+from ncclscope.cli.run_summary import contents_lines
 from ncclscope.native import player_path, plugin_path
 from ncclscope.simulation.scenario import Late, Scenario
 from tests.integration.recorder.test_unusual_callbacks import everything
@@ -57,11 +57,11 @@ def test_a_second_run_into_a_capture_is_an_attempt_of_its_own(tmp_path: Path) ->
     said = (tmp_path / "c.log").read_text()
     assert "c holds 4 processes of an earlier run already; this one becomes another" in said
     assert "ncclscope: 2 processes; 12 calls" in said
-    told = json.loads(ncclscope("report", tmp_path / "c", "--json").stdout)
-    assert told["completeness"]["processes"] == {"found": 2, "expected": 2}
-    assert told["completeness"]["calls"] == 36
-    assert any("2 attempts of the job" in note for note in told["completeness"]["notes"])
-    ranks_of = {comm["name"]: comm["ranks"] for comm in told["communicators"]}
+    report = json.loads(ncclscope("report", tmp_path / "c", "--json").stdout)
+    assert report["completeness"]["processes"] == {"found": 2, "expected": 2}
+    assert report["completeness"]["calls"] == 36
+    assert any("2 attempts of the job" in note for note in report["completeness"]["notes"])
+    ranks_of = {comm["name"]: comm["ranks"] for comm in report["communicators"]}
     assert ranks_of == {"world": 2, "world@0": 4}
     first = json.loads(ncclscope("diagnose", tmp_path / "c", "--json").stdout)["findings"][0]
     assert (first["family"], first["ranks"]) == ("straggler", [1])
@@ -137,8 +137,8 @@ def test_what_went_wrong_is_in_the_summary(end: list[str], tmp_path: Path) -> No
 
 
 def test_many_notes_are_counted(tmp_path: Path) -> None:
-    tallies = [ProcessContents("a.1.2", note_texts={n: bytearray(b"\x1b[0m!")}) for n in range(5)]
-    lines = summary_lines(tmp_path, tallies)
+    processes = [ProcessContents("a.1.2", note_texts={n: bytearray(b"\x1b[0m!")}) for n in range(5)]
+    lines = contents_lines(tmp_path, processes)
     assert lines[1:5] == ["           note: \\x1b[0m!"] * 3 + ["           and 2 more notes"]
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import ncclscope
 from ncclscope.api import Capture
-from ncclscope.live.metrics import MACHINE_METRICS, METRICS
+from ncclscope.live.metrics import METRICS, SYSTEM_METRICS
 from ncclscope.simulation.scenario import (
     BandwidthDrop,
     Call,
@@ -162,7 +162,7 @@ def test_every_panel_has_data_and_no_alert_fires(
 Table = dict[tuple[str, ...], float]
 
 
-def told(url: str, expression: str, *labels: str) -> Table:
+def vector(url: str, expression: str, *labels: str) -> Table:
     """A vector by these labels."""
     return {
         tuple(one["metric"].get(label, "") for label in labels): float(one["value"][1])
@@ -229,7 +229,7 @@ def modelled(opened: Capture, metric: str, *labels: str) -> Table:
 def since_first(url: str, opened: Capture, metric: str, labels: list[str]) -> Table:
     """What the model has beyond the first sample of Prometheus."""
     first = f"sum by ({', '.join(labels)}) (min_over_time(ncclscope_{metric}[{LONG_S}s]))"
-    before = told(url, first, *labels)
+    before = vector(url, first, *labels)
     whole = modelled(opened, metric, *labels)
     return {key: sum_ - before.get(key, 0.0) for key, sum_ in whole.items()}
 
@@ -252,18 +252,18 @@ def test_numbers_are_the_models(tmp_path: Path) -> None:
         opened = ncclscope.open(capture)
         for metric, (_, by) in MODELS.items():
             # Sums by all labels; hosts of a rank or of a sum are none of the model's.
-            said = told(url, f"sum by ({', '.join(by)}) (ncclscope_{metric})", *by)
+            said = vector(url, f"sum by ({', '.join(by)}) (ncclscope_{metric})", *by)
             expected = modelled(opened, metric, *by)
             there = {key: said.get(key, 0.0) for key in expected}  # what is 0 may be absent
             assert set(said) <= set(expected), metric
             assert there == pytest.approx(expected, rel=1e-6), metric
-        buckets = told(url, "sum by (le) (ncclscope_operation_seconds_bucket)", "le")
+        buckets = vector(url, "sum by (le) (ncclscope_operation_seconds_bucket)", "le")
         for (le,), count in buckets.items():
             below = "" if le == "+Inf" else f"AND duration_ns < {float(le) * 1e9:.0f}"
             rows = opened.sql(f"SELECT count(*) FROM operations WHERE source LIKE 'gpu%' {below}")
             assert rows.fetchall() == [(count,)], le
-        assert told(url, "sum(ncclscope_untimed_operations_total)") == {(): 0.0}
-        assert told(url, "sum(ncclscope_dropped_events_total)") == {(): 0.0}
+        assert vector(url, "sum(ncclscope_untimed_operations_total)") == {(): 0.0}
+        assert vector(url, "sum(ncclscope_dropped_events_total)") == {(): 0.0}
         # The rules by what was done since the first scrape, within what Prometheus adds at the
         # edges of a range.
         long = replace(QUICK, window=f"{LONG_S}s")
@@ -276,7 +276,7 @@ def test_numbers_are_the_models(tmp_path: Path) -> None:
             took = since_first(url, opened, by_what, kept) if by_what else {}
             expected = {k: sum_ / took.get(k, LONG_S) for k, sum_ in done.items() if sum_}
             room = 0.1 if by_what else 0.25  # of a quotient, what is added is added to both
-            said = told(url, expressions[record], *kept)
+            said = vector(url, expressions[record], *kept)
             assert said == pytest.approx(expected, rel=room), record
 
 
@@ -319,7 +319,7 @@ def test_committed_files_are_current() -> None:
 
 def test_the_page_of_metrics_is_current() -> None:
     assert metrics_page.PAGE.read_text() == metrics_page.page(), "run python -m tools.metrics_page"
-    named = {label for metric in (*METRICS, *MACHINE_METRICS) for label in metric.labels}
+    named = {label for metric in (*METRICS, *SYSTEM_METRICS) for label in metric.labels}
     informing = {
         "nccl",
         "mode",

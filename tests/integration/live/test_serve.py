@@ -138,13 +138,13 @@ def test_all_jobs_of_this_user_are_found(capture: Path) -> None:
 
 def test_jobs_without_shared_memory_are_found(capture: Path, tmp_path: Path) -> None:
     """As in a container with little of it: by the files that processes have open."""
-    assert capture in job_follower.captures_held_open()
+    assert capture in job_follower.captures_with_open_files()
     folder = next(capture.glob("*/live")).parent
     for number, target in enumerate((folder / "live", "/", "/live", "/no/such/live", "socket:[7]")):
         files = tmp_path / "proc" / str(number) / "fd"
         files.mkdir(parents=True)
         (files / "5").symlink_to(target)
-    assert job_follower.captures_held_open(tmp_path / "proc") == {capture}
+    assert job_follower.captures_with_open_files(tmp_path / "proc") == {capture}
 
 
 def test_counts_are_those_of_the_capture(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_nothing_but_its_paths(capture: Path) -> None:
         request = urllib.request.Request(f"{url}/metrics", data=b"x" * 100)  # POST
         with pytest.raises(HTTPError) as refused:
             urllib.request.urlopen(request, timeout=10)
-        assert refused.value.code == 501
+        assert refused.value.code == 405
         refused.value.close()
 
 

@@ -135,10 +135,10 @@ def test_every_function(nccl: c.CDLL, count: int, in_place: bool) -> None:
             seen[name, rank] = recv
 
         tail = comm, stream
-        mine = rank * count * 4
+        offset = rank * count * 4
         run("reduce", lambda s, r: nccl.ncclReduce(s, r, size, float32, total, root, *tail))
         run("broadcast", lambda s, r: nccl.ncclBroadcast(s, r, size, float32, root, *tail))
-        run("gathered", lambda s, r: nccl.ncclAllGather(s, r, size, float32, *tail), mine)
+        run("gathered", lambda s, r: nccl.ncclAllGather(s, r, size, float32, *tail), offset)
         run("scattered", lambda s, r: nccl.ncclReduceScatter(s, r, size, float32, total, *tail))
         if in_place:
             return
@@ -154,8 +154,8 @@ def test_every_function(nccl: c.CDLL, count: int, in_place: bool) -> None:
         np.testing.assert_array_equal(seen["broadcast", rank][:count], parts[root][0])
         gathered = [parts[r][r] if in_place else parts[r][0] for r in range(RANKS)]
         np.testing.assert_array_equal(seen["gathered", rank], np.concatenate(gathered))
-        mine = slice(rank * count, (rank + 1) * count)
-        np.testing.assert_array_equal(seen["scattered", rank][:count], sums[mine])
+        share = slice(rank * count, (rank + 1) * count)
+        np.testing.assert_array_equal(seen["scattered", rank][:count], sums[share])
         if not in_place:
             swapped = np.concatenate([parts[r][rank] for r in range(RANKS)])
             np.testing.assert_array_equal(seen["all to all", rank], swapped)

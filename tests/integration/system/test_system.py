@@ -62,7 +62,7 @@ def test_samples_are_part_of_the_capture(tmp_path: Path) -> None:
     journal = read_sample_file(path)
     assert journal.damaged == 0
     assert journal.samples >= 3  # at the start, at the end and in between
-    kinds = [device.kind for device, _ in journal.stretches[0].layout]
+    kinds = [device.kind for device, _ in journal.spans[0].layout]
     assert kinds.count(GPU) == 2
     assert kinds.count(PORT) == 1
     assert f"{journal.samples} samples, 2 GPUs, 2 network links" in ran.stderr
@@ -94,7 +94,7 @@ def test_one_samples_and_another_goes_on(tmp_path: Path) -> None:
     os.killpg(second.pid, signal.SIGTERM)
     second.wait(20)
     one, other = (read_sample_file(path) for path in sample_files_in(capture))
-    both = sorted((list(j.stretches[0].monotonic_ns) for j in (one, other)), key=lambda t: t[0])
+    both = sorted((list(j.spans[0].monotonic_ns) for j in (one, other)), key=lambda t: t[0])
     assert both[0][-1] < both[1][0]  # one after the other
 
 
@@ -119,7 +119,7 @@ def test_a_driver_that_hangs_does_not_hang_the_job(tmp_path: Path) -> None:
     eventually(lambda: not samplers(tmp_path / "c"), 20)
 
 
-def test_a_sampler_that_was_killed_is_told(tmp_path: Path) -> None:
+def test_a_sampler_that_was_killed_is_named(tmp_path: Path) -> None:
     capture = tmp_path / "c"
     command = [*RUN, "-o", str(capture), "--", "sleep", "100"]
     job = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
@@ -171,7 +171,7 @@ def test_from_the_sampler_to_metrics_and_findings(
         # Were it to sample by itself, it would find another machine.
         with serving(capture, "--system", "--system-root", tmp_path) as url:
             hot = 'gpu="1",reason="HW thermal slowdown"} 1'
-            text = eventually(lambda: hot in (told := fetch(f"{url}/metrics")[2]) and told)
+            text = eventually(lambda: hot in (page := fetch(f"{url}/metrics")[2]) and page)
             assert 'link="mlx5_0/1"' in str(text)
         eventually(lambda: read_sample_file(sample_files_in(capture)[0]).samples > 15)
     found = json.loads(ncclscope("diagnose", "--json", capture).stdout)["findings"]

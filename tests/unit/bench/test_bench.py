@@ -13,39 +13,45 @@ import numpy as np
 import pytest
 
 from ncclscope.analysis.baseline import read_baseline
-from ncclscope.bench.cuda import Cuda, Reference
-from ncclscope.bench.datatypes import DATATYPES, REDUCTIONS, datatype_named, reduction_named
-from ncclscope.bench.json_results import Finished, as_json, as_nccl_tests
+from ncclscope.bench import datatypes
+from ncclscope.bench.cuda import Cuda, ReferenceWork
+from ncclscope.bench.datatypes import DATATYPES, REDUCTIONS, find_datatype, find_reduction
+from ncclscope.bench.json_results import BenchRun, as_json, as_nccl_tests
 from ncclscope.bench.measure import REFERENCE_LAUNCHES, Batch, Stopwatch
-from ncclscope.bench.messages import Message, MessageError, decoded, encoded
+from ncclscope.bench.messages import Message, MessageError, decode, encode
 from ncclscope.bench.nccl import receives_of, sends_of
-from ncclscope.bench.operations import OPERATIONS, Shape, operations_named, shape_of
+from ncclscope.bench.operations import OPERATIONS, Shape, find_operations, shape_of
 from ncclscope.bench.plan import (
     Case,
     Plan,
     cases,
     check_plan,
-    left_out,
     next_batch,
+    omission_notes,
     parse_size,
-    plan_of,
+    plan_from_json,
     sizes_between,
     worlds_up_to,
 )
 from ncclscope.bench.plots import html, svg, text_lines
-from ncclscope.bench.rank_placement import by_hosts, first_host, inside_launcher, parse_address
+from ncclscope.bench.rank_placement import (
+    first_host,
+    parse_address,
+    placement_from_hosts,
+    placement_from_launcher,
+)
 from ncclscope.bench.reference_kernel import reference_kernel
-from ncclscope.bench.results import Device, Loop, RankTimes, Result, Session, spread_of
+from ncclscope.bench.results import BenchDevice, Loop, RankTimes, Result, Session, time_statistics
 from ncclscope.bench.table import (
     SIMULATED,
+    closing_lines,
     column_lines,
-    footing,
-    heading,
+    heading_lines,
     row_line,
     rows_of,
-    scaled,
+    scaling_groups,
 )
-from ncclscope.bench.test_data import PERIOD, expected_output, input_of, repeated, wrong_elements
+from ncclscope.bench.test_data import PERIOD, expected_output, input_of, repeat, wrong_elements
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.native import simulated_nccl_path
 from ncclscope.nccl.releases import release_of_code
@@ -82,7 +88,7 @@ def plan(**changes: object) -> Plan:
 
 def test_a_plan_survives_its_way_to_other_ranks() -> None:
     made = plan(worlds=(2, 4), seconds=0.5, calls=None)
-    assert plan_of({**json.loads(json.dumps(made.as_json())), "unknown": 1}) == made
+    assert plan_from_json({**json.loads(json.dumps(made.as_json())), "unknown": 1}) == made
 
 
 def test_runs_end_after_calls() -> None:
@@ -142,9 +148,11 @@ def test_cases() -> None:
 def test_what_cannot_be_measured_is_said() -> None:
     odd = plan(operations=("allreduce", "pairs"))
     assert [case.operation for case in cases(odd, 3)] == ["allreduce", "allreduce"]
-    assert left_out(odd, 3) == ["SendRecv, pairs is left out: 3 ranks cannot be paired"]
+    assert omission_notes(odd, 3) == ["SendRecv, pairs is left out: 3 ranks cannot be paired"]
     small = plan(operations=("allgather",), sizes=(8, 64))
-    assert left_out(small, 4) == ["AllGather leaves out 8 bytes: no element of float for each rank"]
+    assert omission_notes(small, 4) == [
+        "AllGather leaves out 8 bytes: no element of float for each rank"
+    ]
     for bad, ranks in (
         (plan(operations=("pairs",)), 3),
         (plan(roots=(4,)), 4),
@@ -157,17 +165,17 @@ def test_what_cannot_be_measured_is_said() -> None:
 
 
 def test_names() -> None:
-    assert [o.name for o in operations_named(["AllReduce", "all_gather"])] == [
+    assert [o.name for o in find_operations(["AllReduce", "all_gather"])] == [
         "allreduce",
         "allgather",
     ]
-    assert len(operations_named(["all"])) == len(OPERATIONS)
-    assert datatype_named("float32").name == "float"
-    assert reduction_named("SUM") == "sum"
+    assert len(find_operations(["all"])) == len(OPERATIONS)
+    assert find_datatype("float32") == "float"
+    assert find_reduction("SUM") == "sum"
     for wrong in (
-        lambda: operations_named(["allreduced"]),
-        lambda: datatype_named("float31"),
-        lambda: reduction_named("xor"),
+        lambda: find_operations(["allreduced"]),
+        lambda: find_datatype("float31"),
+        lambda: find_reduction("xor"),
     ):
         with pytest.raises(UsageError):
             wrong()
@@ -181,33 +189,35 @@ def test_names() -> None:
 @pytest.mark.parametrize("name", DATATYPES)
 def test_whole_numbers_survive_every_datatype(name: str) -> None:
     datatype = DATATYPES[name]
-    values = np.arange(min(datatype.exact, 300) + 1)
-    assert (datatype.decode(datatype.encode(values)) == values).all()
+    values = np.arange(min(datatype.largest_exact, 300) + 1)
+    assert (datatypes.decode(datatype, datatypes.encode(datatype, values)) == values).all()
 
 
 def test_floats_that_numpy_does_not_know() -> None:
     brain = DATATYPES["bfloat16"]
-    assert brain.encode(np.array([0, 1, 3])).tolist() == [0, 0x3F80, 0x4040]
-    assert brain.decode(np.array([0xBF80, 0x7F80], "u2")).tolist() == [-1.0, np.inf]
-    assert DATATYPES["f8e4m3"].encode(np.array([1, 16])).tolist() == [0x38, 0x58]
-    assert DATATYPES["f8e5m2"].encode(np.array([1, 8])).tolist() == [0x3C, 0x48]
-    assert np.isnan(DATATYPES["f8e4m3"].decode(np.array([0x7F], "u1")))[0]
-    assert DATATYPES["f8e4m3"].decode(np.array([0x01], "u1"))[0] == 2.0**-9
+    assert datatypes.encode(brain, np.array([0, 1, 3])).tolist() == [0, 0x3F80, 0x4040]
+    assert datatypes.decode(brain, np.array([0xBF80, 0x7F80], "u2")).tolist() == [-1.0, np.inf]
+    assert datatypes.encode(DATATYPES["f8e4m3"], np.array([1, 16])).tolist() == [0x38, 0x58]
+    assert datatypes.encode(DATATYPES["f8e5m2"], np.array([1, 8])).tolist() == [0x3C, 0x48]
+    assert np.isnan(datatypes.decode(DATATYPES["f8e4m3"], np.array([0x7F], "u1")))[0]
+    assert datatypes.decode(DATATYPES["f8e4m3"], np.array([0x01], "u1"))[0] == 2.0**-9
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 300])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("name", ["int8", "float", "half", "bfloat16", "f8e5m2"])
-def test_reductions_stay_exact(name: str, reduction: str, ranks: int) -> None:
+def test_reductions_are_exact(name: str, reduction: str, ranks: int) -> None:
     """Nothing in the data may round or run over: else a right result would look wrong."""
     datatype = DATATYPES[name]
     sent = [
-        datatype.decode(input_of(OPERATIONS["allreduce"], datatype, reduction, rank, ranks))
+        datatypes.decode(
+            datatype, input_of(OPERATIONS["allreduce"], datatype, reduction, rank, ranks)
+        )
         for rank in range(ranks)
     ]
     whole = np.sum(sent, axis=0, dtype=np.float64)
     if reduction in ("sum", "avg"):
-        assert whole.max() <= datatype.exact
+        assert whole.max() <= datatype.largest_exact
         assert whole.max() > 0
     if reduction == "prod":
         assert np.prod(sent, axis=0, dtype=np.float64).max() <= 8
@@ -219,7 +229,7 @@ def test_ranks_and_neighbours_differ() -> None:
     first, second = (input_of(allgather, single, "none", rank, 4) for rank in (0, 1))
     assert np.count_nonzero(first == second) < PERIOD / 10
     for shift in (1, 4, 256, 1024, 4096, 1 << 20):
-        moved = repeated(first, shift, PERIOD)
+        moved = repeat(first, shift, PERIOD)
         assert np.count_nonzero(moved == first) < PERIOD / 4, shift
 
 
@@ -253,15 +263,15 @@ def test_what_must_come_out(name: str, ranks: int) -> None:
     reduction = "sum" if operation.reduces else "none"
     case = Case(name, "float", reduction, root, 50_000, "out-of-place", ranks)
     sent = [
-        repeated(input_of(operation, single, reduction, rank, ranks), 0, shape.send)
+        repeat(input_of(operation, single, reduction, rank, ranks), 0, shape.send)
         for rank in range(ranks)
     ]
     for rank in range(ranks):
         pieces = expected_output(operation, single, reduction, root, rank, ranks, shape)
-        if operation.rooted and name in ("reduce", "gather") and rank != root:
+        if operation.facts.has_root and name in ("reduce", "gather") and rank != root:
             assert pieces == []
             continue
-        expected = np.concatenate([repeated(p, first, count) for count, first, p in pieces])
+        expected = np.concatenate([repeat(p, first, count) for count, first, p in pieces])
         assert len(expected) == shape.receive
         assert (expected == carried_out(case, shape, sent, rank)).all()
 
@@ -309,7 +319,7 @@ def test_what_a_result_comes_to() -> None:
     assert not one.host_bound
     assert not one.blocking
     assert one.wrong == 0
-    spread = spread_of(one.slowest_ns)
+    spread = time_statistics(one.slowest_ns)
     assert (spread.min_ns, spread.median_ns, spread.p99_ns, spread.max_ns) == (
         10_100,
         10_104,
@@ -321,8 +331,8 @@ def test_what_a_result_comes_to() -> None:
 
 def session(simulation: str = "") -> Session:
     devices = (
-        Device(0, "a", 1, 0, "H200", "0000:04:00.0", "kernel", 900, 100),
-        Device(1, "b", 2, 0, "<b>", "0000:04:00.0", "kernel", 900, 100),
+        BenchDevice(0, "a", 1, 0, "H200", "0000:04:00.0", "kernel", 900, 100),
+        BenchDevice(1, "b", 2, 0, "<b>", "0000:04:00.0", "kernel", 900, 100),
     )
     return Session(devices, 22809, 12080, simulation)
 
@@ -361,17 +371,17 @@ def test_a_place_that_is_not_measured_is_na() -> None:
 
 def test_wrong_results_and_simulations_are_said() -> None:
     bad = replace(result(), ranks=tuple(replace(t, wrong=3) for t in result().ranks))
-    assert "6 FAILED" in footing([bad], session())[0]
+    assert "6 FAILED" in closing_lines([bad], session())[0]
     unchecked = replace(result(), ranks=tuple(replace(t, wrong=None) for t in result().ranks))
-    assert "not checked" in footing([unchecked], session())[0]
-    assert any(SIMULATED in line for line in heading(session("simulated"), plan()))
-    assert SIMULATED in footing([result()], session("simulated"))[-1]
-    assert not any("SIMUL" in line for line in heading(session(), plan()))
+    assert "not checked" in closing_lines([unchecked], session())[0]
+    assert any(SIMULATED in line for line in heading_lines(session("simulated"), plan()))
+    assert SIMULATED in closing_lines([result()], session("simulated"))[-1]
+    assert not any("SIMUL" in line for line in heading_lines(session(), plan()))
 
 
-def finished(simulation: str = "") -> Finished:
+def finished(simulation: str = "") -> BenchRun:
     both = (result(), result("in-place"))
-    return Finished(plan(), session(simulation), both, ("ncclscope", "bench"), 0.0, 5.0)
+    return BenchRun(plan(), session(simulation), both, ("ncclscope", "bench"), 0.0, 5.0)
 
 
 def test_json_is_a_baseline(tmp_path: Path) -> None:
@@ -444,7 +454,7 @@ def test_efficiency_is_against_the_fewest_ranks() -> None:
         case=replace(four.case, ranks=4),
         ranks=tuple(replace(t, loops=(Loop(0, 10, 240_000, 1, 2),)) for t in four.ranks),
     )
-    ((_, first), (_, second)) = next(iter(scaled([two, four]).values()))
+    ((_, first), (_, second)) = next(iter(scaling_groups([two, four]).values()))
     assert first == 1.0
     assert second == pytest.approx(0.75), "half the algorithm bandwidth, 1.5 times the factor"
 
@@ -456,7 +466,7 @@ def test_plots_say_simulation_and_escape_names() -> None:
     assert "<b>" not in page
     assert "&lt;b&gt;" in page
     assert "http" not in page.replace("http-equiv", ""), "nothing is fetched"
-    alone = svg(results, session("simulated"), alone=True)
+    alone = svg(results, session("simulated"), standalone=True)
     assert alone.startswith('<svg xmlns="http://www.w3.org/2000/svg"')
     assert SIMULATED in alone
     assert alone.count("<polygon") == 2
@@ -464,7 +474,7 @@ def test_plots_say_simulation_and_escape_names() -> None:
     lines = text_lines(results, session())
     assert "median 10.1" in lines[1]
     same = replace(results[0], ranks=(results[0].ranks[0],))
-    assert svg([same], session(), alone=False), "one value only"
+    assert svg([same], session(), standalone=False), "one value only"
 
 
 # ---- where ranks are ----
@@ -475,18 +485,18 @@ def test_inside_torchrun() -> None:
         "RANK": "3", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "node1",
         "MASTER_PORT": "29500", "TORCHELASTIC_RUN_ID": "none",
     }  # fmt: skip
-    found = inside_launcher(env, None)
+    found = placement_from_launcher(env, None)
     assert found
-    assert (found.ranks, found.mine, found.host, found.port) == (8, (3,), "node1", 29501)
+    assert (found.ranks, found.local_ranks, found.host, found.port) == (8, (3,), "node1", 29501)
     assert not found.leads
     assert found.device(3, None, env) == 1
     assert found.device(3, 1, env) == 0, "a launcher that shows each rank its own GPU only"
-    again = inside_launcher({**env, "RANK": "0", "LOCAL_RANK": "0"}, None)
+    again = placement_from_launcher({**env, "RANK": "0", "LOCAL_RANK": "0"}, None)
     assert again
     assert again.leads
     assert again.token == found.token
     with pytest.raises(UsageError, match="MASTER_PORT=x is no port"):
-        inside_launcher({**env, "MASTER_PORT": "x"}, None)
+        placement_from_launcher({**env, "MASTER_PORT": "x"}, None)
 
 
 def test_inside_mpirun_and_srun() -> None:
@@ -494,25 +504,25 @@ def test_inside_mpirun_and_srun() -> None:
         "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
         "OMPI_COMM_WORLD_LOCAL_RANK": "1",
     }  # fmt: skip
-    found = inside_launcher(mpi, None)
+    found = placement_from_launcher(mpi, None)
     assert found
     assert (found.host, found.port, found.device(1, None, mpi)) == ("127.0.0.1", 29477, 1)
     far = {**mpi, "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
     with pytest.raises(UsageError, match="where rank 0 is"):
-        inside_launcher(far, None)
-    named = inside_launcher(far, "node7:1234")
+        placement_from_launcher(far, None)
+    named = placement_from_launcher(far, "node7:1234")
     assert named
     assert (named.host, named.port) == ("node7", 1234)
     slurm = {
         "SLURM_PROCID": "5", "SLURM_NTASKS": "16", "SLURM_LOCALID": "1",
         "SLURM_STEP_NODELIST": "gpu[003-004]",
     }  # fmt: skip
-    found = inside_launcher(slurm, None)
+    found = placement_from_launcher(slurm, None)
     assert found
-    assert (found.ranks, found.mine, found.host) == (16, (5,), "gpu003")
-    assert inside_launcher({}, None) is None
+    assert (found.ranks, found.local_ranks, found.host) == (16, (5,), "gpu003")
+    assert placement_from_launcher({}, None) is None
     with pytest.raises(UsageError):
-        inside_launcher({"RANK": "2", "WORLD_SIZE": "2"}, None)
+        placement_from_launcher({"RANK": "2", "WORLD_SIZE": "2"}, None)
 
 
 def test_slurm_node_lists() -> None:
@@ -523,13 +533,18 @@ def test_slurm_node_lists() -> None:
 
 
 def test_host_lists() -> None:
-    found = by_hosts(["10.0.0.1", "10.0.0.2:5000"], 1, 4, "t")
-    assert (found.ranks, found.mine, found.host, found.port) == (8, (4, 5, 6, 7), "10.0.0.1", 29477)
-    assert by_hosts(["127.0.0.1", "no.such.host.invalid"], None, 1, "t").leads
+    found = placement_from_hosts(["10.0.0.1", "10.0.0.2:5000"], 1, 4, "t")
+    assert (found.ranks, found.local_ranks, found.host, found.port) == (
+        8,
+        (4, 5, 6, 7),
+        "10.0.0.1",
+        29477,
+    )
+    assert placement_from_hosts(["127.0.0.1", "no.such.host.invalid"], None, 1, "t").leads
     with pytest.raises(UsageError, match="which of"):
-        by_hosts(["no.such.host.invalid"], None, 1, "t")
+        placement_from_hosts(["no.such.host.invalid"], None, 1, "t")
     with pytest.raises(UsageError, match="no host 2"):
-        by_hosts(["a", "b"], 2, 1, "t")
+        placement_from_hosts(["a", "b"], 2, 1, "t")
     assert parse_address("[fe80::1]:80") == ("fe80::1", 80)
     for bad in ("", "a:b", "a:99999", "[fe80::1"):
         with pytest.raises(UsageError):
@@ -540,20 +555,20 @@ def test_host_lists() -> None:
 
 
 def test_messages() -> None:
-    buffer = bytearray(encoded(Message({"a": 1}, b"xyz")) + encoded(Message()))
-    assert decoded(buffer) == Message({"a": 1}, b"xyz")
-    assert decoded(buffer) == Message()
-    assert decoded(buffer) is None
-    part = bytearray(encoded(Message({"a": 1}, b"xyz"))[:-1])
-    assert decoded(part) is None
+    buffer = bytearray(encode(Message({"a": 1}, b"xyz")) + encode(Message()))
+    assert decode(buffer) == Message({"a": 1}, b"xyz")
+    assert decode(buffer) == Message()
+    assert decode(buffer) is None
+    part = bytearray(encode(Message({"a": 1}, b"xyz"))[:-1])
+    assert decode(part) is None
     for bad in (
         b"GET / HTTP/1.1\r\n\r\n",
         b"nsb1" + b"\xff" * 12,
-        encoded(Message())[:16] + b"[]",
-        encoded(Message())[:16] + b"{x",
+        encode(Message())[:16] + b"[]",
+        encode(Message())[:16] + b"{x",
     ):
         with pytest.raises(MessageError):
-            decoded(bytearray(bad))
+            decode(bytearray(bad))
 
 
 def test_the_reference_kernel_needs_a_driver() -> None:
@@ -593,5 +608,5 @@ def test_what_events_show_beyond_a_kernels_own_time() -> None:
         return Batch(times[:count] + 4_000, times[:count] * 0 + 900, times, 0, 0, 0)
 
     stopwatch = Stopwatch(cast("Cuda", SimpleNamespace(events=lambda _: [])))
-    reference = Reference("kernel", lambda: None, own_ns)
-    assert stopwatch.beyond(measure, reference) == (4_000, 900)
+    reference = ReferenceWork("kernel", lambda: None, own_ns)
+    assert stopwatch.event_overhead_ns(measure, reference) == (4_000, 900)

@@ -54,7 +54,7 @@ def test_libraries_are_read_not_loaded(tmp_path: Path) -> None:
     assert release_in(library) == (2, 29, 7)
     found = candidates({"LD_LIBRARY_PATH": f"{tmp_path}/none:{tmp_path}/a"})
     assert found[0].path == library
-    assert found[0].found == "LD_LIBRARY_PATH"
+    assert found[0].origin == "LD_LIBRARY_PATH"
     empty = tmp_path / "b" / "libnccl.so.2"
     empty.parent.mkdir()
     empty.touch()
@@ -72,7 +72,7 @@ def test_python_packages_come_before_the_system(
     shutil.rmtree(site / "nvidia")
     static = fake_nccl(site / "torch" / "lib" / "libtorch_cuda.so", "2.21.5")
     (first, *_) = candidates({})
-    assert (first.path, first.found) == (static, "linked into PyTorch")
+    assert (first.path, first.origin) == (static, "linked into PyTorch")
 
 
 def test_the_library_of_a_running_process(tmp_path: Path) -> None:

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from ncclscope.errors import UsageError
-from ncclscope.launch.command import hand_on_variables
+from ncclscope.launch.command import pass_on_variables
 from ncclscope.launch.environment import (
     Settings,
     debug_variables,
     default_capture_name,
     placeholders_in,
-    rank_of,
     reachable_plugin,
     recording_variables,
     why_not_writable,
 )
+from ncclscope.launchers import global_rank
 
 NAMES = ["NCCL_PROFILER_PLUGIN", "NCCLSCOPE_DIR"]
 
@@ -68,22 +68,22 @@ def test_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_rank() -> None:
-    assert rank_of({}) is None
-    assert rank_of({"RANK": "3", "SLURM_PROCID": "9"}) == 3
-    assert rank_of({"OMPI_COMM_WORLD_RANK": "5"}) == 5
-    assert rank_of({"RANK": "x"}) is None
+    assert global_rank({}) is None
+    assert global_rank({"RANK": "3", "SLURM_PROCID": "9"}) == 3
+    assert global_rank({"OMPI_COMM_WORLD_RANK": "5"}) == 5
+    assert global_rank({"RANK": "x"}) is None
 
 
 @pytest.mark.parametrize("program", ["mpirun", "/opt/mpi/bin/mpiexec", "orterun"])
-def test_open_mpi_is_told_which_variables_to_forward(program: str) -> None:
-    command = hand_on_variables([program, "-np", "2", "a.out"], NAMES, open_mpi=lambda _: True)
+def test_open_mpi_gets_the_variables_to_forward(program: str) -> None:
+    command = pass_on_variables([program, "-np", "2", "a.out"], NAMES, open_mpi=lambda _: True)
     forward = ["-x", "NCCL_PROFILER_PLUGIN", "-x", "NCCLSCOPE_DIR"]
     assert command == [program, *forward, "-np", "2", "a.out"]
 
 
 def test_other_launchers_hand_everything_on() -> None:
     for command in (["mpirun", "-n", "2", "a.out"], ["torchrun", "train.py"], ["python", "t.py"]):
-        assert hand_on_variables(command, NAMES, open_mpi=lambda _: False) == command
+        assert pass_on_variables(command, NAMES, open_mpi=lambda _: False) == command
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_other_launchers_hand_everything_on() -> None:
     ],
 )
 def test_srun_keeps_our_variables(given: str, expected: str) -> None:
-    assert hand_on_variables(["srun", given, "a.out"], NAMES) == ["srun", expected, "a.out"]
+    assert pass_on_variables(["srun", given, "a.out"], NAMES) == ["srun", expected, "a.out"]
 
 
 def test_placeholders() -> None:

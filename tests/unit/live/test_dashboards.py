@@ -45,21 +45,21 @@ def compiled(folder: Path, dashboards: dict[str, Json]) -> dict[str, str]:
     settings = {"extends": "../../tsconfig.json", "include": ["*.ts", "../../dashboard.ts"]}
     (folder / "tsconfig.json").write_text(json.dumps(settings))
     ran = npm.run(TYPES, "npx", "tsc", "--noEmit", "--pretty", "false", "-p", folder)
-    told = dict.fromkeys(dashboards, "")
+    errors = dict.fromkeys(dashboards, "")
     name = ""
     for line in ran.stdout.splitlines():
         if (place := re.match(r"(\S+)\.ts\(\d+,\d+\): error", line)) is not None:
             name = Path(place[1]).name
-        assert name in told, ran.stdout
-        told[name] += line + "\n"
-    assert (ran.returncode != 0) == any(told.values()), ran.stdout + ran.stderr
-    return told
+        assert name in errors, ran.stdout
+        errors[name] += line + "\n"
+    assert (ran.returncode != 0) == any(errors.values()), ran.stdout + ran.stderr
+    return errors
 
 
 def test_all_dashboards_fit(folder: Path) -> None:
     assert COMMITTED
-    told = compiled(folder, {path.stem: json.loads(path.read_text()) for path in COMMITTED})
-    assert not any(told.values()), "\n".join(told.values())
+    errors = compiled(folder, {path.stem: json.loads(path.read_text()) for path in COMMITTED})
+    assert not any(errors.values()), "\n".join(errors.values())
 
 
 def _panel(dashboard: Json, kind: str) -> Json:
@@ -97,9 +97,9 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
     for name, (spoil, _) in WRONG.items():
         made[name] = copy.deepcopy(right)
         spoil(made[name])
-    told = compiled(folder, {"right": right, **made})
-    assert told.pop("right") == ""
-    assert [name for name, (_, word) in WRONG.items() if word not in told[name]] == []
+    errors = compiled(folder, {"right": right, **made})
+    assert errors.pop("right") == ""
+    assert [name for name, (_, word) in WRONG.items() if word not in errors[name]] == []
 
 
 def test_heatmap_and_history_options_are_checked_too(folder: Path) -> None:
@@ -107,7 +107,7 @@ def test_heatmap_and_history_options_are_checked_too(folder: Path) -> None:
     heatmap, history = copy.deepcopy(right), copy.deepcopy(right)
     _options(heatmap, "heatmap")["color"]["schema"] = "Oranges"
     _options(history, "status-history")["rowHeight"] = "0.9"
-    told = compiled(folder, {"right": right, "heatmap": heatmap, "history": history})
-    assert told["right"] == ""
-    assert "schema" in told["heatmap"]
-    assert "rowHeight" in told["history"] or "string" in told["history"]
+    errors = compiled(folder, {"right": right, "heatmap": heatmap, "history": history})
+    assert errors["right"] == ""
+    assert "schema" in errors["heatmap"]
+    assert "rowHeight" in errors["history"] or "string" in errors["history"]

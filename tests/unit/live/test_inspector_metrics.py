@@ -1,4 +1,4 @@
-"""NCCL Inspector's Prometheus names: label values, right numbers, within the budget."""
+"""NCCL Inspector's Prometheus names: label values, right numbers, within the limit."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from ncclscope.capture import layout
 from ncclscope.capture.call_counts import RECORD
 from ncclscope.live.exposition import exposition
-from ncclscope.live.inspector_metrics import Window, add_inspector_names, message_size
+from ncclscope.live.inspector_metrics import Window, add_inspector_metrics, message_size
 from ncclscope.live.metrics import OTHER
-from ncclscope.live.series import Budget, Ratio, Samples, with_run
+from ncclscope.live.series import Ratio, Samples, SeriesLimit, with_run
 
 STRINGS = {1: "AllReduce", 2: "AllGather", 3: "Send", 4: "ncclFloat32", 5: "RING", 6: "SIMPLE"}
 SECOND = 1_000_000_000
@@ -22,15 +22,15 @@ SECOND = 1_000_000_000
 def records(*rows: dict[str, int]) -> Any:
     made = np.zeros(len(rows), RECORD)
     for number, (record, row) in enumerate(zip(made, rows, strict=True), 1):
-        tally, times = record["tally"], record["times"]
-        tally["check"], tally["level"], tally["comm"] = (
+        counts, times = record["tally"], record["times"]
+        counts["check"], counts["level"], counts["comm"] = (
             number,
             layout.LEVEL_WORK,
             row.get("comm", 0),
         )
-        tally["func"], tally["dtype"], tally["algo"], tally["proto"] = row["func"], 4, 5, 6
-        tally["count"], tally["calls"] = row["count"], row["timed"]
-        tally["count_sum"] = row["count"] * row["timed"]
+        counts["func"], counts["dtype"], counts["algo"], counts["proto"] = row["func"], 4, 5, 6
+        counts["count"], counts["calls"] = row["count"], row["timed"]
+        counts["count_sum"] = row["count"] * row["timed"]
         times["gpu_count"], times["gpu_sum_ns"] = row["timed"], row["ns"]
     return made
 
@@ -55,7 +55,7 @@ def measured(*jobs: Any) -> Samples:
     window, samples = Window(), Samples()
     for one in jobs:
         samples = Samples()
-        add_inspector_names(samples, one, window)
+        add_inspector_metrics(samples, one, window)
     return samples
 
 
@@ -110,12 +110,12 @@ def test_a_hang_has_no_last_healthy_value() -> None:
     assert measured(*jobs).values == {}
 
 
-def test_many_stay_within_the_budget_and_the_rest_is_a_mean() -> None:
+def test_many_are_within_the_limit_and_the_rest_is_a_mean() -> None:
     size = 400
     before = [{"func": 1, "count": n + 1, "timed": 1, "ns": 1, "comm": n} for n in range(size)]
     after = [{**row, "timed": 2, "ns": 2001} for row in before]
     samples = measured(job(0, *before, communicators=size), job(9, *after, communicators=size))
-    kept = Budget(300).fold(samples)
+    kept = SeriesLimit(300).fold(samples)
     assert sum(metric.series for metric, _, _ in kept.in_order()) <= 300
     times = kept.values["collective_exec_time_microseconds"]
     rests = {labels[5]: value for labels, value in times.items() if labels[4] == OTHER}

@@ -1,4 +1,4 @@
-"""Metrics as text, within a budget, and the rates among them."""
+"""Metrics as text, within a limit, and the rates among them."""
 
 import os
 from pathlib import Path
@@ -14,15 +14,15 @@ from ncclscope.live.metrics import (
     BY_NAME,
     DURATION_BOUNDS_NS,
     INSPECTOR_METRICS,
-    MACHINE_METRICS,
     METRICS,
     OTHER,
     OWN_METRICS,
     SIZE_NAMES,
+    SYSTEM_METRICS,
     size_class,
 )
-from ncclscope.live.metrics_server import run_names
-from ncclscope.live.series import Budget, Histogram, Samples, with_run
+from ncclscope.live.metrics_cache import name_runs
+from ncclscope.live.series import Histogram, Samples, SeriesLimit, with_run
 
 HOSTILE = 'a"b\\c\nd<script>\x1b[31m\x00' + "x" * 10_000
 
@@ -63,7 +63,7 @@ def test_both_formats_parse_and_say_the_same(value: str) -> None:
 
 def test_every_metric_has_a_name_of_its_own() -> None:
     names = [
-        metric.name for metric in (*METRICS, *INSPECTOR_METRICS, *MACHINE_METRICS, *OWN_METRICS)
+        metric.name for metric in (*METRICS, *INSPECTOR_METRICS, *SYSTEM_METRICS, *OWN_METRICS)
     ]
     assert len(names) == len(set(names)) == len(BY_NAME)
 
@@ -121,7 +121,7 @@ def _count(samples: Samples) -> int:
 
 
 def test_a_budget_holds_with_ten_thousand_communicators_and_sizes() -> None:
-    kept = Budget(500).fold(_many(10_000, 10_000))
+    kept = SeriesLimit(500).fold(_many(10_000, 10_000))
     assert _count(kept) <= 500
     sums = kept.values["communicator_gpu_seconds"]
     assert any(labels[0] == OTHER for labels in sums)
@@ -135,25 +135,25 @@ def test_a_budget_holds_with_ten_thousand_communicators_and_sizes() -> None:
 
 
 def test_series_keep_their_place_and_make_room_when_they_go() -> None:
-    budget = Budget(500)
-    first = budget.fold(_many(1_000, 0))
-    again = budget.fold(_many(1_001, 0))
+    limit = SeriesLimit(500)
+    first = limit.fold(_many(1_000, 0))
+    again = limit.fold(_many(1_001, 0))
     assert set(first.values["communicator_gpu_seconds"]) == set(
         again.values["communicator_gpu_seconds"]
     )
     later = _many(2, 0)
     later.add("communicator_gpu_seconds", ("new", "0", "intra"), 1.0)
-    fewer = budget.fold(later).values["communicator_gpu_seconds"]
+    fewer = limit.fold(later).values["communicator_gpu_seconds"]
     assert {(name, "0", "intra") for name in ("comm0", "comm1", "new")} <= set(fewer)
 
 
 def test_a_folded_series_never_returns_while_it_exists() -> None:
-    budget = Budget(500)
-    budget.fold(_many(1_000, 0))
+    limit = SeriesLimit(500)
+    limit.fold(_many(1_000, 0))
     many = _many(1_000, 0)
     for number in range(900):  # all that had a place of their own, and more
         del many.values["communicator_gpu_seconds"][f"comm{number}", "0", "intra"]
-    kept = budget.fold(many)
+    kept = limit.fold(many)
     last = ("comm999", "0", "intra")
     assert last not in kept.values["communicator_gpu_seconds"]
 
@@ -176,12 +176,12 @@ def test_steps_are_what_repeats(counts: list[int], steps: int | None) -> None:
 def test_a_jobs_name_stays_while_it_lives() -> None:
     """A requeued job has the number of the one before it, which is shown for a minute more."""
     old, new = (FollowedJob(Path(f"/scratch/77-{n}"), "a", "77") for n in (0, 1))
-    alone = run_names({}, [old])
+    alone = name_runs({}, [old])
     assert alone == {old.capture: "77"}
-    both = run_names(alone, [old, new])
+    both = name_runs(alone, [old, new])
     assert both == {old.capture: "77", new.capture: "/scratch/77-1"}
-    assert run_names(both, [new]) == {new.capture: "/scratch/77-1"}
-    assert run_names({}, [new]) == {new.capture: "77"}
+    assert name_runs(both, [new]) == {new.capture: "/scratch/77-1"}
+    assert name_runs({}, [new]) == {new.capture: "77"}
 
 
 def test_cpu_time_is_of_the_right_process(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ncclscope.live.exposition import exposition
 from ncclscope.live.job_follower import JobFollower
-from ncclscope.live.metrics import MACHINE_METRICS
-from ncclscope.live.metrics_server import MetricsCache, write_textfiles
+from ncclscope.live.metrics import SYSTEM_METRICS
+from ncclscope.live.metrics_cache import MetricsCache
 from ncclscope.live.series import Samples
-from ncclscope.live.system_metrics import Machines, PcieCapacities, add_machine
+from ncclscope.live.system_metrics import PcieCapacities, SystemMetrics, add_host
+from ncclscope.live.textfiles import write_textfiles
 from ncclscope.system.counters import Device
 from ncclscope.system.sample import Sample, SystemReader
 from tests.support.fake_machine import THE, gpu, nic, port, whole_tree, write_journal
@@ -35,7 +36,7 @@ def test_a_link_can_carry_as_much_while_its_gpu_is_idle() -> None:
     for generation in (5, 1):
         samples = Samples()
         numbers = {gpu(3): {"pcie_generation": generation, "pcie_width": 16}}
-        add_machine(samples, "node1", Sample(1, 1, numbers), 0.5, capacities)
+        add_host(samples, "node1", Sample(1, 1, numbers), 0.5, capacities)
         capacity = 'ncclscope_gpu_pcie_capacity_bytes_per_second{host="node1",gpu="3"} 63008000000'
         assert capacity in text_of(samples).splitlines()
 
@@ -43,7 +44,7 @@ def test_a_link_can_carry_as_much_while_its_gpu_is_idle() -> None:
 def test_devices_of_a_later_release_are_no_links() -> None:
     samples = Samples()
     numbers = {Device("switch", "s0", {}): {"rx_bytes": 7, "up": 1}}
-    add_machine(samples, "node1", Sample(1, 1, numbers), 0.5, {})
+    add_host(samples, "node1", Sample(1, 1, numbers), 0.5, {})
     assert "s0" not in text_of(samples)
 
 
@@ -54,7 +55,7 @@ def test_one_host() -> None:
         port("mlx5_0/1"): {"retransmissions": 4, "up": 0}, THE: {"memory_full_us": 2_500_000},
     }  # fmt: skip
     samples = Samples()
-    add_machine(samples, 'node"1', Sample(1, 1, numbers), 0.5, {})
+    add_host(samples, 'node"1', Sample(1, 1, numbers), 0.5, {})
     text = text_of(samples)
     for line in (
         'ncclscope_gpu_slowed{host="node\\"1",gpu="3",reason="HW thermal slowdown"} 1',
@@ -68,12 +69,12 @@ def test_one_host() -> None:
     ):
         assert line in text.splitlines()
     assert len(list(text_string_to_metric_families(text))) == len(samples.values)
-    assert set(samples.values) <= {metric.name for metric in MACHINE_METRICS}
+    assert set(samples.values) <= {metric.name for metric in SYSTEM_METRICS}
 
 
 def test_this_machine_is_sampled_where_nobody_does(tmp_path: Path) -> None:
-    machines = Machines(whole_tree(tmp_path / "root"), 0.05)
-    text = text_of(machines.read([tmp_path]))
+    system_metrics = SystemMetrics(whole_tree(tmp_path / "root"), 0.05)
+    text = text_of(system_metrics.read([tmp_path]))
     assert f'ncclscope_host_cpus{{host="{HERE}"}} 2' in text
     assert (
         f'ncclscope_link_bytes_total{{host="{HERE}",link="mlx5_0/1",direction="tx"}} 4000' in text
@@ -85,16 +86,16 @@ def test_a_file_is_read_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     write_journal(tmp_path, "elsewhere", [now(cpus=88)], pid=2)
     never = pytest.MonkeyPatch()
     never.setattr(SystemReader, "__init__", lambda *_: pytest.fail("sampled"))
-    text = text_of(Machines(Path("/"), 1.0).read([tmp_path, tmp_path]))
+    text = text_of(SystemMetrics(Path("/"), 1.0).read([tmp_path, tmp_path]))
     assert f'ncclscope_host_cpus{{host="{HERE}"}} 77' in text
     assert "elsewhere" not in text
-    text = text_of(Machines(Path("/"), 1.0, all_hosts=True).read([tmp_path]))
+    text = text_of(SystemMetrics(Path("/"), 1.0, all_hosts=True).read([tmp_path]))
     assert 'ncclscope_host_cpus{host="elsewhere"} 88' in text
     never.undo()
     # What is no longer written is not shown as if it were.
     for path in tmp_path.glob("system.*"):
         os.utime(path, (1, 1))
-    text = text_of(Machines(whole_tree(tmp_path / "root"), 0.05).read([tmp_path]))
+    text = text_of(SystemMetrics(whole_tree(tmp_path / "root"), 0.05).read([tmp_path]))
     assert f'ncclscope_host_cpus{{host="{HERE}"}} 2' in text
 
 
@@ -102,17 +103,19 @@ def test_a_driver_that_hangs_does_not_stop_readings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SystemReader, "read", lambda _: time.sleep(60))
-    machines = Machines(tmp_path, 1.0)
+    system_metrics = SystemMetrics(tmp_path, 1.0)
     began = time.monotonic()
     for _ in range(5):
-        assert machines.read([]).values == {}
+        assert system_metrics.read([]).values == {}
     assert time.monotonic() - began < 20
 
 
 def test_a_text_file_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    following = JobFollower((str(tmp_path / "empty"),))
-    reader = MetricsCache(following, 500, machines=Machines(whole_tree(tmp_path / "root"), 0.05))
+    follower = JobFollower((str(tmp_path / "empty"),))
+    reader = MetricsCache(
+        follower, 500, system_metrics=SystemMetrics(whole_tree(tmp_path / "root"), 0.05)
+    )
     reader.read()
     (path,) = write_textfiles(tmp_path, reader, set())
     assert path.name == "ncclscope-system.prom"
@@ -131,8 +134,8 @@ def test_a_file_that_is_written_seldom_is_fresh_for_longer(tmp_path: Path) -> No
         taken = [Sample(1, then, {THE: {"cpus": 66}})]
         path = write_journal(tmp_path, "elsewhere", taken, interval_ms=interval_ms)
         os.utime(path, ns=(then, then))
-        machines = Machines(whole_tree(tmp_path / "root"), 1.0, all_hosts=True)
-        text = text_of(machines.read([tmp_path]))
+        system_metrics = SystemMetrics(whole_tree(tmp_path / "root"), 1.0, all_hosts=True)
+        text = text_of(system_metrics.read([tmp_path]))
         assert ('ncclscope_host_cpus{host="elsewhere"} 66' in text) == fresh, (interval_ms, age_s)
-        machines._stop()
+        system_metrics.stop_sampling()
         path.unlink()

@@ -14,11 +14,11 @@ from ncclscope.cli import top
 from ncclscope.diagnose.hang.verdict import NEVER_CALLED, Verdict
 from ncclscope.errors import NcclscopeError
 from ncclscope.live import top_tables
-from ncclscope.live.counter_reader import CounterSums, Reading, Work
+from ncclscope.live.counter_reader import CounterSums, OperationClass, Reading
 from ncclscope.live.job_follower import FollowedJob, FollowedProcess, JobFollower, follow_process
-from ncclscope.live.job_metrics import PreviousReading, measure
+from ncclscope.live.job_metrics import PreviousReading, job_samples
 from ncclscope.live.recent_operations import RecentOperation
-from ncclscope.live.top_model import Overview, Past, RankRow, Rates, overview
+from ncclscope.live.top_model import RateHistory, Rates, TopData, TopRank, top_data
 from ncclscope.live.top_screen import Top
 from ncclscope.snapshot.process import ProcessSnapshot
 from ncclscope.snapshot.types import OperationInFlight, RankState
@@ -28,8 +28,8 @@ SECOND = 1_000_000_000
 HOSTILE = "tp[bold]\x1b[31m<b>" + "x" * 40
 
 
-def work(function: str = "AllReduce") -> Work:
-    return Work(layout.LEVEL_WORK, 0, function, "intra", "1M", 4, 1.5)
+def op_class(function: str = "AllReduce") -> OperationClass:
+    return OperationClass(layout.LEVEL_WORK, 0, function, "intra", "1M", 4, 1.5)
 
 
 def sums(operations: float, gpu_ms: float) -> CounterSums:
@@ -56,7 +56,7 @@ def process(
         life, "", 3 if rank == 1 else 0, 0, (rank_state,), Path(f"p{rank}"), {},
     )  # fmt: skip
     made = follow_process(Path(f"p{rank}"))
-    made.snapshot, made.reading = snapshot, Reading({work(): counted}, {}, {}, {}, {})
+    made.snapshot, made.reading = snapshot, Reading({op_class(): counted}, {}, {}, {}, {})
     return made
 
 
@@ -71,28 +71,28 @@ def job(at_s: float, counted: list[CounterSums], **other: str) -> FollowedJob:
     return found
 
 
-def seen(*moments: FollowedJob) -> Overview:
-    past, now = Past(), Overview((), ())
+def seen(*moments: FollowedJob) -> TopData:
+    past, now = RateHistory(), TopData((), ())
     for moment in moments:
-        now = overview([moment], past)
+        now = top_data([moment], past)
     return now
 
 
-def test_two_jobs_are_told_apart() -> None:
+def test_two_jobs_are_distinguished() -> None:
     """On the screen by their names before the communicator's, as text in a table each."""
     one, other = job(100, [sums(10, 5)] * 4), job(100, [sums(10, 5)] * 2)
     other.capture, other.run = Path("/d"), "job8"
-    now = overview([one, other], Past())
+    now = top_data([one, other], RateHistory())
     assert [row.label for row in now.communicators] == ["job7/world", "job8/world"]
-    text = top_tables.plain(now)
+    text = top_tables.screen_lines(now)
     first, second = text.index("job7:"), text.index("job8:")
     assert first < second
     assert text[first + 2].split()[:2] == ["world", "4"]
     assert text[second + 2].split()[:2] == ["world", "2/4"]
     assert [row.label for row in seen(one).communicators] == ["world"]
-    assert "job7:" not in top_tables.plain(seen(one))
+    assert "job7:" not in top_tables.screen_lines(seen(one))
     other.run = "job7"
-    assert "/d:" in top_tables.plain(overview([one, other], Past()))
+    assert "/d:" in top_tables.screen_lines(top_data([one, other], RateHistory()))
 
 
 # ---- numbers ----
@@ -139,16 +139,16 @@ def test_who_is_waited_for() -> None:
 def test_lower_bounds_make_no_bandwidth() -> None:
     """Of a tree, or of a send, the GPU's stop stamp comes early: too short a time."""
     before, after = job(0, [sums(0, 0)] * 2), job(1, [sums(10, 20)] * 2)
-    tree = replace(work(), sound=False)
-    early = replace(sums(5, 0), timed_bytes=0.0, timed_bus_bytes=0.0, early_ns=30e6)
+    tree = replace(op_class(), exact_stop=False)
+    early = replace(sums(5, 0), timed_bytes=0.0, timed_bus_bytes=0.0, least_gpu_ns=30e6)
     for moment, more in ((before, CounterSums()), (after, early)):
         for one in moment.processes.values():
             assert one.reading
-            one.reading = replace(one.reading, works={**one.reading.works, tree: more})
+            one.reading = replace(one.reading, sums={**one.reading.sums, tree: more})
     (row,) = seen(before, after).communicators
     assert row.rates.algbw_gb_s == pytest.approx(10e6 / 20e6), "of the ring alone"
     assert row.rates.gpu_share == pytest.approx(0.05), "of both"
-    metrics = measure(after, PreviousReading()).values
+    metrics = job_samples(after, PreviousReading()).values
     labels = ("0", "AllReduce", "intra")
     assert metrics["gpu_seconds"][labels] == pytest.approx(0.02)
     assert metrics["least_gpu_seconds"][labels] == pytest.approx(0.03)
@@ -160,17 +160,17 @@ def test_lower_bounds_make_no_bandwidth() -> None:
 def test_nobody_waits_for_a_rank_that_has_less_to_do(function: str) -> None:
     """The first stage of a pipeline sends and does not receive; a root is done before the rest."""
     before, after = job(0, [sums(0, 0)] * 4), job(1, [sums(10, ms) for ms in (500, 480, 20, 500)])
-    assert len(measure(after, PreviousReading()).values["communicator_gpu_seconds"]) == 4
+    assert len(job_samples(after, PreviousReading()).values["communicator_gpu_seconds"]) == 4
     for moment in (before, after):
         for one in moment.processes.values():
             assert one.reading
-            (counted,) = one.reading.works.values()
-            one.reading = replace(one.reading, works={work(function): counted})
+            (counted,) = one.reading.sums.values()
+            one.reading = replace(one.reading, sums={op_class(function): counted})
     (row,) = seen(before, after).communicators
     assert row.rates.gpu_share == pytest.approx(0.375)
     assert (row.late, row.wait_share) == (None, None)
     assert [one.excess for one in row.rows] == [None] * 4
-    assert "communicator_gpu_seconds" not in measure(after, PreviousReading()).values
+    assert "communicator_gpu_seconds" not in job_samples(after, PreviousReading()).values
 
 
 def test_the_dead_have_no_rates() -> None:
@@ -179,13 +179,13 @@ def test_the_dead_have_no_rates() -> None:
     assert [one.life for one in row.rows] == ["alive"] * 3 + ["dead"]
     assert row.rows[3].rates == Rates()
     assert row.operations_per_s == 10
-    assert (now.jobs[0].alive, now.jobs[0].processes, now.jobs[0].dropped) == (3, 4, 3)
+    assert (now.jobs[0].running, now.jobs[0].processes, now.jobs[0].dropped) == (3, 4, 3)
 
 
 def test_processes_that_are_gone_are_forgotten() -> None:
-    past = Past()
-    overview([job(0, [sums(0, 0)] * 4)], past)
-    overview([job(1, [sums(0, 0)] * 2)], past)
+    past = RateHistory()
+    top_data([job(0, [sums(0, 0)] * 4)], past)
+    top_data([job(1, [sums(0, 0)] * 2)], past)
     assert len(past.moments) == 2
 
 
@@ -195,7 +195,9 @@ def test_rows_are_sorted_and_filtered() -> None:
     columns = top_tables.RANK_COLUMNS
 
     def ranks(sort: int, reverse: bool = False, text: str = "") -> list[int]:
-        return [one.rank for one in top_tables.chosen(row.rows, columns, sort, reverse, text)]
+        return [
+            one.rank for one in top_tables.filter_and_sort(row.rows, columns, sort, reverse, text)
+        ]
 
     assert ranks(5) == [1, 2, 0]  # op/s, largest first
     assert ranks(5, reverse=True) == [0, 2, 1]
@@ -208,7 +210,7 @@ def test_rows_are_sorted_and_filtered() -> None:
     "columns",
     [top_tables.COMMUNICATOR_COLUMNS, top_tables.RANK_COLUMNS, top_tables.OPERATION_COLUMNS],
 )
-def test_tables_are_80_wide(columns: tuple[top_tables.Column, ...]) -> None:
+def test_tables_are_80_wide(columns: tuple[top_tables.TopColumn, ...]) -> None:
     assert sum(column.width for column in columns) == top_tables.WIDTH
 
 
@@ -223,7 +225,7 @@ def test_ages_take_four_characters(time_ns: float, shown: str) -> None:
 
 def test_hostile_names_reach_no_terminal() -> None:
     now = seen(job(0, [sums(0, 0)] * 2, name=HOSTILE), job(1, [sums(5, 9)] * 2, name=HOSTILE))
-    text = "\n".join(top_tables.plain(now))
+    text = "\n".join(top_tables.screen_lines(now))
     assert "\x1b" not in text
     assert "tp[bold]\\x1" in text
     assert all(len(line) <= 80 for line in text.splitlines()[1:])
@@ -245,7 +247,7 @@ HANG = Verdict("world", 7, 4, NEVER_CALLED, hung=True, function="AllReduce", ord
                datatype="float32", culprits=(2,), waiting=(0, 1, 3), waited_ns=41 * SECOND)  # fmt: skip
 
 
-def play(now: Overview, *keys: str, recent: tuple[RecentOperation, ...] = ()) -> list[str]:
+def play(now: TopData, *keys: str, recent: tuple[RecentOperation, ...] = ()) -> list[str]:
     """The screen at 80 x 24 after each key, and at first."""
 
     async def played() -> list[str]:
@@ -271,7 +273,7 @@ def table_of(screen: str) -> list[str]:
     return [line for line in screen.splitlines()[:-1] if line]
 
 
-def healthy() -> Overview:
+def healthy() -> TopData:
     return seen(job(0, [sums(0, 0)] * 4), job(1, [sums(50, ms) for ms in (400, 400, 10, 400)]))
 
 
@@ -329,7 +331,7 @@ def test_filter_sort_and_an_empty_table() -> None:
     assert not any(line.startswith("world") for line in nothing.splitlines())
     *_, sorted_ = play(healthy(), "s", "s")
     assert "(by late" in sorted_
-    (none,) = play(Overview((), ()))
+    (none,) = play(TopData((), ()))
     assert "no running job in /nowhere" in none
 
 
@@ -340,7 +342,7 @@ def test_a_communicator_that_goes_while_it_is_looked_at() -> None:
         async with app.run_test(size=(80, 24)) as pilot:
             app.take(healthy(), [], "")
             await pilot.press("enter")
-            app.take(Overview((), ()), [], "")
+            app.take(TopData((), ()), [], "")
             await pilot.press("s", "r", "enter")
             await pilot.pause()
             return screen_text(app)
@@ -388,7 +390,7 @@ def test_without_textual(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_unknown_rank_row_is_drawn() -> None:
-    row = RankRow(0, "h", "", 1, "alive", Rates(), None, (), None, None, 0, 0, Path("p"), 0)
-    assert top_tables.plain_table([row], top_tables.RANK_COLUMNS)[1].split() == [
+    row = TopRank(0, "h", "", 1, "alive", Rates(), None, (), None, None, 0, 0, Path("p"), 0)
+    assert top_tables.table_lines([row], top_tables.RANK_COLUMNS)[1].split() == [
         "0", "h", "–", "1", "alive", "–", "–", "–", "0", "–", "0",
     ]  # fmt: skip

@@ -8,10 +8,16 @@ import pytest
 
 from ncclscope.errors import UsageError
 from ncclscope.launch.environment import Settings, event_mask
-from ncclscope.overhead.progress import Counts
-from ncclscope.overhead.statistics import Share, Verdict, order_of_round, share_of, verdict_of
+from ncclscope.overhead.progress import CallProgress
+from ncclscope.overhead.statistics import (
+    OverheadShares,
+    Share,
+    order_of_round,
+    overhead_shares,
+    share_of,
+)
 from ncclscope.overhead.summary_text import as_json, lines, verdict_line
-from ncclscope.overhead.trials import Trial, command_of, variables_of
+from ncclscope.overhead.trials import Trial, command_words, variables_of
 
 
 def noisy(cost: float, spread: float, rounds: int, seed: int) -> list[float]:
@@ -29,7 +35,7 @@ def rounds_of(ours: float, empty: float, spread: float, rounds: int = 20) -> dic
 
 
 def test_shares_are_found_where_they_exceed_the_noise() -> None:
-    verdict = verdict_of(rounds_of(ours=1.155, empty=1.1, spread=0.005))
+    verdict = overhead_shares(rounds_of(ours=1.155, empty=1.1, spread=0.005))
     assert verdict.ours.low < 0.05 < verdict.ours.high
     assert verdict.nccl
     assert verdict.both
@@ -40,7 +46,7 @@ def test_shares_are_found_where_they_exceed_the_noise() -> None:
 
 
 def test_no_verdict_where_noise_is_larger() -> None:
-    verdict = verdict_of(rounds_of(ours=1.005, empty=1.0, spread=0.05))
+    verdict = overhead_shares(rounds_of(ours=1.005, empty=1.0, spread=0.05))
     assert verdict.noise_share > 0.005
     assert not verdict.resolved(verdict.ours)
 
@@ -48,7 +54,7 @@ def test_no_verdict_where_noise_is_larger() -> None:
 def test_an_interval_without_zero_is_not_enough() -> None:
     """Noise that happens to lie on one side must not pass for a cost."""
     noise, ours = Share(0.03, 0.01, 0.06), Share(0.04, 0.02, 0.05)
-    assert not Verdict(ours, None, None, noise).resolved(ours)
+    assert not OverheadShares(ours, None, None, noise).resolved(ours)
 
 
 def test_rounds_are_compared_within_themselves() -> None:
@@ -60,7 +66,7 @@ def test_rounds_are_compared_within_themselves() -> None:
 
 
 def test_without_runs_without_a_plugin() -> None:
-    verdict = verdict_of({"empty": [1.0] * 5, "empty again": [1.01] * 5, "ours": [1.1] * 5})
+    verdict = overhead_shares({"empty": [1.0] * 5, "empty again": [1.01] * 5, "ours": [1.1] * 5})
     assert verdict.nccl is None
     assert verdict.both is None
     assert verdict.noise.share == pytest.approx(0.01)
@@ -83,18 +89,18 @@ def trial(**changes: object) -> Trial:
 
 
 def test_the_verdict_in_words() -> None:
-    clear = verdict_of(rounds_of(ours=1.155, empty=1.1, spread=0.005))
+    clear = overhead_shares(rounds_of(ours=1.155, empty=1.1, spread=0.005))
     assert re.fullmatch(
         r"verdict: ncclscope \(trace\) costs [45]\.\d %  *\[\+\d\.\d+, \+\d\.\d+\] %",
         verdict_line(trial(), clear, 20),
     )
-    unclear = verdict_of(rounds_of(ours=1.0, empty=1.0, spread=0.05))
+    unclear = overhead_shares(rounds_of(ours=1.0, empty=1.0, spread=0.05))
     said = verdict_line(trial(), unclear, 20)
     assert said.startswith("verdict: none.")
     assert "cannot be told from noise" in said
     assert "at most +" in said
     assert "--rounds 80" in said
-    window = verdict_of({"empty": [1.0] * 5, "empty again": [1.01] * 5, "ours": [1.1] * 5})
+    window = overhead_shares({"empty": [1.0] * 5, "empty again": [1.01] * 5, "ours": [1.1] * 5})
     costs = {"empty": [1.0] * 5, "empty again": [1.01] * 5, "ours": [1.1] * 5}
     text = "\n".join(lines(trial(seconds=5.0), 0xFF4F, costs, window))
     assert "NCCL's own share is not known" in text
@@ -122,21 +128,21 @@ def test_variables_of_variants(tmp_path: Path) -> None:
 
 
 def test_rates_come_from_the_steady_part() -> None:
-    counts = Counts()
+    counts = CallProgress()
     for second in range(11):
         counts.add("a", 100.0 + second, 10 + 50 * second if second > 2 else 10 + second)
         counts.add("b", 100.5 + second, 7 + 30 * second)
     assert counts.began == 100.5
     assert counts.rate(5.0) == pytest.approx((50 + 30) / 2)
     assert counts.rate(20.0) is None
-    assert Counts().rate(0) is None
-    waiting = Counts()
+    assert CallProgress().rate(0) is None
+    waiting = CallProgress()
     waiting.add("a", 1.0, 5)
     waiting.add("b", 1.0, 0)
     assert waiting.began is None, "a process that has not called yet"
 
 
 def test_commands() -> None:
-    assert command_of(["--", "a", "--", "b"]) == ("a", "--", "b")
+    assert command_words(["--", "a", "--", "b"]) == ("a", "--", "b")
     with pytest.raises(UsageError, match="nothing to run"):
-        command_of(["--"])
+        command_words(["--"])

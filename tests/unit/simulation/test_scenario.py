@@ -1,9 +1,12 @@
 """Scenarios: what is written is what is read, and mistakes are named."""
 
+import re
+
 import pytest
 
 from ncclscope.errors import UsageError
 from ncclscope.simulation.scenario import (
+    SIMULATED_RELEASES,
     BandwidthDrop,
     Call,
     Communicators,
@@ -18,6 +21,7 @@ from ncclscope.simulation.scenario import (
     parse_scenario,
     scenario_text,
 )
+from tests.support.paths import ROOT
 
 EVERYTHING = Scenario(
     name="everything",
@@ -95,6 +99,7 @@ def test_who_calls_what_and_when() -> None:
         ("ranks = 6\ncommunicator = tp 4\ncall = tp AllReduce 1M", "6 ranks do not divide"),
         ("slow_link = ranks=1", "slow_link has ranks=A,B"),
         ("release = 2.29", "release is one of"),
+        ("release = 2.26\nnever_joins = 1 world", "never_joins needs release 2.27"),
         ("bandwidth_gb_s = 0", "above 0"),
     ],
 )
@@ -102,3 +107,11 @@ def test_mistakes(text: str, complaint: str) -> None:
     with pytest.raises(UsageError, match="cannot read the scenario") as raised:
         parse_scenario(text)
     assert complaint in str(raised.value)
+
+
+def test_releases_and_interfaces_are_those_of_the_simulated_nccl() -> None:
+    source = (ROOT / "native/harness/sim/settings.c").read_text()
+    rows = re.findall(r'\{"(\d\.\d+)", "[\d.]+", \d+, (\d)\}', source)
+    assert tuple(name for name, _ in rows) == SIMULATED_RELEASES
+    for name, interface in rows:
+        assert Scenario(release=name).interface == int(interface)

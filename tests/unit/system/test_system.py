@@ -29,10 +29,10 @@ from ncclscope.system.sample_files import (
     FILES,
     NOT_THERE,
     SampleTail,
-    SampleWriter,
     read_sample_file,
     sample_files_in,
 )
+from ncclscope.system.sample_writer import SampleWriter
 from tests.support.fake_machine import (
     FAKE_NVML,
     HEALTHY_GPU,
@@ -187,10 +187,10 @@ def test_what_is_asked_for_is_in_nvidias_package() -> None:
         "HW slowdown": "HwSlowdown", "SW thermal slowdown": "SwThermalSlowdown",
         "HW thermal slowdown": "HwThermalSlowdown", "HW power brake": "HwPowerBrakeSlowdown",
     }  # fmt: skip
-    told = {
+    bits = {
         name: getattr(nvml, f"nvmlClocksThrottleReason{reason}") for name, reason in reasons.items()
     }
-    assert {name: bit for bit, name in SLOWDOWNS.items()} == told
+    assert {name: bit for bit, name in SLOWDOWNS.items()} == bits
     assert nvml.nvmlClocksThrottleReasonSwPowerCap == POWER_CAP
 
 
@@ -228,7 +228,7 @@ def test_written_and_read(tmp_path: Path) -> None:
     journal = read_sample_file(path)
     assert (journal.host, journal.boot_id, journal.notes) == ("a.b/c", "x", ("n",))
     assert (journal.interval_ns, journal.damaged, journal.samples) == (10**9, 0, 3)
-    first, second, third = journal.stretches
+    first, second, third = journal.spans
     assert list(first.values) == [2, 1, 5]
     assert list(second.values) == [2, 2, 6, 1]
     assert list(third.values) == [2, NOT_THERE, NOT_THERE, NOT_THERE, 9]
@@ -270,7 +270,7 @@ def test_hostile_lines_are_counted_and_harmless(tmp_path: Path) -> None:
         assert journal.samples == 2 or b"devices" in line, line[:40]
     # Values out of range are no values; all that is left of a hostile header is short.
     path.write_bytes(head + b"[5,5,-3,99999999999999999999,7]\n")
-    assert list(read_sample_file(path).stretches[0].values)[-3:] == [NOT_THERE, NOT_THERE, 7]
+    assert list(read_sample_file(path).spans[0].values)[-3:] == [NOT_THERE, NOT_THERE, 7]
     about = {"ncclscope": "system", "version": 1, "host": "h" * 10**5, "notes": ["n" * 10**3] * 99}
     path.write_bytes(json.dumps(about).encode() + b"\n")
     journal = read_sample_file(path)
@@ -311,8 +311,8 @@ def test_two_files_are_kept(tmp_path: Path) -> None:
     assert len(paths) == 2
     assert all(path.stat().st_size < 2200 for path in paths)
     journals = [read_sample_file(path) for path in paths]
-    newest = max(journals, key=lambda one: one.stretches[0].monotonic_ns[0])
-    assert newest.stretches[-1].monotonic_ns[-1] == 200 * 10**9
+    newest = max(journals, key=lambda one: one.spans[0].monotonic_ns[0])
+    assert newest.spans[-1].monotonic_ns[-1] == 200 * 10**9
     assert newest.deleted + sum(journal.samples for journal in journals) == 200
 
 
@@ -381,7 +381,7 @@ def test_a_full_disk_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     writer.write(sample(5, rx_bytes=5))
     writer.close()
     journal = read_sample_file(writer.path(0))
-    assert [t // 10**9 for t in journal.stretches[0].monotonic_ns] == [1, 4, 5]
+    assert [t // 10**9 for t in journal.spans[0].monotonic_ns] == [1, 4, 5]
     assert journal.lost == 2
     assert writer.path(0).read_text().count("samples_lost") == 1
     assert journal.damaged == 2  # what was left of them

@@ -83,7 +83,7 @@ class HardwareSamples:
         """GPU 3 of node7 (rank 59)"""
         ranks = self.ranks_of.get(place, ())
         shown = f" ({ranks_in_words(ranks)})" if ranks else ""
-        return f"{place[1].known_as} of {self.host(place)}{shown}"
+        return f"{place[1].label} of {self.host(place)}{shown}"
 
     def host(self, place: Place) -> str:
         """The host of a device."""

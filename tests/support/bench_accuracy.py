@@ -1,8 +1,8 @@
-"""`ncclscope bench` on real NCCL under ncclscope's own eyes: calls, durations, loops.
+"""`ncclscope bench` on real NCCL, recorded by ncclscope: calls, durations, loops.
 
 The operations and sizes are those of the ncclsee paper. All ranks share one GPU under CUDA MPS, each
-posing as a host. Every call of the benchmark must be in the capture, and what ncclscope says of its
-duration is held against the CUDA events that the benchmark put around it. Needs numpy only.
+posing as a host. Every call of the benchmark must be in the capture, and its duration in the
+capture is compared with the CUDA events that the benchmark recorded around it. Needs numpy only.
 """
 
 import os
@@ -15,7 +15,7 @@ import numpy as np
 
 from ncclscope.bench.libraries import Libraries, find_libraries
 from ncclscope.bench.plan import Plan
-from ncclscope.bench.rank_placement import alone
+from ncclscope.bench.rank_placement import placement_on_this_host
 from ncclscope.bench.results import Result, Session
 from ncclscope.bench.session import LaunchOptions, run_session
 from ncclscope.capture.reader import resolve_capture
@@ -42,7 +42,7 @@ EXACT_SOURCES = ("gpu", "gpu-repaired")
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """One operation and size: the benchmark's calls and ncclscope's operations."""
 
     ranks: int
@@ -84,45 +84,45 @@ class Compared:
         return f"{100 - self.gap_percent:.1f} %: {self.gap_us:.1f} µs a call, {why}"
 
 
-def measured(
+def run_benchmark(
     plan: Plan, ranks: int, libraries: Libraries, variables: dict[str, str]
 ) -> tuple[Session, list[Result]]:
-    """One benchmark."""
+    """Runs one benchmark."""
     sessions: list[Session] = []
     results: list[Result] = []
-    start = LaunchOptions(
+    options = LaunchOptions(
         libraries,
-        alone(ranks),
+        placement_on_this_host(ranks),
         dict.fromkeys(range(ranks), 0),
         share=True,
         timeout_s=120,
         environment={**os.environ, **variables},
     )
-    run_session(plan, start, sessions.append, results.append)
+    run_session(plan, options, sessions.append, results.append)
     return sessions[0], results
 
 
 def compare(
     session: Session, results: list[Result], plan: Plan, model: Model
-) -> Iterator[Compared]:
-    """Case by case. The calls of a case follow each other on each rank: warm-up, timed, checks."""
+) -> Iterator[Comparison]:
+    """Compares case by case. Calls of a case follow each other: warm-up, timed, checks."""
     operations = model.tables["operations"]
     warm = max(plan.warm_up, 1)
     before = 0
     whole = operations["part_of"] < 0
-    # What events show around a kernel beyond its own time is not the call's.
+    # What events show around a kernel beyond its own time is not part of the call.
     beyond_ns = float(np.median([device.beyond_ns for device in session.devices]))
     for result in results:
         block = warm + result.calls + plan.checks
         bench, ours, sources, reasons, recorded = [], [], [], [], 0
         for times in result.ranks:
-            mine = np.flatnonzero(whole & (operations["rank"] == times.rank))
-            mine = mine[before : before + block]
-            recorded += int((operations["size_bytes"][mine] == result.size_bytes).sum())
-            timed = mine[warm : warm + result.calls]
+            rows = np.flatnonzero(whole & (operations["rank"] == times.rank))
+            rows = rows[before : before + block]
+            recorded += int((operations["size_bytes"][rows] == result.size_bytes).sum())
+            timed = rows[warm : warm + result.calls]
             bench.append(times.gpu_ns - beyond_ns)
-            known = operations["duration_ns"][timed] >= 0
-            ours.append(operations["duration_ns"][timed][known])
+            has_time = operations["duration_ns"][timed] >= 0
+            ours.append(operations["duration_ns"][timed][has_time])
             sources += operations["source"][timed].tolist()
             reasons += operations["reason"][timed].tolist()
         before += block
@@ -131,9 +131,9 @@ def compare(
         if source == "none":
             source = f"none: {model.words['reason'][max(set(reasons), key=reasons.count)]}"
         loops = sum(loop.gpu_ns for times in result.ranks for loop in times.loops)
-        yield Compared(
+        yield Comparison(
             result.case.ranks,
-            result.case.what.title,
+            result.case.spec.title,
             "held" if plan.held else "back to back",
             result.size_bytes,
             result.calls,
@@ -149,15 +149,17 @@ def compare(
         )
 
 
-def compared(
+def run_and_compare(
     plan: Plan, ranks: int, libraries: Libraries, variables: dict[str, str]
-) -> list[Compared]:
-    """One benchmark under the plugin, and its capture."""
+) -> list[Comparison]:
+    """Runs one benchmark under the plugin, and compares it with its capture."""
     with tempfile.TemporaryDirectory() as directory:
         capture = Path(directory) / "capture"
         recording = recording_variables(Settings(capture, mode="trace"), plugin_path())
-        session, results = measured(plan, ranks, libraries, {**recording, **variables})
-        print("events show beyond", [one.beyond_ns for one in session.devices], "ns", flush=True)
+        session, results = run_benchmark(plan, ranks, libraries, {**recording, **variables})
+        print(
+            "events show beyond", [device.beyond_ns for device in session.devices], "ns", flush=True
+        )
         model = open_model(resolve_capture(str(capture)))
         return list(compare(session, results, plan, model))
 
@@ -165,12 +167,12 @@ def compared(
 def bench_accuracy(
     worlds: tuple[int, ...],
     ways: list[str],
-    keep: Callable[[list[Compared]], None],
+    keep: Callable[[list[Comparison]], None],
     libraries: Libraries | None = None,
-) -> list[Compared]:
-    """All operations and sizes, in these ways; what there is so far is kept each time."""
+) -> list[Comparison]:
+    """Compares all operations and sizes, in these ways; calls `keep` after each operation."""
     libraries = libraries or find_libraries(None, None, False, os.environ)
-    found: list[Compared] = []
+    results: list[Comparison] = []
     for ranks in worlds:
         for way in ways:
             for operation, algorithm in SETS:
@@ -186,9 +188,9 @@ def bench_accuracy(
                     held=way == "held",
                 )
                 variables = {"NCCL_ALGO": algorithm} if algorithm else {}
-                rows = compared(plan, ranks, libraries, variables)
+                rows = run_and_compare(plan, ranks, libraries, variables)
                 if algorithm:
                     rows = [replace(row, operation=f"{row.operation} {algorithm}") for row in rows]
-                found += rows
-                keep(found)
-    return found
+                results += rows
+                keep(results)
+    return results

@@ -40,7 +40,7 @@ def rows_of(capture: Path, made: dict[int, int]) -> tuple[list[list[object]], bo
     """By rank: calls made, counted, in the window, and whether the window has no hole."""
     rows: list[list[object]] = []
     fine = True
-    for process in sorted(open_capture(capture).processes, key=lambda one: one.rank):
+    for process in sorted(open_capture(capture).processes, key=lambda process: process.rank):
         counted = sum(t.calls for t in process.call_counts if t.key.level == layout.LEVEL_CALL)
         events = list(events_of(process))
         calls = [e for e in events if e["event"] == "CollApi"]
@@ -49,13 +49,13 @@ def rows_of(capture: Path, made: dict[int, int]) -> tuple[list[list[object]], bo
         holes = max(sequences) - min(sequences) + 1 - len(set(sequences)) if sequences else -1
         fine &= counted == made[process.rank] and holes == 0 and 0 < len(calls) < counted
         fine &= bool(steps) and process.dropped() == 0
-        zooms = ", ".join(zoom.mode for zoom in process.mode_changes)
-        row = [process.rank, made[process.rank], counted, len(calls), len(steps), holes, zooms]
+        followed = ", ".join(change.mode for change in process.mode_changes)
+        row = [process.rank, made[process.rank], counted, len(calls), len(steps), holes, followed]
         rows.append(row)
     return rows, fine
 
 
-def zooming() -> tuple[list[list[object]], str, bool]:
+def switch_modes() -> tuple[list[list[object]], str, bool]:
     """Rows by rank, what `ctl` said and how long it took, and whether all is as it must be."""
     with tempfile.TemporaryDirectory() as directory:
         capture = Path(directory) / "capture"
@@ -66,14 +66,14 @@ def zooming() -> tuple[list[list[object]], str, bool]:
         with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as job:
             until(lambda: modes(capture) == ["profile"] * RANKS, job)
             words = ["ctl", str(capture), "--mode", "full", "--seconds", str(WINDOW_S)]
-            asked = subprocess.Popen([*program, *words], stdout=subprocess.PIPE, text=True)
-            heard_s = until(lambda: modes(capture) == ["full"] * RANKS, job)
-            said = asked.communicate()[0].strip()
+            ctl = subprocess.Popen([*program, *words], stdout=subprocess.PIPE, text=True)
+            delay_s = until(lambda: modes(capture) == ["full"] * RANKS, job)
+            answer = ctl.communicate()[0].strip()
             until(lambda: modes(capture) == ["profile"] * RANKS, job)
             out = job.communicate(timeout=DEADLINE_S)[0]
-            if job.returncode or asked.returncode:
-                raise RuntimeError(f"exit codes {job.returncode} and {asked.returncode}")
+            if job.returncode or ctl.returncode:
+                raise RuntimeError(f"exit codes {job.returncode} and {ctl.returncode}")
         lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-        made = {one["rank"]: one["cases"]["steady"]["calls"]["AllReduce"] for one in lines}
+        made = {line["rank"]: line["cases"]["steady"]["calls"]["AllReduce"] for line in lines}
         rows, fine = rows_of(capture, made)
-        return rows, f"{said}; on the live pages after {heard_s:.1f} s", fine
+        return rows, f"{answer}; on the live pages after {delay_s:.1f} s", fine

@@ -2,7 +2,7 @@
 afterwards. Needs numpy alone.
 
 What was printed, and the captures, go to $OUT where that is set, so that they can be read elsewhere:
-`python -m tests.gpu.diagnosing DIR` diagnoses captures that came back.
+`python -m tests.gpu.planted_faults DIR` diagnoses captures that came back.
 """
 
 import json
@@ -26,19 +26,19 @@ DEADLINE_S = 120.0
 
 @dataclass(frozen=True)
 class Row:
-    """One question to one job."""
+    """One verb's answer about one job."""
 
     case: str
     ranks: int
     moment: str
-    asked: str
+    verb: str
     expected: str
-    found: str
+    answer: str
 
     @property
     def holds(self) -> bool:
-        """Whether that is what was to be found."""
-        return self.expected == self.found
+        """Whether the answer is the expected one."""
+        return self.expected == self.answer
 
 
 def ask(verb: str, capture: Path, log: Path) -> dict[str, Any]:
@@ -64,19 +64,19 @@ def first_finding(answer: dict[str, Any]) -> str:
     """Family, kind and ranks of the first finding."""
     if not answer["findings"]:
         return "nothing"
-    one = answer["findings"][0]
-    return f"{one['family']} {one['kind']} {one['ranks']}"
+    finding = answer["findings"][0]
+    return f"{finding['family']} {finding['kind']} {finding['ranks']}"
 
 
 def _wait_for(capture: Path, ranks: int, verdicts: tuple[str, ...], job: Future[Any]) -> None:
-    """Until status says one of these."""
+    """Waits until status says one of these."""
     deadline = time.monotonic() + DEADLINE_S
     command = [sys.executable, "-m", "ncclscope", "status", "--json", str(capture)]
     while time.monotonic() < deadline and not job.done():
         if len(list(capture.glob("*/live"))) == ranks:
             printed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-            found = json.loads(printed)["communicators"] if printed else []
-            if found and found[0]["verdict"] in verdicts:
+            communicators = json.loads(printed)["communicators"] if printed else []
+            if communicators and communicators[0]["verdict"] in verdicts:
                 return
         time.sleep(0.5)
 
@@ -88,11 +88,11 @@ def _live(case: str, ranks: int, capture: Path, log: Path, job: Future[Any]) -> 
         _wait_for(capture, ranks, ("waiting",), job)
         rows = [Row(case, ranks, "live, early", "status", f"waiting [{last}]", verdict(ask("status", capture, log)))]  # fmt: skip
         _wait_for(capture, ranks, ("never_called",), job)
-        found = verdict(ask("status", capture, log))
-        return [*rows, Row(case, ranks, "live", "status", f"never_called [{last}]", found)]
+        answer = verdict(ask("status", capture, log))
+        return [*rows, Row(case, ranks, "live", "status", f"never_called [{last}]", answer)]
     _wait_for(capture, ranks, ("mismatch",), job)
-    found = verdict(ask("status", capture, log))
-    return [Row(case, ranks, "live", "status", f"mismatch [{last}]", found)]
+    answer = verdict(ask("status", capture, log))
+    return [Row(case, ranks, "live", "status", f"mismatch [{last}]", answer)]
 
 
 _AFTERWARDS = {
@@ -141,7 +141,7 @@ def _keep(directory: Path) -> None:
             shutil.make_archive(f"{out}/{capture.name}", "gztar", directory, capture.name)
 
 
-def diagnosing(library: Path | None = None) -> list[Row]:
+def diagnose_planted_faults(library: Path | None = None) -> list[Row]:
     """All cases, side by side."""
     cases = (("straggler", 4), ("hang", 3), ("mismatch", 3))
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(len(cases)) as pool:

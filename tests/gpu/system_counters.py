@@ -1,4 +1,4 @@
-"""`run --system` on a real GPU: which counters NVML gives there, and whose GPU it is.
+"""`run --system` on a real GPU: which counters NVML gives there, and ranks_of GPU it is.
 
 Needs PyTorch and nvidia-ml-py.
 """
@@ -38,7 +38,7 @@ dist.destroy_process_group()
 """
 
 
-def sampling() -> tuple[list[tuple[str, str, str]], bool]:
+def sample_busy_gpu() -> tuple[list[tuple[str, str, str]], bool]:
     """By counter its median and what it is, and whether what must be there is plausible."""
     with tempfile.TemporaryDirectory() as directory:
         capture, job = Path(directory) / "c", Path(directory) / "job.py"
@@ -53,11 +53,11 @@ def sampling() -> tuple[list[tuple[str, str, str]], bool]:
         for counter in COUNTERS[GPU]:
             series = samples.series(GPU, counter.name).get(place)
             values = rates_per_s(series) if counter.kind == TOTAL else known_values(series)
-            shown = "not there"
+            text = "not there"
             if len(values):
                 medians[counter.name] = float(np.median(values))
-                shown = f"{medians[counter.name]:,.0f}" + (" /s" if counter.kind == TOTAL else "")
-            rows.append((counter.name, shown, counter.meaning))
+                text = f"{medians[counter.name]:,.0f}" + (" /s" if counter.kind == TOTAL else "")
+            rows.append((counter.name, text, counter.meaning))
     memory = place[1].facts["memory_bytes"]
     assert isinstance(memory, int)
     plausible = (
