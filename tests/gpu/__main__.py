@@ -13,14 +13,6 @@ from pathlib import Path
 
 from benchmarks.results import publish, rows_of, table
 from tests.gpu.accuracy import MOST_PERCENT, MOST_US, accuracy
-from tests.gpu.bench_accuracy import CALLS as BENCH_CALLS
-from tests.gpu.bench_accuracy import (
-    MOST_GAP_PERCENT,
-    RUNS,
-    WAYS,
-    Compared,
-    bench_accuracy,
-)
 from tests.gpu.coverage import CASES, FATAL_CASES, Row, coverage
 from tests.gpu.diagnosing import diagnosing
 from tests.gpu.mps import mps
@@ -29,6 +21,14 @@ from tests.gpu.sampling import sampling
 from tests.gpu.torchrun import torchrun
 from tests.gpu.zooming import RANKS as ZOOMED_RANKS
 from tests.gpu.zooming import zooming
+from tests.support.bench_accuracy import CALLS as BENCH_CALLS
+from tests.support.bench_accuracy import (
+    MOST_GAP_PERCENT,
+    RUNS,
+    WAYS,
+    Compared,
+    bench_accuracy,
+)
 
 MULTI_RANK_RELEASE = "2.30.7"  # allows two ranks on one GPU of one host
 

@@ -25,7 +25,7 @@ from ncclscope.cli import main
 from ncclscope.launch.environment import Settings, recording_variables
 from ncclscope.model.build import open_model
 from ncclscope.native import plugin_path, simulated_nccl_path
-from tests.gpu import bench_accuracy
+from tests.support import bench_accuracy
 from tests.support.paths import C_SOURCES
 
 BENCH = [sys.executable, "-m", "ncclscope", "bench"]

@@ -15,7 +15,7 @@ from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.process import Process, _join_arena, open_process
 from ncclscope.capture.reader import open_capture, resolve_capture
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
-from tests.integration.recorder.test_unusual_callbacks import Script, everything
+from tests.support.callback_script import Script, every_event
 from tests.support.paths import ROOT
 from tests.support.player import ncclscope, player, recording, write_transcript
 
@@ -30,7 +30,7 @@ def record(script: Script, directory: Path, **variables: str) -> Path:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A process folder that must not be changed."""
-    return record(everything(6), tmp_path_factory.mktemp("recorded"))
+    return record(every_event(6), tmp_path_factory.mktemp("recorded"))
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_every_byte_of_the_rewritten_files(folder: Path, name: str) -> None:
 
 def test_every_head_of_an_arena(tmp_path: Path) -> None:
     """A killed process's shared memory, flipped where readers look first."""
-    path = write_transcript(tmp_path / "script.jsonl", everything(6).lines)
+    path = write_transcript(tmp_path / "script.jsonl", every_event(6).lines)
     env = recording(tmp_path / "capture", NCCLSCOPE_ARENA="512K")
     assert player("play", path, "--end", "kill", env=env).returncode == -9
     resolve_capture(str(tmp_path / "capture"))
@@ -369,7 +369,7 @@ def test_dump_of_an_event_that_does_not_exist(recorded: Path) -> None:
 
 
 def test_dump_of_a_profile_says_what_it_lacks(tmp_path: Path) -> None:
-    folder = record(everything(6), tmp_path, mode="profile")
+    folder = record(every_event(6), tmp_path, mode="profile")
     printed = ncclscope("dump", "--json", folder.parent)
     assert printed.returncode == 0
     assert "1 process recorded in mode profile: totals, no events" in printed.stderr

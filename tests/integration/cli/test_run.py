@@ -16,7 +16,7 @@ from ncclscope.capture.reader import open_capture
 from ncclscope.cli.run_summary import summary_lines
 from ncclscope.native import player_path, plugin_path
 from ncclscope.simulation.scenario import Late, Scenario
-from tests.integration.recorder.test_unusual_callbacks import everything
+from tests.support.callback_script import every_event
 from tests.support.player import dump, ncclscope, write_transcript
 from tests.support.simulated_jobs import eventually, running
 
@@ -301,7 +301,7 @@ def test_disabled(tmp_path: Path) -> None:
 
 
 def test_secrets_are_not_recorded(tmp_path: Path) -> None:
-    script = write_transcript(tmp_path / "t.jsonl", everything(5).lines)
+    script = write_transcript(tmp_path / "t.jsonl", every_event(5).lines)
     secrets = ["--api-key=hunter2", "--token", "hunter2", "PASSWORD=hunter2"]
     env = without_job() | {"NCCL_SECRET_TOKEN": "hunter2"}
     ran = ncclscope("run", "-o", tmp_path / "c", "--", PLAYER, "play", script, *secrets, env=env)

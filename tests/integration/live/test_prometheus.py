@@ -26,8 +26,8 @@ from ncclscope.simulation.scenario import (
     Never,
     Scenario,
 )
-from tests.integration.live.test_serve import serving
 from tests.support.fake_machine import FAKE_NVML, HEALTHY_GPU, gpus_file, whole_tree
+from tests.support.metrics_server import serving
 from tests.support.paths import ROOT
 from tests.support.simulated_jobs import eventually, running
 from tools import dashboards, metrics_page, rules

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import ncclscope
 from ncclscope.live import job_follower
 from ncclscope.simulation.scenario import Call, Communicators, Scenario
+from tests.support.metrics_server import fetch, serving
 from tests.support.player import ncclscope as command
 from tests.support.simulated_jobs import eventually, running
 
@@ -48,33 +48,6 @@ def numbers(text: str) -> Numbers:
         for family in text_string_to_metric_families(text)
         for s in family.samples
     }  # fmt: skip
-
-
-@contextmanager
-def serving(*arguments: str | Path) -> Iterator[str]:
-    """The address of a server."""
-    words = [sys.executable, "-m", "ncclscope", "serve", "--port", "0", *map(str, arguments)]
-    server = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    try:
-        assert server.stderr
-        found = re.search(r"http://[^/]+", server.stderr.readline())
-        assert found
-        yield found[0]
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.communicate(timeout=20)
-        assert server.returncode == 0
-
-
-def fetch(url: str, **headers: str) -> tuple[int, str, str]:
-    """Status, content type, body."""
-    request = urllib.request.Request(url, headers=headers)
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status, answer.headers["Content-Type"], answer.read().decode()
-    except HTTPError as error:
-        with error:
-            return error.code, error.headers["Content-Type"], error.read().decode()
 
 
 @pytest.fixture(scope="module")

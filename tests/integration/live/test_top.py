@@ -20,7 +20,7 @@ from ncclscope.live.top_screen import Top
 from ncclscope.simulation.scenario import Call, Communicators, Late, Scenario
 from tests.support.player import ncclscope as command
 from tests.support.simulated_jobs import eventually, running
-from tests.unit.live.test_top import screen_text
+from tests.support.top_screen import screen_text
 
 JOB = Scenario(
     name="watched",

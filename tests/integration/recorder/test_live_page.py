@@ -15,7 +15,7 @@ from ncclscope.capture.live_page import LivePage, read_live_page
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.reader import open_capture, resolve_capture
 from ncclscope.capture.salvage import arena_dir
-from tests.integration.recorder.test_unusual_callbacks import Script
+from tests.support.callback_script import Script
 from tests.support.paths import C_SOURCES, ROOT
 from tests.support.player import dump, player, recording, start_player, write_transcript
 

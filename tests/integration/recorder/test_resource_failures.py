@@ -17,7 +17,7 @@ from ncclscope.capture.reader import open_capture, resolve_capture
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.capture.segment import Damage, open_file
 from ncclscope.native import player_path
-from tests.integration.recorder.test_unusual_callbacks import Script
+from tests.support.callback_script import Script
 from tests.support.paths import C_SOURCES
 from tests.support.player import recording, start_player, write_transcript
 

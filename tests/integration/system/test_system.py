@@ -17,7 +17,6 @@ from ncclscope.simulation.scenario import Scenario
 from ncclscope.system.counters import GPU, PORT
 from ncclscope.system.sample import Sample
 from ncclscope.system.sample_files import read_sample_file, sample_files_in
-from tests.integration.live.test_serve import fetch, serving
 from tests.support.fake_machine import (
     FAKE_NVML,
     HEALTHY_GPU,
@@ -26,6 +25,7 @@ from tests.support.fake_machine import (
     whole_tree,
     write_journal,
 )
+from tests.support.metrics_server import fetch, serving
 from tests.support.player import ncclscope
 from tests.support.simulated_jobs import eventually, running
 from tests.support.writer.scenario import write_scenario

@@ -12,9 +12,9 @@ from ncclscope.simulation.scenario import Call, HostClock, Scenario
 from ncclscope.system.sample_files import sample_files_in
 from ncclscope.web.scene import COUNTER
 from ncclscope.web.single_file import page, thinned, write_html
-from tests.browser.test_timeline_page import Page, close, opened
-from tests.integration.web.test_timeline import Asked, lanes_of
 from tests.support.fake_machine import Numbers, beside, gpu
+from tests.support.timeline_page import Page, close_page, open_page
+from tests.support.timelines import Asked, lanes_of
 from tests.support.writer.scenario import write_scenario
 
 JOB = Scenario(
@@ -117,14 +117,14 @@ def test_while_nobody_took_samples_the_page_draws_none(
     chromium: Any, gap: Path, tmp_path: Path
 ) -> None:
     """From its server and as one file: paper in between."""
-    served = opened(chromium, gap).open("#fold=h0/machine~h1/machine")
+    served = open_page(chromium, gap).open("#fold=h0/machine~h1/machine")
     assert _is_drawn(served) == [True, False, False, True]
     write_html(served.timeline, tmp_path / "page.html")
     served.page.goto(f"file://{tmp_path / 'page.html'}#fold=h0/machine~h1/machine")
     served.settle()
     served.troubles.clear()  # the file's own address
     assert _is_drawn(served) == [True, False, False, True]
-    close(served)
+    close_page(served)
 
 
 def _clock_line(one: Page) -> dict[str, float]:
@@ -177,7 +177,7 @@ def test_no_samples_no_lane(capture: Path, tmp_path: Path) -> None:
 
 
 def test_the_page_draws_them(chromium: Any, capture: Path) -> None:
-    one = opened(chromium, capture)
+    one = open_page(chromium, capture)
     one.open()
     lines = one.run("timeline.lines.map(l => [l.title, l.kind, l.folded])")
     assert ["machine", "mixed", True] in lines
@@ -194,4 +194,4 @@ def test_the_page_draws_them(chromium: Any, capture: Path) -> None:
     y = line["y"] + line["height"] * 0.4
     early, late = (one.pixel(line["left"] + line["width"] * share, y) for share in (0.2, 0.8))
     assert early != late
-    close(one)
+    close_page(one)

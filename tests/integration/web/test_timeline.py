@@ -1,6 +1,5 @@
 """The timeline's scenes and answers, for real jobs' transcripts."""
 
-import json
 import os
 import shutil
 import signal
@@ -10,7 +9,6 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +18,7 @@ from ncclscope.errors import NcclscopeError
 from ncclscope.model.schema import NONE
 from ncclscope.web import perfetto_ui
 from ncclscope.web import session as timeline_module
-from ncclscope.web.routes import Routes
-from ncclscope.web.server import Answer, Refused
-from ncclscope.web.session import Timeline
+from ncclscope.web.server import Refused
 from ncclscope.web.single_file import page, thinned
 from tests.support.player import (
     TRANSCRIPTS,
@@ -33,7 +29,7 @@ from tests.support.player import (
     recording,
     transcript_files,
 )
-from tests.support.timelines import wait_until_done
+from tests.support.timelines import Asked, lanes_of, wait_until_done
 from tests.support.writer import SyntheticSpec, Work, from_transcript, synthetic
 
 JOBS = {
@@ -54,42 +50,11 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: place / name for name in JOBS}
 
 
-class Asked:
-    """A timeline and its answers."""
-
-    def __init__(self, capture: Path, whole: bool = True) -> None:
-        self.timeline = Timeline(capture)
-        self.timeline.start()
-        if whole:
-            wait_until_done(self.timeline)
-        self.routes = Routes(self.timeline)
-
-    @property
-    def scene(self) -> Any:
-        return self.timeline.scene
-
-    def ask(self, path: str, **query: object) -> Any:
-        answer: Answer = self.routes(
-            f"api/{path}", {name: str(value) for name, value in query.items()}
-        )
-        assert answer.status == 200
-        return json.loads(answer.body) if answer.kind == "application/json" else answer.body
-
-    def rows(self, kind: str) -> list[int]:
-        return [n for n, row in enumerate(self.scene.rows) if row.kind == kind]
-
-
 @pytest.fixture
 def asked(captures: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Asked]:
     one = Asked(captures[request.param])
     yield one
     one.timeline.stop()
-
-
-def lanes_of(told: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for lane in told["lanes"] if "lanes" in told else told["children"]:
-        yield lane
-        yield from lanes_of(lane)
 
 
 @pytest.mark.parametrize("asked", JOBS, indirect=True)
