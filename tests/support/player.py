@@ -13,6 +13,7 @@ from typing import Any
 
 from ncclscope.native import player_path, plugin_path
 from tests.support.paths import DATA
+from tests.support.waiting import eventually
 
 TRANSCRIPTS = DATA / "transcripts"
 FOLDERS = sorted(path.name for path in TRANSCRIPTS.iterdir() if path.is_dir())
@@ -69,6 +70,11 @@ def start_player(*arguments: str | Path | int, env: dict[str, str]) -> Player:
     """Starts the player."""
     command = [str(player_path()), *(str(argument) for argument in arguments)]
     return Player(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def folder_of(capture: Path) -> Path:
+    """The folder of a capture's only process, once the process has written its live page."""
+    return eventually(lambda: next(capture.glob("*/live"), None)).parent
 
 
 def play_job(files: Sequence[Path], capture: Path, *options: str, mode: str = "full") -> list[int]:

@@ -18,7 +18,7 @@ from ncclscope.native import player_path, plugin_path
 from ncclscope.simulation.scenario import Scenario, scenario_text
 from tests.support.paths import ROOT
 from tests.support.player import ncclscope as command
-from tests.support.simulated_jobs import eventually
+from tests.support.waiting import eventually
 
 PAGES = ROOT / "docs" / "deploy"
 BIN = Path(sys.executable).parent

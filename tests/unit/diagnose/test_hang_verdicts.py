@@ -426,7 +426,9 @@ def test_replays_are_counted_by_works() -> None:
 def test_kernels_that_nobody_reports_are_no_hang() -> None:
     """All operations so far seem to be in flight, because no kernel is ever heard of."""
     flying = tuple(operation(order, started=0) for order in range(1, 101))
-    silent = {f"r{rank}": {"in_flight": flying, "done_ns": None, "finished": 0} for rank in range(4)}
+    silent = {
+        f"r{rank}": {"in_flight": flying, "done_ns": None, "finished": 0} for rank in range(4)
+    }
     found = verdict_of(job(4, **silent))
     assert (found.verdict, found.hung) == ("unknown", False)
     assert "reports no kernels" in found.reason
