@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.slow import why_slow
+from tests.support.slow_tests import why_slow
 
 CLONE_NEWNS = 0x00020000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000

@@ -78,15 +78,15 @@ def compare(
     for number, size in enumerate(SIZES):
         events, modelled, sources = [], [], []
         for rank, times in said.items():
-            mine = np.flatnonzero((operations["rank"] == rank) & (operations["part_of"] < 0))
+            own_rows = np.flatnonzero((operations["rank"] == rank) & (operations["part_of"] < 0))
             if function == "SendRecv":  # both ran in one kernel
-                mine = mine[operations["form"][mine] == 1]
+                own_rows = own_rows[operations["form"][own_rows] == 1]
             calls = len(times[str(size)])
-            mine = mine[number * calls : (number + 1) * calls][SKIPPED:]
-            timed = operations["duration_ns"][mine] >= 0
+            own_rows = own_rows[number * calls : (number + 1) * calls][SKIPPED:]
+            timed = operations["duration_ns"][own_rows] >= 0
             events += np.array(times[str(size)][SKIPPED:])[timed].tolist()
-            modelled += (operations["duration_ns"][mine][timed] / 1e3).tolist()
-            sources += operations["source"][mine][timed].tolist()
+            modelled += (operations["duration_ns"][own_rows][timed] / 1e3).tolist()
+            sources += operations["source"][own_rows][timed].tolist()
         if not events:
             continue
         errors = [abs(m - e) for m, e in zip(modelled, events, strict=True)]

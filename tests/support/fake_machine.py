@@ -104,8 +104,8 @@ def write_journal(
     capture: Path, host: str, samples: list[Sample], pid: int = 1, **about: Any
 ) -> Path:
     """A sampler's file, as if it had run there."""
-    told = {"host": host, "boot_id": f"boot-{host}", "pid": pid, "interval_ms": 1000, "notes": []}
-    writer = SampleWriter(capture, told | about)
+    header = {"host": host, "boot_id": f"boot-{host}", "pid": pid, "interval_ms": 1000, "notes": []}
+    writer = SampleWriter(capture, header | about)
     for sample in samples:
         writer.write(sample)
     writer.close()

@@ -1,6 +1,7 @@
 """Tests share code through tests/support only: a test file can be read, moved and deleted alone."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ BENCHMARKS = sorted((ROOT / "benchmarks").rglob("*.py"))
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
 
 
+@functools.cache
 def imported_modules(path: Path) -> list[str]:
     """Dotted names of all modules and members that a file imports."""
     names: list[str] = []
@@ -41,3 +43,33 @@ def test_only_support_is_imported_from_tests(path: Path) -> None:
 def test_the_package_imports_no_tests(path: Path) -> None:
     outside = ("tests", "benchmarks", "tools")
     assert not [name for name in imported_modules(path) if name.split(".")[0] in outside]
+
+
+def private_names(path: Path) -> list[str]:
+    """Names with an underscore that a file imports from ncclscope."""
+    return [
+        name
+        for name in imported_modules(path)
+        if name.startswith("ncclscope.") and name.rpartition(".")[2].startswith("_")
+    ]
+
+
+# Tests of something that has no public name, and why.
+PRIVATE = {
+    "tests/integration/capture/test_reader.py",
+    "tests/integration/cli/test_ctl.py",
+    "tests/integration/model/test_saved_model.py",
+    "tests/unit/arrays/test_compiled_loops.py",
+    "tests/unit/diagnose/test_hang_verdicts.py",
+    "tests/unit/diagnose/test_rules.py",
+    "tests/support/writer/files.py",
+    "tests/unit/ingest/test_hostile_files.py",
+    "tests/unit/live/test_inspector_metrics.py",
+    "tests/unit/model/process/test_gpu_stamps.py",
+}
+
+
+@pytest.mark.parametrize("path", TESTS, ids=relative)
+def test_tests_import_public_names(path: Path) -> None:
+    """A private function may change with its module; its behaviour is tested through public ones."""
+    assert bool(private_names(path)) == (relative(path) in PRIVATE)
