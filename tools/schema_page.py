@@ -33,7 +33,7 @@ _UNITS = {"_ns": "ns", "_bytes": "bytes"}
 _HEAD = f"""\
 # Tables
 
-<!-- Made by tools/schema_page.py from src/ncclscope/model/tables.py: do not edit. -->
+<!-- Made by tools/schema_page.py from src/ncclscope/model/schema.py: do not edit. -->
 
 What a capture means, as [Python](python.md) shows it and [`export`](verbs/export.md) writes it.
 This is schema **version {SCHEMA_VERSION}**.
