@@ -78,15 +78,15 @@ def compare(
     for number, size in enumerate(SIZES):
         events, modelled, sources = [], [], []
         for rank, times in said.items():
-            own_rows = np.flatnonzero((operations["rank"] == rank) & (operations["part_of"] < 0))
+            mine = np.flatnonzero((operations["rank"] == rank) & (operations["part_of"] < 0))
             if function == "SendRecv":  # both ran in one kernel
-                own_rows = own_rows[operations["form"][own_rows] == 1]
+                mine = mine[operations["form"][mine] == 1]
             calls = len(times[str(size)])
-            own_rows = own_rows[number * calls : (number + 1) * calls][SKIPPED:]
-            timed = operations["duration_ns"][own_rows] >= 0
+            mine = mine[number * calls : (number + 1) * calls][SKIPPED:]
+            timed = operations["duration_ns"][mine] >= 0
             events += np.array(times[str(size)][SKIPPED:])[timed].tolist()
-            modelled += (operations["duration_ns"][own_rows][timed] / 1e3).tolist()
-            sources += operations["source"][own_rows][timed].tolist()
+            modelled += (operations["duration_ns"][mine][timed] / 1e3).tolist()
+            sources += operations["source"][mine][timed].tolist()
         if not events:
             continue
         errors = [abs(m - e) for m, e in zip(modelled, events, strict=True)]

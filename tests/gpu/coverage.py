@@ -99,15 +99,15 @@ def check_job(title: str, job: Job, mode: str = "full") -> list[Row]:
         made = recorded = invisible = 0
         differences = [f"{dropped} dropped"] if dropped else []
         for answer in said:
-            case_answer = answer["cases"][case]
-            window = range(case_answer["from_ns"], case_answer["to_ns"])
+            told = answer["cases"][case]
+            window = range(told["from_ns"], told["to_ns"])
             events = [e for e in by_rank[answer["rank"]] if e["start_ns"] in window]
-            expected = expected_events(case_answer["calls"], job.ranks, api)
+            expected = expected_events(told["calls"], job.ranks, api)
             expected = expected if api else _without_api(expected)
             found = recorded_events(events, api)
             made += sum(expected.values())
             recorded += sum((expected & found).values())
-            invisible += case_answer["calls"].get(INVISIBLE, 0)
+            invisible += told["calls"].get(INVISIBLE, 0)
             if expected != found:
                 differences.append(
                     f"rank {answer['rank']}: {dict(expected - found)} {dict(found - expected)}"

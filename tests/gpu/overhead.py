@@ -126,9 +126,9 @@ class Ranks:
                 first = 1 + number * (1 + 2 * len(blocks))
                 numbers_us = [float(ns) / 1e3 for ns in answer[first : first + 2 * len(blocks)]]
                 for offset, measure in enumerate(MEASURES):
-                    own_us = numbers_us[offset::2]
-                    others = found.get((*work, measure), own_us)
-                    found[(*work, measure)] = list(map(max, own_us, others))
+                    mine = numbers_us[offset::2]
+                    others = found.get((*work, measure), mine)
+                    found[(*work, measure)] = list(map(max, mine, others))
         return found
 
     def __enter__(self) -> "Ranks":
@@ -210,12 +210,12 @@ def measure_modes(
                 continue
             for (of_mode, kind), (times, blocks) in kinds.items():
                 for key, numbers in times.items():
-                    own_us = [
+                    mine = [
                         us
                         for us, at in zip(numbers, blocks, strict=True)
                         if KINDS.get(at, "none") == kind
                     ]
-                    found.setdefault((of_mode, kind), {}).setdefault(key, []).extend(own_us)
+                    found.setdefault((of_mode, kind), {}).setdefault(key, []).extend(mine)
     return found
 
 
