@@ -190,12 +190,12 @@ def _add_arena(found: _ProcessFiles, arena: Arena) -> None:
 def open_process(folder: Path) -> Process:
     """The process recorded in `folder`, with its shared memory where that can be reached."""
     for _ in range(_ATTEMPTS):
-        damage = Damage()
+        damage, log_bytes = Damage(), _log_bytes(folder)
         files = _map_log(sorted(folder.glob("log.*")), damage)
         meta, arena = _read_meta_and_arena(folder, [header for header, _ in files], damage)
         # A running process moves slots from shared memory to its log. What it moved after the log
         # was mapped and before the arena was read is in neither.
-        if arena is None or _log_bytes(folder) == sum(len(data) for _, data in files):
+        if arena is None or _log_bytes(folder) == log_bytes:
             break
     found = _ProcessFiles(*_read_log(files, damage))
     if meta is not None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ncclscope.capture import dtypes, header, layout, metadata
+from ncclscope.capture import arena, dtypes, header, layout, metadata
+from ncclscope.capture import process as process_module
 from ncclscope.capture.arena import Chunk
 from ncclscope.capture.call_counts import _RECORD, merge_call_counts
 from ncclscope.capture.contents import contents_of_capture
@@ -137,14 +138,10 @@ def test_every_byte_of_the_rewritten_files(name: str, tmp_path: Path) -> None:
 
 def test_every_head_of_an_arena(tmp_path: Path) -> None:
     """A killed process's shared memory, flipped where readers look first."""
-    path = write_transcript(tmp_path / "script.jsonl", every_event(6).lines)
-    env = recording(tmp_path / "capture", NCCLSCOPE_ARENA="512K")
-    assert player("play", path, "--end", "kill", env=env).returncode == -9
-    resolve_capture(str(tmp_path / "capture"))
-    folder = next((tmp_path / "capture").iterdir())
-    arena = folder / "arena"
-    whole = arena.read_bytes()
-    start = header.parse_header(whole, arena).chunks_offset
+    folder = killed_process(tmp_path)
+    path = folder / "arena"
+    whole = path.read_bytes()
+    start = header.parse_header(whole, path).chunks_offset
     places = [*range(header.BYTES), *range(start, start + 40 * 64)]
 
     def variants() -> Iterator[bytes]:
@@ -153,8 +150,56 @@ def test_every_head_of_an_arena(tmp_path: Path) -> None:
             damaged[place] ^= 0xFF
             yield bytes(damaged)
 
-    try_all(folder, arena, variants())
-    try_all(folder, arena, (whole[:length] for length in range(0, len(whole), 9999)))
+    try_all(folder, path, variants())
+    try_all(folder, path, (whole[:length] for length in range(0, len(whole), 9999)))
+
+
+def killed_process(directory: Path) -> Path:
+    """The folder of a process whose shared memory was salvaged."""
+    path = write_transcript(directory / "script.jsonl", every_event(6).lines)
+    env = recording(directory / "capture", NCCLSCOPE_ARENA="512K")
+    assert player("play", path, "--end", "kill", env=env).returncode == -9
+    resolve_capture(str(directory / "capture"))
+    return next((directory / "capture").iterdir())
+
+
+def test_a_process_that_writes_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What moved from the arena to the log in between would be in neither."""
+    folder = killed_process(tmp_path)
+    read, logs = process_module.read_arena, []
+
+    def write_and_read(path: Path) -> object:
+        logs.append(folder / "log.000000")
+        if len(logs) == 1:
+            with logs[0].open("ab") as log:
+                log.write(bytes(64))
+        return read(path)
+
+    (folder / "log.000000").touch()
+    monkeypatch.setattr(process_module, "read_arena", write_and_read)
+    open_process(folder)
+    assert len(logs) == 2
+
+
+def test_a_slot_that_changes_while_it_is_read_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = killed_process(tmp_path)
+    whole = [len(chunk.slots) for chunk in arena.read_arena(folder / "arena").chunks]
+    slots_at, seen = arena._slots_at, set()
+
+    def changing(fd: int, offset: int, size: int) -> object:
+        slots = slots_at(fd, offset, size).copy()
+        if offset not in seen and len(slots) > 2 and slots["kind"][2]:
+            seen.add(offset)
+            slots["flags"][2] ^= 1  # as it was a moment before
+        return slots
+
+    monkeypatch.setattr(arena, "_slots_at", changing)
+    assert [len(chunk.slots) for chunk in arena.read_arena(folder / "arena").chunks] == whole
+    assert seen
 
 
 def test_a_torn_tail_costs_the_torn_slot(folder: Path) -> None:
