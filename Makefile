@@ -3,16 +3,19 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 NATIVE_SOURCES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests/*.[ch] native/harness/*.[ch] native/harness/sim/*.[ch] native/include/ncclscope/*.h) CMakeLists.txt
-C_FILES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests/*.[ch] native/harness/*.[ch] native/harness/sim/*.[ch] native/include/ncclscope/*.h benchmarks/*.c tests/gpu/*.c)
+C_FILES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests/*.[ch] native/harness/*.[ch] native/harness/sim/*.[ch] native/include/ncclscope/*.h benchmarks/*.c tests/gpu/*.c tests/support/native/*.c)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format generate bench wheel gpu clean packages
+.PHONY: help demo quick test lint format generate bench wheel gpu clean packages
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
 
 demo: $(VENV)/package  ## install, record a simulated job through the real plugin, show the report
 	$(BIN)/ncclscope demo
+
+quick: $(VENV)/installed  ## the tests that take little time: no browser, sanitizers or Prometheus
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 test: $(VENV)/installed packages  ## install what the tests need and run all of them (no GPU)
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -32,7 +35,7 @@ format: $(VENV)/installed  ## format C and Python
 generate: $(VENV)/installed  ## write what Python and docs/format.md share with the C lists
 	$(BIN)/python -m tools.generate
 
-bench: $(VENV)/installed  ## measure cost, stalls, kills and readers; results go to docs/measurements.md
+bench: $(VENV)/installed  ## measure cost, stalls, kills and readers; results go to docs/measurements
 	$(BIN)/python -m benchmarks
 
 wheel: $(VENV)/installed  ## build sdist and wheels for x86_64 and aarch64, glibc 2.17 and later

@@ -1,1 +1,1 @@
-"""Developer measurements. `make bench` runs them all and writes docs/measurements.md."""
+"""Developer measurements. `make bench` runs them all and writes the tables in docs/measurements."""

@@ -176,8 +176,8 @@ def note(done: dict[str, list[int]]) -> str:
     faulty, healthy = [r for r in ROWS if r.kinds], [r for r in ROWS if not r.kinds]
     parts = []
     for ranks in (USUAL, LARGE):
-        mine = [done[row.key] for row in faulty if row.ranks == ranks]
-        jobs, first = (sum(one[place] for one in mine) for place in (0, 2))
+        results = [done[row.key] for row in faulty if row.ranks == ranks]
+        jobs, first = (sum(one[place] for one in results) for place in (0, 2))
         parts.append(f"{first} of {jobs} of {ranks:,} ranks ({100 * first / jobs:.1f} %)")
     alarms, jobs = (sum(done[row.key][place] for row in healthy) for place in (3, 0))
     return (
@@ -195,8 +195,8 @@ def note(done: dict[str, list[int]]) -> str:
 def holds(done: dict[str, list[int]]) -> bool:
     """Whether the bars do, for jobs of 64 ranks and for those of 1,024 alike."""
     for ranks in (USUAL, LARGE):
-        mine = [done[row.key] for row in ROWS if row.kinds and row.ranks == ranks]
-        if sum(one[2] for one in mine) < BAR * sum(one[0] for one in mine):
+        results = [done[row.key] for row in ROWS if row.kinds and row.ranks == ranks]
+        if sum(one[2] for one in results) < BAR * sum(one[0] for one in results):
             return False
     return not any(done[row.key][3] for row in ROWS if not row.kinds)
 
@@ -212,8 +212,8 @@ def main() -> None:
     rows: list[list[object]] = [[row.shown, row.ranks, *done[row.key]] for row in ROWS]
     timed = table([f"{LARGE} ranks", "wall", "CPU", "bar", ""], speeds)
     lived = table(["planted, in jobs of real processes", "processes", "jobs", "ranked first"], real)
-    told = "Through the plugin, mode full, at the times of the machine that runs them."
-    body = f"{table(header, rows)}\n\n{note(done)}\n\n{lived}\n\n{told}\n\n{timed}"
+    remark = "Through the plugin, mode full, at the times of the machine that runs them."
+    body = f"{table(header, rows)}\n\n{note(done)}\n\n{lived}\n\n{remark}\n\n{timed}"
     publish("diagnose-quality", body)
     jobs, first = (sum(int(str(row[place])) for row in real) for place in (2, 3))
     if not holds(done) or not quick or first < BAR * jobs:

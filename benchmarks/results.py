@@ -1,4 +1,4 @@
-"""Results as sections of docs/measurements.md, each with its machine and day."""
+"""Results as sections of the pages in docs/measurements, each with its machine and day."""
 
 import os
 import platform
@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "measurements.md"
+PAGES = ROOT / "docs" / "measurements"
 
 
 def machine() -> str:
@@ -30,22 +30,29 @@ def table(header: list[str], rows: list[list[object]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def page_of(name: str) -> Path:
+    """The page that has a place for a result; docs/measurements.md links to it."""
+    for page in sorted(PAGES.glob("*.md")):
+        if f"<!-- begin {name} -->" in page.read_text():
+            return page
+    raise SystemExit(f"no page in {PAGES} has a place for {name}: <!-- begin {name} -->")
+
+
 def rows_of(name: str) -> list[list[object]]:
     """The rows of the table that stands in a section now."""
-    section = PAGE.read_text().partition(f"<!-- begin {name} -->")[2].partition("<!-- end")[0]
+    text = page_of(name).read_text()
+    section = text.partition(f"<!-- begin {name} -->")[2].partition("<!-- end")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines[2:]]
 
 
 def publish(name: str, body: str) -> None:
-    """Prints a result and puts it into the page, in the place of the one measured before."""
+    """Prints a result and puts it into its page, in the place of the one measured before."""
     section = (
         f"<!-- begin {name} -->\n{body}\n\n*Measured {time.strftime('%Y-%m-%d')} on {machine()}.*\n"
         f"<!-- end {name} -->"
     )
     print(f"\n{body}\n")
-    page = PAGE.read_text()
+    page = page_of(name)
     pattern = re.compile(rf"<!-- begin {name} -->.*?<!-- end {name} -->", re.S)
-    if not pattern.search(page):
-        raise SystemExit(f"{PAGE} has no place for {name}")
-    PAGE.write_text(pattern.sub(lambda _: section, page))
+    page.write_text(pattern.sub(lambda _: section, page.read_text()))

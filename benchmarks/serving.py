@@ -137,8 +137,8 @@ def paired(directory: Path) -> list[tuple[float, float]]:
         watched = directory / "watched"
         watched.mkdir(exist_ok=True)
         with serve(watched):
-            beside = callback_ns(watched / f"served-{number}")
-        found.append((alone, beside))
+            served = callback_ns(watched / f"served-{number}")
+        found.append((alone, served))
     return found
 
 
@@ -172,9 +172,9 @@ def main() -> None:
         "series",
         "memory",
     ]
-    ratios = sorted(beside / alone for alone, beside in pairs)
+    ratios = sorted(served / alone for alone, served in pairs)
     alone_ns = statistics.median(alone for alone, _ in pairs)
-    beside_ns = statistics.median(beside for _, beside in pairs)
+    served_ns = statistics.median(served for _, served in pairs)
     fine = {
         f"scrape below {SCRAPE_BAR_MS:.0f} ms": all(
             statistics.median(one.scrape_ms) < SCRAPE_BAR_MS for one in served.values()
@@ -194,7 +194,7 @@ def main() -> None:
         + ", ".join(f"{bar}: {holds(does)}" for bar, does in fine.items())
         + f".\n\nThe job's side: {CALLBACKS_PER_S:,} callbacks a second in trace mode, CPU "
         f"time of the whole process by callbacks, without and with `serve` beside it in turn: "
-        f"{alone_ns:.0f} and {beside_ns:.0f} ns (medians of {PAIRS}); the ratio of a pair was "
+        f"{alone_ns:.0f} and {served_ns:.0f} ns (medians of {PAIRS}); the ratio of a pair was "
         f"{statistics.median(ratios):.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f}: "
         f"{'no difference' if ratios[0] < 1 < ratios[-1] else 'a difference'} can be seen. `serve` "
         "touches nothing of the job but files that are written anyway."

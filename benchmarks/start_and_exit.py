@@ -1,8 +1,10 @@
-"""Time that the plugin adds to a process's start and to its exit, by mode."""
+"""Time that the plugin adds to a process's start and to its exit, by mode, and that `run` adds."""
 
+import os
 import shutil
 import statistics
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ ROUNDS = 31
 LIFE_MS = 300  # memory is populated in the background during the first moments
 ENDS = ("finalize", "exit")
 EXIT_BAR_MS = 2000  # NCCLSCOPE_EXIT_WAIT
+RUN_BAR_MS = 100
 HERE = Path(__file__).parent
 
 
@@ -73,6 +76,22 @@ def all_lives() -> dict[tuple[str, str], list[Life]]:
     return lives
 
 
+def run_adds_ms() -> float:
+    """What `ncclscope run` adds to a command: the best of many, compiled once as when installed."""
+    script = Path(sys.executable).with_name("ncclscope")
+    with scratch() as directory:
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        env["PYTHONPYCACHEPREFIX"] = str(directory / "bytecode")
+
+        def took_ms(command: list[str]) -> float:
+            before = time.monotonic_ns()
+            subprocess.run(command, check=True, cwd=directory, capture_output=True, env=env)
+            return (time.monotonic_ns() - before) / 1e6
+
+        alone = min(took_ms(["true"]) for _ in range(ROUNDS))
+        return min(took_ms([str(script), "run", "--", "true"]) for _ in range(ROUNDS)) - alone
+
+
 def main() -> None:
     """Lives and deaths of many processes."""
     lives = all_lives()
@@ -87,6 +106,7 @@ def main() -> None:
     header = ["plugin", "dlopen", "first init", "first event", "exit after finalize"]
     header += ["exit without", "whole process", "over the empty plugin"]
     longest = max(one.exit_ms for (name, _), many in lives.items() if name in MODES for one in many)
+    run_ms = run_adds_ms()
     body = (
         f"{table(header, rows)}\n\n"
         f"ms of wall time, medians of {ROUNDS} interleaved processes that live for {LIFE_MS} ms "
@@ -94,8 +114,12 @@ def main() -> None:
         "it, until the parent has the exit code. Nothing is left to drain here; a process that "
         "ends in the middle of a flood waits for its last records, at most NCCLSCOPE_EXIT_WAIT.\n\n"
         f"Bar: no exit takes longer than {EXIT_BAR_MS} ms: {holds(longest <= EXIT_BAR_MS)} "
-        f"(the longest of all: {longest:.1f} ms). No bar is set for the start."
+        f"(the longest of all: {longest:.1f} ms). No bar is set for the start.\n\n"
+        f"`ncclscope run -- true` takes {run_ms:.0f} ms more than `true` (the best of {ROUNDS}). "
+        f"Bar: {RUN_BAR_MS} ms: {holds(run_ms <= RUN_BAR_MS)}."
     )
     publish("start-and-exit", body)
     if longest > EXIT_BAR_MS:
         raise SystemExit(f"an exit took {longest:.0f} ms")
+    if run_ms > RUN_BAR_MS:
+        raise SystemExit(f"`ncclscope run` took {run_ms:.0f} ms")

@@ -1,4 +1,5 @@
-"""What tests of several folders need: a /dev/shm of their own where they may mount one, a browser.
+"""What tests of several folders need: a /dev/shm of their own where they may mount one, a browser;
+marks on slow tests.
 
 Any process with the plugin brings in what dead ones left in shared memory, so tests that run side
 by side would clean up after each other.
@@ -13,12 +14,22 @@ from typing import Any
 
 import pytest
 
+from tests.support.slow_tests import why_slow
+
 CLONE_NEWNS = 0x00020000
 MS_REC, MS_PRIVATE = 0x4000, 0x40000
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that `make quick` leaves out."""
+    for item in items:
+        if reason := why_slow(item.nodeid):
+            item.add_marker(pytest.mark.slow(reason))
+
+
 def pytest_configure() -> None:
-    """Gives this test process a private /dev/shm, as root."""
+    """Gives this test process a private /dev/shm, as root, and its children compiled modules."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if os.geteuid() != 0:
         return
     libc = ctypes.CDLL(None, use_errno=True)

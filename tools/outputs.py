@@ -83,7 +83,7 @@ def _transcripts(root: Path) -> None:
 def _simulated(root: Path) -> None:
     import numpy as np
 
-    from tests.support.fake_machine import beside
+    from tests.support.fake_machine import with_samples
     from tests.support.planted_faults import FAULTS, PlantedJob, plant_faults, random_job
     from tests.support.writer import Straggler, SyntheticSpec, synthetic
 
@@ -98,7 +98,7 @@ def _simulated(root: Path) -> None:
     several = SyntheticSpec(attempts=2, missing=frozenset({5}), killed=frozenset({2}), version=7)
     synthetic(root / "synthetic-attempts", several)
     shutil.copytree(root / "planted-late_rank", root / "system")
-    beside(root / "system")
+    with_samples(root / "system")
     shutil.rmtree(root / "system" / "model")
 
 
@@ -111,7 +111,7 @@ def _imports(root: Path) -> None:
     foreign_samples.nsys_export(raw / "nsys.sqlite")
     (raw / "chrome").mkdir()
     for rank in range(2):
-        text = json.dumps(foreign_samples.kineto_trace(rank))
+        text = json.dumps(foreign_samples.torch_trace(rank))
         (raw / "chrome" / f"rank{rank}.json").write_text(text)
     (raw / "tests.json").write_text(json.dumps(foreign_samples.nccl_tests_result()))
     (raw / "flight").mkdir()

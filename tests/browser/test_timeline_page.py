@@ -5,19 +5,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ncclscope.web.page_server import PageServer
-from ncclscope.web.routes import Routes
 from ncclscope.web.session import Timeline
 from ncclscope.web.single_file import write_html
 from tests.support.player import TRANSCRIPTS, recording, start_player, transcript_files
-from tests.support.timelines import wait_until_done
+from tests.support.timeline_page import PATIENCE_S, Page, close_page, open_page
 from tests.support.writer import SyntheticSpec, from_transcript, synthetic
 
 JOBS = {
@@ -26,84 +23,6 @@ JOBS = {
     "straggler": "2.28.9-v5-4ranks-straggler",
     "hang": "2.28.9-v5-3ranks-hang",
 }
-_PATIENCE_S = 40
-
-
-@dataclass
-class Page:
-    """One page on one capture, with everything that went wrong on it."""
-
-    page: Any
-    timeline: Timeline
-    server: PageServer | None
-    troubles: list[str] = field(default_factory=list)
-
-    def run(self, script: str) -> Any:
-        return self.page.evaluate(script)
-
-    def wait(self, script: str) -> Any:
-        """Until it is true."""
-        end = time.monotonic() + _PATIENCE_S
-        while not (value := self.run(script)):
-            assert time.monotonic() < end, f"never: {script}; {self.troubles}"
-            self.page.wait_for_timeout(30)
-        return value
-
-    def settle(self) -> None:
-        """Until everything is drawn."""
-        self.page.wait_for_timeout(60)
-        self.wait("!!window.timeline && timeline.ready")
-
-    def open(self, address: str = "") -> "Page":
-        self.page.goto("about:blank")
-        assert self.server is not None
-        self.page.goto(self.server.address + address)
-        self.settle()
-        return self
-
-    def key(self, name: str) -> None:
-        self.page.keyboard.press(name)
-        self.settle()
-
-    def place(self, row: int, item: int) -> dict[str, float]:
-        """Where a bar is on the screen."""
-        scene = self.timeline.scene
-        bars, shown = scene.rows[row].bars, scene.rows[row]
-        start, end = (
-            shown.to_scene(int(v[item])) - scene.first_ns for v in (bars.start_ns, bars.end_ns)
-        )
-        place = {"row": row, "item": item, "start_ns": start, "end_ns": end}
-        found = self.page.evaluate("place => timeline.positionOf(place)", place)
-        assert found is not None, "its lane is not shown"
-        return dict(found)
-
-    def hover(self, row: int, item: int) -> str:
-        """The text of the box at a bar."""
-        at = self.place(row, item)
-        self.page.mouse.move(at["x"] + at["width"] / 2, at["y"] + at["height"] / 2)
-        self.wait(
-            f"timeline.current.hovered?.row === {row} && !document.getElementById('tooltip').hidden"
-        )
-        return str(self.run("document.getElementById('tooltip').innerText"))
-
-    def click(self, row: int, item: int) -> None:
-        at = self.place(row, item)
-        self.page.mouse.click(at["x"] + min(at["width"] / 2, 200), at["y"] + at["height"] / 2)
-        self.wait("!!timeline.current.pinned")
-        self.settle()
-
-    def pixel(self, x: float, y: float) -> list[int]:
-        """The colour on the lanes' canvas."""
-        script = """([x, y]) => {
-            const c = document.getElementById('lanes'), b = c.getBoundingClientRect();
-            const one = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
-            one.drawImage(c, -(x - b.left) * devicePixelRatio, -(y - b.top) * devicePixelRatio);
-            return [...one.getImageData(0, 0, 1, 1).data.slice(0, 3)];
-        }"""
-        return list(self.page.evaluate(script, [x, y]))
-
-    def rows(self, kind: str) -> list[int]:
-        return [n for n, row in enumerate(self.timeline.scene.rows) if row.kind == kind]
 
 
 @pytest.fixture(scope="module")
@@ -114,44 +33,13 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: place / name for name in JOBS}
 
 
-def opened(chromium: Any, capture: Path) -> Page:
-    timeline = Timeline(capture)
-    server = PageServer(Routes(timeline))
-    timeline.start()
-    server.start()
-    wait_until_done(timeline)
-    context = chromium.new_context(viewport={"width": 1400, "height": 860})
-    one = Page(context.new_page(), timeline, server)
-    one.page.on(
-        "console", lambda m: one.troubles.append(m.text) if m.type in ("error", "warning") else None
-    )
-    one.page.on("pageerror", lambda error: one.troubles.append(str(error)))
-    one.page.on(
-        "request",
-        lambda r: (
-            None
-            if r.url.startswith((server.address, "data:", "about:"))
-            else one.troubles.append(r.url)
-        ),
-    )
-    return one
-
-
-def close(one: Page) -> None:
-    one.page.context.close()
-    assert one.server is not None
-    one.server.stop()
-    one.timeline.stop()
-    assert one.troubles == []
-
-
 @pytest.fixture
 def page(
     chromium: Any, captures: dict[str, Path], request: pytest.FixtureRequest
 ) -> Iterator[Page]:
-    one = opened(chromium, captures[request.param])
+    one = open_page(chromium, captures[request.param])
     yield one.open()
-    close(one)
+    close_page(one)
 
 
 @pytest.mark.parametrize("page", JOBS, indirect=True)
@@ -491,7 +379,7 @@ def test_hostile_names_stay_text(chromium: Any, tmp_path: Path) -> None:
             processes=2, operations=30, communicator_names=(name,), communicators=((0, 1),)
         ),
     )
-    one = opened(chromium, tmp_path / "hostile").open()
+    one = open_page(chromium, tmp_path / "hostile").open()
     one.key("m")
     one.click(one.rows("operation")[0], 4)
     one.page.keyboard.press("/")
@@ -501,7 +389,7 @@ def test_hostile_names_stay_text(chromium: Any, tmp_path: Path) -> None:
     assert one.run("document.querySelectorAll('img, #panel script, #menu script').length") == 0
     assert "broken" not in one.run("document.title")
     assert one.run("document.documentElement.scrollWidth <= innerWidth")
-    close(one)
+    close_page(one)
 
 
 def test_a_running_job_is_followed(chromium: Any, tmp_path: Path) -> None:
@@ -512,7 +400,7 @@ def test_a_running_job_is_followed(chromium: Any, tmp_path: Path) -> None:
     plain.write_bytes(gzip.decompress(transcript_files("2.28.9-v5-2ranks")[0].read_bytes()))
     first = start_player("play", plain, env=recording(capture, "trace", RANK="0"))
     first.communicate(timeout=60)
-    one = opened(chromium, capture).open()
+    one = open_page(chromium, capture).open()
     one.key("g")
     generation = one.run("timeline.scene.generation")
     rows = one.run("timeline.lines.length")
@@ -520,7 +408,7 @@ def test_a_running_job_is_followed(chromium: Any, tmp_path: Path) -> None:
     second.communicate(timeout=60)
     one.wait(f"timeline.scene.generation > {generation} && timeline.lines.length > {rows}")
     one.settle()
-    close(one)
+    close_page(one)
 
 
 def test_one_file_needs_no_server(chromium: Any, captures: dict[str, Path], tmp_path: Path) -> None:
@@ -549,7 +437,7 @@ def test_one_file_needs_no_server(chromium: Any, captures: dict[str, Path], tmp_
 
 
 def test_findings_are_a_click_away(chromium: Any, captures: dict[str, Path]) -> None:
-    one = opened(chromium, captures["straggler"]).open()
+    one = open_page(chromium, captures["straggler"]).open()
     one.wait(
         "fetch('api/highlights').then(answer => answer.json()).then(all => all.findings.length)"
     )
@@ -558,7 +446,7 @@ def test_findings_are_a_click_away(chromium: Any, captures: dict[str, Path]) -> 
     assert "rank 3" in one.run("document.querySelector('#panel .finding').innerText")
     one.page.click("#panel .finding >> nth=0")
     one.wait("timeline.current.pinned?.kind === 'operation'")
-    close(one)
+    close_page(one)
 
 
 def test_perfetto_gets_the_window(chromium: Any, captures: dict[str, Path]) -> None:
@@ -574,7 +462,7 @@ def test_perfetto_gets_the_window(chromium: Any, captures: dict[str, Path]) -> N
         page.on("request", lambda request: asked.append(request.url))
         page.on("requestfailed", lambda request: blocked.update({request.url: request.failure}))
         page.goto(address)
-        end = time.monotonic() + 2 * _PATIENCE_S
+        end = time.monotonic() + 2 * PATIENCE_S
         while "capture.pftrace" not in page.title():
             assert time.monotonic() < end, page.title()
             page.wait_for_timeout(200)

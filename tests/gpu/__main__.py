@@ -1,7 +1,7 @@
 """`python -m tests.gpu [PART…]`: real NCCL, in slices of minutes; without a name, all parts.
 
 `--nccl DIR` holds further NCCL releases as libnccl-<release>.so or .so.gz; without it only the one
-that PyTorch brings is tried. Results go to docs/measurements.md.
+that PyTorch brings is tried. Results go to docs/measurements/nccl.md.
 """
 
 import argparse

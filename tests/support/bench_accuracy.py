@@ -116,10 +116,10 @@ def compare(
         block = warm + result.calls + plan.checks
         bench, ours, sources, reasons, recorded = [], [], [], [], 0
         for times in result.ranks:
-            rows = np.flatnonzero(whole & (operations["rank"] == times.rank))
-            rows = rows[before : before + block]
-            recorded += int((operations["size_bytes"][rows] == result.size_bytes).sum())
-            timed = rows[warm : warm + result.calls]
+            own_rows = np.flatnonzero(whole & (operations["rank"] == times.rank))
+            own_rows = own_rows[before : before + block]
+            recorded += int((operations["size_bytes"][own_rows] == result.size_bytes).sum())
+            timed = own_rows[warm : warm + result.calls]
             bench.append(times.gpu_ns - beyond_ns)
             has_time = operations["duration_ns"][timed] >= 0
             ours.append(operations["duration_ns"][timed][has_time])

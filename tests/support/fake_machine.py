@@ -104,8 +104,8 @@ def write_journal(
     capture: Path, host: str, samples: list[Sample], pid: int = 1, **about: Any
 ) -> Path:
     """A sampler's file, as if it had run there."""
-    told = {"host": host, "boot_id": f"boot-{host}", "pid": pid, "interval_ms": 1000, "notes": []}
-    writer = SampleWriter(capture, told | about)
+    header = {"host": host, "boot_id": f"boot-{host}", "pid": pid, "interval_ms": 1000, "notes": []}
+    writer = SampleWriter(capture, header | about)
     for sample in samples:
         writer.write(sample)
     writer.close()
@@ -156,7 +156,7 @@ def healthy(host: int, at: int, seconds: float) -> Numbers:
     return found
 
 
-def beside(capture: Path, change: Change | None = None, samples: int = SAMPLES) -> Path:
+def with_samples(capture: Path, change: Change | None = None, samples: int = SAMPLES) -> Path:
     """Samples of all hosts of a written job, over the time of its run."""
     model = open_model(capture)
     begin, end = Run(model).extent

@@ -67,7 +67,7 @@ def inspector_logs(folder: Path, calls: int = 10) -> Path:
 
 
 # ---- PyTorch Flight Recorder ----
-def flight_entry(record_id: int, seq: int, **changes: Any) -> dict[str, Any]:
+def flight_recorder_entry(record_id: int, seq: int, **changes: Any) -> dict[str, Any]:
     entry = {
         "frames": [{"name": "train", "filename": "train.py", "line": 12}],
         "record_id": record_id,
@@ -95,7 +95,7 @@ def flight_entry(record_id: int, seq: int, **changes: Any) -> dict[str, Any]:
     return entry | changes
 
 
-def flight_dump(entries: list[dict[str, Any]], ranks: str = "[0, 1, 2]") -> dict[str, Any]:
+def flight_recorder_dump(entries: list[dict[str, Any]], ranks: str = "[0, 1, 2]") -> dict[str, Any]:
     return {
         "version": "2.10",
         "nccl_version": "2.27.5",
@@ -107,12 +107,12 @@ def flight_dump(entries: list[dict[str, Any]], ranks: str = "[0, 1, 2]") -> dict
 
 def hung_dump(rank: int) -> dict[str, Any]:
     """Five AllReduces; ranks 0 and 1 are in a sixth, which rank 2 never called."""
-    entries = [flight_entry(n, n + 1) for n in range(5)]
+    entries = [flight_recorder_entry(n, n + 1) for n in range(5)]
     if rank < 2:
-        last = flight_entry(5, 6, state=["started", "scheduled"][rank], retired=False)
+        last = flight_recorder_entry(5, 6, state=["started", "scheduled"][rank], retired=False)
         last |= {"time_discovered_completed_ns": None, "duration_ms": None}
         entries.append(last)
-    return flight_dump(entries)
+    return flight_recorder_dump(entries)
 
 
 # ---- nccl-tests ----
@@ -209,7 +209,7 @@ def ncclsee_trace(rank: int) -> dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
-def kineto_trace(rank: int) -> dict[str, Any]:
+def torch_trace(rank: int) -> dict[str, Any]:
     """A trace of PyTorch's profiler, cut down to what matters."""
     kernel = {
         "ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllGather_RING_LL(ncclDevComm*)",

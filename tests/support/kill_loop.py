@@ -106,9 +106,9 @@ def check(process: Process, oracle: npt.NDArray[np.void]) -> Verdict:
     threads: list[Words] = []
     stopped: list[npt.NDArray[np.bool_]] = []
     for kind, read in (("P2p", _p2p), ("Coll", _coll), ("ProxyStep", _step), ("KernelCh", _kernel)):
-        mine = slots["kind"] == _KINDS[kind]
-        typed = slots[mine].view(_DTYPES[kind])
-        n, thread, fine = read(typed, following[mine])
+        of_kind = slots["kind"] == _KINDS[kind]
+        typed = slots[of_kind].view(_DTYPES[kind])
+        n, thread, fine = read(typed, following[of_kind])
         if not fine.all():
             problems.append(
                 f"{int((~fine).sum())} {kind} records hold something else than they should"
@@ -118,9 +118,9 @@ def check(process: Process, oracle: npt.NDArray[np.void]) -> Verdict:
         stopped.append((typed["states"] & layout.STATE_STOPPED) != 0)
     n, thread, done = np.concatenate(numbers), np.concatenate(threads), np.concatenate(stopped)
     for number, state in enumerate(oracle):
-        mine = thread == number
-        order = np.argsort(n[mine])
-        found, ended = n[mine][order], done[mine][order]
+        of_thread = thread == number
+        order = np.argsort(n[of_thread])
+        found, ended = n[of_thread][order], done[of_thread][order]
         if len(np.unique(found)) != len(found):
             problems.append(f"thread {number}: records twice")
         # One more may be on record, or refused, that the oracle had not heard of.

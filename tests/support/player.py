@@ -2,6 +2,7 @@
 --json` prints.
 """
 
+import functools
 import gzip
 import json
 import os
@@ -12,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.native import player_path, plugin_path
+from tests.support.command_server import CommandServer
 from tests.support.paths import DATA
+from tests.support.waiting import eventually
 
 TRANSCRIPTS = DATA / "transcripts"
 FOLDERS = sorted(path.name for path in TRANSCRIPTS.iterdir() if path.is_dir())
@@ -71,6 +74,11 @@ def start_player(*arguments: str | Path | int, env: dict[str, str]) -> Player:
     return Player(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def folder_of(capture: Path) -> Path:
+    """The folder of a capture's only process, once the process has written its live page."""
+    return eventually(lambda: next(capture.glob("*/live"), None)).parent
+
+
 def play_job(files: Sequence[Path], capture: Path, *options: str, mode: str = "full") -> list[int]:
     """Plays one process per file, all at once; returns exit codes."""
     players = []
@@ -87,11 +95,22 @@ def play_job(files: Sequence[Path], capture: Path, *options: str, mode: str = "f
 
 
 def ncclscope(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Runs the command line in a process of its own."""
-    command = [sys.executable, "-m", "ncclscope", *(str(argument) for argument in arguments)]
+    """Runs the command line in a process of its own: a fork, unless it needs a fresh interpreter."""
+    words = [str(argument) for argument in arguments]
+    if not set(options) - {"cwd", "timeout"}:
+        server = _command_server()
+        if server.serves():
+            cwd = options.get("cwd")
+            return server.run(words, str(cwd) if cwd else None, options.get("timeout", 120))
+    command = [sys.executable, "-m", "ncclscope", *words]
     return subprocess.run(
         command, **{"capture_output": True, "text": True, "timeout": 120, "check": False} | options
     )
+
+
+@functools.cache
+def _command_server() -> CommandServer:
+    return CommandServer()
 
 
 def dump(capture: Path) -> list[dict[str, Any]]:

@@ -4,15 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
 
 from ncclscope.simulation.scenario import Scenario, scenario_text
-
-T = TypeVar("T")
 
 
 @contextmanager
@@ -31,14 +27,3 @@ def running(scenario: Scenario, capture: Path, *options: str) -> Iterator[subpro
             os.killpg(job.pid, signal.SIGKILL)
         job.wait()
         log.close()
-
-
-def eventually(ask: Callable[[], T], seconds: float = 60.0) -> T:
-    """The first answer that is true."""
-    end = time.monotonic() + seconds
-    while True:
-        answer = ask()
-        if answer or time.monotonic() > end:
-            assert answer, f"not within {seconds} s"
-            return answer
-        time.sleep(0.2)

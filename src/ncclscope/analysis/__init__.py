@@ -1,1 +1,1 @@
-"""Answers from a model: pure functions that return data. SQL lies beside its Python."""
+"""Numbers from a model. In: a model and a selection. Out: frozen dataclasses."""

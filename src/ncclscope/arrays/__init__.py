@@ -1,1 +1,1 @@
-"""Loops over columns that are compiled (native/arrays): no meaning, only numbers."""
+"""Compiled loops without meaning. In: arrays of numbers. Out: joins, intervals, columns."""

@@ -1,1 +1,1 @@
-"""`ncclscope bench`: NCCL's operations measured call by call, on libnccl directly."""
+"""The verb `bench`. In: a plan of operations and sizes. Out: times of NCCL's calls."""

@@ -1,1 +1,1 @@
-"""Captures as bytes: what the plugin wrote, as numpy arrays, without a meaning yet."""
+"""Captures as arrays. In: files of a process. Out: its slots, counters, clock, metadata."""

@@ -24,6 +24,7 @@ _BLOCK, _TALLIES, _TALLY = (layout.KINDS[kind] for kind in ("Block", "Tallies", 
 _BLOCK_DTYPE, _TALLY_DTYPE = dtypes.OURS.dtypes["Block"], dtypes.OURS.dtypes["Tally"]
 _LARGEST_FRONT = 64 << 20
 _LARGEST_CHUNK = 64 << 20
+_ATTEMPTS = 20  # at a chunk of a running process; a change takes nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +103,15 @@ def _read_chunk(fd: int, offset: int, size: int) -> Chunk | None:
     """A chunk's committed slots; None when it was reused meanwhile."""
     # Read twice: a slot whose head did not change is whole. Fields are stored before the head that
     # speaks of them, so the second reading's bodies are at least as new as the first one's heads.
-    before = heads_of(_slots_at(fd, offset, size))
+    # Read again while an older slot changes, or all slots after it would be left out.
     slots = _slots_at(fd, offset, size)
-    if len(slots) != len(before) or not len(slots):
-        return None
-    steady = heads_of(slots) == before
+    for _ in range(_ATTEMPTS):
+        before, slots = heads_of(slots), _slots_at(fd, offset, size)
+        if len(slots) != len(before) or not len(slots):
+            return None
+        steady = heads_of(slots) == before
+        if steady[before != 0].all():
+            break
     head = slots[:1].view(_BLOCK_DTYPE)[0]
     sound = head["stream"] < layout.CONTEXT_STREAM and head["first"] < INDEX_LIMIT
     if not steady[0] or not sound or head["kind"] != _BLOCK:

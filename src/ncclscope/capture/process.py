@@ -1,5 +1,6 @@
 """One recorded process: who it was, its communicators and threads, its clock, and its slots."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout, metadata
-from ncclscope.capture.arena import Chunk, read_arena
+from ncclscope.capture.arena import Arena, Chunk, read_arena
 from ncclscope.capture.call_counts import CallCount, merge_call_counts, read_call_counts
 from ncclscope.capture.header import Header, launcher_rank
 from ncclscope.capture.live_page import LivePage, read_live_page
@@ -26,6 +27,10 @@ from ncclscope.capture.segment import (
 from ncclscope.capture.slot_log import SlotLog, merge_blocks
 from ncclscope.capture.tick_clock import TickClock, clock_of
 from ncclscope.errors import FormatError
+
+_ATTEMPTS = (
+    5  # to read a running process while its recorder writes nothing: it writes once a second
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +124,26 @@ def _join_arena(log: SlotLog, chunks: tuple[Chunk, ...]) -> SlotLog:
     return SlotLog([*log.segments, *extra], merge_blocks(blocks), log.damage)
 
 
+def _map_log(paths: list[Path], damage: Damage) -> list[tuple[Header, memoryview]]:
+    """Header and bytes of each log segment as they are now; a segment may grow meanwhile."""
+    files = []
+    for path in paths:
+        try:
+            files.append(open_file(path, map_file))
+        except (FormatError, OSError) as error:
+            damage.unreadable.append(str(error))
+    return files
+
+
 def _read_log(
-    paths: list[Path], damage: Damage, newest: int | None = None
+    files: list[tuple[Header, memoryview]], damage: Damage, newest: int | None = None
 ) -> tuple[SlotLog, list[Header], dict[int, str]]:
     """All log segments with newer versions of slots in their places; headers; thread names.
 
     `newest`: no more than so many slots of each.
     """
     segments, headers = [], []
-    for path in paths:
-        try:
-            header, data = open_file(path, map_file)
-        except (FormatError, OSError) as error:
-            damage.unreadable.append(str(error))
-            continue
+    for header, data in files:
         headers.append(header)
         slots = view_slots(data, header.header_bytes, damage)
         segments.append(read_segment(slots[-newest:] if newest else slots, damage))
@@ -165,9 +176,8 @@ class _ProcessFiles:
     call_counts: Slots = field(default_factory=lambda: np.empty(0, dtypes.OURS.dtypes["Tally"]))
 
 
-def _add_arena(found: _ProcessFiles, path: Path) -> None:
+def _add_arena(found: _ProcessFiles, arena: Arena) -> None:
     """Newer slots, metadata and counts from a process's shared memory."""
-    arena = read_arena(path)
     found.threads |= {chunk.tid: chunk.thread_name for chunk in arena.chunks}
     found.log = _join_arena(found.log, arena.chunks)
     ring = metadata.read_meta_ring(arena.front, arena.header, found.meta)
@@ -179,24 +189,53 @@ def _add_arena(found: _ProcessFiles, path: Path) -> None:
 
 def open_process(folder: Path) -> Process:
     """The process recorded in `folder`, with its shared memory where that can be reached."""
-    damage = Damage()
-    found = _ProcessFiles(*_read_log(sorted(folder.glob("log.*")), damage))
-    if (folder / "meta").exists():
-        try:
-            header, found.meta = metadata.read_meta_file(folder / "meta", damage)
-            found.headers.insert(0, header)
-        except (FormatError, OSError) as error:
-            damage.unreadable.append(str(error))
-    arena = arena_of(folder, found.headers[0].identity if found.headers else {})
+    for _ in range(_ATTEMPTS):
+        damage, log_bytes = Damage(), _log_bytes(folder)
+        files = _map_log(sorted(folder.glob("log.*")), damage)
+        meta, arena = _read_meta_and_arena(folder, [header for header, _ in files], damage)
+        # A running process moves slots from shared memory to its log. What it moved after the log
+        # was mapped and before the arena was read is in neither.
+        if arena is None or _log_bytes(folder) == log_bytes:
+            break
+    found = _ProcessFiles(*_read_log(files, damage))
+    if meta is not None:
+        found.headers.insert(0, meta[0])
+        found.meta = meta[1]
     if arena is not None:
-        try:
-            _add_arena(found, arena)
-        except (FormatError, OSError) as error:
-            damage.unreadable.append(str(error))
+        _add_arena(found, arena)
     if not found.headers:
         reasons = [*damage.unreadable, f"cannot read {folder}: it holds no capture files"]
         raise FormatError(reasons[0])
     return _assemble(folder, found)
+
+
+def _log_bytes(folder: Path) -> int:
+    """Size of all log segments now; rotation may take the oldest away."""
+    total = 0
+    for path in folder.glob("log.*"):
+        with suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
+
+
+def _read_meta_and_arena(
+    folder: Path, headers: list[Header], damage: Damage
+) -> tuple[tuple[Header, Slots] | None, Arena | None]:
+    """The metadata file, and the process's shared memory; None for what is not there."""
+    meta, arena = None, None
+    if (folder / "meta").exists():
+        try:
+            meta = metadata.read_meta_file(folder / "meta", damage)
+        except (FormatError, OSError) as error:
+            damage.unreadable.append(str(error))
+    headers = [meta[0], *headers] if meta else headers
+    path = arena_of(folder, headers[0].identity if headers else {})
+    if path is not None:
+        try:
+            arena = read_arena(path)
+        except (FormatError, OSError) as error:
+            damage.unreadable.append(str(error))
+    return meta, arena
 
 
 def open_recent(folder: Path, slots: int) -> Process:
@@ -205,7 +244,7 @@ def open_recent(folder: Path, slots: int) -> Process:
     What was cut counts as damage; parents that lie before the cut are missing.
     """
     paths = sorted(folder.glob("log.*"))[-2:]  # the last one may have just begun
-    found = _ProcessFiles(*_read_log(paths, Damage(), slots))
+    found = _ProcessFiles(*_read_log(_map_log(paths, Damage()), Damage(), slots))
     header, found.meta = metadata.read_meta_file(folder / "meta", Damage())
     found.headers.insert(0, header)
     return _assemble(folder, found)

@@ -1,4 +1,4 @@
-"""The command line: a module for each verb, imported only when that verb is used."""
+"""The command line. In: words. Out: an exit code; one module per verb."""
 
 import argparse
 import importlib

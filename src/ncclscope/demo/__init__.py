@@ -1,4 +1,4 @@
-"""A real job that comes with the package: NCCL's callbacks on two ranks, as transcripts.
+"""The verb `demo`. In: nothing. Out: a job's NCCL callbacks to play, as transcripts.
 
 `doctor` and tests play them through the plugin; no GPU is needed.
 """

@@ -1,1 +1,1 @@
-"""Findings: what a capture shows to be wrong, in words, with evidence. One module per family."""
+"""Opinions. In: a model, snapshots, samples. Out: findings with evidence and advice."""

@@ -1,1 +1,1 @@
-"""What could keep NCCL from being recorded on this machine. Standard library only."""
+"""The verb `doctor`. In: this machine. Out: what would keep NCCL from being recorded."""

@@ -1,1 +1,1 @@
-"""Exports: the model's tables in files that other programs read."""
+"""Files for other programs. In: a model and a selection. Out: traces, tables, logs."""

@@ -1,1 +1,1 @@
-"""HTTP servers of ncclscope: one small server, and the check of the Host header."""
+"""A small HTTP server. In: a handler. Out: answers to requests whose Host is allowed."""

@@ -1,1 +1,1 @@
-"""Files of other tools as models: a module for each format, and what they have in common."""
+"""Files of other tools. In: logs, dumps and results. Out: the tables of a model."""

@@ -1,1 +1,1 @@
-"""Running jobs as metrics: what Prometheus asks for, read from captures that are being written."""
+"""Running jobs. In: captures that are being written. Out: metrics, a terminal screen."""

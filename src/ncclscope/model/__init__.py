@@ -1,1 +1,1 @@
-"""What a capture means: communicators, operations, cross-rank instances, one clock."""
+"""What a capture means. In: processes as arrays. Out: tables of operations on one clock."""

@@ -1,6 +1,4 @@
-"""Paths of what is compiled: the plugin, an empty one, the player, a simulated NCCL, and the loops
-that read captures.
-"""
+"""Compiled files. In: nothing. Out: paths of plugin, player, simulation and loops."""
 
 from pathlib import Path
 

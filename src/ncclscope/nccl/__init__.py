@@ -1,1 +1,1 @@
-"""Facts about NCCL: names, numbers, sizes and defects. Standard library only."""
+"""Facts about NCCL. In: nothing. Out: names, sizes, event bits, releases and their defects."""

@@ -1,1 +1,1 @@
-"""`ncclscope overhead`: what recording adds to a user's own command."""
+"""The verb `overhead`. In: a user's command. Out: what recording adds to it."""

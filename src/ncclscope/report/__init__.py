@@ -1,1 +1,1 @@
-"""What people and programs get to see: terminal, JSON, CSV, HTML. Numbers come from analysis."""
+"""How answers look. In: results of analysis and diagnose. Out: text, JSON, CSV, HTML."""

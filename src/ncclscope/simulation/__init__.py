@@ -1,4 +1,4 @@
-"""Simulated jobs: real processes with the real plugin, on a simulated NCCL and GPU.
+"""Jobs without a GPU. In: a scenario. Out: processes that call the plugin as NCCL does.
 
 A scenario gives times and faults; nothing of them is measured. Standard library only.
 """

@@ -1,1 +1,1 @@
-"""One moment of each process: what it is doing, read from its live page or its last events."""
+"""One moment of a job. In: live pages or last events. Out: what each rank is doing."""

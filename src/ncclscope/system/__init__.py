@@ -1,4 +1,4 @@
-"""Counters of GPUs, network and host, sampled while a job runs, in a process of their own.
+"""Samples of machines. In: counters of GPUs, network and host. Out: sample files.
 
 Standard library only, because the sampler starts with the job. nvidia-ml-py is used where it is
 installed.

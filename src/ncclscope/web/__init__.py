@@ -1,1 +1,1 @@
-"""The timeline in the browser: what a capture's lanes show, and the local server that sends it."""
+"""The timeline. In: a capture. Out: tiles and answers for the page in the browser."""

@@ -25,13 +25,13 @@ def _gpus() -> list[dict[str, Any]]:
         return list(json.load(file))
 
 
-def _told(gpu: int, name: str) -> Any:
-    told = _gpus()[gpu]
-    if name not in told:
+def _value(gpu: int, name: str) -> Any:
+    values = _gpus()[gpu]
+    if name not in values:
         raise NVMLError(NOT_SUPPORTED)
-    if told[name] == "lost":
+    if values[name] == "lost":
         raise NVMLError(15)
-    return told[name]
+    return values[name]
 
 
 def nvmlInit() -> None:
@@ -48,27 +48,27 @@ def nvmlDeviceGetHandleByIndex(number: int) -> int:
 
 
 def nvmlDeviceGetUtilizationRates(gpu: int) -> Any:
-    return SimpleNamespace(gpu=_told(gpu, "utilization"))
+    return SimpleNamespace(gpu=_value(gpu, "utilization"))
 
 
 def nvmlDeviceGetMemoryInfo(gpu: int) -> Any:
-    return SimpleNamespace(used=_told(gpu, "memory_used"), total=80 << 30)
+    return SimpleNamespace(used=_value(gpu, "memory_used"), total=80 << 30)
 
 
 def nvmlDeviceGetPowerUsage(gpu: int) -> int:
-    return int(_told(gpu, "power_mw"))
+    return int(_value(gpu, "power_mw"))
 
 
 def nvmlDeviceGetEnforcedPowerLimit(gpu: int) -> int:
-    return int(_told(gpu, "power_limit_mw"))
+    return int(_value(gpu, "power_limit_mw"))
 
 
 def nvmlDeviceGetTemperature(gpu: int, sensor: int) -> int:
-    return int(_told(gpu, "temperature"))
+    return int(_value(gpu, "temperature"))
 
 
 def nvmlDeviceGetClockInfo(gpu: int, which: int) -> int:
-    return int(_told(gpu, {1: "sm_clock", 2: "memory_clock"}[which]))
+    return int(_value(gpu, {1: "sm_clock", 2: "memory_clock"}[which]))
 
 
 def nvmlDeviceGetMaxClockInfo(gpu: int, which: int) -> int:
@@ -76,15 +76,15 @@ def nvmlDeviceGetMaxClockInfo(gpu: int, which: int) -> int:
 
 
 def nvmlDeviceGetCurrentClocksThrottleReasons(gpu: int) -> int:
-    return int(_told(gpu, "throttle"))
+    return int(_value(gpu, "throttle"))
 
 
 def nvmlDeviceGetCurrPcieLinkGeneration(gpu: int) -> int:
-    return int(_told(gpu, "pcie_generation"))
+    return int(_value(gpu, "pcie_generation"))
 
 
 def nvmlDeviceGetCurrPcieLinkWidth(gpu: int) -> int:
-    return int(_told(gpu, "pcie_width"))
+    return int(_value(gpu, "pcie_width"))
 
 
 def nvmlDeviceGetMaxPcieLinkGeneration(gpu: int) -> int:
@@ -96,15 +96,15 @@ def nvmlDeviceGetMaxPcieLinkWidth(gpu: int) -> int:
 
 
 def nvmlDeviceGetTotalEccErrors(gpu: int, which: int, since: int) -> int:
-    return int(_told(gpu, ("ecc_corrected", "ecc_uncorrected")[which]))
+    return int(_value(gpu, ("ecc_corrected", "ecc_uncorrected")[which]))
 
 
 def nvmlDeviceGetPcieThroughput(gpu: int, direction: int) -> int:
-    return int(_told(gpu, "pcie_kb_per_s"))
+    return int(_value(gpu, "pcie_kb_per_s"))
 
 
 def nvmlDeviceGetUUID(gpu: int) -> bytes:
-    return str(_told(gpu, "uuid")).encode()
+    return str(_value(gpu, "uuid")).encode()
 
 
 def nvmlDeviceGetPciInfo(gpu: int) -> Any:
@@ -116,10 +116,10 @@ def nvmlDeviceGetName(gpu: int) -> str:
 
 
 def nvmlDeviceGetFieldValues(gpu: int, fields: list[tuple[int, int]]) -> list[Any]:
-    told = _gpus()[gpu]
+    values = _gpus()[gpu]
     answers = []
     for number, _ in fields:
-        value = told.get(_FIELDS.get(number, ""))
+        value = values.get(_FIELDS.get(number, ""))
         code = NOT_SUPPORTED if value is None else 0
         answers.append(
             SimpleNamespace(nvmlReturn=code, valueType=3, value=SimpleNamespace(ullVal=value or 0))
@@ -135,13 +135,13 @@ def nvmlEventSetCreate() -> list[int]:
 
 
 def nvmlDeviceRegisterEvents(gpu: int, kinds: int, events: list[int]) -> None:
-    _told(gpu, "xids")
+    _value(gpu, "xids")
     events.append(gpu)
 
 
 def nvmlEventSetWait(events: list[int], timeout_ms: int) -> Any:
     (gpu,) = events
-    xids = _told(gpu, "xids")
+    xids = _value(gpu, "xids")
     at = _taken.get(gpu, 0)
     if at >= len(xids):
         raise NVMLError(TIMEOUT)

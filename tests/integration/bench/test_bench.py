@@ -27,6 +27,7 @@ from ncclscope.model.build import open_model
 from ncclscope.native import plugin_path, simulated_nccl_path
 from tests.support import bench_accuracy
 from tests.support.paths import C_SOURCES
+from tests.support.waiting import eventually
 
 BENCH = [sys.executable, "-m", "ncclscope", "bench"]
 SOURCE = C_SOURCES / "broken_nccl.c"
@@ -365,10 +366,7 @@ def test_ranks_do_not_outlive_their_starter() -> None:
     pids = rank_pids(process, 2)
     process.kill()
     process.communicate(timeout=10)
-    until = time.monotonic() + 10
-    while any(alive(pid) for pid in pids) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not any(alive(pid) for pid in pids)
+    eventually(lambda: not any(alive(pid) for pid in pids))
 
 
 def test_termination_ends_all() -> None:
@@ -427,14 +425,16 @@ def test_rank_0_that_never_comes() -> None:
 def test_strangers_do_not_disturb() -> None:
     port = free_port()
     first = launched(port, 0, 2, "--json")
-    until = time.monotonic() + 20
-    while time.monotonic() < until:
+
+    def a_stranger_was_heard() -> bool:
         try:
             with socket.create_connection(("127.0.0.1", port), 1) as stranger:
                 stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-            break
         except OSError:
-            time.sleep(0.05)
+            return False
+        return True
+
+    eventually(a_stranger_was_heard)
     second = launched(port, 1, 2, "--json")
     out, error = first.communicate(timeout=60)
     assert first.returncode == 0, error

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ncclscope.capture import dtypes, header, layout, metadata
+from ncclscope.capture import arena, dtypes, header, layout, metadata
+from ncclscope.capture import process as process_module
 from ncclscope.capture.arena import Chunk
 from ncclscope.capture.call_counts import RECORD, merge_call_counts
 from ncclscope.capture.contents import contents_of_capture
@@ -15,7 +16,7 @@ from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.process import Process, _join_arena, open_process
 from ncclscope.capture.reader import open_capture, resolve_capture
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
-from tests.integration.recorder.test_unusual_callbacks import Script, everything
+from tests.support.callback_script import Script, every_event
 from tests.support.paths import ROOT
 from tests.support.player import ncclscope, player, recording, write_transcript
 
@@ -30,7 +31,7 @@ def record(script: Script, directory: Path, **variables: str) -> Path:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A process folder that must not be changed."""
-    return record(everything(6), tmp_path_factory.mktemp("recorded"))
+    return record(every_event(6), tmp_path_factory.mktemp("recorded"))
 
 
 @pytest.fixture
@@ -61,9 +62,9 @@ def test_slots_are_views_of_the_file(recorded: Path) -> None:
         assert not segment.flags.owndata
 
 
-def flips(data: bytes) -> Iterator[bytes]:
+def flips(data: bytes, places: list[int]) -> Iterator[bytes]:
     damaged = bytearray(data)
-    for place in range(len(damaged)):
+    for place in places:
         mask = 0xFF if place % 2 else 1 << (place // 2 % 8)
         damaged[place] ^= mask
         yield bytes(damaged)
@@ -90,37 +91,57 @@ def try_all(folder: Path, path: Path, variants: Iterator[bytes]) -> None:
     path.write_bytes(whole)
 
 
-@pytest.mark.parametrize("name", ["meta", "log.000000"])
-def test_every_byte_flipped_and_every_truncation(folder: Path, name: str) -> None:
+def places_in(path: Path, every: int) -> list[int]:
+    """All places of a file, but only every so many of its header."""
+    data = path.read_bytes()
+    body = header.parse_header(data, path).header_bytes
+    return [*range(0, body, every), *range(body, len(data))]
+
+
+# All files begin with the same header, most of which is the schema, and one function reads it: it
+# is damaged byte by byte in one of them, and here and there in the others.
+@pytest.mark.parametrize(("name", "header_step"), [("meta", 1), ("log.000000", 16)])
+def test_every_byte_flipped_and_every_truncation(folder: Path, name: str, header_step: int) -> None:
     """Of a capture as small as it can be: the events and what they cannot be read without."""
     (folder / "live").unlink()
     (folder / "tally").unlink()
     assert sum(path.stat().st_size for path in folder.iterdir()) <= 16384
     path = folder / name
-    whole = path.read_bytes()
-    try_all(folder, path, flips(whole))
-    try_all(folder, path, (whole[:length] for length in range(len(whole))))
+    whole, places = path.read_bytes(), places_in(path, header_step)
+    try_all(folder, path, flips(whole, places))
+    try_all(folder, path, (whole[:length] for length in places))
+
+
+def one_call() -> Script:
+    """A call and its work: two keys that calls are counted by."""
+    script = Script(6)
+    script.init()
+    names = {"func": "AllReduce", "dtype": "ncclFloat32"}
+    call = script.start("CollApi", **names, count=8, root=0, stream="0", graph=0)
+    script.stop(call)
+    fields = {"algo": "RING", "proto": "LL", "nch": 1, "nwarps": 1, "send": "1000", "recv": "2000"}
+    work = script.start("Coll", call, seq=0, count=8, root=0, **names, **fields)
+    script.stop(work)
+    return script
 
 
 @pytest.mark.parametrize("name", ["live", "tally"])
-def test_every_byte_of_the_rewritten_files(folder: Path, name: str) -> None:
+def test_every_byte_of_the_rewritten_files(name: str, tmp_path: Path) -> None:
+    folder = record(one_call(), tmp_path)
     (folder / "log.000000").unlink()
     path = folder / name
-    whole = path.read_bytes()
-    try_all(folder, path, flips(whole))
+    whole, places = path.read_bytes(), places_in(path, 16)
+    assert len(places) > 500
+    try_all(folder, path, flips(whole, places))
     try_all(folder, path, (whole[:length] for length in range(0, len(whole), 63)))
 
 
 def test_every_head_of_an_arena(tmp_path: Path) -> None:
     """A killed process's shared memory, flipped where readers look first."""
-    path = write_transcript(tmp_path / "script.jsonl", everything(6).lines)
-    env = recording(tmp_path / "capture", NCCLSCOPE_ARENA="512K")
-    assert player("play", path, "--end", "kill", env=env).returncode == -9
-    resolve_capture(str(tmp_path / "capture"))
-    folder = next((tmp_path / "capture").iterdir())
-    arena = folder / "arena"
-    whole = arena.read_bytes()
-    start = header.parse_header(whole, arena).chunks_offset
+    folder = killed_process(tmp_path)
+    path = folder / "arena"
+    whole = path.read_bytes()
+    start = header.parse_header(whole, path).chunks_offset
     places = [*range(header.BYTES), *range(start, start + 40 * 64)]
 
     def variants() -> Iterator[bytes]:
@@ -129,8 +150,56 @@ def test_every_head_of_an_arena(tmp_path: Path) -> None:
             damaged[place] ^= 0xFF
             yield bytes(damaged)
 
-    try_all(folder, arena, variants())
-    try_all(folder, arena, (whole[:length] for length in range(0, len(whole), 9999)))
+    try_all(folder, path, variants())
+    try_all(folder, path, (whole[:length] for length in range(0, len(whole), 9999)))
+
+
+def killed_process(directory: Path) -> Path:
+    """The folder of a process whose shared memory was salvaged."""
+    path = write_transcript(directory / "script.jsonl", every_event(6).lines)
+    env = recording(directory / "capture", NCCLSCOPE_ARENA="512K")
+    assert player("play", path, "--end", "kill", env=env).returncode == -9
+    resolve_capture(str(directory / "capture"))
+    return next((directory / "capture").iterdir())
+
+
+def test_a_process_that_writes_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What moved from the arena to the log in between would be in neither."""
+    folder = killed_process(tmp_path)
+    read, logs = process_module.read_arena, []
+
+    def write_and_read(path: Path) -> object:
+        logs.append(folder / "log.000000")
+        if len(logs) == 1:
+            with logs[0].open("ab") as log:
+                log.write(bytes(64))
+        return read(path)
+
+    (folder / "log.000000").touch()
+    monkeypatch.setattr(process_module, "read_arena", write_and_read)
+    open_process(folder)
+    assert len(logs) == 2
+
+
+def test_a_slot_that_changes_while_it_is_read_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = killed_process(tmp_path)
+    whole = [len(chunk.slots) for chunk in arena.read_arena(folder / "arena").chunks]
+    slots_at, seen = arena._slots_at, set()
+
+    def changing(fd: int, offset: int, size: int) -> object:
+        slots = slots_at(fd, offset, size).copy()
+        if offset not in seen and len(slots) > 2 and slots["kind"][2]:
+            seen.add(offset)
+            slots["flags"][2] ^= 1  # as it was a moment before
+        return slots
+
+    monkeypatch.setattr(arena, "_slots_at", changing)
+    assert [len(chunk.slots) for chunk in arena.read_arena(folder / "arena").chunks] == whole
+    assert seen
 
 
 def test_a_torn_tail_costs_the_torn_slot(folder: Path) -> None:
@@ -369,7 +438,7 @@ def test_dump_of_an_event_that_does_not_exist(recorded: Path) -> None:
 
 
 def test_dump_of_a_profile_says_what_it_lacks(tmp_path: Path) -> None:
-    folder = record(everything(6), tmp_path, mode="profile")
+    folder = record(every_event(6), tmp_path, mode="profile")
     printed = ncclscope("dump", "--json", folder.parent)
     assert printed.returncode == 0
     assert "1 process recorded in mode profile: totals, no events" in printed.stderr

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,8 @@ from ncclscope.cli.ctl import _has_ring
 from ncclscope.simulation.scenario import Call, Communicators, Scenario
 from ncclscope.snapshot.process import read_snapshots
 from tests.support.player import ncclscope
-from tests.support.simulated_jobs import eventually, running
+from tests.support.simulated_jobs import running
+from tests.support.waiting import eventually, wait_for_heartbeats
 
 CALLS = (
     Call("world", "AllReduce", 1 << 18),
@@ -75,7 +75,6 @@ def test_a_window_in_full_mode(tmp_path: Path) -> None:
     capture = tmp_path / "capture"
     with running(JOB, capture, "--mode", "profile") as job:
         eventually(lambda: set(modes(capture).values()) == {"profile"} and len(modes(capture)) == 4)
-        began = time.monotonic()
         words = ["ctl", str(capture), "--mode", "full", "--seconds", "2", "--rank", "0-2"]
         ctl = [sys.executable, "-m", "ncclscope", *words]
         with subprocess.Popen(ctl, stdout=subprocess.PIPE, text=True) as asked:
@@ -83,8 +82,7 @@ def test_a_window_in_full_mode(tmp_path: Path) -> None:
             eventually(lambda: sorted(modes(capture).values()) == ["full"] * 3 + ["profile"])
             assert asked.communicate()[0] == "3 of 3 processes record in full mode for 2 s\n"
         assert asked.returncode == 0
-        eventually(lambda: set(modes(capture).values()) == {"profile"}, 15)
-        assert time.monotonic() - began < 30
+        eventually(lambda: set(modes(capture).values()) == {"profile"})
         assert job.wait(timeout=60) == 0
     _calls_are_matched_with_themselves(capture)
     assert opened(capture).completeness().mismatched_instances == 0
@@ -155,8 +153,9 @@ def test_so_many_calls_and_back(tmp_path: Path) -> None:
         eventually(lambda: len(modes(capture)) == 4)
         said = ncclscope("ctl", capture, "--mode", "profile")
         assert said.returncode == 0, said.stderr
+        for live in capture.glob("*/live"):
+            wait_for_heartbeats(live.parent, 2)
         quiet = {p.folder: len(p.slots) for p in open_capture(capture).processes}
-        time.sleep(1.5)
         said = ncclscope(
             "ctl", capture, "--mode", "full", "--events", "Group,ProxyOp", "--calls", "20"
         )

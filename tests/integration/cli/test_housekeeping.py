@@ -16,7 +16,8 @@ from ncclscope.capture.redact import Redaction
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.errors import UsageError
 from ncclscope.native import player_path
-from tests.support.player import dump, ncclscope, player, recording, start_player
+from tests.support.player import dump, folder_of, ncclscope, player, recording, start_player
+from tests.support.waiting import wait_for_heartbeats
 
 
 def record(
@@ -40,8 +41,7 @@ def test_ls(tmp_path: Path) -> None:
     with start_player(
         "load", "--collectives", 1 << 30, "--rate", 1000, env=recording(tmp_path / "third", "full")
     ) as running:
-        while not list(tmp_path.glob("third/*/live")):
-            time.sleep(0.05)
+        folder_of(tmp_path / "third")
         printed = ncclscope("ls", tmp_path)
         listed = json.loads(ncclscope("ls", "--json", tmp_path).stdout)
         running.kill()
@@ -110,8 +110,7 @@ def test_samples_of_a_job_that_never_came_to_nccl(tmp_path: Path) -> None:
 def test_prune_leaves_running_captures_alone(tmp_path: Path) -> None:
     env = recording(tmp_path / "live", "profile")
     with start_player("load", "--collectives", 1 << 30, "--rate", 1000, env=env) as running:
-        while not list(tmp_path.glob("live/*/live")):
-            time.sleep(0.05)
+        folder_of(tmp_path / "live")
         pruned = ncclscope("prune", "--keep", "0", tmp_path)
         running.kill()
     assert "1 running capture left alone" in pruned.stdout
@@ -251,9 +250,7 @@ def killed(capture: Path) -> str:
     """Records into a capture, is killed, and returns the name of its folder."""
     load = ["load", "--collectives", 1 << 30, "--rate", 1000]
     with start_player(*load, env=recording(capture)) as running:
-        while not list(capture.glob("*/meta")):
-            time.sleep(0.01)
-        time.sleep(0.2)  # the arena is told right after
+        wait_for_heartbeats(folder_of(capture), 1)
         running.kill()
     return next(capture.iterdir()).name
 

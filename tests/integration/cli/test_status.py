@@ -23,6 +23,7 @@ from tests.support.player import (
     transcript_files,
     write_transcript,
 )
+from tests.support.waiting import eventually, wait_for_heartbeats
 from tests.support.writer.live import write_hang
 from tests.support.writer.scenario import write_scenario
 
@@ -44,14 +45,16 @@ def the_one(answer: dict[str, Any]) -> dict[str, Any]:
 
 def when(capture: Path, *verdicts: str) -> tuple[int, dict[str, Any]]:
     """The first answer with one of these verdicts."""
-    deadline = time.monotonic() + 90
-    while True:
-        if len(list(capture.glob("*/live"))) == 3:
-            code, answer = status(capture)
-            if the_one(answer)["verdict"] in verdicts:
-                return code, answer
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.3)
+
+    def answered() -> tuple[int, dict[str, Any]] | None:
+        if len(list(capture.glob("*/live"))) < 3:
+            return None
+        code, answer = status(capture)
+        return (code, answer) if the_one(answer)["verdict"] in verdicts else None
+
+    answer = eventually(answered, 90)
+    assert answer is not None
+    return answer
 
 
 def check_hang(capture: Path, waiting: tuple[int, ...] = (0, 1)) -> dict[str, Any]:
@@ -142,9 +145,7 @@ def test_a_job_that_hangs_until_it_is_killed(jobs: dict[str, Job], tmp_path: Pat
     assert "stopped" in found["doing"][0]["seen_by"]
     os.kill(jobs["trace"].players[2].pid, signal.SIGCONT)
     page = jobs["trace"].folder(2) / "live"
-    before, deadline = page.stat().st_mtime_ns, time.monotonic() + 30
-    while page.stat().st_mtime_ns == before and time.monotonic() < deadline:
-        time.sleep(0.1)
+    wait_for_heartbeats(page.parent, 1)
     for mode in MODES:
         jobs[mode].kill()
         found = check_hang(jobs[mode].capture)

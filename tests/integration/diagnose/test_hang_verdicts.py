@@ -27,7 +27,8 @@ from ncclscope.simulation.scenario import (
 from ncclscope.snapshot.process import read_snapshots
 from tests.support.diagnosis import diagnose_capture
 from tests.support.player import ncclscope
-from tests.support.simulated_jobs import eventually, running
+from tests.support.simulated_jobs import running
+from tests.support.waiting import eventually
 
 STEP = 30
 JOB = Scenario(

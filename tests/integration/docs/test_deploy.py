@@ -18,7 +18,7 @@ from ncclscope.native import player_path, plugin_path
 from ncclscope.simulation.scenario import Scenario, scenario_text
 from tests.support.paths import ROOT
 from tests.support.player import ncclscope as command
-from tests.support.simulated_jobs import eventually
+from tests.support.waiting import eventually
 
 PAGES = ROOT / "docs" / "deploy"
 BIN = Path(sys.executable).parent
@@ -61,7 +61,7 @@ def stand_in(directory: Path, name: str, text: str) -> Path:
 @pytest.mark.parametrize("page", sorted(path.stem for path in PAGES.glob("*.md")))
 def test_every_page_says_how_it_was_tried_and_its_scripts_parse(page: str) -> None:
     text = (PAGES / f"{page}.md").read_text()
-    assert page == "README" or "\n## How it was tried\n" in text
+    assert page == "README" or "\n## How it was tested\n" in text
     for name, content in files_of(page).items():
         if name.endswith((".sh", ".sbatch")):
             parsed = subprocess.run(["bash", "-n"], input=content, capture_output=True, text=True)

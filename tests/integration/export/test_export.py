@@ -26,7 +26,7 @@ from ncclscope.export.text import write_csv, write_jsonl
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import SCHEMA_VERSION
 from ncclscope.model.sql_views import open_connection, shown_columns
-from tests.integration.analysis import test_portable_sql as portable
+from tests.support import sql_engines
 from tests.support.model_builders import random_model
 from tests.support.player import TRANSCRIPTS, ncclscope, play_job, transcript_files
 from tests.support.writer import SyntheticSpec, Work, from_transcript, synthetic
@@ -367,17 +367,17 @@ def test_analyses_run_over_the_dataset(
     monkeypatch.setattr(parquet, "has_pyarrow", lambda: with_pyarrow)
     model = random_model(3_000, seed=5)
     write_parquet(model, ALL, tmp_path / "d")
-    for table in portable.TABLES:
+    for table in sql_engines.TABLES:
         (tmp_path / f"{table}.parquet").symlink_to(tmp_path / "d" / table / "part-00000.parquet")
-    makers = (portable.on_duckdb, portable.on_polars, portable.on_datafusion)
+    makers = (sql_engines.on_duckdb, sql_engines.on_polars, sql_engines.on_datafusion)
     engines = [make(tmp_path) for make in makers]
     with connect(model, ALL) as connection:
-        for name, places in portable.TEXTS:
+        for name, places in sql_engines.TEXTS:
             query = sql_text(name, **places)
             connection.execute(f"create temp table {name} as {query}")
-            expected = portable.in_order(connection.execute(f"from {name}").fetchall())
+            expected = sql_engines.in_order(connection.execute(f"from {name}").fetchall())
             for run in engines:
-                rows = portable.in_order(run(name, query))
+                rows = sql_engines.in_order(run(name, query))
                 assert len(rows) == len(expected), name
                 for row, other in zip(rows, expected, strict=True):
                     assert row == pytest.approx(other), name

@@ -18,6 +18,7 @@ from ncclscope.export import follow
 from ncclscope.export.follow import RotatingFile, follow_jsonl
 from ncclscope.model.model import Model
 from tests.support.player import TRANSCRIPTS, ncclscope, recording, start_player
+from tests.support.waiting import eventually
 from tests.support.writer import SyntheticSpec, from_transcript, synthetic
 
 GONE = {"operation", "process", "communicator", "node", "instance", "part_of"}
@@ -44,10 +45,7 @@ def test_lines_come_while_the_job_runs(tmp_path: Path) -> None:
         env=recording(capture, "trace", RANK="0", WORLD_SIZE="1"),
     )  # fmt: skip
     try:
-        deadline = time.monotonic() + 30
-        while not list(capture.glob("*/log.*")):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+        eventually(lambda: list(capture.glob("*/log.*")))
         command = [
             sys.executable,
             "-m",

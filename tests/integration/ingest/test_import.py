@@ -201,7 +201,7 @@ def test_diagnose_names_who_hangs(
     for rank, state in enumerate(states):
         dump = foreign_samples.hung_dump(2)
         if state:
-            last = foreign_samples.flight_entry(5, 6, state=state, duration_ms=None, retired=False)
+            last = foreign_samples.flight_recorder_entry(5, 6, state=state, duration_ms=None, retired=False)
             dump["entries"].append(last | {"time_discovered_completed_ns": None})
         (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(dump, 2))
     capture = imported(tmp_path / "import", *sorted(tmp_path.glob("dump_*")))
@@ -213,19 +213,19 @@ def test_flight_recorder_names_sizes_and_the_ring(tmp_path: Path) -> None:
     shapes = {"input_sizes": [[100]], "output_sizes": [[300]], "input_dtypes": ["BFloat16"]}
     wide = {"input_sizes": [[300]], "output_sizes": [[100]], "input_dtypes": ["BFloat16"]}
     entries = [
-        foreign_samples.flight_entry(40, 7, profiling_name="nccl:_all_gather_base", **shapes,
+        foreign_samples.flight_recorder_entry(40, 7, profiling_name="nccl:_all_gather_base", **shapes,
                              output_dtypes=["BFloat16"]),
-        foreign_samples.flight_entry(41, 8, profiling_name="nccl:_reduce_scatter_base", **wide,
+        foreign_samples.flight_recorder_entry(41, 8, profiling_name="nccl:_reduce_scatter_base", **wide,
                              output_dtypes=["BFloat16"]),
-        foreign_samples.flight_entry(42, 9, profiling_name="nccl:all_reduce_barrier"),
-        foreign_samples.flight_entry(43, 9, profiling_name="nccl:send 1->2", is_p2p=True),
-        foreign_samples.flight_entry(44, 9, profiling_name="nccl:recv 1<-0", is_p2p=True),
-        foreign_samples.flight_entry(45, 10, duration_ms=None),
-        foreign_samples.flight_entry(46, 11, duration_ms=None, time_discovered_started_ns=None),
-        foreign_samples.flight_entry(47, 12, input_sizes="?", output_sizes=[["x"]], input_dtypes=None),
+        foreign_samples.flight_recorder_entry(42, 9, profiling_name="nccl:all_reduce_barrier"),
+        foreign_samples.flight_recorder_entry(43, 9, profiling_name="nccl:send 1->2", is_p2p=True),
+        foreign_samples.flight_recorder_entry(44, 9, profiling_name="nccl:recv 1<-0", is_p2p=True),
+        foreign_samples.flight_recorder_entry(45, 10, duration_ms=None),
+        foreign_samples.flight_recorder_entry(46, 11, duration_ms=None, time_discovered_started_ns=None),
+        foreign_samples.flight_recorder_entry(47, 12, input_sizes="?", output_sizes=[["x"]], input_dtypes=None),
     ]  # fmt: skip
     dump = tmp_path / "rank_1.json"
-    dump.write_text(json.dumps(foreign_samples.flight_dump(entries)))
+    dump.write_text(json.dumps(foreign_samples.flight_recorder_dump(entries)))
     capture = imported(tmp_path / "import", dump)
     assert rows(capture, "function, form, count, size_bytes, peer, source") == [
         ("AllGather", "collective", 100, 600, None, "gpu"),
@@ -335,7 +335,7 @@ def test_chrome_traces_of_ncclsee(tmp_path: Path) -> None:
 
 def test_chrome_traces_of_pytorch(tmp_path: Path) -> None:
     for rank in range(4):
-        trace = foreign_samples.kineto_trace(rank)
+        trace = foreign_samples.torch_trace(rank)
         (tmp_path / f"worker{rank}.pt.trace.json").write_text(json.dumps(trace))
     capture = imported(tmp_path / "import", *sorted(tmp_path.glob("*.json")))
     columns = "function, count, size_bytes, datatype, rank, global_rank, call_order, stream"

@@ -26,10 +26,11 @@ from ncclscope.simulation.scenario import (
     Never,
     Scenario,
 )
-from tests.integration.live.test_serve import serving
 from tests.support.fake_machine import FAKE_NVML, HEALTHY_GPU, gpus_file, whole_tree
+from tests.support.metrics_server import serving
 from tests.support.paths import ROOT
-from tests.support.simulated_jobs import eventually, running
+from tests.support.simulated_jobs import running
+from tests.support.waiting import eventually
 from tools import dashboards, metrics_page, rules
 
 QUICK = rules.Times(window="6s", history="8s", recent="6s", patience="2s")

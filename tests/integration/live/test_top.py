@@ -19,8 +19,9 @@ from ncclscope.live.recent_operations import recent_operations
 from ncclscope.live.top_screen import Top
 from ncclscope.simulation.scenario import Call, Communicators, Late, Scenario
 from tests.support.player import ncclscope as command
-from tests.support.simulated_jobs import eventually, running
-from tests.unit.live.test_top import screen_text
+from tests.support.simulated_jobs import running
+from tests.support.top_screen import screen_text
+from tests.support.waiting import eventually
 
 JOB = Scenario(
     name="watched",

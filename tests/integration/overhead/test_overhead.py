@@ -15,7 +15,7 @@ import pytest
 
 from ncclscope.native import simulated_nccl_path
 from tests.support.paths import C_SOURCES
-from tests.support.simulated_jobs import eventually
+from tests.support.waiting import eventually
 
 OVERHEAD = [sys.executable, "-m", "ncclscope", "overhead", "-q"]
 BURNT_US, PAUSE_US = 1000, 1000

@@ -11,7 +11,7 @@ from ncclscope.capture.call_counts import read_call_counts
 from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import open_capture, resolve_capture
-from tests.integration.recorder.test_unusual_callbacks import Script, everything
+from tests.support.callback_script import Script, every_event
 from tests.support.player import (
     FOLDERS,
     play_job,
@@ -87,7 +87,7 @@ def test_profile_counts_equal_the_trace(folder: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", range(1, 8))
 @pytest.mark.parametrize("end", ["finalize", "kill"])
 def test_every_interface(version: int, end: str, tmp_path: Path) -> None:
-    path = write_transcript(tmp_path / "s.jsonl", everything(version).lines)
+    path = write_transcript(tmp_path / "s.jsonl", every_event(version).lines)
     for mode in ("profile", "full"):
         player("play", path, "--end", end, env=recording(tmp_path / mode, mode))
     (profile,), (full,) = (by_rank(tmp_path / mode).values() for mode in ("profile", "full"))

@@ -14,8 +14,7 @@ from ncclscope.capture.metadata import arena_counters
 from ncclscope.capture.reader import open_capture
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.capture.segment import open_file
-from tests.integration.recorder.test_transcripts import check_process
-from tests.integration.recorder.test_unusual_callbacks import everything
+from tests.support.callback_script import every_event
 from tests.support.paths import C_SOURCES, ROOT
 from tests.support.player import (
     FOLDERS,
@@ -27,6 +26,7 @@ from tests.support.player import (
     transcript_files,
     write_transcript,
 )
+from tests.support.transcript_check import check_process
 
 SOURCE = C_SOURCES / "logging_plugin.c"
 KEYS = ("cb", "ctx", "h", "p", "type", "group", "s")
@@ -80,14 +80,14 @@ def test_both_see_every_callback(folder: str, logging_plugin: Path, tmp_path: Pa
 
 @pytest.mark.parametrize("version", range(1, 8))
 def test_every_interface(version: int, logging_plugin: Path, tmp_path: Path) -> None:
-    script = everything(version)
+    script = every_event(version)
     heard = play(tmp_path, write_transcript(tmp_path / "s.jsonl", script.lines), logging_plugin)
     assert reduced(heard) == reduced(script.lines)
 
 
 def test_the_short_name_of_a_plugin(logging_plugin: Path, tmp_path: Path) -> None:
     """As NCCL takes it: NCCL_PROFILER_PLUGIN=logging becomes --chain logging."""
-    script = everything(6)
+    script = every_event(6)
     path = write_transcript(tmp_path / "s.jsonl", script.lines)
     heard = play(tmp_path, path, "logging", LD_LIBRARY_PATH=str(logging_plugin.parent))
     assert reduced(heard) == reduced(script.lines)
@@ -135,7 +135,7 @@ def test_theirs_goes_on_when_ours_is_out_of_memory(logging_plugin: Path, tmp_pat
     "broken", ["missing", "short name", "not a library", "no symbol", "init fails"]
 )
 def test_a_broken_plugin_is_left_out(broken: str, logging_plugin: Path, tmp_path: Path) -> None:
-    script = everything(6)
+    script = every_event(6)
     plain = write_transcript(tmp_path / "s.jsonl", script.lines)
     plugin: Path | str = "/no/such/plugin.so"
     variables = {"NCCL_DEBUG": "INFO"}

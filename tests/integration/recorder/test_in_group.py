@@ -8,8 +8,9 @@ import pytest
 
 from ncclscope.capture import layout
 from ncclscope.capture.reader import open_capture
-from tests.integration.recorder.test_unusual_callbacks import Line, Script
+from tests.support.callback_script import Script
 from tests.support.player import dump
+from tests.support.transcript_check import Line
 
 CHUNK_SLOTS = 1024
 NAMES = {"func": "AllReduce", "dtype": "ncclFloat32", "algo": "RING", "proto": "LL"}

@@ -13,7 +13,7 @@ import pytest
 from ncclscope.capture.reader import open_capture
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.native import empty_plugin_path, player_path, plugin_path
-from tests.integration.recorder.test_unusual_callbacks import Script
+from tests.support.callback_script import Script
 from tests.support.paths import C_SOURCES, ROOT
 from tests.support.player import dump, ncclscope, player, recording, write_transcript
 

@@ -3,8 +3,6 @@
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,20 +13,9 @@ from ncclscope.capture.live_page import LivePage, read_live_page
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.reader import open_capture, resolve_capture
 from ncclscope.capture.salvage import arena_dir
-from tests.integration.recorder.test_unusual_callbacks import Script
-from tests.support.player import dump, player, recording, start_player, write_transcript
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 8) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-
-
-def folder_of(capture: Path) -> Path:
-    wait_for(lambda: list(capture.glob("*/live")))
-    return next(capture.glob("*/live")).parent
+from tests.support.callback_script import Script
+from tests.support.player import dump, folder_of, player, recording, start_player, write_transcript
+from tests.support.waiting import eventually, wait_for_heartbeats
 
 
 def hanging_job(version: int) -> Script:
@@ -97,11 +84,11 @@ def test_the_live_page_tells_what_is_in_flight(mode: str, version: int, tmp_path
     with play_hanging(tmp_path, mode, version) as running:
         try:
             folder = folder_of(tmp_path / "c")
-            wait_for(lambda: (page := read_live_page(folder)) and len(page.open_events) > 0)
+            eventually(lambda: (page := read_live_page(folder)) and len(page.open_events) > 0)
             first = read_live_page(folder)
             check_page(first, mode)
             assert first is not None
-            wait_for(lambda: (page := read_live_page(folder)) and page.serial > first.serial)
+            eventually(lambda: (page := read_live_page(folder)) and page.serial > first.serial)
             ((_, _, slot),) = first.open_events
             assert slot["kind"] == 7, "the KernelCh that does not end"
         finally:
@@ -113,7 +100,8 @@ def test_killed_and_its_shared_memory_deleted(mode: str, tmp_path: Path) -> None
     """At most the last two seconds are gone, and the live page still names the operation."""
     with play_hanging(tmp_path, mode) as running:
         folder = folder_of(tmp_path / "c")
-        time.sleep(2.2)
+        eventually(lambda: (page := read_live_page(folder)) and len(page.open_events) > 0)
+        wait_for_heartbeats(folder, 2)
         running.send_signal(signal.SIGKILL)
     (arena_dir() / folder.name).unlink()
     check_page(read_live_page(folder), mode)
@@ -138,11 +126,17 @@ def test_what_came_to_an_open_event_is_in_the_capture(tmp_path: Path) -> None:
     path = write_transcript(tmp_path / "script.jsonl", script.lines)
     with start_player("play", path, "--realtime", env=recording(tmp_path / "c")) as running:
         folder = folder_of(tmp_path / "c")
-        time.sleep(6)
+        eventually(lambda: _states(folder) == [0, 1, 1, 1, 1, 1])
+        wait_for_heartbeats(folder, 2)
         running.send_signal(signal.SIGKILL)
     (arena_dir() / folder.name).unlink()
+    assert _states(folder) == [0, 1, 1, 1, 1, 1]
+
+
+def _states(folder: Path) -> list[int]:
+    """How many states of each ProxyStep are on record."""
     steps = [e for e in events_of(open_process(folder)) if e["event"] == "ProxyStep"]
-    assert [len(step["states"]) for step in steps] == [0, 1, 1, 1, 1, 1]
+    return [len(step["states"]) for step in steps]
 
 
 def newest_seq(process: Process) -> int:
@@ -165,20 +159,25 @@ def test_the_ring_keeps_the_newest(tmp_path: Path) -> None:
     )
 
 
+def _log_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("log.*"))
+
+
 def test_the_ring_is_copied_out_on_request(tmp_path: Path) -> None:
     env = recording(tmp_path / "c", NCCLSCOPE_RING="4M")
     with start_player("load", "--collectives", 1 << 40, "--rate", 300_000, env=env) as running:
         try:
             folder = folder_of(tmp_path / "c")
-            time.sleep(1.5)
+            wait_for_heartbeats(folder, 2)
             assert not list(folder.glob("log.*")), "nothing is written before it is asked for"
             request(tmp_path / "c", "copy-out")
-            wait_for(lambda: list(folder.glob("log.*")), 2)
-            time.sleep(0.5)
-            size = sum(path.stat().st_size for path in folder.glob("log.*"))
-            assert size > 1 << 20
+            eventually(lambda: _log_bytes(folder) > 1 << 20)
+            wait_for_heartbeats(folder, 2)
+            size = _log_bytes(folder)
+            wait_for_heartbeats(folder, 2)
+            assert _log_bytes(folder) == size, "nothing is written before it is asked for again"
             request(tmp_path / "c", "copy-out")
-            wait_for(lambda: sum(p.stat().st_size for p in folder.glob("log.*")) > size + 10_000, 3)
+            eventually(lambda: _log_bytes(folder) > size + 10_000)
         finally:
             running.send_signal(signal.SIGKILL)
     process = open_capture(resolve_capture(str(tmp_path / "c"))).processes[0]
@@ -202,7 +201,7 @@ def test_requests_from_before_the_process_are_not_for_it(tmp_path: Path) -> None
     env = recording(tmp_path / "c", NCCLSCOPE_RING="4M")
     with start_player("load", "--collectives", 1 << 40, "--rate", 100_000, env=env) as running:
         folder = folder_of(tmp_path / "c")
-        time.sleep(1.2)
+        wait_for_heartbeats(folder, 2)
         assert not list(folder.glob("log.*"))
         running.kill()
 
@@ -215,7 +214,7 @@ def test_a_control_file_of_rubbish_is_harmless(text: str, tmp_path: Path) -> Non
     with start_player("load", "--collectives", 1 << 40, "--rate", 100_000, env=env) as running:
         folder = folder_of(tmp_path / "c")
         (tmp_path / "c" / "control").write_text(text)
-        time.sleep(1.2)
+        wait_for_heartbeats(folder, 2)
         assert not list(folder.glob("log.*"))
         assert running.poll() is None
         running.kill()
@@ -229,7 +228,7 @@ def test_the_next_process_brings_in_what_dead_ones_left(tmp_path: Path) -> None:
     (left,) = arena_dir().glob(f"*.{killed.pid}.*")
     living = recording(tmp_path / "living")
     with start_player("load", "--collectives", 1 << 40, "--rate", 10_000, env=living) as running:
-        wait_for(lambda: not left.exists(), 5)
+        eventually(lambda: not left.exists())
         other = arena_dir() / folder_of(tmp_path / "living").name
         assert other.exists(), "its own stays"
         running.kill()

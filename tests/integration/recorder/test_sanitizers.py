@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.recorder.test_unusual_callbacks import everything
+from tests.support.callback_script import every_event
 from tests.support.paths import C_SOURCES, ROOT
 from tests.support.player import FOLDERS, TRANSCRIPTS, recording, transcript_files, write_transcript
 from tests.support.writer import from_transcript
@@ -66,7 +66,7 @@ def test_transcripts(build: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", range(1, 8))
 def test_every_interface(build: Path, version: int, tmp_path: Path) -> None:
-    script = write_transcript(tmp_path / "script.jsonl", everything(version).lines)
+    script = write_transcript(tmp_path / "script.jsonl", every_event(version).lines)
     run(build, tmp_path / "script", "play", script, "--times", 20)
     load = ["--threads", 4, "--generations", 3, "--collectives", 40, "--comms", 3]
     run(build, tmp_path / "load", "load", "--version", version, *load, NCCLSCOPE_ARENA="4M")

@@ -10,9 +10,9 @@ import pytest
 
 from ncclscope.capture.reader import open_capture
 from ncclscope.export.callbacks import callbacks_of
-from tests.integration.recorder.test_transcripts import by_thread, recorded_threads
-from tests.integration.recorder.test_unusual_callbacks import Line, Script
+from tests.support.callback_script import Script
 from tests.support.player import FOLDERS, dump, play_job, read_transcript, transcript_files
+from tests.support.transcript_check import Line, by_thread, recorded_threads
 
 MOST_WORKS = 8  # that share a reading
 COLL = {"func": "AllReduce", "count": 16, "dtype": "ncclFloat32", "root": 0}

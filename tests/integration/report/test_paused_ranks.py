@@ -1,7 +1,6 @@
 """One rank of a job records totals only for a while: everybody says which share is not on record."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,9 @@ from ncclscope.simulation.scenario import Call, Communicators, Scenario
 from ncclscope.web.routes import Routes
 from ncclscope.web.session import Timeline
 from tests.support.player import ncclscope
-from tests.support.simulated_jobs import eventually, running
+from tests.support.simulated_jobs import running
 from tests.support.timelines import wait_until_done
+from tests.support.waiting import eventually
 
 CALLS = (Call("world", "AllReduce", 1 << 18), Call("tp", "AllReduce", 1 << 14))
 JOB = Scenario(
@@ -45,7 +45,6 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for change in (("--mode", "profile"), ("--reset",)):
             said = ncclscope("ctl", path, *change, "--rank", "1")
             assert said.returncode == 0, said.stderr
-            time.sleep(0.3)
         assert job.wait(timeout=90) == 0
     return path
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from ncclscope.simulation.scenario import Call, Communicators, Scenario
 from tests.support.player import ncclscope
-from tests.support.simulated_jobs import eventually, running
+from tests.support.simulated_jobs import running
+from tests.support.waiting import eventually
 
 JOB = Scenario(
     ranks=4,

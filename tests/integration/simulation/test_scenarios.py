@@ -37,7 +37,7 @@ from ncclscope.simulation.scenario import (
     scenario_text,
 )
 from tests.support.player import ncclscope as command_line
-from tests.support.simulated_jobs import eventually
+from tests.support.waiting import eventually
 from tests.support.writer.scenario import write_scenario
 
 BASE = Scenario(ranks=4, steps=8, give_up_s=2, calls=(Call("world", "AllReduce", 1 << 18),))
@@ -270,7 +270,8 @@ def test_clocks_of_fake_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [host for host, _, _ in found] == ["node0", "node1"]
     at = np.linspace(found[0][1], found[0][2], 50).astype(np.int64)
     shown = at + offset_ns + ((at - before_ns) * drift).astype(np.int64)
-    started_ns = 10e9 * drift  # the drift began with the job, a few seconds after `before_ns`
+    # The drift began with the job: somewhere between `before_ns` and the first call.
+    started_ns = (found[0][1] - before_ns) * drift
     error_ns = clocks[-1].error_at(1, shown)
     assert (np.abs(clocks[-1].to_reference(1, shown) - at) <= error_ns + started_ns).all()
     assert np.median(error_ns) < 100e6

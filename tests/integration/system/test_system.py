@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,6 @@ from ncclscope.simulation.scenario import Scenario
 from ncclscope.system.counters import GPU, PORT
 from ncclscope.system.sample import Sample
 from ncclscope.system.sample_files import read_sample_file, sample_files_in
-from tests.integration.live.test_serve import fetch, serving
 from tests.support.fake_machine import (
     FAKE_NVML,
     HEALTHY_GPU,
@@ -26,8 +24,10 @@ from tests.support.fake_machine import (
     whole_tree,
     write_journal,
 )
+from tests.support.metrics_server import fetch, serving
 from tests.support.player import ncclscope
-from tests.support.simulated_jobs import eventually, running
+from tests.support.simulated_jobs import running
+from tests.support.waiting import eventually
 from tests.support.writer.scenario import write_scenario
 
 RUN = [sys.executable, "-m", "ncclscope", "run", "--system", "--system-interval", "0.1"]
@@ -86,7 +86,9 @@ def test_one_samples_and_another_goes_on(tmp_path: Path) -> None:
     eventually(lambda: sample_files_in(capture))
     second = subprocess.Popen([*words, "sleep 100"], start_new_session=True)
     eventually(lambda: len(samplers(capture)) == 2)
-    time.sleep(0.5)
+    (file,) = sample_files_in(capture)
+    before = file.stat().st_size
+    eventually(lambda: file.stat().st_size > before, 20)
     assert len(sample_files_in(capture)) == 1
     os.killpg(first.pid, signal.SIGTERM)
     first.wait(20)

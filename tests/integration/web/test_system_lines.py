@@ -12,9 +12,9 @@ from ncclscope.simulation.scenario import Call, HostClock, Scenario
 from ncclscope.system.sample_files import sample_files_in
 from ncclscope.web.kinds import COUNTER
 from ncclscope.web.single_file import page_data, thin_scene, write_html
-from tests.browser.test_timeline_page import Page, close, opened
-from tests.integration.web.test_timeline import Asked, lanes_of
-from tests.support.fake_machine import Numbers, beside, gpu
+from tests.support.fake_machine import Numbers, with_samples, gpu
+from tests.support.timeline_page import Page, close_page, open_page
+from tests.support.timelines import TimelineClient, all_lanes
 from tests.support.writer.scenario import write_scenario
 
 JOB = Scenario(
@@ -33,13 +33,13 @@ def half(host: str, said: Numbers, at: int) -> None:
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("machine") / "c"
     write_scenario(path, JOB, 1)
-    return beside(path, half)
+    return with_samples(path, half)
 
 
 SHARES = (0.2, 0.4, 0.6, 0.8)  # of the run
 
 
-def shown(asked: Asked, track: dict[str, Any], title: str, share: float, zoom: int = 16) -> float:
+def shown(asked: TimelineClient, track: dict[str, Any], title: str, share: float, zoom: int = 16) -> float:
     """What a line shows at a share of the run."""
     row = track["rows"][[title for title, _ in track["lines"]].index(title)]
     begin, end = Run(asked.scene.model).extent
@@ -49,9 +49,9 @@ def shown(asked: Asked, track: dict[str, Any], title: str, share: float, zoom: i
 
 
 def test_lanes_and_lines(capture: Path) -> None:
-    asked = Asked(capture)
+    asked = TimelineClient(capture)
     told = asked.ask("scene")
-    lanes = {lane["key"]: lane for lane in lanes_of(told)}
+    lanes = {lane["key"]: lane for lane in all_lanes(told)}
     hosts = [lane for lane in lanes.values() if lane["level"] == "host"]
     assert [host["children"][-1]["level"] for host in hosts] == ["machine", "machine"]
     lane = lanes["h1/machine/gpu1"]
@@ -96,13 +96,13 @@ def gap(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The job, and nobody took samples in the middle of it."""
     path = tmp_path_factory.mktemp("gap") / "c"
     write_scenario(path, JOB, 1)
-    without_samples(beside(path), 20, 40)
+    without_samples(with_samples(path), 20, 40)
     return path
 
 
 def test_while_nobody_took_samples_a_gauge_is_unknown(gap: Path) -> None:
-    asked = Asked(gap)
-    lane = next(one for one in lanes_of(asked.ask("scene")) if one["key"] == "h1/machine/gpu1")
+    asked = TimelineClient(gap)
+    lane = next(one for one in all_lanes(asked.ask("scene")) if one["key"] == "h1/machine/gpu1")
     (track,) = lane["tracks"]
     clock, traffic = (
         [shown(asked, track, title, share) for share in SHARES] for title in ("clock", "NVLink")
@@ -117,14 +117,14 @@ def test_while_nobody_took_samples_the_page_draws_none(
     chromium: Any, gap: Path, tmp_path: Path
 ) -> None:
     """From its server and as one file: paper in between."""
-    served = opened(chromium, gap).open("#fold=h0/machine~h1/machine")
+    served = open_page(chromium, gap).open("#fold=h0/machine~h1/machine")
     assert _is_drawn(served) == [True, False, False, True]
     write_html(served.timeline, tmp_path / "page.html")
     served.page.goto(f"file://{tmp_path / 'page.html'}#fold=h0/machine~h1/machine")
     served.settle()
     served.troubles.clear()  # the file's own address
     assert _is_drawn(served) == [True, False, False, True]
-    close(served)
+    close_page(served)
 
 
 def _clock_line(one: Page) -> dict[str, float]:
@@ -159,7 +159,7 @@ def _is_drawn(one: Page) -> list[bool]:
 
 
 def test_one_file_has_them_or_says_that_it_has_not(capture: Path) -> None:
-    asked = Asked(capture)
+    asked = TimelineClient(capture)
     data = page_data(asked.timeline)
     assert data["scene"]["left_out"] == ""
     assert [row["kind"] for row in data["rows"]].count(COUNTER) > 0
@@ -171,13 +171,13 @@ def test_one_file_has_them_or_says_that_it_has_not(capture: Path) -> None:
 
 def test_no_samples_no_lane(capture: Path, tmp_path: Path) -> None:
     bare = shutil.copytree(capture, tmp_path / "bare", ignore=shutil.ignore_patterns("system.*"))
-    asked = Asked(bare)
-    assert not any(lane["level"] == "machine" for lane in lanes_of(asked.ask("scene")))
+    asked = TimelineClient(bare)
+    assert not any(lane["level"] == "machine" for lane in all_lanes(asked.ask("scene")))
     asked.timeline.stop()
 
 
 def test_the_page_draws_them(chromium: Any, capture: Path) -> None:
-    one = opened(chromium, capture)
+    one = open_page(chromium, capture)
     one.open()
     lines = one.run("timeline.lines.map(l => [l.title, l.kind, l.folded])")
     assert ["machine", "mixed", True] in lines
@@ -194,4 +194,4 @@ def test_the_page_draws_them(chromium: Any, capture: Path) -> None:
     y = line["y"] + line["height"] * 0.4
     early, late = (one.pixel(line["left"] + line["width"] * share, y) for share in (0.2, 0.8))
     assert early != late
-    close(one)
+    close_page(one)

@@ -1,6 +1,5 @@
 """The timeline's scenes and answers, for real jobs' transcripts."""
 
-import json
 import os
 import shutil
 import signal
@@ -10,19 +9,16 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.errors import NcclscopeError
-from ncclscope.http.server import RequestError, Response
+from ncclscope.http.server import RequestError
 from ncclscope.model.schema import NONE
 from ncclscope.web import perfetto_ui
 from ncclscope.web import session as timeline_module
-from ncclscope.web.routes import Routes
-from ncclscope.web.session import Timeline
 from ncclscope.web.single_file import page_data, thin_scene, write_html
 from tests.support import npm
 from tests.support.player import (
@@ -35,7 +31,7 @@ from tests.support.player import (
     transcript_files,
 )
 from tests.support.single_file import WEB, compare_answers
-from tests.support.timelines import wait_until_done
+from tests.support.timelines import TimelineClient, all_lanes, wait_until_done
 from tests.support.writer import SyntheticSpec, Work, from_transcript, synthetic
 
 JOBS = {
@@ -56,46 +52,15 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: place / name for name in JOBS}
 
 
-class Asked:
-    """A timeline and its answers."""
-
-    def __init__(self, capture: Path, whole: bool = True) -> None:
-        self.timeline = Timeline(capture)
-        self.timeline.start()
-        if whole:
-            wait_until_done(self.timeline)
-        self.routes = Routes(self.timeline)
-
-    @property
-    def scene(self) -> Any:
-        return self.timeline.scene
-
-    def ask(self, path: str, **query: object) -> Any:
-        answer: Response = self.routes(
-            f"api/{path}", {name: str(value) for name, value in query.items()}
-        )
-        assert answer.status == 200
-        return json.loads(answer.body) if answer.content_type == "application/json" else answer.body
-
-    def rows(self, kind: str) -> list[int]:
-        return [n for n, row in enumerate(self.scene.rows) if row.kind == kind]
-
-
 @pytest.fixture
-def asked(captures: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[Asked]:
-    one = Asked(captures[request.param])
+def asked(captures: dict[str, Path], request: pytest.FixtureRequest) -> Iterator[TimelineClient]:
+    one = TimelineClient(captures[request.param])
     yield one
     one.timeline.stop()
 
 
-def lanes_of(scene: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for lane in scene["lanes"] if "lanes" in scene else scene["children"]:
-        yield lane
-        yield from lanes_of(lane)
-
-
 @pytest.mark.parametrize("asked", JOBS, indirect=True)
-def test_every_event_and_every_operation_has_a_bar(asked: Asked) -> None:
+def test_every_event_and_every_operation_has_a_bar(asked: TimelineClient) -> None:
     found: dict[str, int] = {}
     for row in asked.scene.rows:
         found[row.kind] = found.get(row.kind, 0) + len(row.bars)
@@ -111,21 +76,21 @@ def test_every_event_and_every_operation_has_a_bar(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("asked", ["four", "phases", "old"], indirect=True)
-def test_lanes_go_from_host_to_rank_communicator_thread_and_channel(asked: Asked) -> None:
+def test_lanes_go_from_host_to_rank_communicator_thread_and_channel(asked: TimelineClient) -> None:
     scene = asked.ask("scene")
-    levels = {lane["level"] for lane in lanes_of(scene)}
+    levels = {lane["level"] for lane in all_lanes(scene)}
     assert {"host", "rank", "communicator", "thread", "channel"} <= levels | {"channel"}
-    ranks = [lane for lane in lanes_of(scene) if lane["level"] == "rank"]
+    ranks = [lane for lane in all_lanes(scene) if lane["level"] == "rank"]
     assert [lane["title"] for lane in ranks] == [f"rank {n}" for n in range(len(ranks))]
-    threads = [lane for lane in lanes_of(scene) if lane["level"] == "thread"]
+    threads = [lane for lane in all_lanes(scene) if lane["level"] == "thread"]
     assert all(lane["title"].removeprefix("thread ").isdecimal() for lane in threads)
-    kinds = {track["kind"] for lane in lanes_of(scene) for track in lane["tracks"]}
+    kinds = {track["kind"] for lane in all_lanes(scene) for track in lane["tracks"]}
     assert "operation" in kinds
     assert ("KernelPhase" in kinds) == (asked.timeline.capture.name == "phases")
 
 
 @pytest.mark.parametrize("asked", ["straggler"], indirect=True)
-def test_bars_are_where_the_model_says(asked: Asked) -> None:
+def test_bars_are_where_the_model_says(asked: TimelineClient) -> None:
     operations = asked.scene.model.tables["operations"]
     for number in asked.rows("operation"):
         bars = asked.scene.rows[number].bars
@@ -135,7 +100,7 @@ def test_bars_are_where_the_model_says(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("asked", ["straggler"], indirect=True)
-def test_an_item_has_every_field_with_unit_and_source(asked: Asked) -> None:
+def test_an_item_has_every_field_with_unit_and_source(asked: TimelineClient) -> None:
     row = asked.rows("operation")[0]
     item = asked.ask("item", row=row, item=5)
     fields = {field["name"]: field for field in item["fields"]}
@@ -158,7 +123,7 @@ def test_an_item_has_every_field_with_unit_and_source(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("asked", ["straggler", "four"], indirect=True)
-def test_parents_and_instances_are_joined(asked: Asked) -> None:
+def test_parents_and_instances_are_joined(asked: TimelineClient) -> None:
     rows = ",".join(map(str, asked.rows("CollApi") + asked.rows("Coll") + asked.rows("operation")))
     first = asked.ask("item", row=asked.rows("operation")[0], item=1)
     window = {"t0": first["start_ns"] - 10_000_000, "t1": first["end_ns"] + 10_000_000}
@@ -179,10 +144,10 @@ def test_parents_and_instances_are_joined(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("asked", ["hang"], indirect=True)
-def test_what_did_not_end_says_so(asked: Asked) -> None:
+def test_what_did_not_end_says_so(asked: TimelineClient) -> None:
     scene = asked.ask("scene")
     assert all(end is not None for end in scene["ends"])
-    states = [lane["state"] for lane in lanes_of(scene) if lane["level"] == "rank"]
+    states = [lane["state"] for lane in all_lanes(scene) if lane["level"] == "rank"]
     assert states == ["not heard of any more"] * 3, "their hosts are others than this"
     highlights = asked.ask("highlights")
     assert sorted(one["rank"] for one in highlights["in_flight"]) == [0, 1]
@@ -198,14 +163,14 @@ def test_a_process_that_was_killed_here_says_so(tmp_path: Path) -> None:
     env = recording(capture, "trace", RANK="0", WORLD_SIZE="1")
     player("load", "--collectives", 20, "--die-at", 100, env=env)
     ncclscope("salvage", capture)
-    asked = Asked(capture)
-    lanes = lanes_of(asked.ask("scene"))
+    asked = TimelineClient(capture)
+    lanes = all_lanes(asked.ask("scene"))
     assert [lane["state"] for lane in lanes if lane["level"] == "rank"] == ["killed"]
     asked.timeline.stop()
 
 
 @pytest.mark.parametrize("asked", ["phases"], indirect=True)
-def test_operations_without_gpu_time_say_why(asked: Asked) -> None:
+def test_operations_without_gpu_time_say_why(asked: TimelineClient) -> None:
     operations = asked.scene.model.tables["operations"]
     words = asked.scene.model.words
     untimed = 0
@@ -222,7 +187,7 @@ def test_operations_without_gpu_time_say_why(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("asked", ["four"], indirect=True)
-def test_filters_leave_what_fits(asked: Asked) -> None:
+def test_filters_leave_what_fits(asked: TimelineClient) -> None:
     rows = asked.rows("operation")
     listed = ",".join(map(str, rows))
     zoom = 22
@@ -252,7 +217,7 @@ def test_filters_leave_what_fits(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("asked", ["four"], indirect=True)
-def test_search_highlights_and_statistics(asked: Asked) -> None:
+def test_search_highlights_and_statistics(asked: TimelineClient) -> None:
     found = asked.ask("find", q="allgather rank:2 >=1")
     assert found["count"] == 0  # no such word
     found = asked.ask("find", q="allgather rank:2")
@@ -270,7 +235,7 @@ def test_search_highlights_and_statistics(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("asked", ["straggler"], indirect=True)
-def test_bandwidth_adds_up_to_the_bytes(asked: Asked) -> None:
+def test_bandwidth_adds_up_to_the_bytes(asked: TimelineClient) -> None:
     row = asked.rows("operation")[0]
     total = sum(
         np.frombuffer(asked.ask("line", z=20, i=place, rows=row), np.float32).astype(float).sum()
@@ -285,7 +250,7 @@ def test_bandwidth_adds_up_to_the_bytes(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("asked", ["four"], indirect=True)
-def test_questions_out_of_range_are_refused(asked: Asked) -> None:
+def test_questions_out_of_range_are_refused(asked: TimelineClient) -> None:
     for path, query in (
         ("tile", {"z": 99, "i": 0, "rows": "0"}),
         ("tile", {"z": 3, "i": "x", "rows": "0"}),
@@ -312,9 +277,9 @@ def test_hostile_names_arrive_as_text(tmp_path: Path) -> None:
         processes=2, operations=20, communicator_names=(name,), communicators=((0, 1),)
     )
     synthetic(tmp_path / "hostile", spec)
-    one = Asked(tmp_path / "hostile")
+    one = TimelineClient(tmp_path / "hostile")
     scene = one.ask("scene")
-    titles = [lane["title"] for lane in lanes_of(scene) if lane["level"] == "communicator"]
+    titles = [lane["title"] for lane in all_lanes(scene) if lane["level"] == "communicator"]
     assert titles == [name[: len(titles[0])]] * 2
     assert titles[0].startswith("<img")
     one.timeline.stop()
@@ -327,9 +292,9 @@ def test_several_ranks_in_one_process_have_lanes_of_their_own(tmp_path: Path) ->
             processes=2, ranks_per_process=2, ranks_per_node=2, operations=30, mix=(Work(),)
         ),
     )
-    one = Asked(tmp_path / "many")
+    one = TimelineClient(tmp_path / "many")
     scene = one.ask("scene")
-    ranks = [lane for lane in lanes_of(scene) if lane["level"] == "rank"]
+    ranks = [lane for lane in all_lanes(scene) if lane["level"] == "rank"]
     assert [lane["title"] for lane in ranks] == ["rank 0", "rank 1", "rank 2", "rank 3"]
     for lane in ranks:
         (communicator,) = lane["children"]
@@ -342,23 +307,23 @@ def test_the_index_is_kept_and_renewed(captures: dict[str, Path], tmp_path: Path
     shutil.copytree(
         captures["straggler"], capture, ignore=shutil.ignore_patterns("model", "timeline")
     )
-    first = Asked(capture)
+    first = TimelineClient(capture)
     first.timeline.stop()
     kept = {path.name: path.stat().st_mtime_ns for path in (capture / "timeline").iterdir()}
     assert len(process_folders(capture)) == 4
-    again = Asked(capture)
+    again = TimelineClient(capture)
     again.timeline.stop()
     assert {path.name: path.stat().st_mtime_ns for path in (capture / "timeline").iterdir()} == kept
     assert len(again.scene.rows) == len(first.scene.rows)
     damaged = sorted((capture / "timeline").glob("*.rows"))[0]
     damaged.write_bytes(damaged.read_bytes()[:100])
-    third = Asked(capture)
+    third = TimelineClient(capture)
     third.timeline.stop()
     assert len(third.scene.rows) == len(first.scene.rows)
 
 
 @pytest.mark.parametrize("asked", ["straggler", "hang"], indirect=True)
-def test_findings_lead_to_the_operation_that_shows_them(asked: Asked) -> None:
+def test_findings_lead_to_the_operation_that_shows_them(asked: TimelineClient) -> None:
     worst = asked.ask("highlights")["findings"][0]
     operations, instances = (asked.scene.model.tables[name] for name in ("operations", "instances"))
     ref = int(asked.scene.rows[worst["row"]].bars.ref[worst["item"]])
@@ -371,7 +336,7 @@ def test_findings_lead_to_the_operation_that_shows_them(asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("asked", ["four"], indirect=True)
-def test_one_file_says_what_was_left_out(asked: Asked, tmp_path: Path) -> None:
+def test_one_file_says_what_was_left_out(asked: TimelineClient, tmp_path: Path) -> None:
     whole, nothing = thin_scene(asked.scene, 100_000)
     assert whole is asked.scene
     assert nothing == ""
@@ -395,7 +360,7 @@ def test_one_file_says_what_was_left_out(asked: Asked, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", ["four", "phases", "hang"], indirect=True)
-def test_one_file_answers_as_the_server_does(asked: Asked) -> None:
+def test_one_file_answers_as_the_server_does(asked: TimelineClient) -> None:
     npm.install(WEB, "THE SINGLE FILE IS NOT COMPARED WITH THE SERVER")
     counts = compare_answers(asked.timeline, 1)
     assert all(counts.values()), counts
@@ -462,10 +427,10 @@ def test_a_large_capture_is_shown_at_once_then_exactly(
     capture = tmp_path / "large"
     shutil.copytree(captures["ddp"], capture, ignore=shutil.ignore_patterns("model", "timeline"))
     monkeypatch.setattr(timeline_module, "_SMALL_BYTES", 0)
-    one = Asked(capture, whole=False)
+    one = TimelineClient(capture, whole=False)
     first = one.timeline.scene
     assert {row.kind for row in first.rows} == {"preview"}
-    assert [lane["title"] for lane in lanes_of(one.ask("scene")) if lane["level"] == "rank"] == [
+    assert [lane["title"] for lane in all_lanes(one.ask("scene")) if lane["level"] == "rank"] == [
         "rank 0",
         "rank 1",
     ]
@@ -499,13 +464,13 @@ def test_perfetto_is_served_from_this_machine(
 def test_datasets_and_totals_open_too(captures: dict[str, Path], tmp_path: Path) -> None:
     written = ncclscope("export", captures["straggler"], "--to", "parquet", "-o", tmp_path / "set")
     assert written.returncode == 0, written.stderr
-    dataset = Asked(tmp_path / "set")
+    dataset = TimelineClient(tmp_path / "set")
     assert {row.kind for row in dataset.scene.rows} == {"operation"}
     assert sum(len(row.bars) for row in dataset.scene.rows) == 80
     assert dataset.ask("item", row=0, item=0)["title"] == "AllReduce"
     dataset.timeline.stop()
     play_job(transcript_files("2.28.9-v5-2ranks"), tmp_path / "totals", mode="profile")
-    totals = Asked(tmp_path / "totals")
+    totals = TimelineClient(tmp_path / "totals")
     assert any("totals only" in note for note in totals.ask("scene")["notes"])
     assert totals.ask("highlights")["slowest"] == []
     totals.ask("overview", w=100)

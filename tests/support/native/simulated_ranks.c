@@ -1,6 +1,7 @@
 // Ranks that use the simulated NCCL from C, for sanitizers: every function, results checked.
 //
-// usage: simulated_ranks LIBRARY RANKS. Forks the ranks before anything is loaded; all must exit with 0.
+// usage: simulated_ranks LIBRARY RANKS. Forks the ranks before anything is loaded; all must exit
+// with 0.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -15,13 +16,13 @@
 
 enum { ELEMENTS = 300000, ROUNDS = 4 };
 
-#define DO(call)                                                        \
-    do {                                                                \
-        int code = (int)(call);                                         \
-        if (code) {                                                     \
+#define DO(call)                                                         \
+    do {                                                                 \
+        int code = (int)(call);                                          \
+        if (code) {                                                      \
             fprintf(stderr, "rank %d: " #call " gave %d\n", rank, code); \
-            _exit(1);                                                   \
-        }                                                               \
+            _exit(1);                                                    \
+        }                                                                \
     } while (0)
 
 static int rank, ranks;
@@ -36,7 +37,8 @@ static struct meeting {
 static void expect(const float *values, size_t count, float value, const char *what) {
     for (size_t i = 0; i < count; i++)
         if (values[i] != value) {
-            fprintf(stderr, "rank %d: %s: element %zu is %g, not %g\n", rank, what, i, (double)values[i], (double)value);
+            fprintf(stderr, "rank %d: %s: element %zu is %g, not %g\n", rank, what, i,
+                    (double)values[i], (double)value);
             _exit(1);
         }
 }
@@ -46,9 +48,19 @@ static void fill(float *values, size_t count, float value) {
 }
 
 static void use_everything(ncclComm_t comm, cudaStream_t stream, float *send, float *recv) {
-    USE(ncclAllReduce); USE(ncclBroadcast); USE(ncclReduce); USE(ncclAllGather); USE(ncclReduceScatter);
-    USE(ncclSend); USE(ncclRecv); USE(ncclAlltoAll); USE(ncclGather); USE(ncclScatter);
-    USE(ncclGroupStart); USE(ncclGroupEnd); USE(cudaStreamSynchronize);
+    USE(ncclAllReduce);
+    USE(ncclBroadcast);
+    USE(ncclReduce);
+    USE(ncclAllGather);
+    USE(ncclReduceScatter);
+    USE(ncclSend);
+    USE(ncclRecv);
+    USE(ncclAlltoAll);
+    USE(ncclGather);
+    USE(ncclScatter);
+    USE(ncclGroupStart);
+    USE(ncclGroupEnd);
+    USE(cudaStreamSynchronize);
     float sum = (float)(ranks * (ranks + 1)) / 2, small = (float)(rank + 1);
     size_t part = ELEMENTS / (size_t)ranks;
     fill(send, ELEMENTS, (float)(rank + 1));
@@ -63,7 +75,8 @@ static void use_everything(ncclComm_t comm, cudaStream_t stream, float *send, fl
     if (rank == 0) expect(recv, ELEMENTS, sum, "Reduce");
     DO(f_ncclAllGather(send, recv, part, ncclFloat32, comm, stream));
     DO(f_cudaStreamSynchronize(stream));
-    for (int i = 0; i < ranks; i++) expect(recv + (size_t)i * part, part, (float)(i + 1), "AllGather");
+    for (int i = 0; i < ranks; i++)
+        expect(recv + (size_t)i * part, part, (float)(i + 1), "AllGather");
     DO(f_ncclReduceScatter(send, recv, part, ncclFloat32, ncclSum, comm, stream));
     DO(f_cudaStreamSynchronize(stream));
     expect(recv, part, sum, "ReduceScatter");
@@ -78,7 +91,8 @@ static void use_everything(ncclComm_t comm, cudaStream_t stream, float *send, fl
     fill(send, ELEMENTS, (float)(rank + 1));
     DO(f_ncclAlltoAll(send, recv, part, ncclFloat32, comm, stream));
     DO(f_cudaStreamSynchronize(stream));
-    for (int i = 0; i < ranks; i++) expect(recv + (size_t)i * part, part, (float)(i + 1), "AlltoAll");
+    for (int i = 0; i < ranks; i++)
+        expect(recv + (size_t)i * part, part, (float)(i + 1), "AlltoAll");
     DO(f_ncclGather(send, recv, part, ncclFloat32, 0, comm, stream));
     DO(f_ncclScatter(recv, send, part, ncclFloat32, 0, comm, stream));
     DO(f_cudaStreamSynchronize(stream));
@@ -86,10 +100,22 @@ static void use_everything(ncclComm_t comm, cudaStream_t stream, float *send, fl
 }
 
 static void use_graphs_and_events(ncclComm_t comm, cudaStream_t stream, float *send, float *recv) {
-    USE(ncclAllReduce); USE(cudaStreamBeginCapture); USE(cudaStreamEndCapture); USE(cudaGraphInstantiate);
-    USE(cudaGraphLaunch); USE(cudaGraphExecDestroy); USE(cudaGraphDestroy); USE(cudaEventCreate);
-    USE(cudaEventRecord); USE(cudaEventSynchronize); USE(cudaEventElapsedTime); USE(cudaEventDestroy);
-    USE(cudaStreamCreate); USE(cudaStreamWaitEvent); USE(cudaStreamDestroy); USE(cudaStreamSynchronize);
+    USE(ncclAllReduce);
+    USE(cudaStreamBeginCapture);
+    USE(cudaStreamEndCapture);
+    USE(cudaGraphInstantiate);
+    USE(cudaGraphLaunch);
+    USE(cudaGraphExecDestroy);
+    USE(cudaGraphDestroy);
+    USE(cudaEventCreate);
+    USE(cudaEventRecord);
+    USE(cudaEventSynchronize);
+    USE(cudaEventElapsedTime);
+    USE(cudaEventDestroy);
+    USE(cudaStreamCreate);
+    USE(cudaStreamWaitEvent);
+    USE(cudaStreamDestroy);
+    USE(cudaStreamSynchronize);
     cudaGraph_t graph;
     cudaGraphExec_t ready;
     cudaEvent_t start, end;
@@ -125,8 +151,16 @@ static int be_a_rank(const char *path) {
     setenv("RANK", text, 1);
     library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) return fprintf(stderr, "%s\n", dlerror()), 1;
-    USE(ncclGetUniqueId); USE(ncclCommInitRank); USE(ncclCommSplit); USE(ncclCommDestroy); USE(ncclCommAbort);
-    USE(cudaMalloc); USE(cudaFree); USE(cudaMemset); USE(cudaStreamCreate); USE(cudaStreamDestroy);
+    USE(ncclGetUniqueId);
+    USE(ncclCommInitRank);
+    USE(ncclCommSplit);
+    USE(ncclCommDestroy);
+    USE(ncclCommAbort);
+    USE(cudaMalloc);
+    USE(cudaFree);
+    USE(cudaMemset);
+    USE(cudaStreamCreate);
+    USE(cudaStreamDestroy);
     USE(ncclAllReduce);
     if (rank == 0) {
         DO(f_ncclGetUniqueId(&meeting->id));
@@ -159,7 +193,8 @@ static int be_a_rank(const char *path) {
 int main(int count, char **values) {
     if (count != 3) return 2;
     ranks = atoi(values[2]);
-    meeting = mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    meeting =
+        mmap(NULL, sizeof *meeting, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (rank = 0; rank < ranks; rank++)
         if (fork() == 0) return be_a_rank(values[1]);
     int worst = 0;

@@ -1,14 +1,24 @@
-// Preloaded: makes every write to the capture slow, as a shared file system on a bad day.
+// Preloaded: makes every write to the capture slow, as a shared file system on a bad day, and notes
+// the name of each thread that waited: `SLOW_IO_LOG` gets a line per wait.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 static void be_slow(void) {
-    const char *text = getenv("SLOW_IO_MS");
-    usleep((useconds_t)(text ? atoi(text) : 100) * 1000);
+    const char *ms = getenv("SLOW_IO_MS"), *log = getenv("SLOW_IO_LOG");
+    char thread[17] = "";
+    prctl(PR_GET_NAME, thread);
+    FILE *file = log ? fopen(log, "a") : NULL;
+    if (file) {
+        fprintf(file, "%s\n", thread);
+        fclose(file);
+    }
+    usleep((useconds_t)(ms ? atoi(ms) : 100) * 1000);
 }
 
 ssize_t pwrite(int fd, const void *data, size_t bytes, off_t offset) {

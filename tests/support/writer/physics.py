@@ -74,8 +74,8 @@ def _sequence_numbers(
     seq = np.zeros(len(work), np.int64)
     for number in range(len(spec.layers)):
         for which in functions.values():
-            mine = (layer == number) & (function == which)
-            seq[mine] = np.arange(int(mine.sum()))
+            chosen = (layer == number) & (function == which)
+            seq[chosen] = np.arange(int(chosen.sum()))
     return seq
 
 
@@ -145,12 +145,12 @@ class _Simulation:
             pattern, wire_ns = self._pattern[work], rounds.wire_ns[part][columns]
             for comm in layer:
                 members = np.array(spec.members[comm])
-                mine = start[np.ix_(members, columns)]
+                starts = start[np.ix_(members, columns)]
                 root = self._root[work] % len(members)
-                jitter = self._rng.integers(0, spec.end_jitter_ns + 1, mine.shape)
-                mine_end = _ready(mine, pattern, root) + wire_ns + jitter
-                end[np.ix_(members, columns)] = mine_end
-                slack = (mine_end.min(axis=0) - mine.max(axis=0))[pattern == _ALL]
+                jitter = self._rng.integers(0, spec.end_jitter_ns + 1, starts.shape)
+                ends = _ready(starts, pattern, root) + wire_ns + jitter
+                end[np.ix_(members, columns)] = ends
+                slack = (ends.min(axis=0) - starts.max(axis=0))[pattern == _ALL]
                 self.one_way_ns = min(self.one_way_ns, int(slack.min(initial=1 << 62)))
         return end
 

@@ -219,21 +219,21 @@ class _Job:
             self.scenario.calls[number],
             self.rings[self.scenario.calls[number].communicator],
         )
-        mine = start[ring.members]
-        ready = _ready(call, mine)
+        starts = start[ring.members]
+        ready = _ready(call, starts)
         for wrong in self.scenario.wrong:
             if (wrong.step, wrong.call) == (step, number):
                 other = self.scenario.call_of(wrong.rank, step, number)
                 if _differs(call, other, ring.members.shape[1]):
                     ready[(ring.members == wrong.rank).any(axis=1)] = _NEVER
-        jitter = self.rng.integers(0, _END_JITTER_NS + 1, mine.shape)
+        jitter = self.rng.integers(0, _END_JITTER_NS + 1, starts.shape)
         times = np.array(
             [self.scenario.sends_times(rank, number) for rank in range(self.scenario.ranks)]
         )[ring.members]
         times = np.maximum(times, np.roll(times, 1, axis=1))  # what it receives counts as well
         ends = ready + self._wire_ns(call, ring, ready, times) + jitter
         out = np.full(len(start), _NEVER, np.int64)
-        out[ring.members] = np.where((ready >= _NEVER) | (mine >= _NEVER), _NEVER, ends)
+        out[ring.members] = np.where((ready >= _NEVER) | (starts >= _NEVER), _NEVER, ends)
         return out
 
     def _wire_ns(self, call: Call, ring: _Ring, ready: Ints, times: Ints) -> Ints:

@@ -32,11 +32,13 @@ def pack(slots: list[Slot]) -> Slots:
     places: dict[int, list[int]] = defaultdict(list)
     for place, slot in enumerate(slots):
         places[slot["kind"]].append(place)
-    for kind, mine in places.items():
+    for kind, rows_of_kind in places.items():
         zeros = _ZEROS[kind]
-        rows = [tuple((zeros | slots[place]).values()) for place in mine]
+        rows = [tuple((zeros | slots[place]).values()) for place in rows_of_kind]
         assert all(len(row) == len(zeros) for row in rows), "a field that the kind does not have"
-        out[mine] = np.array(rows, dtypes.OURS.dtypes[dtypes.OURS.names[kind]]).view(out.dtype)
+        out[rows_of_kind] = np.array(rows, dtypes.OURS.dtypes[dtypes.OURS.names[kind]]).view(
+            out.dtype
+        )
     return out
 
 

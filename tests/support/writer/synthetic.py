@@ -222,14 +222,14 @@ class _Process:
         calls = truth.call_ns[ranks, first:last].T.reshape(-1)  # in the order of the thread
         number = np.repeat(np.arange(first, last), len(ranks))
         rank = np.tile(np.array(ranks), last - first)
-        mine = calls >= 0
+        recorded = calls >= 0
         for one, (first_lost, last_lost) in truth.dropped.items():
-            mine &= (rank != one) | (number < first_lost) | (number >= last_lost)
-        number, rank = number[mine], rank[mine]
+            recorded &= (rank != one) | (number < first_lost) | (number >= last_lost)
+        number, rank = number[recorded], rank[recorded]
         if not len(number):
             return
         comm = self._comm[:, truth.layer[number], rank - self._place.ranks[0]]
-        call_ns = self._place.host_ns(calls[mine])
+        call_ns = self._place.host_ns(calls[recorded])
         launched = np.ones(len(number), bool)
         for who, when in truth.unlaunched:
             launched &= (rank != who) | (number != when)

@@ -52,8 +52,8 @@ class _Stream:
 
     def slot_before(self) -> Slot | None:
         """The one right before the next, of the same chunk."""
-        beside = self.indexes and self.indexes[-1] == self.next_index - 1
-        return self.slots[-1] if beside else None
+        is_neighbour = self.indexes and self.indexes[-1] == self.next_index - 1
+        return self.slots[-1] if is_neighbour else None
 
     def _put(self, slot: Slot) -> int:
         index = self.next_index
@@ -285,10 +285,10 @@ def _in_fewer_processes(jobs: Jobs, ranks_per_process: int) -> Jobs:
     """The same callbacks at the same times, from threads of fewer processes, a GPU to each rank."""
     ids, merged = sorted(jobs), {}
     for place in range(0, len(ids), ranks_per_process):
-        mine = ids[place : place + ranks_per_process]
-        parts = [_renumbered(jobs[one], *one, pid=mine[0][1]) for one in mine]
+        members = ids[place : place + ranks_per_process]
+        parts = [_renumbered(jobs[one], *one, pid=members[0][1]) for one in members]
         # Within a part lines stay in their order, though threads may be some µs apart in it.
-        merged[mine[0]] = list(heapq.merge(*parts, key=lambda line: line["t"]))
+        merged[members[0]] = list(heapq.merge(*parts, key=lambda line: line["t"]))
     return merged
 
 

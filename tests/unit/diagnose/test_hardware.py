@@ -32,7 +32,7 @@ from tests.support.fake_machine import (
     THE,
     Change,
     Numbers,
-    beside,
+    with_samples,
     gpu,
     nic,
     port,
@@ -94,7 +94,7 @@ def change(where: str, device: object, at_least: int = 0, **numbers: object) -> 
 def test_a_late_rank_on_a_throttled_gpu(
     written: Written, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    capture = beside(
+    capture = with_samples(
         written(LATE), change("node1", gpu(3), throttle_reasons=0x48, sm_clock_mhz=1200)
     )
     first, *others = found(capture)
@@ -120,7 +120,7 @@ def test_a_late_rank_on_a_throttled_gpu(
 
 
 def test_only_some_of_the_time(written: Written) -> None:
-    capture = beside(
+    capture = with_samples(
         written(LATE),
         change("node1", gpu(3), SAMPLES // 2, throttle_reasons=0x40, sm_clock_mhz=1000),
     )
@@ -129,8 +129,8 @@ def test_only_some_of_the_time(written: Written) -> None:
 
 
 def test_a_healthy_machine(written: Written) -> None:
-    assert of_machine(beside(written(JOB))) == []
-    with_machine = found(beside(written(LATE)))
+    assert of_machine(with_samples(written(JOB))) == []
+    with_machine = found(with_samples(written(LATE)))
     without = found(written(LATE))
     assert with_machine == without
 
@@ -151,7 +151,7 @@ HEALTHY_ENOUGH = {
 
 @pytest.mark.parametrize("name", HEALTHY_ENOUGH)
 def test_no_warning_of_what_is_usual(name: str, written: Written) -> None:
-    capture = beside(written(JOB), HEALTHY_ENOUGH[name])  # type: ignore[arg-type]
+    capture = with_samples(written(JOB), HEALTHY_ENOUGH[name])  # type: ignore[arg-type]
     assert [one.sentence for one in found(capture) if one.severity != "info"] == []
 
 
@@ -175,7 +175,7 @@ FAULTS = {
 @pytest.mark.parametrize("kind", FAULTS)
 def test_each_fault_is_named(kind: str, written: Written) -> None:
     planted, ranks = FAULTS[kind]
-    (finding,) = of_machine(beside(written(JOB), planted))
+    (finding,) = of_machine(with_samples(written(JOB), planted))
     assert (finding.kind, finding.severity, finding.ranks) == (kind, "warning", ranks)
     assert finding.hosts in (("node0",), ("node1",))
     assert finding.evidence[0].command
@@ -184,18 +184,18 @@ def test_each_fault_is_named(kind: str, written: Written) -> None:
 
 def test_a_downed_link_during_the_run(written: Written) -> None:
     planted = change("node0", port("mlx5_3/1"), 30, link_downed=2)
-    (finding,) = of_machine(beside(written(JOB), planted))
+    (finding,) = of_machine(with_samples(written(JOB), planted))
     assert "mlx5_3/1 of node0 had 1 loss of its link" in finding.sentence
 
 
 def test_a_bad_port_explains_a_slow_link_and_no_straggler(written: Written) -> None:
     slow = replace(JOB, slow_links=(SlowLink(ranks=(3, 11), factor=30),))
     planted = change("node1", port("mlx5_0/1"), retransmissions=lambda at: at * 1000)
-    first = found(beside(written(slow), planted))[0]
+    first = found(with_samples(written(slow), planted))[0]
     assert first.family == "slow_link"
     assert "mlx5_0/1 of node1 had" in first.evidence[-1].text
     assert "look at its cable" in first.advice
-    late = found(beside(written(LATE), planted))[0]
+    late = found(with_samples(written(LATE), planted))[0]
     assert late.family == "straggler"
     assert not any("mlx5_0" in one.text for one in late.evidence)
 
@@ -233,7 +233,7 @@ SHARED = {
 @pytest.mark.parametrize("kind", SHARED)
 def test_what_all_share_is_one_remark(kind: str, written: Written) -> None:
     planted, sentence, ranks = SHARED[kind]
-    (finding,) = [one for one in of_machine(beside(written(MANY), planted)) if one.kind == kind]
+    (finding,) = [one for one in of_machine(with_samples(written(MANY), planted)) if one.kind == kind]
     assert finding.sentence == sentence
     assert (len(finding.hosts), len(finding.ranks)) == (8, ranks)
     assert len(finding.evidence) == 4  # the count, and some of them
@@ -246,7 +246,7 @@ def test_the_slowest_of_slowed_gpus_has_its_own_remark(written: Written) -> None
         change("node2", gpu(3), sm_clock_mhz=900)(host, said, at)
 
     first, second = [
-        one for one in of_machine(beside(written(MANY), planted)) if one.kind == "slowed GPU"
+        one for one in of_machine(with_samples(written(MANY), planted)) if one.kind == "slowed GPU"
     ]
     assert sorted([len(first.ranks), len(second.ranks)]) == [1, 63]
     own = min(first, second, key=lambda one: len(one.ranks))
@@ -263,7 +263,7 @@ def test_of_a_kind_the_worst_and_how_many_more(written: Written) -> None:
                 if device.kind == PORT:
                     said[device]["symbol_errors"] = at * (900 if host == "node6" else 100)
 
-    remarks = of_machine(beside(written(MANY), planted))
+    remarks = of_machine(with_samples(written(MANY), planted))
     assert [one.kind for one in remarks] == ["network errors"] * 7
     assert sum(one.hosts == ("node6",) for one in remarks) == 4
     assert remarks[-1].sentence == "network errors: 6 more like these, on node1, node4"
@@ -302,7 +302,7 @@ def test_the_last_xid_is_named_first(written: Written) -> None:
         number = 0 if at < 20 else 79 if at < 40 else 43
         change("node1", gpu(0), xid_errors=at // 20, last_xid=number)(host, said, at)
 
-    (finding,) = of_machine(beside(written(JOB), planted))
+    (finding,) = of_machine(with_samples(written(JOB), planted))
     assert finding.sentence == (
         "the driver reported Xid 43 (an error of the program), before it 79 (it has fallen off "
         "the bus), of GPU 0 of node1 (rank 8)"
@@ -314,9 +314,9 @@ def test_throttled_time_adds_up_over_cpus(written: Written) -> None:
     begin, end = Run(open_model(written(JOB))).extent
     sample_us = (end - begin) / (SAMPLES - 1) / 1e3
     planted = change("node1", THE, cpu_throttled_us=lambda at: round(at * sample_us))
-    assert of_machine(beside(written(JOB), planted)) == []
+    assert of_machine(with_samples(written(JOB), planted)) == []
     planted = change("node1", THE, cpu_throttled_us=lambda at: round(at * sample_us * 96))
-    (finding,) = of_machine(beside(written(JOB), planted))
+    (finding,) = of_machine(with_samples(written(JOB), planted))
     assert "for 50 % of all CPUs' time" in finding.sentence
 
 
@@ -330,7 +330,7 @@ def test_gpus_of_others_are_not_ours(written: Written) -> None:
         late=(),
     )
     planted = change("node0", gpu(7), throttle_reasons=0x40, sm_clock_mhz=900)
-    assert of_machine(beside(written(two), planted)) == []
+    assert of_machine(with_samples(written(two), planted)) == []
 
 
 def test_a_gpu_of_nobody_knows_whom_explains_no_rank(written: Written) -> None:
@@ -340,7 +340,7 @@ def test_a_gpu_of_nobody_knows_whom_explains_no_rank(written: Written) -> None:
             device.facts.pop("bus_id", None)
         change("node1", gpu(3), throttle_reasons=0x48, sm_clock_mhz=1200)(host, said, at)
 
-    first, *others = found(beside(written(LATE), nameless))
+    first, *others = found(with_samples(written(LATE), nameless))
     assert (first.family, first.ranks) == ("straggler", (11,))
     assert not any("GPU 3" in one.text for one in first.evidence)
     assert [one.kind for one in others if one.family == "machine"] == ["slowed GPU"]
@@ -348,7 +348,7 @@ def test_a_gpu_of_nobody_knows_whom_explains_no_rank(written: Written) -> None:
         JOB, ranks_per_host=4, late=tuple(Late(rank, 6.0) for rank in range(4, 8)),
         communicators=(Communicators("tp", 4), Communicators("dp", 4, 4)), host_clocks=(),
     )  # fmt: skip
-    host = found(beside(written(everybody), nameless))[0]
+    host = found(with_samples(written(everybody), nameless))[0]
     assert host.kind.startswith("host ")
     assert "GPU 3 of node1 was slowed down" in host.evidence[-1].text
 
@@ -367,16 +367,16 @@ def test_busy_with_waiting(written: Written) -> None:
 
     waiting = replace(JOB, compute_ms=1, late=(Late(11, 30.0),))
     remarks = [
-        one for one in of_machine(beside(written(waiting), still)) if one.kind == "busy waiting"
+        one for one in of_machine(with_samples(written(waiting), still)) if one.kind == "busy waiting"
     ]
     assert [one.severity for one in remarks] == ["info"]
     assert "which count as work while they wait" in remarks[0].sentence
-    assert not [one for one in of_machine(beside(written(waiting))) if one.kind == "busy waiting"]
+    assert not [one for one in of_machine(with_samples(written(waiting))) if one.kind == "busy waiting"]
 
 
 # ---- tables and clocks ----
 def test_samples_are_on_the_one_clock(written: Written) -> None:
-    capture = beside(written(JOB))
+    capture = with_samples(written(JOB))
     model = open_model(capture)
     begin, end = Run(model).extent
     tracks = system_of(model).of(GPU, "power_mw")
@@ -528,14 +528,14 @@ def test_damage_is_no_reason_to_fail(written: Written) -> None:
     ):
         (capture / "system.x.1.0.jsonl").write_bytes(text)
         found(capture)
-    found(beside(capture, anything, samples=12))
+    found(with_samples(capture, anything, samples=12))
     for samples in (2, 3):
-        found(beside(written(JOB), anything, samples=samples))
+        found(with_samples(written(JOB), anything, samples=samples))
     assert main(["diagnose", str(capture)]) == 0
 
 
 def test_numpy_is_enough(written: Written) -> None:
-    capture = beside(written(LATE))
+    capture = with_samples(written(LATE))
     code = "import sys; sys.modules['duckdb'] = None; from ncclscope.cli import main; "
     code += f"sys.exit(main(['diagnose', {str(capture)!r}]))"
     ran = partial(subprocess.run, capture_output=True, text=True, check=False)(

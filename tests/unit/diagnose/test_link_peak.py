@@ -9,7 +9,7 @@ from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.diagnose.rules import link_peak
 from ncclscope.model.build import open_model
 from ncclscope.simulation.scenario import Call, Scenario
-from tests.support.fake_machine import beside
+from tests.support.fake_machine import with_samples
 from tests.support.writer.scenario import write_scenario
 
 JOB = Scenario(ranks=4, ranks_per_host=2, steps=8, calls=(Call("world", "AllReduce", 16 << 20),))
@@ -61,7 +61,7 @@ def test_without_a_speed_nothing_is_claimed(tmp_path: Path) -> None:
 
 def test_the_speed_by_samples_beside_the_run(tmp_path: Path) -> None:
     assert not findings(tmp_path, JOB, "")
-    beside(tmp_path / "c")
+    with_samples(tmp_path / "c")
     (found,) = link_peak.find(RuleContext(open_model(tmp_path / "c")))
     assert "50 GB/s of mlx5_0 of node" in found.sentence
     assert "(speed: samples beside the run)" in found.sentence

@@ -23,6 +23,7 @@ from ncclscope.live.top_screen import Top
 from ncclscope.snapshot.process import ProcessSnapshot
 from ncclscope.snapshot.types import OperationInFlight, RankState
 from tests.support.player import ncclscope as command
+from tests.support.top_screen import screen_text
 
 SECOND = 1_000_000_000
 HOSTILE = "tp[bold]\x1b[31m<b>" + "x" * 40
@@ -232,11 +233,6 @@ def test_hostile_names_reach_no_terminal() -> None:
 
 
 # ---- the screen ----
-def screen_text(app: Top) -> str:
-    strips = app.screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
-
-
 def operation(at: int) -> RecentOperation:
     return RecentOperation(
         at * SECOND, "AllReduce", 1 << 20, "float32", "RING", "LL", 9_370_000, "gpu", "done"

@@ -12,9 +12,9 @@ from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.process import Process
 from ncclscope.capture.segment import expand
 from ncclscope.model.build import open_model
+from tests.support.captures import undamaged_processes
 from tests.support.writer import Straggler, SyntheticSpec, Truth, Work, synthetic
 from tests.support.writer.physics import START_SPREAD_NS, STOP_SPREAD_NS
-from tests.unit.support.test_writer import opened
 
 Slots = Any
 _NOTICE_NS = 20_000  # the host knows of everything that soon
@@ -99,7 +99,7 @@ def test_a_world_of_eight(version: int, tmp_path: Path) -> None:
     )
     truth = synthetic(tmp_path / "capture", spec)
     check_causes(truth)
-    processes = opened(tmp_path / "capture")
+    processes = undamaged_processes(tmp_path / "capture")
     assert [process.rank for process in processes] == list(range(8))
     assert len({process.identity["boot_id"] for process in processes}) == 2
     check_stamps(processes, truth)
@@ -125,7 +125,7 @@ def test_events_hang_together(tmp_path: Path) -> None:
         "CollApi": "GroupApi", "P2pApi": "GroupApi", "KernelLaunch": "GroupApi",
         "Coll": "CollApi", "P2p": "P2pApi",
     }  # fmt: skip
-    for rank, process in enumerate(opened(tmp_path / "capture")):
+    for rank, process in enumerate(undamaged_processes(tmp_path / "capture")):
         events = {event["id"]: event for event in events_of(process)}
         for event in events.values():
             parent = events.get(event["parent"] or "")
@@ -152,7 +152,7 @@ def test_extensions_stay_with_their_collectives(tmp_path: Path) -> None:
     """Also where a chunk ends: there the plugin fills the last slot and goes on in the next."""
     mix = (Work(), Work("SendRecv", 4_096))
     synthetic(tmp_path / "capture", SyntheticSpec(processes=1, operations=40_000, mix=mix))
-    process = opened(tmp_path / "capture")[0]
+    process = undamaged_processes(tmp_path / "capture")[0]
     blocks = process.slots.blocks
     slots = process.slots.take(expand(blocks.row, blocks.count))
     keys = expand(blocks.key, blocks.count)
@@ -178,7 +178,7 @@ def test_groups_of_ranks(tmp_path: Path) -> None:
     assert spec.layers == ((0, 1), (2, 3), (4,))
     truth = synthetic(tmp_path / "capture", spec)
     check_causes(truth)
-    for rank, process in enumerate(opened(tmp_path / "capture")):
+    for rank, process in enumerate(undamaged_processes(tmp_path / "capture")):
         assert [comm.ranks for comm in process.communicators] == [2, 2, 4]
         assert process.communicators[0].name == f"tp{rank // 2}"
         check_times(process, rank, truth, [0, 1, 2])
@@ -195,7 +195,7 @@ def test_several_ranks_in_a_process(one_thread: bool, tmp_path: Path) -> None:
     )
     truth = synthetic(tmp_path / "capture", spec)
     check_causes(truth)
-    processes = sorted(opened(tmp_path / "capture"), key=lambda process: process.host)
+    processes = sorted(undamaged_processes(tmp_path / "capture"), key=lambda process: process.host)
     for number, process in enumerate(processes):
         assert [comm.rank for comm in process.communicators] == [2 * number, 2 * number + 1]
         assert len({comm.gpu_uuid for comm in process.communicators}) == 2
@@ -213,7 +213,7 @@ def test_what_can_go_wrong(tmp_path: Path) -> None:
         processes=4, operations=50, missing=frozenset({1}), killed=frozenset({2}), attempts=2
     )
     truth = synthetic(tmp_path / "capture", spec)
-    processes = opened(tmp_path / "capture")
+    processes = undamaged_processes(tmp_path / "capture")
     assert [process.rank for process in processes] == [0, 0, 2, 2, 3, 3]
     ended = [process for process in processes if process.ended]
     assert [process.rank for process in ended] == [0, 3]
@@ -230,7 +230,9 @@ def test_random_straggler_and_seed(tmp_path: Path) -> None:
     assert 100 < late.sum() < 200
     assert np.array_equal(truth.start_ns[:, late].argmax(axis=0), truth.late_rank[late])
     synthetic(tmp_path / "two", spec)
-    for one, two in zip(opened(tmp_path / "one"), opened(tmp_path / "two"), strict=True):
+    for one, two in zip(
+        undamaged_processes(tmp_path / "one"), undamaged_processes(tmp_path / "two"), strict=True
+    ):
         for ours, theirs in zip(one.slots.segments, two.slots.segments, strict=True):
             assert ours.tobytes() == theirs.tobytes()
 
@@ -246,7 +248,7 @@ def test_given_clocks(tmp_path: Path) -> None:
         gpu_drift_ppm=(0.0, 0.5, -0.5, 1.0),
     )
     truth = synthetic(tmp_path / "capture", spec)
-    for rank, process in enumerate(opened(tmp_path / "capture")):
+    for rank, process in enumerate(undamaged_processes(tmp_path / "capture")):
         check_times(process, rank, truth, [0])
     shown = truth.host_ns(2, truth.start_ns[2]) - truth.start_ns[2] - 7_000_000
     assert np.allclose(shown, (truth.start_ns[2] - truth.hosts.origin_ns) * 30e-6, atol=1)
@@ -264,7 +266,7 @@ def test_other_algorithms_do_not_wait_for_all(tmp_path: Path) -> None:
         assert early.any()
     broadcast = truth.work == 0
     assert (truth.end_ns[:, broadcast] > truth.start_ns[0, broadcast]).all()
-    opened(tmp_path / "capture")
+    undamaged_processes(tmp_path / "capture")
 
 
 def test_clocks_drift_on_while_an_operation_waits(tmp_path: Path) -> None:

@@ -10,24 +10,13 @@ import pytest
 from ncclscope.capture import layout
 from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.process import Process
-from ncclscope.capture.reader import open_capture
 from ncclscope.capture.segment import expand
-from tests.integration.recorder.test_transcripts import check_process
+from tests.support.captures import undamaged_processes
 from tests.support.player import FOLDERS, TRANSCRIPTS, play_job, read_transcript, transcript_files
+from tests.support.transcript_check import check_process
 from tests.support.writer import from_transcript
 
 Line = dict[str, Any]
-
-
-def opened(capture: Path) -> list[Process]:
-    """All processes, none of them damaged, by rank."""
-    found = open_capture(capture)
-    assert not found.unreadable
-    for process in found.processes:
-        damage = process.damage
-        assert (damage.torn_bytes, damage.bad_slots, damage.unreadable) == (0, 0, [])
-        assert not process.counters
-    return sorted(found.processes, key=lambda process: process.rank or 0)
 
 
 def times_by_thread(lines: list[Line]) -> dict[int, list[list[int]]]:
@@ -57,7 +46,7 @@ def recorded_times(events: list[Line]) -> dict[int, list[list[int]]]:
 def test_a_transcript_comes_back_at_its_own_times(folder: str, tmp_path: Path) -> None:
     from_transcript(TRANSCRIPTS / folder, tmp_path / "capture")
     files = transcript_files(folder)
-    processes = opened(tmp_path / "capture")
+    processes = undamaged_processes(tmp_path / "capture")
     assert len(processes) == len(files)
     for process, file in zip(processes, files, strict=True):
         lines = read_transcript(file)
@@ -85,7 +74,7 @@ def heads(process: Process) -> dict[int, tuple[int, ...]]:
 def test_the_plugin_writes_the_same_slots(folder: str, tmp_path: Path) -> None:
     from_transcript(TRANSCRIPTS / folder, tmp_path / "written")
     play_job(transcript_files(folder), tmp_path / "played")
-    both = opened(tmp_path / "written"), opened(tmp_path / "played")
+    both = undamaged_processes(tmp_path / "written"), undamaged_processes(tmp_path / "played")
     for written, played in zip(*both, strict=True):
         assert heads(written) == heads(played)
         assert written.strings == played.strings
@@ -102,7 +91,10 @@ def test_host_clocks_can_be_shifted(tmp_path: Path) -> None:
         drift_ppm={1: 50.0},
         boot_ids={1: "another"},
     )
-    plain, shifted = opened(tmp_path / "plain"), opened(tmp_path / "shifted")
+    plain, shifted = (
+        undamaged_processes(tmp_path / "plain"),
+        undamaged_processes(tmp_path / "shifted"),
+    )
     assert [process.host for process in plain] == ["node0", "node0"]
     assert [process.host for process in shifted] == ["node0", "node1"]
     assert list(events_of(plain[0])) == list(events_of(shifted[0]))
@@ -116,7 +108,7 @@ def test_host_clocks_can_be_shifted(tmp_path: Path) -> None:
 
 def test_trace_mode_leaves_steps_out(tmp_path: Path) -> None:
     from_transcript(TRANSCRIPTS / "2.28.9-v5-2ranks", tmp_path / "capture", mode="trace")
-    for process in opened(tmp_path / "capture"):
+    for process in undamaged_processes(tmp_path / "capture"):
         names = {event["event"] for event in events_of(process)}
         assert names.isdisjoint({"ProxyStep", "ProxyCtrl"})
         assert {"ProxyOp", "KernelCh", "Coll"} <= names

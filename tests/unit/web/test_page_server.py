@@ -2,8 +2,8 @@
 
 import contextlib
 import json
+import select
 import socket
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -218,9 +218,9 @@ def test_slow_and_silent_clients_do_not_stop_it(server: PageServer) -> None:
                 link.sendall(
                     b"GET /" if number % 2 else f"GET /{server.token}/large HTTP/1.1\r\nHo".encode()
                 )
-        began = time.monotonic()
         assert ask(server, f"/{server.token}/") == (200, b"the page")
-        assert time.monotonic() - began < 5
+        given_up, _, _ = select.select(links, [], [], 0)
+        assert len(given_up) < len(links), "the answer came while it held others"
     finally:
         for link in links:
             link.close()

@@ -1,1 +1,1 @@
-"""Whether a job hangs, and who is to blame, from the last snapshots of its processes."""
+"""Hangs. In: snapshots of all ranks. Out: a verdict for each communicator."""

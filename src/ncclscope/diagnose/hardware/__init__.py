@@ -1,1 +1,1 @@
-"""What samples of GPUs, network and hosts show."""
+"""Machines. In: system samples. Out: what they show of GPUs, network, hosts."""

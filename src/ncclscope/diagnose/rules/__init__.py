@@ -1,1 +1,1 @@
-"""One module for each family of findings: thresholds, sentences and advice."""
+"""One module per family. In: a rule context. Out: findings in sentences."""

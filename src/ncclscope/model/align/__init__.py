@@ -1,1 +1,1 @@
-"""One clock for all nodes: what bounds the differences of their clocks, and where they lie."""
+"""One clock. In: operations of several hosts. Out: clock offsets with their errors."""

@@ -1,1 +1,1 @@
-"""All processes together: ranks, attempts, communicators, and operations that belong together."""
+"""All ranks together. In: operations of processes. Out: communicators and instances."""

@@ -1,1 +1,1 @@
-"""One process: from its events to its operations, in its own numbers and on its own clock."""
+"""One process. In: its events. Out: its operations, on its own clock."""

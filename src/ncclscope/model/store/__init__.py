@@ -1,1 +1,1 @@
-"""Models on disk: the saved model of a capture, and datasets of Parquet files."""
+"""Models on disk. In: a model, or its files. Out: its files, or the model, checked."""

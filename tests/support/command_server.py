@@ -1,0 +1,105 @@
+"""Runs the command line in forks of a process that has imported it already.
+
+A command takes half a second to import numpy, DuckDB and the package, and a tenth to do its work.
+Tests start many hundred commands. This process imports everything once and forks for each of them,
+so that a command still has a process of its own. Started as a program, it reads one request a line:
+JSON with the words, directory, environment and files for the output, and answers with the exit code.
+"""
+
+import importlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+
+class CommandServer:
+    """The server as a test process uses it; it ends with the test process."""
+
+    def __init__(self) -> None:
+        self._environment = _fixed_variables()
+        self._process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def serves(self) -> bool:
+        """Whether a new process would import the same modules from the same places."""
+        return self._process.poll() is None and _fixed_variables() == self._environment
+
+    def run(self, words: list[str], cwd: str | None, timeout: float) -> Any:
+        """A command in the environment of this process, as `subprocess.run` gives it back."""
+        with tempfile.TemporaryDirectory() as folder:
+            files = [Path(folder) / "out", Path(folder) / "err"]
+            request = {
+                "words": words,
+                "cwd": cwd or os.getcwd(),
+                "environment": dict(os.environ),
+                "files": [str(path) for path in files],
+                "timeout": timeout,
+            }
+            assert self._process.stdin
+            assert self._process.stdout
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+            code = json.loads(self._process.stdout.readline())
+            out, err = (path.read_text() for path in files)
+        if code == -signal.SIGALRM:
+            raise subprocess.TimeoutExpired(words, timeout, out, err)
+        return subprocess.CompletedProcess(words, code, out, err)
+
+
+def _fixed_variables() -> dict[str, str]:
+    """Variables that Python and libraries read when they start."""
+    prefixes = ("PYTHON", "LD_", "MALLOC_", "LC_", "LANG")
+    return {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+
+
+def _command(request: dict[str, Any]) -> int:
+    """In the fork: becomes the command."""
+    from ncclscope.cli import main
+
+    signal.alarm(math.ceil(request["timeout"]))
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for place, path in enumerate(request["files"], 1):
+        os.dup2(os.open(path, flags, 0o600), place)
+    sys.argv = ["ncclscope", *request["words"]]
+    try:
+        code = main()
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code
+
+
+def _serve() -> None:
+    from ncclscope import cli
+
+    for verb in cli.COMMANDS:
+        name = verb.replace("-", "_")
+        importlib.import_module(f"ncclscope.cli.{'import_' if name == 'import' else name}")
+    for module in ("numpy", "duckdb", "ncclscope.api", "ncclscope.diagnose.diagnosis"):
+        importlib.import_module(module)
+    for line in sys.stdin:
+        request = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os._exit(_command(request))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+if __name__ == "__main__":
+    _serve()

@@ -1,0 +1,37 @@
+"""Waiting for something to happen, instead of for time to pass: how long it takes is the machine's affair."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from ncclscope.capture.live_page import read_live_page
+
+T = TypeVar("T")
+PATIENCE_S = 60.0  # far longer than anything takes on a busy machine
+
+
+def eventually(ask: Callable[[], T], seconds: float = PATIENCE_S) -> T:
+    """The first answer that is true."""
+    end = time.monotonic() + seconds
+    while True:
+        answer = ask()
+        if answer or time.monotonic() > end:
+            assert answer, f"not within {seconds} s"
+            return answer
+        time.sleep(0.1)
+
+
+def wait_for_heartbeats(folder: Path, count: int) -> None:
+    """Until the recorder of a running process has written its live page `count` more times.
+
+    The recorder's thread writes the page, reads the control file and drains its streams in turn, so
+    two heartbeats later it has seen whatever was there before.
+    """
+
+    def serial() -> int:
+        page = read_live_page(folder)
+        return page.serial if page else 0
+
+    first = eventually(serial)
+    eventually(lambda: serial() >= first + count)
