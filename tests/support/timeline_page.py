@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-
 from ncclscope.web.page_server import PageServer
 from ncclscope.web.routes import Routes
 from ncclscope.web.session import Timeline

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-
 from ncclscope.http.server import Response
 from ncclscope.web.routes import Routes
 from ncclscope.web.session import Timeline

@@ -201,7 +201,9 @@ def test_diagnose_names_who_hangs(
     for rank, state in enumerate(states):
         dump = foreign_samples.hung_dump(2)
         if state:
-            last = foreign_samples.flight_recorder_entry(5, 6, state=state, duration_ms=None, retired=False)
+            last = foreign_samples.flight_recorder_entry(
+                5, 6, state=state, duration_ms=None, retired=False
+            )
             dump["entries"].append(last | {"time_discovered_completed_ns": None})
         (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(dump, 2))
     capture = imported(tmp_path / "import", *sorted(tmp_path.glob("dump_*")))

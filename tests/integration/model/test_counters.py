@@ -53,7 +53,7 @@ def test_every_counter_of_every_process_is_a_row(capture: Path, model: Model) ->
     expected = [
         (row, LEVEL_NAMES[one.key.level], one.key.count, one.calls, int(one.times["gpu_count"]))
         for row, recorded in enumerate(reader.open_capture(capture).processes)
-        for one in recorded.tallies
+        for one in recorded.call_counts
     ]
     columns = (counters[name].tolist() for name in ("count", "calls", "gpu_count"))
     found = zip(counters["process"].tolist(), names(model, "level"), *columns, strict=True)

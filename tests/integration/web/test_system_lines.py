@@ -12,7 +12,7 @@ from ncclscope.simulation.scenario import Call, HostClock, Scenario
 from ncclscope.system.sample_files import sample_files_in
 from ncclscope.web.kinds import COUNTER
 from ncclscope.web.single_file import page_data, thin_scene, write_html
-from tests.support.fake_machine import Numbers, with_samples, gpu
+from tests.support.fake_machine import Numbers, gpu, with_samples
 from tests.support.timeline_page import Page, close_page, open_page
 from tests.support.timelines import TimelineClient, all_lanes
 from tests.support.writer.scenario import write_scenario
@@ -39,7 +39,9 @@ def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
 SHARES = (0.2, 0.4, 0.6, 0.8)  # of the run
 
 
-def shown(asked: TimelineClient, track: dict[str, Any], title: str, share: float, zoom: int = 16) -> float:
+def shown(
+    asked: TimelineClient, track: dict[str, Any], title: str, share: float, zoom: int = 16
+) -> float:
     """What a line shows at a share of the run."""
     row = track["rows"][[title for title, _ in track["lines"]].index(title)]
     begin, end = Run(asked.scene.model).extent

@@ -548,7 +548,7 @@ def test_copy_engines_and_sends_are_not_taken_for_lost_collectives() -> None:
         tally(layout.LEVEL_CALL, 1, 31), tally(layout.LEVEL_CALL, 2, 5),
         tally(layout.LEVEL_WORK, 1, 11), tally(layout.LEVEL_COPY_ENGINE, 1, 20),
     ]  # fmt: skip
-    process = SimpleNamespace(tallies=tallies, strings={1: "AllReduce", 2: "Send"})
+    process = SimpleNamespace(call_counts=tallies, strings={1: "AllReduce", 2: "Send"})
     found = with_unrecorded_calls(made, process)  # type: ignore[arg-type]
     assert (found.calls, found.works, found.finished) == (36, 11, 10)
     assert (found.collectives, found.in_flight) == (31, made.in_flight)

@@ -32,10 +32,10 @@ from tests.support.fake_machine import (
     THE,
     Change,
     Numbers,
-    with_samples,
     gpu,
     nic,
     port,
+    with_samples,
     write_journal,
 )
 from tests.support.player import ncclscope as command
@@ -233,7 +233,9 @@ SHARED = {
 @pytest.mark.parametrize("kind", SHARED)
 def test_what_all_share_is_one_remark(kind: str, written: Written) -> None:
     planted, sentence, ranks = SHARED[kind]
-    (finding,) = [one for one in of_machine(with_samples(written(MANY), planted)) if one.kind == kind]
+    (finding,) = [
+        one for one in of_machine(with_samples(written(MANY), planted)) if one.kind == kind
+    ]
     assert finding.sentence == sentence
     assert (len(finding.hosts), len(finding.ranks)) == (8, ranks)
     assert len(finding.evidence) == 4  # the count, and some of them
@@ -367,11 +369,15 @@ def test_busy_with_waiting(written: Written) -> None:
 
     waiting = replace(JOB, compute_ms=1, late=(Late(11, 30.0),))
     remarks = [
-        one for one in of_machine(with_samples(written(waiting), still)) if one.kind == "busy waiting"
+        one
+        for one in of_machine(with_samples(written(waiting), still))
+        if one.kind == "busy waiting"
     ]
     assert [one.severity for one in remarks] == ["info"]
     assert "which count as work while they wait" in remarks[0].sentence
-    assert not [one for one in of_machine(with_samples(written(waiting))) if one.kind == "busy waiting"]
+    assert not [
+        one for one in of_machine(with_samples(written(waiting))) if one.kind == "busy waiting"
+    ]
 
 
 # ---- tables and clocks ----

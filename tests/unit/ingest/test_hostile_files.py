@@ -121,7 +121,9 @@ def test_lists_in_themselves_and_sizes_without_end(tmp_path: Path) -> None:
     wide: list[Any] = [1] * 60
     shapes: list[Any] = [wide] * 4000
     shapes.append(shapes)
-    dump = foreign_samples.flight_recorder_dump([foreign_samples.flight_recorder_entry(0, 1, input_sizes=shapes)])
+    dump = foreign_samples.flight_recorder_dump(
+        [foreign_samples.flight_recorder_entry(0, 1, input_sizes=shapes)]
+    )
     path = tmp_path / "rank_0"
     path.write_bytes(pickle.dumps(dump, 2))
     model = gathered(tmp_path, path)
@@ -294,7 +296,10 @@ def test_odd_comma_records(tmp_path: Path) -> None:
 
 
 def test_odd_flight_recorder_entries(tmp_path: Path) -> None:
-    entries = [foreign_samples.flight_recorder_entry(0, 1), *mutated(foreign_samples.flight_recorder_entry(1, 2))]
+    entries = [
+        foreign_samples.flight_recorder_entry(0, 1),
+        *mutated(foreign_samples.flight_recorder_entry(1, 2)),
+    ]
     path = tmp_path / "dump_0.json"
     path.write_text(dumped(foreign_samples.flight_recorder_dump(entries)))
     opened_and_reported(gathered(tmp_path, path))
@@ -312,7 +317,11 @@ def test_groups_without_ranks(tmp_path: Path) -> None:
     path = tmp_path / "dump_0.json"
     other = foreign_samples.flight_recorder_entry(1, 1, process_group=["7", "?"])
     path.write_text(
-        dumped(foreign_samples.flight_recorder_dump([foreign_samples.flight_recorder_entry(0, 1), other]))
+        dumped(
+            foreign_samples.flight_recorder_dump(
+                [foreign_samples.flight_recorder_entry(0, 1), other]
+            )
+        )
     )
     model = gathered(tmp_path, path)
     assert model.communicator_names == ["default_pg", "?"]
