@@ -74,7 +74,9 @@ u32 timing_policy_events(u32 events) {
     const u32 kernels = NCCL_KERNEL_CH | NCCL_KERNEL_PHASE;
     if (timing_policy.in_force == GPU_TIMING_KERNEL)
         return config.events_listed ? events : events | NCCL_KERNEL_CH;
-    events &= ~kernels;
+    // Whoever lists KernelCh and asks for samples gets both, to compare them.
+    bool compares = config.events_listed && config.gpu_timing_asked == GPU_TIMING_SAMPLED;
+    if (!compares) events &= ~kernels;
     // A launch carries the stream, and its Group says which operations belong to it.
     if (timing_by_events())
         events |= NCCL_KERNEL_LAUNCH | NCCL_GROUP | NCCL_GROUP_API | NCCL_COLL_API | NCCL_P2P_API;
