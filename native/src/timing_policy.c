@@ -79,7 +79,7 @@ u32 timing_policy_events(u32 events) {
     bool compares = config.events_listed && config.gpu_timing_asked == GPU_TIMING_SAMPLED;
     if (!compares) events &= ~kernels;
     // A launch carries the stream, and its Group says which operations belong to it.
-    if (timing_by_events())
+    if (timing_policy.by_events)
         events |= NCCL_KERNEL_LAUNCH | NCCL_GROUP | NCCL_GROUP_API | NCCL_COLL_API | NCCL_P2P_API;
     return events;
 }
@@ -87,5 +87,14 @@ u32 timing_policy_events(u32 events) {
 void timing_policy_choose(int version) {
     timing_policy = (struct timing_policy){0};
     timing_policy.in_force = possible(wanted(), version);
+    timing_policy.by_events = timing_by_events();
     config.events = config.first_events = timing_policy_events(config.events);
+}
+
+bool timing_policy_switch(enum gpu_timing timing) {
+    if (timing == timing_policy.in_force) return true;
+    bool is_sound =
+        timing_policy.by_events && (timing == GPU_TIMING_SAMPLED || timing == GPU_TIMING_OFF);
+    if (is_sound) __atomic_store_n(&timing_policy.in_force, timing, __ATOMIC_RELAXED);
+    return is_sound;
 }

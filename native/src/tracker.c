@@ -219,7 +219,7 @@ static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct 
             return;
         }
     }
-    if (!kernels && timing_by_events()) {
+    if (!kernels && timing_policy.by_events) {
         sampled_launches_note_operation(handle, comm, entry);
         return;
     }
@@ -327,7 +327,7 @@ void tracker_update(u64 handle, const union slot *slot, bool first_sight) {
         case KIND_p2p_api:
             if (!first_sight) break;
             remember_call(handle, slot);
-            if (timing_by_events()) sampled_launches_note_call(&slot->coll_api);
+            if (timing_policy.by_events) sampled_launches_note_call(&slot->coll_api);
             note_call(slot->coll_api.comm, slot->coll_api.t0, slot->coll_api.count,
                       slot->coll_api.func, slot->coll_api.dtype, slot->coll_api.root, true);
             break;
@@ -357,7 +357,7 @@ void tracker_expire(const struct clock_pair *now, u64 hz, bool last) {
     }
     if (!have_memory() || !(pass_done || last)) return;
     pass_done = false;
-    if (timing_by_events()) sampled_launches_settle(last);
+    if (timing_policy.by_events) sampled_launches_settle(last);
     for (u32 at = 0; at < MAX_PENDING; at++) {
         struct operation *operation = &operations[at];
         if (!operation->handle) continue;
