@@ -18,15 +18,18 @@ enum {
 };
 
 struct config {
-    bool disabled;     // NCCLSCOPE_DISABLE=1
-    enum mode mode;    // NCCLSCOPE_MODE
-    u32 events;        // NCCLSCOPE_EVENTS (mask) or the mode's, before the interface's own limit
-    u32 first_events;  // the same at the first init
-    bool gpu_timing;   // NCCLSCOPE_GPU_TIMING=0 leaves KernelCh out
-    u64 arena_bytes;   // NCCLSCOPE_ARENA: upper limit; 0 = decide
-    u64 ring_bytes;    // NCCLSCOPE_RING: keep this much in memory, write it on request; 0 = no
-    u64 disk_limit_bytes;        // NCCLSCOPE_DISK_LIMIT: per process
-    u64 exit_wait_ns;            // NCCLSCOPE_EXIT_WAIT
+    bool disabled;       // NCCLSCOPE_DISABLE=1
+    enum mode mode;      // NCCLSCOPE_MODE
+    u32 events;          // NCCLSCOPE_EVENTS (mask) or the mode's, before the interface's own limit
+    u32 first_events;    // the same at the first init
+    bool events_listed;  // by NCCLSCOPE_EVENTS
+    enum gpu_timing
+        gpu_timing_asked;  // NCCLSCOPE_GPU_TIMING; timing_policy.h says what is in force
+    bool graph_markers;    // NCCLSCOPE_GRAPH_MARKERS=0: none
+    u64 arena_bytes;       // NCCLSCOPE_ARENA: upper limit; 0 = decide
+    u64 ring_bytes;        // NCCLSCOPE_RING: keep this much in memory, write it on request; 0 = no
+    u64 disk_limit_bytes;  // NCCLSCOPE_DISK_LIMIT: per process
+    u64 exit_wait_ns;      // NCCLSCOPE_EXIT_WAIT
     char capture_dir[PATH_MAX];  // NCCLSCOPE_DIR, expanded and absolute
     char chain[PATH_MAX];        // NCCLSCOPE_CHAIN: another plugin that gets all callbacks, too
     char complaint[256];         // what could not be understood, for the log

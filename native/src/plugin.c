@@ -11,6 +11,7 @@
 
 #include "chain.h"
 #include "config.h"
+#include "cuda_driver.h"
 #include "event_filter.h"
 #include "helper.h"
 #include "identity.h"
@@ -19,6 +20,7 @@
 #include "meta.h"
 #include "sigbus_guard.h"
 #include "tally.h"
+#include "timing_policy.h"
 #include "version.h"
 
 // Not zero, not an address: handed out where nothing is recorded.
@@ -44,6 +46,16 @@ static void name_process(void) {
              (unsigned long long)identity_start_ticks(getpid()));
 }
 
+// "on", or why graph replays are not counted.
+static const char *graph_markers_text(void) {
+    static char text[96];
+    if (!timing_by_events()) return "off: only with sampled GPU timing";
+    if (!config.graph_markers) return "off: NCCLSCOPE_GRAPH_MARKERS=0";
+    if (!cuda_missing_for_markers()) return "on";
+    snprintf(text, sizeof text, "off: the driver lacks %s", cuda_missing_for_markers());
+    return text;
+}
+
 static void fill_header(const struct clock_pair *pair, const void *nccl_address) {
     static const char schema[] = FORMAT_SCHEMA;
     struct file_header *header = (struct file_header *)arena.base;
@@ -58,8 +70,17 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
     header->schema_bytes = sizeof schema - 1;
     header->identity_offset = header->schema_offset + header->schema_bytes;
     memcpy(arena.base + header->schema_offset, schema, header->schema_bytes);
-    struct identity_facts facts = {config_mode_name(), config.capture_dir, process_folder,
-                                   arena.path, nccl_address};
+    struct identity_facts facts = {
+        .mode = config_mode_name(),
+        .capture_dir = config.capture_dir,
+        .process_folder = process_folder,
+        .arena_path = arena.path,
+        .nccl_address = nccl_address,
+        .gpu_timing_asked = timing_policy_name(config.gpu_timing_asked),
+        .gpu_timing_in_force = timing_policy_name(timing_policy.in_force),
+        .gpu_timing_reason = timing_policy.reason,
+        .graph_markers = graph_markers_text(),
+    };
     header->identity_bytes = (u32)identity_write(
         arena.base + header->identity_offset, MAX_HEADER_BYTES - header->identity_offset, &facts);
     header->nonce = callback_state.nonce;
@@ -82,10 +103,12 @@ static void at_exit(void) {
         helper_finish(config.exit_wait_ns);
 }
 
-static void start(const void *nccl_address) {
+static void start(int version, const void *nccl_address) {
     started = true;
     config_read();
     if (config.disabled) return;
+    cuda_driver_find(nccl_address);
+    timing_policy_choose(version);
     clock_choose();
     struct clock_pair before = clock_sample();
     u64 nonce = random_nonce();
@@ -113,18 +136,19 @@ static void log_banner(void) {
     if (config.disabled) log_line("disabled by NCCLSCOPE_DISABLE");
     else if (!callback_state.recording) log_line("no memory to record into; nothing is recorded");
     else
-        log_line("%s records in %s mode to %s/%s (%u MB %s)%s%s", NCCLSCOPE_VERSION,
+        log_line("%s records in %s mode to %s/%s (%u MB %s); GPU timing: %s%s%s", NCCLSCOPE_VERSION,
                  config_mode_name(), config.capture_dir, process_folder,
                  arena.chunk_limit >> (20 - CHUNK_SLOTS_LOG2 - 6),
                  arena.fd >= 0 ? "shared memory" : "private memory",
-                 config.complaint[0] ? "; " : "", config.complaint);
+                 timing_policy_name(timing_policy.in_force), config.complaint[0] ? "; " : "",
+                 config.complaint);
 }
 
 nccl_result plugin_init(void **context, int *mask, struct comm_description *description,
                         nccl_log_fn log, const void *nccl_address) {
     pthread_mutex_lock(&lifecycle);
     bool first = !started;
-    if (first) start(nccl_address);
+    if (first) start((int)description->version, nccl_address);
     pthread_mutex_unlock(&lifecycle);
     log_use(log);
     if (first) log_banner();

@@ -7,6 +7,7 @@
 #include "config.h"
 #include "event_filter.h"
 #include "meta.h"
+#include "timing_policy.h"
 #include "tracker.h"
 
 #define SECOND_NS 1000000000ull
@@ -19,6 +20,7 @@ static void change(enum mode mode, u32 events) {
     slot.zoom.t0 = clock_ticks();
     slot.zoom.events = events;
     slot.zoom.mode = (u8)mode;
+    slot.zoom.gpu_timing = (u8)timing_policy.in_force;
     slot.zoom.writes = mode != MODE_PROFILE || config.ring_bytes != 0;
     meta_append(KIND_zoom, &slot);
     config.mode = mode;

@@ -81,7 +81,7 @@ def trial_of(arguments: argparse.Namespace) -> Trial:
         raise UsageError(f"cannot write to {directory}: no such directory", "Make it, or change -o")
     settings = Settings(
         directory, arguments.mode, arguments.events, arguments.arena, arguments.ring,
-        arguments.chain, arguments.disk_limit, not arguments.no_gpu_timing,
+        arguments.chain, arguments.disk_limit, arguments.gpu_timing,
     )  # fmt: skip
     return Trial(
         command_words(arguments.command),

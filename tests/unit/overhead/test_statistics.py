@@ -199,7 +199,10 @@ def test_cpu_time_of_ranks_that_are_no_descendants_is_not_known() -> None:
 
 def test_masks() -> None:
     assert event_mask(Settings(Path("/x"), mode="full")) == 0xFFFF
-    assert event_mask(Settings(Path("/x"), gpu_timing=False)) == 0x7F0F
+    assert event_mask(Settings(Path("/x"), gpu_timing="off")) == 0x7F0F
+    assert event_mask(Settings(Path("/x"), mode="profile")) == 0x7F07
+    assert event_mask(Settings(Path("/x"), mode="profile", gpu_timing="kernel")) == 0x7746
+    assert event_mask(Settings(Path("/x"), events="0x2")) == 0x2
     assert event_mask(Settings(Path("/x"), events="0x6")) == 6
     with pytest.raises(UsageError):
         event_mask(Settings(Path("/x"), events="six"))

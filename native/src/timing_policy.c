@@ -1,0 +1,88 @@
+// Chooses where GPU times come from.
+//
+// KernelCh is the only event that slows a job down: with it NCCL hands every operation to a thread
+// that polls until its kernel has ended, and adds a host node to captured graphs. Profile mode is
+// meant to be always on, so `auto` samples there. Trace and full mode are about single operations,
+// so `auto` asks for the kernels of all of them.
+#include "timing_policy.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "config.h"
+#include "cuda_driver.h"
+
+struct timing_policy timing_policy;
+
+#define AS_NAME(number, constant, name) [number] = #name,
+static const char *const names[] = {GPU_TIMINGS(AS_NAME)};
+#undef AS_NAME
+
+const char *timing_policy_name(enum gpu_timing timing) { return names[timing]; }
+
+enum gpu_timing timing_policy_by_name(const char *name) {
+    for (unsigned i = GPU_TIMING_KERNEL; i <= GPU_TIMING_AUTO; i++)
+        if (strcmp(name, names[i]) == 0) return (enum gpu_timing)i;
+    return 0;
+}
+
+#define BECAUSE(...) snprintf(timing_policy.reason, sizeof timing_policy.reason, __VA_ARGS__)
+
+static enum gpu_timing wanted(void) {
+    if (config.gpu_timing_asked != GPU_TIMING_AUTO) return config.gpu_timing_asked;
+    if (config.events_listed) {
+        BECAUSE("NCCLSCOPE_EVENTS lists the events");
+        return config.events & NCCL_KERNEL_CH ? GPU_TIMING_KERNEL : GPU_TIMING_OFF;
+    }
+    if (config.mode == MODE_PROFILE) {
+        BECAUSE("profile mode samples, so that the job is not slowed down");
+        return GPU_TIMING_SAMPLED;
+    }
+    BECAUSE("%s mode is for single operations", config_mode_name());
+    return GPU_TIMING_KERNEL;
+}
+
+// The nearest that this interface and driver allow.
+static enum gpu_timing possible(enum gpu_timing timing, int version) {
+    if (timing == GPU_TIMING_OFF) return timing;
+    if (!(nccl_events_of(version) & NCCL_KERNEL_CH)) {
+        BECAUSE("NCCL's profiler interface v%d reports no kernels", version);
+        return GPU_TIMING_OFF;
+    }
+    if (timing == GPU_TIMING_KERNEL) {
+        if (version < NCCL_FIRST_WITH_STAMPS)
+            BECAUSE("NCCL's profiler interface v%d gives kernels no GPU times", version);
+        return timing;
+    }
+    if (version < NCCL_FIRST_WITH_STAMPS) {
+        BECAUSE("NCCL's profiler interface v%d has no GPU times to sample", version);
+        return GPU_TIMING_OFF;
+    }
+    if (version < NCCL_FIRST_WITH_CALLS) {
+        timing_policy.bursts = true;
+        BECAUSE("NCCL's profiler interface v%d reports no launches: kernels are timed in bursts",
+                version);
+        return timing;
+    }
+    const char *missing = cuda_missing_for_events();
+    if (!missing) return timing;
+    BECAUSE("no CUDA events: %s is missing", missing);
+    return GPU_TIMING_OFF;
+}
+
+u32 timing_policy_events(u32 events) {
+    const u32 kernels = NCCL_KERNEL_CH | NCCL_KERNEL_PHASE;
+    if (timing_policy.in_force == GPU_TIMING_KERNEL)
+        return config.events_listed ? events : events | NCCL_KERNEL_CH;
+    events &= ~kernels;
+    // A launch carries the stream, and its Group says which operations belong to it.
+    if (timing_by_events())
+        events |= NCCL_KERNEL_LAUNCH | NCCL_GROUP | NCCL_GROUP_API | NCCL_COLL_API | NCCL_P2P_API;
+    return events;
+}
+
+void timing_policy_choose(int version) {
+    timing_policy = (struct timing_policy){0};
+    timing_policy.in_force = possible(wanted(), version);
+    config.events = config.first_events = timing_policy_events(config.events);
+}

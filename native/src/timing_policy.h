@@ -1,0 +1,29 @@
+// Where GPU times come from: what was asked for (NCCLSCOPE_GPU_TIMING), what is possible with this
+// interface and driver, and what is in force.
+#ifndef NCCLSCOPE_TIMING_POLICY_H
+#define NCCLSCOPE_TIMING_POLICY_H
+
+#include <stdbool.h>
+
+#include "ncclscope/format.h"
+
+struct timing_policy {
+    enum gpu_timing in_force;
+    bool bursts;       // sampled by KernelCh in bursts of time, not by CUDA events
+    char reason[160];  // why that one, where it is not simply what was asked for; else empty
+};
+extern struct timing_policy timing_policy;
+
+// Once, at the first init, with the version of its interface; sets config.events accordingly.
+void timing_policy_choose(int version);
+// The events of a mode, or those that the user listed, as the policy in force changes them.
+u32 timing_policy_events(u32 events);
+const char *timing_policy_name(enum gpu_timing timing);
+enum gpu_timing timing_policy_by_name(const char *name);  // 0: there is none
+
+// Launches are chosen and timed by CUDA events.
+static inline bool timing_by_events(void) {
+    return timing_policy.in_force == GPU_TIMING_SAMPLED && !timing_policy.bursts;
+}
+
+#endif
