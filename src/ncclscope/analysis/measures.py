@@ -12,7 +12,9 @@ The extent of a run (`extent`)
 Bandwidth (`EXACT_SOURCES`, `counts_for_bandwidth`, `bus_bytes`, `busbw_gbs`)
     Bytes divided by time, both summed over the operations that count: their duration comes from an
     exact source, and their size is known. `gpu-early` does not count, its durations are lower
-    bounds; nor do times of the host. nccl/bandwidth.py has the factor of each function.
+    bounds; nor do `gpu-event-upper`, which are upper bounds, `gpu-event-rough`, whose error is more
+    than a tenth of them (process/launch_times.py), and times of the host. nccl/bandwidth.py has the
+    factor of each function.
     Who waited for whom needs more than that, see model/streams.py: there a `gpu-partial` operation
     does not count, because any channel may be the first to start or the last to end.
 
@@ -93,7 +95,7 @@ def extent(
 
 
 # ---- bandwidth ----
-EXACT_SOURCES = ("gpu", "gpu-repaired", "gpu-partial")
+EXACT_SOURCES = ("gpu", "gpu-repaired", "gpu-event", "gpu-partial")
 _IS_EXACT = np.array([*(name in EXACT_SOURCES for name in SOURCES), False])  # by code; -1: none
 
 
