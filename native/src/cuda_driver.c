@@ -7,27 +7,35 @@
 struct cuda_driver cuda;
 static const char *missing_for_events = "libcuda", *missing_for_markers = "libcuda";
 
-// The simulated NCCL has CUDA in the same library.
-static void *open_simulation(const void *nccl_address) {
+typedef void *(*find_fn)(const char *symbol);
+static void *library;  // never closed, as its functions are called
+
+static void *find_in_library(const char *symbol) { return dlsym(library, symbol); }
+
+// The simulated NCCL brings a driver along.
+static find_fn simulated_driver(const void *nccl_address) {
     Dl_info info;
+    find_fn find = NULL;
     if (!nccl_address || !dladdr(nccl_address, &info) || !info.dli_fname) return NULL;
-    void *library = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    if (library && dlsym(library, "ncclscopeSimulation")) return library;
-    if (library) dlclose(library);
-    return NULL;
+    void *caller = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (caller) *(void **)&find = dlsym(caller, "ncclscopeSimulatedDriver");
+    if (caller && !find) dlclose(caller);
+    return find;
 }
 
-static void find(void *library, const char *symbol, void **function, const char **missing) {
-    *function = dlsym(library, symbol);
+static void find_one(find_fn find, const char *symbol, void **function, const char **missing) {
+    *function = find(symbol);
     if (!*function && !*missing) *missing = symbol;
 }
 
 void cuda_driver_find(const void *nccl_address) {
-    void *library = open_simulation(nccl_address);  // never closed, as its functions are called
-    if (!library) library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (!library) return;
+    find_fn find_function = simulated_driver(nccl_address);
+    if (!find_function && (library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD)))
+        find_function = find_in_library;
+    if (!find_function) return;
     missing_for_events = missing_for_markers = NULL;
-#define FIND(member, symbol, arguments) find(library, symbol, (void **)&cuda.member, missing);
+#define FIND(member, symbol, arguments) \
+    find_one(find_function, symbol, (void **)&cuda.member, missing);
     const char **missing = &missing_for_events;
     CUDA_EVENT_FUNCTIONS(FIND)
     missing = &missing_for_markers;

@@ -18,7 +18,7 @@ enum {
     CUDA_NOT_READY = 600,
     CUDA_CAPTURE_RELAXED = 2,      // CU_STREAM_CAPTURE_MODE_RELAXED
     CUDA_STREAM_NON_BLOCKING = 1,  // does not wait for the legacy default stream
-    CUDA_HOST_PORTABLE_MAPPED = 3,
+    CUDA_HOST_MAPPED = 2,          // CU_MEMHOSTREGISTER_DEVICEMAP
 };
 
 // F(member, symbol, arguments): without these there are no CUDA events around launches.
@@ -35,7 +35,7 @@ enum {
     F(stream_create, "cuStreamCreate", (cuda_stream *, unsigned))                         \
     F(module_load, "cuModuleLoadData", (cuda_module *, const void *))                     \
     F(module_kernel, "cuModuleGetFunction", (cuda_kernel *, cuda_module, const char *))   \
-    F(host_alloc, "cuMemHostAlloc", (void **, size_t, unsigned))                          \
+    F(host_register, "cuMemHostRegister_v2", (void *, size_t, unsigned))                  \
     F(host_device_pointer, "cuMemHostGetDevicePointer_v2", (u64 *, void *, unsigned))     \
     F(launch, "cuLaunchKernel",                                                           \
       (cuda_kernel, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \

@@ -19,6 +19,8 @@
 #include "config.h"
 #include "control.h"
 #include "drain.h"
+#include "graph_markers.h"
+#include "launch_events.h"
 #include "live.h"
 #include "log.h"
 #include "meta.h"
@@ -84,6 +86,9 @@ static void heartbeat(bool ended) {
     __atomic_store_n(&header->heartbeat_ns, pair.monotonic_ns, __ATOMIC_RELAXED);
     ticks_per_ms = hz / 1000;
     tracker_expire(&pair, hz, ended);
+    launch_events_report_failures();
+    if (ended) launch_events_count_unread();
+    graph_markers_write(ended);
     sink_look_after_files();
     if (sigbus_guard_was_needed() && !truncation_noted) {
         log_note("somebody truncated %s; events in it are lost", arena.path);

@@ -16,6 +16,7 @@
 #include "helper.h"
 #include "identity.h"
 #include "intern.h"
+#include "launch_events.h"
 #include "log.h"
 #include "meta.h"
 #include "sigbus_guard.h"
@@ -158,6 +159,11 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
     description->mask = active ? events & interface_events : 0;
     *context = active ? comm_open(description) : IDLE_CONTEXT;
+    if (active) {
+        pthread_mutex_lock(&lifecycle);
+        launch_events_open(comm_number_in(*context));
+        pthread_mutex_unlock(&lifecycle);
+    }
     u32 chained = 0;
     if (active && config.chain[0]) {
         pthread_mutex_lock(&lifecycle);
@@ -182,6 +188,7 @@ nccl_result plugin_finalize(void *context) {
     if (!__atomic_load_n(&callback_state.recording, __ATOMIC_ACQUIRE)) return 0;
     chain_finalize(context);
     comm_close(context);
+    launch_events_close(comm_open_count() == 0);
     if (comm_open_count() == 0) {
         intern_forget_addresses();
         helper_wake();

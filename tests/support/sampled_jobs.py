@@ -1,67 +1,103 @@
-"""Operations of which a sample was timed: as times by key, and as a model."""
+"""Simulated jobs whose launches are sampled, and what the recorder wrote of them."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from ncclscope.analysis.sampled_operations import sampled_operations
-from ncclscope.analysis.sampling import Estimate
-from ncclscope.analysis.selection import DEFAULT_BY, Selection
-from ncclscope.model.model import Model
-from ncclscope.model.schema import NONE, NOT_SAMPLED, SOURCES, TABLES, empty
-from tests.support.model_builders import WORDS, model, world
-
-SIZE_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class SampledKey:
-    """All operations of one key in order, and the places of those that were timed."""
-
-    time_ns: Any
-    timed: Any
+from ncclscope.capture import dtypes, layout
+from ncclscope.capture.call_counts import CallCount, merge_call_counts, read_call_counts
+from ncclscope.capture.housekeeping import identity_of, process_folders
+from ncclscope.capture.metadata import by_kind, read_meta_file
+from ncclscope.capture.segment import Damage, open_file, view_slots
+from ncclscope.native import plugin_path
+from ncclscope.simulation.nccl import SimulatedNccl
+from tests.support.paths import SUPPORT
 
 
-def sampled_model(keys: Sequence[SampledKey], source: str = "gpu-event", ranks: int = 1) -> Model:
-    """A model of these keys, alike on all ranks; key n is an AllReduce of n + 1 MiB."""
-    communicators = [{"id": 7, "name_inferred": 0, "ranks": max(ranks, 2), "nodes": 1}]
-    made = model([], [], communicators, ["world"], world(ranks, ranks))
-    rows = sum(len(key.time_ns) for key in keys)
-    columns = empty(TABLES["operations"], rows * ranks)
-    reasons = [*WORDS["reason"], NOT_SAMPLED]
-    first = 0
+@dataclass
+class Rank:
+    """What one process of the job left behind."""
+
+    folder: Path
+    printed: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        return identity_of(self.folder)
+
+    def meta(self, kind: str) -> npt.NDArray[np.void]:
+        """Metadata slots of one kind, in order."""
+        _, slots = read_meta_file(self.folder / "meta", Damage())
+        return by_kind(slots).of(kind)
+
+    def slots(self, kind: str) -> npt.NDArray[np.void]:
+        """Slots of one kind in the log files."""
+        parts = []
+        for path in sorted(self.folder.glob("log.*")):
+            header, data = open_file(path)
+            slots = view_slots(data, header.header_bytes, Damage())
+            parts.append(slots[slots["kind"] == layout.KINDS[kind]])
+        return np.concatenate(parts).view(dtypes.OURS.dtypes[kind])
+
+    def counters(self) -> dict[str, int]:
+        """The last value of every counter, events added up."""
+        last = {
+            (int(slot["counter"]), int(slot["event"])): int(slot["value"])
+            for slot in self.meta("Count")
+        }
+        sums: Counter[str] = Counter()
+        for (number, _), value in last.items():
+            sums[layout.COUNTERS[number]] += value
+        return dict(sums)
+
+    def call_counts(self, level: int) -> list[CallCount]:
+        """What was counted by key, at one level."""
+        counts = merge_call_counts(read_call_counts(self.folder / "tally"), np.empty(0))
+        return [count for count in counts if count.key.level == level]
+
+
+def run_sampled(
+    capture: Path,
+    *cases: str,
+    ranks: int = 2,
+    mode: str = "profile",
+    release: str = "2.28",
+    one_host: bool = True,
+    **variables: str,
+) -> list[Rank]:
+    """Runs the cases of sampled_workload.py; every rank must exit with 0."""
+    base = {name: value for name, value in os.environ.items() if not name.startswith("NCCL")}
+    shared = base | {
+        "NCCL_PROFILER_PLUGIN": str(plugin_path()),
+        "NCCLSCOPE_DIR": str(capture),
+        "NCCLSCOPE_MODE": mode,
+        "NCCLSCOPE_GPU_TIMING": "sampled",
+        "NCCLSCOPE_SIM_RELEASE": release,
+        "WORLD_SIZE": str(ranks),
+        "ID": SimulatedNccl().unique_id().hex(),
+        **variables,
+    }
+    command = [sys.executable, str(SUPPORT / "sampled_workload.py"), *cases]
+    jobs = []
     for rank in range(ranks):
-        for number, key in enumerate(keys):
-            own = slice(first, first + len(key.time_ns))
-            first = own.stop
-            duration = np.full(len(key.time_ns), NONE, np.int64)
-            duration[key.timed] = np.asarray(key.time_ns)[key.timed]
-            timed = duration != NONE
-            start = 10**6 + np.cumsum(np.asarray(key.time_ns, np.int64))
-            values: dict[str, Any] = {
-                "process": rank, "communicator": 0, "rank": rank, "global_rank": rank, "node": 0,
-                "form": 0, "function": 0, "datatype": 0, "algorithm": 0, "protocol": 2,
-                "size_bytes": SIZE_BYTES * (number + 1), "replay": 0, "symmetric": 0,
-                "inferred": 0, "state": 0, "call_ns": start - 10**4, "duration_ns": duration,
-                "start_ns": np.where(timed, start, NONE),
-                "end_ns": np.where(timed, start + duration, NONE),
-                "source": np.where(timed, SOURCES.index(source), SOURCES.index("none")),
-                "reason": np.where(timed, 0, len(reasons) - 1),
-            }  # fmt: skip
-            for name, value in values.items():
-                columns[name][own] = value
-    made.tables["operations"] = columns
-    made.words["reason"] = reasons
-    return made
-
-
-def totals_of_keys(keys: Sequence[SampledKey]) -> list[Estimate]:
-    """The estimated total of every key."""
-    sampled = sampled_operations(sampled_model(keys), Selection(), DEFAULT_BY)
-    assert sampled
-    strata = sampled.rows_by_group(["size_bytes"], folded=False)
+        own = {"RANK": str(rank)} | ({} if one_host else {"NCCL_HOSTID": f"host{rank}"})
+        jobs.append(subprocess.Popen(command, env=shared | own, stdout=subprocess.PIPE, text=True))
+    try:
+        outputs = [job.communicate(timeout=60)[0] for job in jobs]
+    finally:
+        for job in jobs:
+            job.kill()
+    assert [job.returncode for job in jobs] == [0] * ranks
+    by_pid = {folder.name.split(".")[-2]: folder for folder in process_folders(capture)}
     return [
-        sampled.strata.total_ns(strata[(SIZE_BYTES * (number + 1),)]) for number in range(len(keys))
+        Rank(by_pid[str(job.pid)], [json.loads(line) for line in output.splitlines()])
+        for job, output in zip(jobs, outputs, strict=True)
     ]

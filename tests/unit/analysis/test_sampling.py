@@ -15,7 +15,7 @@ from ncclscope.analysis.sampling import (
     student_t,
     total_of,
 )
-from tests.support.sampled_jobs import SampledKey, totals_of_keys
+from tests.support.sampled_keys import SampledKey, totals_of_keys
 
 FIRSTS, BLOCK = 8, 64
 
