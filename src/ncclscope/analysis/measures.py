@@ -143,6 +143,7 @@ def busbw_gbs(model: Model, rows: Rows = ALL_ROWS) -> float | None:
 GRADES = ("gpu", "proxy", "host", "enqueue")
 GRADE_OF = dict.fromkeys(GPU_SOURCES, 0) | {"proxy": 1, "host": 2, "enqueue": 3}
 EARLY_SOURCE = "gpu-early"  # its durations are lower bounds
+UPPER_SOURCE = "gpu-event-upper"  # its durations are upper bounds
 _GRADE_OF_CODE = np.array([GRADE_OF.get(name, len(GRADES)) for name in SOURCES], np.int8)
 GRADE_SQL = (
     f"case when source in ({', '.join(map(repr, GPU_SOURCES))}) then 0 "
@@ -163,6 +164,7 @@ class Durations:
     p99_ns: float | None
     longest_ns: float
     lower_bound: bool  # some are gpu-early: the truth is not less
+    upper_bound: bool = False  # some are gpu-event-upper: the truth is not more
 
 
 def durations(operations: Columns, rows: Rows = ALL_ROWS) -> Durations | None:
@@ -188,6 +190,7 @@ def durations(operations: Columns, rows: Rows = ALL_ROWS) -> Durations | None:
         p99_ns=p99,
         longest_ns=int(times.max()),
         lower_bound=bool((source[best] == SOURCES.index(EARLY_SOURCE)).any()),
+        upper_bound=bool((source[best] == SOURCES.index(UPPER_SOURCE)).any()),
     )
 
 

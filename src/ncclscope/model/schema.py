@@ -203,6 +203,14 @@ COUNTERS = _columns(
     ("host_sum_ns", "i8", "their time together"),
     ("host_min_ns", "i8", "the shortest"),
     ("host_max_ns", "i8", "the longest"),
+    ("event_count", "i8", "works timed by CUDA events around their launches"),
+    ("event_sum_ns", "i8", "their time together, without the events' excess"),
+    ("event_min_ns", "i8", "the shortest"),
+    ("event_max_ns", "i8", "the longest"),
+    ("event_shared", "i8", "of these works, those that shared their launch: each has its time"),
+    ("event_firsts", "i8", "of these works, first calls that were all timed"),
+    ("event_firsts_ns", "i8", "their time together"),
+    ("replays", "i8", "replays of these captured calls, counted by markers and not timed"),
     *(
         (column, "i8", f"works without a time by the GPU: {reason}")
         for column, reason in UNTIMED_REASONS.items()
@@ -211,10 +219,11 @@ COUNTERS = _columns(
 
 COUNTER_HISTOGRAMS = _columns(
     ("counter", "i8", "row of `counters`"),
-    ("source", "word", "gpu or host: who timed these works"),
-    ("from_ns", "i8", "they took at least this long"),
+    ("source", "word", "gpu, gpu-event or host: who timed these works"),
+    ("from_ns", "i8", "they took at least this long, with the excess of CUDA events"),
     ("to_ns", "i8", "and less than this; NULL: any longer time"),
     ("works", "i8", "how many"),
+    ("firsts", "i8", "of these, first calls that were all timed by CUDA events"),
 )
 
 PROCESSES = _columns(

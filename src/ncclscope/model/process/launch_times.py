@@ -144,7 +144,7 @@ class TimedRows:
 def is_sampled(decoded: ProcessEvents) -> bool:
     """Whether the process timed a sample of its launches by CUDA events."""
     identity = decoded.process.identity
-    return identity.get("gpu_timing.in_force") == "sampled" and len(decoded["KernelLaunch"]) > 0
+    return identity.get("gpu_timing.in_force") == "sampled" and len(decoded["GroupApi"]) > 0
 
 
 def timed_rows(decoded: ProcessEvents, calls: Calls, rows: Rows, launch: Ints) -> TimedRows:
