@@ -262,7 +262,7 @@ def _marked_replays(calls: list[_Row], totals: list[CounterTotals], eager: int) 
         total.untimed[NOT_SAMPLED] -= taken
         total.sources["none"] -= min(taken, total.sources["none"])
         extra -= taken
-    return replays
+    return int(replays)
 
 
 def _of_replays(calls: list[_Row], replays: int) -> CounterTotals:
