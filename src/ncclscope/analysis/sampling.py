@@ -149,7 +149,7 @@ def _relative_spread(strata: Strata, mean: Floats) -> tuple[Floats, Floats]:
     """By stratum its values' variance and third moment, relative to their mean, mixed with those
     of all strata of its pool.
     """
-    scale = np.where(mean > 0, mean, 1.0)
+    scale = np.where(mean > 0, mean, np.inf)
     square, cube = strata.squares / scale**2, strata.cubes / scale**3
     degrees = np.maximum(strata.values - 1, 0).astype(np.float64)
     pools = int(strata.pool.max(initial=-1)) + 1

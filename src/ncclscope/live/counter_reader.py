@@ -217,7 +217,7 @@ def _strata(times: Records, count: Floats, sum_ns: Floats, excess: EventExcess) 
     firsts_ns = times["event_first_sum_ns"].astype(np.float64) - firsts * excess.excess_ns
     firsts_ns = np.minimum(np.maximum(firsts_ns, 0.0), sum_ns)
     sampled = count - firsts
-    shows = times["event_histogram"].astype(np.float64)
+    shows = times["event_histogram"] * (count > 0)[:, None].astype(np.float64)
     for place in range(times["event_first_buckets"].shape[1]):
         own = np.flatnonzero(firsts > place)
         shows[own, times["event_first_buckets"][own, place]] -= 1
