@@ -28,6 +28,7 @@
 #include "salvage.h"
 #include "sigbus_guard.h"
 #include "sink.h"
+#include "timing_bursts.h"
 #include "tracker.h"
 
 #define SECOND_NS 1000000000ull
@@ -205,6 +206,7 @@ static void *run(void *unused) {
     u64 next_heartbeat = 0, next_try = 0, next_drain = 0, next_control = 0, heartbeats = 0;
     for (;;) {
         u64 now = clock_monotonic_ns();
+        timing_bursts_check(clock_realtime_ns(), clock_ticks());
         if (!sink_is_open() && now >= next_try) {
             sink_open(folder);
             next_try = clock_monotonic_ns() + SECOND_NS;

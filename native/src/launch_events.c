@@ -177,7 +177,7 @@ static void calibrate(struct pool *pool, u32 comm) {
 
 // Under the lock of init.
 void launch_events_open(u32 comm) {
-    if (!timing_by_events()) return;
+    if (!timing_policy.by_events) return;
     int mode = cuda_enter();
     cuda_context context = NULL;
     bool current = cuda.context_current(&context) == 0 && context;
@@ -422,7 +422,7 @@ void launch_events_note_captured_group(u64 group, u32 comm, u64 capture) {
 }
 
 void launch_events_close(bool last) {
-    if (!timing_by_events()) return;
+    if (!timing_policy.by_events) return;
     int mode = cuda_enter();
     u32 used = __atomic_load_n(&pool_count, __ATOMIC_ACQUIRE);
     for (u32 i = 0; i < used; i++)

@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "config.h"
 #include "event_filter.h"
+#include "log.h"
 #include "meta.h"
 #include "timing_policy.h"
 #include "tracker.h"
@@ -29,11 +30,22 @@ static void change(enum mode mode, u32 events) {
 
 static void reset(void) {
     until_ns = until_calls = 0;
-    if (first_mode) change(first_mode, config.first_events);
+    bool paused = timing_policy.by_events && timing_policy.in_force == GPU_TIMING_OFF;
+    if (paused) timing_policy_switch(GPU_TIMING_SAMPLED);
+    if (first_mode || paused) change(first_mode ? first_mode : config.mode, config.first_events);
+}
+
+static void switch_gpu_timing(enum gpu_timing timing) {
+    u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
+    if (timing_policy_switch(timing)) change(config.mode, events);
+    else
+        log_note("GPU timing stays %s while the job runs",
+                 timing_policy_name(timing_policy.in_force));
 }
 
 void recording_mode_apply(const struct control_request *request) {
     if (request->reset) reset();
+    if (request->gpu_timing) switch_gpu_timing(request->gpu_timing);
     if (!request->mode) return;
     if (!first_mode) first_mode = config.mode;
     u32 events = config_events_of_mode(request->mode);

@@ -59,10 +59,11 @@ static enum gpu_timing possible(enum gpu_timing timing, int version) {
         return GPU_TIMING_OFF;
     }
     if (version < NCCL_FIRST_WITH_CALLS) {
-        timing_policy.bursts = true;
-        BECAUSE("NCCL's profiler interface v%d reports no launches: kernels are timed in bursts",
-                version);
-        return timing;
+        // Bursts are not for jobs with CUDA graphs (timing_bursts.h), of which v4 says nothing.
+        timing_policy.bursts = config.gpu_timing_asked == GPU_TIMING_SAMPLED;
+        BECAUSE("NCCL's profiler interface v%d reports no launches to sample%s", version,
+                timing_policy.bursts ? ": kernels are timed in bursts" : "");
+        return timing_policy.bursts ? timing : GPU_TIMING_OFF;
     }
     const char *missing = cuda_missing_for_events();
     if (!missing) return timing;
@@ -74,9 +75,11 @@ u32 timing_policy_events(u32 events) {
     const u32 kernels = NCCL_KERNEL_CH | NCCL_KERNEL_PHASE;
     if (timing_policy.in_force == GPU_TIMING_KERNEL)
         return config.events_listed ? events : events | NCCL_KERNEL_CH;
-    events &= ~kernels;
+    // Whoever lists KernelCh and asks for samples gets both, to compare them.
+    bool compares = config.events_listed && config.gpu_timing_asked == GPU_TIMING_SAMPLED;
+    if (!compares) events &= ~kernels;
     // A launch carries the stream, and its Group says which operations belong to it.
-    if (timing_by_events())
+    if (timing_policy.by_events)
         events |= NCCL_KERNEL_LAUNCH | NCCL_GROUP | NCCL_GROUP_API | NCCL_COLL_API | NCCL_P2P_API;
     return events;
 }
@@ -84,5 +87,14 @@ u32 timing_policy_events(u32 events) {
 void timing_policy_choose(int version) {
     timing_policy = (struct timing_policy){0};
     timing_policy.in_force = possible(wanted(), version);
+    timing_policy.by_events = timing_by_events();
     config.events = config.first_events = timing_policy_events(config.events);
+}
+
+bool timing_policy_switch(enum gpu_timing timing) {
+    if (timing == timing_policy.in_force) return true;
+    bool is_sound =
+        timing_policy.by_events && (timing == GPU_TIMING_SAMPLED || timing == GPU_TIMING_OFF);
+    if (is_sound) __atomic_store_n(&timing_policy.in_force, timing, __ATOMIC_RELAXED);
+    return is_sound;
 }

@@ -9,6 +9,7 @@
 
 struct timing_policy {
     enum gpu_timing in_force;
+    bool by_events;    // sampling by CUDA events is possible, and was in force at the start
     bool bursts;       // sampled by KernelCh in bursts of time, not by CUDA events
     char reason[160];  // why that one, where it is not simply what was asked for; else empty
 };
@@ -16,6 +17,9 @@ extern struct timing_policy timing_policy;
 
 // Once, at the first init, with the version of its interface; sets config.events accordingly.
 void timing_policy_choose(int version);
+// Helper: stops sampling, or goes on with it. False: that is not sound. KernelCh is never switched:
+// from NCCL 2.31 on its stamps would be those of other works.
+bool timing_policy_switch(enum gpu_timing timing);
 // The events of a mode, or those that the user listed, as the policy in force changes them.
 u32 timing_policy_events(u32 events);
 const char *timing_policy_name(enum gpu_timing timing);
@@ -23,7 +27,8 @@ enum gpu_timing timing_policy_by_name(const char *name);  // 0: there is none
 
 // Launches are chosen and timed by CUDA events.
 static inline bool timing_by_events(void) {
-    return timing_policy.in_force == GPU_TIMING_SAMPLED && !timing_policy.bursts;
+    return __atomic_load_n(&timing_policy.in_force, __ATOMIC_RELAXED) == GPU_TIMING_SAMPLED &&
+           !timing_policy.bursts;
 }
 
 #endif

@@ -77,7 +77,9 @@ TEST(without_cuda_nothing_is_sampled) {
 }
 
 TEST(old_interfaces_get_the_nearest_gpu_timing) {
-    CHECK_EQUAL(in_force("profile", "auto", 4), GPU_TIMING_SAMPLED);
+    CHECK_EQUAL(in_force("profile", "auto", 4), GPU_TIMING_OFF);
+    CHECK(strstr(timing_policy.reason, "no launches"));
+    CHECK_EQUAL(in_force("profile", "sampled", 4), GPU_TIMING_SAMPLED);
     CHECK(timing_policy.bursts && strstr(timing_policy.reason, "bursts"));
     CHECK_EQUAL(config.events & NCCL_KERNEL_CH, 0);
     CHECK_EQUAL(in_force("profile", "sampled", 3), GPU_TIMING_OFF);

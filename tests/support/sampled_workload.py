@@ -106,6 +106,25 @@ def short_lived_streams(calls: int) -> None:
         do("cudaStreamDestroy", stream)
 
 
+def devices(calls: int) -> None:
+    """A communicator on a second device, and calls while a third one is current, which no
+    communicator was made on.
+    """
+    do("cudaSetDevice", 1)
+    part = c.c_void_p()
+    do("ncclCommSplit", COMM, 0, RANK, c.byref(part), None)
+    stream = made("cudaStreamCreate")
+    for _ in range(calls):
+        do("ncclAllReduce", SEND, RECV, c.c_size_t(512), FLOAT32, SUM, part, stream)
+    do("cudaStreamSynchronize", stream)
+    do("cudaSetDevice", 0)
+    eager(calls)
+    do("cudaSetDevice", 2)
+    sizes(calls)
+    do("cudaSetDevice", 0)
+    do("ncclCommDestroy", part)
+
+
 def device_reset(calls: int) -> None:
     """All events are of a context that is gone."""
     eager(8)

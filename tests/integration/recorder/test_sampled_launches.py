@@ -106,6 +106,16 @@ def test_threads_share_a_pool(tmp_path: Path) -> None:
         assert made["sampled"] == made["timed"] >= 16
 
 
+def test_every_context_has_its_own_clock_and_unknown_ones_have_none(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "devices:8", mode="trace"):
+        clocks = rank.meta("EventClock")
+        assert list(clocks["clock"]) == [0, 1]
+        times = rank.slots("LaunchTime")
+        timed = times[times["reason"] == 0]
+        assert {(int(t["comm"]), int(t["clock"])) for t in timed} == {(0, 0), (1, 1)}
+        assert launches(rank) == {"sampled": 24, "timed": 16, "no_context": 8}
+
+
 # ---- graphs ----
 def test_replays_are_counted_in_every_capture_mode(tmp_path: Path) -> None:
     for rank in run_sampled(tmp_path / "c", "graphs:5"):
@@ -124,6 +134,15 @@ def test_captured_launches_say_which_capture_took_them(tmp_path: Path) -> None:
         captured = starts[starts["flags"] & layout.FLAG_GRAPH != 0]
         assert len(captured) == 9
         assert len(set(captured["capture"])) == 3
+
+
+def test_replays_are_counted_where_nccl_reports_them_too(tmp_path: Path) -> None:
+    """Over a network NCCL reports every replay: its works are counted, and the marker agrees."""
+    for rank in run_sampled(tmp_path / "c", "graphs:5", one_host=False):
+        last = {int(slot["capture"]): int(slot["replays"]) for slot in rank.meta("GraphReplays")}
+        assert sorted(last.values()) == [5, 6, 7]
+        works = {count.key.count: count.calls for count in rank.call_counts(layout.LEVEL_WORK)}
+        assert works[1024] == 3 * (5 + 6 + 7)
 
 
 def test_markers_can_be_switched_off(tmp_path: Path) -> None:
