@@ -14,7 +14,15 @@ from ncclscope.model.process.channels import KernelTimes
 from ncclscope.model.process.events import Bools, Ints, ProcessEvents
 from ncclscope.model.process.launch_times import TimedRows
 from ncclscope.model.process.works import Works
-from ncclscope.model.schema import COPY_ENGINE, NONE, SOURCES, STATES, Columns, map_chunks
+from ncclscope.model.schema import (
+    COPY_ENGINE,
+    NONE,
+    NOT_SAMPLED,
+    SOURCES,
+    STATES,
+    Columns,
+    map_chunks,
+)
 from ncclscope.model.vocabulary import Codes, Vocabulary
 from ncclscope.nccl.algorithms import WITH_EXACT_STOP
 from ncclscope.nccl.events import BIT, FIRST_WITH_KERNELS, FIRST_WITH_STAMPS, NUMBER
@@ -118,7 +126,8 @@ def explain_sampling(columns: Columns, timed: TimedRows, words: Vocabulary) -> N
     counted = columns["replays"] != NONE
     if counted.any():
         reason[counted] = words.code("reason", COUNTED_REPLAYS)
-    left = (columns["source"] == NO_SOURCE) & (reason == 0)
+    source = columns["source"]
+    left = ((source == NO_SOURCE) | (source == PROXY)) & (reason == 0)
     left &= (state == DONE) | (state == UNKNOWN)
     for code in np.unique(timed.reason_code[left]).tolist():
         text = timed.reason[code]
@@ -224,7 +233,9 @@ def explain(columns: Columns, rows: Rows, decoded: ProcessEvents, words: Vocabul
         return
     without = source == NO_SOURCE
     broadcast = words.among("function", ("Broadcast",), columns["function"])
+    in_bursts = launch_times.in_bursts(decoded) & ((state == DONE) | (state == UNKNOWN))
     for mask, text in (
+        ((without | (source == PROXY)) & in_bursts, NOT_SAMPLED),
         (without & (state == CAPTURED), "captured into a CUDA graph, see its replays"),
         (without & (state == IN_FLIGHT), "in flight"),
         (without & (state == NEVER_LAUNCHED), "never launched"),
