@@ -1,0 +1,2 @@
+#include "attach.h"
+void attach_request(void) {}
