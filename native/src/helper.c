@@ -51,13 +51,16 @@ static enum { RUNNING, FINISHING, FINISHED } phase;
 static bool woken, truncation_noted;
 
 // ---- what a pass does ----
-static void drain_meta(void) {
+// True when there is more to come.
+static bool drain_meta(void) {
     static union slot batch[META_SLOTS];
-    range_text_announce(training_steps_text());
-    if (!sink_is_open()) return;
+    bool more = !range_text_announce(training_steps_text());
+    if (!sink_is_open()) return false;
     context_write();
     size_t slots = meta_peek(batch, META_SLOTS);
-    if (slots && sink_meta(batch, slots)) meta_release(slots);
+    if (!slots || !sink_meta(batch, slots)) return false;
+    meta_release(slots);
+    return more;
 }
 
 static void write_counters(u64 now) {
@@ -161,6 +164,8 @@ static void finish(void) {
         drain_copy_out(&now);
     }
     heartbeat(true);
+    while (drain_meta()) {
+    }
     write_end();
     drain_meta();
     // With communicators still open, NCCL's threads may go on calling until the process is gone:

@@ -15,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
 #include "plugin.h"
 #include "range.h"
 
@@ -475,7 +474,6 @@ static void replace(const struct nvtx_callbacks *callbacks, int module,
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void prepare(void) {
     domains[0].enabled = is_wanted("default");
-    if (!__atomic_load_n(&callback_state.recording, __ATOMIC_ACQUIRE)) clock_choose();
     range_expect();
 }
 

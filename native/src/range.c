@@ -25,7 +25,7 @@ struct range_nest {
     union slot *remembered;  // as many as entries; NULL: none is
 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_once_t once = PTHREAD_ONCE_INIT, clock_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_exit;
 static bool has_key;
 static bool calls_are_events;
@@ -298,6 +298,7 @@ void range_end(u64 number, const struct range *payload) {
 void range_expect(void) {
     pthread_once(&once, make_key);
     if (__atomic_load_n(&begun, __ATOMIC_ACQUIRE)) return;
+    pthread_once(&clock_once, clock_choose);
     u8 off = RANGES_OFF;
     __atomic_compare_exchange_n(&callback_state.ranges, &off, RANGES_REMEMBERED, false,
                                 __ATOMIC_RELEASE, __ATOMIC_RELAXED);

@@ -28,7 +28,6 @@ static u64 places[PLACES];
 static struct name {
     enum text_owner what;
     u16 owner, length;
-    bool announced;
     char *text;
 } names[MAX_NAMES];
 static u32 name_count;
@@ -126,35 +125,31 @@ static bool announce(u32 number) {
     return false;
 }
 
-static void announce_texts(void) {
+static bool announce_texts(void) {
     static u32 first = 1;  // all before it are in the metadata
     u32 count = __atomic_load_n(&text_count, __ATOMIC_ACQUIRE);
     while (first < count && first < RANGE_TEXTS) {
-        if (!__atomic_load_n(&texts[first].ready, __ATOMIC_ACQUIRE) || !announce(first)) return;
+        if (!__atomic_load_n(&texts[first].ready, __ATOMIC_ACQUIRE) || !announce(first))
+            return false;
         first++;
     }
+    return true;
 }
 
-static void announce_names(void) {
+static bool announce_names(void) {
+    static u32 first;  // as above
+    if (first == __atomic_load_n(&name_count, __ATOMIC_ACQUIRE)) return true;
     pthread_mutex_lock(&names_lock);
-    for (u32 i = 0; i < name_count && meta_has_spare_room(); i++) {
-        if (names[i].announced) continue;
-        names[i].announced = true;
-        meta_text(names[i].what, names[i].owner, names[i].text, names[i].length);
-    }
+    for (; first < name_count && meta_has_spare_room(); first++)
+        meta_text(names[first].what, names[first].owner, names[first].text, names[first].length);
+    bool done = first == name_count;
     pthread_mutex_unlock(&names_lock);
+    return done;
 }
 
-void range_text_announce(u32 wanted) {
+bool range_text_announce(u32 wanted) {
     if (wanted && wanted < RANGE_TEXTS) announce(wanted);
-    if (!slots_are_kept()) return;
-    announce_texts();
-    static u32 names_seen;
-    u32 count = __atomic_load_n(&name_count, __ATOMIC_ACQUIRE);
-    if (count != names_seen && meta_has_spare_room()) {
-        announce_names();
-        names_seen = count;
-    }
+    return !slots_are_kept() || (announce_names() && announce_texts());
 }
 
 // ---- the table ----
@@ -212,11 +207,10 @@ void range_name(enum text_owner what, unsigned owner, const char *text, size_t l
     memcpy(copy, text, length);
     pthread_mutex_lock(&names_lock);
     if (name_count < MAX_NAMES) {
-        names[name_count] = (struct name){what, (u16)owner, (u16)length, false, copy};
+        names[name_count] = (struct name){what, (u16)owner, (u16)length, copy};
         __atomic_store_n(&name_count, name_count + 1, __ATOMIC_RELEASE);
         copy = NULL;
     }
     pthread_mutex_unlock(&names_lock);
     free(copy);
-    if (slots_are_kept()) announce_names();
 }

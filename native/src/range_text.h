@@ -33,8 +33,9 @@ enum text_class range_text_class(u32 number);
 // A domain, schema or category. Copied; not for the hot path.
 void range_name(enum text_owner what, unsigned owner, const char *text, size_t length);
 
-// Helper thread: puts into the metadata what is not there yet, while its ring has room. In profile
-// mode there are no ranges to name: only the text `wanted` is put there (0: none).
-void range_text_announce(u32 wanted);
+// Helper thread: puts into the metadata what is not there yet, while its ring has room; false: some
+// is left. In profile mode there are no ranges to name: only the text `wanted` is put there (0:
+// none).
+bool range_text_announce(u32 wanted);
 
 #endif

@@ -24,8 +24,8 @@ class Job:
         self.nccl = nccl = SimulatedNccl()
         self.comm = nccl.communicator("world", nccl.unique_id(), 1, 0)
         self.stream, self.buffers = nccl.stream(), (nccl.memory(1 << 20), nccl.memory(1 << 20))
-    def all_reduce(self):
-        call = Call("world", "AllReduce", 4096)
+    def send(self):
+        call = Call("world", "SendRecv", 4096)
         self.nccl.call(call, self.comm, 1, 0, self.buffers, self.stream)
         self.nccl.wait(self.stream)
     def end(self):
@@ -55,7 +55,7 @@ class RecordedRange:
 
 
 def start_program(capture: Path, body: str, **variables: str) -> "subprocess.Popen[str]":
-    """Starts a Python program that is recorded; `job` has begin, all_reduce and end."""
+    """Starts a Python program that is recorded; `job` has begin, send and end."""
     environment = os.environ | {
         "NCCL_PROFILER_PLUGIN": str(plugin_path()),
         "NVTX_INJECTION64_PATH": str(plugin_path()),
