@@ -94,7 +94,9 @@ def _texts(process: Process, ranges: Any) -> list[str]:
     behind = ranges.extended.tolist()
     for place, address in enumerate(behind):
         if address:
-            slot = ranges.log.take(ranges.log.rows_of(_log_keys(ranges.keys[place : place + 1] + 1)))
+            slot = ranges.log.take(
+                ranges.log.rows_of(_log_keys(ranges.keys[place : place + 1] + 1))
+            )
             raw = slot.tobytes()[layout.slot_places("RangeText")["text"].offset :]
             texts[place] = raw.split(b"\0")[0].decode()
     return texts
