@@ -4,6 +4,7 @@ import os
 import signal
 import struct
 import subprocess
+import sys
 import tarfile
 import time
 from pathlib import Path
@@ -16,6 +17,7 @@ from ncclscope.capture.columns import START_NS
 from ncclscope.capture.live_page import read_live_page
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.range_names import payload_values
+from ncclscope.capture.reader import open_capture
 from ncclscope.model.process.events import events_of
 from ncclscope.native import player_path, plugin_path
 from tests.support.player import ncclscope
@@ -410,3 +412,24 @@ sys.stdin.readline()
     assert len(ranges_of(process)) == 16_403
     (context,) = (tmp_path / "out").rglob("context.jsonl")
     assert context.read_text() == '{"torch":"2.11.0+cu130","path":"removed"}\n'
+
+
+def test_scenarios_plant_ranges_in_simulated_jobs(tmp_path: Path) -> None:
+    scenario = tmp_path / "s"
+    scenario.write_text(
+        "ranks = 2\nsteps = 3\ncompute_ms = 1\ncall = world AllReduce 1K\n"
+        "call = world AllReduce 2K\nrange = step%20{step} 0 1\nrange = data 0 ms=1 source=2\n"
+        "range = text=blocks.1 first=1 last=1\nrange = step first=2 source=5 mark=1\n"
+    )
+    command = [sys.executable, "-m", "ncclscope.simulation", str(scenario)]
+    assert ncclscope("run", "-o", tmp_path / "c", "--", *command).returncode == 0
+    for process in open_capture(tmp_path / "c").processes:
+        ranges = ranges_of(process)
+        parents = {one.text: one.parent for one in ranges}
+        assert parents == {
+            **{f"step {step}": "" for step in range(3)},
+            "data": "step 2", "blocks.1": "step 2", "step": "",
+        }  # fmt: skip
+        assert len(ranges) == 12
+        assert process.live is not None
+        assert int(process.live.step["steps"]) == 3
