@@ -2,14 +2,15 @@
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from ncclscope.capture import layout
 from ncclscope.capture.process import Process
-from ncclscope.native import plugin_path
-from tests.support.range_job import ranges_of, record
+from ncclscope.native import plugin_path, simulated_nccl_path
+from tests.support.range_job import only_process, ranges_of, record
 
 _GIVE_TO_MAIN = "import _ncclscope_recorder as native, __main__\n__main__.native = native\n"
 _BEGIN = "job.begin()\nfor _ in range(10000): pass\n"
@@ -118,7 +119,9 @@ except KeyboardInterrupt:
 else:
     sys.exit("nobody was interrupted")
 """
-    assert _record(tmp_path, attach, body).notes == ("cannot attach to Python: KeyboardInterrupt: ",)
+    assert _record(tmp_path, attach, body).notes == (
+        "cannot attach to Python: KeyboardInterrupt: ",
+    )
 
 
 def test_off_attaches_nothing(tmp_path: Path) -> None:
@@ -175,3 +178,48 @@ native.range_pop()
     process = _record(tmp_path, None, body, NCCLSCOPE_TORCH="off")
     (early,) = ranges_of(process)
     assert (early.text, early.end_ns > early.start_ns) == ("early", True)
+
+
+_OTHER_PYTHON = """
+import ctypes as c, sys, time
+nccl = c.CDLL(sys.argv[1])
+class Id(c.Structure): _fields_ = (("bytes", c.c_char * 128),)
+unique, comm = Id(), c.c_void_p()
+nccl.ncclCommInitRank.argtypes = (c.POINTER(c.c_void_p), c.c_int, Id, c.c_int)
+assert nccl.ncclGetUniqueId(c.byref(unique)) == 0
+assert nccl.ncclCommInitRank(c.byref(comm), 1, unique, 0) == 0
+end = time.time() + 30
+while "native" not in globals() and time.time() < end: time.sleep(0.01)
+for i in range(10000):
+    native.range_push("a"); native.range_push(native.text("b"), 2, i)
+    native.range_pop(); native.range_pop()
+assert nccl.ncclCommDestroy(comm) == 0
+"""
+
+
+def _interpreter(release: str) -> str:
+    """The path of a Python, behind whatever script leads to it; empty: there is none."""
+    found = shutil.which(f"python{release}") or ""
+    command = [found, "-c", "import sys; print(sys.executable)"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False) if found else None
+    return ran.stdout.strip() if ran and ran.returncode == 0 else ""
+
+
+@pytest.mark.parametrize("release", ["3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.13t"])
+def test_every_python_from_3_8_on(tmp_path: Path, release: str) -> None:
+    """Isolated, so that neither path nor user packages of the job matter."""
+    python = _interpreter(release)
+    if not python:
+        pytest.skip(f"there is no python{release} here")
+    shutil.copy(plugin_path(), tmp_path / "plugin.so")
+    (tmp_path / "ncclscope_attach.py").write_text(_GIVE_TO_MAIN)
+    environment = {
+        "NCCL_PROFILER_PLUGIN": str(tmp_path / "plugin.so"), "NCCLSCOPE_DIR": str(tmp_path / "c"),
+        "NCCLSCOPE_MODE": "trace", "NCCLSCOPE_TORCH": "steps",
+    }  # fmt: skip
+    command = [python, "-I", "-c", _OTHER_PYTHON, simulated_nccl_path()]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    process = only_process(tmp_path / "c")
+    assert process.notes == ()
+    assert len(ranges_of(process)) == 20_000
