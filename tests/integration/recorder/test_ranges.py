@@ -16,7 +16,7 @@ from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS
 from ncclscope.capture.live_page import read_live_page
 from ncclscope.capture.process import Process, open_process
-from ncclscope.capture.range_names import payload_values
+from ncclscope.capture.range_payloads import range_payloads
 from ncclscope.capture.reader import open_capture
 from ncclscope.model.process.events import events_of
 from ncclscope.native import player_path, plugin_path
@@ -338,20 +338,17 @@ def test_nccls_own_calls_are_left_out_where_they_are_events(tmp_path: Path) -> N
 
 
 def test_payloads_with_a_schema_are_read_back(tmp_path: Path) -> None:
-    _player(tmp_path / "c", "--calls", 20_000, "--threads", 1)
+    """The player's payloads are bytes of one value."""
+    _player(tmp_path / "c", "--calls", 40_000, "--threads", 1)
     process = only_process(tmp_path / "c")
     fields = [field.name for field in process.range_schemas[1]]
     assert fields == ["communicator", "parent", "color", "key"]
-    pieces = np.concatenate(
-        [s[s["kind"] == layout.KINDS["RangePayload"]] for s in process.slots.segments]
-    )
-    content = pieces.view(np.uint8).reshape(-1, 64)[:, 32:]
-    described = pieces.view(np.uint8).reshape(-1, 64)
-    whole = described[:, 30] == 16  # the piece behind the Range's own 16 bytes
-    row = int(np.flatnonzero(whole & (described[:, 28] >= 48))[0])
-    byte = int(content[row][0])
-    values = payload_values(process.range_schemas[1], bytes([byte]) * 24)
-    assert values["color"] == int.from_bytes(bytes([byte]) * 4, "little", signed=True)
+    payloads = [one for one in range_payloads(process).values() if len(one) == 4]
+    assert len(payloads) > 100
+    for payload in payloads:
+        sizes = zip(payload.values(), (8, 8, 4, 4), strict=True)
+        content = b"".join((int(v) & (1 << 8 * n) - 1).to_bytes(n, "little") for v, n in sizes)
+        assert len(set(content)) == 1
 
 
 @pytest.mark.parametrize("seed", [1, 2])
