@@ -111,7 +111,7 @@ def merge_call_counts(records: npt.NDArray[np.void], newer: Slots) -> tuple[Call
 
 
 def bucket_bounds_ns() -> npt.NDArray[np.float64]:
-    """Lower bounds of the time histograms' buckets, in ns: 0, 512, 576, 640 …
+    """Lower bounds of the time histograms' buckets, in ns: equal steps within each octave.
 
     The recorder's side is native/include/ncclscope/time_buckets.h.
     """

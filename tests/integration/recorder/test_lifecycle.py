@@ -13,6 +13,7 @@ import pytest
 from ncclscope.capture.reader import open_capture
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.native import empty_plugin_path, player_path, plugin_path
+from ncclscope.nccl.events import INTERFACES
 from tests.support.callback_script import Script
 from tests.support.paths import C_SOURCES, ROOT
 from tests.support.player import dump, ncclscope, player, recording, write_transcript
@@ -179,7 +180,7 @@ def test_what_the_libraries_need_and_show(library: Path) -> None:
         "ld-linux-aarch64.so.1",
     }
     symbols = subprocess.check_output(["nm", "-D", "--defined-only", library], text=True)
-    shown = {f"ncclProfiler_v{v}" for v in range(1, 8)}
+    shown = {f"ncclProfiler_v{v}" for v in INTERFACES}
     if library == plugin_path():
         shown |= {"InitializeInjectionNvtx2", "InitializeInjectionNvtxExtension"}
         shown |= {f"ncclscope_range_{name}" for name in ("text", "push", "pop", "mark")}
