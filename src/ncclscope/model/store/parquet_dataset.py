@@ -96,7 +96,7 @@ def _read(
     numbers = {
         table: _append(connection, path, table, words, writer, rows, progress) for table in TABLES
     }
-    for table in ("communicators", "counters"):
+    for table in ("communicators", "counters", "modules"):
         if (numbers[table] != np.arange(rows[table])).any():
             raise _unreadable(path, f"its {table} are not numbered one by one")
     operations = writer.columns("operations")
@@ -113,6 +113,8 @@ def _read(
         realtime_offset_ns=_realtime_offset_ns(path, schema),
         clocks=clocks,
         gpus=gpus,
+        module_names=_texts(connection, path, "modules", "module", "module_name"),
+        descriptions=_texts(connection, path, "communicators", "communicator", "described"),
     )
 
 
@@ -293,6 +295,17 @@ def _names(connection: duckdb.DuckDBPyConnection, path: Path) -> list[str]:
     return [
         name or f"comm{row}" for row, (name,) in enumerate(connection.execute(query).fetchall())
     ]
+
+
+def _texts(
+    connection: duckdb.DuckDBPyConnection, path: Path, table: str, number: str, column: str
+) -> list[str]:
+    """A column of texts in the order of the rows' numbers, "" where there is none."""
+    files = _files(path, table)
+    if not files or column not in _present(connection, _scan(files)):
+        return []
+    query = f"select cast({column} as varchar) from {_scan(files)} order by {number}"
+    return [text or "" for (text,) in connection.execute(query).fetchall()]
 
 
 def _completeness(path: Path, schema: dict[str, Any]) -> Completeness:
