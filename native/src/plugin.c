@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "chain.h"
 #include "config.h"
 #include "event_filter.h"
@@ -17,6 +18,7 @@
 #include "intern.h"
 #include "log.h"
 #include "meta.h"
+#include "range.h"
 #include "sigbus_guard.h"
 #include "tally.h"
 #include "version.h"
@@ -72,6 +74,7 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
 
 static void in_fork_child(void) {
     callback_state.recording = false;
+    range_in_fork_child();
     tally_forget();
     writer_self = (struct writer){0};
     arena_forget();
@@ -85,12 +88,18 @@ static void at_exit(void) {
 static void start(const void *nccl_address) {
     started = true;
     config_read();
-    if (config.disabled) return;
+    if (config.disabled) {
+        range_begin(false);
+        return;
+    }
     clock_choose();
     struct clock_pair before = clock_sample();
     u64 nonce = random_nonce();
     name_process();
-    if (!arena_create(process_folder)) return;
+    if (!arena_create(process_folder)) {
+        range_begin(false);
+        return;
+    }
     callback_state.nonce = nonce;
     fill_header(&before, nccl_address);
     meta_sync(&before, 0, 0);
@@ -102,6 +111,7 @@ static void start(const void *nccl_address) {
     callback_state.fast_events = NCCL_EVENTS_NEWEST;
     writer_locate();
     stream_setup_all(nonce);
+    range_begin(config.ranges);
     if (arena.fd >= 0) sigbus_guard_install();
     pthread_atfork(NULL, NULL, in_fork_child);
     atexit(at_exit);
@@ -134,6 +144,7 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
     description->mask = active ? events & interface_events : 0;
     *context = active ? comm_open(description) : IDLE_CONTEXT;
+    range_know_interface(description->version);
     u32 chained = 0;
     if (active && config.chain[0]) {
         pthread_mutex_lock(&lifecycle);
@@ -150,6 +161,7 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     // One word for all communicators of this NCCL.
     __atomic_store_n(mask, (int)(description->mask | (chained & interface_events)),
                      __ATOMIC_RELAXED);
+    if (active) attach_request();
     log_pending();
     return 0;
 }
