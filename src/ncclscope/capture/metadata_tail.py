@@ -28,6 +28,7 @@ class MetadataTail:
     header: Header | None = None
     communicators: tuple[Communicator, ...] = ()
     strings: dict[int, str] = field(default_factory=dict)
+    range_texts: dict[int, str] = field(default_factory=dict)
     counters: dict[tuple[str, int], int] = field(default_factory=dict)
     ended: bool = False
     read_bytes: int = 0
@@ -69,4 +70,5 @@ class MetadataTail:
         meta = metadata.by_kind(self.kept)
         self.communicators = metadata.communicators(meta)
         self.strings = dict(metadata.texts(meta, layout.TEXT_STRING))
+        self.range_texts = dict(metadata.texts(meta, layout.TEXT_RANGE))
         self.ended = len(meta.of("End")) > 0
