@@ -7,8 +7,8 @@ It needs nothing but the standard library and the recorder's module: Python 3.8 
   data loaders, DistributedDataParallel, optimizers, FSDP with its modules, pipelines.
 - `Variable._execution_engine`, through which every backward pass goes.
 
-All that runs in the job later is compiled with the names of PyTorch's own files: torch.compile does
-not trace those, and torch.jit.script finds source there whose signature fits. Hooks are set on
+Everything is compiled with the names of PyTorch's own files: torch.compile does not trace those,
+wherever it is when this runs, and torch.jit.script finds source there whose signature fits. Hooks are set on
 single modules and only where the user asked for modules; global ones would change what
 torch.compile does. Nothing here may raise into the job.
 """
@@ -251,6 +251,8 @@ def blocks_of(model):
     direct children of the model.
     """
     inner = getattr(model, "module", model) if hasattr(model, "_get_ddp_logging_data") else model
+    if type(inner).__name__ == "OptimizedModule":
+        return {}  # compiled as a whole: hooks inside never run, and may break its graphs
     chosen = dict(inner.named_children())
     for name, module in inner.named_modules():
         children = list(module.named_children())
@@ -284,6 +286,7 @@ def watch(recorder, torch, model, depth="blocks"):
     named = dict(model.named_modules()) if depth == "all" else blocks_of(model)
     for name, module in named.items():
         compiled = getattr(module, "_compiled_call_impl", None) is not None
+        compiled = compiled or type(module).__name__ == "OptimizedModule"
         if not name or compiled or getattr(module, "_ncclscope_watched", False):
             continue  # hooks of a compiled module never run
         before, after = make(recorder.text(name) or name)
@@ -301,5 +304,17 @@ def _compiled_autograd_is_on():
     return False
 
 
+def _attach_as_torch(recorder):
+    """Attaches with this file compiled as if it were one of PyTorch's."""
+    torch = sys.modules.get("torch")
+    if torch is None or not getattr(torch, "__file__", None):
+        return
+    with open(__file__, encoding="utf-8") as file:
+        source = file.read()
+    attached = {"__name__": "_ncclscope_attached", "__file__": __file__}
+    exec(compile(source, torch.__file__, "exec"), attached)
+    attached["attach"](recorder)
+
+
 if __name__ == "_ncclscope_attach":  # run by the plugin
-    attach(sys.modules["_ncclscope_recorder"])
+    _attach_as_torch(sys.modules["_ncclscope_recorder"])

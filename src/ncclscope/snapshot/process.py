@@ -28,7 +28,12 @@ from ncclscope.model.model import Model
 from ncclscope.nccl.events import FIRST_WITH_CALLS
 from ncclscope.snapshot.from_events import rank_states_from_events
 from ncclscope.snapshot.from_live_page import ns_per_tick, rank_states_from_live_page, was_busy
-from ncclscope.snapshot.training_context import context_from_events, context_from_live_page
+from ncclscope.snapshot.training_context import (
+    StepProgress,
+    context_from_events,
+    context_from_live_page,
+    step_progress,
+)
 from ncclscope.snapshot.types import PAIRED, USUALLY, RankState
 
 LONGEST_NS = 1 << 55  # a year: more is damage
@@ -57,6 +62,7 @@ class ProcessSnapshot:
     strings: dict[int, str]
     simulated: bool = False  # NCCL is not real
     training: str = ""  # where in its training it is: step 812, backward, layers.17
+    steps: StepProgress | None = None  # None: its ranges say no steps
 
 
 class Snapshots(NamedTuple):
@@ -112,7 +118,8 @@ def read_snapshot(folder: Path, now_ns: int, meta: MetadataTail | None = None) -
     snapshot = _snapshot(
         folder, header, rank_states, page.realtime_ns, (life, how), page.dropped, meta.strings
     )
-    return replace(snapshot, training=context_from_live_page(page, meta.range_texts))
+    training = context_from_live_page(page, meta.range_texts)
+    return replace(snapshot, training=training, steps=step_progress(page))
 
 
 def _from_events(folder: Path, now_ns: int) -> ProcessSnapshot:

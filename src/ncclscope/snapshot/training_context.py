@@ -1,6 +1,7 @@
 """Where in its training a process is: step, phase and module, from its live page or its events."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,6 +21,23 @@ _PHASES = {
     layout.PHASE_BACKWARD: "backward",
     layout.PHASE_OPTIMIZER: "optimizer",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgress:
+    """Training steps of a process so far."""
+
+    steps: int  # that ended
+    last_ns: int  # length of the last one; 0 before the second
+    data_ns: int  # waited for data, in all of them
+
+
+def step_progress(page: LivePage) -> StepProgress | None:
+    """The steps of a process; None where its ranges say none."""
+    slot = page.step
+    if slot is None or not int(slot["steps"]):
+        return None
+    return StepProgress(*(int(slot[name]) for name in ("steps", "last_ns", "data_ns")))
 
 
 def context_from_live_page(page: LivePage, texts: dict[int, str]) -> str:
