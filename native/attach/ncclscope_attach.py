@@ -8,8 +8,8 @@ It needs nothing but the standard library and the recorder's module: Python 3.8 
 - `Variable._execution_engine`, through which every backward pass goes.
 
 Everything is compiled with the names of PyTorch's own files: torch.compile does not trace those,
-wherever it is when this runs, and torch.jit.script finds source there whose signature fits. Hooks are set on
-single modules and only where the user asked for modules; global ones would change what
+wherever it is when this runs, and torch.jit.script finds source there whose signature fits. Hooks
+are set on single modules and only where the user asked for modules; global ones would change what
 torch.compile does. Nothing here may raise into the job.
 """
 
