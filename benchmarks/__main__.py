@@ -11,6 +11,7 @@ from benchmarks import (
     helper_cpu,
     kills,
     model_speed,
+    range_cost,
     reader_speed,
     serving,
     soak,
@@ -24,6 +25,7 @@ from benchmarks.results import ROOT
 ALL = {
     "callback_cost": callback_cost,
     "cold_callbacks": cold_callbacks,
+    "range_cost": range_cost,
     "stalls": stalls,
     "helper_cpu": helper_cpu,
     "bytes_per_operation": bytes_per_operation,

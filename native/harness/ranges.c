@@ -100,8 +100,8 @@ static void register_all(void) {
         snprintf(text, sizeof text, "registered %d", i);
         registered[i] = CORE2(NVTX_DOMAIN_REGISTER_STRING_A, register_fn)(domains[2], text);
     }
-    registered[0] = CORE2(NVTX_DOMAIN_REGISTER_STRING_A, register_fn)(domains[1], "ncclAllReduce");
-    registered[1] = (void *)(uintptr_t)-1;
+    registered[1] = CORE2(NVTX_DOMAIN_REGISTER_STRING_A, register_fn)(domains[1], "ncclAllReduce");
+    registered[0] = (void *)(uintptr_t)-1;
     CORE2(NVTX_DOMAIN_NAME_CATEGORY_A, name_fn)(domains[2], 3, "a category");
     static const struct nvtx_schema_entry entries[] = {
         {.type = 18, .name = "communicator"},

@@ -62,6 +62,7 @@ struct method {
     F(object *, PyBool_FromLong, (long))                                  \
     F(double, PyFloat_AsDouble, (object *))                               \
     F(object *, PyObject_Type, (object *))                                \
+    F(object *, PyObject_GetAttrString, (object *, const char *))         \
     F(object *, PyObject_Str, (object *))                                 \
     F(object *, PyObject_CallObject, (object *, object *))                \
     F(int, PyCallable_Check, (object *))                                  \
@@ -224,22 +225,33 @@ static struct method methods[] = {
 };
 
 // ---- errors: the job sees none of them, the capture has them ----
+// The text of an object that is a str, or "".
+static const char *text_of(object *text) {
+    ssize_t bytes;
+    const char *utf8 = text ? py.PyUnicode_AsUTF8AndSize(text, &bytes) : NULL;
+    return utf8 ? utf8 : "";
+}
+
+static void drop_reference(object *value) {
+    if (value) py.Py_DecRef(value);
+}
+
 static void note_error(const char *what) {
     object *type = NULL, *value = NULL, *trace = NULL;
     py.PyErr_Fetch(&type, &value, &trace);
     py.PyErr_NormalizeException(&type, &value, &trace);
-    // Ctrl-C came while our code ran; it is the job's.
-    if (type && py.PyErr_GivenExceptionMatches(type, *py.PyExc_KeyboardInterrupt))
-        py.PyErr_SetInterrupt();
+    bool interrupted = type && py.PyErr_GivenExceptionMatches(type, *py.PyExc_KeyboardInterrupt);
+    object *name = type ? py.PyObject_GetAttrString(type, "__name__") : NULL;
     object *text = value ? py.PyObject_Str(value) : NULL;
-    ssize_t bytes;
-    const char *utf8 = text ? py.PyUnicode_AsUTF8AndSize(text, &bytes) : NULL;
-    log_note("%s: %.200s", what, utf8 ? utf8 : "an error without a text");
-    if (text) py.Py_DecRef(text);
-    if (type) py.Py_DecRef(type);
-    if (value) py.Py_DecRef(value);
-    if (trace) py.Py_DecRef(trace);
+    log_note("%s: %.60s: %.200s", what, text_of(name), text_of(text));
+    drop_reference(name);
+    drop_reference(text);
+    drop_reference(type);
+    drop_reference(value);
+    drop_reference(trace);
     py.PyErr_Clear();
+    // Ctrl-C came while our code ran; it is the job's. Last: what Python does here would take it.
+    if (interrupted) py.PyErr_SetInterrupt();
 }
 
 // ---- the module, and the file that uses it ----

@@ -24,7 +24,9 @@
 #define SCHEMA_PLACES (2 * MAX_SCHEMAS)
 #define SCHEMA_TEXT_BYTES 1024u
 #define MAX_SCHEMA_ENTRIES 64u
-#define UNPLACED_STRING RANGE_TEXTS  // a registered string that found no place
+// Registered strings that found no place in the table of texts; numbers behind those of texts.
+#define MAX_UNPLACED 65536u
+#define UNPLACED_BYTES 56u  // as much as a RangeText holds
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of registrations only
 static struct domain {
@@ -34,6 +36,8 @@ static struct domain {
 } domains[MAX_DOMAINS];
 static u32 domain_count = 1;  // 0 is the domain without a name
 static u32 category_count;
+static char unplaced[MAX_UNPLACED][UNPLACED_BYTES];
+static u32 unplaced_count;
 
 // Schemas: what programs call them, by hash, and their sizes by our number.
 static struct {
@@ -110,6 +114,16 @@ static void set_wide(struct range *range, const wchar_t *text, char *buffer) {
     if (text) set_text(range, buffer, narrow(text, buffer, RANGE_TEXT_BYTES));
 }
 
+static void set_registered(struct range *range, const void *handle) {
+    uintptr_t number = (uintptr_t)handle;
+    if (LIKELY(number < RANGE_TEXTS)) {
+        range->text = (u32)number;
+    } else if (number - RANGE_TEXTS < __atomic_load_n(&unplaced_count, __ATOMIC_ACQUIRE)) {
+        range->unplaced = unplaced[number - RANGE_TEXTS];
+        range->unplaced_bytes = strnlen(range->unplaced, UNPLACED_BYTES);
+    }
+}
+
 // ---- payloads ----
 static u64 schema_key(u32 domain, u64 id) {
     return ((u64)domain << 48 | (id & 0xFFFFFFFFFFFF)) + 1;
@@ -158,10 +172,8 @@ static void set_attributes(struct range *range, const struct nvtx_attributes *at
         range->payload = &attributes->payload;
         range->payload_bytes = sizeof attributes->payload;
     }
-    if (attributes->text_type == NVTX_TEXT_REGISTERED) {
-        uintptr_t number = (uintptr_t)attributes->text;
-        range->text = number < RANGE_TEXTS ? (u32)number : 0;
-    } else if (attributes->text_type == NVTX_TEXT_ASCII) set_ascii(range, attributes->text);
+    if (attributes->text_type == NVTX_TEXT_REGISTERED) set_registered(range, attributes->text);
+    else if (attributes->text_type == NVTX_TEXT_ASCII) set_ascii(range, attributes->text);
     else if (attributes->text_type == NVTX_TEXT_WIDE) set_wide(range, attributes->text, buffer);
 }
 
@@ -323,8 +335,17 @@ static void name_category_w(u32 category, const wchar_t *name) {
 }
 
 static void *register_string(const char *text, size_t length) {
-    u32 number = range_text(text, length);
-    return (void *)(uintptr_t)(number ? number : UNPLACED_STRING);
+    uintptr_t number = range_text(text, length);
+    if (number) return (void *)number;
+    pthread_mutex_lock(&lock);
+    if (unplaced_count < MAX_UNPLACED) {
+        char *copy = unplaced[unplaced_count];
+        memcpy(copy, text, length < UNPLACED_BYTES ? length : UNPLACED_BYTES);
+        number = RANGE_TEXTS + unplaced_count;
+        __atomic_store_n(&unplaced_count, unplaced_count + 1, __ATOMIC_RELEASE);
+    }
+    pthread_mutex_unlock(&lock);
+    return (void *)number;
 }
 static void *domain_register_string_a(void *handle, const char *text) {
     (void)handle;

@@ -82,28 +82,15 @@ static enum text_class class_of(const char *text, size_t length) {
         {"autograd.backward", CLASS_BACKWARD},
     };
     static const char *const calls[] = {
-        "ncclAllReduce",
-        "ncclAllGather",
-        "ncclReduceScatter",
-        "ncclBroadcast",
-        "ncclBcast",
-        "ncclReduce",
-        "ncclSend",
-        "ncclRecv",
-        "ncclAlltoAll",
-        "ncclAllToAll",
-        "ncclGather",
-        "ncclScatter",
-        "ncclGroupStart",
-        "ncclGroupEnd",
-        "ncclGroupStartInternal",
-        "ncclGroupEndInternal",
+        "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Bcast",   "Reduce",     "Send",
+        "Recv",      "AlltoAll",  "AllToAll",      "Gather",    "Scatter", "GroupStart", "GroupEnd",
     };
     if (is_text(text, length, "step")) return CLASS_STEP;
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
         if (begins_with(text, length, beginnings[i].start)) return beginnings[i].class;
+    size_t prefix = begins_with(text, length, "nccl") ? 4 : 0;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
-        if (is_text(text, length, calls[i])) return CLASS_NCCL_CALL;
+        if (is_text(text + prefix, length - prefix, calls[i])) return CLASS_NCCL_CALL;
     return CLASS_OTHER;
 }
 

@@ -98,7 +98,7 @@ def _texts(process: Process, ranges: Any) -> list[str]:
                 ranges.log.rows_of(_log_keys(ranges.keys[place : place + 1] + 1))
             )
             raw = slot.tobytes()[layout.slot_places("RangeText")["text"].offset :]
-            texts[place] = raw.split(b"\0")[0].decode()
+            texts[place] = raw.split(b"\0")[0].decode("utf-8", "replace")
     return texts
 
 

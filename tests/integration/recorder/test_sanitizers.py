@@ -19,8 +19,8 @@ SANITIZERS = {"asan": "address,undefined", "tsan": "thread"}
 
 def tool(name: str) -> str:
     """A build tool of this environment, else of the machine."""
-    beside = Path(sys.executable).with_name(name)
-    return str(beside) if beside.exists() else str(shutil.which(name))
+    in_environment = Path(sys.executable).with_name(name)
+    return str(in_environment) if in_environment.exists() else str(shutil.which(name))
 
 
 @pytest.fixture(scope="session", params=SANITIZERS)
@@ -54,6 +54,12 @@ def test_c_unit_tests(build: Path) -> None:
     command = [tool("ctest"), "--test-dir", build, "--output-on-failure", "--no-tests=error"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stdout[-4000:]
+
+
+@pytest.mark.parametrize("mode", ["profile", "trace"])
+def test_ranges(build: Path, tmp_path: Path, mode: str) -> None:
+    out = run(build, tmp_path / "c", "ranges", "--calls", 100_000, NCCLSCOPE_MODE=mode)
+    assert "made 100000 NVTX calls" in out
 
 
 def test_transcripts(build: Path, tmp_path: Path) -> None:
