@@ -21,7 +21,7 @@ class Block(nn.Module):
 class Model(nn.Module):
     """Some blocks and a head."""
 
-    def __init__(self, width: int = 1024, depth: int = 8) -> None:
+    def __init__(self, width: int = 256, depth: int = 8) -> None:
         super().__init__()
         self.layers = nn.ModuleList(Block(width) for _ in range(depth))
         self.head = nn.Linear(width, 1000)
@@ -43,7 +43,7 @@ def begin() -> torch.device:
     return torch.device("cpu")
 
 
-def train(model: nn.Module, device: torch.device, steps: int = 20, width: int = 1024) -> None:
+def train(model: nn.Module, device: torch.device, steps: int = 20, width: int = 256) -> None:
     """Trains on random data."""
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(steps):

@@ -12,7 +12,7 @@ from ncclscope.humanize import printable
 from ncclscope.model.process.events import events_of
 from ncclscope.model.process.range_meaning import meaning_of
 from ncclscope.model.process.ranges import ranges_of
-from ncclscope.model.process.training_steps import steps_of
+from ncclscope.model.process.training_steps import meanings_of_texts, steps_of
 from ncclscope.model.schema import BACKWARD, NONE
 
 _PHASES = {
@@ -65,10 +65,7 @@ def context_from_events(process: Process) -> str:
     phase, module = _innermost(
         (ranges.texts[int(ranges.text[place])], int(ranges.source[place])) for place in is_open
     )
-    sources = {int(t): int(s) for t, s in zip(ranges.text, ranges.source, strict=True)}
-    steps = steps_of(
-        ranges, [meaning_of(text, sources.get(n, NONE)) for n, text in enumerate(ranges.texts)]
-    )
+    steps = steps_of(ranges, meanings_of_texts(ranges))
     step = None
     if steps is not None and len(steps.number):
         last = int(steps.number[-1])

@@ -22,7 +22,7 @@ from ncclscope.model.process.range_meaning import (
     meaning_of,
 )
 from ncclscope.model.process.ranges import Ranges
-from ncclscope.model.process.training_steps import Steps, steps_of
+from ncclscope.model.process.training_steps import Steps, meanings_of_texts, steps_of
 from ncclscope.model.schema import (
     BACKWARD,
     CONTEXTS,
@@ -87,10 +87,7 @@ def context_of(
     modules = _Modules()
     number_of = np.array([modules.number(kind.module) for kind in kinds], np.int64)
     module_of_range = np.where(module == NONE, NONE, number_of[np.maximum(module, 0)])
-    text_meanings = [meaning_of(text, NONE) for text in ranges.texts]
-    for place, text in zip(places.tolist(), ranges.text.tolist(), strict=True):
-        text_meanings[text] = kinds[place]
-    steps = steps_of(ranges, text_meanings)
+    steps = steps_of(ranges, meanings_of_texts(ranges))
     intervals = _phase_intervals(ranges, phase)
 
     around = ranges.around(calls.key, calls.time_ns)

@@ -84,6 +84,13 @@ class Ranges:
             until[level] = np.minimum(until[level], until[self.parent[level]])
         return until
 
+    def sources_of_texts(self) -> list[int]:
+        """Who wrote each text: of several writers the first."""
+        first = np.unique(self.text, return_index=True)[1]
+        sources = np.full(len(self.texts), NONE, np.int64)
+        sources[self.text[first]] = self.source[first]
+        return [int(source) for source in sources]
+
     def levels(self) -> list[Ints]:
         """Places of the outermost ranges, of those right inside them, and so on."""
         depth = np.zeros(len(self), np.int64)

@@ -17,6 +17,7 @@ from ncclscope.model.process.range_meaning import (
     ROOT_CALL,
     STEP_MARK,
     Meaning,
+    meaning_of,
     number_in,
 )
 from ncclscope.model.process.ranges import Ranges
@@ -41,6 +42,14 @@ class Steps:
         place = np.searchsorted(self.start_ns, times_ns, side="right") - 1
         ended = self.end_ns[np.maximum(place, 0)]
         return np.where((ended != NONE) & (times_ns > ended), NONE, place)
+
+
+def meanings_of_texts(ranges: Ranges) -> list[Meaning]:
+    """What each text means."""
+    return [
+        meaning_of(text, source)
+        for text, source in zip(ranges.texts, ranges.sources_of_texts(), strict=True)
+    ]
 
 
 def steps_of(ranges: Ranges, meanings: list[Meaning]) -> Steps | None:
@@ -113,9 +122,8 @@ def _from_numbers(ranges: Ranges, meanings: list[Meaning]) -> Steps | None:
         None if meaning.phase or meaning.module else number_in(text)
         for text, meaning in zip(ranges.texts, meanings, strict=True)
     ]
-    if not any(numbers):
-        return None
-    for place in np.flatnonzero(~ranges.is_mark).tolist():
+    has_number = np.array([number is not None for number in numbers], bool)
+    for place in np.flatnonzero(has_number[ranges.text] & ~ranges.is_mark).tolist():
         numbered = numbers[ranges.text[place]]
         if numbered:
             series.setdefault(numbered[0], []).append((numbered[1], place))
