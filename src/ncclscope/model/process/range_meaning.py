@@ -59,7 +59,7 @@ _ROOTS = re.compile(
     r"DistributedDataParallel\.forward$|FSDP::root_pre_forward$|"
     r"FullyShardedDataParallel\._root_pre_forward$|DeepSpeedEngine\.forward$"
 )
-_NUMBERED = re.compile(r"(\D*?)(\d{1,18})(\D*)")
+_NUMBERED = re.compile(r"(\D*?)(\d{1,9})(\D*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ _PLAN = ReadPlan(
 RANGE_PLANS = {"Range": _PLAN}
 _DEEPEST = 256  # ranges around each other; deeper ones keep what the 256th says
 _NEVER = np.int64(1) << 62
+_LARGEST_TEXT = 0xFFFF  # numbers of texts have 16 bits in metadata
 _TEXT_BYTES = layout.SLOT_BYTES - dtypes.OURS.dtypes["RangeText"].fields["text"][1]  # type: ignore[index]
 
 
@@ -149,6 +150,7 @@ def _texts(decoded: ProcessEvents, events: Events, ids: Numbers) -> tuple[Number
     its first bytes are in the slot behind the range.
     """
     known = decoded.process.range_texts
+    ids = np.where((ids < 0) | (ids > _LARGEST_TEXT), 0, ids)  # damage, else
     places: dict[str, int] = {}
     by_id = {
         number: places.setdefault(printable(known.get(number, "")), len(places))

@@ -23,6 +23,7 @@ from ncclscope.model.process.range_meaning import (
 from ncclscope.model.process.ranges import Ranges
 from ncclscope.model.schema import BACKWARD, DATA, FORWARD, NONE, OPTIMIZER
 
+_LARGEST_STEP = (1 << 31) - 2
 _FEWEST_NUMBERED = 3  # ranges that make a series
 
 
@@ -92,7 +93,7 @@ def _from_marks(ranges: Ranges, role: list[str], phase: list[str]) -> Steps | No
     given = ranges.payload_type[marks] != layout.PAYLOAD_NONE
     counted = np.arange(len(marks))
     numbers = np.where(given.all(), ranges.payload[marks], counted)
-    if (np.diff(numbers) <= 0).any():
+    if (np.diff(numbers) <= 0).any() or numbers.min() < 0 or numbers.max() > _LARGEST_STEP:
         numbers = counted
     return _until(ranges, phase, ranges.start_ns[marks], numbers.astype(np.int64), "marks")
 
