@@ -18,7 +18,7 @@ from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.rows import GpuRow, ProcessRow
-from ncclscope.model.schema import NONE, SCHEMA_VERSION, TABLES, Column, Columns
+from ncclscope.model.schema import NONE, OPTIONAL_COLUMNS, SCHEMA_VERSION, TABLES, Column, Columns
 from ncclscope.model.sql_views import (
     SQL_TYPES,
     literal,
@@ -131,7 +131,10 @@ def _append(
     `rows`: of the tables that were read before; this one is added.
     """
     number, numbers = row_number(table), [np.empty(0, np.int64)]
+    left_out = _unknown_columns(connection, path, table)
     for columns in _chunks(connection, path, table, words, progress):
+        for name in left_out:
+            del columns[name]
         if number:
             numbers.append(columns.pop(number.name))
         target = wrong_reference(table, columns, rows, REFERENCES)
@@ -141,6 +144,19 @@ def _append(
     joined = np.concatenate(numbers)
     rows.setdefault(table, len(joined))
     return joined
+
+
+def _unknown_columns(
+    connection: duckdb.DuckDBPyConnection, path: Path, table: str
+) -> tuple[str, ...]:
+    """The optional columns of a table, where nothing is known in any of them."""
+    names, files = OPTIONAL_COLUMNS.get(table, ()), _files(path, table)
+    present = _present(connection, _scan(files)) if names and files else set()
+    counted = " + ".join(f"count({name})" for name in names if name in present)
+    if counted:
+        known = connection.execute(f"select {counted} from {_scan(files)}").fetchall()[0][0]
+        return () if known else names
+    return names
 
 
 def _files(path: Path, table: str) -> list[Path]:
