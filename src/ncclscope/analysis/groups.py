@@ -166,11 +166,14 @@ def merge(groups: Iterable[GroupSums], running_ns: float | None = None, run_ns: 
     return group_of(whole, {}, {}, run_ns)
 
 
-def make_tables(connection: duckdb.DuckDBPyConnection, by: Sequence[str]) -> bool:
+def make_tables(
+    connection: duckdb.DuckDBPyConnection, by: Sequence[str], more: Sequence[str] = ()
+) -> bool:
     """Makes the tables `sums` and `histogram`, from which all other numbers come. True where
-    sizes were folded into powers of two, because there are too many groups.
+    sizes were folded into powers of two, because there are too many groups. `more`: keys that
+    are asked for besides.
     """
-    finest = ", ".join(KEYS[name] for name in dict.fromkeys((*DEFAULT_BY, *by)))
+    finest = ", ".join(KEYS[name] for name in dict.fromkeys((*DEFAULT_BY, *by, *more)))
     keys = ", ".join(KEYS[name] for name in by)
     connection.execute(f"create temp table all_sums as {sql_text('sums', keys=finest)}")
     connection.execute(f"create temp table all_histogram as {sql_text('histogram', keys=keys)}")

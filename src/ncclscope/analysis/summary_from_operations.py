@@ -33,15 +33,20 @@ from ncclscope.analysis.summary import (
     scope_rows,
     size_rows,
 )
+from ncclscope.analysis.training_steps import step_summary
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
+from ncclscope.model.periodic_steps import with_periodic_steps
 from ncclscope.model.schema import GPU_SOURCES, NONE
 
+_OF_CONTEXT = ("module", "dimension")
 _FOLDED = "message sizes are grouped by powers of two: there are too many different ones"
 
 
 def summarize(model: Model, selection: Selection, by: tuple[str, ...]) -> Summary:
     """Everything a report shows about the selected operations."""
+    if "step" in by:
+        model = with_periodic_steps(model)
     with connect(model, selection) as connection:
         return _summarize(connection, model, selection, by)
 
@@ -61,7 +66,7 @@ def _summarize(
     began_ns, ended_ns = span or (0, 0)
     with ThreadPoolExecutor(1) as pool:  # both run outside of the interpreter most of the time
         kernel_time_result = pool.submit(kernel_times, model, selection)
-        folded = make_tables(connection, by)
+        folded = make_tables(connection, by, _OF_CONTEXT if model.has_context else ())
         kernels = kernel_time_result.result()
     rank_rows = ranks.rank_rows(connection, model.nodes)
     times = _rank_times(model, kernels, rank_rows, began_ns, ended_ns)
@@ -112,6 +117,9 @@ def _summarize(
         arrivals=ranks.arrivals(connection),
         traffic=ranks.traffic_rows(connection),
         notes=(*((_FOLDED,) if folded else ()), *_calls_outside(model.completeness)),
+        steps=step_summary(model),
+        modules=_by_context(connection, model, "module", kernels, times),
+        dimensions=_by_context(connection, model, "dimension", kernels, times),
     )
 
 
@@ -255,6 +263,24 @@ def _sampled_scopes(
     )
 
 
+def _by_context(
+    connection: duckdb.DuckDBPyConnection,
+    model: Model,
+    key: str,
+    kernels: KernelTime,
+    times: _RankTimes,
+) -> tuple[Group, ...]:
+    """Sums by module or dimension, without percentiles; none where there is no context."""
+    if not model.has_context:
+        return ()
+    sums_of = sums_by_key(connection, [key], _column(model, "ranks"), _without_overlaps(kernels))
+    return tuple(
+        group_of(sums, _with_names(model, (key,), own), {}, times.of_group({}))
+        for own, sums in sums_of.items()
+        if own[0] is not None
+    )
+
+
 def _with_calls_made(
     groups: tuple[Group, ...], calls: dict[tuple[Key, ...], int] | None, by: tuple[str, ...]
 ) -> tuple[Group, ...]:
@@ -279,6 +305,9 @@ def _with_names(model: Model, by: tuple[str, ...], key: Row) -> dict[str, Key]:
     """Keys by name, with names for rows of communicators and nodes."""
     keys: dict[str, Key] = dict(zip(by, key, strict=True))
     communicator, host = keys.get("communicator"), keys.get("host")
+    module = keys.get("module")
+    if isinstance(module, int):
+        keys["module"] = model.module_names[module]
     if isinstance(communicator, int):
         keys["communicator"] = model.communicator_names[communicator]
     if isinstance(host, int):

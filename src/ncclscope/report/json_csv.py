@@ -13,6 +13,7 @@ from ncclscope.analysis.sampling import Estimate
 from ncclscope.analysis.selection import DEFAULT_BY
 from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.model.topology import Topology
+from ncclscope.report.training import training_json
 
 VERSION = 1  # fields are added without a change of it
 # Keys whose name in JSON and CSV differs from the command line.
@@ -212,6 +213,7 @@ def as_json(
         "bytes_over_time": None if summary.slices is None else list(summary.slices),
         "untimed": summary.untimed,
         "topology": topology.as_json() if topology else None,
+        **training_json(summary),
         "notes": [*summary.notes, *([] if from_operations else [_NEEDS_TRACE])],
     }
 

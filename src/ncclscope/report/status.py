@@ -124,13 +124,24 @@ def line(verdict: Verdict, post_mortem: bool) -> str:
         where = _where(verdict, verdict.culprits or everybody)
         text = f"MISMATCH {verdict.name} #{verdict.order}: {sides}{where}"
         return printable(text + _waiters(verdict, post_mortem))
-    words = [label, verdict.name, _operation(verdict)]
+    where = _training(verdict)
+    words = [label, verdict.name, _operation(verdict), f"in {where}" if where else ""]
     text = " ".join(word for word in words if word) + ": " + _what_happened(verdict)
     if verdict.verdict != WAITING and not all_dead:
         text += _waiters(verdict, post_mortem)
     if verdict.because_of:
         text += f" (follows from {verdict.because_of})"
     return printable(text)
+
+
+def _training(verdict: Verdict) -> str:
+    """Where in their training ranks are that wait, where they agree; else where culprits are."""
+    waits = {a.training for a in verdict.activities if a.rank in verdict.waiting and a.training}
+    blamed = {a.training for a in verdict.activities if a.rank in verdict.culprits and a.training}
+    for places in (waits, blamed):
+        if len(places) == 1:
+            return places.pop()
+    return ""
 
 
 def step_in_words(step: Step) -> str:
@@ -154,6 +165,8 @@ def _detail(activity: RankActivity, is_culprit: bool) -> str:
         text = f"last called {what}, {seconds(activity.since_ns)} "
         text += "ago" if alive else f"before {_END.get(activity.life, 'its end')}"
         text += "; nothing in flight"
+    if activity.training:
+        text += f"; in {activity.training}"
     if activity.step is not None:
         text += f"; {'waits' if alive else 'waited'} {step_in_words(activity.step)}"
     if activity.life not in (liveness.ALIVE, liveness.DEAD) or (is_culprit and not alive):
@@ -266,6 +279,7 @@ def _activity_json(activity: RankActivity) -> dict[str, Any]:
         "since_s": round(activity.since_ns / 1e9, 6),
         "in_flight": activity.in_flight,
         "channels": activity.channels or None,
+        **({"training": activity.training} if activity.training else {}),
         "proxy_step": None
         if step is None
         else {

@@ -53,6 +53,7 @@ class RankActivity:
     in_flight: bool
     step: Step | None = None
     channels: str = ""  # how many of its kernel's channels have started and ended
+    training: str = ""  # where in its training it is: step 812, backward, layers.17
 
 
 @dataclass(frozen=True, slots=True)

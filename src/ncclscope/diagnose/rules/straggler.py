@@ -12,6 +12,7 @@ from ncclscope.analysis.lateness import (
     lateness,
     own_time_excess,
 )
+from ncclscope.analysis.training_losses import phase_excess
 from ncclscope.diagnose.finding import CRITICAL, INFO, WARNING, Evidence, Finding
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent
@@ -21,6 +22,7 @@ _GRAVE_SHARE = 0.25
 _TIMES_PEERS = 6.0  # as much as the median rank adds
 _TIMES_NEXT = 3.0  # as much as the next but one adds
 _OFTEN = 5  # instances: less is an incident, not a habit
+_PHASE_SHARE = 0.02  # of a step: a phase that takes so much longer is named
 _MUCH_WAITING = 0.1  # of the run, for nobody in particular
 
 
@@ -146,6 +148,7 @@ def _rank_finding(context: RuleContext, late: Lateness, delay: Delay) -> Finding
             f"peers each time, which others mostly hide: {percent(share)} of the run"
         )
     host = run.host_of.get(rank, "")
+    sentence, evidence = _with_phase(context, rank, sentence)
     return Finding(
         "straggler",
         _severity(share),
@@ -162,10 +165,25 @@ def _rank_finding(context: RuleContext, late: Lateness, delay: Delay) -> Finding
                 {"instance": instances.worst, "added_us": round(instances.worst_ns / 1e3, 3)},
                 f"ncclscope report {context.path} --by rank --comm {quote(name)}",
             ),
+            *evidence,
         ),
         confidence=min(0.5 + 0.5 * delay.times / (delay.times + 10), 0.99),
         lost_share=min(share, 1.0),
     )
+
+
+def _with_phase(context: RuleContext, rank: int, sentence: str) -> tuple[str, tuple[Evidence, ...]]:
+    """The sentence with the phase of training in which the rank is late, where that is known."""
+    excess = phase_excess(context.model, context.run.process_of[rank])
+    if excess is None or excess.longer_ns < _PHASE_SHARE * excess.step_ns:
+        return sentence, ()
+    longer = duration(excess.longer_ns)
+    evidence = Evidence(
+        f"{excess.phase} takes {longer} longer a step than on other ranks",
+        {"phase": excess.phase, "longer_us": round(excess.longer_ns / 1e3, 3)},
+        f"ncclscope report {context.path} --by phase,rank",
+    )
+    return f"{sentence}; it is late in {excess.phase}", (evidence,)
 
 
 def _host_finding(context: RuleContext, late: Lateness, node: int) -> Finding:
