@@ -39,6 +39,7 @@ SLOW = {
     "unit/diagnose/test_rules.py::test_two_at_once": "builds a job for each pair of faults",
     "unit/diagnose/test_rules.py::test_what_was_planted": "builds a job for each fault",
     "unit/ingest/test_hostile_files.py::test_memory": "files of hundreds of megabytes",
+    "unit/laboratory": "simulates whole jobs again and again",
     "unit/live/test_dashboards.py": "npm and the TypeScript compiler",
     "unit/model/align/test_host_clocks.py": "clocks of many simulated hosts",
     "unit/web/test_bundle.py": "npm and the TypeScript compiler",

@@ -149,10 +149,10 @@ class Job:
         self.communicators[name] = made
         return made
 
-    def run(self, program: Program) -> "Job":
-        """Runs all ranks to their end."""
+    def run(self, program: Program, backwards: bool = False) -> "Job":
+        """Runs all ranks to their end; `backwards`: the last rank first, for tests."""
         programs = [program(rank) for rank in self.ranks]
-        self.runnable.extend(self.ranks)
+        self.runnable.extend(reversed(self.ranks) if backwards else self.ranks)
         open_ranks = len(self.ranks)
         while self.runnable:
             rank = self.runnable.popleft()
@@ -337,6 +337,13 @@ class Rank:
         self.host_ns = max(self.host_ns, self.waits_for.end_ns) + SYNC_NS
         self.waits_for = None
 
+    def begin_job(self) -> None:
+        """Before the first step: step −1, in which no fault acts but a late start."""
+        self.step = -1
+        for planted in self._own:
+            if planted.fault.kind == "start-up":
+                self._delay(planted)
+
     def begin_step(self, step: int, usual_ms: float = 1.0, data_ms: float = 0.0) -> None:
         """A new step: the data loader, the noise of hosts, and what is planted there."""
         job = self.job
@@ -346,9 +353,6 @@ class Rank:
         self.host_ns += job.noise.late_ns(self.rng, usual_ms * 1e6)
         for planted in self._faults("host", "data"):
             self._delay(planted)
-        if step == 0:
-            for planted in self._faults("start-up"):
-                self._delay(planted)
 
     def _delay(self, planted: Planted) -> None:
         delay_ns = planted.fault.ms * 1e6

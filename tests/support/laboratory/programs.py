@@ -12,6 +12,17 @@ MB = 1_000_000
 Steps = Generator[Kernel, None, None]
 
 
+def start_up(rank: Rank, world: Communicator) -> Steps:
+    """What frameworks do before the first step: ranks check that they agree, and share weights.
+
+    These kernels start right after their launch, which ties the clocks of GPUs to those of hosts.
+    """
+    rank.begin_job()
+    for function in ("AllReduce", "AllGather", "AllReduce", "AllReduce"):
+        rank.host(0.3)
+        yield rank.collective(world, function, 4096 * len(world.members))
+
+
 @dataclass(frozen=True, slots=True)
 class Mesh:
     """A job on a mesh of pipeline × data × tensor parallel ranks."""
@@ -130,6 +141,7 @@ class _MeshRank:
         """All steps."""
         mesh, rank = self.mesh, self.rank
         usual_ms = mesh.layers * mesh.layer_ms * 3 * mesh.micro_batches
+        yield from start_up(rank, self.groups.world)
         for step in range(mesh.steps):
             rank.begin_step(step, usual_ms, mesh.data_ms)
             self.slow = 3.0 if step < mesh.warm_up else 1.0
@@ -323,6 +335,7 @@ def experts_program(job: Job, experts: Experts) -> Program:
         others = [peer for peer in range(experts.ranks) if peer != rank.number]
         size = experts.tokens_mb * MB
         usual_ms = experts.layers * (experts.expert_ms + experts.dense_ms) * 3
+        yield from start_up(rank, world)
         for step in range(experts.steps):
             rank.begin_step(step, usual_ms, experts.data_ms)
             last: Kernel | None = None
@@ -369,6 +382,7 @@ def ring_program(job: Job, ring: Ring) -> Program:
         size = int(ring.block_mb * MB)
         behind = [((rank.number + 1) % ring.ranks, size)]
         before = [((rank.number - 1) % ring.ranks, size)]
+        yield from start_up(rank, world)
         for step in range(ring.steps):
             rank.begin_step(step, ring.layers * ring.block_ms * ring.ranks * 2, ring.data_ms)
             last: Kernel | None = None
@@ -425,6 +439,7 @@ def buckets_program(job: Job, load: Buckets) -> Program:
     def program(rank: Rank) -> Steps:
         usual_ms = 3 * load.buckets * load.bucket_ms * load.accumulate
         rank.host_ns += rank.rng.random() * load.first_call_ms * 1e6
+        yield from start_up(rank, world)
         for step in range(load.steps):
             rank.begin_step(step, usual_ms, load.data_ms)
             length = 1 + load.length_spread * (rank.rng.random() - 0.5)
@@ -460,6 +475,7 @@ class ManyCommunicators:
 
 def many_communicators_program(job: Job, load: ManyCommunicators) -> Program:
     """Pairs of ranks, another partner for each communicator."""
+    world = job.communicator("world", tuple(range(load.ranks)))
     pairs: dict[int, list[Communicator]] = {rank: [] for rank in range(load.ranks)}
     made, turn = 0, 0
     while made < load.communicators:
@@ -474,6 +490,7 @@ def many_communicators_program(job: Job, load: ManyCommunicators) -> Program:
         turn += 1
 
     def program(rank: Rank) -> Steps:
+        yield from start_up(rank, world)
         for step in range(load.steps):
             rank.begin_step(step, load.gap_ms * len(pairs[rank.number]))
             last: Kernel | None = None
@@ -506,6 +523,7 @@ class Serving:
 
 def serving_program(job: Job, load: Serving) -> Program:
     """Tokens of requests; rank 0 of a replica hands out the work."""
+    world = job.communicator("world", tuple(range(load.ranks)))
     groups = [
         job.communicator(f"tp#{n}", tuple(range(n * load.tp, (n + 1) * load.tp)))
         for n in range(load.replicas)
@@ -514,6 +532,7 @@ def serving_program(job: Job, load: Serving) -> Program:
     def program(rank: Rank) -> Steps:
         group = groups[rank.number // load.tp]
         draws = Random(f"{job.seed} requests {group.name}")
+        yield from start_up(rank, world)
         arrives_ns = 0.0
         for request in range(load.requests):
             tokens, length = draws.randint(1, 6), draws.uniform(0.5, 2.0)
