@@ -150,7 +150,7 @@ def test_tables_of_the_capture_are_the_simulation(kind: Kind, tmp_path: Path) ->
     functions = {k.parts[0].function for k in collectives}
     if not functions & {"Broadcast", "Reduce"}:
         waited_ns = sum(row[4] or 0 for row in rows)
-        error_ns = 20_000 * len(rows)  # clocks of GPUs are tied to about this
+        error_ns = 50_000 * len(rows)  # clocks of GPUs are tied to about this
         assert waited_ns == pytest.approx(job.waiting_ns(from_step=-1), abs=error_ns)
 
 
