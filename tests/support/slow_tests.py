@@ -14,6 +14,7 @@ SLOW = {
     "integration/docs": "runs the recipes for launchers",
     "integration/export": "reads whole exports back, with other programs too",
     "integration/ingest": "imports and exports whole jobs",
+    "integration/laboratory": "dozens of jobs, and every verb on each",
     "integration/live": "jobs that run for seconds; Prometheus",
     "integration/model/test_damaged_captures.py": "hundreds of damaged captures",
     "integration/model/test_one_clock.py": "clocks of many simulated hosts",

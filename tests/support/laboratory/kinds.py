@@ -331,6 +331,36 @@ def _records() -> Iterator[Kind]:
     )
 
 
+# A part that takes little time: small jobs of every sort.
+FAST = (
+    "ddp 2, late rank",
+    "ddp 4, healthy",
+    "ddp 4, slow GPU",
+    "ddp 4, slow link",
+    "ddp 4, one pause",
+    "ddp 4, one rank, then another",
+    "ddp 4, two late ranks",
+    "ddp 4, three steps, late rank",
+    "ddp 4 with checkpoints of rank 0, healthy",
+    "ddp 4, noise of transcripts, healthy",
+    "ddp 8 on 2 hosts, slow host",
+    "ddp 16, half late, half of all ranks late",
+    "fsdp 4, slow launches",
+    "fsdp 2 x tp 2, late rank",
+    "fsdp 2 x tp 2, slow link of a data parallel group",
+    "mesh 2 x 2 x 2, healthy",
+    "mesh 2 x 2 x 2, slow GPU",
+    "pipeline 4, healthy",
+    "pipeline 4 in groups, slow stage",
+    "all-to-all only, late rank",
+    "ring 8 on 2 hosts, one exchange at a time, late rank",
+    "100 communicators, late rank",
+    "serving tp 4 x 2, healthy",
+    "ddp 4, every 5th operation timed, late rank",
+    "ddp 8, two ranks a process, late rank",
+)
+
+
 def all_kinds() -> dict[str, Kind]:
     """Every kind by its name."""
     parts = (_data_parallel(), _sharded(), _pipelines(), _exchanges(), _records())

@@ -47,6 +47,7 @@ class Score:
     first: bool | None  # the first problem is a planted one
     false_alarms: tuple[str, ...]  # problems that nobody planted
     status_right: bool
+    table_first: bool | None  # report's table of ranks begins with a planted one
     delay_share: float | None  # own excess of the planted origins, of what was planted
     waiting_share: float | None  # waiting put on them, of what the twin does not have
     waiting_elsewhere: float | None  # waiting put on other ranks and links, of all waiting
@@ -225,7 +226,18 @@ def score_capture(capture: Path, truth: Truth, ask_whatif: bool = True) -> Score
         failures.append("a planted fault is named, but not first")
     status_right = _status_right(status_code, status, truth)
     if not status_right:
-        failures.append(f"status: {_status_words(status_code, status)}, not {truth.status}")
+        wanted = truth.status
+        failures.append(
+            f"status: {_status_words(status_code, status)}; right: exit {wanted.exit_code}, "
+            f"{' or '.join(wanted.verdicts)} {wanted.culprits}"
+        )
+    if not _hang_found(problems, truth):
+        failures.append("diagnose does not begin with the hang and its culprits")
+    if report and diagnosis:
+        failures += _impossible(report, diagnosis, truth)
+    for word in truth.never_said:
+        if any(word in ask(verb, str(capture))[1] for verb in ("report", "status", "diagnose")):
+            failures.append(f"says {word!r}")
     waiting = (report or {}).get("waiting")
     shares: tuple[float | None, float | None, float | None, bool | None] = (None,) * 4
     if isinstance(waiting, dict) and "origins" in waiting:
@@ -235,25 +247,83 @@ def score_capture(capture: Path, truth: Truth, ask_whatif: bool = True) -> Score
     errors, identity = _whatif(capture, truth, members) if ask_whatif else ([], None)
     return Score(
         truth.kind, truth.seed, truth.ranks, len(must), len(named), first,
-        tuple(_said(one) for one in alarms), status_right, *shares, tuple(errors), identity,
+        tuple(_said(one) for one in alarms), status_right,
+        _table_first(report or {}, truth), *shares, tuple(errors), identity,
         tuple(_said(one) for one in problems), tuple(failures),
     )  # fmt: skip
+
+
+def _table_first(report: dict[str, Any], truth: Truth) -> bool | None:
+    """Whether the rank that made others wait most is a planted one, where others did wait."""
+    planted = {r for one in truth.origins if one.must and one.kind != "transfer" for r in one.ranks}
+    caused_ns = truth.waiting_ns - truth.healthy_waiting_ns
+    rows = report.get("ranks") or []
+    if not planted or not rows or caused_ns < 0.1 * truth.run_ns:
+        return None
+    return max(rows, key=lambda row: row.get("caused_wait_us") or 0.0)["rank"] in planted
+
+
+def _impossible(report: dict[str, Any], diagnosis: dict[str, Any], truth: Truth) -> list[str]:
+    """What cannot be, whatever the job: shares above 1, waits longer than the run."""
+    wrong = []
+    for row in (report.get("total", {}), *report.get("communicators", ()), *report["operations"]):
+        share = row.get("run_share")
+        if share is not None and share > 1.0001:
+            name = row.get("name") or row.get("communicator") or "total"
+            wrong.append(f"run share of {name} is {share:.3f}")
+    span_us = 1e6 * (report.get("span_s") or 0)
+    for row in report.get("ranks") or ():
+        caused_us = row.get("caused_wait_us") or 0.0
+        if span_us and caused_us > 1.01 * span_us * (truth.ranks - 1):
+            wrong.append(f"rank {row['rank']} made others wait {caused_us / 1e6:.2f} s")
+        if span_us and (row.get("longest_caused_wait_us") or 0.0) > 1.01 * span_us:
+            wrong.append(f"rank {row['rank']} made others wait longer than the run, once")
+    counts = [answer["completeness"] for answer in (report, diagnosis)]
+    if any(counts[0][key] != counts[1][key] for key in ("calls", "operations")):
+        wrong.append("report and diagnose count calls differently")
+    processes = counts[0]["processes"]
+    whole = processes["found"] == processes["expected"] or "data_quality" in truth.may_families
+    if not whole:
+        wrong.append(f"{processes['found']} of {processes['expected']} processes")
+    return wrong
+
+
+def _hang_found(problems: list[dict[str, Any]], truth: Truth) -> bool:
+    """Whether diagnose has the hang that status has to have, and first."""
+    if not truth.status.exit_code:
+        return True
+    return bool(problems) and (
+        problems[0]["family"] in ("hang", "mismatch")
+        and set(problems[0]["ranks"]) == set(truth.status.culprits)
+    )
 
 
 def _status_right(code: int, status: dict[str, Any] | None, truth: Truth) -> bool:
     if status is None or code != truth.status.exit_code:
         return False
-    if truth.status.verdict == "ok":
+    if not truth.status.exit_code:
         return not status["hung"]
-    return any(
-        one["verdict"] == truth.status.verdict
-        and set(one["culprits"]) == set(truth.status.culprits)
-        for one in status["communicators"]
-    )
+    roots = [one for one in status["communicators"] if _hangs_by_itself(one)]
+    verdicts = {one["verdict"] for one in roots}
+    culprits = {rank for one in roots for rank in one["culprits"]}
+    return bool(verdicts & set(truth.status.verdicts)) and culprits == set(truth.status.culprits)
+
+
+def _hangs_by_itself(communicator: dict[str, Any]) -> bool:
+    fine = communicator["verdict"] in ("ok", "waiting")
+    return not fine and not communicator.get("follows_from")
+
+
+def compare_exit_codes(first: Path, second: Path) -> tuple[int, int]:
+    """Of `compare --gate` in both directions."""
+    codes = [
+        ask("compare", "--gate", str(a), str(b))[0] for a, b in ((first, second), (second, first))
+    ]
+    return codes[0], codes[1]
 
 
 def _status_words(code: int, status: dict[str, Any] | None) -> str:
-    rows = (status or {}).get("communicators", [])
+    rows = [one for one in (status or {}).get("communicators", []) if _hangs_by_itself(one)]
     said = {(one["verdict"], tuple(one["culprits"])) for one in rows}
     return f"exit {code}, {sorted(said)}"
 

@@ -29,9 +29,14 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What `status` has to say."""
+    """What `status` has to say.
 
-    verdict: str = "ok"
+    Verdicts are those of docs/verbs/status.md; two more are expected of it: `circle`, where ranks
+    wait for each other in several communicators, and `extra_call`, where some ranks call what the
+    others never will. Culprits are those of all communicators that hang by themselves.
+    """
+
+    verdicts: tuple[str, ...] = ("ok",)  # any of these
     culprits: tuple[int, ...] = ()
     exit_code: int = 0
 
@@ -51,6 +56,7 @@ class Truth:
     may_ranks: tuple[int, ...] = ()  # naming them is right as well: they are late by design
     may_families: tuple[str, ...] = ()  # findings that are true of this record
     status: Status = field(default_factory=Status)
+    never_said: tuple[str, ...] = ()  # words that no answer may have
 
     def save(self, path: Path) -> None:
         """Writes it as JSON."""
