@@ -167,6 +167,7 @@ def kind_rows(rows: list[Row]) -> list[list[object]]:
                 _alarms(own),
                 _near(own, "delay_share"),
                 _near(own, "waiting_share"),
+                _near(own, "path_share"),
                 f"{100 * max(errors):.1f} %" if errors else "–",
                 sum(bool(row.get("crash") or row["failures"]) for row in own),
             ]
@@ -253,7 +254,7 @@ def body_of(rows: list[Row], compared: list[Row]) -> tuple[str, bool]:
     head = table(["", "measured", "bar"], [[what, said, words[ok]] for what, said, ok in lines])
     header = [
         "job", "ranks", "jobs", "named exactly", "first", "false alarms", "delay ±10 %",
-        "waiting ±10 %", "what-if, worst", "with a failure",
+        "waiting ±10 %", "path ±10 %", "what-if, worst", "with a failure",
     ]  # fmt: skip
     return f"{head}\n\n{table(header, kind_rows(rows))}", all(ok is not False for *_, ok in lines)
 

@@ -48,10 +48,11 @@ class Score:
     false_alarms: tuple[str, ...]  # problems that nobody planted
     status_right: bool
     table_first: bool | None  # report's table of ranks begins with a planted one
-    delay_share: float | None  # own excess of the planted origins, of what was planted
-    waiting_share: float | None  # waiting put on them, of what the twin does not have
-    waiting_elsewhere: float | None  # waiting put on other ranks and links, of all waiting
-    conserved: bool | None  # sums of waiting are exact
+    delay_share: float | None  # see Shares, for these five
+    waiting_share: float | None
+    path_share: float | None
+    waiting_elsewhere: float | None
+    conserved: bool | None
     whatif_errors: tuple[float, ...]  # of the run's time without each origin
     identity_error: float | None  # of the run's time with nothing changed
     said: tuple[str, ...]  # the problems' sentences
@@ -152,30 +153,61 @@ def _may_be_said(finding: dict[str, Any], truth: Truth) -> bool:
     return late and bool(truth.may_ranks) and bool(ranks) and ranks <= allowed
 
 
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How well the account of waiting agrees with what was planted; 1.0: it does."""
+
+    delay: float | None = None  # own excess of the planted origins
+    waiting: float | None = None  # waiting that is put on them
+    path: float | None = None  # what of them is on the critical path
+    elsewhere: float | None = None  # waiting put on other ranks and links, of all waiting
+    conserved: bool | None = None  # sums are exact
+
+
+def _share(value: float, low: float, high: float) -> float:
+    """1.0 within the bounds, else how far the value is from the nearer one."""
+    if value < low:
+        return value / low
+    return value / high if value > high else 1.0
+
+
 def _waiting_shares(
     waiting: dict[str, Any], truth: Truth, members: dict[str, tuple[int, ...]]
-) -> tuple[float | None, float | None, float, bool]:
-    """Delay and waiting of the planted origins, waiting elsewhere, and whether sums are exact."""
-    own_ns = delay_ns = other_ns = 0.0
+) -> Shares:
+    """Holds the origins of waiting against the planted ones.
+
+    Of a planted delay, a part may be hidden, in a pipeline's bubble or behind other work: the
+    excess is right from what the run lost to all that was planted. Waiting put on a fault is right
+    from what the healthy twin does not have to all waiting, as noise hides behind a late rank.
+    """
+    own_ns = delay_ns = path_ns = other_ns = 0.0
     planted = {r for one in truth.origins if one.kind != "transfer" for r in one.ranks}
     affected = {tuple(sorted(m)) for one in truth.origins for m in one.communicators}
     for origin in waiting["origins"]:
-        place = members.get(origin.get("communicator", ""), ())
+        place = members.get(origin.get("communicator") or "", ())
         if origin.get("rank") in planted or (place and place in affected):
             own_ns += origin["waiting_ns"]
             delay_ns += (origin.get("times") or 0) * (origin.get("typical_ns") or 0)
+            path_ns += origin.get("on_path_ns") or 0
         else:
             other_ns += origin["waiting_ns"]
     kept = ("structure_ns", "start_up_ns", "below_clock_error_ns", "unknown_ns")
     parts = own_ns + other_ns + sum(waiting.get(key, 0) for key in kept)
     conserved = abs(parts - waiting["total_ns"]) <= 1e-6 * max(waiting["total_ns"], 1.0)
     elsewhere = other_ns / max(waiting["total_ns"], 1.0)
-    if not truth.origins:
-        return None, None, elsewhere, conserved
+    lost_ns = truth.run_ns - truth.healthy_run_ns
+    if not truth.origins or truth.origins[0].delay_ns == 0 or lost_ns < _ENOUGH_LOST * truth.run_ns:
+        return Shares(elsewhere=elsewhere, conserved=conserved)
     planted_ns = sum(one.delay_ns for one in truth.origins)
     caused_ns = truth.waiting_ns - truth.healthy_waiting_ns
-    waiting_share = own_ns / caused_ns if caused_ns > 0.02 * truth.run_ns else None
-    return delay_ns / max(planted_ns, 1.0), waiting_share, elsewhere, conserved
+    waited = _share(own_ns, caused_ns, truth.waiting_ns)
+    return Shares(
+        delay=_share(delay_ns, min(lost_ns, planted_ns), max(lost_ns, planted_ns)),
+        waiting=waited if caused_ns > 0.05 * truth.waiting_ns else None,
+        path=path_ns / lost_ns,
+        elsewhere=elsewhere,
+        conserved=conserved,
+    )
 
 
 def _whatif(
@@ -239,16 +271,17 @@ def score_capture(capture: Path, truth: Truth, ask_whatif: bool = True) -> Score
         if any(word in ask(verb, str(capture))[1] for verb in ("report", "status", "diagnose")):
             failures.append(f"says {word!r}")
     waiting = (report or {}).get("waiting")
-    shares: tuple[float | None, float | None, float | None, bool | None] = (None,) * 4
+    shares = Shares()
     if isinstance(waiting, dict) and "origins" in waiting:
         shares = _waiting_shares(waiting, truth, members)
-        if not shares[3]:
+        if not shares.conserved:
             failures.append("sums of waiting do not add up")
     errors, identity = _whatif(capture, truth, members) if ask_whatif else ([], None)
     return Score(
         truth.kind, truth.seed, truth.ranks, len(must), len(named), first,
         tuple(_said(one) for one in alarms), status_right,
-        _table_first(report or {}, truth), *shares, tuple(errors), identity,
+        _table_first(report or {}, truth), shares.delay,
+        shares.waiting, shares.path, shares.elsewhere, shares.conserved, tuple(errors), identity,
         tuple(_said(one) for one in problems), tuple(failures),
     )  # fmt: skip
 
