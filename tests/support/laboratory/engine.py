@@ -187,6 +187,14 @@ class Job:
                 total += sum(max(starts, default=0.0) - start for start in starts)
         return total
 
+    def exchange_waiting_ns(self, from_step: int = 0) -> float:
+        """Of all ranks together, in groups of sends and receives: until the last peer started."""
+        return sum(
+            max(0.0, *(p.instance.last_ns - k.start_ns for p in k.parts if p.instance))
+            for k in self.operations
+            if k.parts[0].peer >= 0 and k.step >= from_step
+        )
+
     # ---- what happens on GPUs ----
     def start(self, kernel: Kernel) -> None:
         """Starts a kernel that waits for nothing any more, and all that follow from it."""

@@ -64,7 +64,7 @@ class ProcessKind:
         if self.status.exit_code:
             families += ("hang", "mismatch", *(("straggler",) if self.machine_noise else ()))
         return Truth(
-            self.name, seed, self.ranks, origins, run_ns, run_ns, 0.0, 0.0, self.may_ranks,
+            self.name, seed, self.ranks, origins, run_ns, run_ns, 0.0, 0.0, 0.0, self.may_ranks,
             families, self.status, self.never_said,
         )  # fmt: skip
 

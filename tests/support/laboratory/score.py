@@ -177,7 +177,8 @@ def _waiting_shares(
     """Holds the origins of waiting against the planted ones.
 
     Of a planted delay, a part may be hidden, in a pipeline's bubble or behind other work: the
-    excess is right from what the run lost to all that was planted. Waiting put on a fault is right
+    excess, and what of it is on the critical path, is right from what the run lost to all that was
+    planted. Waiting put on a fault is right
     from what the healthy twin does not have to all waiting, as noise hides behind a late rank.
     """
     own_ns = delay_ns = path_ns = other_ns = 0.0
@@ -200,11 +201,12 @@ def _waiting_shares(
         return Shares(elsewhere=elsewhere, conserved=conserved)
     planted_ns = sum(one.delay_ns for one in truth.origins)
     caused_ns = truth.waiting_ns - truth.healthy_waiting_ns
-    waited = _share(own_ns, caused_ns, truth.waiting_ns)
+    whole_ns = max(truth.waiting_ns + truth.exchange_waiting_ns, 1.0)
+    waited = _share(own_ns, caused_ns, whole_ns)
     return Shares(
         delay=_share(delay_ns, min(lost_ns, planted_ns), max(lost_ns, planted_ns)),
-        waiting=waited if caused_ns > 0.05 * truth.waiting_ns else None,
-        path=path_ns / lost_ns,
+        waiting=waited if caused_ns > 0.05 * whole_ns else None,
+        path=_share(path_ns, min(lost_ns, planted_ns), max(lost_ns, planted_ns)),
         elsewhere=elsewhere,
         conserved=conserved,
     )

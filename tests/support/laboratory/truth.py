@@ -53,6 +53,7 @@ class Truth:
     healthy_run_ns: float  # of the twin: same seed, no fault
     waiting_ns: float  # in collectives, over all ranks
     healthy_waiting_ns: float
+    exchange_waiting_ns: float = 0.0  # in sends and receives, which can be seen in part only
     may_ranks: tuple[int, ...] = ()  # naming them is right as well: they are late by design
     may_families: tuple[str, ...] = ()  # findings that are true of this record
     status: Status = field(default_factory=Status)
@@ -93,7 +94,8 @@ class Kind:
         write_capture(capture, job, self.recording, earlier)
         return Truth(
             self.name, seed, self.ranks, self._origins(job, healthy, seed), job.run_ns,
-            healthy.run_ns, job.waiting_ns(), healthy.waiting_ns(), self.may_ranks,
+            healthy.run_ns, job.waiting_ns(), healthy.waiting_ns(),
+            job.exchange_waiting_ns(), self.may_ranks,
             self.may_families,
         )  # fmt: skip
 
