@@ -92,11 +92,14 @@ def _scratch() -> Path:
     return path
 
 
-def jobs_of(words: list[str], seeds: int, fast: bool, processes: bool) -> list[tuple[str, int]]:
+def jobs_of(
+    words: list[str], seeds: int, fast: bool, processes: bool, largest: int = 1 << 20
+) -> list[tuple[str, int]]:
     """Names and seeds of the jobs to score."""
     jobs = []
     for name, kind in all_kinds().items():
-        if (fast and name not in FAST) or not all(word in name for word in words):
+        left_out = (fast and name not in FAST) or kind.ranks > largest
+        if left_out or not all(word in name for word in words):
             continue
         many = HEALTHY_SEEDS if not kind.faults and not seeds else seeds or SEEDS
         jobs += [(name, seed) for seed in range(1, 1 + (1 if kind.ranks >= LARGE else many))]
@@ -277,13 +280,16 @@ def in_parts() -> None:
         "--only", nargs="+", metavar="WORD", default=[], help="kinds with all words"
     )
     parser.add_argument("--seeds", type=int, default=0, help="seeds of each kind")
+    parser.add_argument("--largest", type=int, default=1 << 20, help="ranks of a job, at most")
+    parser.add_argument("--sample", type=int, default=1, help="only every n-th job")
     parser.add_argument("--fast", action="store_true", help="the small part")
     parser.add_argument("--processes", action="store_true", help="jobs of real processes, too")
     parser.add_argument("--compare", action="store_true", help="gates, too")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", metavar="FILE", help="writes the scores there")
     given = parser.parse_args()
-    jobs = jobs_of(given.only, given.seeds, given.fast, given.processes)
+    jobs = jobs_of(given.only, given.seeds, given.fast, given.processes, given.largest)
+    jobs = jobs[:: given.sample]
     rows = measure(jobs, given.workers)
     compared = [score_compare(*job) for job in COMPARED] if given.compare else []
     print(body_of(rows, compared)[0])

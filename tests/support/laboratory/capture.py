@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
 from ncclscope.nccl.events import MODE_EVENTS, events_of
-from tests.support.laboratory.engine import CALL_NS, PART_NS, Communicator, Job, Kernel
+from tests.support.laboratory.engine import Job
+from tests.support.laboratory.events import CALL_NS, PART_NS, Communicator, Kernel, Part
 from tests.support.writer.files import NS, ProcessFolder, Who, nonce_of
 from tests.support.writer.meta import Meta
 from tests.support.writer.slots import Placed, StreamLayout, handle_of
@@ -221,7 +222,7 @@ class _RankWriter:
         )  # fmt: skip
         return works
 
-    def _part_row(self, kernel: Kernel, part: object) -> tuple[int, ...]:
+    def _part_row(self, kernel: Kernel, part: Part) -> tuple[int, ...]:
         communicator = kernel.communicator
         assert communicator is not None
         meta, members = self._meta, communicator.members

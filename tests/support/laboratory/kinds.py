@@ -4,19 +4,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from tests.support.laboratory.capture import Recording
-from tests.support.laboratory.engine import Job, Machine, Program
+from tests.support.laboratory.engine import Job, Program
+from tests.support.laboratory.events import Machine
 from tests.support.laboratory.faults import QUIET, TRANSCRIPTS, Fault
+from tests.support.laboratory.mesh import Mesh, mesh_program
 from tests.support.laboratory.programs import (
     Buckets,
     Experts,
     ManyCommunicators,
-    Mesh,
     Ring,
     Serving,
     buckets_program,
     experts_program,
     many_communicators_program,
-    mesh_program,
     ring_program,
     serving_program,
 )
@@ -106,7 +106,11 @@ def _data_parallel() -> Iterator[Kind]:
         "slow GPU": (_gpu(1, 1.3),),
     })  # fmt: skip
     lengths = Buckets(8, length_spread=0.4)
-    yield from _shape("ddp 8, sequences of any length", lengths, {"late rank": (_host(6, 12),)})
+    yield from _shape(
+        "ddp 8, sequences of any length", lengths, {"late rank": (_host(6, 12),)}, uneven=True
+    )
+    duty = Buckets(4, duty_ms=8)
+    yield from _shape("ddp 4, duties in turn", duty, {"late rank": (_host(1, 12),)}, uneven=True)
     yield from _shape("ddp 4, reduce and broadcast", Buckets(4, function="Reduce"), {
         "late rank": (_host(2, 10),),
         "late root": (_host(0, 10),),

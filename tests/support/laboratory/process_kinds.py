@@ -65,7 +65,7 @@ class ProcessKind:
             families += ("hang", "mismatch", *(("straggler",) if self.machine_noise else ()))
         return Truth(
             self.name, seed, self.ranks, origins, run_ns, run_ns, 0.0, 0.0, 0.0, self.may_ranks,
-            families, self.status, self.never_said,
+            families, False, self.status, self.never_said,
         )  # fmt: skip
 
     def _run(self, capture: Path) -> None:

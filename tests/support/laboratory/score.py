@@ -150,6 +150,8 @@ def _may_be_said(finding: dict[str, Any], truth: Truth) -> bool:
     planted = {r for one in truth.origins if one.kind != "transfer" for r in one.ranks}
     allowed = set(truth.may_ranks) | planted
     late = finding["family"] not in _LINK_FAMILIES
+    if late and truth.uneven and not ranks:
+        return True
     return late and bool(truth.may_ranks) and bool(ranks) and ranks <= allowed
 
 

@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.support.laboratory.capture import Recording, write_capture
-from tests.support.laboratory.engine import Job, Machine, Planted, Program
+from tests.support.laboratory.engine import Job, Program
+from tests.support.laboratory.events import Machine, Planted
 from tests.support.laboratory.faults import USUAL, Fault, Noise
 
 MUST_NAME = 0.04  # of the run lost: from here on silence is a miss
@@ -56,6 +57,7 @@ class Truth:
     exchange_waiting_ns: float = 0.0  # in sends and receives, which can be seen in part only
     may_ranks: tuple[int, ...] = ()  # naming them is right as well: they are late by design
     may_families: tuple[str, ...] = ()  # findings that are true of this record
+    uneven: bool = False  # so is a finding that work is uneven and that names no rank
     status: Status = field(default_factory=Status)
     never_said: tuple[str, ...] = ()  # words that no answer may have
 
@@ -78,6 +80,7 @@ class Kind:
     restarts: int = 0  # attempts before, which were killed
     may_ranks: tuple[int, ...] = ()
     may_families: tuple[str, ...] = ()
+    uneven: bool = False  # another rank is late each time, by design: that may be said
     blind: bool = False  # the record cannot show who is late: silence is right as well
 
     def job(self, seed: int, faults: tuple[Fault, ...] | None = None) -> Job:
@@ -96,7 +99,7 @@ class Kind:
             self.name, seed, self.ranks, self._origins(job, healthy, seed), job.run_ns,
             healthy.run_ns, job.waiting_ns(), healthy.waiting_ns(),
             job.exchange_waiting_ns(), self.may_ranks,
-            self.may_families,
+            self.may_families, self.uneven,
         )  # fmt: skip
 
     def _origins(self, job: Job, healthy: Job, seed: int) -> tuple[Origin, ...]:

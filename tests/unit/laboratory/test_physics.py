@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 import ncclscope
-from tests.support.laboratory.engine import Job, Kernel, Machine
+from tests.support.laboratory.engine import Job
+from tests.support.laboratory.events import Kernel, Machine
 from tests.support.laboratory.faults import USUAL, Fault
 from tests.support.laboratory.kinds import HEALTHY, all_kinds
-from tests.support.laboratory.programs import Buckets, Mesh, buckets_program, mesh_program
+from tests.support.laboratory.mesh import Mesh, mesh_program
+from tests.support.laboratory.programs import Buckets, buckets_program
 from tests.support.laboratory.truth import Kind
 
 KINDS = all_kinds()
