@@ -106,6 +106,7 @@ class Planted:
     delay_ns: float = 0.0
     times: int = 0
     communicators: set[str] = field(default_factory=set)
+    exchanges: bool = False  # of a transfer: it slows sends and receives
 
     def add(self, delay_ns: float, communicator: str = "") -> None:
         """Counts one more delay."""

@@ -188,4 +188,6 @@ class Rank:
             rng = Random(f"{self.job.seed} {communicator.name} {pair} {order}")
             own = Communicator(communicator.name, pair, communicator.number, False, rng)
             made.append(self.job.instance(own, wire_ns, links, self.step))
+            for planted in self.job.slow_transfers(links, self.step):
+                planted.exchanges = True
         return made[order]

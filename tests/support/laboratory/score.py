@@ -12,7 +12,7 @@ unknown_ns. `kind` is "host", "gpu", "launch", "data" or "transfer"; a rank is t
 communicator has the name that other tables have. waiting_ns is what ranks waited because of the
 origin, times × typical_ns its own excess, on_path_ns what of that is on the critical path.
 
-`whatif CAPTURE --without rank 2 --json`, and `--without comm NAME`, print {"run_now_ns",
+`whatif CAPTURE --without rank 2 --json`, `--without comm NAME`, `--link 5-9 at median` print {"run_now_ns",
 "run_then_ns", "step_now_ns", "step_then_ns", "error_ns"}.
 
 What does not exist is None here, and counts neither for nor against.
@@ -214,6 +214,17 @@ def _waiting_shares(
     )
 
 
+def _without(origin: Origin, members: dict[str, tuple[int, ...]]) -> list[str]:
+    """Options of `whatif` that take an origin away."""
+    if origin.kind != "transfer":
+        return [word for rank in origin.ranks for word in ("--without", "rank", str(rank))]
+    if origin.exchanges:
+        return ["--link", f"{origin.ranks[0]}-{origin.ranks[1]}", "at", "median"]
+    affected = {tuple(sorted(one)) for one in origin.communicators}
+    names = [name for name, ranks in members.items() if ranks in affected]
+    return [word for name in names for word in ("--without", "comm", name)]
+
+
 def _whatif(
     capture: Path, truth: Truth, members: dict[str, tuple[int, ...]]
 ) -> tuple[list[float], float | None]:
@@ -223,12 +234,7 @@ def _whatif(
     for origin in truth.origins:
         if origin.lost_share < _ENOUGH_LOST:
             continue
-        if origin.kind == "transfer":
-            affected = {tuple(sorted(one)) for one in origin.communicators}
-            names = [name for name, ranks in members.items() if ranks in affected]
-            words = [word for name in names for word in ("--without", "comm", name)]
-        else:
-            words = [w for rank in origin.ranks for w in ("--without", "rank", str(rank))]
+        words = _without(origin, members)
         code, answer = _json("whatif", str(capture), *words, "--json")
         if code == 0 and answer and answer.get("run_then_ns") is not None:
             errors.append(answer["run_then_ns"] / origin.run_without_ns - 1)

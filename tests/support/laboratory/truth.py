@@ -26,6 +26,7 @@ class Origin:
     run_without_ns: float  # run time of the same seed without this fault
     lost_share: float  # of the run
     must: bool  # it has to be named
+    exchanges: bool = False  # of a transfer: it slows sends and receives
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +130,5 @@ class Kind:
             must=own[0].kind != "start-up"
             and not self.blind
             and max(lost, 0 if own[0].masked else lost_alone) >= MUST_NAME,
+            exchanges=any(planted.exchanges for planted in group),
         )
