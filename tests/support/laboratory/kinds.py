@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from tests.support.laboratory.capture import Recording
 from tests.support.laboratory.engine import Job, Program
 from tests.support.laboratory.events import Machine
 from tests.support.laboratory.faults import QUIET, TRANSCRIPTS, Fault
@@ -20,6 +19,7 @@ from tests.support.laboratory.programs import (
     ring_program,
     serving_program,
 )
+from tests.support.laboratory.recording import Recording
 from tests.support.laboratory.truth import Kind
 
 Faults = dict[str, tuple[Fault, ...]]

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tests.support.laboratory.capture import Recording, write_capture
+from tests.support.laboratory.capture import write_capture
 from tests.support.laboratory.engine import Job, Program
 from tests.support.laboratory.events import Machine, Planted
 from tests.support.laboratory.faults import USUAL, Fault, Noise
+from tests.support.laboratory.recording import Recording
 
 MUST_NAME = 0.04  # of the run lost: from here on silence is a miss
 MAY_NAME = 0.005  # below this nobody needs to hear of it, and naming it is still right
