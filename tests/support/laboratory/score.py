@@ -232,7 +232,7 @@ def _whatif(
     errors: list[float] = []
     identity: float | None = None
     for origin in truth.origins:
-        if origin.lost_share < _ENOUGH_LOST:
+        if origin.lost_share < _ENOUGH_LOST or not origin.run_without_ns:
             continue
         words = _without(origin, members)
         code, answer = _json("whatif", str(capture), *words, "--json")
