@@ -38,7 +38,7 @@ class Charges:
     by_ranks: Ints  # by rank of the origin and rank that waited; edges of ranks only
     caused_ns: Ints  # by rank: waits for it as the last arrival
     caused_own_ns: Ints  # of these, what is charged to its own edges
-    times_last: Ints  # by rank: how often it was waited for
+    times_last: Ints  # by rank: its kernels that others waited for
     waited_ns: Ints  # by rank: how long it waited
     structure_ns: int
     quicker_ns: int  # the side that waited was quicker than usual
@@ -87,7 +87,7 @@ def charge_waits(
         by_ranks,
         np.bincount(late_rank, waits, minlength=ranks).astype(np.int64),
         own_of_last,
-        np.bincount(late_rank, minlength=ranks).astype(np.int64),
+        np.bincount(kernels.rank[np.unique(late)], minlength=ranks).astype(np.int64),
         np.bincount(kernels.rank, wait, minlength=ranks).astype(np.int64),
         int(sums[_abi.CHARGED_STRUCTURE]),
         int(sums[_abi.CHARGED_QUICKER]),

@@ -52,7 +52,7 @@ class RankWaiting:
     """One rank as the last arrival, as an origin, and as one that waits."""
 
     rank: int  # global
-    times_last: int  # kernels of others that waited for it
+    times_last: int  # its kernels that others waited for
     caused_ns: int  # how long they did
     own_ns: int  # of that, what began on this rank
     origin_ns: int  # all waiting that began on this rank, also what others passed on
