@@ -39,6 +39,7 @@ class Kernels:
     ranks: Ints  # global ranks, in order
     rank: Numbers  # place in `ranks`
     communicator: Ints
+    communicator_class: Ints  # by row of `communicators`: those of one class are peers
     function: Ints  # code
     kind: Numbers  # class of communicator, function and size
     pair: Bools  # of sends and receives
@@ -103,6 +104,7 @@ def kernels_of(run: Run) -> Kernels | None:
         ranks=ranks,
         rank=np.searchsorted(ranks, columns.rank[first]).astype(np.int32),
         communicator=columns.communicator[first],
+        communicator_class=_classes(run),
         function=columns.function[first],
         kind=_kinds(run, columns, first),
         pair=_is_pair(columns.form[first]),

@@ -3,7 +3,7 @@
 Waiting = origins + structure + start-up + below the clock error + unknown, exactly.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -99,10 +99,16 @@ class Waiting:
             run, kernels, self.arrivals, position, positions
         )
 
+    def replayed(self, events_ns: Ints) -> "Waiting":
+        """The same run with other times of its events."""
+        kernels = self.kernels
+        launched = kernels.launched_ns + events_ns[:, 0] - kernels.events_ns[:, 0]
+        return Waiting(self.run, replace(kernels, events_ns=events_ns, launched_ns=launched))
+
     @cached_property
     def usual(self) -> UsualLengths:
         """Usual lengths of all edges."""
-        return usual_lengths_of(self.kernels, self.dependencies)
+        return usual_lengths_of(self.kernels, self.dependencies, self.start_up)
 
     @cached_property
     def start_up(self) -> Bools:
@@ -186,7 +192,9 @@ def _origins(waiting: Waiting, charged: Ints) -> tuple[Origin, ...]:
         name = KINDS[int(edge[own[0]])]
         kernel_of = int(own[0]) // 3
         is_transfer = name == "transfer"
-        typical, typical_events = _typical(waiting.excess_ns[own], charged[own])
+        typical, typical_events = typical_excess(
+            waiting.excess_ns[own], charged[own].astype(np.float64)
+        )
         times = waiting.time_ns[own[typical_events]]
         origins.append(
             Origin(
@@ -204,13 +212,18 @@ def _origins(waiting: Waiting, charged: Ints) -> tuple[Origin, ...]:
     return tuple(sorted(origins, key=lambda origin: -origin.waiting_ns))
 
 
-def _typical(excess: Floats, charged: Ints) -> tuple[float, Bools]:
-    """The typical excess of edges by their weight, and which edges have at least half of it."""
-    weight = charged.astype(np.float64) ** _WEIGHT
+def typical_excess(excess: Floats, weight: Floats) -> tuple[float, Bools]:
+    """The typical excess of edges by their weight, and which edges have at least half of it; edges
+    without weight do not count.
+    """
+    counted = weight > 0
+    if not counted.any():
+        return 0.0, counted
+    weights = np.where(counted, weight, 0.0) ** _WEIGHT
     order = np.argsort(excess)
-    middle = int(np.searchsorted(np.cumsum(weight[order]), weight.sum() / 2))
+    middle = int(np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2))
     typical = float(excess[order[min(middle, len(order) - 1)]])
-    return typical, np.asarray(excess >= typical / 2)
+    return typical, np.asarray(counted & (excess >= typical / 2))
 
 
 def _ranks(

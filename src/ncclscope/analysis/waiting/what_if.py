@@ -54,27 +54,29 @@ class WhatIf:
         self._waiting = waiting
         self._replay = Replay(waiting)
 
-    def predict(self, change: Change) -> Prediction:
-        """What the run takes with a change."""
+    def predict(self, change: Change, keep: Bools | None = None) -> Prediction:
+        """What the run takes with a change. `keep`: events before which nothing is changed."""
         now = self._waiting.arrivals.events_ns
-        then = self._replay.events_ns(self._lengths(change, high=True))
-        least = self._replay.events_ns(self._lengths(change, high=False))
+        then = self.events_ns(change, keep)
+        least = self._replay.events_ns(self._lengths(change, keep, high=False))
         spread = (run_ns(then) - run_ns(least)) / 2
         error = float(np.hypot(spread, _MODEL_ERROR * run_ns(then)))
         return Prediction(
             run_ns(now), run_ns(then), self._step_ns(now), self._step_ns(then), round(error)
         )
 
-    def run_ns(self, change: Change) -> int:
-        """What the run alone takes with a change."""
-        return run_ns(self._replay.events_ns(self._lengths(change, high=True)))
+    def events_ns(self, change: Change, keep: Bools | None = None) -> Ints:
+        """When everything happens with a change: call, start and end by kernel."""
+        return self._replay.events_ns(self._lengths(change, keep, high=True))
 
-    def _lengths(self, change: Change, high: bool) -> Ints:
+    def _lengths(self, change: Change, keep: Bools | None, high: bool) -> Ints:
         waiting, kernels = self._waiting, self._waiting.kernels
         usual = waiting.usual.high_ns if high else waiting.usual.median_ns
         length: Ints = waiting.dependencies.length_ns.copy()
         shorter = np.fmin(length, np.nan_to_num(usual, nan=np.inf)).astype(np.int64)
         as_usual = self._as_usual(change)
+        if keep is not None:
+            as_usual &= ~keep
         length[as_usual] = shorter[as_usual]
         transfer = np.zeros(len(length), bool)
         for row in change.free:
