@@ -20,6 +20,7 @@ COMMANDS = {
     "report": "say what a capture's operations took: times, bandwidth, waiting, by group",
     "status": "say whether a job is hung, which ranks are to blame, and what they do",
     "diagnose": "say what is wrong: hangs, stragglers, slow links and more, with evidence",
+    "whatif": "say how long a run would take without a late rank, a slow link or its transfers",
     "compare": "say what became slower or faster between two captures, and how surely",
     "top": "show running jobs on a terminal screen: rates, waiting, late ranks, hangs",
     "serve": "give running jobs as metrics to Prometheus, or to node_exporter",

@@ -64,8 +64,9 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
     kept = Change()
     while rounds < _ROUNDS:
         ranks, communicators = _standing_out(left, waiting, change)
-        if not ranks and not communicators:
-            break
+        many = len(change.ranks) + len(ranks) > max(len(waiting.kernels.ranks) // 2, 1)
+        if many or (not ranks and not communicators):
+            break  # without peers nobody stands out
         change = replace(
             change,
             ranks=(*change.ranks, *ranks),
@@ -80,7 +81,9 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         left = waiting.replayed(events)
     if not kept.ranks and not kept.communicators:
         return None
-    return _with_predictions(waiting, what_if, kept)
+    causes = _with_predictions(waiting, what_if, kept)
+    gained = now - causes.prediction.run_then_ns
+    return causes if gained > causes.prediction.error_ns else None
 
 
 def _with_predictions(waiting: Waiting, what_if: WhatIf, change: Change) -> RootCauses:
