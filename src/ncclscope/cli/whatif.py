@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
     parser.add_argument(
-        "--without", nargs=2, action="append", default=[], metavar=("rank", "RANKS"),
-        help="these ranks' own delays: `rank 2`, `ranks 2,5-7`",
+        "--without", nargs=2, action="append", default=[], metavar=("rank|comm", "WHICH"),
+        help="without delays of ranks (`rank 2`, `ranks 2,5-7`), or of a communicator's transfers",
     )  # fmt: skip
     parser.add_argument(
         "--link", nargs=3, action="append", default=[], metavar=("A-B", "at", "median"),
@@ -66,9 +66,14 @@ def run(arguments: argparse.Namespace) -> int:
 def _change(arguments: argparse.Namespace, waiting: Waiting) -> Change:
     model = waiting.run.model
     existing = set(waiting.kernels.ranks.tolist())
-    ranks = tuple(rank for words in arguments.without for rank in _ranks(words, existing))
-    links = tuple(_link(words, existing) for words in arguments.link)
+    ranks: list[int] = []
     as_usual: list[int] = []
+    for sort, named in arguments.without:
+        if sort == "comm":
+            as_usual += communicator_rows(model, _patterns(model.communicator_names, named))
+        else:
+            ranks += _ranks(sort, named, existing)
+    links = tuple(_link(words, existing) for words in arguments.link)
     bandwidths: list[tuple[int, float]] = []
     for words in arguments.comm:
         name, speed = _speed(words)
@@ -82,24 +87,26 @@ def _change(arguments: argparse.Namespace, waiting: Waiting) -> Change:
         for name in arguments.free
         for row in communicator_rows(model, _patterns(model.communicator_names, name))
     ]
-    return Change(ranks, tuple(as_usual), links, tuple(free), tuple(bandwidths))
+    return Change(tuple(ranks), tuple(as_usual), links, tuple(free), tuple(bandwidths))
 
 
 def _patterns(existing: list[str], name: str) -> list[str]:
-    """A name, or all communicators of its class: `dp` is `dp:0,2` and `dp#2` as well."""
+    """A name, or all communicators of its class where none has it: `dp` is `dp:0,2` and more."""
+    if name in existing:
+        return [name]
     alike = [other for other in existing if re.split(r"[:#]", other)[0] == name]
     return alike or [name]
 
 
-def _ranks(words: list[str], existing: set[int]) -> list[int]:
+def _ranks(sort: str, listed: str, existing: set[int]) -> list[int]:
     """Ranks from `rank 2` or `ranks 2,5-7`."""
-    sort, listed = words
     ranks: list[int] = []
     for piece in listed.split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", piece)
         if sort not in ("rank", "ranks") or not match:
             raise UsageError(
-                f"cannot leave out {sort} {listed}: no such thing", "Say --without rank 2"
+                f"cannot leave out {sort} {listed}: no such thing",
+                "Say --without rank 2, or --without comm tp",
             )
         ranks += range(int(match[1]), int(match[2] or match[1]) + 1)
     _check(ranks, existing)
