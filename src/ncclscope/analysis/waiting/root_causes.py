@@ -23,7 +23,7 @@ _TIMES_MEDIAN = 4.0  # as much as the median of the others
 _FLOOR = 0.02  # of the largest: smaller ones are alike
 _MOST_KERNELS = 2_000_000  # of a run whose waiting is explained more than once
 _OFTEN = 5  # times: fewer are pauses
-_DENSE = 0.2  # of the steps between the first and the last: fewer are pauses
+_DENSE = 0.12  # of the steps between the first and the last: fewer are pauses
 _PAUSE = 10.0  # times what is typical
 _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
 
