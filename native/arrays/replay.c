@@ -58,7 +58,10 @@ static i64 shorter_by(const struct timed_operations *ops, const struct bindings 
     return less > 0 ? less : 0;
 }
 
-static i64 not_negative(i64 value) { return value > 0 ? value : 0; }
+static i64 reduced(i64 gap, i64 less) {
+    if (less <= 0 || gap <= 0) return gap;
+    return gap > less ? gap - less : 0;
+}
 
 static void not_before(i64 *time, i64 other) {
     if (other > *time) *time = other;
