@@ -209,6 +209,8 @@ def _summary(
         untimed=reasons,
         slices=None,
         ranks=None,
+        waiting=None,
+        path=(),
         arrivals=None,
         traffic=None,
         notes=(

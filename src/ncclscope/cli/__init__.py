@@ -20,6 +20,7 @@ COMMANDS = {
     "report": "summarize a capture: times, bandwidth and waiting, by group",
     "status": "show whether a job hangs, which ranks caused it, and what they are doing",
     "diagnose": "find hangs, stragglers, slow links and more, with evidence",
+    "whatif": "predict the run without a late rank, a slow link or its transfers",
     "compare": "compare two captures: what became slower or faster, and how certain that is",
     "top": "watch running jobs in the terminal: rates, waiting, late ranks, hangs",
     "serve": "expose metrics of running jobs to Prometheus or node_exporter",
