@@ -68,7 +68,13 @@ def _exited_early(
     comm_state: CommunicatorState, waiting: list[Member], order: int, post_mortem: bool
 ) -> list[Member]:
     """Members that have exited by themselves without coming to what the others wait in."""
-    exited = [m for m in comm_state.members if m.snapshot.life == ENDED and not m.in_flight]
+    exited = [
+        m for m in comm_state.members if m.snapshot.life == ENDED and not m.rank_state.in_flight
+    ]
+    if all(member.snapshot.life == ENDED for member in waiting):
+        # All have exited. Who exited after the others gave up was alive while they waited.
+        gave_up_ns = max((member.snapshot.at_ns for member in waiting), default=0)
+        exited = [member for member in exited if member.snapshot.at_ns < gave_up_ns]
     if any(member.waited_ns() > APART_NS for member in waiting):
         return exited
     if not post_mortem or not order:  # ranks that are alive may be done in a moment
@@ -85,6 +91,15 @@ def _how_lost(lost: list[Member], newest_ns: int, post_mortem: bool) -> str:
     for singular, plural in _PLURALS if len(lost) > 1 else ():
         how = how.replace(singular, plural)
     return how
+
+
+def after_exit(verdict: Verdict, base: Verdict) -> Verdict:
+    """The verdict about a communicator whose processes have all exited by themselves: what was in
+    flight for a moment, or for reasons that nobody can tell, is no hang.
+    """
+    if not verdict.hung:
+        return base
+    return replace(verdict, exited=True, cut_short=False, died_first=False)
 
 
 def after_death(verdict: Verdict, comm_state: CommunicatorState, others_live: bool) -> Verdict:
