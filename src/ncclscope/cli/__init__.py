@@ -48,7 +48,7 @@ _OTHER_EXIT_CODES = {
     "report": f"{_EXIT_CODES}, 5 incomplete (with --require-complete)",
     "status": "0 not hung, 4 hung, 1 failed, 2 wrong usage",
     "diagnose": f"{_EXIT_CODES}, 3 findings (with --fail-on)",
-    "compare": f"{_EXIT_CODES}, 3 B is slower (with --gate)",
+    "compare": f"{_EXIT_CODES}, 3 B is slower, 5 nothing was compared (with --gate)",
 }
 
 

@@ -1,6 +1,5 @@
 """Families of findings: on written jobs with something planted, and on models made by hand."""
 
-import json
 import shlex
 import shutil
 from dataclasses import replace
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ncclscope.diagnose.comparison import compare
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import Finding, downgrade, sort_findings
 from ncclscope.diagnose.rule_context import RuleContext
@@ -23,14 +21,12 @@ from ncclscope.diagnose.rules import (
 )
 from ncclscope.model.build import open_model
 from ncclscope.report import diagnosis
-from ncclscope.report.comparison import as_json, lines
 from ncclscope.simulation.scenario import Late, Never, Scenario
 from ncclscope.snapshot.process import unfinished_snapshots
 from tests.support.diagnosis import diagnose_capture
 from tests.support.model_builders import completeness, model, operation, table, world
 from tests.support.planted_faults import FAULTS, PAIRS, PlantedJob, judge_findings, plant_faults
 from tests.support.writer import Straggler, SyntheticSpec, Work, synthetic
-from tests.support.writer.noise import noise_of_transcripts
 from tests.support.writer.scenario import write_scenario
 
 RANKS = 32
@@ -205,48 +201,6 @@ def test_what_rests_on_absence_counts_less() -> None:
     assert downgrade(one, "x").confidence < one.confidence
     worse, better = Finding("straggler", "warning", "", "", lost_share=0.2), Finding("imbalance", "warning", "", "", lost_share=0.1)  # fmt: skip
     assert sort_findings([better, worse, one]) == (one, worse, better)
-
-
-def test_compare(tmp_path: Path) -> None:
-    scenario, noise = plant_faults((), 0, 16).scenario, noise_of_transcripts()
-    write_scenario(tmp_path / "a", scenario, 1, noise)
-    write_scenario(tmp_path / "b", scenario, 3, noise)
-    slow = replace(scenario, bandwidth_gb_s=1.0, calls=scenario.calls[:3])
-    write_scenario(tmp_path / "c", slow, 5, noise)
-    a, b, c = (open_model(tmp_path / name) for name in "abc")
-    again = compare(a, b)
-    assert again.verdict in ("same", "unresolved")  # as noise has it
-    assert not again.appeared
-    assert not again.vanished
-    slower = compare(a, c)
-    assert slower.verdict == "slower"
-    assert slower.ratio is not None
-    assert 1.7 < slower.ratio < 2.1
-    assert [key[:2] for key, _ in slower.vanished] == [("dp", "AllReduce")]
-    assert all(change.low > 1.5 for change in slower.changes)
-    assert compare(c, a).verdict == "faster"
-    answer = json.dumps(as_json(slower, "a", "c"), allow_nan=False)
-    assert json.loads(answer)["changes"][0]["verdict"] == "slower"
-    assert any("only in A" in line for line in lines(slower, "a", "c", 100))
-    _, _, verdict, *_ = lines(slower, "a", "c", 100)
-    assert verdict.startswith("B is slower than A in all 3 kinds of calls; together 1.")
-    few = compare(a, open_model(_cut(tmp_path, scenario)))
-    assert few.verdict == "unresolved"
-    assert "not resolved: too few calls: it takes 8 of a kind" in "\n".join(
-        lines(few, "a", "f", 80)
-    )
-    other = replace(scenario, calls=(replace(scenario.calls[0], size=4096),))
-    write_scenario(tmp_path / "other", other, 1)
-    different = compare(a, open_model(tmp_path / "other"))
-    assert "A and B have no call in common" in "\n".join(lines(different, "a", "o", 80))
-    write_scenario(tmp_path / "none", replace(scenario, steps=0), 1)
-    untimed = compare(a, open_model(tmp_path / "none"))
-    assert "not resolved: B has no times of single calls" in "\n".join(lines(untimed, "a", "n", 80))
-
-
-def _cut(directory: Path, scenario: Scenario) -> Path:
-    write_scenario(directory / "few", replace(scenario, steps=1), 1)
-    return directory / "few"
 
 
 def test_a_hang_counts_less_when_ranks_are_missing(tmp_path: Path) -> None:
