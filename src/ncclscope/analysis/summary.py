@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ncclscope.analysis.groups import Group, GroupSums, Key, merge
 from ncclscope.analysis.ranks import Arrivals, RankRow, TrafficRow
+from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.errors import UsageError
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
@@ -91,6 +92,7 @@ class Summary:
     untimed: dict[str, int]  # operations without a GPU time, by reason
     slices: tuple[int, ...] | None  # bytes begun in each slice of time
     ranks: tuple[RankRow, ...] | None
+    waiting: WaitingAccount | None  # where waiting began; None where it cannot be seen
     arrivals: Arrivals | None
     traffic: tuple[TrafficRow, ...] | None
     notes: tuple[str, ...]

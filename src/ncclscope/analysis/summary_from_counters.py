@@ -186,6 +186,7 @@ def _summary(
         untimed=reasons,
         slices=None,
         ranks=None,
+        waiting=None,
         arrivals=None,
         traffic=None,
         notes=(

@@ -30,6 +30,7 @@ from ncclscope.analysis.summary import (
     scope_rows,
     size_rows,
 )
+from ncclscope.analysis.waiting.account import waiting_account
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
 from ncclscope.model.schema import GPU_SOURCES
@@ -60,7 +61,8 @@ def _summarize(
         kernel_time_result = pool.submit(kernel_times, model, selection)
         folded = make_tables(connection, by)
         kernels = kernel_time_result.result()
-    rank_rows = ranks.rank_rows(connection, model.nodes)
+    account = waiting_account(model, selection)
+    rank_rows = ranks.rank_rows(connection, model.nodes, account)
     times = _rank_times(model, kernels, rank_rows, began_ns, ended_ns)
     sums_of = {
         -1 if key[0] is None else int(key[0]): sums
@@ -90,6 +92,7 @@ def _summarize(
         untimed=_untimed(connection),
         slices=_all_slices(slices),
         ranks=rank_rows,
+        waiting=account,
         arrivals=ranks.arrivals(connection),
         traffic=ranks.traffic_rows(connection),
         notes=(*((_FOLDED,) if folded else ()), *_calls_outside(model.completeness)),

@@ -105,6 +105,7 @@ def as_html(summary: Summary, groups: tuple[Group, ...], topology: Topology | No
     warnings = (*warning_lines(topology), *summary.completeness.notes, *summary.notes)
     missing = [sections.needs_trace(summary)] if summary.from_counters else []
     others = (
+        sections.origins(summary, _MOST_OTHERS),
         sections.ranks(summary, _MOST_OTHERS),
         sections.traffic(summary, _MOST_OTHERS, _MOST_MATRIX),
         sections.sizes(summary),

@@ -10,6 +10,7 @@ from ncclscope.analysis.measures import Durations
 from ncclscope.analysis.ranks import RankRow, TrafficRow
 from ncclscope.analysis.selection import DEFAULT_BY
 from ncclscope.analysis.summary import CommunicatorRow, Summary
+from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
 from ncclscope.model.topology import Topology
 
 VERSION = 1  # fields are added without a change of it
@@ -103,11 +104,42 @@ def _rank(row: RankRow) -> dict[str, Any]:
         "host": row.host,
         "operations": row.operations,
         "total_bytes": row.bytes,
-        "times_last": row.times_last,
-        "caused_wait_us": round(row.skew_ns / 1e3, 3),
-        "longest_caused_wait_us": round(row.longest_skew_ns / 1e3, 3),
-        "wait_us": None if row.wait_ns is None else round(row.wait_ns / 1e3, 3),
+        "times_last": row.waiting.times_last if row.waiting else None,
+        "caused_wait_us": _us(row.waiting.origin_ns if row.waiting else None),
+        "passed_on_wait_us": _us(row.waiting.passed_on_ns if row.waiting else None),
+        "wait_us": _us(row.wait_ns),
         "wait_share": row.wait_share,
+    }
+
+
+def _us(time_ns: int | None) -> float | None:
+    return None if time_ns is None else round(time_ns / 1e3, 3)
+
+
+def _origin(origin: Origin, names: list[str]) -> dict[str, Any]:
+    where: dict[str, Any] = {"rank": origin.rank}
+    if origin.communicator is not None:
+        where = {"communicator": names[origin.communicator]}
+    return {
+        "kind": origin.kind,
+        **where,
+        "waiting_ns": origin.waiting_ns,
+        "times": origin.times,
+        "typical_ns": origin.typical_ns,
+        "on_path_ns": origin.on_path_ns,
+    }
+
+
+def waiting_as_json(account: WaitingAccount, names: list[str]) -> dict[str, Any]:
+    """The account of waiting. `total_ns` is the sum of the origins and of the parts after them."""
+    return {
+        "total_ns": account.total_ns,
+        "origins": [_origin(origin, names) for origin in account.origins],
+        "structure_ns": account.structure_ns,
+        "start_up_ns": account.start_up_ns,
+        "below_clock_error_ns": account.below_clock_error_ns,
+        "unknown_ns": account.unknown_ns,
+        "not_seen": account.unseen,
     }
 
 
@@ -145,6 +177,9 @@ def as_json(
             for row in summary.scopes
         ],
         "ranks": None if summary.ranks is None else [_rank(row) for row in summary.ranks],
+        "waiting": None
+        if summary.waiting is None
+        else waiting_as_json(summary.waiting, summary.model.communicator_names),
         "arrivals": None
         if arrivals is None
         else {

@@ -103,6 +103,7 @@ def terminal_lines(
         yield from _table(scopes, style, [])
     yield from _operations(summary, groups, style, missing)
     others = (
+        sections.origins(summary, style.most_others),
         sections.ranks(summary, style.most_others),
         sections.traffic(summary, style.most_others, (style.width - 11) // 7),
         sections.sizes(summary),
