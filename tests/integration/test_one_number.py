@@ -28,7 +28,8 @@ from ncclscope.simulation.scenario import Call, Communicators, Late, Never, Scen
 from tests.support import npm
 from tests.support.paths import ROOT
 from tests.support.player import ncclscope
-from tests.support.simulated_jobs import eventually, running
+from tests.support.simulated_jobs import running
+from tests.support.waiting import eventually
 
 RANKS, STEPS = 4, 21
 # Sends and receives have early stamps, collectives exact ones. The last step hangs, so that the job
