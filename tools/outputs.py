@@ -259,9 +259,9 @@ def _answers(recorder: Recorder, name: str) -> None:
         ):
             text = json.dumps(json.loads(_get(f"{base}/api/{question}")), indent=1)
             recorder.keep(f"{name}/timeline-{question.partition('?')[0]}", text)
-        zoom = max(scene["span_ns"].bit_length() - 9, 0)
+        level = max(scene["span_ns"].bit_length() - 9, 0)
         for kind in ("tile", "line"):
-            body = _get(f"{base}/api/{kind}?z={zoom}&i=0&rows=0-{max(rows)}")
+            body = _get(f"{base}/api/{kind}?z={level}&i=0&rows=0-{max(rows)}")
             recorder.keep(f"{name}/timeline-{kind}", hashlib.sha256(body).hexdigest())
 
 

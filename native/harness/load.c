@@ -314,18 +314,18 @@ static void checked_update(struct worker *worker, void *handle, uint64_t n, int 
 static void checked_events(struct worker *worker, uint64_t events) {
     enum { LAG = 128 };
     void *handles[LAG] = {0};
-    struct oracle *mine = &oracle[worker->number];
+    struct oracle *counts = &oracle[worker->number];
     void *context = contexts[worker->number % options->comms];
     for (uint64_t n = 0; n < events; n++) {
         void **place = &handles[n % LAG];
         if (n >= LAG) {
             stop(worker, *place);
-            __atomic_store_n(&mine->stopped, n - LAG + 1, __ATOMIC_RELEASE);
+            __atomic_store_n(&counts->stopped, n - LAG + 1, __ATOMIC_RELEASE);
         }
         struct host_event event = checked_event(n, (uint64_t)worker->number);
         *place = start(worker, context, &event);
-        __atomic_store_n(&mine->refused, worker->refused, __ATOMIC_RELAXED);
-        __atomic_store_n(&mine->started, n + 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&counts->refused, worker->refused, __ATOMIC_RELAXED);
+        __atomic_store_n(&counts->started, n + 1, __ATOMIC_RELEASE);
         for (int which = 0; which < 3; which++) {
             uint64_t lag = 16 + 32 * (uint64_t)which;
             if (n >= lag) checked_update(worker, handles[(n - lag) % LAG], n - lag, which);

@@ -279,9 +279,6 @@ def test_the_timeline_has_the_exported_numbers(outputs: Outputs) -> None:
     check_medians(outputs.served, outputs.exported)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the timeline divides by times from early stamps; remove when it does not"
-)
 def test_the_timeline_has_the_exported_bandwidths(outputs: Outputs) -> None:
     check_bandwidths(outputs.served, outputs.exported)
 
@@ -293,18 +290,12 @@ def test_the_single_file_has_the_exported_numbers(
     check_counts(of_page, outputs.exported)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the page interpolates between two values; remove when it does not"
-)
 def test_the_single_file_has_the_exported_medians(
     outputs: Outputs, of_page: dict[Key, Numbers]
 ) -> None:
     check_medians(of_page, outputs.exported)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the page divides by times from early stamps; remove when it does not"
-)
 def test_the_single_file_has_the_exported_bandwidths(
     outputs: Outputs, of_page: dict[Key, Numbers]
 ) -> None:

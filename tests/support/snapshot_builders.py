@@ -41,7 +41,7 @@ def rank_state(
     id: int = 7,
     **more: Any,
 ) -> RankState:
-    """A rank that has made so many calls; all that are not in flight have ended."""
+    """A rank that has made this many calls; all that are not in flight have ended."""
     fields: dict[str, Any] = {
         "number": 0, "id": id, "name": "dp", "version": 5, "rank": rank, "ranks": ranks,
         "gpu": f"gpu{rank}", "reports_kernels": True, "opened_ns": 900 * S, "closed": False,

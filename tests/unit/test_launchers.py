@@ -1,6 +1,9 @@
 """What launchers tell a process, from its environment and from what it recorded of it."""
 
+import re
+
 from ncclscope import launchers
+from tests.support.paths import ROOT
 
 
 def test_the_first_variable_that_is_a_number_counts() -> None:
@@ -30,3 +33,18 @@ def test_recorded_variables_have_a_prefix() -> None:
 def test_restarts_of_all_launchers_add_up() -> None:
     counts = {"TORCHELASTIC_RESTART_COUNT": "2", "SLURM_RESTART_COUNT": "1"}
     assert launchers.restarts(counts) == 3
+
+
+def test_the_plugin_looks_at_the_same_variables_and_records_them() -> None:
+    source = (ROOT / "native" / "src" / "identity.c").read_text()
+    body = source.partition("identity_global_rank(void) {")[2].partition("}")[0]
+    assert tuple(re.findall(r'"(\w+)"', body)) == launchers.RANK_VARIABLES
+    config = (ROOT / "native" / "src" / "config.c").read_text()
+    jobs = ", ".join(f'"{name}"' for name in launchers.JOB_VARIABLES)
+    assert jobs in " ".join(config.split())
+    recorded = set(re.findall(r'"([A-Z_a-z]+)"', source))
+    for names in (
+        launchers.JOB_VARIABLES, launchers.WORLD_SIZE_VARIABLES, launchers.LOCAL_RANK_VARIABLES,
+        launchers.LOCAL_SIZE_VARIABLES, launchers.RESTART_VARIABLES,
+    ):  # fmt: skip
+        assert set(names) - recorded == set()

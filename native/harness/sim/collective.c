@@ -26,8 +26,8 @@ static bool same_request(const struct announced *a, const struct announced *b) {
 // Whether those have arrived that this rank depends on; from then on `ready_ns` is known.
 static bool needed_arrived(void *argument) {
     struct collective *c = argument;
-    const struct announced *mine = &me(c->fabric)->collectives[c->number % PLACES];
-    c->ready_ns = mine->start_ns;
+    const struct announced *own = &me(c->fabric)->collectives[c->number % PLACES];
+    c->ready_ns = own->start_ns;
     c->differs = false;
     bool all = true;
     for (int rank = 0; rank < c->fabric->ranks; rank++) {
@@ -38,7 +38,7 @@ static bool needed_arrived(void *argument) {
             all = false;
             continue;
         }
-        if (!same_request(mine, other)) c->differs = true;
+        if (!same_request(own, other)) c->differs = true;
         if (other->start_ns > c->ready_ns) c->ready_ns = other->start_ns;
     }
     return all || c->differs;

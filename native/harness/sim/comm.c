@@ -39,9 +39,9 @@ static void remove_abandoned(void) {
         if (strncmp(entry->d_name, segment_prefix, sizeof segment_prefix - 1) != 0) continue;
         struct stat info;
         int pid = atoi(entry->d_name + sizeof segment_prefix - 1);
-        bool mine = fstatat(dirfd(directory), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
-                    info.st_uid == getuid();
-        if (mine && pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
+        bool own = fstatat(dirfd(directory), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+                   info.st_uid == getuid();
+        if (own && pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
             unlinkat(dirfd(directory), entry->d_name, 0);
     }
     closedir(directory);
@@ -154,9 +154,9 @@ static ncclResult_t join(struct comm *comm, int global_rank, uint64_t host, int6
         for (;;) pause();
     tell_plugin(comm, name);
     // NCCL goes on to connect ranks: nobody is done before all have come so far.
-    int64_t mine[2] = {0}, all[MAX_RANKS][2];
+    int64_t own[2] = {0}, all[MAX_RANKS][2];
     *why = "the communicator was aborted";
-    return fabric_exchange(comm->fabric, mine, all) ? ncclSuccess : ncclInternalError;
+    return fabric_exchange(comm->fabric, own, all) ? ncclSuccess : ncclInternalError;
 }
 
 ncclResult_t comm_make(struct comm **made, int ranks, int rank, const ncclUniqueId *id,
@@ -184,10 +184,10 @@ ncclResult_t comm_make(struct comm **made, int ranks, int rank, const ncclUnique
 
 ncclResult_t comm_split(struct comm *comm, int color, int key, struct comm **made,
                         const ncclConfig_t *config, const char **why) {
-    int64_t mine[2] = {color, key}, all[MAX_RANKS][2];
+    int64_t own[2] = {color, key}, all[MAX_RANKS][2];
     *why = "the communicator was aborted";
     *made = NULL;
-    if (!fabric_exchange(comm->fabric, mine, all)) return ncclInternalError;
+    if (!fabric_exchange(comm->fabric, own, all)) return ncclInternalError;
     int number = comm->splits++;
     if (color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
     struct comm *child = calloc(1, sizeof *child);

@@ -162,9 +162,9 @@ static bool all_exchanged(void *argument) {
 }
 
 // Two places take turns: who writes the next but one knows that all have read this one.
-bool fabric_exchange(struct fabric *fabric, const int64_t mine[2], int64_t (*all)[2]) {
+bool fabric_exchange(struct fabric *fabric, const int64_t own[2], int64_t (*all)[2]) {
     uint64_t round = me(fabric)->exchanged + 1;
-    memcpy(me(fabric)->exchange[round % 2], mine, sizeof(int64_t[2]));
+    memcpy(me(fabric)->exchange[round % 2], own, sizeof(int64_t[2]));
     me(fabric)->exchanged = round;
     fabric_ring(fabric);
     struct exchange_wait wait = {fabric, round};

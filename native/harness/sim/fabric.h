@@ -43,7 +43,7 @@ int64_t fabric_origin_ns(const struct fabric *fabric);  // of the job's first co
 int fabric_dead_peer(const struct fabric *fabric);      // -1: none was noticed
 
 // Everybody's pair of numbers, by rank.
-bool fabric_exchange(struct fabric *fabric, const int64_t mine[2], int64_t (*all)[2]);
+bool fabric_exchange(struct fabric *fabric, const int64_t own[2], int64_t (*all)[2]);
 
 // ---- waiting ----
 void fabric_ring(struct fabric *fabric);

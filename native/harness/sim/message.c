@@ -11,7 +11,7 @@ struct message {
     const struct transfer_spec *spec;
     struct mailbox *box;
     char *letters;
-    struct announced *mine, *theirs;
+    struct announced *own, *peers;
     uint64_t number;
     size_t moved, bytes;
     bool announced, done;
@@ -52,8 +52,8 @@ static bool send_letters(struct message *m) {
 
 static bool receive_letters(struct message *m) {
     bool moved = false;
-    if (atomic_load_explicit(&m->theirs->number, memory_order_acquire) != m->number) return false;
-    if (m->theirs->bytes != m->bytes) return false;  // for ever, as in NCCL
+    if (atomic_load_explicit(&m->peers->number, memory_order_acquire) != m->number) return false;
+    if (m->peers->bytes != m->bytes) return false;  // for ever, as in NCCL
     while (m->moved < m->bytes && m->box->posted > m->box->taken) {
         size_t left = m->bytes - m->moved, now = left < LETTER_BYTES ? left : LETTER_BYTES;
         memcpy((char *)m->spec->recv + m->moved, m->letters + m->box->taken % 2 * LETTER_BYTES,
@@ -77,7 +77,7 @@ static bool messages_move(void *argument) {
         uint64_t *blocked = sends ? &blocked_to : &blocked_from;
         if (!m->done && !(*blocked & peer)) {
             // Only the next one of a pair is announced: there are so many places.
-            if (!m->announced) fabric_announce(m->mine, m->number, m->spec, messages->start_ns);
+            if (!m->announced) fabric_announce(m->own, m->number, m->spec, messages->start_ns);
             moved |= !m->announced;
             m->announced = true;
             moved |= sends ? send_letters(m) : receive_letters(m);
@@ -93,8 +93,8 @@ static bool messages_move(void *argument) {
 static int64_t message_ready_ns(const struct message *m, int64_t start_ns) {
     if (m->bytes == 0) return start_ns;
     bool leaves = m->spec->function == SEND && m->bytes <= 2 * LETTER_BYTES;
-    if (leaves) return m->mine->start_ns;
-    return m->theirs->start_ns > m->mine->start_ns ? m->theirs->start_ns : m->mine->start_ns;
+    if (leaves) return m->own->start_ns;
+    return m->peers->start_ns > m->own->start_ns ? m->peers->start_ns : m->own->start_ns;
 }
 
 bool fabric_messages(struct fabric *fabric, const struct transfer_spec *specs, int count,
@@ -112,9 +112,8 @@ bool fabric_messages(struct fabric *fabric, const struct transfer_spec *specs, i
         m->letters = letters_of(fabric, from, to);
         m->number = sends ? ++fabric->sent[peer] : ++fabric->received[peer];
         m->bytes = specs[i].count * datatype_bytes(specs[i].type);
-        m->mine =
-            sends ? &m->box->sends[m->number % PLACES] : &m->box->receives[m->number % PLACES];
-        m->theirs =
+        m->own = sends ? &m->box->sends[m->number % PLACES] : &m->box->receives[m->number % PLACES];
+        m->peers =
             sends ? &m->box->receives[m->number % PLACES] : &m->box->sends[m->number % PLACES];
         m->done = m->bytes == 0;
         if (sends && !m->done) fine &= make_room(fabric, peer);

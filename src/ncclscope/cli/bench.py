@@ -47,7 +47,7 @@ def _add_work(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "-f", "--stepfactor", type=float, metavar="F", help="sizes grow by this factor (default: 2)"
     )
-    group.add_argument("-i", "--stepbytes", metavar="SIZE", help="sizes grow by so many bytes")
+    group.add_argument("-i", "--stepbytes", metavar="SIZE", help="sizes grow by this many bytes")
     group.add_argument("-d", "--datatype", default="float", metavar="TYPE,…|all")
     group.add_argument(
         "-o", "--op", default="sum", metavar="OP,…|all", help="sum, prod, min, max, avg"
@@ -95,7 +95,9 @@ def _add_ranks(group: "argparse._ArgumentGroup") -> None:
         "process is one of theirs)",
     )  # fmt: skip
     group.add_argument(
-        "--share-gpu", action="store_true", help="several ranks on one GPU, each posing as a host"
+        "--share-gpu",
+        action="store_true",
+        help="several ranks on one GPU, each as if on its own host",
     )
     group.add_argument(
         "--hosts", metavar="HOST,…",

@@ -38,8 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --mode: only these of NCCL's event types, besides calls, operations and kernels "
         f"({', '.join(OPTIONAL_EVENTS)})",
     )  # fmt: skip
-    parser.add_argument("--seconds", type=int, metavar="N", help="with --mode: for so long")
-    parser.add_argument("--calls", type=int, metavar="N", help="with --mode: for so many calls")
+    parser.add_argument("--seconds", type=int, metavar="N", help="with --mode: for this long")
+    parser.add_argument("--calls", type=int, metavar="N", help="with --mode: for this many calls")
     parser.add_argument("--rank", metavar="RANKS", help="only these, as in 0,4-7 (default: all)")
 
 

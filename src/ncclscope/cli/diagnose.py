@@ -2,15 +2,13 @@
 
 import argparse
 import json
-import os
-import shutil
-import sys
 from pathlib import Path
 
 from ncclscope.analysis.baseline import read_baseline
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli import suggested_commands
 from ncclscope.cli.progress import open_model_with_progress
+from ncclscope.cli.terminal import output_width
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import SEVERITIES, at_least
 from ncclscope.report.diagnosis import as_json, lines
@@ -45,10 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(as_json(model, found), indent=2, allow_nan=False))
     else:
-        width = shutil.get_terminal_size((_WIDEST, 24)).columns if sys.stdout.isatty() else _WIDEST
-        if "COLUMNS" in os.environ:
-            width = shutil.get_terminal_size().columns
-        for line in lines(model, found, min(max(width, 80), _WIDEST), suggested_commands.command()):
+        for line in lines(model, found, output_width(_WIDEST), suggested_commands.command()):
             print(line)
     bar = arguments.fail_on
     failed = bar and any(at_least(finding.severity, bar) for finding in found.findings)

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--seconds", type=float, metavar="S",
-        help="a window, for commands that run for ever: calls a second are compared",
+        help="a window, for commands that do not end: calls a second are compared",
     )  # fmt: skip
     metric = parser.add_mutually_exclusive_group()
     metric.add_argument(

@@ -37,7 +37,7 @@ def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = 
         help="flight recorder: keep the newest in memory, write at the end",
     )
     parser.add_argument(
-        "--chain", metavar="PLUGIN", help="another profiler plugin that is to hear everything, too"
+        "--chain", metavar="PLUGIN", help="another profiler plugin to pass all callbacks on to"
     )
     parser.add_argument(
         "--disk-limit", metavar="BYTES", help="disk per process, oldest goes first (default: 4G)"

@@ -140,11 +140,11 @@ def with_unrecorded_calls(rank_state: RankState, process: Process) -> RankState:
     """
     counted, collectives = Counter[int](), Counter[int]()
     strings = ProcessStrings(process.strings)
-    for tally in process.call_counts:
-        if tally.key.communicator == rank_state.number:
-            counted[tally.key.level] += tally.calls
-            if strings.function(tally.key.function, rank_state.version == 1) not in PAIRED:
-                collectives[tally.key.level] += tally.calls
+    for entry in process.call_counts:
+        if entry.key.communicator == rank_state.number:
+            counted[entry.key.level] += entry.calls
+            if strings.function(entry.key.function, rank_state.version == 1) not in PAIRED:
+                collectives[entry.key.level] += entry.calls
     level = _call_level(rank_state)
     more_calls = max(counted[level] - rank_state.calls, 0)
     more_works = max(counted[layout.LEVEL_WORK] - rank_state.works, 0)

@@ -1,5 +1,7 @@
 """Kinds of rows: what the bars of a row stand for. The page's list of kinds is made of this."""
 
+Hsl = tuple[int, int, int]  # hue, saturation, lightness
+
 # Operations, and what the model and the machine add to NCCL's callbacks.
 OPERATION, PART, CHANNEL = "operation", "part", "channel"
 COMMUNICATOR, DROP, PREVIEW, COUNTER = "Comm", "Drop", "preview", "counter"
@@ -11,6 +13,18 @@ CHANNEL_KINDS = ("KernelCh", "KernelPhase")
 PROXY_KINDS = ("ProxyOp", "ProxyStep", "NetPlugin")
 CALLBACK_KINDS = (*THREAD_KINDS, *CHANNEL_KINDS, *PROXY_KINDS)
 CALLBACKS_WITH_FUNCTION = ("CollApi", "P2pApi", "Coll", "P2p", "CeColl")
+CALLBACK_COLOURS: dict[str, Hsl] = {
+    "Group": (214, 16, 62),
+    "ProxyOp": (28, 40, 60),
+    "ProxyCtrl": (352, 34, 62),
+    "KernelCh": (200, 30, 58),
+    "NetPlugin": (48, 30, 56),
+    "GroupApi": (130, 28, 58),
+    "KernelLaunch": (46, 66, 58),
+    "CeSync": (250, 24, 62),
+    "CeBatch": (262, 24, 58),
+    "KernelPhase": (190, 30, 52),
+}  # others have a function's colour, or are grey
 # Rows that a filter of functions applies to.
 WITH_FUNCTION = (OPERATION, PART, *CALLBACKS_WITH_FUNCTION)
 
@@ -40,3 +54,9 @@ MENU = {
     PREVIEW: "sampled",
     COUNTER: "machine",
 }
+# Kinds in the order in which they are left out of the single file of a large capture.
+LEFT_OUT_FIRST = (
+    COUNTER, "NetPlugin", "ProxyStep", "ProxyCtrl", "KernelPhase", "KernelCh", CHANNEL, "ProxyOp",
+    "Group", "KernelLaunch", "GroupApi", PART, "CollApi", "P2pApi", "Coll", "P2p", "CeSync",
+    "CeBatch", "CeColl",
+)  # fmt: skip

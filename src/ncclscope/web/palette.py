@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from ncclscope.capture import layout
 from ncclscope.nccl import functions
 from ncclscope.nccl.events import STATE
-
-Hsl = tuple[int, int, int]  # hue, saturation, lightness
+from ncclscope.web.kinds import CALLBACK_COLOURS, Hsl
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +32,6 @@ _FUNCTION_COLOURS: dict[str, Hsl] = {
     "Gather": (6, 46, 58),
     "Scatter": (18, 44, 54),
     "SendRecv": (36, 56, 52),
-}
-_EVENT_COLOURS: dict[str, Hsl] = {
-    "Group": (214, 16, 62),
-    "ProxyOp": (28, 40, 60),
-    "ProxyCtrl": (352, 34, 62),
-    "KernelCh": (200, 30, 58),
-    "NetPlugin": (48, 30, 56),
-    "GroupApi": (130, 28, 58),
-    "KernelLaunch": (46, 66, 58),
-    "CeSync": (250, 24, 62),
-    "CeBatch": (262, 24, 58),
-    "KernelPhase": (190, 30, 52),
 }
 _PLAIN: Hsl = (220, 10, 60)  # events that are drawn in a function's colour, and any new kind
 _OTHER_COLOURS = (
@@ -100,7 +87,7 @@ def colours() -> dict[int, Colour]:
     }
     listed[OTHER] = Colour("other function", (220, 8, 56))
     listed |= {
-        event_code(kind): Colour(kind, _EVENT_COLOURS.get(kind, _PLAIN))
+        event_code(kind): Colour(kind, CALLBACK_COLOURS.get(kind, _PLAIN))
         for kind, number in layout.KINDS.items()
         if number < _OTHERS_FROM - _EVENTS_FROM
     }

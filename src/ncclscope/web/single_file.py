@@ -12,7 +12,7 @@ import numpy as np
 from ncclscope.web.bar_details import Json, Lookup, bar_json
 from ncclscope.web.bars import Bars, select_bars
 from ncclscope.web.counters import amounts
-from ncclscope.web.kinds import CHANNEL, COUNTER, OPERATION, PART
+from ncclscope.web.kinds import LEFT_OUT_FIRST, OPERATION, PART
 from ncclscope.web.queries import highlights
 from ncclscope.web.routes import scene_json
 from ncclscope.web.scene import Lane, Row, Scene
@@ -20,12 +20,6 @@ from ncclscope.web.session import Timeline
 from ncclscope.web.statistics import bandwidth_bytes
 
 MOST_BARS = 100_000
-# Kinds in the order in which they are left out of a large capture.
-_LEFT_OUT_FIRST = (
-    COUNTER, "NetPlugin", "ProxyStep", "ProxyCtrl", "KernelPhase", "KernelCh", CHANNEL, "ProxyOp",
-    "Group", "KernelLaunch", "GroupApi", PART, "CollApi", "P2pApi", "Coll", "P2p", "CeSync",
-    "CeBatch", "CeColl",
-)  # fmt: skip
 
 
 def thin_scene(scene: Scene, most: int) -> tuple[Scene, str]:
@@ -34,7 +28,7 @@ def thin_scene(scene: Scene, most: int) -> tuple[Scene, str]:
     for row in scene.rows:
         counts[row.kind] = counts.get(row.kind, 0) + len(row.bars)
     left_out = []
-    for kind in _LEFT_OUT_FIRST:
+    for kind in LEFT_OUT_FIRST:
         if sum(counts.values()) > most and kind in counts:
             left_out.append(f"{counts.pop(kind):,} {kind}")
     rows = [row for row in scene.rows if row.kind in counts]

@@ -40,5 +40,5 @@ def test_equal_rows(name: str, engine: str, answers: dict[str, dict[str, list[An
 
 
 def test_every_text_is_tried() -> None:
-    beside = {path.stem for path in Path(sql_text.__code__.co_filename).parent.glob("*.sql")}
-    assert beside == {name for name, _ in TEXTS}
+    files = {path.stem for path in Path(sql_text.__code__.co_filename).parent.glob("*.sql")}
+    assert files == {name for name, _ in TEXTS}

@@ -117,8 +117,8 @@ def test_below_a_baseline(tmp_path: Path) -> None:
     assert "AllReduce of 1 MiB" in found[0]["sentence"]
     # As nccl-tests -J has it.
     rows = [{"size": 1 << 20, "out_of_place": {"bus_bw": 500.0}}]
-    told = {"args": ["./build/all_reduce_perf", "-b", "1M"], "results": rows}
-    (tmp_path / "b.json").write_text(json.dumps(told))
+    results = {"args": ["./build/all_reduce_perf", "-b", "1M"], "results": rows}
+    (tmp_path / "b.json").write_text(json.dumps(results))
     assert diagnosis(capture, "--baseline", str(tmp_path / "b.json"))[0] == found[0]
 
 

@@ -83,12 +83,12 @@ def check_callbacks(expected: list[Line], found: list[Line]) -> None:
         for our, their in zip(ours, theirs, strict=True):
             # The logger of old interfaces left these out.
             silent = {"send", "recv", "buff", "collnet", "nvls"} - set(their)
-            told = {
+            record = {
                 key: value
                 for key, value in our.items()
                 if key not in silent or value not in (0, "0")
             }
-            assert unlike(told, handles) == unlike(their, same)
+            assert unlike(record, handles) == unlike(their, same)
     times = [line["t"] for line in found]
     assert times == sorted(times)
 
@@ -115,7 +115,7 @@ def test_callbacks_can_be_played_again(tmp_path: Path) -> None:
     assert "callbacks, " in done.stderr
     assert set(play_job(sorted((tmp_path / "logs").iterdir()), tmp_path / "b")) == {0}
 
-    def told(capture: Path) -> list[tuple[Any, ...]]:
+    def records(capture: Path) -> list[tuple[Any, ...]]:
         return sorted(
             (
                 event["rank"],
@@ -127,7 +127,7 @@ def test_callbacks_can_be_played_again(tmp_path: Path) -> None:
             if event["event"] not in ("ProxyOp", "Coll", "P2p")  # they name pids and other events
         )
 
-    assert told(tmp_path / "a") == told(tmp_path / "b")
+    assert records(tmp_path / "a") == records(tmp_path / "b")
 
 
 def test_callbacks_of_a_window(tmp_path: Path) -> None:

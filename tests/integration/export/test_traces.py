@@ -278,12 +278,10 @@ def test_counters_count(loaded: Loaded) -> None:
         for time in sorted(changes):
             value += changes[time]
             expected[time] = value
-        mine = [one for one in loaded.counters if one["pid"] == rank + 1]
-        last = {
-            one["ts"]: one["value"] for one in mine if one["name"].startswith("bytes in flight")
-        }
+        own = [one for one in loaded.counters if one["pid"] == rank + 1]
+        last = {one["ts"]: one["value"] for one in own if one["name"].startswith("bytes in flight")}
         assert {time: last[time] for time in expected} == expected
-        bandwidth = [one["value"] for one in mine if one["name"].startswith("bus bandwidth")]
+        bandwidth = [one["value"] for one in own if one["name"].startswith("bus bandwidth")]
         assert bandwidth[-1] == 0 or rows[-1]["state"] == "in flight"
         best = max(
             (row["size_bytes"] / row["duration_ns"] for row in rows if row["source"] == "gpu"),

@@ -66,34 +66,34 @@ def rows(model: Model, function: str, whole: bool = True) -> np.ndarray:
     """Rows of a function, parts of others or not."""
     operations = model.tables["operations"]
     codes = [n for n, name in enumerate(model.words["function"]) if name == function]
-    mine = np.isin(operations["function"], codes)
-    return np.flatnonzero(mine & ((operations["part_of"] == NONE) == whole))
+    own = np.isin(operations["function"], codes)
+    return np.flatnonzero(own & ((operations["part_of"] == NONE) == whole))
 
 
 @pytest.mark.parametrize("function", ["Gather", "Scatter"])
 def test_every_rank_has_it(rooted: Path, function: str) -> None:
     model = open_model(rooted)
     operations, instances = model.tables["operations"], model.tables["instances"]
-    mine = rows(model, function)
-    assert Counter(operations["rank"][mine].tolist()) == dict.fromkeys(range(RANKS), ITERATIONS)
-    assert (operations["inferred"][mine] == 1).all()
-    assert (operations["form"][mine] == 0).all()
-    assert (operations["size_bytes"][mine] == RANKS * BLOCK_BYTES).all()
-    timed = mine[operations["start_ns"][mine] != NONE]
+    own = rows(model, function)
+    assert Counter(operations["rank"][own].tolist()) == dict.fromkeys(range(RANKS), ITERATIONS)
+    assert (operations["inferred"][own] == 1).all()
+    assert (operations["form"][own] == 0).all()
+    assert (operations["size_bytes"][own] == RANKS * BLOCK_BYTES).all()
+    timed = own[operations["start_ns"][own] != NONE]
     assert (operations["start_ns"][timed] > operations["call_ns"][timed]).all()
-    assert (operations["peer"][mine] == NONE).all()
+    assert (operations["peer"][own] == NONE).all()
     for rank in range(RANKS):
-        of_rank = mine[operations["rank"][mine] == rank]
+        of_rank = own[operations["rank"][own] == rank]
         assert sorted(operations["root"][of_rank].tolist()) == [0, 0, 1, 2]
         in_time = of_rank[np.argsort(operations["call_ns"][of_rank])]
         assert operations["root"][in_time].tolist() == [0, 1, 2, 0]
-    numbers = set(operations["instance"][mine].tolist())
+    numbers = set(operations["instance"][own].tolist())
     assert len(numbers) == ITERATIONS
     for number in numbers:
-        together = mine[operations["instance"][mine] == number]
+        together = own[operations["instance"][own] == number]
         assert instances["ranks_seen"][number] == instances["ranks_expected"][number] == RANKS
         assert len(set(operations["root"][together].tolist())) == 1
-        assert instances["function"][number] == operations["function"][mine[0]]
+        assert instances["function"][number] == operations["function"][own[0]]
     assert model.completeness.is_complete
     assert model.completeness.mismatched_instances == 0
 
@@ -125,9 +125,9 @@ def test_without_the_root_they_are_sends_and_receives(rooted: Path, tmp_path: Pa
     model = without_rank(rooted, 1, tmp_path)
     operations = model.tables["operations"]
     for function, side in (("Gather", "Send"), ("Scatter", "Recv")):
-        mine = rows(model, function)
-        assert len(mine) == (RANKS - 1) * (ITERATIONS - 1)
-        assert 1 not in operations["root"][mine]
+        own = rows(model, function)
+        assert len(own) == (RANKS - 1) * (ITERATIONS - 1)
+        assert 1 not in operations["root"][own]
         alone = rows(model, side)
         alone = alone[operations["size_bytes"][alone] == BLOCK_BYTES]
         assert operations["peer"][alone].tolist() == [1, 1]  # one on each of the others
@@ -138,10 +138,10 @@ def test_without_the_root_they_are_sends_and_receives(rooted: Path, tmp_path: Pa
 def test_all_to_all_without_one_rank(rooted: Path, tmp_path: Path) -> None:
     model = without_rank(rooted, 2, tmp_path)
     operations, instances = model.tables["operations"], model.tables["instances"]
-    mine = rows(model, "AlltoAll")
-    assert Counter(operations["rank"][mine].tolist()) == {0: ITERATIONS, 1: ITERATIONS}
-    assert (operations["size_bytes"][mine] == RANKS * 4 * 4096).all()
-    of_them = np.unique(operations["instance"][mine])
+    own = rows(model, "AlltoAll")
+    assert Counter(operations["rank"][own].tolist()) == {0: ITERATIONS, 1: ITERATIONS}
+    assert (operations["size_bytes"][own] == RANKS * 4 * 4096).all()
+    of_them = np.unique(operations["instance"][own])
     assert len(of_them) == ITERATIONS
     assert (instances["ranks_seen"][of_them] == 2).all()
     assert (instances["ranks_expected"][of_them] == 3).all()
@@ -155,9 +155,9 @@ def test_a_group_of_ones_own_stays_what_it_is(tmp_path: Path) -> None:
     recorded(tmp_path / "capture", "like_gather")
     model = open_model(tmp_path / "capture")
     operations = model.tables["operations"]
-    mine = rows(model, "Gather")
-    assert (operations["rank"][mine] == 0).all()
-    assert (operations["instance"][mine] == NONE).all()
+    own = rows(model, "Gather")
+    assert (operations["rank"][own] == 0).all()
+    assert (operations["instance"][own] == NONE).all()
     sends = rows(model, "Send")
     assert Counter(operations["rank"][sends].tolist()) == {1: ITERATIONS, 2: 2 * ITERATIONS}
     assert model.completeness.missing_operations == 0

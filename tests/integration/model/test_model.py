@@ -68,15 +68,15 @@ def test_times_are_those_of_the_simulation(tmp_path: Path) -> None:
     error = int(instances["error_ns"].max())
     assert 0 < error < 100_000
     for rank in range(4):
-        mine = np.flatnonzero(operations["rank"] == rank)
-        mine = mine[np.argsort(operations["call_order"][mine])]
+        own = np.flatnonzero(operations["rank"] == rank)
+        own = own[np.argsort(operations["call_order"][own])]
         duration = truth.end_ns[rank] - truth.start_ns[rank]
-        assert np.abs(operations["duration_ns"][mine] - duration).max() < 1000
+        assert np.abs(operations["duration_ns"][own] - duration).max() < 1000
         last = truth.start_ns.max(axis=0)
         wait = last - truth.start_ns[rank]
-        assert np.abs(operations["wait_ns"][mine] - wait).max() <= error
-        both = operations["wait_ns"][mine] + operations["wire_ns"][mine]
-        assert np.abs(both - operations["duration_ns"][mine]).max() <= 5  # times are rounded
+        assert np.abs(operations["wait_ns"][own] - wait).max() <= error
+        both = operations["wait_ns"][own] + operations["wire_ns"][own]
+        assert np.abs(both - operations["duration_ns"][own]).max() <= 5  # times are rounded
 
 
 def test_a_missing_rank_is_said(tmp_path: Path) -> None:
@@ -143,9 +143,9 @@ def test_several_ranks_in_a_process(one_thread: bool, tmp_path: Path) -> None:
     assert (operations["process"] == operations["rank"] // 2).all()
     assert (model.completeness.processes_found, model.completeness.processes_expected) == (4, 4)
     for rank in range(8):
-        mine = operations["rank"] == rank
+        own = operations["rank"] == rank
         duration = truth.end_ns[rank] - truth.start_ns[rank]
-        assert np.abs(operations["duration_ns"][mine] - duration).max() < 1000
+        assert np.abs(operations["duration_ns"][own] - duration).max() < 1000
 
 
 def test_names_follow_from_membership(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ SANITIZERS = {"asan": "address,undefined", "tsan": "thread"}
 
 def tool(name: str) -> str:
     """A build tool of this environment, else of the machine."""
-    beside = Path(sys.executable).with_name(name)
-    return str(beside) if beside.exists() else str(shutil.which(name))
+    in_environment = Path(sys.executable).with_name(name)
+    return str(in_environment) if in_environment.exists() else str(shutil.which(name))
 
 
 @pytest.fixture(scope="session", params=SANITIZERS)

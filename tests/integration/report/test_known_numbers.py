@@ -82,10 +82,10 @@ def test_broadcasts_without_kernels_and_what_comes_after(folder: str, tmp_path: 
     alone = np.isin(operations["group_call"], group_calls[members == 2])  # of both ranks
     for function in ("Broadcast", "Reduce"):
         for rank in (0, 1):
-            mine = np.flatnonzero((functions == function) & alone & (operations["rank"] == rank))
-            mine = mine[np.argsort(operations["call_ns"][mine])]
-            assert operations["size_bytes"][mine].tolist() == np.repeat(SIZES, 3).tolist()
-            untimed = mine[operations["source"][mine] == SOURCES.index("none")]
+            own = np.flatnonzero((functions == function) & alone & (operations["rank"] == rank))
+            own = own[np.argsort(operations["call_ns"][own])]
+            assert operations["size_bytes"][own].tolist() == np.repeat(SIZES, 3).tolist()
+            untimed = own[operations["source"][own] == SOURCES.index("none")]
             assert (operations["duration_ns"][untimed] == NONE).all()
             assert all(names(model, "reason", untimed))
             if function == "Broadcast":
@@ -93,7 +93,7 @@ def test_broadcasts_without_kernels_and_what_comes_after(folder: str, tmp_path: 
                 assert set(names(model, "reason", untimed)) == {
                     "Broadcast takes NCCL's AllGatherV path, which reports no kernel"
                 }
-            timed = np.setdiff1d(mine, untimed)
+            timed = np.setdiff1d(own, untimed)
             after = np.append(np.sort(operations["call_ns"][operations["rank"] == rank]), 1 << 62)
             following = after[np.searchsorted(after, operations["call_ns"][timed], side="right")]
             assert (operations["start_ns"][timed] > operations["call_ns"][timed]).all()
@@ -142,8 +142,8 @@ def test_bandwidth_is_that_of_nccl_tests(ranks: int, tmp_path: Path) -> None:
     truth = synthetic(tmp_path / "c", spec)
     made = {row["function"]: row for row in report(tmp_path / "c")["operations"]}
     for number, function in enumerate(FIVE):
-        mine = truth.work == number
-        duration_ns = (truth.end_ns - truth.start_ns)[:, mine]
+        own = truth.work == number
+        duration_ns = (truth.end_ns - truth.start_ns)[:, own]
         shares = ranks if function in ("AllGather", "ReduceScatter") else 1
         size = 2 * count * shares
         row = made[function]
@@ -178,9 +178,9 @@ def test_kinds_of_clock_that_differ(tmp_path: Path) -> None:
     assert "different kinds of clock" in said(tmp_path / "c")
     operations = open_model(tmp_path / "c").tables["operations"]
     for rank in range(3):
-        mine = operations["rank"] == rank
+        own = operations["rank"] == rank
         duration = truth.end_ns[rank] - truth.start_ns[rank]
-        assert np.abs(operations["duration_ns"][mine] - duration).max() < 1000
+        assert np.abs(operations["duration_ns"][own] - duration).max() < 1000
 
 
 def test_one_empty_process(tmp_path: Path) -> None:

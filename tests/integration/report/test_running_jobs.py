@@ -21,8 +21,10 @@ JOB = Scenario(
 
 
 def completeness(capture: Path) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(ncclscope("report", capture, "--json").stdout)["completeness"]
-    return told
+    counts: dict[str, Any] = json.loads(ncclscope("report", capture, "--json").stdout)[
+        "completeness"
+    ]
+    return counts
 
 
 def test_what_is_read_a_moment_later_is_not_missing(tmp_path: Path) -> None:
@@ -31,28 +33,28 @@ def test_what_is_read_a_moment_later_is_not_missing(tmp_path: Path) -> None:
             lambda: (tmp_path / "c").is_dir() and completeness(tmp_path / "c")["calls"] > 2000
         )
         for _ in range(4):
-            told = completeness(tmp_path / "c")
-            assert told["missing_operations"] == 0
+            counts = completeness(tmp_path / "c")
+            assert counts["missing_operations"] == 0
             now = {"the record ends before it began on the GPU", "never launched"}
-            assert set(told["untimed"]) <= now
+            assert set(counts["untimed"]) <= now
 
 
 def test_a_flight_recorder_names_all_calls_and_what_it_gave_up(tmp_path: Path) -> None:
     capture = tmp_path / "c"
     with running(JOB, capture, "--ring", "256K"):
         eventually(lambda: capture.is_dir() and completeness(capture)["calls_outside"] > 1000)
-        told = completeness(capture)
-        assert told["missing_operations"] == 0
-        assert "NCCL reported no kernel of it" not in told["untimed"]
-    told = completeness(capture)
-    (reason,) = told["lost"]
+        counts = completeness(capture)
+        assert counts["missing_operations"] == 0
+        assert "NCCL reported no kernel of it" not in counts["untimed"]
+    counts = completeness(capture)
+    (reason,) = counts["lost"]
     assert reason == "older than the flight recorder reaches back"
-    lines = [note for note in told["notes"] if reason in note]
+    lines = [note for note in counts["notes"] if reason in note]
     assert len(lines) == 1
     assert "in 4 processes (" in lines[0]
-    calls = told["calls"] + told["calls_outside"]
+    calls = counts["calls"] + counts["calls_outside"]
     shown = ncclscope("report", capture).stdout
-    assert f"{told['calls']:,} of {calls:,} calls (" in shown.replace("\n", " ")
+    assert f"{counts['calls']:,} of {calls:,} calls (" in shown.replace("\n", " ")
     found = json.loads(ncclscope("diagnose", capture, "--json").stdout)["findings"]
     lost = next(one for one in found if one["kind"] == "lost")
     assert "--ring" in lost["advice"]

@@ -52,8 +52,8 @@ def shown(
 
 def test_lanes_and_lines(capture: Path) -> None:
     asked = TimelineClient(capture)
-    told = asked.ask("scene")
-    lanes = {lane["key"]: lane for lane in all_lanes(told)}
+    scene = asked.ask("scene")
+    lanes = {lane["key"]: lane for lane in all_lanes(scene)}
     hosts = [lane for lane in lanes.values() if lane["level"] == "host"]
     assert [host["children"][-1]["level"] for host in hosts] == ["machine", "machine"]
     lane = lanes["h1/machine/gpu1"]

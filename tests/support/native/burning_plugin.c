@@ -23,7 +23,8 @@ static nccl_result init(void **context, uint64_t id, int *mask, const char *name
                         int ranks, int rank, nccl_log_fn log) {
     (void)id, (void)name, (void)nodes, (void)ranks, (void)log;
     *context = (void *)1;
-    *mask = NCCL_EVENTS_OF(5) & ~(NCCL_PROXY_STEP | NCCL_PROXY_CTRL | NCCL_NET_PLUGIN);  // as trace mode
+    *mask = NCCL_EVENTS_OF(5) &
+            ~(NCCL_PROXY_STEP | NCCL_PROXY_CTRL | NCCL_NET_PLUGIN);  // as trace mode
     const char *text = getenv("BURNT_US");
     burnt_us = text && rank == 0 ? atol(text) : 0;
     const char *folder = getenv("BURNT_LOG");

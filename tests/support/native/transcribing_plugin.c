@@ -38,8 +38,8 @@ static nccl_result end_line(void) {
     return 0;
 }
 
-static nccl_result init(void **context, int *mask, int version, int events, unsigned long id, const char *name,
-                        int nodes, int ranks, int rank) {
+static nccl_result init(void **context, int *mask, int version, int events, unsigned long id,
+                        const char *name, int nodes, int ranks, int rank) {
     pthread_mutex_lock(&lock);
     if (!file) {
         char path[512];
@@ -51,7 +51,9 @@ static nccl_result init(void **context, int *mask, int version, int events, unsi
     begin_line("init");
     *context = (void *)++contexts;
     *mask = events;
-    fprintf(file, ",\"v\":%d,\"ctx\":%lu,\"mask\":%d,\"comm\":\"%lx\",\"name\":\"%s\",\"nnodes\":%d,\"nranks\":%d,\"rank\":%d",
+    fprintf(file,
+            ",\"v\":%d,\"ctx\":%lu,\"mask\":%d,\"comm\":\"%lx\",\"name\":\"%s\",\"nnodes\":%d,"
+            "\"nranks\":%d,\"rank\":%d",
             version, contexts, events, id, S(name), nodes, ranks, rank);
     return end_line();
 }
@@ -71,7 +73,8 @@ static nccl_result stop(void *handle) {
 static nccl_result state(void *handle, int which, const void *args, int early) {
     unsigned long first = 0;
     int steps = 0;
-    if (args) memcpy(&first, args, which >= NCCL_CTRL_IDLE && which <= NCCL_CTRL_APPEND_END ? 4 : 8);
+    if (args)
+        memcpy(&first, args, which >= NCCL_CTRL_IDLE && which <= NCCL_CTRL_APPEND_END ? 4 : 8);
     if (args && early) memcpy(&steps, (const char *)args + 8, 4);
     begin_line("state");
     fprintf(file, ",\"h\":%lu,\"s\":%d,\"a\":%lu,\"a2\":%d", P(handle), which, first, steps);
@@ -89,25 +92,28 @@ static nccl_result state_v4(void *handle, int which, const union nccl_state_args
 static void begin_start(void *context, void **handle, unsigned long type, void *parent, int rank) {
     begin_line("start");
     *handle = (void *)++handles;
-    fprintf(file, ",\"ctx\":%lu,\"h\":%lu,\"p\":%lu,\"type\":%lu,\"rank\":%d", P(context), handles, P(parent), type, rank);
+    fprintf(file, ",\"ctx\":%lu,\"h\":%lu,\"p\":%lu,\"type\":%lu,\"rank\":%d", P(context), handles,
+            P(parent), type, rank);
 }
 
 static void proxy_op(const struct nccl_proxy_op *op) {
-    fprintf(file, ",\"pid\":%d,\"ch\":%d,\"peer\":%d,\"nsteps\":%d,\"chunk\":%d,\"send\":%d", op->pid, op->channelId,
-            op->peer, op->nSteps, op->chunkSize, op->isSend);
+    fprintf(file, ",\"pid\":%d,\"ch\":%d,\"peer\":%d,\"nsteps\":%d,\"chunk\":%d,\"send\":%d",
+            op->pid, op->channelId, op->peer, op->nSteps, op->chunkSize, op->isSend);
 }
 
 static nccl_result start_v3(void *context, void **handle, const struct nccl_descr_v3 *d) {
     begin_start(context, handle, d->type, d->parentObj, d->rank);
     if (d->type == NCCL_COLL)
         fprintf(file,
-                ",\"name\":\"%s\",\"comm\":\"%lx\",\"seq\":%lu,\"func\":\"%s\",\"count\":%lu,\"root\":%d,"
+                ",\"name\":\"%s\",\"comm\":\"%lx\",\"seq\":%lu,\"func\":\"%s\",\"count\":%lu,"
+                "\"root\":%d,"
                 "\"dtype\":\"%s\",\"nmaxch\":%d,\"nwarps\":%d,\"algo\":\"%s\",\"proto\":\"%s\"",
-                S(d->coll.name), d->coll.commHash, d->coll.seqNumber, d->coll.func, d->coll.count, d->coll.root,
-                d->coll.datatype, d->coll.nMaxChannels, d->coll.nWarps, d->coll.algo, d->coll.proto);
+                S(d->coll.name), d->coll.commHash, d->coll.seqNumber, d->coll.func, d->coll.count,
+                d->coll.root, d->coll.datatype, d->coll.nMaxChannels, d->coll.nWarps, d->coll.algo,
+                d->coll.proto);
     if (d->type == NCCL_P2P)
-        fprintf(file, ",\"func\":\"%s\",\"dtype\":\"%s\",\"count\":%lu,\"peer\":%d", d->p2p.func, d->p2p.datatype,
-                d->p2p.count, d->p2p.peer);
+        fprintf(file, ",\"func\":\"%s\",\"dtype\":\"%s\",\"count\":%lu,\"peer\":%d", d->p2p.func,
+                d->p2p.datatype, d->p2p.count, d->p2p.peer);
     if (d->type == NCCL_PROXY_OP) proxy_op(&d->proxyOp);
     if (d->type == NCCL_PROXY_STEP) fprintf(file, ",\"step\":%d", d->proxyStep.step);
     if (d->type == NCCL_KERNEL_CH) fprintf(file, ",\"ch\":%d", d->kernelCh.channelId);
@@ -121,18 +127,23 @@ static nccl_result start(void *context, void **handle, const struct nccl_descr *
     switch (type) {
         case NCCL_COLL:
             fprintf(file,
-                    ",\"seq\":%lu,\"func\":\"%s\",\"send\":\"%lx\",\"recv\":\"%lx\",\"count\":%lu,\"root\":%d,"
+                    ",\"seq\":%lu,\"func\":\"%s\",\"send\":\"%lx\",\"recv\":\"%lx\",\"count\":%lu,"
+                    "\"root\":%d,"
                     "\"dtype\":\"%s\",\"nch\":%d,\"nwarps\":%d,\"algo\":\"%s\",\"proto\":\"%s\"",
-                    d->coll.seqNumber, d->coll.func, P(d->coll.sendBuff), P(d->coll.recvBuff), d->coll.count,
-                    d->coll.root, d->coll.datatype, d->coll.nChannels, d->coll.nWarps, d->coll.algo, d->coll.proto);
+                    d->coll.seqNumber, d->coll.func, P(d->coll.sendBuff), P(d->coll.recvBuff),
+                    d->coll.count, d->coll.root, d->coll.datatype, d->coll.nChannels,
+                    d->coll.nWarps, d->coll.algo, d->coll.proto);
             if (version >= 5) fprintf(file, ",\"group\":%lu", P(d->coll.parentGroup));
             if (version >= 7)
-                fprintf(file, ",\"variant\":\"%s\",\"sym\":%d,\"tag\":%lu", S(d->coll.kernelVariant), d->coll.isSymColl,
-                        d->coll.userTag);
+                fprintf(file, ",\"variant\":\"%s\",\"sym\":%d,\"tag\":%lu",
+                        S(d->coll.kernelVariant), d->coll.isSymColl, d->coll.userTag);
             break;
         case NCCL_P2P:
-            fprintf(file, ",\"func\":\"%s\",\"buff\":\"%lx\",\"dtype\":\"%s\",\"count\":%lu,\"peer\":%d,\"nch\":%d",
-                    d->p2p.func, P(d->p2p.buff), d->p2p.datatype, d->p2p.count, d->p2p.peer, d->p2p.nChannels);
+            fprintf(file,
+                    ",\"func\":\"%s\",\"buff\":\"%lx\",\"dtype\":\"%s\",\"count\":%lu,\"peer\":%d,"
+                    "\"nch\":%d",
+                    d->p2p.func, P(d->p2p.buff), d->p2p.datatype, d->p2p.count, d->p2p.peer,
+                    d->p2p.nChannels);
             if (version >= 5) fprintf(file, ",\"group\":%lu", P(d->p2p.parentGroup));
             if (version >= 7) fprintf(file, ",\"tag\":%lu", d->p2p.userTag);
             break;
@@ -142,23 +153,32 @@ static nccl_result start(void *context, void **handle, const struct nccl_descr *
             fprintf(file, ",\"ch\":%d,\"ptimer\":%lu", d->kernelCh.channelId, d->kernelCh.pTimer);
             break;
         case NCCL_GROUP_API:
-            fprintf(file, ",\"graph\":%d,\"depth\":%d", d->groupApi.graphCaptured, d->groupApi.groupDepth);
+            fprintf(file, ",\"graph\":%d,\"depth\":%d", d->groupApi.graphCaptured,
+                    d->groupApi.groupDepth);
             break;
         case NCCL_COLL_API:
-            fprintf(file, ",\"func\":\"%s\",\"count\":%lu,\"dtype\":\"%s\",\"root\":%d,\"stream\":\"%lx\",\"graph\":%d",
-                    d->collApi.func, d->collApi.count, d->collApi.datatype, d->collApi.root, P(d->collApi.stream),
-                    d->collApi.graphCaptured);
+            fprintf(file,
+                    ",\"func\":\"%s\",\"count\":%lu,\"dtype\":\"%s\",\"root\":%d,\"stream\":\"%"
+                    "lx\",\"graph\":%d",
+                    d->collApi.func, d->collApi.count, d->collApi.datatype, d->collApi.root,
+                    P(d->collApi.stream), d->collApi.graphCaptured);
             if (version >= 7) fprintf(file, ",\"tag\":%lu", d->collApi.userTag);
             break;
         case NCCL_P2P_API:
-            fprintf(file, ",\"func\":\"%s\",\"count\":%lu,\"dtype\":\"%s\",\"stream\":\"%lx\",\"graph\":%d",
-                    d->p2pApi.func, d->p2pApi.count, d->p2pApi.datatype, P(d->p2pApi.stream), d->p2pApi.graphCaptured);
+            fprintf(
+                file,
+                ",\"func\":\"%s\",\"count\":%lu,\"dtype\":\"%s\",\"stream\":\"%lx\",\"graph\":%d",
+                d->p2pApi.func, d->p2pApi.count, d->p2pApi.datatype, P(d->p2pApi.stream),
+                d->p2pApi.graphCaptured);
             if (version >= 7) fprintf(file, ",\"tag\":%lu", d->p2pApi.userTag);
             break;
-        case NCCL_KERNEL_LAUNCH: fprintf(file, ",\"stream\":\"%lx\"", P(d->kernelLaunch.stream)); break;
+        case NCCL_KERNEL_LAUNCH:
+            fprintf(file, ",\"stream\":\"%lx\"", P(d->kernelLaunch.stream));
+            break;
         case NCCL_KERNEL_PHASE:
-            fprintf(file, ",\"ch\":%d,\"phase\":%d,\"phname\":\"%s\",\"ptimer\":%lu", d->kernelPhase.channelId,
-                    d->kernelPhase.phaseId, d->kernelPhase.phaseName, d->kernelPhase.pTimer);
+            fprintf(file, ",\"ch\":%d,\"phase\":%d,\"phname\":\"%s\",\"ptimer\":%lu",
+                    d->kernelPhase.channelId, d->kernelPhase.phaseId, d->kernelPhase.phaseName,
+                    d->kernelPhase.pTimer);
             break;
         default: break;
     }
@@ -170,8 +190,8 @@ static nccl_result init_v3(void **context, int *mask) {
     return init(context, mask, 3, NCCL_EVENTS_OF(3), 0, "", 0, 0, 0);
 }
 #if NEWEST >= 4
-static nccl_result init_v4(void **context, int *mask, const char *name, uint64_t id, int nodes, int ranks, int rank,
-                           nccl_log_fn log) {
+static nccl_result init_v4(void **context, int *mask, const char *name, uint64_t id, int nodes,
+                           int ranks, int rank, nccl_log_fn log) {
     (void)log;
     return init(context, mask, 4, NCCL_EVENTS_OF(4), id, name, nodes, ranks, rank);
 }
@@ -179,14 +199,16 @@ static nccl_result start_v4(void *context, void **handle, const struct nccl_desc
     return start(context, handle, d, 4);
 }
 #endif
-#define MODERN(version)                                                                                     \
-    static nccl_result init_v##version(void **context, uint64_t id, int *mask, const char *name, int nodes, \
-                                       int ranks, int rank, nccl_log_fn log) {                              \
-        (void)log;                                                                                          \
-        return init(context, mask, version, NCCL_EVENTS_OF(version), id, name, nodes, ranks, rank);          \
-    }                                                                                                       \
-    static nccl_result start_v##version(void *context, void **handle, const struct nccl_descr *d) {         \
-        return start(context, handle, d, version);                                                          \
+#define MODERN(version)                                                                          \
+    static nccl_result init_v##version(void **context, uint64_t id, int *mask, const char *name, \
+                                       int nodes, int ranks, int rank, nccl_log_fn log) {        \
+        (void)log;                                                                               \
+        return init(context, mask, version, NCCL_EVENTS_OF(version), id, name, nodes, ranks,     \
+                    rank);                                                                       \
+    }                                                                                            \
+    static nccl_result start_v##version(void *context, void **handle,                            \
+                                        const struct nccl_descr *d) {                            \
+        return start(context, handle, d, version);                                               \
     }
 #if NEWEST >= 5
 MODERN(5)
@@ -198,16 +220,21 @@ MODERN(6)
 MODERN(7)
 #endif
 
-EXPORT const struct nccl_profiler_v3 ncclProfiler_v3 = {"transcribing", init_v3, start_v3, stop, state_v3, finalize};
+EXPORT const struct nccl_profiler_v3 ncclProfiler_v3 = {"transcribing", init_v3,  start_v3,
+                                                        stop,           state_v3, finalize};
 #if NEWEST >= 4
-EXPORT const struct nccl_profiler_v4 ncclProfiler_v4 = {"transcribing", init_v4, start_v4, stop, state_v4, finalize};
+EXPORT const struct nccl_profiler_v4 ncclProfiler_v4 = {"transcribing", init_v4,  start_v4,
+                                                        stop,           state_v4, finalize};
 #endif
 #if NEWEST >= 5
-EXPORT const struct nccl_profiler_v5 ncclProfiler_v5 = {"transcribing", init_v5, start_v5, stop, state_v4, finalize};
+EXPORT const struct nccl_profiler_v5 ncclProfiler_v5 = {"transcribing", init_v5,  start_v5,
+                                                        stop,           state_v4, finalize};
 #endif
 #if NEWEST >= 6
-EXPORT const struct nccl_profiler_v6 ncclProfiler_v6 = {"transcribing", init_v6, start_v6, stop, state_v4, finalize};
+EXPORT const struct nccl_profiler_v6 ncclProfiler_v6 = {"transcribing", init_v6,  start_v6,
+                                                        stop,           state_v4, finalize};
 #endif
 #if NEWEST >= 7
-EXPORT const struct nccl_profiler_v7 ncclProfiler_v7 = {"transcribing", init_v7, start_v7, stop, state_v4, finalize};
+EXPORT const struct nccl_profiler_v7 ncclProfiler_v7 = {"transcribing", init_v7,  start_v7,
+                                                        stop,           state_v4, finalize};
 #endif

@@ -114,8 +114,8 @@ def test_a_report_and_sets_of_rows_give_the_same_numbers() -> None:
     for group in groups:
         communicator = made.communicator_names.index(str(group.keys["communicator"]))
         function = made.words["function"].index(str(group.keys["function"]))
-        mine = (operations["communicator"] == communicator) & (operations["function"] == function)
-        rows = np.flatnonzero(whole & mine)
+        own = (operations["communicator"] == communicator) & (operations["function"] == function)
+        rows = np.flatnonzero(whole & own)
         expected = measures.durations(operations, rows)
         assert expected is not None
         assert group.durations is not None

@@ -109,7 +109,7 @@ def keys_of(handles: np.ndarray) -> np.ndarray:
 
 def test_fields_become_columns(draw: np.random.Generator) -> None:
     slots = slots_by_chance(draw, "Coll", 1000)
-    mine, events = slots.view(dtypes.OURS.dtypes["Coll"]), events_of(slots, "Coll")
+    own, events = slots.view(dtypes.OURS.dtypes["Coll"]), events_of(slots, "Coll")
     stopped = HeadFilter(states=layout.STATE_STOPPED, not_flags=layout.FLAG_GRAPH)
     found = events.read(
         root=number("root", "i4"),
@@ -121,32 +121,32 @@ def test_fields_become_columns(draw: np.random.Generator) -> None:
         function=string("func"),
         chosen=flag_column(stopped),
     )
-    has_stopped = (mine["states"] & layout.STATE_STOPPED) != 0
-    captured = (mine["flags"] & layout.FLAG_GRAPH) != 0
-    began, ended = CLOCK.to_ns(mine["t0"]), CLOCK.to_ns(mine["t1"])
-    numbers = np.where(mine["flags"] & layout.FLAG_NUMBERS, 256, 0)
+    has_stopped = (own["states"] & layout.STATE_STOPPED) != 0
+    captured = (own["flags"] & layout.FLAG_GRAPH) != 0
+    began, ended = CLOCK.to_ns(own["t0"]), CLOCK.to_ns(own["t1"])
+    numbers = np.where(own["flags"] & layout.FLAG_NUMBERS, 256, 0)
     expected = {
-        "root": mine["root"],
-        "warps": mine["warps"],
-        "count": mine["count"].view(np.int64),
-        "call": keys_of(mine["parent"]),
+        "root": own["root"],
+        "warps": own["warps"],
+        "count": own["count"].view(np.int64),
+        "call": keys_of(own["parent"]),
         "began": began,
         "ended": np.where(has_stopped & ~captured, ended, np.where(captured, began, NONE)),
-        "function": mine["func"] + numbers,
+        "function": own["func"] + numbers,
         "chosen": has_stopped & ~captured,
     }
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values, name)
     seen = events.names("func", "dtype")
-    assert set(np.flatnonzero(seen[1])) == set((mine["dtype"] + numbers).tolist())
+    assert set(np.flatnonzero(seen[1])) == set((own["dtype"] + numbers).tolist())
 
 
 def test_elements_of_arrays_and_times_since_the_start(draw: np.random.Generator) -> None:
     slots = slots_by_chance(draw, "ProxyStep", 300)
-    mine, events = slots.view(dtypes.OURS.dtypes["ProxyStep"]), events_of(slots, "ProxyStep")
+    own, events = slots.view(dtypes.OURS.dtypes["ProxyStep"]), events_of(slots, "ProxyStep")
     found = events.read(size=number("size", "i8", element=2), sent=elapsed_column("dt", 1))
-    np.testing.assert_array_equal(found["size"], mine["size"][:, 2])
-    np.testing.assert_array_equal(found["sent"], CLOCK.to_ns(mine["t0"] + mine["dt"][:, 1]))
+    np.testing.assert_array_equal(found["size"], own["size"][:, 2])
+    np.testing.assert_array_equal(found["sent"], CLOCK.to_ns(own["t0"] + own["dt"][:, 1]))
 
 
 @pytest.mark.parametrize("knots", [1, 2, 40])
@@ -166,18 +166,18 @@ def test_times_are_those_of_the_clock(knots: int, draw: np.random.Generator) -> 
 
 def test_only_possible_events_are_listed(draw: np.random.Generator) -> None:
     slots = slots_by_chance(draw, "KernelCh", 4000)
-    mine = slots.view(dtypes.OURS.dtypes["KernelCh"])
+    own = slots.view(dtypes.OURS.dtypes["KernelCh"])
     for name in ("t0", "t1", "t_stop", "gpu_start", "gpu_stop"):
         wild = draw.integers(0, 1 << 64, 4000, np.uint64, endpoint=False)
-        mine[name] = np.where(draw.random(4000) < 0.9, 10**9, wild)
+        own[name] = np.where(draw.random(4000) < 0.9, 10**9, wild)
     low, high = CLOCK.tick_range()
 
     def covers(name: str) -> np.ndarray:
-        return (mine[name] >= low) & (mine[name] <= high)
+        return (own[name] >= low) & (own[name] <= high)
 
-    fine = covers("t0") & (covers("t1") | (mine["states"] & layout.STATE_STOPPED == 0))
-    fine &= covers("t_stop") | (mine["states"] & layout.STATE_FIRST == 0)
-    fine &= (mine["gpu_start"] < 1 << 62) & (mine["gpu_stop"] < 1 << 62)
+    fine = covers("t0") & (covers("t1") | (own["states"] & layout.STATE_STOPPED == 0))
+    fine &= covers("t_stop") | (own["states"] & layout.STATE_FIRST == 0)
+    fine &= (own["gpu_start"] < 1 << 62) & (own["gpu_stop"] < 1 << 62)
     found, impossible = columns.index_events(log_of(slots), CLOCK, NONCE, ("KernelCh",))
     np.testing.assert_array_equal(found["KernelCh"].keys, (3 << 37 | 100) + np.flatnonzero(fine))
     assert impossible["KernelCh"] == 4000 - fine.sum() > 0
@@ -399,8 +399,8 @@ def test_unions_of_intervals(draw: np.random.Generator) -> None:
         end = start + draw.integers(0, 40, 400)
         expected = []
         for one in range(5):
-            mine = zip(start[group == one], end[group == one], strict=True)
-            expected.append(len({t for a, b in mine for t in range(a, b)}))
+            own = zip(start[group == one], end[group == one], strict=True)
+            expected.append(len({t for a, b in own for t in range(a, b)}))
         assert intervals.union_lengths(group, 5, start, end).tolist() == expected
 
 
@@ -525,16 +525,16 @@ def test_works_are_timed_by_their_channels(draw: np.random.Generator) -> None:
 
     found = times_of_works(Few(), channels, clocks)
     for work in range(works):
-        mine = channels.work == work
-        good, told = mine & timed, mine & (channels.seen_start_ns != NONE)
+        own = channels.work == work
+        good, seen = own & timed, own & (channels.seen_start_ns != NONE)
         assert found.start_ns[work] == (start[good].min() if good.any() else NONE)
         assert found.end_ns[work] == (end[good].max() if good.any() else NONE)
-        assert found.kernels[work] == (mine & (channels.stamp != 2)).sum()
-        assert found.stamp[work] == channels.stamp[mine].max(initial=NONE)
-        assert found.reason[work] == channels.reason[mine].max(initial=0)
-        running = bool((channels.seen_end_ns[told] == NONE).any())
+        assert found.kernels[work] == (own & (channels.stamp != 2)).sum()
+        assert found.stamp[work] == channels.stamp[own].max(initial=NONE)
+        assert found.reason[work] == channels.reason[own].max(initial=0)
+        running = bool((channels.seen_end_ns[seen] == NONE).any())
         assert found.running[work] == running
-        last = channels.seen_end_ns[told].max(initial=NONE)
+        last = channels.seen_end_ns[seen].max(initial=NONE)
         assert found.seen_end_ns[work] == (NONE if running else last)
         few = 0 < good.sum() < max(4, found.kernels[work])
         assert found.partial[work] == few

@@ -4,8 +4,6 @@ import ast
 import functools
 from pathlib import Path
 
-import pytest
-
 from tests.support.paths import ROOT
 
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
@@ -29,20 +27,28 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", [*TESTS, *BENCHMARKS], ids=relative)
-def test_only_support_is_imported_from_tests(path: Path) -> None:
+def imports_of_tests(path: Path) -> list[str]:
+    """What a file imports from tests outside tests/support."""
     from_tests = [name for name in imported_modules(path) if name.split(".")[0] == "tests"]
     allowed = ("tests.support",)
     if path.is_relative_to(ROOT / "tests" / "gpu"):  # a program of several modules, no tests
         allowed += ("tests.gpu",)
-    wrong = [name for name in from_tests if not name.startswith(allowed)]
-    assert not wrong, "move what is shared to tests/support"
+    return [name for name in from_tests if not name.startswith(allowed)]
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_the_package_imports_no_tests(path: Path) -> None:
+def test_only_support_is_imported_from_tests() -> None:
+    wrong = {relative(path): imports_of_tests(path) for path in [*TESTS, *BENCHMARKS]}
+    assert not {path: names for path, names in wrong.items() if names}, "move it to tests/support"
+
+
+def test_the_package_imports_no_tests() -> None:
     outside = ("tests", "benchmarks", "tools")
-    assert not [name for name in imported_modules(path) if name.split(".")[0] in outside]
+    assert not [
+        (relative(path), name)
+        for path in SOURCES
+        for name in imported_modules(path)
+        if name.split(".")[0] in outside
+    ]
 
 
 def private_names(path: Path) -> list[str]:
@@ -66,7 +72,6 @@ PRIVATE = {
 }
 
 
-@pytest.mark.parametrize("path", TESTS, ids=relative)
-def test_tests_import_public_names(path: Path) -> None:
+def test_tests_import_public_names() -> None:
     """A private function may change with its module; its behaviour is tested through public ones."""
-    assert bool(private_names(path)) == (relative(path) in PRIVATE)
+    assert {relative(path) for path in TESTS if private_names(path)} == PRIVATE

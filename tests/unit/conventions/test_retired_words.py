@@ -1,12 +1,10 @@
 """Words that docs/glossary.md retires are in no identifier of Python, C or TypeScript."""
 
+import functools
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.support.identifiers import identifiers_in, words_of
-from tests.support.not_yet_clean import NOT_YET_CLEAN
 from tests.support.paths import ROOT
 
 SOURCES = sorted(
@@ -29,6 +27,7 @@ RIGHT_IN = {
 }  # fmt: skip
 
 
+@functools.cache
 def retired() -> set[str]:
     """The words in the glossary's last section, with their plurals."""
     page = (ROOT / "docs" / "glossary.md").read_text()
@@ -50,14 +49,5 @@ def retired_in(path: Path) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_identifiers_have_no_retired_words(path: Path) -> None:
-    found = retired_in(path)
-    if str(path.relative_to(ROOT)) in NOT_YET_CLEAN:
-        assert found, "it is clean: take it out of not_yet_clean.py"
-    else:
-        assert not found
-
-
-def test_files_that_are_not_clean_exist() -> None:
-    assert not [name for name in NOT_YET_CLEAN if not (ROOT / name).exists()]
+def test_identifiers_have_no_retired_words() -> None:
+    assert not {path: words for path in SOURCES if (words := retired_in(path))}

@@ -115,8 +115,8 @@ def test_a_late_rank_on_a_throttled_gpu(
     assert len(lines) == 1 + SAMPLES
     assert "throttle_reasons=72" in lines[1]
     assert main(["diagnose", str(capture), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["findings"][0]["evidence"][-1]["facts"]["clock_mhz"] == 1200
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["findings"][0]["evidence"][-1]["facts"]["clock_mhz"] == 1200
 
 
 def test_only_some_of_the_time(written: Written) -> None:

@@ -21,12 +21,12 @@ def test_nothing_overlaps_on_a_lane(seed: int) -> None:
         found.append(lanes.place(track[some], start[some], end[some]))
     lane = np.concatenate(found)
     for key in {*zip(track.tolist(), lane.tolist(), strict=True)}:
-        mine = (track == key[0]) & (lane == key[1]) & (end > start)
-        assert (start[mine][1:] >= np.maximum.accumulate(end[mine])[:-1]).all()
+        own = (track == key[0]) & (lane == key[1]) & (end > start)
+        assert (start[own][1:] >= np.maximum.accumulate(end[own])[:-1]).all()
     for one in np.unique(track):
-        mine = (track == one) & (end > start)
-        most = max(((start[mine] <= time) & (end[mine] > time)).sum() for time in start[mine])
-        assert lane[mine].max() + 1 == most  # and no more lanes than are needed
+        own = (track == one) & (end > start)
+        most = max(((start[own] <= time) & (end[own] > time)).sum() for time in start[own])
+        assert lane[own].max() + 1 == most  # and no more lanes than are needed
 
 
 def test_one_after_the_other_is_one_lane() -> None:

@@ -11,8 +11,8 @@ BUILD = ROOT / "build" / "editable"
 
 
 def test_c_unit_tests_pass() -> None:
-    beside = Path(sys.executable).with_name("ctest")
-    ctest = str(beside) if beside.exists() else shutil.which("ctest")
+    in_environment = Path(sys.executable).with_name("ctest")
+    ctest = str(in_environment) if in_environment.exists() else shutil.which("ctest")
     assert ctest, "ctest comes with cmake, which the tests need"
     command = [ctest, "--test-dir", BUILD, "--output-on-failure", "--no-tests=error"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

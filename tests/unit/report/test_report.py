@@ -324,8 +324,8 @@ def test_unions_equal_a_slow_count() -> None:
     for shift in (0, 45):  # with 45 bits more, times no longer fit beside keys
         keys, lengths = union_lengths(key << 10, (start << shift) + 7, (end << shift) + 7)
         for k, length in zip(keys, lengths, strict=True):
-            mine = key == k >> 10
-            covered = {t for s, e in zip(start[mine], end[mine], strict=True) for t in range(s, e)}
+            own = key == k >> 10
+            covered = {t for s, e in zip(start[own], end[own], strict=True) for t in range(s, e)}
             assert length / 2**shift == pytest.approx(len(covered), rel=0.01)
         assert len(keys) == 4
 

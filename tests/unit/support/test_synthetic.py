@@ -41,8 +41,8 @@ def check_times(process: Process, rank: int, truth: Truth, comms: list[int]) -> 
     spec = truth.spec
     kernels = slots_of(process, "KernelCh")
     kernels = kernels[np.isin(kernels["comm"], comms)].reshape(-1, spec.channels)
-    mine = truth.start_ns[rank] >= 0
-    start_ns, end_ns = truth.start_ns[rank, mine], truth.end_ns[rank, mine]
+    own = truth.start_ns[rank] >= 0
+    start_ns, end_ns = truth.start_ns[rank, own], truth.end_ns[rank, own]
     assert len(kernels) == len(start_ns)
     late_ns = kernels["gpu_start"][:, 0].astype(np.int64) - truth.gpus.at(rank, start_ns)
     assert -spec.gpu_step_ns < late_ns.min()
@@ -70,8 +70,8 @@ def check_causes(truth: Truth) -> None:
     for number, layer in enumerate(truth.spec.layers):
         for comm in layer:
             members = list(truth.spec.members[comm])
-            mine = truth.layer == number
-            start, end = truth.start_ns[members][:, mine], truth.end_ns[members][:, mine]
+            own = truth.layer == number
+            start, end = truth.start_ns[members][:, own], truth.end_ns[members][:, own]
             assert (start >= 0).all()
             assert (start[:, 1:] > end[:, :-1]).all()
             least = min(least, int((end.min(axis=0) - start.max(axis=0)).min()))
@@ -261,8 +261,8 @@ def test_other_algorithms_do_not_wait_for_all(tmp_path: Path) -> None:
     )
     truth = synthetic(tmp_path / "capture", spec)
     for number in range(len(mix)):
-        mine = truth.work == number
-        early = truth.end_ns[:, mine].min(axis=0) < truth.start_ns[:, mine].max(axis=0)
+        own = truth.work == number
+        early = truth.end_ns[:, own].min(axis=0) < truth.start_ns[:, own].max(axis=0)
         assert early.any()
     broadcast = truth.work == 0
     assert (truth.end_ns[:, broadcast] > truth.start_ns[0, broadcast]).all()

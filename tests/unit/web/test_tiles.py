@@ -101,8 +101,8 @@ def test_bars_that_overlap_get_rows_of_their_own() -> None:
         end = start + draw.integers(0, 80, 60)
         rows = assign_rows(start, end)
         for row in range(rows.max() + 1):
-            mine = rows == row
-            assert (start[mine][1:] >= end[mine][:-1]).all()
+            own = rows == row
+            assert (start[own][1:] >= end[own][:-1]).all()
 
 
 def test_more_rows_than_can_be_shown_are_cut_and_say_so() -> None:

@@ -238,7 +238,7 @@ def _why_no_kernels(decoded: ProcessEvents) -> str:
     )
     if lost:
         return "its events were dropped"
-    if any(not zoom.writes for zoom in decoded.process.mode_changes):
+    if any(not change.writes for change in decoded.process.mode_changes):
         return "no kernel of it is on record, which paused at times"
     return "NCCL reported no kernel of it"
 

@@ -56,18 +56,18 @@ class UnrecordedWorks:
 def unrecorded_works_of(process: Process, works: Works, words: Vocabulary) -> UnrecordedWorks:
     """Works in the process's counters, less those on record."""
     windows = windows_of(process).recorded
-    paused = not windows or not all(zoom.writes for zoom in process.mode_changes)
+    paused = not windows or not all(change.writes for change in process.mode_changes)
     paused |= process.identity.get("mode") == "profile"
     edges = [edge for window in windows for edge in window] or [FAR_FUTURE, FAR_FUTURE]
     edges_ns = np.array(edges if paused else (), np.int64)
     known = UnrecordedWorks(edges_ns, _known_until_ns(process, paused), {}, {})
     versions = {comm.number: comm.version for comm in process.communicators}
     left, texts = Counter[int](), ProcessStrings(process.strings)
-    for tally in process.call_counts:
-        version = versions.get(tally.key.communicator, 0)
-        if tally.key.level == layout.LEVEL_WORK and version:
-            function = texts.function(tally.key.function, version == 1)
-            left[tally.key.communicator] += tally.calls * (
+    for entry in process.call_counts:
+        version = versions.get(entry.key.communicator, 0)
+        if entry.key.level == layout.LEVEL_WORK and version:
+            function = texts.function(entry.key.function, version == 1)
+            left[entry.key.communicator] += entry.calls * (
                 function == loses_kernel_events_after(version)
             )
     for name in {

@@ -85,9 +85,9 @@ def test_what_a_pause_cut_off_is_behind_the_last_kernel_before_it() -> None:
     expected = np.zeros(len(some), bool)
     for end_ns in pauses_ns:
         for comm in range(5):
-            mine = (some.enqueue_ns <= end_ns) & (some.comm == comm)
-            last_ns = some.enqueue_ns[mine & has_kernels].max(initial=FAR_PAST)
-            expected |= mine & ~has_kernels & (some.enqueue_ns > last_ns)
+            own = (some.enqueue_ns <= end_ns) & (some.comm == comm)
+            last_ns = some.enqueue_ns[own & has_kernels].max(initial=FAR_PAST)
+            expected |= own & ~has_kernels & (some.enqueue_ns > last_ns)
     assert 5 < expected.sum() < 100
     assert _cut_off(pauses_ns, some, has_kernels).tolist() == expected.tolist()
     assert not _cut_off(np.empty(0, np.int64), some, has_kernels).any()
@@ -221,10 +221,10 @@ def test_stamps_behind_a_pause_with_a_send_to_itself_are_not_taken_for_right() -
     """Each fits its launch, and each is that of the work before: nothing on record says so."""
     wrong = paused_job(0, 1, unseen(0), [])
     assert (wrong.stamp == stamp_repair.VALID).all(), "the trap"
-    told = paused_job(0, 1, unseen(3), [])
-    assert told.stamp.tolist() == [stamp_repair.VALID] * BEFORE + [stamp_repair.REJECTED] * BEFORE
-    assert set(told.reason[BEFORE:].tolist()) == {stamp_repair.AMBIGUOUS}
-    assert (told.gpu_start[BEFORE:] == -1).all()
+    judged = paused_job(0, 1, unseen(3), [])
+    assert judged.stamp.tolist() == [stamp_repair.VALID] * BEFORE + [stamp_repair.REJECTED] * BEFORE
+    assert set(judged.reason[BEFORE:].tolist()) == {stamp_repair.AMBIGUOUS}
+    assert (judged.gpu_start[BEFORE:] == -1).all()
 
 
 def test_a_stamp_that_came_during_a_pause_is_not_looked_for_behind_it() -> None:
