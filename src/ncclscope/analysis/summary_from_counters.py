@@ -162,15 +162,7 @@ def _summary(
     started = [row.started_ns for row in model.processes]
     return Summary(
         model=model,
-        completeness=replace(
-            model.completeness,
-            calls=whole.calls,
-            operations=whole.operations,
-            gpu_timed=sum(whole.sources.get(name, 0) for name in GPU_SOURCES),
-            in_flight=whole.in_flight,
-            untimed=reasons,
-            calls_outside=0,  # of those that are counted
-        ),
+        completeness=_with_counts(model.completeness, whole, reasons),
         from_counters=True,
         by=by,
         began_ns=min(started) - model.realtime_offset_ns if started else None,
@@ -195,6 +187,25 @@ def _summary(
             *_on_record(model.completeness),
         ),
     )
+
+
+def _with_counts(completeness: Completeness, whole: Group, untimed: dict[str, int]) -> Completeness:
+    return replace(
+        completeness,
+        calls=whole.calls,
+        operations=whole.operations,
+        gpu_timed=sum(whole.sources.get(name, 0) for name in GPU_SOURCES),
+        in_flight=whole.in_flight,
+        untimed=untimed,
+        calls_outside=0,  # of those that are counted
+    )
+
+
+def completeness_with_counts(model: Model) -> Completeness:
+    """The model's completeness; of a capture that has counters only, with what these count."""
+    if not has_counters_only(model):
+        return model.completeness
+    return summarize(model, None, None, ("communicator",)).completeness
 
 
 def _on_record(completeness: Completeness) -> list[str]:
