@@ -241,6 +241,8 @@ typedef int16_t i16;
     /* delays.c, replay.c */                                                                        \
     F(int, charge_waits, (const struct event_graph *graph, const struct waits *waits,               \
                           i64 horizon_ns, const struct charges *out))                               \
+    F(i64, path_back, (const i64 *time_ns, const i32 *before, i64 event, i64 first_ns, i64 room,    \
+                       i64 *events))                                                                \
     F(void, direct_dependencies, (const struct timed_operations *ops,                               \
                                   const struct gap_rules *rules, const u8 *possible, u8 *start_all, \
                                   u8 *call_all, u8 *start_after, u8 *call_after))                   \

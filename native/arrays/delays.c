@@ -105,3 +105,14 @@ EXPORT int ncclscope_charge_waits(const struct event_graph *graph, const struct 
     free(walk);
     return 0;
 }
+
+// The events from this one back to the first after `first_ns`. Returns how many there are.
+EXPORT i64 ncclscope_path_back(const i64 *time_ns, const i32 *before, i64 event, i64 first_ns,
+                               i64 room, i64 *events) {
+    i64 count = 0;
+    while (event >= 0 && time_ns[event] > first_ns && count < room) {
+        events[count++] = event;
+        event = before[event];
+    }
+    return count;
+}

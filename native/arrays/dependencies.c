@@ -147,7 +147,8 @@ static void bind_call(const struct timed_operations *ops, const struct choices *
     // cannot tell a synchronisation that happens now and then.
     i64 position = ops->position[o], longer = 4 * usual_call_ns[position];
     if (longer < LONG_CALL_NS) longer = LONG_CALL_NS;
-    if (chosen.operation < 0 && choices->idle && call - before > longer) chosen = choices->drained;
+    if (choices->idle && call - before > longer && choices->drained.operation >= 0)
+        chosen = choices->drained;
     if (chosen.operation >= 0 && chosen.time > before) {
         out->before[event] = (i32)(3 * chosen.operation + EVENT_END);
         out->edge[event] = EDGE_HOST_AFTER_SYNC;

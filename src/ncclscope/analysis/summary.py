@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from ncclscope.analysis.groups import Group, GroupSums, Key, merge
 from ncclscope.analysis.ranks import Arrivals, RankRow, TrafficRow
 from ncclscope.analysis.waiting.origins import WaitingAccount
+from ncclscope.analysis.waiting.path_parts import PathPart
 from ncclscope.errors import UsageError
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
@@ -93,6 +94,7 @@ class Summary:
     slices: tuple[int, ...] | None  # bytes begun in each slice of time
     ranks: tuple[RankRow, ...] | None
     waiting: WaitingAccount | None  # where waiting began; None where it cannot be seen
+    path: tuple[PathPart, ...]  # what the critical path runs through
     arrivals: Arrivals | None
     traffic: tuple[TrafficRow, ...] | None
     notes: tuple[str, ...]

@@ -179,6 +179,7 @@ def _summary(
         slices=None,
         ranks=None,
         waiting=None,
+        path=(),
         arrivals=None,
         traffic=None,
         notes=(

@@ -61,7 +61,7 @@ def _summarize(
         kernel_time_result = pool.submit(kernel_times, model, selection, by)
         folded = make_tables(connection, by)
         kernels = kernel_time_result.result()
-    account = waiting_account(model, selection)
+    account, path = waiting_account(model, selection)
     rank_rows = ranks.rank_rows(connection, model.nodes, account)
     times = _rank_times(model, kernels, rank_rows, began_ns, ended_ns)
     sums_of = {
@@ -93,6 +93,7 @@ def _summarize(
         slices=_all_slices(slices),
         ranks=rank_rows,
         waiting=account,
+        path=path,
         arrivals=ranks.arrivals(connection),
         traffic=ranks.traffic_rows(connection),
         notes=(*((_FOLDED,) if folded else ()), *_calls_outside(model.completeness)),

@@ -17,7 +17,7 @@ from ctypes import (
 )
 
 # Of the lists; a library that says another number was built from other sources.
-VERSION = 0xFC6A94A393677C64
+VERSION = 0x6BCAC5CB5205207F
 
 
 class Lines(Structure):
@@ -339,6 +339,9 @@ FUNCTIONS = {
     )),
     "ncclscope_bind": (None, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
     "ncclscope_charge_waits": (c_int, (c_void_p, c_void_p, c_int64, c_void_p)),
+    "ncclscope_path_back": (c_int64, (
+        c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p,
+    )),
     "ncclscope_direct_dependencies": (None, (
         c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p,
     )),

@@ -13,6 +13,8 @@ import numpy as np
 from ncclscope.analysis.job_samples import JobSamples, Key, KindSamples, Rounds, rhythm_of
 from ncclscope.analysis.measures import percentiles
 from ncclscope.analysis.run_intervals import Difference, difference, half_width, knows_spread
+from ncclscope.analysis.selection import Selection
+from ncclscope.analysis.waiting.account import waiting_account
 from ncclscope.arrays.types import Floats
 from ncclscope.capture.housekeeping import identity_of
 from ncclscope.model.model import Model
@@ -27,6 +29,7 @@ LEAST = 8  # calls of a kind on each side
 # waiting 8 % of a round, all kinds together 7 %, single kinds 42 %.
 _ALLOWANCES = {ROUND: 0.10, MEAN_ROUND: 0.25, WAITING: 0.15, WIRE: 0.15}
 _KIND_ALLOWANCE = 0.50
+_MOST_ORIGINS = 6
 _WEIGHT = 0.01  # of the run: less does not matter
 
 
@@ -71,10 +74,25 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class OriginChange:
+    """Waiting by where it began: of one rank in a round, in ns, by run."""
+
+    name: str  # rank 2, transfers of dp …
+    a: tuple[float, ...]
+    b: tuple[float, ...]
+
+    @property
+    def difference_ns(self) -> float:
+        """How much more of it B has."""
+        return float(np.mean(self.b) - np.mean(self.a))
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything."""
 
     measures: tuple[Measure, ...]  # of the job; what decides first
+    origins: tuple[OriginChange, ...]  # of waiting; what changed most first
     changes: tuple[Change, ...]  # of kinds; what changed most first
     appeared: tuple[tuple[Key, int], ...]  # with calls
     vanished: tuple[tuple[Key, int], ...]
@@ -113,6 +131,7 @@ def compare(a: Sequence[Model], b: Sequence[Model]) -> Comparison:
     kinds = [_calls(side, single) for side in (first, second)]
     return Comparison(
         measures=tuple(measures),
+        origins=_origins(first, second, rhythm) if rhythm else (),
         changes=tuple(changes),
         appeared=tuple((key, kinds[1][key]) for key in kinds[1] if key not in kinds[0]),
         vanished=tuple((key, kinds[0][key]) for key in kinds[0] if key not in kinds[1]),
@@ -230,6 +249,43 @@ def _waiting(
     a, b = tuple(waits[0]), tuple(waits[1])
     verdict = _judge(change, known)
     return Measure(WAITING, a, b, change.value, change.low, change.high, verdict)
+
+
+def _origins(
+    first: list[JobSamples], second: list[JobSamples], rhythm: Key
+) -> tuple[OriginChange, ...]:
+    """Where waiting began, what differs most first; origins of little waiting are left out."""
+    sides = [[_waiting_by_origin(job, rhythm) for job in side] for side in (first, second)]
+    names = list(dict.fromkeys(name for side in sides for origins in side for name in origins))
+    changes = [
+        OriginChange(
+            name,
+            tuple(origins.get(name, 0.0) for origins in sides[0]),
+            tuple(origins.get(name, 0.0) for origins in sides[1]),
+        )
+        for name in names
+    ]
+    round_ns = np.mean([np.median(job.rounds(rhythm).block_ns) for job in first + second])
+    shown = [c for c in changes if max(*c.a, *c.b) > _WEIGHT * float(round_ns)]
+    return tuple(sorted(shown, key=lambda change: -abs(change.difference_ns))[:_MOST_ORIGINS])
+
+
+def _waiting_by_origin(job: JobSamples, rhythm: Key) -> dict[str, float]:
+    """Waiting of one rank in a round, by where it began; start-up is not in a round."""
+    account = waiting_account(job.model, Selection())
+    if account is None:
+        return {}
+    share = max(len(job.run.process_of), 1) * max(job.kinds[rhythm].calls, 1)
+    origins: dict[str, float] = {}
+    for origin in account.origins:
+        if origin.communicator is not None:
+            name = f"transfers of {job.model.communicator_names[origin.communicator]}"
+        else:
+            name = f"rank {origin.rank}"
+        origins[name] = origins.get(name, 0.0) + origin.waiting_ns / share
+    origins["the job's structure"] = account.structure_ns / share
+    origins["not known"] = account.unknown_ns / share
+    return origins
 
 
 def _within(values: list[Floats]) -> float:

@@ -148,6 +148,7 @@ def lines(comparison: Comparison, a: list[str], b: list[str], width: int) -> Ite
             yield from wrapped(f"! {name} is incomplete: {printable(missing)}", width)
     yield from wrapped(_verdict(comparison), width, "  ")
     yield from _measure_lines(comparison, width)
+    yield from _origin_lines(comparison, width)
     yield from _change_lines(comparison.changes, width)
     for what, keys in (("only in A", comparison.vanished), ("only in B", comparison.appeared)):
         if keys:
@@ -181,6 +182,18 @@ def _measure_lines(comparison: Comparison, width: int) -> Iterator[str]:
         yield from wrapped(printable(text), width)
     yield from wrapped(_spans_in_words(comparison), width)
     yield from wrapped(_runs_in_words(comparison), width)
+
+
+def _origin_lines(comparison: Comparison, width: int) -> Iterator[str]:
+    if not comparison.origins:
+        return
+    rows = tuple((o.name, _several(o.a), _several(o.b)) for o in comparison.origins)
+    columns = (Column("waiting by where it began", right=False), Column("A"), Column("B"))
+    heading, texts, _ = plain_lines(Table("", columns, rows), width)
+    yield ""
+    yield heading
+    yield from texts
+    yield "of one rank in a round, in the mean, after the start-up"
 
 
 def _change_lines(changes: tuple[Change, ...], width: int) -> Iterator[str]:
@@ -240,6 +253,14 @@ def as_json(comparison: Comparison, a: list[str], b: list[str]) -> dict[str, Any
         "run_s": {"a": spans[0], "b": spans[1]},
         "round": _key(comparison.rhythm) if comparison.rhythm else None,
         "measures": [_measure(measure) for measure in comparison.measures],
+        "origins": [
+            {
+                "name": origin.name,
+                "a_us": [round(value / 1e3, 3) for value in origin.a],
+                "b_us": [round(value / 1e3, 3) for value in origin.b],
+            }
+            for origin in comparison.origins
+        ],
         "ratio": comparison.ratio,
         "incomplete": {
             "a": comparison.incomplete[0] or None,

@@ -11,6 +11,7 @@ from ncclscope.report import sections
 from ncclscope.report.plots import Series, areas, dots, spark
 from ncclscope.report.tables import Bar, Cell, Spark, Table
 from ncclscope.report.topology import topology_tables, warning_lines
+from ncclscope.report.what_if import path_table
 
 _MOST_ROWS, _MOST_OTHERS, _MOST_MATRIX, _MOST_SERIES = 2000, 200, 64, 7
 # Nothing may be fetched, whatever names in the capture contain.
@@ -107,6 +108,7 @@ def as_html(summary: Summary, groups: tuple[Group, ...], topology: Topology | No
     others = (
         sections.origins(summary, _MOST_OTHERS),
         sections.ranks(summary, _MOST_OTHERS),
+        path_table(summary.model, summary.path),
         sections.traffic(summary, _MOST_OTHERS, _MOST_MATRIX),
         sections.sizes(summary),
         sections.untimed(summary),

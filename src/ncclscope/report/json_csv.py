@@ -12,6 +12,7 @@ from ncclscope.analysis.selection import DEFAULT_BY
 from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
 from ncclscope.model.topology import Topology
+from ncclscope.report.what_if import path_as_json
 
 VERSION = 1  # fields are added without a change of it
 # Keys whose name in JSON and CSV differs from the command line.
@@ -181,6 +182,7 @@ def as_json(
         "waiting": None
         if summary.waiting is None
         else waiting_as_json(summary.waiting, summary.model.communicator_names),
+        "critical_path": path_as_json(summary.model, summary.path),
         "arrivals": None
         if arrivals is None
         else {

@@ -11,6 +11,7 @@ from ncclscope.report import sections
 from ncclscope.report.tables import Table, plain_lines
 from ncclscope.report.topology import topology_tables, warning_lines
 from ncclscope.report.units import sparkline
+from ncclscope.report.what_if import path_table
 
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
@@ -105,6 +106,7 @@ def terminal_lines(
     others = (
         sections.origins(summary, style.most_others),
         sections.ranks(summary, style.most_others),
+        path_table(summary.model, summary.path),
         sections.traffic(summary, style.most_others, (style.width - 11) // 7),
         sections.sizes(summary),
         sections.untimed(summary),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ncclscope.analysis.waiting.dependencies import Dependencies
+from ncclscope.arrays.library import library, pointer
 from ncclscope.arrays.types import Ints
 
 
@@ -35,13 +36,12 @@ def critical_path(
     if not len(ends):
         return CriticalPath(np.empty(0, np.int64), np.empty(0, np.int64))
     first = int(time_ns.min()) if since_ns is None else since_ns
-    event = int(ends[np.argmax(time_ns[ends])])
-    events: list[int] = []
-    lengths: list[int] = []
-    while event >= 0 and time_ns[event] > first and len(events) < len(time_ns):
-        before = int(dependencies.before[event])
-        begins = max(int(time_ns[before]) if before >= 0 else first, first)
-        events.append(event)
-        lengths.append(max(int(time_ns[event]) - begins, 0))
-        event = before
-    return CriticalPath(np.array(events, np.int64), np.array(lengths, np.int64))
+    events = np.empty(len(time_ns), np.int64)
+    count = library().ncclscope_path_back(
+        pointer(time_ns), pointer(dependencies.before), int(ends[np.argmax(time_ns[ends])]), first,
+        len(events), pointer(events),
+    )  # fmt: skip
+    events = events[:count].copy()
+    before = dependencies.before[events]
+    begins = np.maximum(np.where(before >= 0, time_ns[before], first), first)
+    return CriticalPath(events, np.maximum(time_ns[events] - begins, 0))

@@ -10,6 +10,7 @@ import numpy as np
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.arrivals import Arrivals, arrivals_of
+from ncclscope.analysis.waiting.clocks import with_agreeing_ends
 from ncclscope.analysis.waiting.critical_path import CriticalPath, critical_path
 from ncclscope.analysis.waiting.delays import Charges, charge_waits
 from ncclscope.analysis.waiting.dependencies import Dependencies, dependencies_of
@@ -154,7 +155,7 @@ class Waiting:
 def waiting_of(run: Run) -> Waiting | None:
     """The dependencies of a run; None where fewer than two ranks have GPU times."""
     kernels = kernels_of(run)
-    return None if kernels is None else Waiting(run, kernels)
+    return None if kernels is None else Waiting(run, with_agreeing_ends(run, kernels))
 
 
 def account_of(waiting: Waiting, chosen: Bools | None = None) -> WaitingAccount:

@@ -89,7 +89,10 @@ def _least_launches(waiting: Waiting) -> Ints:
     usual = quantile_by_group(position[launched], positions, took[launched], 0.25)
     lowest = quantile_by_group(position, positions, took, 0.02)
     few = known < np.maximum(_LEAST_LAUNCHES, _LAUNCHED_AT_ONCE * all_of)
-    return np.nan_to_num(np.where(few, lowest, usual)).astype(np.int64)
+    # Where the host is always far ahead, even the least time to the start is time in a queue.
+    anywhere = float(np.quantile(took[launched], 0.25)) if len(launched) else 0.0
+    lowest = np.minimum(np.nan_to_num(lowest), anywhere)
+    return np.where(few, lowest, np.nan_to_num(usual)).astype(np.int64)
 
 
 def run_ns(events_ns: Ints) -> int:

@@ -23,7 +23,7 @@ _TIMES_MEDIAN = 4.0  # as much as the median of the others
 _FLOOR = 0.02  # of the largest: smaller ones are alike
 _MOST_KERNELS = 2_000_000  # of a run whose waiting is explained more than once
 _OFTEN = 5  # times: fewer are pauses
-_DENSE = 0.2  # of the steps between the first and the last: fewer are pauses
+_DENSE = 0.12  # of the steps between the first and the last: fewer are pauses
 _PAUSE = 10.0  # times what is typical
 _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
 
@@ -64,8 +64,9 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
     kept = Change()
     while rounds < _ROUNDS:
         ranks, communicators = _standing_out(left, waiting, change)
-        if not ranks and not communicators:
-            break
+        many = len(change.ranks) + len(ranks) > max(len(waiting.kernels.ranks) // 2, 1)
+        if many or (not ranks and not communicators):
+            break  # without peers nobody stands out
         change = replace(
             change,
             ranks=(*change.ranks, *ranks),
@@ -80,7 +81,9 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         left = waiting.replayed(events)
     if not kept.ranks and not kept.communicators:
         return None
-    return _with_predictions(waiting, what_if, kept)
+    causes = _with_predictions(waiting, what_if, kept)
+    gained = now - causes.prediction.run_then_ns
+    return causes if gained > causes.prediction.error_ns else None
 
 
 def _with_predictions(waiting: Waiting, what_if: WhatIf, change: Change) -> RootCauses:
