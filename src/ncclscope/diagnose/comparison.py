@@ -13,8 +13,7 @@ import numpy as np
 from ncclscope.analysis.job_samples import JobSamples, Key, KindSamples, Rounds, rhythm_of
 from ncclscope.analysis.measures import percentiles
 from ncclscope.analysis.run_intervals import Difference, difference, half_width, knows_spread
-from ncclscope.analysis.selection import Selection
-from ncclscope.analysis.waiting.account import waiting_account
+from ncclscope.analysis.waiting.origins import account_of, waiting_of
 from ncclscope.arrays.types import Floats
 from ncclscope.capture.housekeeping import identity_of
 from ncclscope.model.model import Model
@@ -272,9 +271,10 @@ def _origins(
 
 def _waiting_by_origin(job: JobSamples, rhythm: Key) -> dict[str, float]:
     """Waiting of one rank in a round, by where it began; start-up is not in a round."""
-    account = waiting_account(job.model, Selection())
-    if account is None:
+    waiting = waiting_of(job.run)
+    if waiting is None:
         return {}
+    account = account_of(waiting)
     share = max(len(job.run.process_of), 1) * max(job.kinds[rhythm].calls, 1)
     origins: dict[str, float] = {}
     for origin in account.origins:

@@ -22,6 +22,7 @@ from ncclscope.report.tables import Column, Table, plain_lines
 
 VERSION = 1  # fields are added without a change of it
 _MOST_ROWS = 40
+_MOSTLY = 0.4  # of a change
 _COLUMNS = (
     Column("communicator", right=False),
     Column("function", right=False),
@@ -107,7 +108,20 @@ def _verdict(comparison: Comparison) -> str:
     if comparison.verdict == SAME or decides is None:
         what = f": {_in_words(decides)}" if decides else ""
         return f"B is as fast as A{so_far}{what}"
-    return f"B is {comparison.verdict} than A: {_in_words(decides)}"
+    return f"B is {comparison.verdict} than A: {_in_words(decides)}{_mostly(comparison, decides)}"
+
+
+def _mostly(comparison: Comparison, decides: Measure) -> str:
+    """What most of the change is, where it is waiting that began in one place."""
+    if decides.name not in (ROUND, MEAN_ROUND) or not comparison.origins:
+        return ""
+    change = sum(decides.b) / len(decides.b) - sum(decides.a) / len(decides.a)
+    origin = comparison.origins[0]
+    if origin.difference_ns / change < _MOSTLY:
+        return ""
+    more = "more" if change > 0 else "less"
+    amount = duration(abs(origin.difference_ns))
+    return f"; a rank waits {amount} {more} of it because of {origin.name}"
 
 
 def _in_words(measure: Measure) -> str:

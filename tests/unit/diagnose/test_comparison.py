@@ -74,6 +74,9 @@ def test_a_late_rank_makes_a_job_slower(write: Write, late_ms: float) -> None:
     assert found["wire"] in ("same", "unresolved"), "links are as they were"
     assert compare([b], [a]).verdict == "faster"
     assert text_of(comparison).startswith("A: a (a simulation) B: b (a simulation) B is slower")
+    assert comparison.origins[0].name == "rank 2", "waiting began there"
+    assert "because of rank 2" in text_of(comparison)
+    assert as_json(comparison, ["a"], ["b"])["origins"][0]["name"] == "rank 2"
 
 
 def test_one_pause_makes_a_run_slower_and_rounds_not(write: Write) -> None:
