@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ncclscope.capture.liveness import ENDED
+from ncclscope.capture.liveness import ALIVE, ENDED, STOPPED
 from ncclscope.diagnose.finding import CRITICAL, INFO, Evidence, Finding
 from ncclscope.diagnose.hang.verdict import (
     CIRCLE,
@@ -50,6 +50,10 @@ _MOST_HOSTS, _MOST_PIDS = 3, 8  # with a command each
 _OUTSIDE = (
     "nothing of NCCL is in flight on it: it is outside NCCL (data loader, checkpoint, host code), "
     "or its program took another path"
+)
+_WAS_OUTSIDE = (
+    "nothing of NCCL was in flight on it at its end: it was outside NCCL (data loader, checkpoint, "
+    "host code), its program took another path, or it had failed before the others"
 )
 _WITH_STACK = (NEVER_JOINED, NEVER_CALLED, NOT_LAUNCHED)  # the program's stack shows more
 _CONFIDENCE = {UNKNOWN: 0.4, STALLED: 0.8, NOT_FINISHED: 0.85}
@@ -177,8 +181,10 @@ def _why_never_called(activities: list[RankActivity]) -> str:
         return "it left no files: look whether its process was started, and at its log"
     if not busy and all(activity.life == ENDED for activity in activities):
         return "its process ended without it: look at the end of its log and its exit status"
-    if not busy:
+    if not busy and all(activity.life in (ALIVE, STOPPED) for activity in activities):
         return _OUTSIDE
+    if not busy:
+        return _WAS_OUTSIDE
     first = busy[0]
     who = "it is" if len(activities) == 1 else f"rank {first.rank} is"
     where = f"{first.function} on {first.communicator}"
