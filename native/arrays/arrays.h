@@ -131,6 +131,7 @@ typedef int16_t i16;
 #define EVENT_GRAPH_FIELDS(F, A)                                                                \
     F(const i64 *, time_ns) F(const i32 *, before)                                              \
     F(const double *, usual_ns)  /* length of the edge before it; negative: not known */         \
+    F(const u8 *, blocked)      /* by operation: its start was held back by one that waited */   \
     F(const i32 *, origin)      /* rank that the edge belongs to, NONE: none */
 #define WAITS_FIELDS(F, A)                                                                      \
     F(i64, count) F(const i32 *, early) F(const i32 *, late) F(const i64 *, wait_ns)            \
@@ -142,6 +143,7 @@ typedef int16_t i16;
     F(i64 *, sums)
 #define REPLAY_FIELDS(F, A)                                                                     \
     F(const i64 *, length_ns)   /* of the edge before each event */                             \
+    F(const i64 *, own_ns)      /* from the start before it to its own, where that held it back */ \
     F(const u8 *, start_after) F(const u8 *, call_after)                                        \
     F(const i64 *, least_gap_ns) F(const i64 *, least_launch_ns)                                \
     F(const i32 *, meeting)     /* of all-meet operations, numbered from 0; NONE for others */  \

@@ -81,6 +81,9 @@ static i64 replayed_start(const struct timed_operations *ops, const struct bindi
         least(real[EVENT_START] - real[EVENT_CALL], replay->least_launch_ns[ops->position[o]]);
     if (bound->edge[event] == EDGE_LAUNCH) launch = length;
     i64 time = events[3 * o + EVENT_CALL] + launch;
+    if (replay->own_ns[o] > 0)
+        not_before(&time,
+                   events[bound->before[event] + EVENT_START - EVENT_END] + replay->own_ns[o]);
     i64 on_stream = bound->on_stream[o];
     for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
         i64 q = o - back, slack = real[EVENT_START] - real[EVENT_END - 3 * back], gap;

@@ -17,7 +17,7 @@ from ctypes import (
 )
 
 # Of the lists; a library that says another number was built from other sources.
-VERSION = 0x6BCAC5CB5205207F
+VERSION = 0xF736A6DB33433477
 
 
 class Lines(Structure):
@@ -251,6 +251,7 @@ class EventGraph(Structure):
         ("time_ns", c_void_p),
         ("before", c_void_p),
         ("usual_ns", c_void_p),
+        ("blocked", c_void_p),
         ("origin", c_void_p),
     )
 
@@ -279,6 +280,7 @@ class Charges(Structure):
 class Replay(Structure):
     _fields_ = (
         ("length_ns", c_void_p),
+        ("own_ns", c_void_p),
         ("start_after", c_void_p),
         ("call_after", c_void_p),
         ("least_gap_ns", c_void_p),

@@ -20,7 +20,7 @@ COMMANDS = {
     "report": "summarize a capture: times, bandwidth and waiting, by group",
     "status": "show whether a job hangs, which ranks caused it, and what they are doing",
     "diagnose": "find hangs, stragglers, slow links and more, with evidence",
-    "whatif": "say how long a run would take without a late rank, a slow link or its transfers",
+    "whatif": "predict the run without a late rank, a slow link or its transfers",
     "compare": "compare two jobs: is one slower, by how much, how certain that is, what of it",
     "top": "watch running jobs in the terminal: rates, waiting, late ranks, hangs",
     "serve": "expose metrics of running jobs to Prometheus or node_exporter",

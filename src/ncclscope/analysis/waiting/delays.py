@@ -71,8 +71,9 @@ def charge_waits(
     origin[2::3] = NONE  # transfers are nobody's own
     lengths = np.nan_to_num(usual.median_ns, nan=-1.0)
     graph = _abi.EventGraph(
-        address(arrivals.events_ns), address(dependencies.before), address(lengths), address(origin)
-    )
+        address(arrivals.events_ns), address(dependencies.before), address(lengths),
+        address(dependencies.blocked), address(origin),
+    )  # fmt: skip
     for_c = _abi.Waits(
         len(early), address(early), address(late), address(waits), address(early_rank),
         address(late_rank), ranks,

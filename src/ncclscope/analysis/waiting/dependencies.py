@@ -37,6 +37,7 @@ _SAMPLED_GAPS = 200  # of a position: of these the smallest are about the 2nd pe
 _GPU_TOLERANCE_NS = 3_000  # stamps of one GPU against each other
 _HOST_TOLERANCE_NS = 20_000  # host against GPU, at least
 _TIGHT_NS = 60_000  # seen on H200: 8 to 55 µs between serialised kernels of two streams
+_LEAST_WAIT_NS = 2_000
 _LEAST_REPEATS = 8
 _MOST_REFUTED = 0.01
 _QUICK = 0.25  # quantile of times between calls
@@ -58,6 +59,9 @@ class Dependencies:
     possible: Bytes  # by position and calls back: which dependencies were not refuted
     least_gap_ns: Ints  # by position, calls back, and start or call
     rules: _abi.GapRules
+    # By kernel: its start came right after the end of one that had waited. When the rank itself was
+    # ready is not known then: its own work went on while that one waited.
+    blocked: Bytes
 
 
 def operations_for_c(
@@ -96,11 +100,19 @@ def dependencies_of(
         pointer(newest), ctypes.byref(out),
     )  # fmt: skip
     time = arrivals.events_ns.reshape(-1)
-    length = np.where(before >= 0, time - time[before], 0)
+    length = np.maximum(np.where(before >= 0, time - time[before], 0), 0)
     return Dependencies(
-        before, edge, back, np.maximum(length, 0), on_stream, position, positions, possible,
-        least_gap, rules,
+        before, edge, back, length, on_stream, position, positions, possible, least_gap, rules,
+        _blocked(arrivals, before, edge, length),
     )  # fmt: skip
+
+
+def _blocked(
+    arrivals: Arrivals, before: Numbers, edge: npt.NDArray[np.int8], length: Ints
+) -> Bytes:
+    gap, held_back_by = length[1::3], before[1::3] // 3
+    waited = arrivals.wait_ns[held_back_by] > np.maximum(gap, _LEAST_WAIT_NS)
+    return np.asarray((edge[1::3] == _abi.EDGE_GPU) & (gap <= _TIGHT_NS) & waited, np.uint8)
 
 
 def _host_tolerance(run: Run) -> int:

@@ -41,6 +41,7 @@ class Replay:
         own = np.repeat(np.arange(len(kernels)), np.diff(kernels.partner_first))[waits_for]
         self._partner = np.ascontiguousarray(kernels.partner[waits_for])
         self._partner_first = np.searchsorted(own, np.arange(len(kernels) + 1)).astype(np.int64)
+        self._own = _own_courses(waiting)
         self._meetings = int(kernels.meeting.max(initial=-1)) + 1
 
     def _direct(self) -> tuple[Bytes, Bytes]:
@@ -63,7 +64,8 @@ class Replay:
             address(dependencies.on_stream),
         )  # fmt: skip
         replay = _abi.Replay(
-            address(length), address(self._start_after), address(self._call_after),
+            address(length), address(self._own), address(self._start_after),
+            address(self._call_after),
             address(dependencies.least_gap_ns), address(self._least_launch),
             address(kernels.meeting), address(arrived), address(self._partner_first),
             address(self._partner),
@@ -76,6 +78,20 @@ class Replay:
             pointer(self._order), pointer(upcoming), pointer(first), pointer(events),
         )  # fmt: skip
         return events
+
+
+def _own_courses(waiting: Waiting) -> Ints:
+    """By kernel that was held back how long its rank usually takes from the start before it to its
+    start; 0 for others.
+    """
+    dependencies, usual = waiting.dependencies, waiting.usual.median_ns
+    own = np.zeros(len(waiting.kernels), np.int64)
+    rows = np.flatnonzero(dependencies.blocked)
+    ends = dependencies.before[3 * rows + START]
+    course = np.nan_to_num(usual[3 * rows + START] + usual[ends])
+    measured = waiting.time_ns[3 * rows + START] - waiting.time_ns[ends - END + START]
+    own[rows] = np.clip(course, 0, measured)
+    return own
 
 
 def _least_launches(waiting: Waiting) -> Ints:

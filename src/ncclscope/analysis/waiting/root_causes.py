@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ncclscope.analysis.waiting.origins import KINDS, Waiting, typical_excess
-from ncclscope.analysis.waiting.positions import period_of
 from ncclscope.analysis.waiting.replay import run_ns
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
@@ -23,7 +22,7 @@ _TIMES_MEDIAN = 4.0  # as much as the median of the others
 _FLOOR = 0.02  # of the largest: smaller ones are alike
 _MOST_KERNELS = 2_000_000  # of a run whose waiting is explained more than once
 _OFTEN = 5  # times: fewer are pauses
-_DENSE = 0.12  # of the steps between the first and the last: fewer are pauses
+_DENSE = 0.12  # of the chances between the first and the last: fewer are pauses
 _PAUSE = 10.0  # times what is typical
 _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
 
@@ -245,12 +244,22 @@ def _most_often(function: Ints, communicator: Ints) -> tuple[int, int]:
 
 
 def _is_steady(waiting: Waiting, events: Ints) -> bool:
-    """Whether delays are a habit: often, and in many of the steps between the first and last."""
+    """Whether delays are a habit: often, and in many of the edges of the rank, from the first delay
+    to the last, that are of the same kind and at the same position.
+    """
     if len(events) < _OFTEN:
         return False
-    found = period_of(waiting.kernels)
-    if found is None:
-        return True
-    begin, period = found
-    steps = np.unique((waiting.kernels.call_number[events // 3] - begin) // period)
-    return bool(len(steps) >= min(_OFTEN, 3) and len(steps) >= _DENSE * (np.ptp(steps) + 1))
+    dependencies, kernels = waiting.dependencies, waiting.kernels
+    place = int(kernels.rank[events[0] // 3])
+    first = 3 * int(kernels.first_of_rank[place])
+    own = np.arange(first, first + 3 * int((kernels.rank == place).sum()))
+    time = waiting.time_ns
+    own = own[(time[own] >= time[events].min()) & (time[own] <= time[events].max())]
+
+    def places(chosen: Ints) -> Ints:
+        return np.asarray(
+            dependencies.position[chosen // 3].astype(np.int64) * 8 + dependencies.edge[chosen]
+        )
+
+    alike = int(np.isin(places(own), np.unique(places(events))).sum())
+    return len(events) >= _DENSE * alike

@@ -55,13 +55,19 @@ def usual_lengths_of(kernels: Kernels, dependencies: Dependencies, ignored: Bool
         fine = (dependencies.position.astype(np.int64) * 8 + edge[:, event]) * 16 + back[:, event]
         groups = _numbered(fine), _numbered(kind * 8 + edge[:, event])
         usual[:, :, event] = _usual(groups, rank, length[:, event], sample, every)
+        if event == 1 and (dependencies.blocked != 0).any():
+            # Starts that were held back do not show when their rank was ready.
+            free = sample[dependencies.blocked[sample] == 0]
+            shown = _usual((groups[0], groups[0]), rank, length[:, event], free, every)
+            usual[:, :, event] = np.where(np.isnan(shown), usual[:, :, event], shown)
+            lasting = lasting[dependencies.blocked[lasting] == 0]
         table = _quantiles(groups[0], rank, length[:, event], lasting)
         steady += _steady(table, ranks)[0] * every
     communicator = kernels.communicator + ranks
     member = np.where(kernels.pair, rank, communicator)
     usual[:, :, 2] = _usual((kind, kind), member, length[:, 2], sample, every)
     usual[:, edge == _abi.EDGE_ROOT] = 0.0
-    table = _quantiles(kind, member, length[:, 2], lasting)
+    table = _quantiles(kind, member, length[:, 2], sample[~ignored[sample]])
     excess, total = _steady(table, int(communicator.max(initial=0)) + 1)
     return UsualLengths(
         usual[0].reshape(-1),
