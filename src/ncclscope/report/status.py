@@ -60,10 +60,11 @@ def _waiters(verdict: Verdict, post_mortem: bool) -> str:
     if len(verdict.waiting) > 2:
         who = plural(len(verdict.waiting), "rank")
     single = len(verdict.waiting) == 1
-    verb = "waited" if post_mortem else "has waited" if single else "have waited"
+    over = post_mortem or verdict.exited
+    verb = "waited" if over else "has waited" if single else "have waited"
     end = " until they exited" if verdict.exited and not single else " until the end"
     end = " until it exited" if verdict.exited and single else end
-    return f"; {who} {verb} {seconds(verdict.waited_ns)}" + (end if post_mortem else "")
+    return f"; {who} {verb} {seconds(verdict.waited_ns)}" + (end if over else "")
 
 
 def _what_happened(verdict: Verdict) -> str:

@@ -608,6 +608,19 @@ def test_a_hang_that_ends_in_timeouts_is_a_hang() -> None:
     assert "outside NCCL" not in finding.advice
 
 
+def test_ranks_that_gave_up_wait_no_longer() -> None:
+    """They have exited after 5 s; rank 2, for which they waited, still runs."""
+    snapshots = exited(job(4, r2={"calls": 99, "in_flight": ()}), 5.1)
+    snapshots[2] = replace(snapshots[2], life=ALIVE, how="its process runs")
+    found = verdict_of(snapshots)
+    assert (found.verdict, found.hung, found.culprits) == ("never_called", True, (2,))
+    (heading, *_) = lines(judge(snapshots))
+    assert heading.startswith("hung: 4 processes, 1 alive")
+    short = exited(job(4), 0.0005)
+    short[2] = replace(short[2], life=ALIVE, how="its process runs")
+    assert not judge(short).hung, "it exits in a moment, too"
+
+
 def test_a_mismatch_that_ends_in_timeouts_is_a_mismatch() -> None:
     wrong = {"in_flight": (operation(100, count=7),), "last": last(count=7)}
     found = verdict_of(exited(job(4, r2=wrong), 5))

@@ -83,13 +83,16 @@ def _judge_communicator(comm_state: CommunicatorState, job_lives: bool) -> Verdi
     base = Verdict(comm_state.name, comm_state.id, comm_state.ranks, OK, missing=comm_state.missing)
     members = [member for member in comm_state.members if not member.rank_state.closed]
     all_ended = all(member.snapshot.life == ENDED for member in comm_state.members)
-    if all_ended and not any(m.rank_state.in_flight or m.is_inside_call for m in members):
+    busy = [m for m in members if m.rank_state.in_flight or m.is_inside_call]
+    if all_ended and not busy:
         return judge_aborted(base, comm_state)
     if not members:
         return base
     all_dead = not any(member.is_alive for member in comm_state.members)
-    verdict = _judge_members(base, comm_state, members, all_dead)
-    if all_ended:
+    # Who exits out of an operation waits no longer: there is nothing to wait for any more.
+    gave_up = bool(busy) and all(member.snapshot.life == ENDED for member in busy)
+    verdict = _judge_members(base, comm_state, members, all_dead or gave_up)
+    if all_ended or (gave_up and not all_dead):
         return after_exit(verdict, base)
     return after_death(verdict, comm_state, job_lives) if all_dead else verdict
 
