@@ -13,7 +13,10 @@ from ncclscope.diagnose.hang.communicators import (
 from ncclscope.diagnose.hang.verdict import (
     APART_NS,
     DEAD,
+    NOT_FINISHED,
+    NOT_STARTED,
     NOTICEABLE_NS,
+    STALLED,
     WAITING,
     Verdict,
     ranks_of,
@@ -108,11 +111,15 @@ def _how_lost(lost: list[Member], newest_ns: int, post_mortem: bool) -> str:
     return how
 
 
-def after_exit(verdict: Verdict, base: Verdict) -> Verdict:
-    """The verdict about a communicator whose processes have all exited by themselves: what was in
-    flight for a moment, or for reasons that nobody can tell, is no hang.
+def after_exit(verdict: Verdict, base: Verdict, busy: list[Member]) -> Verdict:
+    """The verdict about a communicator whose ranks have exited by themselves: what was in flight
+    for a moment, or for reasons that nobody can tell, is no hang. Nor is an operation that all
+    ranks called and of which no kernel runs: some releases do not report the end of every one.
     """
     if not verdict.hung:
+        return base
+    runs = any(o.started > o.stopped for member in busy for o in member.rank_state.in_flight)
+    if verdict.verdict in (STALLED, NOT_FINISHED, NOT_STARTED) and not runs:
         return base
     return replace(verdict, exited=True, cut_short=False, died_first=False)
 

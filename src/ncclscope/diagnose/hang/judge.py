@@ -93,7 +93,7 @@ def _judge_communicator(comm_state: CommunicatorState, job_lives: bool) -> Verdi
     gave_up = bool(busy) and all(member.snapshot.life == ENDED for member in busy)
     verdict = _judge_members(base, comm_state, members, all_dead or gave_up)
     if all_ended or (gave_up and not all_dead):
-        return after_exit(verdict, base)
+        return after_exit(verdict, base, busy)
     return after_death(verdict, comm_state, job_lives) if all_dead else verdict
 
 
