@@ -19,6 +19,7 @@ from ncclscope.diagnose.rules import (
     imbalance,
     straggler,
 )
+from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.build import open_model
 from ncclscope.report import diagnosis
 from ncclscope.simulation.scenario import Late, Never, Scenario
@@ -205,6 +206,19 @@ def test_stamps_are_counted_by_operations() -> None:
     )
     made = model(rows[3:], [], [{"id": 1, "name_inferred": 0, "ranks": 2, "nodes": 1}], ["w"], world(2, 2))  # fmt: skip
     assert not [f for f in data_quality.find(RuleContext(made)) if f.kind == "stamps"]
+
+
+def test_nodes_that_are_not_known_are_not_counted() -> None:
+    comm = [{"id": 1, "name_inferred": 0, "ranks": 2, "nodes": 1}]
+    made = model([], [], comm, ["w"], world(2, 1), nodes=2)
+    none = np.zeros(1, np.int64)
+    clocks = tuple(NodeClock(none, none, np.zeros(1), cluster) for cluster in range(2))
+    made = replace(made, clocks=clocks)
+    (found,) = (f for f in data_quality.find(RuleContext(made)) if f.kind == "untied")
+    assert found.sentence.startswith("clocks of 1 node are not tied")
+    dumps = replace(made, nodes=["", ""])  # Flight Recorder dumps do not name their hosts
+    (found,) = (f for f in data_quality.find(RuleContext(dumps)) if f.kind == "untied")
+    assert found.sentence.startswith("clocks of 1 process (which share a host is not known)")
 
 
 def test_one_host_has_one_clock() -> None:

@@ -193,9 +193,8 @@ def _clocks(context: RuleContext) -> list[Finding]:
 
 
 def _nodes_in_words(context: RuleContext, count: int) -> str:
-    """So many nodes; in an import without hosts each process stands for one."""
-    hosts_known = any(host not in ("", "unknown") for host in context.model.nodes)
-    if hosts_known and context.model.completeness.drops_counted:
+    """So many nodes; in an import that does not name hosts each process stands for one."""
+    if any(context.model.nodes):
         return plural(count, "node")
     return f"{plural(count, 'process', 'processes')} (which share a host is not known)"
 
