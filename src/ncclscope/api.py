@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from ncclscope.analysis.summary_from_counters import completeness_with_counts
 from ncclscope.capture.reader import is_dataset, resolve_capture
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
@@ -215,7 +216,7 @@ class Capture:
 
     def completeness(self) -> Completeness:
         """What is on record against what must exist. Printed, it is one line of text."""
-        return self.model.completeness
+        return completeness_with_counts(self.model)
 
     def topology(self) -> Topology:
         """How ranks are connected, from NCCL's log; false where there is none.

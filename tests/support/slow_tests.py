@@ -38,6 +38,7 @@ SLOW = {
     "integration/test_packaging.py": "builds sdist and wheel",
     "integration/web": "whole jobs as timelines",
     "integration/recorder/test_pytorch.py": "imports PyTorch in several processes",
+    "unit/diagnose/test_comparison.py": "writes some jobs for each comparison",
     "unit/diagnose/test_rules.py::test_two_at_once": "builds a job for each pair of faults",
     "unit/diagnose/test_rules.py::test_what_was_planted": "builds a job for each fault",
     "unit/ingest/test_hostile_files.py::test_memory": "files of hundreds of megabytes",

@@ -66,7 +66,7 @@ def _summarize(
     span = _extent(model, selection)
     began_ns, ended_ns = span or (0, 0)
     with ThreadPoolExecutor(1) as pool:  # both run outside of the interpreter most of the time
-        kernel_time_result = pool.submit(kernel_times, model, selection)
+        kernel_time_result = pool.submit(kernel_times, model, selection, by)
         folded = make_tables(connection, by, _OF_CONTEXT if model.has_context else ())
         kernels = kernel_time_result.result()
     account, path = waiting_account(model, selection)
@@ -75,7 +75,7 @@ def _summarize(
     sums_of = {
         -1 if key[0] is None else int(key[0]): sums
         for key, sums in sums_by_key(
-            connection, ["communicator"], _column(model, "ranks"), _without_overlaps(kernels)
+            connection, ["communicator"], _column(model, "ranks"), kernels.by_communicator
         ).items()
     }
     groups = _groups(connection, model, by, kernels, times)
@@ -172,16 +172,6 @@ def _column(model: Model, name: str) -> list[int]:
     return numbers
 
 
-def _without_overlaps(kernels: KernelTime) -> dict[tuple[int, str], float]:
-    """By communicator and function the share of durations that is left when operations that ran at
-    the same time count once.
-    """
-    return {
-        key: union / total if total else 1.0
-        for key, (union, total) in kernels.by_function_ns.items()
-    }
-
-
 def _groups(
     connection: duckdb.DuckDBPyConnection,
     model: Model,
@@ -189,7 +179,7 @@ def _groups(
     kernels: KernelTime,
     times: _RankTimes,
 ) -> tuple[Group, ...]:
-    sums_of = sums_by_key(connection, by, _column(model, "ranks"), _without_overlaps(kernels))
+    sums_of = sums_by_key(connection, by, _column(model, "ranks"), kernels.by_function)
     percentiles = percentiles_by_key(connection, by)
     groups = []
     for key, sums in sums_of.items():

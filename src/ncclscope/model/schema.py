@@ -286,7 +286,11 @@ PROCESSES = _columns(
     ("gpu", "text", "bus id or uuid of its first GPU"),
     ("attempt", "i4", "attempt of the job, from 0, as its launcher counts or as times show"),
     ("started_ns", "i8", "start by the wall clock: ns since 1970"),
-    ("ended", "i1", "1: ended by itself; 0: was killed, or still runs"),
+    (
+        "ended",
+        "i1",
+        "1: ended by itself; 0: ended without a word, or still runs",
+    ),
     ("gpu_clock_error_ns", "i8", "how far GPU times may be off on the host's clock"),
     ("calls", "i8", "calls on record"),
     ("calls_counted", "i8", "calls that it counted, whatever it recorded"),

@@ -75,6 +75,7 @@ def _measures(group: Group) -> dict[str, Any]:
         "busbw_gbs": group.busbw_gbs,
         "busbw_wire_gbs": group.busbw_wire_gbs,
         "wait_share": group.wait_share,
+        "wait_known_share": group.wait_known_share,
         "relative_wait_share": group.relative_wait_share,
         "run_share": group.run_share,
         "sources": group.sources,

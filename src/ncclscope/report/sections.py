@@ -13,6 +13,8 @@ from ncclscope.report.tables import Bar, Cell, Column, Spark, Table
 from ncclscope.report.units import gigabytes, microseconds, size
 
 _MAY_BE_MISSING = ("counted", "wire", "wait", "run", "bytes over time")
+_MOSTLY_KNOWN = 0.9  # of the time of kernels: what is known of less says how much that is
+_LEAST_KNOWN = 0.5  # likewise, for a column
 _LEAST_SHOWN = 0.01  # of all waiting: smaller origins are shown together
 _KEY_TITLES = {"size": "size", "datatype": "type", "communicator": "communicator"}
 
@@ -51,9 +53,15 @@ def headline(summary: Summary) -> str:
     if total.run_share is not None:
         share = share_with_interval(total.run_share, sample.run_share if sample else None)
         words.append(f"NCCL kernels ran {share} of the time")
-    if total.wait_share is not None:
+    known = total.wait_known_share
+    if total.wait_share is not None and known is not None:
         share = share_with_interval(total.wait_share, sample.wait_share if sample else None)
-        words.append(f"{share} of that waiting for other ranks")
+        if known >= _MOSTLY_KNOWN:
+            words.append(f"{share} of that waiting for other ranks")
+        else:
+            words.append(
+                f"waiting for other ranks is known of {percent(known)} of that: {share} of it"
+            )
     if sample:
         words.append(f"timed {sample.timed:,} of {total.operations:,}")
     return ", ".join(words)
@@ -102,7 +110,11 @@ def _gpu_ns(group: Group) -> int | None:
 
 
 def _wait(group: Group) -> str:
-    """The share of waiting: by one clock, else by durations alone, marked with ~."""
+    """The share of waiting: by one clock, else by durations alone, marked with ~. Where it is known
+    of little of the time, it says nothing about the rest.
+    """
+    if (group.wait_known_share or 0.0) < _LEAST_KNOWN and group.wait_share is not None:
+        return NOTHING
     if group.wait_share is not None:
         return percent(group.wait_share)
     if group.relative_wait_share is not None:

@@ -107,7 +107,7 @@ def read_snapshot(folder: Path, now_ns: int, meta: MetadataTail | None = None) -
         return _from_events(folder, now_ns)
     ranks = global_ranks(
         (
-            LocalRank(comm.number, comm.gpu_uuid or comm.gpu_bus_id, comm.rank, comm.ranks)
+            LocalRank(comm.number, comm.gpu_uuid or comm.gpu_bus_id, comm.rank, comm.ranks, comm.id)
             for comm in meta.communicators
         ),
         header.identity,
@@ -127,7 +127,10 @@ def _from_events(folder: Path, now_ns: int) -> ProcessSnapshot:
     process = open_process(folder)
     rank_states, at_ns = rank_states_from_events(process)
     ranks = global_ranks(
-        (LocalRank(state.number, state.gpu, state.rank, state.ranks) for state in rank_states),
+        (
+            LocalRank(state.number, state.gpu, state.rank, state.ranks, state.id)
+            for state in rank_states
+        ),
         process.identity,
     )
     rank_states = tuple(

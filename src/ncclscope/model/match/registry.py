@@ -35,6 +35,7 @@ class Registry:
                     gpu=str(local.gpu[comm.number]),
                     rank=int(local.rank[comm.number]),
                     ranks=int(local.ranks[comm.number]),
+                    id=int(local.id[comm.number]),
                 )
                 for comm in process.communicators
             ),

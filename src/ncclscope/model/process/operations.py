@@ -304,6 +304,8 @@ def _count_stamps(works: Works, kernel: KernelTimes) -> StampCounts:
     finished = (works.form != COPY_ENGINE) & ~kernel.running
     timed = kernel.start_ns != NONE
     whole, none = finished & timed & ~kernel.partial, finished & ~timed
+    # NCCL 2.26 gives no stamps at all: none went to another work.
+    given = (kernel.stamp != stamp_repair.MISSING) | (kernel.reason != stamp_repair.OK)
 
     def count(mask: npt.NDArray[np.bool_]) -> int:
         return int(np.count_nonzero(mask))
@@ -313,6 +315,6 @@ def _count_stamps(works: Works, kernel: KernelTimes) -> StampCounts:
         repaired=count(whole & (kernel.stamp == stamp_repair.REPAIRED)),
         recovered=count(whole & (kernel.stamp == stamp_repair.RECOVERED)),
         partial=count(finished & kernel.partial),
-        rejected=count(none & (kernel.stamp >= stamp_repair.REJECTED)),
-        missing=count(none & (kernel.stamp == NONE)),
+        rejected=count(none & (kernel.stamp >= stamp_repair.REJECTED) & given),
+        missing=count(none & ((kernel.stamp == NONE) | ~given)),
     )
