@@ -120,7 +120,8 @@ static void print_format(void) {
 }
 
 // ---- NCCL's interface ----
-#define PRINT_EVENT(x, bit, constant, name, first) next(), printf("[\"" #name "\",%d]", first);
+#define PRINT_EVENT(x, bit, constant, name, first, drop) \
+    next(), printf("[\"" #name "\",%d]", first);
 #define PRINT_STATE(number, constant, name) next(), printf("[%d,\"" #name "\"]", number);
 #define PRINT_INTERFACE(version, family, descr, bytes) next(), printf("%d", version);
 #define PRINT_FIRST(what, version) print_member(#what, version);

@@ -1,6 +1,7 @@
 // Tables of groups, launches and captures, by hash of their handles.
 #include "sampled_launches.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "comm.h"
@@ -201,10 +202,19 @@ void sampled_launches_note_operation(u64 handle, u16 comm, struct totals_entry *
 }
 
 // ---- times ----
+static void remember_firsts(struct times *times, u64 ns, u32 operations) {
+    for (u64 i = times->event_count; i < sizeof times->event_first_buckets && operations; i++) {
+        times->event_first_buckets[i] = (u8)time_bucket(ns);
+        times->event_first_sum_ns += ns;
+        operations--;
+    }
+}
+
 static void add_time(struct totals_entry *entry, u64 ns, u32 operations, bool grouped) {
     struct times *times = &entry->times;
     if (times->event_count == 0 || ns < times->event_min_ns) times->event_min_ns = ns;
     if (ns > times->event_max_ns) times->event_max_ns = ns;
+    remember_firsts(times, ns, operations);
     times->event_count += operations;
     times->event_sum_ns += ns * operations;
     times->event_histogram[time_bucket(ns)] += operations;
@@ -243,14 +253,24 @@ static void write_graph_calls(void) {
     }
 }
 
+static int by_handle(const void *left, const void *right) {
+    u64 x = (*(struct launch *const *)left)->handle, y = (*(struct launch *const *)right)->handle;
+    return x < y ? -1 : x > y;
+}
+
 // A launch waits for a heartbeat after its time came: its operations may be behind it in the pass.
+// Handles count up in a stream, so first calls come first.
 void sampled_launches_settle(bool last) {
+    static struct launch *due[LAUNCHES_KEPT];
+    u32 count = 0;
     for (u32 i = 0; i < LAUNCHES_KEPT; i++) {
         struct launch *launch = &launches[i];
         if (!launch->handle) continue;
         launch->heartbeats++;
         bool complete = launch->has_time && launch->has_slot && launch->heartbeats >= 2;
-        if (complete || last || launch->heartbeats >= HEARTBEATS_KEPT) settle(launch);
+        if (complete || last || launch->heartbeats >= HEARTBEATS_KEPT) due[count++] = launch;
     }
+    qsort(due, count, sizeof *due, by_handle);
+    for (u32 i = 0; i < count; i++) settle(due[i]);
     write_graph_calls();
 }

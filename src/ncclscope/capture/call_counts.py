@@ -77,6 +77,9 @@ def _add_times(sum_: np.void, more: np.void) -> None:
             sum_[name] += more[name]
     sum_["untimed"] += more["untimed"]
     sum_["event_grouped"] += more["event_grouped"]
+    if not sum_["event_first_sum_ns"]:  # of several keys that were folded into one, the first's
+        for name in ("event_first_sum_ns", "event_first_buckets"):
+            sum_[name] = more[name]
 
 
 def _times_by_key(
@@ -120,7 +123,7 @@ def merge_call_counts(records: npt.NDArray[np.void], newer: Slots) -> tuple[Call
 
 
 def bucket_bounds_ns() -> npt.NDArray[np.float64]:
-    """Lower bounds of the time histograms' buckets, in ns: 0, 512, 576, 640 …
+    """Lower bounds of the time histograms' buckets, in ns: equal steps within each octave.
 
     The recorder's side is native/include/ncclscope/time_buckets.h.
     """

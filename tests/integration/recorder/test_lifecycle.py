@@ -13,6 +13,7 @@ import pytest
 from ncclscope.capture.reader import open_capture
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.native import empty_plugin_path, player_path, plugin_path
+from ncclscope.nccl.events import INTERFACES
 from tests.support.callback_script import Script
 from tests.support.paths import C_SOURCES, ROOT
 from tests.support.player import dump, ncclscope, player, recording, write_transcript
@@ -178,7 +179,7 @@ def test_what_the_libraries_need_and_show(library: Path) -> None:
     }
     symbols = subprocess.check_output(["nm", "-D", "--defined-only", library], text=True)
     assert {line.split()[-1] for line in symbols.splitlines()} == {
-        f"ncclProfiler_v{v}" for v in range(1, 8)
+        f"ncclProfiler_v{v}" for v in INTERFACES
     }
     if library == plugin_path():
         assert "NODELETE" in dynamic
