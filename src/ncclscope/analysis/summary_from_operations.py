@@ -267,7 +267,7 @@ def _by_context(
     """Sums by module or dimension, without percentiles; none where there is no context."""
     if not model.has_context:
         return ()
-    sums_of = sums_by_key(connection, [key], _column(model, "ranks"), _without_overlaps(kernels))
+    sums_of = sums_by_key(connection, [key], _column(model, "ranks"), kernels.by_function)
     return tuple(
         group_of(sums, _with_names(model, (key,), own), {}, times.of_group({}))
         for own, sums in sums_of.items()
