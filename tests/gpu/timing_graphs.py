@@ -161,6 +161,7 @@ def child() -> None:
     """A captured graph as a node of another one, twice."""
     graph, place = capture(THREAD_LOCAL, 3)
     parent = made(cuda.cudaGraphCreate, 0)
+    graphs.append(parent)  # it holds copies of the captured calls
     first = c_void_p()
     do(cuda.cudaGraphAddChildGraphNode, byref(first), parent, None, c_size_t(0), graph)
     second = c_void_p()
