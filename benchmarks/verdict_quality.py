@@ -69,7 +69,8 @@ def score_job(name: str, seed: int) -> Row:
             reason = traceback.format_exc().strip().splitlines()[-1]
             row = {"kind": name, "seed": seed, "ranks": truth.ranks, "crash": reason}
     planted = [(one.kind, one.ranks, round(one.lost_share, 3)) for one in truth.origins]
-    return row | {"truth": planted, "must": [one.must for one in truth.origins]}
+    hangs = bool(truth.status.exit_code)
+    return row | {"truth": planted, "must": [one.must for one in truth.origins], "hangs": hangs}
 
 
 def score_compare(name: str, fault: str) -> Row:
@@ -195,7 +196,7 @@ def _weak_kinds(rows: list[Row]) -> list[str]:
 def summary(rows: list[Row], compared: list[Row]) -> list[tuple[str, str, bool | None]]:
     """What is promised: in words, as measured, and whether it holds (None: not there yet)."""
     faults, named, alarms = _sum(rows, "faults"), _sum(rows, "named"), _alarms(rows)
-    healthy = [row for row in rows if not row.get("truth")]
+    healthy = [row for row in rows if not row.get("truth") and not row.get("hangs")]
     scored = [row for row in rows if row.get("faults")]
     recall = named / max(faults, 1)
     precision = named / max(named + alarms, 1)

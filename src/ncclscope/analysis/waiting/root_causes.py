@@ -16,6 +16,7 @@ from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 
 LEAST_GAIN = 0.02  # of the run: less is nobody's concern
+_HABIT = 0.03  # of the run in steady excess: less is chance where noise is heavy
 _ROUNDS = 4
 _TIMES_NEXT = 3.0  # as much as the next one, or more, for all that stand out
 _TIMES_MEDIAN = 4.0  # as much as the median of the others
@@ -24,6 +25,7 @@ _MOST_KERNELS = 2_000_000  # of a run whose waiting is explained more than once
 _OFTEN = 5  # times: fewer are pauses
 _DENSE = 0.12  # of the chances between the first and the last: fewer are pauses
 _PAUSE = 10.0  # times what is typical
+_DEVIATIONS = 2.0  # of counts that chance alone makes
 _SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
 
 
@@ -155,14 +157,30 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     kernels, usual = left.kernels, left.usual
     taken = np.isin(kernels.ranks, change.ranks)
     own, steady = np.where(taken, 0, own), np.where(taken, 0, usual.steady_excess_ns)
-    steady = np.where(steady >= LEAST_GAIN * run_ns(left.arrivals.events_ns), steady, 0)
+    steady = np.where(steady >= _HABIT * run_ns(left.arrivals.events_ns), steady, 0)
     habit = standing_out(steady) & (own > 0)
     more = standing_out(own)
     return [
         int(rank)
         for place, rank in enumerate(kernels.ranks)
-        if habit[place] or (more[place] and delays_of(left, int(rank)).steady)
+        if habit[place] or (more[place] and _is_no_chance(left, int(rank), more))
     ]
+
+
+def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools) -> bool:
+    """Whether a rank's delays are a habit, and far more than ranks that do not stand out have of
+    such a length: where noise is heavy, one of them has most of it by chance.
+    """
+    delays = delays_of(waiting, rank)
+    if not delays.steady:
+        return False
+    kernels = waiting.kernels
+    long = waiting.excess_ns.reshape(-1, 3)[:, :2] >= delays.typical_ns / 2
+    long[waiting.start_up] = False
+    times = np.bincount(kernels.rank, long.sum(axis=1), minlength=len(kernels.ranks))
+    most = float(times[~candidates].max(initial=0))
+    own = float(times[np.searchsorted(kernels.ranks, rank)])
+    return bool(own > most + _DEVIATIONS * np.sqrt(own + most))
 
 
 def _steady_charges(waiting: Waiting) -> Floats:

@@ -13,6 +13,7 @@ from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, plural, ranks_in_words
 
 _GRAVE_SHARE = 0.25
+_LEAST_SHARE = 0.015  # of the run
 _MUCH_WAITING = 0.1  # of the run, on the average rank
 _PAUSE_SHARE = 0.3  # of all waiting that began on ranks: less is not worth a sentence
 _PHASE_SHARE = 0.02  # of a step: a phase that takes so much longer is named
@@ -47,6 +48,8 @@ def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
         share = sum(share_of[delays.rank] for delays in rest)
         return [*findings, _many_finding(context, rest, causes, share)]
     for delays in rest:
+        if share_of[delays.rank] < _LEAST_SHARE and len(causes.ranks) > 1:
+            continue  # found behind others, and not worth a sentence
         prediction = causes.prediction if alone else None
         findings.append(_rank_finding(context, delays, prediction, share_of[delays.rank]))
     return findings
