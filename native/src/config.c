@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "identity.h"
-#include "timing_policy.h"
 
 struct config config;
 
@@ -82,7 +81,7 @@ static void read_gpu_timing(void) {
     if (text) {
         if (strcmp(text, "0") == 0) text = "off";
         if (strcmp(text, "1") == 0) text = "kernel";
-        config.gpu_timing_asked = timing_policy_by_name(text);
+        config.gpu_timing_asked = config_timing_by_name(text);
         if (!config.gpu_timing_asked) {
             complain("NCCLSCOPE_GPU_TIMING", text, "auto");
             config.gpu_timing_asked = GPU_TIMING_AUTO;
@@ -94,13 +93,18 @@ static void read_gpu_timing(void) {
 
 const char *config_mode_name(void) { return modes[config.mode - 1].name; }
 
-// NCCL counts kernels apart for tasks with and without KernelCh, and forgets to clear handles of
-// API events once they are off: profile mode's events stay as they were at the first init.
-u32 config_events_of_mode(enum mode mode) {
-    u32 fixed = PROFILE_EVENTS | timing_policy_events(0);
-    u32 extra = modes[mode - 1].events & ~fixed;
-    if (timing_policy.in_force != GPU_TIMING_KERNEL) extra &= ~(u32)NCCL_KERNEL_PHASE;
-    return (config.first_events & fixed) | extra;
+u32 config_mode_events(enum mode mode) { return modes[mode - 1].events; }
+
+#define AS_NAME(number, constant, name) [number] = #name,
+static const char *const timing_names[] = {GPU_TIMINGS(AS_NAME)};
+#undef AS_NAME
+
+const char *config_timing_name(enum gpu_timing timing) { return timing_names[timing]; }
+
+enum gpu_timing config_timing_by_name(const char *name) {
+    for (unsigned i = GPU_TIMING_KERNEL; i <= GPU_TIMING_AUTO; i++)
+        if (strcmp(name, timing_names[i]) == 0) return (enum gpu_timing)i;
+    return 0;
 }
 
 enum mode config_mode_by_name(const char *name) {

@@ -39,9 +39,9 @@ extern struct config config;
 
 void config_read(void);
 const char *config_mode_name(void);
-// The events of a mode, as far as they may be switched on and off while a job runs; those that are
-// always on or always off are left as they are.
-u32 config_events_of_mode(enum mode mode);
+u32 config_mode_events(enum mode mode);
+const char *config_timing_name(enum gpu_timing timing);
+enum gpu_timing config_timing_by_name(const char *name);  // 0: there is none
 // The mode of a name; 0: there is none.
 enum mode config_mode_by_name(const char *name);
 

@@ -15,13 +15,14 @@
 #include "arena.h"
 #include "clock.h"
 #include "cuda_driver.h"
-#include "event.h"
 #include "graph_markers.h"
 #include "identity.h"
 #include "log.h"
 #include "marker_kernel.h"
 #include "meta.h"
+#include "nccl_abi.h"
 #include "timing_policy.h"
+#include "writer.h"
 
 #define POOL_PAIRS 256u      // launches whose times are not read yet; a power of two
 #define MAX_POOLS 32u        // contexts of a process, also those that were destroyed

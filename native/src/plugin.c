@@ -77,8 +77,8 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
         .process_folder = process_folder,
         .arena_path = arena.path,
         .nccl_address = nccl_address,
-        .gpu_timing_asked = timing_policy_name(config.gpu_timing_asked),
-        .gpu_timing_in_force = timing_policy_name(timing_policy.in_force),
+        .gpu_timing_asked = config_timing_name(config.gpu_timing_asked),
+        .gpu_timing_in_force = config_timing_name(timing_policy.in_force),
         .gpu_timing_reason = timing_policy.reason,
         .graph_markers = graph_markers_text(),
     };
@@ -141,7 +141,7 @@ static void log_banner(void) {
                  config_mode_name(), config.capture_dir, process_folder,
                  arena.chunk_limit >> (20 - CHUNK_SLOTS_LOG2 - 6),
                  arena.fd >= 0 ? "shared memory" : "private memory",
-                 timing_policy_name(timing_policy.in_force), config.complaint[0] ? "; " : "",
+                 config_timing_name(timing_policy.in_force), config.complaint[0] ? "; " : "",
                  config.complaint);
 }
 

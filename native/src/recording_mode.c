@@ -40,7 +40,7 @@ static void switch_gpu_timing(enum gpu_timing timing) {
     if (timing_policy_switch(timing)) change(config.mode, events);
     else
         log_note("GPU timing stays %s while the job runs",
-                 timing_policy_name(timing_policy.in_force));
+                 config_timing_name(timing_policy.in_force));
 }
 
 void recording_mode_apply(const struct control_request *request) {
@@ -48,10 +48,10 @@ void recording_mode_apply(const struct control_request *request) {
     if (request->gpu_timing) switch_gpu_timing(request->gpu_timing);
     if (!request->mode) return;
     if (!first_mode) first_mode = config.mode;
-    u32 events = config_events_of_mode(request->mode);
+    u32 events = timing_policy_events_of_mode(request->mode);
     if (request->events) {  // of those that may change
-        u32 fixed = config_events_of_mode(MODE_PROFILE);
-        events = fixed | (request->events & config_events_of_mode(MODE_FULL));
+        u32 fixed = timing_policy_events_of_mode(MODE_PROFILE);
+        events = fixed | (request->events & timing_policy_events_of_mode(MODE_FULL));
     }
     until_ns = request->seconds ? clock_monotonic_ns() + request->seconds * SECOND_NS : 0;
     until_calls = request->calls ? tracker_calls() + request->calls : 0;

@@ -7,24 +7,11 @@
 #include "timing_policy.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "config.h"
 #include "cuda_driver.h"
 
 struct timing_policy timing_policy;
-
-#define AS_NAME(number, constant, name) [number] = #name,
-static const char *const names[] = {GPU_TIMINGS(AS_NAME)};
-#undef AS_NAME
-
-const char *timing_policy_name(enum gpu_timing timing) { return names[timing]; }
-
-enum gpu_timing timing_policy_by_name(const char *name) {
-    for (unsigned i = GPU_TIMING_KERNEL; i <= GPU_TIMING_AUTO; i++)
-        if (strcmp(name, names[i]) == 0) return (enum gpu_timing)i;
-    return 0;
-}
 
 #define BECAUSE(...) snprintf(timing_policy.reason, sizeof timing_policy.reason, __VA_ARGS__)
 
@@ -82,6 +69,15 @@ u32 timing_policy_events(u32 events) {
     if (timing_policy.by_events)
         events |= NCCL_KERNEL_LAUNCH | NCCL_GROUP | NCCL_GROUP_API | NCCL_COLL_API | NCCL_P2P_API;
     return events;
+}
+
+// NCCL counts kernels apart for tasks with and without KernelCh, and forgets to clear handles of
+// API events once they are off: profile mode's events stay as they were at the first init.
+u32 timing_policy_events_of_mode(enum mode mode) {
+    u32 fixed = PROFILE_EVENTS | timing_policy_events(0);
+    u32 extra = config_mode_events(mode) & ~fixed;
+    if (timing_policy.in_force != GPU_TIMING_KERNEL) extra &= ~(u32)NCCL_KERNEL_PHASE;
+    return (config.first_events & fixed) | extra;
 }
 
 void timing_policy_choose(int version) {

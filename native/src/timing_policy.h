@@ -22,8 +22,9 @@ void timing_policy_choose(int version);
 bool timing_policy_switch(enum gpu_timing timing);
 // The events of a mode, or those that the user listed, as the policy in force changes them.
 u32 timing_policy_events(u32 events);
-const char *timing_policy_name(enum gpu_timing timing);
-enum gpu_timing timing_policy_by_name(const char *name);  // 0: there is none
+// The events of a mode, as far as they may be switched on and off while a job runs; those that are
+// always on or always off are left as they are.
+u32 timing_policy_events_of_mode(enum mode mode);
 
 // Launches are chosen and timed by CUDA events.
 static inline bool timing_by_events(void) {

@@ -90,10 +90,10 @@ TEST(old_interfaces_get_the_nearest_gpu_timing) {
 
 TEST(a_mode_changes_what_may_change_while_a_job_runs) {
     CHECK_EQUAL(in_force("profile", "kernel", 7), GPU_TIMING_KERNEL);
-    CHECK_EQUAL(config_events_of_mode(MODE_FULL), NCCL_EVENTS_NEWEST);
+    CHECK_EQUAL(timing_policy_events_of_mode(MODE_FULL), NCCL_EVENTS_NEWEST);
     read_with("NCCLSCOPE_EVENTS", "0x2");  // KernelCh was never on, and stays off
     timing_policy_choose(7);
-    CHECK_EQUAL(config_events_of_mode(MODE_TRACE) & NCCL_KERNEL_CH, 0);
+    CHECK_EQUAL(timing_policy_events_of_mode(MODE_TRACE) & NCCL_KERNEL_CH, 0);
 }
 
 TEST(sizes_have_units) {

@@ -83,21 +83,21 @@ def test_the_excess_of_events_is_measured_with_markers(tmp_path: Path) -> None:
 
 
 def test_operations_of_one_launch_share_its_time(tmp_path: Path) -> None:
-    for rank in run_sampled(tmp_path / "c", "messages:20"):
+    for rank in run_sampled(tmp_path / "c", "messages:72"):
         for count in rank.call_counts(layout.LEVEL_WORK):
-            assert count.times["event_count"] == count.times["event_grouped"] == 8
+            assert count.times["event_count"] == count.times["event_grouped"] == 9
 
 
 def test_a_broadcast_without_a_launch_is_timed_around_its_group(tmp_path: Path) -> None:
-    for rank in run_sampled(tmp_path / "c", "broadcast:20", release="2.30"):
-        assert sums(rank, layout.LEVEL_CALL)[:2] == (20, 8)
+    for rank in run_sampled(tmp_path / "c", "broadcast:72", release="2.30"):
+        assert sums(rank, layout.LEVEL_CALL)[:2] == (72, 9)
         assert not rank.call_counts(layout.LEVEL_WORK)
 
 
-@pytest.mark.parametrize("case", ["default_streams:12", "short_lived_streams:12", "fork:10"])
+@pytest.mark.parametrize("case", ["default_streams:72", "short_lived_streams:72", "fork:68"])
 def test_streams_and_forks_of_all_kinds(tmp_path: Path, case: str) -> None:
     for rank in run_sampled(tmp_path / "c", case):
-        assert launches(rank)["timed"] == launches(rank)["sampled"] == 8
+        assert launches(rank)["timed"] == launches(rank)["sampled"] == 9
 
 
 def test_threads_share_a_pool(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_device_reset_ends_the_timing_of_its_context(tmp_path: Path) -> None:
 
 
 def test_a_process_may_end_while_events_are_pending(tmp_path: Path) -> None:
-    for rank in run_sampled(tmp_path / "c", "leave:9"):
+    for rank in run_sampled(tmp_path / "c", "leave:8"):
         made = launches(rank)
         assert made["sampled"] == made.get("timed", 0) + made["unfinished"] == 8
 
