@@ -107,12 +107,12 @@ OPERATIONS = _columns(
     ("sequence", "i8", "NCCL's number, by communicator and function"),
     ("group_call", "i8", "the group call it was part of, by process"),
     ("replay", "i1", "1: a replay of a captured call"),
-    ("replays", "i8", "of a captured call: its replays, counted by a marker and not on record"),
     ("symmetric", "i1", "1: on symmetric memory"),
     ("inferred", "i1", "1: the function is inferred from a group of sends and receives"),
     ("part_of", "i8", "row of the operation that this send or receive is a part of"),
     ("state", "word", "done, in flight, never launched, captured, unknown"),
     ("event", "i8", "stream << 37 | index of its main event: `stream.index` in `dump`"),
+    ("replays", "i8", "of a captured call: its replays, counted by a marker and not on record"),
 )
 
 # Columns of operations with times on the one clock.
