@@ -19,6 +19,7 @@
 #include "config.h"
 #include "control.h"
 #include "drain.h"
+#include "event_pool.h"
 #include "graph_markers.h"
 #include "launch_events.h"
 #include "live.h"
@@ -87,7 +88,7 @@ static void heartbeat(bool ended) {
     __atomic_store_n(&header->heartbeat_ns, pair.monotonic_ns, __ATOMIC_RELAXED);
     ticks_per_ms = hz / 1000;
     tracker_expire(&pair, hz, ended);
-    launch_events_report_failures();
+    event_pool_report_failures();
     if (ended) launch_events_count_unread();
     graph_markers_write(ended);
     sink_look_after_files();

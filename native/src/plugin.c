@@ -13,6 +13,7 @@
 #include "config.h"
 #include "cuda_driver.h"
 #include "event_filter.h"
+#include "event_pool.h"
 #include "helper.h"
 #include "identity.h"
 #include "intern.h"
@@ -161,7 +162,7 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     *context = active ? comm_open(description) : IDLE_CONTEXT;
     if (active) {
         pthread_mutex_lock(&lifecycle);
-        launch_events_open(comm_number_in(*context));
+        event_pool_open(comm_number_in(*context));
         pthread_mutex_unlock(&lifecycle);
     }
     u32 chained = 0;
