@@ -176,6 +176,23 @@ static void read_capture_dir(void) {
         complain("NCCLSCOPE_DIR", name, "a shortened path");
 }
 
+static void read_torch(void) {
+    static const char *const levels[] = {
+        [TORCH_AUTO] = "auto",
+        [TORCH_OFF] = "off",
+        [TORCH_STEPS] = "steps",
+        [TORCH_MODULES] = "modules",
+    };
+    const char *text = variable("NCCLSCOPE_TORCH");
+    if (!text) return;
+    for (unsigned level = 0; level < sizeof levels / sizeof *levels; level++)
+        if (strcmp(text, levels[level]) == 0) {
+            config.torch = (enum torch_level)level;
+            return;
+        }
+    complain("NCCLSCOPE_TORCH", text, "auto");
+}
+
 void config_read(void) {
     memset(&config, 0, sizeof config);
     const char *disable = variable("NCCLSCOPE_DISABLE");
@@ -197,6 +214,9 @@ void config_read(void) {
             complain("NCCLSCOPE_EXIT_WAIT", wait, "2 seconds");
         else config.exit_wait_ns = (u64)(seconds * 1e9);
     }
+    const char *ranges = variable("NCCLSCOPE_RANGES");
+    config.ranges = !(ranges && strcmp(ranges, "off") == 0);
+    read_torch();
     const char *chain = variable("NCCLSCOPE_CHAIN");
     snprintf(config.chain, sizeof config.chain, "%s", chain ? chain : "");
     read_capture_dir();

@@ -17,6 +17,9 @@ enum {
     FULL_EVENTS = NCCL_EVENTS_NEWEST,
 };
 
+// How much PyTorch is asked to say.
+enum torch_level { TORCH_AUTO, TORCH_OFF, TORCH_STEPS, TORCH_MODULES };
+
 struct config {
     bool disabled;       // NCCLSCOPE_DISABLE=1
     enum mode mode;      // NCCLSCOPE_MODE
@@ -30,6 +33,8 @@ struct config {
     u64 ring_bytes;        // NCCLSCOPE_RING: keep this much in memory, write it on request; 0 = no
     u64 disk_limit_bytes;  // NCCLSCOPE_DISK_LIMIT: per process
     u64 exit_wait_ns;      // NCCLSCOPE_EXIT_WAIT
+    bool ranges;           // NCCLSCOPE_RANGES=off records no ranges
+    enum torch_level torch;      // NCCLSCOPE_TORCH
     char capture_dir[PATH_MAX];  // NCCLSCOPE_DIR, expanded and absolute
     char chain[PATH_MAX];        // NCCLSCOPE_CHAIN: another plugin that gets all callbacks, too
     char complaint[256];         // what could not be understood, for the log

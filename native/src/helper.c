@@ -17,6 +17,7 @@
 #include "clock.h"
 #include "comm.h"
 #include "config.h"
+#include "context.h"
 #include "control.h"
 #include "drain.h"
 #include "event_pool.h"
@@ -25,12 +26,14 @@
 #include "live.h"
 #include "log.h"
 #include "meta.h"
+#include "range_text.h"
 #include "recording_mode.h"
 #include "salvage.h"
 #include "sigbus_guard.h"
 #include "sink.h"
 #include "timing_bursts.h"
 #include "tracker.h"
+#include "training_steps.h"
 
 #define SECOND_NS 1000000000ull
 #define PERIOD_NS 10000000ull      // between looks at the streams
@@ -52,11 +55,16 @@ static enum { RUNNING, FINISHING, FINISHED } phase;
 static bool woken, truncation_noted;
 
 // ---- what a pass does ----
-static void drain_meta(void) {
+// True when there is more to come.
+static bool drain_meta(void) {
     static union slot batch[META_SLOTS];
-    if (!sink_is_open()) return;
+    bool more = !range_text_announce(training_steps_text());
+    if (!sink_is_open()) return false;
+    context_write();
     size_t slots = meta_peek(batch, META_SLOTS);
-    if (slots && sink_meta(batch, slots)) meta_release(slots);
+    if (!slots || !sink_meta(batch, slots)) return false;
+    meta_release(slots);
+    return more;
 }
 
 static void write_counters(u64 now) {
@@ -88,6 +96,7 @@ static void heartbeat(bool ended) {
     __atomic_store_n(&header->heartbeat_ns, pair.monotonic_ns, __ATOMIC_RELAXED);
     ticks_per_ms = hz / 1000;
     tracker_expire(&pair, hz, ended);
+    training_steps_use_rate(hz);
     event_pool_report_failures();
     if (ended) launch_events_count_unread();
     graph_markers_write(ended);
@@ -162,6 +171,8 @@ static void finish(void) {
         drain_copy_out(&now);
     }
     heartbeat(true);
+    while (drain_meta()) {
+    }
     write_end();
     drain_meta();
     // With communicators still open, NCCL's threads may go on calling until the process is gone:

@@ -9,6 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "chain.h"
 #include "config.h"
 #include "cuda_driver.h"
@@ -20,6 +21,7 @@
 #include "launch_events.h"
 #include "log.h"
 #include "meta.h"
+#include "range.h"
 #include "sigbus_guard.h"
 #include "tally.h"
 #include "timing_policy.h"
@@ -95,6 +97,7 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
 
 static void in_fork_child(void) {
     callback_state.recording = false;
+    range_in_fork_child();
     tally_forget();
     writer_self = (struct writer){0};
     arena_forget();
@@ -108,14 +111,20 @@ static void at_exit(void) {
 static void start(int version, const void *nccl_address) {
     started = true;
     config_read();
-    if (config.disabled) return;
+    if (config.disabled) {
+        range_begin(false);
+        return;
+    }
     cuda_driver_find(nccl_address);
     timing_policy_choose(version);
     clock_choose();
     struct clock_pair before = clock_sample();
     u64 nonce = random_nonce();
     name_process();
-    if (!arena_create(process_folder)) return;
+    if (!arena_create(process_folder)) {
+        range_begin(false);
+        return;
+    }
     callback_state.nonce = nonce;
     fill_header(&before, nccl_address);
     meta_sync(&before, 0, 0);
@@ -127,6 +136,7 @@ static void start(int version, const void *nccl_address) {
     callback_state.fast_events = NCCL_EVENTS_NEWEST;
     writer_locate();
     stream_setup_all(nonce);
+    range_begin(config.ranges);
     if (arena.fd >= 0) sigbus_guard_install();
     pthread_atfork(NULL, NULL, in_fork_child);
     atexit(at_exit);
@@ -160,6 +170,7 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
     description->mask = active ? events & interface_events : 0;
     *context = active ? comm_open(description) : IDLE_CONTEXT;
+    range_know_interface(description->version);
     if (active) {
         pthread_mutex_lock(&lifecycle);
         event_pool_open(comm_number_in(*context));
@@ -181,6 +192,7 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     // One word for all communicators of this NCCL.
     __atomic_store_n(mask, (int)(description->mask | (chained & interface_events)),
                      __ATOMIC_RELAXED);
+    if (active) attach_request();
     log_pending();
     return 0;
 }

@@ -51,7 +51,7 @@ static const u8 drop_fields[EVENT_KINDS] = {NCCL_EVENT_LIST(DROPS, )};
 
 void stream_count_drop(struct stream *stream, enum counter reason, unsigned event) {
     if (event >= NO_EVENT) {
-        arena_count(COUNTER_updates_dropped, 0);
+        arena_count(event == RANGE_EVENT ? COUNTER_dropped_ranges : COUNTER_updates_dropped, 0);
         return;
     }
     struct slot_drop *drops = &stream->drops;

@@ -303,6 +303,7 @@ def show_timing(arguments: argparse.Namespace) -> bool:
             else:
                 more, right = timing.graphs(placing)
                 rows, fine = rows + more, fine and right
+            print(rows[-1:], file=sys.stderr, flush=True)
     header = {"cost": timing.COST_HEADER, "accuracy": timing_accuracy.HEADER}
     print(table(header.get(arguments.piece, timing.GRAPHS_HEADER), rows))
     return fine

@@ -119,6 +119,7 @@ def pinned(rank: int, command: list[str]) -> list[str]:
 
 def outputs_of(commands: list[tuple[list[str], dict[str, str]]], timeout_s: float) -> list[str]:
     """Runs the commands of all ranks at once; what each printed."""
+    print(f"{time.strftime('%H:%M:%S')} {commands[0][0][:6]}", file=sys.stderr, flush=True)
     ranks = [
         subprocess.Popen(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -320,20 +321,18 @@ def training(results: Path, minutes: float, release: str) -> tuple[list[list[obj
 
 # ---- graphs ----
 def graphs(placing: Placing) -> tuple[list[list[object]], bool]:
-    """Replays made against replays counted, by rank."""
+    """Replays made against replays counted, by rank. What captures end with is compared with the
+    same program without the plugin.
+    """
     with tempfile.TemporaryDirectory() as scratch:
         capture = Path(scratch) / "capture"
         variables = {"NCCLSCOPE_DIR": str(capture), "NCCLSCOPE_MODE": "profile"}
-        commands = []
-        for rank in range(RANKS):
-            env = rank_environment(rank, placing.hosts, variables) | {
-                "RDV": f"{scratch}/id",
-                "NCCL_LIB": str(placing.library),
-                "CUDART": str(placing.cudart),
-            }
-            commands.append(([sys.executable, str(HERE / "timing_graphs.py")], env))
-        printed = [json.loads(out.splitlines()[-1]) for out in outputs_of(commands, 120)]
+        control = run_graphs(placing, f"{scratch}/control", None)
+        printed = run_graphs(placing, f"{scratch}/id", variables)
         counted = replays_counted(capture)
+    undisturbed = [answer["notes"] for answer in control] == [a["notes"] for a in printed]
+    if not undisturbed:
+        print(f"without the plugin {control}, with it {printed}", file=sys.stderr)
     rows: list[list[object]] = []
     for answer in printed:
         made = sorted(answer["replays"])
@@ -341,7 +340,22 @@ def graphs(placing: Placing) -> tuple[list[list[object]], bool]:
         notes = ", ".join(f"{what}: {code or 'fine'}" for what, code in answer["notes"].items())
         row = [placing.title, answer["rank"], notes, len(made), sum(made)]
         rows.append([*row, "all" if right else f"**{counted}, not {made}**"])
-    return rows, all(row[-1] == "all" for row in rows)
+    return rows, undisturbed and all(row[-1] == "all" for row in rows)
+
+
+def run_graphs(
+    placing: Placing, rendezvous: str, variables: dict[str, str] | None
+) -> list[dict[str, Any]]:
+    """What each rank of the program with graphs printed."""
+    commands = []
+    for rank in range(RANKS):
+        env = rank_environment(rank, placing.hosts, variables) | {
+            "RDV": rendezvous,
+            "NCCL_LIB": str(placing.library),
+            "CUDART": str(placing.cudart),
+        }
+        commands.append(([sys.executable, str(HERE / "timing_graphs.py")], env))
+    return [json.loads(out.splitlines()[-1]) for out in outputs_of(commands, 40)]
 
 
 GRAPHS_HEADER = ["NCCL, ranks", "rank", "CUDA's results", "captures", "replays made", "counted"]

@@ -71,6 +71,8 @@ send, receive = (made(cuda.cudaMalloc, c_size_t(1 << 20)) for _ in range(2))
 stream, other = (made(cuda.cudaStreamCreateWithFlags, 1) for _ in range(2))
 comm = communicator()
 replays: list[int] = []  # of each capture
+graphs: list[c_void_p] = []  # and executables, to destroy: CommDestroy waits for that
+executables: list[c_void_p] = []
 notes: dict[str, int] = {}  # CUDA's result of what may fail without our doing
 
 
@@ -85,12 +87,14 @@ def capture(mode: int, operations: int, on: c_void_p = stream) -> tuple[c_void_p
         all_reduce(on)
     graph = c_void_p()
     do(cuda.cudaStreamEndCapture, on, byref(graph))
+    graphs.append(graph)
     replays.append(0)
     return graph, len(replays) - 1
 
 
 def instantiate(graph: c_void_p) -> c_void_p:
-    return made(cuda.cudaGraphInstantiateWithFlags, graph, c_ulonglong(0))
+    executables.append(made(cuda.cudaGraphInstantiateWithFlags, graph, c_ulonglong(0)))
+    return executables[-1]
 
 
 def launch(executable: c_void_p, place: int, times: int, on: c_void_p = stream) -> None:
@@ -103,6 +107,15 @@ def launch(executable: c_void_p, place: int, times: int, on: c_void_p = stream) 
     do(cuda.cudaStreamSynchronize, on)
 
 
+def destroy(executable: c_void_p | None, graph: c_void_p | None) -> None:
+    if executable is not None:
+        executables.remove(executable)
+        do(cuda.cudaGraphExecDestroy, executable)
+    if graph is not None:
+        graphs.remove(graph)
+        do(cuda.cudaGraphDestroy, graph)
+
+
 def every_mode() -> None:
     for mode in (GLOBAL, THREAD_LOCAL, RELAXED):
         graph, place = capture(mode, 5)
@@ -111,17 +124,16 @@ def every_mode() -> None:
 
 def several_graphs_and_streams() -> None:
     pairs = [capture(THREAD_LOCAL, 3, on) for on in (stream, other, stream)]
-    executables = [instantiate(graph) for graph, _ in pairs]
-    for executable, (_, place) in zip(executables, pairs, strict=True):
+    own = [instantiate(graph) for graph, _ in pairs]
+    for executable, (_, place) in zip(own, pairs, strict=True):
         launch(executable, place, 7)
-    for executable, (graph, _) in zip(executables, pairs, strict=True):
-        do(cuda.cudaGraphExecDestroy, executable)
-        do(cuda.cudaGraphDestroy, graph)
+    for executable, (graph, _) in zip(own, pairs, strict=True):
+        destroy(executable, graph)
 
 
 def destroyed_without_replay() -> None:
     graph, _ = capture(THREAD_LOCAL, 2)
-    do(cuda.cudaGraphDestroy, graph)
+    destroy(None, graph)
 
 
 def two_instances() -> None:
@@ -161,7 +173,9 @@ def child() -> None:
 
 
 def capture_by_another_thread() -> None:
-    """Eager calls while another thread captures in global mode: nobody may disturb it."""
+    """Eager calls while another thread captures in global mode. What the capture then ends with is
+    a note: NCCL itself may disturb it, which a job without the plugin shows.
+    """
     begun, may_end = threading.Event(), threading.Event()
     codes: list[int] = []
 
@@ -194,6 +208,10 @@ if not os.environ.get("NCCLSCOPE_SIM_RELEASE"):
     update()
     child()
 capture_by_another_thread()
+for left in list(executables):
+    destroy(left, None)
+for left in list(graphs):
+    destroy(None, left)
 time.sleep(1.5)  # the recorder reads its counters once a second
 do(nccl.ncclCommDestroy, comm)
 print(json.dumps({"rank": RANK, "replays": replays, "notes": notes}), flush=True)

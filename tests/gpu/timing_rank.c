@@ -26,7 +26,8 @@ struct unique_id {
 static int (*cuda_malloc)(void **, size_t), (*cuda_stream_create)(void **, unsigned),
     (*cuda_stream_synchronize)(void *), (*begin_capture)(void *, int),
     (*end_capture)(void *, void **), (*instantiate)(void **, void *, unsigned long long),
-    (*graph_launch)(void *, void *), (*set_device)(int);
+    (*graph_launch)(void *, void *), (*graph_destroy)(void *), (*instance_destroy)(void *),
+    (*set_device)(int);
 static int (*get_unique_id)(struct unique_id *),
     (*comm_init_rank)(void **, int, struct unique_id, int), (*comm_destroy)(void *);
 static int (*all_reduce)(void *, void *, size_t, int, int, void *, void *),
@@ -65,6 +66,8 @@ static void load(const char *nccl_path, const char *cudart_path) {
     end_capture = symbol(cuda, "cudaStreamEndCapture");
     instantiate = symbol(cuda, "cudaGraphInstantiateWithFlags");
     graph_launch = symbol(cuda, "cudaGraphLaunch");
+    graph_destroy = symbol(cuda, "cudaGraphDestroy");
+    instance_destroy = symbol(cuda, "cudaGraphExecDestroy");
     get_unique_id = symbol(nccl, "ncclGetUniqueId");
     comm_init_rank = symbol(nccl, "ncclCommInitRank");
     comm_destroy = symbol(nccl, "ncclCommDestroy");
@@ -123,6 +126,7 @@ static void capture(struct work *work, int operations) {
     for (int i = 0; i < operations; i++) work->call(work->size_bytes / sizeof(float));
     check(end_capture(stream, &graph), "EndCapture");
     check(instantiate(&work->graph, graph, 0), "GraphInstantiate");
+    check(graph_destroy(graph), "GraphDestroy");
     work->graph_operations = operations;
 }
 
@@ -203,6 +207,9 @@ int main(int count, char **values) {
     for (int i = 0; i < work_count; i++)
         if (works[i].graph) printf(" %d", works[i].replays);
     printf("\n");
+    // CommDestroy waits until no graph holds calls of the communicator.
+    for (int i = 0; i < work_count; i++)
+        if (works[i].graph) check(instance_destroy(works[i].graph), "GraphExecDestroy");
     check(comm_destroy(comm), "CommDestroy");
     return 0;
 }

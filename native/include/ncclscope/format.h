@@ -73,7 +73,8 @@ typedef int64_t i64;
     C(FLAG_GRAPH, 0x01)     /* graphCaptured */                                                    \
     C(FLAG_NUMBERS, 0x02)   /* func, dtype, algo, proto are v1's numbers, not string ids */        \
     C(FLAG_EXT, 0x04)       /* the next slot extends this one */                                   \
-    C(FLAG_SEND, 0x08)      /* ProxyOp isSend; CeColl, CeBatch: intra sync; CeSync isComplete */   \
+    C(FLAG_SEND, 0x08)      /* ProxyOp isSend; CeColl, CeBatch: intra sync; CeSync isComplete; */  \
+                            /* Range: started and ended by number, not nested */                   \
     C(FLAG_RANK, 0x10)      /* the descriptor's rank is the communicator's; without it, 0 */       \
     C(FLAG_RANK_IN, 0x20)   /* the descriptor's rank is in this slot or its extension */           \
     C(FLAG_NO_STAMP, 0x40)  /* KernelCh of an interface without GPU times */                       \
@@ -81,7 +82,7 @@ typedef int64_t i64;
 
 // Which in-place fields are valid; docs/format.md lists the states of each kind.
 #define HEAD_STATES(C)                                                                             \
-    C(STATE_FIRST, 0x01)    /* the kind's first state; Group: has buffers */                       \
+    C(STATE_FIRST, 0x01)    /* the kind's first state; Group: has buffers; Range: is a mark */     \
     C(STATE_SECOND, 0x02)                                                                          \
     C(STATE_THIRD, 0x04)                                                                           \
     C(STATE_RECV, 0x08)     /* ProxyStep: states are RecvWait, RecvFlushWait, RecvGPUWait */       \
@@ -93,11 +94,24 @@ typedef int64_t i64;
 #define STATE_NUMBERS(C) C(STATE_IS_STOP, 0xFFFF)  /* State.state of a stop */
 #define TALLY_LEVELS(C) C(LEVEL_CALL, 1) C(LEVEL_WORK, 2) C(LEVEL_COPY_ENGINE, 3)
 #define TALLY_BITS(C) C(TALLY_CAPTURED, 0x01) C(TALLY_NUMBERS, 0x02) C(TALLY_FOLDED, 0x80)
-#define TEXT_KINDS(C) C(TEXT_STRING, 1) C(TEXT_COMM_NAME, 2) C(TEXT_GPU_BUS_ID, 3) C(TEXT_NOTE, 4)
+#define TEXT_KINDS(C)                                                                          \
+    C(TEXT_STRING, 1) C(TEXT_COMM_NAME, 2) C(TEXT_GPU_BUS_ID, 3) C(TEXT_NOTE, 4)               \
+    C(TEXT_RANGE, 5) C(TEXT_DOMAIN, 6) C(TEXT_SCHEMA, 7) C(TEXT_CATEGORY, 8)
+// Who says a range: `chan` of a Range.
+#define RANGE_SOURCES(C)                                                                           \
+    C(RANGE_NVTX, 1) C(RANGE_RECORD_FUNCTION, 2) C(RANGE_ENGINE, 3) C(RANGE_MODULE, 4) C(RANGE_API, 5)
+// Range.payload_type; 1 to 6 as NVTX numbers them.
+#define RANGE_PAYLOADS(C)                                                                          \
+    C(PAYLOAD_NONE, 0) C(PAYLOAD_U64, 1) C(PAYLOAD_I64, 2) C(PAYLOAD_DOUBLE, 3) C(PAYLOAD_U32, 4)  \
+    C(PAYLOAD_I32, 5) C(PAYLOAD_FLOAT, 6) C(PAYLOAD_SCHEMA, 7)
+// LiveStep.phase: what the training loop was doing last.
+#define LIVE_PHASES(C)                                                                             \
+    C(PHASE_UNKNOWN, 0) C(PHASE_DATA, 1) C(PHASE_FORWARD, 2) C(PHASE_BACKWARD, 3) C(PHASE_OPTIMIZER, 4)
 
 #define FORMAT_CONSTANTS(C)                                                            \
     FILE_KINDS(C) CLOCK_KINDS(C) HEAD_FLAGS(C) HEAD_STATES(C) COLL_BITS(C)             \
-    STATE_NUMBERS(C) TALLY_LEVELS(C) TALLY_BITS(C) TEXT_KINDS(C)
+    STATE_NUMBERS(C) TALLY_LEVELS(C) TALLY_BITS(C) TEXT_KINDS(C) RANGE_SOURCES(C)      \
+    RANGE_PAYLOADS(C) LIVE_PHASES(C)
 
 // M(number, constant, name): what is recorded.
 #define MODES(M) M(1, PROFILE, profile) M(2, TRACE, trace) M(3, FULL, full)
@@ -143,6 +157,9 @@ enum file_kind { FILE_KINDS(AS_CONSTANT) };
 enum clock_kind { CLOCK_KINDS(AS_CONSTANT) };
 enum tally_level { TALLY_LEVELS(AS_CONSTANT) };
 enum text_owner { TEXT_KINDS(AS_CONSTANT) };
+enum range_source { RANGE_SOURCES(AS_CONSTANT) };
+enum range_payload { RANGE_PAYLOADS(AS_CONSTANT) };
+enum live_phase { LIVE_PHASES(AS_CONSTANT) };
 enum {
     HEAD_FLAGS(AS_CONSTANT) HEAD_STATES(AS_CONSTANT) COLL_BITS(AS_CONSTANT)
         STATE_NUMBERS(AS_CONSTANT) TALLY_BITS(AS_CONSTANT)
@@ -237,6 +254,15 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
 #define LAUNCH_TIME_FIELDS(F, A)                                                          \
     SPAN_FIELDS(F, A) F(u64, gpu_start_ns) F(u64, gpu_stop_ns) F(u16, comm) F(u16, clock) \
     F(u8, reason) A(u8, spare, 11)
+// What the program says it is doing: begun at t0, ended at t1, inside the range `parent`.
+#define RANGE_FIELDS(F, A)                                                                \
+    SPAN_FIELDS(F, A) F(u64, payload) F(u64, payload2) F(u32, text) F(u32, category)      \
+    F(u16, domain) F(u8, payload_type) F(u8, payload_bytes) F(u32, schema)
+// The text of a Range that found no place in the table of texts.
+#define RANGE_TEXT_FIELDS(F, A) A(char, text, 56)
+// A piece of a range's payload that does not fit its slot.
+#define RANGE_PAYLOAD_FIELDS(F, A)                                                        \
+    F(u64, parent) F(u64, t0) F(u32, schema) F(u16, bytes) F(u16, offset) A(u8, data, 32)
 
 // Starts `count` slots of one stream (0 in an arena: as many as are committed), all of one thread;
 // updates repeat slots written before.
@@ -301,6 +327,10 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
     F(u64, handle) F(u64, t_call) F(u64, t_work) F(u64, count) F(u64, order) F(u16, comm) \
     F(u8, func) F(u8, dtype) F(u8, algo) F(u8, proto) F(u8, channels) F(u8, started)      \
     F(u8, stopped) F(u8, bits) A(u8, spare, 2) F(i32, peer)
+// Steps of the training loop, as far as its ranges say them.
+#define LIVE_STEP_FIELDS(F, A)                                                            \
+    F(u64, steps) F(u64, t_last) F(u64, last_ns) F(u64, sum_ns) F(u64, data_ns)           \
+    F(u64, t_phase) F(u8, phase) F(u8, source) A(u8, spare, 2) F(u32, text)
 
 // K(number, struct suffix, name, fields). Numbers 1 to 16 are 1 + NCCL's event bit.
 #define SLOT_KINDS(K)                                        \
@@ -326,10 +356,13 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
     K(35, state, State, STATE_FIELDS)                        \
     K(36, drop, Drop, DROP_FIELDS)                           \
     K(37, pad, Pad, PAD_FIELDS)                              \
+    K(38, range, Range, RANGE_FIELDS)                        \
+    K(39, range_text, RangeText, RANGE_TEXT_FIELDS)          \
     K(40, launch_time, LaunchTime, LAUNCH_TIME_FIELDS)       \
     K(41, event_clock, EventClock, EVENT_CLOCK_FIELDS)       \
     K(42, graph_replays, GraphReplays, GRAPH_REPLAYS_FIELDS) \
     K(43, graph_call, GraphCall, GRAPH_CALL_FIELDS)          \
+    K(44, range_payload, RangePayload, RANGE_PAYLOAD_FIELDS) \
     K(48, block, Block, BLOCK_FIELDS)                        \
     K(49, updates, Updates, BLOCK_FIELDS)                    \
     K(64, comm, Comm, COMM_FIELDS)                           \
@@ -344,7 +377,8 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
     K(96, live, Live, LIVE_FIELDS)                           \
     K(97, live_comm, LiveComm, LIVE_COMM_FIELDS)             \
     K(98, live_op, LiveOp, LIVE_OP_FIELDS)                   \
-    K(99, live_end, LiveEnd, LIVE_FIELDS)
+    K(99, live_end, LiveEnd, LIVE_FIELDS)                    \
+    K(100, live_step, LiveStep, LIVE_STEP_FIELDS)
 
 
 // C(name): counters by event type. Dropped events are those NCCL started and the log does not hold.
@@ -373,7 +407,9 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
     C(launches_pool_empty)   /* not timed: all CUDA events in use */                           \
     C(launches_cuda_error)   /* not timed: CUDA errors, now or before */                       \
     C(launches_no_context)   /* not timed: a CUDA context without events */                    \
-    C(launches_unfinished)   /* not timed: not finished when last looked at */
+    C(launches_unfinished)   /* not timed: not finished when last looked at */                   \
+    C(dropped_ranges)        /* ranges give way before any event */                            \
+    C(range_texts_dropped)   /* ranges whose text found no place in the table of texts */
 // clang-format on
 
 #define AS_ENUM_C(name) COUNTER_##name,

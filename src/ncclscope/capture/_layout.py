@@ -62,6 +62,28 @@ TEXT_STRING = 1
 TEXT_COMM_NAME = 2
 TEXT_GPU_BUS_ID = 3
 TEXT_NOTE = 4
+TEXT_RANGE = 5
+TEXT_DOMAIN = 6
+TEXT_SCHEMA = 7
+TEXT_CATEGORY = 8
+RANGE_NVTX = 1
+RANGE_RECORD_FUNCTION = 2
+RANGE_ENGINE = 3
+RANGE_MODULE = 4
+RANGE_API = 5
+PAYLOAD_NONE = 0
+PAYLOAD_U64 = 1
+PAYLOAD_I64 = 2
+PAYLOAD_DOUBLE = 3
+PAYLOAD_U32 = 4
+PAYLOAD_I32 = 5
+PAYLOAD_FLOAT = 6
+PAYLOAD_SCHEMA = 7
+PHASE_UNKNOWN = 0
+PHASE_DATA = 1
+PHASE_FORWARD = 2
+PHASE_BACKWARD = 3
+PHASE_OPTIMIZER = 4
 MODES = {
     1: "profile", 2: "trace", 3: "full",
 }
@@ -87,10 +109,11 @@ KINDS = {
     "Group": 1, "Coll": 2, "P2p": 3, "ProxyOp": 4, "ProxyStep": 5, "ProxyCtrl": 6, "KernelCh": 7,
     "NetPlugin": 8, "GroupApi": 9, "CollApi": 10, "P2pApi": 11, "KernelLaunch": 12, "CeColl": 13,
     "CeSync": 14, "CeBatch": 15, "KernelPhase": 16, "CollExt": 32, "P2pExt": 33, "CeExt": 34,
-    "State": 35, "Drop": 36, "Pad": 37, "LaunchTime": 40, "EventClock": 41, "GraphReplays": 42,
-    "GraphCall": 43, "Block": 48, "Updates": 49, "Comm": 64, "CommEnd": 65, "Text": 66, "Sync": 67,
-    "Count": 68, "End": 69, "Zoom": 70, "Tally": 80, "Tallies": 81, "Live": 96, "LiveComm": 97,
-    "LiveOp": 98, "LiveEnd": 99,
+    "State": 35, "Drop": 36, "Pad": 37, "Range": 38, "RangeText": 39, "LaunchTime": 40,
+    "EventClock": 41, "GraphReplays": 42, "GraphCall": 43, "RangePayload": 44, "Block": 48,
+    "Updates": 49, "Comm": 64, "CommEnd": 65, "Text": 66, "Sync": 67, "Count": 68, "End": 69,
+    "Zoom": 70, "Tally": 80, "Tallies": 81, "Live": 96, "LiveComm": 97, "LiveOp": 98,
+    "LiveEnd": 99, "LiveStep": 100,
 }
 # Counters by number.
 COUNTERS = (
@@ -99,7 +122,7 @@ COUNTERS = (
     "start_repeated", "context_foreign", "late_updates", "meta_dropped", "write_failed",
     "rotated_out", "slots_lost", "tally_folded", "tally_other", "launches_sampled",
     "launches_timed", "launches_captured", "launches_pool_empty", "launches_cuda_error",
-    "launches_no_context", "launches_unfinished",
+    "launches_no_context", "launches_unfinished", "dropped_ranges", "range_texts_dropped",
 )
 # Fields as in the schema. Of a slot's head, and of the file header:
 HEAD = (
@@ -154,6 +177,9 @@ SCHEMA = (
     "36 Drop total:u64 t0:u64 t1:u64 api:u32 group:u32 coll:u32 p2p:u32 proxy_op:u32 "
     "proxy_step:u32 kernel:u32 other:u32\n"
     "37 Pad spare:u8:56\n"
+    "38 Range parent:u64 t0:u64 t1:u64 payload:u64 payload2:u64 text:u32 category:u32 "
+    "domain:u16 payload_type:u8 payload_bytes:u8 schema:u32\n"
+    "39 RangeText text:char:56\n"
     "40 LaunchTime parent:u64 t0:u64 t1:u64 gpu_start_ns:u64 gpu_stop_ns:u64 comm:u16 "
     "clock:u16 reason:u8 spare:u8:11\n"
     "41 EventClock t0:u64 excess_median_ns:u64 excess_spread_ns:u64 excess_busy_ns:u32 "
@@ -162,6 +188,7 @@ SCHEMA = (
     "reason:u8 spare:u8 launches:u32 spare2:u8:12\n"
     "43 GraphCall capture:u64 count:u64 calls:u64 comm:u16 level:u8 func:u8 dtype:u8 algo:u8 "
     "proto:u8 bits:u8 spare:u8:24\n"
+    "44 RangePayload parent:u64 t0:u64 schema:u32 bytes:u16 offset:u16 data:u8:32\n"
     "48 Block first:u64 stream:u32 count:u32 written:u64 tid:u32 thread_name:char:16 "
     "spare:u8:12\n"
     "49 Updates first:u64 stream:u32 count:u32 written:u64 tid:u32 thread_name:char:16 "
@@ -186,6 +213,8 @@ SCHEMA = (
     " algo:u8 proto:u8 channels:u8 started:u8 stopped:u8 bits:u8 spare:u8:2 peer:i32\n"
     "99 LiveEnd serial:u64 monotonic_ns:u64 realtime_ns:u64 ticks:u64 dropped:u64 slots:u32 "
     "comms_open:u32 mode:u8 phase:u8 spare:u8:6\n"
+    "100 LiveStep steps:u64 t_last:u64 last_ns:u64 sum_ns:u64 data_ns:u64 t_phase:u64 "
+    "phase:u8 source:u8 spare:u8:2 text:u32\n"
     "times gpu_count:u64 gpu_sum_ns:u64 gpu_min_ns:u64 gpu_max_ns:u64 host_count:u64 "
     "host_sum_ns:u64 host_min_ns:u64 host_max_ns:u64 untimed:u64:8 gpu_histogram:u32:256 "
     "host_histogram:u32:256 event_count:u64 event_sum_ns:u64 event_min_ns:u64 "
@@ -195,5 +224,6 @@ SCHEMA = (
     "updates_dropped handle_null handle_foreign handle_dead stop_repeated start_repeated "
     "context_foreign late_updates meta_dropped write_failed rotated_out slots_lost "
     "tally_folded tally_other launches_sampled launches_timed launches_captured "
-    "launches_pool_empty launches_cuda_error launches_no_context launches_unfinished\n"
+    "launches_pool_empty launches_cuda_error launches_no_context launches_unfinished "
+    "dropped_ranges range_texts_dropped\n"
 )

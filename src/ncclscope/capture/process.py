@@ -13,6 +13,7 @@ from ncclscope.capture.call_counts import CallCount, merge_call_counts, read_cal
 from ncclscope.capture.header import Header, launcher_rank
 from ncclscope.capture.live_page import LivePage, read_live_page
 from ncclscope.capture.metadata import Communicator, EventClock, Graphs, ModeChange
+from ncclscope.capture.range_names import PayloadField, category_names, payload_schemas
 from ncclscope.capture.salvage import arena_of
 from ncclscope.capture.segment import (
     Blocks,
@@ -38,6 +39,7 @@ class Process:
     """Everything one process left behind. Without `ended` it was killed, or still runs."""
 
     folder: str
+    path: Path  # of the folder
     header: Header
     communicators: tuple[Communicator, ...]
     threads: dict[int, str]  # names by thread id
@@ -53,6 +55,10 @@ class Process:
     graphs: Graphs
     slots: SlotLog
     damage: Damage
+    range_texts: dict[int, str] = field(default_factory=dict)  # by number, as in Range slots
+    range_domains: dict[int, str] = field(default_factory=dict)  # of NVTX; 0 has no name
+    range_schemas: dict[int, tuple[PayloadField, ...]] = field(default_factory=dict)
+    range_categories: dict[tuple[int, int], str] = field(default_factory=dict)  # (domain, category)
 
     @property
     def identity(self) -> dict[str, str]:
@@ -91,7 +97,9 @@ class Process:
     def dropped(self) -> int:
         """Events that NCCL reported and that are not on record, whatever the reason."""
         return sum(
-            count for (name, _), count in self.counters.items() if name.startswith("dropped_")
+            count
+            for (name, _), count in self.counters.items()
+            if name.startswith("dropped_") and name != "dropped_ranges"
         )
 
 
@@ -258,6 +266,7 @@ def _assemble(folder: Path, found: _ProcessFiles) -> Process:
     nominal_hz = next((h.clock_hz for h in reversed(found.headers) if h.clock_hz), 0)
     return Process(
         folder=folder.name,
+        path=folder,
         header=header,
         communicators=metadata.communicators(meta),
         threads=found.threads,
@@ -273,4 +282,8 @@ def _assemble(folder: Path, found: _ProcessFiles) -> Process:
         graphs=metadata.graphs(meta),
         slots=found.log,
         damage=found.log.damage,
+        range_texts=dict(metadata.texts(meta, layout.TEXT_RANGE)),
+        range_domains=dict(metadata.texts(meta, layout.TEXT_DOMAIN)),
+        range_schemas=payload_schemas(metadata.texts(meta, layout.TEXT_SCHEMA)),
+        range_categories=category_names(metadata.texts(meta, layout.TEXT_CATEGORY)),
     )

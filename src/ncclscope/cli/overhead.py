@@ -82,6 +82,7 @@ def trial_of(arguments: argparse.Namespace) -> Trial:
     settings = Settings(
         directory, arguments.mode, arguments.events, arguments.arena, arguments.ring,
         arguments.chain, arguments.disk_limit, arguments.gpu_timing,
+        nvtx=arguments.nvtx, torch=arguments.torch,
     )  # fmt: skip
     return Trial(
         command_words(arguments.command),

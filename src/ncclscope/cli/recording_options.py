@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from ncclscope.launch.environment import (
+    TORCH_LEVELS,
     Settings,
     default_capture_name,
     without_placeholders,
@@ -59,6 +60,22 @@ def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = 
         dest="gpu_timing",
         help="the same as --gpu-timing off",
     )
+    parser.add_argument(
+        "--nvtx", action="store_true", help="NVTX ranges and marks of the job and of NCCL itself"
+    )
+    torch = parser.add_mutually_exclusive_group()
+    torch.add_argument(
+        "--torch",
+        nargs="?",
+        const="steps",
+        choices=TORCH_LEVELS,
+        metavar="modules",
+        help="what PyTorch is doing: steps and phases; with =modules, blocks of the model as well "
+        "(default: steps, where PyTorch calls NCCL)",
+    )
+    torch.add_argument(
+        "--no-torch", action="store_const", const="off", dest="torch", help="leave PyTorch alone"
+    )
 
 
 def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings:
@@ -80,4 +97,6 @@ def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings
         chain=arguments.chain,
         disk_limit=arguments.disk_limit,
         gpu_timing=arguments.gpu_timing,
+        nvtx=arguments.nvtx,
+        torch=arguments.torch,
     )

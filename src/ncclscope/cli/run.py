@@ -15,6 +15,7 @@ from ncclscope.launch.environment import (
     Settings,
     debug_variables,
     event_mask,
+    leave_nvtx_to_other,
     make_capture,
     placeholders_in,
     reachable_plugin,
@@ -58,7 +59,11 @@ def _refuse_placeholders(name: str) -> None:
 
 def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, str]:
     """The variables to add to the job's environment; says which of the user's they replace."""
-    variables = recording_variables(settings, reachable_plugin(plugin_path(), settings.directory))
+    plugin = reachable_plugin(plugin_path(), settings.directory)
+    settings, sentence = leave_nvtx_to_other(settings, os.environ, plugin)
+    if sentence:
+        print(sentence, file=sys.stderr)
+    variables = recording_variables(settings, plugin)
     other = os.environ.get("NCCL_PROFILER_PLUGIN")
     if other and other != variables["NCCL_PROFILER_PLUGIN"]:
         is_library = other.lower() != "none" and not "STATIC_PLUGIN".startswith(other.upper())

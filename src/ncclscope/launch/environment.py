@@ -4,7 +4,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ncclscope import launchers
@@ -12,6 +12,9 @@ from ncclscope.errors import UsageError
 from ncclscope.native import LONGEST_PLUGIN_PATH
 from ncclscope.nccl.events import BIT, GPU_TIMING_EVENTS, MODE_EVENTS, SAMPLING_EVENTS
 from ncclscope.private_directory import make_private_directory
+
+TORCH_LEVELS = ("steps", "modules")
+NVTX_VARIABLE = "NVTX_INJECTION64_PATH"  # of the one library that gets a process's NVTX calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,8 @@ class Settings:
     chain: str | None = None
     disk_limit: str | None = None
     gpu_timing: str | None = None  # kernel, sampled, off or auto
+    nvtx: bool = False  # NVTX ranges are recorded
+    torch: str | None = None  # off, steps or modules: what PyTorch is asked to say
     pattern: str | None = None  # for the plugin to expand (%h, %p, %r), instead of the directory
 
 
@@ -112,10 +117,25 @@ def recording_variables(settings: Settings, plugin: Path) -> dict[str, str]:
         ("NCCLSCOPE_CHAIN", settings.chain),
         ("NCCLSCOPE_DISK_LIMIT", settings.disk_limit),
         ("NCCLSCOPE_GPU_TIMING", settings.gpu_timing),
+        ("NCCLSCOPE_TORCH", settings.torch),
+        (NVTX_VARIABLE, str(plugin) if settings.nvtx else None),
     ):
         if value is not None:
             variables[name] = value
     return variables
+
+
+def leave_nvtx_to_other(
+    settings: Settings, environment: Mapping[str, str], plugin: Path
+) -> tuple[Settings, str]:
+    """Settings that ask for NVTX only if no other tool gets the job's NVTX calls already, and the
+    sentence that says so; empty: there is none.
+    """
+    tool = environment.get(NVTX_VARIABLE, "")
+    if not settings.nvtx or tool in ("", str(plugin)):
+        return settings, ""
+    sentence = f"ncclscope: leaves NVTX to {tool}, which {NVTX_VARIABLE} names already"
+    return replace(settings, nvtx=False), sentence
 
 
 def event_mask(settings: Settings) -> int:

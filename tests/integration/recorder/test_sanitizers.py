@@ -57,6 +57,12 @@ def test_c_unit_tests(build: Path) -> None:
     assert ran.returncode == 0, ran.stdout[-4000:]
 
 
+@pytest.mark.parametrize("mode", ["profile", "trace"])
+def test_ranges(build: Path, tmp_path: Path, mode: str) -> None:
+    out = run(build, tmp_path / "c", "ranges", "--calls", 100_000, NCCLSCOPE_MODE=mode)
+    assert "made 100000 NVTX calls" in out
+
+
 def test_transcripts(build: Path, tmp_path: Path) -> None:
     for folder in FOLDERS:
         plain = tmp_path / f"{folder}.jsonl"
