@@ -252,6 +252,7 @@ class Reading:
     rejected: dict[str, int]
     calls: dict[int, int]  # calls by record, of the level at which users call
     records: Records | None = None  # the records of the file
+    excess: EventExcess = NO_EXCESS  # of the process's CUDA events
 
 
 @dataclass(slots=True)
@@ -279,6 +280,7 @@ class CounterReader:
             _by_reason(times, _REJECTED),
             _calls(counts),
             records,
+            excess,
         )
 
     def _classes_of(

@@ -2,17 +2,19 @@
 
 Names, labels and label values are Inspector's, and as in Inspector every GPU time counts, early
 stop stamps included. Bytes and bus factors are those of all other metrics. Bandwidths are sums of
-bytes over sums of time of all operations; wrong stamps are left out. A window without operations
-has no series.
+bytes over sums of time of all timed operations; wrong stamps are left out. A window without
+operations has no series.
 """
 
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from ncclscope.capture import layout
 from ncclscope.capture.liveness import ALIVE, STOPPED
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.process_strings import ProcessStrings
-from ncclscope.live.counter_reader import OperationKey, Records, operation_key
+from ncclscope.live.counter_reader import OperationKey, Records, event_sums, operation_key
 from ncclscope.live.job_follower import FollowedJob, FollowedProcess
 from ncclscope.live.series import Labels, Ratio, Samples
 from ncclscope.nccl.functions import COUNTS_ONE_RANK
@@ -80,11 +82,15 @@ def add_inspector_metrics(samples: Samples, job: FollowedJob, window: Window) ->
             continue
         if snapshot.life not in (ALIVE, STOPPED):
             continue
-        records = reading.records[reading.records["times"]["gpu_count"] > 0]
+        events = event_sums(reading.records["times"], reading.excess)
+        timed_by_any = (reading.records["times"]["gpu_count"] > 0) | (events.count > 0)
+        chosen = np.flatnonzero(timed_by_any)
+        records = reading.records[chosen]
         _find_series(window, job, process, snapshot, records)
         times = records["times"]
         numbers = records["tally"]["check"].tolist()
-        timed, gpu_ns = times["gpu_count"].tolist(), times["gpu_sum_ns"].tolist()
+        timed = (times["gpu_count"] + events.count[chosen]).tolist()
+        gpu_ns = (times["gpu_sum_ns"] + events.sum_ns[chosen]).tolist()
         for number, *values in zip(numbers, timed, gpu_ns, strict=True):
             record = (process.folder.name, number)
             if record in window.series:

@@ -37,5 +37,8 @@ def sampling_sentence(release: Release) -> str:
     if interface >= _FIRST_WITH_LAUNCHES:
         return "profile mode samples GPU times by CUDA events, at next to no cost"
     if interface >= _FIRST_WITH_STAMPS:
-        return "profile mode times kernels in bursts: this release reports no launches"
+        return (
+            "profile mode has no GPU times, because this release reports no launches; --gpu-timing "
+            "sampled times kernels in bursts"
+        )
     return "GPU times cannot be sampled: this release reports neither launches nor GPU times"

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from ncclscope.capture import layout
-from ncclscope.capture.call_counts import read_call_counts
+from ncclscope.capture.call_counts import bucket_bounds_ns, read_call_counts
 from ncclscope.live import counter_reader
 from ncclscope.live.counter_reader import CounterReader, CounterSums, OperationClass
 from ncclscope.live.top_model import Rates
+from ncclscope.model.process.launch_times import EventExcess
 
 STRINGS = {
     1: "AllReduce", 2: "AllGather", 3: "Reshuffle", 4: "ncclFloat32", 5: "ncclFloat3", 6: "RING",
@@ -75,3 +76,29 @@ def test_a_function_without_a_factor_has_no_bus_bandwidth(monkeypatch: pytest.Mo
     assert math.isnan(counted.timed_bus_bytes)
     rates = Rates(1.0, counted)
     assert (rates.algbw_gb_s, rates.busbw_gb_s) == (20 * MIB / 1000, None)
+
+
+def test_a_sample_stands_for_all_operations() -> None:
+    """200 operations, of which the first 8 took 1 ms each and 3 of the rest 20, 22 and 24 µs, each
+    with an excess of 2 µs.
+    """
+    records = np.zeros(2, read_call_counts(Path("/none")).dtype)
+    times = records["times"]
+    for row, shared in ((0, 0), (1, 11)):
+        times["event_count"][row], times["event_grouped"][row] = 11, shared
+        times["event_sum_ns"][row] = 8_000_000 + 66_000 + 11 * 2000
+        times["event_first_sum_ns"][row] = 8_000_000 + 8 * 2000
+        times["untimed"][row, layout.UNTIMED.index("not sampled")] = 189
+        for place, time_ns in enumerate([1_002_000] * 8 + [22_000, 24_000, 26_000]):
+            bucket = np.searchsorted(bucket_bounds_ns(), time_ns, "right") - 1
+            times["event_histogram"][row, bucket] += 1
+            if place < 8:
+                times["event_first_buckets"][row, place] = bucket
+    sums = counter_reader.event_sums(times, EventExcess(2000, 500))
+    assert sums.count.tolist() == [11, 0], "a shared launch is the time of no single operation"
+    assert sums.sum_ns.tolist() == [8_066_000, 0]
+    assert sums.exact.tolist() == [True, False]
+    assert sums.all_ns[0] == pytest.approx(8_000_000 + 192 * 22_000)
+    assert 0.9e6 < sums.error_ns[0] < 2.5e6
+    rough = counter_reader.event_sums(times, EventExcess(2000, 100_000))
+    assert rough.exact.tolist() == [False, False]

@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ncclscope.capture import layout
 from ncclscope.capture.call_counts import RECORD
+from ncclscope.live.counter_reader import NO_EXCESS
 from ncclscope.live.exposition import exposition
 from ncclscope.live.inspector_metrics import Window, add_inspector_metrics, message_size
 from ncclscope.live.metrics import OTHER
@@ -43,7 +44,7 @@ def job(at_s: float, *rows: dict[str, int], life: str = "alive", communicators: 
     process = SimpleNamespace(
         folder=Path("p"),
         snapshot=SimpleNamespace(life=life, host="n1", gpu="3"),
-        reading=SimpleNamespace(records=records(*rows)),
+        reading=SimpleNamespace(records=records(*rows), excess=NO_EXCESS),
         communicators=comms,
         meta=SimpleNamespace(strings=STRINGS),
         header=SimpleNamespace(identity={"env.SLURM_JOB_ID": "42"}),
