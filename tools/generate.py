@@ -96,6 +96,12 @@ def layout_module(c: Lists) -> str:
         _wrapped("MODES", "{", (f'{number}: "{name}"' for name, number, _ in c["modes"]), "}"),
         "# Why an operation has no GPU time, in the order of Times.untimed.",
         _wrapped("UNTIMED", "(", _quoted(c["untimed"]), ")"),
+        "# Where GPU times come from.",
+        _wrapped(
+            "GPU_TIMINGS", "{", (f'{number}: "{name}"' for name, number in c["gpu_timings"]), "}"
+        ),
+        "# Reasons of LaunchTime, EventClock and GraphReplays, by number.",
+        _wrapped("TIMING_REASONS", "(", _quoted(c["timing_reasons"]), ")"),
         "# Slot kinds by name.",
         _wrapped("KINDS", "{", kinds, "}"),
         "# Counters by number.",

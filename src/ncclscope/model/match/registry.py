@@ -48,6 +48,7 @@ class Registry:
             decoded.gpu_clock_error_ns,
             decoded.counts.calls,
             decoded.counts.calls_counted,
+            decoded.event_excess,
         )
         comm_rows = self.communicators.add(process, number, row.node, local, ranks)
         return row, comm_rows, ranks

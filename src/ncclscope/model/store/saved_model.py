@@ -39,7 +39,7 @@ from ncclscope.model.vocabulary import Vocabulary
 
 FOLDER = "model"
 # Rises when what is saved changes; models of other versions are made again.
-_VERSION = 2
+_VERSION = 3
 _MADE_FOLDERS = (FOLDER, "timeline")  # made of the capture, by this module and by `timeline`
 _MANIFEST = "manifest.json"
 _LARGEST_MANIFEST_BYTES = 1 << 28
