@@ -19,6 +19,7 @@ from benchmarks import (
     start_and_exit,
     timeline_frames,
     timeline_speed,
+    verdict_quality,
 )
 from benchmarks.results import ROOT
 
@@ -34,6 +35,7 @@ ALL = {
     "model_speed": model_speed,
     "serving": serving,
     "diagnose_quality": diagnose_quality,
+    "verdict_quality": verdict_quality,
     "timeline_speed": timeline_speed,
     "timeline_frames": timeline_frames,
     "export_speed": export_speed,

@@ -110,6 +110,46 @@ typedef int16_t i16;
     F(i64, communicators)                                                                       \
     F(i64, most_bytes)              /* of one operation: more is damage */
 
+// Operations with times, in the order of rank and call; the arguments of dependencies.c and replay.c.
+#define TIMED_OPERATIONS_FIELDS(F, A)                                                           \
+    F(i64, count)                                                                               \
+    F(i64, calls_back)          /* an operation may have waited for so many before; 8 at most */ \
+    F(const i32 *, rank)        /* numbered from 0 without gaps */                              \
+    F(const i32 *, position)    /* in the rank's repeating sequence of calls */                 \
+    F(const i32 *, stream)      /* CUDA streams, numbered over all ranks */                     \
+    F(const i64 *, launched_ns) /* its launch returned */                                       \
+    F(const i32 *, last)        /* the operation whose start it waited for; its own: nobody's */ \
+    F(const i64 *, events)      /* call, start and end of each */
+// What counts as a contradiction to "this is after that".
+#define GAP_RULES_FIELDS(F, A)                                                                  \
+    F(i64, gaps_kept) F(i64, gpu_tolerance_ns) F(i64, host_tolerance_ns)                                          \
+    F(i64, tight_ns)            /* a start so soon after an end waited for it */                \
+    F(i64, late_launch_ns)      /* a start so long after its launch waited for something */
+// By event the event before it, the kind of edge between them, how many calls back that is; by
+// operation the one before it on its stream.
+#define BINDINGS_FIELDS(F, A) F(i32 *, before) F(i8 *, edge) F(i8 *, back) F(i32 *, on_stream)
+#define EVENT_GRAPH_FIELDS(F, A)                                                                \
+    F(const i64 *, time_ns) F(const i32 *, before)                                              \
+    F(const double *, usual_ns)  /* length of the edge before it; negative: not known */         \
+    F(const u8 *, blocked)      /* by operation: its start was held back by one that waited */   \
+    F(const i32 *, origin)      /* rank that the edge belongs to, NONE: none */
+#define WAITS_FIELDS(F, A)                                                                      \
+    F(i64, count) F(const i32 *, early) F(const i32 *, late) F(const i64 *, wait_ns)            \
+    F(const i32 *, early_rank) F(const i32 *, late_rank) F(i64, ranks)
+#define CHARGES_FIELDS(F, A)                                                                    \
+    F(i64 *, by_event)                                                                          \
+    F(i64 *, by_ranks)          /* origin * ranks + rank that waits */                          \
+    F(i64 *, own_of_last)       /* of waits for a rank that came last, what is its own */       \
+    F(i64 *, sums)
+#define REPLAY_FIELDS(F, A)                                                                     \
+    F(const i64 *, length_ns)   /* of the edge before each event */                             \
+    F(const i64 *, own_ns)      /* from the start before it to its own, where that held it back */ \
+    F(const u8 *, start_after) F(const u8 *, call_after)                                        \
+    F(const i64 *, least_gap_ns) F(const i64 *, least_launch_ns)                                \
+    F(const i32 *, meeting)     /* of all-meet operations, numbered from 0; NONE for others */  \
+    F(i64 *, arrived)           /* by meeting the last start so far */                          \
+    F(const i64 *, partner_first) F(const i32 *, partner)
+
 // S(name, fields), each after those that it contains.
 #define ARRAY_STRUCTS(S)                                                                        \
     S(lines, LINES_FIELDS) S(line_piece, LINE_PIECE_FIELDS) S(bound, BOUND_FIELDS)              \
@@ -119,7 +159,10 @@ typedef int16_t i16;
     S(column_part, COLUMN_PART_FIELDS) S(interval_union, INTERVAL_UNION_FIELDS)                 \
     S(channels, CHANNELS_FIELDS) S(gpu_clock, GPU_CLOCK_FIELDS)                                 \
     S(gpu_clocks, GPU_CLOCKS_FIELDS) S(work_times, WORK_TIMES_FIELDS) S(points, POINTS_FIELDS)  \
-    S(node_clock, NODE_CLOCK_FIELDS) S(measures, MEASURES_FIELDS)
+    S(node_clock, NODE_CLOCK_FIELDS) S(measures, MEASURES_FIELDS)                               \
+    S(timed_operations, TIMED_OPERATIONS_FIELDS) S(gap_rules, GAP_RULES_FIELDS)                 \
+    S(bindings, BINDINGS_FIELDS) S(event_graph, EVENT_GRAPH_FIELDS) S(waits, WAITS_FIELDS)      \
+    S(charges, CHARGES_FIELDS) S(replay, REPLAY_FIELDS)
 
 // ---- Constants: C(name), numbered from 0. ----
 
@@ -132,11 +175,18 @@ typedef int16_t i16;
     C(AS_NAME)     /* a string's number; from 256 on, interface v1's numbers */                 \
     C(AS_FLAG)     /* whether the head is as `mask` and `want` say */                           \
     C(AS_ELAPSED)  /* ticks since the event began, as a time */
+// Bits: the start, or the call, came after an end.
+#define GAP_BITS(C) C(AFTER_ON_GPU) C(AFTER_ON_HOST)
+#define GRAPH_EVENTS(C) C(EVENT_CALL) C(EVENT_START) C(EVENT_END)
+#define GRAPH_EDGES(C)                                                                          \
+    C(EDGE_ROOT) C(EDGE_LAUNCH) C(EDGE_GPU) C(EDGE_HOST) C(EDGE_HOST_AFTER_SYNC) C(EDGE_TRANSFER)
+#define CHARGED_SUMS(C) C(CHARGED_STRUCTURE) C(CHARGED_QUICKER) C(CHARGED_UNKNOWN)
 #define STAMP_STATES(C) C(VALID) C(REPAIRED) C(RECOVERED) C(REJECTED) C(MISSING)
 // E(name, constants)
 #define ARRAY_ENUMS(E)                                                                          \
     E(column_source, COLUMN_SOURCES) E(column_sink, COLUMN_SINKS)                               \
-    E(column_meaning, COLUMN_MEANINGS) E(stamp_state, STAMP_STATES)
+    E(column_meaning, COLUMN_MEANINGS) E(stamp_state, STAMP_STATES)                             \
+    E(gap_bit, GAP_BITS) E(graph_event, GRAPH_EVENTS) E(graph_edge, GRAPH_EDGES) E(charged_sum, CHARGED_SUMS)
 
 // ---- Functions: F(result, name, arguments). Their definitions say what they do. ----
 
@@ -181,6 +231,26 @@ typedef int16_t i16;
     F(i64, best_of_bins, (const struct points *points, i64 bin_ns, i64 *best, i64 *first_ns,        \
                           i64 *highest))                                                            \
     F(i64, hull, (const double *time, const double *value, i64 count, double *t, double *v))        \
+    /* dependencies.c */                                                                            \
+    F(void, call_contexts, (const i32 *rank, const i32 *kind, i64 count, i64 context, i64 *out))    \
+    F(void, last_arrivals, (const i32 *meeting, const i64 *events, i64 count, i32 *last_of,         \
+                            i64 meetings))                                                          \
+    F(void, count_gaps, (const struct timed_operations *ops, const struct gap_rules *rules,         \
+                         const i32 *stride, i32 *seen_at, i32 *counted, i64 *gaps))                 \
+    F(void, bind, (const struct timed_operations *ops, const struct gap_rules *rules,               \
+                   const u8 *possible, const i64 *usual_call_ns, i32 *newest,                       \
+                   const struct bindings *out))                                                     \
+    /* delays.c, replay.c */                                                                        \
+    F(int, charge_waits, (const struct event_graph *graph, const struct waits *waits,               \
+                          i64 horizon_ns, const struct charges *out))                               \
+    F(i64, path_back, (const i64 *time_ns, const i32 *before, i64 event, i64 first_ns, i64 room,    \
+                       i64 *events))                                                                \
+    F(void, direct_dependencies, (const struct timed_operations *ops,                               \
+                                  const struct gap_rules *rules, const u8 *possible, u8 *start_all, \
+                                  u8 *call_all, u8 *start_after, u8 *call_after))                   \
+    F(void, replay, (const struct timed_operations *ops, const struct bindings *bound,              \
+                     const struct replay *replay, const i32 *order, i64 *next,                      \
+                     const i64 *first_of, i64 *events))                                             \
     /* clocks.c, sizes.c, checksum.c */                                                             \
     F(void, to_reference, (const struct node_clock *clock, const i64 *local_ns, i64 count, i64 *out)) \
     F(void, sizes, (const struct measures *measures, const i64 *counts, const i8 *datatype,         \
@@ -227,6 +297,8 @@ static inline u64 arrays_abi_version(void) {
 }
 
 // ---- What the loops share. ----
+#define LONG_CALL_NS 200000  // from one call to the next: less is no synchronisation
+#define STREAM_GAP_NS 10000  // between kernels of one stream, at most, where nothing else is known
 #define NO_PIECE ((struct line_piece){.low = 1, .high = 0})
 
 // The piece that `x`, which lies within the knots, is on.

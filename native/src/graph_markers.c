@@ -14,7 +14,7 @@ static struct capture {
     u64 id;     // 0: free
     u32 ready;  // the fields below are set
     u32 launches;
-    const volatile struct marker_count *count;  // NULL: not counted
+    const struct marker_count *count;  // NULL: not counted
     u32 marker;
     u16 comm;
     u8 reason;
@@ -72,16 +72,17 @@ u64 graph_markers_note_launch(cuda_context context, cuda_stream stream, u32 comm
 }
 
 static bool write_one(struct capture *capture) {
-    u64 replays = capture->count ? capture->count->launches : 0;
+    struct marker_count count = marker_kernel_read(capture->count);
+    u64 replays = count.launches;
     u32 launches = __atomic_load_n(&capture->launches, __ATOMIC_RELAXED);
     if (capture->written && replays == capture->written_replays &&
         launches == capture->written_launches)
         return false;
     union slot slot = {0};
-    slot.graph_replays.capture = capture->id;
+    slot.graph_replays.capture = __atomic_load_n(&capture->id, __ATOMIC_RELAXED);
     slot.graph_replays.replays = replays;
     slot.graph_replays.t0 = clock_ticks();
-    slot.graph_replays.gpu_last_ns = capture->count ? capture->count->gpu_ns : 0;
+    slot.graph_replays.gpu_last_ns = count.gpu_ns;
     slot.graph_replays.marker = capture->marker;
     slot.graph_replays.comm = capture->comm;
     slot.graph_replays.reason = capture->reason;

@@ -20,6 +20,7 @@
 #include "context.h"
 #include "control.h"
 #include "drain.h"
+#include "event_pool.h"
 #include "graph_markers.h"
 #include "launch_events.h"
 #include "live.h"
@@ -96,7 +97,7 @@ static void heartbeat(bool ended) {
     ticks_per_ms = hz / 1000;
     tracker_expire(&pair, hz, ended);
     training_steps_use_rate(hz);
-    launch_events_report_failures();
+    event_pool_report_failures();
     if (ended) launch_events_count_unread();
     graph_markers_write(ended);
     sink_look_after_files();

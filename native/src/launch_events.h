@@ -12,12 +12,8 @@
 #include "callback_state.h"
 #include "slot.h"
 
-// At init, with the communicator's context current: a pool for that context.
-void launch_events_open(u32 comm);
 // At finalize: reads what has finished; at the last one, gives up the rest.
 void launch_events_close(bool last);
-// Helper, once a second: notes contexts that were given up.
-void launch_events_report_failures(void);
 // Helper, at the end of the process: counts launches that nobody will read any more.
 void launch_events_count_unread(void);
 

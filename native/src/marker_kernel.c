@@ -106,8 +106,8 @@ static bool wait_for(cuda_event event, u64 deadline_ns) {
 static i64 excess_of(const struct marker_kernel *kernel, const struct marker_round *rounds, u32 i) {
     float ms = 0;
     if (cuda.event_elapsed(&ms, rounds[i].start, rounds[i].stop) != 0) return -1;
-    const volatile struct marker_count *times = &kernel->counts[i];
-    return (i64)((double)ms * 1e6) - (i64)(times->gpu_ns - times->launches);
+    struct marker_count times = marker_kernel_read(&kernel->counts[i]);  // of a span: begin and end
+    return (i64)((double)ms * 1e6) - (i64)(times.gpu_ns - times.launches);
 }
 
 static int by_value(const void *left, const void *right) {

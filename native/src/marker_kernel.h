@@ -16,6 +16,13 @@ struct marker_count {  // written by the GPU
     u64 gpu_ns;        // %globaltimer when it last began
 };
 
+// What the GPU has written so far; zeros for NULL.
+static inline struct marker_count marker_kernel_read(const struct marker_count *count) {
+    if (!count) return (struct marker_count){0};
+    return (struct marker_count){__atomic_load_n(&count->launches, __ATOMIC_RELAXED),
+                                 __atomic_load_n(&count->gpu_ns, __ATOMIC_RELAXED)};
+}
+
 struct marker_kernel {
     cuda_context context;
     enum timing_reason reason;  // TIMING_FINE: it can be launched

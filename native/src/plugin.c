@@ -14,6 +14,7 @@
 #include "config.h"
 #include "cuda_driver.h"
 #include "event_filter.h"
+#include "event_pool.h"
 #include "helper.h"
 #include "identity.h"
 #include "intern.h"
@@ -172,7 +173,7 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     range_know_interface(description->version);
     if (active) {
         pthread_mutex_lock(&lifecycle);
-        launch_events_open(comm_number_in(*context));
+        event_pool_open(comm_number_in(*context));
         pthread_mutex_unlock(&lifecycle);
     }
     u32 chained = 0;

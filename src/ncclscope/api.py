@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
+from ncclscope.analysis.summary_from_counters import completeness_with_counts
 from ncclscope.capture.reader import is_dataset, resolve_capture
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
@@ -181,6 +182,26 @@ class Capture:
         return self.table("proxy_steps")
 
     @property
+    def steps(self) -> Relation:
+        """One row for each training step of each process, of jobs that recorded ranges."""
+        return self.table("steps")
+
+    @property
+    def phases(self) -> Relation:
+        """One row for each stretch of a phase of the training loop."""
+        return self.table("phases")
+
+    @property
+    def modules(self) -> Relation:
+        """One row for each module of the user's model that operations move data of."""
+        return self.table("modules")
+
+    @property
+    def ranges(self) -> Relation:
+        """One row for each range and mark of the job's program, made on first use."""
+        return self.table("ranges")
+
+    @property
     def system(self) -> Relation:
         """One row for each counter of the machine at each sample, made on first use.
 
@@ -195,7 +216,7 @@ class Capture:
 
     def completeness(self) -> Completeness:
         """What is on record against what must exist. Printed, it is one line of text."""
-        return self.model.completeness
+        return completeness_with_counts(self.model)
 
     def topology(self) -> Topology:
         """How ranks are connected, from NCCL's log; false where there is none.

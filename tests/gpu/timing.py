@@ -338,9 +338,10 @@ def graphs(placing: Placing) -> tuple[list[list[object]], bool]:
     for answer in printed:
         made = sorted(answer["replays"])
         right = made in counted
-        row = [placing.title, answer["rank"], len(made), sum(made)]
+        notes = ", ".join(f"{what}: {code or 'fine'}" for what, code in answer["notes"].items())
+        row = [placing.title, answer["rank"], notes, len(made), sum(made)]
         rows.append([*row, "all" if right else f"**{counted}, not {made}**"])
     return rows, all(row[-1] == "all" for row in rows)
 
 
-GRAPHS_HEADER = ["NCCL, ranks", "rank", "captures", "replays made", "counted"]
+GRAPHS_HEADER = ["NCCL, ranks", "rank", "CUDA's results", "captures", "replays made", "counted"]

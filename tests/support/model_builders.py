@@ -7,7 +7,19 @@ import numpy as np
 
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, ProcessRow
-from ncclscope.model.schema import FORMS, LEVELS, NONE, SOURCES, STAMPS, STATES, TABLES, empty
+from ncclscope.model.schema import (
+    CONTEXTS,
+    FORMS,
+    LEVELS,
+    NONE,
+    ORIGINS,
+    PHASE_NAMES,
+    SOURCES,
+    STAMPS,
+    STATES,
+    TABLES,
+    empty,
+)
 
 WORDS = {
     "function": [
@@ -28,6 +40,10 @@ WORDS = {
     "state": list(STATES),
     "stamp": list(STAMPS),
     "level": list(LEVELS),
+    "phase": list(PHASE_NAMES),
+    "context": list(CONTEXTS),
+    "origin": list(ORIGINS),
+    "dimension": ["dp", "tp", "pp"],
     "reason": ["", "stamp never delivered", "Broadcast takes NCCL's AllGatherV path"],
 }
 # 2026-11-15 06:00:00 UTC is ns 0 of the model's clock.
@@ -100,6 +116,9 @@ def model(
             "windows": table("windows", []),
             "counters": table("counters", []),
             "counter_histograms": table("counter_histograms", []),
+            "steps": table("steps", []),
+            "phases": table("phases", []),
+            "modules": table("modules", []),
         },
         words={name: list(words) for name, words in WORDS.items()},
         communicator_names=names,

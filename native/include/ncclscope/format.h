@@ -248,6 +248,12 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
     F(u64, total) F(u64, t0) F(u64, t1) F(u32, api) F(u32, group) F(u32, coll) F(u32, p2p) \
     F(u32, proxy_op) F(u32, proxy_step) F(u32, kernel) F(u32, other)
 #define PAD_FIELDS(F, A) A(u8, spare, 56)
+// The GPU time of a launch, between two CUDA events: parent is its KernelLaunch, or its GroupApi
+// where NCCL reports no launch. t0: before the first event was recorded; t1: when the second was
+// seen to be over. reason (TIMING_REASONS): why there is no time; else 0.
+#define LAUNCH_TIME_FIELDS(F, A)                                                          \
+    SPAN_FIELDS(F, A) F(u64, gpu_start_ns) F(u64, gpu_stop_ns) F(u16, comm) F(u16, clock) \
+    F(u8, reason) A(u8, spare, 11)
 // What the program says it is doing: begun at t0, ended at t1, inside the range `parent`.
 #define RANGE_FIELDS(F, A)                                                                \
     SPAN_FIELDS(F, A) F(u64, payload) F(u64, payload2) F(u32, text) F(u32, category)      \
@@ -257,12 +263,6 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
 // A piece of a range's payload that does not fit its slot.
 #define RANGE_PAYLOAD_FIELDS(F, A)                                                        \
     F(u64, parent) F(u64, t0) F(u32, schema) F(u16, bytes) F(u16, offset) A(u8, data, 32)
-// The GPU time of a launch, between two CUDA events: parent is its KernelLaunch, or its GroupApi
-// where NCCL reports no launch. t0: before the first event was recorded; t1: when the second was
-// seen to be over. reason (TIMING_REASONS): why there is no time; else 0.
-#define LAUNCH_TIME_FIELDS(F, A)                                                          \
-    SPAN_FIELDS(F, A) F(u64, gpu_start_ns) F(u64, gpu_stop_ns) F(u16, comm) F(u16, clock) \
-    F(u8, reason) A(u8, spare, 11)
 
 // Starts `count` slots of one stream (0 in an arena: as many as are committed), all of one thread;
 // updates repeat slots written before.
@@ -407,7 +407,7 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
     C(launches_pool_empty)   /* not timed: all CUDA events in use */                           \
     C(launches_cuda_error)   /* not timed: CUDA errors, now or before */                       \
     C(launches_no_context)   /* not timed: a CUDA context without events */                    \
-    C(launches_unfinished)   /* not timed: not finished when last looked at */               \
+    C(launches_unfinished)   /* not timed: not finished when last looked at */                   \
     C(dropped_ranges)        /* ranges give way before any event */                            \
     C(range_texts_dropped)   /* ranges whose text found no place in the table of texts */
 // clang-format on

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import duckdb
 
+from ncclscope.analysis.kernel_time import Overlaps
 from ncclscope.analysis.measures import (
     EARLY_SOURCE,
     EXACT_SOURCES,
@@ -49,7 +50,8 @@ class Group:
     algbw_gbs: float | None
     busbw_gbs: float | None
     busbw_wire_gbs: float | None
-    wait_share: float | None
+    wait_share: float | None  # of the time whose waiting is known
+    wait_known_share: float | None  # how much of the time that is
     relative_wait_share: float | None  # by durations alone: needs no common clock
     run_share: float | None
     sources: dict[str, int]
@@ -140,6 +142,7 @@ def group_of(
         busbw_gbs=None if bus is None else bandwidth_gbs(bus, totals["exact_ns"]),
         busbw_wire_gbs=None if wire is None else bandwidth_gbs(wire, totals["wire_ns"]),
         wait_share=_share(totals["wait_ns"], totals["waited_of_ns"]),
+        wait_known_share=_share(totals["waited_of_ns"], sums.times.get(0, (0, 0))[1]),
         relative_wait_share=_share(totals["relative_wait_ns"], totals["relative_of_ns"]),
         run_share=_share(sums.running_ns, run_ns) if 0 in sums.times else None,
         sources=dict(sums.sources.most_common()),
@@ -166,11 +169,14 @@ def merge(groups: Iterable[GroupSums], running_ns: float | None = None, run_ns: 
     return group_of(whole, {}, {}, run_ns)
 
 
-def make_tables(connection: duckdb.DuckDBPyConnection, by: Sequence[str]) -> bool:
+def make_tables(
+    connection: duckdb.DuckDBPyConnection, by: Sequence[str], more: Sequence[str] = ()
+) -> bool:
     """Makes the tables `sums` and `histogram`, from which all other numbers come. True where
-    sizes were folded into powers of two, because there are too many groups.
+    sizes were folded into powers of two, because there are too many groups. `more`: keys that
+    are asked for besides.
     """
-    finest = ", ".join(KEYS[name] for name in dict.fromkeys((*DEFAULT_BY, *by)))
+    finest = ", ".join(KEYS[name] for name in dict.fromkeys((*DEFAULT_BY, *by, *more)))
     keys = ", ".join(KEYS[name] for name in by)
     connection.execute(f"create temp table all_sums as {sql_text('sums', keys=finest)}")
     connection.execute(f"create temp table all_histogram as {sql_text('histogram', keys=keys)}")
@@ -187,11 +193,9 @@ def sums_by_key(
     connection: duckdb.DuckDBPyConnection,
     by: Sequence[str],
     ranks_of: Sequence[int],
-    running: dict[tuple[int, str], float],
+    running: Overlaps,
 ) -> dict[Row, GroupSums]:
-    """Sums of each group. `running`: by communicator and function the share of durations that is
-    left without overlaps.
-    """
+    """Sums of each group."""
     columns = list(dict.fromkeys([KEYS[name] for name in by] + ["communicator", "function"]))
     groups: dict[Row, GroupSums] = {}
     places = {name: place for place, name in enumerate([*columns, "source", *_MEASURES])}
@@ -206,7 +210,7 @@ def _add(
     sums: GroupSums,
     value: dict[str, Key],
     ranks_of: Sequence[int],
-    running: dict[tuple[int, str], float],
+    running: Overlaps,
 ) -> None:
     """Adds one row of rollup.sql."""
     number = {name: int(value[name] or 0) for name in _MEASURES}
@@ -221,7 +225,7 @@ def _add(
     if number["timed"]:
         sums.add_times(source, number["timed"], total, number["shortest_ns"], number["longest_ns"])
     if GRADE_OF.get(source) == 0:
-        sums.running_ns += total * running.get((communicator, function), 1.0)
+        sums.running_ns += total * running.share(communicator, function)
     if source in EXACT_SOURCES:
         sums.add_exact(function, ranks, number["timed_bytes"], number["sized_ns"])
         sums.totals["wire_ns"] += number["wire_ns"]

@@ -2,7 +2,7 @@
 which share their times, do not count twice.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,12 +20,32 @@ _CHUNK_ROWS = 1 << 17  # some columns of these fit into caches
 
 
 @dataclass(frozen=True, slots=True)
+class Overlaps:
+    """By communicator and function the share of durations that is left when operations that ran at
+    the same time count once. Send and Recv of a group are one kernel: by communicator they count
+    once, by function each. What is not asked for is -1 or "".
+    """
+
+    shares: dict[tuple[int, str], float]
+    by_communicator: bool = True
+    by_function: bool = True
+
+    def share(self, communicator: int, function: str) -> float:
+        """The share that is left of a communicator's operations of one function."""
+        key = (
+            communicator if self.by_communicator else -1,
+            function if self.by_function else "",
+        )
+        return self.shares.get(key, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
 class KernelTime:
     """Time with a kernel running, summed over ranks."""
 
     by_rank_ns: dict[int, int]  # by global rank, or below zero where that is not known
-    # By communicator and function: time with a kernel running, and the sum of durations.
-    by_function_ns: dict[tuple[int, str], tuple[int, int]]
+    by_function: Overlaps  # by communicator and function, as far as these are asked for
+    by_communicator: Overlaps
     ranks_of: dict[int, list[int]]  # by communicator: ranks with GPU times, as in `by_rank_ns`
 
 
@@ -68,7 +88,8 @@ class _Intervals:
     """Some operations with GPU times: keys and intervals."""
 
     rank: Ints
-    function: Ints  # and communicator
+    communicator: Ints  # from 0 on; 0: not known
+    function: Ints  # likewise
     start_ns: Ints
     end_ns: Ints
 
@@ -107,55 +128,103 @@ def _chunks(model: Model, selection: Selection, numbering: _Numbering) -> Iterat
         keep &= take_small(timed, np.asarray(ops["source"][rows]), 0)
         keep &= (start != NONE) & (end >= start)
         ranks = numbering.rank(rank, process)
-        functions = (communicator.astype(np.int64) + 1) * numbering.functions + function + 1
+        columns = (
+            ranks,
+            communicator.astype(np.int64) + 1,
+            function.astype(np.int64) + 1,
+            start,
+            end,
+        )
         if keep.all():
-            yield _Intervals(ranks, functions, start, end)
+            yield _Intervals(*columns)
         elif keep.any():
-            yield _Intervals(ranks[keep], functions[keep], start[keep], end[keep])
+            yield _Intervals(*(column[keep] for column in columns))
 
 
 def _rank_of(number: int, ranks: int) -> int:
     return number if number < ranks else ranks - number - 1
 
 
-def kernel_times(model: Model, selection: Selection) -> KernelTime:
-    """Time with a kernel running, by rank, and by communicator and function."""
+class _GroupTimes:
+    """Time with a kernel running, by communicator, function and rank, as far as asked for."""
+
+    def __init__(self, numbering: _Numbering, by_communicator: bool, by_function: bool) -> None:
+        self.numbering, self.by = numbering, (by_communicator, by_function)
+        self._unions, self._durations = _Unions(), np.zeros(0)
+
+    def _group(self, chunk: _Intervals) -> Ints:
+        communicator = chunk.communicator * self.by[0]
+        return communicator * self.numbering.functions + chunk.function * self.by[1]
+
+    def add(self, chunk: _Intervals) -> None:
+        """Takes a chunk."""
+        group = self._group(chunk)
+        key = group * self.numbering.width + chunk.rank
+        self._unions.add(key, chunk.start_ns, chunk.end_ns)
+        more = np.bincount(group, (chunk.end_ns - chunk.start_ns).astype(np.float64))
+        durations = np.pad(self._durations, (0, max(len(more) - len(self._durations), 0)))
+        durations[: len(more)] += more
+        self._durations = durations
+
+    def lengths(self, chunks: Iterator[_Intervals]) -> tuple[Ints, Ints]:
+        """Groups with their ranks as keys, and how long kernels of each ran."""
+        keys = ((self._group(c) * self.numbering.width + c.rank, c) for c in chunks)
+        return _lengths_of(self._unions, keys)
+
+    def overlaps(self, keys: Ints, lengths: Ints, names: list[str]) -> Overlaps:
+        """The share of durations that is left without overlaps."""
+        functions = self.numbering.functions
+        groups = keys // self.numbering.width
+        running = np.bincount(groups, weights=lengths.astype(np.float64))
+        shares = {}
+        for group in np.unique(groups).tolist():
+            name = names[group % functions - 1] if group % functions else ""
+            total = self._durations[group]
+            share = float(running[group] / total) if total else 1.0
+            shares[group // functions - 1, name] = share
+        return Overlaps(shares, *self.by)
+
+
+def kernel_times(model: Model, selection: Selection, by: Sequence[str]) -> KernelTime:
+    """Time with a kernel running, by rank, by communicator, and by those of communicator and
+    function that are in `by`.
+    """
     names, numbering = model.words["function"], _numbering(model)
-    ranks, width, functions = numbering.ranks, numbering.width, numbering.functions
-    of_rank, of_function, durations = _Unions(), _Unions(), np.zeros(0)
+    of_rank = _Unions()
+    of_function = _GroupTimes(numbering, "communicator" in by, "function" in by)
+    of_communicator = _GroupTimes(numbering, by_communicator=True, by_function=False)
     for chunk in _chunks(model, selection, numbering):
         of_rank.add(chunk.rank, chunk.start_ns, chunk.end_ns)
-        of_function.add(chunk.function * width + chunk.rank, chunk.start_ns, chunk.end_ns)
-        more = np.bincount(chunk.function, (chunk.end_ns - chunk.start_ns).astype(np.float64))
-        durations = np.pad(durations, (0, max(len(more) - len(durations), 0)))
-        durations[: len(more)] += more
-    ids, lengths = _lengths_of(of_rank, _chunks(model, selection, numbering), 0)
+        of_function.add(chunk)
+        of_communicator.add(chunk)
+
+    def again() -> Iterator[_Intervals]:
+        return _chunks(model, selection, numbering)
+
+    ranks, width = numbering.ranks, numbering.width
+    ids, lengths = _lengths_of(of_rank, ((chunk.rank, chunk) for chunk in again()))
     by_rank = {_rank_of(i, ranks): n for i, n in zip(ids.tolist(), lengths.tolist(), strict=True)}
-    ids, lengths = _lengths_of(of_function, _chunks(model, selection, numbering), width)
-    unions = np.bincount(ids // width, weights=lengths.astype(np.float64))
-    by_function = {
-        (int(g) // functions - 1, names[int(g) % functions - 1] if g % functions else ""): (
-            round(float(unions[g])),
-            round(float(durations[g])),
-        )
-        for g in np.unique(ids // width)
-    }
-    pairs = np.unique((ids // width // functions - 1) * width + ids % width)
+    keys, lengths = of_communicator.lengths(again())
+    pairs = np.unique((keys // width // numbering.functions - 1) * width + keys % width)
     ranks_of: dict[int, list[int]] = {}
     for pair in pairs[pairs >= 0].tolist():  # below: no communicator is known
         ranks_of.setdefault(pair // width, []).append(_rank_of(pair % width, ranks))
-    return KernelTime(by_rank, by_function, ranks_of)
+    return KernelTime(
+        by_rank,
+        of_function.overlaps(*of_function.lengths(again()), names),
+        of_communicator.overlaps(keys, lengths, names),
+        ranks_of,
+    )
 
 
-def _lengths_of(unions: _Unions, chunks: Iterator[_Intervals], width: int) -> tuple[Ints, Ints]:
-    """Keys in order and their lengths. Intervals that were not in order are read again and sorted
-    by their starts. `width`: of a rank in the key, 0 where the key is the rank.
+def _lengths_of(unions: _Unions, chunks: Iterator[tuple[Ints, _Intervals]]) -> tuple[Ints, Ints]:
+    """Keys in order and their lengths. Intervals that were not in order are read again, with their
+    keys, and sorted by their starts.
     """
     keys, lengths, disordered = unions.lengths()
     if len(disordered):
         parts = []
-        for chunk in chunks:
-            key = chunk.function * width + chunk.rank
+        for key, chunk in chunks:
             own = np.isin(key, disordered)
             parts.append((key[own], chunk.start_ns[own], chunk.end_ns[own]))
         columns = (np.concatenate(column) for column in zip(*parts, strict=True))

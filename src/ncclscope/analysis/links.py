@@ -1,25 +1,21 @@
 """How fast the links between ranks are against their peers.
 
 A link is compared by transfers: proxy steps where they are on record (mode full), else sends with
-their receives. Where neither is on record, communicators of the same shape are compared call by
-call. Which link is slow enough for a finding is decided in diagnose/rules/slow_link.py.
+their receives. Which link is slow enough for a finding is decided in diagnose/rules/slow_link.py.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.analysis.robust_statistics import median_lower_bound
 from ncclscope.analysis.run import Run
-from ncclscope.analysis.synchronized import SynchronizedInstances
+from ncclscope.analysis.waiting.origins import Waiting
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.detail_tables import details_of
-from ncclscope.model.schema import GPU_SOURCES, NONE, SEND, SOURCES
+from ncclscope.model.schema import NONE, SEND
 
 _RANK_BITS = 20  # a link is source << 20 | destination
 _RANK_MASK = (1 << _RANK_BITS) - 1
-_LEAST_ALIKE = 3  # communicators of one shape: fewer are no peers
-_GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +25,7 @@ class Transfers:
     source: Ints  # global ranks
     destination: Ints
     operation: Ints  # transfers of one operation are no independent samples
-    size_bytes: Ints
+    kind: Ints  # transfers of one kind are alike: a power of two of bytes, or kinds of kernels
     time_ns: Floats
     waits_ns: dict[str, Floats]  # what the sender waited for: gpu, peer, network
 
@@ -45,17 +41,6 @@ class Links:
     operations: Ints
     busy_ns: Floats  # sum of the times of its transfers
     waits_ns: dict[str, Floats]
-
-
-@dataclass(frozen=True, slots=True)
-class CommunicatorWire:
-    """The time on the wire of one communicator against others of its shape."""
-
-    communicator: int
-    calls: int  # that were compared
-    factor: float  # median over calls, times the median of the same call on the others
-    least_factor: float  # lower bound of that median
-    excess_ns: float  # beyond the others, summed over calls
 
 
 # ---- transfers ----
@@ -92,32 +77,36 @@ def proxy_step_transfers(run: Run) -> Transfers | None:
         source[fine],
         destination[fine],
         operation[fine],
-        steps["size_bytes"][fine],
+        np.floor(np.log2(np.maximum(steps["size_bytes"][fine], 1))).astype(np.int64),
         time[fine],
         {name: values[fine] for name, values in waits.items()},
     )
 
 
-def p2p_transfers(run: Run) -> Transfers:
-    """Sends whose receive is on record: the shorter of both durations is the transfer."""
-    operations = run.operations
-    timed = run.p2p & (operations["duration_ns"] != NONE) & (operations["instance"] != NONE)
-    rows = np.flatnonzero(timed & np.isin(operations["source"], _GPU_CODES))
-    instance = run.column("instance", rows)
-    order = np.argsort(instance, kind="stable")
-    rows = rows[order]
-    _, first, count = np.unique(instance[order], return_index=True, return_counts=True)
-    duration = run.column("duration_ns", rows)
-    shortest = np.minimum.reduceat(duration, first) if len(rows) else duration
-    pair = count == 2
-    either, time = rows[first][pair], shortest[pair].astype(np.float64)
-    own = run.column("global_rank", either)
-    peer = _global_ranks(run, run.column("communicator", either), run.column("peer", either))
-    sends = operations["form"][either] == SEND
-    source, destination = np.where(sends, own, peer), np.where(sends, peer, own)
-    fine = (source != NONE) & (destination != NONE) & (source != destination)
-    size = run.column("size_bytes", either)
-    return Transfers(source[fine], destination[fine], either[fine], size[fine], time[fine], {})
+def p2p_transfers(waiting: Waiting) -> Transfers:
+    """Sends whose receive is on record. A kernel of sends and receives waits for all of its peers
+    and ends as a whole: from the last start that it waited for, it only moves data. Where both
+    ends send, the shorter of both is what the transfer between them can have taken at most.
+    """
+    kernels = waiting.kernels
+    moving = waiting.dependencies.length_ns[2::3]
+    own = np.repeat(np.arange(len(kernels)), np.diff(kernels.partner_first))
+    sends = np.zeros(len(kernels), bool)
+    sends[own[~kernels.partner_sends]] = True
+    pairs = kernels.partner_sends & kernels.pair[own]
+    receiver, sender = own[pairs], kernels.partner[pairs].astype(np.int64)
+    # The stop stamp of a kernel that only receives comes early.
+    shorter = np.minimum(moving[sender], moving[receiver])
+    time = np.where(sends[receiver], shorter, moving[sender]).astype(np.float64)
+    kinds = int(kernels.kind.max(initial=0)) + 1
+    return Transfers(
+        kernels.ranks[kernels.rank[sender]],
+        kernels.ranks[kernels.rank[receiver]],
+        sender,
+        kernels.kind[sender].astype(np.int64) * kinds + kernels.kind[receiver],
+        time,
+        {},
+    )
 
 
 def _global_ranks(run: Run, communicator: Ints, rank: Ints) -> Ints:
@@ -166,55 +155,12 @@ def link_times(transfers: Transfers, node_of: Ints) -> Links:
 
 
 def _relative_times(transfers: Transfers, node_of: Ints) -> Floats:
-    """Times over the median of transfers of the same power of two of bytes, within or between
-    nodes.
-    """
+    """Times over the median of transfers of the same kind, within or between nodes."""
     across = node_of[transfers.source] != node_of[transfers.destination]
-    power = np.floor(np.log2(np.maximum(transfers.size_bytes, 1))).astype(np.int64)
-    kinds, kind = np.unique(power << 1 | across, return_inverse=True)
+    kinds, kind = np.unique(transfers.kind << 1 | across, return_inverse=True)
     kind = kind.reshape(-1)
     order = np.lexsort((transfers.time_ns, kind))
     count = np.bincount(kind, minlength=len(kinds))
     first = np.cumsum(count) - count
     median = transfers.time_ns[order][first + count // 2]
     return np.asarray(transfers.time_ns / np.maximum(median[kind], 1.0))
-
-
-# ---- communicators ----
-def communicator_wires(run: Run, instances: SynchronizedInstances) -> tuple[CommunicatorWire, ...]:
-    """Communicators against others of as many ranks and nodes. Each call is compared with the same
-    one (function, size, number) on the others: what slows all of them down cancels out.
-    """
-    if not len(instances.first):
-        return ()
-    communicators, table = run.model.tables["communicators"], run.model.tables["instances"]
-    wire, communicator = instances.wire_ns, instances.communicator
-    of_comm = [np.asarray(communicators[n], np.int64)[communicator] for n in ("ranks", "nodes")]
-    names = ("function", "size_bytes", "call_order")
-    of_call = [np.asarray(table[name], np.int64)[instances.instance] for name in names]
-    alike = np.stack([*of_comm, *of_call])
-    order = np.lexsort((wire, *alike))
-    new = np.ones(len(order), bool)
-    new[1:] = (np.diff(alike[:, order], axis=1) != 0).any(axis=0)
-    first = np.flatnonzero(new)
-    count = np.diff(np.append(first, len(order)))
-    usual = np.repeat(wire[order][first + (count - 1) // 2], count)
-    enough = np.repeat(count >= _LEAST_ALIKE, count)
-    relative = (wire[order] / np.maximum(usual, 1.0))[enough]
-    excess = np.maximum(wire[order] - usual, 0.0)[enough]
-    whose = communicator[order][enough]
-    return tuple(
-        _communicator_wire(row, relative[whose == row], excess[whose == row])
-        for row in np.unique(whose).tolist()
-    )
-
-
-def _communicator_wire(communicator: int, relative: Floats, excess: Floats) -> CommunicatorWire:
-    least = np.sort(relative)[median_lower_bound(np.array(len(relative)))]
-    return CommunicatorWire(
-        communicator,
-        len(relative),
-        float(np.median(relative)),
-        float(least),
-        float(excess.sum()),
-    )

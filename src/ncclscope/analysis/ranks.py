@@ -5,11 +5,12 @@ from dataclasses import dataclass
 import duckdb
 
 from ncclscope.analysis.query import rows
+from ncclscope.analysis.waiting.origins import RankWaiting, WaitingAccount
 
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """One rank: what it did, how long it waited, and how long others waited for it."""
+    """One rank: what it did, how long it waited in collectives, and who waited for it."""
 
     rank: int | None  # global
     host: str
@@ -17,9 +18,7 @@ class RankRow:
     bytes: int
     wait_ns: int | None  # for others; None where it is not known for any operation
     wait_share: float | None
-    times_last: int  # instances in which it arrived last
-    skew_ns: int  # from the first arrival to its own, summed over those instances
-    longest_skew_ns: int
+    waiting: RankWaiting | None  # whose waiting it caused; None where it cannot be seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,21 +41,25 @@ class TrafficRow:
     crosses_nodes: bool | None
 
 
-def rank_rows(connection: duckdb.DuckDBPyConnection, hosts: list[str]) -> tuple[RankRow, ...]:
-    """All ranks, those that cause most waiting first."""
-    late: dict[tuple[int, int], list[int]] = {}  # by rank and node: attempts may have other nodes
-    for _, rank, node, times, skew, longest in rows(connection, "arrivals"):
-        if rank is not None:
-            sums = late.setdefault((rank, node), [0, 0, 0])
-            late[rank, node] = [sums[0] + times, sums[1] + skew, max(sums[2], longest)]
+def rank_rows(
+    connection: duckdb.DuckDBPyConnection, hosts: list[str], account: WaitingAccount | None
+) -> tuple[RankRow, ...]:
+    """All ranks, those on which most waiting began first."""
+    waiting = {row.rank: row for row in account.ranks} if account else {}
     table = []
+    # Of a rank that moved to another node the account is about the last attempt.
     for rank, node, operations, size, wait, waited_of in rows(connection, "rank_sums"):
-        times, skew, longest = late.get((rank, node), [0, 0, 0])
         share = wait / waited_of if wait is not None and waited_of else None
         host = hosts[node] if node is not None else ""
-        table.append(RankRow(rank, host, operations, size or 0, wait, share, times, skew, longest))
-    table.sort(key=lambda row: (-row.skew_ns, -1 if row.rank is None else row.rank))
+        own = waiting.get(rank) if rank is not None else None
+        table.append(RankRow(rank, host, operations, size or 0, wait, share, own))
+    table.sort(key=_by_origin)
     return tuple(table)
+
+
+def _by_origin(row: RankRow) -> tuple[int, int, int]:
+    own, caused = (row.waiting.origin_ns, row.waiting.caused_ns) if row.waiting else (0, 0)
+    return -own, -caused, -1 if row.rank is None else row.rank
 
 
 def arrivals(connection: duckdb.DuckDBPyConnection) -> Arrivals:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from ncclscope.analysis.groups import Group, GroupSums, Key, merge
 from ncclscope.analysis.ranks import Arrivals, RankRow, TrafficRow
+from ncclscope.analysis.training_steps import StepSummary
+from ncclscope.analysis.waiting.origins import WaitingAccount
+from ncclscope.analysis.waiting.path_parts import PathPart
 from ncclscope.errors import UsageError
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
@@ -91,9 +94,15 @@ class Summary:
     untimed: dict[str, int]  # operations without a GPU time, by reason
     slices: tuple[int, ...] | None  # bytes begun in each slice of time
     ranks: tuple[RankRow, ...] | None
+    waiting: WaitingAccount | None  # where waiting began; None where it cannot be seen
+    path: tuple[PathPart, ...]  # what the critical path runs through
     arrivals: Arrivals | None
     traffic: tuple[TrafficRow, ...] | None
     notes: tuple[str, ...]
+    # Of captures with a training context.
+    steps: StepSummary | None = None
+    modules: tuple[Group, ...] = ()
+    dimensions: tuple[Group, ...] = ()
 
     @property
     def span_ns(self) -> int:

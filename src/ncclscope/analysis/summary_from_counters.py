@@ -184,15 +184,7 @@ def _summary(
     started = [row.started_ns for row in model.processes]
     return Summary(
         model=model,
-        completeness=replace(
-            model.completeness,
-            calls=whole.calls,
-            operations=whole.operations,
-            gpu_timed=sum(whole.sources.get(name, 0) for name in GPU_SOURCES),
-            in_flight=whole.in_flight,
-            untimed=reasons,
-            calls_outside=0,  # of those that are counted
-        ),
+        completeness=_with_counts(model.completeness, whole, reasons),
         from_counters=True,
         by=by,
         began_ns=min(started) - model.realtime_offset_ns if started else None,
@@ -209,6 +201,8 @@ def _summary(
         untimed=reasons,
         slices=None,
         ranks=None,
+        waiting=None,
+        path=(),
         arrivals=None,
         traffic=None,
         notes=(
@@ -225,6 +219,25 @@ def _gpu_ns(sampled: SampledCounters | None, place: int, total: CounterTotals) -
     if sampled is None or not len(strata):
         return total.gpu_ns
     return round(sampled.strata.total_ns(np.asarray(strata)).value)
+
+
+def _with_counts(completeness: Completeness, whole: Group, untimed: dict[str, int]) -> Completeness:
+    return replace(
+        completeness,
+        calls=whole.calls,
+        operations=whole.operations,
+        gpu_timed=sum(whole.sources.get(name, 0) for name in GPU_SOURCES),
+        in_flight=whole.in_flight,
+        untimed=untimed,
+        calls_outside=0,  # of those that are counted
+    )
+
+
+def completeness_with_counts(model: Model) -> Completeness:
+    """The model's completeness; of a capture that has counters only, with what these count."""
+    if not has_counters_only(model):
+        return model.completeness
+    return summarize(model, None, None, ("communicator",)).completeness
 
 
 def _on_record(completeness: Completeness) -> list[str]:

@@ -33,15 +33,21 @@ from ncclscope.analysis.summary import (
     scope_rows,
     size_rows,
 )
+from ncclscope.analysis.training_steps import step_summary
+from ncclscope.analysis.waiting.account import waiting_account
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
+from ncclscope.model.periodic_steps import with_periodic_steps
 from ncclscope.model.schema import GPU_SOURCES, NONE
 
+_OF_CONTEXT = ("module", "dimension")
 _FOLDED = "message sizes are grouped by powers of two: there are too many different ones"
 
 
 def summarize(model: Model, selection: Selection, by: tuple[str, ...]) -> Summary:
     """Everything a report shows about the selected operations."""
+    if "step" in by:
+        model = with_periodic_steps(model)
     with connect(model, selection) as connection:
         return _summarize(connection, model, selection, by)
 
@@ -60,15 +66,16 @@ def _summarize(
     span = _extent(model, selection)
     began_ns, ended_ns = span or (0, 0)
     with ThreadPoolExecutor(1) as pool:  # both run outside of the interpreter most of the time
-        kernel_time_result = pool.submit(kernel_times, model, selection)
-        folded = make_tables(connection, by)
+        kernel_time_result = pool.submit(kernel_times, model, selection, by)
+        folded = make_tables(connection, by, _OF_CONTEXT if model.has_context else ())
         kernels = kernel_time_result.result()
-    rank_rows = ranks.rank_rows(connection, model.nodes)
+    account, path = waiting_account(model, selection)
+    rank_rows = ranks.rank_rows(connection, model.nodes, account)
     times = _rank_times(model, kernels, rank_rows, began_ns, ended_ns)
     sums_of = {
         -1 if key[0] is None else int(key[0]): sums
         for key, sums in sums_by_key(
-            connection, ["communicator"], _column(model, "ranks"), _without_overlaps(kernels)
+            connection, ["communicator"], _column(model, "ranks"), kernels.by_communicator
         ).items()
     }
     groups = _groups(connection, model, by, kernels, times)
@@ -109,9 +116,14 @@ def _summarize(
         untimed=_untimed(connection),
         slices=_all_slices(slices),
         ranks=rank_rows,
+        waiting=account,
+        path=path,
         arrivals=ranks.arrivals(connection),
         traffic=ranks.traffic_rows(connection),
         notes=(*((_FOLDED,) if folded else ()), *_calls_outside(model.completeness)),
+        steps=step_summary(model),
+        modules=_by_context(connection, model, "module", kernels, times),
+        dimensions=_by_context(connection, model, "dimension", kernels, times),
     )
 
 
@@ -160,16 +172,6 @@ def _column(model: Model, name: str) -> list[int]:
     return numbers
 
 
-def _without_overlaps(kernels: KernelTime) -> dict[tuple[int, str], float]:
-    """By communicator and function the share of durations that is left when operations that ran at
-    the same time count once.
-    """
-    return {
-        key: union / total if total else 1.0
-        for key, (union, total) in kernels.by_function_ns.items()
-    }
-
-
 def _groups(
     connection: duckdb.DuckDBPyConnection,
     model: Model,
@@ -177,7 +179,7 @@ def _groups(
     kernels: KernelTime,
     times: _RankTimes,
 ) -> tuple[Group, ...]:
-    sums_of = sums_by_key(connection, by, _column(model, "ranks"), _without_overlaps(kernels))
+    sums_of = sums_by_key(connection, by, _column(model, "ranks"), kernels.by_function)
     percentiles = percentiles_by_key(connection, by)
     groups = []
     for key, sums in sums_of.items():
@@ -255,6 +257,24 @@ def _sampled_scopes(
     )
 
 
+def _by_context(
+    connection: duckdb.DuckDBPyConnection,
+    model: Model,
+    key: str,
+    kernels: KernelTime,
+    times: _RankTimes,
+) -> tuple[Group, ...]:
+    """Sums by module or dimension, without percentiles; none where there is no context."""
+    if not model.has_context:
+        return ()
+    sums_of = sums_by_key(connection, [key], _column(model, "ranks"), kernels.by_function)
+    return tuple(
+        group_of(sums, _with_names(model, (key,), own), {}, times.of_group({}))
+        for own, sums in sums_of.items()
+        if own[0] is not None
+    )
+
+
 def _with_calls_made(
     groups: tuple[Group, ...], calls: dict[tuple[Key, ...], int] | None, by: tuple[str, ...]
 ) -> tuple[Group, ...]:
@@ -279,6 +299,9 @@ def _with_names(model: Model, by: tuple[str, ...], key: Row) -> dict[str, Key]:
     """Keys by name, with names for rows of communicators and nodes."""
     keys: dict[str, Key] = dict(zip(by, key, strict=True))
     communicator, host = keys.get("communicator"), keys.get("host")
+    module = keys.get("module")
+    if isinstance(module, int):
+        keys["module"] = model.module_names[module]
     if isinstance(communicator, int):
         keys["communicator"] = model.communicator_names[communicator]
     if isinstance(host, int):

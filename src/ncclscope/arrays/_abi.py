@@ -17,7 +17,7 @@ from ctypes import (
 )
 
 # Of the lists; a library that says another number was built from other sources.
-VERSION = 0xA087CF6BDC210984
+VERSION = 0xED213474DB7760BE
 
 
 class Lines(Structure):
@@ -214,10 +214,92 @@ class Measures(Structure):
     )
 
 
+class TimedOperations(Structure):
+    _fields_ = (
+        ("count", c_int64),
+        ("calls_back", c_int64),
+        ("rank", c_void_p),
+        ("position", c_void_p),
+        ("stream", c_void_p),
+        ("launched_ns", c_void_p),
+        ("last", c_void_p),
+        ("events", c_void_p),
+    )
+
+
+class GapRules(Structure):
+    _fields_ = (
+        ("gaps_kept", c_int64),
+        ("gpu_tolerance_ns", c_int64),
+        ("host_tolerance_ns", c_int64),
+        ("tight_ns", c_int64),
+        ("late_launch_ns", c_int64),
+    )
+
+
+class Bindings(Structure):
+    _fields_ = (
+        ("before", c_void_p),
+        ("edge", c_void_p),
+        ("back", c_void_p),
+        ("on_stream", c_void_p),
+    )
+
+
+class EventGraph(Structure):
+    _fields_ = (
+        ("time_ns", c_void_p),
+        ("before", c_void_p),
+        ("usual_ns", c_void_p),
+        ("blocked", c_void_p),
+        ("origin", c_void_p),
+    )
+
+
+class Waits(Structure):
+    _fields_ = (
+        ("count", c_int64),
+        ("early", c_void_p),
+        ("late", c_void_p),
+        ("wait_ns", c_void_p),
+        ("early_rank", c_void_p),
+        ("late_rank", c_void_p),
+        ("ranks", c_int64),
+    )
+
+
+class Charges(Structure):
+    _fields_ = (
+        ("by_event", c_void_p),
+        ("by_ranks", c_void_p),
+        ("own_of_last", c_void_p),
+        ("sums", c_void_p),
+    )
+
+
+class Replay(Structure):
+    _fields_ = (
+        ("length_ns", c_void_p),
+        ("own_ns", c_void_p),
+        ("start_after", c_void_p),
+        ("call_after", c_void_p),
+        ("least_gap_ns", c_void_p),
+        ("least_launch_ns", c_void_p),
+        ("meeting", c_void_p),
+        ("arrived", c_void_p),
+        ("partner_first", c_void_p),
+        ("partner", c_void_p),
+    )
+
+
 FROM_U8, FROM_U16, FROM_U32, FROM_I32, FROM_U64 = range(5)
 TO_I8, TO_I16, TO_I32, TO_I64 = range(4)
 AS_NUMBER, AS_TIME, AS_KEY, AS_NAME, AS_FLAG, AS_ELAPSED = range(6)
 VALID, REPAIRED, RECOVERED, REJECTED, MISSING = range(5)
+AFTER_ON_GPU, AFTER_ON_HOST = range(2)
+EVENT_CALL, EVENT_START, EVENT_END = range(3)
+EDGE_ROOT, EDGE_LAUNCH, EDGE_GPU, EDGE_HOST, EDGE_HOST_AFTER_SYNC, EDGE_TRANSFER = range(6)
+CHARGED_STRUCTURE, CHARGED_QUICKER, CHARGED_UNKNOWN = range(3)
 
 # Result and arguments by name.
 FUNCTIONS = {
@@ -252,6 +334,22 @@ FUNCTIONS = {
     )),
     "ncclscope_best_of_bins": (c_int64, (c_void_p, c_int64, c_void_p, c_void_p, c_void_p)),
     "ncclscope_hull": (c_int64, (c_void_p, c_void_p, c_int64, c_void_p, c_void_p)),
+    "ncclscope_call_contexts": (None, (c_void_p, c_void_p, c_int64, c_int64, c_void_p)),
+    "ncclscope_last_arrivals": (None, (c_void_p, c_void_p, c_int64, c_void_p, c_int64)),
+    "ncclscope_count_gaps": (None, (
+        c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p,
+    )),
+    "ncclscope_bind": (None, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
+    "ncclscope_charge_waits": (c_int, (c_void_p, c_void_p, c_int64, c_void_p)),
+    "ncclscope_path_back": (c_int64, (
+        c_void_p, c_void_p, c_int64, c_int64, c_int64, c_void_p,
+    )),
+    "ncclscope_direct_dependencies": (None, (
+        c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p,
+    )),
+    "ncclscope_replay": (None, (
+        c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_void_p,
+    )),
     "ncclscope_to_reference": (None, (c_void_p, c_void_p, c_int64, c_void_p)),
     "ncclscope_sizes": (None, (
         c_void_p, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p,

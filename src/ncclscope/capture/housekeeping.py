@@ -42,10 +42,10 @@ class CaptureInfo:
 
     @property
     def state(self) -> str:
-        """running, ended, or killed."""
+        """running, ended, or ended without a word: killed, or left by _exit."""
         if self.running:
             return "running"
-        return "ended" if self.ended == self.processes else "killed"
+        return "ended" if self.ended == self.processes else "ended without a word"
 
 
 def _header(path: Path) -> Header | None:

@@ -28,6 +28,7 @@ class MetadataTail:
     header: Header | None = None
     communicators: tuple[Communicator, ...] = ()
     strings: dict[int, str] = field(default_factory=dict)
+    range_texts: dict[int, str] = field(default_factory=dict)
     counters: dict[tuple[str, int], int] = field(default_factory=dict)
     event_clocks: dict[int, EventClock] = field(default_factory=dict)
     ended: bool = False
@@ -71,4 +72,5 @@ class MetadataTail:
         self.communicators = metadata.communicators(meta)
         self.strings = dict(metadata.texts(meta, layout.TEXT_STRING))
         self.event_clocks = metadata.event_clocks(meta)
+        self.range_texts = dict(metadata.texts(meta, layout.TEXT_RANGE))
         self.ended = len(meta.of("End")) > 0

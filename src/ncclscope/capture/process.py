@@ -39,6 +39,7 @@ class Process:
     """Everything one process left behind. Without `ended` it was killed, or still runs."""
 
     folder: str
+    path: Path  # of the folder
     header: Header
     communicators: tuple[Communicator, ...]
     threads: dict[int, str]  # names by thread id
@@ -265,6 +266,7 @@ def _assemble(folder: Path, found: _ProcessFiles) -> Process:
     nominal_hz = next((h.clock_hz for h in reversed(found.headers) if h.clock_hz), 0)
     return Process(
         folder=folder.name,
+        path=folder,
         header=header,
         communicators=metadata.communicators(meta),
         threads=found.threads,

@@ -20,7 +20,8 @@ COMMANDS = {
     "report": "summarize a capture: times, bandwidth and waiting, by group",
     "status": "show whether a job hangs, which ranks caused it, and what they are doing",
     "diagnose": "find hangs, stragglers, slow links and more, with evidence",
-    "compare": "compare two captures: what became slower or faster, and how certain that is",
+    "whatif": "predict the run without a late rank, a slow link or its transfers",
+    "compare": "compare two jobs: is one slower, by how much, how certain that is, what of it",
     "top": "watch running jobs in the terminal: rates, waiting, late ranks, hangs",
     "serve": "expose metrics of running jobs to Prometheus or node_exporter",
     "ctl": "change what a running job records, without a restart",
@@ -48,7 +49,7 @@ _OTHER_EXIT_CODES = {
     "report": f"{_EXIT_CODES}, 5 incomplete (with --require-complete)",
     "status": "0 not hung, 4 hung, 1 failed, 2 wrong usage",
     "diagnose": f"{_EXIT_CODES}, 3 findings (with --fail-on)",
-    "compare": f"{_EXIT_CODES}, 3 B is slower (with --gate)",
+    "compare": f"{_EXIT_CODES}, 3 B is slower, 5 nothing was compared (with --gate)",
 }
 
 

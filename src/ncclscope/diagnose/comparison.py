@@ -1,37 +1,40 @@
-"""Two captures against each other: what became slower or faster, by how much and how surely; what
-appeared and what vanished. By communicator, function, size and datatype.
+"""Jobs against each other: is B slower than A, by how much and how surely, and what of it changed.
 
-One call on all ranks is one sample. Its time is the shortest over its ranks: what everybody's
-arrival adds is compared apart. Intervals come from resampling blocks of neighbouring calls, because
-neighbours resemble each other.
+The job is judged first: how long a round takes, how much of it ranks wait, and the time on the
+wire. Kinds of calls follow. Each judgement needs an interval that holds between runs: runs of one
+job differ by more than calls within a run show (analysis/run_intervals.py).
 """
 
-import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ncclscope.analysis.distinct import distinct_rows
+from ncclscope.analysis.job_samples import JobSamples, Key, KindSamples, Rounds, rhythm_of
 from ncclscope.analysis.measures import percentiles
-from ncclscope.analysis.run import Run
+from ncclscope.analysis.run_intervals import Difference, difference, half_width, knows_spread
+from ncclscope.analysis.waiting.origins import account_of, waiting_of
 from ncclscope.arrays.types import Floats
+from ncclscope.capture.housekeeping import identity_of
 from ncclscope.model.model import Model
-from ncclscope.model.schema import NONE, RECV
 
 SLOWER, FASTER, SAME, UNRESOLVED = "slower", "faster", "same", "unresolved"
-MATTERS = 0.05  # a change of the median that is worth a word
-LEAST = 8  # calls on each side
-_MOST = 4000  # samples of one side; beyond, every so many-th
-_RESAMPLES, _BLOCK = 400, 8
-_INTERVAL = (0.5, 99.5)  # percent
-_WEIGHT = 0.01  # of the time of all calls: less does not decide the verdict
-
-Key = tuple[str, str, int, str]  # communicator, function, bytes, datatype
+NOT_COMPARABLE = "not comparable"  # of jobs that were recorded in different ways
+NOT_JUDGED = "not judged"  # of kinds whose times do not carry a judgement
+ROUND, MEAN_ROUND, WAITING, WIRE = "round", "mean round", "waiting", "wire"
+MATTERS = 0.05  # a change that is worth a word
+LEAST = 8  # calls of a kind on each side
+# What equal runs differ by where too few runs show it. Six equal jobs on an H200: rounds 4 %,
+# waiting 8 % of a round, all kinds together 7 %, single kinds 42 %.
+_ALLOWANCES = {ROUND: 0.10, MEAN_ROUND: 0.25, WAITING: 0.15, WIRE: 0.15}
+_KIND_ALLOWANCE = 0.50
+_MOST_ORIGINS = 6
+_WEIGHT = 0.01  # of the run: less does not matter
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Times of one kind of call, in ns."""
+    """Times of one kind of call in one or several runs, in ns."""
 
     calls: int
     total: float
@@ -39,12 +42,12 @@ class Spread:
     p99: float
     shortest: float
     longest: float
-    wait: float | None  # median of what the longest rank took beyond the shortest
+    wait: float  # median of what the longest rank took beyond the shortest
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One kind of call in both captures."""
+    """One kind of call in both jobs."""
 
     key: Key
     a: Spread
@@ -57,140 +60,331 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Measure:
+    """One number of the job on both sides, by run."""
+
+    name: str  # ROUND …
+    a: tuple[float, ...]  # ns; of WAITING, of one rank in a round
+    b: tuple[float, ...]
+    change: float  # b / a; of WAITING, the difference as a share of a's round
+    low: float
+    high: float
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class OriginChange:
+    """Waiting by where it began: of one rank in a round, in ns, by run."""
+
+    name: str  # rank 2, transfers of dp …
+    a: tuple[float, ...]
+    b: tuple[float, ...]
+
+    @property
+    def difference_ns(self) -> float:
+        """How much more of it B has."""
+        return float(np.mean(self.b) - np.mean(self.a))
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything."""
 
-    changes: tuple[Change, ...]  # what decides first
+    measures: tuple[Measure, ...]  # of the job; what decides first
+    origins: tuple[OriginChange, ...]  # of waiting; what changed most first
+    changes: tuple[Change, ...]  # of kinds; what changed most first
     appeared: tuple[tuple[Key, int], ...]  # with calls
     vanished: tuple[tuple[Key, int], ...]
     verdict: str
-    ratio: float | None  # of the time on the wire of what both have, weighted as in the first
+    reason: str  # why nothing could be judged, or ""
+    ratio: float | None  # of the time on the wire of what both have
+    rhythm: Key | None  # whose calls mark the rounds
+    runs: tuple[int, int]
+    span_ns: tuple[tuple[int, ...], tuple[int, ...]]  # by run, start-up included
     incomplete: tuple[str, str]  # what is missing of each
     timed: tuple[int, int] = (0, 0)  # calls with a time, of each
     simulated: tuple[bool, bool] = (False, False)
 
-
-@dataclass(frozen=True, slots=True)
-class _Samples:
-    times: Floats
-    waits: Floats
-    calls: int
+    @property
+    def knows_spread(self) -> bool:
+        """Whether there are enough runs to show how much equal runs differ."""
+        return knows_spread(*self.runs)
 
 
-def _base_name(name: str) -> str:
-    """A communicator's name without the number that tells equal ones apart."""
-    return re.sub(r"#\d+$", "", name)
+def compare(a: Sequence[Model], b: Sequence[Model]) -> Comparison:
+    """Runs of job b against runs of job a, at least one of each."""
+    first, second = [JobSamples(model) for model in a], [JobSamples(model) for model in b]
+    jobs = first + second
+    rhythm = rhythm_of(jobs)
+    measures = _rounds(first, second, rhythm) if rhythm else []
+    changes = _changes(first, second)
+    wire = _wire(first, second, changes)
+    measures += [wire] if wire else []
+    reason = _why_not_comparable(a, b) or _why_not_compared(first, second, measures)
+    verdict = _verdict(measures)
+    if reason:
+        verdict = NOT_COMPARABLE if _why_not_comparable(a, b) else UNRESOLVED
+        measures = [replace(measure, verdict=NOT_JUDGED) for measure in measures]
+        changes = [replace(change, verdict=NOT_JUDGED) for change in changes]
+    single = all(job.kinds for job in jobs)
+    kinds = [_calls(side, single) for side in (first, second)]
+    return Comparison(
+        measures=tuple(measures),
+        origins=_origins(first, second, rhythm) if rhythm else (),
+        changes=tuple(changes),
+        appeared=tuple((key, kinds[1][key]) for key in kinds[1] if key not in kinds[0]),
+        vanished=tuple((key, kinds[0][key]) for key in kinds[0] if key not in kinds[1]),
+        verdict=verdict,
+        reason=reason,
+        ratio=wire.change if wire else None,
+        rhythm=rhythm,
+        runs=(len(first), len(second)),
+        span_ns=(tuple(j.span_ns for j in first), tuple(j.span_ns for j in second)),
+        incomplete=(_missing(a), _missing(b)),
+        timed=(_timed(first), _timed(second)),
+        simulated=(_simulated(a), _simulated(b)),
+    )
 
 
-def _samples(model: Model) -> dict[Key, _Samples]:
-    run = Run(model)
-    operations = run.operations
-    timed = run.current & (operations["duration_ns"] > 0) & (operations["instance"] != NONE)
-    rows = np.flatnonzero(timed & (operations["form"] != RECV))
-    if not len(rows):
-        return {}
-    instance = run.column("instance", rows)
-    order = np.argsort(instance, kind="stable")
-    rows = rows[order]
-    _, first = np.unique(instance[order], return_index=True)
-    duration = run.column("duration_ns", rows).astype(np.float64)
-    shortest = np.minimum.reduceat(duration, first)
-    wait = np.maximum.reduceat(duration, first) - shortest
-    heads = rows[first]
-    names = [_base_name(name) for name in model.communicator_names]
-    distinct = sorted(set(names))
-    number = np.array([distinct.index(name) for name in names])
-    columns = [
-        number[run.column("communicator", heads)],
-        *(run.column(name, heads) for name in ("function", "size_bytes", "datatype")),
+def _missing(models: Sequence[Model]) -> str:
+    return "; ".join(text for model in models for text in model.completeness.missing())
+
+
+def _simulated(models: Sequence[Model]) -> bool:
+    return any(model.completeness.is_simulation for model in models)
+
+
+def _timed(jobs: list[JobSamples]) -> int:
+    return sum(samples.calls for job in jobs for samples in job.kinds.values())
+
+
+def _calls(jobs: list[JobSamples], single: bool = True) -> dict[Key, int]:
+    """Calls by kind in the first run that has the kind; without `single`, by the counters of all
+    ranks, which every mode has.
+    """
+    calls: dict[Key, int] = {}
+    for job in jobs:
+        timed = {key: samples.calls for key, samples in job.kinds.items()}
+        calls = (timed if single else job.counted) | calls
+    return calls
+
+
+# ---- whether they can be compared ----
+def _recorded(models: Sequence[Model]) -> tuple[str, str]:
+    """In which modes, and with which timing of the GPU, processes were recorded."""
+    modes = {row.mode for model in models for row in model.processes}
+    timings = {
+        identity_of(model.path / row.folder).get("gpu_timing.in_force", "kernel")
+        for model in models
+        for row in model.processes
+    }
+    return ", ".join(sorted(modes)), ", ".join(sorted(timings))
+
+
+def _why_not_comparable(a: Sequence[Model], b: Sequence[Model]) -> str:
+    """Why times of the two cannot be compared; "" where they can."""
+    of_a, of_b = _recorded(a), _recorded(b)
+    for what, first, second in zip(("mode", "GPU timing"), of_a, of_b, strict=True):
+        if first != second or ", " in first:
+            return (
+                f"they were recorded with different settings ({what}: A {first}, B {second}), and "
+                "what that costs would look like a change of the job"
+            )
+    if _simulated(a) != _simulated(b):
+        return "one of them is a simulation"
+    return ""
+
+
+def _why_not_compared(
+    first: list[JobSamples], second: list[JobSamples], measures: list[Measure]
+) -> str:
+    """Why nothing of the job could be judged; "" where something was."""
+    if measures:
+        return ""
+    untimed = [name for name, jobs in (("A", first), ("B", second)) if not _timed(jobs)]
+    if untimed:
+        has = "has" if len(untimed) == 1 else "have"
+        return f"{' and '.join(untimed)} {has} no times of single calls: record in mode trace"
+    if not any(key in job.kinds for key in _calls(first) for job in second):
+        return "A and B have no call in common (communicator, function, bytes, datatype)"
+    return f"too few calls, or no exact times: it takes {LEAST} of a kind on each side"
+
+
+# ---- the job ----
+def _judge(change: Difference, known: bool) -> str:
+    """What an interval of logarithms or shares says."""
+    if change.low > np.log1p(MATTERS):
+        return SLOWER
+    if change.high < -np.log1p(MATTERS):
+        return FASTER
+    # One run on each side cannot show less than the allowance.
+    close = np.log1p(2 * MATTERS if known else 5 * MATTERS)
+    return SAME if -close < change.low and change.high < close else UNRESOLVED
+
+
+def _rounds(first: list[JobSamples], second: list[JobSamples], rhythm: Key) -> list[Measure]:
+    """How long rounds take, and how much of them ranks wait."""
+    sides = [[job.rounds(rhythm) for job in jobs] for jobs in (first, second)]
+    usual = [[float(np.median(r.block_ns)) for r in side] for side in sides]
+    mean = [[r.mean_ns for r in side] for side in sides]
+    waits = [[float(np.median(r.wait_ns)) for r in side] for side in sides]
+    runs = [r for side in sides for r in side]
+    within = _within([np.log(np.maximum(r.block_ns, 1.0)) for r in runs])
+    round_ns = float(np.exp(np.mean(np.log(np.maximum(usual[0] + usual[1], 1.0)))))
+    shares = [[wait / round_ns for wait in side] for side in waits]
+    return [
+        _ratio(ROUND, usual[0], usual[1], within),
+        _ratio(MEAN_ROUND, mean[0], mean[1], within),
+        _waiting(waits, shares, runs, round_ns),
     ]
-    kinds, kind = distinct_rows(columns)
-    start = run.column("start_ns", heads)
-    samples = {}
-    for place, (comm, function, size, datatype) in enumerate(kinds.tolist()):
-        own = np.flatnonzero(kind == place)
-        own = own[np.argsort(start[own], kind="stable")]
-        some = own[:: max(len(own) // _MOST, 1)]
-        key = distinct[comm], run.word("function", function), size, run.word("datatype", datatype)
-        samples[key] = _Samples(shortest[some], wait[some], len(own))
-    return samples
 
 
-def _spread(samples: _Samples) -> Spread:
-    times = samples.times
+def _waiting(
+    waits: list[list[float]], shares: list[list[float]], runs: list[Rounds], round_ns: float
+) -> Measure:
+    within = _within([r.wait_ns / round_ns for r in runs])
+    known = knows_spread(len(waits[0]), len(waits[1]))
+    change = difference(shares[0], shares[1], within, _ALLOWANCES[WAITING])
+    a, b = tuple(waits[0]), tuple(waits[1])
+    verdict = _judge(change, known)
+    return Measure(WAITING, a, b, change.value, change.low, change.high, verdict)
+
+
+def _origins(
+    first: list[JobSamples], second: list[JobSamples], rhythm: Key
+) -> tuple[OriginChange, ...]:
+    """Where waiting began, what differs most first; origins of little waiting are left out."""
+    sides = [[_waiting_by_origin(job, rhythm) for job in side] for side in (first, second)]
+    names = list(dict.fromkeys(name for side in sides for origins in side for name in origins))
+    changes = [
+        OriginChange(
+            name,
+            tuple(origins.get(name, 0.0) for origins in sides[0]),
+            tuple(origins.get(name, 0.0) for origins in sides[1]),
+        )
+        for name in names
+    ]
+    round_ns = np.mean([np.median(job.rounds(rhythm).block_ns) for job in first + second])
+    shown = [c for c in changes if max(*c.a, *c.b) > _WEIGHT * float(round_ns)]
+    return tuple(sorted(shown, key=lambda change: -abs(change.difference_ns))[:_MOST_ORIGINS])
+
+
+def _waiting_by_origin(job: JobSamples, rhythm: Key) -> dict[str, float]:
+    """Waiting of one rank in a round, by where it began; start-up is not in a round."""
+    waiting = waiting_of(job.run)
+    if waiting is None:
+        return {}
+    account = account_of(waiting)
+    share = max(len(job.run.process_of), 1) * max(job.kinds[rhythm].calls, 1)
+    origins: dict[str, float] = {}
+    for origin in account.origins:
+        if origin.communicator is not None:
+            name = f"transfers of {job.model.communicator_names[origin.communicator]}"
+        else:
+            name = f"rank {origin.rank}"
+        origins[name] = origins.get(name, 0.0) + origin.waiting_ns / share
+    origins["the job's structure"] = account.structure_ns / share
+    origins["not known"] = account.unknown_ns / share
+    return origins
+
+
+def _within(values: list[Floats]) -> float:
+    """What single runs leave open, together."""
+    return float(np.sqrt(np.mean([half_width(v) ** 2 for v in values]) * 2))
+
+
+def _ratio(name: str, a: list[float], b: list[float], within: float) -> Measure:
+    logs = [np.log(np.maximum(side, 1.0)).tolist() for side in (a, b)]
+    change = difference(logs[0], logs[1], within, float(np.log1p(_ALLOWANCES[name])))
+    verdict = _judge(change, knows_spread(len(a), len(b)))
+    low, value, high = np.exp([change.low, change.value, change.high]).tolist()
+    return Measure(name, tuple(a), tuple(b), value, low, high, verdict)
+
+
+def _verdict(measures: list[Measure]) -> str:
+    """Rounds decide where they differ; else slower where anything is, else faster."""
+    verdicts = {measure.name: measure.verdict for measure in measures}
+    for name in (ROUND, MEAN_ROUND):
+        if verdicts.get(name) in (SLOWER, FASTER):
+            return verdicts[name]
+    for verdict in (SLOWER, FASTER):
+        if verdict in verdicts.values():
+            return verdict
+    decisive = verdicts.get(ROUND, verdicts.get(WIRE))
+    return SAME if decisive == SAME else UNRESOLVED
+
+
+# ---- the wire ----
+def _spread(runs: list[KindSamples]) -> Spread:
+    times = np.concatenate([samples.times_ns for samples in runs])
     median, p99 = percentiles(times)
+    waits = np.concatenate([samples.waits_ns for samples in runs])
+    calls = sum(samples.calls for samples in runs)
     return Spread(
-        calls=samples.calls,
-        total=float(times.mean()) * samples.calls,
+        calls=calls,
+        total=float(times.mean()) * calls,
         median=median,
         p99=p99,
         shortest=float(times.min()),
         longest=float(times.max()),
-        wait=percentiles(samples.waits)[0],
+        wait=percentiles(waits)[0],
     )
 
 
-def _resampled(times: Floats, rng: np.random.Generator) -> Floats:
-    """Medians of resampled blocks."""
-    size = min(len(times), 1000)
-    block = max(min(_BLOCK, size // 4), 1)
-    starts = rng.integers(0, len(times) - block + 1, (_RESAMPLES, -(-size // block)))
-    places = (starts[:, :, None] + np.arange(block)).reshape(_RESAMPLES, -1)
-    return np.asarray(np.median(times[places], axis=1))
+def _changes(first: list[JobSamples], second: list[JobSamples]) -> list[Change]:
+    """Kinds that all runs have, what changed most first."""
+    jobs = first + second
+    both = [key for key in jobs[0].kinds if all(key in job.kinds for job in jobs[1:])]
+    sides = [[[job.kinds[key] for job in side] for key in both] for side in (first, second)]
+    spreads = [[_spread(runs) for runs in side] for side in sides]
+    whole = [max(sum(spread.total for spread in side), 1.0) for side in spreads]
+    changes = []
+    for key, a, b, of_a, of_b in zip(both, *sides, *spreads, strict=True):
+        weight = max(of_a.total / whole[0], of_b.total / whole[1])
+        changes.append(_change(key, a, b, of_a, of_b, weight))
+    order = {SLOWER: 0, FASTER: 1, UNRESOLVED: 2, SAME: 3, NOT_JUDGED: 4}
+    changes.sort(key=lambda c: (order[c.verdict], -c.weight * abs(np.log(max(c.ratio, 1e-9)))))
+    return changes
 
 
-def _change(key: Key, a: _Samples, b: _Samples, whole: tuple[float, float]) -> Change:
-    of_a, of_b = _spread(a), _spread(b)
-    ratio = of_b.median / max(of_a.median, 1.0)
-    low, high, verdict = 0.0, np.inf, UNRESOLVED
-    if min(len(a.times), len(b.times)) >= LEAST:
-        rng = np.random.default_rng(0)
-        ratios = _resampled(b.times, rng) / np.maximum(_resampled(a.times, rng), 1.0)
-        low, high = (float(value) for value in np.percentile(ratios, _INTERVAL))
-        if low > 1 + MATTERS:
-            verdict = SLOWER
-        elif high < 1 / (1 + MATTERS):
-            verdict = FASTER
-        elif low > 1 / (1 + 2 * MATTERS) and high < 1 + 2 * MATTERS:
-            verdict = SAME
-    weight = max(of_a.total / max(whole[0], 1.0), of_b.total / max(whole[1], 1.0))
+def _change(
+    key: Key, a: list[KindSamples], b: list[KindSamples], of_a: Spread, of_b: Spread, weight: float
+) -> Change:
+    medians = [[float(np.log(percentiles(s.times_ns)[0])) for s in side] for side in (a, b)]
+    ratio = float(np.exp(np.mean(medians[1]) - np.mean(medians[0])))
+    runs = a + b
+    if min(len(samples.times_ns) for samples in runs) < LEAST:
+        return Change(key, of_a, of_b, ratio, 0.0, np.inf, UNRESOLVED, weight)
+    within = _within([np.log(samples.times_ns) for samples in runs])
+    change = difference(medians[0], medians[1], within, float(np.log1p(_KIND_ALLOWANCE)))
+    verdict = _judge(change, knows_spread(len(a), len(b)))
+    if not all(samples.exact for samples in runs):
+        verdict = NOT_JUDGED
+    low, high = float(np.exp(change.low)), float(np.exp(change.high))
     return Change(key, of_a, of_b, ratio, low, high, verdict, weight)
 
 
-def compare(a: Model, b: Model) -> Comparison:
-    """Capture b against capture a."""
-    first, second = _samples(a), _samples(b)
-    whole = tuple(
-        sum(float(s.times.mean()) * s.calls for s in side.values()) for side in (first, second)
-    )
-    both = [key for key in first if key in second]
-    changes = [_change(key, first[key], second[key], (whole[0], whole[1])) for key in both]
-    rank = {SLOWER: 0, FASTER: 1, UNRESOLVED: 2, SAME: 3}
-    changes.sort(key=lambda c: (rank[c.verdict], -c.weight * abs(np.log(max(c.ratio, 1e-9)))))
-    return Comparison(
-        changes=tuple(changes),
-        appeared=tuple((key, second[key].calls) for key in second if key not in first),
-        vanished=tuple((key, first[key].calls) for key in first if key not in second),
-        verdict=_verdict(changes),
-        ratio=_ratio(changes),
-        incomplete=tuple("; ".join(m.completeness.missing()) for m in (a, b)),  # type: ignore[arg-type]
-        simulated=(a.completeness.is_simulation, b.completeness.is_simulation),
-        timed=(sum(s.calls for s in first.values()), sum(s.calls for s in second.values())),
-    )
+def _wire(
+    first: list[JobSamples], second: list[JobSamples], changes: list[Change]
+) -> Measure | None:
+    """Time on the wire of the kinds that all runs have, at their mean numbers of calls."""
+    judged = [c for c in changes if c.verdict != NOT_JUDGED and np.isfinite(c.high)]
+    if not judged:
+        return None
+    jobs = first + second
+    calls = {c.key: sum(j.kinds[c.key].calls for j in jobs) / len(jobs) for c in judged}
 
+    def total(job: JobSamples) -> float:
+        return sum(n * float(np.median(job.kinds[key].times_ns)) for key, n in calls.items())
 
-def _ratio(changes: list[Change]) -> float | None:
-    before = sum(change.a.total for change in changes)
-    after = sum(change.a.total * change.ratio for change in changes)
-    return after / before if before else None
-
-
-def _verdict(changes: list[Change]) -> str:
-    """Slower where anything that matters is, else faster, else the same or not resolved."""
-    weighty = [change for change in changes if change.weight >= _WEIGHT]
-    for verdict in (SLOWER, FASTER):
-        if any(change.verdict == verdict for change in weighty):
-            return verdict
-    if weighty and all(change.verdict == SAME for change in weighty):
-        return SAME
-    return UNRESOLVED
+    sums = [[total(job) for job in side] for side in (first, second)]
+    weights = np.array([change.weight for change in judged])
+    runs = [[half_width(np.log(j.kinds[c.key].times_ns)) for j in jobs] for c in judged]
+    halves = np.sqrt(np.mean(np.square(runs), axis=1) * 2)
+    within = float(np.sqrt(np.sum((weights / weights.sum() * halves) ** 2)))
+    measure = _ratio(WIRE, sums[0], sums[1], within)
+    changed = abs(float(np.mean(sums[1]) - np.mean(sums[0])))
+    span_ns = float(np.mean([job.span_ns for job in jobs]))
+    if measure.verdict in (SLOWER, FASTER) and changed < _WEIGHT * span_ns:
+        return replace(measure, verdict=UNRESOLVED)
+    return measure

@@ -9,6 +9,14 @@ from ncclscope.analysis.measures import extent
 from ncclscope.analysis.own_time import OwnTimes, own_times
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.synchronized import SynchronizedInstances, synchronized_instances
+from ncclscope.analysis.waiting.origins import (
+    Waiting,
+    WaitingAccount,
+    account_of,
+    waiting_of,
+)
+from ncclscope.analysis.waiting.root_causes import RootCauses, root_causes
+from ncclscope.analysis.waiting.what_if import WhatIf
 from ncclscope.errors import FormatError
 from ncclscope.ingest.nccl_log_topology import topology_of
 from ncclscope.model.model import Model
@@ -28,6 +36,10 @@ class RuleContext:
     path           the capture's path, quoted for a shell
     own_times      by operation the rank's time since operations before it: own_time.py
     synchronized   collectives in which everybody waits for the last: synchronized.py
+    waiting        dependencies between kernels of all ranks: analysis/waiting
+    account        where waiting began
+    what_if        predictions about the run
+    root_causes    ranks and communicators that make the run longer
     system         samples of GPUs, network and hosts
     topology       what NCCL's log says about links
     where(), at()  how sentences name a rank's place, and a moment
@@ -53,6 +65,28 @@ class RuleContext:
         """How sentences call what `synchronized` holds."""
         sampled = NOT_SAMPLED in self.model.words.get("reason", ())
         return "collectives that were timed, a sample" if sampled else "collectives"
+
+    @cached_property
+    def waiting(self) -> Waiting | None:
+        """Dependencies between kernels; None where no waiting can be seen."""
+        return waiting_of(self.run)
+
+    @cached_property
+    def account(self) -> WaitingAccount | None:
+        """Where waiting began."""
+        return None if self.waiting is None else account_of(self.waiting)
+
+    @cached_property
+    def what_if(self) -> WhatIf | None:
+        """Predictions about the run."""
+        return None if self.waiting is None else WhatIf(self.waiting)
+
+    @cached_property
+    def root_causes(self) -> RootCauses | None:
+        """Ranks and communicators that make the run longer."""
+        if self.waiting is None or self.what_if is None:
+            return None
+        return root_causes(self.waiting, self.what_if)
 
     @cached_property
     def system(self) -> SystemSamples:

@@ -27,6 +27,7 @@ from ncclscope.ingest.records import (
 )
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.schema import NONE
+from ncclscope.nccl.algorithms import WITH_EXACT_STOP
 
 _US = 1000
 # Inspector's timing sources: the model's, and why it is not the GPU.
@@ -35,6 +36,7 @@ _SOURCES = {
     "kernel_cpu": ("host", "as the host noticed the kernel"),
     "collective_cpu": ("enqueue", "until it was queued: Inspector saw no kernel"),
 }
+_EARLY = ("gpu-early", "the stop stamp may come before the end")
 _UNTIMED = "Inspector gives no time"
 _PER_RANK = ("AllGather", "ReduceScatter")  # of these it gives one rank's bytes
 
@@ -97,7 +99,8 @@ def _operation(
     if function in _PER_RANK and communicator.ranks > 0:
         values["size_bytes"] = number(int(values["size_bytes"]) * communicator.ranks)
     source = _SOURCES.get(text(perf.get(f"{kind}_timing_source")), ("none", _UNTIMED))
-    values["source"], values["reason"] = source
+    early = kind == "p2p" or values["algorithm"] not in ("", *WITH_EXACT_STOP)
+    values["source"], values["reason"] = _EARLY if early and source[0] == "gpu" else source
     if kind == "coll":
         values["sequence"] = number(perf.get("coll_sn"))
     else:

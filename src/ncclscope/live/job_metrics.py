@@ -85,6 +85,18 @@ def _add_job(samples: Samples, job: FollowedJob) -> None:
 
 
 # ---- what a process is doing ----
+def add_training(samples: Samples, snapshot: ProcessSnapshot) -> None:
+    """Steps of the training loop, where the process records ranges."""
+    steps = snapshot.steps
+    if steps is None:
+        return
+    rank = (_rank(snapshot.global_rank),)
+    samples.add("training_steps", rank, float(steps.steps))
+    samples.add("data_wait_seconds", rank, steps.data_ns / _SECOND_NS)
+    if steps.last_ns:
+        samples.add("training_step_seconds", rank, steps.last_ns / _SECOND_NS)
+
+
 def _add_present(
     samples: Samples, process: FollowedProcess, snapshot: ProcessSnapshot, job: FollowedJob
 ) -> None:
@@ -99,6 +111,7 @@ def _add_present(
     cpu_seconds = helper_cpu_seconds(snapshot.pid, started)
     if cpu_seconds is not None:
         samples.add("recorder_cpu_seconds", (_rank(snapshot.global_rank),), cpu_seconds)
+    add_training(samples, snapshot)
     communicators = process.communicators
     for rank_state in snapshot.rank_states:
         comm, name = communicators.get(rank_state.number), _name(job, process, rank_state.number)

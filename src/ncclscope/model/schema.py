@@ -62,6 +62,12 @@ FORMS = ("collective", "send", "recv", "copy-engine")
 COLLECTIVE, SEND, RECV, COPY_ENGINE = range(len(FORMS))
 # What became of the stamps of one channel of an operation.
 STAMPS = ("valid", "repaired", "recovered", "rejected", "missing")
+# What a training loop does; how the steps of a job are known, best first; how the phase and module
+# of an operation are known.
+PHASE_NAMES = ("data", "forward", "backward", "optimizer", "checkpoint", "evaluation")
+DATA, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, EVALUATION = PHASE_NAMES
+ORIGINS = ("marks", "optimizer", "ranges", "root calls", "period")
+CONTEXTS = ("range", "mark", "bucket", "thread", "replay", "time")
 # What a counter counts: the user's calls, the works that NCCL made of them, copies by copy engines.
 LEVELS = ("call", "work", "copy-engine")
 CALL_LEVEL, WORK_LEVEL, COPY_ENGINE_LEVEL = range(len(LEVELS))
@@ -113,7 +119,19 @@ OPERATIONS = _columns(
     ("part_of", "i8", "row of the operation that this send or receive is a part of"),
     ("state", "word", "done, in flight, never launched, captured, unknown"),
     ("event", "i8", "stream << 37 | index of its main event: `stream.index` in `dump`"),
+    ("step", "i4", "training step, numbered from 0 or as the program does"),
+    ("phase", "word", "of the training loop: data, forward, backward, optimizer …"),
+    ("module", "i4", "row of `modules`: the module whose data it moves"),
+    ("prefetch", "i1", "1: called ahead of its module's own turn"),
+    (
+        "context",
+        "word",
+        "how they are known: range, mark, bucket, thread, replay or time",
+    ),
 )
+# Columns without a file where no process recorded ranges: nothing is known of any row.
+CONTEXT_COLUMNS = ("step", "phase", "module", "prefetch", "context")
+OPTIONAL_COLUMNS = {"operations": CONTEXT_COLUMNS}
 
 # Columns of operations with times on the one clock.
 TIME_COLUMNS = (
@@ -158,6 +176,7 @@ COMMUNICATORS = _columns(
     ("nodes", "i4", "number of nodes"),
     ("parent", "i4", "row of the smallest communicator that contains it"),
     ("created_ns", "i8", "first creation of it on any rank"),
+    ("dimension", "word", "of parallelism: dp, tp, pp, ep, cp …, or the user's own name"),
 )
 
 MEMBERS = _columns(
@@ -226,6 +245,34 @@ COUNTER_HISTOGRAMS = _columns(
     ("firsts", "i8", "of these, first calls that were all timed by CUDA events"),
 )
 
+# Of jobs that recorded ranges: their training steps on each process, and the phases of these.
+STEPS = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("step", "i4", "number of the step"),
+    ("start_ns", "i8", "it began: the step before had ended"),
+    ("end_ns", "i8", "it ended; NULL: it is under way"),
+    ("origin", "word", "how steps are known: marks, optimizer, ranges, root calls or period"),
+    ("data_ns", "i8", "of the host's time: waiting for data"),
+    ("forward_ns", "i8", "of the host's time: forward"),
+    ("backward_ns", "i8", "of the host's time: backward"),
+    ("optimizer_ns", "i8", "of the host's time: optimizer"),
+    ("tokens", "i8", "tokens of this process, as the program said"),
+    ("flops", "i8", "floating-point operations of this process, as the program said"),
+)
+
+PHASES = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("step", "i4", "number of its step"),
+    ("phase", "word", "data, forward, backward, optimizer, checkpoint or evaluation"),
+    ("thread", "i4", "id of the thread"),
+    ("start_ns", "i8", "it began on the host"),
+    ("end_ns", "i8", "it ended; NULL: it is under way"),
+)
+
+MODULES = _columns(
+    ("operations", "i8", "operations that move its data"),
+)
+
 PROCESSES = _columns(
     ("process", "i4", "row"),
     ("folder", "text", "its folder in the capture"),
@@ -239,7 +286,11 @@ PROCESSES = _columns(
     ("gpu", "text", "bus id or uuid of its first GPU"),
     ("attempt", "i4", "attempt of the job, from 0, as its launcher counts or as times show"),
     ("started_ns", "i8", "start by the wall clock: ns since 1970"),
-    ("ended", "i1", "1: ended by itself; 0: was killed, or still runs"),
+    (
+        "ended",
+        "i1",
+        "1: ended by itself; 0: ended without a word, or still runs",
+    ),
     ("gpu_clock_error_ns", "i8", "how far GPU times may be off on the host's clock"),
     ("calls", "i8", "calls on record"),
     ("calls_counted", "i8", "calls that it counted, whatever it recorded"),
@@ -327,6 +378,20 @@ PROXY_STEPS = _columns(
     ("end_ns", "i8", "the step ended"),
 )
 
+RANGES = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("thread", "i4", "id of the thread that wrote it"),
+    ("source", "text", "nvtx, record_function, engine, module or api"),
+    ("domain", "text", "NVTX domain"),
+    ("text", "text", "what the program called it"),
+    ("depth", "i4", "ranges around it"),
+    ("start_ns", "i8", "it began"),
+    ("end_ns", "i8", "it ended; NULL: it was open at the end"),
+    ("is_mark", "i1", "1: a moment, not a stretch of time"),
+    ("payload", "i8", "the number that came with it"),
+    ("event", "i8", "its event, numbered like those of `operations`"),
+)
+
 # Made when asked for, from what samplers wrote while the job ran.
 SYSTEM = _columns(
     ("time_ns", "i8", "when it was sampled"),
@@ -348,6 +413,9 @@ TABLES = {
     "windows": WINDOWS,
     "counters": COUNTERS,
     "counter_histograms": COUNTER_HISTOGRAMS,
+    "steps": STEPS,
+    "phases": PHASES,
+    "modules": MODULES,
 }
 # Small tables, which a model keeps as objects (rows.py).
 SMALL_TABLES = {"processes": PROCESSES, "gpus": GPUS, "nodes": NODES}
@@ -357,6 +425,7 @@ DETAILS = {
     "launches": LAUNCHES,
     "proxy_ops": PROXY_OPS,
     "proxy_steps": PROXY_STEPS,
+    "ranges": RANGES,
 }
 
 

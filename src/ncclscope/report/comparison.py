@@ -4,13 +4,17 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from ncclscope.analysis.job_samples import Key
 from ncclscope.diagnose.comparison import (
-    LEAST,
+    MEAN_ROUND,
+    ROUND,
     SAME,
     UNRESOLVED,
+    WAITING,
+    WIRE,
     Change,
     Comparison,
-    Key,
+    Measure,
     Spread,
 )
 from ncclscope.humanize import binary_size, duration, percent, plural, printable, wrapped
@@ -18,6 +22,7 @@ from ncclscope.report.tables import Column, Table, plain_lines
 
 VERSION = 1  # fields are added without a change of it
 _MOST_ROWS = 40
+_MOSTLY = 0.4  # of a change
 _COLUMNS = (
     Column("communicator", right=False),
     Column("function", right=False),
@@ -57,50 +62,108 @@ def _key_in_words(key: Key) -> str:
     return f"{key[0]} {key[1]} {binary_size(key[2])} {key[3]}"
 
 
+_NAMES = {
+    ROUND: "a round",
+    MEAN_ROUND: "a round, mean",
+    WAITING: "waiting",
+    WIRE: "on the wire",
+}
+_MEASURE_COLUMNS = (
+    Column("the job", right=False),
+    Column("A"),
+    Column("B"),
+    Column("B / A"),
+    Column("99 % interval"),
+    Column("", right=False),
+)
+
+
+def _several(values: tuple[float, ...]) -> str:
+    """The mean of runs, and their range."""
+    text = duration(sum(values) / len(values))
+    if len(values) == 1:
+        return text
+    return f"{text} ({duration(min(values))} … {duration(max(values))})"
+
+
+def _measure_row(measure: Measure) -> tuple[str, ...]:
+    if measure.name == WAITING:  # a share of the round: there may have been none before
+        change = f"{measure.change * 100:+.0f} %"
+        interval = f"{measure.low * 100:+.0f} … {measure.high * 100:+.0f} % of a round"
+    else:
+        change = f"{measure.change:.3f}"
+        interval = f"{measure.low:.3f} … {measure.high:.3f}"
+    name = _NAMES[measure.name]
+    return name, _several(measure.a), _several(measure.b), change, interval, measure.verdict
+
+
 def _verdict(comparison: Comparison) -> str:
+    if comparison.reason:
+        return f"{comparison.verdict}: {comparison.reason}".replace("unresolved:", "not resolved:")
+    measures = {measure.name: measure for measure in comparison.measures}
     if comparison.verdict == UNRESOLVED:
-        return f"not resolved: {_why_unresolved(comparison)}"
-    ratio_text = f"{comparison.ratio:.2f} times the time on the wire" if comparison.ratio else ""
-    if comparison.verdict == SAME:
-        return f"B is as fast as A{': ' if ratio_text else ''}{ratio_text}"
-    changed = sum(change.verdict == comparison.verdict for change in comparison.changes)
-    kinds = f"{plural(len(comparison.changes), 'kind')} of calls"
-    share = f"{changed:,} of {kinds}" if changed < len(comparison.changes) else f"all {kinds}"
-    share = kinds if len(comparison.changes) == 1 else share
-    return f"B is {comparison.verdict} than A in {share}" + (
-        f"; together {ratio_text}" if ratio_text else ""
+        return "not resolved: what differs may be chance"
+    decides = next((m for m in measures.values() if m.verdict == comparison.verdict), None)
+    so_far = "" if comparison.knows_spread else ", as far as one run of each can tell"
+    if comparison.verdict == SAME or decides is None:
+        what = f": {_in_words(decides)}" if decides else ""
+        return f"B is as fast as A{so_far}{what}"
+    return f"B is {comparison.verdict} than A: {_in_words(decides)}{_mostly(comparison, decides)}"
+
+
+def _mostly(comparison: Comparison, decides: Measure) -> str:
+    """What most of the change is, where it is waiting that began in one place."""
+    if decides.name not in (ROUND, MEAN_ROUND) or not comparison.origins:
+        return ""
+    change = sum(decides.b) / len(decides.b) - sum(decides.a) / len(decides.a)
+    origin = comparison.origins[0]
+    if origin.difference_ns / change < _MOSTLY:
+        return ""
+    more = "more" if change > 0 else "less"
+    amount = duration(abs(origin.difference_ns))
+    return f"; a rank waits {amount} {more} of it because of {origin.name}"
+
+
+def _in_words(measure: Measure) -> str:
+    a, b = _several(measure.a), _several(measure.b)
+    if measure.name == WAITING:
+        return f"a rank waits {b} a round instead of {a}"
+    subject = {
+        ROUND: "a round takes",
+        MEAN_ROUND: "rounds take in the mean, though not typically,",
+        WIRE: "all calls together take on the wire",
+    }[measure.name]
+    return f"{subject} {b} instead of {a}, {measure.change:.2f} times as long"
+
+
+def _runs_in_words(comparison: Comparison) -> str:
+    """What so many runs can tell."""
+    if comparison.knows_spread:
+        runs = f"{comparison.runs[0]} and {comparison.runs[1]} runs"
+        return f"Intervals are those between runs, from how much {runs} of one job differ."
+    return (
+        "With one run of each, how much equal runs differ is not known. Equal jobs were seen to "
+        "differ by 10 % in their rounds and by half in single kinds of calls, so that much is not "
+        "called a difference. Several runs tell more: compare a1 a2 a3 -- b1 b2."
     )
 
 
-def _why_unresolved(comparison: Comparison) -> str:
-    untimed = [name for name, calls in zip("AB", comparison.timed, strict=True) if not calls]
-    if untimed:
-        has = "has" if len(untimed) == 1 else "have"
-        return f"{' and '.join(untimed)} {has} no times of single calls: record in mode trace"
-    if not comparison.changes:
-        return "A and B have no call in common (communicator, function, bytes, datatype)"
-    if not any(math.isfinite(change.high) for change in comparison.changes):
-        return f"too few calls: it takes {LEAST} of a kind on each side"
-    return "what differs may be chance, what surely differs does not matter"
+def _spans_in_words(comparison: Comparison) -> str:
+    a, b = (_several(tuple(map(float, spans))) for spans in comparison.span_ns)
+    return f"The runs took {a} and {b}, with their start-up, which is not judged."
 
 
-def lines(comparison: Comparison, a: str, b: str, width: int) -> Iterator[str]:
-    """The verdict, what changed, what appeared and what vanished."""
-    for name, path, simulated in zip("AB", (a, b), comparison.simulated, strict=True):
-        yield printable(f"{name}: {path}") + (" (a simulation)" if simulated else "")
+def lines(comparison: Comparison, a: list[str], b: list[str], width: int) -> Iterator[str]:
+    """The verdict, the job, what changed, what appeared and what vanished."""
+    for name, paths, simulated in zip("AB", (a, b), comparison.simulated, strict=True):
+        yield printable(f"{name}: {', '.join(paths)}") + (" (a simulation)" if simulated else "")
     for name, missing in zip("AB", comparison.incomplete, strict=True):
         if missing:
             yield from wrapped(f"! {name} is incomplete: {printable(missing)}", width)
     yield from wrapped(_verdict(comparison), width, "  ")
-    changes = comparison.changes
-    if changes:
-        table = Table("", _COLUMNS, tuple(_row(change) for change in changes[:_MOST_ROWS]))
-        heading, rows, _ = plain_lines(table, width)
-        yield ""
-        yield heading
-        yield from rows
-        if len(changes) > _MOST_ROWS:
-            yield f"and {len(changes) - _MOST_ROWS:,} more: --json has all of them"
+    yield from _measure_lines(comparison, width)
+    yield from _origin_lines(comparison, width)
+    yield from _change_lines(comparison.changes, width)
     for what, keys in (("only in A", comparison.vanished), ("only in B", comparison.appeared)):
         if keys:
             yield ""
@@ -109,12 +172,54 @@ def lines(comparison: Comparison, a: str, b: str, width: int) -> Iterator[str]:
                 yield printable(f"  {_key_in_words(key)}, {plural(calls, 'call')}")
             if len(keys) > _MOST_ROWS:
                 yield f"  and {len(keys) - _MOST_ROWS:,} more: --json has all of them"
+    if comparison.changes:
+        yield ""
+        yield from wrapped(
+            "A call's time is the shortest over its ranks, so waiting is not in it. time: share of "
+            "all calls' time, the larger of both. not judged: times that are lower bounds, or not "
+            "from the GPU.",
+            width,
+        )
+
+
+def _measure_lines(comparison: Comparison, width: int) -> Iterator[str]:
+    if not comparison.measures:
+        return
+    rows = tuple(_measure_row(measure) for measure in comparison.measures)
+    heading, texts, _ = plain_lines(Table("", _MEASURE_COLUMNS, rows), width)
     yield ""
-    yield from wrapped(
-        "A call's time is the shortest over its ranks, so waiting is not in it. time: share of all "
-        "calls' time, the larger of both.",
-        width,
-    )
+    yield heading
+    yield from texts
+    if comparison.rhythm:
+        kind = _key_in_words(comparison.rhythm)
+        text = f"A round: from one call of {kind} to the next. waiting: of one rank in it."
+        yield from wrapped(printable(text), width)
+    yield from wrapped(_spans_in_words(comparison), width)
+    yield from wrapped(_runs_in_words(comparison), width)
+
+
+def _origin_lines(comparison: Comparison, width: int) -> Iterator[str]:
+    if not comparison.origins:
+        return
+    rows = tuple((o.name, _several(o.a), _several(o.b)) for o in comparison.origins)
+    columns = (Column("waiting by where it began", right=False), Column("A"), Column("B"))
+    heading, texts, _ = plain_lines(Table("", columns, rows), width)
+    yield ""
+    yield heading
+    yield from texts
+    yield "of one rank in a round, in the mean, after the start-up"
+
+
+def _change_lines(changes: tuple[Change, ...], width: int) -> Iterator[str]:
+    if not changes:
+        return
+    table = Table("", _COLUMNS, tuple(_row(change) for change in changes[:_MOST_ROWS]))
+    heading, rows, _ = plain_lines(table, width)
+    yield ""
+    yield heading
+    yield from rows
+    if len(changes) > _MOST_ROWS:
+        yield f"and {len(changes) - _MOST_ROWS:,} more: --json has all of them"
 
 
 def _key(key: Key) -> dict[str, Any]:
@@ -135,14 +240,41 @@ def _spread(spread: Spread) -> dict[str, Any]:
     }
 
 
-def as_json(comparison: Comparison, a: str, b: str) -> dict[str, Any]:
+def _measure(measure: Measure) -> dict[str, Any]:
+    share = measure.name == WAITING
+    return {
+        "name": measure.name,
+        "verdict": measure.verdict,
+        "a_us": [round(value / 1e3, 3) for value in measure.a],
+        "b_us": [round(value / 1e3, 3) for value in measure.b],
+        "difference_of_round" if share else "ratio": round(measure.change, 6),
+        "interval": [round(measure.low, 6), round(measure.high, 6)],
+    }
+
+
+def as_json(comparison: Comparison, a: list[str], b: list[str]) -> dict[str, Any]:
     """The whole comparison."""
+    spans = [[round(span / 1e9, 6) for span in side] for side in comparison.span_ns]
     return {
         "version": VERSION,
-        "a": a,
-        "b": b,
+        "a": a[0],
+        "b": b[0],
+        "runs": {"a": a, "b": b},
         "simulation": {"a": comparison.simulated[0], "b": comparison.simulated[1]},
         "verdict": comparison.verdict,
+        "reason": comparison.reason or None,
+        "between_runs": comparison.knows_spread,
+        "run_s": {"a": spans[0], "b": spans[1]},
+        "round": _key(comparison.rhythm) if comparison.rhythm else None,
+        "measures": [_measure(measure) for measure in comparison.measures],
+        "origins": [
+            {
+                "name": origin.name,
+                "a_us": [round(value / 1e3, 3) for value in origin.a],
+                "b_us": [round(value / 1e3, 3) for value in origin.b],
+            }
+            for origin in comparison.origins
+        ],
         "ratio": comparison.ratio,
         "incomplete": {
             "a": comparison.incomplete[0] or None,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from ncclscope.analysis.summary_from_counters import completeness_with_counts
 from ncclscope.diagnose.diagnosis import Diagnosis
 from ncclscope.diagnose.finding import Evidence, Finding
 from ncclscope.humanize import plural, printable, wrapped
@@ -35,8 +36,9 @@ def lines(
     model: Model, diagnosis: Diagnosis, width: int, program: str = "ncclscope"
 ) -> Iterator[str]:
     """The whole answer, the worst first; `program` is what commands begin with."""
-    yield from wrapped(printable(model.completeness.line()), width)
-    for note in model.completeness.notes[:8]:
+    completeness = completeness_with_counts(model)
+    yield from wrapped(printable(completeness.line()), width)
+    for note in completeness.notes[:8]:
         yield from wrapped(f"! {printable(note)}", width, _INDENT)
     serious = [finding for finding in diagnosis.findings if finding.severity != "info"]
     if not serious and not model.completeness.calls and not model.completeness.operations:
@@ -84,7 +86,7 @@ def as_json(model: Model, diagnosis: Diagnosis) -> dict[str, Any]:
     return {
         "version": VERSION,
         "capture": str(model.path),
-        "completeness": model.completeness.as_json(),
+        "completeness": completeness_with_counts(model).as_json(),
         "missing": diagnosis.missing or None,
         "findings": [finding_json(finding) for finding in diagnosis.findings],
     }

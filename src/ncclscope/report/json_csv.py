@@ -12,7 +12,10 @@ from ncclscope.analysis.sampled_groups import Sample
 from ncclscope.analysis.sampling import Estimate
 from ncclscope.analysis.selection import DEFAULT_BY
 from ncclscope.analysis.summary import CommunicatorRow, Summary
+from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
 from ncclscope.model.topology import Topology
+from ncclscope.report.training import training_json
+from ncclscope.report.what_if import path_as_json
 
 VERSION = 1  # fields are added without a change of it
 # Keys whose name in JSON and CSV differs from the command line.
@@ -72,6 +75,7 @@ def _measures(group: Group) -> dict[str, Any]:
         "busbw_gbs": group.busbw_gbs,
         "busbw_wire_gbs": group.busbw_wire_gbs,
         "wait_share": group.wait_share,
+        "wait_known_share": group.wait_known_share,
         "relative_wait_share": group.relative_wait_share,
         "run_share": group.run_share,
         "sources": group.sources,
@@ -131,11 +135,42 @@ def _rank(row: RankRow) -> dict[str, Any]:
         "host": row.host,
         "operations": row.operations,
         "total_bytes": row.bytes,
-        "times_last": row.times_last,
-        "caused_wait_us": round(row.skew_ns / 1e3, 3),
-        "longest_caused_wait_us": round(row.longest_skew_ns / 1e3, 3),
-        "wait_us": None if row.wait_ns is None else round(row.wait_ns / 1e3, 3),
+        "times_last": row.waiting.times_last if row.waiting else None,
+        "caused_wait_us": _us(row.waiting.origin_ns if row.waiting else None),
+        "passed_on_wait_us": _us(row.waiting.passed_on_ns if row.waiting else None),
+        "wait_us": _us(row.wait_ns),
         "wait_share": row.wait_share,
+    }
+
+
+def _us(time_ns: int | None) -> float | None:
+    return None if time_ns is None else round(time_ns / 1e3, 3)
+
+
+def _origin(origin: Origin, names: list[str]) -> dict[str, Any]:
+    where: dict[str, Any] = {"rank": origin.rank}
+    if origin.communicator is not None:
+        where = {"communicator": names[origin.communicator]}
+    return {
+        "kind": origin.kind,
+        **where,
+        "waiting_ns": origin.waiting_ns,
+        "times": origin.times,
+        "typical_ns": origin.typical_ns,
+        "on_path_ns": origin.on_path_ns,
+    }
+
+
+def waiting_as_json(account: WaitingAccount, names: list[str]) -> dict[str, Any]:
+    """The account of waiting. `total_ns` is the sum of the origins and of the parts after them."""
+    return {
+        "total_ns": account.total_ns,
+        "origins": [_origin(origin, names) for origin in account.origins],
+        "structure_ns": account.structure_ns,
+        "start_up_ns": account.start_up_ns,
+        "below_clock_error_ns": account.below_clock_error_ns,
+        "unknown_ns": account.unknown_ns,
+        "not_seen": account.unseen,
     }
 
 
@@ -192,6 +227,10 @@ def as_json(
             for row in summary.scopes
         ],
         "ranks": None if summary.ranks is None else [_rank(row) for row in summary.ranks],
+        "waiting": None
+        if summary.waiting is None
+        else waiting_as_json(summary.waiting, summary.model.communicator_names),
+        "critical_path": path_as_json(summary.model, summary.path),
         "arrivals": None
         if arrivals is None
         else {
@@ -212,6 +251,7 @@ def as_json(
         "bytes_over_time": None if summary.slices is None else list(summary.slices),
         "untimed": summary.untimed,
         "topology": topology.as_json() if topology else None,
+        **training_json(summary),
         "notes": [*summary.notes, *([] if from_operations else [_NEEDS_TRACE])],
     }
 

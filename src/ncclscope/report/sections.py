@@ -6,12 +6,16 @@ from ncclscope.analysis.groups import Group
 from ncclscope.analysis.measures import Durations
 from ncclscope.analysis.ranks import TrafficRow
 from ncclscope.analysis.summary import CommunicatorRow, Summary
+from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.humanize import AMOUNTS, NOTHING, amount, duration, percent, plural
 from ncclscope.report.sample_sections import share_with_interval
 from ncclscope.report.tables import Bar, Cell, Column, Spark, Table
 from ncclscope.report.units import gigabytes, microseconds, size
 
 _MAY_BE_MISSING = ("counted", "wire", "wait", "run", "bytes over time")
+_MOSTLY_KNOWN = 0.9  # of the time of kernels: what is known of less says how much that is
+_LEAST_KNOWN = 0.5  # likewise, for a column
+_LEAST_SHOWN = 0.01  # of all waiting: smaller origins are shown together
 _KEY_TITLES = {"size": "size", "datatype": "type", "communicator": "communicator"}
 
 
@@ -49,9 +53,15 @@ def headline(summary: Summary) -> str:
     if total.run_share is not None:
         share = share_with_interval(total.run_share, sample.run_share if sample else None)
         words.append(f"NCCL kernels ran {share} of the time")
-    if total.wait_share is not None:
+    known = total.wait_known_share
+    if total.wait_share is not None and known is not None:
         share = share_with_interval(total.wait_share, sample.wait_share if sample else None)
-        words.append(f"{share} of that waiting for other ranks")
+        if known >= _MOSTLY_KNOWN:
+            words.append(f"{share} of that waiting for other ranks")
+        else:
+            words.append(
+                f"waiting for other ranks is known of {percent(known)} of that: {share} of it"
+            )
     if sample:
         words.append(f"timed {sample.timed:,} of {total.operations:,}")
     return ", ".join(words)
@@ -100,7 +110,11 @@ def _gpu_ns(group: Group) -> int | None:
 
 
 def _wait(group: Group) -> str:
-    """The share of waiting: by one clock, else by durations alone, marked with ~."""
+    """The share of waiting: by one clock, else by durations alone, marked with ~. Where it is known
+    of little of the time, it says nothing about the rest.
+    """
+    if (group.wait_known_share or 0.0) < _LEAST_KNOWN and group.wait_share is not None:
+        return NOTHING
     if group.wait_share is not None:
         return percent(group.wait_share)
     if group.relative_wait_share is not None:
@@ -246,34 +260,81 @@ def operation_notes(groups: tuple[Group, ...], shown: int) -> list[str]:
     return notes
 
 
-def ranks(summary: Summary, most: int) -> Table | None:
-    """Ranks by waiting caused; None where no arrival could be compared."""
-    if not summary.ranks or summary.arrivals is None or not summary.arrivals.compared:
+def origins(summary: Summary, most: int) -> Table | None:
+    """Where waiting began; None where it cannot be seen, or there is none."""
+    account = summary.waiting
+    if account is None or not account.total_ns:
         return None
-    arrivals = summary.arrivals
-    worst = max((row.skew_ns for row in summary.ranks), default=0)
+    names, total = summary.model.communicator_names, account.total_ns
+    shown = [o for o in account.origins if o.waiting_ns >= _LEAST_SHOWN * total][:most]
     columns = (
-        Column("rank"), Column("host", right=False, drop=1), Column("came last"),
-        Column("made others wait"), Column("", right=False), Column("longest", drop=2),
+        Column("origin", right=False), Column("", right=False), Column("waiting"), Column("share"),
+        Column("", right=False, drop=3), Column("times"), Column("typically"),
+        Column("on the path", drop=2),
+    )  # fmt: skip
+    rows: list[tuple[Cell, ...]] = [
+        (
+            names[o.communicator] if o.communicator is not None else f"rank {o.rank}", o.kind,
+            duration(o.waiting_ns), percent(o.waiting_ns / total), Bar(o.waiting_ns / total),
+            f"{o.times:,}", duration(o.typical_ns), duration(o.on_path_ns),
+        )
+        for o in shown
+    ]  # fmt: skip
+    others = sum(o.waiting_ns for o in account.origins) - sum(o.waiting_ns for o in shown)
+    parts = (
+        ("others", others),
+        ("start-up", account.start_up_ns),
+        ("structure of the job", account.structure_ns),
+        ("below the clock error", account.below_clock_error_ns),
+        ("unknown", account.unknown_ns),
+        ("all waiting", total),
+    )
+    rows += [
+        (name, "", duration(ns), percent(ns / total), Bar(0.0), "", "", "")
+        for name, ns in parts
+        if ns
+    ]
+    return Table("origins of waiting", columns, tuple(rows), tuple(_waiting_notes(account)))
+
+
+def _waiting_notes(account: WaitingAccount) -> list[str]:
+    notes = ["waiting of all ranks together, by what was longer than usual and where it began"]
+    if account.unseen:
+        listed = ", ".join(f"{count:,} with {reason}" for reason, count in account.unseen.items())
+        notes.append(f"not looked at: operations that show no waiting: {listed}")
+    return notes
+
+
+def ranks(summary: Summary, most: int) -> Table | None:
+    """Ranks by the waiting that began on them; None where no waiting can be seen."""
+    arrivals = summary.arrivals
+    rows = [(row, row.waiting) for row in summary.ranks or () if row.waiting is not None]
+    if not rows or arrivals is None or not arrivals.compared:
+        return None
+    worst = max(waiting.origin_ns for _, waiting in rows)
+    columns = (
+        Column("rank"), Column("host", right=False, drop=1), Column("made others wait"),
+        Column("", right=False), Column("came last"), Column("passed on", drop=2),
         Column("waited itself"),
     )  # fmt: skip
-    rows = tuple(
+    cells = tuple(
         (
-            NOTHING if row.rank is None else str(row.rank), row.host, f"{row.times_last:,}",
-            duration(row.skew_ns), Bar(row.skew_ns / worst if worst else 0.0),
-            duration(row.longest_skew_ns), duration(row.wait_ns),
+            NOTHING if row.rank is None else str(row.rank), row.host, duration(waiting.origin_ns),
+            Bar(waiting.origin_ns / worst if worst else 0.0), f"{waiting.times_last:,}",
+            duration(waiting.passed_on_ns), duration(waiting.waited_ns),
         )
-        for row in summary.ranks[:most]
+        for row, waiting in rows[:most]
     )  # fmt: skip
     error = f", clocks agree to ±{duration(arrivals.error_ns)}" if arrivals.error_ns else ""
     notes = [
-        f"last arriver certain in {arrivals.certain:,} of {arrivals.compared:,} instances{error}"
+        "made others wait: what began on the rank; passed on: waiting for it that began elsewhere",
+        f"last arriver certain in {arrivals.certain:,} of {arrivals.compared:,} instances{error}",
     ]
     if summary.total.sample:
         notes.append("sums over operations that were timed, a sample: all of them waited longer")
-    if len(summary.ranks) > most:
-        notes.append(f"{plural(len(summary.ranks) - most, 'more rank')} not shown")
-    return Table("ranks by waiting caused", columns, rows, tuple(notes))
+    if len(rows) > most:
+        notes.append(f"{plural(len(rows) - most, 'more rank')} not shown")
+    return Table("ranks by waiting caused", columns, cells, tuple(notes))
 
 
 def _matrix(rows: tuple[TrafficRow, ...], ranks: list[int]) -> Table:

@@ -5,7 +5,10 @@ from typing import Any
 
 from ncclscope.capture import liveness
 from ncclscope.diagnose.hang.verdict import (
+    CIRCLE,
     DEAD,
+    DIRECTION,
+    EXTRA_CALL,
     MISMATCH,
     NEVER_CALLED,
     NEVER_JOINED,
@@ -20,11 +23,13 @@ from ncclscope.diagnose.hang.verdict import (
     RankActivity,
     Status,
     Verdict,
+    answer_in_words,
     deaths_in_words,
+    operation_in_words,
     whereabouts,
 )
 from ncclscope.humanize import binary_size, plural, printable, ranks_in_words, seconds
-from ncclscope.snapshot.types import Step
+from ncclscope.snapshot.types import PAIRED, Step
 
 VERSION = 1  # fields are added without a change of it
 _MOST_DETAILS = 4
@@ -42,13 +47,6 @@ _STEPS = {
 }
 
 
-def _operation(verdict: Verdict) -> str:
-    if not verdict.function:
-        return f"#{verdict.order}" if verdict.order else ""
-    datatype = f" {verdict.datatype}" if verdict.datatype else ""
-    return f"{verdict.function} #{verdict.order} ({binary_size(verdict.size_bytes)}{datatype})"
-
-
 def _where(verdict: Verdict, ranks: tuple[int, ...]) -> str:
     """Where ranks are, in brackets; "" where it is not known."""
     text = whereabouts(verdict, ranks)
@@ -62,10 +60,11 @@ def _waiters(verdict: Verdict, post_mortem: bool) -> str:
     if len(verdict.waiting) > 2:
         who = plural(len(verdict.waiting), "rank")
     single = len(verdict.waiting) == 1
-    verb = "waited" if post_mortem else "has waited" if single else "have waited"
-    return f"; {who} {verb} {seconds(verdict.waited_ns)}" + (
-        " until the end" if post_mortem else ""
-    )
+    over = post_mortem or verdict.exited
+    verb = "waited" if over else "has waited" if single else "have waited"
+    end = " until they exited" if verdict.exited and not single else " until the end"
+    end = " until it exited" if verdict.exited and single else end
+    return f"; {who} {verb} {seconds(verdict.waited_ns)}" + (end if over else "")
 
 
 def _what_happened(verdict: Verdict) -> str:
@@ -77,9 +76,12 @@ def _what_happened(verdict: Verdict) -> str:
     have, are = ("has", "is") if len(verdict.culprits) == 1 else ("have", "are")
     reason = f": {verdict.reason}" if verdict.reason else ""
     aside = f" ({verdict.reason})" if verdict.reason else ""
+    lasted = f"for {seconds(verdict.waited_ns)}"
     return {
         NEVER_JOINED: f"{who or 'some ranks'} never joined it{aside}",
-        NEVER_CALLED: f"{who} never called it{aside}",
+        NEVER_CALLED: f"{who} never called {answer_in_words(verdict)}{aside}",
+        EXTRA_CALL: f"{who} made a call too many: {verdict.reason}; {lasted}",
+        CIRCLE: f"a circle of waiting, {who}: {verdict.reason}; {lasted}",
         NOT_LAUNCHED: f"{who} called it and {have} not launched it",
         NOT_STARTED: f"{who} launched it and {have} not started it on the GPU",
         NOT_FINISHED: f"{who} {have} not finished it",
@@ -124,13 +126,24 @@ def line(verdict: Verdict, post_mortem: bool) -> str:
         where = _where(verdict, verdict.culprits or everybody)
         text = f"MISMATCH {verdict.name} #{verdict.order}: {sides}{where}"
         return printable(text + _waiters(verdict, post_mortem))
-    words = [label, verdict.name, _operation(verdict)]
+    where = _training(verdict)
+    words = [label, verdict.name, operation_in_words(verdict), f"in {where}" if where else ""]
     text = " ".join(word for word in words if word) + ": " + _what_happened(verdict)
-    if verdict.verdict != WAITING and not all_dead:
+    if verdict.verdict not in (WAITING, EXTRA_CALL, CIRCLE) and not all_dead:
         text += _waiters(verdict, post_mortem)
     if verdict.because_of:
         text += f" (follows from {verdict.because_of})"
     return printable(text)
+
+
+def _training(verdict: Verdict) -> str:
+    """Where in their training ranks are that wait, where they agree; else where culprits are."""
+    waits = {a.training for a in verdict.activities if a.rank in verdict.waiting and a.training}
+    blamed = {a.training for a in verdict.activities if a.rank in verdict.culprits and a.training}
+    for places in (waits, blamed):
+        if len(places) == 1:
+            return places.pop()
+    return ""
 
 
 def step_in_words(step: Step) -> str:
@@ -141,12 +154,24 @@ def step_in_words(step: Step) -> str:
     return f"{waits_for} on channel {step.channel} ({state}{seconds(step.since_ns)})"
 
 
+def _call(activity: RankActivity) -> str:
+    """A call with its number; sends and receives are numbered on each rank apart, so with its peer
+    instead.
+    """
+    if activity.function not in PAIRED:
+        return f"{activity.function} #{activity.order}"
+    if activity.peer is None:
+        return activity.function
+    return f"{activity.function} {DIRECTION[activity.function]} rank {activity.peer}"
+
+
 def _detail(activity: RankActivity, is_culprit: bool) -> str:
     """What a rank is doing, or was doing last, in one line."""
     alive = activity.life in (liveness.ALIVE, liveness.STOPPED)
-    what = f"{activity.function} #{activity.order} on {activity.communicator}"
+    what = f"{_call(activity)} on {activity.communicator}"
     if not activity.function:
-        text = "has called nothing" if alive else "had called nothing"
+        known = alive or activity.life == liveness.ENDED
+        text = "has called nothing" if known else "has no call on record"
     elif activity.in_flight:
         text = f"{'is' if alive else 'was'} in {what} for {seconds(activity.since_ns)}"
         text += f", {activity.channels}" if activity.channels and is_culprit else ""
@@ -154,6 +179,8 @@ def _detail(activity: RankActivity, is_culprit: bool) -> str:
         text = f"last called {what}, {seconds(activity.since_ns)} "
         text += "ago" if alive else f"before {_END.get(activity.life, 'its end')}"
         text += "; nothing in flight"
+    if activity.training:
+        text += f"; in {activity.training}"
     if activity.step is not None:
         text += f"; {'waits' if alive else 'waited'} {step_in_words(activity.step)}"
     if activity.life not in (liveness.ALIVE, liveness.DEAD) or (is_culprit and not alive):
@@ -265,7 +292,9 @@ def _activity_json(activity: RankActivity) -> dict[str, Any]:
         "order": activity.order,
         "since_s": round(activity.since_ns / 1e9, 6),
         "in_flight": activity.in_flight,
+        "peer": activity.peer,
         "channels": activity.channels or None,
+        **({"training": activity.training} if activity.training else {}),
         "proxy_step": None
         if step is None
         else {
@@ -305,6 +334,8 @@ def _verdict_json(verdict: Verdict, post_mortem: bool) -> dict[str, Any]:
             for side in verdict.sides
         ],
         "reason": verdict.reason or None,
+        "peer": verdict.pair.peer if verdict.pair else None,
+        "circle": list(verdict.circle),
         "follows_from": verdict.because_of or None,
         "missing": list(verdict.missing),
         "all_dead": verdict.dead_processes > 0,

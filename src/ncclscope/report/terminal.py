@@ -10,7 +10,9 @@ from ncclscope.model.topology import Topology
 from ncclscope.report import sample_sections, sections
 from ncclscope.report.tables import Table, plain_lines
 from ncclscope.report.topology import topology_tables, warning_lines
+from ncclscope.report.training import training_tables
 from ncclscope.report.units import sparkline
+from ncclscope.report.what_if import path_table
 
 _BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
@@ -103,10 +105,14 @@ def terminal_lines(
     scopes = sections.scopes(summary)
     if scopes:
         yield from _table(scopes, style, [])
+    for section in training_tables(summary, style.most_others):
+        yield from _table(section, style, [])
     yield from _operations(summary, groups, style, missing)
     others = (
+        sections.origins(summary, style.most_others),
         sample_sections.intervals(summary, groups, style.most_rows),
         sections.ranks(summary, style.most_others),
+        path_table(summary.model, summary.path),
         sections.traffic(summary, style.most_others, (style.width - 11) // 7),
         sections.sizes(summary),
         sections.untimed(summary),

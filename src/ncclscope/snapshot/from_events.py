@@ -81,6 +81,7 @@ def rank_states_from_events(process: Process) -> tuple[tuple[RankState, ...], in
                 usual_ns=int(np.quantile(times, USUALLY)) if len(times) else 0,
                 finished=sum(len(rows[kind]) for kind in _WORKS) - len(own),
                 gpu_bus_id=comm.gpu_bus_id,
+                closed_ns=None if comm.t_close is None else ns_before(comm.t_close),
             )
         )
     return tuple(rank_states), at_ns

@@ -85,6 +85,7 @@ def rank_states_from_live_page(
                 global_rank=global_ranks[comm.number],
                 finished=row["done"] if row else 0,
                 gpu_bus_id=comm.gpu_bus_id,
+                closed_ns=None if comm.t_close is None else ns_before(comm.t_close),
             )
         )
     return tuple(rank_states)

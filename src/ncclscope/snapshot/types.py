@@ -98,6 +98,7 @@ class RankState:
     usual_ns: int = 0  # 19 of 20 did not take longer
     finished: int = 0  # operations that ended
     gpu_bus_id: str = ""
+    closed_ns: int | None = None  # how long ago; None where it is open
 
 
 def step_state(slot: Any) -> tuple[str, int]:

@@ -49,7 +49,8 @@ def test_the_straggler_is_named(tmp_path: Path) -> None:
     failed = ncclscope("diagnose", capture, "--fail-on", "warning")
     assert failed.returncode == 3
     assert "rank 3 (node3; pid " in failed.stdout
-    assert ") comes last to" in failed.stdout
+    assert ") is late 18 times, typically by 20" in failed.stdout
+    assert "without that the run would take" in " ".join(failed.stdout.split())
 
 
 def test_of_two_ranks_the_late_one_is_as_late_as_it_is(tmp_path: Path) -> None:
@@ -60,11 +61,10 @@ def test_of_two_ranks_the_late_one_is_as_late_as_it_is(tmp_path: Path) -> None:
     (first,) = diagnosis(tmp_path / "c")
     assert (first["family"], first["ranks"]) == ("straggler", [planted.rank])
     late_steps = scenario.steps - planted.from_step
-    shape = r"comes last to (\d+) of (\d+) collectives, typically ([\d.]+) ms after everybody else"
-    found = re.search(shape, first["sentence"])
+    found = re.search(r"is late (\d+) times, typically by ([\d.]+) ms", first["sentence"])
     assert found
-    assert (int(found[1]), int(found[2])) == (2 * late_steps, 3 * scenario.steps)
-    assert float(found[3]) == pytest.approx(planted.ms, rel=0.05)
+    assert int(found[1]) == pytest.approx(late_steps, abs=2)
+    assert float(found[2]) == pytest.approx(planted.ms, rel=0.05)
     run_ms = scenario.steps * scenario.compute_ms + late_steps * planted.ms
     assert first["lost_share"] == pytest.approx(late_steps * planted.ms / run_ms, rel=0.2)
 

@@ -113,7 +113,7 @@ def test_large_processes_are_read_piece_by_piece(
     from_transcript(TRANSCRIPTS / "2.31.2-v7-2ranks", tmp_path / "real")
     for path in (tmp_path / "synthetic", tmp_path / "real"):
         whole = open_model(path)
-        busy = kernel_times(whole, Selection())
+        busy = kernel_times(whole, Selection(), ("communicator", "function"))
         with monkeypatch.context() as small:
             small.setattr(schema, "_CHUNK_ROWS", 37)
             small.setattr(analysis_busy, "_PIECE", 41)
@@ -122,4 +122,4 @@ def test_large_processes_are_read_piece_by_piece(
             made = open_model(path)
             check_same(made, whole)
             assert len(made.tables["operations"]["event"]) > 4 * 37
-            assert kernel_times(made, Selection()) == busy
+            assert kernel_times(made, Selection(), ("communicator", "function")) == busy

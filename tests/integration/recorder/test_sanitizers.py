@@ -85,8 +85,9 @@ def test_rotation_and_recycling(build: Path, tmp_path: Path) -> None:
     run(build, tmp_path / "c", "load", "--threads", 3, "--collectives", 300, **variables)
 
 
+@pytest.mark.parametrize("timing", ["kernel", "sampled"])
 @pytest.mark.parametrize(("release", "hosts"), [("2.28", 1), ("2.28", 2), ("2.31", 2), ("2.32", 1)])
-def test_simulation(build: Path, release: str, hosts: int, tmp_path: Path) -> None:
+def test_simulation(build: Path, release: str, hosts: int, timing: str, tmp_path: Path) -> None:
     """Every function of the simulated NCCL, with the plugin."""
     program, source = build / "simulated-ranks", C_SOURCES / "simulated_ranks.c"
     flags = [f"-fsanitize={SANITIZERS[build.name]}", "-fno-omit-frame-pointer", "-g", "-O1"]
@@ -99,6 +100,7 @@ def test_simulation(build: Path, release: str, hosts: int, tmp_path: Path) -> No
         NCCL_PROFILER_PLUGIN=str(build / "libnccl-profiler-ncclscope.so"),
         NCCLSCOPE_SIM_SCENARIO=str(scenario),
         NCCLSCOPE_SIM_RELEASE=release,
+        NCCLSCOPE_GPU_TIMING=timing,
         TSAN_OPTIONS="halt_on_error=1",
     )
     library = build / "libncclscope-simulated-nccl.so"

@@ -145,7 +145,7 @@ def test_the_timeline_says_so(capture: Path) -> None:
         first_ns = timeline.scene.first_ns
     finally:
         timeline.stop()
-    assert f"of {MADE:,} calls" in scene["complete"]
+    assert f"of {MADE:,} calls" in scene["completeness"]
     model = open_model(capture)
     (one,) = {int(process) for process in model.tables["windows"]["process"]}
     assert [bool(pauses) for pauses in scene["pauses"]] == [n == one for n in range(4)]

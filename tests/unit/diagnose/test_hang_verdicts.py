@@ -576,3 +576,204 @@ def test_the_fate_of_a_process_of_another_host(tmp_path: Path) -> None:
     assert life_in(folder) == DEAD
     shutil.rmtree(folder)
     assert life_in(folder) == ""
+
+
+def exited(
+    snapshots: list[ProcessSnapshot], in_flight_s: float, first: tuple[int, ...] = ()
+) -> list[ProcessSnapshot]:
+    """All of them exited by themselves, those of `first` before the others."""
+    return [
+        replace(
+            p,
+            life=ENDED,
+            how="it exited by itself",
+            at_ns=p.at_ns
+            - (S if p.global_rank in first else -S * (not p.rank_states[0].in_flight)),
+        )
+        for p in killed(snapshots, in_flight_s)
+    ]
+
+
+def test_a_hang_that_ends_in_timeouts_is_a_hang() -> None:
+    snapshots = exited(job(4, r2={"calls": 99, "in_flight": ()}), 5.1)
+    found = verdict_of(snapshots)
+    assert (found.verdict, found.hung, found.culprits) == ("never_called", True, (2,))
+    assert found.waiting == (0, 1, 3)
+    heading, line, *_ = lines(judge(snapshots))
+    assert heading == "hung: 4 processes, all ended by themselves, 1 communicator"
+    assert line.endswith("never called it; 3 ranks waited 5.1 s until they exited")
+    (finding,) = hang.find(judge(snapshots), "c")
+    assert finding.severity == "critical"
+    assert "its process ended without it" in finding.advice
+    assert "outside NCCL" not in finding.advice
+
+
+def test_ranks_that_gave_up_wait_no_longer() -> None:
+    """They have exited after 5 s; rank 2, for which they waited, still runs."""
+    snapshots = exited(job(4, r2={"calls": 99, "in_flight": ()}), 5.1)
+    snapshots[2] = replace(snapshots[2], life=ALIVE, how="its process runs")
+    found = verdict_of(snapshots)
+    assert (found.verdict, found.hung, found.culprits) == ("never_called", True, (2,))
+    (heading, *_) = lines(judge(snapshots))
+    assert heading.startswith("hung: 4 processes, 1 alive")
+    short = exited(job(4), 0.0005)
+    short[2] = replace(short[2], life=ALIVE, how="its process runs")
+    assert not judge(short).hung, "it exits in a moment, too"
+
+
+def test_a_mismatch_that_ends_in_timeouts_is_a_mismatch() -> None:
+    wrong = {"in_flight": (operation(100, count=7),), "last": last(count=7)}
+    found = verdict_of(exited(job(4, r2=wrong), 5))
+    assert (found.verdict, found.hung, found.culprits) == ("mismatch", True, (2,))
+
+
+def test_an_exception_of_one_rank_and_timeouts_of_the_others() -> None:
+    snapshots = exited(job(4, r2={"calls": 99, "in_flight": ()}), 3, first=(2,))
+    found = verdict_of(snapshots)
+    assert (found.verdict, found.hung, found.culprits) == ("dead", True, (2,))
+    (_, line, *_) = lines(judge(snapshots))
+    assert (
+        "rank 2 (node0 GPU 2; pid 1002) exited by itself without calling it; 3 ranks waited" in line
+    )
+
+
+def test_what_was_in_flight_for_a_moment_at_exit_is_fine() -> None:
+    assert verdict_of(exited(job(4), 0.0005)).verdict == "ok"
+    status = judge(exited(job(4), 0.0005))
+    assert not status.hung
+
+
+def test_a_stall_that_ends_in_timeouts_is_a_hang() -> None:
+    found = verdict_of(exited(job(4), 30))
+    assert (found.verdict, found.hung) == ("stalled", True)
+    # One of two channels was never reported: what began has ended.
+    lost = {f"r{rank}": {"in_flight": (operation(100, started=1, stopped=1),)} for rank in range(4)}
+    assert verdict_of(exited(job(4, **lost), 30)).verdict == "ok"
+
+
+def test_a_communicator_that_was_aborted_after_a_timeout() -> None:
+    """Live pages forget what was in flight on it: the numbers of calls stay."""
+    aborted = {"in_flight": (), "closed": True, "closed_ns": S, "last": last(6)}
+    others = {f"r{rank}": aborted for rank in (0, 1, 3)}
+    short = {"calls": 99, "in_flight": (), "last": last(6)}
+    snapshots = exited(job(4, r2=short, **others), 0)
+    found = verdict_of(snapshots)
+    assert (found.verdict, found.hung, found.culprits) == ("never_called", True, (2,))
+    assert (found.order, found.waited_ns) == (100, 5 * S)
+    # Who went on with another communicator recovered.
+    new = rank_state(0, 4, 5, id=11, number=1, last=last(0.5))
+    snapshots = [replace(p, rank_states=(*p.rank_states, new)) for p in snapshots]
+    assert not judge(snapshots).hung
+    # A communicator that all destroyed after equal numbers of calls is fine.
+    assert verdict_of(exited(job(4, r2=aborted, **others), 0)).verdict == "ok"
+
+
+def test_communicators_that_wait_for_each_other_are_a_circle() -> None:
+    inside_21 = {"calls": 21, "in_flight": (operation(21),)}
+    snapshots = [
+        snapshot(0, rank_state(0, 2, id=5, name="A", **inside_21), rank_state(0, 2, 20, id=6, name="B", number=1)),
+        snapshot(1, rank_state(1, 2, 20, id=5, name="A"), rank_state(1, 2, id=6, name="B", number=1, **inside_21)),
+    ]  # fmt: skip
+    status = judge(snapshots)
+    assert [(v.verdict, v.culprits, v.because_of) for v in status.verdicts] == [("circle", (0, 1), "")] * 2  # fmt: skip
+    assert status.verdicts[0].circle == ("A", "B")
+    text = " ".join(lines(status))
+    assert "A waits for rank 1, which is in B; B waits for rank 0, which is in A" in text
+    (finding,) = hang.find(status, "c")
+    assert (finding.kind, finding.ranks, finding.communicators) == ("circle", (0, 1), ("A", "B"))
+    assert "outside NCCL" not in finding.advice
+
+
+def test_what_waits_for_a_circle_follows_from_it() -> None:
+    inside_21 = {"calls": 21, "in_flight": (operation(21),)}
+    world = {"id": 4, "name": "world", "number": 2}
+    waits = {"calls": 1, "in_flight": (operation(1),)}
+    snapshots = [
+        snapshot(0, rank_state(0, 2, id=5, name="A", **inside_21), rank_state(0, 2, 20, id=6, name="B", number=1), rank_state(0, 3, 0, **world)),
+        snapshot(1, rank_state(1, 2, 20, id=5, name="A"), rank_state(1, 2, id=6, name="B", number=1, **inside_21), rank_state(1, 3, 0, **world)),
+        snapshot(2, rank_state(2, 3, **world, **waits)),
+    ]  # fmt: skip
+    last_verdict = judge(snapshots).verdicts[-1]
+    assert (last_verdict.name, last_verdict.because_of) == ("world", "A")
+
+
+def test_a_circle_with_a_way_out_is_none() -> None:
+    """Rank 5 has not come to A, either, and is outside NCCL: with it the circle would go on."""
+    inside_21 = {"calls": 21, "in_flight": (operation(21),)}
+    snapshots = [
+        snapshot(0, rank_state(0, 3, id=5, name="A", **inside_21), rank_state(0, 2, 20, id=6, name="B", number=1)),
+        snapshot(1, rank_state(1, 3, 20, id=5, name="A"), rank_state(1, 2, id=6, name="B", number=1, **inside_21)),
+        snapshot(2, rank_state(2, 3, 20, id=5, name="A")),
+    ]  # fmt: skip
+    first, second = judge(snapshots).verdicts
+    assert {first.verdict, second.verdict} == {"never_called"}
+    assert [v.because_of for v in (first, second) if v.name == "B"] == ["A"]
+
+
+def test_a_call_too_many_names_who_made_it() -> None:
+    """Ranks 0 and 2 are through with dp, rank 1 waits for rank 3 in tp."""
+    through = {"calls": 30, "in_flight": (), "closed": True}
+    extra = {"calls": 31, "in_flight": (operation(31),)}
+    snapshots = [
+        snapshot(0, rank_state(0, 4, **through)),
+        snapshot(1, rank_state(1, 4, 30), rank_state(0, 2, 1, (operation(1),), id=9, name="tp", number=1, global_rank=1)),
+        snapshot(2, rank_state(2, 4, **through)),
+        snapshot(3, rank_state(3, 4, **extra), rank_state(1, 2, 0, id=9, name="tp", number=1, global_rank=3)),
+    ]  # fmt: skip
+    for number in (0, 2):
+        snapshots[number] = replace(snapshots[number], life=ENDED, how="it exited by itself")
+    status = judge(snapshots)
+    first, second = status.verdicts
+    assert (first.verdict, first.culprits, first.order) == ("extra_call", (3,), 31)
+    assert (second.name, second.because_of) == ("tp", "dp")
+    assert "ranks 0, 2 destroyed the communicator after #30, rank 1 waits for rank 3 in tp" in first.reason  # fmt: skip
+    (finding,) = hang.find(status, "c")
+    assert (finding.kind, finding.ranks) == ("extra_call", (3,))
+    assert "outside NCCL" not in finding.advice
+    # Where most ranks have called it, those that left are to blame.
+    snapshots = job(4, r2={"calls": 99, "in_flight": (), "closed": True})
+    snapshots[2] = replace(snapshots[2], life=ENDED, how="it exited by itself")
+    assert verdict_of(snapshots).culprits == (2,)
+
+
+def pair_in_flight(peer: int, function: str) -> dict[str, Any]:
+    return {
+        "in_flight": (operation(100, function=function, peer=peer),),
+        "last": last(function=function),
+    }
+
+
+def test_a_chain_of_sends_ends_at_the_rank_that_answers_nobody() -> None:
+    snapshots = job(
+        4, r0=pair_in_flight(1, "Send"), r1=pair_in_flight(2, "Send"), r2={"in_flight": ()},
+        r3=pair_in_flight(2, "Recv"),
+    )  # fmt: skip
+    found = verdict_of(snapshots)
+    assert (found.verdict, found.culprits, found.waiting) == ("never_called", (2,), (0, 1, 3))
+    (_, line, _, *details) = lines(judge(snapshots))
+    assert "dp Send to rank 2 on rank 1 (1 MiB float32): rank 2" in line
+    assert "never called the Recv that answers it" in line
+    assert details[0] == "    rank 0 is in Send to rank 1 on dp for 40 s"
+
+
+def test_ranks_that_receive_from_each_other_first_are_a_circle() -> None:
+    idle = {"in_flight": ()}
+    snapshots = job(4, r0=pair_in_flight(1, "Recv"), r1=pair_in_flight(0, "Recv"), r2=idle, r3=idle)
+    found = verdict_of(snapshots)
+    assert (found.verdict, found.hung, found.culprits) == ("circle", True, (0, 1))
+    assert found.reason == "rank 0 waits for rank 1; rank 1 waits for rank 0"
+
+
+def test_who_waits_in_a_send_is_not_blamed_for_a_collective() -> None:
+    """Ranks 0 and 3 are in an AllReduce; rank 1 sends to rank 2, which is outside NCCL."""
+    sends = pair_in_flight(2, "Send") | {"calls": 100, "collectives": 99}
+    snapshots = job(4, r1=sends, r2={"calls": 99, "in_flight": ()})
+    assert verdict_of(snapshots).culprits == (2,)
+
+
+def test_a_rank_that_died_early_is_not_said_to_have_called_nothing() -> None:
+    snapshots = job(4, r2={"calls": 0, "in_flight": (), "last": None})
+    snapshots[2] = replace(snapshots[2], life=DEAD, how="its process is gone")
+    text = " ".join(lines(judge(snapshots)))
+    assert "rank 2 has no call on record" in text
+    assert "called nothing" not in text

@@ -31,6 +31,7 @@ from ncclscope.model.model import Model
 from ncclscope.report.html import as_html
 from ncclscope.report.json_csv import as_csv, as_json
 from ncclscope.report.plots import Series, areas, dots
+from ncclscope.report.sections import headline
 from ncclscope.report.terminal import Style, terminal_lines
 from ncclscope.report.units import bar, microseconds, size, sparkline
 from tests.support.model_builders import REALTIME_OFFSET_NS, model, operation, random_model, world
@@ -181,7 +182,12 @@ def test_ranks_traffic_scopes() -> None:
     summary = report()
     assert summary.ranks is not None
     first = summary.ranks[0]
-    assert (first.rank, first.times_last, first.skew_ns, first.wait_ns) == (3, 2, 140_000, 0)
+    assert first.waiting is not None
+    assert (first.rank, first.waiting.times_last, first.wait_ns) == (3, 2, 0)
+    assert summary.waiting is not None
+    assert summary.waiting.total_ns == sum(
+        row.waiting.waited_ns for row in summary.ranks if row.waiting
+    )
     assert {r.rank: r.wait_ns for r in summary.ranks} == {0: 140_000, 1: 130_000, 2: 120_000, 3: 0}
     assert summary.traffic is not None
     # 0 -> 1: a send, and a part of the AlltoAll; 1 -> 0: a part. The receive is the send's twin.
@@ -193,24 +199,6 @@ def test_ranks_traffic_scopes() -> None:
     ]
     by_hand = [(64, 1), (512, 2), (1024, 2), (4096, 2), (8192, 4), (MIB, 8)]
     assert [(row.low_bytes, row.operations) for row in summary.sizes] == by_hand
-
-
-def test_a_rank_that_moved_is_late_once() -> None:
-    """Two attempts on different nodes, rank 0 late in the first one only."""
-    rows = [
-        operation(communicator=attempt, rank=rank, node=attempt, function="AllReduce",
-                  size_bytes=64, source="gpu", start_ns=10**6 * (1 + attempt), duration_ns=1000)
-        for attempt in (0, 1) for rank in (0, 1)
-    ]  # fmt: skip
-    members = [
-        dict(row, communicator=attempt, node=attempt) for attempt in (0, 1) for row in world(2, 2)
-    ]
-    instance = {"communicator": 0, "form": "collective", "last_rank": 0, "skew_ns": 500}
-    communicators = [{"id": 5 + attempt, "ranks": 2, "nodes": 1} for attempt in (0, 1)]
-    made = model(rows, [instance], communicators, ["world", "world#2"], members, nodes=2)
-    ranks = summarize(made, Selection(), DEFAULT_BY).ranks or ()
-    assert sum(row.skew_ns for row in ranks) == 500
-    assert [(row.rank, row.host) for row in ranks if row.times_last] == [(0, "host0")]
 
 
 def test_without_operations_nothing_began() -> None:
@@ -231,6 +219,37 @@ def test_fused_operations_count_once_for_the_run() -> None:
     summary = summarize(made, Selection(), DEFAULT_BY)
     assert summary.total.run_share == pytest.approx(1.0)
     assert [g.run_share for g in summary.groups] == pytest.approx([0.5, 0.5])
+
+
+def test_a_send_and_a_receive_of_one_kernel_count_once_for_their_communicator() -> None:
+    rows = [
+        operation(communicator=0, rank=0, function=function, size_bytes=64, datatype="float32",
+                  source="gpu", start_ns=1_000_000, duration_ns=500_000, call_ns=1_000_000)
+        for function in ("Send", "Recv")
+    ]  # fmt: skip
+    made = model(
+        rows, [], [{"id": 1, "name_inferred": 0, "ranks": 2, "nodes": 1}], ["w"], world(2, 2)
+    )
+    for by, shares in ((DEFAULT_BY, [1.0, 1.0]), (("communicator",), [1.0]), (("size",), [1.0])):
+        summary = summarize(made, Selection(), by)
+        assert [row.total.run_share for row in summary.communicators] == pytest.approx([1.0])
+        assert [group.run_share for group in summary.groups] == pytest.approx(shares)
+
+
+def test_the_head_line_says_of_how_much_waiting_is_known() -> None:
+    rows = [
+        operation(communicator=0, rank=0, function=function, size_bytes=64, datatype="float32",
+                  source="gpu", start_ns=start, duration_ns=length, call_ns=start,
+                  **({"wait_ns": 9_000} if function == "AllReduce" else {}))
+        for function, start, length in (("Send", 0, 990_000), ("AllReduce", 990_000, 10_000))
+    ]  # fmt: skip
+    comm = [{"id": 1, "name_inferred": 0, "ranks": 2, "nodes": 1}]
+    line = headline(summarize(model(rows, [], comm, ["w"], world(2, 2)), Selection(), DEFAULT_BY))
+    assert line.endswith("waiting for other ranks is known of 1 % of that: 90 % of it")
+    line = headline(
+        summarize(model(rows[1:], [], comm, ["w"], world(2, 2)), Selection(), DEFAULT_BY)
+    )
+    assert line.endswith("90 % of that waiting for other ranks")
 
 
 def test_selections() -> None:

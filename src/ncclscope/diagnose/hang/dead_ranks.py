@@ -13,7 +13,10 @@ from ncclscope.diagnose.hang.communicators import (
 from ncclscope.diagnose.hang.verdict import (
     APART_NS,
     DEAD,
+    NOT_FINISHED,
+    NOT_STARTED,
     NOTICEABLE_NS,
+    STALLED,
     WAITING,
     Verdict,
     ranks_of,
@@ -43,7 +46,7 @@ def judge_deaths(base: Verdict, comm_state: CommunicatorState, post_mortem: bool
             return None
     else:
         lost = [m for m in members if not m.is_alive and m.snapshot.life != ENDED]
-    orders = [next_order(member) for member in waiting]
+    orders = [next_order(m) for m in waiting if m.in_flight or m.is_inside_call]
     order = min((numbers[0] for numbers in orders if numbers), default=0)
     lost += _exited_early(comm_state, waiting, order, post_mortem) if not lost else []
     if not lost or len(lost) == len(members):
@@ -68,12 +71,33 @@ def _exited_early(
     comm_state: CommunicatorState, waiting: list[Member], order: int, post_mortem: bool
 ) -> list[Member]:
     """Members that have exited by themselves without coming to what the others wait in."""
-    exited = [m for m in comm_state.members if m.snapshot.life == ENDED and not m.in_flight]
-    if any(member.waited_ns() > APART_NS for member in waiting):
-        return exited
-    if not post_mortem or not order:  # ranks that are alive may be done in a moment
+    # Who was in an operation of another communicator waited there, and gave up as well.
+    exited = [m for m in comm_state.members if m.snapshot.life == ENDED and not _is_busy(m)]
+    if all(member.snapshot.life == ENDED for member in waiting):
+        # All have exited. Who exited after the others gave up was alive while they waited.
+        gave_up_ns = max((member.snapshot.at_ns for member in waiting), default=0)
+        exited = [member for member in exited if member.snapshot.at_ns < gave_up_ns]
+    for_long = any(member.waited_ns() > APART_NS for member in waiting)
+    if not for_long and not post_mortem:  # ranks that are alive may be done in a moment
         return []
-    return [m for m in exited if (calls := next_order(m)) and calls[1] < order]
+    peers = {operation.peer for member in waiting for operation in member.p2p_in_flight}
+
+    def is_waited_for(member: Member) -> bool:
+        if member.rank_state.rank in peers:
+            return True
+        calls = next_order(member) if order else None
+        return calls[1] < order if calls else bool(order) and for_long
+
+    return [member for member in exited if is_waited_for(member)]
+
+
+def _is_busy(member: Member) -> bool:
+    """Whether something of the rank is in flight, on any communicator."""
+    return any(
+        state.in_flight
+        for state in member.snapshot.rank_states
+        if state.global_rank == member.rank_state.global_rank
+    )
 
 
 def _how_lost(lost: list[Member], newest_ns: int, post_mortem: bool) -> str:
@@ -85,6 +109,19 @@ def _how_lost(lost: list[Member], newest_ns: int, post_mortem: bool) -> str:
     for singular, plural in _PLURALS if len(lost) > 1 else ():
         how = how.replace(singular, plural)
     return how
+
+
+def after_exit(verdict: Verdict, base: Verdict, busy: list[Member]) -> Verdict:
+    """The verdict about a communicator whose ranks have exited by themselves: what was in flight
+    for a moment, or for reasons that nobody can tell, is no hang. Nor is an operation that all
+    ranks called and of which no kernel runs: some releases do not report the end of every one.
+    """
+    if not verdict.hung:
+        return base
+    runs = any(o.started > o.stopped for member in busy for o in member.rank_state.in_flight)
+    if verdict.verdict in (STALLED, NOT_FINISHED, NOT_STARTED) and not runs:
+        return base
+    return replace(verdict, exited=True, cut_short=False, died_first=False)
 
 
 def after_death(verdict: Verdict, comm_state: CommunicatorState, others_live: bool) -> Verdict:

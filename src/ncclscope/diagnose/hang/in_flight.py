@@ -15,20 +15,23 @@ from ncclscope.diagnose.hang.communicators import (
 )
 from ncclscope.diagnose.hang.mismatch import group_by_call, mismatch_verdict
 from ncclscope.diagnose.hang.verdict import (
+    CIRCLE,
     NEVER_CALLED,
     NOT_FINISHED,
     NOT_LAUNCHED,
     NOT_STARTED,
     STALLED,
     UNKNOWN,
+    Pair,
     Verdict,
     apply_time_limit,
     ranks_of,
     with_operation,
 )
 from ncclscope.humanize import ranks_in_words
+from ncclscope.model.schema import NONE
 from ncclscope.nccl.releases import loses_kernel_events_after
-from ncclscope.snapshot.types import PAIRED
+from ncclscope.snapshot.types import PAIRED, OperationInFlight
 
 
 # ---- collectives ----
@@ -192,7 +195,7 @@ def judge_p2p(base: Verdict, comm_state: CommunicatorState, post_mortem: bool) -
     """The verdict about sends and receives: which ranks do not answer them."""
     by_rank = {member.rank_state.rank: member for member in comm_state.members}
     waiting = [member for member in comm_state.members if member.p2p_in_flight]
-    without_answer: set[int] = set()  # global ranks
+    waits_for: dict[int, set[int]] = {}  # by global rank, those that do not answer it
     absent: set[int] = set()
     not_started: list[Member] = []
     for member in waiting:
@@ -200,20 +203,23 @@ def judge_p2p(base: Verdict, comm_state: CommunicatorState, post_mortem: bool) -
             peer = None if operation.peer is None else by_rank.get(operation.peer)
             if operation.peer is None or peer is None:
                 absent |= {operation.peer} if operation.peer is not None else set()
-            elif not any(
-                other.peer == member.rank_state.rank and other.function != operation.function
-                for other in peer.p2p_in_flight
-            ):
-                without_answer.add(peer.rank)
+            elif not _is_answered(member, operation, peer):
+                waits_for.setdefault(member.rank, set()).add(peer.rank)
             elif operation.started == 0:
                 not_started.append(member)
-    in_flight = [operation for member in waiting for operation in member.p2p_in_flight]
-    unanswered = [o for o in in_flight if comm_state.global_rank(o.peer or 0) in without_answer]
-    oldest = max(unanswered or in_flight, key=lambda operation: operation.since_ns)
-    verdict = with_operation(base, signature_in_flight(oldest, 1), oldest.order)
-    if without_answer:
-        culprits = tuple(sorted(without_answer))
+    culprits, circle = _ends_of_waiting(waits_for)
+    verdict = _with_oldest_pair(base, comm_state, waiting, culprits)
+    if culprits:
         verdict = replace(verdict, verdict=NEVER_CALLED, culprits=culprits)
+    elif circle:
+        reason = "; ".join(
+            f"rank {rank} waits for rank {after}"
+            for rank, after in zip(circle, [*circle[1:], circle[0]], strict=True)
+        )
+        verdict = replace(
+            verdict, verdict=CIRCLE, culprits=tuple(sorted(circle)), reason=reason, pair=None,
+            circle=(comm_state.name,),
+        )  # fmt: skip
     elif absent:
         reason = _left_no_files(comm_state, absent)
         verdict = replace(verdict, verdict=UNKNOWN, culprits=comm_state.missing, reason=reason)
@@ -224,3 +230,46 @@ def judge_p2p(base: Verdict, comm_state: CommunicatorState, post_mortem: bool) -
         verdict = replace(verdict, verdict=STALLED, culprits=blamed, reason=reason)
     others = [member for member in waiting if member.rank not in verdict.culprits]
     return apply_time_limit(replace(verdict, waiting=ranks_of(others)), waiting, post_mortem)
+
+
+def _is_answered(member: Member, operation: OperationInFlight, peer: Member) -> bool:
+    return any(
+        other.peer == member.rank_state.rank and other.function != operation.function
+        for other in peer.p2p_in_flight
+    )
+
+
+def _ends_of_waiting(waits_for: dict[int, set[int]]) -> tuple[tuple[int, ...], list[int]]:
+    """Ranks that others wait for and that wait for nobody themselves; where there are none, a
+    circle of ranks, each of which waits for the next.
+
+    Example: rank 0 sends to 1, rank 1 sends to 2, and rank 2 receives from neither: rank 2.
+    """
+    ends = {peer for peers in waits_for.values() for peer in peers if peer not in waits_for}
+    if ends or not waits_for:
+        return tuple(sorted(ends)), []
+    path = [min(waits_for)]
+    while (after := min(waits_for[path[-1]])) not in path:
+        path.append(after)
+    return (), path[path.index(after) :]
+
+
+def _with_oldest_pair(
+    base: Verdict, comm_state: CommunicatorState, waiting: list[Member], culprits: tuple[int, ...]
+) -> Verdict:
+    """The verdict with the oldest send or receive, of those that culprits do not answer."""
+    pairs = [(member, operation) for member in waiting for operation in member.p2p_in_flight]
+    by_rank = {member.rank_state.rank: member for member in comm_state.members}
+    unanswered = [
+        (member, operation)
+        for member, operation in pairs
+        if (peer := by_rank.get(NONE if operation.peer is None else operation.peer))
+        and peer.rank in culprits
+        and not _is_answered(member, operation, peer)
+    ]
+    member, oldest = max(unanswered or pairs, key=lambda pair: pair[1].since_ns)
+    verdict = with_operation(base, signature_in_flight(oldest, 1), oldest.order)
+    if oldest.peer is None:
+        return verdict
+    answer = "Recv" if oldest.function == "Send" else "Send"
+    return replace(verdict, pair=Pair(member.rank, comm_state.global_rank(oldest.peer), answer))

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ncclscope.capture.liveness import ALIVE, ENDED, STOPPED, UNHEARD
+from ncclscope.diagnose.hang.aborted import judge_aborted
+from ncclscope.diagnose.hang.causes import with_causes
 from ncclscope.diagnose.hang.communicators import (
     CommunicatorState,
     Member,
@@ -12,11 +14,12 @@ from ncclscope.diagnose.hang.communicators import (
     next_order,
     step_behind,
 )
-from ncclscope.diagnose.hang.dead_ranks import after_death, judge_deaths
+from ncclscope.diagnose.hang.dead_ranks import after_death, after_exit, judge_deaths
+from ncclscope.diagnose.hang.extra_calls import with_extra_calls
 from ncclscope.diagnose.hang.in_flight import judge_collective, judge_p2p
 from ncclscope.diagnose.hang.joining import judge_joining, judge_unidentified
 from ncclscope.diagnose.hang.mismatch import judge_last_calls
-from ncclscope.diagnose.hang.verdict import NEVER_JOINED, OK, WAITING, RankActivity, Status, Verdict
+from ncclscope.diagnose.hang.verdict import OK, RankActivity, Status, Verdict
 from ncclscope.snapshot.process import ProcessSnapshot
 from ncclscope.snapshot.types import PAIRED
 
@@ -30,9 +33,11 @@ def judge(snapshots: Sequence[ProcessSnapshot], unreadable: Sequence[str] = ()) 
     alive = sum(snapshot.life in (ALIVE, STOPPED) for snapshot in current)
     post_mortem = alive == 0
     places = _places(comm_states)
+    verdicts = [_judge_communicator(comm_state, not post_mortem) for comm_state in comm_states]
+    verdicts = with_causes(with_extra_calls(verdicts, comm_states), comm_states)
     verdicts = [
-        _with_activities(_judge_communicator(comm_state, not post_mortem), comm_state, places)
-        for comm_state in comm_states
+        _with_activities(verdict, comm_state, places)
+        for verdict, comm_state in zip(verdicts, comm_states, strict=True)
     ]
     widest = max((comm_state.ranks for comm_state in comm_states), default=0)
     world = max((snapshot.world for snapshot in current), default=0)
@@ -41,7 +46,7 @@ def judge(snapshots: Sequence[ProcessSnapshot], unreadable: Sequence[str] = ()) 
     )
     expected = -(-widest // max(ranks_each, 1))
     return Status(
-        verdicts=tuple(sorted(_with_causes(verdicts, comm_states), key=_urgency)),
+        verdicts=tuple(sorted(verdicts, key=_urgency)),
         processes=len(current),
         alive=alive,
         ended=sum(snapshot.life == ENDED for snapshot in current),
@@ -77,10 +82,18 @@ def _urgency(verdict: Verdict) -> tuple[bool, bool, bool, int, str]:
 def _judge_communicator(comm_state: CommunicatorState, job_lives: bool) -> Verdict:
     base = Verdict(comm_state.name, comm_state.id, comm_state.ranks, OK, missing=comm_state.missing)
     members = [member for member in comm_state.members if not member.rank_state.closed]
-    if not members or all(member.snapshot.life == ENDED for member in members):
+    all_ended = all(member.snapshot.life == ENDED for member in comm_state.members)
+    busy = [m for m in members if m.rank_state.in_flight or m.is_inside_call]
+    if all_ended and not busy:
+        return judge_aborted(base, comm_state)
+    if not members:
         return base
     all_dead = not any(member.is_alive for member in comm_state.members)
-    verdict = _judge_members(base, comm_state, members, all_dead)
+    # Who exits out of an operation waits no longer: there is nothing to wait for any more.
+    gave_up = bool(busy) and all(member.snapshot.life == ENDED for member in busy)
+    verdict = _judge_members(base, comm_state, members, all_dead or gave_up)
+    if all_ended or (gave_up and not all_dead):
+        return after_exit(verdict, base, busy)
     return after_death(verdict, comm_state, job_lives) if all_dead else verdict
 
 
@@ -94,11 +107,15 @@ def _judge_members(
         return verdict
     if all(member.rank_state.calls == 0 and member.rank_state.works == 0 for member in members):
         return judge_joining(base, comm_state, members, post_mortem)
-    if any(member.in_flight or member.is_inside_call for member in members):
-        return judge_collective(base, comm_state, post_mortem)
-    if any(member.p2p_in_flight for member in members):
+    pairs = any(member.p2p_in_flight for member in members)
+    if not any(member.in_flight or member.is_inside_call for member in members):
+        return judge_p2p(base, comm_state, post_mortem) if pairs else base
+    verdict = judge_collective(base, comm_state, post_mortem)
+    absent = [m for m in members if m.rank in verdict.culprits and not m.in_flight]
+    if pairs and any(member.p2p_in_flight for member in absent):
+        # Who does not come to the collective waits in a send or receive: that shows for whom.
         return judge_p2p(base, comm_state, post_mortem)
-    return base
+    return verdict
 
 
 # ---- what ranks are doing ----
@@ -138,14 +155,16 @@ def _activity(
     several = len({state.gpu for state in snapshot.rank_states}) > 1  # ranks, each with its own
     gpu = rank_state.gpu_bus_id or rank_state.gpu if several else snapshot.gpu
     base = RankActivity(
-        rank, snapshot.host, gpu, snapshot.pid, snapshot.life, snapshot.how, "", "", 0, 0, False
-    )
+        rank, snapshot.host, gpu, snapshot.pid, snapshot.life, snapshot.how, "", "", 0, 0, False,
+        training=snapshot.training,
+    )  # fmt: skip
     for where, there in places:
         if there.rank_state.in_flight:
             operation = there.rank_state.in_flight[0]
             behind = step_behind(there)
             step = replace(behind, peer=where.global_rank(behind.peer)) if behind else None
             channels = f"{operation.started} of {operation.channels or '?'} channels started, "
+            peer = None if operation.peer is None else where.global_rank(operation.peer)
             return replace(
                 base,
                 communicator=where.name,
@@ -155,6 +174,7 @@ def _activity(
                 in_flight=True,
                 step=step,
                 channels=f"{channels}{operation.stopped} ended",
+                peer=peer,
             )
     last_calls = [
         (where, there, last) for where, there in places if (last := there.rank_state.last)
@@ -171,105 +191,3 @@ def _activity(
         order=order[1] if order and last.function not in PAIRED else there.rank_state.calls,
         in_flight=there.is_inside_call,
     )
-
-
-# ---- which communicators hang because of others ----
-def _with_causes(verdicts: list[Verdict], comm_states: list[CommunicatorState]) -> list[Verdict]:
-    """Verdicts with the communicator that each follows from.
-
-    Example: rank 3 never calls on `tp`. Rank 2 waits for it there, and so never calls on `dp`,
-    where rank 6 waits. The verdict about `dp` blames rank 2; all its culprits are blocked in `tp`,
-    so `dp` hangs because of `tp`.
-    """
-    causes = _causes_by_blocking(verdicts, _blocked_ranks(verdicts, comm_states))
-    causes |= _causes_by_culprits(verdicts, causes)
-    causes |= _causes_of_deaths(verdicts, causes)
-    for number in list(causes):  # in a circle everybody waits for everybody: nothing follows
-        if _in_circle(causes, number):
-            del causes[number]
-    return [
-        replace(verdict, because_of=verdicts[causes[number]].name) if number in causes else verdict
-        for number, verdict in enumerate(verdicts)
-    ]
-
-
-def _blocked_ranks(verdicts: list[Verdict], comm_states: list[CommunicatorState]) -> dict[int, int]:
-    """By rank the communicator in which it is blocked: that of its oldest operation, or one that it
-    is joining.
-    """
-    blocked: dict[int, tuple[int, int]] = {}  # by rank: how long, where
-    joining = {n: v.waiting for n, v in enumerate(verdicts) if v.verdict == NEVER_JOINED}
-    for number, comm_state in enumerate(comm_states):
-        for member in comm_state.members:
-            waited = member.waited_ns()
-            if member.rank in joining.get(number, ()):
-                waited = member.rank_state.opened_ns
-            if waited and waited > blocked.get(member.rank, (0, 0))[0]:
-                blocked[member.rank] = waited, number
-    return {rank: number for rank, (_, number) in blocked.items()}
-
-
-def _causes_by_blocking(verdicts: list[Verdict], blocked: dict[int, int]) -> dict[int, int]:
-    """Communicators all of whose culprits are blocked in others that hang."""
-    causes: dict[int, int] = {}
-    for number, verdict in enumerate(verdicts):
-        waits = verdict.hung or verdict.verdict == WAITING
-        if not waits or verdict.is_death:  # dead ranks wait for nobody
-            continue
-        elsewhere = {blocked[rank] for rank in verdict.culprits if rank in blocked}
-        hung = {other for other in elsewhere if other != number and verdicts[other].hung}
-        blamed = {rank for other in hung for rank in verdicts[other].culprits}
-        free = [rank for rank in verdict.culprits if rank not in blocked and rank not in blamed]
-        if hung and not free and number not in elsewhere:
-            causes[number] = max(hung, key=lambda other: verdicts[other].waited_ns)
-    return causes
-
-
-def _causes_by_culprits(verdicts: list[Verdict], causes: dict[int, int]) -> dict[int, int]:
-    """Of several communicators that blame the same ranks, all but the one that waited longest."""
-    # Where no process of a communicator is left, others show more of it.
-    by_wait = sorted(
-        range(len(verdicts)),
-        key=lambda n: (verdicts[n].dead_processes > 0, -verdicts[n].waited_ns, -verdicts[n].ranks),
-    )
-    roots: dict[tuple[int, ...], int] = {}
-    more: dict[int, int] = {}
-    for number in by_wait:
-        verdict = verdicts[number]
-        if verdict.hung and verdict.culprits and number not in causes:
-            first = roots.setdefault(verdict.culprits, number)
-            if first != number:
-                more[number] = first
-    return more
-
-
-def _causes_of_deaths(verdicts: list[Verdict], causes: dict[int, int]) -> dict[int, int]:
-    """Of communicators with dead processes, those that say no more than another one: it names more
-    of the dead, or its culprits are why the others were killed in the middle of their operations.
-    """
-    roots = [n for n, verdict in enumerate(verdicts) if verdict.hung and n not in causes]
-    blamed = [n for n in roots if verdicts[n].culprits]
-    worst = max(blamed, key=lambda n: verdicts[n].waited_ns, default=None)
-    more = {}
-    for number, verdict in enumerate(verdicts):
-        if not verdict.is_death or number in causes:
-            continue
-        if not verdict.culprits and worst is not None:
-            more[number] = worst
-        wider = [
-            n for n in blamed
-            if verdicts[n].is_death and set(verdicts[n].culprits) > set(verdict.culprits)
-        ]  # fmt: skip
-        if verdict.culprits and wider:
-            more[number] = max(wider, key=lambda n: len(verdicts[n].culprits))
-    return more
-
-
-def _in_circle(causes: dict[int, int], start: int) -> bool:
-    at, seen = causes.get(start), set()
-    while at is not None and at not in seen:
-        if at == start:
-            return True
-        seen.add(at)
-        at = causes.get(at)
-    return False

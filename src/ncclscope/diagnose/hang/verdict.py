@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ncclscope.diagnose.hang.communicators import Member, Signature
-from ncclscope.humanize import ranks_in_words, seconds
+from ncclscope.humanize import binary_size, ranks_in_words, seconds
 from ncclscope.snapshot.process import longest_operation_ns
-from ncclscope.snapshot.types import Step
+from ncclscope.snapshot.types import PAIRED, Step
 
 PATIENCE_NS = 15_000_000_000
 _ENOUGH = 20  # operations show how long one may take
@@ -26,6 +26,8 @@ _MOST_HOSTS = 4
 OK, WAITING, NEVER_JOINED, NEVER_CALLED = "ok", "waiting", "never_joined", "never_called"
 NOT_LAUNCHED, NOT_STARTED, NOT_FINISHED = "not_launched", "not_started", "not_finished"
 STALLED, MISMATCH, DEAD, UNKNOWN = "stalled", "mismatch", "dead", "unknown"
+CIRCLE, EXTRA_CALL = "circle", "extra_call"
+DIRECTION = {"Send": "to", "Recv": "from", "SendRecv": "with"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +36,15 @@ class CallGroup:
 
     ranks: tuple[int, ...]
     call: Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A send or receive of one rank, and what of its peer answers it."""
+
+    rank: int
+    peer: int
+    answer: str  # Recv or Send
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,8 @@ class RankActivity:
     in_flight: bool
     step: Step | None = None
     channels: str = ""  # how many of its kernel's channels have started and ended
+    peer: int | None = None  # of a send or receive, where it is known
+    training: str = ""  # where in its training it is: step 812, backward, layers.17
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +94,9 @@ class Verdict:
     unheard: bool = False  # these are of other hosts: dead, or cut off from here
     died_first: bool = False  # its culprits, before the others
     cut_short: bool = False  # all died when it had lasted for a moment
+    exited: bool = False  # all its processes have exited by themselves
+    circle: tuple[str, ...] = ()  # communicators that wait for each other, in that order
+    pair: Pair | None = None  # where it is about a send or receive
 
     @property
     def is_death(self) -> bool:
@@ -130,11 +146,37 @@ def whereabouts(verdict: Verdict, ranks: Sequence[int]) -> str:
     return f"{'; '.join(hosts)}; pid{'s' if len(activities) > 1 else ''} {pids}"
 
 
+def operation_in_words(verdict: Verdict) -> str:
+    """The operation: AllReduce #21 (1 MiB float32), Recv from rank 2 on rank 3 (64 KiB)."""
+    if not verdict.function:
+        return f"#{verdict.order}" if verdict.order else ""
+    datatype = f" {verdict.datatype}" if verdict.datatype else ""
+    size = f"({binary_size(verdict.size_bytes)}{datatype})"
+    if verdict.pair is None:
+        number = f" #{verdict.order}" if verdict.function not in PAIRED else ""
+        return f"{verdict.function}{number} {size}"
+    direction = DIRECTION[verdict.function]
+    pair = f"{direction} rank {verdict.pair.peer} on rank {verdict.pair.rank}"
+    return f"{verdict.function} {pair} {size}"
+
+
+def answer_in_words(verdict: Verdict) -> str:
+    """What culprits never called: the operation, or what answers a send or receive."""
+    if verdict.pair is None:
+        return "it"
+    if len(verdict.culprits) > 1:
+        return "what answers it and others"
+    return f"the {verdict.pair.answer} that answers it"
+
+
 def deaths_in_words(verdict: Verdict) -> str:
     """Who died, which of them died first, and what was in flight then."""
     who = ranks_in_words(verdict.culprits)
     where = whereabouts(verdict, verdict.culprits)
     who += f" ({where})" if where else ""
+    if verdict.exited and verdict.culprits:
+        themselves = "itself" if len(verdict.culprits) == 1 else "themselves"
+        return f"{who} exited by {themselves} without calling it"
     if not verdict.dead_processes:
         return f"{who} {'is' if len(verdict.culprits) == 1 else 'are'} dead: {verdict.reason}"
     everybody = {1: "its process is", 2: "both its processes are"}.get(

@@ -8,7 +8,8 @@ from ncclscope.diagnose.finding import INFO, Evidence, Finding
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, plural
 from ncclscope.model.completeness import FLIGHT_RECORDER, Completeness
-from ncclscope.model.schema import NONE, SEND
+from ncclscope.model.process.stamp_repair import WRONG_STAMP_REASONS
+from ncclscope.model.schema import GPU_SOURCES, NONE, SEND
 from ncclscope.nccl.releases import (
     STALE_AFTER_BROADCAST,
     STALE_AFTER_SELF_SEND,
@@ -102,14 +103,13 @@ def _remedy(c: Completeness) -> str:
 
 def _stamps(context: RuleContext) -> list[Finding]:
     c, findings = context.model.completeness, []
-    wrong = sum(c.stamps.get(name, 0) for name in ("repaired", "recovered", "rejected"))
-    if wrong and c.operations:
+    repaired, rejected = _wrong_stamps(context)
+    if repaired or rejected:
         findings.append(
             _finding(
-                f"{plural(wrong, 'operation')} had stamps of other operations: "
-                f"{c.repaired:,} repaired, "
-                f"{c.stamps.get('rejected', 0):,} left without times",
-                "a defect of NCCL's profiler interface; see docs/architecture.md",
+                f"{plural(repaired + rejected, 'operation')} had stamps of other operations: "
+                f"{repaired:,} repaired, {rejected:,} left without times of the GPU",
+                "a defect of NCCL's profiler interface; see docs/model.md",
                 "stamps",
                 **c.stamps,
             )
@@ -135,6 +135,19 @@ def _stamps(context: RuleContext) -> list[Finding]:
     return findings
 
 
+def _wrong_stamps(context: RuleContext) -> tuple[int, int]:
+    """Operations whose stamps were given to others: repaired ones, and those left without. Parts of
+    operations do not count, though they have stamps as well.
+    """
+    operations, words = context.run.operations, context.model.words
+    whole = operations["part_of"] == NONE
+    codes = [code for code, text in enumerate(words["reason"]) if text in WRONG_STAMP_REASONS]
+    sources = [code for code, name in enumerate(words["source"]) if name in GPU_SOURCES]
+    repaired = operations["source"] == words["source"].index("gpu-repaired")
+    rejected = np.isin(operations["reason"], codes) & ~np.isin(operations["source"], sources)
+    return int((whole & repaired).sum()), int((whole & rejected).sum())
+
+
 def _job_has_cause(context: RuleContext, defect: str) -> bool:
     """Whether the job did what brings on the defect."""
     if defect == STALE_AFTER_BROADCAST:
@@ -152,9 +165,9 @@ def _clocks(context: RuleContext) -> list[Finding]:
     if untied:
         findings.append(
             _finding(
-                f"clocks of {plural(len(untied), 'node')} are not tied to the others: times "
-                "by wall clock",
-                "arrivals there are not compared with other nodes'",
+                f"clocks of {_nodes_in_words(context, len(untied))} are not tied to the others: "
+                "times by wall clock",
+                "arrivals there are not compared with others'",
                 "untied",
                 nodes=untied[:16],
             )
@@ -168,11 +181,10 @@ def _clocks(context: RuleContext) -> list[Finding]:
         if usual_error > max(usual_skew, _LEAST_ERROR_NS):
             findings.append(
                 _finding(
-                    f"clocks of nodes are known to ± {duration(usual_error)} only, and ranks "
-                    "arrive within "
-                    f"{duration(usual_skew)}",
+                    f"{_whose_clocks(context)} known to ± {duration(usual_error)} only, and ranks "
+                    f"arrive within {duration(usual_skew)}",
                     "who came last is told by durations instead"
-                    + ("" if _all_full(context) else "; mode full ties clocks better"),
+                    + ("; mode full ties clocks better" if _can_be_tied(context) else ""),
                     "clock error",
                     error_us=round(usual_error / 1e3, 3),
                 )
@@ -180,5 +192,19 @@ def _clocks(context: RuleContext) -> list[Finding]:
     return findings
 
 
-def _all_full(context: RuleContext) -> bool:
-    return all((row.fullest_mode or row.mode) == "full" for row in context.model.processes)
+def _nodes_in_words(context: RuleContext, count: int) -> str:
+    """So many nodes; in an import that does not name hosts each process stands for one."""
+    if any(context.model.nodes):
+        return plural(count, "node")
+    return f"{plural(count, 'process', 'processes')} (which share a host is not known)"
+
+
+def _whose_clocks(context: RuleContext) -> str:
+    """Of one node only the GPUs' clocks are uncertain."""
+    return "clocks of nodes are" if len(context.model.nodes) > 1 else "clocks of GPUs are"
+
+
+def _can_be_tied(context: RuleContext) -> bool:
+    """Whether more events would help: proxy steps tie nodes, and there are several."""
+    full = all((row.fullest_mode or row.mode) == "full" for row in context.model.processes)
+    return len(context.model.nodes) > 1 and not full

@@ -12,7 +12,8 @@ _MOST = 8  # communicators
 _MOST_SIDES = 4  # in a sentence
 _ADVICE = {
     "function": "the program takes different paths on these ranks: look at what decides the branch",
-    "size": "the buffers differ between ranks: uneven batches, parameters or shards",
+    "size": "the buffers differ between ranks (uneven batches, parameters or shards), or one side "
+    "made a call more or less before, and the same number is another call",
     "datatype": "the datatypes differ between ranks: look at mixed precision and casts",
     "root": "ranks give different roots: the root must be the same on all of them",
     "order": "the same calls come in another order: calls from several threads, or sets that are "

@@ -5,23 +5,22 @@ from shlex import quote
 import numpy as np
 
 from ncclscope.analysis.links import (
-    CommunicatorWire,
     Links,
-    communicator_wires,
     link_times,
     p2p_transfers,
     proxy_step_transfers,
 )
 from ncclscope.analysis.robust_statistics import robust_spread
+from ncclscope.analysis.waiting.what_if import Change, Prediction
 from ncclscope.arrays.types import Bools, Ints
 from ncclscope.diagnose.finding import CRITICAL, WARNING, Evidence, Finding
 from ncclscope.diagnose.rule_context import RuleContext
 from ncclscope.humanize import duration, percent, ranks_in_words
 
 _SLOWER = 1.5  # times the median link
-_SLOWER_SURELY = 1.3  # the lower bound of the median
 _SLOWER_OF_FEW = 2.5  # without many peers to compare with
 _MANY_LINKS = 5
+_LEAST_PEERS = 3  # of two links one is always the slower one
 _TIMES_NOISE = 6.0
 _NOISE_FLOOR = 0.05
 _LEAST_OPERATIONS = 10  # of a link
@@ -32,15 +31,25 @@ _PROXY_STEPS, _SENDS = "proxy steps", "sends"
 
 
 def find(context: RuleContext) -> list[Finding]:
-    """Slow links, the slowest first; without any, slow communicators."""
-    for what, transfers_of in ((_PROXY_STEPS, proxy_step_transfers), (_SENDS, p2p_transfers)):
-        transfers = transfers_of(context.run)
-        if transfers is not None and len(transfers.operation) >= _LEAST_OPERATIONS:
-            links = link_times(transfers, context.run.node_of)
-            findings = _link_findings(context, links, what)
-            if findings:
-                return findings
-    return _group_findings(context)
+    """Slow links, the slowest first; then slow communicators that no slow link explains."""
+    findings = _by_transfers(context)
+    pairs = [set(finding.ranks) for finding in findings]
+    groups = _group_findings(context)
+    return findings + [g for g in groups if not any(pair <= set(g.ranks) for pair in pairs)]
+
+
+def _by_transfers(context: RuleContext) -> list[Finding]:
+    steps = proxy_step_transfers(context.run)
+    if steps is not None and len(steps.operation) >= _LEAST_OPERATIONS:
+        findings = _link_findings(context, link_times(steps, context.run.node_of), _PROXY_STEPS)
+        if findings:
+            return findings
+    if context.waiting is None:
+        return []
+    sends = p2p_transfers(context.waiting)
+    if len(sends.operation) < _LEAST_OPERATIONS:
+        return []
+    return _link_findings(context, link_times(sends, context.run.node_of), _SENDS)
 
 
 # ---- links ----
@@ -50,7 +59,7 @@ def _slow_links(links: Links) -> Bools:
     slow = np.zeros(len(links.operations), bool)
     for scope in (links.across_nodes, ~links.across_nodes):
         peers = enough & scope
-        if peers.sum() < 2:
+        if peers.sum() < _LEAST_PEERS:
             continue
         few = peers.sum() < _MANY_LINKS
         usual = float(np.sort(links.slowness[peers])[(peers.sum() - 1) // 2])
@@ -68,7 +77,7 @@ def _link_findings(context: RuleContext, links: Links, what: str) -> list[Findin
     # Several slow links that share one rank are that rank's.
     shared = ranks[times >= 3]
     if len(rows) >= 3 and len(shared) == 1 and times.max() == len(rows):
-        return [_rank_finding(context, links, rows, int(shared[0]), what)]
+        return _rank_finding(context, links, rows, int(shared[0]), what)
     pairs: dict[tuple[int, int], list[int]] = {}
     for row in rows.tolist():
         a, b = int(links.source[row]), int(links.destination[row])
@@ -81,6 +90,22 @@ def _lost_share(context: RuleContext, links: Links, rows: Ints) -> float:
     """How much shorter the run could be at most: the excess of the slowest of these links."""
     excess = links.busy_ns[rows] * (1 - 1 / np.maximum(links.slowness[rows], 1.0))
     return min(float(excess.max(initial=0.0)) / context.run.span_ns, 1.0)
+
+
+def _without_links(
+    context: RuleContext, pairs: tuple[tuple[int, int], ...], what: str
+) -> Prediction | None:
+    """What the run takes with these links as fast as usual; None where they are not replayed."""
+    if what != _SENDS or context.what_if is None:
+        return None
+    return context.what_if.predict(Change(links=pairs))
+
+
+def _cost(prediction: Prediction | None, share: float) -> str:
+    if prediction is None:
+        return f"up to {percent(share)} of the run lost"
+    now, then = duration(prediction.run_now_ns), duration(prediction.run_then_ns)
+    return f"as fast as they are, the run would take {then} instead of {now}"
 
 
 def _matrix(links: Links, ranks: set[int]) -> dict[str, float]:
@@ -114,6 +139,9 @@ def _pair_finding(
     context: RuleContext, links: Links, pair: tuple[int, int], rows: list[int], what: str
 ) -> Finding | None:
     share = _lost_share(context, links, np.array(rows))
+    prediction = _without_links(context, (pair,), what)
+    if prediction is not None:
+        share = prediction.gained_share
     if share < _LOST_SHARE:
         return None
     hosts = [context.run.host_of.get(rank, "?") for rank in pair]
@@ -128,7 +156,7 @@ def _pair_finding(
         CRITICAL if share >= _GRAVE_SHARE else WARNING,
         f"the link {ends} ({' – '.join(dict.fromkeys(hosts))}) is "
         f"{links.slowness[row]:.3g} times as "
-        f"slow as its peers ({mean} an operation); up to {percent(share)} of the run lost",
+        f"slow as its peers ({mean} an operation); {_cost(prediction, share)}",
         "look at NVLink, PCIe and the GPUs of this node"
         if inside
         else "look at adapter, cable and switch port of both hosts; compare error counters",
@@ -142,47 +170,64 @@ def _pair_finding(
     )
 
 
-def _rank_finding(context: RuleContext, links: Links, rows: Ints, rank: int, what: str) -> Finding:
+def _rank_finding(
+    context: RuleContext, links: Links, rows: Ints, rank: int, what: str
+) -> list[Finding]:
     share = _lost_share(context, links, rows)
-    return Finding(
-        "slow_link",
-        CRITICAL if share >= _GRAVE_SHARE else WARNING,
-        f"all links of rank {rank}{context.where(rank)} are slow, up to "
-        f"{links.slowness[rows[0]]:.3g} times their peers; up to {percent(share)} of the run lost",
-        "look at that GPU's adapter, its PCIe link and cable",
-        "rank",
-        (rank,),
-        (context.run.host_of.get(rank, "?"),),
-        (),
-        (_evidence(context, links, rows.tolist(), what),),
-        confidence=0.85,
-        lost_share=share,
-    )
+    ends = zip(links.source[rows].tolist(), links.destination[rows].tolist(), strict=True)
+    prediction = _without_links(context, tuple(dict.fromkeys(ends)), what)
+    if prediction is not None:
+        share = prediction.gained_share
+    if share < _LOST_SHARE:
+        return []
+    return [
+        Finding(
+            "slow_link",
+            CRITICAL if share >= _GRAVE_SHARE else WARNING,
+            f"all links of rank {rank}{context.where(rank)} are slow, up to "
+            f"{links.slowness[rows[0]]:.3g} times their peers; {_cost(prediction, share)}",
+            "look at that GPU's adapter, its PCIe link and cable",
+            "rank",
+            (rank,),
+            (context.run.host_of.get(rank, "?"),),
+            (),
+            (_evidence(context, links, rows.tolist(), what),),
+            confidence=0.85,
+            lost_share=share,
+        )
+    ]
 
 
 # ---- communicators ----
 def _group_findings(context: RuleContext) -> list[Finding]:
-    """Communicators that are slower than others of their shape."""
-    findings = []
-    for wire in communicator_wires(context.run, context.synchronized):
-        if wire.calls < _LEAST_OPERATIONS or wire.least_factor <= _SLOWER_SURELY:
-            continue
-        lost = wire.excess_ns * context.synchronized.weight / context.run.span_ns
-        if wire.factor >= _SLOWER and min(lost, 1.0) >= _LOST_SHARE:
-            findings.append(_group_finding(context, wire, min(lost, 1.0)))
-    return sorted(findings, key=lambda finding: -finding.lost_share)[:_MOST]
+    """Communicators that are slower than others of their class, and make the run longer."""
+    causes = context.root_causes
+    if causes is None:
+        return []
+    alone = causes.alone[len(causes.ranks) :]
+    found = [
+        _group_finding(context, row, prediction)
+        for row, prediction in zip(causes.communicators, alone, strict=True)
+        if prediction.gained_share >= _LOST_SHARE
+    ]
+    return sorted(found, key=lambda finding: -finding.lost_share)[:_MOST]
 
 
-def _group_finding(context: RuleContext, wire: CommunicatorWire, share: float) -> Finding:
-    run = context.run
-    name, ranks = run.model.communicator_names[wire.communicator], run.ranks_of(wire.communicator)
+def _group_finding(context: RuleContext, communicator: int, prediction: Prediction) -> Finding:
+    run, waiting = context.run, context.waiting
+    assert waiting is not None
+    name, ranks = run.model.communicator_names[communicator], run.ranks_of(communicator)
     hosts = sorted({run.host_of[rank] for rank in ranks if rank in run.host_of})
     listed = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
+    excess = waiting.usual.steady_transfer_excess_ns[communicator]
+    total = waiting.usual.steady_transfer_ns[communicator]
+    factor = float(total / max(total - excess, 1.0))
+    share = prediction.gained_share
     return Finding(
         "slow_link",
-        WARNING,
-        f"{name} ({ranks_in_words(tuple(ranks))}; {listed}) is {wire.factor:.3g} times as slow "
-        f"on the wire as communicators like it; {percent(share)} of the run lost",
+        CRITICAL if share >= _GRAVE_SHARE else WARNING,
+        f"{name} ({ranks_in_words(tuple(ranks))}; {listed}) is {factor:.3g} times as slow "
+        f"on the wire as communicators like it; {_cost(prediction, share)}",
         "one of its links is slow: record in mode full to see which",
         "group",
         tuple(ranks),
@@ -191,7 +236,7 @@ def _group_finding(context: RuleContext, wire: CommunicatorWire, share: float) -
         (
             Evidence(
                 "same functions and sizes compared",
-                {"factor": round(wire.factor, 3)},
+                {"factor": round(factor, 3)},
                 f"ncclscope report {context.path} --comm {quote(name)}",
             ),
         ),

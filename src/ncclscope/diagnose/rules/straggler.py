@@ -4,194 +4,240 @@ from shlex import quote
 
 import numpy as np
 
-from ncclscope.analysis.lateness import (
-    Delay,
-    Lateness,
-    OwnTimeExcess,
-    late_instances,
-    lateness,
-    own_time_excess,
-)
+from ncclscope.analysis.training_losses import phase_excess
+from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
+from ncclscope.analysis.waiting.root_causes import Delays, RootCauses, delays_of
+from ncclscope.analysis.waiting.what_if import Prediction
 from ncclscope.diagnose.finding import CRITICAL, INFO, WARNING, Evidence, Finding
 from ncclscope.diagnose.rule_context import RuleContext
-from ncclscope.humanize import duration, percent
+from ncclscope.humanize import duration, percent, plural, ranks_in_words
 
-_LOST_SHARE = 0.02  # of the run: less is nobody's concern
 _GRAVE_SHARE = 0.25
-_TIMES_PEERS = 6.0  # as much as the median rank adds
-_TIMES_NEXT = 3.0  # as much as the next but one adds
-_OFTEN = 5  # instances: less is an incident, not a habit
-_MUCH_WAITING = 0.1  # of the run, for nobody in particular
+_MUCH_WAITING = 0.1  # of the run, on the average rank
+_PAUSE_SHARE = 0.3  # of all waiting that began on ranks: less is not worth a sentence
+_PHASE_SHARE = 0.02  # of a step: a phase that takes so much longer is named
+_MANY = 4  # ranks that are late alike are named in one finding
+_MOST_NAMED = 3
 
 
 def find(context: RuleContext) -> list[Finding]:
-    """Stragglers, hosts before ranks."""
-    late = lateness(context.run, context.synchronized)
-    if late is None:
+    """Stragglers, hosts before ranks; else pauses, or waiting for nobody in particular."""
+    account = context.account
+    if account is None:
         return []
-    stragglers = _stragglers(late)
-    hosts = _late_hosts(context, late, stragglers)
-    findings = [_host_finding(context, late, node) for node in hosts]
-    findings += [
-        _rank_finding(context, late, delay)
-        for delay in late.ranks
-        if delay.who in stragglers and context.run.node_of[delay.who] not in hosts
-    ]
-    return findings or _nobody_in_particular(context, late)
+    causes = context.root_causes
+    if causes is not None and causes.ranks:
+        return _stragglers(context, causes)
+    return _pauses(context, account) or _nobody_in_particular(context, account)
 
 
-# ---- who stands out ----
-def _stragglers(late: Lateness) -> set[int]:
-    """Ranks that add far more than their peers; and ranks that are late every time, where the sum
-    of that matters, though others hide much of it.
+def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
+    """A finding for each host that is late as a whole, and for each other late rank."""
+    late = {delays.rank: delays for delays in causes.ranks}
+    share_of = _shares(causes)
+    hosts = _late_hosts(context, set(late))
+    findings, on_hosts = [], set()
+    for node, ranks in hosts.items():
+        on_hosts |= set(ranks)
+        share = sum(share_of[rank] for rank in ranks)
+        findings.append(_host_finding(context, node, [late[r] for r in ranks], causes, share))
+    rest = [delays for delays in causes.ranks if delays.rank not in on_hosts]
+    alone = len(causes.ranks) == 1 and not causes.communicators
+    if len(rest) > _MANY:
+        share = sum(share_of[delays.rank] for delays in rest)
+        return [*findings, _many_finding(context, rest, causes, share)]
+    for delays in rest:
+        prediction = causes.prediction if alone else None
+        findings.append(_rank_finding(context, delays, prediction, share_of[delays.rank]))
+    return findings
+
+
+def _shares(causes: RootCauses) -> dict[int, float]:
+    """By rank the share of the run that it costs: of what all causes cost together, in proportion
+    to what each costs alone and to the waiting that began on it.
     """
-    steady = {
-        delay.who for delay in late.ranks if delay.steady_total_ns >= _LOST_SHARE * late.span_ns
+    together = max(causes.prediction.gained_share, 0.0)
+    alone = np.array([max(one.gained_share, 0.0) for one in causes.alone])
+    waits = np.array([delays.waiting_ns for delays in causes.ranks], np.float64)
+    weight = alone + 1e-3
+    weight[: len(waits)] += waits / max(waits.sum(), 1.0) * together
+    shares = together * weight / weight.sum()
+    return {delays.rank: float(share) for delays, share in zip(causes.ranks, shares, strict=False)}
+
+
+def _late_hosts(context: RuleContext, late: set[int]) -> dict[int, list[int]]:
+    """Nodes all of whose ranks are late, where other nodes have ranks that are not."""
+    ranks_of: dict[int, list[int]] = {}
+    for rank in context.run.host_of:
+        ranks_of.setdefault(int(context.run.node_of[rank]), []).append(rank)
+    return {
+        node: sorted(ranks)
+        for node, ranks in ranks_of.items()
+        if len(ranks) > 1 and len(ranks_of) > 1 and late.issuperset(ranks)
     }
-    return steady | _standing_out(late.ranks, late.span_ns)
-
-
-def _is_enough(delay: Delay, span_ns: float) -> bool:
-    return delay.trimmed_ns >= _LOST_SHARE * span_ns and delay.times >= _OFTEN
-
-
-def _standing_out(delays: tuple[Delay, ...], span_ns: float) -> set[int]:
-    """Who adds far more than the others, and enough to matter."""
-    outstanding = set()
-    added = np.array([delay.added_ns for delay in delays])
-    for place, delay in enumerate(delays):
-        if len(delays) < 2 or not _is_enough(delay, span_ns):
-            continue
-        others = np.delete(added, place)
-        # One more may be as late; of many, some add much by chance alone.
-        usual = np.median(others) if len(others) > 2 else others.max()
-        next_but_one = np.sort(others)[::-1][min(len(others) - 1, 1)]
-        if delay.added_ns > max(_TIMES_PEERS * usual, _TIMES_NEXT * next_but_one):
-            outstanding.add(delay.who)
-    return outstanding
-
-
-def _late_hosts(context: RuleContext, late: Lateness, stragglers: set[int]) -> list[int]:
-    """Nodes that are late as a whole."""
-    if len(late.nodes) < 2:
-        return []
-    hosts = _standing_out(late.nodes, late.span_ns)
-    ranks_of: dict[int, list[Delay]] = {}
-    for delay in late.ranks:
-        ranks_of.setdefault(int(context.run.node_of[delay.who]), []).append(delay)
-    most_of = {node: max(delay.added_ns for delay in own) for node, own in ranks_of.items()}
-    for node, own in ranks_of.items():
-        others = [most for other, most in most_of.items() if other != node]
-        if len(own) < 2 or not others:
-            continue
-        # Ranks of a host that are late one by one, each in a communicator of its own.
-        each = all(delay.who in stragglers or delay.steady_ns > 0 for delay in own)
-        if each and any(delay.who in stragglers for delay in own):
-            hosts.add(node)
-        # Of two hosts none has peers to be compared with, and of their ranks half are late.
-        all_late = all(_is_enough(delay, late.span_ns) for delay in own)
-        if all_late and min(delay.added_ns for delay in own) > _TIMES_NEXT * max(others):
-            hosts.add(node)
-    return sorted(hosts)
 
 
 def _severity(share: float) -> str:
-    if share >= _LOST_SHARE / 2:
-        return CRITICAL if share >= _GRAVE_SHARE else WARNING
-    return INFO  # it is late each time, and others hide it
+    return CRITICAL if share >= _GRAVE_SHARE else WARNING
 
 
 # ---- sentences ----
+# Kinds of edges as users know them.
+_KINDS = {
+    "host after sync": "compute",
+    "host": "compute",
+    "launch": "launch",
+    "gpu": "gpu",
+}
 _CAUSES = {
     "compute": "it comes late to the call: its compute or its host code takes longer",
     "launch": "it calls in time, and its host is slow to launch the kernel",
-    "gpu": "it launches in time, and its GPU is still busy with something else",
+    "gpu": "its GPU takes longer from one operation to the next",
 }
 _HOST_CAUSES = {
     "compute": "its ranks come late to their calls",
     "launch": "its ranks call in time, and are slow to launch",
-    "gpu": "its ranks launch in time, and their GPUs are still busy",
+    "gpu": "its GPUs take longer from one operation to the next",
 }
 _ADVICE = {
     "compute": "look at this rank's share of work, its data loader, its GPU clocks and thermals",
     "launch": "look for a busy or throttled CPU on its host, wrong CPU affinity, other processes",
-    "gpu": "compare its GPU clocks, thermals and kernel times with another rank's",
+    "gpu": "compare its share of work, GPU clocks, thermals and kernel times with another rank's",
 }
 
 
-def _excess_evidence(text: str, excess: OwnTimeExcess, command: str = "") -> Evidence:
-    parts = excess.by_part()
-    listed = ", ".join(f"{name} {duration(max(ns, 0))}" for name, ns in parts.items())
-    facts = {f"{part}_us": round(ns / 1e3, 3) for part, ns in parts.items()}
-    return Evidence(f"{text}: {listed}", facts, command)
+def _kind(delays: Delays) -> str:
+    return _KINDS.get(delays.kind, "compute")
 
 
-def _rank_finding(context: RuleContext, late: Lateness, delay: Delay) -> Finding:
-    run, rank = context.run, delay.who
-    share = delay.added_ns / late.span_ns
-    excess = own_time_excess(run, context.own_times, np.array([rank]))
-    instances = late_instances(late, context.synchronized, rank)
-    table = run.model.tables["instances"]
-    name = run.model.communicator_names[int(table["communicator"][instances.worst])]
-    at_s = context.at(int(table["last_start_ns"][instances.worst]))
-    sentence = (
-        f"rank {rank}{context.where(rank)} comes last to {instances.late:,} of "
-        f"{instances.instances:,} {context.looked_at}, typically "
-        f"{duration(instances.typical_ns)} after everybody else; waiting for it costs "
-        f"{percent(share)} of the run"
+def _instead(prediction: Prediction) -> str:
+    """What the run takes without it: "the run would take 5.49 ± 0.06 s instead of 6.44 s"."""
+    text = (
+        f"the run would take {duration(prediction.run_then_ns)} instead of "
+        f"{duration(prediction.run_now_ns)}"
     )
-    if delay.times < _OFTEN:
-        sentence = (
-            f"rank {rank}{context.where(rank)} takes {duration(delay.steady_ns)} longer than its "
-            f"peers each time, which others mostly hide: {percent(share)} of the run"
-        )
-    host = run.host_of.get(rank, "")
+    now, then = prediction.step_now_ns, prediction.step_then_ns
+    if now is not None and then is not None:
+        text += f", a step {duration(then)} instead of {duration(now)}"
+    return text
+
+
+def _before(context: RuleContext, delays: Delays) -> str:
+    function, communicator = delays.before
+    name = context.run.model.communicator_names[communicator]
+    return f"{context.run.word('function', function)} on {name}"
+
+
+def _excess_evidence(delays: Delays) -> Evidence:
+    """By which part of its own time a rank is late."""
+    parts = dict.fromkeys(_ADVICE, 0)
+    for kind, ns in delays.kinds_ns.items():
+        parts[_KINDS[kind]] += ns
+    listed = ", ".join(f"{name} {duration(ns)}" for name, ns in parts.items() if ns)
+    facts = {f"{part}_us": round(ns / 1e3, 3) for part, ns in parts.items()}
+    return Evidence(f"longer than usual at the same place of a step: {listed}", facts)
+
+
+def _waiting_evidence(context: RuleContext, delays: Delays) -> Evidence:
+    """Who waited because of a rank."""
+    waiting = context.waiting
+    text = f"others waited {duration(delays.waiting_ns)} because of it"
+    victims: list[tuple[int, int]] = []
+    if waiting is not None:
+        place = int(np.searchsorted(waiting.kernels.ranks, delays.rank))
+        row = waiting.charges.by_ranks[place]
+        order = np.argsort(-row)[:_MOST_NAMED]
+        victims = [(int(waiting.kernels.ranks[at]), int(row[at])) for at in order if row[at]]
+    if victims:
+        text += ": " + ", ".join(f"rank {rank} {duration(ns)}" for rank, ns in victims)
+    name = context.run.model.communicator_names[delays.before[1]]
+    facts = {"waiting_us": round(delays.waiting_ns / 1e3, 3), "times": delays.times}
+    command = f"ncclscope report {context.path} --by rank --comm {quote(name)}"
+    return Evidence(text, facts, command)
+
+
+def _pause_evidence(context: RuleContext, delays: Delays) -> list[Evidence]:
+    waiting = context.waiting
+    if waiting is None or not len(delays.pauses):
+        return []
+    longest = float(waiting.excess_ns[delays.pauses].max())
+    count = plural(len(delays.pauses), "single pause")
+    text = f"{count} of up to {duration(longest)} not counted: no habit"
+    return [Evidence(text, {"pauses": len(delays.pauses), "longest_us": round(longest / 1e3, 3)})]
+
+
+def _confidence(delays: Delays) -> float:
+    return min(0.5 + 0.5 * delays.times / (delays.times + 10), 0.99)
+
+
+def _rank_finding(
+    context: RuleContext, delays: Delays, prediction: Prediction | None, share: float
+) -> Finding:
+    rank, kind = delays.rank, _kind(delays)
+    host = context.run.host_of.get(rank, "")
+    cost = f"waiting for it costs {percent(share)} of the run"
+    if prediction is not None:
+        cost = f"without that {_instead(prediction)}"
+    name = context.run.model.communicator_names[delays.before[1]]
+    phase, phase_evidence = _phase(context, rank)
     return Finding(
         "straggler",
         _severity(share),
-        sentence,
-        f"{_CAUSES[excess.largest]}: {_ADVICE[excess.largest]}",
-        excess.largest,
+        f"rank {rank}{context.where(rank)} is late {delays.times:,} times, typically by "
+        f"{duration(delays.typical_ns)}, mostly to {_before(context, delays)}{phase}; {cost}",
+        f"{_CAUSES[kind]}: {_ADVICE[kind]}",
+        kind,
         (rank,),
         (host,) if host else (),
         (name,),
         (
-            _excess_evidence("longer than others, on average of its operations", excess),
-            Evidence(
-                f"most in {name}, {at_s} s after the start",
-                {"instance": instances.worst, "added_us": round(instances.worst_ns / 1e3, 3)},
-                f"ncclscope report {context.path} --by rank --comm {quote(name)}",
-            ),
+            _excess_evidence(delays),
+            _waiting_evidence(context, delays),
+            *_pause_evidence(context, delays),
+            *phase_evidence,
         ),
-        confidence=min(0.5 + 0.5 * delay.times / (delay.times + 10), 0.99),
+        confidence=_confidence(delays),
         lost_share=min(share, 1.0),
     )
 
 
-def _host_finding(context: RuleContext, late: Lateness, node: int) -> Finding:
-    run = context.run
-    ranks = tuple(sorted(rank for rank in run.host_of if run.node_of[rank] == node))
-    # Its ranks may be late in communicators of their own: as much as the worst of them.
-    delays = [delay for delay in late.nodes if delay.who == node]
-    delays += [delay for delay in late.ranks if delay.who in ranks]
-    share = max(delay.added_ns for delay in delays) / late.span_ns
-    excess = own_time_excess(run, context.own_times, np.array(ranks))
-    host = run.model.nodes[node]
+def _phase(context: RuleContext, rank: int) -> tuple[str, tuple[Evidence, ...]]:
+    """ ", in backward" where the training context says in which phase the rank is late."""
+    excess = phase_excess(context.model, context.run.process_of[rank])
+    if excess is None or excess.longer_ns < _PHASE_SHARE * excess.step_ns:
+        return "", ()
+    evidence = Evidence(
+        f"{excess.phase} takes {duration(excess.longer_ns)} longer a step than on other ranks",
+        {"phase": excess.phase, "longer_us": round(excess.longer_ns / 1e3, 3)},
+        f"ncclscope report {context.path} --by phase,rank",
+    )
+    return f", in {excess.phase}", (evidence,)
+
+
+def _host_finding(
+    context: RuleContext, node: int, late: list[Delays], causes: RootCauses, share: float
+) -> Finding:
+    kind = _kind(max(late, key=lambda delays: delays.times))
+    host, ranks = context.run.model.nodes[node], tuple(delays.rank for delays in late)
+    typical = float(np.median([delays.typical_ns for delays in late]))
+    only = len(causes.ranks) == len(ranks) and not causes.communicators
+    cost = f"waiting for them costs {percent(share)} of the run"
+    if only:
+        cost = f"without that {_instead(causes.prediction)}"
     return Finding(
         "straggler",
         _severity(share),
-        f"all {len(ranks)} ranks of {host} come late to collectives; waiting for them costs "
-        f"{percent(share)} of the run",
+        f"all {len(ranks)} ranks of {host} are late, typically by {duration(typical)}; {cost}",
         "something of the whole host is slow: look at its power, thermals, CPU and storage; "
-        f"{_HOST_CAUSES[excess.largest]}",
-        f"host {excess.largest}",
+        f"{_HOST_CAUSES[kind]}",
+        f"host {kind}",
         ranks,
         (host,),
         (),
         (
-            _excess_evidence(
-                "longer than on other hosts, on average of operations",
-                excess,
+            Evidence(
+                "each of them is longer than usual at the same places of a step",
+                {"typical_us": round(typical / 1e3, 3)},
                 f"ncclscope report {context.path} --by host",
             ),
         ),
@@ -200,21 +246,123 @@ def _host_finding(context: RuleContext, late: Lateness, node: int) -> Finding:
     )
 
 
-def _nobody_in_particular(context: RuleContext, late: Lateness) -> list[Finding]:
-    """Much waiting, each time for another rank."""
-    share = late.waiting_ns / late.span_ns
+def _many_finding(
+    context: RuleContext, late: list[Delays], causes: RootCauses, share: float
+) -> Finding:
+    """Several ranks that are late alike."""
+    ranks = tuple(sorted(delays.rank for delays in late))
+    kind = _kind(max(late, key=lambda delays: delays.times))
+    typical = float(np.median([delays.typical_ns for delays in late]))
+    hosts = tuple(sorted({context.run.host_of[r] for r in ranks if r in context.run.host_of}))
+    return Finding(
+        "straggler",
+        _severity(share),
+        f"{ranks_in_words(ranks)} are late, typically by {duration(typical)}; without that "
+        f"{_instead(causes.prediction)}",
+        f"look for what these ranks have in common; {_ADVICE[kind]}",
+        kind,
+        ranks,
+        hosts,
+        (),
+        (
+            Evidence(
+                f"{len(ranks)} of {len(context.run.host_of)} ranks",
+                {"typical_us": round(typical / 1e3, 3)},
+                f"ncclscope report {context.path} --by rank",
+            ),
+        ),
+        confidence=0.85,
+        lost_share=min(share, 1.0),
+    )
+
+
+# ---- no straggler ----
+def _by_rank(account: WaitingAccount) -> dict[int, int]:
+    """Waiting by the rank that it began on."""
+    sums: dict[int, int] = {}
+    for origin in account.origins:
+        if origin.rank is not None:
+            sums[origin.rank] = sums.get(origin.rank, 0) + origin.waiting_ns
+    return sums
+
+
+def _share(context: RuleContext, account: WaitingAccount) -> float:
+    """What the average rank waited, of the run, without start-up."""
+    ranks = max(len(account.ranks), 1)
+    waited = (account.total_ns - account.start_up_ns) / ranks
+    return min(waited / context.run.span_ns, 1.0)
+
+
+def _pauses(context: RuleContext, account: WaitingAccount) -> list[Finding]:
+    """Ranks that paused now and then: whose, when, and how much waiting began there."""
+    waiting, share = context.waiting, _share(context, account)
+    if waiting is None or share < _MUCH_WAITING:
+        return []
+    sums = _by_rank(account)
+    findings = []
+    for rank in sorted(sums, key=lambda rank: -sums[rank])[:_MOST_NAMED]:
+        if sums[rank] < _PAUSE_SHARE * account.total_ns:
+            break
+        delays = delays_of(waiting, rank)
+        at_s = context.at(delays.first_ns - delays.typical_ns)
+        when = f"at {at_s} s" if delays.times == 1 else f"from {at_s} s on"
+        often = "once" if delays.times == 1 else f"{delays.times:,} times"
+        of_run = share * sums[rank] / account.total_ns
+        findings.append(
+            Finding(
+                "straggler",
+                INFO,
+                f"rank {rank}{context.where(rank)} paused {often} for "
+                f"{duration(delays.typical_ns)}, {when}; {percent(sums[rank] / account.total_ns)} "
+                "of all waiting began there",
+                "a checkpoint, an evaluation, or host code that only this rank runs",
+                "pause",
+                (rank,),
+                evidence=(_waiting_evidence(context, delays),),
+                confidence=0.8,
+                lost_share=of_run,
+            )
+        )
+    return findings
+
+
+def _nobody_in_particular(context: RuleContext, account: WaitingAccount) -> list[Finding]:
+    """Much waiting, and no rank that most of it began on."""
+    share = _share(context, account)
     if share < _MUCH_WAITING:
         return []
+    largest = _largest_part(context, account)
     return [
         Finding(
             "straggler",
             INFO,
-            f"{percent(min(share, 1.0))} of the run passes in waiting for the last rank, each time "
-            "another one",
-            "uneven work from step to step, or noise of the system: no rank stands out",
+            f"{percent(share)} of the run passes in waiting for other ranks, on the average rank; "
+            f"no rank stands out, {largest}",
+            "ncclscope report shows all origins of waiting",
             "anyone",
-            evidence=(Evidence("by rank", {}, f"ncclscope report {context.path} --by rank"),),
+            evidence=(
+                Evidence(
+                    "origins of waiting",
+                    {"structure_us": round(account.structure_ns / 1e3, 3)},
+                    f"ncclscope report {context.path}",
+                ),
+            ),
             confidence=0.6,
-            lost_share=min(share, 1.0),
+            lost_share=share,
         )
     ]
+
+
+def _largest_part(context: RuleContext, account: WaitingAccount) -> str:
+    """What most of the waiting comes from."""
+    first: Origin | None = account.origins[0] if account.origins else None
+    of_ranks = sum(_by_rank(account).values())
+    parts = {
+        "most is the structure of the job (stages that wait for each other)": account.structure_ns,
+        "most is noise of single ranks and steps": of_ranks,
+        "most is below the error of the clocks": account.below_clock_error_ns,
+    }
+    transfers = sum(o.waiting_ns for o in account.origins if o.rank is None)
+    if first is not None:
+        parts["most is transfers of unequal length"] = transfers
+    return max(parts, key=lambda text: parts[text])

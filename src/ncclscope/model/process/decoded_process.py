@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.joins import take_small
+from ncclscope.capture.context_lines import JobContext, read_context
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.segment import Blocks
 from ncclscope.capture.slot_log import SlotLog
@@ -15,6 +16,7 @@ from ncclscope.errors import FormatError
 from ncclscope.model.column_files import write_columns
 from ncclscope.model.process import durations, operations, proxy_step_times
 from ncclscope.model.process.communicators import LocalCommunicators
+from ncclscope.model.process.context import ProcessContext
 from ncclscope.model.process.counters import ProcessCounters, counters_of
 from ncclscope.model.process.events import events_of
 from ncclscope.model.process.inferred_collectives import expand_groups
@@ -59,6 +61,8 @@ class DecodedProcess:
     impossible: int  # events left out: the process cannot have lived to see their times
     unsized: int  # operations with an impossible count
     of_unknown_datatype: dict[str, int]  # operations without a size, by datatype
+    context: ProcessContext | None  # None: it recorded no ranges
+    job: JobContext  # what its program said about itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,7 @@ class Placement:
     communicators: npt.NDArray[np.int64]  # rows by number in the process
     global_ranks: npt.NDArray[np.int64]  # likewise
     codes: dict[str, npt.NDArray[np.int8]]  # by the process's own codes
+    modules: npt.NDArray[np.int32]  # rows of `modules` by its own numbers
 
 
 def _without_bulk(process: Process) -> Process:
@@ -113,6 +118,8 @@ def decode_process(folder: Path) -> tuple[DecodedProcess, Columns] | str:
         impossible=decoded.impossible,
         unsized=int(np.count_nonzero(columns["size_bytes"] == NONE)) - sum(unknown.values()),
         of_unknown_datatype=unknown,
+        context=made.context,
+        job=read_context(folder),
     )
     return decoded_process, columns
 
@@ -163,6 +170,8 @@ def write_operations(columns: Columns, placement: Placement, folder: Path) -> St
     columns["node"][:] = placement.node
     columns["communicator"] = take_small(placement.communicators.astype(np.int32), number)
     columns["global_rank"] = take_small(placement.global_ranks.astype(np.int32), number)
+    if "module" in columns:
+        columns["module"] = take_small(placement.modules, columns["module"])
     if (columns["part_of"] != NONE).any():
         first = np.int64(placement.first_row)
         columns["part_of"] = np.where(columns["part_of"] != NONE, columns["part_of"] + first, NONE)

@@ -11,17 +11,21 @@ import numpy.typing as npt
 
 from ncclscope.arrays.joins import running_count, take, take_small
 from ncclscope.arrays.library import full_array
+from ncclscope.capture.context_lines import read_context
 from ncclscope.capture.metadata import Graphs
 from ncclscope.capture.process import Process
 from ncclscope.model.process import durations, launch_times, stamp_repair
 from ncclscope.model.process.calls import CALL_PLANS, Calls, Rows, calls_of, link, rows_of
 from ncclscope.model.process.channels import CHANNEL_PLANS, Channels, KernelTimes, times_of_works
 from ncclscope.model.process.communicators import LocalCommunicators, local_communicators
+from ncclscope.model.process.context import Calls as CallsInContext
+from ncclscope.model.process.context import ProcessContext, context_of
 from ncclscope.model.process.events import Bools, Ints, ProcessEvents, events_of
 from ncclscope.model.process.gpu_clock import GpuClock
 from ncclscope.model.process.gpu_stamps import Launches, assign_stamps
 from ncclscope.model.process.launch_times import TimedRows
 from ncclscope.model.process.operation_bytes import IN_BYTES, size_bytes
+from ncclscope.model.process.ranges import RANGE_PLANS, ranges_of
 from ncclscope.model.process.unrecorded_works import unrecorded_works_of
 from ncclscope.model.process.works import LAUNCHED, WORK_PLANS, Works, launches_of, works_of
 from ncclscope.model.schema import (
@@ -49,10 +53,11 @@ KINDS = (
     "CollApi",
     "P2pApi",
     *launch_times.KINDS,
+    "Range",
 )
 
 
-PLANS = WORK_PLANS | CALL_PLANS | CHANNEL_PLANS | launch_times.LAUNCH_PLANS
+PLANS = WORK_PLANS | CALL_PLANS | CHANNEL_PLANS | launch_times.LAUNCH_PLANS | RANGE_PLANS
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +91,7 @@ class ProcessOperations:
     clocks: dict[int, GpuClock]  # by GPU of the process
     event_clocks: dict[int, GpuClock]  # of CUDA events, by number
     stamp_counts: StampCounts
+    context: ProcessContext | None  # None: the process recorded no ranges
 
 
 def operations_of(process: Process, words: Vocabulary) -> ProcessOperations:
@@ -121,6 +127,7 @@ def operations_from(decoded: ProcessEvents, words: Vocabulary) -> ProcessOperati
     if timed is not None:
         durations.explain_sampling(columns, timed, words)
     durations.explain(columns, rows, decoded, words)
+    context = _add_context(decoded, columns, calls, rows, words)
     when, order = durations.first_time(columns), None
     if (when[1:] < when[:-1]).any():
         order = np.argsort(when, kind="stable")
@@ -133,7 +140,36 @@ def operations_from(decoded: ProcessEvents, words: Vocabulary) -> ProcessOperati
         clocks,
         timed.clocks if timed else {},
         _count_stamps(works, kernel),
+        context,
     )
+
+
+def _add_context(
+    decoded: ProcessEvents, columns: Columns, calls: Calls, rows: Rows, words: Vocabulary
+) -> ProcessContext | None:
+    """Adds the columns of the training context where the process recorded ranges."""
+    ranges = ranges_of(decoded)
+    if ranges is None:
+        return None
+    replay = rows.replay
+    began_ns = durations.first_time(columns)
+    captured_ns = take(calls.start_ns, rows.call)
+    own, context = context_of(
+        decoded.process,
+        ranges,
+        CallsInContext(
+            key=np.where(replay, take(calls.keys, rows.call), columns["event"]),
+            time_ns=np.where(replay, captured_ns, began_ns),
+            began_ns=began_ns,
+            replay=replay,
+            thread=columns["thread"],
+            size_bytes=columns["size_bytes"],
+            is_all_reduce=words.among("function", ("AllReduce",), columns["function"]),
+        ),
+        read_context(decoded.process.path).buckets,
+    )
+    columns |= own
+    return context
 
 
 _OF_EITHER = ("thread", "function", "datatype", "count", "tag", "stream")
@@ -268,6 +304,8 @@ def _count_stamps(works: Works, kernel: KernelTimes) -> StampCounts:
     finished = (works.form != COPY_ENGINE) & ~kernel.running
     timed = kernel.start_ns != NONE
     whole, none = finished & timed & ~kernel.partial, finished & ~timed
+    # NCCL 2.26 gives no stamps at all: none went to another work.
+    given = (kernel.stamp != stamp_repair.MISSING) | (kernel.reason != stamp_repair.OK)
 
     def count(mask: npt.NDArray[np.bool_]) -> int:
         return int(np.count_nonzero(mask))
@@ -277,6 +315,6 @@ def _count_stamps(works: Works, kernel: KernelTimes) -> StampCounts:
         repaired=count(whole & (kernel.stamp == stamp_repair.REPAIRED)),
         recovered=count(whole & (kernel.stamp == stamp_repair.RECOVERED)),
         partial=count(finished & kernel.partial),
-        rejected=count(none & (kernel.stamp >= stamp_repair.REJECTED)),
-        missing=count(none & (kernel.stamp == NONE)),
+        rejected=count(none & (kernel.stamp >= stamp_repair.REJECTED) & given),
+        missing=count(none & ((kernel.stamp == NONE) | ~given)),
     )

@@ -55,6 +55,7 @@ REASONS = (
     "stop before start",
     "overlaps another work",
 )
+WRONG_STAMP_REASONS = REASONS[1:]
 OK, NEVER_DELIVERED, AMBIGUOUS, CONFLICT, BACKWARDS, OVERLAP = range(len(REASONS))
 
 

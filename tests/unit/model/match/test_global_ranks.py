@@ -29,6 +29,17 @@ def test_a_launchers_rank_is_not_that_of_several_gpus() -> None:
     assert global_ranks(ranks, launched(1, 8)) == {0: 2, 1: 3, 2: 3}
 
 
+def test_ranks_of_one_communicator_that_differ_are_different_ranks() -> None:
+    """Two ranks of one process share a GPU, or nothing tells which GPU they have."""
+    world = [LocalRank(0, "", 0, 2, id=7), LocalRank(1, "", 1, 2, id=7)]
+    assert global_ranks(world, {}) == {0: 0, 1: 1}
+    again = [LocalRank(2, "", 1, 2, id=8), LocalRank(3, "", 0, 2, id=8)]
+    assert global_ranks([*world, *again], {}) == {0: 0, 1: 1, 2: 1, 3: 0}
+    wider = [LocalRank(0, "gpu", 2, 4, id=7), LocalRank(1, "gpu", 3, 4, id=7)]
+    parts = [LocalRank(2, "gpu", 1, 2, id=8), LocalRank(3, "gpu", 1, 2, id=9)]
+    assert global_ranks([*wider, *parts], launched(1, 2)) == {0: 2, 1: 3, 2: 2, 3: 3}
+
+
 def test_ranks_that_the_interface_does_not_tell() -> None:
     unknown = [LocalRank(0, "gpu", NONE, 0)]
     assert global_ranks(unknown, {}) == {0: NONE}

@@ -1,0 +1,140 @@
+// Replays a job with other lengths of its edges: when everything would have happened. What each
+// event waits for is as in dependencies.c; analysis/waiting/replay.py explains which lengths count.
+#include "arrays.h"
+
+// By operation which of the calls before it the start, and the call, wait for: bit back - 1. Those
+// that follow from others are left out: gaps to them contain what the others took.
+EXPORT void ncclscope_direct_dependencies(const struct timed_operations *ops,
+                                          const struct gap_rules *rules, const u8 *possible,
+                                          u8 *start_all, u8 *call_all, u8 *start_after,
+                                          u8 *call_after) {
+    for (i64 o = 0, first = 0; o < ops->count; o++) {
+        if (o && ops->rank[o] != ops->rank[o - 1]) first = o;
+        const i64 *own = &ops->events[3 * o];
+        u32 start = 0, call = 0, start_implied = 0, call_implied = 0;
+        for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
+            u8 can = possible[(i64)ops->position[o] * ops->calls_back + back - 1];
+            i64 end = own[EVENT_END - 3 * back];
+            u32 bit = 1u << (back - 1);
+            if ((can >> AFTER_ON_GPU & 1) && own[EVENT_START] - end >= -rules->gpu_tolerance_ns)
+                start |= bit;
+            if ((can >> AFTER_ON_HOST & 1) && own[EVENT_CALL] - end >= -rules->host_tolerance_ns)
+                call |= bit;
+        }
+        start_all[o] = (u8)start, call_all[o] = (u8)call;
+        for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
+            u32 bit = 1u << (back - 1);
+            if (start & bit) start_implied |= (u32)start_all[o - back] << back;
+            if (call & bit) call_implied |= (u32)start_all[o - back] << back;
+            call_implied |= (u32)call_all[o - back] << back;  // an earlier call waited for them
+        }
+        start_implied |= call;  // its own call waits for them
+        start_after[o] = (u8)(start & ~start_implied);
+        call_after[o] = (u8)(call & ~call_implied);
+    }
+}
+
+static i64 least(i64 a, i64 b) { return a < b ? a : b; }
+
+// When an operation ends: its transfer after the last of those that it waits for has started.
+static i64 replayed_end(const struct replay *replay, const i64 *events, i64 o) {
+    i64 from = events[3 * o + EVENT_START];
+    i32 meeting = replay->meeting[o];
+    if (meeting >= 0 && replay->arrived[meeting] > from) from = replay->arrived[meeting];
+    for (i64 k = replay->partner_first[o]; k < replay->partner_first[o + 1]; k++) {
+        i64 start = events[3 * (i64)replay->partner[k] + EVENT_START];
+        if (start > from) from = start;
+    }
+    return from + replay->length_ns[3 * o + EVENT_END];
+}
+
+// By how much the edge before an event is shorter than it was. What became shorter lies between the
+// event and everything that it waits for.
+static i64 shorter_by(const struct timed_operations *ops, const struct bindings *bound,
+                      const struct replay *replay, i64 event) {
+    i64 before = bound->before[event];
+    if (before < 0) return 0;
+    i64 less = ops->events[event] - ops->events[before] - replay->length_ns[event];
+    return less > 0 ? less : 0;
+}
+
+static i64 reduced(i64 gap, i64 less) {
+    if (less <= 0 || gap <= 0) return gap;
+    return gap > less ? gap - less : 0;
+}
+
+static void not_before(i64 *time, i64 other) {
+    if (other > *time) *time = other;
+}
+
+static i64 replayed_call(const struct timed_operations *ops, const struct bindings *bound,
+                         const struct replay *replay, const i64 *events, i64 o, i64 first) {
+    const i64 *real = &ops->events[3 * o];
+    i64 event = 3 * o + EVENT_CALL, length = replay->length_ns[event];
+    i64 before = events[3 * (o - 1) + EVENT_CALL];
+    if (bound->edge[event] == EDGE_HOST) return before + length;
+    // The host was blocked until an end: its work before that is no longer than the call before.
+    i64 own = ops->launched_ns[o - 1] - real[EVENT_CALL - 3] + length;
+    i64 time = before + least(own, real[EVENT_CALL] - real[EVENT_CALL - 3]);
+    i64 less = shorter_by(ops, bound, replay, event);
+    for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
+        i64 q = o - back, slack = real[EVENT_CALL] - real[EVENT_END - 3 * back];
+        i64 cell = (i64)ops->position[o] * ops->calls_back + back - 1;
+        if (bound->before[event] == (i32)(3 * q + EVENT_END))
+            not_before(&time, replayed_end(replay, events, q) + length);
+        else if (replay->call_after[o] & 1u << (back - 1))
+            not_before(&time, replayed_end(replay, events, q) +
+                                  reduced(least(slack, replay->least_gap_ns[2 * cell + 1]), less));
+    }
+    return time;
+}
+
+static i64 replayed_start(const struct timed_operations *ops, const struct bindings *bound,
+                          const struct replay *replay, const i64 *events, i64 o, i64 first) {
+    const i64 *real = &ops->events[3 * o];
+    i64 event = 3 * o + EVENT_START, length = replay->length_ns[event];
+    i64 launch =
+        least(real[EVENT_START] - real[EVENT_CALL], replay->least_launch_ns[ops->position[o]]);
+    if (bound->edge[event] == EDGE_LAUNCH) launch = length;
+    i64 time = events[3 * o + EVENT_CALL] + launch;
+    if (replay->own_ns[o] > 0)
+        not_before(&time,
+                   events[bound->before[event] + EVENT_START - EVENT_END] + replay->own_ns[o]);
+    i64 on_stream = bound->on_stream[o], less = shorter_by(ops, bound, replay, event);
+    for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
+        i64 q = o - back, slack = real[EVENT_START] - real[EVENT_END - 3 * back], gap;
+        i64 cell = (i64)ops->position[o] * ops->calls_back + back - 1;
+        if (bound->before[event] == (i32)(3 * q + EVENT_END)) gap = length;
+        else if (replay->start_after[o] & 1u << (back - 1))
+            gap = reduced(least(slack, replay->least_gap_ns[2 * cell]), less);
+        else if (q == on_stream) gap = least(slack, STREAM_GAP_NS);
+        else continue;
+        not_before(&time, replayed_end(replay, events, q) + gap);
+    }
+    if (on_stream >= 0 && o - on_stream > ops->calls_back) {
+        i64 gap = least(real[EVENT_START] - ops->events[3 * on_stream + EVENT_END], STREAM_GAP_NS);
+        if (bound->before[event] == (i32)(3 * on_stream + EVENT_END)) gap = length;
+        not_before(&time, replayed_end(replay, events, on_stream) + gap);
+    }
+    return time;
+}
+
+// When each event happens with these lengths. `order`: operations by their measured starts;
+// `next`: by rank its first operation, and afterwards the one after its last.
+EXPORT void ncclscope_replay(const struct timed_operations *ops, const struct bindings *bound,
+                             const struct replay *replay, const i32 *order, i64 *next,
+                             const i64 *first_of, i64 *events) {
+    for (i64 j = 0; j < ops->count; j++) {
+        i64 o = order[j], first = first_of[ops->rank[o]];
+        for (i64 *x = &next[ops->rank[o]]; *x <= o; ++*x)
+            events[3 * *x + EVENT_CALL] =
+                *x == first ? ops->events[3 * *x + EVENT_CALL]
+                            : replayed_call(ops, bound, replay, events, *x, first);
+        i64 start = replayed_start(ops, bound, replay, events, o, first);
+        events[3 * o + EVENT_START] = start;
+        i32 meeting = replay->meeting[o];
+        if (meeting >= 0 && start > replay->arrived[meeting]) replay->arrived[meeting] = start;
+    }
+    for (i64 o = 0; o < ops->count; o++)
+        events[3 * o + EVENT_END] = replayed_end(replay, events, o);
+}

@@ -1,0 +1,81 @@
+"""Whom each kernel waited for, and how long.
+
+A collective waits for the last of its ranks, a Broadcast for its root, a receive for its send. A
+send waits for its receive where sends of its kind are seen to: small ones leave their data in a
+buffer and end. Starts alone decide, because stop stamps of sends, receives and trees come early.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.waiting.kernels import Kernels, Numbers
+from ncclscope.analysis.waiting.quantiles import quantile_by_group
+from ncclscope.arrays.library import length_arg, library, pointer
+from ncclscope.arrays.types import Bools, Ints
+from ncclscope.model.schema import NONE
+
+START, END = 1, 2
+_TELLING = 8  # sends whose receive came much later: fewer tell nothing
+_ENDED_BEFORE = 0.02  # of these, at most, where sends wait
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """By kernel the one whose start it waited for (itself: nobody's), and the wait. Ends are not
+    before that start: a stop stamp that is, came early.
+    """
+
+    last: Numbers
+    wait_ns: Ints
+    events_ns: Ints  # as of Kernels, with these ends
+    waits_for: Bools  # by partner: whether it is waited for
+
+
+def arrivals_of(kernels: Kernels) -> Arrivals:
+    """The last arrivals of all kernels."""
+    start, end = kernels.events_ns[:, START], kernels.events_ns[:, END]
+    last = _last_of_meetings(kernels)
+    waits_for = kernels.partner_sends | _sends_that_wait(kernels)
+    own = np.repeat(np.arange(len(kernels)), np.diff(kernels.partner_first))[waits_for]
+    other = kernels.partner[waits_for]
+    order = np.lexsort((start[other], own))  # of several partners the last one counts
+    own, other = own[order], other[order]
+    later = start[other] > start[last[own]]
+    last[own[later]] = other[later]
+    wait = np.maximum(start[last] - start, 0)
+    events = kernels.events_ns.copy()
+    events[:, END] = np.maximum(end, start + wait)
+    return Arrivals(last, wait, events, waits_for)
+
+
+def _last_of_meetings(kernels: Kernels) -> Numbers:
+    meetings = int(kernels.meeting.max(initial=NONE)) + 1
+    last_of = np.full(meetings + 1, NONE, np.int32)
+    events = np.ascontiguousarray(kernels.events_ns)
+    library().ncclscope_last_arrivals(
+        pointer(kernels.meeting), pointer(events), length_arg(kernels), pointer(last_of), meetings
+    )
+    own = np.arange(len(kernels), dtype=np.int32)
+    return np.where(kernels.meeting == NONE, own, last_of[kernels.meeting])
+
+
+def _sends_that_wait(kernels: Kernels) -> Bools:
+    """By partner whether it is the receive of a send whose kind waits for receives: of those whose
+    receive came much later, hardly any ended before it.
+    """
+    waits = np.zeros(len(kernels.partner), bool)
+    rows = np.flatnonzero(~kernels.partner_sends)
+    if not len(rows):
+        return waits
+    own = np.repeat(np.arange(len(kernels)), np.diff(kernels.partner_first))[rows]
+    start, end = kernels.events_ns[:, START], kernels.events_ns[:, END]
+    kind, kinds = kernels.kind[own].astype(np.int64), int(kernels.kind.max()) + 1
+    late, took = start[kernels.partner[rows]] - start[own], end[own] - start[own]
+    usual = quantile_by_group(kind, kinds, took, 0.1)
+    telling = late > 2 * usual[kind]
+    before = np.bincount(kind[telling], took[telling] < late[telling], minlength=kinds)
+    seen = np.bincount(kind[telling], minlength=kinds)
+    waiting = (seen >= _TELLING) & (before <= _ENDED_BEFORE * seen)
+    waits[rows] = waiting[kind]
+    return waits

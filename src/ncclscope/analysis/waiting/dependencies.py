@@ -1,0 +1,178 @@
+"""Which event each event followed: calls, starts and ends of all kernels form a forest.
+
+    event   follows                              edge
+    start   the own call                         launch
+    start   the end of an earlier kernel         gpu: other kernels, or nothing, in between
+    call    the call before                      host
+    call    the end of an earlier kernel         host after sync: the host was blocked until then
+    end     the start of the last arrival        transfer; the only edge between ranks
+    call    nothing: a rank's first              root
+
+The time of an event is the sum of the edges back to its root, exactly. Which dependencies exist is
+learned by elimination: "this start is after that end" is refuted where repeats of the position
+contradict it. Kernels of one stream always depend on each other, and so do kernels of which one
+starts right after the other's end: hardware queues serialise some that streams do not.
+"""
+
+import ctypes
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.analysis.own_time import window_edges
+from ncclscope.analysis.run import Run
+from ncclscope.analysis.waiting.arrivals import Arrivals
+from ncclscope.analysis.waiting.kernels import Kernels, Numbers
+from ncclscope.analysis.waiting.quantiles import quantile_by_group
+from ncclscope.arrays import _abi
+from ncclscope.arrays.library import address, library, pointer
+from ncclscope.arrays.types import Ints
+from ncclscope.model.schema import NONE
+
+Bytes = npt.NDArray[np.uint8]
+
+CALLS_BACK = 8  # earlier calls that are tried as predecessors
+_GAPS_KEPT = 4  # the smallest of each position
+_SAMPLED_GAPS = 200  # of a position: of these the smallest are about the 2nd percentile
+_GPU_TOLERANCE_NS = 3_000  # stamps of one GPU against each other
+_HOST_TOLERANCE_NS = 20_000  # host against GPU, at least
+_TIGHT_NS = 60_000  # seen on H200: 8 to 55 µs between serialised kernels of two streams
+_LEAST_WAIT_NS = 2_000
+_LEAST_REPEATS = 8
+_MOST_REFUTED = 0.01
+_QUICK = 0.25  # quantile of times between calls
+_NEVER = np.iinfo(np.int64).max
+_SAMPLE = 2_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """By event (3 * kernel + 0, 1, 2: call, start, end) what it followed."""
+
+    before: Numbers  # event; NONE for roots
+    edge: npt.NDArray[np.int8]
+    back: npt.NDArray[np.int8]  # calls between the two kernels; 0 where it is no other kernel's end
+    length_ns: Ints  # from the event before; 0 for roots
+    on_stream: Numbers  # by kernel the one before it on its stream
+    position: Numbers
+    positions: int
+    possible: Bytes  # by position and calls back: which dependencies were not refuted
+    least_gap_ns: Ints  # by position, calls back, and start or call
+    rules: _abi.GapRules
+    # By kernel: its start came right after the end of one that had waited. When the rank itself was
+    # ready is not known then: its own work went on while that one waited.
+    blocked: Bytes
+
+
+def operations_for_c(
+    kernels: Kernels, arrivals: Arrivals, position: Numbers
+) -> _abi.TimedOperations:
+    """Kernels as the compiled loops take them; the arrays must outlive it."""
+    return _abi.TimedOperations(
+        len(kernels),
+        CALLS_BACK,
+        address(kernels.rank),
+        address(position),
+        address(kernels.stream),
+        address(kernels.launched_ns),
+        address(arrivals.last),
+        address(arrivals.events_ns),
+    )
+
+
+def dependencies_of(
+    run: Run, kernels: Kernels, arrivals: Arrivals, position: Numbers, positions: int
+) -> Dependencies:
+    """What each event followed."""
+    operations = operations_for_c(kernels, arrivals, position)
+    rules = _abi.GapRules(
+        _GAPS_KEPT, _GPU_TOLERANCE_NS, _host_tolerance(run), _TIGHT_NS, _late_launch(kernels)
+    )
+    possible, least_gap = _possible(operations, rules, position, positions)
+    events = 3 * len(kernels)
+    before, edge = np.empty(events, np.int32), np.empty(events, np.int8)
+    back, on_stream = np.empty(events, np.int8), np.empty(len(kernels), np.int32)
+    usual_call = _usual_calls(kernels, position, positions)
+    newest = np.full(int(kernels.stream.max(initial=0)) + 1, NONE, np.int32)
+    out = _abi.Bindings(address(before), address(edge), address(back), address(on_stream))
+    library().ncclscope_bind(
+        ctypes.byref(operations), ctypes.byref(rules), pointer(possible), pointer(usual_call),
+        pointer(newest), ctypes.byref(out),
+    )  # fmt: skip
+    pauses = _after_pauses(run, kernels)
+    before[3 * pauses], edge[3 * pauses] = NONE, _abi.EDGE_ROOT
+    time = arrivals.events_ns.reshape(-1)
+    length = np.maximum(np.where(before >= 0, time - time[before], 0), 0)
+    return Dependencies(
+        before, edge, back, length, on_stream, position, positions, possible, least_gap, rules,
+        _blocked(arrivals, before, edge, length),
+    )  # fmt: skip
+
+
+def _after_pauses(run: Run, kernels: Kernels) -> Ints:
+    """Kernels before which their process had stopped recording: nothing is known to be before."""
+    if not len(run.model.tables["windows"]["process"]):
+        return np.empty(0, np.int64)
+    edges = window_edges(run, kernels.row)
+    same_rank = np.diff(kernels.rank, prepend=-1) == 0
+    return np.flatnonzero(same_rank & (np.diff(edges, prepend=edges[:1]) != 0))
+
+
+def _blocked(
+    arrivals: Arrivals, before: Numbers, edge: npt.NDArray[np.int8], length: Ints
+) -> Bytes:
+    gap, held_back_by = length[1::3], before[1::3] // 3
+    waited = arrivals.wait_ns[held_back_by] > np.maximum(gap, _LEAST_WAIT_NS)
+    return np.asarray((edge[1::3] == _abi.EDGE_GPU) & (gap <= _TIGHT_NS) & waited, np.uint8)
+
+
+def _host_tolerance(run: Run) -> int:
+    errors = [row.gpu_clock_error_ns for row in run.model.processes]
+    return max(_HOST_TOLERANCE_NS, 2 * max(errors, default=0))
+
+
+def _late_launch(kernels: Kernels) -> int:
+    """How long after its launch a start waited for something: far longer than launches take."""
+    step = max(len(kernels) // _SAMPLE, 1)
+    took = (kernels.events_ns[:, 1] - kernels.launched_ns)[::step]
+    took = took[took < 100_000]
+    return 5 * (int(np.median(took)) if len(took) else 10_000) + 50_000
+
+
+def _possible(
+    operations: _abi.TimedOperations, rules: _abi.GapRules, position: Numbers, positions: int
+) -> tuple[Bytes, Ints]:
+    """By position and calls back which dependencies nothing refutes, and the least gaps seen."""
+    cells = positions * CALLS_BACK
+    counted = np.zeros((cells, 3), np.int32)
+    gaps = np.full((cells, 2, _GAPS_KEPT), _NEVER)
+    repeats = np.bincount(position, minlength=positions)
+    stride = np.maximum(repeats // _SAMPLED_GAPS, 1).astype(np.int32)
+    seen_at = np.zeros(positions, np.int32)
+    library().ncclscope_count_gaps(
+        ctypes.byref(operations), ctypes.byref(rules), pointer(stride), pointer(seen_at),
+        pointer(counted), pointer(gaps),
+    )  # fmt: skip
+    seen = counted[:, 0]
+    possible = np.zeros(cells, np.uint8)
+    for bit, refuted in ((_abi.AFTER_ON_GPU, counted[:, 1]), (_abi.AFTER_ON_HOST, counted[:, 2])):
+        holds = (seen >= _LEAST_REPEATS) & (refuted <= _MOST_REFUTED * seen)
+        possible |= (holds << bit).astype(np.uint8)
+    # About the 2nd percentile of the sampled gaps; the smallest where few were seen.
+    sampled = np.minimum(seen, _SAMPLED_GAPS)
+    place = np.minimum(sampled * _GAPS_KEPT // _SAMPLED_GAPS, _GAPS_KEPT - 1)
+    least = np.take_along_axis(gaps, place[:, None, None].astype(np.int64), axis=2)[:, :, 0]
+    return possible, np.ascontiguousarray(np.minimum(least, _NEVER >> 2))
+
+
+def _usual_calls(kernels: Kernels, position: Numbers, positions: int) -> Ints:
+    """By position the time since the call before in quick repeats: calls that look alike may have
+    a synchronisation before them, or not.
+    """
+    step = max(len(kernels) // _SAMPLE, 1)
+    call = kernels.events_ns[:, 0]
+    since = np.diff(call, prepend=call[0])
+    rows = np.flatnonzero(np.diff(kernels.rank, prepend=-1) == 0)[::step]
+    quick = quantile_by_group(position[rows].astype(np.int64), positions, since[rows], _QUICK)
+    return np.where(np.isnan(quick), _NEVER >> 8, np.nan_to_num(quick)).astype(np.int64)

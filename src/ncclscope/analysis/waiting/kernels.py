@@ -1,0 +1,317 @@
+"""Kernels of all ranks: operations with GPU times, in the order of rank and call.
+
+Sends and receives of one group are one kernel, which waits for all of its peers and ends as a
+whole. Which of them it waited for cannot be seen, so they are one row here.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.analysis.distinct import distinct_rows
+from ncclscope.analysis.run import Run
+from ncclscope.arrays.joins import factorize
+from ncclscope.arrays.types import Bools, Ints
+from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, SOURCES
+from ncclscope.model.streams import rules_of
+from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
+
+Numbers = npt.NDArray[np.int32]
+
+_STARTED = [SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-partial", "gpu-early")]
+# Groups of sends and receives that are one function: who waits follows from the function.
+_OF_GROUPS = {"AlltoAll": EVERYBODY, "Gather": ROOT_LAST, "Scatter": ROOT_FIRST}
+_ODD = 0x1E3779B97F4A7C15
+_MANY_SIZES = 16  # operations of a kind on average: with fewer, sizes count by powers of two
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """One row a kernel.
+
+    Events are numbered through: 3 * kernel is its call, + 1 its start, + 2 its end. A kernel of a
+    meeting waits for all of the meeting's kernels, any kernel for those that `partners` lists.
+    """
+
+    row: Ints  # of `operations`; of a group, the first
+    ranks: Ints  # global ranks, in order
+    rank: Numbers  # place in `ranks`
+    communicator: Ints
+    communicator_class: Ints  # by row of `communicators`: those of one class are peers
+    function: Ints  # code
+    kind: Numbers  # class of communicator, function and size
+    pair: Bools  # of sends and receives
+    stream: Numbers  # CUDA streams, numbered over all ranks
+    launched_ns: Ints
+    events_ns: Ints  # by kernel: call, start, end
+    meeting: Numbers  # NONE: of no meeting
+    partner_first: Ints  # kernel k's partners: from partner_first[k] to below partner_first[k + 1]
+    partner: Numbers
+    partner_sends: Bools  # by partner: this kernel receives from it, or is waited for by its root
+    error_ns: Ints  # how far the clocks of the ranks that it meets may be apart
+    unseen: dict[str, int]  # operations whose waiting cannot be seen, by reason
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def first_of_rank(self) -> Ints:
+        """By rank its first kernel."""
+        return np.searchsorted(self.rank, np.arange(len(self.ranks))).astype(np.int64)
+
+    @property
+    def call_number(self) -> Ints:
+        """By kernel its number among its rank's."""
+        return np.asarray(np.arange(len(self)) - self.first_of_rank[self.rank])
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Operations with GPU times."""
+
+    row: Ints
+    rank: Ints
+    communicator: Ints
+    form: Ints
+    function: Ints
+    size_bytes: Ints
+    stream: Ints
+    group: Ints
+    instance: Ints
+    call_ns: Ints
+    launched_ns: Ints
+    start_ns: Ints
+    end_ns: Ints
+    is_root: Bools
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def kernels_of(run: Run) -> Kernels | None:
+    """The kernels of a run; None where fewer than two ranks have GPU times."""
+    columns = _columns(run)
+    ranks = np.unique(columns.rank)
+    if len(ranks) < 2:
+        return None
+    kernel, first = _merge_groups(columns)
+    meeting, partners = _meetings(run, columns, kernel, len(first))
+    stream, _ = factorize(_stream_keys(columns)[first])
+    return Kernels(
+        row=columns.row[first],
+        ranks=ranks,
+        rank=np.searchsorted(ranks, columns.rank[first]).astype(np.int32),
+        communicator=columns.communicator[first],
+        communicator_class=_classes(run),
+        function=columns.function[first],
+        kind=_kinds(run, columns, first),
+        pair=_is_pair(columns.form[first]),
+        stream=stream,
+        launched_ns=np.maximum.reduceat(columns.launched_ns, first),
+        events_ns=np.stack(
+            [
+                np.minimum.reduceat(columns.call_ns, first),
+                np.minimum.reduceat(columns.start_ns, first),
+                np.maximum.reduceat(columns.end_ns, first),
+            ],
+            axis=1,
+        ),
+        meeting=meeting,
+        partner_first=partners[0],
+        partner=partners[1],
+        partner_sends=partners[2],
+        error_ns=_errors(run, columns, first),
+        unseen=_unseen(run, columns, meeting[kernel], partners[0], kernel),
+    )
+
+
+def _is_pair(form: Ints) -> Bools:
+    return np.asarray((form == SEND) | (form == RECV))
+
+
+def _columns(run: Run) -> _Columns:
+    """Operations with starts and ends by the GPU, by rank and call; kernels lie together."""
+    table = run.operations
+    rows = np.flatnonzero(run.timed & np.isin(table["source"], _STARTED))
+    rows = rows[run.column("global_rank", rows) != NONE]
+    start, end = run.column("start_ns", rows), run.column("end_ns", rows)
+    launched = run.column("launch_end_ns", rows)
+    launched = np.where(launched == NONE, run.column("launch_ns", rows), launched)
+    call = run.column("call_ns", rows)
+    # Replays of graphs are not called: they begin when something launched the graph.
+    call = np.where(call == NONE, np.where(launched == NONE, start, launched), call)
+    call = np.minimum(call, start)
+    launched = np.clip(np.where(launched == NONE, call, launched), call, start)
+    rank = run.column("global_rank", rows)
+    communicator, group = run.column("communicator", rows), run.column("group_call", rows)
+    form = run.column("form", rows)
+    group = np.where(_is_pair(form), group, NONE)
+    # Calls of a group follow each other; its kernels come in the order of their first call.
+    order = np.lexsort((call, rank))
+    order = order[np.lexsort((_first_call(rank, communicator, group, call)[order], rank[order]))]
+    rows, group = rows[order], group[order]
+
+    def column(name: str) -> Ints:
+        return run.column(name, rows)
+
+    return _Columns(
+        row=rows,
+        rank=column("global_rank"),
+        communicator=column("communicator"),
+        form=column("form"),
+        function=column("function"),
+        size_bytes=column("size_bytes"),
+        stream=column("stream"),
+        group=group,
+        instance=column("instance"),
+        call_ns=call[order],
+        launched_ns=launched[order],
+        start_ns=start[order],
+        end_ns=end[order],
+        is_root=column("root") == column("rank"),
+    )
+
+
+def _first_call(rank: Ints, communicator: Ints, group: Ints, call_ns: Ints) -> Ints:
+    """By operation the first call of its group, in a number that no other group has."""
+    first = call_ns.astype(np.int64) * 2
+    grouped = np.flatnonzero(group != NONE)
+    if len(grouped):
+        place = distinct_rows([values[grouped] for values in (rank, communicator, group)])[1]
+        number, count = factorize(place)
+        least = np.full(count, np.iinfo(np.int64).max)
+        np.minimum.at(least, number, call_ns[grouped])
+        first[grouped] = least[number] * 2 + 1
+    return first
+
+
+def _merge_groups(columns: _Columns) -> tuple[Numbers, Ints]:
+    """By operation its kernel; by kernel its first operation."""
+    new = np.ones(len(columns), bool)
+    same = columns.group[1:] != NONE
+    for values in (columns.rank, columns.communicator, columns.group):
+        same &= values[1:] == values[:-1]
+    new[1:] = ~same
+    first = np.flatnonzero(new)
+    return (np.cumsum(new) - 1).astype(np.int32), first
+
+
+def _stream_keys(columns: _Columns) -> Ints:
+    """By operation a number for its rank's CUDA stream; its communicator where none is known."""
+    own = np.where(columns.stream > 0, columns.stream, -2 - columns.communicator)
+    return (own * _ODD + columns.rank * 0x85EBCA6B) & np.iinfo(np.int64).max
+
+
+def _classes(run: Run) -> Ints:
+    """By communicator the number of its class: `dp:0,2` and `dp:1,3` are both dp of two ranks."""
+    table = run.model.tables["communicators"]
+    ranks, nodes = np.asarray(table["ranks"]).tolist(), np.asarray(table["nodes"]).tolist()
+    numbers: dict[tuple[str, int, bool], int] = {}
+    classes = []
+    for row, name in enumerate(run.model.communicator_names):
+        shape = (re.split(r"[:#]", name)[0], ranks[row], nodes[row] > 1)
+        classes.append(numbers.setdefault(shape, len(numbers)))
+    return np.array(classes, np.int64)
+
+
+def _kinds(run: Run, columns: _Columns, first: Ints) -> Numbers:
+    """By kernel a number for its class of communicator, functions and sizes."""
+    power = np.floor(np.log2(np.maximum(columns.size_bytes, 1))).astype(np.int64)
+    shape = _classes(run)[columns.communicator] << 16 | columns.form << 8 | columns.function
+    size, _ = factorize(columns.size_bytes)
+    exact, kinds = factorize(shape << 28 | size)
+    coarse, _ = factorize(shape << 28 | 1 << 27 | power)
+    coarser = _is_pair(columns.form) | (kinds * _MANY_SIZES > len(columns))
+    part = np.where(coarser, coarse.astype(np.int64) + kinds, exact)
+    # A group is the sum of its parts in any order; products of different parts hardly agree.
+    whole = np.add.reduceat((part + 1) * _ODD, first)
+    return factorize(whole & np.iinfo(np.int64).max)[0]
+
+
+def _errors(run: Run, columns: _Columns, first: Ints) -> Ints:
+    errors = np.append(np.asarray(run.model.tables["instances"]["error_ns"], np.int64), 0)
+    return np.maximum.reduceat(np.maximum(errors[columns.instance], 0), first)
+
+
+# ---- who waits for whom ----
+def _meets(run: Run, columns: _Columns) -> Ints:
+    """By operation who waits for whom in it, where its instance can be followed."""
+    words, instances = run.model.words, run.model.tables["instances"]
+    meets = rules_of(words["function"], words["algorithm"]).meets.astype(np.int64)
+    for name, rule in _OF_GROUPS.items():
+        if name in words["function"]:
+            meets[words["function"].index(name)] = rule
+    followed = np.append(
+        (np.asarray(instances["error_ns"]) != NONE) & (np.asarray(instances["mismatch"]) != 1),
+        False,  # the place of NONE
+    )
+    fine = (columns.form == COLLECTIVE) & followed[columns.instance]
+    return np.where(fine, meets[columns.function], NOBODY)
+
+
+def _meetings(
+    run: Run, columns: _Columns, kernel: Numbers, kernels: int
+) -> tuple[Numbers, tuple[Ints, Numbers, Bools]]:
+    """By kernel its meeting, and its partners."""
+    meets = _meets(run, columns)
+    meeting = np.full(kernels, NONE, np.int32)
+    everybody = np.flatnonzero(meets == EVERYBODY)
+    meeting[kernel[everybody]] = factorize(columns.instance[everybody])[0]
+    pairs = [_root_pairs(columns, meets), _send_pairs(columns)]
+    own, other, sends = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    own, other = kernel[own], kernel[other]
+    apart = own != other
+    own, other, sends = own[apart], other[apart], sends[apart]
+    order = np.argsort(own, kind="stable")
+    first = np.searchsorted(own[order], np.arange(kernels + 1)).astype(np.int64)
+    return meeting, (first, other[order].astype(np.int32), sends[order])
+
+
+def _root_pairs(columns: _Columns, meets: Ints) -> tuple[Ints, Ints, Bools]:
+    """Operations that wait for their root, and roots that wait for all others."""
+    own, other = [], []
+    for rule in (ROOT_FIRST, ROOT_LAST):
+        rows = np.flatnonzero(meets == rule)
+        if not len(rows):
+            continue
+        root_of = np.full(int(columns.instance[rows].max()) + 1, NONE, np.int64)
+        roots = rows[columns.is_root[rows]]
+        root_of[columns.instance[roots]] = roots
+        rest = rows[~columns.is_root[rows]]
+        root = root_of[columns.instance[rest]]
+        rest, root = rest[root != NONE], root[root != NONE]
+        own.append(rest if rule == ROOT_FIRST else root)
+        other.append(root if rule == ROOT_FIRST else rest)
+    none = [np.empty(0, np.int64)]
+    waiting, awaited = np.concatenate(own or none), np.concatenate(other or none)
+    return waiting, awaited, np.ones(len(waiting), bool)
+
+
+def _send_pairs(columns: _Columns) -> tuple[Ints, Ints, Bools]:
+    """Receives with their sends, and sends with their receives."""
+    rows = np.flatnonzero(_is_pair(columns.form) & (columns.instance != NONE))
+    order = rows[np.lexsort((columns.form[rows], columns.instance[rows]))]
+    one, two = order[:-1], order[1:]
+    matched = columns.instance[one] == columns.instance[two]
+    matched &= (columns.form[one] == SEND) & (columns.form[two] == RECV)
+    send, receive = one[matched], two[matched]
+    return (
+        np.concatenate([receive, send]),
+        np.concatenate([send, receive]),
+        np.repeat([True, False], [len(receive), len(send)]),
+    )
+
+
+def _unseen(
+    run: Run, columns: _Columns, meeting: Numbers, partner_first: Ints, kernel: Numbers
+) -> dict[str, int]:
+    """Operations whose waiting cannot be seen, by reason."""
+    current, timed = int(run.current.sum()), len(columns)
+    alone = (meeting == NONE) & (np.diff(partner_first)[kernel] == 0)
+    counts = {
+        "no start and end by the GPU": current - timed,
+        "no other rank's operation to compare with": int(alone.sum()),
+    }
+    return {reason: count for reason, count in counts.items() if count > 0}

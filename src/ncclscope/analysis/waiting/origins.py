@@ -1,0 +1,248 @@
+"""The account of waiting: where all waiting of a run began.
+
+Waiting = origins + structure + start-up + below the clock error + unknown, exactly.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ncclscope.analysis.run import Run
+from ncclscope.analysis.waiting.arrivals import Arrivals, arrivals_of
+from ncclscope.analysis.waiting.clocks import with_agreeing_ends
+from ncclscope.analysis.waiting.critical_path import CriticalPath, critical_path
+from ncclscope.analysis.waiting.delays import Charges, charge_waits
+from ncclscope.analysis.waiting.dependencies import Dependencies, dependencies_of
+from ncclscope.analysis.waiting.kernels import Kernels, kernels_of
+from ncclscope.analysis.waiting.positions import positions_of, start_up_of
+from ncclscope.analysis.waiting.usual_lengths import UsualLengths, usual_lengths_of
+from ncclscope.arrays import _abi
+from ncclscope.arrays.types import Bools, Floats, Ints
+
+# Kinds of origins by the edge that was longer than usual.
+KINDS = {
+    _abi.EDGE_HOST_AFTER_SYNC: "host after sync",
+    _abi.EDGE_HOST: "host",
+    _abi.EDGE_LAUNCH: "launch",
+    _abi.EDGE_GPU: "gpu",
+    _abi.EDGE_TRANSFER: "transfer",
+}
+# Between counting events (0) and summing them (1): one pause does not hide a habit, nor does noise
+# hide a pause.
+_WEIGHT = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Waiting that began in one kind of edge of one rank, or in transfers of one communicator."""
+
+    kind: str
+    rank: int | None  # global; None for transfers
+    communicator: int | None  # row; None for ranks
+    waiting_ns: int  # of all ranks together, because of it
+    times: int  # edges that are about as much longer than usual as is typical
+    typical_ns: int  # by how much
+    on_path_ns: int  # beyond the usual, on the critical path
+    first_ns: int  # when the first and the last of these edges ended
+    last_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankWaiting:
+    """One rank as the last arrival, as an origin, and as one that waits."""
+
+    rank: int  # global
+    times_last: int  # its kernels that others waited for
+    caused_ns: int  # how long they did
+    own_ns: int  # of that, what began on this rank
+    origin_ns: int  # all waiting that began on this rank, also what others passed on
+    waited_ns: int
+
+    @property
+    def passed_on_ns(self) -> int:
+        """Waiting for this rank that began elsewhere."""
+        return self.caused_ns - self.own_ns
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingAccount:
+    """Where waiting began; sums conserve."""
+
+    total_ns: int
+    origins: tuple[Origin, ...]  # the largest first
+    structure_ns: int
+    start_up_ns: int
+    below_clock_error_ns: int
+    unknown_ns: int
+    ranks: tuple[RankWaiting, ...]  # the one with most origin first
+    unseen: dict[str, int]  # operations whose waiting cannot be seen, by reason
+
+
+class Waiting:
+    """The dependencies of a run and what follows from them. Parts are made when first asked for.
+
+    kernels        one row a kernel, by rank and call
+    arrivals       whom each waited for
+    dependencies   which event each event followed
+    usual          usual lengths of edges
+    start_up       by kernel whether it belongs to the start-up
+    charges        waits charged to edges
+    path           the critical path since the start-up
+    """
+
+    def __init__(self, run: Run, kernels: Kernels) -> None:
+        self.run = run
+        self.kernels = kernels
+        self.arrivals: Arrivals = arrivals_of(kernels)
+        position, positions = positions_of(kernels)
+        self.dependencies: Dependencies = dependencies_of(
+            run, kernels, self.arrivals, position, positions
+        )
+
+    def replayed(self, events_ns: Ints) -> "Waiting":
+        """The same run with other times of its events."""
+        kernels = self.kernels
+        launched = kernels.launched_ns + events_ns[:, 0] - kernels.events_ns[:, 0]
+        return Waiting(self.run, replace(kernels, events_ns=events_ns, launched_ns=launched))
+
+    @cached_property
+    def usual(self) -> UsualLengths:
+        """Usual lengths of all edges."""
+        return usual_lengths_of(self.kernels, self.dependencies, self.start_up)
+
+    @cached_property
+    def start_up(self) -> Bools:
+        """Kernels of the start-up."""
+        return start_up_of(self.kernels)
+
+    @cached_property
+    def charges(self) -> Charges:
+        """All waits, charged."""
+        return self.charges_of(None)
+
+    def charges_of(self, chosen: Bools | None) -> Charges:
+        """Waits of these kernels, charged."""
+        return charge_waits(self.kernels, self.arrivals, self.dependencies, self.usual, chosen)
+
+    @cached_property
+    def time_ns(self) -> Ints:
+        """When each event happened."""
+        return self.arrivals.events_ns.reshape(-1)
+
+    @cached_property
+    def excess_ns(self) -> Floats:
+        """By event how much longer than usual the edge before it is; 0 where nothing is usual."""
+        excess = self.dependencies.length_ns - self.usual.median_ns
+        return np.maximum(np.nan_to_num(excess, nan=0.0), 0.0)
+
+    @cached_property
+    def path(self) -> CriticalPath:
+        """The critical path of the run, without its start-up."""
+        steady = self.arrivals.events_ns[~self.start_up, 0]
+        since = int(steady.min()) if len(steady) else None
+        return critical_path(self.time_ns, self.dependencies, since, None)
+
+    @cached_property
+    def excess_on_path_ns(self) -> Ints:
+        """By event what its edge has beyond the usual on the critical path."""
+        on_path = np.zeros(len(self.time_ns), np.int64)
+        path = self.path
+        on_path[path.events] = np.minimum(self.excess_ns[path.events], path.length_ns)
+        return on_path
+
+
+def waiting_of(run: Run) -> Waiting | None:
+    """The dependencies of a run; None where fewer than two ranks have GPU times."""
+    kernels = kernels_of(run)
+    return None if kernels is None else Waiting(run, with_agreeing_ends(run, kernels))
+
+
+def account_of(waiting: Waiting, chosen: Bools | None = None) -> WaitingAccount:
+    """Where the waiting of these kernels began; of all without `chosen`."""
+    charges = waiting.charges if chosen is None else waiting.charges_of(chosen)
+    edge = waiting.dependencies.edge
+    fresh = np.repeat(waiting.start_up, 3) | (edge == _abi.EDGE_ROOT)
+    start_up = int(charges.by_event[fresh].sum())
+    origins = _origins(waiting, np.where(fresh, 0, charges.by_event))
+    return WaitingAccount(
+        total_ns=charges.total_ns,
+        origins=origins,
+        structure_ns=charges.structure_ns + charges.quicker_ns,
+        start_up_ns=start_up,
+        below_clock_error_ns=charges.below_error_ns,
+        unknown_ns=charges.unknown_ns,
+        ranks=_ranks(waiting, charges, origins),
+        unseen=waiting.kernels.unseen,
+    )
+
+
+def _origins(waiting: Waiting, charged: Ints) -> tuple[Origin, ...]:
+    """Charges by rank and kind, and by communicator."""
+    kernels, edge = waiting.kernels, waiting.dependencies.edge
+    events = np.flatnonzero(charged)
+    kernel = events // 3
+    transfer = edge[events] == _abi.EDGE_TRANSFER
+    whose = np.where(transfer, kernels.communicator[kernel], kernels.rank[kernel])
+    key = whose.astype(np.int64) * 8 + edge[events]
+    order = np.argsort(key, kind="stable")
+    events, key = events[order], key[order]
+    split = np.flatnonzero(np.diff(key)) + 1
+    origins = []
+    for own in np.split(events, split) if len(events) else []:
+        name = KINDS[int(edge[own[0]])]
+        kernel_of = int(own[0]) // 3
+        is_transfer = name == "transfer"
+        typical, typical_events = typical_excess(
+            waiting.excess_ns[own], charged[own].astype(np.float64)
+        )
+        times = waiting.time_ns[own[typical_events]]
+        origins.append(
+            Origin(
+                kind=name,
+                rank=None if is_transfer else int(kernels.ranks[kernels.rank[kernel_of]]),
+                communicator=int(kernels.communicator[kernel_of]) if is_transfer else None,
+                waiting_ns=int(charged[own].sum()),
+                times=int(typical_events.sum()),
+                typical_ns=int(typical),
+                on_path_ns=int(waiting.excess_on_path_ns[own].sum()),
+                first_ns=int(times.min()),
+                last_ns=int(times.max()),
+            )
+        )
+    return tuple(sorted(origins, key=lambda origin: -origin.waiting_ns))
+
+
+def typical_excess(excess: Floats, weight: Floats) -> tuple[float, Bools]:
+    """The typical excess of edges by their weight, and which edges have at least half of it; edges
+    without weight do not count.
+    """
+    counted = weight > 0
+    if not counted.any():
+        return 0.0, counted
+    weights = np.where(counted, weight, 0.0) ** _WEIGHT
+    order = np.argsort(excess)
+    middle = int(np.searchsorted(np.cumsum(weights[order]), weights.sum() / 2))
+    typical = float(excess[order[min(middle, len(order) - 1)]])
+    return typical, np.asarray(counted & (excess >= typical / 2))
+
+
+def _ranks(
+    waiting: Waiting, charges: Charges, origins: tuple[Origin, ...]
+) -> tuple[RankWaiting, ...]:
+    own: dict[int, int] = {}
+    for origin in origins:
+        if origin.rank is not None:
+            own[origin.rank] = own.get(origin.rank, 0) + origin.waiting_ns
+    table = [
+        RankWaiting(
+            rank,
+            int(charges.times_last[place]),
+            int(charges.caused_ns[place]),
+            int(charges.caused_own_ns[place]),
+            own.get(rank, 0),
+            int(charges.waited_ns[place]),
+        )
+        for place, rank in enumerate(waiting.kernels.ranks.tolist())
+    ]
+    return tuple(sorted(table, key=lambda row: (-row.origin_ns, row.rank)))

@@ -1,0 +1,265 @@
+"""Ranks and communicators whose delays make a run longer, found by peeling.
+
+The origins that stand out among their peers are taken out by a replay, and what is left of the
+waiting is explained again: a rank that was hidden behind a later one shows then. What counts is
+how much shorter the run gets.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ncclscope.analysis.waiting.origins import KINDS, Waiting, typical_excess
+from ncclscope.analysis.waiting.replay import run_ns
+from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
+from ncclscope.arrays import _abi
+from ncclscope.arrays.types import Bools, Floats, Ints
+
+LEAST_GAIN = 0.02  # of the run: less is nobody's concern
+_ROUNDS = 4
+_TIMES_NEXT = 3.0  # as much as the next one, or more, for all that stand out
+_TIMES_MEDIAN = 4.0  # as much as the median of the others
+_FLOOR = 0.02  # of the largest: smaller ones are alike
+_MOST_KERNELS = 2_000_000  # of a run whose waiting is explained more than once
+_OFTEN = 5  # times: fewer are pauses
+_DENSE = 0.12  # of the chances between the first and the last: fewer are pauses
+_PAUSE = 10.0  # times what is typical
+_SLOWER = 0.3  # transfers of a slow communicator beyond the usual, in the median
+
+
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """The delays of one rank: edges that were longer than usual and made others wait."""
+
+    rank: int  # global
+    waiting_ns: int  # of all ranks together
+    times: int  # about as long as is typical
+    typical_ns: int
+    steady: bool  # in many steps; else single pauses
+    kinds_ns: dict[str, int]  # mean excess of a typical delay by kind of edge
+    kind: str  # the largest of these
+    pauses: Ints  # events far longer than is typical
+    before: tuple[int, int]  # most often: code of the function that came late, and communicator
+    first_ns: int
+    last_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RootCauses:
+    """What makes a run longer, and what it would take without."""
+
+    ranks: tuple[Delays, ...]  # in the order in which they were found
+    communicators: tuple[int, ...]  # rows
+    prediction: Prediction  # without all of them
+    alone: tuple[Prediction, ...]  # without each one alone: ranks, then communicators
+
+
+def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
+    """Ranks that are late again and again, and slow communicators; None where nothing of that
+    makes the run notably longer.
+    """
+    change, left, rounds = Change(), waiting, 0
+    now = best = run_ns(waiting.arrivals.events_ns)
+    kept = Change()
+    while rounds < _ROUNDS:
+        ranks, communicators = _standing_out(left, waiting, change)
+        many = len(change.ranks) + len(ranks) > max(len(waiting.kernels.ranks) // 2, 1)
+        if many or (not ranks and not communicators):
+            break  # without peers nobody stands out
+        change = replace(
+            change,
+            ranks=(*change.ranks, *ranks),
+            communicators=(*change.communicators, *communicators),
+        )
+        events = what_if.events_ns(change, _pauses(waiting, change.ranks))
+        if best - run_ns(events) >= LEAST_GAIN * now:
+            kept, best = change, run_ns(events)
+        rounds += 1
+        if len(waiting.kernels) > _MOST_KERNELS:
+            break
+        left = waiting.replayed(events)
+    if not kept.ranks and not kept.communicators:
+        return None
+    causes = _with_predictions(waiting, what_if, kept)
+    gained = now - causes.prediction.run_then_ns
+    return causes if gained > causes.prediction.error_ns else None
+
+
+def _with_predictions(waiting: Waiting, what_if: WhatIf, change: Change) -> RootCauses:
+    keep = _pauses(waiting, change.ranks)
+    single = [Change(ranks=(rank,)) for rank in change.ranks]
+    single += [Change(communicators=(row,)) for row in change.communicators]
+    together = what_if.predict(change, keep)
+    alone = (together,) if len(single) == 1 else tuple(what_if.predict(one, keep) for one in single)
+    delays = tuple(delays_of(waiting, rank) for rank in change.ranks)
+    return RootCauses(delays, change.communicators, together, alone)
+
+
+def _pauses(waiting: Waiting, ranks: tuple[int, ...]) -> Bools:
+    """Events that a steady delay does not explain."""
+    keep = np.zeros(len(waiting.time_ns), bool)
+    for rank in ranks:
+        keep[delays_of(waiting, rank).pauses] = True
+    return keep
+
+
+# ---- who stands out ----
+def standing_out(values: Floats) -> Bools:
+    """Which values are far above all others: at most half of them, where the next largest is
+    several times smaller.
+
+    >>> standing_out(np.array([9.0, 1.0, 8.0, 1.2, 0.9]))
+    array([ True, False,  True, False, False])
+    """
+    chosen = np.zeros(len(values), bool)
+    most = int(values.argmax()) if len(values) else 0
+    if len(values) < 2 or values[most] <= 0:
+        return chosen
+    order = np.argsort(-values)
+    ordered = np.maximum(values[order], _FLOOR * values[most])
+    half = max(len(values) // 2, 1)
+    ratio = ordered[:half] / ordered[1 : half + 1]
+    count = int(np.argmax(ratio)) + 1
+    rest = values[order[count:]]
+    enough = ratio[count - 1] >= _TIMES_NEXT
+    if enough and ordered[count - 1] >= _TIMES_MEDIAN * float(np.median(rest)):
+        chosen[order[:count]] = True
+    return chosen
+
+
+def _standing_out(
+    left: Waiting, waiting: Waiting, change: Change
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Ranks and communicators that stand out in what is left, and are not taken out yet: those of
+    the sort that more waiting began in.
+    """
+    charged, kernels = _steady_charges(left), left.kernels
+    own: Floats = np.bincount(
+        kernels.rank, charged[:, :2].sum(axis=1), minlength=len(kernels.ranks)
+    ).astype(np.float64)
+    ranks = _late_ranks(left, waiting, own, change)
+    transfers = np.bincount(
+        kernels.communicator, charged[:, 2] * ~kernels.pair,
+        minlength=len(kernels.communicator_class),
+    ).astype(np.float64)  # fmt: skip
+    rows = [row for row in _slow_communicators(left, transfers) if row not in change.communicators]
+    of_ranks = own[np.isin(kernels.ranks, ranks)].sum()
+    of_rows = transfers[rows].sum() if rows else 0.0
+    return (tuple(ranks), ()) if of_ranks >= of_rows else ((), tuple(rows))
+
+
+def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) -> list[int]:
+    """Ranks in which far more waiting begins than in others, or whose edges are longer than usual
+    in nearly every step.
+    """
+    kernels, usual = left.kernels, left.usual
+    taken = np.isin(kernels.ranks, change.ranks)
+    own, steady = np.where(taken, 0, own), np.where(taken, 0, usual.steady_excess_ns)
+    steady = np.where(steady >= LEAST_GAIN * run_ns(left.arrivals.events_ns), steady, 0)
+    habit = standing_out(steady) & (own > 0)
+    more = standing_out(own)
+    return [
+        int(rank)
+        for place, rank in enumerate(kernels.ranks)
+        if habit[place] or (more[place] and delays_of(left, int(rank)).steady)
+    ]
+
+
+def _steady_charges(waiting: Waiting) -> Floats:
+    """Charges by kernel and event without the start-up."""
+    charged = waiting.charges.by_event.reshape(-1, 3).astype(np.float64)
+    charged[waiting.start_up] = 0
+    root = waiting.dependencies.edge.reshape(-1, 3) == _abi.EDGE_ROOT
+    charged[root] = 0
+    return charged
+
+
+def _slow_communicators(waiting: Waiting, transfers: Floats) -> list[int]:
+    """Communicators whose transfers stand out among those of their class."""
+    kernels = waiting.kernels
+    rows: list[int] = []
+    class_of, usual = kernels.communicator_class, waiting.usual
+    used = np.unique(kernels.communicator[~kernels.pair])
+    excess = np.zeros(len(class_of))
+    excess[: len(usual.steady_transfer_excess_ns)] = usual.steady_transfer_excess_ns
+    total = np.zeros(len(class_of))
+    total[: len(usual.steady_transfer_ns)] = usual.steady_transfer_ns
+    slower = excess > _SLOWER * (total - excess)
+    for number in np.unique(class_of[used]):
+        peers = used[class_of[used] == number]
+        chosen = standing_out(transfers[peers]) & slower[peers]
+        rows += peers[chosen].tolist()
+    return rows
+
+
+# ---- the delays of a rank ----
+def delays_of(waiting: Waiting, rank: int) -> Delays:
+    """The delays of a rank: edges that waiting was charged to. Of a rank that others hide, all its
+    edges that were longer than usual.
+    """
+    kernels = waiting.kernels
+    place = int(np.searchsorted(kernels.ranks, rank))
+    own = np.flatnonzero(kernels.rank == place)
+    events = (3 * own[:, None] + np.arange(2)).reshape(-1)
+    events = events[~waiting.start_up[events // 3]]
+    events = events[waiting.dependencies.edge[events] != _abi.EDGE_ROOT]
+    charged = waiting.charges.by_event[events].astype(np.float64)
+    excess = waiting.excess_ns[events]
+    typical, usual = typical_excess(excess, charged)
+    if usual.sum() < _OFTEN and waiting.usual.steady_excess_ns[place] > 0:
+        typical, usual = typical_excess(excess, excess)
+    if not usual.any():
+        return Delays(rank, 0, 0, 0, False, {}, "", np.empty(0, np.int64), (0, 0), 0, 0)
+    pauses = usual & (excess > _PAUSE * typical)
+    chosen = events[usual & ~pauses]
+    times = waiting.time_ns[events[usual]]
+    kinds = _by_kind(waiting, chosen)
+    late = chosen // 3
+    return Delays(
+        rank=rank,
+        waiting_ns=int(charged.sum()),
+        times=int(usual.sum()),
+        typical_ns=int(typical),
+        steady=_is_steady(waiting, events[usual]),
+        kinds_ns=kinds,
+        kind=max(kinds, key=lambda name: kinds[name]),
+        pauses=events[pauses],
+        before=_most_often(kernels.function[late], kernels.communicator[late]),
+        first_ns=int(times.min()),
+        last_ns=int(times.max()),
+    )
+
+
+def _by_kind(waiting: Waiting, events: Ints) -> dict[str, int]:
+    edge, excess = waiting.dependencies.edge[events], waiting.excess_ns[events]
+    return {
+        KINDS[code]: int(excess[edge == code].sum() / max(len(events), 1))
+        for code in np.unique(edge).tolist()
+    }
+
+
+def _most_often(function: Ints, communicator: Ints) -> tuple[int, int]:
+    pairs, count = np.unique(np.stack([function, communicator]), axis=1, return_counts=True)
+    return int(pairs[0, count.argmax()]), int(pairs[1, count.argmax()])
+
+
+def _is_steady(waiting: Waiting, events: Ints) -> bool:
+    """Whether delays are a habit: often, and in many of the edges of the rank, from the first delay
+    to the last, that are of the same kind and at the same position.
+    """
+    if len(events) < _OFTEN:
+        return False
+    dependencies, kernels = waiting.dependencies, waiting.kernels
+    place = int(kernels.rank[events[0] // 3])
+    first = 3 * int(kernels.first_of_rank[place])
+    own = np.arange(first, first + 3 * int((kernels.rank == place).sum()))
+    time = waiting.time_ns
+    own = own[(time[own] >= time[events].min()) & (time[own] <= time[events].max())]
+
+    def places(chosen: Ints) -> Ints:
+        return np.asarray(
+            dependencies.position[chosen // 3].astype(np.int64) * 8 + dependencies.edge[chosen]
+        )
+
+    alike = int(np.isin(places(own), np.unique(places(events))).sum())
+    return len(events) >= _DENSE * alike

@@ -1,0 +1,161 @@
+"""How long each edge usually is: at its position in the step, over ranks and steps.
+
+Transfers are compared by kind, over communicators; those of sends and receives over ranks. What
+occurs too seldom at its position is compared by kind of kernel. Without anything to compare with,
+nothing is usual (NaN).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.analysis.waiting.dependencies import Dependencies
+from ncclscope.analysis.waiting.kernels import Kernels
+from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantiles
+from ncclscope.arrays import _abi
+from ncclscope.arrays.types import Bools, Floats, Ints
+
+_LEAST_REPEATS = 8
+_LEAST_OF_KIND = 2
+_SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
+_LEAST_STAGES = 4
+_COMPARED_IN_STAGES = (_abi.EDGE_GPU, _abi.EDGE_HOST, _abi.EDGE_HOST_AFTER_SYNC)
+_STEADY = 6  # edges of a member at one position: fewer show no habit
+_HIGH = 0.9
+_SAMPLE = 4_000_000
+_RUN = 64  # calls in a row are sampled together
+
+
+@dataclass(frozen=True, slots=True)
+class UsualLengths:
+    """By event the usual length of the edge before it; NaN where nothing is usual.
+
+    Steady excess is what edges of a rank, or transfers of a communicator, are longer than usual in
+    the median repeat of a position, summed over repeats: single outliers do not count.
+    """
+
+    median_ns: Floats
+    high_ns: Floats  # 90th percentile: "as usual" in a what-if, where noise is no excess
+    steady_excess_ns: Floats  # by rank
+    steady_transfer_excess_ns: Floats  # by row of `communicators`
+    steady_transfer_ns: Floats  # all transfers of it, with the median length of their kind
+
+
+def usual_lengths_of(kernels: Kernels, dependencies: Dependencies, ignored: Bools) -> UsualLengths:
+    """The usual lengths of all edges. `ignored`: kernels that show no habit, as of the start-up."""
+    count, ranks = len(kernels), len(kernels.ranks)
+    every = max(-(-count // _SAMPLE), 1)
+    sample = np.arange(count)
+    if every > 1:
+        sample = np.flatnonzero(sample // _RUN % every == 0)
+    usual = np.full((2, count, 3), np.nan)  # median and high
+    steady = np.zeros(ranks)
+    length, edge = dependencies.length_ns.reshape(-1, 3), dependencies.edge.reshape(-1, 3)
+    back, rank = dependencies.back.reshape(-1, 3), kernels.rank.astype(np.int64)
+    kind = kernels.kind.astype(np.int64)
+    lasting = sample[~ignored[sample]]
+    for event in (0, 1):
+        fine = (dependencies.position.astype(np.int64) * 8 + edge[:, event]) * 16 + back[:, event]
+        groups = _numbered(fine), _numbered(kind * 8 + edge[:, event])
+        usual[:, :, event] = _usual(groups, rank, length[:, event], sample, every)
+        if event == 1 and (dependencies.blocked != 0).any():
+            # Starts that were held back do not show when their rank was ready.
+            free = sample[dependencies.blocked[sample] == 0]
+            shown = _usual((groups[0], groups[0]), rank, length[:, event], free, every)
+            usual[:, :, event] = np.where(np.isnan(shown), usual[:, :, event], shown)
+            lasting = lasting[dependencies.blocked[lasting] == 0]
+        table = _quantiles(groups[0], rank, length[:, event], lasting)
+        steady += _steady(table, ranks)[0] * every
+        if not kernels.pair.any():
+            continue
+        scale, excess = _stages(table, _edge_of_group(groups[0], edge[:, event]), ranks)
+        usual[:, :, event] *= scale[rank, edge[:, event]]
+        steady += excess * every
+    communicator = kernels.communicator + ranks
+    member = np.where(kernels.pair, rank, communicator)
+    usual[:, :, 2] = _usual((kind, kind), member, length[:, 2], sample, every)
+    usual[:, edge == _abi.EDGE_ROOT] = 0.0
+    table = _quantiles(kind, member, length[:, 2], sample[~ignored[sample]])
+    excess, total = _steady(table, int(communicator.max(initial=0)) + 1)
+    return UsualLengths(
+        usual[0].reshape(-1),
+        usual[1].reshape(-1),
+        steady,
+        excess[ranks:] * every,
+        total[ranks:] * every,
+    )
+
+
+def _numbered(codes: Ints) -> Ints:
+    """Codes as numbers from 0 without gaps."""
+    occurs = np.zeros(int(codes.max(initial=0)) + 1, bool)
+    occurs[codes] = True
+    return np.asarray((np.cumsum(occurs) - 1)[codes])
+
+
+def _quantiles(group: Ints, member: Ints, length: Ints, rows: Ints) -> MemberQuantiles:
+    groups = int(group.max(initial=0)) + 1
+    return member_quantiles(group[rows], groups, member[rows], length[rows], (0.5, _HIGH))
+
+
+def _usual(
+    groups_of: tuple[Ints, Ints], member: Ints, length: Ints, sample: Ints, every: int
+) -> Floats:
+    """Median and high quantile by group: the fine one, or the coarse one where that is small."""
+    by_group = []
+    for group, least in zip(groups_of, (_LEAST_REPEATS, _LEAST_OF_KIND), strict=True):
+        groups = int(group.max(initial=0)) + 1
+        table = _quantiles(group, member, length, sample)
+        enough = table.count_by_group(groups) * every >= least
+        values = [table.of_usual_member(place, groups) for place in (0, 1)]
+        by_group.append(np.stack([np.where(enough, value, np.nan)[group] for value in values]))
+    fine, coarse = by_group
+    return np.where(np.isnan(fine), coarse, fine)
+
+
+def _edge_of_group(group: Ints, edge: npt.NDArray[np.int8]) -> Ints:
+    """By group the kind of its edges."""
+    kinds = np.zeros(int(group.max(initial=0)) + 1, np.int64)
+    kinds[group] = edge
+    return kinds
+
+
+def _stages(table: MemberQuantiles, edge: Ints, ranks: int) -> tuple[Floats, Floats]:
+    """By rank and kind of edge what its usual lengths have to be multiplied with, and by rank what
+    that makes of steady excess. In a pipeline each stage may be the only one of its kind, so that
+    nothing at its positions shows that it is slow. Stages are given about equal work: one whose
+    own time is far longer than that of the others is slow, whatever the reason.
+    """
+    kinds = int(edge.max(initial=0)) + 1
+    key = table.member * kinds + edge[table.group]
+    total = np.bincount(key, table.quantiles[0] * table.count, minlength=ranks * kinds)
+    total = total.reshape(ranks, kinds)
+    scale, excess = np.ones((ranks, 8)), np.zeros(ranks)
+    members = table.count_members()[table.group]
+    alone = np.bincount(key, (members < 2) * table.quantiles[0] * table.count, ranks * kinds)
+    for kind in _COMPARED_IN_STAGES:
+        if kind >= kinds:
+            continue
+        own = total[:, kind]
+        usual = float(np.sort(own)[(ranks - 1) // 2])
+        slow = (own > _SLOW_STAGE * usual) & (usual > 0) & (ranks >= _LEAST_STAGES)
+        slow &= alone.reshape(ranks, kinds)[:, kind] > own / 2  # others are compared with peers
+        if slow.sum() > ranks // 4:
+            continue  # as much work as the design has it
+        scale[slow, kind] = usual / own[slow]
+        excess += np.where(slow, own - usual, 0.0)
+    return scale, excess
+
+
+def _steady(table: MemberQuantiles, members: int) -> tuple[Floats, Floats]:
+    """By member how much longer its edges are than usual in the median repeat, summed over
+    repeats, and the sum of the median lengths.
+    """
+    groups = int(table.group.max(initial=0)) + 1
+    usual = table.of_usual_member(0, groups)[table.group]
+    often = table.count >= _STEADY
+    beyond = np.where(often, np.maximum(table.median_at_least - usual, 0.0), 0.0)
+    excess = np.bincount(table.member, beyond * table.count, minlength=members)
+    total = np.bincount(table.member, table.quantiles[0] * table.count, minlength=members)
+    return excess.astype(np.float64), total.astype(np.float64)

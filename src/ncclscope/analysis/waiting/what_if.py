@@ -1,0 +1,133 @@
+"""What a run and a step of it would take without some of the delays: a replay with other lengths.
+
+"As usual" is the 90th percentile of the usual rank, or communicator: with the median, the noise of
+a healthy rank would count as a gain. Transfers keep their lengths otherwise; contention and NCCL's
+choice of algorithms may change with the schedule, which a replay does not know.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.measures import bus_bytes
+from ncclscope.analysis.waiting.arrivals import START
+from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.positions import period_of
+from ncclscope.analysis.waiting.replay import Replay, run_ns
+from ncclscope.arrays import _abi
+from ncclscope.arrays.types import Bools, Floats, Ints
+
+_MODEL_ERROR = 0.01  # of the time: what replays of real twins were off by
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is changed: edges that are as usual, transfers that take other times."""
+
+    ranks: tuple[int, ...] = ()  # global: their own edges are as usual
+    communicators: tuple[int, ...] = ()  # rows: their transfers are as usual
+    links: tuple[tuple[int, int], ...] = ()  # global ranks: transfers between them are as usual
+    free: tuple[int, ...] = ()  # rows: their transfers take no time
+    bandwidths: tuple[tuple[int, float], ...] = ()  # rows, and GB/s of their transfers
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """How long the run and its steps took, and would take."""
+
+    run_now_ns: int
+    run_then_ns: int
+    step_now_ns: int | None  # None where calls do not repeat
+    step_then_ns: int | None
+    error_ns: int  # of `run_then_ns`
+
+    @property
+    def gained_share(self) -> float:
+        """The share of the run that would be gained."""
+        return 1 - self.run_then_ns / self.run_now_ns if self.run_now_ns else 0.0
+
+
+class WhatIf:
+    """Predictions about a run."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+        self._replay = Replay(waiting)
+
+    def predict(self, change: Change, keep: Bools | None = None) -> Prediction:
+        """What the run takes with a change. `keep`: events before which nothing is changed."""
+        now = self._waiting.arrivals.events_ns
+        then = self.events_ns(change, keep)
+        least = self._replay.events_ns(self._lengths(change, keep, high=False))
+        spread = (run_ns(then) - run_ns(least)) / 2
+        error = float(np.hypot(spread, _MODEL_ERROR * run_ns(then)))
+        return Prediction(
+            run_ns(now), run_ns(then), self._step_ns(now), self._step_ns(then), round(error)
+        )
+
+    def events_ns(self, change: Change, keep: Bools | None = None) -> Ints:
+        """When everything happens with a change: call, start and end by kernel."""
+        return self._replay.events_ns(self._lengths(change, keep, high=True))
+
+    def _lengths(self, change: Change, keep: Bools | None, high: bool) -> Ints:
+        waiting, kernels = self._waiting, self._waiting.kernels
+        usual = waiting.usual.high_ns if high else waiting.usual.median_ns
+        length: Ints = waiting.dependencies.length_ns.copy()
+        shorter = np.fmin(length, np.nan_to_num(usual, nan=np.inf)).astype(np.int64)
+        as_usual = self._as_usual(change)
+        if keep is not None:
+            as_usual &= ~keep
+        length[as_usual] = shorter[as_usual]
+        transfer = np.zeros(len(length), bool)
+        for row in change.free:
+            transfer[2::3] = kernels.communicator == row
+            length[transfer] = 0
+        for row, gb_s in change.bandwidths:
+            own = kernels.communicator == row
+            length[2::3][own] = self._bus_bytes()[own] / gb_s
+        return length
+
+    def _as_usual(self, change: Change) -> Bools:
+        """Which edges are as usual; what happens in the start-up stays."""
+        waiting, kernels = self._waiting, self._waiting.kernels
+        chosen = np.zeros((len(kernels), 3), bool)
+        own = np.isin(kernels.ranks, change.ranks)[kernels.rank]
+        chosen[:, :2] = own[:, None]
+        chosen[:, 2] = np.isin(kernels.communicator, change.communicators)
+        for a, b in change.links:
+            chosen[:, 2] |= self._between(a, b)
+        chosen[waiting.start_up] = False
+        flat = chosen.reshape(-1)
+        return np.asarray(flat & (waiting.dependencies.edge != _abi.EDGE_ROOT))
+
+    def _between(self, a: int, b: int) -> Bools:
+        """Kernels of sends and receives between two ranks."""
+        kernels = self._waiting.kernels
+        own = np.repeat(np.arange(len(kernels)), np.diff(kernels.partner_first))
+        ends = kernels.ranks[kernels.rank[own]], kernels.ranks[kernels.rank[kernels.partner]]
+        match = ((ends[0] == a) & (ends[1] == b)) | ((ends[0] == b) & (ends[1] == a))
+        between = np.zeros(len(kernels), bool)
+        between[own[match]] = True
+        return between & kernels.pair
+
+    def _bus_bytes(self) -> Floats:
+        """By kernel the bytes that bus bandwidth counts."""
+        run, kernels = self._waiting.run, self._waiting.kernels
+        return bus_bytes(run.model, kernels.row)
+
+    def _step_ns(self, events_ns: Ints) -> int | None:
+        """The mean time of a step: from one start to the next of the same call."""
+        kernels = self._waiting.kernels
+        found = period_of(kernels)
+        if found is None:
+            return None
+        begin, period = found
+        counts = np.bincount(kernels.rank, minlength=len(kernels.ranks))
+        median = np.sort(counts)[len(counts) // 2]
+        first_call = begin + 2 * period
+        steps = int((median - 1 - first_call) // period)
+        if steps < 1:
+            return None
+        first = kernels.first_of_rank[counts == median] + first_call
+        starts = events_ns[:, START]
+        return int(np.mean(starts[first + steps * period] - starts[first]) / steps)

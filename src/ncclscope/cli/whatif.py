@@ -1,0 +1,145 @@
+"""`ncclscope whatif`."""
+
+import argparse
+import json
+import re
+import sys
+
+from ncclscope.analysis.run import Run
+from ncclscope.analysis.selection import communicator_rows
+from ncclscope.analysis.waiting.origins import Waiting, waiting_of
+from ncclscope.analysis.waiting.what_if import Change, WhatIf
+from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.progress import open_model_with_progress
+from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.report.what_if import as_json, lines
+
+_FORMS = "--without rank 2, --link 5-9 at median, --comm 'tp*' at 100 GB/s or at median, --free dp"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which capture, and what is changed; options may be repeated."""
+    parser.add_argument(
+        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
+    )
+    parser.add_argument(
+        "--without", nargs=2, action="append", default=[], metavar=("rank|comm", "WHICH"),
+        help="without delays of ranks (`rank 2`, `ranks 2,5-7`), or of a communicator's transfers",
+    )  # fmt: skip
+    parser.add_argument(
+        "--link", nargs=3, action="append", default=[], metavar=("A-B", "at", "median"),
+        help="sends between two ranks as fast as the usual link",
+    )  # fmt: skip
+    parser.add_argument(
+        "--comm", nargs="+", action="append", default=[], metavar="NAME at SPEED",
+        help="transfers of communicators `at median`, or `at 100 GB/s` of bus bandwidth",
+    )  # fmt: skip
+    parser.add_argument(
+        "--free", action="append", default=[], metavar="NAME",
+        help="transfers of communicators that take no time",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/whatif.md")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prints what the run and its steps would take."""
+    path = resolve_capture(arguments.capture)
+    model = open_model_with_progress(path)
+    waiting = waiting_of(Run(model))
+    if waiting is None:
+        raise NcclscopeError(
+            f"cannot replay {path}: fewer than two ranks have GPU times",
+            "Record with --mode trace; NCCL 2.27 and later give GPU times",
+        )
+    change = _change(arguments, waiting)
+    prediction = WhatIf(waiting).predict(change)
+    if arguments.json:
+        print(json.dumps(as_json(prediction), indent=2, allow_nan=False))
+        return 0
+    for line in lines(model, waiting, change, prediction):
+        print(line)
+    if change == Change():
+        print(f"nothing is changed; say what: {_FORMS}", file=sys.stderr)
+    return 0
+
+
+def _change(arguments: argparse.Namespace, waiting: Waiting) -> Change:
+    model = waiting.run.model
+    existing = set(waiting.kernels.ranks.tolist())
+    ranks: list[int] = []
+    as_usual: list[int] = []
+    for sort, named in arguments.without:
+        if sort == "comm":
+            as_usual += communicator_rows(model, _patterns(model.communicator_names, named))
+        else:
+            ranks += _ranks(sort, named, existing)
+    links = tuple(_link(words, existing) for words in arguments.link)
+    bandwidths: list[tuple[int, float]] = []
+    for words in arguments.comm:
+        name, speed = _speed(words)
+        rows = communicator_rows(model, _patterns(model.communicator_names, name))
+        if speed is None:
+            as_usual += rows
+        else:
+            bandwidths += [(row, speed) for row in rows]
+    free = [
+        row
+        for name in arguments.free
+        for row in communicator_rows(model, _patterns(model.communicator_names, name))
+    ]
+    return Change(tuple(ranks), tuple(as_usual), links, tuple(free), tuple(bandwidths))
+
+
+def _patterns(existing: list[str], name: str) -> list[str]:
+    """A name, or all communicators of its class where none has it: `dp` is `dp:0,2` and more."""
+    if name in existing:
+        return [name]
+    alike = [other for other in existing if re.split(r"[:#]", other)[0] == name]
+    return alike or [name]
+
+
+def _ranks(sort: str, listed: str, existing: set[int]) -> list[int]:
+    """Ranks from `rank 2` or `ranks 2,5-7`."""
+    ranks: list[int] = []
+    for piece in listed.split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+))?", piece)
+        if sort not in ("rank", "ranks") or not match:
+            raise UsageError(
+                f"cannot leave out {sort} {listed}: no such thing",
+                "Say --without rank 2, or --without comm tp",
+            )
+        ranks += range(int(match[1]), int(match[2] or match[1]) + 1)
+    _check(ranks, existing)
+    return ranks
+
+
+def _link(words: list[str], existing: set[int]) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)-(\d+)", words[0])
+    if not match or words[1:] != ["at", "median"]:
+        raise UsageError(
+            f"cannot change link {' '.join(words)}: not understood", "Say --link 5-9 at median"
+        )
+    ends = int(match[1]), int(match[2])
+    _check(list(ends), existing)
+    return ends
+
+
+def _check(ranks: list[int], existing: set[int]) -> None:
+    for rank in ranks:
+        if rank not in existing:
+            raise UsageError(
+                f"cannot change rank {rank}: the capture has no GPU times of it",
+                f"It has {len(existing)} ranks, from {min(existing)} to {max(existing)}",
+            )
+
+
+def _speed(words: list[str]) -> tuple[str, float | None]:
+    """A communicator's name and GB/s; None for `at median`."""
+    text = " ".join(words)
+    match = re.fullmatch(r"(.+) at (?:(median)|([\d.]+) ?GB/s)", text)
+    if not match or (match[3] and not float(match[3])):
+        raise UsageError(
+            f"cannot change communicator {text}: not understood",
+            "Say --comm tp at 100 GB/s, or --comm tp at median",
+        )
+    return match[1], None if match[2] else float(match[3])
