@@ -81,7 +81,12 @@ _CODES = (
         {
             "gpu": "stamps of the GPU, all valid",
             "gpu-repaired": "stamps of the GPU, some of which NCCL gave to another operation",
+            "gpu-event": "CUDA events around its launch, their excess taken off; the error is at "
+            "most a tenth",
             "gpu-partial": "stamps of the GPU, of some of the channels",
+            "gpu-event-rough": "as gpu-event, with a larger error",
+            "gpu-event-upper": "CUDA events around its launch: an upper bound, because the excess "
+            "is not known, or other operations share the launch",
             "gpu-early": "stamps of the GPU that may come before the end: a lower bound",
             "proxy": "the network proxy's times",
             "host": "times at which the host noticed",

@@ -83,7 +83,10 @@ static void notify_tracker(const struct stream *stream, const union slot *slot, 
         case KIND_p2p:
         case KIND_coll_api:
         case KIND_p2p_api:
-        case KIND_kernel_ch: break;
+        case KIND_kernel_ch:
+        case KIND_group_api:
+        case KIND_kernel_launch:
+        case KIND_launch_time: break;
         case KIND_range: {
             union slot range;
             slot_copy(&range, slot, head);

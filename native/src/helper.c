@@ -20,6 +20,8 @@
 #include "context.h"
 #include "control.h"
 #include "drain.h"
+#include "graph_markers.h"
+#include "launch_events.h"
 #include "live.h"
 #include "log.h"
 #include "meta.h"
@@ -28,6 +30,7 @@
 #include "salvage.h"
 #include "sigbus_guard.h"
 #include "sink.h"
+#include "timing_bursts.h"
 #include "tracker.h"
 #include "training_steps.h"
 
@@ -93,6 +96,9 @@ static void heartbeat(bool ended) {
     ticks_per_ms = hz / 1000;
     tracker_expire(&pair, hz, ended);
     training_steps_use_rate(hz);
+    launch_events_report_failures();
+    if (ended) launch_events_count_unread();
+    graph_markers_write(ended);
     sink_look_after_files();
     if (sigbus_guard_was_needed() && !truncation_noted) {
         log_note("somebody truncated %s; events in it are lost", arena.path);
@@ -211,6 +217,7 @@ static void *run(void *unused) {
     u64 next_heartbeat = 0, next_try = 0, next_drain = 0, next_control = 0, heartbeats = 0;
     for (;;) {
         u64 now = clock_monotonic_ns();
+        timing_bursts_check(clock_realtime_ns(), clock_ticks());
         if (!sink_is_open() && now >= next_try) {
             sink_open(folder);
             next_try = clock_monotonic_ns() + SECOND_NS;

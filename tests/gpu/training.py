@@ -15,7 +15,7 @@ from pathlib import Path
 import ncclscope
 from tests.gpu.mps import mps
 
-JOB = Path(__file__).with_name("training_job.py")
+JOB = Path(__file__).with_name("context_job.py")
 STEPS = 40
 RANKS = {"tp": 4}
 KINDS = ("ddp", "fsdp2", "tp", "compile", "checkpoint")

@@ -1,6 +1,7 @@
-"""One rank of a training job on a shared GPU: `training_job.py ddp|fsdp2|tp|compile|checkpoint`.
+"""One rank of a small training job, which prints its median step: `training_job.py ddp|fsdp`.
 
-Prints its median step as JSON. Nothing in it knows of ncclscope.
+ddp: DenseNet-like convolutions under DistributedDataParallel, with a metric reduced in a second
+group at every step. fsdp: a small GPT under FSDP2. STEPS says how many steps are measured.
 """
 
 import json
@@ -8,87 +9,106 @@ import os
 import statistics
 import sys
 import time
-from datetime import timedelta
 
-rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-os.environ.update(NCCL_HOSTID=f"host{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
+import torch
+import torch.distributed as dist
+import torch.nn.functional as functional
+from torch import Tensor, nn
 
-import torch  # noqa: E402 - NCCL reads its variables when it is loaded
-import torch.distributed as dist  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
-
-KIND, STEPS, WIDTH, LAYERS = sys.argv[1], 40, 512, 4
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+STEPS, WARM_UP = int(os.environ.get("STEPS", "60")), 10
+WIDTH, HEADS, LAYERS, VOCABULARY, LENGTH, BATCH = 512, 8, 4, 4096, 256, 4
 
 
 class Block(nn.Module):
-    """Two linear layers around a residual connection."""
+    """Attention and a feed-forward layer."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        self.norm1, self.norm2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+        self.out = nn.Linear(WIDTH, WIDTH, bias=False)
+        self.up = nn.Linear(WIDTH, 4 * WIDTH, bias=False)
+        self.down = nn.Linear(4 * WIDTH, WIDTH, bias=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.down(torch.relu(self.up(x)))
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, _ = x.shape
+
+        def heads(part: Tensor) -> Tensor:
+            return part.view(batch, length, HEADS, -1).transpose(1, 2)
+
+        q, k, v = map(heads, self.qkv(self.norm1(x)).chunk(3, -1))
+        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(batch, length, -1))
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))
 
 
-class Model(nn.Module):
-    """Some blocks and a head."""
+class Gpt(nn.Module):
+    """A small language model."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.head = nn.Linear(WIDTH, 10)
+        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
+        self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
+        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for layer in self.layers:
-            again = KIND == "checkpoint"
-            x = checkpoint(layer, x, use_reentrant=False) if again else layer(x)
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embedding(tokens)
+        for block in self.blocks:
+            x = block(x)
         return self.head(x)
 
 
-def wrapped() -> nn.Module:
-    """The model as the kind of job has it."""
-    model: nn.Module = Model().cuda()
-    if KIND in ("ddp", "compile"):
-        model = nn.parallel.DistributedDataParallel(model, bucket_cap_mb=4)
-        return torch.compile(model, backend="aot_eager") if KIND == "compile" else model
-    from torch.distributed.fsdp import fully_shard
+def convolutions() -> nn.Module:
+    """Many small layers, so that DDP has many buckets to reduce."""
+    layers: list[nn.Module] = []
+    channels = 3
+    for width in (64,) * 8 + (128,) * 8 + (256,) * 8:
+        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
+        channels = width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
 
-    mesh = None
-    if KIND == "tp":
-        from torch.distributed.device_mesh import init_device_mesh
-        from torch.distributed.tensor.parallel import (
-            ColwiseParallel,
-            RowwiseParallel,
-            parallelize_module,
-        )
 
-        mesh = init_device_mesh("cuda", (world // 2, 2), mesh_dim_names=("dp", "tp"))
-        for layer in model.layers:  # type: ignore[union-attr]
-            plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
-            parallelize_module(layer, mesh["tp"], plan)
-    options = {} if mesh is None else {"mesh": mesh["dp"]}
-    for layer in model.layers:  # type: ignore[union-attr]
-        fully_shard(layer, **options)
-    return fully_shard(model, **options)
+def ddp_step() -> None:
+    images = torch.randn(16, 3, 32, 32, device="cuda")
+    labels = torch.randint(0, 10, (16,), device="cuda")
+    loss = functional.cross_entropy(model(images), labels)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    dist.all_reduce(loss.detach().clone(), group=metrics)
+
+
+def fsdp_step() -> None:
+    tokens = torch.randint(0, VOCABULARY, (BATCH, LENGTH + 1), device="cuda")
+    scores = model(tokens[:, :-1]).flatten(0, 1)
+    functional.cross_entropy(scores, tokens[:, 1:].flatten()).backward()
+    optimizer.step()
+    optimizer.zero_grad()
 
 
 torch.cuda.set_device(0)
-dist.init_process_group("nccl", device_id=torch.device("cuda:0"), timeout=timedelta(seconds=120))
-model = wrapped()
-optimizer = torch.optim.AdamW(model.parameters())
-data = TensorDataset(torch.randn(STEPS * 8, WIDTH), torch.randint(0, 10, (STEPS * 8,)))
-lengths, began = [], time.perf_counter()
-for x, y in DataLoader(data, batch_size=8):
-    loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
+torch.manual_seed(0)
+dist.init_process_group("nccl", device_id=torch.device("cuda:0"))
+metrics = dist.new_group(list(range(WORLD)), group_desc="metrics")
+if sys.argv[1] == "ddp":
+    step = ddp_step
+    model: nn.Module = nn.parallel.DistributedDataParallel(convolutions().cuda(), bucket_cap_mb=1)
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(model.parameters(), 0.1)
+else:
+    from torch.distributed.fsdp import fully_shard
+
+    step = fsdp_step
+    model = Gpt().cuda()
+    for part in (*model.blocks, model):
+        fully_shard(part)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+times_ms = []
+for _ in range(WARM_UP + STEPS):
+    begun = time.perf_counter()
+    step()
     torch.cuda.synchronize()
-    lengths.append(time.perf_counter() - began)
-    began = time.perf_counter()
-answer = {"rank": rank, "median_us": statistics.median(lengths[5:]) * 1e6, "loss": loss.item()}
-print(json.dumps(answer), flush=True)
+    times_ms.append((time.perf_counter() - begun) * 1e3)
+dist.barrier()
+print(json.dumps({"rank": RANK, "median_ms": statistics.median(times_ms[WARM_UP:])}), flush=True)
 dist.destroy_process_group()

@@ -155,11 +155,11 @@ def random_model(operations: int, seed: int, ranks: int = 8, sizes: int = 9) -> 
     columns["replay"][:] = draw.integers(0, 10, operations) == 0
     columns["inferred"][:] = draw.integers(0, 50, operations) == 0
     columns["state"][:] = draw.choice([0, 0, 0, 0, 0, 0, 0, 1, 3, 4], operations)
-    columns["source"][:] = draw.choice(len(SOURCES), operations, p=[0.6, 0.1] + [0.05] * 6)
+    columns["source"][:] = draw.choice(len(SOURCES), operations, p=[0.55, 0.1] + [0.35 / 9] * 9)
     columns["reason"][:] = np.where(columns["source"] == 0, NONE, draw.integers(0, 3, operations))
     start = np.sort(draw.integers(10**6, 10**10, operations))
     duration = np.exp(draw.normal(11, 1, operations)).astype(np.int64)
-    timed = (columns["source"] != 7) & (columns["state"] == 0)
+    timed = (columns["source"] != SOURCES.index("none")) & (columns["state"] == 0)
     for name, value in {
         "start_ns": start, "end_ns": start + duration, "duration_ns": duration,
         "wait_ns": duration // 3, "wire_ns": duration - duration // 3, "relative_wait_ns": duration // 4,

@@ -207,8 +207,11 @@ export const COLOUR_NAMES: Record<number, string> = {
 export const SOURCES: readonly string[] = [
   "gpu",
   "gpu-repaired",
+  "gpu-event",
   "gpu-partial",
+  "gpu-event-rough",
   "gpu-early",
+  "gpu-event-upper",
   "proxy",
   "host",
   "enqueue",
@@ -216,7 +219,7 @@ export const SOURCES: readonly string[] = [
 ];
 
 /** By code of a source how good its clock is: less is better. */
-export const SOURCE_GRADES: readonly number[] = [0, 0, 0, 0, 1, 2, 3, 4];
+export const SOURCE_GRADES: readonly number[] = [0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
 
 /** Percentiles of statistics: median and p99. */
 export const PERCENTS = [50, 99] as const;

@@ -11,9 +11,11 @@ from ncclscope.analysis.measures import (
     EXACT_SOURCES,
     GRADE_OF,
     GRADES,
+    UPPER_SOURCE,
     Durations,
 )
 from ncclscope.analysis.query import Row, rows, sql_text
+from ncclscope.analysis.sampled_groups import Sample
 from ncclscope.analysis.selection import DEFAULT_BY, KEYS
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_bytes
 
@@ -54,6 +56,7 @@ class Group:
     inferred: bool
     calls_counted: int | None = None  # by counters, where not all calls are on record
     size_is_class: bool = False  # the size is a power of two, and stands for sizes up to the next
+    sample: Sample | None = None  # its times come from a sample: intervals of the numbers above
 
 
 @dataclass(slots=True)
@@ -65,6 +68,7 @@ class GroupSums:
     # By grade: operations, total, shortest and longest ns.
     times: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
     early: bool = False
+    upper: bool = False
     inferred: bool = False
     # Bus bytes of what counts for bandwidth; None where a function has no bus bandwidth.
     exact_bus: float | None = 0.0
@@ -78,6 +82,7 @@ class GroupSums:
         least, most = min(before[2], shortest), max(before[3], longest)
         self.times[grade] = (before[0] + count, before[1] + total, least, most)
         self.early |= source == EARLY_SOURCE
+        self.upper |= source == UPPER_SOURCE
 
     def add_exact(self, function: str, ranks: int, timed_bytes: int, duration_ns: int) -> None:
         """Adds bytes and times that count for bandwidth."""
@@ -112,6 +117,7 @@ def _durations(sums: GroupSums, percentiles: dict[int, tuple[float, float]]) -> 
         p99_ns=p99,
         longest_ns=longest,
         lower_bound=sums.early and grade == 0,
+        upper_bound=sums.upper and grade == 0,
     )
 
 
@@ -150,6 +156,7 @@ def merge(groups: Iterable[GroupSums], running_ns: float | None = None, run_ns: 
         for grade, times in sums.times.items():
             whole.add_times(GRADES[grade], *times)
         whole.early |= sums.early
+        whole.upper |= sums.upper
         whole.inferred |= sums.inferred
         whole.exact_bus = _plus(whole.exact_bus, sums.exact_bus)
         whole.wire_bus = _plus(whole.wire_bus, sums.wire_bus)

@@ -12,7 +12,7 @@ from ncclscope.capture.arena import Arena, Chunk, read_arena
 from ncclscope.capture.call_counts import CallCount, merge_call_counts, read_call_counts
 from ncclscope.capture.header import Header, launcher_rank
 from ncclscope.capture.live_page import LivePage, read_live_page
-from ncclscope.capture.metadata import Communicator, ModeChange
+from ncclscope.capture.metadata import Communicator, EventClock, Graphs, ModeChange
 from ncclscope.capture.range_names import PayloadField, category_names, payload_schemas
 from ncclscope.capture.salvage import arena_of
 from ncclscope.capture.segment import (
@@ -51,6 +51,8 @@ class Process:
     live: LivePage | None  # at the last heartbeat
     ended: bool
     mode_changes: tuple[ModeChange, ...]
+    event_clocks: dict[int, EventClock]  # by number
+    graphs: Graphs
     slots: SlotLog
     damage: Damage
     range_texts: dict[int, str] = field(default_factory=dict)  # by number, as in Range slots
@@ -276,6 +278,8 @@ def _assemble(folder: Path, found: _ProcessFiles) -> Process:
         live=read_live_page(folder),
         ended=len(meta.of("End")) > 0,
         mode_changes=metadata.mode_changes(meta),
+        event_clocks=metadata.event_clocks(meta),
+        graphs=metadata.graphs(meta),
         slots=found.log,
         damage=found.log.damage,
         range_texts=dict(metadata.texts(meta, layout.TEXT_RANGE)),

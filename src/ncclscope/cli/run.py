@@ -14,6 +14,7 @@ from ncclscope.launch.command import pass_on_variables
 from ncclscope.launch.environment import (
     Settings,
     debug_variables,
+    event_mask,
     leave_nvtx_to_other,
     make_capture,
     placeholders_in,
@@ -23,6 +24,8 @@ from ncclscope.launch.environment import (
 )
 from ncclscope.launchers import global_rank
 from ncclscope.native import plugin_path
+from ncclscope.nccl.events import GPU_TIMING_EVENTS
+from ncclscope.nccl.gpu_timing import kernel_sentence
 from ncclscope.system.sampler_process import start_sampler, stop_sampler
 
 
@@ -107,6 +110,13 @@ def _warn_if_not_writable(directory: Path) -> None:
         )
 
 
+def _say_cost(settings: Settings, quiet: bool) -> None:
+    """Says what GPU times of every operation cost, before the job starts."""
+    timed = event_mask(settings) & GPU_TIMING_EVENTS
+    if timed and not quiet and global_rank(os.environ) in (None, 0):
+        print(f"ncclscope: {kernel_sentence()}", file=sys.stderr)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns its exit code. Prints a summary in front of rank 0 or of a
     launcher.
@@ -120,6 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
     _warn_if_not_writable(settings.directory)
     earlier = _earlier_processes(settings.directory)
     variables = _variables(arguments, settings)
+    _say_cost(settings, arguments.quiet)
     sampler, sampled = None, ""
     if arguments.system:
         directory, root = settings.directory, arguments.system_root

@@ -180,6 +180,10 @@ def _add_counters_of_ranks(
         labels = (rank, op_class.function, op_class.scope)
         samples.add("operations", labels, sums.calls)
         samples.add("bytes", labels, sums.bytes)
+        if sums.sampled:
+            samples.add("estimated_gpu_seconds", labels, sums.all_gpu_ns / _SECOND_NS)
+            error = sums.all_gpu_error_ns / _SECOND_NS
+            samples.add("estimated_gpu_seconds_error", labels, error)
         if op_class.for_bandwidth:
             samples.add("gpu_seconds", labels, sums.gpu_ns / _SECOND_NS)
             samples.add("timed_bytes", labels, sums.timed_bytes)
@@ -190,7 +194,7 @@ def _add_counters_of_ranks(
         name = _name(job, process, op_class.communicator)
         if name and op_class.communicator not in closed:
             if op_class.all_wait:
-                gpu_ns = sums.gpu_ns + sums.least_gpu_ns
+                gpu_ns = sums.all_gpu_ns
                 labels = (name, rank, op_class.scope)
                 samples.add("communicator_gpu_seconds", labels, gpu_ns / _SECOND_NS)
             samples.add("communicator_operations", (name,), sums.calls)
@@ -205,6 +209,8 @@ def _add_counters_of_host(samples: Samples, process: FollowedProcess) -> None:
         if op_class.level == layout.LEVEL_CALL:
             continue
         samples.add("timed_operations", (), sums.timed)
+        if sums.sampled:
+            samples.add("sampled_operations", (), sums.sampled)
         if not op_class.for_bandwidth or op_class.bus_factor is None:
             continue
         labels = (op_class.function, op_class.size, op_class.scope)

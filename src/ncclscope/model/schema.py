@@ -43,14 +43,19 @@ def _columns(*rows: tuple[str, str, str]) -> tuple[Column, ...]:
 SOURCES = (
     "gpu",
     "gpu-repaired",
+    "gpu-event",
     "gpu-partial",
+    "gpu-event-rough",
     "gpu-early",
+    "gpu-event-upper",
     "proxy",
     "host",
     "enqueue",
     "none",
 )
-GPU_SOURCES = SOURCES[:4]  # the GPU's own stamps
+GPU_SOURCES = SOURCES[:7]  # times by the GPU's own clocks
+EVENT_SOURCES = ("gpu-event", "gpu-event-rough", "gpu-event-upper")  # CUDA events around launches
+NOT_SAMPLED = "not sampled"  # a reason: other operations were chosen to be timed
 # What became of an operation. captured: recorded into a CUDA graph, carried out by its replays.
 STATES = ("done", "in flight", "never launched", "captured", "unknown")
 FORMS = ("collective", "send", "recv", "copy-engine")
@@ -108,6 +113,7 @@ OPERATIONS = _columns(
     ("sequence", "i8", "NCCL's number, by communicator and function"),
     ("group_call", "i8", "the group call it was part of, by process"),
     ("replay", "i1", "1: a replay of a captured call"),
+    ("replays", "i8", "of a captured call: its replays, counted by a marker and not on record"),
     ("symmetric", "i1", "1: on symmetric memory"),
     ("inferred", "i1", "1: the function is inferred from a group of sends and receives"),
     ("part_of", "i8", "row of the operation that this send or receive is a part of"),
@@ -216,6 +222,14 @@ COUNTERS = _columns(
     ("host_sum_ns", "i8", "their time together"),
     ("host_min_ns", "i8", "the shortest"),
     ("host_max_ns", "i8", "the longest"),
+    ("event_count", "i8", "works timed by CUDA events around their launches"),
+    ("event_sum_ns", "i8", "their time together, without the events' excess"),
+    ("event_min_ns", "i8", "the shortest"),
+    ("event_max_ns", "i8", "the longest"),
+    ("event_shared", "i8", "of these works, those that shared their launch: each has its time"),
+    ("event_firsts", "i8", "of these works, first calls that were all timed"),
+    ("event_firsts_ns", "i8", "their time together"),
+    ("replays", "i8", "replays of these captured calls, counted by markers and not timed"),
     *(
         (column, "i8", f"works without a time by the GPU: {reason}")
         for column, reason in UNTIMED_REASONS.items()
@@ -224,10 +238,11 @@ COUNTERS = _columns(
 
 COUNTER_HISTOGRAMS = _columns(
     ("counter", "i8", "row of `counters`"),
-    ("source", "word", "gpu or host: who timed these works"),
-    ("from_ns", "i8", "they took at least this long"),
+    ("source", "word", "gpu, gpu-event or host: who timed these works"),
+    ("from_ns", "i8", "they took at least this long, with the excess of CUDA events"),
     ("to_ns", "i8", "and less than this; NULL: any longer time"),
     ("works", "i8", "how many"),
+    ("firsts", "i8", "of these, first calls that were all timed by CUDA events"),
 )
 
 # Of jobs that recorded ranges: their training steps on each process, and the phases of these.
@@ -278,6 +293,11 @@ PROCESSES = _columns(
     ("lived_ns", "i8", "from its first communicator until it was last heard of"),
     ("recorded_ns", "i8", "how long of that it recorded single calls"),
     ("fullest_mode", "text", "the mode in which it recorded most; `mode` is that of its start"),
+    ("gpu_timing", "text", "where GPU times came from: kernel, sampled or off"),
+    ("gpu_timing_asked", "text", "what was asked for: one of these, or auto"),
+    ("gpu_timing_reason", "text", "why it is not what was asked for, or why auto chose it"),
+    ("event_excess_ns", "i8", "what was taken off times by CUDA events, as calibrated"),
+    ("event_error_ns", "i8", "how far times by CUDA events may be off after that"),
 )
 
 GPUS = _columns(

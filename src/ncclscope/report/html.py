@@ -7,7 +7,7 @@ from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
 from ncclscope.humanize import printable
 from ncclscope.model.topology import Topology
-from ncclscope.report import sections
+from ncclscope.report import sample_sections, sections
 from ncclscope.report.plots import Series, areas, dots, spark
 from ncclscope.report.tables import Bar, Cell, Spark, Table
 from ncclscope.report.topology import topology_tables, warning_lines
@@ -106,6 +106,7 @@ def as_html(summary: Summary, groups: tuple[Group, ...], topology: Topology | No
     warnings = (*warning_lines(topology), *summary.completeness.notes, *summary.notes)
     missing = [sections.needs_trace(summary)] if summary.from_counters else []
     others = (
+        sample_sections.intervals(summary, groups, _MOST_ROWS),
         sections.ranks(summary, _MOST_OTHERS),
         sections.traffic(summary, _MOST_OTHERS, _MOST_MATRIX),
         sections.sizes(summary),
@@ -118,6 +119,7 @@ def as_html(summary: Summary, groups: tuple[Group, ...], topology: Topology | No
         *(f'<p class="warning">{_text(note)}</p>' for note in warnings),
         f"<p>{_text(' · '.join(sections.identity(summary)))}</p>",
         f"<p>{_text(sections.headline(summary))}</p>",
+        *(f"<p>{_text(line)}</p>" for line in sample_sections.timing_policy(summary)),
         _table(sections.communicators(summary, _MOST_OTHERS)),
         *(_table(table) for table in (sections.scopes(summary),) if table),
         *(_table(table) for table in training_tables(summary, _MOST_OTHERS)),

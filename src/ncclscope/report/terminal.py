@@ -7,7 +7,7 @@ from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
 from ncclscope.humanize import printable, wrapped
 from ncclscope.model.topology import Topology
-from ncclscope.report import sections
+from ncclscope.report import sample_sections, sections
 from ncclscope.report.tables import Table, plain_lines
 from ncclscope.report.topology import topology_tables, warning_lines
 from ncclscope.report.training import training_tables
@@ -68,6 +68,8 @@ def _opening(summary: Summary, style: Style, topology: Topology | None) -> Itera
         yield from wrapped(f"! {printable(note)}", style.width, "  ")
     yield from _join([printable(word) for word in sections.identity(summary)], style.width)
     yield from wrapped(sections.headline(summary), style.width, "  ")
+    for line in sample_sections.timing_policy(summary):
+        yield from wrapped(printable(line), style.width, "  ")
     if summary.slices and any(summary.slices):
         room = min(style.width - len("bytes over time "), len(summary.slices))
         yield f"bytes over time {sparkline(summary.slices, room)}"
@@ -106,6 +108,7 @@ def terminal_lines(
         yield from _table(section, style, [])
     yield from _operations(summary, groups, style, missing)
     others = (
+        sample_sections.intervals(summary, groups, style.most_rows),
         sections.ranks(summary, style.most_others),
         sections.traffic(summary, style.most_others, (style.width - 11) // 7),
         sections.sizes(summary),

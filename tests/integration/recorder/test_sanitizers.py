@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ncclscope.nccl.events import INTERFACES
 from tests.support.callback_script import every_event
 from tests.support.paths import C_SOURCES, ROOT
 from tests.support.player import FOLDERS, TRANSCRIPTS, recording, transcript_files, write_transcript
@@ -70,7 +71,7 @@ def test_transcripts(build: Path, tmp_path: Path) -> None:
             run(build, tmp_path / f"{folder}-{end}", "play", plain, "--end", end)
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+@pytest.mark.parametrize("version", INTERFACES)
 def test_every_interface(build: Path, version: int, tmp_path: Path) -> None:
     script = write_transcript(tmp_path / "script.jsonl", every_event(version).lines)
     run(build, tmp_path / "script", "play", script, "--times", 20)

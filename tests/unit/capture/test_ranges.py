@@ -4,12 +4,14 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from ncclscope.capture import layout
 from ncclscope.capture.columns import START_NS, STOP_NS, key, number
 from ncclscope.capture.live_page import read_live_page
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.range_names import category_names, payload_schemas, payload_values
+from ncclscope.capture.redact import Redaction, clean_context, clean_slots
 from ncclscope.model.process.events import events_of
 from ncclscope.simulation.scenario import Call, Range, Scenario, parse_scenario
 from tests.support.writer import write_scenario
@@ -117,3 +119,48 @@ def test_texts_that_are_no_schema_or_category_are_left_out() -> None:
     hostile = "\t\t\nx\t-1\t2\n\u0663\t\u0663\t\u0663\na\t5\t99999999999999999999999999"
     assert payload_schemas([(1, hostile)]) == {1: ()}
     assert category_names([(1, "1\t2\tdata"), (2, "x\t2\tbad"), (3, "")]) == {(1, 2): "data"}
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("forward", True), ("step 12", True), ("layers.17.mlp", True),
+        ("FSDP::all_gather (layers.1)", True), ("FSDP::backward_prefetch for layers.1", True),
+        ("Optimizer.step#AdamW.step", True), ("enumerate(DataLoader)#_Iter.__next__", True),
+        ("tell me a secret", False), ("/home/alice", False), ("a@b", False), ("", False),
+        ("x (y) z", False), ("step 12 of alice", False), ("gr\u00fc\u00df", False),
+    ],
+)  # fmt: skip
+def test_texts_that_are_names_are_packed(text: str, kept: bool) -> None:
+    redaction = Redaction([{"host": "node7"}], replace_hosts=True)
+    assert redaction.range_text(text, 5) == (text if kept else "text5")
+    assert redaction.range_text("node7.loader", 5) == "host1.loader"
+
+
+def test_context_is_packed_without_texts_that_are_no_names() -> None:
+    redaction = Redaction([], replace_hosts=False)
+    said = {"torch": "2.11.0+cu130", "gpu": "NVIDIA H200", "groups": ["mesh_tp", "tp:0", "/a b"]}
+    said |= {"a secret": 1, "bytes": 4.5, "none": None}
+    assert clean_context(said, redaction) == {
+        "torch": "2.11.0+cu130", "gpu": "NVIDIA H200", "groups": ["mesh_tp", "tp:0", "removed"],
+        "removed": 1, "bytes": 4.5, "none": None,
+    }  # fmt: skip
+
+
+def test_texts_and_payloads_are_removed_from_streams() -> None:
+    kinds = layout.KINDS
+    number = {"payload": 7, "payload_type": layout.PAYLOAD_I64}
+    described = {"payload": 7, "payload2": 8, "payload_type": layout.PAYLOAD_SCHEMA}
+    slots = [
+        {"kind": kinds["RangeText"], "text": tuple(b"secret".ljust(56, b"\0"))},
+        {"kind": kinds["Range"], "t0": 5, **number},
+        {"kind": kinds["Range"], "t0": 5, **described},
+        {"kind": kinds["RangePayload"], "parent": 9, "data": (1,) * 32},
+        {"kind": kinds["CollApi"], "count": 39},
+    ]
+    torn = bytes([kinds["RangeText"]]) * 20
+    data = bytearray(pack(slots).tobytes() + torn)
+    clean_slots(data, 0, len(data))
+    slots[0]["text"], slots[3]["data"] = (0,) * 56, (0,) * 32
+    slots[2] |= {"payload": 0, "payload2": 0}
+    assert bytes(data) == pack(slots).tobytes() + torn

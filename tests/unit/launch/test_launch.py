@@ -2,6 +2,7 @@
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from ncclscope.launch.environment import (
     Settings,
     debug_variables,
     default_capture_name,
+    leave_nvtx_to_other,
     placeholders_in,
     reachable_plugin,
     recording_variables,
@@ -29,12 +31,12 @@ def test_variables() -> None:
         "NCCLSCOPE_DIR": "/c",
         "NCCLSCOPE_MODE": "full",
     }
-    chosen = Settings(Path("/c"), events="0x7", arena="8M", disk_limit="1G", gpu_timing=False)
+    chosen = Settings(Path("/c"), events="0x7", arena="8M", disk_limit="1G", gpu_timing="sampled")
     variables = recording_variables(chosen, Path("/p.so"))
     assert variables["NCCLSCOPE_EVENTS"] == "0x7"
     assert variables["NCCLSCOPE_ARENA"] == "8M"
     assert variables["NCCLSCOPE_DISK_LIMIT"] == "1G"
-    assert variables["NCCLSCOPE_GPU_TIMING"] == "0"
+    assert variables["NCCLSCOPE_GPU_TIMING"] == "sampled"
 
 
 @pytest.mark.parametrize(
@@ -118,3 +120,24 @@ def test_a_plugin_path_that_nccl_would_cut(tmp_path: Path) -> None:
     assert reachable_plugin(plugin, tmp_path / "capture") == link, "again"
     with pytest.raises(UsageError, match="shorter path"):
         reachable_plugin(plugin, deep / "capture")
+
+
+def test_nvtx_and_torch_are_set_where_they_are_asked_for() -> None:
+    plugin = Path("/p.so")
+    plain = recording_variables(Settings(Path("/c")), plugin)
+    assert not {"NVTX_INJECTION64_PATH", "NCCLSCOPE_TORCH"} & set(plain)
+    asked = recording_variables(Settings(Path("/c"), nvtx=True, torch="modules"), plugin)
+    assert asked["NVTX_INJECTION64_PATH"] == "/p.so"
+    assert asked["NCCLSCOPE_TORCH"] == "modules"
+
+
+@pytest.mark.parametrize(
+    ("there", "kept"), [({}, True), ({"NVTX_INJECTION64_PATH": "/p.so"}, True),
+                        ({"NVTX_INJECTION64_PATH": "/opt/nsys/libToolsInjection64.so"}, False)],
+)  # fmt: skip
+def test_nvtx_is_left_to_another_tool(there: dict[str, str], kept: bool) -> None:
+    settings = Settings(Path("/c"), nvtx=True)
+    changed, sentence = leave_nvtx_to_other(settings, there, Path("/p.so"))
+    assert changed.nvtx is kept
+    assert bool(sentence) is not kept
+    assert leave_nvtx_to_other(replace(settings, nvtx=False), there, Path("/p.so"))[1] == ""

@@ -138,8 +138,9 @@ def _rank_finding(context: RuleContext, late: Lateness, delay: Delay) -> Finding
     at_s = context.at(int(table["last_start_ns"][instances.worst]))
     sentence = (
         f"rank {rank}{context.where(rank)} comes last to {instances.late:,} of "
-        f"{instances.instances:,} collectives, typically {duration(instances.typical_ns)} after "
-        f"everybody else; waiting for it costs {percent(share)} of the run"
+        f"{instances.instances:,} {context.looked_at}, typically "
+        f"{duration(instances.typical_ns)} after everybody else; waiting for it costs "
+        f"{percent(share)} of the run"
     )
     if delay.times < _OFTEN:
         sentence = (

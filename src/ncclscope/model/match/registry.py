@@ -50,6 +50,7 @@ class Registry:
             decoded.gpu_clock_error_ns,
             decoded.counts.calls,
             decoded.counts.calls_counted,
+            decoded.event_excess,
         )
         comm_rows = self.communicators.add(process, number, row.node, local, ranks)
         for group in decoded.job.groups:

@@ -20,6 +20,7 @@ from ncclscope.model.process.context import ProcessContext
 from ncclscope.model.process.counters import ProcessCounters, counters_of
 from ncclscope.model.process.events import events_of
 from ncclscope.model.process.inferred_collectives import expand_groups
+from ncclscope.model.process.launch_times import EventExcess, event_excess
 from ncclscope.model.process.operations import StampCounts
 from ncclscope.model.process.proxy_step_times import StepTimes
 from ncclscope.model.schema import GPU_SOURCES, NONE, Columns
@@ -54,6 +55,7 @@ class DecodedProcess:
     counters: ProcessCounters
     stamp_counts: StampCounts
     gpu_clock_error_ns: int
+    event_excess: EventExcess
     sends: StepTimes
     receives: StepTimes
     impossible: int  # events left out: the process cannot have lived to see their times
@@ -106,7 +108,11 @@ def decode_process(folder: Path) -> tuple[DecodedProcess, Columns] | str:
         counts=_counts(columns, words.lists["reason"], process.calls_counted()),
         counters=counters,
         stamp_counts=made.stamp_counts,
-        gpu_clock_error_ns=max((clock.width_ns() for clock in made.clocks.values()), default=0),
+        gpu_clock_error_ns=max(
+            (clock.width_ns() for clock in (*made.clocks.values(), *made.event_clocks.values())),
+            default=0,
+        ),
+        event_excess=event_excess(process.event_clocks),
         sends=sends,
         receives=receives,
         impossible=decoded.impossible,
@@ -137,15 +143,18 @@ def _counts(columns: Columns, reasons: list[str], calls_counted: int) -> Counts:
     untimed = carried_out & (columns["source"] == durations.NO_SOURCE) & ~in_flight
     codes, numbers = np.unique(columns["reason"][untimed], return_counts=True)
     by_gpu = carried_out & (columns["source"] < len(GPU_SOURCES))  # the best come first
+    replays = int(columns["replays"][whole & (columns["replays"] > 0)].sum())
+    reasons_counted = {
+        reasons[code]: int(n) for code, n in zip(codes.tolist(), numbers, strict=True)
+    }
     return Counts(
         calls=int(np.count_nonzero(whole & (columns["replay"] == 0))),
         calls_counted=calls_counted,
-        operations=int(np.count_nonzero(carried_out)),
+        operations=int(np.count_nonzero(carried_out)) + replays,
         gpu=int(np.count_nonzero(by_gpu)),
         in_flight=int(np.count_nonzero(in_flight)),
-        untimed=Counter(
-            {reasons[code]: int(n) for code, n in zip(codes.tolist(), numbers, strict=True)}
-        ),
+        untimed=Counter(reasons_counted)
+        + Counter({durations.COUNTED_REPLAYS: replays} if replays else {}),
     )
 
 
