@@ -157,6 +157,15 @@ def _population(model: Model, selection: Selection) -> Ints:
     return np.concatenate(parts)
 
 
+def _codes(model: Model, name: str, rows: Ints) -> Ints:
+    """A key's codes of operations. The dimension is that of their communicator."""
+    operations = model.tables["operations"]
+    if name == "dimension":
+        of_communicator = np.append(np.asarray(model.tables["communicators"][name]), NONE)
+        return of_communicator[operations["communicator"][rows]].astype(np.int64)
+    return np.asarray(operations[name])[rows].astype(np.int64)
+
+
 def sampled_operations(
     model: Model, selection: Selection, by: tuple[str, ...]
 ) -> SampledOperations | None:
@@ -165,7 +174,7 @@ def sampled_operations(
         return None
     table, rows = model.tables["operations"], _population(model, selection)
     names = dict.fromkeys(["process", *(KEYS[name] for name in (*DEFAULT_BY, *by))])
-    keys = {name: np.asarray(table[name])[rows].astype(np.int64) for name in names}
+    keys = {name: _codes(model, name, rows) for name in names}
     stratum = _numbers(list(keys.values()), len(rows))
     count = int(stratum.max(initial=-1)) + 1
     first_of = np.full(count, len(rows), np.int64)
