@@ -72,4 +72,5 @@ $(VENV)/package: $(VENV)/bin/python pyproject.toml $(NATIVE_SOURCES)
 $(VENV)/installed: $(VENV)/package
 	@echo "installing what tests and lint need into $(VENV)"
 	@$(BIN)/python -m pip install -q --group test --group lint
+	@$(BIN)/python -m pip install -q --group torch || echo "no CPU wheel of PyTorch: its tests are skipped"
 	@touch $@

@@ -11,6 +11,7 @@ from benchmarks import (
     helper_cpu,
     kills,
     model_speed,
+    range_cost,
     reader_speed,
     serving,
     soak,
@@ -18,12 +19,14 @@ from benchmarks import (
     start_and_exit,
     timeline_frames,
     timeline_speed,
+    verdict_quality,
 )
 from benchmarks.results import ROOT
 
 ALL = {
     "callback_cost": callback_cost,
     "cold_callbacks": cold_callbacks,
+    "range_cost": range_cost,
     "stalls": stalls,
     "helper_cpu": helper_cpu,
     "bytes_per_operation": bytes_per_operation,
@@ -32,6 +35,7 @@ ALL = {
     "model_speed": model_speed,
     "serving": serving,
     "diagnose_quality": diagnose_quality,
+    "verdict_quality": verdict_quality,
     "timeline_speed": timeline_speed,
     "timeline_frames": timeline_frames,
     "export_speed": export_speed,

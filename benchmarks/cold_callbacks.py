@@ -65,6 +65,7 @@ def measure(
     env = os.environ | {
         "COLD_CALLBACKS_DIR": str(captures),
         "NCCLSCOPE_MODE": mode,
+        "NCCLSCOPE_GPU_TIMING": "kernel",
         "NCCLSCOPE_DISK_LIMIT": "4G",
     }
     rounds, calls = (ROUNDS, CALLS) if not walk_mb else (ROUNDS // 2, CALLS // 2)

@@ -96,6 +96,12 @@ def layout_module(c: Lists) -> str:
         _wrapped("MODES", "{", (f'{number}: "{name}"' for name, number, _ in c["modes"]), "}"),
         "# Why an operation has no GPU time, in the order of Times.untimed.",
         _wrapped("UNTIMED", "(", _quoted(c["untimed"]), ")"),
+        "# Where GPU times come from.",
+        _wrapped(
+            "GPU_TIMINGS", "{", (f'{number}: "{name}"' for name, number in c["gpu_timings"]), "}"
+        ),
+        "# Reasons of LaunchTime, EventClock and GraphReplays, by number.",
+        _wrapped("TIMING_REASONS", "(", _quoted(c["timing_reasons"]), ")"),
         "# Slot kinds by name.",
         _wrapped("KINDS", "{", kinds, "}"),
         "# Counters by number.",
@@ -274,6 +280,20 @@ def _check_headings(c: Lists, text: str) -> None:
         raise SystemExit(f"{PAGE.name} and format.h have different slot kinds: {differing}")
 
 
+def _histograms(numbers: dict[str, int]) -> str:
+    """How the buckets of times are cut."""
+    first, each = numbers["TIME_FIRST_OCTAVE"], numbers["TIME_BUCKETS_PER_OCTAVE"]
+    count = numbers["TIME_BUCKETS"]
+    sentence = (
+        f"Histograms have {count} buckets of ns, {each} to an octave. "
+        f"Bucket 0 is [0, {1 << first}). "
+        f"Bucket *b* > 0 begins at 2^({first} + ⌊(*b* − 1) / {each}⌋) × "
+        f"(1 + ((*b* − 1) mod {each}) / {each}). Bucket {count - 1} has no upper end."
+    )
+    lines = textwrap.wrap(sentence, 120)
+    return "\n".join(lines).removeprefix("Histograms have ")
+
+
 def _with_numbers(c: Lists, text: str) -> str:
     """The page with the sizes and counts in its sentences as C has them."""
     numbers = c["constants"]
@@ -286,9 +306,9 @@ def _with_numbers(c: Lists, text: str) -> str:
         (r"(?<=an array of records of )\d+", numbers["SLOT_BYTES"] + times),
         (r"(?<=counter page hold )\d+", len(c["counters"])),
         (r"(?<=counters for each of )\d+", numbers["COUNTER_EVENTS"]),
-        (r"(?<=Histograms have )\d+", numbers["TIME_BUCKETS"]),
+        (r"(?<=^Histograms have )(?s:.*?)(?=\n\n)", _histograms(numbers)),
     ):
-        text, found = re.subn(pattern, str(value), text)
+        text, found = re.subn(pattern, str(value), text, flags=re.M)
         if found != 1:
             raise SystemExit(f"{PAGE.name}: {found} places match {pattern}, not one")
     return text

@@ -97,7 +97,10 @@ def alerts(times: Times) -> list[Alert]:
             "The process ended without a goodbye; its peers will wait for it.",
         ),
         Alert(
-            "NcclStraggler", f"ncclscope:rank_lateness:rate > {STRAGGLER_SHARE}",
+            # A rank that waited elsewhere as long as others wait for it here passed that on.
+            "NcclStraggler",
+            "ncclscope:rank_lateness:rate - on (run, rank) group_left () "
+            f"sum by (run, rank) (ncclscope:rank_excess:rate) > {STRAGGLER_SHARE}",
             times.patience, "warning",
             "Rank {{ $labels.rank }} makes {{ $labels.communicator }} of {{ $labels.run }} wait",
             "The others spend {{ $value | humanizePercentage }} of their time waiting for it.",

@@ -26,6 +26,9 @@ _ROWS = {
     "windows": "a time in which a process recorded single calls, of processes that paused",
     "counters": "what a process counted under one key, exactly, in every mode: calls or works",
     "counter_histograms": "works of one counter that took about the same time",
+    "steps": "one training step of one process, of jobs that recorded ranges",
+    "phases": "one stretch of a phase of the training loop, likewise",
+    "modules": "one module of the user's model that operations move data of",
     "processes": "one recorded process",
     "gpus": "one GPU that a process used",
     "nodes": "one host, or more exactly one clock: containers with clocks of their own are apart",
@@ -34,6 +37,7 @@ _ROWS = {
     "launches": "one kernel launch",
     "proxy_ops": "network work for one channel and direction",
     "proxy_steps": "one step of a proxy op; only captures of mode `full` have them",
+    "ranges": "one range or mark of the job's program: of NVTX, PyTorch or ncclscope.torch",
 }
 
 
@@ -77,7 +81,12 @@ _CODES = (
         {
             "gpu": "stamps of the GPU, all valid",
             "gpu-repaired": "stamps of the GPU, some of which NCCL gave to another operation",
+            "gpu-event": "CUDA events around its launch, their excess taken off; the error is at "
+            "most a tenth",
             "gpu-partial": "stamps of the GPU, of some of the channels",
+            "gpu-event-rough": "as gpu-event, with a larger error",
+            "gpu-event-upper": "CUDA events around its launch: an upper bound, because the excess "
+            "is not known, or other operations share the launch",
             "gpu-early": "stamps of the GPU that may come before the end: a lower bound",
             "proxy": "the network proxy's times",
             "host": "times at which the host noticed",

@@ -48,6 +48,21 @@ static i64 replayed_end(const struct replay *replay, const i64 *events, i64 o) {
     return from + replay->length_ns[3 * o + EVENT_END];
 }
 
+// By how much the edge before an event is shorter than it was. What became shorter lies between the
+// event and everything that it waits for.
+static i64 shorter_by(const struct timed_operations *ops, const struct bindings *bound,
+                      const struct replay *replay, i64 event) {
+    i64 before = bound->before[event];
+    if (before < 0) return 0;
+    i64 less = ops->events[event] - ops->events[before] - replay->length_ns[event];
+    return less > 0 ? less : 0;
+}
+
+static i64 reduced(i64 gap, i64 less) {
+    if (less <= 0 || gap <= 0) return gap;
+    return gap > less ? gap - less : 0;
+}
+
 static void not_before(i64 *time, i64 other) {
     if (other > *time) *time = other;
 }
@@ -61,6 +76,7 @@ static i64 replayed_call(const struct timed_operations *ops, const struct bindin
     // The host was blocked until an end: its work before that is no longer than the call before.
     i64 own = ops->launched_ns[o - 1] - real[EVENT_CALL - 3] + length;
     i64 time = before + least(own, real[EVENT_CALL] - real[EVENT_CALL - 3]);
+    i64 less = shorter_by(ops, bound, replay, event);
     for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
         i64 q = o - back, slack = real[EVENT_CALL] - real[EVENT_END - 3 * back];
         i64 cell = (i64)ops->position[o] * ops->calls_back + back - 1;
@@ -68,7 +84,7 @@ static i64 replayed_call(const struct timed_operations *ops, const struct bindin
             not_before(&time, replayed_end(replay, events, q) + length);
         else if (replay->call_after[o] & 1u << (back - 1))
             not_before(&time, replayed_end(replay, events, q) +
-                                  least(slack, replay->least_gap_ns[2 * cell + 1]));
+                                  reduced(least(slack, replay->least_gap_ns[2 * cell + 1]), less));
     }
     return time;
 }
@@ -84,13 +100,13 @@ static i64 replayed_start(const struct timed_operations *ops, const struct bindi
     if (replay->own_ns[o] > 0)
         not_before(&time,
                    events[bound->before[event] + EVENT_START - EVENT_END] + replay->own_ns[o]);
-    i64 on_stream = bound->on_stream[o];
+    i64 on_stream = bound->on_stream[o], less = shorter_by(ops, bound, replay, event);
     for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
         i64 q = o - back, slack = real[EVENT_START] - real[EVENT_END - 3 * back], gap;
         i64 cell = (i64)ops->position[o] * ops->calls_back + back - 1;
         if (bound->before[event] == (i32)(3 * q + EVENT_END)) gap = length;
         else if (replay->start_after[o] & 1u << (back - 1))
-            gap = least(slack, replay->least_gap_ns[2 * cell]);
+            gap = reduced(least(slack, replay->least_gap_ns[2 * cell]), less);
         else if (q == on_stream) gap = least(slack, STREAM_GAP_NS);
         else continue;
         not_before(&time, replayed_end(replay, events, q) + gap);

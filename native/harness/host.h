@@ -24,32 +24,53 @@ struct host_comm {
     int nodes, ranks, rank;
 };
 
+// clang-format off
+// F(type, name, key in a transcript): fields of descriptors that a transcript has as they are.
+// play.c reads them by this list.
+#define HOST_EVENT_FIELDS(F)                                                                      \
+    /* Coll, P2p, CollApi, P2pApi, CeColl */                                                      \
+    F(text, variant, variant) F(text, sync, sync) F(address, comm_hash, comm)                     \
+    F(address, recv, recv) F(address, stream, stream) F(number, seq, seq) F(number, count, count) \
+    F(number, traffic, traffic) F(number, tag, tag) F(word, op, op) F(word, batch_size, batch)    \
+    F(word, num_batches, nbatches) F(word, ce_seq, ceseq) F(integer, root, root)                  \
+    F(integer, peer, peer) F(integer, warps, nwarps) F(flag, collnet, collnet)                    \
+    F(flag, nvls, nvls) F(flag, symmetric, sym) F(flag, graph, graph) F(flag, intra_sync, intra)  \
+    /* ProxyOp, ProxyStep */                                                                      \
+    F(integer, pid, pid) F(integer, channel, ch) F(integer, steps, nsteps)                        \
+    F(integer, chunk_size, chunk) F(integer, step, step)                                          \
+    /* KernelCh, KernelPhase */                                                                   \
+    F(number, timer, ptimer) F(integer, phase, phase) F(text, phase_name, phname)                 \
+    /* GroupApi, CeSync, CeBatch */                                                               \
+    F(integer, depth, depth) F(integer, ranks, nranks) F(integer, ops, nops)                      \
+    F(number, bytes, bytes) F(flag, complete, complete)
+// clang-format on
+
+typedef const char *host_text;
+typedef uint64_t host_address, host_number;
+typedef uint32_t host_word;
+typedef int host_integer;
+typedef bool host_flag;
+
 // Any event's descriptor: `type` says which fields count, the version which of those exist.
+#define AS_MEMBER(type, name, key) host_##type name;
 struct host_event {
     uint64_t type;
     void *parent;
     int rank;
+    HOST_EVENT_FIELDS(AS_MEMBER)
     // Coll, P2p, CollApi, P2pApi, CeColl
-    const char *func, *dtype, *algo, *proto, *name, *variant, *sync;
-    uint64_t comm_hash, seq, count, traffic, tag, send, recv, stream;
-    uint32_t op, batch_size, num_batches, ce_seq;
-    int root, peer, channels, warps, func_number, dtype_number, algo_number, proto_number;
+    const char *func, *dtype, *algo, *proto, *name;
+    int func_number, dtype_number, algo_number, proto_number;  // v1
+    uint64_t send;
+    int channels;
     void *parent_group;
-    bool collnet, nvls, symmetric, graph, intra_sync;
-    // ProxyOp, ProxyStep
-    int pid, channel, steps, chunk_size, is_send, step;
-    // KernelCh, KernelPhase
-    uint64_t timer;
-    int phase;
-    const char *phase_name;
+    // ProxyOp
+    int is_send;
     // NetPlugin
     int64_t net_id;
     const void *net_data;
-    // GroupApi, CeSync, CeBatch
-    int depth, ranks, ops;
-    uint64_t bytes;
-    bool complete;
 };
+#undef AS_MEMBER
 
 // dlopen as NCCL does (RTLD_NOW | RTLD_LOCAL) and looks up the object of `version`. Prints why not
 // and returns false.

@@ -80,6 +80,7 @@ static void print_times(void) {
 #define PRINT_CONSTANT(name, value) print_member(#name, value);
 #define PRINT_MODE(number, constant, name) \
     next(), printf("[\"" #name "\",%d,%d]", number, constant##_EVENTS);
+#define PRINT_TIMING(number, constant, name) next(), printf("[\"" #name "\",%d]", number);
 #define PRINT_REASON(constant, name) next(), print_string(name);
 #define PRINT_COUNTER(name) next(), print_string(#name);
 #define PRINT_SLOT(number, suffix, name, fields) print_##suffix();
@@ -98,6 +99,12 @@ static void print_format(void) {
     open_with("\n\"untimed\":[");
     UNTIMED_REASONS(PRINT_REASON)
     close_with("]");
+    open_with("\n\"gpu_timings\":[");
+    GPU_TIMINGS(PRINT_TIMING)
+    close_with("]");
+    open_with("\n\"timing_reasons\":[");
+    TIMING_REASONS(PRINT_REASON)
+    close_with("]");
     open_with("\n\"counters\":[");
     COUNTERS(PRINT_COUNTER)
     close_with("]");
@@ -113,7 +120,8 @@ static void print_format(void) {
 }
 
 // ---- NCCL's interface ----
-#define PRINT_EVENT(x, bit, constant, name, first) next(), printf("[\"" #name "\",%d]", first);
+#define PRINT_EVENT(x, bit, constant, name, first, drop) \
+    next(), printf("[\"" #name "\",%d]", first);
 #define PRINT_STATE(number, constant, name) next(), printf("[%d,\"" #name "\"]", number);
 #define PRINT_INTERFACE(version, family, descr, bytes) next(), printf("%d", version);
 #define PRINT_FIRST(what, version) print_member(#what, version);

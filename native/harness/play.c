@@ -92,10 +92,18 @@ static void read_net(const struct json_line *json, struct host_event *e) {
     }
 }
 
+#define READ_text(key) literal(json, key)
+#define READ_address(key) json_hex(json, key)
+#define READ_number(key) (uint64_t)json_number(json, key, 0)
+#define READ_word(key) (uint32_t)number(json, key)
+#define READ_integer(key) number(json, key)
+#define READ_flag(key) number(json, key) != 0
+#define READ(type, name, key) e->name = READ_##type(#key);
 static void read_event(const struct json_line *json, struct host_event *e) {
     bool numbers = version == 1;
     e->type = (uint64_t)json_number(json, "type", 0);
     e->rank = number(json, "rank");
+    HOST_EVENT_FIELDS(READ)
     if (numbers) {
         e->func_number = number(json, "func");
         e->dtype_number = number(json, "dtype");
@@ -107,43 +115,9 @@ static void read_event(const struct json_line *json, struct host_event *e) {
         e->algo = literal(json, "algo");
         e->proto = literal(json, "proto");
     }
-    e->variant = literal(json, "variant");
-    e->sync = literal(json, "sync");
-    e->comm_hash = json_hex(json, "comm");
-    e->seq = (uint64_t)json_number(json, "seq", 0);
-    e->count = (uint64_t)json_number(json, "count", 0);
-    e->traffic = (uint64_t)json_number(json, "traffic", 0);
-    e->tag = (uint64_t)json_number(json, "tag", 0);
     e->send = e->type == NCCL_P2P ? json_hex(json, "buff") : json_hex(json, "send");
-    e->recv = json_hex(json, "recv");
-    e->stream = json_hex(json, "stream");
-    e->op = (uint32_t)number(json, "op");
-    e->root = number(json, "root");
-    e->peer = number(json, "peer");
     e->channels = number(json, version <= 3 ? "nmaxch" : "nch");
-    e->warps = number(json, "nwarps");
-    e->symmetric = number(json, "sym") != 0;
-    e->graph = number(json, "graph") != 0;
-    e->depth = number(json, "depth");
-    e->pid = number(json, "pid");
-    e->channel = number(json, "ch");
-    e->steps = number(json, "nsteps");
-    e->chunk_size = number(json, "chunk");
     if (e->type == NCCL_PROXY_OP) e->is_send = number(json, "send");
-    e->step = number(json, "step");
-    e->timer = (uint64_t)json_number(json, "ptimer", 0);
-    e->phase = number(json, "phase");
-    e->phase_name = literal(json, "phname");
-    e->collnet = number(json, "collnet") != 0;
-    e->nvls = number(json, "nvls") != 0;
-    e->intra_sync = number(json, "intra") != 0;
-    e->batch_size = (uint32_t)number(json, "batch");
-    e->num_batches = (uint32_t)number(json, "nbatches");
-    e->ce_seq = (uint32_t)number(json, "ceseq");
-    e->complete = number(json, "complete") != 0;
-    e->ranks = number(json, "nranks");
-    e->ops = number(json, "nops");
-    e->bytes = (uint64_t)json_number(json, "bytes", 0);
     if (e->type == NCCL_NET_PLUGIN) read_net(json, e);
 }
 

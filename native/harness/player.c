@@ -9,6 +9,7 @@
 #include "layout.h"
 #include "load.h"
 #include "play.h"
+#include "ranges.h"
 
 static const char usage[] =
     "ncclscope-player: calls a profiler plugin as NCCL would (no GPU, no NCCL)\n"
@@ -28,6 +29,9 @@ static const char usage[] =
     "      --oracle FILE       self-checking events instead; what is certain is written to FILE\n"
     "  fuzz              hostile handles and contexts\n"
     "      --version V --calls N (1000000) --seed S (1)\n"
+    "  ranges            a program's NVTX ranges, well used and not, between NCCL's callbacks\n"
+    "      --version V --threads T (4) --calls N (1000000) --seed S (1)\n"
+    "      --cost              ns of a push with its pop instead\n"
     "  layout            the capture format, NCCL's interface and the compiled loops as JSON\n"
     "  buckets           histogram buckets of the times in ns on standard input\n"
     "\n"
@@ -117,6 +121,14 @@ int main(int count, char **values) {
                                            .version = version_of(&arguments),
                                            .calls = number(&arguments, "--calls", 1000000),
                                            .seed = number(&arguments, "--seed", 1)});
+    if (strcmp(verb, "ranges") == 0) {
+        struct ranges_options chosen = {.plugin = plugin_of(&arguments),
+                                        .version = version_of(&arguments),
+                                        .threads = (int)number(&arguments, "--threads", 4),
+                                        .calls = number(&arguments, "--calls", 1000000),
+                                        .seed = number(&arguments, "--seed", 1)};
+        return flag(&arguments, "--cost") ? ranges_cost(&chosen) : ranges_fuzz(&chosen);
+    }
     fputs(usage, stderr);
     return 2;
 }

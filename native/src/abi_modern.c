@@ -1,7 +1,10 @@
 // States of interface versions from 4 on.
 #include "abi_modern.h"
 
+#include <string.h>
+
 #include "chain.h"
+#include "timing_policy.h"
 
 // Where a ProxyStep keeps a state: a digit of four bits for each state, packed into one constant,
 // so that the fast path needs neither a table in memory nor a jump. The digit of state s is at
@@ -76,6 +79,11 @@ static SLOW_PATH nccl_result state_slow(u64 handle, unsigned state,
     if (callback_state.chained && chain_state(handle, (int)state, args)) return 0;
     u64 head, arg = argument_of(state, args);
     union slot *slot = event_find(handle, &head);
+    if (slot && state == NCCL_GROUP_END_BEGINS && head_kind(head) == KIND_group_api &&
+        (head_states(head) & (STATE_NOTED | STATE_SECOND)) == STATE_NOTED) {
+        event_start_group_launch(slot, head, handle);
+        return 0;
+    }
     if (slot && store_state(slot, head, state, args, clock_ticks())) return 0;
     if (state == NCCL_NET_UPDATE) event_net_update(handle, args ? args->netPlugin.data : NULL);
     else if (slot && state == NCCL_STEP_SEND_PEER_WAIT && head_kind(head) == KIND_proxy_step &&
@@ -83,6 +91,17 @@ static SLOW_PATH nccl_result state_slow(u64 handle, unsigned state,
         event_peer_wait_again(slot, head, handle, arg);
     else event_append_state(handle, state, arg, 0, 0);
     return 0;
+}
+
+#define FIRST_WITH_SILENT_BROADCASTS 6  // interface of NCCL 2.29.2
+
+void abi_modern_note_chosen_call(union slot *entry, const struct nccl_descr *d, u64 type,
+                                 int version) {
+    bool silent = version >= FIRST_WITH_SILENT_BROADCASTS && type == NCCL_COLL_API &&
+                  d->collApi.func && strcmp(d->collApi.func, "Broadcast") == 0;
+    sampling_note_call(entry, silent ? 0 : address(d->parentObj));
+    if (silent && timing_by_events())
+        event_note_group(address(d->parentObj), address(d->collApi.stream));
 }
 
 // Shared clock readings (event.h): NCCL reports that a group's calls may begin right after its

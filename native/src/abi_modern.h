@@ -7,7 +7,9 @@
 #include "event.h"
 #include "event_filter.h"
 #include "intern.h"
+#include "launch_events.h"
 #include "plugin.h"
+#include "sampling.h"
 
 #define MODERN static inline __attribute__((always_inline))
 
@@ -34,7 +36,8 @@ struct names {
 };
 
 // ---- calls: counted, whatever becomes of their events ----
-#define COUNTED_EVENTS (NCCL_COLL | NCCL_P2P | NCCL_COLL_API | NCCL_P2P_API | NCCL_CE_COLL)
+#define CALL_EVENTS (NCCL_COLL_API | NCCL_P2P_API)
+#define COUNTED_EVENTS (NCCL_COLL | NCCL_P2P | CALL_EVENTS | NCCL_CE_COLL)
 
 // CollApi and P2pApi begin alike, Coll and CeColl too.
 MODERN struct texts texts_in(const struct nccl_descr *d, u64 type, int version) {
@@ -73,6 +76,11 @@ MODERN struct tally_key key_of_call(const struct nccl_descr *d, u64 type, u32 co
     return tally_key(comm, level, names.func, names.dtype, names.algo, names.proto,
                      captured ? TALLY_CAPTURED : 0, count);
 }
+
+// A call that sampling chose. NCCL reports no launch of a lone Broadcast from 2.29.2 on: its group
+// is timed instead.
+COLD void abi_modern_note_chosen_call(union slot *entry, const struct nccl_descr *d, u64 type,
+                                      int version);
 
 // Whether the slot before a Coll is its own Group's, which has room for the buffers, and the rest
 // of an extension would be zeros: nearly always.
@@ -184,6 +192,24 @@ MODERN unsigned fill_p2p_api(const struct event *event, const struct nccl_descr 
     return event_rank_flag(event, d->rank) | (d->p2pApi.graphCaptured ? FLAG_GRAPH : 0);
 }
 
+// A launch that sampling chose, or that is captured.
+MODERN void start_chosen_launch(struct event *event, struct writer *writer, void **handle,
+                                const struct nccl_descr *d) {
+    void *stream = (void *)(uintptr_t)address(d->kernelLaunch.stream);
+    struct launch_sample sample = launch_events_start(stream, event->comm);
+    bool begun = event_begin(event, writer, handle, d->parentObj, 1, NCCL_KERNEL_LAUNCH);
+    launch_events_bind(sample.sample, begun ? event->handle : 0, false);
+    if (!begun) return;
+    struct slot_kernel_launch *slot = &event->slot->kernel_launch;
+    slot->stream = address(stream);
+    slot->comm = (u16)event->comm;
+    slot->sample = sample.sample;
+    slot->capture = sample.capture;
+    unsigned flags = event_rank_flag(event, d->rank) | (sample.capture ? FLAG_GRAPH : 0);
+    u64 head = head_word(KIND_kernel_launch, 0, flags, event->handle);
+    slot_commit(event->slot, head_with_states(head, sample.sample ? STATE_NOTED : 0));
+}
+
 MODERN unsigned fill_kernel_launch(const struct event *event, const struct nccl_descr *d) {
     event->slot->kernel_launch.stream = address(d->kernelLaunch.stream);
     event->slot->kernel_launch.comm = (u16)event->comm;
@@ -288,8 +314,14 @@ MODERN nccl_result start_slow(void *context, void **handle, const struct nccl_de
         struct texts texts = texts_in(d, type, version);
         names = (struct names){intern(texts.func), intern(texts.dtype), intern(texts.algo),
                                intern(texts.proto), intern(texts.variant)};
-        tally_call(writer, key_of_call(d, type, event.comm, names));
+        union slot *entry = tally_call(writer, key_of_call(d, type, event.comm, names));
+        if ((type & CALL_EVENTS) && entry && sampling_chooses(entry))
+            abi_modern_note_chosen_call(entry, d, type, version);
         if (writer) slots = slots_of_call(writer, d, type, event.comm, version);
+    }
+    if (is_known(version, type, NCCL_KERNEL_LAUNCH) && sampling_chose_group(d->parentObj)) {
+        start_chosen_launch(&event, writer, handle, d);
+        return 0;
     }
     if (event_begin(&event, writer, handle, d->parentObj, slots, type))
         fill_and_commit(&event, context, d, type, names, version, slots);
@@ -303,7 +335,8 @@ MODERN nccl_result start_fast_event(void *context, void **handle, const struct n
     bool counted = type & COUNTED_EVENTS, low_priority = type & LOW_PRIORITY_EVENTS;
     if (UNLIKELY(!callback_state.fast_path) || UNLIKELY(!writer->stream) ||
         UNLIKELY(comm >= NO_COMM) || UNLIKELY(low_priority && writer->low_priority_closed) ||
-        UNLIKELY(type == NCCL_PROXY_STEP && *handle))
+        UNLIKELY(type == NCCL_PROXY_STEP && *handle) ||
+        UNLIKELY(type == NCCL_KERNEL_LAUNCH && sampling_chose_group(d->parentObj)))
         return slow(context, handle, d);
     unsigned slots = counted ? slots_of_call(writer, d, type, (u32)comm, version) : 1;
     if (UNLIKELY(!writer_has_room(writer, slots)) ||
@@ -321,6 +354,8 @@ MODERN nccl_result start_fast_event(void *context, void **handle, const struct n
         if (UNLIKELY(!entry)) return slow(context, handle, d);
         tally_add(entry, key.count);
         tally_note_recent(writer, entry);
+        if ((type & CALL_EVENTS) && UNLIKELY(sampling_chooses(entry)))
+            abi_modern_note_chosen_call(entry, d, type, version);
     }
     if (type == NCCL_GROUP_API) tally_prefetch_recent(writer);
     struct event event = event_take(writer, (u32)comm, handle, d->parentObj, slots, type);

@@ -18,6 +18,9 @@
 // What HOT functions leave to others: out of line, but optimized for speed.
 #define SLOW_PATH __attribute__((noinline))
 
+// What becomes of ranges (range.h).
+enum { RANGES_OFF, RANGES_REMEMBERED, RANGES_RECORDED };
+
 struct callback_state {
     _Alignas(64) u64 nonce;  // 16 bits, the top one set
     u64 first_context;       // the context of communicator 0
@@ -29,6 +32,7 @@ struct callback_state {
     bool static_tls;         // writer_offset is the same in every thread
     bool chained;            // another profiler gets stops and states, too (chain.h)
     bool recording;          // false before the first init, in fork children and when disabled
+    u8 ranges;               // RANGES_…
 };
 extern HIDDEN struct callback_state callback_state;
 

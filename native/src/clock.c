@@ -13,6 +13,7 @@ static u64 read_clock(clockid_t id) {
 }
 
 u64 clock_monotonic_ns(void) { return read_clock(CLOCK_MONOTONIC); }
+u64 clock_realtime_ns(void) { return read_clock(CLOCK_REALTIME); }
 
 #if defined(__x86_64__)
 // The kernel keeps its own time by the TSC only after checking that it runs at one rate on all

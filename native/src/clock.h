@@ -10,6 +10,7 @@
 
 void clock_choose(void);
 COLD u64 clock_monotonic_ns(void);
+u64 clock_realtime_ns(void);
 
 // One reading of the counter and of the host's clocks, taken together.
 struct clock_pair {

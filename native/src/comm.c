@@ -13,6 +13,7 @@
 
 i32 comm_ranks[NO_COMM];
 u8 comm_versions[NO_COMM];
+u64 comm_ids[NO_COMM];
 static u8 reports_kernels[NO_COMM];
 u32 comm_count;
 static u8 is_open[NO_COMM];
@@ -40,6 +41,7 @@ void *comm_open(const struct comm_description *description) {
     if (number < NO_COMM) {
         comm_ranks[number] = description->known ? description->rank : 0;
         comm_versions[number] = (u8)description->version;
+        comm_ids[number] = description->id;
         reports_kernels[number] = (description->mask & NCCL_KERNEL_CH) != 0;
         __atomic_store_n(&is_open[number], 1, __ATOMIC_RELEASE);
         __atomic_fetch_add(&open_count, 1, __ATOMIC_RELAXED);

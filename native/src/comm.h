@@ -20,6 +20,7 @@ struct comm_description {
 // By number.
 extern HIDDEN i32 comm_ranks[NO_COMM];
 extern u8 comm_versions[NO_COMM];  // of the interface
+extern u64 comm_ids[NO_COMM];      // equal on all ranks
 bool comm_is_open(u32 number);
 bool comm_reports_kernels(u32 number);
 extern u32 comm_count;

@@ -67,22 +67,44 @@ static void read_mode(void) {
         unsigned long mask = strtoul(text, &end, 0);
         if (*end || mask > NCCL_EVENTS_NEWEST)
             complain("NCCLSCOPE_EVENTS", text, "the mode's events");
-        else config.events = (u32)mask;
+        else {
+            config.events = (u32)mask;
+            config.events_listed = true;
+        }
     }
-    text = variable("NCCLSCOPE_GPU_TIMING");
-    config.gpu_timing = !(text && strcmp(text, "0") == 0);
-    if (!config.gpu_timing) config.events &= ~(u32)(NCCL_KERNEL_CH | NCCL_KERNEL_PHASE);
     config.first_events = config.events;
+}
+
+static void read_gpu_timing(void) {
+    const char *text = variable("NCCLSCOPE_GPU_TIMING");
+    config.gpu_timing_asked = GPU_TIMING_AUTO;
+    if (text) {
+        if (strcmp(text, "0") == 0) text = "off";
+        if (strcmp(text, "1") == 0) text = "kernel";
+        config.gpu_timing_asked = config_timing_by_name(text);
+        if (!config.gpu_timing_asked) {
+            complain("NCCLSCOPE_GPU_TIMING", text, "auto");
+            config.gpu_timing_asked = GPU_TIMING_AUTO;
+        }
+    }
+    text = variable("NCCLSCOPE_GRAPH_MARKERS");
+    config.graph_markers = !(text && strcmp(text, "0") == 0);
 }
 
 const char *config_mode_name(void) { return modes[config.mode - 1].name; }
 
-// NCCL counts kernels apart for tasks with and without KernelCh, and forgets to clear handles of
-// API events once they are off: profile mode's events stay as they were at the first init.
-u32 config_events_of_mode(enum mode mode) {
-    u32 extra = modes[mode - 1].events & ~(u32)PROFILE_EVENTS;
-    if (!config.gpu_timing) extra &= ~(u32)NCCL_KERNEL_PHASE;
-    return (config.first_events & PROFILE_EVENTS) | extra;
+u32 config_mode_events(enum mode mode) { return modes[mode - 1].events; }
+
+#define AS_NAME(number, constant, name) [number] = #name,
+static const char *const timing_names[] = {GPU_TIMINGS(AS_NAME)};
+#undef AS_NAME
+
+const char *config_timing_name(enum gpu_timing timing) { return timing_names[timing]; }
+
+enum gpu_timing config_timing_by_name(const char *name) {
+    for (unsigned i = GPU_TIMING_KERNEL; i <= GPU_TIMING_AUTO; i++)
+        if (strcmp(name, timing_names[i]) == 0) return (enum gpu_timing)i;
+    return 0;
 }
 
 enum mode config_mode_by_name(const char *name) {
@@ -154,11 +176,29 @@ static void read_capture_dir(void) {
         complain("NCCLSCOPE_DIR", name, "a shortened path");
 }
 
+static void read_torch(void) {
+    static const char *const levels[] = {
+        [TORCH_AUTO] = "auto",
+        [TORCH_OFF] = "off",
+        [TORCH_STEPS] = "steps",
+        [TORCH_MODULES] = "modules",
+    };
+    const char *text = variable("NCCLSCOPE_TORCH");
+    if (!text) return;
+    for (unsigned level = 0; level < sizeof levels / sizeof *levels; level++)
+        if (strcmp(text, levels[level]) == 0) {
+            config.torch = (enum torch_level)level;
+            return;
+        }
+    complain("NCCLSCOPE_TORCH", text, "auto");
+}
+
 void config_read(void) {
     memset(&config, 0, sizeof config);
     const char *disable = variable("NCCLSCOPE_DISABLE");
     config.disabled = disable && strcmp(disable, "0") != 0;
     read_mode();
+    read_gpu_timing();
     config.arena_bytes = read_bytes("NCCLSCOPE_ARENA", 0, "the default");
     config.arena_bytes = at_least("NCCLSCOPE_ARENA", config.arena_bytes, 512u << 10, "512K");
     config.ring_bytes = read_bytes("NCCLSCOPE_RING", 0, "no ring");
@@ -174,6 +214,9 @@ void config_read(void) {
             complain("NCCLSCOPE_EXIT_WAIT", wait, "2 seconds");
         else config.exit_wait_ns = (u64)(seconds * 1e9);
     }
+    const char *ranges = variable("NCCLSCOPE_RANGES");
+    config.ranges = !(ranges && strcmp(ranges, "off") == 0);
+    read_torch();
     const char *chain = variable("NCCLSCOPE_CHAIN");
     snprintf(config.chain, sizeof config.chain, "%s", chain ? chain : "");
     read_capture_dir();

@@ -42,6 +42,8 @@ static void read_line(const char *line, struct control_request *request) {
     else if (strcmp(line, "reset") == 0) request->reset = true;
     else if ((value = value_of(line, "mode"))) request->mode = config_mode_by_name(value);
     else if ((value = value_of(line, "events"))) request->events = (u32)strtoul(value, NULL, 0);
+    else if ((value = value_of(line, "gpu-timing")))
+        request->gpu_timing = config_timing_by_name(value);
     else if ((value = value_of(line, "seconds"))) request->seconds = strtoull(value, NULL, 10);
     else if ((value = value_of(line, "calls"))) request->calls = strtoull(value, NULL, 10);
 }

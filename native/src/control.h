@@ -7,12 +7,13 @@
 #include "ncclscope/format.h"
 
 struct control_request {
-    bool copy_out;   // write the ring to disk
-    bool reset;      // record again what was recorded at the start
-    enum mode mode;  // 0: as it is
-    u32 events;      // instead of the mode's; 0: the mode's
-    u64 seconds;     // after which it is reset; 0: never
-    u64 calls;       // the same
+    bool copy_out;               // write the ring to disk
+    bool reset;                  // record again what was recorded at the start
+    enum mode mode;              // 0: as it is
+    u32 events;                  // instead of the mode's; 0: the mode's
+    enum gpu_timing gpu_timing;  // sampled or off; 0: as it is
+    u64 seconds;                 // after which it is reset; 0: never
+    u64 calls;                   // the same
 };
 
 // Helper thread, twice a second: true when the file says something new to this process.

@@ -30,6 +30,7 @@
 
 #include "sink.h"
 #include "tracker.h"
+#include "training_steps.h"
 
 // A slot that was visited while open.
 struct open_slot {
@@ -82,7 +83,16 @@ static void notify_tracker(const struct stream *stream, const union slot *slot, 
         case KIND_p2p:
         case KIND_coll_api:
         case KIND_p2p_api:
-        case KIND_kernel_ch: break;
+        case KIND_kernel_ch:
+        case KIND_group_api:
+        case KIND_kernel_launch:
+        case KIND_launch_time: break;
+        case KIND_range: {
+            union slot range;
+            slot_copy(&range, slot, head);
+            training_steps_see(handle_of(stream, index), &range);
+            return;
+        }
         default: return;
     }
     union slot copy[2];
@@ -181,9 +191,10 @@ static u64 visit_slots(struct stream *stream, const struct drain_pass *pass) {
             continue;
         }
         if (head_is_open(head) && !final) {
-            bool old =
-                pass->everything || (i64)(pass->now - slot->group.t0) >
-                                        (i64)pass->patience;  // negative: begun since the pass
+            // A range may stay open for as long as the job runs: nothing waits for it.
+            bool old = pass->everything || head_kind(head) == KIND_range ||
+                       (i64)(pass->now - slot->group.t0) >
+                           (i64)pass->patience;  // negative: begun since the pass
             if (!old) break;
             remember_open(stream, stream->visited.chunk - 1, index, head, pass->now, write);
         }
@@ -333,7 +344,7 @@ void drain_copy_out(const struct drain_pass *pass) {
     sink_flush();
 }
 
-size_t drain_open_slots(union slot *out, size_t room) {
+static size_t copy_open(union slot *out, size_t room, bool ranges) {
     size_t used = 0;
     for (size_t i = 0; i < open_count && used + 2 <= room; i++) {
         const struct open_slot *open = &open_slots[i];
@@ -341,6 +352,7 @@ size_t drain_open_slots(union slot *out, size_t room) {
         union slot *slot = slot_of(open->chunk, open->index);
         u64 head = slot_head(slot);
         if (!head_is_open(head) || head_check(head) != (u32)open->index) continue;
+        if ((head_kind(head) == KIND_range) != ranges) continue;
         memset(&out[used], 0, sizeof *out);
         out[used].block.first = open->index;
         out[used].block.stream = open->stream;
@@ -352,4 +364,10 @@ size_t drain_open_slots(union slot *out, size_t room) {
         used += 2;
     }
     return used;
+}
+
+// Ranges come last: they must not take the place of events.
+size_t drain_open_slots(union slot *out, size_t room) {
+    size_t used = copy_open(out, room, false);
+    return used + copy_open(out + used, room - used, true);
 }

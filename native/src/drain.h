@@ -29,7 +29,8 @@ bool drain_is_due(void);
 u64 drain_streams(const struct drain_pass *pass);
 // The ring: writes everything that is still in memory and not on disk yet.
 void drain_copy_out(const struct drain_pass *pass);
-// Copies slots that have been open for longer than the patience, oldest first by stream.
+// Copies slots that have been open for longer than the patience, oldest first by stream, and then
+// open ranges.
 size_t drain_open_slots(union slot *out, size_t room);
 
 #endif

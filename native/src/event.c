@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "chain.h"
+#include "launch_events.h"
 
 void event_count_lost(unsigned number) {
     // In a fork child the counters are the parent's.
@@ -136,8 +137,14 @@ static SLOW_PATH nccl_result stop_slow(u64 handle) {
         return 0;
     }
     u64 now = clock_ticks();
-    if (head_states(head) & STATE_NOTED) close_note(slot, handle);
-    return store_stop(slot, head, now);
+    bool noted = head_states(head) & STATE_NOTED;
+    if (noted && head_kind(head) == KIND_proxy_step) close_note(slot, handle);
+    store_stop(slot, head, now);
+    if (noted && head_kind(head) == KIND_kernel_launch)
+        launch_events_stop(slot->kernel_launch.sample, handle, false, slot->kernel_launch.comm);
+    if (noted && head_kind(head) == KIND_group_api)
+        launch_events_stop(slot->group_api.sample, handle, true, slot->group_api.comm);
+    return 0;
 }
 
 // The fast path: an open event of this thread in its newest chunk, as nearly all are. It leaves
@@ -149,6 +156,30 @@ HOT nccl_result event_stop(void *eHandle) {
     if (UNLIKELY(!slot) || UNLIKELY(head_states(head) & (STATE_STOPPED | STATE_NOTED)))
         return stop_slow(handle);
     return store_stop(slot, head, event_stop_time(writer, slot, head));
+}
+
+// ---- a group whose launch NCCL does not report ----
+void event_note_group(u64 group, u64 stream) {
+    u64 head;
+    union slot *slot = event_find(group, &head);
+    const unsigned passed = STATE_SECOND | STATE_NOTED | STATE_STOPPED;
+    if (!slot || head_kind(head) != KIND_group_api || (head_states(head) & passed)) return;
+    if (slot->group_api.depth != 1) return;  // a group of the user's own may hold more
+    SLOT_STORE(slot->group_api.t_end_begins, stream);
+    SLOT_STORE(slot->group_api.sample, 0);
+    slot_commit(slot, head_with_states(head, STATE_NOTED));
+}
+
+void event_start_group_launch(union slot *slot, u64 head, u64 handle) {
+    void *stream = (void *)(uintptr_t)slot->group_api.t_end_begins;
+    u16 comm = slot->group_api.comm;
+    u64 now = clock_ticks();
+    struct launch_sample sample = launch_events_start(stream, comm);
+    launch_events_bind(sample.sample, handle, true);
+    SLOT_STORE(slot->group_api.t_end_begins, now);
+    SLOT_STORE(slot->group_api.sample, sample.sample);
+    slot_commit(slot, head_with_states(head, STATE_SECOND));
+    if (sample.capture) launch_events_note_captured_group(handle, comm, sample.capture);
 }
 
 // ---- start, the rarer kinds ----

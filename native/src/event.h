@@ -1,9 +1,10 @@
 // The life of an event: a slot is taken and filled at start, edited in place by states and stop.
 //
-// Rules of a callback: no lock, no allocation, no system call, no call into NCCL or CUDA; stores go
-// to populated memory only. Nothing NCCL hands in is dereferenced but the descriptor, string
-// literals on first sight, state arguments that are not NULL, and network data of a known id.
-// Handles and contexts are numbers; any value of them is harmless.
+// Rules of a callback: no lock, no allocation, no system call, no call into NCCL; none into CUDA
+// but for launches that sampling chose (launch_events.h); stores go to populated memory only.
+// Nothing NCCL hands in is dereferenced but the descriptor, string literals on first sight, state
+// arguments that are not NULL, and network data of a known id. Handles and contexts are numbers;
+// any value of them is harmless.
 #ifndef NCCLSCOPE_EVENT_H
 #define NCCLSCOPE_EVENT_H
 
@@ -180,6 +181,13 @@ void event_start_net(void *context, void **handle, const void *parent, i32 rank,
 COLD void event_start_unknown(void **handle);
 void event_net_update(u64 handle, const void *data);
 
+// ---- a group whose launch NCCL does not report ----
+// In the callback of its only call, which sampling chose: the stream is kept where the time of
+// state 24 will be. In the callback of that state: records the first event of two. The second one
+// is recorded when the group stops.
+COLD void event_note_group(u64 group, u64 stream);
+COLD void event_start_group_launch(union slot *slot, u64 head, u64 handle);
+
 // ---- states and stop ----
 nccl_result event_stop(void *handle);
 
@@ -242,7 +250,8 @@ static inline bool event_store_ctrl_state(union slot *slot, u64 head, unsigned s
 // Kinds whose states are one time each.
 static inline bool event_store_time(union slot *slot, u64 head, unsigned kind, unsigned bit,
                                     u64 *field, u64 now) {
-    if (UNLIKELY(head_kind(head) != kind || (head_states(head) & (bit | STATE_STOPPED))))
+    if (UNLIKELY(head_kind(head) != kind ||
+                 (head_states(head) & (bit | STATE_NOTED | STATE_STOPPED))))
         return false;
     SLOT_STORE(*field, now);
     slot_commit(slot, head_with_states(head, bit));

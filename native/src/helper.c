@@ -17,16 +17,23 @@
 #include "clock.h"
 #include "comm.h"
 #include "config.h"
+#include "context.h"
 #include "control.h"
 #include "drain.h"
+#include "event_pool.h"
+#include "graph_markers.h"
+#include "launch_events.h"
 #include "live.h"
 #include "log.h"
 #include "meta.h"
+#include "range_text.h"
 #include "recording_mode.h"
 #include "salvage.h"
 #include "sigbus_guard.h"
 #include "sink.h"
+#include "timing_bursts.h"
 #include "tracker.h"
+#include "training_steps.h"
 
 #define SECOND_NS 1000000000ull
 #define PERIOD_NS 10000000ull      // between looks at the streams
@@ -48,11 +55,16 @@ static enum { RUNNING, FINISHING, FINISHED } phase;
 static bool woken, truncation_noted;
 
 // ---- what a pass does ----
-static void drain_meta(void) {
+// True when there is more to come.
+static bool drain_meta(void) {
     static union slot batch[META_SLOTS];
-    if (!sink_is_open()) return;
+    bool more = !range_text_announce(training_steps_text());
+    if (!sink_is_open()) return false;
+    context_write();
     size_t slots = meta_peek(batch, META_SLOTS);
-    if (slots && sink_meta(batch, slots)) meta_release(slots);
+    if (!slots || !sink_meta(batch, slots)) return false;
+    meta_release(slots);
+    return more;
 }
 
 static void write_counters(u64 now) {
@@ -84,6 +96,10 @@ static void heartbeat(bool ended) {
     __atomic_store_n(&header->heartbeat_ns, pair.monotonic_ns, __ATOMIC_RELAXED);
     ticks_per_ms = hz / 1000;
     tracker_expire(&pair, hz, ended);
+    training_steps_use_rate(hz);
+    event_pool_report_failures();
+    if (ended) launch_events_count_unread();
+    graph_markers_write(ended);
     sink_look_after_files();
     if (sigbus_guard_was_needed() && !truncation_noted) {
         log_note("somebody truncated %s; events in it are lost", arena.path);
@@ -155,6 +171,8 @@ static void finish(void) {
         drain_copy_out(&now);
     }
     heartbeat(true);
+    while (drain_meta()) {
+    }
     write_end();
     drain_meta();
     // With communicators still open, NCCL's threads may go on calling until the process is gone:
@@ -200,6 +218,7 @@ static void *run(void *unused) {
     u64 next_heartbeat = 0, next_try = 0, next_drain = 0, next_control = 0, heartbeats = 0;
     for (;;) {
         u64 now = clock_monotonic_ns();
+        timing_bursts_check(clock_realtime_ns(), clock_ticks());
         if (!sink_is_open() && now >= next_try) {
             sink_open(folder);
             next_try = clock_monotonic_ns() + SECOND_NS;

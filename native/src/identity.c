@@ -230,6 +230,10 @@ size_t identity_write(char *out, size_t size, const struct identity_facts *facts
     struct utsname kernel;
     put(&pairs, "plugin_version", NCCLSCOPE_VERSION);
     put(&pairs, "mode", facts->mode);
+    put(&pairs, "gpu_timing.asked", facts->gpu_timing_asked);
+    put(&pairs, "gpu_timing.in_force", facts->gpu_timing_in_force);
+    put(&pairs, "gpu_timing.reason", facts->gpu_timing_reason);
+    put(&pairs, "graph_markers", facts->graph_markers);
     identity_host(text, sizeof text);
     put(&pairs, "host", text);
     put_number(&pairs, "pid", (u64)getpid());

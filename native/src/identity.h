@@ -18,6 +18,8 @@ u64 identity_start_ticks(pid_t pid);  // as /proc/PID/stat gives it, to tell reu
 struct identity_facts {
     const char *mode, *capture_dir, *process_folder, *arena_path;
     const void *nccl_address;  // any address inside the NCCL that called
+    const char *gpu_timing_asked, *gpu_timing_in_force, *gpu_timing_reason;
+    const char *graph_markers;  // "on", or why not
 };
 // key NUL value NUL …; returns the bytes used.
 size_t identity_write(char *out, size_t size, const struct identity_facts *facts);

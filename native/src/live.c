@@ -10,6 +10,7 @@
 #include "sink.h"
 #include "totals.h"
 #include "tracker.h"
+#include "training_steps.h"
 
 #define PAGE_SLOTS 1024u  // 64 KB at most
 
@@ -28,6 +29,7 @@ static void write_page(const struct clock_pair *now, bool ended) {
     static u64 serial;
     size_t used = 1;
     used += tracker_live(page + used, PAGE_SLOTS / 2);
+    used += training_steps_live(page + used);
     used += drain_open_slots(page + used, PAGE_SLOTS - 1 - used);
     struct slot_live *live = &page[0].live;
     memset(live, 0, sizeof *live);

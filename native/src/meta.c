@@ -26,6 +26,11 @@ bool meta_append(enum slot_kind kind, const union slot *body) {
     return true;
 }
 
+bool meta_has_spare_room(void) {
+    u64 next = __atomic_load_n(&next_index, __ATOMIC_RELAXED);
+    return next - __atomic_load_n(&drained_index, __ATOMIC_ACQUIRE) < META_SLOTS / 2;
+}
+
 void meta_text(enum text_owner what, unsigned owner, const char *text, size_t length) {
     union slot slot;
     size_t piece = sizeof slot.text.text, offset = 0;

@@ -14,6 +14,8 @@
 
 // Appends a filled slot; its head is set here. False (and counted) when the ring is full.
 bool meta_append(enum slot_kind kind, const union slot *body);
+// Whether what can wait may be appended: at least half of the ring is free.
+bool meta_has_spare_room(void);
 void meta_text(enum text_owner what, unsigned owner, const char *text, size_t length);
 void meta_sync(const struct clock_pair *pair, u64 slots_written, u64 bytes_written);
 

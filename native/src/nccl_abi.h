@@ -18,25 +18,26 @@ typedef void (*nccl_log_fn)(int level, unsigned long flags, const char *file, in
                             const char *format, ...);
 
 // clang-format off
-// E(x, bit, constant, name, first interface version that has it). x is whatever the user of the list
-// passes on. The kind of an event's slot is 1 + its bit (event.h checks that).
-#define NCCL_EVENT_LIST(E, x)                     \
-    E(x, 0, GROUP, Group, 1)                      \
-    E(x, 1, COLL, Coll, 1)                        \
-    E(x, 2, P2P, P2p, 1)                          \
-    E(x, 3, PROXY_OP, ProxyOp, 1)                 \
-    E(x, 4, PROXY_STEP, ProxyStep, 1)             \
-    E(x, 5, PROXY_CTRL, ProxyCtrl, 1)             \
-    E(x, 6, KERNEL_CH, KernelCh, 3)               \
-    E(x, 7, NET_PLUGIN, NetPlugin, 3)             \
-    E(x, 8, GROUP_API, GroupApi, 5)               \
-    E(x, 9, COLL_API, CollApi, 5)                 \
-    E(x, 10, P2P_API, P2pApi, 5)                  \
-    E(x, 11, KERNEL_LAUNCH, KernelLaunch, 5)      \
-    E(x, 12, CE_COLL, CeColl, 6)                  \
-    E(x, 13, CE_SYNC, CeSync, 6)                  \
-    E(x, 14, CE_BATCH, CeBatch, 6)                \
-    E(x, 15, KERNEL_PHASE, KernelPhase, 7)
+// E(x, bit, constant, name, first interface version that has it, field of a Drop slot that counts
+// it). x is whatever the user of the list passes on. The kind of an event's slot is 1 + its bit
+// (event.h checks that).
+#define NCCL_EVENT_LIST(E, x)                           \
+    E(x, 0, GROUP, Group, 1, group)                     \
+    E(x, 1, COLL, Coll, 1, coll)                        \
+    E(x, 2, P2P, P2p, 1, p2p)                           \
+    E(x, 3, PROXY_OP, ProxyOp, 1, proxy_op)             \
+    E(x, 4, PROXY_STEP, ProxyStep, 1, proxy_step)       \
+    E(x, 5, PROXY_CTRL, ProxyCtrl, 1, other)            \
+    E(x, 6, KERNEL_CH, KernelCh, 3, kernel)             \
+    E(x, 7, NET_PLUGIN, NetPlugin, 3, other)            \
+    E(x, 8, GROUP_API, GroupApi, 5, api)                \
+    E(x, 9, COLL_API, CollApi, 5, api)                  \
+    E(x, 10, P2P_API, P2pApi, 5, api)                   \
+    E(x, 11, KERNEL_LAUNCH, KernelLaunch, 5, api)       \
+    E(x, 12, CE_COLL, CeColl, 6, other)                 \
+    E(x, 13, CE_SYNC, CeSync, 6, other)                 \
+    E(x, 14, CE_BATCH, CeBatch, 6, other)               \
+    E(x, 15, KERNEL_PHASE, KernelPhase, 7, kernel)
 
 // V(version, family, descriptor, its bytes). Families differ in init and state arguments: early has
 // a silent init, named names the communicator, modern gives it an id.
@@ -94,7 +95,7 @@ typedef void (*nccl_log_fn)(int level, unsigned long flags, const char *file, in
 #define NCCL_NET_DATA(N) N(NET_IB_V1, 0x10001) N(NET_SOCKET_V1, 0x20001)
 // clang-format on
 
-#define AS_EVENT(x, bit, constant, name, first) NCCL_##constant = 1 << (bit),
+#define AS_EVENT(x, bit, constant, name, first, drop) NCCL_##constant = 1 << (bit),
 enum nccl_event { NCCL_EVENT_LIST(AS_EVENT, ) };
 #undef AS_EVENT
 #define AS_COUNT(...) +1
@@ -114,7 +115,8 @@ enum { NCCL_NET_DATA(AS_DATA) };
 #undef AS_DATA
 
 // The events that an interface version has, as a mask.
-#define NCCL_EVENT_OF(version, bit, constant, name, first) | ((version) >= (first) ? 1 << (bit) : 0)
+#define NCCL_EVENT_OF(version, bit, constant, name, first, drop) \
+    | ((version) >= (first) ? 1 << (bit) : 0)
 #define NCCL_EVENTS_OF(version) (0 NCCL_EVENT_LIST(NCCL_EVENT_OF, version))
 #define NCCL_EVENTS_NEWEST NCCL_EVENTS_OF(NCCL_NEWEST_INTERFACE)
 

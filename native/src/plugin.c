@@ -9,16 +9,22 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "attach.h"
 #include "chain.h"
 #include "config.h"
+#include "cuda_driver.h"
 #include "event_filter.h"
+#include "event_pool.h"
 #include "helper.h"
 #include "identity.h"
 #include "intern.h"
+#include "launch_events.h"
 #include "log.h"
 #include "meta.h"
+#include "range.h"
 #include "sigbus_guard.h"
 #include "tally.h"
+#include "timing_policy.h"
 #include "version.h"
 
 // Not zero, not an address: handed out where nothing is recorded.
@@ -44,6 +50,16 @@ static void name_process(void) {
              (unsigned long long)identity_start_ticks(getpid()));
 }
 
+// "on", or why graph replays are not counted.
+static const char *graph_markers_text(void) {
+    static char text[96];
+    if (!timing_by_events()) return "off: only with sampled GPU timing";
+    if (!config.graph_markers) return "off: NCCLSCOPE_GRAPH_MARKERS=0";
+    if (!cuda_missing_for_markers()) return "on";
+    snprintf(text, sizeof text, "off: the driver lacks %s", cuda_missing_for_markers());
+    return text;
+}
+
 static void fill_header(const struct clock_pair *pair, const void *nccl_address) {
     static const char schema[] = FORMAT_SCHEMA;
     struct file_header *header = (struct file_header *)arena.base;
@@ -58,8 +74,17 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
     header->schema_bytes = sizeof schema - 1;
     header->identity_offset = header->schema_offset + header->schema_bytes;
     memcpy(arena.base + header->schema_offset, schema, header->schema_bytes);
-    struct identity_facts facts = {config_mode_name(), config.capture_dir, process_folder,
-                                   arena.path, nccl_address};
+    struct identity_facts facts = {
+        .mode = config_mode_name(),
+        .capture_dir = config.capture_dir,
+        .process_folder = process_folder,
+        .arena_path = arena.path,
+        .nccl_address = nccl_address,
+        .gpu_timing_asked = config_timing_name(config.gpu_timing_asked),
+        .gpu_timing_in_force = config_timing_name(timing_policy.in_force),
+        .gpu_timing_reason = timing_policy.reason,
+        .graph_markers = graph_markers_text(),
+    };
     header->identity_bytes = (u32)identity_write(
         arena.base + header->identity_offset, MAX_HEADER_BYTES - header->identity_offset, &facts);
     header->nonce = callback_state.nonce;
@@ -72,6 +97,7 @@ static void fill_header(const struct clock_pair *pair, const void *nccl_address)
 
 static void in_fork_child(void) {
     callback_state.recording = false;
+    range_in_fork_child();
     tally_forget();
     writer_self = (struct writer){0};
     arena_forget();
@@ -82,15 +108,23 @@ static void at_exit(void) {
         helper_finish(config.exit_wait_ns);
 }
 
-static void start(const void *nccl_address) {
+static void start(int version, const void *nccl_address) {
     started = true;
     config_read();
-    if (config.disabled) return;
+    if (config.disabled) {
+        range_begin(false);
+        return;
+    }
+    cuda_driver_find(nccl_address);
+    timing_policy_choose(version);
     clock_choose();
     struct clock_pair before = clock_sample();
     u64 nonce = random_nonce();
     name_process();
-    if (!arena_create(process_folder)) return;
+    if (!arena_create(process_folder)) {
+        range_begin(false);
+        return;
+    }
     callback_state.nonce = nonce;
     fill_header(&before, nccl_address);
     meta_sync(&before, 0, 0);
@@ -102,6 +136,7 @@ static void start(const void *nccl_address) {
     callback_state.fast_events = NCCL_EVENTS_NEWEST;
     writer_locate();
     stream_setup_all(nonce);
+    range_begin(config.ranges);
     if (arena.fd >= 0) sigbus_guard_install();
     pthread_atfork(NULL, NULL, in_fork_child);
     atexit(at_exit);
@@ -113,18 +148,19 @@ static void log_banner(void) {
     if (config.disabled) log_line("disabled by NCCLSCOPE_DISABLE");
     else if (!callback_state.recording) log_line("no memory to record into; nothing is recorded");
     else
-        log_line("%s records in %s mode to %s/%s (%u MB %s)%s%s", NCCLSCOPE_VERSION,
+        log_line("%s records in %s mode to %s/%s (%u MB %s); GPU timing: %s%s%s", NCCLSCOPE_VERSION,
                  config_mode_name(), config.capture_dir, process_folder,
                  arena.chunk_limit >> (20 - CHUNK_SLOTS_LOG2 - 6),
                  arena.fd >= 0 ? "shared memory" : "private memory",
-                 config.complaint[0] ? "; " : "", config.complaint);
+                 config_timing_name(timing_policy.in_force), config.complaint[0] ? "; " : "",
+                 config.complaint);
 }
 
 nccl_result plugin_init(void **context, int *mask, struct comm_description *description,
                         nccl_log_fn log, const void *nccl_address) {
     pthread_mutex_lock(&lifecycle);
     bool first = !started;
-    if (first) start(nccl_address);
+    if (first) start((int)description->version, nccl_address);
     pthread_mutex_unlock(&lifecycle);
     log_use(log);
     if (first) log_banner();
@@ -134,6 +170,12 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
     description->mask = active ? events & interface_events : 0;
     *context = active ? comm_open(description) : IDLE_CONTEXT;
+    range_know_interface(description->version);
+    if (active) {
+        pthread_mutex_lock(&lifecycle);
+        event_pool_open(comm_number_in(*context));
+        pthread_mutex_unlock(&lifecycle);
+    }
     u32 chained = 0;
     if (active && config.chain[0]) {
         pthread_mutex_lock(&lifecycle);
@@ -150,6 +192,7 @@ nccl_result plugin_init(void **context, int *mask, struct comm_description *desc
     // One word for all communicators of this NCCL.
     __atomic_store_n(mask, (int)(description->mask | (chained & interface_events)),
                      __ATOMIC_RELAXED);
+    if (active) attach_request();
     log_pending();
     return 0;
 }
@@ -158,6 +201,7 @@ nccl_result plugin_finalize(void *context) {
     if (!__atomic_load_n(&callback_state.recording, __ATOMIC_ACQUIRE)) return 0;
     chain_finalize(context);
     comm_close(context);
+    launch_events_close(comm_open_count() == 0);
     if (comm_open_count() == 0) {
         intern_forget_addresses();
         helper_wake();

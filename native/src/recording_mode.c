@@ -6,7 +6,9 @@
 #include "clock.h"
 #include "config.h"
 #include "event_filter.h"
+#include "log.h"
 #include "meta.h"
+#include "timing_policy.h"
 #include "tracker.h"
 
 #define SECOND_NS 1000000000ull
@@ -19,6 +21,7 @@ static void change(enum mode mode, u32 events) {
     slot.zoom.t0 = clock_ticks();
     slot.zoom.events = events;
     slot.zoom.mode = (u8)mode;
+    slot.zoom.gpu_timing = (u8)timing_policy.in_force;
     slot.zoom.writes = mode != MODE_PROFILE || config.ring_bytes != 0;
     meta_append(KIND_zoom, &slot);
     config.mode = mode;
@@ -27,17 +30,28 @@ static void change(enum mode mode, u32 events) {
 
 static void reset(void) {
     until_ns = until_calls = 0;
-    if (first_mode) change(first_mode, config.first_events);
+    bool paused = timing_policy.by_events && timing_policy.in_force == GPU_TIMING_OFF;
+    if (paused) timing_policy_switch(GPU_TIMING_SAMPLED);
+    if (first_mode || paused) change(first_mode ? first_mode : config.mode, config.first_events);
+}
+
+static void switch_gpu_timing(enum gpu_timing timing) {
+    u32 events = __atomic_load_n(&config.events, __ATOMIC_RELAXED);
+    if (timing_policy_switch(timing)) change(config.mode, events);
+    else
+        log_note("GPU timing stays %s while the job runs",
+                 config_timing_name(timing_policy.in_force));
 }
 
 void recording_mode_apply(const struct control_request *request) {
     if (request->reset) reset();
+    if (request->gpu_timing) switch_gpu_timing(request->gpu_timing);
     if (!request->mode) return;
     if (!first_mode) first_mode = config.mode;
-    u32 events = config_events_of_mode(request->mode);
+    u32 events = timing_policy_events_of_mode(request->mode);
     if (request->events) {  // of those that may change
-        u32 fixed = config_events_of_mode(MODE_PROFILE);
-        events = fixed | (request->events & config_events_of_mode(MODE_FULL));
+        u32 fixed = timing_policy_events_of_mode(MODE_PROFILE);
+        events = fixed | (request->events & timing_policy_events_of_mode(MODE_FULL));
     }
     until_ns = request->seconds ? clock_monotonic_ns() + request->seconds * SECOND_NS : 0;
     until_calls = request->calls ? tracker_calls() + request->calls : 0;

@@ -26,6 +26,7 @@ static u64 live_offset, tally_offset;  // behind the file header
 static u64 meta_offset, log_offset;
 static struct sink_totals totals;
 static bool complained, slow;
+static u32 folders;
 
 // Metadata that a capture cannot be read without, in case its directory vanishes.
 static union slot *kept_meta;
@@ -129,6 +130,7 @@ bool sink_open(const char *process_folder) {
         complain("cannot write to");
         return false;
     }
+    folders++;
     ((struct file_header *)arena.base)->segment = 1;  // tells salvage that the capture existed
     if (kept_count && write_at(meta_fd, kept_meta, kept_count * SLOT_BYTES, meta_offset))
         meta_offset += kept_count * SLOT_BYTES;
@@ -136,6 +138,18 @@ bool sink_open(const char *process_folder) {
 }
 
 bool sink_is_open(void) { return meta_fd >= 0; }
+
+u32 sink_folders(void) { return folders; }
+
+bool sink_write_text(const char *name, const char *data, size_t bytes, u64 offset) {
+    char path[PATH_MAX + 32];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return false;
+    bool written = write_at(fd, data, bytes, offset);
+    close(fd);
+    return written;
+}
 
 static void remove_oldest_segment(void) {
     char name[32], path[PATH_MAX + 32];

@@ -23,6 +23,10 @@ static inline u64 sink_segment_bytes(u64 disk_limit) {
 // Creates directory and files; false when that is not possible now.
 bool sink_open(const char *process_folder);
 bool sink_is_open(void);
+// Puts bytes of a plain text file into the process's folder, at that offset. False: not written.
+bool sink_write_text(const char *name, const char *data, size_t bytes, u64 offset);
+// Counts up with every folder that is begun: what was written before is in another one.
+u32 sink_folders(void);
 // Once a second: begins files anew that somebody deleted.
 void sink_look_after_files(void);
 

@@ -27,7 +27,8 @@ static inline u64 head_with_states(u64 head, unsigned states) { return head | (u
 static inline int head_is_event(u64 head) { return (u8)(head_kind(head) - 1) < EVENT_KINDS; }
 // May its owner still change it?
 static inline int head_is_open(u64 head) {
-    return (head_is_event(head) || head_kind(head) == KIND_state) &&
+    return (head_is_event(head) || head_kind(head) == KIND_state ||
+            head_kind(head) == KIND_range) &&
            !(head_states(head) & STATE_STOPPED);
 }
 

@@ -44,25 +44,14 @@ void stream_give_back(struct stream *stream) {
     free_list_push(&free_streams, free_next, (u32)(stream - streams));
 }
 
-// Where in a Drop slot an event is counted; 0: among the others.
-#define DROPS(event, field) [NCCL_NUMBER(NCCL_##event)] = offsetof(struct slot_drop, field)
-static const u8 drop_fields[EVENT_KINDS] = {
-    DROPS(GROUP, group),
-    DROPS(COLL, coll),
-    DROPS(P2P, p2p),
-    DROPS(PROXY_OP, proxy_op),
-    DROPS(PROXY_STEP, proxy_step),
-    DROPS(KERNEL_CH, kernel),
-    DROPS(KERNEL_PHASE, kernel),
-    DROPS(GROUP_API, api),
-    DROPS(COLL_API, api),
-    DROPS(P2P_API, api),
-    DROPS(KERNEL_LAUNCH, api),
-};
+// Where in a Drop slot an event is counted.
+#define DROPS(x, bit, constant, name, first, drop) [bit] = offsetof(struct slot_drop, drop),
+static const u8 drop_fields[EVENT_KINDS] = {NCCL_EVENT_LIST(DROPS, )};
+#undef DROPS
 
 void stream_count_drop(struct stream *stream, enum counter reason, unsigned event) {
     if (event >= NO_EVENT) {
-        arena_count(COUNTER_updates_dropped, 0);
+        arena_count(event == RANGE_EVENT ? COUNTER_dropped_ranges : COUNTER_updates_dropped, 0);
         return;
     }
     struct slot_drop *drops = &stream->drops;
@@ -71,8 +60,7 @@ void stream_count_drop(struct stream *stream, enum counter reason, unsigned even
         drops->t0 = clock_ticks();
     }
     drops->total++;
-    u8 field = drop_fields[event] ? drop_fields[event] : offsetof(struct slot_drop, other);
-    ++*(u32 *)((char *)drops + field);
+    ++*(u32 *)((char *)drops + drop_fields[event]);
     arena_count(reason, event);
 }
 

@@ -20,8 +20,9 @@
 #include "nccl_abi.h"
 #include "slot.h"
 
-#define WINDOW_TABLE 32u      // power of two above the largest window
-#define NO_EVENT EVENT_KINDS  // in place of an event's number: the slot is for an update
+#define WINDOW_TABLE 32u               // power of two above the largest window
+#define NO_EVENT EVENT_KINDS           // in place of an event's number: the slot is for an update
+#define RANGE_EVENT (EVENT_KINDS + 1)  // or for a range
 #define CHUNK_NUMBER_MASK \
     (INDEX_MASK >> CHUNK_SLOTS_LOG2)  // as far as handles tell chunk numbers apart
 
@@ -85,7 +86,7 @@ static inline u64 stream_chunk_age(u64 newest_chunk_number, u64 handle) {
 // Events that give way first when memory is short.
 #define LOW_PRIORITY_EVENTS (NCCL_PROXY_STEP | NCCL_PROXY_CTRL | NCCL_NET_PLUGIN)
 static inline bool stream_is_low_priority(unsigned event) {
-    return ((u32)LOW_PRIORITY_EVENTS >> event) & 1;
+    return ((u32)(LOW_PRIORITY_EVENTS | 1u << RANGE_EVENT) >> event) & 1;
 }
 
 #endif

@@ -59,6 +59,7 @@ static union slot *own_entry(struct stream *stream, struct tally_key key, bool c
         if (tally_matches(entry, key)) return entry;
         if (!create || !tally_is_free(entry)) continue;
         SLOT_STORE(entry->tally.count, key.count);
+        SLOT_STORE(entry->tally.next_sampled, 1);  // sampling.h
         SLOT_STORE(entry->words[TALLY_WORD], key.word);
         slot_commit(entry, head_word(KIND_tally, 0, 0, index));
         stream->tally_keys++;
@@ -67,7 +68,7 @@ static union slot *own_entry(struct stream *stream, struct tally_key key, bool c
     return NULL;
 }
 
-static bool count_in_own(struct stream *stream, struct tally_key key) {
+static union slot *count_in_own(struct stream *stream, struct tally_key key) {
     bool exact = stream->tally_keys < TALLY_EXACT_KEYS;
     union slot *entry = own_entry(stream, key, exact);
     if (!entry) {
@@ -75,7 +76,7 @@ static bool count_in_own(struct stream *stream, struct tally_key key) {
         if (entry) arena_count(COUNTER_tally_folded, 0);
     }
     if (entry) tally_add(entry, key.count);
-    return entry != NULL;
+    return entry;
 }
 
 // Made by compare-and-swap. Two threads may make two entries for one key: readers add them up.
@@ -113,10 +114,12 @@ static void count_in_shared(struct tally_key key) {
     __atomic_fetch_add(&entry->tally.count_sum, key.count, __ATOMIC_RELAXED);
 }
 
-void tally_slow(struct writer *writer, struct tally_key key) {
-    if (!shared) return;
-    bool own = writer && (writer->tally || give_table(writer)) && count_in_own(writer->stream, key);
-    if (!own) count_in_shared(key);
+union slot *tally_slow(struct writer *writer, struct tally_key key) {
+    if (!shared) return NULL;
+    bool has_table = writer && (writer->tally || give_table(writer));
+    union slot *entry = has_table ? count_in_own(writer->stream, key) : NULL;
+    if (!entry) count_in_shared(key);
+    return entry;
 }
 
 // Entries are never taken back: a free place ends the search.

@@ -67,8 +67,9 @@ static inline void tally_add(union slot *entry, u64 count) {
     SLOT_STORE(entry->tally.count_sum, entry->tally.count_sum + count);
 }
 
-// Counts a call whose entry is not at its first place. writer may be NULL.
-COLD void tally_slow(struct writer *writer, struct tally_key key);
+// Counts a call whose entry is not at its first place. writer may be NULL. The entry, where it is
+// in the writer's own table.
+COLD union slot *tally_slow(struct writer *writer, struct tally_key key);
 
 // The key's entry if it is at its first place.
 static inline union slot *tally_find_fast(const struct writer *writer, struct tally_key key) {
@@ -87,10 +88,11 @@ static inline void tally_prefetch_recent(const struct writer *writer) {
         slot_prefetch_for_write(&writer->tally[writer->recent_entries[i]]);
 }
 
-static inline void tally_call(struct writer *writer, struct tally_key key) {
+static inline union slot *tally_call(struct writer *writer, struct tally_key key) {
     union slot *entry = LIKELY(writer != NULL) ? tally_find_fast(writer, key) : NULL;
-    if (LIKELY(entry != NULL)) tally_add(entry, key.count);
-    else tally_slow(writer, key);
+    if (UNLIKELY(entry == NULL)) return tally_slow(writer, key);
+    tally_add(entry, key.count);
+    return entry;
 }
 
 // The key under which a size is counted once there are too many of them.

@@ -13,6 +13,9 @@
 #include "arena.h"
 #include "comm.h"
 #include "ncclscope/time_buckets.h"
+#include "sampled_launches.h"
+#include "timing_bursts.h"
+#include "timing_policy.h"
 #include "totals.h"
 
 #define MAX_PENDING 16384u     // operations in flight; a power of two
@@ -209,6 +212,17 @@ static void begin_operation(u64 handle, u64 parent, u64 group, u16 comm, struct 
     struct totals_entry *entry = totals_entry(tally_counted_as(key));
     if (comm < NO_COMM) progress[comm].works++;
     bool kernels = comm < NO_COMM && comm_reports_kernels(comm);
+    if (timing_policy.bursts) {
+        kernels = comm < NO_COMM && timing_bursts_cover(t0);
+        if (!kernels) {
+            if (entry) entry->times.untimed[UNTIMED_NOT_SAMPLED]++, entry->changed = true;
+            return;
+        }
+    }
+    if (!kernels && timing_policy.by_events) {
+        sampled_launches_note_operation(handle, comm, entry);
+        return;
+    }
     struct operation *operation = kernels ? operation_of(handle, true) : NULL;
     if (!operation) {
         if (!entry) return;
@@ -313,9 +327,17 @@ void tracker_update(u64 handle, const union slot *slot, bool first_sight) {
         case KIND_p2p_api:
             if (!first_sight) break;
             remember_call(handle, slot);
+            if (timing_policy.by_events) sampled_launches_note_call(&slot->coll_api);
             note_call(slot->coll_api.comm, slot->coll_api.t0, slot->coll_api.count,
                       slot->coll_api.func, slot->coll_api.dtype, slot->coll_api.root, true);
             break;
+        case KIND_kernel_launch:
+            if (first_sight) sampled_launches_note_launch(handle, &slot->kernel_launch);
+            break;
+        case KIND_group_api:
+            if (first_sight) sampled_launches_note_group(handle, &slot->group_api);
+            break;
+        case KIND_launch_time: sampled_launches_note_time(&slot->launch_time); break;
         default: break;
     }
 }
@@ -335,6 +357,7 @@ void tracker_expire(const struct clock_pair *now, u64 hz, bool last) {
     }
     if (!have_memory() || !(pass_done || last)) return;
     pass_done = false;
+    if (timing_policy.by_events) sampled_launches_settle(last);
     for (u32 at = 0; at < MAX_PENDING; at++) {
         struct operation *operation = &operations[at];
         if (!operation->handle) continue;

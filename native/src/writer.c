@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "range.h"
+
 _Thread_local struct writer writer_self;
 
 // The dynamic linker keeps two words about the variable. Where it placed it next to the thread's
@@ -64,11 +66,12 @@ struct writer *writer_attach(void) {
         (u32)syscall(SYS_gettid);  // two system calls once a thread, neither of which can wait
     prctl(PR_GET_NAME, stream->thread_name);
     struct writer *writer = &writer_self;
-    *writer = (struct writer){.stream = stream, .tally = stream->tally};
+    *writer = (struct writer){.stream = stream, .tally = stream->tally, .nest = writer->nest};
     begin_chunk(writer, chunk, stream->next_first_index);
     stream->first_index = stream->next_first_index;
     stream->first_chunk = chunk + 1;
     stream_publish(stream);
+    range_write_remembered(writer);
     return writer;
 }
 

@@ -24,7 +24,8 @@ struct writer {
     struct stream *stream;                       // NULL: none
     u16 recent_entries[RECENT_ENTRIES];          // entries of that table, by turns
     u8 recent_next;                              // where in recent_entries the next one goes
-    bool low_priority_closed;  // memory is short: this chunk is not for steps, ctrl and net
+    bool low_priority_closed;  // memory is short: this chunk is not for steps, ctrl, net and ranges
+    struct range_nest *nest;   // the thread's open ranges (range.c); NULL: it never had any
 };
 _Static_assert(sizeof(struct writer) <= 64, "a line");
 extern HIDDEN _Thread_local struct writer writer_self;

@@ -2,6 +2,7 @@
 #include "config.h"
 
 #include "test.h"
+#include "timing_policy.h"
 
 static void read_with(const char *name, const char *value) {
     setenv(name, value, 1);
@@ -16,7 +17,8 @@ TEST(without_variables_a_process_profiles) {
     CHECK_EQUAL(config.events, PROFILE_EVENTS);
     CHECK_EQUAL(config.disk_limit_bytes, 4ull << 30);
     CHECK_EQUAL(config.exit_wait_ns, 2000000000u);
-    CHECK(config.gpu_timing && !config.disabled && !config.complaint[0]);
+    CHECK_EQUAL(config.gpu_timing_asked, GPU_TIMING_AUTO);
+    CHECK(config.graph_markers && !config.disabled && !config.complaint[0]);
 }
 
 TEST(modes_have_their_events) {
@@ -43,14 +45,55 @@ TEST(events_are_a_mask) {
     CHECK_EQUAL(config.events, PROFILE_EVENTS);
     setenv("NCCLSCOPE_GPU_TIMING", "0", 1);
     read_with("NCCLSCOPE_EVENTS", "0x42");
+    timing_policy_choose(5);
     CHECK_EQUAL(config.events, NCCL_COLL);
 }
 
+static enum gpu_timing in_force(const char *mode, const char *asked, int version) {
+    setenv("NCCLSCOPE_GPU_TIMING", asked, 1);
+    read_with("NCCLSCOPE_MODE", mode);
+    timing_policy_choose(version);
+    return timing_policy.in_force;
+}
+
+TEST(gpu_timing_is_what_was_asked_where_it_is_possible) {
+    CHECK_EQUAL(in_force("profile", "kernel", 5), GPU_TIMING_KERNEL);
+    CHECK(config.events & NCCL_KERNEL_CH);
+    CHECK_EQUAL(in_force("profile", "1", 7), GPU_TIMING_KERNEL);
+    CHECK(!timing_policy.reason[0]);
+    CHECK_EQUAL(in_force("trace", "0", 6), GPU_TIMING_OFF);
+    CHECK_EQUAL(config.events & (NCCL_KERNEL_CH | NCCL_KERNEL_PHASE), 0);
+    CHECK_EQUAL(in_force("trace", "off", 6), GPU_TIMING_OFF);
+    CHECK_EQUAL(in_force("trace", "auto", 5), GPU_TIMING_KERNEL);
+    CHECK(strstr(timing_policy.reason, "trace mode"));
+    CHECK_EQUAL(in_force("trace", "often", 5), GPU_TIMING_KERNEL);
+    CHECK(strstr(config.complaint, "NCCLSCOPE_GPU_TIMING=often"));
+}
+
+TEST(without_cuda_nothing_is_sampled) {
+    CHECK_EQUAL(in_force("profile", "auto", 5), GPU_TIMING_OFF);
+    CHECK(strstr(timing_policy.reason, "libcuda is missing"));
+    CHECK_EQUAL(config.events & NCCL_KERNEL_CH, 0);
+}
+
+TEST(old_interfaces_get_the_nearest_gpu_timing) {
+    CHECK_EQUAL(in_force("profile", "auto", 4), GPU_TIMING_OFF);
+    CHECK(strstr(timing_policy.reason, "no launches"));
+    CHECK_EQUAL(in_force("profile", "sampled", 4), GPU_TIMING_SAMPLED);
+    CHECK(timing_policy.bursts && strstr(timing_policy.reason, "bursts"));
+    CHECK_EQUAL(config.events & NCCL_KERNEL_CH, 0);
+    CHECK_EQUAL(in_force("profile", "sampled", 3), GPU_TIMING_OFF);
+    CHECK_EQUAL(in_force("profile", "kernel", 3), GPU_TIMING_KERNEL);
+    CHECK(strstr(timing_policy.reason, "no GPU times"));
+    CHECK_EQUAL(in_force("profile", "kernel", 2), GPU_TIMING_OFF);
+}
+
 TEST(a_mode_changes_what_may_change_while_a_job_runs) {
-    read_with("NCCLSCOPE_MODE", "profile");
-    CHECK_EQUAL(config_events_of_mode(MODE_FULL), NCCL_EVENTS_NEWEST);
+    CHECK_EQUAL(in_force("profile", "kernel", 7), GPU_TIMING_KERNEL);
+    CHECK_EQUAL(timing_policy_events_of_mode(MODE_FULL), NCCL_EVENTS_NEWEST);
     read_with("NCCLSCOPE_EVENTS", "0x2");  // KernelCh was never on, and stays off
-    CHECK_EQUAL(config_events_of_mode(MODE_TRACE) & NCCL_KERNEL_CH, 0);
+    timing_policy_choose(7);
+    CHECK_EQUAL(timing_policy_events_of_mode(MODE_TRACE) & NCCL_KERNEL_CH, 0);
 }
 
 TEST(sizes_have_units) {

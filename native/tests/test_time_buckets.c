@@ -2,15 +2,16 @@
 #include "ncclscope/time_buckets.h"
 #include "test.h"
 
-TEST(buckets_of_the_example_in_the_header) {
+TEST(an_octave_has_equal_buckets) {
+    const u64 first = 1u << TIME_FIRST_OCTAVE, width = first / TIME_BUCKETS_PER_OCTAVE;
     CHECK_EQUAL(time_bucket(0), 0);
-    CHECK_EQUAL(time_bucket(511), 0);
-    CHECK_EQUAL(time_bucket(512), 1);
-    CHECK_EQUAL(time_bucket(575), 1);
-    CHECK_EQUAL(time_bucket(576), 2);
-    CHECK_EQUAL(time_bucket(1023), 8);
-    CHECK_EQUAL(time_bucket(1024), 9);
-    CHECK_EQUAL(time_bucket(1100), 9);
+    CHECK_EQUAL(time_bucket(first - 1), 0);
+    CHECK_EQUAL(time_bucket(first), 1);
+    CHECK_EQUAL(time_bucket(first + width - 1), 1);
+    CHECK_EQUAL(time_bucket(first + width), 2);
+    CHECK_EQUAL(time_bucket(2 * first - 1), TIME_BUCKETS_PER_OCTAVE);
+    CHECK_EQUAL(time_bucket(2 * first), TIME_BUCKETS_PER_OCTAVE + 1);
+    CHECK_EQUAL(time_bucket(2 * first + 2 * width - 1), TIME_BUCKETS_PER_OCTAVE + 1);
     CHECK_EQUAL(time_bucket(UINT64_MAX), TIME_BUCKETS - 1);
 }
 

@@ -182,6 +182,26 @@ class Capture:
         return self.table("proxy_steps")
 
     @property
+    def steps(self) -> Relation:
+        """One row for each training step of each process, of jobs that recorded ranges."""
+        return self.table("steps")
+
+    @property
+    def phases(self) -> Relation:
+        """One row for each stretch of a phase of the training loop."""
+        return self.table("phases")
+
+    @property
+    def modules(self) -> Relation:
+        """One row for each module of the user's model that operations move data of."""
+        return self.table("modules")
+
+    @property
+    def ranges(self) -> Relation:
+        """One row for each range and mark of the job's program, made on first use."""
+        return self.table("ranges")
+
+    @property
     def system(self) -> Relation:
         """One row for each counter of the machine at each sample, made on first use.
 

@@ -12,14 +12,16 @@ import sys
 from pathlib import Path
 
 from benchmarks.results import publish, rows_of, table
+from tests.gpu import timing, timing_accuracy
 from tests.gpu.accuracy import MOST_PERCENT, MOST_US, accuracy
 from tests.gpu.coverage import CASES, FATAL_CASES, Row, coverage
 from tests.gpu.mode_switch import RANKS as SWITCHED_RANKS
 from tests.gpu.mode_switch import switch_modes
 from tests.gpu.mps import mps
-from tests.gpu.overhead import BAR, CALLS, COMMUNICATORS, ROUNDS, Placing, overhead
+from tests.gpu.overhead import BAR, CALLS, COMMUNICATORS, ROUNDS, Placing, find_cudart, overhead
 from tests.gpu.planted_faults import diagnose_planted_faults
 from tests.gpu.system_counters import sample_busy_gpu
+from tests.gpu.timing import Placing as Placed
 from tests.gpu.torchrun import torchrun
 from tests.support.bench_accuracy import CALLS as BENCH_CALLS
 from tests.support.bench_accuracy import (
@@ -267,11 +269,52 @@ def show_system(_: argparse.Namespace) -> bool:
     return plausible
 
 
+def timing_placings(arguments: argparse.Namespace) -> list[Placed]:
+    """PyTorch's NCCL as two hosts, the others as one; of --releases only these."""
+    cudart = find_cudart()
+    placings = [Placed(torch_release(), torch_library(), cudart, 2)]
+    further = unpack_libraries(arguments.nccl) if arguments.nccl else {}
+    placings += [Placed(release, path, cudart, 1) for release, path in further.items()]
+    wanted = arguments.releases.split(",") if arguments.releases else None
+    return [placing for placing in placings if not wanted or placing.release in wanted]
+
+
+def show_timing(arguments: argparse.Namespace) -> bool:
+    """What GPU timing costs and is worth; --piece says which part of it."""
+    fine, rows = True, list[list[object]]()
+    with mps():
+        if arguments.piece == "training":
+            more, fine = timing.training(arguments.results, arguments.minutes, torch_release())
+            print(
+                table(
+                    ["NCCL", "job", "recording", "runs", "none, ms", "with, ms", "[95 %]", ""], more
+                )
+            )
+            return fine
+        for placing in timing_placings(arguments):
+            if arguments.piece == "cost":
+                fine &= timing.cost(placing, arguments.results, arguments.minutes, rows.extend)
+            elif arguments.piece == "accuracy":
+                results = timing_accuracy.accuracy(placing)
+                rows += timing_accuracy.rows_of(placing, results)
+                large = [a for a in results if a.size_bytes >= 1 << 16]
+                fine &= all(abs(a.median_error) <= 0.05 for a in large)
+                fine &= sum(a.total_in_interval for a in results) >= 0.95 * len(results)
+            else:
+                more, right = timing.graphs(placing)
+                rows, fine = rows + more, fine and right
+            print(rows[-1:], file=sys.stderr, flush=True)
+    header = {"cost": timing.COST_HEADER, "accuracy": timing_accuracy.HEADER}
+    print(table(header.get(arguments.piece, timing.GRAPHS_HEADER), rows))
+    return fine
+
+
 # Coverage kills ranks in the midst of kernels: it comes last.
 PARTS = {
     "torchrun": show_torchrun,
     "accuracy": show_accuracy,
     "overhead": show_overhead,
+    "timing": show_timing,
     "bench": show_bench,
     "ctl": show_ctl,
     "diagnose": show_diagnose,
@@ -291,6 +334,12 @@ def main() -> int:
     parser.add_argument("--cases", default=every, help=f"coverage: of {every}")
     ways = ",".join(WAYS)
     parser.add_argument("--ways", default=ways, help=f"bench: how calls are made ({ways})")
+    pieces = ("cost", "accuracy", "graphs", "training")
+    parser.add_argument("--piece", choices=pieces, default="cost", help="timing: which part")
+    parser.add_argument("--minutes", type=float, default=7, help="timing: of each placing")
+    parser.add_argument(
+        "--results", type=Path, default=Path(".bench/timing"), help="timing: lines are added there"
+    )
     arguments = parser.parse_args()
     fine = True
     for name in arguments.parts or PARTS:

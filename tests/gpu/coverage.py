@@ -84,6 +84,7 @@ def check_job(title: str, job: Job, mode: str = "full") -> list[Row]:
             "NCCL_PROFILER_PLUGIN": str(plugin_path()),
             "NCCLSCOPE_DIR": str(capture),
             "NCCLSCOPE_MODE": mode,
+            "NCCLSCOPE_GPU_TIMING": "kernel",
         }
         answers = run_job(job, variables)
         capture_read = open_capture(resolve_capture(str(capture)))

@@ -171,6 +171,7 @@ def settings_of(scratch: Path) -> dict[str, dict[str, str]]:
             "NCCL_PROFILER_PLUGIN": str(scratch.parent / "switching.so"),
             "SWITCH_TO": str(copy),
             "NCCLSCOPE_MODE": mode,
+            "NCCLSCOPE_GPU_TIMING": "kernel",
             "NCCLSCOPE_DIR": str(scratch / "captures" / mode),
         }
     return measured

@@ -7,7 +7,19 @@ import numpy as np
 
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, ProcessRow
-from ncclscope.model.schema import FORMS, LEVELS, NONE, SOURCES, STAMPS, STATES, TABLES, empty
+from ncclscope.model.schema import (
+    CONTEXTS,
+    FORMS,
+    LEVELS,
+    NONE,
+    ORIGINS,
+    PHASE_NAMES,
+    SOURCES,
+    STAMPS,
+    STATES,
+    TABLES,
+    empty,
+)
 
 WORDS = {
     "function": [
@@ -28,6 +40,10 @@ WORDS = {
     "state": list(STATES),
     "stamp": list(STAMPS),
     "level": list(LEVELS),
+    "phase": list(PHASE_NAMES),
+    "context": list(CONTEXTS),
+    "origin": list(ORIGINS),
+    "dimension": ["dp", "tp", "pp"],
     "reason": ["", "stamp never delivered", "Broadcast takes NCCL's AllGatherV path"],
 }
 # 2026-11-15 06:00:00 UTC is ns 0 of the model's clock.
@@ -100,6 +116,9 @@ def model(
             "windows": table("windows", []),
             "counters": table("counters", []),
             "counter_histograms": table("counter_histograms", []),
+            "steps": table("steps", []),
+            "phases": table("phases", []),
+            "modules": table("modules", []),
         },
         words={name: list(words) for name, words in WORDS.items()},
         communicator_names=names,
@@ -136,11 +155,11 @@ def random_model(operations: int, seed: int, ranks: int = 8, sizes: int = 9) -> 
     columns["replay"][:] = draw.integers(0, 10, operations) == 0
     columns["inferred"][:] = draw.integers(0, 50, operations) == 0
     columns["state"][:] = draw.choice([0, 0, 0, 0, 0, 0, 0, 1, 3, 4], operations)
-    columns["source"][:] = draw.choice(len(SOURCES), operations, p=[0.6, 0.1] + [0.05] * 6)
+    columns["source"][:] = draw.choice(len(SOURCES), operations, p=[0.55, 0.1] + [0.35 / 9] * 9)
     columns["reason"][:] = np.where(columns["source"] == 0, NONE, draw.integers(0, 3, operations))
     start = np.sort(draw.integers(10**6, 10**10, operations))
     duration = np.exp(draw.normal(11, 1, operations)).astype(np.int64)
-    timed = (columns["source"] != 7) & (columns["state"] == 0)
+    timed = (columns["source"] != SOURCES.index("none")) & (columns["state"] == 0)
     for name, value in {
         "start_ns": start, "end_ns": start + duration, "duration_ns": duration,
         "wait_ns": duration // 3, "wire_ns": duration - duration // 3, "relative_wait_ns": duration // 4,

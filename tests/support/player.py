@@ -39,12 +39,15 @@ def write_transcript(path: Path, lines: Iterable[dict[str, Any]]) -> Path:
 
 
 def recording(capture: Path, mode: str = "full", **variables: str) -> dict[str, str]:
-    """An environment in which the plugin records into `capture`."""
+    """An environment in which the plugin records into `capture`, with GPU times from KernelCh: the
+    player has no CUDA.
+    """
     base = {name: value for name, value in os.environ.items() if not name.startswith("NCCL")}
     return base | {
         "NCCL_PROFILER_PLUGIN": str(plugin_path()),
         "NCCLSCOPE_DIR": str(capture),
         "NCCLSCOPE_MODE": mode,
+        "NCCLSCOPE_GPU_TIMING": "kernel",
         **variables,
     }
 

@@ -93,6 +93,9 @@ export const MENU_KINDS: Record<string, string> = {
   Drop: "dropped",
   preview: "sampled",
   counter: "machine",
+  step: "steps",
+  phase: "phases",
+  range: "ranges",
 };
 
 /** Colour codes up to this one are functions; this one is any other function. */
@@ -139,6 +142,14 @@ export const COLOURS: Record<number, [number, number, number]> = {
   72: [0, 70, 54],
   73: [0, 0, 60],
   74: [220, 8, 70],
+  75: [226, 22, 66],
+  76: [196, 18, 64],
+  77: [12, 60, 60],
+  78: [146, 34, 52],
+  79: [214, 46, 58],
+  80: [44, 56, 54],
+  81: [300, 26, 58],
+  82: [174, 30, 50],
 };
 
 /** Names of colour codes. */
@@ -182,14 +193,25 @@ export const COLOUR_NAMES: Record<number, string> = {
   72: "events dropped",
   73: "process gone",
   74: "not indexed yet",
+  75: "step",
+  76: "range",
+  77: "data",
+  78: "forward",
+  79: "backward",
+  80: "optimizer",
+  81: "checkpoint",
+  82: "evaluation",
 };
 
 /** Sources of times, by code. */
 export const SOURCES: readonly string[] = [
   "gpu",
   "gpu-repaired",
+  "gpu-event",
   "gpu-partial",
+  "gpu-event-rough",
   "gpu-early",
+  "gpu-event-upper",
   "proxy",
   "host",
   "enqueue",
@@ -197,7 +219,7 @@ export const SOURCES: readonly string[] = [
 ];
 
 /** By code of a source how good its clock is: less is better. */
-export const SOURCE_GRADES: readonly number[] = [0, 0, 0, 0, 1, 2, 3, 4];
+export const SOURCE_GRADES: readonly number[] = [0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
 
 /** Percentiles of statistics: median and p99. */
 export const PERCENTS = [50, 99] as const;

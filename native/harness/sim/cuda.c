@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cuda_api.h"
+#include "driver.h"
 #include "settings.h"
 #include "stream.h"
 
@@ -72,7 +73,11 @@ cudaError_t cudaDeviceSynchronize(void) {
     stream_wait_all();
     return cudaSuccess;
 }
-cudaError_t cudaDeviceReset(void) { return cudaDeviceSynchronize(); }
+cudaError_t cudaDeviceReset(void) {
+    cudaError_t error = cudaDeviceSynchronize();
+    driver_reset_device(current_device);
+    return error;
+}
 cudaError_t cudaDeviceGetPCIBusId(char *id, int size, int device) {
     snprintf(id, (size_t)size, "0000:%02X:00.0", device + 1);
     return cudaSuccess;
@@ -350,12 +355,13 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
 
 // ---- graphs ----
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode) {
-    (void)mode;
     if ((uintptr_t)stream <= 2) return fail(cudaErrorStreamCaptureUnsupported);
-    return stream_begin_capture(stream) ? cudaSuccess : fail(cudaErrorIllegalState);
+    return stream_begin_capture(stream, mode) ? cudaSuccess : fail(cudaErrorIllegalState);
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
-    *graph = (uintptr_t)stream <= 2 ? NULL : stream_end_capture(stream);
+    bool captures = (uintptr_t)stream > 2 && stream_captures(stream);
+    *graph = captures ? stream_end_capture(stream) : NULL;
+    if (captures && !*graph) return fail(cudaErrorStreamCaptureInvalidated);
     return *graph ? cudaSuccess : fail(cudaErrorIllegalState);
 }
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, int *status) {

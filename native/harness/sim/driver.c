@@ -1,44 +1,275 @@
-// The driver below the simulated runtime, as far as bench's reference kernel needs it.
+// The driver below the simulated runtime, as far as bench's reference kernel and the recorder's
+// sampling need it.
+//
+// As with the real one: an event that is queried or made while a thread captures in global mode, or
+// this thread does in thread-local mode, is an error and invalidates the capture, unless the
+// calling thread's own mode is relaxed. Events and streams belong to a context; one of a destroyed
+// context gives 709. A context made anew for a device has the address of the one before.
+#define _GNU_SOURCE
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cuda_api.h"
+#include "driver.h"
+#include "faults.h"
 #include "stream.h"
 
-enum { REFERENCE_NS = 20000 };
+enum {
+    REFERENCE_NS = 20000,
+    EVENT_NS = 2000,  // what an event takes on the GPU: its excess over the kernel behind it
+    MAX_DEVICES = 64,
+    INVALID_VALUE = 1,
+    INVALID_CONTEXT = 201,
+    CONTEXT_DESTROYED = 709,
+    CAPTURE_UNSUPPORTED = 900,
+    MODE_GLOBAL = 0,
+};
 
-// Its one argument is where it leaves its own time.
+// ---- contexts: one a device ----
+static struct context {
+    _Atomic uint64_t generation;  // how often it was made anew
+} contexts[MAX_DEVICES];
+
+static struct context *current_context(void) {
+    int device = 0;
+    cudaGetDevice(&device);
+    return &contexts[device % MAX_DEVICES];
+}
+
+void driver_reset_device(int device) { contexts[device % MAX_DEVICES].generation++; }
+
+static int get_context(void **context) {
+    int error = fault_of_call("cuCtxGetCurrent");
+    *context = error ? NULL : current_context();
+    return error;
+}
+
+// ---- capture modes ----
+static _Thread_local int thread_mode = MODE_GLOBAL;
+
+static int exchange_mode(int *mode) {
+    int error = fault_of_call("cuThreadExchangeStreamCaptureMode"), before = thread_mode;
+    if (error) return error;
+    thread_mode = *mode;
+    *mode = before;
+    return 0;
+}
+
+// The error of a call that captures forbid; 0: none does.
+static int forbidden(void) {
+    return stream_invalidate_captures(thread_mode) ? CAPTURE_UNSUPPORTED : 0;
+}
+
+static int is_capturing(cudaStream_t stream, int *status) {
+    int error = fault_of_call("cuStreamIsCapturing");
+    *status = 0;
+    if (error == FAULT_CAPTURING) *status = 1;
+    if (error) return error == FAULT_CAPTURING ? 0 : error;
+    *status = stream_captures(stream_of(stream));
+    return 0;
+}
+
+static int capture_info(cudaStream_t stream, int *status, uint64_t *id, void *graph,
+                        void *dependencies, void *count) {
+    (void)graph, (void)dependencies, (void)count;
+    int error = fault_of_call("cuStreamGetCaptureInfo_v2");
+    *status = error ? 0 : stream_captures(stream_of(stream));
+    if (*status && id) *id = stream_capture_id(stream_of(stream));
+    return error;
+}
+
+// ---- events ----
+struct driver_event {
+    cudaEvent_t event;
+    struct context *context;
+    uint64_t generation;
+    bool recorded, in_graph;
+};
+
+static int event_problem(const struct driver_event *event) {
+    if (!event) return INVALID_VALUE;
+    return event->generation != event->context->generation ? CONTEXT_DESTROYED : 0;
+}
+
+static int create_event(struct driver_event **event, unsigned flags) {
+    (void)flags;
+    int error = fault_of_call("cuEventCreate");
+    if (!error) error = forbidden();
+    if (error) return error;
+    *event = calloc(1, sizeof **event);
+    (*event)->context = current_context();
+    (*event)->generation = (*event)->context->generation;
+    return (int)cudaEventCreate(&(*event)->event);
+}
+
+static int64_t run_delay(struct task *task, uint64_t number, int64_t start_ns) {
+    (void)task, (void)number;
+    return start_ns + EVENT_NS;
+}
+static void free_task(struct task *task) { free(task); }
+
+static int record_event(struct driver_event *event, cudaStream_t stream) {
+    int error = fault_of_call("cuEventRecord");
+    if (!error) error = event_problem(event);
+    if (error) return error;
+    struct stream *queue = stream_of(stream);
+    event->in_graph = stream_captures(queue);
+    event->recorded = true;
+    error = (int)cudaEventRecord(event->event, stream);
+    struct task *delay = calloc(1, sizeof *delay);
+    *delay = (struct task){.run = run_delay, .release = free_task, .holders = 1};
+    stream_add(queue, delay);
+    return error;
+}
+
+static int query_event(struct driver_event *event) {
+    int error = fault_of_call("cuEventQuery");
+    if (!error) error = forbidden();
+    if (!error) error = event_problem(event);
+    if (error) return error;
+    if (event->in_graph) return INVALID_VALUE;
+    return event->recorded ? (int)cudaEventQuery(event->event) : 0;
+}
+
+static int elapsed_time(float *ms, struct driver_event *start, struct driver_event *stop) {
+    int error = fault_of_call("cuEventElapsedTime");
+    if (!error) error = event_problem(start);
+    if (!error) error = event_problem(stop);
+    if (error) return error;
+    if (start->in_graph || stop->in_graph || !start->recorded || !stop->recorded)
+        return INVALID_VALUE;
+    return (int)cudaEventElapsedTime(ms, start->event, stop->event);
+}
+
+static int create_stream(cudaStream_t *stream, unsigned flags) {
+    int error = fault_of_call("cuStreamCreate");
+    return error ? error : (int)cudaStreamCreateWithFlags(stream, flags);
+}
+
+// ---- memory: the GPU's addresses are the host's ----
+static int register_memory(void *memory, size_t bytes, unsigned flags) {
+    (void)memory, (void)bytes, (void)flags;
+    return fault_of_call("cuMemHostRegister_v2");
+}
+static int device_pointer(uint64_t *device, void *memory, unsigned flags) {
+    (void)flags;
+    *device = (uint64_t)(uintptr_t)memory;
+    return fault_of_call("cuMemHostGetDevicePointer_v2");
+}
+
+// ---- kernels, known by their names ----
+enum kernel { NO_KERNEL, REFERENCE, COUNT, SPAN };
+static char kernels[SPAN + 1];  // a handle is the address of its number's place
+
+struct marker {
+    struct task task;
+    enum kernel kernel;
+    uint64_t *place, wait_ns;
+};
+
+static int64_t run_marker(struct task *task, uint64_t number, int64_t start_ns) {
+    (void)number;
+    struct marker *marker = (struct marker *)task;
+    int64_t end_ns = start_ns + 1000;
+    if (marker->kernel == COUNT) {
+        __atomic_fetch_add(&marker->place[0], 1, __ATOMIC_RELAXED);
+        __atomic_store_n(&marker->place[1], (uint64_t)start_ns, __ATOMIC_RELAXED);
+    } else {
+        end_ns = start_ns + (int64_t)marker->wait_ns;
+        sim_sleep_until(end_ns);
+        __atomic_store_n(&marker->place[0], (uint64_t)start_ns, __ATOMIC_RELAXED);
+        __atomic_store_n(&marker->place[1], (uint64_t)end_ns, __ATOMIC_RELAXED);
+    }
+    return end_ns;
+}
+
+static int launch_marker(enum kernel kernel, cudaStream_t stream, void **arguments) {
+    struct marker *marker = calloc(1, sizeof *marker);
+    marker->task = (struct task){.run = run_marker, .release = free_task, .holders = 1};
+    marker->kernel = kernel;
+    marker->place = *(uint64_t **)arguments[0];
+    if (kernel == SPAN) marker->wait_ns = *(uint64_t *)arguments[1];
+    stream_add(stream_of(stream), &marker->task);
+    return 0;
+}
+
+// The reference kernel's one argument is where it leaves its own time.
 static void take_time(void *place) {
     int64_t start_ns = sim_now_ns();
     sim_sleep_until(start_ns + REFERENCE_NS);
     *(int64_t *)place = sim_now_ns() - start_ns;
 }
+
 static int load_module(void **module, const void *image) {
     static char loaded;
+    int error = fault_of_call("cuModuleLoadData");
     *module = &loaded;
-    return strstr(image, ".entry reference(") ? 0 : cudaErrorInvalidValue;
+    if (error) return error;
+    return strstr(image, ".entry reference(") || strstr(image, ".entry ncclscope_count(")
+               ? 0
+               : cudaErrorInvalidValue;
 }
+
 static int find_kernel(void **kernel, void *module, const char *name) {
-    *kernel = module;
-    return strcmp(name, "reference") == 0 ? 0 : cudaErrorInvalidValue;
+    static const char *const names[] = {
+        [REFERENCE] = "reference", [COUNT] = "ncclscope_count", [SPAN] = "ncclscope_span"};
+    int error = fault_of_call("cuModuleGetFunction");
+    (void)module;
+    for (int i = REFERENCE; !error && i <= SPAN; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *kernel = &kernels[i];
+            return 0;
+        }
+    return error ? error : cudaErrorInvalidValue;
 }
+
 static int launch_kernel(void *kernel, unsigned blocks_x, unsigned blocks_y, unsigned blocks_z,
                          unsigned threads_x, unsigned threads_y, unsigned threads_z,
                          unsigned shared_bytes, cudaStream_t stream, void **arguments,
                          void **extra) {
     (void)shared_bytes, (void)extra;
+    int error = fault_of_call("cuLaunchKernel");
+    if (error) return error;
     if (!kernel || !arguments || !arguments[0]) return cudaErrorInvalidValue;
     if (!blocks_x || !blocks_y || !blocks_z) return cudaErrorInvalidValue;
     if (!threads_x || !threads_y || !threads_z) return cudaErrorInvalidValue;
+    enum kernel number = (enum kernel)((char *)kernel - kernels);
+    if (number != REFERENCE) return launch_marker(number, stream, arguments);
     return cudaLaunchHostFunc(stream, take_time, *(void **)arguments[0]);
 }
+
+// ---- finding functions ----
+void *ncclscopeSimulatedDriver(const char *name) {
+    static const struct {
+        const char *name;
+        void *function;
+    } functions[] = {
+        {"cuCtxGetCurrent", (void *)get_context},
+        {"cuThreadExchangeStreamCaptureMode", (void *)exchange_mode},
+        {"cuStreamIsCapturing", (void *)is_capturing},
+        {"cuStreamGetCaptureInfo_v2", (void *)capture_info},
+        {"cuStreamCreate", (void *)create_stream},
+        {"cuEventCreate", (void *)create_event},
+        {"cuEventRecord", (void *)record_event},
+        {"cuEventQuery", (void *)query_event},
+        {"cuEventElapsedTime", (void *)elapsed_time},
+        {"cuMemHostRegister_v2", (void *)register_memory},
+        {"cuMemHostGetDevicePointer_v2", (void *)device_pointer},
+        {"cuModuleLoadData", (void *)load_module},
+        {"cuModuleGetFunction", (void *)find_kernel},
+        {"cuLaunchKernel", (void *)launch_kernel},
+    };
+    for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+        if (strcmp(functions[i].name, name) == 0 && !fault_is_missing(name))
+            return functions[i].function;
+    return NULL;
+}
+
 cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **function, unsigned version,
                                              unsigned long long flags, int *status) {
     (void)version, (void)flags;
     *status = 0;
-    *function = NULL;
-    if (strcmp(name, "cuModuleLoadData") == 0) *function = (void *)load_module;
-    if (strcmp(name, "cuModuleGetFunction") == 0) *function = (void *)find_kernel;
-    if (strcmp(name, "cuLaunchKernel") == 0) *function = (void *)launch_kernel;
+    *function = ncclscopeSimulatedDriver(name);
     return *function ? cudaSuccess : cudaErrorInvalidValue;
 }

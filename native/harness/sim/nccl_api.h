@@ -57,6 +57,8 @@ enum { NCCL_SPLIT_NOCOLOR = -1 };
 
 // "2.28.9 simulated by ncclscope …"
 SIM_EXPORT const char *ncclscopeSimulation(void);
+// A function of CUDA's driver by its name; NULL: there is none.
+SIM_EXPORT void *ncclscopeSimulatedDriver(const char *name);
 
 // What the next launch of this thread does not get past, until its communicator is aborted: the
 // launch; its end on the GPU, whatever others do; what it sends; the last that it receives.

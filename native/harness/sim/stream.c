@@ -32,7 +32,14 @@ struct stream {
 struct graph {
     int holders, count, room;
     struct task **tasks;
+    // ---- while it is captured ----
+    uint64_t id;
+    int mode;
+    pthread_t thread;
+    bool invalid;
 };
+
+enum { CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED };
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *all_streams, *default_stream;
@@ -138,6 +145,27 @@ void stream_add(struct stream *stream, struct task *task) {
 
 bool stream_captures(struct stream *stream) { return stream->capture != NULL; }
 
+uint64_t stream_capture_id(struct stream *stream) {
+    return stream->capture ? stream->capture->id : 0;
+}
+
+static bool forbids(const struct graph *capture, int thread_mode) {
+    bool own = pthread_equal(capture->thread, pthread_self());
+    if (thread_mode == CAPTURE_RELAXED || capture->mode == CAPTURE_RELAXED) return false;
+    if (own) return true;
+    return thread_mode == CAPTURE_GLOBAL && capture->mode == CAPTURE_GLOBAL;
+}
+
+bool stream_invalidate_captures(int thread_mode) {
+    bool any = false;
+    pthread_mutex_lock(&list_lock);
+    for (struct stream *stream = all_streams; stream; stream = stream->next)
+        if (stream->capture && forbids(stream->capture, thread_mode))
+            any = stream->capture->invalid = true;
+    pthread_mutex_unlock(&list_lock);
+    return any;
+}
+
 void stream_wait(struct stream *stream) {
     pthread_mutex_lock(&stream->lock);
     uint64_t wanted = stream->added;
@@ -189,17 +217,28 @@ void stream_wait_all(void) {
 }
 
 // ---- graphs ----
-bool stream_begin_capture(struct stream *stream) {
+bool stream_begin_capture(struct stream *stream, int mode) {
+    static _Atomic uint64_t captures;
     if (stream->capture) return false;
-    stream->capture = calloc(1, sizeof *stream->capture);
-    stream->capture->holders = 1;
+    struct graph *graph = calloc(1, sizeof *graph);
+    graph->holders = 1;
+    graph->id = ++captures;
+    graph->mode = mode;
+    graph->thread = pthread_self();
+    pthread_mutex_lock(&list_lock);
+    stream->capture = graph;
+    pthread_mutex_unlock(&list_lock);
     return true;
 }
 
 struct graph *stream_end_capture(struct stream *stream) {
+    pthread_mutex_lock(&list_lock);
     struct graph *graph = stream->capture;
     stream->capture = NULL;
-    return graph;
+    pthread_mutex_unlock(&list_lock);
+    if (!graph || !graph->invalid) return graph;
+    graph_release(graph);
+    return NULL;
 }
 
 struct graph *graph_hold(struct graph *graph) {

@@ -32,12 +32,18 @@ struct stream *stream_of(struct stream *given);  // the default one for NULL
 // Queues the task, or adds it to the graph that is being captured. Takes the caller's hold.
 void stream_add(struct stream *stream, struct task *task);
 bool stream_captures(struct stream *stream);
+// The number of the capture that is under way, unlike that of any other; 0: none is.
+uint64_t stream_capture_id(struct stream *stream);
+// Invalidates the captures that forbid an unsafe call by this thread, whose own mode is given as
+// CUDA's number; false where there are none.
+bool stream_invalidate_captures(int thread_mode);
 void stream_wait(struct stream *stream);
 bool stream_idle(struct stream *stream);
 void stream_destroy(struct stream *stream);
 void stream_wait_all(void);
 
-bool stream_begin_capture(struct stream *stream);
+bool stream_begin_capture(struct stream *stream, int mode);
+// NULL: there is none, or it was invalidated.
 struct graph *stream_end_capture(struct stream *stream);
 struct graph *graph_hold(struct graph *graph);
 void graph_launch(struct graph *graph, struct stream *stream);

@@ -21,7 +21,7 @@ typedef int64_t i64;
 // Minor versions add kinds or use spare bytes: older readers skip them. A major version may change
 // anything.
 #define FORMAT_MAJOR 1
-#define FORMAT_MINOR 3
+#define FORMAT_MINOR 4
 #define FORMAT_ENDIAN 0x1234
 #define FORMAT_MAGIC "\x89NCCLSC\n"
 
@@ -73,7 +73,8 @@ typedef int64_t i64;
     C(FLAG_GRAPH, 0x01)     /* graphCaptured */                                                    \
     C(FLAG_NUMBERS, 0x02)   /* func, dtype, algo, proto are v1's numbers, not string ids */        \
     C(FLAG_EXT, 0x04)       /* the next slot extends this one */                                   \
-    C(FLAG_SEND, 0x08)      /* ProxyOp isSend; CeColl, CeBatch: intra sync; CeSync isComplete */   \
+    C(FLAG_SEND, 0x08)      /* ProxyOp isSend; CeColl, CeBatch: intra sync; CeSync isComplete; */  \
+                            /* Range: started and ended by number, not nested */                   \
     C(FLAG_RANK, 0x10)      /* the descriptor's rank is the communicator's; without it, 0 */       \
     C(FLAG_RANK_IN, 0x20)   /* the descriptor's rank is in this slot or its extension */           \
     C(FLAG_NO_STAMP, 0x40)  /* KernelCh of an interface without GPU times */                       \
@@ -81,25 +82,63 @@ typedef int64_t i64;
 
 // Which in-place fields are valid; docs/format.md lists the states of each kind.
 #define HEAD_STATES(C)                                                                             \
-    C(STATE_FIRST, 0x01)    /* the kind's first state; Group: has buffers */                       \
+    C(STATE_FIRST, 0x01)    /* the kind's first state; Group: has buffers; Range: is a mark */     \
     C(STATE_SECOND, 0x02)                                                                          \
     C(STATE_THIRD, 0x04)                                                                           \
     C(STATE_RECV, 0x08)     /* ProxyStep: states are RecvWait, RecvFlushWait, RecvGPUWait */       \
-    C(STATE_NOTED, 0x10)    /* ProxyStep: SendPeerWait repeats; t1 is the handle of its State slot */ \
+    C(STATE_NOTED, 0x10)    /* ProxyStep: SendPeerWait repeats; t1 is the handle of its State slot. \
+                               KernelLaunch, GroupApi: chosen to be timed by CUDA events */        \
     C(STATE_STOPPED, 0x80)
 
 #define COLL_BITS(C) C(COLL_IS_COLLNET, 1) C(COLL_IS_NVLS, 2) C(COLL_IS_SYMMETRIC, 4)
 #define STATE_NUMBERS(C) C(STATE_IS_STOP, 0xFFFF)  /* State.state of a stop */
 #define TALLY_LEVELS(C) C(LEVEL_CALL, 1) C(LEVEL_WORK, 2) C(LEVEL_COPY_ENGINE, 3)
 #define TALLY_BITS(C) C(TALLY_CAPTURED, 0x01) C(TALLY_NUMBERS, 0x02) C(TALLY_FOLDED, 0x80)
-#define TEXT_KINDS(C) C(TEXT_STRING, 1) C(TEXT_COMM_NAME, 2) C(TEXT_GPU_BUS_ID, 3) C(TEXT_NOTE, 4)
+#define TEXT_KINDS(C)                                                                          \
+    C(TEXT_STRING, 1) C(TEXT_COMM_NAME, 2) C(TEXT_GPU_BUS_ID, 3) C(TEXT_NOTE, 4)               \
+    C(TEXT_RANGE, 5) C(TEXT_DOMAIN, 6) C(TEXT_SCHEMA, 7) C(TEXT_CATEGORY, 8)
+// Who says a range: `chan` of a Range.
+#define RANGE_SOURCES(C)                                                                           \
+    C(RANGE_NVTX, 1) C(RANGE_RECORD_FUNCTION, 2) C(RANGE_ENGINE, 3) C(RANGE_MODULE, 4) C(RANGE_API, 5)
+// Range.payload_type; 1 to 6 as NVTX numbers them.
+#define RANGE_PAYLOADS(C)                                                                          \
+    C(PAYLOAD_NONE, 0) C(PAYLOAD_U64, 1) C(PAYLOAD_I64, 2) C(PAYLOAD_DOUBLE, 3) C(PAYLOAD_U32, 4)  \
+    C(PAYLOAD_I32, 5) C(PAYLOAD_FLOAT, 6) C(PAYLOAD_SCHEMA, 7)
+// LiveStep.phase: what the training loop was doing last.
+#define LIVE_PHASES(C)                                                                             \
+    C(PHASE_UNKNOWN, 0) C(PHASE_DATA, 1) C(PHASE_FORWARD, 2) C(PHASE_BACKWARD, 3) C(PHASE_OPTIMIZER, 4)
 
 #define FORMAT_CONSTANTS(C)                                                            \
     FILE_KINDS(C) CLOCK_KINDS(C) HEAD_FLAGS(C) HEAD_STATES(C) COLL_BITS(C)             \
-    STATE_NUMBERS(C) TALLY_LEVELS(C) TALLY_BITS(C) TEXT_KINDS(C)
+    STATE_NUMBERS(C) TALLY_LEVELS(C) TALLY_BITS(C) TEXT_KINDS(C) RANGE_SOURCES(C)      \
+    RANGE_PAYLOADS(C) LIVE_PHASES(C)
 
 // M(number, constant, name): what is recorded.
 #define MODES(M) M(1, PROFILE, profile) M(2, TRACE, trace) M(3, FULL, full)
+
+// M(number, constant, name): where GPU times come from.
+#define GPU_TIMINGS(M)                                                                              \
+    M(1, KERNEL, kernel)    /* KernelCh of every operation */                                       \
+    M(2, SAMPLED, sampled)  /* a share: CUDA events around launches, or KernelCh in bursts */       \
+    M(3, OFF, off)                                                                                  \
+    M(4, AUTO, auto)        /* never in force: one of the others is */
+
+// R(constant, name): why a launch that was to be timed was not, why a clock is not calibrated, or
+// why a graph's replays are not counted; by number. The first means nothing is amiss.
+#define TIMING_REASONS(R)                                                                           \
+    R(FINE, "")                                                                                     \
+    R(CAPTURED, "captured into a graph")                                                            \
+    R(CAPTURE_BEGAN, "capture began or ended during the launch")                                    \
+    R(POOL_EMPTY, "all CUDA events in use")                                                         \
+    R(CUDA_ERROR, "CUDA error")                                                                     \
+    R(UNKNOWN_CONTEXT, "CUDA context without events")                                               \
+    R(GIVEN_UP, "too many CUDA errors before")                                                      \
+    R(UNFINISHED, "not finished when last looked at")                                               \
+    R(NO_FUNCTION, "the driver lacks a function")                                                   \
+    R(GPU_BUSY, "the GPU was busy")                                                                 \
+    R(SWITCHED_OFF, "switched off")                                                                 \
+    R(NO_ROOM, "more than can be followed")                                                         \
+    R(NO_MARKER, "no marker kernel")
 
 // U(constant, name): why an operation has no GPU time, by place in Times.untimed.
 #define UNTIMED_REASONS(U)                                                                          \
@@ -108,7 +147,9 @@ typedef int64_t i64;
     U(STALE, "stale stamp")         /* the stamps are those of an earlier operation */              \
     U(SUSPECT, "suspect stamp")     /* stop before start, or before the work before it */           \
     U(PARTIAL, "some channels")     /* some channels were never reported */                         \
-    U(OVERRUN, "overrun")           /* more operations in flight than the recorder can follow */
+    U(OVERRUN, "overrun")           /* more operations in flight than the recorder can follow */    \
+    U(NOT_SAMPLED, "not sampled")   /* sampling chose others */                                     \
+    U(LAUNCH, "launch not timed")   /* chosen, but its launch could not be timed */
 // clang-format on
 
 #define AS_CONSTANT(name, value) name = value,
@@ -116,6 +157,9 @@ enum file_kind { FILE_KINDS(AS_CONSTANT) };
 enum clock_kind { CLOCK_KINDS(AS_CONSTANT) };
 enum tally_level { TALLY_LEVELS(AS_CONSTANT) };
 enum text_owner { TEXT_KINDS(AS_CONSTANT) };
+enum range_source { RANGE_SOURCES(AS_CONSTANT) };
+enum range_payload { RANGE_PAYLOADS(AS_CONSTANT) };
+enum live_phase { LIVE_PHASES(AS_CONSTANT) };
 enum {
     HEAD_FLAGS(AS_CONSTANT) HEAD_STATES(AS_CONSTANT) COLL_BITS(AS_CONSTANT)
         STATE_NUMBERS(AS_CONSTANT) TALLY_BITS(AS_CONSTANT)
@@ -124,8 +168,14 @@ enum {
 #define AS_MODE(number, constant, name) MODE_##constant = number,
 enum mode { MODES(AS_MODE) };
 #undef AS_MODE
+#define AS_TIMING(number, constant, name) GPU_TIMING_##constant = number,
+enum gpu_timing { GPU_TIMINGS(AS_TIMING) };
+#undef AS_TIMING
 #define AS_REASON(constant, name) UNTIMED_##constant,
 enum untimed { UNTIMED_REASONS(AS_REASON) };
+#undef AS_REASON
+#define AS_REASON(constant, name) TIMING_##constant,
+enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
 #undef AS_REASON
 
 // clang-format off
@@ -161,11 +211,14 @@ enum untimed { UNTIMED_REASONS(AS_REASON) };
     F(u8, opcode) F(u8, device) F(u32, qp_or_fd)
 #define GROUP_API_FIELDS(F, A)                                                             \
     SPAN_FIELDS(F, A) F(u64, t_start_done) F(u64, t_end_begins) F(i32, depth) F(u16, comm) \
-    A(u8, spare, 10)
+    F(u16, spare) F(u32, sample) A(u8, spare2, 4)
 #define CALL_FIELDS(F, A)                                                               \
     SPAN_FIELDS(F, A) F(u64, count) F(u64, stream) F(u64, tag) F(u8, func) F(u8, dtype) \
     F(u16, comm) F(i32, root)
-#define KERNEL_LAUNCH_FIELDS(F, A) SPAN_FIELDS(F, A) F(u64, stream) F(u16, comm) A(u8, spare, 22)
+// capture: the graph capture that took the launch, valid with FLAG_GRAPH. sample is the recorder's.
+#define KERNEL_LAUNCH_FIELDS(F, A)                                                             \
+    SPAN_FIELDS(F, A) F(u64, stream) F(u16, comm) F(u16, spare) F(u32, sample) F(u64, capture) \
+    A(u8, spare2, 8)
 #define CE_COLL_FIELDS(F, A)                                                         \
     SPAN_FIELDS(F, A) F(u64, seq) F(u64, count) F(u8, func) F(u8, dtype) F(u8, sync) \
     F(u8, spare) F(u16, comm) F(u16, spare2) F(i32, root) F(u32, ce_seq)
@@ -195,6 +248,21 @@ enum untimed { UNTIMED_REASONS(AS_REASON) };
     F(u64, total) F(u64, t0) F(u64, t1) F(u32, api) F(u32, group) F(u32, coll) F(u32, p2p) \
     F(u32, proxy_op) F(u32, proxy_step) F(u32, kernel) F(u32, other)
 #define PAD_FIELDS(F, A) A(u8, spare, 56)
+// The GPU time of a launch, between two CUDA events: parent is its KernelLaunch, or its GroupApi
+// where NCCL reports no launch. t0: before the first event was recorded; t1: when the second was
+// seen to be over. reason (TIMING_REASONS): why there is no time; else 0.
+#define LAUNCH_TIME_FIELDS(F, A)                                                          \
+    SPAN_FIELDS(F, A) F(u64, gpu_start_ns) F(u64, gpu_stop_ns) F(u16, comm) F(u16, clock) \
+    F(u8, reason) A(u8, spare, 11)
+// What the program says it is doing: begun at t0, ended at t1, inside the range `parent`.
+#define RANGE_FIELDS(F, A)                                                                \
+    SPAN_FIELDS(F, A) F(u64, payload) F(u64, payload2) F(u32, text) F(u32, category)      \
+    F(u16, domain) F(u8, payload_type) F(u8, payload_bytes) F(u32, schema)
+// The text of a Range that found no place in the table of texts.
+#define RANGE_TEXT_FIELDS(F, A) A(char, text, 56)
+// A piece of a range's payload that does not fit its slot.
+#define RANGE_PAYLOAD_FIELDS(F, A)                                                        \
+    F(u64, parent) F(u64, t0) F(u32, schema) F(u16, bytes) F(u16, offset) A(u8, data, 32)
 
 // Starts `count` slots of one stream (0 in an arena: as many as are committed), all of one thread;
 // updates repeat slots written before.
@@ -212,19 +280,41 @@ enum untimed { UNTIMED_REASONS(AS_REASON) };
     F(u64, ticks_before) F(u64, ticks_after) F(u64, monotonic_ns) F(u64, realtime_ns) \
     F(u64, slots_written) F(u64, bytes_written) F(u64, spare)
 #define COUNT_FIELDS(F, A) F(u64, value) F(u64, t0) F(u16, counter) F(u16, event) A(u8, spare, 36)
-#define ZOOM_FIELDS(F, A) F(u64, t0) F(u32, events) F(u8, mode) F(u8, writes) A(u8, spare, 42)
+#define ZOOM_FIELDS(F, A) \
+    F(u64, t0) F(u32, events) F(u8, mode) F(u8, writes) F(u8, gpu_timing) A(u8, spare, 41)
+// The clock of LaunchTime: ns since a CUDA event of one context. excess: how much longer the time
+// between two events is than that of the kernel between them, measured with marker kernels.
+#define EVENT_CLOCK_FIELDS(F, A)                                                        \
+    F(u64, t0) F(u64, excess_median_ns) F(u64, excess_spread_ns) F(u32, excess_busy_ns) \
+    F(u32, excess_idle_ns) F(u16, clock) F(u16, comm) F(u8, calibrated) F(u8, reason)   \
+    F(u16, samples) A(u8, gpu_uuid, 16)
+// Replays of the graph that a capture became, as its marker kernel counts them; the last one of a
+// capture holds. reason (TIMING_REASONS): why they are not counted; else 0.
+#define GRAPH_REPLAYS_FIELDS(F, A)                                                             \
+    F(u64, capture) F(u64, replays) F(u64, t0) F(u64, gpu_last_ns) F(u32, marker) F(u16, comm) \
+    F(u8, reason) F(u8, spare) F(u32, launches) A(u8, spare2, 12)
+// How many calls of a key a capture took; the last one of a key holds.
+#define GRAPH_CALL_FIELDS(F, A)                                                       \
+    F(u64, capture) F(u64, count) F(u64, calls) F(u16, comm) F(u8, level) F(u8, func) \
+    F(u8, dtype) F(u8, algo) F(u8, proto) F(u8, bits) A(u8, spare, 24)
 #define END_FIELDS(F, A) F(u64, t0) F(u64, slots_written) F(u64, comms_open) A(u8, spare, 32)
 
 // ---- Counts by key, exact whatever is dropped; in the arena and, with times, in the tally file. ----
 #define TALLY_FIELDS(F, A)                                                              \
     F(u64, count) F(u64, calls) F(u64, count_sum) F(u16, comm) F(u8, level) F(u8, func) \
-    F(u8, dtype) F(u8, algo) F(u8, proto) F(u8, bits) A(u8, spare, 24)
+    F(u8, dtype) F(u8, algo) F(u8, proto) F(u8, bits) F(u64, next_sampled) A(u8, spare, 16)
 // What is known about the time of a key's operations; follows its Tally slot in the tally file.
 // Buckets: TIME_BUCKETS_PER_OCTAVE to an octave of ns, the first from 0 to 2^TIME_FIRST_OCTAVE.
+// event_*: from CUDA events around launches, excess included; event_grouped of these operations
+// shared their launch with others, and have its whole time. event_first_*: of the first 8 of them,
+// their sum and the bucket of each: first calls are all timed, and often far longer than others.
 #define TIMES_FIELDS(F, A)                                                                \
     F(u64, gpu_count) F(u64, gpu_sum_ns) F(u64, gpu_min_ns) F(u64, gpu_max_ns)            \
     F(u64, host_count) F(u64, host_sum_ns) F(u64, host_min_ns) F(u64, host_max_ns)        \
-    A(u64, untimed, 8) A(u32, gpu_histogram, TIME_BUCKETS) A(u32, host_histogram, TIME_BUCKETS)
+    A(u64, untimed, 8) A(u32, gpu_histogram, TIME_BUCKETS) A(u32, host_histogram, TIME_BUCKETS) \
+    F(u64, event_count) F(u64, event_sum_ns) F(u64, event_min_ns) F(u64, event_max_ns)    \
+    F(u64, event_grouped) F(u64, event_first_sum_ns) A(u8, event_first_buckets, 8) F(u64, spare) \
+    A(u32, event_histogram, TIME_BUCKETS)
 
 // ---- The live page: what is going on, rewritten every second. ----
 #define LIVE_FIELDS(F, A)                                                                 \
@@ -237,6 +327,10 @@ enum untimed { UNTIMED_REASONS(AS_REASON) };
     F(u64, handle) F(u64, t_call) F(u64, t_work) F(u64, count) F(u64, order) F(u16, comm) \
     F(u8, func) F(u8, dtype) F(u8, algo) F(u8, proto) F(u8, channels) F(u8, started)      \
     F(u8, stopped) F(u8, bits) A(u8, spare, 2) F(i32, peer)
+// Steps of the training loop, as far as its ranges say them.
+#define LIVE_STEP_FIELDS(F, A)                                                            \
+    F(u64, steps) F(u64, t_last) F(u64, last_ns) F(u64, sum_ns) F(u64, data_ns)           \
+    F(u64, t_phase) F(u8, phase) F(u8, source) A(u8, spare, 2) F(u32, text)
 
 // K(number, struct suffix, name, fields). Numbers 1 to 16 are 1 + NCCL's event bit.
 #define SLOT_KINDS(K)                                        \
@@ -262,6 +356,13 @@ enum untimed { UNTIMED_REASONS(AS_REASON) };
     K(35, state, State, STATE_FIELDS)                        \
     K(36, drop, Drop, DROP_FIELDS)                           \
     K(37, pad, Pad, PAD_FIELDS)                              \
+    K(38, range, Range, RANGE_FIELDS)                        \
+    K(39, range_text, RangeText, RANGE_TEXT_FIELDS)          \
+    K(40, launch_time, LaunchTime, LAUNCH_TIME_FIELDS)       \
+    K(41, event_clock, EventClock, EVENT_CLOCK_FIELDS)       \
+    K(42, graph_replays, GraphReplays, GRAPH_REPLAYS_FIELDS) \
+    K(43, graph_call, GraphCall, GRAPH_CALL_FIELDS)          \
+    K(44, range_payload, RangePayload, RANGE_PAYLOAD_FIELDS) \
     K(48, block, Block, BLOCK_FIELDS)                        \
     K(49, updates, Updates, BLOCK_FIELDS)                    \
     K(64, comm, Comm, COMM_FIELDS)                           \
@@ -276,7 +377,8 @@ enum untimed { UNTIMED_REASONS(AS_REASON) };
     K(96, live, Live, LIVE_FIELDS)                           \
     K(97, live_comm, LiveComm, LIVE_COMM_FIELDS)             \
     K(98, live_op, LiveOp, LIVE_OP_FIELDS)                   \
-    K(99, live_end, LiveEnd, LIVE_FIELDS)
+    K(99, live_end, LiveEnd, LIVE_FIELDS)                    \
+    K(100, live_step, LiveStep, LIVE_STEP_FIELDS)
 
 
 // C(name): counters by event type. Dropped events are those NCCL started and the log does not hold.
@@ -298,7 +400,16 @@ enum untimed { UNTIMED_REASONS(AS_REASON) };
     C(rotated_out)           /* slots deleted to stay within the size limit */                 \
     C(slots_lost)            /* memory that was taken away before it was written out */        \
     C(tally_folded)          /* calls counted by size class: too many different sizes */       \
-    C(tally_other)           /* calls counted in the catch-all entry: no room for their key */
+    C(tally_other)           /* calls counted in the catch-all entry: no room for their key */ \
+    C(launches_sampled)      /* launches that sampling chose */                                \
+    C(launches_timed)        /* of these, timed by CUDA events */                              \
+    C(launches_captured)     /* not timed: captured into a graph */                            \
+    C(launches_pool_empty)   /* not timed: all CUDA events in use */                           \
+    C(launches_cuda_error)   /* not timed: CUDA errors, now or before */                       \
+    C(launches_no_context)   /* not timed: a CUDA context without events */                    \
+    C(launches_unfinished)   /* not timed: not finished when last looked at */                   \
+    C(dropped_ranges)        /* ranges give way before any event */                            \
+    C(range_texts_dropped)   /* ranges whose text found no place in the table of texts */
 // clang-format on
 
 #define AS_ENUM_C(name) COUNTER_##name,

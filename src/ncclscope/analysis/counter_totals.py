@@ -15,21 +15,24 @@ work.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from ncclscope.analysis.measures import histogram_percentiles
+from ncclscope.analysis.measures import UPPER_SOURCE, histogram_percentiles
 from ncclscope.arrays.types import Ints
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, ProcessRow
+from ncclscope.model.process.durations import COUNTED_REPLAYS
+from ncclscope.model.process.launch_times import EXACT_ERROR_SHARE
 from ncclscope.model.schema import (
     CALL_LEVEL,
     COPY_ENGINE_LEVEL,
     COUNTERS,
     NONE,
+    NOT_SAMPLED,
     SOURCES,
     UNTIMED_REASONS,
 )
@@ -37,6 +40,9 @@ from ncclscope.nccl.algorithms import WITH_EXACT_STOP
 from ncclscope.nccl.functions import COLL_COUNTS_BYTES
 
 SEVERAL = "several"
+NO_WORK = "NCCL reported no work for the call"
+SAMPLED_COLUMNS = ("event_count", "event_sum_ns", "event_shared", "event_firsts", "event_firsts_ns")
+_EventSource = Callable[[float, bool], str]
 _Row = dict[str, Any]  # a row of `counters`: values by column, names for codes, None for NONE
 
 
@@ -62,7 +68,7 @@ class Times:
     total_ns: int
     shortest_ns: int
     longest_ns: int
-    histogram: Ints  # operations by bucket of `Histograms`
+    histogram: Ints | None  # operations by bucket of `Histograms`; None: see `sampled_counters`
 
 
 @dataclass(slots=True)
@@ -74,6 +80,9 @@ class CounterTotals:
     in_flight: int = 0
     bytes: int = 0
     folded: bool = False
+    process: int = NONE
+    sampled: Counter[str] = field(default_factory=Counter)  # columns of `counters` on events
+    counters: list[int] = field(default_factory=list)  # rows of `counters` with times by events
     sources: Counter[str] = field(default_factory=Counter)
     untimed: Counter[str] = field(default_factory=Counter)
     times: dict[str, Times] = field(default_factory=dict)
@@ -130,8 +139,11 @@ def counter_totals(
         host, joined = model.processes[process].host, dict[CounterKey, list[_Row]]()
         for row in rows:
             joined.setdefault(_stem(row, host), []).append(row)
+        source = _event_source(model.processes[process])
         for stem, alike in joined.items():
-            yield from _join(stem, alike, histograms)
+            for key, total in _join(stem, alike, histograms, source):
+                total.process = process
+                yield key, total
 
 
 def _rows(model: Model) -> Iterator[_Row]:
@@ -146,6 +158,8 @@ def _rows(model: Model) -> Iterator[_Row]:
         lists[column.name] = values
     for name in ("communicator", "global_rank", "size_bytes"):
         lists[name] = [None if value == NONE else value for value in lists[name]]
+    for name in (*SAMPLED_COLUMNS, "replays"):  # datasets of earlier releases do not have them
+        lists[name] = [max(value, 0) for value in lists[name]]
     for values in zip(*lists.values(), strict=True):
         yield dict(zip(lists, values, strict=True))
 
@@ -166,8 +180,20 @@ def _stem(row: _Row, host: str) -> CounterKey:
     )
 
 
+def _event_source(process: ProcessRow) -> _EventSource:
+    """Names the source of times by CUDA events: by their mean, and by how many share a launch."""
+
+    def source(mean_ns: float, shared: bool) -> str:
+        if shared or not process.event_excess_ns:
+            return UPPER_SOURCE
+        exact = process.event_error_ns <= EXACT_ERROR_SHARE * mean_ns
+        return "gpu-event" if exact else "gpu-event-rough"
+
+    return source
+
+
 def _join(
-    stem: CounterKey, rows: list[_Row], histograms: Histograms
+    stem: CounterKey, rows: list[_Row], histograms: Histograms, event_source: _EventSource
 ) -> Iterator[tuple[CounterKey, CounterTotals]]:
     """Totals of rows with the same stem; calls go to the works that they can have made."""
     calls = [row for row in rows if row["level"] == CALL_LEVEL]
@@ -175,7 +201,7 @@ def _join(
     datatypes = {row["datatype"] for row in calls or works}
     stem = replace(stem, datatype=datatypes.pop() if len(datatypes) == 1 else SEVERAL)
     works.sort(key=lambda row: -row["calls"])
-    totals = [_of_work(row, histograms) for row in works]
+    totals = [_of_work(row, histograms, event_source) for row in works]
     called = sum(row["calls"] for row in calls)
     eager = sum(row["calls"] for row in calls if not row["captured"])
     if not calls:
@@ -183,11 +209,16 @@ def _join(
             total.calls = total.operations
     elif totals:
         _share_out(called, totals)
+    replays = _marked_replays(calls, totals, eager)
     for row, total in zip(works, totals, strict=True):
         yield replace(stem, algorithm=row["algorithm"], protocol=row["protocol"]), total
     missing = max(eager - sum(total.operations for total in totals), 0)
     if calls and (missing or not totals):
-        yield stem, _without_work(calls, missing, 0 if totals else called)
+        total = _without_work(calls, missing, 0 if totals else called)
+        _add_events(total, calls, event_source)
+        yield stem, total
+    if replays:
+        yield stem, _of_replays(calls, replays)
 
 
 def _share_out(called: int, totals: list[CounterTotals]) -> None:
@@ -211,11 +242,63 @@ def _without_work(calls: list[_Row], missing: int, called: int) -> CounterTotals
     total.folded = any(row["folded"] for row in calls)
     if missing:
         total.sources["none"] = missing
-        total.untimed["NCCL reported no work for the call"] = missing
+        total.untimed[NO_WORK] = missing
     return total
 
 
-def _of_work(row: _Row, histograms: Histograms) -> CounterTotals:
+def _marked_replays(calls: list[_Row], totals: list[CounterTotals], eager: int) -> int:
+    """Replays that markers counted and NCCL did not report. Then what it reported beyond eager
+    calls are works at the capture, which carried nothing out: they are taken off.
+    """
+    replays = sum(row["replays"] for row in calls)
+    captured = sum(row["calls"] for row in calls if row["captured"])
+    extra = sum(total.operations for total in totals) - eager
+    if not replays or extra > captured:
+        return 0
+    for total in totals:
+        taken = min(max(extra, 0), total.untimed.get(NOT_SAMPLED, 0))
+        total.bytes -= round(total.mean_bytes * taken)
+        total.operations -= taken
+        total.untimed[NOT_SAMPLED] -= taken
+        total.sources["none"] -= min(taken, total.sources["none"])
+        extra -= taken
+    return int(replays)
+
+
+def _of_replays(calls: list[_Row], replays: int) -> CounterTotals:
+    """Replays of captured calls that markers counted."""
+    size = max(calls[0]["size_bytes"] or 0, 0)
+    total = CounterTotals(operations=replays, bytes=size * replays)
+    total.sources["none"] = total.untimed[COUNTED_REPLAYS] = replays
+    return total
+
+
+def _add_events(total: CounterTotals, rows: list[_Row], event_source: _EventSource) -> None:
+    """Adds times by CUDA events."""
+    timed = [row for row in rows if row["event_count"] > 0]
+    if not timed:
+        return
+    for row in timed:
+        total.sampled.update({name: row[name] for name in SAMPLED_COLUMNS})
+        total.counters.append(row["counter"])
+    count, sum_ns = total.sampled["event_count"], total.sampled["event_sum_ns"]
+    source = event_source(sum_ns / count, 2 * total.sampled["event_shared"] > count)
+    total.times[source] = Times(
+        count,
+        sum_ns,
+        min(row["event_min_ns"] for row in timed),
+        max(row["event_max_ns"] for row in timed),
+        None,
+    )
+    left = min(total.sources.pop("none", 0), total.operations) - count
+    total.sources[source] = count
+    if left > 0:
+        total.sources["none"] = left
+    if total.untimed.pop(NO_WORK, 0) and left > 0:
+        total.untimed[NOT_SAMPLED] = left
+
+
+def _of_work(row: _Row, histograms: Histograms, event_source: _EventSource) -> CounterTotals:
     """Totals of one row of works."""
     operations = row["calls"]
     total = CounterTotals(operations=operations, bytes=_bytes([row]), folded=bool(row["folded"]))
@@ -225,7 +308,8 @@ def _of_work(row: _Row, histograms: Histograms) -> CounterTotals:
         total.sources["none"] = operations
         total.untimed["copy engine"] = operations
         return total
-    total.in_flight = max(operations - row["gpu_count"] - sum(reasons.values()), 0)
+    timed = row["gpu_count"] + row["event_count"]
+    total.in_flight = max(operations - timed - sum(reasons.values()), 0)
     if row["gpu_count"]:
         exact = row["algorithm"] in WITH_EXACT_STOP
         _add_times(total, "gpu" if exact else "gpu-early", row, "gpu", histograms)
@@ -234,6 +318,7 @@ def _of_work(row: _Row, histograms: Histograms) -> CounterTotals:
     rest = operations - sum(total.sources.values())
     if rest > 0:
         total.sources["none"] = rest
+    _add_events(total, [row], event_source)
     return total
 
 

@@ -12,9 +12,11 @@ from ncclscope.analysis.measures import (
     EXACT_SOURCES,
     GRADE_OF,
     GRADES,
+    UPPER_SOURCE,
     Durations,
 )
 from ncclscope.analysis.query import Row, rows, sql_text
+from ncclscope.analysis.sampled_groups import Sample
 from ncclscope.analysis.selection import DEFAULT_BY, KEYS
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_bytes
 
@@ -56,6 +58,7 @@ class Group:
     inferred: bool
     calls_counted: int | None = None  # by counters, where not all calls are on record
     size_is_class: bool = False  # the size is a power of two, and stands for sizes up to the next
+    sample: Sample | None = None  # its times come from a sample: intervals of the numbers above
 
 
 @dataclass(slots=True)
@@ -67,6 +70,7 @@ class GroupSums:
     # By grade: operations, total, shortest and longest ns.
     times: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
     early: bool = False
+    upper: bool = False
     inferred: bool = False
     # Bus bytes of what counts for bandwidth; None where a function has no bus bandwidth.
     exact_bus: float | None = 0.0
@@ -80,6 +84,7 @@ class GroupSums:
         least, most = min(before[2], shortest), max(before[3], longest)
         self.times[grade] = (before[0] + count, before[1] + total, least, most)
         self.early |= source == EARLY_SOURCE
+        self.upper |= source == UPPER_SOURCE
 
     def add_exact(self, function: str, ranks: int, timed_bytes: int, duration_ns: int) -> None:
         """Adds bytes and times that count for bandwidth."""
@@ -114,6 +119,7 @@ def _durations(sums: GroupSums, percentiles: dict[int, tuple[float, float]]) -> 
         p99_ns=p99,
         longest_ns=longest,
         lower_bound=sums.early and grade == 0,
+        upper_bound=sums.upper and grade == 0,
     )
 
 
@@ -153,6 +159,7 @@ def merge(groups: Iterable[GroupSums], running_ns: float | None = None, run_ns: 
         for grade, times in sums.times.items():
             whole.add_times(GRADES[grade], *times)
         whole.early |= sums.early
+        whole.upper |= sums.upper
         whole.inferred |= sums.inferred
         whole.exact_bus = _plus(whole.exact_bus, sums.exact_bus)
         whole.wire_bus = _plus(whole.wire_bus, sums.wire_bus)
@@ -162,11 +169,14 @@ def merge(groups: Iterable[GroupSums], running_ns: float | None = None, run_ns: 
     return group_of(whole, {}, {}, run_ns)
 
 
-def make_tables(connection: duckdb.DuckDBPyConnection, by: Sequence[str]) -> bool:
+def make_tables(
+    connection: duckdb.DuckDBPyConnection, by: Sequence[str], more: Sequence[str] = ()
+) -> bool:
     """Makes the tables `sums` and `histogram`, from which all other numbers come. True where
-    sizes were folded into powers of two, because there are too many groups.
+    sizes were folded into powers of two, because there are too many groups. `more`: keys that
+    are asked for besides.
     """
-    finest = ", ".join(KEYS[name] for name in dict.fromkeys((*DEFAULT_BY, *by)))
+    finest = ", ".join(KEYS[name] for name in dict.fromkeys((*DEFAULT_BY, *by, *more)))
     keys = ", ".join(KEYS[name] for name in by)
     connection.execute(f"create temp table all_sums as {sql_text('sums', keys=finest)}")
     connection.execute(f"create temp table all_histogram as {sql_text('histogram', keys=keys)}")

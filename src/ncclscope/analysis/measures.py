@@ -12,7 +12,9 @@ The extent of a run (`extent`)
 Bandwidth (`EXACT_SOURCES`, `counts_for_bandwidth`, `bus_bytes`, `busbw_gbs`)
     Bytes divided by time, both summed over the operations that count: their duration comes from an
     exact source, and their size is known. `gpu-early` does not count, its durations are lower
-    bounds; nor do times of the host. nccl/bandwidth.py has the factor of each function.
+    bounds; nor do `gpu-event-upper`, which are upper bounds, `gpu-event-rough`, whose error is more
+    than a tenth of them (process/launch_times.py), and times of the host. nccl/bandwidth.py has the
+    factor of each function.
     Who waited for whom needs more than that, see model/streams.py: there a `gpu-partial` operation
     does not count, because any channel may be the first to start or the last to end.
 
@@ -93,7 +95,7 @@ def extent(
 
 
 # ---- bandwidth ----
-EXACT_SOURCES = ("gpu", "gpu-repaired", "gpu-partial")
+EXACT_SOURCES = ("gpu", "gpu-repaired", "gpu-event", "gpu-partial")
 _IS_EXACT = np.array([*(name in EXACT_SOURCES for name in SOURCES), False])  # by code; -1: none
 
 
@@ -141,6 +143,7 @@ def busbw_gbs(model: Model, rows: Rows = ALL_ROWS) -> float | None:
 GRADES = ("gpu", "proxy", "host", "enqueue")
 GRADE_OF = dict.fromkeys(GPU_SOURCES, 0) | {"proxy": 1, "host": 2, "enqueue": 3}
 EARLY_SOURCE = "gpu-early"  # its durations are lower bounds
+UPPER_SOURCE = "gpu-event-upper"  # its durations are upper bounds
 _GRADE_OF_CODE = np.array([GRADE_OF.get(name, len(GRADES)) for name in SOURCES], np.int8)
 GRADE_SQL = (
     f"case when source in ({', '.join(map(repr, GPU_SOURCES))}) then 0 "
@@ -161,6 +164,7 @@ class Durations:
     p99_ns: float | None
     longest_ns: float
     lower_bound: bool  # some are gpu-early: the truth is not less
+    upper_bound: bool = False  # some are gpu-event-upper: the truth is not more
 
 
 def durations(operations: Columns, rows: Rows = ALL_ROWS) -> Durations | None:
@@ -186,6 +190,7 @@ def durations(operations: Columns, rows: Rows = ALL_ROWS) -> Durations | None:
         p99_ns=p99,
         longest_ns=int(times.max()),
         lower_bound=bool((source[best] == SOURCES.index(EARLY_SOURCE)).any()),
+        upper_bound=bool((source[best] == SOURCES.index(UPPER_SOURCE)).any()),
     )
 
 

@@ -62,13 +62,13 @@ def _gaps(run: Run, rows: Ints, first: Bools) -> Floats:
     gap: Floats = np.maximum(start - origin - before, 0).astype(np.float64)
     # Rows of a process are in the order of calls.
     untimed = np.cumsum(run.current & ~run.timed)[rows]
-    for interruptions in (untimed, _window_edges(run, rows)):
+    for interruptions in (untimed, window_edges(run, rows)):
         gap[np.diff(interruptions, prepend=interruptions[0]) != 0] = np.nan
     gap[first] = np.nan
     return gap
 
 
-def _window_edges(run: Run, rows: Ints) -> Ints:
+def window_edges(run: Run, rows: Ints) -> Ints:
     """By operation how often its process had begun or stopped recording single calls before it."""
     edges_before = np.zeros(len(rows), np.int64)
     windows = run.model.tables["windows"]

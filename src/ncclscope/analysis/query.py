@@ -48,10 +48,19 @@ def connect(model: Model, selection: Selection) -> duckdb.DuckDBPyConnection:
         where = selection.sql(model, table) if selected else "true"
         whole = model.whole.get(table, frozenset())
         shown = ", ".join(_expression(column, model.words, whole) for column in columns)
+        if table == "operations":
+            shown += f", {_dimension(model)} as dimension"
         connection.execute(
             f"create temp view {table} as select {shown} from raw_{table} where {where}"
         )
     return connection
+
+
+def _dimension(model: Model) -> str:
+    """The dimension of an operation's communicator."""
+    names = [literal(name) if name else "null" for name in model.dimensions]
+    listed = ", ".join(names)
+    return f"([{listed}])[communicator + 1]" if set(names) - {"null"} else "cast(null as varchar)"
 
 
 def rows(connection: duckdb.DuckDBPyConnection, name: str, **values: str | int) -> list[Row]:

@@ -24,6 +24,10 @@ KEYS = {
     "thread": "thread",
     "variant": "variant",
     "tag": "tag",
+    "step": "step",
+    "phase": "phase",
+    "module": "module",
+    "dimension": "dimension",
 }
 _ALIASES = {
     "comm": "communicator",
@@ -36,6 +40,8 @@ _ALIASES = {
     "algo": "algorithm",
     "proto": "protocol",
     "node": "host",
+    "layer": "module",
+    "parallelism": "dimension",
 }
 DEFAULT_BY = ("communicator", "function", "size", "datatype")
 

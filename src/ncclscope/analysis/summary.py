@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from ncclscope.analysis.groups import Group, GroupSums, Key, merge
 from ncclscope.analysis.ranks import Arrivals, RankRow, TrafficRow
+from ncclscope.analysis.training_steps import StepSummary
 from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.analysis.waiting.path_parts import PathPart
 from ncclscope.errors import UsageError
@@ -98,6 +99,10 @@ class Summary:
     arrivals: Arrivals | None
     traffic: tuple[TrafficRow, ...] | None
     notes: tuple[str, ...]
+    # Of captures with a training context.
+    steps: StepSummary | None = None
+    modules: tuple[Group, ...] = ()
+    dimensions: tuple[Group, ...] = ()
 
     @property
     def span_ns(self) -> int:

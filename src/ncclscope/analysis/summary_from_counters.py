@@ -7,6 +7,8 @@ What needs single operations (waiting, ranks that came last, traffic) is not the
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from ncclscope.analysis.counted_completeness import with_counts
 from ncclscope.analysis.counter_totals import (
     CounterKey,
@@ -16,6 +18,8 @@ from ncclscope.analysis.counter_totals import (
 )
 from ncclscope.analysis.groups import Group, GroupSums, Key, group_of, merge
 from ncclscope.analysis.measures import EXACT_SOURCES, GRADE_OF
+from ncclscope.analysis.sampled_counters import SampledCounters, sampled_counters
+from ncclscope.analysis.sampled_groups import with_sample
 from ncclscope.analysis.selection import Selection, function_names
 from ncclscope.analysis.summary import CommunicatorRow, Summary, scope_rows, size_rows
 from ncclscope.arrays.types import Ints
@@ -40,6 +44,7 @@ class _Total:
     sums: GroupSums = field(default_factory=GroupSums)
     histograms: dict[int, Ints] = field(default_factory=dict)
     folded: bool = False
+    places: list[int] = field(default_factory=list)  # of its totals
 
 
 def summarize(
@@ -109,7 +114,8 @@ def _add(group: _Total, key: CounterKey, total: CounterTotals, ranks: int) -> No
         sums.add_times(source, times.count, times.total_ns, times.shortest_ns, times.longest_ns)
         grade = GRADE_OF[source]
         before = group.histograms.get(grade)
-        group.histograms[grade] = times.histogram + (0 if before is None else before)
+        if times.histogram is not None:
+            group.histograms[grade] = times.histogram + (0 if before is None else before)
         if source in EXACT_SOURCES and key.size_bytes is not None:
             size = round(total.mean_bytes * times.count)
             sums.add_exact(key.function or "", ranks, size, times.total_ns)
@@ -120,18 +126,32 @@ def _group_totals(
 ) -> dict[tuple[Key, ...], _Total]:
     ranks_of = model.tables["communicators"]["ranks"]
     groups: dict[tuple[Key, ...], _Total] = {}
-    for key, total in totals:
+    for place, (key, total) in enumerate(totals):
         ranks = 0 if key.communicator is None else int(ranks_of[key.communicator])
-        _add(groups.setdefault(_group_keys(model, key, by), _Total()), key, total, ranks)
+        group = groups.setdefault(_group_keys(model, key, by), _Total())
+        group.places.append(place)
+        _add(group, key, total, ranks)
     return groups
 
 
 def _group(
-    by: tuple[str, ...], keys: tuple[Key, ...], total: _Total, histograms: Histograms
+    by: tuple[str, ...],
+    keys: tuple[Key, ...],
+    total: _Total,
+    histograms: Histograms,
+    sampled: SampledCounters | None,
 ) -> Group:
     percentiles = {grade: histograms.percentiles(w) for grade, w in total.histograms.items()}
     group = group_of(total.sums, dict(zip(by, keys, strict=True)), percentiles, 0)
-    return replace(group, size_is_class=total.folded and "size" in by)
+    group = replace(group, size_is_class=total.folded and "size" in by)
+    return _with_sample(group, sampled, total.places)
+
+
+def _with_sample(group: Group, sampled: SampledCounters | None, places: list[int]) -> Group:
+    """The group with what its timed operations say about all of them."""
+    if sampled is None:
+        return group
+    return with_sample(group, sampled.strata.sample(sampled.strata_of(places)))
 
 
 def _summary(
@@ -140,16 +160,18 @@ def _summary(
     totals: list[tuple[CounterKey, CounterTotals]],
     histograms: Histograms,
 ) -> Summary:
+    sampled = sampled_counters(model, totals)
     groups = tuple(
-        _group(by, keys, total, histograms)
+        _group(by, keys, total, histograms, sampled)
         for keys, total in _group_totals(model, totals, by).items()
     )
     names = {name: row for row, name in enumerate(model.communicator_names)}
-    sums_of = {
-        names[str(key)] if key is not None else -1: total.sums
+    by_communicator = {
+        names[str(key)] if key is not None else -1: total
         for (key,), total in _group_totals(model, totals, ("communicator",)).items()
     }
-    whole = merge(sums_of.values())
+    sums_of = {row: total.sums for row, total in by_communicator.items()}
+    whole = _with_sample(merge(sums_of.values()), sampled, list(range(len(totals))))
     untimed: Counter[str] = Counter()
     for _, total in totals:
         untimed.update(total.untimed)
@@ -165,10 +187,11 @@ def _summary(
         ranks_seen=len({(key.rank, key.host) for key, _ in totals}),
         total=whole,
         groups=groups,
-        communicators=_communicators(model, sums_of),
+        communicators=_communicators(model, by_communicator, sampled),
         scopes=scope_rows(sums_of, model.tables["communicators"]["nodes"].tolist()),
         sizes=size_rows(
-            (key.size_bytes, total.operations, total.bytes, total.gpu_ns) for key, total in totals
+            (key.size_bytes, total.operations, total.bytes, _gpu_ns(sampled, place, total))
+            for place, (key, total) in enumerate(totals)
         ),
         untimed=reasons,
         slices=None,
@@ -183,6 +206,14 @@ def _summary(
             *_on_record(model.completeness),
         ),
     )
+
+
+def _gpu_ns(sampled: SampledCounters | None, place: int, total: CounterTotals) -> int:
+    """Time on the GPU; where a sample was timed, that of all operations."""
+    strata = sampled.strata_of([place]) if sampled else ()
+    if sampled is None or not len(strata):
+        return total.gpu_ns
+    return round(sampled.strata.total_ns(np.asarray(strata)).value)
 
 
 def _on_record(completeness: Completeness) -> list[str]:
@@ -205,10 +236,12 @@ def _has_shares(model: Model, totals: list[tuple[CounterKey, CounterTotals]]) ->
     )
 
 
-def _communicators(model: Model, sums_of: dict[int, GroupSums]) -> tuple[CommunicatorRow, ...]:
+def _communicators(
+    model: Model, totals: dict[int, _Total], sampled: SampledCounters | None
+) -> tuple[CommunicatorRow, ...]:
     rows = [
-        CommunicatorRow.of(model, row, merge([sums]), ())
-        for row, sums in sums_of.items()
+        CommunicatorRow.of(model, row, _with_sample(merge([total.sums]), sampled, total.places), ())
+        for row, total in totals.items()
         if row >= 0
     ]
     return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.row)))

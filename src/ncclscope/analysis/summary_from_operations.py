@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import duckdb
+import numpy as np
 
 from ncclscope.analysis import ranks
 from ncclscope.analysis.groups import (
@@ -22,24 +23,31 @@ from ncclscope.analysis.measures import extent
 from ncclscope.analysis.query import Row, connect, rows
 from ncclscope.analysis.ranks import RankRow
 from ncclscope.analysis.recording_coverage import calls_made, recorded_ns
-from ncclscope.analysis.selection import Selection
+from ncclscope.analysis.sampled_operations import SampledOperations, sampled_operations
+from ncclscope.analysis.selection import KEYS, Selection
 from ncclscope.analysis.summary import (
     SLICES,
     CommunicatorRow,
+    ScopeRow,
     Summary,
     scope_rows,
     size_rows,
 )
+from ncclscope.analysis.training_steps import step_summary
 from ncclscope.analysis.waiting.account import waiting_account
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
-from ncclscope.model.schema import GPU_SOURCES
+from ncclscope.model.periodic_steps import with_periodic_steps
+from ncclscope.model.schema import GPU_SOURCES, NONE
 
+_OF_CONTEXT = ("module", "dimension")
 _FOLDED = "message sizes are grouped by powers of two: there are too many different ones"
 
 
 def summarize(model: Model, selection: Selection, by: tuple[str, ...]) -> Summary:
     """Everything a report shows about the selected operations."""
+    if "step" in by:
+        model = with_periodic_steps(model)
     with connect(model, selection) as connection:
         return _summarize(connection, model, selection, by)
 
@@ -59,7 +67,7 @@ def _summarize(
     began_ns, ended_ns = span or (0, 0)
     with ThreadPoolExecutor(1) as pool:  # both run outside of the interpreter most of the time
         kernel_time_result = pool.submit(kernel_times, model, selection, by)
-        folded = make_tables(connection, by)
+        folded = make_tables(connection, by, _OF_CONTEXT if model.has_context else ())
         kernels = kernel_time_result.result()
     account, path = waiting_account(model, selection)
     rank_rows = ranks.rank_rows(connection, model.nodes, account)
@@ -71,11 +79,22 @@ def _summarize(
         ).items()
     }
     groups = _groups(connection, model, by, kernels, times)
+    sampled = sampled_operations(model, selection, by)
+    if sampled:
+        groups = _with_samples(model, sampled, groups, by, folded, times)
     if not folded:
         groups = _with_calls_made(groups, calls_made(model, selection, by), by)
     slices = _slices(connection, began_ns, max((ended_ns - began_ns) // SLICES + 1, 1))
+    calls_by_communicator = calls_made(model, selection, ("communicator",))
     total = merge(sums_of.values(), sum(kernels.by_rank_ns.values()), times.of_group({}))
-    calls = calls_made(model, selection, ("communicator",))
+    communicators = _communicators(model, sums_of, slices, times, calls_by_communicator)
+    scopes = scope_rows(sums_of, _column(model, "nodes"))
+    sizes = size_rows(rows(connection, "sizes"))
+    if sampled:
+        total = sampled.with_sample(model, total, sampled.all_strata, times.of_group({}))
+        communicators = _sampled_communicators(model, sampled, communicators, times)
+        scopes = _sampled_scopes(model, sampled, scopes)
+        sizes = size_rows(sampled.sizes(rows(connection, "sizes")))
     return Summary(
         model=model,
         completeness=model.completeness,
@@ -84,11 +103,16 @@ def _summarize(
         began_ns=began_ns if span else None,
         ended_ns=ended_ns if span else None,
         ranks_seen=len(rank_rows),
-        total=replace(total, calls_counted=None if calls is None else sum(calls.values())),
+        total=replace(
+            total,
+            calls_counted=None
+            if calls_by_communicator is None
+            else sum(calls_by_communicator.values()),
+        ),
         groups=tuple(replace(group, size_is_class=folded) for group in groups),
-        communicators=_communicators(model, sums_of, slices, times, calls),
-        scopes=scope_rows(sums_of, _column(model, "nodes")),
-        sizes=size_rows(rows(connection, "sizes")),
+        communicators=communicators,
+        scopes=scopes,
+        sizes=sizes,
         untimed=_untimed(connection),
         slices=_all_slices(slices),
         ranks=rank_rows,
@@ -97,6 +121,9 @@ def _summarize(
         arrivals=ranks.arrivals(connection),
         traffic=ranks.traffic_rows(connection),
         notes=(*((_FOLDED,) if folded else ()), *_calls_outside(model.completeness)),
+        steps=step_summary(model),
+        modules=_by_context(connection, model, "module", kernels, times),
+        dimensions=_by_context(connection, model, "dimension", kernels, times),
     )
 
 
@@ -161,6 +188,93 @@ def _groups(
     return tuple(groups)
 
 
+def _with_samples(
+    model: Model,
+    sampled: SampledOperations,
+    groups: tuple[Group, ...],
+    by: tuple[str, ...],
+    folded: bool,
+    times: _RankTimes,
+) -> tuple[Group, ...]:
+    """Groups with what their timed operations say about all of them."""
+    strata_of = {
+        tuple(_with_names(model, by, _known_key(model, by, codes)).values()): strata
+        for codes, strata in sampled.rows_by_group([KEYS[name] for name in by], folded).items()
+    }
+    none = np.empty(0, np.int64)
+    return tuple(
+        sampled.with_sample(
+            model,
+            group,
+            strata_of.get(tuple(group.keys.values()), none),
+            times.of_group(group.keys),
+        )
+        for group in groups
+    )
+
+
+def _known_key(model: Model, by: tuple[str, ...], codes: tuple[int, ...]) -> Row:
+    """A group's keys as SQL gives them: names for codes, None for NONE."""
+    words = model.words
+    return tuple(
+        None if code == NONE else words[KEYS[name]][code] if KEYS[name] in words else code
+        for name, code in zip(by, codes, strict=True)
+    )
+
+
+def _sampled_communicators(
+    model: Model,
+    sampled: SampledOperations,
+    communicators: tuple[CommunicatorRow, ...],
+    times: _RankTimes,
+) -> tuple[CommunicatorRow, ...]:
+    rows = [
+        replace(
+            row,
+            total=sampled.with_sample(
+                model,
+                row.total,
+                np.flatnonzero(sampled.keys["communicator"] == row.row),
+                times.of_group({"communicator": row.name}),
+            ),
+        )
+        for row in communicators
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.total_ns, row.row)))
+
+
+def _sampled_scopes(
+    model: Model, sampled: SampledOperations, scopes: tuple[ScopeRow, ...]
+) -> tuple[ScopeRow, ...]:
+    nodes = np.append(model.tables["communicators"]["nodes"], NONE)[sampled.keys["communicator"]]
+    within = {"intra-node": nodes == 1, "inter-node": nodes > 1}
+    return tuple(
+        replace(
+            row,
+            total=sampled.with_sample(model, row.total, np.flatnonzero(within[row.scope]), 0),
+        )
+        for row in scopes
+    )
+
+
+def _by_context(
+    connection: duckdb.DuckDBPyConnection,
+    model: Model,
+    key: str,
+    kernels: KernelTime,
+    times: _RankTimes,
+) -> tuple[Group, ...]:
+    """Sums by module or dimension, without percentiles; none where there is no context."""
+    if not model.has_context:
+        return ()
+    sums_of = sums_by_key(connection, [key], _column(model, "ranks"), kernels.by_function)
+    return tuple(
+        group_of(sums, _with_names(model, (key,), own), {}, times.of_group({}))
+        for own, sums in sums_of.items()
+        if own[0] is not None
+    )
+
+
 def _with_calls_made(
     groups: tuple[Group, ...], calls: dict[tuple[Key, ...], int] | None, by: tuple[str, ...]
 ) -> tuple[Group, ...]:
@@ -185,6 +299,9 @@ def _with_names(model: Model, by: tuple[str, ...], key: Row) -> dict[str, Key]:
     """Keys by name, with names for rows of communicators and nodes."""
     keys: dict[str, Key] = dict(zip(by, key, strict=True))
     communicator, host = keys.get("communicator"), keys.get("host")
+    module = keys.get("module")
+    if isinstance(module, int):
+        keys["module"] = model.module_names[module]
     if isinstance(communicator, int):
         keys["communicator"] = model.communicator_names[communicator]
     if isinstance(host, int):

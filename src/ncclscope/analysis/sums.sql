@@ -1,12 +1,14 @@
 -- Operations summed up by keys and source. Calls recorded into a CUDA graph are calls; their
--- replays are operations.
+-- replays are operations: rows of their own, or counted in `replays`.
 select
     {keys},
     source as source,
     cast(sum(case when replay = 1 then 0 else 1 end) as bigint) as calls,
-    cast(sum(case when state = 'captured' then 0 else 1 end) as bigint) as operations,
+    cast(sum(case when state = 'captured' then coalesce(replays, 0) else 1 end) as bigint)
+        as operations,
     cast(sum(case when state = 'in flight' then 1 else 0 end) as bigint) as in_flight,
-    cast(sum(case when state = 'captured' then 0 else size_bytes end) as bigint) as bytes,
+    cast(sum(case when state = 'captured' then coalesce(replays, 0) * size_bytes
+        else size_bytes end) as bigint) as bytes,
     cast(sum(case when duration_ns is null then 0 else 1 end) as bigint) as timed,
     cast(sum(case when duration_ns is null then 0 else size_bytes end) as bigint) as timed_bytes,
     cast(sum(duration_ns) as bigint) as duration_ns,

@@ -6,6 +6,12 @@ shortest duration is the time on the wire. No common clock is needed.
     rank 0  ──[██████████]     arrives first, waits longest
     rank 1  ─────[███████]
     rank 2  ─────────[███]     arrives last: its duration is the time on the wire
+
+Where a sample of operations was timed, it is the same on all ranks. The first calls of a kind are
+left out: they connect ranks. The operation before a timed one has no times, so a rank's own time is
+not known as `own_time` defines it. But if it was the same collective before on all ranks, they left
+it together, and own times differ by as much as durations do: own = time between the two calls +
+longest duration - duration. Otherwise it stays unknown, and nobody is blamed.
 """
 
 from dataclasses import dataclass
@@ -15,11 +21,13 @@ import numpy as np
 from ncclscope.analysis.distinct import distinct_rows
 from ncclscope.analysis.own_time import OwnTimes
 from ncclscope.analysis.run import Run
+from ncclscope.arrays.joins import running_count
 from ncclscope.arrays.types import Floats, Ints
-from ncclscope.model.schema import NONE
+from ncclscope.model.schema import NONE, NOT_SAMPLED
 from ncclscope.model.streams import meets_of, rules_of
-from ncclscope.nccl.functions import EVERYBODY
+from ncclscope.nccl.functions import EVERYBODY, waits_for
 
+_FIRST_CALLS = 4
 MOST_ROWS = 4_000_000  # beyond, only every n-th instance is looked at
 
 
@@ -65,8 +73,15 @@ def synchronized_instances(run: Run, own_times: OwnTimes) -> SynchronizedInstanc
     rows, instance = rows[order], instance[order]
     number, count = np.unique(instance, return_counts=True)
     several = count > 1
+    sampled = NOT_SAMPLED in words.get("reason", ())
+    if sampled:
+        several &= running_count(_kinds(run, number)) >= _FIRST_CALLS
     rows, count, number = rows[np.repeat(several, count)], count[several], number[several]
     first = np.cumsum(count) - count
+    own_ns = own_times.own_ns[rows]
+    if sampled and len(rows):
+        weight = _stands_for(run, len(rows))
+        own_ns = np.where(np.isnan(own_ns), _own_by_durations(run, rows, first, count), own_ns)
     table = run.model.tables["instances"]
     return SynchronizedInstances(
         first=first,
@@ -77,9 +92,31 @@ def synchronized_instances(run: Run, own_times: OwnTimes) -> SynchronizedInstanc
         group=np.repeat(np.arange(len(first)), count),
         rank=run.column("global_rank", rows),
         duration_ns=run.column("duration_ns", rows),
-        own_ns=own_times.own_ns[rows],
+        own_ns=own_ns,
         weight=weight,
     )
+
+
+def _stands_for(run: Run, timed: int) -> float:
+    """How many operations one timed one stands for."""
+    operations, words = run.operations, run.model.words
+    all_wait = np.array([*(waits_for(name) == EVERYBODY for name in words["function"]), False])
+    whole = run.collective & all_wait[operations["function"]] & (operations["instance"] != NONE)
+    return max(float(np.count_nonzero(whole)) / max(timed, 1), 1.0)
+
+
+def _own_by_durations(run: Run, rows: Ints, first: Ints, count: Ints) -> Floats:
+    """Own times of ranks that left the collective before together; NaN elsewhere."""
+    before = np.maximum(rows - 1, 0)  # rows of a process are in the order of calls
+    names = ("process", "communicator", "global_rank", "function", "part_of")
+    same = rows > 0
+    for name in names:
+        same &= run.column(name, before) == run.column(name, rows)
+    together = np.repeat(np.logical_and.reduceat(same, first), count)
+    between = run.column("call_ns", rows) - run.column("call_ns", before)
+    duration = run.column("duration_ns", rows)
+    longest = np.repeat(np.maximum.reduceat(duration, first), count)
+    return np.where(together, (between + longest - duration).astype(np.float64), np.nan)
 
 
 def _kinds(run: Run, instances: Ints) -> Ints:

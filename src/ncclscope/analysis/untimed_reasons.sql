@@ -2,7 +2,8 @@
 select
     source as source,
     reason as reason,
-    cast(count(*) as bigint) as operations
+    cast(sum(case when state = 'captured' then replays else 1 end) as bigint) as operations
 from operations
-where part_of is null and state not in ('captured', 'in flight') and source <> 'gpu'
+where part_of is null and source <> 'gpu' and state <> 'in flight'
+    and (state <> 'captured' or replays > 0)
 group by source, reason

@@ -17,7 +17,7 @@ from ctypes import (
 )
 
 # Of the lists; a library that says another number was built from other sources.
-VERSION = 0xF736A6DB33433477
+VERSION = 0xED213474DB7760BE
 
 
 class Lines(Structure):

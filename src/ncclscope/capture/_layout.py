@@ -6,7 +6,7 @@ Made by tools/generate.py from native/include/ncclscope/format.h: do not edit.
 # fmt: off
 MAGIC = b"\x89NCCLSC\n"
 MAJOR = 1
-MINOR = 3
+MINOR = 4
 ENDIAN = 4660
 SLOT_BYTES = 64
 MAX_HEADER_BYTES = 16384
@@ -62,28 +62,67 @@ TEXT_STRING = 1
 TEXT_COMM_NAME = 2
 TEXT_GPU_BUS_ID = 3
 TEXT_NOTE = 4
+TEXT_RANGE = 5
+TEXT_DOMAIN = 6
+TEXT_SCHEMA = 7
+TEXT_CATEGORY = 8
+RANGE_NVTX = 1
+RANGE_RECORD_FUNCTION = 2
+RANGE_ENGINE = 3
+RANGE_MODULE = 4
+RANGE_API = 5
+PAYLOAD_NONE = 0
+PAYLOAD_U64 = 1
+PAYLOAD_I64 = 2
+PAYLOAD_DOUBLE = 3
+PAYLOAD_U32 = 4
+PAYLOAD_I32 = 5
+PAYLOAD_FLOAT = 6
+PAYLOAD_SCHEMA = 7
+PHASE_UNKNOWN = 0
+PHASE_DATA = 1
+PHASE_FORWARD = 2
+PHASE_BACKWARD = 3
+PHASE_OPTIMIZER = 4
 MODES = {
     1: "profile", 2: "trace", 3: "full",
 }
 # Why an operation has no GPU time, in the order of Times.untimed.
 UNTIMED = (
     "no kernel", "no stamp", "stale stamp", "suspect stamp", "some channels", "overrun",
+    "not sampled", "launch not timed",
+)
+# Where GPU times come from.
+GPU_TIMINGS = {
+    1: "kernel", 2: "sampled", 3: "off", 4: "auto",
+}
+# Reasons of LaunchTime, EventClock and GraphReplays, by number.
+TIMING_REASONS = (
+    "", "captured into a graph", "capture began or ended during the launch",
+    "all CUDA events in use", "CUDA error", "CUDA context without events",
+    "too many CUDA errors before", "not finished when last looked at",
+    "the driver lacks a function", "the GPU was busy", "switched off", "more than can be followed",
+    "no marker kernel",
 )
 # Slot kinds by name.
 KINDS = {
     "Group": 1, "Coll": 2, "P2p": 3, "ProxyOp": 4, "ProxyStep": 5, "ProxyCtrl": 6, "KernelCh": 7,
     "NetPlugin": 8, "GroupApi": 9, "CollApi": 10, "P2pApi": 11, "KernelLaunch": 12, "CeColl": 13,
     "CeSync": 14, "CeBatch": 15, "KernelPhase": 16, "CollExt": 32, "P2pExt": 33, "CeExt": 34,
-    "State": 35, "Drop": 36, "Pad": 37, "Block": 48, "Updates": 49, "Comm": 64, "CommEnd": 65,
-    "Text": 66, "Sync": 67, "Count": 68, "End": 69, "Zoom": 70, "Tally": 80, "Tallies": 81,
-    "Live": 96, "LiveComm": 97, "LiveOp": 98, "LiveEnd": 99,
+    "State": 35, "Drop": 36, "Pad": 37, "Range": 38, "RangeText": 39, "LaunchTime": 40,
+    "EventClock": 41, "GraphReplays": 42, "GraphCall": 43, "RangePayload": 44, "Block": 48,
+    "Updates": 49, "Comm": 64, "CommEnd": 65, "Text": 66, "Sync": 67, "Count": 68, "End": 69,
+    "Zoom": 70, "Tally": 80, "Tallies": 81, "Live": 96, "LiveComm": 97, "LiveOp": 98,
+    "LiveEnd": 99, "LiveStep": 100,
 }
 # Counters by number.
 COUNTERS = (
     "dropped_arena_full", "dropped_low_priority", "dropped_no_stream", "dropped_unknown_type",
     "updates_dropped", "handle_null", "handle_foreign", "handle_dead", "stop_repeated",
     "start_repeated", "context_foreign", "late_updates", "meta_dropped", "write_failed",
-    "rotated_out", "slots_lost", "tally_folded", "tally_other",
+    "rotated_out", "slots_lost", "tally_folded", "tally_other", "launches_sampled",
+    "launches_timed", "launches_captured", "launches_pool_empty", "launches_cuda_error",
+    "launches_no_context", "launches_unfinished", "dropped_ranges", "range_texts_dropped",
 )
 # Fields as in the schema. Of a slot's head, and of the file header:
 HEAD = (
@@ -115,12 +154,13 @@ SCHEMA = (
     "8 NetPlugin parent:u64 t0:u64 t1:u64 id:u32 rank:i32 wr_id:u64 length:u64 comm:u16 "
     "opcode:u8 device:u8 qp_or_fd:u32\n"
     "9 GroupApi parent:u64 t0:u64 t1:u64 t_start_done:u64 t_end_begins:u64 depth:i32 comm:u16"
-    " spare:u8:10\n"
+    " spare:u16 sample:u32 spare2:u8:4\n"
     "10 CollApi parent:u64 t0:u64 t1:u64 count:u64 stream:u64 tag:u64 func:u8 dtype:u8 "
     "comm:u16 root:i32\n"
     "11 P2pApi parent:u64 t0:u64 t1:u64 count:u64 stream:u64 tag:u64 func:u8 dtype:u8 "
     "comm:u16 root:i32\n"
-    "12 KernelLaunch parent:u64 t0:u64 t1:u64 stream:u64 comm:u16 spare:u8:22\n"
+    "12 KernelLaunch parent:u64 t0:u64 t1:u64 stream:u64 comm:u16 spare:u16 sample:u32 "
+    "capture:u64 spare2:u8:8\n"
     "13 CeColl parent:u64 t0:u64 t1:u64 seq:u64 count:u64 func:u8 dtype:u8 sync:u8 spare:u8 "
     "comm:u16 spare2:u16 root:i32 ce_seq:u32\n"
     "14 CeSync parent:u64 t0:u64 t1:u64 ranks:i32 comm:u16 spare:u8:26\n"
@@ -137,6 +177,18 @@ SCHEMA = (
     "36 Drop total:u64 t0:u64 t1:u64 api:u32 group:u32 coll:u32 p2p:u32 proxy_op:u32 "
     "proxy_step:u32 kernel:u32 other:u32\n"
     "37 Pad spare:u8:56\n"
+    "38 Range parent:u64 t0:u64 t1:u64 payload:u64 payload2:u64 text:u32 category:u32 "
+    "domain:u16 payload_type:u8 payload_bytes:u8 schema:u32\n"
+    "39 RangeText text:char:56\n"
+    "40 LaunchTime parent:u64 t0:u64 t1:u64 gpu_start_ns:u64 gpu_stop_ns:u64 comm:u16 "
+    "clock:u16 reason:u8 spare:u8:11\n"
+    "41 EventClock t0:u64 excess_median_ns:u64 excess_spread_ns:u64 excess_busy_ns:u32 "
+    "excess_idle_ns:u32 clock:u16 comm:u16 calibrated:u8 reason:u8 samples:u16 gpu_uuid:u8:16\n"
+    "42 GraphReplays capture:u64 replays:u64 t0:u64 gpu_last_ns:u64 marker:u32 comm:u16 "
+    "reason:u8 spare:u8 launches:u32 spare2:u8:12\n"
+    "43 GraphCall capture:u64 count:u64 calls:u64 comm:u16 level:u8 func:u8 dtype:u8 algo:u8 "
+    "proto:u8 bits:u8 spare:u8:24\n"
+    "44 RangePayload parent:u64 t0:u64 schema:u32 bytes:u16 offset:u16 data:u8:32\n"
     "48 Block first:u64 stream:u32 count:u32 written:u64 tid:u32 thread_name:char:16 "
     "spare:u8:12\n"
     "49 Updates first:u64 stream:u32 count:u32 written:u64 tid:u32 thread_name:char:16 "
@@ -149,9 +201,9 @@ SCHEMA = (
     "slots_written:u64 bytes_written:u64 spare:u64\n"
     "68 Count value:u64 t0:u64 counter:u16 event:u16 spare:u8:36\n"
     "69 End t0:u64 slots_written:u64 comms_open:u64 spare:u8:32\n"
-    "70 Zoom t0:u64 events:u32 mode:u8 writes:u8 spare:u8:42\n"
+    "70 Zoom t0:u64 events:u32 mode:u8 writes:u8 gpu_timing:u8 spare:u8:41\n"
     "80 Tally count:u64 calls:u64 count_sum:u64 comm:u16 level:u8 func:u8 dtype:u8 algo:u8 "
-    "proto:u8 bits:u8 spare:u8:24\n"
+    "proto:u8 bits:u8 next_sampled:u64 spare:u8:16\n"
     "81 Tallies spare:u8:56\n"
     "96 Live serial:u64 monotonic_ns:u64 realtime_ns:u64 ticks:u64 dropped:u64 slots:u32 "
     "comms_open:u32 mode:u8 phase:u8 spare:u8:6\n"
@@ -161,11 +213,17 @@ SCHEMA = (
     " algo:u8 proto:u8 channels:u8 started:u8 stopped:u8 bits:u8 spare:u8:2 peer:i32\n"
     "99 LiveEnd serial:u64 monotonic_ns:u64 realtime_ns:u64 ticks:u64 dropped:u64 slots:u32 "
     "comms_open:u32 mode:u8 phase:u8 spare:u8:6\n"
+    "100 LiveStep steps:u64 t_last:u64 last_ns:u64 sum_ns:u64 data_ns:u64 t_phase:u64 "
+    "phase:u8 source:u8 spare:u8:2 text:u32\n"
     "times gpu_count:u64 gpu_sum_ns:u64 gpu_min_ns:u64 gpu_max_ns:u64 host_count:u64 "
     "host_sum_ns:u64 host_min_ns:u64 host_max_ns:u64 untimed:u64:8 gpu_histogram:u32:256 "
-    "host_histogram:u32:256\n"
+    "host_histogram:u32:256 event_count:u64 event_sum_ns:u64 event_min_ns:u64 "
+    "event_max_ns:u64 event_grouped:u64 event_first_sum_ns:u64 event_first_buckets:u8:8 "
+    "spare:u64 event_histogram:u32:256\n"
     "counters dropped_arena_full dropped_low_priority dropped_no_stream dropped_unknown_type "
     "updates_dropped handle_null handle_foreign handle_dead stop_repeated start_repeated "
     "context_foreign late_updates meta_dropped write_failed rotated_out slots_lost "
-    "tally_folded tally_other\n"
+    "tally_folded tally_other launches_sampled launches_timed launches_captured "
+    "launches_pool_empty launches_cuda_error launches_no_context launches_unfinished "
+    "dropped_ranges range_texts_dropped\n"
 )

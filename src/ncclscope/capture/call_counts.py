@@ -49,9 +49,16 @@ def read_call_counts(path: Path) -> npt.NDArray[np.void]:
         header, data = open_file(path)
     except (FormatError, OSError):
         return np.empty(0, RECORD)
-    usable = max(len(data) - header.header_bytes, 0) // RECORD.itemsize
-    records = np.frombuffer(data, RECORD, usable, header.header_bytes)
-    return np.array(records[records["tally"]["kind"] == layout.KINDS["Tally"]])
+    times = dtypes.check_schema(header.schema).times  # of an earlier minor version: shorter
+    written = np.dtype([("tally", RECORD["tally"]), ("times", times)])
+    usable = max(len(data) - header.header_bytes, 0) // written.itemsize
+    records = np.frombuffer(data, written, usable, header.header_bytes)
+    records = records[records["tally"]["kind"] == layout.KINDS["Tally"]]
+    out = np.zeros(len(records), RECORD)
+    out["tally"] = records["tally"]
+    for name in times.names or ():
+        out["times"][name] = records["times"][name]
+    return out
 
 
 def _folded(key: CallKey) -> CallKey:
@@ -61,7 +68,7 @@ def _folded(key: CallKey) -> CallKey:
 
 
 def _add_times(sum_: np.void, more: np.void) -> None:
-    for side in ("gpu", "host"):
+    for side in ("gpu", "host", "event"):
         count, least = int(sum_[f"{side}_count"]), f"{side}_min_ns"
         if more[f"{side}_count"]:
             sum_[least] = min(sum_[least], more[least]) if count else more[least]
@@ -69,6 +76,10 @@ def _add_times(sum_: np.void, more: np.void) -> None:
         for name in (f"{side}_count", f"{side}_sum_ns", f"{side}_histogram"):
             sum_[name] += more[name]
     sum_["untimed"] += more["untimed"]
+    sum_["event_grouped"] += more["event_grouped"]
+    if not sum_["event_first_sum_ns"]:  # of several keys that were folded into one, the first's
+        for name in ("event_first_sum_ns", "event_first_buckets"):
+            sum_[name] = more[name]
 
 
 def _times_by_key(
@@ -80,7 +91,8 @@ def _times_by_key(
     times: dict[CallKey, np.void] = {}
     for record in records:
         more, own = record["times"], _key(record["tally"])
-        if not (more["gpu_count"] or more["host_count"] or more["untimed"].any()):
+        timed = more["gpu_count"] or more["host_count"] or more["event_count"]
+        if not (timed or more["untimed"].any()):
             continue
         catch_all = CallKey(own.level, layout.NO_COMM, *[0] * 6)
         key = next((k for k in (own, _folded(own), catch_all) if k in counted), own)
@@ -111,7 +123,7 @@ def merge_call_counts(records: npt.NDArray[np.void], newer: Slots) -> tuple[Call
 
 
 def bucket_bounds_ns() -> npt.NDArray[np.float64]:
-    """Lower bounds of the time histograms' buckets, in ns: 0, 512, 576, 640 …
+    """Lower bounds of the time histograms' buckets, in ns: equal steps within each octave.
 
     The recorder's side is native/include/ncclscope/time_buckets.h.
     """

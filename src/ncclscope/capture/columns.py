@@ -24,7 +24,7 @@ from ncclscope.capture.tick_clock import FARTHEST_NS, TickClock
 Ints = npt.NDArray[np.int64]
 Addresses = npt.NDArray[np.uint64]
 Columns = dict[str, npt.NDArray[Any]]
-EXTENSIONS = {"Coll": "CollExt", "P2p": "P2pExt", "CeColl": "CeExt"}
+EXTENSIONS = {"Coll": "CollExt", "P2p": "P2pExt", "CeColl": "CeExt", "Range": "RangeText"}
 _NAME_FIELDS = ("func", "dtype", "algo", "proto", "variant")  # fields that are numbers of strings
 _SOURCES = {
     "|u1": _abi.FROM_U8, "<u2": _abi.FROM_U16, "<u4": _abi.FROM_U32, "<i4": _abi.FROM_I32,

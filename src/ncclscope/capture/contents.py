@@ -169,7 +169,8 @@ def contents_of_process(folder: Path) -> ProcessContents:
             _count_meta(contents, os.pread(fd, os.fstat(fd).st_size, 0), header.header_bytes)
         elif path.name == "tally":
             records = os.pread(fd, os.fstat(fd).st_size, header.header_bytes)
-            _count_calls(contents, records, layout.tally_record_bytes())
+            with suppress(FormatError):
+                _count_calls(contents, records, layout.tally_record_bytes(header.schema))
         elif path.name == "arena":
             _count_arena(contents, fd, header, ends)
         else:

@@ -81,6 +81,12 @@ def parse_schema(text: str) -> Schema:
 OURS = parse_schema(SCHEMA)
 
 
+def _are_first_fields(earlier: np.dtype[np.void], later: np.dtype[np.void]) -> bool:
+    """Whether all fields of one dtype are the first ones of another, in the same places."""
+    places = dict(later.fields or {})
+    return all(places.get(name) == place for name, place in (earlier.fields or {}).items())
+
+
 @lru_cache(maxsize=16)
 def check_schema(text: str) -> Schema:
     """A file's schema, when this release can read the file by its own.
@@ -100,6 +106,6 @@ def check_schema(text: str) -> Schema:
                 raise FormatError(f"its schema describes {name}.{field} differently")
         if theirs.kinds[name] != OURS.kinds[name]:
             raise FormatError(f"its schema numbers {name} differently")
-    if theirs.times not in (OURS.times, np.dtype([])):
+    if not _are_first_fields(theirs.times, OURS.times):
         raise FormatError("its schema describes times differently")
     return theirs

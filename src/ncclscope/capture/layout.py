@@ -12,9 +12,19 @@ from struct import Struct
 
 from ncclscope.capture._layout import *  # noqa: F403
 from ncclscope.capture._layout import HEAD, KINDS, SCHEMA, SLOT_BYTES
+from ncclscope.errors import FormatError
 
 # Fields in what 1.0 calls spare bytes, with the minor version that added each.
-ADDED_FIELDS = {"LiveOp.peer": 1, "Group.send_buff": 3, "Group.recv_buff": 3}
+ADDED_FIELDS = {
+    "LiveOp.peer": 1,
+    "Group.send_buff": 3,
+    "Group.recv_buff": 3,
+    "GroupApi.sample": 4,
+    "KernelLaunch.sample": 4,
+    "KernelLaunch.capture": 4,
+    "Tally.next_sampled": 4,
+    "Zoom.gpu_timing": 4,
+}
 # Bytes and struct codes of the schema's types.
 TYPE_BYTES = {"u8": 1, "char": 1, "u16": 2, "u32": 4, "i32": 4, "u64": 8, "i64": 8}
 _CODES = {"u8": "B", "u16": "H", "u32": "I", "i32": "i", "u64": "Q", "i64": "q"}
@@ -52,9 +62,9 @@ def places(fields: Iterable[str], start: int = 0) -> dict[str, Place]:
 
 
 @cache
-def _schema_lines() -> dict[str, list[str]]:
+def _schema_lines(schema: str = SCHEMA) -> dict[str, list[str]]:
     """Fields by the name of their kind, and those of `times`."""
-    words = [line.split(" ") for line in SCHEMA.splitlines()]
+    words = [line.split(" ") for line in schema.splitlines()]
     return {w[1] if w[0].isdigit() else w[0]: w[2 if w[0].isdigit() else 1 :] for w in words}
 
 
@@ -80,14 +90,17 @@ def packed(fields: dict[str, Place], *names: str) -> Struct:
     return Struct(codes)
 
 
-def times_bytes() -> int:
-    """Bytes of a times record, which follows each Tally slot of the tally file."""
-    return max(place.end for place in places(_schema_lines()["times"]).values())
+def times_bytes(schema: str = SCHEMA) -> int:
+    """Bytes of a times record, which follows each Tally slot of a tally file with this schema."""
+    try:
+        return max(place.end for place in places(_schema_lines(schema)["times"]).values())
+    except (KeyError, ValueError):
+        raise FormatError("the schema is damaged: it does not describe times") from None
 
 
-def tally_record_bytes() -> int:
-    """Bytes of a record of the tally file."""
-    return SLOT_BYTES + times_bytes()
+def tally_record_bytes(schema: str = SCHEMA) -> int:
+    """Bytes of a record of a tally file with this schema."""
+    return SLOT_BYTES + times_bytes(schema)
 
 
 KIND_NAMES = {number: name for name, number in KINDS.items()}

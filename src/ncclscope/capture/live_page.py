@@ -31,6 +31,8 @@ class LivePage:
     communicators: npt.NDArray[np.void]  # LiveComm: progress of each
     operations: npt.NDArray[np.void]  # LiveOp: begun and not ended on the GPU, oldest first
     open_events: tuple[tuple[int, int, Any], ...]  # (stream, index, slot) open for over a second
+    open_ranges: tuple[tuple[int, int, Any], ...]  # the same of Range slots, outer ones first
+    step: Any  # a LiveStep slot; None: no range says steps
 
 
 def _parse(slots: npt.NDArray[np.void]) -> LivePage | None:
@@ -45,11 +47,16 @@ def _parse(slots: npt.NDArray[np.void]) -> LivePage | None:
     if end["kind"] != _KINDS["LiveEnd"] or end["serial"] != head["serial"]:
         return None
     body = slots[1 : count - 1]
-    events = []
+    events, ranges = [], []
     for at in np.flatnonzero(body["kind"] == _KINDS["Updates"]).tolist():
-        if at + 1 < len(body) and 1 <= body["kind"][at + 1] <= layout.EVENT_KINDS:
-            block = body[at : at + 1].view(_DTYPES["Block"])[0]
-            events.append((int(block["stream"]), int(block["first"]), body[at + 1]))
+        kind = int(body["kind"][at + 1]) if at + 1 < len(body) else 0
+        block = body[at : at + 1].view(_DTYPES["Block"])[0]
+        place = int(block["stream"]), int(block["first"])
+        if 1 <= kind <= layout.EVENT_KINDS:
+            events.append((*place, body[at + 1]))
+        elif kind == _KINDS["Range"]:
+            ranges.append((*place, body[at + 1 : at + 2].view(_DTYPES["Range"])[0]))
+    steps = body[body["kind"] == _KINDS["LiveStep"]].view(_DTYPES["LiveStep"])
     return LivePage(
         serial=int(head["serial"]),
         monotonic_ns=int(head["monotonic_ns"]),
@@ -62,6 +69,8 @@ def _parse(slots: npt.NDArray[np.void]) -> LivePage | None:
         communicators=body[body["kind"] == _KINDS["LiveComm"]].view(_DTYPES["LiveComm"]),
         operations=body[body["kind"] == _KINDS["LiveOp"]].view(_DTYPES["LiveOp"]),
         open_events=tuple(events),
+        open_ranges=tuple(sorted(ranges, key=lambda one: one[:2])),
+        step=steps[0] if len(steps) else None,
     )
 
 

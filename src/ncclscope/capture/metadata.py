@@ -42,6 +42,43 @@ class ModeChange:
     writes: bool  # events go to disk, or to the ring
 
 
+@dataclass(frozen=True, slots=True)
+class EventClock:
+    """A clock of CUDA events. excess: how much longer the time between two events is than that of
+    the kernel between them.
+    """
+
+    number: int
+    calibrated: bool  # False: the excess is not known
+    excess_ns: int  # the median
+    excess_busy_ns: int  # of a busy stream
+    excess_idle_ns: int  # of an idle one
+    spread_ns: int  # half the distance from the 5th to the 95th percentile
+    reason: str  # why it is not calibrated
+
+
+@dataclass(frozen=True, slots=True)
+class GraphCall:
+    """Calls of one key that one capture took into a CUDA graph."""
+
+    capture: int
+    communicator: int
+    function: int
+    datatype: int
+    count: int
+    bits: int
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    """CUDA graphs whose replays a marker counted."""
+
+    replays: dict[int, int]  # by capture
+    untold: dict[int, str]  # captures whose replays were not counted, and why
+    calls: tuple[GraphCall, ...]
+
+
 @dataclass(slots=True)
 class Metadata:
     """Metadata slots by kind, in order."""
@@ -117,6 +154,54 @@ def mode_changes(meta: Metadata) -> tuple[ModeChange, ...]:
         )
         for slot in meta.of("Zoom")
     )
+
+
+def timing_reason(number: int) -> str:
+    """Why a launch, clock or graph has no times; "" where nothing is amiss."""
+    reasons = layout.TIMING_REASONS
+    return reasons[number] if number < len(reasons) else f"reason {number}"
+
+
+def event_clocks(meta: Metadata) -> dict[int, EventClock]:
+    """Clocks of CUDA events by number; the last one of a number holds."""
+    return {
+        int(slot["clock"]): EventClock(
+            number=int(slot["clock"]),
+            calibrated=bool(slot["calibrated"]),
+            excess_ns=int(slot["excess_median_ns"]),
+            excess_busy_ns=int(slot["excess_busy_ns"]),
+            excess_idle_ns=int(slot["excess_idle_ns"]),
+            spread_ns=int(slot["excess_spread_ns"]),
+            reason=timing_reason(int(slot["reason"])),
+        )
+        for slot in meta.of("EventClock")
+    }
+
+
+def graphs(meta: Metadata) -> Graphs:
+    """What markers counted; the last slot of a capture, and of a key in it, holds."""
+    replays: dict[int, int] = {}
+    untold: dict[int, str] = {}
+    for slot in meta.of("GraphReplays"):
+        capture, reason = int(slot["capture"]), timing_reason(int(slot["reason"]))
+        if reason:
+            untold[capture] = reason
+        else:
+            replays[capture] = int(slot["replays"])
+    names = ("capture", "comm", "func", "dtype", "count", "bits")
+    calls: dict[tuple[int, ...], GraphCall] = {}
+    for slot in meta.of("GraphCall"):
+        number = {name: int(slot[name]) for name in (*names, "calls")}
+        calls[tuple(number[name] for name in names)] = GraphCall(
+            capture=number["capture"],
+            communicator=number["comm"],
+            function=number["func"],
+            datatype=number["dtype"],
+            count=number["count"],
+            bits=number["bits"],
+            calls=number["calls"],
+        )
+    return Graphs(replays, untold, tuple(calls.values()))
 
 
 def counters(

@@ -9,7 +9,7 @@ import numpy as np
 
 from ncclscope.capture import dtypes, layout, metadata
 from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header
-from ncclscope.capture.metadata import Communicator
+from ncclscope.capture.metadata import Communicator, EventClock
 from ncclscope.capture.segment import Damage, Slots, checked_header
 from ncclscope.errors import FormatError
 
@@ -28,7 +28,9 @@ class MetadataTail:
     header: Header | None = None
     communicators: tuple[Communicator, ...] = ()
     strings: dict[int, str] = field(default_factory=dict)
+    range_texts: dict[int, str] = field(default_factory=dict)
     counters: dict[tuple[str, int], int] = field(default_factory=dict)
+    event_clocks: dict[int, EventClock] = field(default_factory=dict)
     ended: bool = False
     read_bytes: int = 0
     last: Slots = field(default_factory=_none)  # the newest slot, for the order of the next
@@ -69,4 +71,6 @@ class MetadataTail:
         meta = metadata.by_kind(self.kept)
         self.communicators = metadata.communicators(meta)
         self.strings = dict(metadata.texts(meta, layout.TEXT_STRING))
+        self.event_clocks = metadata.event_clocks(meta)
+        self.range_texts = dict(metadata.texts(meta, layout.TEXT_RANGE))
         self.ended = len(meta.of("End")) > 0

@@ -1,7 +1,7 @@
 """One archive of a capture for a bug report, without paths, command lines and host names.
 
-Identities in file headers and the recorder's notes are cleaned. Events stay as they are: they hold
-sizes, times and addresses of memory, no data.
+Identities in file headers, the recorder's notes and texts of ranges are cleaned. Events stay as
+they are: they hold sizes, times and addresses of memory, no data.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from ncclscope.capture.header import (
     parse_header,
 )
 from ncclscope.capture.housekeeping import process_folders
-from ncclscope.capture.redact import Redaction, clean_metadata
+from ncclscope.capture.redact import Redaction, clean_context, clean_metadata, clean_slots
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
 
 if TYPE_CHECKING:
@@ -33,18 +33,32 @@ if TYPE_CHECKING:
 Entry = tuple[str, int, BinaryIO]  # name in the archive, bytes, content
 
 
+_LARGEST_CONTEXT = 16 << 20  # the recorder writes less
+_AT_ONCE = 1 << 20  # bytes of slots that are cleaned together
+
+
 class _Spliced(io.RawIOBase):
-    """A file with another beginning; log files are too large to be held in memory."""
+    """A file with another beginning, and its slots cleaned; log files are too large to be held in
+    memory.
+    """
 
     def __init__(self, beginning: bytes, rest: BinaryIO) -> None:
-        self._beginning, self._rest = io.BytesIO(beginning), rest
+        self._ready, self._rest = io.BytesIO(beginning), rest
 
     def readable(self) -> bool:
         return True
 
+    def _clean_some(self) -> io.BytesIO:
+        slots = bytearray(self._rest.read(_AT_ONCE))
+        clean_slots(slots, 0, len(slots))
+        return io.BytesIO(slots)
+
     def readinto(self, buffer: "Buffer") -> int:
         room = memoryview(buffer)
-        data = self._beginning.read(len(room)) or self._rest.read(len(room))
+        data = self._ready.read(len(room))
+        if not data:
+            self._ready = self._clean_some()
+            data = self._ready.read(len(room))
         room[: len(data)] = data
         return len(data)
 
@@ -96,6 +110,7 @@ def _entry(path: Path, head: bytes, header: Header, redaction: Redaction) -> tup
     if header.file_kind == layout.FILE_ARENA:
         start = header.meta_offset
         end = min(end, start + header.meta_slots * layout.SLOT_BYTES)
+        clean_slots(data, min(header.chunks_offset, len(data)), len(data))
     clean_metadata(data, start, end, header.identity, redaction)
     return len(data), io.BytesIO(data)
 
@@ -108,6 +123,29 @@ def _clean_files(capture: Path, redaction: Redaction) -> Iterator[Entry]:
         folder = redaction.folder(path.parent.name, header.identity.get("host", ""))
         with content:
             yield f"{folder}/{path.name}", size, content
+
+
+def _clean_lines(path: Path, redaction: Redaction) -> bytes:
+    """What PyTorch said, line by line. Lines of any other form are left out."""
+    lines = []
+    with path.open("rb") as file:
+        for line in file.read(_LARGEST_CONTEXT).splitlines():
+            try:
+                clean = clean_context(json.loads(line), redaction)
+            except (ValueError, RecursionError):
+                continue
+            lines.append(json.dumps(clean, separators=(",", ":")).encode() + b"\n")
+    return b"".join(lines)
+
+
+def _contexts(capture: Path, redaction: Redaction, hosts: dict[str, str]) -> Iterator[Entry]:
+    """`hosts`: by name of a process's folder."""
+    for name, host in hosts.items():
+        path = capture / name / "context.jsonl"
+        if path.is_file() and not path.is_symlink():
+            content = _clean_lines(path, redaction)
+            folder = redaction.folder(name, host)
+            yield f"{folder}/{path.name}", len(content), io.BytesIO(content)
 
 
 def _clean_samples(path: Path, redaction: Redaction) -> tuple[str, bytes] | None:
@@ -152,8 +190,14 @@ def _write(archive: Path, folder: str, entries: Iterable[Entry]) -> int:
 
 def pack(capture: Path, archive: Path, replace_hosts: bool) -> int:
     """Writes the archive and returns how many files it holds."""
-    redaction = Redaction((header.identity for _, _, header in _files(capture)), replace_hosts)
-    entries = chain(_clean_files(capture, redaction), _samples(capture, redaction))
+    identities = {path.parent.name: header.identity for path, _, header in _files(capture)}
+    redaction = Redaction(identities.values(), replace_hosts)
+    hosts = {folder: identity.get("host", "") for folder, identity in identities.items()}
+    entries = chain(
+        _clean_files(capture, redaction),
+        _contexts(capture, redaction, hosts),
+        _samples(capture, redaction),
+    )
     partial = archive.with_name(archive.name + ".partial")
     try:
         count = _write(partial, archive.name.partition(".")[0], entries)

@@ -12,7 +12,8 @@ from ncclscope.capture.arena import Arena, Chunk, read_arena
 from ncclscope.capture.call_counts import CallCount, merge_call_counts, read_call_counts
 from ncclscope.capture.header import Header, launcher_rank
 from ncclscope.capture.live_page import LivePage, read_live_page
-from ncclscope.capture.metadata import Communicator, ModeChange
+from ncclscope.capture.metadata import Communicator, EventClock, Graphs, ModeChange
+from ncclscope.capture.range_names import PayloadField, category_names, payload_schemas
 from ncclscope.capture.salvage import arena_of
 from ncclscope.capture.segment import (
     Blocks,
@@ -38,6 +39,7 @@ class Process:
     """Everything one process left behind. Without `ended` it was killed, or still runs."""
 
     folder: str
+    path: Path  # of the folder
     header: Header
     communicators: tuple[Communicator, ...]
     threads: dict[int, str]  # names by thread id
@@ -49,8 +51,14 @@ class Process:
     live: LivePage | None  # at the last heartbeat
     ended: bool
     mode_changes: tuple[ModeChange, ...]
+    event_clocks: dict[int, EventClock]  # by number
+    graphs: Graphs
     slots: SlotLog
     damage: Damage
+    range_texts: dict[int, str] = field(default_factory=dict)  # by number, as in Range slots
+    range_domains: dict[int, str] = field(default_factory=dict)  # of NVTX; 0 has no name
+    range_schemas: dict[int, tuple[PayloadField, ...]] = field(default_factory=dict)
+    range_categories: dict[tuple[int, int], str] = field(default_factory=dict)  # (domain, category)
 
     @property
     def identity(self) -> dict[str, str]:
@@ -89,7 +97,9 @@ class Process:
     def dropped(self) -> int:
         """Events that NCCL reported and that are not on record, whatever the reason."""
         return sum(
-            count for (name, _), count in self.counters.items() if name.startswith("dropped_")
+            count
+            for (name, _), count in self.counters.items()
+            if name.startswith("dropped_") and name != "dropped_ranges"
         )
 
 
@@ -256,6 +266,7 @@ def _assemble(folder: Path, found: _ProcessFiles) -> Process:
     nominal_hz = next((h.clock_hz for h in reversed(found.headers) if h.clock_hz), 0)
     return Process(
         folder=folder.name,
+        path=folder,
         header=header,
         communicators=metadata.communicators(meta),
         threads=found.threads,
@@ -267,6 +278,12 @@ def _assemble(folder: Path, found: _ProcessFiles) -> Process:
         live=read_live_page(folder),
         ended=len(meta.of("End")) > 0,
         mode_changes=metadata.mode_changes(meta),
+        event_clocks=metadata.event_clocks(meta),
+        graphs=metadata.graphs(meta),
         slots=found.log,
         damage=found.log.damage,
+        range_texts=dict(metadata.texts(meta, layout.TEXT_RANGE)),
+        range_domains=dict(metadata.texts(meta, layout.TEXT_DOMAIN)),
+        range_schemas=payload_schemas(metadata.texts(meta, layout.TEXT_SCHEMA)),
+        range_categories=category_names(metadata.texts(meta, layout.TEXT_CATEGORY)),
     )

@@ -1,7 +1,8 @@
 """Removes from a capture what others must not see: command lines, paths, addresses, host names."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from ncclscope.capture import layout
 
@@ -24,7 +25,28 @@ _TEXT = layout.slot_struct("Text", "what", "owner", "offset", "length", "text")
 _PIECE = layout.slot_places("Text")["text"].count  # bytes of text in a Text slot
 _HEAD_BYTES = layout.slot_places("Text")["what"].offset
 _METADATA = [layout.KINDS[name] for name in ("Comm", "CommEnd", "Text", "Sync", "Count", "End")]
-_TEXTS = (layout.TEXT_STRING, layout.TEXT_COMM_NAME, layout.TEXT_GPU_BUS_ID, layout.TEXT_NOTE)
+_TEXTS = (
+    layout.TEXT_STRING, layout.TEXT_COMM_NAME, layout.TEXT_GPU_BUS_ID, layout.TEXT_NOTE,
+    layout.TEXT_RANGE, layout.TEXT_DOMAIN, layout.TEXT_SCHEMA, layout.TEXT_CATEGORY,
+)  # fmt: skip
+_CLEANED_TEXTS = (
+    layout.TEXT_NOTE, layout.TEXT_RANGE, layout.TEXT_DOMAIN, layout.TEXT_CATEGORY,
+)  # fmt: skip
+# Texts of ranges that stay: names of functions and modules, with a number behind them, and what
+# PyTorch makes of them. A text may hold anything else that a program puts there: prompts, paths.
+_NAME = r"[A-Za-z_][\w.]*"
+_KEPT_TEXT = re.compile(
+    rf"{_NAME}(?: \d+)?"
+    rf"|FSDP::\w+(?: for {_NAME})?(?: \({_NAME}\))?"
+    rf"|{_NAME}(?:\({_NAME}\))?#{_NAME}",
+    re.ASCII,
+)
+_KEPT_WORD = re.compile(r"|[\d.]+(?:\+\w+)?|NVIDIA [\w -]{1,40}|mesh_\w+|\w+:\d+", re.ASCII)
+_PAYLOAD_TYPE = layout.slot_places("Range")["payload_type"].offset
+# Fields of slots in streams that can hold anything.
+_PRIVATE_FIELDS = {
+    "RangeText": ("text",), "RangePayload": ("data",), "Range": ("payload", "payload2"),
+}  # fmt: skip
 
 
 def _is_path(variable: str, value: str) -> bool:
@@ -88,6 +110,22 @@ class Redaction:
         clean["redacted"] = "1"
         return "".join(f"{key}\0{value}\0" for key, value in clean.items()).encode()
 
+    def range_text(self, text: str, number: int) -> str:
+        """A range's text, where it is a name; else a word that says nothing."""
+        plain = self._without_hosts(text)
+        return plain if _KEPT_TEXT.fullmatch(plain) else f"text{number}"
+
+    def name(self, text: str) -> str:
+        """A name, a version or the name of a GPU; else a word that says nothing."""
+        plain = self._without_hosts(text)
+        return plain if _KEPT_TEXT.fullmatch(plain) or _KEPT_WORD.fullmatch(plain) else "removed"
+
+    def category(self, text: str) -> str:
+        """The name of an NVTX category behind the numbers of its domain and its own."""
+        domain, _, rest = text.partition("\t")
+        number, _, name = rest.partition("\t")
+        return f"{domain}\t{number}\t{self.range_text(name, 0)}"
+
     def note(self, text: str, identity: dict[str, str]) -> str:
         """A note of the recorder, without paths and, where asked, hosts."""
         # Paths of the identity go first: one with spaces in it cannot be found by its form.
@@ -108,18 +146,57 @@ def clean_metadata(
 
     In an arena's ring, slots without a head still hold the text that was there before.
     """
-    notes: dict[int, list[int]] = {}
+    texts: dict[tuple[int, int], list[int]] = {}
     for at in range(start, end - _SLOT + 1, _SLOT):
         is_text = data[at] == layout.KINDS["Text"]
         what, owner = _TEXT.unpack_from(data, at)[:2]
         if data[at] not in _METADATA or (is_text and what not in _TEXTS):
             data[at + _HEAD_BYTES : at + _SLOT] = bytes(_SLOT - _HEAD_BYTES)
-        elif is_text and what == layout.TEXT_NOTE:
-            notes.setdefault(owner, []).append(at)
-    for places in notes.values():
+        elif is_text and what in _CLEANED_TEXTS:
+            texts.setdefault((what, owner), []).append(at)
+    for (what, owner), places in texts.items():
         text = _joined(data, places)
-        clean = "(incomplete note removed)" if text is None else redaction.note(text, identity)
+        if what == layout.TEXT_CATEGORY:
+            clean = redaction.category(text or "")
+        elif what != layout.TEXT_NOTE:
+            clean = redaction.range_text(text or "", owner)
+        else:
+            clean = "(incomplete note removed)" if text is None else redaction.note(text, identity)
         _split(data, places, clean.encode()[: _PIECE * len(places)])
+
+
+def clean_slots(data: bytearray, start: int, end: int) -> None:
+    """Removes texts and payloads of ranges from slots of streams, in place. A payload that is one
+    number stays.
+    """
+    kinds = bytes(data[start:end:_SLOT])
+    for kind, fields in _PRIVATE_FIELDS.items():
+        places = [layout.slot_places(kind)[name] for name in fields]
+        for number in _positions(kinds, layout.KINDS[kind]):
+            at = start + number * _SLOT
+            if at + _SLOT > end:
+                continue  # torn; no reader takes it
+            if kind == "Range" and data[at + _PAYLOAD_TYPE] != layout.PAYLOAD_SCHEMA:
+                continue
+            for place in places:
+                data[at + place.offset : at + place.end] = bytes(place.end - place.offset)
+
+
+def _positions(kinds: bytes, kind: int) -> Iterator[int]:
+    """Where a kind is; in a log of events alone that is one search."""
+    at = kinds.find(kind)
+    while at >= 0:
+        yield at
+        at = kinds.find(kind, at + 1)
+
+
+def clean_context(value: Any, redaction: Redaction) -> Any:
+    """What a line of context.jsonl says, with texts that are no names replaced."""
+    if isinstance(value, dict):
+        return {redaction.name(key): clean_context(one, redaction) for key, one in value.items()}
+    if isinstance(value, list):
+        return [clean_context(one, redaction) for one in value]
+    return redaction.name(value) if isinstance(value, str) else value
 
 
 def _joined(data: bytearray, places: list[int]) -> str | None:

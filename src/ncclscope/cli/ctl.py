@@ -31,6 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--mode", choices=MODES, help="record in this mode")
     what.add_argument("--reset", action="store_true", help="back to what the job started with")
     what.add_argument(
+        "--gpu-timing", choices=("sampled", "off"),
+        help="of a job that samples GPU times: stop that, or go on",
+    )  # fmt: skip
+    what.add_argument(
         "--copy-out", action="store_true", help="write the flight recorder to disk now"
     )
     parser.add_argument(
@@ -132,6 +136,18 @@ def _with_ring(capture: Path, folders: list[Path]) -> list[Path]:
     )
 
 
+def _check_sampling(capture: Path, folders: list[Path]) -> None:
+    """Raises if a process cannot switch its GPU timing: only sampling by CUDA events can."""
+    for folder in folders:
+        identity = identity_of(folder)
+        timing = identity.get("gpu_timing.in_force", "kernel")
+        if timing != "sampled" or "bursts" in identity.get("gpu_timing.reason", ""):
+            raise NcclscopeError(
+                f"cannot change the GPU timing of {capture}: {folder.name} started with {timing}",
+                "KernelCh cannot be switched while a job runs; start it with --gpu-timing sampled",
+            )
+
+
 def _lines(arguments: argparse.Namespace, folders: list[Path]) -> list[str]:
     """The lines of the request."""
     lines = []
@@ -141,6 +157,8 @@ def _lines(arguments: argparse.Namespace, folders: list[Path]) -> list[str]:
         lines.append("copy-out")
     if arguments.reset:
         lines.append("reset")
+    if arguments.gpu_timing:
+        lines.append(f"gpu-timing {arguments.gpu_timing}")
     if arguments.mode:
         lines.append(f"mode {arguments.mode}")
         lines += [f"events {event_mask(arguments.events):#x}"] if arguments.events else []
@@ -205,6 +223,8 @@ def run(arguments: argparse.Namespace) -> int:
     folders = _folders_of_ranks(capture, arguments.rank)
     if arguments.copy_out:
         folders = _with_ring(capture, folders)
+    if arguments.gpu_timing:
+        _check_sampling(capture, folders)
     lines = _lines(arguments, folders)
     limited = bool(arguments.seconds or arguments.calls)
     before = {folder: _state_before(folder, limited) for folder in folders}
@@ -229,6 +249,8 @@ def _result_text(arguments: argparse.Namespace) -> str:
         return "wrote their flight recorder to disk"
     if arguments.reset:
         return "record again what they recorded at the start"
+    if arguments.gpu_timing:
+        return "sample GPU times" if arguments.gpu_timing == "sampled" else "take no GPU times"
     until = f" for {arguments.seconds} s" if arguments.seconds else ""
     until += f" for {arguments.calls:,} calls" if arguments.calls else ""
     return f"record in {arguments.mode} mode{until}"

@@ -1,10 +1,16 @@
 """`ncclscope env`."""
 
 import argparse
+import os
 import shlex
+import sys
 
 from ncclscope.cli.recording_options import add_recording_arguments, settings_of
-from ncclscope.launch.environment import reachable_plugin, recording_variables
+from ncclscope.launch.environment import (
+    leave_nvtx_to_other,
+    reachable_plugin,
+    recording_variables,
+)
 from ncclscope.native import plugin_path
 
 
@@ -17,6 +23,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints a shell's `export` lines."""
     settings = settings_of(arguments, expand=True)
     plugin = reachable_plugin(plugin_path(), settings.directory)
+    settings, sentence = leave_nvtx_to_other(settings, os.environ, plugin)
+    if sentence:
+        print(sentence, file=sys.stderr)
     for name, value in recording_variables(settings, plugin).items():
         print(f"export {name}={shlex.quote(value)}")
     return 0

@@ -12,8 +12,8 @@ from ncclscope.launch.child import stopped_by_signals
 from ncclscope.launch.environment import Settings, event_mask, reachable_plugin
 from ncclscope.native import plugin_path
 from ncclscope.overhead import summary_text
-from ncclscope.overhead.statistics import FEWEST_ROUNDS, order_of_round, overhead_shares
-from ncclscope.overhead.trials import Trial, command_words, run_once
+from ncclscope.overhead.statistics import FEWEST_ROUNDS, order_of_round
+from ncclscope.overhead.trials import Trial, TrialResult, command_words, run_once
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_recording_arguments(parser, "; here: where captures lie for a moment")
     parser.add_argument(
         "--rounds", type=int, default=10, metavar="N",
-        help="each runs the command four times (default: 10, and one before to warm up)",
+        help="each runs the command four to seven times (default: 10, and one before to warm up)",
     )  # fmt: skip
     parser.add_argument(
         "--seconds", type=float, metavar="S",
@@ -81,7 +81,8 @@ def trial_of(arguments: argparse.Namespace) -> Trial:
         raise UsageError(f"cannot write to {directory}: no such directory", "Make it, or change -o")
     settings = Settings(
         directory, arguments.mode, arguments.events, arguments.arena, arguments.ring,
-        arguments.chain, arguments.disk_limit, not arguments.no_gpu_timing,
+        arguments.chain, arguments.disk_limit, arguments.gpu_timing,
+        nvtx=arguments.nvtx, torch=arguments.torch,
     )  # fmt: skip
     return Trial(
         command_words(arguments.command),
@@ -99,28 +100,33 @@ def run(arguments: argparse.Namespace) -> int:
     """Runs all rounds and prints what they show."""
     trial = trial_of(arguments)
     with stopped_by_signals():
-        costs, simulated = _costs(trial, arguments)
-    shares, mask = overhead_shares(costs), event_mask(trial.settings)
+        trials = _trial_results(trial, arguments)
+    simulated = any(
+        trial_result.simulated for results in trials.values() for trial_result in results
+    )
+    costs = {variant: [result.cost for result in results] for variant, results in trials.items()}
+    cpu_costs = {
+        variant: [result.cpu_s for result in results] for variant, results in trials.items()
+    }
+    result = summary_text.overhead_result(trial, event_mask(trial.settings), costs, cpu_costs)
     if arguments.json:
-        result = summary_text.as_json(trial, mask, costs, shares) | {"simulation": simulated}
-        print(json.dumps(result, indent=1))
+        print(json.dumps(summary_text.as_json(result) | {"simulation": simulated}, indent=1))
     else:
         note = ["! this is a simulation: these times mean nothing"] if simulated else []
-        print("\n".join([*note, *summary_text.lines(trial, mask, costs, shares)]))
+        print("\n".join([*note, *summary_text.lines(result)]))
     return 0
 
 
-def _costs(trial: Trial, arguments: argparse.Namespace) -> tuple[dict[str, list[float]], bool]:
-    """The costs of all rounds by variant, and whether NCCL was simulated; one round warms up."""
-    simulated = False
-    costs: dict[str, list[float]] = {variant: [] for variant in trial.variants}
+def _trial_results(trial: Trial, arguments: argparse.Namespace) -> dict[str, list[TrialResult]]:
+    """The results of all rounds by variant; one round more, before, warms up."""
+    trials: dict[str, list[TrialResult]] = {variant: [] for variant in trial.variants}
     for number in range(arguments.rounds + 1):
         for variant in order_of_round(trial.variants, number):
             result = run_once(trial, variant)
-            simulated |= result.simulated
             if number:
-                costs[variant].append(result.cost)
+                trials[variant].append(result)
             if not arguments.quiet:
                 name = f"round {number} of {arguments.rounds}" if number else "warm-up"
-                print(f"ncclscope: {name}: {variant}: {result.cost:.6g} s", file=sys.stderr)
-    return costs, simulated
+                costs = f"{result.cost:.6g} s, CPU {result.cpu_s:.6g} s"
+                print(f"ncclscope: {name}: {variant}: {costs}", file=sys.stderr)
+    return trials

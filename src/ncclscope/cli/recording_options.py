@@ -5,11 +5,14 @@ import os
 from pathlib import Path
 
 from ncclscope.launch.environment import (
+    TORCH_LEVELS,
     Settings,
     default_capture_name,
     without_placeholders,
 )
 from ncclscope.nccl.events import MODES
+
+GPU_TIMINGS = ("auto", "kernel", "sampled", "off")
 
 
 def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = "") -> None:
@@ -42,8 +45,36 @@ def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = 
     parser.add_argument(
         "--disk-limit", metavar="BYTES", help="disk per process, oldest goes first (default: 4G)"
     )
+    timing = parser.add_mutually_exclusive_group()
+    timing.add_argument(
+        "--gpu-timing",
+        choices=GPU_TIMINGS,
+        help="kernel: of every operation, by NCCL's KernelCh events, which slow a job down; "
+        "sampled: of a share, by CUDA events; auto: sampled in profile mode, else kernel "
+        "(default: auto)",
+    )
+    timing.add_argument(
+        "--no-gpu-timing",
+        action="store_const",
+        const="off",
+        dest="gpu_timing",
+        help="the same as --gpu-timing off",
+    )
     parser.add_argument(
-        "--no-gpu-timing", action="store_true", help="leave GPU kernel times out (KernelCh)"
+        "--nvtx", action="store_true", help="NVTX ranges and marks of the job and of NCCL itself"
+    )
+    torch = parser.add_mutually_exclusive_group()
+    torch.add_argument(
+        "--torch",
+        nargs="?",
+        const="steps",
+        choices=TORCH_LEVELS,
+        metavar="modules",
+        help="what PyTorch is doing: steps and phases; with =modules, blocks of the model as well "
+        "(default: steps, where PyTorch calls NCCL)",
+    )
+    torch.add_argument(
+        "--no-torch", action="store_const", const="off", dest="torch", help="leave PyTorch alone"
     )
 
 
@@ -65,5 +96,7 @@ def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings
         ring=arguments.ring,
         chain=arguments.chain,
         disk_limit=arguments.disk_limit,
-        gpu_timing=not arguments.no_gpu_timing,
+        gpu_timing=arguments.gpu_timing,
+        nvtx=arguments.nvtx,
+        torch=arguments.torch,
     )

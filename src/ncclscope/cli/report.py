@@ -37,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by", action="append", metavar="KEY,…",
         help="group by communicator, function, size, datatype (default), algorithm, protocol, "
-        "rank, host, thread, variant, tag; +KEY adds to the default",
+        "rank, host, thread, variant, tag, step, phase, module, dimension; +KEY adds to the "
+        "default",
     )  # fmt: skip
     add_selection_arguments(parser)
     parser.add_argument("--sort", default="time", metavar="COLUMN", help="(default: time)")

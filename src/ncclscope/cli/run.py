@@ -14,6 +14,8 @@ from ncclscope.launch.command import pass_on_variables
 from ncclscope.launch.environment import (
     Settings,
     debug_variables,
+    event_mask,
+    leave_nvtx_to_other,
     make_capture,
     placeholders_in,
     reachable_plugin,
@@ -22,6 +24,8 @@ from ncclscope.launch.environment import (
 )
 from ncclscope.launchers import global_rank
 from ncclscope.native import plugin_path
+from ncclscope.nccl.events import GPU_TIMING_EVENTS
+from ncclscope.nccl.gpu_timing import kernel_sentence
 from ncclscope.system.sampler_process import start_sampler, stop_sampler
 
 
@@ -55,7 +59,11 @@ def _refuse_placeholders(name: str) -> None:
 
 def _variables(arguments: argparse.Namespace, settings: Settings) -> dict[str, str]:
     """The variables to add to the job's environment; says which of the user's they replace."""
-    variables = recording_variables(settings, reachable_plugin(plugin_path(), settings.directory))
+    plugin = reachable_plugin(plugin_path(), settings.directory)
+    settings, sentence = leave_nvtx_to_other(settings, os.environ, plugin)
+    if sentence:
+        print(sentence, file=sys.stderr)
+    variables = recording_variables(settings, plugin)
     other = os.environ.get("NCCL_PROFILER_PLUGIN")
     if other and other != variables["NCCL_PROFILER_PLUGIN"]:
         is_library = other.lower() != "none" and not "STATIC_PLUGIN".startswith(other.upper())
@@ -102,6 +110,13 @@ def _warn_if_not_writable(directory: Path) -> None:
         )
 
 
+def _say_cost(settings: Settings, quiet: bool) -> None:
+    """Says what GPU times of every operation cost, before the job starts."""
+    timed = event_mask(settings) & GPU_TIMING_EVENTS
+    if timed and not quiet and global_rank(os.environ) in (None, 0):
+        print(f"ncclscope: {kernel_sentence()}", file=sys.stderr)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Runs the command and returns its exit code. Prints a summary in front of rank 0 or of a
     launcher.
@@ -115,6 +130,7 @@ def run(arguments: argparse.Namespace) -> int:
     _warn_if_not_writable(settings.directory)
     earlier = _earlier_processes(settings.directory)
     variables = _variables(arguments, settings)
+    _say_cost(settings, arguments.quiet)
     sampler, sampled = None, ""
     if arguments.system:
         directory, root = settings.directory, arguments.system_root

@@ -8,6 +8,8 @@ from ncclscope.capture.contents import ProcessContents, contents_of_capture
 from ncclscope.capture.liveness import ENDED, FATES, life_in
 from ncclscope.cli import suggested_commands
 from ncclscope.humanize import amount, plural, printable
+from ncclscope.nccl.gpu_timing import kernel_sentence
+from ncclscope.nccl.releases import Release, release_of_code
 
 _MOST_NOTES = 3
 
@@ -40,9 +42,35 @@ def contents_lines(capture: Path, processes: list[ProcessContents]) -> list[str]
     count = plural(len(processes), "process", "processes")
     return [
         f"ncclscope: {count}{ends}; {counts} in {capture}",
+        *(f"           {printable(line)}" for line in timing_lines(processes)),
         *_note_lines(processes),
         f"           next: {suggested_commands.command('report', capture)}",
     ]
+
+
+def timing_lines(processes: list[ProcessContents]) -> list[str]:
+    """Which GPU timing was in force, and what it costs; nothing of recorders that do not say it."""
+    identities = [process.identity for process in processes]
+    policies = Counter(
+        (identity["gpu_timing.in_force"], identity.get("gpu_timing.reason", ""))
+        for identity in identities
+        if identity.get("gpu_timing.in_force")
+    )
+    hosts = len({identity.get("host", "") for identity in identities})
+    lines = []
+    for (policy, reason), _ in policies.most_common():
+        because = f" ({reason})" if reason else ""
+        if policy == "kernel":
+            because += f"; {kernel_sentence(_release(identities), hosts)}"
+        lines.append(f"GPU timing {policy}{because}")
+    return lines
+
+
+def _release(identities: list[dict[str, str]]) -> Release | None:
+    """NCCL's release, where a process says it."""
+    codes = [identity.get("nccl_version", "") for identity in identities]
+    known = [int(code) for code in codes if code.isdigit()]
+    return release_of_code(known[0]) if known else None
 
 
 def _note_lines(processes: list[ProcessContents]) -> list[str]:

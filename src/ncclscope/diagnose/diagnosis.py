@@ -21,6 +21,7 @@ from ncclscope.diagnose.rules import (
     mismatch,
     slow_link,
     straggler,
+    training,
 )
 from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
@@ -56,6 +57,7 @@ def diagnose(
     findings += [f for f in _mismatches_at_the_end(status) if not disagreed & set(f.communicators)]
     families = (
         straggler,
+        training,
         slow_link,
         degradation,
         imbalance,

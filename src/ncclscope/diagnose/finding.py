@@ -16,6 +16,7 @@ FAMILIES = (
     "intra_inter",
     "degradation",
     "imbalance",
+    "training",
     "below_expected",
     "algorithm",
     "launch_bound",

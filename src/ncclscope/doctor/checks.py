@@ -18,6 +18,7 @@ from ncclscope.errors import NcclscopeError
 from ncclscope.launch.environment import Settings
 from ncclscope.native import LONGEST_PLUGIN_PATH
 from ncclscope.nccl.events import INTERFACES, NEWEST_INTERFACE, OLDEST_INTERFACE
+from ncclscope.nccl.gpu_timing import kernel_sentence, sampling_sentence
 from ncclscope.nccl.releases import OLDEST_RELEASE, interface_of, known_defects, text_of
 
 FINE, NOTE, PROBLEM = "fine", "note", "problem"
@@ -65,6 +66,8 @@ def check_library(libraries: list[Library]) -> list[Check]:
         return checks
     text = f"NCCL {text_of(first.release)} speaks profiler interface v{interface}"
     checks.append(Check("interface", FINE, text, "", {"interface": interface}))
+    timing = f"{sampling_sentence(first.release)}; trace and full mode time every operation"
+    checks.append(Check("gpu timing", FINE, timing, kernel_sentence(first.release)))
     for defect in known_defects(first.release):
         checks.append(Check("known", NOTE, f"NCCL {text_of(first.release)}: {defect}"))
     return checks

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from ncclscope.analysis.selection import Selection
-from ncclscope.capture import layout
 from ncclscope.capture.dump_events import Event, events_of, keys_by_start
 from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError, UsageError
@@ -26,10 +25,12 @@ from ncclscope.export.atomic_files import (
     writing_directory,
 )
 from ncclscope.model.model import Model, Progress
+from ncclscope.nccl.events import BIT
 
 FILES = "rank*-*.jsonl.gz"
 Line = dict[str, Any]
-# By event: key in the line -> NCCL's name of the field. Not every interface has all of them.
+# By event: key in the line -> NCCL's name of the field. Not every interface has all of them. Fields
+# that are not listed have NCCL's name as their key.
 FIELDS = {
     "Coll": {
         "comm": "commHash", "seq": "seqNumber", "func": "func", "send": "sendBuff",
@@ -74,12 +75,12 @@ FIELDS = {
     },
     "CeSync": {"complete": "isComplete", "nranks": "nRanks"},
     "CeBatch": {"nops": "numOps", "bytes": "totalBytes", "intra": "useIntraSync"},
-    "Group": {},
-    "ProxyCtrl": {},
 }  # fmt: skip
+# Fields that are not in a line by themselves: the rank is in every line, the player counts repeated
+# starts, and reads no operation of a socket.
+_LEFT_OUT = frozenset(("rank", "startedAgain", "op"))
 _BEFORE_ALL = 1 << 62  # above all serial numbers
 _STATE_ARGUMENT_NAMES = ("transSize", "appendedProxyOps", "pTimer", "length")
-_EVENT_BITS = {name: 1 << (number - 1) for name, number in layout.KINDS.items() if number <= 16}
 
 
 def write_callbacks(
@@ -218,7 +219,7 @@ class _Handles:
         thread = event["thread"]
         start = {
             "t": event["start_ns"], "tid": thread, "cb": "start", "ctx": context, "h": handle,
-            "p": parent, "type": _EVENT_BITS[event["event"]], "rank": event["fields"]["rank"],
+            "p": parent, "type": BIT[event["event"]], "rank": event["fields"]["rank"],
             **self._fields(event), "of": context,
         }  # fmt: skip
         if parent == 0 and event["parent"]:
@@ -239,7 +240,9 @@ class _Handles:
     def _fields(self, event: Event) -> Line:
         fields = event["fields"]
         line: Line = {"name": ""} if "commHash" in fields else {}
-        for key, name in FIELDS[event["event"]].items():
+        listed = FIELDS.get(event["event"], {})
+        others = fields.keys() - listed.values() - _LEFT_OUT
+        for key, name in (*listed.items(), *((name, name) for name in sorted(others))):
             if name in fields:
                 value = fields[name]
                 line[key] = int(value) if isinstance(value, bool) else value

@@ -18,6 +18,7 @@ from ncclscope.errors import NcclscopeError
 from ncclscope.export.atomic_files import Written, check_directory, writing_directory
 from ncclscope.export.trace_layers import drawn_times, selected_rows
 from ncclscope.export.trace_model import OPEN, Rank, ranks_of
+from ncclscope.export.trace_training import ranges_of_process
 from ncclscope.humanize import printable
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE
@@ -102,6 +103,7 @@ def _write(
         rows = selected_rows(model, selection, rank)
         written += Written(len(rows.whole), rows.untimed)
         archive.write_rank(rank, rows.whole, last_ns)
+        archive.write_ranges(rank, last_ns)
         if progress:
             progress(place + 1, len(ranks))
     archive.set_wall_clock()
@@ -175,6 +177,7 @@ class _Archive:
         self._members: dict[int, dict[int, Any]] = {}  # locations by communicator, rank in it
         self._places: dict[int, dict[int, int]] = {}  # in the group, by communicator, rank in it
         self._comms: dict[int, Any] = {}
+        self._user_regions: dict[str, Any] = {}
 
     def _region(self, name: str) -> Any:
         roles, paradigm = self._library.RegionRole, self._library.Paradigm.CUDA
@@ -236,6 +239,57 @@ class _Archive:
             for lane in of_communicator:
                 lane.leave_until(OPEN)
                 self._close(lane)
+
+    def write_ranges(self, rank: Rank, last_ns: int) -> None:
+        """Writes the program's ranges as user regions: a location for each thread."""
+        if not self._model.has_context or rank.number not in self._groups:
+            return
+        ranges = ranges_of_process(self._model, rank.process)
+        if ranges is None:
+            return
+        end = np.where(ranges["end_ns"] == NONE, last_ns, ranges["end_ns"])
+        end = np.maximum(end, ranges["start_ns"])
+        order = np.lexsort((-end, ranges["start_ns"], ranges["thread"]))
+        lanes: dict[int, list[_Lane]] = {}
+        for row in order.tolist():
+            thread, begin, until = (
+                int(ranges["thread"][row]),
+                int(ranges["start_ns"][row]),
+                end[row],
+            )
+            some = lanes.setdefault(thread, [])
+            lane = self._thread_lane(rank, some, thread, begin, int(until))
+            region = self._user_region(str(ranges["text"][row]))
+            lane.writer.enter(begin, region)
+            lane.stack.append(_EnteredRegion(int(until), region, []))
+        for of_thread in lanes.values():
+            for lane in of_thread:
+                lane.leave_until(OPEN)
+                self._close(lane)
+
+    def _thread_lane(
+        self, rank: Rank, lanes: list[_Lane], thread: int, start: int, end: int
+    ) -> _Lane:
+        for lane in lanes:
+            lane.leave_until(start)
+            if lane.can_nest(end):
+                return lane
+        name = f"thread {thread}" + (f" ({len(lanes) + 1})" if lanes else "")
+        location = self._definitions.locations.create(
+            name, type=self._library.LocationType.CPU_THREAD, group=self._groups[rank.number]
+        )
+        lanes.append(_Lane(self._trace.event_writer_from_location(location), location))
+        return lanes[-1]
+
+    def _user_region(self, text: str) -> Any:
+        """A region of the user's program."""
+        name = printable(text)
+        if name not in self._user_regions:
+            self._user_regions[name] = self._definitions.region(
+                name, source_file="ranges", region_role=self._library.RegionRole.CODE,
+                paradigm=self._library.Paradigm.USER,
+            )  # fmt: skip
+        return self._user_regions[name]
 
     def _write_rows(
         self, rank: Rank, rows: Any, start: Any, end: Any, lanes: dict[int, list[_Lane]]

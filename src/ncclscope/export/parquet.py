@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
@@ -164,11 +165,14 @@ def _arrow_table(model: Model, table: str, first: int, last: int, gaps: frozense
         values, has_gaps = raw[named[0] if named else column.name], column.name in gaps
         if named is None:
             array = arrow.array(values, mask=values == NONE if has_gaps else None)
-        elif not named[1]:
+        elif not any(name is not None for name in named[1]):
             array, has_gaps = arrow.nulls(len(values), arrow.string()), True
         else:
             unknown = (values < 0) | (values >= len(named[1])) if has_gaps else None
-            names = arrow.array(list(named[1]), arrow.string())
+            nameless = [code for code, name in enumerate(named[1]) if name is None]
+            if nameless:
+                unknown, has_gaps = np.isin(values, [NONE, *nameless]), True
+            names = arrow.array([name or "" for name in named[1]], arrow.string())
             array = arrow.DictionaryArray.from_arrays(arrow.array(values, mask=unknown), names)
         columns.append(array)
         fields.append(arrow.field(column.name, array.type, nullable=has_gaps))

@@ -8,11 +8,14 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.export.atomic_files import Written, writing
 from ncclscope.export.chunks import chunks
 from ncclscope.model.model import Model, Progress
+from ncclscope.model.schema import CONTEXT_COLUMNS
 from ncclscope.model.sql_views import literal, open_connection
 
 ROWS = 1 << 17  # of a chunk: a hundred MB of JSON
 # Options of DuckDB's COPY.
 _JSON_LINES = "format json, array false"
+# Columns that CSV has where the capture has a training context: every program reads all of it.
+_OF_CONTEXT = (*CONTEXT_COLUMNS, "module_name", "dimension")
 _CSV, _CSV_WITH_HEADER = "format csv, header false", "format csv, header true"
 
 
@@ -20,7 +23,8 @@ def write_csv(
     model: Model, selection: Selection, path: Path, progress: Progress | None = None
 ) -> Written:
     """Writes the selected operations as CSV; a value that is not known is empty."""
-    return _write(model, selection, path, (_CSV_WITH_HEADER, _CSV), progress)
+    left_out = () if model.has_context else (*_OF_CONTEXT,)
+    return _write(model, selection, path, (_CSV_WITH_HEADER, _CSV), progress, left_out)
 
 
 def write_jsonl(
@@ -36,9 +40,12 @@ def _write(
     path: Path,
     copy_options: tuple[str, str],  # of the first chunk, of the others
     progress: Progress | None,
+    left_out: tuple[str, ...] = (),  # columns
 ) -> Written:
+    chosen = f"* exclude ({', '.join(left_out)})" if left_out else "*"
     with writing(path) as (out, scratch):
-        return _write_chunks(model, selection, scratch / "chunk", out, copy_options, progress)
+        file = scratch / "chunk"
+        return _write_chunks(model, selection, file, out, copy_options, progress, chosen)
 
 
 def _write_chunks(
@@ -48,13 +55,15 @@ def _write_chunks(
     out: BinaryIO,
     copy_options: tuple[str, str],
     progress: Progress | None,
+    chosen: str,
 ) -> Written:
     """Copies chunk after chunk through a temporary file: DuckDB cannot append to a stream."""
     count = 0
     with open_connection() as connection:
         for number, chunk in enumerate(chunks(connection, model, "operations", selection, ROWS)):
             options = copy_options[min(number, 1)]
-            connection.execute(f"copy ({chunk.query}) to {literal(str(file))} ({options})")
+            query = f"select {chosen} from ({chunk.query})"
+            connection.execute(f"copy ({query}) to {literal(str(file))} ({options})")
             with file.open("rb") as lines:
                 shutil.copyfileobj(lines, out, 1 << 20)
             file.unlink()

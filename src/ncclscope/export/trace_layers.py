@@ -17,6 +17,7 @@ from ncclscope.export.trace_children import (
     proxy_step_layer,
 )
 from ncclscope.export.trace_model import OPEN, Argument, Details, Layer, Rank
+from ncclscope.export.trace_training import training_layers
 from ncclscope.humanize import printable
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE
@@ -60,6 +61,7 @@ def layers_of(
     model: Model, rank: Rank, rows: SelectedRows, selection: Selection, operations_only: bool
 ) -> Iterator[Layer]:
     """All layers of a rank."""
+    yield from training_layers(model, rank, not operations_only)
     if operations_only:
         yield _operations(model, rank, rows.whole, "", [])
         return
@@ -187,7 +189,32 @@ def _operation_arguments(model: Model, rows: Ints) -> list[Argument]:
         Argument("sequence", column("sequence"), varies=True),
         Argument("part_of", column("part_of"), varies=True),
         Argument("operation", rows, varies=True),
+        *(_context_arguments(model, rows) if model.has_context else ()),
     ]
+
+
+def _context_arguments(model: Model, rows: Ints) -> list[Argument]:
+    """Step, phase and module of operations, and the dimension of their communicator."""
+    ops = model.tables["operations"]
+
+    def column(name: str) -> Ints:
+        return np.asarray(ops[name][rows]).astype(np.int64)
+
+    dimensions = _printable(model.dimensions)
+    return [
+        Argument("step", column("step")),
+        Argument("phase", column("phase"), model.words["phase"]),
+        Argument("module", column("module"), _printable(model.module_names)),
+        Argument("prefetch", np.where(column("prefetch") == 1, 1, NONE)),
+        Argument("dimension", column("communicator"), dimensions),
+        Argument("Process Group Description", column("communicator"), _descriptions(model)),
+    ]
+
+
+def _descriptions(model: Model) -> list[str]:
+    """What the program calls each communicator, else its name."""
+    pairs = zip(model.descriptions, model.communicator_names, strict=False)
+    return _printable([text or name for text, name in pairs])
 
 
 def _code(names: list[str], name: str) -> int:

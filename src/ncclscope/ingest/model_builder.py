@@ -20,6 +20,7 @@ from ncclscope.model.model import Model
 from ncclscope.model.process.durations import IMPOSSIBLE_TIMES
 from ncclscope.model.schema import (
     COLLECTIVE,
+    CONTEXT_COLUMNS,
     FORMS,
     GPU_SOURCES,
     NONE,
@@ -40,6 +41,7 @@ _LARGEST_BYTES = 1 << 42  # of one operation
 _NO_SOURCE = SOURCES.index("none")
 _IN_FLIGHT = STATES.index("in flight")
 _GPU_CODES = [SOURCES.index(name) for name in GPU_SOURCES]
+_KEPT = [column for column in OPERATIONS if column.name not in CONTEXT_COLUMNS]
 _LIMITS = {column.name: np.iinfo(column.dtype).max for column in OPERATIONS}
 _GAPS = "operations missing on every rank: gaps in their numbers"
 Values = Mapping[str, int | str]
@@ -140,7 +142,7 @@ class ImportBuilder:
         operations = self._writer.columns("operations")
         offset_ns = self._move_times(operations)
         self._place_ranks(operations)
-        comms, members, names = self._registry.tables()
+        comms, members, names = self._registry.tables(self._words)
         instances = self._match(operations)
         self._writer.append("instances", instances)
         self._writer.append("communicators", comms)
@@ -263,9 +265,9 @@ class ImportBuilder:
 
 def _columns_of(rows: list[Values], words: Vocabulary) -> Columns:
     """Rows as columns: codes for names, NONE for missing values and for too large ones."""
-    columns = empty(OPERATIONS, len(rows))
+    columns = empty(_KEPT, len(rows))
     given = set().union(*rows)
-    for column in OPERATIONS:
+    for column in _KEPT:
         if column.name not in given:
             continue
         name = column.name

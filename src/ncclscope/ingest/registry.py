@@ -7,8 +7,10 @@ import numpy.typing as npt
 
 from ncclscope.ingest.records import Communicator, Process
 from ncclscope.model.match.communicator_names import Membership, name_communicators
+from ncclscope.model.match.communicator_table import dimension_codes
 from ncclscope.model.rows import ProcessRow
 from ncclscope.model.schema import COMMUNICATORS, MEMBERS, NONE, Columns, empty
+from ncclscope.model.vocabulary import Vocabulary
 
 Ints = npt.NDArray[np.int64]
 _MOST_RANKS = 1 << 20
@@ -151,7 +153,7 @@ class ImportRegistry:
             for process, row in self._processes.items()
         ]
 
-    def tables(self) -> tuple[Columns, Columns, list[str]]:
+    def tables(self, words: Vocabulary) -> tuple[Columns, Columns, list[str]]:
         """Communicators, members, and the communicators' names."""
         ranks, global_ranks = self.ranks_of_communicators(), self.global_ranks()
         node_of = [self.node(process) for process in self._processes]
@@ -179,6 +181,7 @@ class ImportRegistry:
         names = name_communicators(memberships, int(ranks.max(initial=0)))
         for row, given in enumerate(names):
             comms["name_inferred"][row], comms["parent"][row] = given.inferred, given.parent
+        comms["dimension"][:] = dimension_codes([given.dimension for given in names], words)
         return comms, members, [given.text for given in names]
 
     def expected_processes(self) -> int:

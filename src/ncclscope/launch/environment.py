@@ -4,14 +4,17 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ncclscope import launchers
 from ncclscope.errors import UsageError
 from ncclscope.native import LONGEST_PLUGIN_PATH
-from ncclscope.nccl.events import GPU_TIMING_EVENTS, MODE_EVENTS
+from ncclscope.nccl.events import BIT, GPU_TIMING_EVENTS, MODE_EVENTS, SAMPLING_EVENTS
 from ncclscope.private_directory import make_private_directory
+
+TORCH_LEVELS = ("steps", "modules")
+NVTX_VARIABLE = "NVTX_INJECTION64_PATH"  # of the one library that gets a process's NVTX calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,9 @@ class Settings:
     ring: str | None = None
     chain: str | None = None
     disk_limit: str | None = None
-    gpu_timing: bool = True
+    gpu_timing: str | None = None  # kernel, sampled, off or auto
+    nvtx: bool = False  # NVTX ranges are recorded
+    torch: str | None = None  # off, steps or modules: what PyTorch is asked to say
     pattern: str | None = None  # for the plugin to expand (%h, %p, %r), instead of the directory
 
 
@@ -111,15 +116,30 @@ def recording_variables(settings: Settings, plugin: Path) -> dict[str, str]:
         ("NCCLSCOPE_RING", settings.ring),
         ("NCCLSCOPE_CHAIN", settings.chain),
         ("NCCLSCOPE_DISK_LIMIT", settings.disk_limit),
-        ("NCCLSCOPE_GPU_TIMING", None if settings.gpu_timing else "0"),
+        ("NCCLSCOPE_GPU_TIMING", settings.gpu_timing),
+        ("NCCLSCOPE_TORCH", settings.torch),
+        (NVTX_VARIABLE, str(plugin) if settings.nvtx else None),
     ):
         if value is not None:
             variables[name] = value
     return variables
 
 
+def leave_nvtx_to_other(
+    settings: Settings, environment: Mapping[str, str], plugin: Path
+) -> tuple[Settings, str]:
+    """Settings that ask for NVTX only if no other tool gets the job's NVTX calls already, and the
+    sentence that says so; empty: there is none.
+    """
+    tool = environment.get(NVTX_VARIABLE, "")
+    if not settings.nvtx or tool in ("", str(plugin)):
+        return settings, ""
+    sentence = f"ncclscope: leaves NVTX to {tool}, which {NVTX_VARIABLE} names already"
+    return replace(settings, nvtx=False), sentence
+
+
 def event_mask(settings: Settings) -> int:
-    """The events that the plugin will ask NCCL for."""
+    """The events that the plugin will ask NCCL for, where NCCL's interface has all of them."""
     if settings.events is not None:
         try:
             mask = int(settings.events, 0)
@@ -128,7 +148,21 @@ def event_mask(settings: Settings) -> int:
             raise UsageError(message, "Give a number, as in 0xff4f") from None
     else:
         mask = MODE_EVENTS[settings.mode]
-    return mask if settings.gpu_timing else mask & ~GPU_TIMING_EVENTS
+    timing = gpu_timing_of(settings)
+    if timing == "kernel":
+        return mask
+    return mask & ~GPU_TIMING_EVENTS | (SAMPLING_EVENTS if timing == "sampled" else 0)
+
+
+def gpu_timing_of(settings: Settings) -> str:
+    """The GPU timing that these settings ask for: kernel, sampled or off. What is in force depends
+    on NCCL's interface and the driver; the capture says.
+    """
+    if settings.gpu_timing not in (None, "auto"):
+        return str(settings.gpu_timing)
+    if settings.events is not None:
+        return "kernel" if int(settings.events, 0) & BIT["KernelCh"] else "off"
+    return "sampled" if settings.mode == "profile" else "kernel"
 
 
 _DEBUG_LEVELS = ("VERSION", "WARN", "INFO", "ABORT", "TRACE", "ATTENTION")

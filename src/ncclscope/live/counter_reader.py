@@ -11,13 +11,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.arrays.types import Ints
+from ncclscope.analysis.sampling import Strata, strata_totals
+from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.capture import layout
 from ncclscope.capture.call_counts import bucket_bounds_ns, read_call_counts
 from ncclscope.capture.metadata import Communicator
 from ncclscope.capture.process_strings import ProcessStrings
 from ncclscope.live.metrics import DURATION_BOUNDS_NS, size_class
 from ncclscope.live.series import Histogram
+from ncclscope.model.process.launch_times import EXACT_ERROR_SHARE, EventExcess
+from ncclscope.model.schema import NOT_SAMPLED
 from ncclscope.nccl.algorithms import ALGORITHMS, PROTOCOLS, WITH_EXACT_STOP
 from ncclscope.nccl.bandwidth import bus_factor
 from ncclscope.nccl.functions import ALL_WAIT
@@ -27,6 +30,10 @@ INTRA, INTER, UNKNOWN = "intra", "inter", "unknown"
 # The bounds are edges of the recorder's buckets: the number of buckets below each.
 _BUCKETS_BELOW = np.searchsorted(bucket_bounds_ns(), DURATION_BOUNDS_NS)
 # Reasons of `untimed` that mean: the stamps cannot be the operation's.
+_UNSEEN = [layout.UNTIMED.index(name) for name in (NOT_SAMPLED, "launch not timed")]
+_BOUNDS_NS = bucket_bounds_ns().astype(np.float64)
+_MIDDLES_NS = np.append((_BOUNDS_NS[:-1] + _BOUNDS_NS[1:]) / 2, _BOUNDS_NS[-1])
+NO_EXCESS = EventExcess()
 _REJECTED = tuple(layout.UNTIMED.index(name) for name in ("stale stamp", "suspect stamp"))
 Records = npt.NDArray[np.void]
 
@@ -151,6 +158,14 @@ class CounterSums:
     timed_bytes: float = 0.0
     timed_bus_bytes: float = 0.0  # NaN where nccl-tests define no bus bandwidth
     least_gpu_ns: float = 0.0  # of the other ones: mostly lower bounds
+    sampled: float = 0.0  # operations timed by CUDA events
+    other_gpu_ns: float = 0.0  # estimated time of all others, where a sample was timed
+    all_gpu_error_ns: float = 0.0  # half of the 95 % interval of `all_gpu_ns`
+
+    @property
+    def all_gpu_ns(self) -> float:
+        """Time of all operations: where a sample was timed, an estimate."""
+        return self.gpu_ns + self.least_gpu_ns + self.other_gpu_ns
 
     def plus(self, other: "CounterSums", sign: int = 1) -> "CounterSums":
         """The sum of both, or with sign -1 their difference."""
@@ -162,7 +177,69 @@ class CounterSums:
             self.timed_bytes + sign * other.timed_bytes,
             self.timed_bus_bytes + sign * other.timed_bus_bytes,
             self.least_gpu_ns + sign * other.least_gpu_ns,
+            self.sampled + sign * other.sampled,
+            self.other_gpu_ns + sign * other.other_gpu_ns,
+            self.all_gpu_error_ns + other.all_gpu_error_ns,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class EventSums:
+    """By record what CUDA events say about its operations; shared launches are left out."""
+
+    count: Floats
+    sum_ns: Floats
+    exact: Bools  # good enough for bandwidth
+    all_ns: Floats  # estimate for all operations
+    error_ns: Floats  # half of its 95 % interval
+
+
+def event_sums(times: Records, excess: EventExcess) -> EventSums:
+    """Sums over times by CUDA events, without their excess, and what they say about all."""
+    own = times["event_grouped"] * 2 <= times["event_count"]
+    count = np.where(own, times["event_count"], 0).astype(np.float64)
+    sum_ns = np.where(own, times["event_sum_ns"].astype(np.float64), 0.0)
+    sum_ns = np.maximum(sum_ns - count * excess.excess_ns, 0.0)
+    mean_ns = sum_ns / np.maximum(count, 1)
+    exact = (count > 0) & (excess.excess_ns > 0)
+    exact &= excess.error_ns <= EXACT_ERROR_SHARE * mean_ns
+    strata = _strata(times, count, sum_ns, excess)
+    totals = strata_totals(strata)
+    half = np.maximum(totals.below, totals.above) + totals.systematic
+    known = (count > 0) & strata.is_known
+    all_ns = np.where(known, totals.total, 0.0)
+    return EventSums(count, sum_ns, exact, all_ns, np.where(known, half, 0.0))
+
+
+def _strata(times: Records, count: Floats, sum_ns: Floats, excess: EventExcess) -> Strata:
+    """A stratum for each record: its first calls, and the rest."""
+    firsts = np.minimum(count, times["event_first_buckets"].shape[1])
+    firsts_ns = times["event_first_sum_ns"].astype(np.float64) - firsts * excess.excess_ns
+    firsts_ns = np.minimum(np.maximum(firsts_ns, 0.0), sum_ns)
+    sampled = count - firsts
+    shows = times["event_histogram"] * (count > 0)[:, None].astype(np.float64)
+    for place in range(times["event_first_buckets"].shape[1]):
+        own = np.flatnonzero(firsts > place)
+        shows[own, times["event_first_buckets"][own, place]] -= 1
+    shows = np.maximum(shows, 0.0)
+    values = shows.sum(axis=1)
+    mean_ns = (sum_ns - firsts_ns) / np.maximum(sampled, 1)
+    apart = np.maximum(_MIDDLES_NS - excess.excess_ns, 0.0) - mean_ns[:, None]
+    unseen = times["untimed"][:, _UNSEEN].sum(axis=1)
+    rows = np.arange(len(times))
+    return Strata(
+        key=rows,
+        pool=np.zeros(len(times), np.int64),
+        population=(count + unseen).astype(np.int64),
+        firsts=firsts.astype(np.int64),
+        firsts_ns=firsts_ns,
+        sampled=sampled.astype(np.int64),
+        values=values.astype(np.int64),
+        mean_ns=mean_ns,
+        squares=(shows * apart**2).sum(axis=1),
+        cubes=(shows * apart**3).sum(axis=1),
+        error_ns=np.full(len(times), float(excess.error_ns)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +262,19 @@ class CounterReader:
     classes: list[OperationClass] = field(default_factory=list)
     class_of: dict[int, int] = field(default_factory=dict)  # place in `classes`, by record
 
-    def read(self, communicators: dict[int, Communicator], strings: dict[int, str]) -> Reading:
-        """Sums of everything that the process has counted."""
+    def read(
+        self,
+        communicators: dict[int, Communicator],
+        strings: dict[int, str],
+        excess: EventExcess = NO_EXCESS,
+    ) -> Reading:
+        """Sums of everything that the process has counted. `excess`: of its CUDA events."""
         records = read_call_counts(self.path)
         counts, times = records["tally"], records["times"]
         classes = self._classes_of(counts, communicators, ProcessStrings(strings))
         return Reading(
-            self._sums(classes, counts, times),
-            self._histograms(classes, times),
+            self._sums(classes, counts, times, excess),
+            self._histograms(classes, times, excess),
             _by_reason(times, range(len(layout.UNTIMED))),
             _by_reason(times, _REJECTED),
             _calls(counts),
@@ -219,7 +301,7 @@ class CounterReader:
         return np.array(classes, np.int64)
 
     def _sums(
-        self, classes: Ints, counts: Records, times: Records
+        self, classes: Ints, counts: Records, times: Records, excess: EventExcess
     ) -> dict[OperationClass, CounterSums]:
         def by_record(values: Iterable[float | None]) -> npt.NDArray[np.float64]:
             return np.array([*values], np.float64)[classes] if len(classes) else np.zeros(0)
@@ -227,6 +309,12 @@ class CounterReader:
         calls, timed = counts["calls"].astype(float), times["gpu_count"].astype(float)
         gpu_ns = times["gpu_sum_ns"].astype(float)
         counted = by_record(op_class.for_bandwidth for op_class in self.classes)
+        events = event_sums(times, excess)
+        sized = by_record(op_class.bytes_per_count is not None for op_class in self.classes)
+        by_events = (events.exact & (timed == 0) & (sized > 0)).astype(float)
+        counted = np.where(events.count > 0, by_events, counted)
+        other_ns = np.where(events.count > 0, events.all_ns - events.sum_ns * by_events, 0.0)
+        timed, gpu_ns = timed + events.count, gpu_ns + events.sum_ns
         size = counts["count_sum"].astype(float)
         size *= by_record(op_class.bytes_per_count or 0.0 for op_class in self.classes)
         share = np.divide(timed, calls, out=np.zeros_like(calls), where=calls > 0)
@@ -240,7 +328,10 @@ class CounterReader:
             gpu_ns * counted,
             timed_bytes,
             bus_bytes,
-            gpu_ns * (1 - counted),
+            gpu_ns * (1 - counted) * (events.count == 0),
+            events.count,
+            other_ns,
+            events.error_ns,
         ]
         sums = [np.bincount(classes, column, len(self.classes)) for column in columns]
         rows = np.stack(sums, axis=1).tolist()
@@ -248,7 +339,9 @@ class CounterReader:
             op_class: CounterSums(*row) for op_class, row in zip(self.classes, rows, strict=True)
         }
 
-    def _histograms(self, classes: Ints, times: Records) -> dict[tuple[str, str], Histogram]:
+    def _histograms(
+        self, classes: Ints, times: Records, excess: EventExcess
+    ) -> dict[tuple[str, str], Histogram]:
         keys = list(dict.fromkeys((op_class.function, op_class.size) for op_class in self.classes))
         place = {key: number for number, key in enumerate(keys)}
         of_class = np.array(
@@ -258,8 +351,11 @@ class CounterReader:
         histograms = {}
         for number, key in enumerate(keys):  # a dozen
             rows = times[of_record == number]
-            running = np.cumsum(rows["gpu_histogram"].sum(axis=0, dtype=np.int64))
-            total, sum_ns = int(running[-1]), float(rows["gpu_sum_ns"].sum(dtype=np.float64))
+            events = rows["event_histogram"].sum(axis=0, dtype=np.int64)
+            running = np.cumsum(rows["gpu_histogram"].sum(axis=0, dtype=np.int64) + events)
+            sum_ns = float(rows["gpu_sum_ns"].sum(dtype=np.float64))
+            sum_ns += float(event_sums(rows, excess).sum_ns.sum())
+            total = int(running[-1])
             if total:
                 up_to = tuple(int(running[below - 1]) for below in _BUCKETS_BELOW)
                 histograms[key] = Histogram(up_to, total, sum_ns / 1e9)

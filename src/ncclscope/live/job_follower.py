@@ -22,6 +22,7 @@ from ncclscope.diagnose.hang.judge import judge
 from ncclscope.diagnose.hang.verdict import Status
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.live.counter_reader import CounterReader, Reading
+from ncclscope.model.process.launch_times import event_excess
 from ncclscope.snapshot.process import ProcessSnapshot, read_snapshot
 
 _VERDICT_PERIOD_NS = 2_000_000_000
@@ -163,7 +164,9 @@ def _read_process(process: FollowedProcess, now_ns: int) -> bool:
         process.snapshot = read_snapshot(process.folder, now_ns, process.meta)
     except FormatError:
         return False
-    process.reading = process.counters.read(process.communicators, process.meta.strings)
+    process.reading = process.counters.read(
+        process.communicators, process.meta.strings, event_excess(process.meta.event_clocks)
+    )
     return True
 
 

@@ -85,6 +85,18 @@ def _add_job(samples: Samples, job: FollowedJob) -> None:
 
 
 # ---- what a process is doing ----
+def add_training(samples: Samples, snapshot: ProcessSnapshot) -> None:
+    """Steps of the training loop, where the process records ranges."""
+    steps = snapshot.steps
+    if steps is None:
+        return
+    rank = (_rank(snapshot.global_rank),)
+    samples.add("training_steps", rank, float(steps.steps))
+    samples.add("data_wait_seconds", rank, steps.data_ns / _SECOND_NS)
+    if steps.last_ns:
+        samples.add("training_step_seconds", rank, steps.last_ns / _SECOND_NS)
+
+
 def _add_present(
     samples: Samples, process: FollowedProcess, snapshot: ProcessSnapshot, job: FollowedJob
 ) -> None:
@@ -99,6 +111,7 @@ def _add_present(
     cpu_seconds = helper_cpu_seconds(snapshot.pid, started)
     if cpu_seconds is not None:
         samples.add("recorder_cpu_seconds", (_rank(snapshot.global_rank),), cpu_seconds)
+    add_training(samples, snapshot)
     communicators = process.communicators
     for rank_state in snapshot.rank_states:
         comm, name = communicators.get(rank_state.number), _name(job, process, rank_state.number)
@@ -167,6 +180,10 @@ def _add_counters_of_ranks(
         labels = (rank, op_class.function, op_class.scope)
         samples.add("operations", labels, sums.calls)
         samples.add("bytes", labels, sums.bytes)
+        if sums.sampled:
+            samples.add("estimated_gpu_seconds", labels, sums.all_gpu_ns / _SECOND_NS)
+            error = sums.all_gpu_error_ns / _SECOND_NS
+            samples.add("estimated_gpu_seconds_error", labels, error)
         if op_class.for_bandwidth:
             samples.add("gpu_seconds", labels, sums.gpu_ns / _SECOND_NS)
             samples.add("timed_bytes", labels, sums.timed_bytes)
@@ -177,7 +194,7 @@ def _add_counters_of_ranks(
         name = _name(job, process, op_class.communicator)
         if name and op_class.communicator not in closed:
             if op_class.all_wait:
-                gpu_ns = sums.gpu_ns + sums.least_gpu_ns
+                gpu_ns = sums.all_gpu_ns
                 labels = (name, rank, op_class.scope)
                 samples.add("communicator_gpu_seconds", labels, gpu_ns / _SECOND_NS)
             samples.add("communicator_operations", (name,), sums.calls)
@@ -192,6 +209,8 @@ def _add_counters_of_host(samples: Samples, process: FollowedProcess) -> None:
         if op_class.level == layout.LEVEL_CALL:
             continue
         samples.add("timed_operations", (), sums.timed)
+        if sums.sampled:
+            samples.add("sampled_operations", (), sums.sampled)
         if not op_class.for_bandwidth or op_class.bus_factor is None:
             continue
         labels = (op_class.function, op_class.size, op_class.scope)

@@ -53,8 +53,7 @@ class Rates:
     @property
     def gpu_share(self) -> float | None:
         """The share of time in NCCL's kernels."""
-        ns = self.sums.gpu_ns + self.sums.least_gpu_ns
-        return ns / 1e9 / self.seconds if self.seconds > 0 else None
+        return self.sums.all_gpu_ns / 1e9 / self.seconds if self.seconds > 0 else None
 
     def plus(self, other: "Rates") -> "Rates":
         """Rates of two ranks together: their means, weighted by time."""

@@ -31,6 +31,7 @@ from ncclscope.model.align.bounds import (
 from ncclscope.model.align.host_clocks import HostClocks, solve
 from ncclscope.model.capture_counts import CaptureCounts, completeness_of, list_processes
 from ncclscope.model.completeness import SIMULATION
+from ncclscope.model.context_tables import ContextTables
 from ncclscope.model.decode_pool import Decoder, decoders
 from ncclscope.model.match.counter_table import CounterTable
 from ncclscope.model.match.inferred_rooted import complete_rooted
@@ -110,6 +111,7 @@ class _Job:
     sends: list[Steps] = field(default_factory=list)
     receives: list[Steps] = field(default_factory=list)
     wall_ns: dict[int, int] = field(default_factory=dict)  # by node, wall clock minus monotonic
+    context: ContextTables = field(default_factory=ContextTables)
 
     @property
     def process_rows(self) -> list[ProcessRow]:
@@ -136,11 +138,13 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
         for ranges in _decode(process_folders(capture), writer, job, progress):
             job.streams.join(ranges)
         job.registry.assign_attempts()
+        job.context.complete_columns(writer, job.rows)
         operations = writer.columns("operations")
         with spill_large_arrays_to(writer.folder):
             clocks, instances = _merge_processes(operations, job)
             writer.append("instances", instances)
         names = _append_tables(writer, job)
+        job.context.append_tables(writer, operations, clocks.to_reference)
         model = Model(
             path=capture,
             tables={},
@@ -152,6 +156,9 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
             realtime_offset_ns=job.wall_ns.get(0, 0),
             clocks=clocks.nodes,
             gpus=job.registry.processes.gpus,
+            descriptions=job.registry.descriptions(),
+            module_names=list(job.context.modules),
+            training=job.context.training(),
         )
         return load(capture, writer.finish(capture, manifest_of(model, mark)))
     except BaseException:
@@ -165,7 +172,7 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
 def _append_tables(writer: Writer, job: _Job) -> list[str]:
     """Writes the tables besides operations and instances; returns the communicators' names."""
     names, communicators = job.registry.communicator_names(), job.registry.communicators
-    rows, members = communicators.tables(names)
+    rows, members = communicators.tables(names, job.words)
     counters, histograms = job.counters.tables(communicators.ranks(), job.words)
     writer.append("communicators", rows)
     writer.append("members", members)
@@ -213,7 +220,8 @@ def _add_process(job: _Job, decoded: DecodedProcess, writer: Writer) -> Placemen
         sort: np.array([job.words.code(sort, name) for name in names], np.int8)
         for sort, names in decoded.words.items()
     }
-    placement = Placement(first, number, row.node, comm_rows, global_ranks, codes)
+    modules = job.context.add(decoded, number, row.node)
+    placement = Placement(first, number, row.node, comm_rows, global_ranks, codes, modules)
     job.counters.add(decoded, placement)
     job.counts.add(decoded, number)
     return placement

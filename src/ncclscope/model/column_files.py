@@ -4,12 +4,14 @@ Several processes may write rows of one table at the same time, each to its own 
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from ncclscope.model.schema import TABLES, Columns
+from ncclscope.model.schema import NONE, OPTIONAL_COLUMNS, TABLES, Column, Columns
 
 
 def column_file(folder: Path, table: str, column: str) -> Path:
@@ -17,9 +19,19 @@ def column_file(folder: Path, table: str, column: str) -> Path:
     return folder / f"{table}.{column}"
 
 
-def write_columns(folder: Path, table: str, first_row: int, columns: Columns) -> None:
-    """Writes rows of a table, from `first_row` on."""
-    for column in TABLES[table]:
+def write_columns(
+    folder: Path,
+    table: str,
+    first_row: int,
+    columns: Columns,
+    chosen: Sequence[Column] | None = None,
+) -> None:
+    """Writes rows of a table, from `first_row` on. Optional columns may be missing; `chosen`:
+    these columns alone.
+    """
+    for column in TABLES[table] if chosen is None else chosen:
+        if column.name in OPTIONAL_COLUMNS.get(table, ()) and column.name not in columns:
+            continue
         values = np.ascontiguousarray(columns[column.name], column.dtype)
         path = column_file(folder, table, column.name)
         target = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -32,12 +44,25 @@ def write_columns(folder: Path, table: str, first_row: int, columns: Columns) ->
             os.close(target)
 
 
+def absent_column(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A column of which nothing is known: one NONE in memory that stands for every row."""
+    return np.broadcast_to(np.array(NONE, dtype), (rows,))
+
+
+def is_absent(values: npt.NDArray[Any]) -> bool:
+    """Whether a column is one of `absent_column`."""
+    return values.strides == (0,) and len(values) > 0
+
+
 def map_columns(folder: Path, table: str, rows: int, mode: Literal["r", "r+"]) -> Columns:
     """A table's columns as mapped arrays; with `r+` they can be written to."""
     columns: Columns = {}
+    optional = OPTIONAL_COLUMNS.get(table, ())
     for column in TABLES[table]:
-        if rows:
-            path = column_file(folder, table, column.name)
+        path = column_file(folder, table, column.name)
+        if rows and column.name in optional and not path.exists():
+            columns[column.name] = absent_column(rows, column.dtype)
+        elif rows:
             columns[column.name] = np.memmap(path, column.dtype, mode, shape=(rows,))
         else:
             columns[column.name] = np.empty(0, column.dtype)

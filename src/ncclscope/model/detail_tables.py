@@ -27,6 +27,8 @@ from ncclscope.model.process.communicators import LocalCommunicators, local_comm
 from ncclscope.model.process.events import Ints, ProcessEvents, events_of
 from ncclscope.model.process.inferred_collectives import has_parts
 from ncclscope.model.process.operations import KINDS, operations_of
+from ncclscope.model.process.range_meaning import SOURCE_NAMES
+from ncclscope.model.process.ranges import ranges_of
 from ncclscope.model.process.works import LAUNCHED, Works, launches_of, works_of
 from ncclscope.model.schema import DETAILS, NONE, RECV, SEND, Columns
 from ncclscope.model.vocabulary import Vocabulary
@@ -75,7 +77,10 @@ def _placed(model: Model, number: int, process: Process, columns: Columns, table
         if name.endswith("_ns") and model.clocks:
             moved = model.clocks[node].to_reference(values)
             columns[name] = np.where(values != NONE, moved, NONE)
-    return {column.name: columns[column.name].astype(column.dtype) for column in DETAILS[table]}
+    return {
+        column.name: columns[column.name].astype("O" if column.dtype == "text" else column.dtype)
+        for column in DETAILS[table]
+    }
 
 
 def _rows_of_operations(model: Model, process: int, events: Ints) -> Ints:
@@ -243,9 +248,37 @@ def _add_appended(decoded: ProcessEvents, out: Columns, moved: Ints) -> None:
         np.maximum.at(moved, place[rows], state_of["arg"][rows])
 
 
+def _ranges(process: Process, words: Vocabulary) -> Columns:
+    ranges = ranges_of(events_of(process, ("Range",)))
+    if ranges is None:
+        return {
+            column.name: np.empty(0, "O" if column.dtype == "text" else np.int64)
+            for column in DETAILS["ranges"]
+        }
+    depth = np.zeros(len(ranges), np.int64)
+    for number_, level in enumerate(ranges.levels()):
+        depth[level] = number_
+    sources = {code: SOURCE_NAMES.get(code) for code in np.unique(ranges.source).tolist()}
+    return {
+        "thread": ranges.thread,
+        "source": np.array([sources[code] for code in ranges.source.tolist()], "O"),
+        "domain": np.array(
+            [ranges.domains.get(code) or None for code in ranges.domain.tolist()], "O"
+        ),
+        "text": np.array([ranges.texts[place] for place in ranges.text.tolist()], "O"),
+        "depth": depth,
+        "start_ns": ranges.start_ns,
+        "end_ns": ranges.end_ns,
+        "is_mark": ranges.is_mark.astype(np.int64),
+        "payload": np.where(ranges.payload_type == layout.PAYLOAD_NONE, NONE, ranges.payload),
+        "event": ranges.keys,
+    }
+
+
 _MAKERS: dict[str, Callable[[Process, Vocabulary], Columns]] = {
     "channels": _channels,
     "launches": _launches,
     "proxy_ops": _proxy_ops,
     "proxy_steps": _proxy_steps,
+    "ranges": _ranges,
 }

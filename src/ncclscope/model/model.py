@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ncclscope.model.align.host_clocks import NodeClock
+from ncclscope.model.column_files import is_absent
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.rows import GpuRow, ProcessRow
 from ncclscope.model.schema import Columns
@@ -12,6 +13,17 @@ from ncclscope.model.schema import Columns
 __all__ = ["Model", "ProcessRow", "Progress", "windows_by_process"]
 
 Progress = Callable[[int, int], None]  # done, of how many
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """What a job's program said about itself; empty where nothing was attached."""
+
+    torch: str = ""  # its release
+    device: str = ""  # name of the GPU
+    parameters: int = 0  # of the model, on all ranks together
+    compute_streams: dict[str, int] = field(default_factory=dict)  # CUDA streams, by process
+    failures: list[str] = field(default_factory=list)  # what could not be attached
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +42,21 @@ class Model:
     # By table columns without NONE; there may be more of them.
     whole: dict[str, frozenset[str]] = field(default_factory=dict)
     gpus: list[GpuRow] = field(default_factory=list)
+    descriptions: list[str] = field(default_factory=list)  # of communicators, by row; "": none
+    module_names: list[str] = field(default_factory=list)  # by row of `modules`
+    training: Training = field(default_factory=Training)
+
+    @property
+    def has_context(self) -> bool:
+        """Whether any operation has a step, a phase or a module."""
+        step = self.tables["operations"].get("step")
+        return step is not None and len(step) > 0 and not is_absent(step)
+
+    @property
+    def dimensions(self) -> list[str]:
+        """The dimension of each communicator, "" where it is not known."""
+        names = [*self.words["dimension"], ""]  # the last stands for NONE
+        return [names[code] for code in self.tables["communicators"]["dimension"].tolist()]
 
 
 def windows_by_process(model: Model) -> list[list[tuple[int, int]] | None]:

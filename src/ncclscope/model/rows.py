@@ -28,6 +28,11 @@ class ProcessRow:
     lived_ns: int = 0
     recorded_ns: int = 0
     fullest_mode: str = ""  # that it was in: `mode` is that of its start
+    gpu_timing: str = ""  # in force: kernel, sampled or off
+    gpu_timing_asked: str = ""
+    gpu_timing_reason: str = ""
+    event_excess_ns: int = 0  # taken off times by CUDA events
+    event_error_ns: int = 0  # how far they may be off after that
 
     @property
     def paused(self) -> bool:

@@ -43,20 +43,31 @@ def _columns(*rows: tuple[str, str, str]) -> tuple[Column, ...]:
 SOURCES = (
     "gpu",
     "gpu-repaired",
+    "gpu-event",
     "gpu-partial",
+    "gpu-event-rough",
     "gpu-early",
+    "gpu-event-upper",
     "proxy",
     "host",
     "enqueue",
     "none",
 )
-GPU_SOURCES = SOURCES[:4]  # the GPU's own stamps
+GPU_SOURCES = SOURCES[:7]  # times by the GPU's own clocks
+EVENT_SOURCES = ("gpu-event", "gpu-event-rough", "gpu-event-upper")  # CUDA events around launches
+NOT_SAMPLED = "not sampled"  # a reason: other operations were chosen to be timed
 # What became of an operation. captured: recorded into a CUDA graph, carried out by its replays.
 STATES = ("done", "in flight", "never launched", "captured", "unknown")
 FORMS = ("collective", "send", "recv", "copy-engine")
 COLLECTIVE, SEND, RECV, COPY_ENGINE = range(len(FORMS))
 # What became of the stamps of one channel of an operation.
 STAMPS = ("valid", "repaired", "recovered", "rejected", "missing")
+# What a training loop does; how the steps of a job are known, best first; how the phase and module
+# of an operation are known.
+PHASE_NAMES = ("data", "forward", "backward", "optimizer", "checkpoint", "evaluation")
+DATA, FORWARD, BACKWARD, OPTIMIZER, CHECKPOINT, EVALUATION = PHASE_NAMES
+ORIGINS = ("marks", "optimizer", "ranges", "root calls", "period")
+CONTEXTS = ("range", "mark", "bucket", "thread", "replay", "time")
 # What a counter counts: the user's calls, the works that NCCL made of them, copies by copy engines.
 LEVELS = ("call", "work", "copy-engine")
 CALL_LEVEL, WORK_LEVEL, COPY_ENGINE_LEVEL = range(len(LEVELS))
@@ -102,12 +113,25 @@ OPERATIONS = _columns(
     ("sequence", "i8", "NCCL's number, by communicator and function"),
     ("group_call", "i8", "the group call it was part of, by process"),
     ("replay", "i1", "1: a replay of a captured call"),
+    ("replays", "i8", "of a captured call: its replays, counted by a marker and not on record"),
     ("symmetric", "i1", "1: on symmetric memory"),
     ("inferred", "i1", "1: the function is inferred from a group of sends and receives"),
     ("part_of", "i8", "row of the operation that this send or receive is a part of"),
     ("state", "word", "done, in flight, never launched, captured, unknown"),
     ("event", "i8", "stream << 37 | index of its main event: `stream.index` in `dump`"),
+    ("step", "i4", "training step, numbered from 0 or as the program does"),
+    ("phase", "word", "of the training loop: data, forward, backward, optimizer …"),
+    ("module", "i4", "row of `modules`: the module whose data it moves"),
+    ("prefetch", "i1", "1: called ahead of its module's own turn"),
+    (
+        "context",
+        "word",
+        "how they are known: range, mark, bucket, thread, replay or time",
+    ),
 )
+# Columns without a file where no process recorded ranges: nothing is known of any row.
+CONTEXT_COLUMNS = ("step", "phase", "module", "prefetch", "context")
+OPTIONAL_COLUMNS = {"operations": CONTEXT_COLUMNS}
 
 # Columns of operations with times on the one clock.
 TIME_COLUMNS = (
@@ -152,6 +176,7 @@ COMMUNICATORS = _columns(
     ("nodes", "i4", "number of nodes"),
     ("parent", "i4", "row of the smallest communicator that contains it"),
     ("created_ns", "i8", "first creation of it on any rank"),
+    ("dimension", "word", "of parallelism: dp, tp, pp, ep, cp …, or the user's own name"),
 )
 
 MEMBERS = _columns(
@@ -197,6 +222,14 @@ COUNTERS = _columns(
     ("host_sum_ns", "i8", "their time together"),
     ("host_min_ns", "i8", "the shortest"),
     ("host_max_ns", "i8", "the longest"),
+    ("event_count", "i8", "works timed by CUDA events around their launches"),
+    ("event_sum_ns", "i8", "their time together, without the events' excess"),
+    ("event_min_ns", "i8", "the shortest"),
+    ("event_max_ns", "i8", "the longest"),
+    ("event_shared", "i8", "of these works, those that shared their launch: each has its time"),
+    ("event_firsts", "i8", "of these works, first calls that were all timed"),
+    ("event_firsts_ns", "i8", "their time together"),
+    ("replays", "i8", "replays of these captured calls, counted by markers and not timed"),
     *(
         (column, "i8", f"works without a time by the GPU: {reason}")
         for column, reason in UNTIMED_REASONS.items()
@@ -205,10 +238,39 @@ COUNTERS = _columns(
 
 COUNTER_HISTOGRAMS = _columns(
     ("counter", "i8", "row of `counters`"),
-    ("source", "word", "gpu or host: who timed these works"),
-    ("from_ns", "i8", "they took at least this long"),
+    ("source", "word", "gpu, gpu-event or host: who timed these works"),
+    ("from_ns", "i8", "they took at least this long, with the excess of CUDA events"),
     ("to_ns", "i8", "and less than this; NULL: any longer time"),
     ("works", "i8", "how many"),
+    ("firsts", "i8", "of these, first calls that were all timed by CUDA events"),
+)
+
+# Of jobs that recorded ranges: their training steps on each process, and the phases of these.
+STEPS = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("step", "i4", "number of the step"),
+    ("start_ns", "i8", "it began: the step before had ended"),
+    ("end_ns", "i8", "it ended; NULL: it is under way"),
+    ("origin", "word", "how steps are known: marks, optimizer, ranges, root calls or period"),
+    ("data_ns", "i8", "of the host's time: waiting for data"),
+    ("forward_ns", "i8", "of the host's time: forward"),
+    ("backward_ns", "i8", "of the host's time: backward"),
+    ("optimizer_ns", "i8", "of the host's time: optimizer"),
+    ("tokens", "i8", "tokens of this process, as the program said"),
+    ("flops", "i8", "floating-point operations of this process, as the program said"),
+)
+
+PHASES = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("step", "i4", "number of its step"),
+    ("phase", "word", "data, forward, backward, optimizer, checkpoint or evaluation"),
+    ("thread", "i4", "id of the thread"),
+    ("start_ns", "i8", "it began on the host"),
+    ("end_ns", "i8", "it ended; NULL: it is under way"),
+)
+
+MODULES = _columns(
+    ("operations", "i8", "operations that move its data"),
 )
 
 PROCESSES = _columns(
@@ -235,6 +297,11 @@ PROCESSES = _columns(
     ("lived_ns", "i8", "from its first communicator until it was last heard of"),
     ("recorded_ns", "i8", "how long of that it recorded single calls"),
     ("fullest_mode", "text", "the mode in which it recorded most; `mode` is that of its start"),
+    ("gpu_timing", "text", "where GPU times came from: kernel, sampled or off"),
+    ("gpu_timing_asked", "text", "what was asked for: one of these, or auto"),
+    ("gpu_timing_reason", "text", "why it is not what was asked for, or why auto chose it"),
+    ("event_excess_ns", "i8", "what was taken off times by CUDA events, as calibrated"),
+    ("event_error_ns", "i8", "how far times by CUDA events may be off after that"),
 )
 
 GPUS = _columns(
@@ -311,6 +378,20 @@ PROXY_STEPS = _columns(
     ("end_ns", "i8", "the step ended"),
 )
 
+RANGES = _columns(
+    ("process", "i4", "row of `processes`"),
+    ("thread", "i4", "id of the thread that wrote it"),
+    ("source", "text", "nvtx, record_function, engine, module or api"),
+    ("domain", "text", "NVTX domain"),
+    ("text", "text", "what the program called it"),
+    ("depth", "i4", "ranges around it"),
+    ("start_ns", "i8", "it began"),
+    ("end_ns", "i8", "it ended; NULL: it was open at the end"),
+    ("is_mark", "i1", "1: a moment, not a stretch of time"),
+    ("payload", "i8", "the number that came with it"),
+    ("event", "i8", "its event, numbered like those of `operations`"),
+)
+
 # Made when asked for, from what samplers wrote while the job ran.
 SYSTEM = _columns(
     ("time_ns", "i8", "when it was sampled"),
@@ -332,6 +413,9 @@ TABLES = {
     "windows": WINDOWS,
     "counters": COUNTERS,
     "counter_histograms": COUNTER_HISTOGRAMS,
+    "steps": STEPS,
+    "phases": PHASES,
+    "modules": MODULES,
 }
 # Small tables, which a model keeps as objects (rows.py).
 SMALL_TABLES = {"processes": PROCESSES, "gpus": GPUS, "nodes": NODES}
@@ -341,6 +425,7 @@ DETAILS = {
     "launches": LAUNCHES,
     "proxy_ops": PROXY_OPS,
     "proxy_steps": PROXY_STEPS,
+    "ranges": RANGES,
 }
 
 

@@ -30,12 +30,16 @@ _ROW_NUMBERS = {
     "instances": Column("instance", "i8", "row"),
     "communicators": Column("communicator", "i4", "row"),
     "counters": Column("counter", "i8", "row"),
+    "modules": Column("module", "i4", "row"),
 }
 # Columns behind which a name is shown.
 _NAMES = {
     "communicator": Column("communicator_name", "text", "name of the communicator"),
     "node": Column("host", "text", "name of the node's host"),
+    "module": Column("module_name", "text", "name of the module"),
 }
+_DIMENSION = Column("dimension", "text", "of parallelism: that of its communicator")
+_DESCRIBED = Column("described", "text", "what the program calls it")
 _OWN_NAME = Column("name", "text", "its name; inferred where `name_inferred` is 1")
 
 
@@ -50,6 +54,10 @@ def shown_columns(table: str) -> tuple[Column, ...]:
             shown.append(_OWN_NAME)
         elif column.name in _NAMES:
             shown.append(_NAMES[column.name])
+    if table == "operations":
+        shown.append(_DIMENSION)
+    elif table == "communicators":
+        shown.append(_DESCRIBED)
     return tuple(shown)
 
 
@@ -85,14 +93,20 @@ def raw_columns(model: Model, table: str, first: int, last: int) -> Columns:
     return columns
 
 
-def named_by(model: Model, column: Column) -> tuple[str, Sequence[str]] | None:
-    """For a shown column of texts the raw column of codes and the names at their places."""
+def named_by(model: Model, column: Column) -> tuple[str, Sequence[str | None]] | None:
+    """For a shown column of texts the raw column of codes and the names at their places; None for
+    texts that are not codes.
+    """
     if column.dtype == "text":
-        return {
+        named: dict[str, tuple[str, Sequence[str | None]]] = {
             "communicator_name": ("communicator", model.communicator_names),
             "name": ("communicator", model.communicator_names),
             "host": ("node", model.nodes),
-        }[column.name]
+            "module_name": ("module", model.module_names),
+            "dimension": ("communicator", [name or None for name in model.dimensions]),
+            "described": ("communicator", [text or None for text in model.descriptions]),
+        }
+        return named.get(column.name)
     return (column.name, model.words[column.name]) if column.words else None
 
 
@@ -102,16 +116,19 @@ def select_list(model: Model, table: str) -> str:
     for column in shown_columns(table):
         quoted = f'"{column.name}"'  # some are SQL's own words
         named = named_by(model, column)
-        expression = _lookup(*named) if named else f"nullif({quoted}, {NONE})"
+        plain = (
+            f"cast({quoted} as varchar)" if column.dtype == "text" else f"nullif({quoted}, {NONE})"
+        )
+        expression = _lookup(*named) if named else plain
         parts.append(f"{expression} as {quoted}")
     return ", ".join(parts)
 
 
-def _lookup(column: str, names: Sequence[str]) -> str:
+def _lookup(column: str, names: Sequence[str | None]) -> str:
     """The name at a code's place; NONE is before the first, and gives NULL."""
-    if not names:
+    if not any(name is not None for name in names):
         return "cast(null as varchar)"
-    listed = ", ".join(map(literal, names))
+    listed = ", ".join("null" if name is None else literal(name) for name in names)
     return f'([{listed}])[cast("{column}" as integer) + 1]'
 
 

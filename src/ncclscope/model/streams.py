@@ -39,8 +39,10 @@ BY_SEQUENCE = -2
 # Columns that give an operation's stream and its number in it.
 NEEDED = ("communicator", "call_order", "form", "replay", "inferred", "function", "sequence",
           "rank", "peer")  # fmt: skip
-_SOUND_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired")]
-_STARTED_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-early")]
+_SOUND_SOURCES = [SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-event")]
+_STARTED_SOURCES = [
+    SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-event", "gpu-early")
+]
 # A stream's code: kind << 60 | communicator << 40 | function or source rank << 20 | destination.
 _BITS = 20
 _MASK = (1 << _BITS) - 1

@@ -6,7 +6,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.joins import take_small
-from ncclscope.model.schema import FORMS, LEVELS, NONE, SOURCES, STAMPS, STATES
+from ncclscope.model.schema import (
+    CONTEXTS,
+    FORMS,
+    LEVELS,
+    NONE,
+    ORIGINS,
+    PHASE_NAMES,
+    SOURCES,
+    STAMPS,
+    STATES,
+)
 
 Codes = npt.NDArray[np.int8]
 _MOST = 127  # codes are signed bytes; what comes later is called "other"
@@ -28,6 +38,10 @@ class Vocabulary:
             "algorithm": [],
             "protocol": [],
             "variant": [],
+            "phase": list(PHASE_NAMES),
+            "context": list(CONTEXTS),
+            "origin": list(ORIGINS),
+            "dimension": [],
         }
         self._codes = {
             sort: {name: code for code, name in enumerate(names)}

@@ -16,6 +16,9 @@ from ncclscope.nccl._events import (
 NUMBER = {name: bit for bit, name in enumerate(EVENTS)}
 BIT = {name: 1 << bit for name, bit in NUMBER.items()}
 GPU_TIMING_EVENTS = BIT["KernelCh"] | BIT["KernelPhase"]
+# What sampled GPU timing needs: launches to time, and what says which calls they carry.
+_SAMPLING = ("KernelLaunch", "Group", "GroupApi", "CollApi", "P2pApi")
+SAMPLING_EVENTS = sum(BIT[name] for name in _SAMPLING)
 MODES = tuple(MODE_EVENTS)
 INTERFACES = range(OLDEST_INTERFACE, NEWEST_INTERFACE + 1)
 FIRST_WITH_KERNELS = FIRST_INTERFACE["KernelCh"]

@@ -22,6 +22,7 @@ class LibraryNames:
     file_prefixes: tuple[str, ...]  # of files that processes map
     package_folder: Path  # below site-packages
     package: str  # how doctor names it
+    release_text: str  # in the file: a pattern whose group is the release
 
 
 LIBRARIES = (
@@ -30,6 +31,7 @@ LIBRARIES = (
         ("libnccl.so", "libnccl-2"),
         Path("nvidia/nccl/lib"),
         "Python package nvidia-nccl",
+        r"NCCL version (\d+\.\d+\.\d+)\+cuda",
     ),
 )
 SONAMES = tuple(names.soname for names in LIBRARIES)
@@ -37,7 +39,7 @@ FILE_PREFIXES = tuple(prefix for names in LIBRARIES for prefix in names.file_pre
 # PyTorch's own builds have NCCL linked in.
 HOST_PREFIXES = ("libtorch_cuda",)
 _HOST = Path("torch/lib/libtorch_cuda.so")
-_VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)\+cuda")
+_RELEASE = re.compile("|".join(names.release_text for names in LIBRARIES).encode())
 
 
 def python_package_folders() -> Iterator[Path]:
@@ -72,7 +74,7 @@ def release_in(path: Path) -> Release | None:
     """The release that a library says it is; it is read, not loaded."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            match = _VERSION.search(data)
-            return parse_release(match[1].decode()) if match else None
+            match = _RELEASE.search(data)
+            return parse_release(match[match.lastindex or 0].decode()) if match else None
     except (OSError, ValueError):
         return None

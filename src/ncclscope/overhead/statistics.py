@@ -48,12 +48,18 @@ def share_of(costs: Sequence[float], against: Sequence[float], seed: int = 1) ->
 
 @dataclass(frozen=True, slots=True)
 class OverheadShares:
-    """What each part of profiling adds. None: a variant was not measured."""
+    """What each part of profiling adds, in wall time or in CPU time. None: not measured."""
 
     ours: Share  # the plugin, relative to the empty one
     nccl: Share | None  # the empty plugin, relative to none
-    both: Share | None  # the plugin, relative to none
+    total: Share | None  # the plugin, relative to none
     noise: Share  # a variant, relative to itself
+    events: tuple[tuple[str, Share], ...] = ()  # NCCL's share by step, relative to the step before
+
+    @property
+    def answer(self) -> Share:
+        """What the plugin adds, relative to none if that was measured."""
+        return self.total or self.ours
 
     @property
     def noise_share(self) -> float:
@@ -64,32 +70,61 @@ class OverheadShares:
         """Whether a share is more than noise."""
         return share.excludes_zero and abs(share.share) > self.noise_share
 
+    def step(self, name: str) -> Share | None:
+        """NCCL's share for a step of events; None if it was not measured."""
+        return dict(self.events).get(name)
+
     def as_json(self) -> dict[str, Any]:
-        """All shares, and whether that of the plugin is resolved."""
+        """All shares, and whether the answer is resolved."""
         return {
-            "ours": self.ours.as_json(),
+            "total": self.total.as_json() if self.total else None,
             "nccl": self.nccl.as_json() if self.nccl else None,
-            "both": self.both.as_json() if self.both else None,
+            "events": {name: share.as_json() for name, share in self.events},
+            "ours": self.ours.as_json(),
             "noise": self.noise.as_json(),
             "noise_share": round(self.noise_share, 6),
-            "resolved": self.resolved(self.ours),
+            "resolved": self.resolved(self.answer),
         }
 
 
-def overhead_shares(costs: Mapping[str, Sequence[float]]) -> OverheadShares:
+def overhead_shares(
+    costs: Mapping[str, Sequence[float]], steps: Sequence[str] = ()
+) -> OverheadShares:
     """The shares from the costs of `none`, `none again`, `empty` and `ours`, round by round.
 
-    If nothing can be measured without a plugin, `empty again` takes the place of the first two.
+    `steps` are the steps of events in order; the last one's cost is that of `empty`, and steps
+    without a cost are left out. If nothing can be measured without a plugin, `empty again` takes
+    the place of the first two.
     """
-    ours = share_of(costs["ours"], costs["empty"])
+    ours, events = share_of(costs["ours"], costs["empty"]), _event_shares(costs, steps)
     if "none" not in costs:
-        return OverheadShares(ours, None, None, share_of(costs["empty again"], costs["empty"]))
+        noise = share_of(costs["empty again"], costs["empty"])
+        return OverheadShares(ours, None, None, noise, events)
     return OverheadShares(
         ours,
         share_of(costs["empty"], costs["none"]),
         share_of(costs["ours"], costs["none"]),
         share_of(costs["none again"], costs["none"]),
+        events,
     )
+
+
+def _event_shares(
+    costs: Mapping[str, Sequence[float]], steps: Sequence[str]
+) -> tuple[tuple[str, Share], ...]:
+    """What each step of events adds to the one before it, the first to no plugin."""
+    before, shares = costs.get("none"), []
+    for name in steps:
+        cost = costs["empty"] if name == steps[-1] else costs.get(step_variant(name))
+        if cost is not None and before is not None:
+            shares.append((name, share_of(cost, before)))
+        before = cost if cost is not None else before
+    return tuple(shares)
+
+
+def step_variant(step: str) -> str:
+    """The variant whose empty plugin asks for the events up to a step."""
+    return f"empty up to {step}"
 
 
 def order_of_round(variants: Sequence[str], number: int, seed: int = 2) -> list[str]:

@@ -2,14 +2,43 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ncclscope._version import __version__
 from ncclscope.humanize import three_digits
-from ncclscope.overhead.statistics import OverheadShares, Share
+from ncclscope.overhead.advice import advice_lines
+from ncclscope.overhead.event_steps import STEPS, steps_of
+from ncclscope.overhead.statistics import OverheadShares, Share, overhead_shares
 from ncclscope.overhead.trials import Trial
 
 _MORE_ROUNDS = 4  # times as many halve an interval
+Costs = Mapping[str, Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class OverheadResult:
+    """What all rounds cost by variant, and what follows from it."""
+
+    trial: Trial
+    mask: int  # the events that the recorder asks for
+    costs: Costs
+    wall: OverheadShares  # or that of a number that the command prints
+    cpu_costs: Costs
+    cpu: OverheadShares | None  # None: the ranks are not descendants of the command
+
+    @property
+    def rounds(self) -> int:
+        """The rounds that count."""
+        return len(self.costs["ours"])
+
+
+def overhead_result(trial: Trial, mask: int, costs: Costs, cpu_costs: Costs) -> OverheadResult:
+    """The shares of all parts, from costs by variant and round."""
+    steps = [step.name for step in steps_of(mask)]
+    measurable = trial.cpu_is_known and all(min(values) > 0 for values in cpu_costs.values())
+    cpu = overhead_shares(cpu_costs, steps) if measurable else None
+    return OverheadResult(trial, mask, costs, overhead_shares(costs, steps), cpu_costs, cpu)
 
 
 def percent(share: float) -> str:
@@ -31,7 +60,7 @@ def _cost(seconds: float) -> str:
 
 def _median_text(trial: Trial, costs: Sequence[float]) -> str:
     median = statistics.median(costs)
-    if trial.seconds and trial.metric is None:
+    if trial.counts_calls:
         return f"{1 / median:,.0f} calls/s"
     if trial.metric is not None:
         return f"{1 / median:g}" if trial.metric_is_rate else f"{median:g}"
@@ -47,72 +76,122 @@ def variant_name(trial: Trial, variant: str) -> str:
     return names.get(variant, variant)
 
 
-def verdict_line(trial: Trial, shares: OverheadShares, rounds: int) -> str:
-    """What the shares show; no verdict if the noise is larger."""
-    ours, noise = shares.ours, shares.noise_share
-    name = variant_name(trial, "ours")
-    if shares.resolved(ours):
-        how = "costs" if ours.share > 0 else "seems to save"
-        return f"verdict: {name} {how} {percent(abs(ours.share))[1:]} {_interval(ours)}"
+def verdict_line(result: OverheadResult) -> str:
+    """What the plugin costs against none; no verdict where the noise is larger."""
+    name = variant_name(result.trial, "ours")
+    against = "no plugin" if result.wall.total else "an empty plugin"
+    parts = [_verdict(result.wall, result.trial.quantity)]
+    if result.cpu:
+        parts.append(_verdict(result.cpu, "CPU time"))
+    line = f"verdict: {name} against {against}: {'; '.join(parts)}"
+    unclear = not result.wall.resolved(result.wall.answer)
+    more = f". --rounds {result.rounds * _MORE_ROUNDS} would halve the interval"
+    return line + (more if unclear else "")
+
+
+def _verdict(shares: OverheadShares, quantity: str) -> str:
+    share = shares.answer
+    if shares.resolved(share):
+        return f"{quantity} {percent(share.share)} {_interval(share)}"
     return (
-        f"verdict: none. The share of {name} cannot be told from noise, ±{100 * noise:.2g} % "
-        f"here. It is at most {percent(max(ours.high, 0.0))}. "
-        f"--rounds {rounds * _MORE_ROUNDS} would halve the interval"
+        f"{quantity} cannot be told from noise, ±{100 * shares.noise_share:.2g} % here, and is at "
+        f"most {percent(max(share.high, 0.0))}"
     )
 
 
-def lines(
-    trial: Trial, mask: int, costs: Mapping[str, Sequence[float]], shares: OverheadShares
-) -> list[str]:
-    """The lines of the table and the verdict."""
-    rounds = len(costs["ours"])
-    heading = f"{'':<28}{'median':>16}  {'adds':>9}  {'95 % interval':<20}"
-    rows = [(name, costs[name], share, what) for name, share, what in (
-        ("none", None, ""),
-        ("empty", shares.nccl, "NCCL's own share for having a profiler"),
-        ("ours", shares.ours, "its own share, over the empty plugin"),
-    ) if name in costs]  # fmt: skip
-    output = [
-        f"{rounds} rounds, {trial.measures}; the empty plugin asks for the same events, {mask:#x}",
+def _row(name: str, *columns: tuple[str, Share | None]) -> str:
+    """A line: its name, and a median with what it adds for each quantity."""
+    text = f"{name:<34}"
+    for median, share in columns:
+        adds = f"{percent(share.share):>9}  {_interval(share):<18}" if share else " " * 29
+        text += f"{median:>14}  {adds}"
+    return text.rstrip()
+
+
+def lines(result: OverheadResult) -> list[str]:
+    """The answer, NCCL's own share event by event, the verdict, and what to set."""
+    return [
+        f"{result.rounds} rounds, {result.trial.measures}; "
+        "every line with the 95 % interval of what it adds",
         "",
-        heading.rstrip(),
+        *_answer_lines(result),
+        "",
+        *_part_lines(result),
+        "",
+        verdict_line(result),
+        *advice_lines(result.trial, result.wall, result.cpu),
     ]
-    for name, values, share, what in rows:
-        adds = f"{percent(share.share):>9}  {_interval(share):<20}  {what}" if share else ""
-        median = _median_text(trial, values)
-        output.append(f"{variant_name(trial, name):<28}{median:>16}  {adds}".rstrip())
-    if shares.both:
-        both = shares.both
-        output.append(
-            f"{'both together':<28}{'':>16}  {percent(both.share):>9}  {_interval(both):<20}  "
-            "over no plugin"
-        )
-    else:
-        output.append(
-            "NCCL's own share is not known: without a plugin nobody counts calls; --rate or --time "
+
+
+def _columns(
+    result: OverheadResult, variant: str, wall: Share | None, cpu: Share | None
+) -> list[tuple[str, Share | None]]:
+    """A row's medians and shares; without a variant the medians are empty."""
+    median = _median_text(result.trial, result.costs[variant]) if variant else ""
+    columns = [(median, wall)]
+    if result.cpu:
+        cpu_median = _cost(statistics.median(result.cpu_costs[variant])) if variant else ""
+        columns.append((cpu_median, cpu))
+    return columns
+
+
+def _answer_lines(result: OverheadResult) -> list[str]:
+    """The plugin against none, and the noise."""
+    trial, wall, cpu = result.trial, result.wall, result.cpu
+    heading = f"{'':<34}{trial.quantity:>14}{'adds':>11}{'':<20}"
+    heading += f"{'CPU time':>14}{'adds':>11}" if cpu else ""
+    base = "none" if wall.total else "empty"
+    rows = [
+        heading.rstrip(),
+        _row(variant_name(trial, base), *_columns(result, base, None, None)),
+        _row(
+            variant_name(trial, "ours"),
+            *_columns(result, "ours", wall.answer, cpu.answer if cpu else None),
+        ),
+        _row(
+            f"noise: {variant_name(trial, base)} again",
+            *_columns(result, "", wall.noise, cpu.noise if cpu else None),
+        ),
+    ]
+    if not wall.total:
+        rows.append(
+            "against no plugin it is not known: without one nobody counts calls; --rate or --time "
             "would tell"
         )
-    noise = shares.noise
-    same = "no plugin" if shares.nccl else "the empty plugin"
-    output.append(
-        f"{'noise':<28}{'':>16}  {percent(noise.share):>9}  {_interval(noise):<20}  "
-        f"{same} against itself"
-    )
-    return [*output, "", verdict_line(trial, shares, rounds)]
+    if not cpu:
+        rows.append("CPU time is not known: the ranks do not run as children of the command")
+    return rows
 
 
-def as_json(
-    trial: Trial, mask: int, costs: Mapping[str, Sequence[float]], shares: OverheadShares
-) -> dict[str, Any]:
+def _part_lines(result: OverheadResult) -> list[str]:
+    """NCCL's own share by steps of events, and the recorder's over an empty plugin."""
+    wall, cpu = result.wall, result.cpu
+    texts = {step.name: step.text for step in STEPS}
+    rows = [f"of this, NCCL itself for events {result.mask:#x}, asked for by an empty plugin:"]
+    rows += [
+        _row(f"  {texts[name]}", *_columns(result, "", share, cpu.step(name) if cpu else None))
+        for name, share in wall.events
+    ]
+    if wall.nccl:
+        rows.append(_row("  together", *_columns(result, "", wall.nccl, cpu.nccl if cpu else None)))
+    own = f"{variant_name(result.trial, 'ours')} itself"
+    return [*rows, _row(own, *_columns(result, "", wall.ours, cpu.ours if cpu else None))]
+
+
+def as_json(result: OverheadResult) -> dict[str, Any]:
     """The result as a JSON object; costs are seconds, or seconds for a unit of work."""
+    trial = result.trial
     return {
         "ncclscope": __version__,
         "command": list(trial.command),
         "mode": trial.settings.mode,
         "plugin": str(trial.plugin),
-        "events": mask,
+        "events": result.mask,
         "measures": trial.measures,
-        "rounds": len(costs["ours"]),
-        "costs": {name: list(values) for name, values in costs.items()},
-        "shares": shares.as_json(),
+        "rounds": result.rounds,
+        "costs": {name: list(values) for name, values in result.costs.items()},
+        "shares": result.wall.as_json(),
+        "cpu_costs": {name: list(values) for name, values in result.cpu_costs.items()},
+        "cpu_shares": result.cpu.as_json() if result.cpu else None,
+        "advice": advice_lines(trial, result.wall, result.cpu),
     }

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import select
 import shutil
 import signal
@@ -24,12 +25,14 @@ from ncclscope.launch.child import CommandNotStartedError
 from ncclscope.launch.command import pass_on_variables
 from ncclscope.launch.environment import Settings, event_mask, recording_variables
 from ncclscope.native import empty_plugin_path
+from ncclscope.overhead.event_steps import partial_masks
 from ncclscope.overhead.progress import (
     CallProgress,
     ReadProgress,
     capture_reader,
     empty_plugin_reader,
 )
+from ncclscope.overhead.statistics import step_variant
 
 _POLL_S = 0.05
 _STOP_S = 10.0  # a command that has not ended this long after SIGTERM is killed
@@ -40,6 +43,7 @@ _LAST_LINES = 15
 _SKIPPED = 0.2  # the share of a window that is skipped, because the start is not like the rest
 VARIANTS = ("none", "none again", "empty", "ours")
 WINDOW_VARIANTS = ("empty", "empty again", "ours")
+_STARTS_ELSEWHERE = ("srun", "aprun", "flux", "kubectl", "ssh")  # their ranks are no descendants
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +60,25 @@ class Trial:
     plugin_is_ours: bool = True
 
     @property
+    def counts_calls(self) -> bool:
+        """Whether the cost is the time for a call, by calls that a plugin counts in a window."""
+        return bool(self.seconds) and self.metric is None
+
+    @property
+    def step_masks(self) -> dict[str, int]:
+        """The events of the empty plugin after each step but the last, by variant."""
+        masks = partial_masks(event_mask(self.settings), self.counts_calls)
+        return {step_variant(step): mask for step, mask in masks.items()}
+
+    @property
     def variants(self) -> tuple[str, ...]:
         """The variants to run. Without a plugin, calls in a window are not counted."""
-        return WINDOW_VARIANTS if self.seconds and self.metric is None else VARIANTS
+        return (*(WINDOW_VARIANTS if self.counts_calls else VARIANTS), *self.step_masks)
+
+    @property
+    def cpu_is_known(self) -> bool:
+        """Whether the ranks are descendants of the command, so that their CPU time is known."""
+        return Path(self.command[0]).name not in _STARTS_ELSEWHERE
 
     @property
     def measures(self) -> str:
@@ -66,6 +86,13 @@ class Trial:
         if self.metric is not None:
             return f"what the command prints ({self.metric.pattern})"
         return "time for a call, by calls in a window" if self.seconds else "wall time"
+
+    @property
+    def quantity(self) -> str:
+        """The name of what is compared, besides CPU time."""
+        if self.metric is not None:
+            return "its own number"
+        return "time for a call" if self.seconds else "wall time"
 
 
 def variables_of(trial: Trial, variant: str, scratch: Path) -> dict[str, str]:
@@ -75,7 +102,9 @@ def variables_of(trial: Trial, variant: str, scratch: Path) -> dict[str, str]:
     if variant.startswith("empty"):
         return {
             "NCCL_PROFILER_PLUGIN": str(empty_plugin_path()),
-            "NCCLSCOPE_EMPTY_EVENTS": hex(event_mask(trial.settings)),
+            "NCCLSCOPE_EMPTY_EVENTS": hex(
+                trial.step_masks.get(variant, event_mask(trial.settings))
+            ),
             "NCCLSCOPE_EMPTY_COUNTS": str(scratch / "counts") if trial.seconds else "",
         }
     settings = replace(trial.settings, directory=scratch / "capture")
@@ -271,6 +300,7 @@ class TrialResult:
     """What one run of the command cost."""
 
     cost: float  # seconds, or seconds for a unit of its work
+    cpu_s: float  # CPU time of the command and its descendants, in the same unit in a window
     simulated: bool  # NCCL was simulated: the cost means nothing
 
 
@@ -283,6 +313,12 @@ def _is_simulated(scratch: Path) -> bool:
     return any("simulation" in identity_of(folder) for folder in folders)
 
 
+def _cpu_of_children_s() -> float:
+    """CPU time of all children that have ended, and of descendants that they waited for."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 def run_once(trial: Trial, variant: str) -> TrialResult:
     """Runs the command in one variant; removes everything that it leaves behind."""
     try:
@@ -292,8 +328,12 @@ def run_once(trial: Trial, variant: str) -> TrialResult:
         raise UsageError(message, "Choose another directory with -o") from None
     try:
         measure = _cost_in_window if trial.seconds else _cost_to_the_end
+        began_s, cpu_before_s = time.monotonic(), _cpu_of_children_s()
         cost = measure(trial, variant, scratch)
-        return TrialResult(cost, _is_simulated(scratch))
+        cpu_s = _cpu_of_children_s() - cpu_before_s
+        if trial.seconds:  # runs differ in the work that they got done
+            cpu_s *= cost / (time.monotonic() - began_s)
+        return TrialResult(cost, cpu_s, _is_simulated(scratch))
     finally:
         if variant == "ours":  # otherwise a killed process's arena stays in memory
             with suppress(NcclscopeError, OSError):

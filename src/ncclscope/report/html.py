@@ -7,10 +7,11 @@ from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
 from ncclscope.humanize import printable
 from ncclscope.model.topology import Topology
-from ncclscope.report import sections
+from ncclscope.report import sample_sections, sections
 from ncclscope.report.plots import Series, areas, dots, spark
 from ncclscope.report.tables import Bar, Cell, Spark, Table
 from ncclscope.report.topology import topology_tables, warning_lines
+from ncclscope.report.training import training_tables
 from ncclscope.report.what_if import path_table
 
 _MOST_ROWS, _MOST_OTHERS, _MOST_MATRIX, _MOST_SERIES = 2000, 200, 64, 7
@@ -107,6 +108,7 @@ def as_html(summary: Summary, groups: tuple[Group, ...], topology: Topology | No
     missing = [sections.needs_trace(summary)] if summary.from_counters else []
     others = (
         sections.origins(summary, _MOST_OTHERS),
+        sample_sections.intervals(summary, groups, _MOST_ROWS),
         sections.ranks(summary, _MOST_OTHERS),
         path_table(summary.model, summary.path),
         sections.traffic(summary, _MOST_OTHERS, _MOST_MATRIX),
@@ -120,8 +122,10 @@ def as_html(summary: Summary, groups: tuple[Group, ...], topology: Topology | No
         *(f'<p class="warning">{_text(note)}</p>' for note in warnings),
         f"<p>{_text(' · '.join(sections.identity(summary)))}</p>",
         f"<p>{_text(sections.headline(summary))}</p>",
+        *(f"<p>{_text(line)}</p>" for line in sample_sections.timing_policy(summary)),
         _table(sections.communicators(summary, _MOST_OTHERS)),
         *(_table(table) for table in (sections.scopes(summary),) if table),
+        *(_table(table) for table in training_tables(summary, _MOST_OTHERS)),
         _over_time(summary),
         _by_size(groups),
         *(_table(table) for table in tables),

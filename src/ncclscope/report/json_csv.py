@@ -8,10 +8,13 @@ from typing import Any
 from ncclscope.analysis.groups import Group
 from ncclscope.analysis.measures import Durations
 from ncclscope.analysis.ranks import RankRow, TrafficRow
+from ncclscope.analysis.sampled_groups import Sample
+from ncclscope.analysis.sampling import Estimate
 from ncclscope.analysis.selection import DEFAULT_BY
 from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
 from ncclscope.model.topology import Topology
+from ncclscope.report.training import training_json
 from ncclscope.report.what_if import path_as_json
 
 VERSION = 1  # fields are added without a change of it
@@ -34,9 +37,30 @@ def _duration_us(times: Durations | None) -> dict[str, float] | None:
     return {name: round(ns / 1e3, 4) for name, ns in values.items() if ns is not None}
 
 
+def _scaled(estimate: Estimate | None, factor: float = 1.0) -> dict[str, float | None] | None:
+    return None if estimate is None else estimate.scaled(factor).as_json(6)
+
+
+def _sample(sample: Sample) -> dict[str, Any]:
+    """The intervals of a group whose times come from a sample."""
+    return {
+        "timed": sample.timed,
+        "operations": sample.operations,
+        "total_us": _scaled(sample.total_ns, 1e-3),
+        "median_us": _scaled(sample.median_ns, 1e-3),
+        "p99_us": _scaled(sample.p99_ns, 1e-3),
+        "algbw_gbs": _scaled(sample.algbw_gbs),
+        "busbw_gbs": _scaled(sample.busbw_gbs),
+        "busbw_wire_gbs": _scaled(sample.busbw_wire_gbs),
+        "wait_share": _scaled(sample.wait_share),
+        "relative_wait_share": _scaled(sample.relative_wait_share),
+        "run_share": _scaled(sample.run_share),
+    }
+
+
 def _measures(group: Group) -> dict[str, Any]:
     times = group.durations
-    return {
+    measures = {
         "calls": group.calls,
         "calls_counted": group.calls_counted,
         "operations": group.operations,
@@ -57,6 +81,11 @@ def _measures(group: Group) -> dict[str, Any]:
         "sources": group.sources,
         "inferred": group.inferred,
     }
+    if times and times.upper_bound:
+        measures["duration_is_upper_bound"] = True
+    if group.sample:
+        measures["sample"] = _sample(group.sample)
+    return measures
 
 
 def _keys(by: tuple[str, ...], group: Group) -> dict[str, Any]:
@@ -155,6 +184,24 @@ def _traffic(row: TrafficRow) -> dict[str, Any]:
     }
 
 
+def _gpu_timing(summary: Summary) -> dict[str, Any]:
+    """Where GPU times came from, by process; nothing of captures that do not say it."""
+    rows = [
+        {
+            "rank": None if row.global_rank < 0 else row.global_rank,
+            "host": row.host,
+            "in_force": row.gpu_timing,
+            "asked": row.gpu_timing_asked,
+            "reason": row.gpu_timing_reason or None,
+            "event_excess_us": row.event_excess_ns / 1e3,
+            "event_error_us": row.event_error_ns / 1e3,
+        }
+        for row in summary.model.processes
+        if row.gpu_timing
+    ]
+    return {"gpu_timing": rows} if rows else {}
+
+
 def as_json(
     summary: Summary, groups: tuple[Group, ...], topology: Topology | None = None
 ) -> dict[str, Any]:
@@ -167,6 +214,7 @@ def as_json(
         "made_from": "operations" if from_operations else "counters",
         "completeness": summary.completeness.as_json(),
         "windows": _windows(summary),
+        **_gpu_timing(summary),
         "began": _wall(summary, summary.began_ns),
         "span_s": summary.span_ns / 1e9 if summary.span_ns else None,
         "ranks_seen": summary.ranks_seen,
@@ -203,8 +251,21 @@ def as_json(
         "bytes_over_time": None if summary.slices is None else list(summary.slices),
         "untimed": summary.untimed,
         "topology": topology.as_json() if topology else None,
+        **training_json(summary),
         "notes": [*summary.notes, *([] if from_operations else [_NEEDS_TRACE])],
     }
+
+
+def _flat_sample(measures: dict[str, Any]) -> dict[str, Any]:
+    """Columns of intervals: `total_us_low`, `total_us_high` …; empty of groups without a sample."""
+    sample = measures.get("sample") or {}
+    names = ("total_us", "median_us", "p99_us", "busbw_gbs", "wait_share")
+    ends = {
+        f"{name}_{end}": (sample.get(name) or {}).get(end)
+        for name in names
+        for end in ("low", "high")
+    }
+    return {"sampled_operations": sample.get("operations")} | ends
 
 
 def as_csv(summary: Summary, groups: tuple[Group, ...]) -> str:
@@ -216,6 +277,10 @@ def as_csv(summary: Summary, groups: tuple[Group, ...]) -> str:
         times = measures.pop("duration_us") or dict.fromkeys(_STATISTICS)
         sources = measures.pop("sources")
         flat = keys | {f"{name}_us": value for name, value in times.items()} | measures
+        if any(other.sample for other in groups):
+            flat |= _flat_sample(measures)
+        for name in ("sample", "duration_is_upper_bound"):
+            flat.pop(name, None)
         flat["sources"] = " ".join(f"{name}={count}" for name, count in sources.items())
         if not number:
             writer.writerow(flat)

@@ -8,6 +8,7 @@ from ncclscope.analysis.ranks import TrafficRow
 from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.humanize import AMOUNTS, NOTHING, amount, duration, percent, plural
+from ncclscope.report.sample_sections import share_with_interval
 from ncclscope.report.tables import Bar, Cell, Column, Spark, Table
 from ncclscope.report.units import gigabytes, microseconds, size
 
@@ -48,14 +49,21 @@ def headline(summary: Summary) -> str:
     """How much was moved, and how busy the GPUs were with it."""
     total = summary.total
     words = [f"{amount(total.bytes)} in {plural(total.operations, 'operation')}"]
+    sample = total.sample
     if total.run_share is not None:
-        words.append(f"NCCL kernels ran {percent(total.run_share)} of the time")
+        share = share_with_interval(total.run_share, sample.run_share if sample else None)
+        words.append(f"NCCL kernels ran {share} of the time")
     known = total.wait_known_share
-    if total.wait_share is not None and known is not None and known >= _MOSTLY_KNOWN:
-        words.append(f"{percent(total.wait_share)} of that waiting for other ranks")
-    elif total.wait_share is not None and known is not None:
-        share = f"{percent(total.wait_share)} of it"
-        words.append(f"waiting for other ranks is known of {percent(known)} of that: {share}")
+    if total.wait_share is not None and known is not None:
+        share = share_with_interval(total.wait_share, sample.wait_share if sample else None)
+        if known >= _MOSTLY_KNOWN:
+            words.append(f"{share} of that waiting for other ranks")
+        else:
+            words.append(
+                f"waiting for other ranks is known of {percent(known)} of that: {share} of it"
+            )
+    if sample:
+        words.append(f"timed {sample.timed:,} of {total.operations:,}")
     return ", ".join(words)
 
 
@@ -146,7 +154,8 @@ def _key_cell(group: Group, key: str) -> str:
 def _times(times: Durations | None) -> tuple[str, ...]:
     if times is None:
         return (NOTHING,) * 5
-    mark = "≥" if times.lower_bound else "" if times.grade == "gpu" else "~"
+    mark = "≥" if times.lower_bound else "≤" if times.upper_bound else ""
+    mark = mark if times.grade == "gpu" else "~"
     values = (
         times.shortest_ns, times.median_ns, times.mean_ns, times.p99_ns, times.longest_ns,
     )  # fmt: skip
@@ -233,6 +242,13 @@ def operation_notes(groups: tuple[Group, ...], shown: int) -> list[str]:
         notes.append(
             "≥: the GPU's stop stamp may come early; such operations count for no bandwidth"
         )
+    if any(group.sample for group in groups):
+        notes.append("times and bandwidths are those of a sample; below are their intervals")
+    if any(time.upper_bound for time in times):
+        notes.append(
+            "≤: CUDA events around launches that several operations share, or whose excess is not "
+            "known; such operations count for no bandwidth"
+        )
     if any(time.grade != "gpu" for time in times):
         notes.append("~ time: as the host saw it, not the GPU")
     if any(group.inferred for group in groups):
@@ -314,6 +330,8 @@ def ranks(summary: Summary, most: int) -> Table | None:
         "made others wait: what began on the rank; passed on: waiting for it that began elsewhere",
         f"last arriver certain in {arrivals.certain:,} of {arrivals.compared:,} instances{error}",
     ]
+    if summary.total.sample:
+        notes.append("sums over operations that were timed, a sample: all of them waited longer")
     if len(rows) > most:
         notes.append(f"{plural(len(rows) - most, 'more rank')} not shown")
     return Table("ranks by waiting caused", columns, cells, tuple(notes))

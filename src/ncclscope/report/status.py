@@ -126,13 +126,24 @@ def line(verdict: Verdict, post_mortem: bool) -> str:
         where = _where(verdict, verdict.culprits or everybody)
         text = f"MISMATCH {verdict.name} #{verdict.order}: {sides}{where}"
         return printable(text + _waiters(verdict, post_mortem))
-    words = [label, verdict.name, operation_in_words(verdict)]
+    where = _training(verdict)
+    words = [label, verdict.name, operation_in_words(verdict), f"in {where}" if where else ""]
     text = " ".join(word for word in words if word) + ": " + _what_happened(verdict)
     if verdict.verdict not in (WAITING, EXTRA_CALL, CIRCLE) and not all_dead:
         text += _waiters(verdict, post_mortem)
     if verdict.because_of:
         text += f" (follows from {verdict.because_of})"
     return printable(text)
+
+
+def _training(verdict: Verdict) -> str:
+    """Where in their training ranks are that wait, where they agree; else where culprits are."""
+    waits = {a.training for a in verdict.activities if a.rank in verdict.waiting and a.training}
+    blamed = {a.training for a in verdict.activities if a.rank in verdict.culprits and a.training}
+    for places in (waits, blamed):
+        if len(places) == 1:
+            return places.pop()
+    return ""
 
 
 def step_in_words(step: Step) -> str:
@@ -168,6 +179,8 @@ def _detail(activity: RankActivity, is_culprit: bool) -> str:
         text = f"last called {what}, {seconds(activity.since_ns)} "
         text += "ago" if alive else f"before {_END.get(activity.life, 'its end')}"
         text += "; nothing in flight"
+    if activity.training:
+        text += f"; in {activity.training}"
     if activity.step is not None:
         text += f"; {'waits' if alive else 'waited'} {step_in_words(activity.step)}"
     if activity.life not in (liveness.ALIVE, liveness.DEAD) or (is_culprit and not alive):
@@ -281,6 +294,7 @@ def _activity_json(activity: RankActivity) -> dict[str, Any]:
         "in_flight": activity.in_flight,
         "peer": activity.peer,
         "channels": activity.channels or None,
+        **({"training": activity.training} if activity.training else {}),
         "proxy_step": None
         if step is None
         else {

@@ -7,9 +7,10 @@ from ncclscope.analysis.groups import Group
 from ncclscope.analysis.summary import Summary
 from ncclscope.humanize import printable, wrapped
 from ncclscope.model.topology import Topology
-from ncclscope.report import sections
+from ncclscope.report import sample_sections, sections
 from ncclscope.report.tables import Table, plain_lines
 from ncclscope.report.topology import topology_tables, warning_lines
+from ncclscope.report.training import training_tables
 from ncclscope.report.units import sparkline
 from ncclscope.report.what_if import path_table
 
@@ -68,6 +69,8 @@ def _opening(summary: Summary, style: Style, topology: Topology | None) -> Itera
         yield from wrapped(f"! {printable(note)}", style.width, "  ")
     yield from _join([printable(word) for word in sections.identity(summary)], style.width)
     yield from wrapped(sections.headline(summary), style.width, "  ")
+    for line in sample_sections.timing_policy(summary):
+        yield from wrapped(printable(line), style.width, "  ")
     if summary.slices and any(summary.slices):
         room = min(style.width - len("bytes over time "), len(summary.slices))
         yield f"bytes over time {sparkline(summary.slices, room)}"
@@ -102,9 +105,12 @@ def terminal_lines(
     scopes = sections.scopes(summary)
     if scopes:
         yield from _table(scopes, style, [])
+    for section in training_tables(summary, style.most_others):
+        yield from _table(section, style, [])
     yield from _operations(summary, groups, style, missing)
     others = (
         sections.origins(summary, style.most_others),
+        sample_sections.intervals(summary, groups, style.most_rows),
         sections.ranks(summary, style.most_others),
         path_table(summary.model, summary.path),
         sections.traffic(summary, style.most_others, (style.width - 11) // 7),

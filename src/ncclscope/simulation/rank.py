@@ -16,7 +16,7 @@ from ncclscope.simulation.nccl import (
     HOLD_SENDS,
     SimulatedNccl,
 )
-from ncclscope.simulation.scenario import Scenario, read_scenario
+from ncclscope.simulation.scenario import Range, Scenario, read_scenario
 
 SCENARIO_VARIABLE, ID_VARIABLE = "NCCLSCOPE_SIM_SCENARIO", "NCCLSCOPE_SIM_ID"
 PROGRESS_VARIABLE = "NCCLSCOPE_SIM_PROGRESS"  # a descriptor
@@ -29,9 +29,40 @@ _HOLDS = {
 }
 
 
+class _Ranges:
+    """Makes the scenario's ranges through the plugin; without one, none."""
+
+    def __init__(self, ranges: tuple[Range, ...]) -> None:
+        plugin = os.environ.get("NCCL_PROFILER_PLUGIN")
+        self._ranges = ranges if plugin else ()
+        self._plugin = ctypes.CDLL(plugin) if self._ranges else None
+
+    def begin(self, step: int, call: int) -> None:
+        """Those that begin before a call; those that hold no call end at once."""
+        for one in self._ranges:
+            if one.first != call or self._plugin is None:
+                continue
+            text = one.label(step).encode()
+            number = self._plugin.ncclscope_range_text(text)
+            if one.mark:
+                self._plugin.ncclscope_range_mark(number, one.source)
+                continue
+            self._plugin.ncclscope_range_push(number, text, one.source)
+            if one.last < 0:
+                time.sleep(one.ms / 1e3)
+                self._plugin.ncclscope_range_pop()
+
+    def end(self, call: int) -> None:
+        """Those of which this is the last call."""
+        for one in self._ranges:
+            if one.last == call and not one.mark and self._plugin is not None:
+                self._plugin.ncclscope_range_pop()
+
+
 class _Rank:
     def __init__(self, scenario: Scenario, rank: int, unique_id: bytes) -> None:
         self._scenario, self._rank, self._nccl = scenario, rank, SimulatedNccl()
+        self._ranges = _Ranges(scenario.ranges)
         nccl, largest = self._nccl, max((call.size for call in scenario.calls), default=1)
         wrong = max((wrong.size for wrong in scenario.wrong), default=0)
         times = max((heavy.factor for heavy in scenario.heavy), default=1)
@@ -87,12 +118,18 @@ class _Rank:
     def run(self) -> None:
         """Makes all steps, then destroys the communicators."""
         progress = int(os.environ[PROGRESS_VARIABLE])
+        calls = len(self._scenario.calls)
         for step in range(self._scenario.steps):
             os.write(progress, b".")
+            self._ranges.begin(step, 0)
             time.sleep(self._scenario.compute_ms / 1e3)
-            for number in range(len(self._scenario.calls)):
+            for number in range(calls):
+                if number:
+                    self._ranges.begin(step, number)
                 self._call(step, number)
+                self._ranges.end(number)
             self._nccl.wait(self._stream)
+            self._ranges.begin(step, calls)
         self._nccl.destroy([comm for comm, _, _ in reversed(self._comms.values())])
 
 

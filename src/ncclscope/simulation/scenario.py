@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote, unquote
 
 from ncclscope.errors import UsageError
 from ncclscope.nccl.datatypes import DATATYPES
@@ -165,6 +166,28 @@ class GpuClock:
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """A range that every step of every rank has, around its calls `first` to `last`.
+
+    Without `last` it holds no call, and takes `ms` right before call `first`; with `first` equal to
+    the number of calls, it comes after all of them. A range is inside those before it in the list
+    that hold it. `{step}` in its text is the number of the step. In a scenario's file the text is
+    percent-encoded: `Optimizer.step%23Adam`.
+    """
+
+    text: str
+    first: int = 0
+    last: int = -1
+    ms: float = 0
+    source: int = 1  # as the capture format numbers them: 1 NVTX, 2 record_function …
+    mark: int = 0  # 1: a mark
+
+    def label(self, step: int) -> str:
+        """The text in a step."""
+        return self.text.replace("{step}", str(step))
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """A job of `steps`: in each, ranks compute, make all calls in order, and wait for their end."""
 
@@ -191,6 +214,7 @@ class Scenario:
     bandwidth_drops: tuple[BandwidthDrop, ...] = ()
     host_clocks: tuple[HostClock, ...] = ()
     gpu_clocks: tuple[GpuClock, ...] = ()
+    ranges: tuple[Range, ...] = ()
 
     @property
     def hosts(self) -> int:
@@ -254,6 +278,7 @@ _LISTS: dict[str, tuple[str, type]] = {
     "bandwidth_drop": ("bandwidth_drops", BandwidthDrop),
     "host_clock": ("host_clocks", HostClock),
     "gpu_clock": ("gpu_clocks", GpuClock),
+    "range": ("ranges", Range),
 }
 _T = TypeVar("_T")
 
@@ -269,6 +294,8 @@ def bytes_of(text: str) -> int:
 def _value(name: str, kind: Any, text: str) -> Any:
     if name == "size":
         return bytes_of(text)
+    if name == "text":
+        return unquote(text)
     convert: Callable[[str], Any] = {int: int, float: float}.get(kind, str)
     try:
         if kind in ("tuple[int, ...]", tuple[int, ...]):
@@ -339,6 +366,11 @@ def _problems(s: Scenario) -> Iterator[str]:
     for heavy in s.heavy:
         if heavy.factor < 1 or s.calls[heavy.call].function != "SendRecv":
             yield "heavy has a factor and is of a SendRecv"
+    for marked in s.ranges:
+        if not 0 <= marked.first <= len(s.calls) or not -1 <= marked.last < len(s.calls):
+            yield f"range {marked.text} is around calls that there are not"
+        if 0 <= marked.last < marked.first:
+            yield f"range {marked.text} ends before it begins"
     for link in s.slow_links:
         if sorted((len(link.ranks), len(link.hosts))) != [0, 2]:
             yield "slow_link has ranks=A,B or hosts=A,B"
@@ -394,6 +426,8 @@ def _line_of(entry: Any) -> str:
         value = getattr(entry, field.name)
         if value != field.default:
             text = ",".join(map(str, value)) if isinstance(value, tuple) else value
+            if field.name == "text":
+                text = quote(value, safe=":.({})")
             words.append(f"{field.name}={text}")
     return " ".join(words)
 

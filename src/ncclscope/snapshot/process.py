@@ -28,6 +28,12 @@ from ncclscope.model.model import Model
 from ncclscope.nccl.events import FIRST_WITH_CALLS
 from ncclscope.snapshot.from_events import rank_states_from_events
 from ncclscope.snapshot.from_live_page import ns_per_tick, rank_states_from_live_page, was_busy
+from ncclscope.snapshot.training_context import (
+    StepProgress,
+    context_from_events,
+    context_from_live_page,
+    step_progress,
+)
 from ncclscope.snapshot.types import PAIRED, USUALLY, RankState
 
 LONGEST_NS = 1 << 55  # a year: more is damage
@@ -55,6 +61,8 @@ class ProcessSnapshot:
     path: Path
     strings: dict[int, str]
     simulated: bool = False  # NCCL is not real
+    training: str = ""  # where in its training it is: step 812, backward, layers.17
+    steps: StepProgress | None = None  # None: its ranges say no steps
 
 
 class Snapshots(NamedTuple):
@@ -107,9 +115,11 @@ def read_snapshot(folder: Path, now_ns: int, meta: MetadataTail | None = None) -
     rank_states = rank_states_from_live_page(
         page, meta.communicators, ProcessStrings(meta.strings), rate, ranks
     )
-    return _snapshot(
+    snapshot = _snapshot(
         folder, header, rank_states, page.realtime_ns, (life, how), page.dropped, meta.strings
     )
+    training = context_from_live_page(page, meta.range_texts)
+    return replace(snapshot, training=training, steps=step_progress(page))
 
 
 def _from_events(folder: Path, now_ns: int) -> ProcessSnapshot:
@@ -129,9 +139,10 @@ def _from_events(folder: Path, now_ns: int) -> ProcessSnapshot:
     )
     wall_ns = at_ns + process.clock.realtime_offset_ns
     life = life_of(process.header, process.ended, wall_ns, now_ns, folder)
-    return _snapshot(
+    snapshot = _snapshot(
         folder, process.header, rank_states, wall_ns, life, process.dropped(), process.strings
     )
+    return replace(snapshot, training=context_from_events(process))
 
 
 def with_unrecorded_calls(rank_state: RankState, process: Process) -> RankState:

@@ -1,6 +1,7 @@
 """Everything about one bar: all fields with unit and source, its parent, its instance."""
 
 from collections import OrderedDict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,18 @@ from ncclscope.errors import FormatError
 from ncclscope.model.model import Model
 from ncclscope.model.schema import NONE, OPERATIONS
 from ncclscope.web.bars import LOOKS
-from ncclscope.web.kinds import CHANNEL, COMMUNICATOR, COUNTER, DROP, OPERATION, PART, PREVIEW
+from ncclscope.web.kinds import (
+    CHANNEL,
+    COMMUNICATOR,
+    COUNTER,
+    DROP,
+    OPERATION,
+    PART,
+    PREVIEW,
+    TRAINING_KINDS,
+)
 from ncclscope.web.scene import Row, Scene
+from ncclscope.web.training_rows import RangeTexts, bar_of_training, range_texts
 
 _LARGEST_DOUBLE = 2**53  # whole numbers up to this one are exact
 _MOST_OPEN = 8  # processes whose events stay open
@@ -25,7 +36,8 @@ _INTERNAL = ("process", "communicator", "node", "instance", "part_of", "event", 
 # Where a field of an operation comes from, if not from NCCL's callbacks.
 _HOST = ("call_ns", "call_end_ns", "launch_ns", "launch_end_ns", "enqueue_ns", "thread")
 _DERIVED = ("wait_ns", "wire_ns", "relative_wait_ns", "instance", "call_order", "size_bytes",
-            "global_rank", "state", "reason", "inferred", "part_of", "source")  # fmt: skip
+            "global_rank", "step", "phase", "module", "prefetch", "context", "state", "reason",
+            "inferred", "part_of", "source")  # fmt: skip
 _TIMED = ("start_ns", "end_ns", "duration_ns")
 Json = dict[str, Any]
 Field = dict[str, Any]
@@ -37,6 +49,7 @@ class Lookup:
     def __init__(self, scene: Scene, path: Any) -> None:
         self.scene, self._path = scene, path
         self._open: OrderedDict[int, EventReader | None] = OrderedDict()
+        self._range_texts: dict[int, RangeTexts] = {}
         self._rows: dict[tuple[int, str], list[int]] = {}
         for number, row in enumerate(scene.rows):
             self._rows.setdefault((row.process, row.kind), []).append(number)
@@ -53,6 +66,12 @@ class Lookup:
                 self._open.popitem(last=False)
         self._open.move_to_end(process)
         return self._open[process]
+
+    def range_texts(self, process: int) -> RangeTexts:
+        """Texts of a process's ranges by event; those of the last process are kept."""
+        if process not in self._range_texts and self.scene.model is not None:
+            self._range_texts = {process: range_texts(self.scene.model, process)}
+        return self._range_texts.get(process, {})
 
     def events(self, process: int, keys: Any) -> list[Event]:
         """Events by their keys."""
@@ -105,6 +124,9 @@ def bar_json(lookup: Lookup, number: int, place: int, with_instance: bool = True
     }
     if row.kind in (OPERATION, PART, CHANNEL) and scene.model is not None:
         _add_operation(bar, lookup, scene.model, row, int(bars.ref[place]), with_instance)
+    elif row.kind in TRAINING_KINDS and scene.model is not None:
+        texts = partial(lookup.range_texts, row.process)
+        bar |= bar_of_training(scene.model, row.kind, int(bars.ref[place]), texts)
     elif row.kind == COMMUNICATOR:
         _add_communicator(bar, scene, row, place)
     elif row.line_style is not None:
@@ -190,7 +212,9 @@ def _field(model: Model, column: Any, value: int, source: str, first_ns: int) ->
     elif name in _DERIVED:
         origin = "derived"
     field: Field = {"name": name, "value": shown_value, "unit": unit, "source": origin}
-    if name == "stream":
+    if name == "module":
+        field["value"] = model.module_names[value]
+    elif name == "stream":
         field["value"] = f"{value & 0xFFFFFFFFFFFFFFFF:#x}"
     elif unit == "ns" and name not in ("duration_ns", "wait_ns", "wire_ns", "relative_wait_ns"):
         field |= {"value": value - first_ns, "unit": "moment"}

@@ -5,6 +5,8 @@ Hsl = tuple[int, int, int]  # hue, saturation, lightness
 # Operations, and what the model and the machine add to NCCL's callbacks.
 OPERATION, PART, CHANNEL = "operation", "part", "channel"
 COMMUNICATOR, DROP, PREVIEW, COUNTER = "Comm", "Drop", "preview", "counter"
+STEP, PHASE, RANGE = "step", "phase", "range"  # of the training loop, where there is a context
+TRAINING_KINDS = (STEP, PHASE, RANGE)
 BANDWIDTH = "bandwidth"  # a line that the page draws above a row of operations
 # Callbacks by NCCL's names, from the user's call down.
 CALL_KINDS = ("GroupApi", "CollApi", "P2pApi", "KernelLaunch", "Group", "Coll", "P2p")
@@ -29,7 +31,7 @@ CALLBACK_COLOURS: dict[str, Hsl] = {
 WITH_FUNCTION = (OPERATION, PART, *CALLBACKS_WITH_FUNCTION)
 
 # The order of a lane's tracks; other kinds come last.
-_LANE_ORDER = (PREVIEW, DROP, OPERATION, PART, CHANNEL, *CALLBACK_KINDS)
+_LANE_ORDER = (PREVIEW, DROP, *TRAINING_KINDS, OPERATION, PART, CHANNEL, *CALLBACK_KINDS)
 LANE_ORDER = {kind: place for place, kind in enumerate(_LANE_ORDER)}
 # Titles of tracks; other kinds are called by their name.
 TITLES = {
@@ -37,6 +39,9 @@ TITLES = {
     PART: "its sends and receives",
     CHANNEL: "kernel, by GPU stamps",
     PREVIEW: "sampled",
+    STEP: "steps",
+    PHASE: "phases",
+    RANGE: "ranges",
     DROP: "events dropped",
     "KernelCh": "KernelCh, by host times",
     COMMUNICATOR: "init and finalize",
@@ -53,6 +58,9 @@ MENU = {
     DROP: "dropped",
     PREVIEW: "sampled",
     COUNTER: "machine",
+    STEP: "steps",
+    PHASE: "phases",
+    RANGE: "ranges",
 }
 # Kinds in the order in which they are left out of the single file of a large capture.
 LEFT_OUT_FIRST = (

@@ -6,7 +6,11 @@ from 64 on.
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from ncclscope.capture import layout
+from ncclscope.model.schema import PHASE_NAMES
 from ncclscope.nccl import functions
 from ncclscope.nccl.events import STATE
 from ncclscope.web.kinds import CALLBACK_COLOURS, Hsl
@@ -46,14 +50,23 @@ _OTHER_COLOURS = (
     Colour("events dropped", (0, 70, 54)),
     Colour("process gone", (0, 0, 60)),
     Colour("not indexed yet", (220, 8, 70)),
+    Colour("step", (226, 22, 66)),
+    Colour("range", (196, 18, 64)),
+    Colour("data", (12, 60, 60)),
+    Colour("forward", (146, 34, 52)),
+    Colour("backward", (214, 46, 58)),
+    Colour("optimizer", (44, 56, 54)),
+    Colour("checkpoint", (300, 26, 58)),
+    Colour("evaluation", (174, 30, 50)),
 )
 
 FUNCTIONS = tuple(functions.FUNCTIONS)
 OTHER = len(FUNCTIONS)  # a function that is not in the list
 _EVENTS_FROM, _OTHERS_FROM = 32, 64
-SEND, RECV, IDLE, ACTIVE, SLEEP, APPEND, INIT, FINALIZE, DROPPED, DEAD, PREVIEW = range(
-    _OTHERS_FROM, _OTHERS_FROM + len(_OTHER_COLOURS)
-)
+(
+    SEND, RECV, IDLE, ACTIVE, SLEEP, APPEND, INIT, FINALIZE, DROPPED, DEAD, PREVIEW, STEP, RANGE,
+    *_PHASES,
+) = range(_OTHERS_FROM, _OTHERS_FROM + len(_OTHER_COLOURS))  # fmt: skip
 _CONTROL_STATES = {
     STATE[f"ProxyCtrl{name}"]: code
     for name, code in (
@@ -72,6 +85,12 @@ def function_code(name: str) -> int:
 def event_code(kind: str) -> int:
     """The colour code of a kind of event."""
     return _EVENTS_FROM + layout.KINDS[kind]
+
+
+def phase_codes(names: list[str]) -> npt.NDArray[np.uint8]:
+    """The colour codes of phases by their code; the last place, -1, is for none."""
+    codes = dict(zip(PHASE_NAMES, _PHASES, strict=True))
+    return np.array([*(codes.get(name, RANGE) for name in names), RANGE], np.uint8)
 
 
 def control_codes() -> list[int]:

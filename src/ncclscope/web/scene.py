@@ -234,6 +234,18 @@ class SceneBuilder:
                 lane = _callback_lane(labels, self._communicator_lane(process, comm), key)
             self._add_row(lane, key.kind, process, bars, labels.clock)
 
+    def add_training(self, process: int, rows: Iterable[tuple[LaneKey, Bars]]) -> None:
+        """Adds steps, phases and ranges: a lane above the communicators of the first rank."""
+        for key, bars in rows:
+            rank = self._first_rank_lane(process)
+            lane = rank.child("training", "thread", "training", "steps and phases")
+            if key.thread != NONE:
+                name = self.processes[process].threads.get(str(key.thread), "")
+                lane = lane.child(f"t{key.thread}", "thread", f"thread {key.thread}", name)
+            # The training comes first, although communicators are known before.
+            rank.children = {"training": rank.children.pop("training"), **rank.children}
+            self._add_row(lane, key.kind, process, bars, None)
+
     def add_preview(self, process: int, bars: Bars) -> None:
         """Adds what is known of a process before it is indexed."""
         lane = self._first_rank_lane(process)

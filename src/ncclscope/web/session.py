@@ -33,6 +33,7 @@ from ncclscope.web.operation_rows import channel_rows, operation_rows
 from ncclscope.web.preview import preview_rows
 from ncclscope.web.process_labels import labels_from_files, labels_from_model
 from ncclscope.web.scene import SceneBuilder
+from ncclscope.web.training_rows import training_rows
 
 _SMALL_BYTES = 64 << 20  # captures up to this size need no preview
 _CHECK_EVERY_S = 1.0  # whether the capture has changed
@@ -206,6 +207,10 @@ class Timeline:
             make = partial(operation_rows, model, number, last_ns)
             rows = self._cached_rows(f"p{number}.operations", state, make)
             builder.add_model_rows(number, rows)
+            make = partial(training_rows, model, number, last_ns)
+            if model.has_context:
+                rows = self._cached_rows(f"p{number}.training", state, make)
+                builder.add_training(number, rows)
             if row.folder in self._indexed:
                 builder.add_callbacks(number, self._indexed[row.folder].rows)
         builder.add_counters(devices)

@@ -14,8 +14,10 @@ from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.live_page import read_live_page
 from ncclscope.capture.liveness import DEAD
+from ncclscope.capture.metadata import by_kind, read_meta_file
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import open_capture
+from ncclscope.capture.segment import Damage
 from ncclscope.cli.ctl import _has_ring
 from ncclscope.simulation.scenario import Call, Communicators, Scenario
 from ncclscope.snapshot.process import read_snapshots
@@ -247,3 +249,29 @@ def test_a_job_that_is_over(tmp_path: Path) -> None:
     printed = ncclscope("ctl", capture, "--mode", "full")
     assert printed.returncode == 1
     assert "no process of it runs" in printed.stderr
+
+
+def test_sampling_can_be_stopped_and_goes_on(tmp_path: Path) -> None:
+    capture = tmp_path / "c"
+
+    def timings() -> list[list[str]]:
+        """GPU timings that the processes have changed to."""
+        metas = [by_kind(read_meta_file(f / "meta", Damage())[1]) for f in process_folders(capture)]
+        return [[layout.GPU_TIMINGS[int(n)] for n in m.of("Zoom")["gpu_timing"]] for m in metas]
+
+    with running(JOB, capture, "--mode", "profile"):
+        eventually(lambda: len(modes(capture)) == 4)
+        done = ncclscope("ctl", capture, "--gpu-timing", "off")
+        assert done.stdout == "4 of 4 processes take no GPU times\n", done.stderr
+        eventually(lambda: timings() == [["off"]] * 4)
+        assert ncclscope("ctl", capture, "--gpu-timing", "sampled").returncode == 0
+        eventually(lambda: timings() == [["off", "sampled"]] * 4)
+
+
+def test_kernel_events_cannot_be_switched(tmp_path: Path) -> None:
+    capture = tmp_path / "c"
+    with running(JOB, capture, "--mode", "trace"):
+        eventually(lambda: len(modes(capture)) == 4)
+        done = ncclscope("ctl", capture, "--gpu-timing", "off")
+        assert done.returncode != 0
+        assert "started with kernel" in done.stderr

@@ -140,13 +140,17 @@ def test_a_place_that_cannot_be_written_is_said_before_the_job(tmp_path: Path) -
     job = ["sh", "-c", "echo now >&2; exit 3"]
     ran = ncclscope("run", "-o", tmp_path / "file" / "c", "--", *job)
     assert ran.returncode == 3
-    first, second = ran.stderr.splitlines()[:2]
+    first, cost, third = ran.stderr.splitlines()[:3]
     assert first == (
         f"ncclscope: cannot record into {tmp_path}/file/c from this host: {tmp_path}/file is no "
         "directory. Choose another directory with -o"
     )
-    assert second == "now"
+    assert cost.startswith("ncclscope: every operation is timed, which costs up to 1.9 times")
+    assert cost.endswith("--gpu-timing sampled avoids it")
+    assert third == "now"
     assert "Traceback" not in ran.stderr
+    quick = ncclscope("run", "-o", tmp_path / "d", "--gpu-timing", "sampled", "--", *job)
+    assert quick.stderr.splitlines()[0] == "now"
 
 
 def test_nothing_recorded_is_said(tmp_path: Path) -> None:

@@ -14,12 +14,19 @@ import ncclscope
 from ncclscope.cli import main
 from ncclscope.errors import NcclscopeError
 from ncclscope.model.schema import DETAILS
+from ncclscope.simulation.scenario import Call, Range, Scenario
 from tests.support.corruption import Damager
 from tests.support.player import TRANSCRIPTS, play_job, transcript_files
-from tests.support.writer import SyntheticSpec, from_transcript, synthetic
+from tests.support.writer import SyntheticSpec, from_transcript, synthetic, write_scenario
 
 # One process of 2.23 reports no kernels; the simulation has a clock for each rank.
-CAPTURES = ("2.23.4-v1-2ranks", "2.28.9-v5-3ranks-hang", "2.31.2-v7-2ranks", "three nodes")
+CAPTURES = (
+    "2.23.4-v1-2ranks",
+    "2.28.9-v5-3ranks-hang",
+    "2.31.2-v7-2ranks",
+    "three nodes",
+    "ranges",
+)
 VARIANTS = 28
 
 
@@ -27,9 +34,12 @@ VARIANTS = 28
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Whole captures, to be copied."""
     below = tmp_path_factory.mktemp("whole")
-    for name in CAPTURES[:-1]:
+    for name in CAPTURES[:3]:
         from_transcript(TRANSCRIPTS / name, below / name)
-    synthetic(below / CAPTURES[-1], SyntheticSpec(processes=3, operations=50, ranks_per_node=1))
+    synthetic(below / CAPTURES[3], SyntheticSpec(processes=3, operations=50, ranks_per_node=1))
+    ranges = (Range("step {step}", 0, 1), Range("Optimizer.step#Adam.step", 2, ms=1, source=2))
+    calls = (Call("world", "AllReduce", 1024),) * 2
+    write_scenario(below / CAPTURES[4], Scenario(steps=20, calls=calls, ranges=ranges))
     return below
 
 

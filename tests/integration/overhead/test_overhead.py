@@ -90,8 +90,14 @@ def test_a_plugin_of_known_cost(tools: Path) -> None:
         "none again": 6,
         "empty": 6,
         "ours": 6,
+        "empty up to calls": 6,
+        "empty up to operations": 6,
+        "empty up to proxy": 6,
     }
     assert said["events"] == 0xFF4F
+    assert all(cpu_s > 0 for costs in said["cpu_costs"].values() for cpu_s in costs)
+    assert list(said["shares"]["events"]) == ["calls", "operations", "proxy", "kernels"]
+    assert said["cpu_shares"]["total"]["low"] > 0, "the plugin burns CPU time"
 
 
 def test_a_known_cost_in_a_window(tools: Path) -> None:
@@ -99,7 +105,9 @@ def test_a_known_cost_in_a_window(tools: Path) -> None:
     said = measured(
         tools, "--rounds", 4, "--seconds", 1.5, "--chain", tools / "burn.so", job=(0, PAUSE_US)
     )
-    assert set(said["costs"]) == {"empty", "empty again", "ours"}
+    assert set(said["costs"]) == {
+        "empty", "empty again", "ours", "empty up to operations", "empty up to proxy",
+    }  # fmt: skip
     assert_known_cost(said, tools, statistics.median(said["costs"]["empty"]), statistics.fmean)
     assert said["shares"]["nccl"] is None
 
@@ -109,9 +117,9 @@ def test_our_own_share_by_wall_time(tools: Path) -> None:
     assert found.returncode == 0, found.stderr
     assert found.stdout.startswith("! this is a simulation: these times mean nothing\n")
     assert "no plugin" in found.stdout
-    assert "NCCL's own share for having a profiler" in found.stdout
-    assert "noise" in found.stdout
-    assert found.stdout.splitlines()[-1].startswith("verdict: ")
+    assert "of this, NCCL itself for events 0xff4f" in found.stdout
+    assert "noise: no plugin again" in found.stdout
+    assert "verdict: ncclscope (trace) against no plugin: " in found.stdout
     wall = measured(tools, "--rounds", 3, "--mode", "profile", job=(5, 500))
     assert wall["measures"] == "wall time"
     assert wall["events"] == 0x7746

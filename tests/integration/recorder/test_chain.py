@@ -14,6 +14,7 @@ from ncclscope.capture.metadata import arena_counters
 from ncclscope.capture.reader import open_capture
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.capture.segment import open_file
+from ncclscope.nccl.events import INTERFACES
 from tests.support.callback_script import every_event
 from tests.support.paths import C_SOURCES, ROOT
 from tests.support.player import (
@@ -78,7 +79,7 @@ def test_both_see_every_callback(folder: str, logging_plugin: Path, tmp_path: Pa
     assert check_process(lines, events, finalized, pid) > 50
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+@pytest.mark.parametrize("version", INTERFACES)
 def test_every_interface(version: int, logging_plugin: Path, tmp_path: Path) -> None:
     script = every_event(version)
     heard = play(tmp_path, write_transcript(tmp_path / "s.jsonl", script.lines), logging_plugin)

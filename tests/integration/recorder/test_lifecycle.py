@@ -13,6 +13,7 @@ import pytest
 from ncclscope.capture.reader import open_capture
 from ncclscope.capture.salvage import arena_dir
 from ncclscope.native import empty_plugin_path, player_path, plugin_path
+from ncclscope.nccl.events import INTERFACES
 from tests.support.callback_script import Script
 from tests.support.paths import C_SOURCES, ROOT
 from tests.support.player import dump, ncclscope, player, recording, write_transcript
@@ -166,7 +167,9 @@ def test_log_says_where_it_records(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("library", [plugin_path(), empty_plugin_path()])
 def test_what_the_libraries_need_and_show(library: Path) -> None:
-    """No CUDA, no NCCL, no C++ runtime; nothing exported but the seven objects."""
+    """No CUDA, no NCCL, no Python, no C++ runtime; nothing exported but the seven objects, and from
+    the plugin what NVTX, Python and simulated jobs call.
+    """
     dynamic = subprocess.check_output(["readelf", "-dW", library], text=True)
     needed = set(re.findall(r"Shared library: \[(.+?)\]", dynamic))
     assert needed <= {
@@ -177,9 +180,12 @@ def test_what_the_libraries_need_and_show(library: Path) -> None:
         "ld-linux-aarch64.so.1",
     }
     symbols = subprocess.check_output(["nm", "-D", "--defined-only", library], text=True)
-    assert {line.split()[-1] for line in symbols.splitlines()} == {
-        f"ncclProfiler_v{v}" for v in range(1, 8)
-    }
+    shown = {f"ncclProfiler_v{v}" for v in INTERFACES}
+    if library == plugin_path():
+        shown |= {"InitializeInjectionNvtx2", "InitializeInjectionNvtxExtension"}
+        shown |= {f"ncclscope_range_{name}" for name in ("text", "push", "pop", "mark")}
+        shown.add("ncclscope_python_module")
+    assert {line.split()[-1] for line in symbols.splitlines()} == shown
     if library == plugin_path():
         assert "NODELETE" in dynamic
         # A library that needs static TLS space may fail to load late in a process.

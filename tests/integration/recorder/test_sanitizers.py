@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ncclscope.nccl.events import INTERFACES
 from tests.support.callback_script import every_event
 from tests.support.paths import C_SOURCES, ROOT
 from tests.support.player import FOLDERS, TRANSCRIPTS, recording, transcript_files, write_transcript
@@ -56,6 +57,12 @@ def test_c_unit_tests(build: Path) -> None:
     assert ran.returncode == 0, ran.stdout[-4000:]
 
 
+@pytest.mark.parametrize("mode", ["profile", "trace"])
+def test_ranges(build: Path, tmp_path: Path, mode: str) -> None:
+    out = run(build, tmp_path / "c", "ranges", "--calls", 100_000, NCCLSCOPE_MODE=mode)
+    assert "made 100000 NVTX calls" in out
+
+
 def test_transcripts(build: Path, tmp_path: Path) -> None:
     for folder in FOLDERS:
         plain = tmp_path / f"{folder}.jsonl"
@@ -64,7 +71,7 @@ def test_transcripts(build: Path, tmp_path: Path) -> None:
             run(build, tmp_path / f"{folder}-{end}", "play", plain, "--end", end)
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+@pytest.mark.parametrize("version", INTERFACES)
 def test_every_interface(build: Path, version: int, tmp_path: Path) -> None:
     script = write_transcript(tmp_path / "script.jsonl", every_event(version).lines)
     run(build, tmp_path / "script", "play", script, "--times", 20)
@@ -78,8 +85,9 @@ def test_rotation_and_recycling(build: Path, tmp_path: Path) -> None:
     run(build, tmp_path / "c", "load", "--threads", 3, "--collectives", 300, **variables)
 
 
+@pytest.mark.parametrize("timing", ["kernel", "sampled"])
 @pytest.mark.parametrize(("release", "hosts"), [("2.28", 1), ("2.28", 2), ("2.31", 2), ("2.32", 1)])
-def test_simulation(build: Path, release: str, hosts: int, tmp_path: Path) -> None:
+def test_simulation(build: Path, release: str, hosts: int, timing: str, tmp_path: Path) -> None:
     """Every function of the simulated NCCL, with the plugin."""
     program, source = build / "simulated-ranks", C_SOURCES / "simulated_ranks.c"
     flags = [f"-fsanitize={SANITIZERS[build.name]}", "-fno-omit-frame-pointer", "-g", "-O1"]
@@ -92,6 +100,7 @@ def test_simulation(build: Path, release: str, hosts: int, tmp_path: Path) -> No
         NCCL_PROFILER_PLUGIN=str(build / "libnccl-profiler-ncclscope.so"),
         NCCLSCOPE_SIM_SCENARIO=str(scenario),
         NCCLSCOPE_SIM_RELEASE=release,
+        NCCLSCOPE_GPU_TIMING=timing,
         TSAN_OPTIONS="halt_on_error=1",
     )
     library = build / "libncclscope-simulated-nccl.so"

@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 
 from ncclscope.capture.reader import open_capture
+from ncclscope.nccl.events import BIT, EVENTS, FIRST_INTERFACE, INTERFACES
 from tests.support.callback_script import Script, every_event
 from tests.support.player import dump, player, recording
 from tests.support.transcript_check import EVENT_NAMES, check_process
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+@pytest.mark.parametrize("version", INTERFACES)
 def test_every_event_of_every_interface(version: int, tmp_path: Path) -> None:
     script = every_event(version)
+    started = {line["type"] for line in script.lines if line["cb"] == "start"}
+    assert started == {BIT[name] for name in EVENTS if FIRST_INTERFACE[name] <= version}
     events, counters = script.record(tmp_path)
     pid = int(events[0]["process"].split(".")[1])
     compared = check_process(script.lines, events, finalized=True, pid=pid)

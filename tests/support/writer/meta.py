@@ -15,6 +15,7 @@ class Meta:
         self._who = who
         self._slots: list[Slot] = []
         self._strings: dict[str, int] = {}
+        self._range_texts: dict[str, int] = {}
 
     def _append(self, kind: str, **fields: object) -> None:
         check = len(self._slots)
@@ -41,6 +42,13 @@ class Meta:
             self._strings[text] = len(self._strings) + 1
             self.text(layout.TEXT_STRING, self._strings[text], text)
         return self._strings[text]
+
+    def range_text(self, text: str) -> int:
+        """The number of a range's text."""
+        if text not in self._range_texts:
+            self._range_texts[text] = len(self._range_texts) + 1
+            self.text(layout.TEXT_RANGE, self._range_texts[text], text)
+        return self._range_texts[text]
 
     def communicator(
         self, name: str = "", gpu_uuid: bytes = b"", gpu_bus_id: str = "", **fields: int

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from ncclscope.capture import dtypes, layout
 from tests.support.writer.meta import Meta
 from tests.support.writer.physics import CALL_TO_LAUNCH_NS, START_SPREAD_NS, STOP_SPREAD_NS
+from tests.support.writer.ranges import CallerRanges
 from tests.support.writer.slots import Ints, Placed, Slots, StreamLayout, handle_of
 from tests.support.writer.spec import SEND_RECV, SyntheticSpec
 
@@ -45,6 +46,7 @@ class Ops:
     comm_rank: Ints
     comm_ranks: Ints
     launched: Bools  # else it is inside the call
+    number: Ints  # in the job
 
     def __getitem__(self, which: Ints | Bools) -> "Ops":
         return Ops(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
@@ -122,9 +124,14 @@ class Caller:
     """A thread that calls NCCL."""
 
     def __init__(
-        self, spec: SyntheticSpec, table: MixTable, nonce: int, stream: StreamLayout
+        self,
+        spec: SyntheticSpec,
+        table: MixTable,
+        nonce: int,
+        stream: StreamLayout,
+        ranges: CallerRanges,
     ) -> None:
-        self._spec, self._table, self._stream = spec, table, stream
+        self._spec, self._table, self._stream, self._ranges = spec, table, stream, ranges
         self._base = np.uint64(handle_of(nonce, stream.number, 0))
 
     def _handles(self, placed: Placed, places: Ints) -> Handles:
@@ -140,11 +147,12 @@ class Caller:
         sends = self._table.sends[ops.work]
         lengths = np.where(sends, _SEND_RECV_SLOTS, _COLLECTIVE_SLOTS)
         lengths[~ops.launched] = np.where(sends[~ops.launched], 3, 2)
-        first = np.cumsum(lengths) - lengths
+        lengths, first = self._ranges.around(lengths, ops.number)
         written_ns = int(ops.call_ns[-1]) + 1_000_000
         works_at = first[~sends & ops.launched] + _COLL
         placed = self._stream.place(int(lengths.sum()), works_at, written_ns)
         self._around(placed, first, sends, ops)
+        self._ranges.put(placed)
         works = np.zeros((len(first), 2), np.uint64)
         if not sends.all():
             some = first[~sends]

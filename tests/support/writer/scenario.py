@@ -90,6 +90,8 @@ def _spec(scenario: Scenario, works: tuple[Work, ...], seed: int) -> SyntheticSp
         gpu_offsets_ns=tuple(gpu_offset_ns),
         gpu_drift_ppm=tuple(gpu_drift_ppm),
         seed=seed,
+        ranges=scenario.ranges,
+        calls_per_step=max(len(scenario.calls), 1),
     )
 
 

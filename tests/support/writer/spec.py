@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from ncclscope.simulation.scenario import Range
+
 RING_LIKE = ("RING", "PAT")
 SEND_RECV = "SendRecv"
 
@@ -77,6 +79,8 @@ class SyntheticSpec:
     killed: frozenset[int] = frozenset()  # processes without an end
     attempts: int = 1  # in one directory; all but the last were killed
     seed: int = 0
+    ranges: tuple[Range, ...] = ()  # of every step
+    calls_per_step: int = 1
 
     @property
     def ranks(self) -> int:

@@ -11,7 +11,8 @@ from tests.support.writer.files import NS, ProcessFolder, Who, nonce_of
 from tests.support.writer.meta import Meta
 from tests.support.writer.operations import Caller, Kernels, MixTable, Ops, kernel_slots, mix_table
 from tests.support.writer.physics import choose_rounds, simulate
-from tests.support.writer.slots import Ints, StreamLayout
+from tests.support.writer.ranges import CallerRanges
+from tests.support.writer.slots import Ints, StreamLayout, handle_of
 from tests.support.writer.spec import SyntheticSpec
 from tests.support.writer.truth import Clocks, Truth
 
@@ -185,17 +186,14 @@ def _open_communicators(place: Place, meta: Meta, who: Who) -> None:
 class _Process:
     """Writes one process's log."""
 
-    def __init__(self, place: Place, folder: ProcessFolder, table: MixTable) -> None:
+    def __init__(self, place: Place, folder: ProcessFolder, table: MixTable, meta: Meta) -> None:
         self._place, self._folder, self._table = place, folder, table
         spec, who = place.truth.spec, folder.who
         self._spec, self._truth = spec, place.truth
         self._rng = np.random.default_rng((spec.seed, place.attempt, place.process))
         threads = [place.ranks] if spec.one_thread else [[rank] for rank in place.ranks]
         poller = "NCCL Profiler" if spec.version >= 7 else "NCCL Progress 0"
-        self._callers = [
-            (ranks, Caller(spec, table, who.nonce, StreamLayout(n, who.pid + n, "python3")))
-            for n, ranks in enumerate(threads)
-        ]
+        self._callers = [(ranks, self._caller(n, ranks, meta)) for n, ranks in enumerate(threads)]
         self._pollers = {
             rank: StreamLayout(len(threads) + n, who.pid + len(threads) + n, poller)
             for n, rank in enumerate(place.ranks)
@@ -207,6 +205,14 @@ class _Process:
             members = spec.members[comm]
             values = number, members.index(rank), len(members)
             self._comm[:, layer, rank - place.ranks[0]] = values
+
+    def _caller(self, number: int, ranks: list[int], meta: Meta) -> Caller:
+        who, truth = self._folder.who, self._truth
+        calls_ns = truth.call_ns[ranks[0]]
+        calls_ns = np.where(calls_ns >= 0, self._place.host_ns(calls_ns), -1)
+        ranges = CallerRanges(self._spec, calls_ns, handle_of(who.nonce, number, 0), meta)
+        stream = StreamLayout(number, who.pid + number, "python3")
+        return Caller(self._spec, self._table, who.nonce, stream, ranges)
 
     def write(self) -> None:
         """All operations, some at a time."""
@@ -233,7 +239,8 @@ class _Process:
         launched = np.ones(len(number), bool)
         for who, when in truth.unlaunched:
             launched &= (rank != who) | (number != when)
-        ops = Ops(call_ns, truth.work_of(rank, number), truth.seq[number], *comm, launched)
+        work = truth.work_of(rank, number)
+        ops = Ops(call_ns, work, truth.seq[number], *comm, launched, number)
         slots, works = caller.slots(ops)
         self._folder.append(slots)
         for one in ranks:
@@ -268,7 +275,7 @@ def write_process(capture: Path, place: Place, begin_ns: int, ended: bool) -> No
     who = _who(place, begin_ns)
     meta, folder = Meta(who), ProcessFolder(capture, who)
     _open_communicators(place, meta, who)
-    _Process(place, folder, mix_table(truth.spec, meta)).write()
+    _Process(place, folder, mix_table(truth.spec, meta), meta).write()
     over_ns = truth.over_ns[place.ranks[0]] if truth.over_ns else truth.end_ns[:, -1].max()
     last_ns = int(place.host_ns(over_ns)) + NS // 1000
     meta.syncs(who.start_ns, last_ns + NS // 10, folder.slots_written)

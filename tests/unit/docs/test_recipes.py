@@ -8,7 +8,10 @@ import pytest
 from ncclscope.cli import COMMANDS
 from ncclscope.diagnose.finding import FAMILIES
 from ncclscope.ingest.formats import FORMATS as IMPORTS
-from ncclscope.nccl.events import EVENTS
+from ncclscope.live.metrics import BY_NAME as METRICS
+from ncclscope.nccl.events import EVENTS, INTERFACES
+from ncclscope.nccl.releases import interface_of
+from ncclscope.web.kinds import CALLBACK_KINDS
 from tests.support.paths import ROOT
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
@@ -66,10 +69,12 @@ def test_an_event_kind_touches_the_files_that_its_recipe_names() -> None:
 
 # Files with the newest event kind that another one need not touch, and why.
 EVENT_KIND_ELSEWHERE = {
-    "native/src/config.c",  # NCCLSCOPE_GPU_TIMING=0 leaves it out
+    "native/src/config.c",
     "native/src/event_filter.c",
+    "native/src/timing_policy.c",  # only `kernel` has it
     "src/ncclscope/capture/layout.py",
     "src/ncclscope/cli/ctl.py",  # its examples
+    "src/ncclscope/export/callbacks.py",  # short keys of old fields
     "src/ncclscope/nccl/events.py",  # which events give GPU times
     "src/ncclscope/web/callback_rows.py",
     "web/src/colours.ts",
@@ -96,6 +101,35 @@ def test_every_family_of_findings_is_on_the_page() -> None:
     assert not [family for family in FAMILIES if f"`{family}`" not in page]
 
 
+def test_every_rule_is_used_and_its_families_are_listed() -> None:
+    folder = ROOT / "src" / "ncclscope" / "diagnose"
+    rules = {path.stem: path.read_text() for path in (folder / "rules").glob("[a-z]*.py")}
+    diagnosis = (folder / "diagnosis.py").read_text().partition("def diagnose(")[2]
+    assert not [name for name in rules if not re.search(rf"\b{name}(\.find\(|,\n)", diagnosis)]
+    made = {
+        family for text in rules.values() for family in re.findall(r'Finding\(\s*"(\w+)"', text)
+    }
+    assert made
+    assert made <= set(FAMILIES)
+
+
+def test_every_metric_has_a_value() -> None:
+    """Somewhere in `live` besides the catalogue its name is given to what collects values."""
+    folder = ROOT / "src" / "ncclscope" / "live"
+    code = "".join(path.read_text() for path in folder.glob("*.py") if path.stem != "metrics")
+    assert not [name for name in METRICS if f'"{name}"' not in code]
+
+
+def test_every_event_kind_has_a_place_in_the_timeline() -> None:
+    assert sorted(CALLBACK_KINDS) == sorted(EVENTS)
+
+
+def test_every_interface_version_has_a_release_and_is_on_the_page_of_doctor() -> None:
+    assert interface_of((99, 0, 0)) == INTERFACES[-1]
+    page = (ROOT / "docs" / "verbs" / "doctor.md").read_text()
+    assert re.findall(r"^\| 2\.[^|]* \| v(\d+) \|$", page, re.M) == [str(v) for v in INTERFACES]
+
+
 def test_every_import_format_has_a_page_and_a_line() -> None:
     pages = {path.stem for path in (ROOT / "docs" / "imports").glob("*.md")}
     assert set(IMPORTS) == pages
@@ -103,10 +137,10 @@ def test_every_import_format_has_a_page_and_a_line() -> None:
     assert not [name for name in IMPORTS if f"imports/{name}.md" not in verb]
 
 
-def test_every_verb_has_a_module() -> None:
-    for verb in COMMANDS:
-        name = {"import": "import_"}.get(verb, verb.replace("-", "_"))
-        assert (ROOT / "src" / "ncclscope" / "cli" / f"{name}.py").exists()
+def test_verbs_are_the_modules_that_take_arguments() -> None:
+    modules = (ROOT / "src" / "ncclscope" / "cli").glob("*.py")
+    verbs = {path.stem for path in modules if "\ndef add_arguments(" in path.read_text()}
+    assert verbs == {verb.replace("-", "_") + "_" * (verb == "import") for verb in COMMANDS}
 
 
 def test_folders_of_tests_are_named_and_exist() -> None:

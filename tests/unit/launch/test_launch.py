@@ -29,12 +29,12 @@ def test_variables() -> None:
         "NCCLSCOPE_DIR": "/c",
         "NCCLSCOPE_MODE": "full",
     }
-    chosen = Settings(Path("/c"), events="0x7", arena="8M", disk_limit="1G", gpu_timing=False)
+    chosen = Settings(Path("/c"), events="0x7", arena="8M", disk_limit="1G", gpu_timing="sampled")
     variables = recording_variables(chosen, Path("/p.so"))
     assert variables["NCCLSCOPE_EVENTS"] == "0x7"
     assert variables["NCCLSCOPE_ARENA"] == "8M"
     assert variables["NCCLSCOPE_DISK_LIMIT"] == "1G"
-    assert variables["NCCLSCOPE_GPU_TIMING"] == "0"
+    assert variables["NCCLSCOPE_GPU_TIMING"] == "sampled"
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,17 @@
 """Metrics as text, within a limit, and the rates among them."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
+from ncclscope.capture import layout
 from ncclscope.live.exposition import exposition, wants_openmetrics
 from ncclscope.live.job_follower import FollowedJob
-from ncclscope.live.job_metrics import helper_cpu_seconds, repetitions
+from ncclscope.live.job_metrics import add_training, helper_cpu_seconds, repetitions
 from ncclscope.live.metrics import (
     BY_NAME,
     DURATION_BOUNDS_NS,
@@ -23,6 +25,11 @@ from ncclscope.live.metrics import (
 )
 from ncclscope.live.metrics_cache import name_runs
 from ncclscope.live.series import Histogram, Samples, SeriesLimit, with_run
+from ncclscope.snapshot.process import read_snapshot
+from tests.support.writer.files import ProcessFolder
+from tests.support.writer.live import live_slots
+from tests.support.writer.slots import pack
+from tests.support.writer.training import PlantedCall, Program
 
 HOSTILE = 'a"b\\c\nd<script>\x1b[31m\x00' + "x" * 10_000
 
@@ -195,3 +202,26 @@ def test_cpu_time_is_of_the_right_process(tmp_path: Path) -> None:
     assert helper_cpu_seconds(7, "777", tmp_path) == 200 / os.sysconf("SC_CLK_TCK")
     assert helper_cpu_seconds(7, "778", tmp_path) is None
     assert helper_cpu_seconds(8, "777", tmp_path) is None
+
+
+def test_training_steps_come_from_the_live_page(tmp_path: Path) -> None:
+    program = Program(3, 4)
+    program.call("AllReduce", 64, PlantedCall(None, None, None))
+    program.write(tmp_path)
+    step = {
+        "kind": layout.KINDS["LiveStep"], "steps": 812, "last_ns": 250_000_000,
+        "data_ns": 4_000_000_000, "phase": layout.PHASE_BACKWARD,
+    }  # fmt: skip
+    page = live_slots(program.now_ns, program.now_ns + program.who.realtime_offset_ns, [step])
+    ProcessFolder(tmp_path / "other", program.who).write("live", layout.FILE_LIVE, pack(page))
+    folder = tmp_path / program.who.folder
+    (tmp_path / "other" / program.who.folder / "live").rename(folder / "live")
+    snapshot = read_snapshot(folder, time.time_ns())
+    assert snapshot.training == "step 812, backward"
+    samples = Samples()
+    add_training(samples, snapshot)
+    assert {name: dict(of_ranks) for name, of_ranks in samples.values.items()} == {
+        "training_steps": {("3",): 812.0},
+        "training_step_seconds": {("3",): 0.25},
+        "data_wait_seconds": {("3",): 4.0},
+    }

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.analysis.own_time import window_edges
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.arrivals import Arrivals
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
@@ -99,12 +100,23 @@ def dependencies_of(
         ctypes.byref(operations), ctypes.byref(rules), pointer(possible), pointer(usual_call),
         pointer(newest), ctypes.byref(out),
     )  # fmt: skip
+    pauses = _after_pauses(run, kernels)
+    before[3 * pauses], edge[3 * pauses] = NONE, _abi.EDGE_ROOT
     time = arrivals.events_ns.reshape(-1)
     length = np.maximum(np.where(before >= 0, time - time[before], 0), 0)
     return Dependencies(
         before, edge, back, length, on_stream, position, positions, possible, least_gap, rules,
         _blocked(arrivals, before, edge, length),
     )  # fmt: skip
+
+
+def _after_pauses(run: Run, kernels: Kernels) -> Ints:
+    """Kernels before which their process had stopped recording: nothing is known to be before."""
+    if not len(run.model.tables["windows"]["process"]):
+        return np.empty(0, np.int64)
+    edges = window_edges(run, kernels.row)
+    same_rank = np.diff(kernels.rank, prepend=-1) == 0
+    return np.flatnonzero(same_rank & (np.diff(edges, prepend=edges[:1]) != 0))
 
 
 def _blocked(

@@ -8,6 +8,7 @@ nothing is usual (NaN).
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from ncclscope.analysis.waiting.dependencies import Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
@@ -17,6 +18,9 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 
 _LEAST_REPEATS = 8
 _LEAST_OF_KIND = 2
+_SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
+_LEAST_STAGES = 4
+_COMPARED_IN_STAGES = (_abi.EDGE_GPU, _abi.EDGE_HOST, _abi.EDGE_HOST_AFTER_SYNC)
 _STEADY = 6  # edges of a member at one position: fewer show no habit
 _HIGH = 0.9
 _SAMPLE = 4_000_000
@@ -63,6 +67,11 @@ def usual_lengths_of(kernels: Kernels, dependencies: Dependencies, ignored: Bool
             lasting = lasting[dependencies.blocked[lasting] == 0]
         table = _quantiles(groups[0], rank, length[:, event], lasting)
         steady += _steady(table, ranks)[0] * every
+        if not kernels.pair.any():
+            continue
+        scale, excess = _stages(table, _edge_of_group(groups[0], edge[:, event]), ranks)
+        usual[:, :, event] *= scale[rank, edge[:, event]]
+        steady += excess * every
     communicator = kernels.communicator + ranks
     member = np.where(kernels.pair, rank, communicator)
     usual[:, :, 2] = _usual((kind, kind), member, length[:, 2], sample, every)
@@ -103,6 +112,40 @@ def _usual(
         by_group.append(np.stack([np.where(enough, value, np.nan)[group] for value in values]))
     fine, coarse = by_group
     return np.where(np.isnan(fine), coarse, fine)
+
+
+def _edge_of_group(group: Ints, edge: npt.NDArray[np.int8]) -> Ints:
+    """By group the kind of its edges."""
+    kinds = np.zeros(int(group.max(initial=0)) + 1, np.int64)
+    kinds[group] = edge
+    return kinds
+
+
+def _stages(table: MemberQuantiles, edge: Ints, ranks: int) -> tuple[Floats, Floats]:
+    """By rank and kind of edge what its usual lengths have to be multiplied with, and by rank what
+    that makes of steady excess. In a pipeline each stage may be the only one of its kind, so that
+    nothing at its positions shows that it is slow. Stages are given about equal work: one whose
+    own time is far longer than that of the others is slow, whatever the reason.
+    """
+    kinds = int(edge.max(initial=0)) + 1
+    key = table.member * kinds + edge[table.group]
+    total = np.bincount(key, table.quantiles[0] * table.count, minlength=ranks * kinds)
+    total = total.reshape(ranks, kinds)
+    scale, excess = np.ones((ranks, 8)), np.zeros(ranks)
+    members = table.count_members()[table.group]
+    alone = np.bincount(key, (members < 2) * table.quantiles[0] * table.count, ranks * kinds)
+    for kind in _COMPARED_IN_STAGES:
+        if kind >= kinds:
+            continue
+        own = total[:, kind]
+        usual = float(np.sort(own)[(ranks - 1) // 2])
+        slow = (own > _SLOW_STAGE * usual) & (usual > 0) & (ranks >= _LEAST_STAGES)
+        slow &= alone.reshape(ranks, kinds)[:, kind] > own / 2  # others are compared with peers
+        if slow.sum() > ranks // 4:
+            continue  # as much work as the design has it
+        scale[slow, kind] = usual / own[slow]
+        excess += np.where(slow, own - usual, 0.0)
+    return scale, excess
 
 
 def _steady(table: MemberQuantiles, members: int) -> tuple[Floats, Floats]:

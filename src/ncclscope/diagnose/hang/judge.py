@@ -155,8 +155,9 @@ def _activity(
     several = len({state.gpu for state in snapshot.rank_states}) > 1  # ranks, each with its own
     gpu = rank_state.gpu_bus_id or rank_state.gpu if several else snapshot.gpu
     base = RankActivity(
-        rank, snapshot.host, gpu, snapshot.pid, snapshot.life, snapshot.how, "", "", 0, 0, False
-    )
+        rank, snapshot.host, gpu, snapshot.pid, snapshot.life, snapshot.how, "", "", 0, 0, False,
+        training=snapshot.training,
+    )  # fmt: skip
     for where, there in places:
         if there.rank_state.in_flight:
             operation = there.rank_state.in_flight[0]

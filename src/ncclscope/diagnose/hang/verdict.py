@@ -65,6 +65,7 @@ class RankActivity:
     step: Step | None = None
     channels: str = ""  # how many of its kernel's channels have started and ended
     peer: int | None = None  # of a send or receive, where it is known
+    training: str = ""  # where in its training it is: step 812, backward, layers.17
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from shlex import quote
 
 import numpy as np
 
+from ncclscope.analysis.training_losses import phase_excess
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
 from ncclscope.analysis.waiting.root_causes import Delays, RootCauses, delays_of
 from ncclscope.analysis.waiting.what_if import Prediction
@@ -14,6 +15,7 @@ from ncclscope.humanize import duration, percent, plural, ranks_in_words
 _GRAVE_SHARE = 0.25
 _MUCH_WAITING = 0.1  # of the run, on the average rank
 _PAUSE_SHARE = 0.3  # of all waiting that began on ranks: less is not worth a sentence
+_PHASE_SHARE = 0.02  # of a step: a phase that takes so much longer is named
 _MANY = 4  # ranks that are late alike are named in one finding
 _MOST_NAMED = 3
 
@@ -177,11 +179,12 @@ def _rank_finding(
     if prediction is not None:
         cost = f"without that {_instead(prediction)}"
     name = context.run.model.communicator_names[delays.before[1]]
+    phase, phase_evidence = _phase(context, rank)
     return Finding(
         "straggler",
         _severity(share),
         f"rank {rank}{context.where(rank)} is late {delays.times:,} times, typically by "
-        f"{duration(delays.typical_ns)}, mostly to {_before(context, delays)}; {cost}",
+        f"{duration(delays.typical_ns)}, mostly to {_before(context, delays)}{phase}; {cost}",
         f"{_CAUSES[kind]}: {_ADVICE[kind]}",
         kind,
         (rank,),
@@ -191,10 +194,24 @@ def _rank_finding(
             _excess_evidence(delays),
             _waiting_evidence(context, delays),
             *_pause_evidence(context, delays),
+            *phase_evidence,
         ),
         confidence=_confidence(delays),
         lost_share=min(share, 1.0),
     )
+
+
+def _phase(context: RuleContext, rank: int) -> tuple[str, tuple[Evidence, ...]]:
+    """ ", in backward" where the training context says in which phase the rank is late."""
+    excess = phase_excess(context.model, context.run.process_of[rank])
+    if excess is None or excess.longer_ns < _PHASE_SHARE * excess.step_ns:
+        return "", ()
+    evidence = Evidence(
+        f"{excess.phase} takes {duration(excess.longer_ns)} longer a step than on other ranks",
+        {"phase": excess.phase, "longer_us": round(excess.longer_ns / 1e3, 3)},
+        f"ncclscope report {context.path} --by phase,rank",
+    )
+    return f", in {excess.phase}", (evidence,)
 
 
 def _host_finding(

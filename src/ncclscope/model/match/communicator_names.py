@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ncclscope.model.match.dimensions import dimension_of, joined_dimension
+
 
 @dataclass(frozen=True, slots=True)
 class Membership:
@@ -13,6 +15,7 @@ class Membership:
     name: str  # commName, "" where there is none
     ranks: int
     members: tuple[tuple[int, int], ...]  # (global rank, node) of the ranks that are known
+    descriptions: tuple[str, ...] = ()  # of the program's process groups with the same ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,7 @@ class Name:
     text: str
     inferred: bool
     parent: int  # the smallest communicator that contains it, -1
+    dimension: str = ""
 
 
 def _stride(ranks: Sequence[int]) -> int:
@@ -85,6 +89,15 @@ def _infer(
     return f"{kind}:{_ranges(ranks)}"
 
 
+def _described(comm: Membership, world_size: int) -> str:
+    """The name by the program's own word for its dimension; "" without one."""
+    dimension = joined_dimension(comm.descriptions)
+    ranks = sorted({rank for rank, _ in comm.members})
+    if not dimension or comm.ranks == world_size:
+        return dimension
+    return f"{dimension}:{_ranges(ranks)}"
+
+
 def _parents(comms: Sequence[Membership]) -> list[int]:
     """For each communicator the smallest one that contains it and has more ranks."""
     sets = [frozenset(rank for rank, _ in comm.members) for comm in comms]
@@ -105,7 +118,11 @@ def name_communicators(comms: Sequence[Membership], world_size: int) -> list[Nam
     node_of = {rank: node for comm in comms for rank, node in comm.members}
     node_sizes = Counter(node_of.values())
     strides = _strides(comms)
-    texts = [comm.name or _infer(comm, world_size, node_sizes, strides) for comm in comms]
+    described = [comm.name or _described(comm, world_size) for comm in comms]
+    texts = [
+        name or _infer(comm, world_size, node_sizes, strides)
+        for comm, name in zip(comms, described, strict=True)
+    ]
     parents = _parents(comms) if len(comms) <= 2000 else [-1] * len(comms)
     seen: dict[str, int] = {}
     names = []
@@ -113,5 +130,8 @@ def name_communicators(comms: Sequence[Membership], world_size: int) -> list[Nam
         text = text or f"comm{row}"
         seen[text] = seen.get(text, 0) + 1
         unique = text if seen[text] == 1 else f"{text}#{seen[text]}"
-        names.append(Name(unique, not comm.name, parents[row]))
+        dimension = dimension_of(comm.name) or joined_dimension(comm.descriptions)
+        names.append(
+            Name(unique, not described[row], parents[row], dimension or dimension_of(texts[row]))
+        )
     return names

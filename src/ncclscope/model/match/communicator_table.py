@@ -12,6 +12,7 @@ from ncclscope.model.match.communicator_names import Membership, Name
 from ncclscope.model.match.process_table import Ints, ToReference
 from ncclscope.model.process.communicators import LocalCommunicators
 from ncclscope.model.schema import COMMUNICATORS, MEMBERS, NONE, Columns, columns_from
+from ncclscope.model.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ class CommunicatorTable:
         for communicator in self.rows:
             communicator.members = [_moved(one, to_reference) for one in communicator.members]
 
-    def tables(self, names: Iterable[Name]) -> tuple[Columns, Columns]:
+    def tables(self, names: Iterable[Name], words: Vocabulary) -> tuple[Columns, Columns]:
         """The columns of `communicators` and of `members`. `names`: one for each communicator."""
         named = list(names)
         communicators: dict[str, list[int]] = {
@@ -151,6 +152,7 @@ class CommunicatorTable:
             "nodes": [communicator.nodes for communicator in self.rows],
             "parent": [name.parent for name in named],
             "created_ns": [min(one.opened_ns for one in c.members) for c in self.rows],
+            "dimension": dimension_codes([name.dimension for name in named], words),
         }
         flat = [(row, member) for row, one in enumerate(self.rows) for member in one.members]
         members: dict[str, list[int]] = {
@@ -158,6 +160,11 @@ class CommunicatorTable:
         }
         members["communicator"] = [row for row, _ in flat]
         return columns_from(COMMUNICATORS, communicators), columns_from(MEMBERS, members)
+
+
+def dimension_codes(dimensions: Iterable[str], words: Vocabulary) -> list[int]:
+    """Codes of dimensions, NONE for "" alone."""
+    return [words.code("dimension", name) if name else NONE for name in dimensions]
 
 
 def _moved(member: Member, to_reference: ToReference) -> Member:

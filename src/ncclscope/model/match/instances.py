@@ -43,6 +43,8 @@ from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
 
 _NEVER = np.iinfo(np.int64).max
 _LOW = (1 << 32) - 1
+GPU_EVENT = schema.SOURCES.index("gpu-event")
+_MOST_ERROR_SHARE = 0.25  # of the clocks, in an operation that was timed by CUDA events
 _AGREED = ("function", "datatype", "size_bytes")
 
 
@@ -282,6 +284,9 @@ class Instances:
         arrival, defined = self._arrivals(columns, meets, at)
         start = columns["start_ns"].astype(np.int64)
         duration = columns["end_ns"].astype(np.int64) - start
+        # Events are seen late, so their clock is often too poor to say who waited.
+        by_events = columns["source"] == GPU_EVENT
+        defined &= ~by_events | (self._error[at] <= duration * _MOST_ERROR_SHARE)
         wait = np.clip(arrival - start, 0, duration)
         out["wait_ns"] = np.where(defined, wait, NONE)
         out["wire_ns"] = np.where(defined, duration - wait, NONE)

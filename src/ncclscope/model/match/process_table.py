@@ -12,6 +12,7 @@ from ncclscope.capture.process import Process
 from ncclscope.capture.recording_windows import windows_of
 from ncclscope.model.match.attempts import ProcessSpan, attempts_of
 from ncclscope.model.match.global_ranks import lowest_known
+from ncclscope.model.process.launch_times import EventExcess
 from ncclscope.model.rows import GpuRow, ProcessRow
 from ncclscope.model.schema import NONE, WINDOWS, Columns, columns_from
 from ncclscope.nccl.releases import release_of_code, text_of
@@ -44,6 +45,7 @@ class ProcessTable:
         gpu_clock_error_ns: int,
         calls: int,
         calls_counted: int,
+        events: EventExcess,
     ) -> ProcessRow:
         """The process's new row. `ranks`: global ranks by communicator number."""
         identity, comms, number = process.identity, process.communicators, len(self.rows)
@@ -67,6 +69,11 @@ class ProcessTable:
             lived_ns=windows.lived_ns,
             recorded_ns=windows.recorded_ns,
             fullest_mode=windows.fullest_mode,
+            gpu_timing=identity.get("gpu_timing.in_force", ""),
+            gpu_timing_asked=identity.get("gpu_timing.asked", ""),
+            gpu_timing_reason=identity.get("gpu_timing.reason", ""),
+            event_excess_ns=events.excess_ns,
+            event_error_ns=events.error_ns,
         )
         used = {(c.gpu_uuid, c.gpu_bus_id): ranks[c.number] for c in comms if c.gpu_uuid}
         self.gpus += [GpuRow(number, rank, *names) for names, rank in used.items()]

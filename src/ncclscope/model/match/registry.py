@@ -1,7 +1,7 @@
 """Processes and communicators of a capture together: what needs both of them."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -22,6 +22,8 @@ class Registry:
 
     processes: ProcessTable = field(default_factory=ProcessTable)
     communicators: CommunicatorTable = field(default_factory=CommunicatorTable)
+    # Descriptions of process groups by their global ranks.
+    groups: dict[frozenset[int], dict[str, None]] = field(default_factory=dict)
 
     def add(self, decoded: DecodedProcess) -> tuple[ProcessRow, Ints, Ints]:
         """A process's row; by its communicator numbers the rows and the global ranks."""
@@ -49,8 +51,12 @@ class Registry:
             decoded.gpu_clock_error_ns,
             decoded.counts.calls,
             decoded.counts.calls_counted,
+            decoded.event_excess,
         )
         comm_rows = self.communicators.add(process, number, row.node, local, ranks)
+        for group in decoded.job.groups:
+            texts = self.groups.setdefault(frozenset(group.ranks), {})
+            texts.setdefault(group.description or group.name)
         return row, comm_rows, ranks
 
     def assign_attempts(self) -> None:
@@ -80,12 +86,30 @@ class Registry:
             rows = self.communicators_of(attempt)
             ending = "" if attempt == self.processes.last_attempt else f"@{attempt}"
             memberships = [self.communicators.rows[row].membership() for row in rows]
+            memberships = [
+                replace(own, descriptions=self.descriptions_of(row))
+                for row, own in zip(rows, memberships, strict=True)
+            ]
             for row, name in zip(
                 rows, name_communicators(memberships, self.world_size(attempt)), strict=True
             ):
                 parent = NONE if name.parent == NONE else rows[name.parent]
-                names[row] = Name(name.text + ending, name.inferred, parent)
+                names[row] = Name(name.text + ending, name.inferred, parent, name.dimension)
         return [names[row] for row in range(len(self.communicators.rows))]
+
+    def descriptions_of(self, row: int) -> tuple[str, ...]:
+        """What the program calls its process groups with the ranks of a communicator."""
+        if not self.groups:
+            return ()
+        communicator = self.communicators.rows[row]
+        ranks = frozenset(member.global_rank for member in communicator.members)
+        known = len(ranks) == communicator.ranks and NONE not in ranks
+        return tuple(self.groups.get(ranks, ())) if known else ()
+
+    def descriptions(self) -> list[str]:
+        """The same in words for each communicator, "" where the program says nothing."""
+        rows = range(len(self.communicators.rows))
+        return [", ".join(self.descriptions_of(row)) for row in rows]
 
     def world_size(self, attempt: int) -> int:
         """Ranks of an attempt, as launchers say or as many as were seen."""

@@ -5,6 +5,7 @@ calls' counts: how many bytes that is depends on the communicator's number of ra
 known only when all processes are read.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +13,10 @@ import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
 from ncclscope.capture.call_counts import CallKey, bucket_bounds_ns
+from ncclscope.capture.metadata import Graphs
 from ncclscope.capture.process import Process
 from ncclscope.capture.process_strings import ProcessStrings
+from ncclscope.model.process.launch_times import event_excess
 from ncclscope.model.schema import (
     CALL_LEVEL,
     COPY_ENGINE_LEVEL,
@@ -33,8 +36,12 @@ _LEVELS = {
     layout.LEVEL_WORK: WORK_LEVEL,
     layout.LEVEL_COPY_ENGINE: COPY_ENGINE_LEVEL,
 }
-_SIDES = np.array([SOURCES.index("gpu"), SOURCES.index("host")], np.int64)
+# Histograms: fields of the format, and the source whose times they hold.
+_SIDES = (("gpu_histogram", "gpu"), ("host_histogram", "host"), ("event_histogram", "gpu-event"))
+_EVENTS = 2
+_SIDE_CODES = np.array([SOURCES.index(source) for _, source in _SIDES], np.int64)
 _BOUNDS_NS = np.append(bucket_bounds_ns(), NONE).astype(np.int64)
+_FIRSTS = dtypes.OURS.times["event_first_buckets"].shape[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +70,39 @@ def counters_of(process: Process, words: Vocabulary) -> ProcessCounters:
         "captured": (bits & layout.TALLY_CAPTURED) != 0,
         "calls": _numbers([one.calls for one in counts]),
         "bytes": _numbers([one.count_sum for one in counts]),
+        "replays": _replays(keys, process.graphs),
         **_names(keys, ProcessStrings(process.strings), words),
-        **_times(times),
+        **_times(times, event_excess(process.event_clocks).excess_ns),
     }
     return ProcessCounters(columns, _histograms(times))
+
+
+def _replays(keys: list[CallKey], graphs: Graphs) -> Ints:
+    """Operations that replays of captured calls were, by key. Where NCCL reports replays itself,
+    markers are not needed, and there are none.
+    """
+    operations: Counter[tuple[int, ...]] = Counter()
+    for call in graphs.calls:
+        key = (call.communicator, call.function, call.datatype, call.count, call.bits)
+        operations[key] += call.calls * graphs.replays.get(call.capture, 0)
+    return _numbers(
+        [
+            operations[key.communicator, key.function, key.datatype, key.count, key.bits]
+            if key.level == layout.LEVEL_CALL
+            else 0
+            for key in keys
+        ]
+    )
 
 
 def _numbers(values: list[int]) -> Ints:
     return np.array([min(value, LARGEST) for value in values], np.int64)
 
 
-def _times(times: npt.NDArray[np.void]) -> Columns:
-    """Columns of times and of works without one."""
+def _times(times: npt.NDArray[np.void], excess_ns: int) -> Columns:
+    """Columns of times and of works without one. `excess_ns`: what is too much in times by CUDA
+    events.
+    """
     offsets = {name: offset // 8 for name, (_, offset, *_) in (times.dtype.fields or {}).items()}
     # Everything before the histograms is numbers of 64 bits.
     numbers = np.ascontiguousarray(times).view(np.uint64).reshape(len(times), -1)
@@ -88,6 +116,24 @@ def _times(times: npt.NDArray[np.void]) -> Columns:
             columns[f"{source}_{name}"][untimed] = NONE
     for place, name in enumerate(UNTIMED_REASONS):
         columns[name] = numbers[:, offsets["untimed"] + place]
+    return columns | _event_times(times, excess_ns)
+
+
+def _event_times(times: npt.NDArray[np.void], excess_ns: int) -> Columns:
+    """Columns of times by CUDA events."""
+
+    def field(name: str) -> Ints:
+        return np.asarray(np.minimum(times[f"event_{name}"], LARGEST), np.int64)
+
+    count = field("count")
+    firsts = np.minimum(count, _FIRSTS)
+    columns: Columns = {"event_count": count, "event_shared": field("grouped")}
+    columns["event_sum_ns"] = np.maximum(field("sum_ns") - count * excess_ns, 0)
+    for name in ("min_ns", "max_ns"):
+        value = np.maximum(field(name) - excess_ns, 0)
+        columns[f"event_{name}"] = np.where(count > 0, value, NONE)
+    columns["event_firsts"] = firsts
+    columns["event_firsts_ns"] = np.maximum(field("first_sum_ns") - firsts * excess_ns, 0)
     return columns
 
 
@@ -114,12 +160,17 @@ def _names(keys: list[CallKey], strings: ProcessStrings, words: Vocabulary) -> C
 
 def _histograms(times: npt.NDArray[np.void]) -> Columns:
     """A row for each bucket that holds works."""
-    both = np.stack([times["gpu_histogram"], times["host_histogram"]], axis=1)
-    counter, side, bucket = np.nonzero(both)
+    sides = np.stack([times[name] for name, _ in _SIDES], axis=1)
+    firsts = np.zeros_like(sides)
+    for place in range(_FIRSTS):
+        own = np.flatnonzero(times["event_count"] > place)
+        firsts[own, _EVENTS, times["event_first_buckets"][own, place]] += 1
+    counter, side, bucket = np.nonzero(sides)
     return {
         "counter": counter,
-        "source": _SIDES[side],
+        "source": _SIDE_CODES[side],
         "from_ns": _BOUNDS_NS[bucket],
         "to_ns": _BOUNDS_NS[bucket + 1],
-        "works": both[counter, side, bucket].astype(np.int64),
+        "works": sides[counter, side, bucket].astype(np.int64),
+        "firsts": np.minimum(firsts, sides)[counter, side, bucket].astype(np.int64),
     }

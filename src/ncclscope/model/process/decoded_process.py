@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.joins import take_small
+from ncclscope.capture.context_lines import JobContext, read_context
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.segment import Blocks
 from ncclscope.capture.slot_log import SlotLog
@@ -15,9 +16,11 @@ from ncclscope.errors import FormatError
 from ncclscope.model.column_files import write_columns
 from ncclscope.model.process import durations, operations, proxy_step_times
 from ncclscope.model.process.communicators import LocalCommunicators
+from ncclscope.model.process.context import ProcessContext
 from ncclscope.model.process.counters import ProcessCounters, counters_of
 from ncclscope.model.process.events import events_of
 from ncclscope.model.process.inferred_collectives import expand_groups
+from ncclscope.model.process.launch_times import EventExcess, event_excess
 from ncclscope.model.process.operations import StampCounts
 from ncclscope.model.process.proxy_step_times import StepTimes
 from ncclscope.model.schema import GPU_SOURCES, NONE, Columns
@@ -52,11 +55,14 @@ class DecodedProcess:
     counters: ProcessCounters
     stamp_counts: StampCounts
     gpu_clock_error_ns: int
+    event_excess: EventExcess
     sends: StepTimes
     receives: StepTimes
     impossible: int  # events left out: the process cannot have lived to see their times
     unsized: int  # operations with an impossible count
     of_unknown_datatype: dict[str, int]  # operations without a size, by datatype
+    context: ProcessContext | None  # None: it recorded no ranges
+    job: JobContext  # what its program said about itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,7 @@ class Placement:
     communicators: npt.NDArray[np.int64]  # rows by number in the process
     global_ranks: npt.NDArray[np.int64]  # likewise
     codes: dict[str, npt.NDArray[np.int8]]  # by the process's own codes
+    modules: npt.NDArray[np.int32]  # rows of `modules` by its own numbers
 
 
 def _without_bulk(process: Process) -> Process:
@@ -101,12 +108,18 @@ def decode_process(folder: Path) -> tuple[DecodedProcess, Columns] | str:
         counts=_counts(columns, words.lists["reason"], process.calls_counted()),
         counters=counters,
         stamp_counts=made.stamp_counts,
-        gpu_clock_error_ns=max((clock.width_ns() for clock in made.clocks.values()), default=0),
+        gpu_clock_error_ns=max(
+            (clock.width_ns() for clock in (*made.clocks.values(), *made.event_clocks.values())),
+            default=0,
+        ),
+        event_excess=event_excess(process.event_clocks),
         sends=sends,
         receives=receives,
         impossible=decoded.impossible,
         unsized=int(np.count_nonzero(columns["size_bytes"] == NONE)) - sum(unknown.values()),
         of_unknown_datatype=unknown,
+        context=made.context,
+        job=read_context(folder),
     )
     return decoded_process, columns
 
@@ -130,15 +143,18 @@ def _counts(columns: Columns, reasons: list[str], calls_counted: int) -> Counts:
     untimed = carried_out & (columns["source"] == durations.NO_SOURCE) & ~in_flight
     codes, numbers = np.unique(columns["reason"][untimed], return_counts=True)
     by_gpu = carried_out & (columns["source"] < len(GPU_SOURCES))  # the best come first
+    replays = int(columns["replays"][whole & (columns["replays"] > 0)].sum())
+    reasons_counted = {
+        reasons[code]: int(n) for code, n in zip(codes.tolist(), numbers, strict=True)
+    }
     return Counts(
         calls=int(np.count_nonzero(whole & (columns["replay"] == 0))),
         calls_counted=calls_counted,
-        operations=int(np.count_nonzero(carried_out)),
+        operations=int(np.count_nonzero(carried_out)) + replays,
         gpu=int(np.count_nonzero(by_gpu)),
         in_flight=int(np.count_nonzero(in_flight)),
-        untimed=Counter(
-            {reasons[code]: int(n) for code, n in zip(codes.tolist(), numbers, strict=True)}
-        ),
+        untimed=Counter(reasons_counted)
+        + Counter({durations.COUNTED_REPLAYS: replays} if replays else {}),
     )
 
 
@@ -154,6 +170,8 @@ def write_operations(columns: Columns, placement: Placement, folder: Path) -> St
     columns["node"][:] = placement.node
     columns["communicator"] = take_small(placement.communicators.astype(np.int32), number)
     columns["global_rank"] = take_small(placement.global_ranks.astype(np.int32), number)
+    if "module" in columns:
+        columns["module"] = take_small(placement.modules, columns["module"])
     if (columns["part_of"] != NONE).any():
         first = np.int64(placement.first_row)
         columns["part_of"] = np.where(columns["part_of"] != NONE, columns["part_of"] + first, NONE)

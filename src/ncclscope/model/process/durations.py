@@ -8,20 +8,33 @@ from ncclscope.arrays.joins import positions_of, take, take_small
 from ncclscope.arrays.library import full_array
 from ncclscope.capture.columns import START_NS, STOP_NS, STOPPED, flag_column, key
 from ncclscope.capture.tick_clock import TickClock
-from ncclscope.model.process import stamp_repair
+from ncclscope.model.process import launch_times, stamp_repair
 from ncclscope.model.process.calls import Rows
 from ncclscope.model.process.channels import KernelTimes
 from ncclscope.model.process.events import Bools, Ints, ProcessEvents
+from ncclscope.model.process.launch_times import TimedRows
 from ncclscope.model.process.works import Works
-from ncclscope.model.schema import COPY_ENGINE, NONE, SOURCES, STATES, Columns, map_chunks
+from ncclscope.model.schema import (
+    COPY_ENGINE,
+    NONE,
+    NOT_SAMPLED,
+    SOURCES,
+    STATES,
+    Columns,
+    map_chunks,
+)
 from ncclscope.model.vocabulary import Codes, Vocabulary
 from ncclscope.nccl.algorithms import WITH_EXACT_STOP
 from ncclscope.nccl.events import BIT, FIRST_WITH_KERNELS, FIRST_WITH_STAMPS, NUMBER
 
-GPU, GPU_REPAIRED, GPU_PARTIAL, GPU_EARLY, PROXY, HOST, ENQUEUE, NO_SOURCE = range(len(SOURCES))
+(
+    GPU, GPU_REPAIRED, GPU_EVENT, GPU_PARTIAL, GPU_EVENT_ROUGH, GPU_EARLY, GPU_EVENT_UPPER,
+    PROXY, HOST, ENQUEUE, NO_SOURCE,
+) = range(len(SOURCES))  # fmt: skip
 DONE, IN_FLIGHT, NEVER_LAUNCHED, CAPTURED, UNKNOWN = range(len(STATES))
 EARLY = "the stop stamp may come before the end"
 GIVEN_UP = "older than the kernels that the flight recorder or the disk limit left"
+COUNTED_REPLAYS = "replays of a CUDA graph, counted by a marker and not timed"
 IMPOSSIBLE_TIMES = "its times cannot be"
 # Without these an operation has no kernel times.
 _NEEDED_EVENTS = tuple(NUMBER[name] for name in ("Coll", "P2p", "KernelCh"))
@@ -85,6 +98,42 @@ def set_times(
     columns["reason"][columns["source"] == GPU_EARLY] = words.code("reason", EARLY)
 
 
+def set_event_times(columns: Columns, timed: TimedRows, words: Vocabulary) -> None:
+    """Sets the times of rows that have none by stamps of the GPU, and whose launch was timed."""
+    own = (timed.start_ns != NONE) & (columns["source"] >= PROXY)
+    if not own.any():
+        return
+    upper = timed.shared | ~timed.calibrated
+    source = np.where(timed.exact, GPU_EVENT, np.where(upper, GPU_EVENT_UPPER, GPU_EVENT_ROUGH))
+    columns["source"] = np.where(own, source.astype(np.int8), columns["source"])
+    columns["start_ns"] = np.where(own, timed.start_ns, columns["start_ns"])
+    columns["end_ns"] = np.where(own, timed.end_ns, columns["end_ns"])
+    columns["duration_ns"] = np.where(own, timed.end_ns - timed.start_ns, columns["duration_ns"])
+    columns["reason"] = columns["reason"].copy()
+    for mask, text in (  # of several, the last holds
+        (own, launch_times.ROUGH),
+        (own & timed.exact, launch_times.BY_EVENTS),
+        (own & ~timed.calibrated, launch_times.NOT_CALIBRATED),
+        (own & timed.shared, launch_times.SHARED),
+    ):
+        if mask.any():
+            columns["reason"][mask] = words.code("reason", text)
+
+
+def explain_sampling(columns: Columns, timed: TimedRows, words: Vocabulary) -> None:
+    """Sets the reasons of rows without a time where launches were sampled."""
+    reason, state = columns["reason"], columns["state"]
+    counted = columns["replays"] != NONE
+    if counted.any():
+        reason[counted] = words.code("reason", COUNTED_REPLAYS)
+    source = columns["source"]
+    left = ((source == NO_SOURCE) | (source == PROXY)) & (reason == 0)
+    left &= (state == DONE) | (state == UNKNOWN)
+    for code in np.unique(timed.reason_code[left]).tolist():
+        text = timed.reason[code]
+        reason[left & (timed.reason_code == code)] = words.code("reason", text)
+
+
 def _set_without_stamps(source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies) -> None:
     """Sets the sources of works without stamps of the GPU."""
     unstamped = (kernel.stamp == stamp_repair.MISSING) & (kernel.reason == stamp_repair.OK)
@@ -102,7 +151,7 @@ def _between(start: Ints, end: Ints) -> Ints:
 
 def _spans(source: Codes, works: Works, kernel: KernelTimes, proxies: Proxies) -> tuple[Ints, Ints]:
     """Start and end of each work by its source."""
-    by_gpu = source <= GPU_EARLY
+    by_gpu = source < PROXY
     if by_gpu.all():
         return kernel.start_ns, kernel.end_ns
     start, end = np.where(by_gpu, kernel.start_ns, NONE), np.where(by_gpu, kernel.end_ns, NONE)
@@ -148,6 +197,7 @@ def set_states(
     of_work[silent[by_proxy & proxies.running[silent]]] = IN_FLIGHT
     of_work[kernel.running] = IN_FLIGHT
     state = rows.of_work(of_work, UNKNOWN).copy()
+    state[columns["source"] <= GPU_EVENT_UPPER] = DONE
     state[rows.captured] = CAPTURED
     _settle(columns, state)
     stuck = (state == UNKNOWN) & (rows.work == NONE)
@@ -183,7 +233,9 @@ def explain(columns: Columns, rows: Rows, decoded: ProcessEvents, words: Vocabul
         return
     without = source == NO_SOURCE
     broadcast = words.among("function", ("Broadcast",), columns["function"])
+    in_bursts = launch_times.in_bursts(decoded) & ((state == DONE) | (state == UNKNOWN))
     for mask, text in (
+        ((without | (source == PROXY)) & in_bursts, NOT_SAMPLED),
         (without & (state == CAPTURED), "captured into a CUDA graph, see its replays"),
         (without & (state == IN_FLIGHT), "in flight"),
         (without & (state == NEVER_LAUNCHED), "never launched"),
@@ -215,7 +267,7 @@ def _before_kernels(columns: Columns, decoded: ProcessEvents) -> Bools:
         return np.zeros(len(columns["source"]), bool)
     when, comm = first_time(columns), columns["communicator"].astype(np.int64)
     first = np.full(int(comm.max(initial=0)) + 2, stamp_repair.FAR_FUTURE)  # the last: of none
-    known = (columns["source"] <= GPU_EARLY) | (columns["source"] == HOST)
+    known = (columns["source"] < PROXY) | (columns["source"] == HOST)
     np.minimum.at(first, comm[known], when[known])
     before: Bools = when < first[comm]
     return before

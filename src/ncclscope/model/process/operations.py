@@ -11,15 +11,21 @@ import numpy.typing as npt
 
 from ncclscope.arrays.joins import running_count, take, take_small
 from ncclscope.arrays.library import full_array
+from ncclscope.capture.context_lines import read_context
+from ncclscope.capture.metadata import Graphs
 from ncclscope.capture.process import Process
-from ncclscope.model.process import durations, stamp_repair
+from ncclscope.model.process import durations, launch_times, stamp_repair
 from ncclscope.model.process.calls import CALL_PLANS, Calls, Rows, calls_of, link, rows_of
 from ncclscope.model.process.channels import CHANNEL_PLANS, Channels, KernelTimes, times_of_works
 from ncclscope.model.process.communicators import LocalCommunicators, local_communicators
+from ncclscope.model.process.context import Calls as CallsInContext
+from ncclscope.model.process.context import ProcessContext, context_of
 from ncclscope.model.process.events import Bools, Ints, ProcessEvents, events_of
 from ncclscope.model.process.gpu_clock import GpuClock
 from ncclscope.model.process.gpu_stamps import Launches, assign_stamps
+from ncclscope.model.process.launch_times import TimedRows
 from ncclscope.model.process.operation_bytes import IN_BYTES, size_bytes
+from ncclscope.model.process.ranges import RANGE_PLANS, ranges_of
 from ncclscope.model.process.unrecorded_works import unrecorded_works_of
 from ncclscope.model.process.works import LAUNCHED, WORK_PLANS, Works, launches_of, works_of
 from ncclscope.model.schema import (
@@ -46,10 +52,12 @@ KINDS = (
     "GroupApi",
     "CollApi",
     "P2pApi",
+    *launch_times.KINDS,
+    "Range",
 )
 
 
-PLANS = WORK_PLANS | CALL_PLANS | CHANNEL_PLANS
+PLANS = WORK_PLANS | CALL_PLANS | CHANNEL_PLANS | launch_times.LAUNCH_PLANS | RANGE_PLANS
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,9 @@ class ProcessOperations:
     columns: Columns
     channels: WorkChannels
     clocks: dict[int, GpuClock]  # by GPU of the process
+    event_clocks: dict[int, GpuClock]  # of CUDA events, by number
     stamp_counts: StampCounts
+    context: ProcessContext | None  # None: the process recorded no ranges
 
 
 def operations_of(process: Process, words: Vocabulary) -> ProcessOperations:
@@ -107,9 +117,17 @@ def operations_from(decoded: ProcessEvents, words: Vocabulary) -> ProcessOperati
     _set_communicator(columns, works, rows, local, words)
     proxies = durations.proxies_of(decoded, works)
     durations.set_times(columns, works, rows, kernel, proxies, words)
+    timed = None
+    if launch_times.is_sampled(decoded):
+        timed = launch_times.timed_rows(decoded, calls, rows, launch)
+        durations.set_event_times(columns, timed, words)
+        _set_replays(columns, rows, timed, process.graphs)
     durations.reject_impossible(columns, process.clock, words)
     durations.set_states(columns, rows, kernel, proxies, decoded)
+    if timed is not None:
+        durations.explain_sampling(columns, timed, words)
     durations.explain(columns, rows, decoded, words)
+    context = _add_context(decoded, columns, calls, rows, words)
     when, order = durations.first_time(columns), None
     if (when[1:] < when[:-1]).any():
         order = np.argsort(when, kind="stable")
@@ -120,8 +138,38 @@ def operations_from(decoded: ProcessEvents, words: Vocabulary) -> ProcessOperati
         columns,
         WorkChannels(_rows_of_channels(rows, order, channels, len(works)), channels),
         clocks,
+        timed.clocks if timed else {},
         _count_stamps(works, kernel),
+        context,
     )
+
+
+def _add_context(
+    decoded: ProcessEvents, columns: Columns, calls: Calls, rows: Rows, words: Vocabulary
+) -> ProcessContext | None:
+    """Adds the columns of the training context where the process recorded ranges."""
+    ranges = ranges_of(decoded)
+    if ranges is None:
+        return None
+    replay = rows.replay
+    began_ns = durations.first_time(columns)
+    captured_ns = take(calls.start_ns, rows.call)
+    own, context = context_of(
+        decoded.process,
+        ranges,
+        CallsInContext(
+            key=np.where(replay, take(calls.keys, rows.call), columns["event"]),
+            time_ns=np.where(replay, captured_ns, began_ns),
+            began_ns=began_ns,
+            replay=replay,
+            thread=columns["thread"],
+            size_bytes=columns["size_bytes"],
+            is_all_reduce=words.among("function", ("AllReduce",), columns["function"]),
+        ),
+        read_context(decoded.process.path).buckets,
+    )
+    columns |= own
+    return context
 
 
 _OF_EITHER = ("thread", "function", "datatype", "count", "tag", "stream")
@@ -159,6 +207,7 @@ def _columns(
     columns["replay"] = rows.replay.astype(np.int8)
     columns["symmetric"] = rows.of_work(works.symmetric, 0).astype(np.int8)
     columns["inferred"] = np.zeros(count, np.int8)
+    columns["replays"] = full_array(count, np.int64, NONE)
     rooted = words.among("function", WITH_ROOT, columns["function"])
     if rooted.any():
         root = rows.column((calls.root, rows.call), (works.root, rows.work))
@@ -166,6 +215,16 @@ def _columns(
     else:
         columns["root"] = np.full(count, NONE, np.int32)
     return columns
+
+
+def _set_replays(columns: Columns, rows: Rows, timed: TimedRows, graphs: Graphs) -> None:
+    """Sets how often captured calls were replayed by what markers counted, where NCCL reports no
+    replays itself.
+    """
+    reported = np.isin(rows.call, rows.call[rows.replay])
+    counted = rows.captured & ~reported & np.isin(timed.capture, list(graphs.replays))
+    captures = timed.capture[counted].tolist()
+    columns["replays"][counted] = [graphs.replays[capture] for capture in captures]
 
 
 def _set_communicator(

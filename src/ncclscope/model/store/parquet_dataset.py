@@ -18,7 +18,7 @@ from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.rows import GpuRow, ProcessRow
-from ncclscope.model.schema import NONE, SCHEMA_VERSION, TABLES, Column, Columns
+from ncclscope.model.schema import NONE, OPTIONAL_COLUMNS, SCHEMA_VERSION, TABLES, Column, Columns
 from ncclscope.model.sql_views import (
     SQL_TYPES,
     literal,
@@ -96,7 +96,7 @@ def _read(
     numbers = {
         table: _append(connection, path, table, words, writer, rows, progress) for table in TABLES
     }
-    for table in ("communicators", "counters"):
+    for table in ("communicators", "counters", "modules"):
         if (numbers[table] != np.arange(rows[table])).any():
             raise _unreadable(path, f"its {table} are not numbered one by one")
     operations = writer.columns("operations")
@@ -113,6 +113,8 @@ def _read(
         realtime_offset_ns=_realtime_offset_ns(path, schema),
         clocks=clocks,
         gpus=gpus,
+        module_names=_texts(connection, path, "modules", "module", "module_name"),
+        descriptions=_texts(connection, path, "communicators", "communicator", "described"),
     )
 
 
@@ -129,7 +131,10 @@ def _append(
     `rows`: of the tables that were read before; this one is added.
     """
     number, numbers = row_number(table), [np.empty(0, np.int64)]
+    left_out = _unknown_columns(connection, path, table)
     for columns in _chunks(connection, path, table, words, progress):
+        for name in left_out:
+            del columns[name]
         if number:
             numbers.append(columns.pop(number.name))
         target = wrong_reference(table, columns, rows, REFERENCES)
@@ -139,6 +144,19 @@ def _append(
     joined = np.concatenate(numbers)
     rows.setdefault(table, len(joined))
     return joined
+
+
+def _unknown_columns(
+    connection: duckdb.DuckDBPyConnection, path: Path, table: str
+) -> tuple[str, ...]:
+    """The optional columns of a table, where nothing is known in any of them."""
+    names, files = OPTIONAL_COLUMNS.get(table, ()), _files(path, table)
+    present = _present(connection, _scan(files)) if names and files else set()
+    counted = " + ".join(f"count({name})" for name in names if name in present)
+    if counted:
+        known = connection.execute(f"select {counted} from {_scan(files)}").fetchall()[0][0]
+        return () if known else names
+    return names
 
 
 def _files(path: Path, table: str) -> list[Path]:
@@ -293,6 +311,17 @@ def _names(connection: duckdb.DuckDBPyConnection, path: Path) -> list[str]:
     return [
         name or f"comm{row}" for row, (name,) in enumerate(connection.execute(query).fetchall())
     ]
+
+
+def _texts(
+    connection: duckdb.DuckDBPyConnection, path: Path, table: str, number: str, column: str
+) -> list[str]:
+    """A column of texts in the order of the rows' numbers, "" where there is none."""
+    files = _files(path, table)
+    if not files or column not in _present(connection, _scan(files)):
+        return []
+    query = f"select cast({column} as varchar) from {_scan(files)} order by {number}"
+    return [text or "" for (text,) in connection.execute(query).fetchall()]
 
 
 def _completeness(path: Path, schema: dict[str, Any]) -> Completeness:

@@ -22,7 +22,7 @@ from ncclscope._version import __version__
 from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.column_files import map_columns, write_columns
 from ncclscope.model.completeness import Completeness
-from ncclscope.model.model import Model
+from ncclscope.model.model import Model, Training
 from ncclscope.model.rows import GpuRow, ProcessRow
 from ncclscope.model.schema import NONE, SCHEMA_VERSION, TABLES, Columns, row_chunks
 from ncclscope.model.store.checksums import (
@@ -39,7 +39,7 @@ from ncclscope.model.vocabulary import Vocabulary
 
 FOLDER = "model"
 # Rises when what is saved changes; models of other versions are made again.
-_VERSION = 2
+_VERSION = 3
 _MADE_FOLDERS = (FOLDER, "timeline")  # made of the capture, by this module and by `timeline`
 _MANIFEST = "manifest.json"
 _LARGEST_MANIFEST_BYTES = 1 << 28
@@ -133,6 +133,9 @@ def manifest_of(model: Model, mark: str) -> dict[str, Any]:
         "schema": SCHEMA_VERSION,
         "words": model.words,
         "communicator_names": model.communicator_names,
+        "descriptions": model.descriptions,
+        "module_names": model.module_names,
+        "training": asdict(model.training),
         "processes": [asdict(row) for row in model.processes],
         "gpus": [asdict(row) for row in model.gpus],
         "nodes": model.nodes,
@@ -194,6 +197,9 @@ def _model(capture: Path, folder: Path, manifest: dict[str, Any]) -> Model:
         tables={table: map_columns(folder, table, rows[table], "r") for table in TABLES},
         words=_words(manifest["words"]),
         communicator_names=texts(manifest["communicator_names"], rows["communicators"]),
+        descriptions=texts(manifest["descriptions"]),
+        module_names=texts(manifest["module_names"], rows["modules"]),
+        training=record_of(Training, manifest["training"]),
         processes=[record_of(ProcessRow, row) for row in manifest["processes"]],
         gpus=[record_of(GpuRow, row) for row in manifest["gpus"]],
         nodes=texts(manifest["nodes"]),

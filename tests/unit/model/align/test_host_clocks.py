@@ -415,8 +415,10 @@ def test_tree_and_early_and_partial_stamps_are_not_used() -> None:
     rng = np.random.default_rng(13)
     truth = truth_of(rng, 2)
     job = ring_job(rng, 2, 50, S, 25 * US)
-    changes = [("algorithm", 1), ("source", 2), ("source", 3), ("function", 3), ("symmetric", 1)]
-    for name, value in [*changes, ("algorithm", schema.NONE), ("form", 3)]:
+    sources = ("gpu-partial", "gpu-early", "gpu-event-rough", "gpu-event-upper")
+    changes = [("source", schema.SOURCES.index(source)) for source in sources]
+    changes += [("algorithm", 1), ("algorithm", schema.NONE)]
+    for name, value in [*changes, ("function", 3), ("symmetric", 1), ("form", 3)]:
         processes = [columns_of(truth, job, node) for node in range(2)]
         for columns in processes:
             columns[name][:] = value

@@ -1,0 +1,320 @@
+"""Tells the recorder what a PyTorch job does. The plugin has the job's own Python run this file.
+
+It needs nothing but the standard library and the recorder's module: Python 3.8 and later, PyTorch
+2.1 and later. It replaces two things in PyTorch:
+
+- `record_function.__enter__` and `__exit__`. PyTorch's own parts already say their names with it:
+  data loaders, DistributedDataParallel, optimizers, FSDP with its modules, pipelines.
+- `Variable._execution_engine`, through which every backward pass goes.
+
+Everything is compiled with the names of PyTorch's own files: torch.compile does not trace those,
+wherever it is when this runs, and torch.jit.script finds source there whose signature fits. Hooks
+are set on single modules and only where the user asked for modules; global ones would change what
+torch.compile does. Nothing here may raise into the job.
+"""
+
+import json
+import sys
+
+RECORD_FUNCTION, ENGINE, MODULE, API = 2, 3, 4, 5  # who writes a range, as in the capture format
+BACKWARD_TEXT = "autograd.backward"
+_LOOK_AFTER = 3  # backward passes: DistributedDataParallel has rebuilt its buckets then
+_MOST_BLOCKS = 4096
+_MOST_GROUPS = 1024
+
+# Replaces the methods of record_function; in the globals of torch.autograd.profiler.
+_RECORD_FUNCTION_SOURCE = """
+def __enter__(self):
+    _ncclscope_push(self.name, 2)
+    return _ncclscope_enter(self)
+def __exit__(self, exc_type, exc_value, traceback):
+    try:
+        return _ncclscope_exit(self, exc_type, exc_value, traceback)
+    finally:
+        _ncclscope_pop()
+"""
+# Stands for the engine; in the globals of torch.autograd.graph.
+_ENGINE_SOURCE = """
+class _NcclscopeEngine:
+    def __init__(self, inner, looks):
+        self._inner = inner
+        self._looks = looks
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+    def run_backward(self, *args, **kwargs):
+        _ncclscope_push(_ncclscope_backward, 3)
+        try:
+            return self._inner.run_backward(*args, **kwargs)
+        finally:
+            _ncclscope_pop()
+            if self._looks:
+                self._looks -= 1
+                if not self._looks:
+                    _ncclscope_look()
+"""
+# Hooks of one module; in the globals of torch.nn.modules.module.
+_MODULE_SOURCE = """
+def _ncclscope_hooks(text):
+    def before(module, args):
+        if not _ncclscope_is_compiling():
+            _ncclscope_push(text, 4)
+    def mark(grads):
+        _ncclscope_mark(text, 4)
+    def after(module, args, output):
+        if _ncclscope_is_compiling():
+            return
+        _ncclscope_pop()
+        first = output[0] if isinstance(output, (tuple, list)) and output else output
+        node = getattr(first, "grad_fn", None)
+        if node is not None and not _ncclscope_compiled_autograd():
+            node.register_prehook(mark)
+    return before, after
+"""
+
+
+def attach(recorder):
+    """Patches PyTorch, if it is there, and writes down what the job says about itself."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "autograd"):
+        return
+    for part in (_write_facts, _patch_record_function, _patch_engine, _write_groups):
+        _quietly(recorder, part, recorder, torch)
+    recorder.on_communicator(lambda: _quietly(recorder, _write_groups, recorder, torch))
+
+
+def _quietly(recorder, part, *arguments):
+    """Calls a part of the attachment. The job goes on if it fails, and the capture says so."""
+    try:
+        part(*arguments)
+    except Exception as error:
+        why = "%s: %s: %s" % (part.__name__.strip("_"), type(error).__name__, error)
+        write(recorder, what="failure", why=why[:200])
+
+
+def write(recorder, **record):
+    recorder.context_line(json.dumps(record, default=str).encode())
+
+
+# ---- what is replaced ----
+def _in_module_of(module, source, **names):
+    """Definitions of a source text as if they stood in one of PyTorch's files."""
+    module.__dict__.update(names)
+    made = {}
+    exec(compile(source, module.__file__, "exec"), module.__dict__, made)
+    return made
+
+
+def _patch_record_function(recorder, torch):
+    profiler = torch.autograd.profiler
+    wrapped = profiler.record_function
+    if "_ncclscope_push" in profiler.__dict__:
+        return
+    made = _in_module_of(
+        profiler,
+        _RECORD_FUNCTION_SOURCE,
+        _ncclscope_push=recorder.range_push,
+        _ncclscope_pop=recorder.range_pop,
+        _ncclscope_enter=wrapped.__enter__,
+        _ncclscope_exit=wrapped.__exit__,
+    )
+    for name in ("__enter__", "__exit__"):
+        before, after = wrapped.__dict__[name], made[name]
+        after.__wrapped__ = before
+        after.__annotations__ = dict(getattr(before, "__annotations__", {}))
+        after.__qualname__, after.__module__ = before.__qualname__, before.__module__
+        setattr(wrapped, name, after)
+
+
+def _patch_engine(recorder, torch):
+    import torch.autograd.graph as graph
+    from torch.autograd import Variable
+
+    if type(Variable._execution_engine).__name__ == "_NcclscopeEngine":
+        return
+    made = _in_module_of(
+        graph,
+        _ENGINE_SOURCE,
+        _ncclscope_push=recorder.range_push,
+        _ncclscope_pop=recorder.range_pop,
+        _ncclscope_backward=recorder.text(BACKWARD_TEXT) or BACKWARD_TEXT,
+        _ncclscope_look=lambda: _quietly(recorder, _look_at_models, recorder, torch),
+    )
+    engine = made["_NcclscopeEngine"](Variable._execution_engine, _LOOK_AFTER)
+    Variable._execution_engine = engine
+
+
+# ---- what the job says about itself ----
+def _write_facts(recorder, torch):
+    facts = {
+        "torch": str(torch.__version__),
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "level": getattr(recorder, "level", "steps"),
+    }
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        facts["device"] = torch.cuda.get_device_name()
+        facts["compute_stream"] = int(torch.cuda.current_stream().cuda_stream)
+    write(recorder, what="facts", **facts)
+
+
+_written_groups = set()
+
+
+def _write_groups(recorder, torch):
+    """Writes the process groups that were not written yet."""
+    groups = []
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    if c10d is not None and c10d.is_initialized():
+        for group in list(c10d._world.pg_map):
+            name = str(c10d._world.pg_names.get(group, ""))
+            description = str(getattr(group, "group_desc", "") or "")
+            groups.append((name, description, c10d.get_process_group_ranks(group)))
+    vllm = sys.modules.get("vllm.distributed.parallel_state")
+    for name, reference in list(getattr(vllm, "_groups", {}).items()):
+        group = reference()
+        if group is not None:
+            groups.append((str(name), str(name), group.ranks))
+    for name, description, ranks in groups[:_MOST_GROUPS]:
+        ranks = [int(rank) for rank in ranks]
+        key = (name, tuple(ranks))
+        if key not in _written_groups:
+            _written_groups.add(key)
+            write(recorder, what="group", name=name, description=description, ranks=ranks)
+
+
+def _look_at_models(recorder, torch):
+    """Once, some steps into the job: parameters, DistributedDataParallel's buckets, blocks."""
+    models = _models_of(torch)
+    total = 0
+    for model in models:
+        total = max(total, sum(p.numel() for p in model.parameters()))
+    if total:
+        write(recorder, what="facts", parameters=total)
+    _write_facts(recorder, torch)
+    for model in models:
+        if hasattr(model, "_get_ddp_logging_data"):
+            _quietly(recorder, _write_buckets, recorder, model)
+    if getattr(recorder, "level", "") == "modules":
+        for model in models:
+            watch(recorder, torch, model)
+
+
+def _models_of(torch):
+    """Models that DistributedDataParallel or FSDP wraps; without any, all outermost modules.
+
+    One pass over all objects, 50 ms for 165,000 of them. Types are compared, not objects: lazy
+    ones answer isinstance by importing.
+    """
+    import gc
+
+    kinds = [torch.nn.parallel.DistributedDataParallel]
+    for path, name in (
+        ("torch.distributed.fsdp", "FSDPModule"),
+        ("torch.distributed.fsdp", "FullyShardedDataParallel"),
+        ("torch.distributed._composable.fsdp", "FSDPModule"),
+    ):
+        kind = getattr(sys.modules.get(path), name, None)
+        if kind is not None:
+            kinds.append(kind)
+    kinds = tuple(kinds)
+    modules = [one for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)]
+    wrapped = [one for one in modules if issubclass(type(one), kinds)]
+    candidates = wrapped or modules
+    inside = set()
+    for one in candidates:
+        inside.update(id(child) for child in one.modules() if child is not one)
+    return [one for one in candidates if id(one) not in inside]
+
+
+def _write_buckets(recorder, model):
+    """The parameters of each bucket, in the order in which they are reduced."""
+    data = model._get_ddp_logging_data()
+    sizes = str(data.get("rebuilt_bucket_sizes", "")).split(",")
+    members = str(data.get("rebuilt_per_bucket_param_indices", "")).split(",")
+    ignored = set(getattr(model, "parameters_to_ignore", ()))
+    names = [
+        name
+        for name, parameter in model.module.named_parameters()
+        if parameter.requires_grad and name not in ignored
+    ]
+    buckets = []
+    for size, indices in zip(sizes, members):
+        if size.strip().isdigit():
+            own = [names[int(index)] for index in indices.split() if int(index) < len(names)]
+            buckets.append({"bytes": int(size), "parameters": own})
+    if buckets:
+        write(recorder, what="buckets", buckets=buckets)
+
+
+# ---- modules ----
+def blocks_of(model):
+    """Names and modules worth a range: members of lists whose siblings are of one class, and the
+    direct children of the model.
+    """
+    inner = getattr(model, "module", model) if hasattr(model, "_get_ddp_logging_data") else model
+    if type(inner).__name__ == "OptimizedModule":
+        return {}  # compiled as a whole: hooks inside never run, and may break its graphs
+    chosen = dict(inner.named_children())
+    for name, module in inner.named_modules():
+        children = list(module.named_children())
+        kinds = {type(child) for _, child in children}
+        is_list = type(module).__name__ in ("ModuleList", "Sequential")
+        if is_list and len(children) > 1 and len(kinds) == 1:
+            chosen.pop(name, None)
+            for key, child in children:
+                chosen["%s.%s" % (name, key) if name else key] = child
+    return dict(list(chosen.items())[:_MOST_BLOCKS])
+
+
+def watch(recorder, torch, model, depth="blocks"):
+    """Sets hooks on blocks of a model, or on all modules (`depth="all"`)."""
+    import torch.nn.modules.module as module_file
+
+    if "_ncclscope_hooks" not in module_file.__dict__:
+        compiler = getattr(torch, "compiler", None)
+        is_compiling = getattr(compiler, "is_compiling", None) or (lambda: False)
+        made = _in_module_of(
+            module_file,
+            _MODULE_SOURCE,
+            _ncclscope_push=recorder.range_push,
+            _ncclscope_pop=recorder.range_pop,
+            _ncclscope_mark=recorder.mark,
+            _ncclscope_is_compiling=is_compiling,
+            _ncclscope_compiled_autograd=_compiled_autograd_is_on,
+        )
+        module_file.__dict__["_ncclscope_hooks"] = made["_ncclscope_hooks"]
+    make = module_file.__dict__["_ncclscope_hooks"]
+    named = dict(model.named_modules()) if depth == "all" else blocks_of(model)
+    for name, module in named.items():
+        compiled = getattr(module, "_compiled_call_impl", None) is not None
+        compiled = compiled or type(module).__name__ == "OptimizedModule"
+        if not name or compiled or getattr(module, "_ncclscope_watched", False):
+            continue  # hooks of a compiled module never run
+        before, after = make(recorder.text(name) or name)
+        module.register_forward_pre_hook(before)
+        module.register_forward_hook(after, always_call=True)
+        module.__dict__["_ncclscope_watched"] = True
+
+
+def _compiled_autograd_is_on():
+    """Whether backward passes are compiled: a hook on a node would break their graphs."""
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    for name in ("compiled_autograd_enabled", "in_compiled_autograd_region"):
+        if getattr(compiled, name, False):
+            return True
+    return False
+
+
+def _attach_as_torch(recorder):
+    """Attaches with this file compiled as if it were one of PyTorch's."""
+    torch = sys.modules.get("torch")
+    if torch is None or not getattr(torch, "__file__", None):
+        return
+    with open(__file__, encoding="utf-8") as file:
+        source = file.read()
+    attached = {"__name__": "_ncclscope_attached", "__file__": __file__}
+    exec(compile(source, torch.__file__, "exec"), attached)
+    attached["attach"](recorder)
+
+
+if __name__ == "_ncclscope_attach":  # run by the plugin
+    _attach_as_torch(sys.modules["_ncclscope_recorder"])

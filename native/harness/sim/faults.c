@@ -1,0 +1,61 @@
+// Reads the faults, and counts calls.
+#include "faults.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_FAULTS = 32 };
+
+static struct fault {
+    char function[48], value[16];
+    long first;
+    bool all_later;
+    _Atomic long calls;
+} faults[MAX_FAULTS];
+static int fault_count;
+
+static void add(const char *word) {
+    struct fault *fault = &faults[fault_count];
+    char sign = 0;
+    if (fault_count == MAX_FAULTS) return;
+    if (sscanf(word, "%47[^@=]@%ld%c", fault->function, &fault->first, &sign) < 1) return;
+    fault->all_later = sign == '+';
+    const char *value = strchr(word, '=');
+    snprintf(fault->value, sizeof fault->value, "%s", value ? value + 1 : "");
+    fault_count++;
+}
+
+static void read_all(void) {
+    const char *text = getenv("NCCLSCOPE_SIM_CUDA_FAULTS");
+    char *copy = strdup(text ? text : ""), *rest = copy;
+    for (char *word; (word = strtok_r(rest, ",", &rest));) add(word);
+    free(copy);
+}
+
+static void read_once(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, read_all);
+}
+
+int fault_of_call(const char *function) {
+    read_once();
+    int result = 0;
+    for (int i = 0; i < fault_count; i++) {
+        struct fault *fault = &faults[i];
+        if (strcmp(fault->function, function) != 0 || !fault->first) continue;
+        long call = ++fault->calls;
+        if (call == fault->first || (fault->all_later && call > fault->first))
+            result = strcmp(fault->value, "capturing") == 0 ? FAULT_CAPTURING : atoi(fault->value);
+    }
+    return result;
+}
+
+bool fault_is_missing(const char *function) {
+    read_once();
+    for (int i = 0; i < fault_count; i++)
+        if (strcmp(faults[i].function, function) == 0 && strcmp(faults[i].value, "missing") == 0)
+            return true;
+    return false;
+}

@@ -1,0 +1,30 @@
+// Ranges for C and ctypes: what tests, benchmarks and simulated jobs call. Programs use NVTX.
+#include <string.h>
+
+#include "plugin.h"
+#include "range.h"
+
+PLUGIN_EXPORT u32 ncclscope_range_text(const char *text);
+PLUGIN_EXPORT int ncclscope_range_push(u32 text, const char *unplaced, int source);
+PLUGIN_EXPORT int ncclscope_range_pop(void);
+PLUGIN_EXPORT void ncclscope_range_mark(u32 text, int source);
+
+u32 ncclscope_range_text(const char *text) {
+    return range_text(text, strnlen(text, RANGE_TEXT_BYTES));
+}
+
+int ncclscope_range_push(u32 text, const char *unplaced, int source) {
+    struct range range = {.text = text, .source = (u8)source};
+    if (!text && unplaced) {
+        range.unplaced = unplaced;
+        range.unplaced_bytes = strnlen(unplaced, RANGE_TEXT_BYTES);
+    }
+    return range_push(&range, PYTHON_STACK);
+}
+
+int ncclscope_range_pop(void) { return range_pop(PYTHON_STACK, NULL); }
+
+void ncclscope_range_mark(u32 text, int source) {
+    struct range range = {.text = text, .source = (u8)source};
+    range_mark(&range);
+}

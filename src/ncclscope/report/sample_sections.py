@@ -1,0 +1,109 @@
+"""What a report says about GPU timing, and the intervals of numbers that come from a sample."""
+
+from collections import Counter
+from collections.abc import Callable
+
+from ncclscope.analysis.groups import Group
+from ncclscope.analysis.sampled_groups import Sample
+from ncclscope.analysis.sampling import Estimate
+from ncclscope.analysis.summary import Summary
+from ncclscope.humanize import NOTHING, duration, percent, plural
+from ncclscope.report.tables import Cell, Column, Table
+from ncclscope.report.units import gigabytes, microseconds, size
+
+_NOTE = (
+    "95 % intervals of numbers for all operations, from those that were timed: the first calls of "
+    "each size, then one of each block of calls; [a, …: nothing longer was seen, but may have been"
+)
+
+
+def timing_policy(summary: Summary) -> list[str]:
+    """Where GPU times came from, by the processes that say so; nothing of older captures."""
+    policies = Counter(
+        (row.gpu_timing, row.gpu_timing_asked, row.gpu_timing_reason)
+        for row in summary.model.processes
+        if row.gpu_timing
+    )
+    texts = []
+    for (policy, asked, reason), processes in policies.most_common():
+        some = f" in {plural(processes, 'process', 'processes')}" if len(policies) > 1 else ""
+        because = f": {reason}" if reason and asked != policy else ""
+        texts.append(f"GPU timing {policy}{some} (asked for {asked}){because}")
+    return [*texts, *_event_error(summary)]
+
+
+def _event_error(summary: Summary) -> list[str]:
+    rows = [row for row in summary.model.processes if row.event_error_ns]
+    if not rows:
+        return []
+    excess = sorted(row.event_excess_ns for row in rows)[len(rows) // 2]
+    error = max(row.event_error_ns for row in rows)
+    return [f"CUDA events: {duration(excess)} taken off, exact to ±{duration(error)}"]
+
+
+def interval(estimate: Estimate | None, text: Callable[[float | None], str]) -> str:
+    """[low, high]; an end that is not known is left open."""
+    if estimate is None:
+        return NOTHING
+    low, high = text(estimate.low) if estimate.low is not None else "0", "…"
+    if estimate.high is not None:
+        high = text(estimate.high)
+    return f"[{low}, {high}]"
+
+
+def share_with_interval(share: float | None, estimate: Estimate | None) -> str:
+    """37 % [35 %, 40 %]"""
+    text = percent(share)
+    return f"{text} {interval(estimate, percent)}" if estimate else text
+
+
+def _key_text(key: str, value: object) -> str:
+    if value is None:
+        return NOTHING
+    return size(value) if key == "size" and isinstance(value, int) else str(value)
+
+
+def _row(name: tuple[str, ...], sample: Sample) -> tuple[Cell, ...]:
+    return (
+        *name,
+        f"{sample.timed:,} of {sample.operations:,}",
+        interval(sample.total_ns, duration),
+        interval(sample.median_ns, microseconds),
+        interval(sample.p99_ns, microseconds),
+        interval(sample.busbw_gbs, gigabytes),
+        interval(sample.wait_share or sample.relative_wait_share, percent),
+        interval(sample.run_share, percent),
+    )
+
+
+def intervals(summary: Summary, groups: tuple[Group, ...], most: int) -> Table | None:
+    """Intervals of the whole, of communicators and of groups; None where all was timed."""
+    if summary.total.sample is None:
+        return None
+    keys = summary.by
+    columns = (
+        *(Column(key, right=key in ("size", "rank", "tag")) for key in keys),
+        Column("timed"), Column("GPU time"), Column("median", drop=2), Column("p99", drop=3),
+        Column("busbw"), Column("wait", drop=1), Column("run", drop=4),
+    )  # fmt: skip
+    blank = ("",) * (len(keys) - 1)
+    rows = [_row(("all", *blank), summary.total.sample)]
+    if keys[0] == "communicator" and len(summary.communicators) > 1:
+        rows += [
+            _row((row.name, *blank), row.total.sample)
+            for row in summary.communicators[:most]
+            if row.total.sample
+        ]
+    own = [group for group in groups[:most] if group.sample]
+    rows += [
+        _row(tuple(_key_text(key, group.keys.get(key)) for key in keys), group.sample)
+        for group in own
+        if group.sample
+    ]
+    left = sum(group.sample is not None for group in groups) - len(own)
+    notes = [_NOTE, *([f"{plural(left, 'more row')}: --json shows them"] if left > 0 else [])]
+    rest = summary.total.operations - summary.total.sample.operations
+    if rest > 0:
+        some = plural(rest, "operation")
+        notes.append(f"{some} could not be sampled, and no number above covers their time")
+    return Table("from a sample", columns, tuple(rows), tuple(notes))

@@ -1,0 +1,361 @@
+"""What GPU timing costs a job against no plugin at all, and how right sampled times are.
+
+Pieces of minutes, so that each can be run by itself:
+
+  cost        AllReduce and Send/Recv, four sizes, four ways, in processes that take turns: no
+              plugin, profile mode as it comes, trace mode with sampled timing, and KernelCh
+  accuracy    sampled times against KernelCh's of the same operations
+  graphs      replays made against replays counted: capture modes, streams, updates, child graphs
+  training    steps of a DDP and an FSDP job with and without the plugin, in turn
+
+Every measured process adds a line to --results; tables are made of all lines there, so a piece may
+be run again for narrower intervals.
+"""
+
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ncclscope.native import plugin_path
+
+HERE = Path(__file__).parent
+RANKS, CORES = 2, 4  # each rank on cores of its own
+BLOCKS = 5  # of each measure in a process
+Measure = tuple[str, int, str]  # function, bytes, way
+VARIANTS: dict[str, dict[str, str] | None] = {
+    "none": None,
+    "profile": {"NCCLSCOPE_MODE": "profile", "NCCLSCOPE_GPU_TIMING": "auto"},
+    "trace, sampled": {"NCCLSCOPE_MODE": "trace", "NCCLSCOPE_GPU_TIMING": "sampled"},
+    "profile, kernel": {"NCCLSCOPE_MODE": "profile", "NCCLSCOPE_GPU_TIMING": "kernel"},
+}
+BARRED = ("profile", "trace, sampled")  # variants that must not slow a job down
+MOST_CPU = 1.05
+
+
+def most_wall(measure: Measure) -> float:
+    """The bar of a measure's wall time against no plugin."""
+    _, size_bytes, way = measure
+    return 1.03 if size_bytes <= 64 and not way.startswith("graph") else 1.02
+
+
+@dataclass(frozen=True)
+class Placing:
+    """Which NCCL, and as how many hosts its ranks pose."""
+
+    release: str
+    library: Path
+    cudart: Path
+    hosts: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.release}, {'two hosts' if self.hosts > 1 else 'one host'}"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A ratio of medians with its 95 % interval."""
+
+    middle: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.middle:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def ratio(above: list[float], below: list[float], draws: int = 2000) -> Interval:
+    """Of two variants' processes; the interval by resampling both."""
+    chance = random.Random(1)
+    ratios = sorted(
+        statistics.median(chance.choices(above, k=len(above)))
+        / statistics.median(chance.choices(below, k=len(below)))
+        for _ in range(draws)
+    )
+    middle = statistics.median(above) / statistics.median(below)
+    return Interval(middle, ratios[int(0.025 * draws)], ratios[int(0.975 * draws)])
+
+
+def verdict(result: Interval, bar: float) -> str:
+    """Whether a bar holds."""
+    if result.high <= bar:
+        return "holds"
+    return "not resolved" if result.low <= bar else "**does not hold**"
+
+
+# ---- running ranks ----
+def rank_environment(rank: int, hosts: int, variables: dict[str, str] | None) -> dict[str, str]:
+    """Variables of a rank that poses as its host."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("NCCL")}
+    env |= {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(RANKS),
+        "NCCL_HOSTID": f"host{rank if hosts > 1 else 0}",
+        "NCCL_SOCKET_IFNAME": "lo",
+        "NCCL_IB_DISABLE": "1",
+        "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+    }
+    env |= {k: v for k, v in os.environ.items() if k.startswith("NCCLSCOPE_SIM")}
+    if variables is not None:
+        env |= {"NCCL_PROFILER_PLUGIN": str(plugin_path())} | variables
+    return env
+
+
+def pinned(rank: int, command: list[str]) -> list[str]:
+    """The command on the rank's own cores, where there are enough."""
+    if (os.cpu_count() or 1) < RANKS * CORES:
+        return command
+    return ["taskset", "-c", f"{CORES * rank}-{CORES * rank + CORES - 1}", *command]
+
+
+def outputs_of(commands: list[tuple[list[str], dict[str, str]]], timeout_s: float) -> list[str]:
+    """Runs the commands of all ranks at once; what each printed."""
+    print(f"{time.strftime('%H:%M:%S')} {commands[0][0][:6]}", file=sys.stderr, flush=True)
+    ranks = [
+        subprocess.Popen(
+            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for command, env in commands
+    ]
+    try:
+        printed = [rank.communicate(timeout=timeout_s) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    for rank, (_, errors) in zip(ranks, printed, strict=True):
+        if rank.returncode:
+            raise RuntimeError(f"a rank ended with {rank.returncode}:\n{errors[-3000:]}")
+    return [out for out, _ in printed]
+
+
+def build_rank(scratch: Path) -> Path:
+    """The measuring program."""
+    program = scratch / "timing_rank"
+    subprocess.run(["gcc", "-O2", "-o", program, HERE / "timing_rank.c", "-ldl"], check=True)
+    return program
+
+
+# ---- results on disk ----
+def keep(results: Path, line: dict[str, Any]) -> None:
+    """Adds a line to the results."""
+    results.mkdir(parents=True, exist_ok=True)
+    with (results / "timing.jsonl").open("a") as lines:
+        lines.write(json.dumps(line) + "\n")
+
+
+def kept(results: Path, piece: str, title: str) -> list[dict[str, Any]]:
+    """The lines of a piece."""
+    path = results / "timing.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [line for line in lines if line["piece"] == piece and line["title"] == title]
+
+
+def rounds(minutes: float, least: int = 1) -> Iterator[int]:
+    """Numbers until the time is nearly over, judged by how long the rounds so far took."""
+    begun, number = time.monotonic(), 0
+    while number < least or (time.monotonic() - begun) * (number + 1) / number < minutes * 60:
+        yield number
+        number += 1
+
+
+# ---- cost ----
+def replays_counted(capture: Path) -> list[list[int]]:
+    """By process, how often graphs were replayed as markers counted, in ascending order."""
+    from ncclscope.capture.housekeeping import process_folders
+    from ncclscope.capture.metadata import by_kind, read_meta_file
+    from ncclscope.capture.segment import Damage
+
+    counted = []
+    for folder in process_folders(capture):
+        _, slots = read_meta_file(folder / "meta", Damage())
+        last = {
+            int(slot["capture"]): int(slot["replays"]) for slot in by_kind(slots).of("GraphReplays")
+        }
+        counted.append(sorted(last.values()))
+    return counted
+
+
+def measure_process(program: Path, placing: Placing, variant: str) -> dict[str, Any]:
+    """One pair of ranks: by measure the slower rank's median wall time, and the mean CPU time."""
+    with tempfile.TemporaryDirectory() as scratch:
+        capture = Path(scratch) / "capture"
+        variables = VARIANTS[variant]
+        if variables is not None:
+            variables = variables | {"NCCLSCOPE_DIR": str(capture)}
+        commands = []
+        for rank in range(RANKS):
+            words = [str(program), str(placing.library), str(placing.cudart), str(rank), str(RANKS)]
+            words += [f"{scratch}/id", str(placing.hosts), str(BLOCKS)]
+            commands.append((pinned(rank, words), rank_environment(rank, placing.hosts, variables)))
+        printed = outputs_of(commands, 300)
+        replays = [
+            sorted(int(word) for word in out.splitlines()[-1].split()[1:]) for out in printed
+        ]
+        counted = replays_counted(capture) if variant in BARRED else replays
+    values: dict[str, list[float]] = {}
+    for out in printed:
+        blocks: dict[str, list[tuple[float, float]]] = {}
+        for line in out.splitlines()[:-1]:
+            function, size_bytes, way, wall, cpu = line.split()
+            blocks.setdefault(f"{function} {size_bytes} {way}", []).append(
+                (float(wall), float(cpu))
+            )
+        for key, pairs in blocks.items():
+            wall, cpu = (statistics.median(column) for column in zip(*pairs, strict=True))
+            before = values.get(key, [0.0, 0.0])
+            values[key] = [max(before[0], wall), before[1] + cpu / RANKS]
+    return {
+        "variant": variant,
+        "values": values,
+        "replays_made": sum(map(sum, replays)),
+        "replays_right": sorted(counted) == sorted(replays),
+    }
+
+
+def cost(
+    placing: Placing, results: Path, minutes: float, show: Callable[[list[list[object]]], None]
+) -> bool:
+    """Measures in turn until the time is over; whether no bar is broken."""
+    with tempfile.TemporaryDirectory() as scratch:
+        program = build_rank(Path(scratch))
+        chance = random.Random(time.time())
+        for _ in rounds(minutes):
+            for variant in chance.sample(list(VARIANTS), len(VARIANTS)):
+                line = measure_process(program, placing, variant)
+                keep(results, {"piece": "cost", "title": placing.title, **line})
+    lines = kept(results, "cost", placing.title)
+    rows, fine = cost_rows(placing.title, lines)
+    show(rows)
+    wrong = [line for line in lines if not line["replays_right"]]
+    made = sum(line["replays_made"] for line in lines if line["variant"] in BARRED)
+    print(f"{placing.title}: {made:,} replays made, counted right in {len(lines) - len(wrong)} of "
+          f"{len(lines)} processes")  # fmt: skip
+    return fine and not wrong
+
+
+def cost_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[object]], bool]:
+    """Rows of the table, and whether no bar is broken."""
+    columns: dict[str, dict[str, list[list[float]]]] = {}
+    for line in lines:
+        for key, value in line["values"].items():
+            columns.setdefault(key, {}).setdefault(line["variant"], []).append(value)
+    rows: list[list[object]] = []
+    fine = True
+    for key, by_variant in columns.items():
+        function, size, way = key.split()
+        measure = function, int(size), way
+        none = by_variant["none"]
+        for variant, values in by_variant.items():
+            if variant == "none":
+                continue
+            wall, cpu = (
+                ratio([value[i] for value in values], [value[i] for value in none])
+                for i in range(2)
+            )
+            bars = [verdict(wall, most_wall(measure)), verdict(cpu, MOST_CPU)]
+            if variant in BARRED:
+                fine &= not any("**" in bar for bar in bars)
+            median_us = [
+                f"{statistics.median(v[0] for v in of) / 1e3:.2f}" for of in (none, values)
+            ]
+            rows.append([title, function, f"{int(size):,}", way, variant, len(values), *median_us])
+            rows[-1] += [wall, bars[0], cpu, bars[1]] if variant in BARRED else [wall, "", cpu, ""]
+    return rows, fine
+
+
+COST_HEADER = [
+    "NCCL, ranks", "function", "bytes", "way", "recording", "processes", "no plugin, µs",
+    "with it, µs", "wall time [95 %]", "≤ 1.03 / 1.02", "CPU time [95 %]", f"≤ {MOST_CPU}",
+]  # fmt: skip
+
+
+# ---- training ----
+def step_times(job: str, variant: str, steps: int) -> list[float]:
+    """Median step of each rank, in ms."""
+    with tempfile.TemporaryDirectory() as scratch:
+        variables = VARIANTS[variant]
+        if variables is not None:
+            variables = variables | {"NCCLSCOPE_DIR": f"{scratch}/capture"}
+        port = str(random.Random().randint(20000, 40000))
+        commands = []
+        for rank in range(RANKS):
+            env = rank_environment(rank, RANKS, variables)
+            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "STEPS": str(steps)}
+            command = [sys.executable, str(HERE / "training_job.py"), job]
+            commands.append((pinned(rank, command), env))
+        return [json.loads(out.splitlines()[-1])["median_ms"] for out in outputs_of(commands, 300)]
+
+
+def training(results: Path, minutes: float, release: str) -> tuple[list[list[object]], bool]:
+    """Steps with the plugin as it comes in profile mode against none."""
+    variants = ("none", "profile", "trace, sampled")
+    jobs = ("ddp", "fsdp")
+    for _ in rounds(minutes):
+        for job in jobs:
+            for variant in random.Random(time.time()).sample(variants, len(variants)):
+                ms = max(step_times(job, variant, 60))
+                keep(results, {"piece": "training", "title": job, "variant": variant, "ms": ms})
+    rows: list[list[object]] = []
+    fine = True
+    for job in jobs:
+        by_variant: dict[str, list[float]] = {}
+        for line in kept(results, "training", job):
+            by_variant.setdefault(line["variant"], []).append(line["ms"])
+        for variant in variants[1:]:
+            result = ratio(by_variant[variant], by_variant["none"])
+            fine &= result.low <= 1.01
+            medians = [f"{statistics.median(by_variant[v]):.2f}" for v in ("none", variant)]
+            rows.append([release, job, variant, len(by_variant[variant]), *medians, result])
+            rows[-1].append(verdict(result, 1.01))
+    return rows, fine
+
+
+# ---- graphs ----
+def graphs(placing: Placing) -> tuple[list[list[object]], bool]:
+    """Replays made against replays counted, by rank. What captures end with is compared with the
+    same program without the plugin.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        capture = Path(scratch) / "capture"
+        variables = {"NCCLSCOPE_DIR": str(capture), "NCCLSCOPE_MODE": "profile"}
+        control = run_graphs(placing, f"{scratch}/control", None)
+        printed = run_graphs(placing, f"{scratch}/id", variables)
+        counted = replays_counted(capture)
+    undisturbed = [answer["notes"] for answer in control] == [a["notes"] for a in printed]
+    if not undisturbed:
+        print(f"without the plugin {control}, with it {printed}", file=sys.stderr)
+    rows: list[list[object]] = []
+    for answer in printed:
+        made = sorted(answer["replays"])
+        right = made in counted
+        notes = ", ".join(f"{what}: {code or 'fine'}" for what, code in answer["notes"].items())
+        row = [placing.title, answer["rank"], notes, len(made), sum(made)]
+        rows.append([*row, "all" if right else f"**{counted}, not {made}**"])
+    return rows, undisturbed and all(row[-1] == "all" for row in rows)
+
+
+def run_graphs(
+    placing: Placing, rendezvous: str, variables: dict[str, str] | None
+) -> list[dict[str, Any]]:
+    """What each rank of the program with graphs printed."""
+    commands = []
+    for rank in range(RANKS):
+        env = rank_environment(rank, placing.hosts, variables) | {
+            "RDV": rendezvous,
+            "NCCL_LIB": str(placing.library),
+            "CUDART": str(placing.cudart),
+        }
+        commands.append(([sys.executable, str(HERE / "timing_graphs.py")], env))
+    return [json.loads(out.splitlines()[-1]) for out in outputs_of(commands, 40)]
+
+
+GRAPHS_HEADER = ["NCCL, ranks", "rank", "CUDA's results", "captures", "replays made", "counted"]

@@ -1,0 +1,189 @@
+"""Sampled times against KernelCh's, of the same operations of one run.
+
+Whoever lists KernelCh in NCCLSCOPE_EVENTS and asks for sampled timing gets both.
+"""
+
+import statistics
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ncclscope.capture import dtypes, layout
+from ncclscope.capture.housekeeping import process_folders
+from ncclscope.capture.metadata import by_kind, read_meta_file
+from ncclscope.capture.segment import Damage, open_file, view_slots
+from ncclscope.nccl.events import MODE_EVENTS
+from tests.gpu.timing import (
+    BLOCKS,
+    RANKS,
+    Placing,
+    build_rank,
+    outputs_of,
+    pinned,
+    rank_environment,
+)
+
+FIRST_CALLS = 8  # of a key: all sampled
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """One key of one rank."""
+
+    operations: int
+    sampled: int
+    size_bytes: int
+    kernel_us: float  # medians
+    event_us: float  # less the excess that was measured at init
+    excess_us: tuple[float, float, float]  # 5th percentile, median, 95th, of the same operations
+    calibrated_us: tuple[float, float]  # excess measured at init: median and spread
+    total_error: float  # of the estimated total, as a share of KernelCh's
+    total_in_interval: bool
+
+    @property
+    def median_error(self) -> float:
+        return self.event_us / self.kernel_us - 1
+
+
+def slots_with_handles(folder: Path) -> Iterator[tuple[int, np.void]]:
+    """Every slot of a process's log with its handle; of one written twice, the later one last."""
+    for path in sorted(folder.glob("log.*")):
+        header, data = open_file(path)
+        slots = view_slots(data, header.header_bytes, Damage())
+        runs = {layout.KINDS["Block"], layout.KINDS["Updates"]}
+        at = 0
+        while at < len(slots):
+            if int(slots[at]["kind"]) not in runs:
+                at += 1
+                continue
+            run = slots[at : at + 1].view(dtypes.OURS.dtypes["Block"])[0]
+            prefix = header.nonce << layout.HANDLE_BITS | int(run["stream"]) << layout.INDEX_BITS
+            for i in range(int(run["count"])):
+                handle = prefix | (int(run["first"]) + i) & layout.INDEX_MASK
+                yield handle, slots[at + 1 + i : at + 2 + i]
+            at += 1 + int(run["count"])
+
+
+def read_process(folder: Path) -> tuple[list[dict[str, Any]], dict[int, dict[str, Any]]]:
+    """Timed launches, and operations by handle with their KernelCh durations."""
+    names = {layout.KINDS[n]: n for n in ("KernelLaunch", "Coll", "P2p", "KernelCh", "LaunchTime")}
+    slots: dict[str, dict[int, np.void]] = {name: {} for name in names.values()}
+    for handle, slot in slots_with_handles(folder):
+        name = names.get(int(slot[0]["kind"]))
+        if name:
+            slots[name][handle] = slot.view(dtypes.OURS.dtypes[name])[0]
+    operations: dict[int, dict[str, Any]] = {}
+    for kind in ("Coll", "P2p"):
+        for handle, slot in slots[kind].items():
+            key = (kind, int(slot["func"]), int(slot["count"]))
+            operations[handle] = {"key": key, "starts": [], "stops": []}
+    for slot in slots["KernelCh"].values():
+        operation = operations.get(int(slot["parent"]))
+        if operation and slot["gpu_stop"] > slot["gpu_start"]:
+            operation["starts"].append(int(slot["gpu_start"]))
+            operation["stops"].append(int(slot["gpu_stop"]))
+    # Replays are reported by other threads than those that launch; they are not sampled.
+    launching = {handle >> layout.INDEX_BITS for handle in slots["KernelLaunch"]}
+    operations = {h: o for h, o in operations.items() if h >> layout.INDEX_BITS in launching}
+    for operation in operations.values():
+        if operation["starts"]:
+            operation["kernel_ns"] = max(operation["stops"]) - min(operation["starts"])
+    in_order = sorted(operations)
+    timed = []
+    for slot in slots["LaunchTime"].values():
+        launch = int(slot["parent"])
+        place = np.searchsorted(np.array(in_order, np.uint64), np.uint64(launch))
+        if slot["reason"] == 0 and place < len(in_order):
+            event_ns = int(slot["gpu_stop_ns"]) - int(slot["gpu_start_ns"])
+            timed.append({"operation": in_order[place], "event_ns": event_ns})
+    return timed, operations
+
+
+def compare(folder: Path) -> list[Accuracy]:
+    """The accuracy of every key of a process; of a group, its first operation counts."""
+    timed, operations = read_process(folder)
+    _, meta = read_meta_file(folder / "meta", Damage())
+    clock = by_kind(meta).of("EventClock")[0]
+    excess_ns = float(clock["excess_median_ns"])
+    events: dict[Any, list[tuple[float, float]]] = {}
+    for launch in timed:
+        operation = operations[launch["operation"]]
+        if "kernel_ns" in operation:
+            pair = launch["event_ns"], operation["kernel_ns"]
+            events.setdefault(operation["key"], []).append(pair)
+    results = []
+    for key, pairs in events.items():
+        kernels = [
+            o["kernel_ns"] for o in operations.values() if o["key"] == key and "kernel_ns" in o
+        ]
+        if len(pairs) < 12 or len(kernels) < 100:
+            continue
+        corrected = np.array([event - excess_ns for event, _ in pairs])
+        excess = np.array([event - kernel for event, kernel in pairs])
+        total, half = estimated_total(corrected, len(kernels), float(clock["excess_spread_ns"]))
+        results.append(
+            Accuracy(
+                len(kernels), len(pairs), key[2] * 4, statistics.median(kernels) / 1e3,
+                float(np.median(corrected)) / 1e3,
+                tuple(np.percentile(excess, (5, 50, 95)) / 1e3),
+                (excess_ns / 1e3, float(clock["excess_spread_ns"]) / 1e3),
+                total / sum(kernels) - 1, abs(total - sum(kernels)) <= half,
+            )
+        )  # fmt: skip
+    return sorted(results, key=lambda accuracy: accuracy.size_bytes)
+
+
+def estimated_total(times: np.ndarray, operations: int, spread_ns: float) -> tuple[float, float]:
+    """The total from samples and half of its 95 % interval: first calls as they are, the rest by
+    their mean; the excess may be off by its spread for all of them alike.
+    """
+    first, rest = times[:FIRST_CALLS], times[FIRST_CALLS:]
+    left = operations - len(first)
+    total = first.sum() + rest.mean() * left
+    error = rest.std(ddof=1) / np.sqrt(len(rest)) * left * (2.2 if len(rest) < 12 else 2.0)
+    return float(total), float(error + spread_ns * operations)
+
+
+def accuracy(placing: Placing) -> list[Accuracy]:
+    """Runs the two ranks once, with both ways of timing."""
+    with tempfile.TemporaryDirectory() as scratch:
+        program, capture = build_rank(Path(scratch)), Path(scratch) / "capture"
+        variables = {
+            "NCCLSCOPE_DIR": str(capture),
+            "NCCLSCOPE_MODE": "trace",
+            "NCCLSCOPE_EVENTS": hex(MODE_EVENTS["trace"]),
+            "NCCLSCOPE_GPU_TIMING": "sampled",
+            "NCCLSCOPE_DISK_LIMIT": "4G",
+        }
+        commands = []
+        for rank in range(RANKS):
+            words = [str(program), str(placing.library), str(placing.cudart), str(rank), str(RANKS)]
+            words += [f"{scratch}/id", str(placing.hosts), str(BLOCKS)]
+            commands.append((pinned(rank, words), rank_environment(rank, placing.hosts, variables)))
+        outputs_of(commands, 300)
+        return [result for folder in process_folders(capture) for result in compare(folder)]
+
+
+HEADER = [
+    "NCCL, ranks", "bytes", "operations", "sampled", "KernelCh, µs", "events less excess, µs",
+    "error of the median", "error of the total", "total in its interval",
+    "excess p5, median, p95, µs", "excess measured at init, µs",
+]  # fmt: skip
+
+
+def rows_of(placing: Placing, results: list[Accuracy]) -> list[list[object]]:
+    """Rows of the table."""
+    return [
+        [
+            placing.title, f"{a.size_bytes:,}", a.operations, a.sampled, f"{a.kernel_us:.1f}",
+            f"{a.event_us:.1f}", f"{a.median_error:+.1%}", f"{a.total_error:+.1%}",
+            "yes" if a.total_in_interval else "**no**",
+            ", ".join(f"{value:.1f}" for value in a.excess_us),
+            f"{a.calibrated_us[0]:.1f} ± {a.calibrated_us[1]:.1f}",
+        ]
+        for a in results
+    ]  # fmt: skip

@@ -1,0 +1,215 @@
+// One rank that measures what calls of real NCCL cost its process: wall time and CPU time.
+//
+//   timing_rank LIBNCCL LIBCUDART RANK RANKS ID_FILE HOSTS BLOCKS
+//
+// For AllReduce and SendRecv, 64 B to 16 MiB, each in four ways: back to back, synchronised, and in
+// CUDA graphs of 20 and of 200 operations. BLOCKS blocks of each, one of each kind after the other.
+// A line for each block: FUNCTION BYTES WAY WALL_NS CPU_NS, by operation; CPU time is that of all
+// threads of the process. Then a line "replays N N …": how often each graph was replayed, in the
+// order of capturing. No header of CUDA or NCCL is needed.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FLOAT32 = 7, SUM = 0, MOST_BYTES = 16 << 20, THREAD_LOCAL = 1, MAX_CASES = 64 };
+
+struct unique_id {
+    char bytes[128];
+};
+
+static int (*cuda_malloc)(void **, size_t), (*cuda_stream_create)(void **, unsigned),
+    (*cuda_stream_synchronize)(void *), (*begin_capture)(void *, int),
+    (*end_capture)(void *, void **), (*instantiate)(void **, void *, unsigned long long),
+    (*graph_launch)(void *, void *), (*graph_destroy)(void *), (*instance_destroy)(void *),
+    (*set_device)(int);
+static int (*get_unique_id)(struct unique_id *),
+    (*comm_init_rank)(void **, int, struct unique_id, int), (*comm_destroy)(void *);
+static int (*all_reduce)(void *, void *, size_t, int, int, void *, void *),
+    (*nccl_send)(void *, size_t, int, int, void *, void *),
+    (*nccl_recv)(void *, size_t, int, int, void *, void *);
+static int (*group_start)(void), (*group_end)(void);
+
+static int rank, ranks, hosts;
+static void *comm, *stream, *source, *target;
+
+static void check(int result, const char *what) {
+    if (result == 0) return;
+    fprintf(stderr, "rank %d: %s failed: %d\n", rank, what, result);
+    exit(1);
+}
+
+static void *symbol(void *library, const char *name) {
+    void *address = dlsym(library, name);
+    if (!address) fprintf(stderr, "no %s: %s\n", name, dlerror()), exit(1);
+    return address;
+}
+
+static void *library(const char *path) {
+    void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    if (!handle) fprintf(stderr, "%s\n", dlerror()), exit(1);
+    return handle;
+}
+
+static void load(const char *nccl_path, const char *cudart_path) {
+    void *cuda = library(cudart_path), *nccl = library(nccl_path);
+    set_device = symbol(cuda, "cudaSetDevice");
+    cuda_malloc = symbol(cuda, "cudaMalloc");
+    cuda_stream_create = symbol(cuda, "cudaStreamCreateWithFlags");
+    cuda_stream_synchronize = symbol(cuda, "cudaStreamSynchronize");
+    begin_capture = symbol(cuda, "cudaStreamBeginCapture");
+    end_capture = symbol(cuda, "cudaStreamEndCapture");
+    instantiate = symbol(cuda, "cudaGraphInstantiateWithFlags");
+    graph_launch = symbol(cuda, "cudaGraphLaunch");
+    graph_destroy = symbol(cuda, "cudaGraphDestroy");
+    instance_destroy = symbol(cuda, "cudaGraphExecDestroy");
+    get_unique_id = symbol(nccl, "ncclGetUniqueId");
+    comm_init_rank = symbol(nccl, "ncclCommInitRank");
+    comm_destroy = symbol(nccl, "ncclCommDestroy");
+    all_reduce = symbol(nccl, "ncclAllReduce");
+    nccl_send = symbol(nccl, "ncclSend");
+    nccl_recv = symbol(nccl, "ncclRecv");
+    group_start = symbol(nccl, "ncclGroupStart");
+    group_end = symbol(nccl, "ncclGroupEnd");
+}
+
+static int64_t clock_ns(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void synchronize(void) { check(cuda_stream_synchronize(stream), "synchronize"); }
+
+static void call_all_reduce(size_t floats) {
+    check(all_reduce(source, target, floats, FLOAT32, SUM, comm, stream), "AllReduce");
+}
+
+static void call_send_recv(size_t floats) {
+    check(group_start(), "GroupStart");
+    check(nccl_send(source, floats, FLOAT32, (rank + 1) % ranks, comm, stream), "Send");
+    check(nccl_recv(target, floats, FLOAT32, (rank + ranks - 1) % ranks, comm, stream), "Recv");
+    check(group_end(), "GroupEnd");
+}
+
+enum way { BACK_TO_BACK, SYNCHRONISED, GRAPH_20, GRAPH_200, WAYS };
+static const char *const way_names[] = {"back-to-back", "synchronised", "graph-20", "graph-200"};
+
+static struct work {
+    const char *function;
+    void (*call)(size_t floats);
+    size_t size_bytes;
+    enum way way;
+    int operations;  // of a block
+    void *graph;
+    int graph_operations, replays;
+} works[MAX_CASES];
+static int work_count;
+
+// Both ranks must make as many calls: numbers are fixed, for blocks of about 10 ms.
+static int operations_of(size_t size_bytes, enum way way) {
+    static const int one_host[] = {400, 400, 300, 100}, two_hosts[] = {200, 100, 30, 6};
+    int size = size_bytes <= 64 ? 0 : size_bytes <= 1 << 16 ? 1 : size_bytes <= 1 << 20 ? 2 : 3;
+    int operations = hosts > 1 ? two_hosts[size] : one_host[size];
+    int least = way == GRAPH_20 ? 20 : way == GRAPH_200 ? 200 : 1;
+    return operations < least ? least : operations / least * least;
+}
+
+static void capture(struct work *work, int operations) {
+    void *graph;
+    check(begin_capture(stream, THREAD_LOCAL), "BeginCapture");
+    for (int i = 0; i < operations; i++) work->call(work->size_bytes / sizeof(float));
+    check(end_capture(stream, &graph), "EndCapture");
+    check(instantiate(&work->graph, graph, 0), "GraphInstantiate");
+    check(graph_destroy(graph), "GraphDestroy");
+    work->graph_operations = operations;
+}
+
+static void run(struct work *work, int operations) {
+    size_t floats = work->size_bytes / sizeof(float);
+    if (work->graph) {
+        for (int i = 0; i < operations; i += work->graph_operations, work->replays++)
+            check(graph_launch(work->graph, stream), "GraphLaunch");
+    } else
+        for (int i = 0; i < operations; i++) {
+            work->call(floats);
+            if (work->way == SYNCHRONISED) synchronize();
+        }
+    synchronize();
+}
+
+static void measure(struct work *work) {
+    int64_t wall = clock_ns(CLOCK_MONOTONIC), cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+    run(work, work->operations);
+    double wall_ns = (double)(clock_ns(CLOCK_MONOTONIC) - wall) / work->operations;
+    double cpu_ns = (double)(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / work->operations;
+    printf("%s %zu %s %.1f %.1f\n", work->function, work->size_bytes, way_names[work->way], wall_ns,
+           cpu_ns);
+}
+
+static void plan_works(void) {
+    static const size_t sizes[] = {64, 1 << 16, 1 << 20, MOST_BYTES};
+    for (int size = 0; size < 4; size++)
+        for (int way = 0; way < WAYS; way++)
+            for (int function = 0; function < 2; function++) {
+                if (hosts > 1 && way == GRAPH_200 && sizes[size] == MOST_BYTES) continue;
+                works[work_count++] =
+                    (struct work){.function = function ? "SendRecv" : "AllReduce",
+                                  .call = function ? call_send_recv : call_all_reduce,
+                                  .size_bytes = sizes[size],
+                                  .way = (enum way)way,
+                                  .operations = operations_of(sizes[size], (enum way)way)};
+            }
+}
+
+static struct unique_id agreed_id(const char *path) {
+    struct unique_id id;
+    char fresh[4200];
+    if (rank == 0) {
+        check(get_unique_id(&id), "GetUniqueId");
+        snprintf(fresh, sizeof fresh, "%s.new", path);
+        int fd = open(fresh, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+        check(write(fd, &id, sizeof id) != sizeof id || close(fd) || rename(fresh, path), path);
+        return id;
+    }
+    int fd;
+    while ((fd = open(path, O_RDONLY)) < 0) usleep(1000);
+    check(read(fd, &id, sizeof id) != sizeof id, path);
+    close(fd);
+    return id;
+}
+
+int main(int count, char **values) {
+    if (count != 8) return 2;
+    rank = atoi(values[3]), ranks = atoi(values[4]), hosts = atoi(values[6]);
+    int blocks = atoi(values[7]);
+    load(values[1], values[2]);
+    check(set_device(0), "SetDevice");
+    check(cuda_malloc(&source, MOST_BYTES) || cuda_malloc(&target, MOST_BYTES), "malloc");
+    check(cuda_stream_create(&stream, 1), "stream");
+    check(comm_init_rank(&comm, ranks, agreed_id(values[5]), rank), "CommInitRank");
+    plan_works();
+    for (int i = 0; i < work_count; i++) {  // connects, warms up
+        struct work *work = &works[i];
+        run(work, work->operations / 4 + 1);
+        if (work->way == GRAPH_20) capture(work, 20);
+        if (work->way == GRAPH_200) capture(work, 200);
+        if (work->graph) run(work, work->graph_operations);
+    }
+    for (int block = 0; block < blocks; block++)
+        for (int i = 0; i < work_count; i++) measure(&works[i]);
+    printf("replays");
+    for (int i = 0; i < work_count; i++)
+        if (works[i].graph) printf(" %d", works[i].replays);
+    printf("\n");
+    // CommDestroy waits until no graph holds calls of the communicator.
+    for (int i = 0; i < work_count; i++)
+        if (works[i].graph) check(instance_destroy(works[i].graph), "GraphExecDestroy");
+    check(comm_destroy(comm), "CommDestroy");
+    return 0;
+}

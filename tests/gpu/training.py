@@ -1,0 +1,87 @@
+"""The training context of real PyTorch jobs: `python -m tests.gpu.training [ROUNDS [KIND …]]`.
+
+For each kind of job the share of calls within steps that have the right phase, and a module where
+PyTorch says one; the number of steps; and the median step with `--torch` over that with
+`--no-torch`, interleaved. Ranks share one GPU; run it below MPS (tests/gpu/mps.py does that).
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import ncclscope
+from tests.gpu.mps import mps
+
+JOB = Path(__file__).with_name("context_job.py")
+STEPS = 40
+RANKS = {"tp": 4}
+KINDS = ("ddp", "fsdp2", "tp", "compile", "checkpoint")
+# Calls whose phase is certain by their function, and whether they must have a module.
+_CHECK = """
+select count(*),
+    count(*) filter (phase = 'backward' or "function" not in ('ReduceScatter')),
+    count(*) filter (phase is not null),
+    count(*) filter (module is not null),
+    count(distinct step)
+from operations
+where step is not null and step > 0 and part_of is null and {of}
+"""
+_OF = {
+    "ddp": "\"function\" = 'AllReduce'",
+    "compile": "\"function\" = 'AllReduce'",
+    "fsdp2": "\"function\" in ('AllGather', 'ReduceScatter')",
+    "checkpoint": "\"function\" in ('AllGather', 'ReduceScatter')",
+    "tp": "\"function\" in ('AllGather', 'ReduceScatter') and dimension = 'dp'",
+}
+
+
+def run_job(kind: str, capture: Path, *options: str) -> float:
+    """Runs a job recorded; its median step in us, the mean over ranks."""
+    ranks = RANKS.get(kind, 2)
+    command = [sys.executable, "-m", "ncclscope", "run", "-q", "-o", str(capture), *options, "--"]
+    command += [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
+    ran = subprocess.run([*command, str(JOB), kind], capture_output=True, text=True, check=False)
+    answers = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    if ran.returncode or len(answers) != ranks:
+        raise SystemExit(f"{kind}: {ran.stderr[-4000:]}")
+    return statistics.mean(float(answer["median_us"]) for answer in answers)
+
+
+def check(kind: str, capture: Path) -> dict[str, object]:
+    """How much of the context is there."""
+    opened = ncclscope.open(capture)
+    calls, right, phased, moduled, steps = opened.sql(_CHECK.format(of=_OF[kind])).fetchall()[0]
+    origins = opened.sql("select origin, count(*) from steps group by 1").fetchall()
+    prefetched = opened.sql("select count(*) from operations where prefetch = 1").fetchall()[0][0]
+    threads = opened.sql(
+        "select context, count(*) from operations group by 1 order by 2 desc"
+    ).fetchall()
+    return {
+        "kind": kind, "calls": calls, "right phase": right, "with phase": phased,
+        "with module": moduled, "steps after the first": steps, "steps by": origins,
+        "prefetched": prefetched, "known by": threads,
+        "torch": opened.model.training.torch, "device": opened.model.training.device,
+        "failures": opened.model.training.failures,
+        "complete": opened.completeness().line(),
+    }  # fmt: skip
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    for kind in sys.argv[2:] or KINDS:
+        ratios = []
+        with tempfile.TemporaryDirectory() as directory, mps():
+            for number in range(rounds):
+                plain = run_job(kind, Path(directory) / f"plain{number}", "--no-torch")
+                attached = run_job(kind, Path(directory) / f"torch{number}", "--torch")
+                ratios.append(attached / plain)
+            print(json.dumps(check(kind, Path(directory) / "torch0")), flush=True)
+        listed = ", ".join(f"{ratio:.3f}" for ratio in ratios)
+        print(f"{kind}: median step with --torch over --no-torch: {listed}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

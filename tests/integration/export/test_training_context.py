@@ -1,0 +1,88 @@
+"""Exports of a capture with a training context."""
+
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import ncclscope as package
+from ncclscope.analysis.selection import Selection
+from ncclscope.export.chrome import write_chrome
+from ncclscope.export.otf2 import write_otf2
+from ncclscope.export.parquet import write_parquet
+from ncclscope.export.perfetto import write_perfetto
+from ncclscope.export.text import write_csv
+from ncclscope.model.model import Model
+from tests.support.writer.training import write_fsdp2
+
+ALL = Selection()
+_BY_CONTEXT = """
+select step, phase, module_name, prefetch, context, dimension, count(*) from operations
+group by all order by all
+"""
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("training")
+    write_fsdp2(place, steps=3)
+    return place
+
+
+@pytest.fixture(scope="module")
+def model(capture: Path) -> Model:
+    return package.open(capture).model
+
+
+def test_chrome_has_steps_phases_ranges_and_arguments(model: Model, tmp_path: Path) -> None:
+    write_chrome(model, ALL, tmp_path / "a.json")
+    events = json.loads((tmp_path / "a.json").read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    counts = Counter(event["cat"] for event in slices)
+    assert (counts["step"], counts["phase"]) == (2 * 3, 2 * 3 * 4)
+    names = {event["name"] for event in slices if event["cat"] == "range"}
+    assert "FSDP::backward_prefetch for layers.1" in names
+    arguments = [event["args"] for event in slices if event["cat"] == "nccl"]
+    ahead = [one for one in arguments if one.get("prefetch")]
+    assert len(ahead) == 2 * 3 * 2
+    assert {one["phase"] for one in ahead} == {"backward"}
+    assert {one["Process Group Description"] for one in arguments} == {"mesh_dp"}
+
+
+def test_perfetto_is_larger_by_its_training(model: Model, tmp_path: Path) -> None:
+    written = write_perfetto(model, ALL, tmp_path / "a.pftrace")
+    content = (tmp_path / "a.pftrace").read_bytes()
+    assert written.count == len(model.tables["operations"]["event"])
+    for text in (b"step 2", b"forward", b"FSDP::all_gather (layers.0)", b"layers.2"):
+        assert text in content
+
+
+def test_otf2_has_ranges_as_user_regions(model: Model, tmp_path: Path) -> None:
+    otf2 = pytest.importorskip("otf2")
+    write_otf2(model, ALL, tmp_path / "archive")
+    regions: Counter[str] = Counter()
+    with otf2.reader.open(str(tmp_path / "archive" / "traces.otf2")) as trace:
+        for location, event in trace.events:
+            if isinstance(event, otf2.events.Enter) and location.name.startswith("thread"):
+                regions[event.region.name] += 1
+    assert regions["Optimizer.step#AdamW.step"] == 2 * 3
+    assert regions["FSDP::post_backward_reduce (layers.1)"] == 2 * 3
+
+
+def test_csv_has_the_context(model: Model, tmp_path: Path) -> None:
+    write_csv(model, ALL, tmp_path / "a.csv")
+    with (tmp_path / "a.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert Counter(row["module_name"] for row in rows)["layers.1"] == 2 * 3 * 3
+
+
+def test_a_dataset_keeps_the_context(capture: Path, model: Model, tmp_path: Path) -> None:
+    write_parquet(model, ALL, tmp_path / "dataset")
+    dataset = package.open(tmp_path / "dataset")
+    expected = package.open(capture).sql(_BY_CONTEXT).fetchall()
+    assert dataset.sql(_BY_CONTEXT).fetchall() == expected
+    described = "select name, dimension, described from communicators"
+    assert dataset.sql(described).fetchall() == [("dp", "dp", "mesh_dp")]
+    assert dataset.sql("select count(*) from steps").fetchall() == [(6,)]

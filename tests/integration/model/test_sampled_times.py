@@ -1,0 +1,124 @@
+"""Operations of jobs whose launches were sampled: sources, reasons, replays, and reports of both."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ncclscope.analysis import summary_from_counters, summary_from_operations
+from ncclscope.analysis.selection import DEFAULT_BY, Selection
+from ncclscope.model.build import open_model
+from ncclscope.model.model import Model
+from ncclscope.model.process.durations import COUNTED_REPLAYS
+from ncclscope.model.schema import NOT_SAMPLED
+from tests.support.player import ncclscope
+from tests.support.sampled_jobs import run_sampled
+
+
+def names_of(model: Model, column: str) -> dict[str, int]:
+    """How often each name occurs in a column of operations."""
+    codes, counts = np.unique(model.tables["operations"][column], return_counts=True)
+    return {model.words[column][code]: int(n) for code, n in zip(codes, counts, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    capture = tmp_path_factory.mktemp("sampled") / "trace"
+    run_sampled(capture, "eager:300", "messages:20", "graphs:5", mode="trace")
+    return capture
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    capture = tmp_path_factory.mktemp("sampled") / "profile"
+    run_sampled(capture, "eager:300", "messages:20", "graphs:5", mode="profile")
+    return capture
+
+
+def test_launches_give_operations_their_times(traced: Path) -> None:
+    model = open_model(traced)
+    operations = model.tables["operations"]
+    sources = names_of(model, "source")
+    by_events = sum(sources.get(name, 0) for name in ("gpu-event", "gpu-event-rough"))
+    assert by_events >= 2 * 12, "8 first calls and one of each block, on two ranks"
+    assert sources["gpu-event-upper"] == 2 * 2 * 8, "a Send and a Recv share their launch"
+    timed = operations["duration_ns"] >= 0
+    assert (operations["start_ns"][timed] >= operations["launch_ns"][timed] - 1_000_000).all()
+    # The simulated GPU takes 2 µs for an event, and takes them off again.
+    assert {row.event_excess_ns for row in model.processes} == {2000}
+    assert {row.gpu_timing for row in model.processes} == {"sampled"}
+
+
+def test_what_was_not_chosen_has_that_reason(traced: Path) -> None:
+    reasons = names_of(open_model(traced), "reason")
+    assert reasons[NOT_SAMPLED] > 500
+    assert reasons[COUNTED_REPLAYS] == 2 * 9, "captured calls"
+
+
+def test_replays_that_markers_counted_are_operations(traced: Path, profiled: Path) -> None:
+    """Graphs of 3 calls, replayed 5, 6 and 7 times on each of two ranks."""
+    model = open_model(traced)
+    replays = model.tables["operations"]["replays"]
+    assert int(replays[replays > 0].sum()) == 2 * 3 * (5 + 6 + 7)
+    assert model.completeness.untimed[COUNTED_REPLAYS] == 108
+    by_operations = summary_from_operations.summarize(model, Selection(), DEFAULT_BY)
+    by_counters = summary_from_counters.summarize(open_model(profiled), None, None, DEFAULT_BY)
+    for summary in (by_operations, by_counters):
+        graphs = next(group for group in summary.groups if group.keys["size"] == 4096)
+        assert (graphs.calls, graphs.operations, graphs.bytes) == (18, 108, 108 * 4096)
+        assert graphs.durations is None
+    assert by_operations.total.operations == by_counters.total.operations
+    assert by_operations.total.bytes == by_counters.total.bytes
+
+
+def test_totals_of_a_sample_have_intervals(traced: Path, profiled: Path) -> None:
+    """The simulated GPU takes the same time for each AllReduce of 16 KiB but the first."""
+    model = open_model(traced)
+    by_operations = summary_from_operations.summarize(model, Selection(), DEFAULT_BY)
+    by_counters = summary_from_counters.summarize(open_model(profiled), None, None, DEFAULT_BY)
+    for summary in (by_operations, by_counters):
+        group = next(group for group in summary.groups if group.keys["size"] == 16384)
+        assert group.sample
+        assert group.durations
+        assert group.sample.operations == group.operations == 2 * 318
+        assert group.sample.timed == group.durations.operations < 40
+        total = group.sample.total_ns
+        assert total.low is not None
+        assert total.high is not None
+        assert total.low <= total.value <= total.high
+        assert total.value == pytest.approx(group.durations.total_ns, abs=1)
+        median = group.sample.median_ns
+        assert median
+        assert median.low is not None
+        assert median.low <= 28_288 <= (median.high or 10**9)
+        shown = summary.total.sample
+        assert shown
+        assert shown.operations == summary.total.operations - 108, "replays cannot be sampled"
+
+
+def test_a_broadcast_without_a_kernel_event_is_timed(tmp_path: Path) -> None:
+    run_sampled(tmp_path / "c", "broadcast:40", mode="trace", release="2.30")
+    model = open_model(tmp_path / "c")
+    assert names_of(model, "reason")[NOT_SAMPLED] < 2 * 40
+    summary = summary_from_operations.summarize(model, Selection(), DEFAULT_BY)
+    (group,) = summary.groups
+    assert group.durations
+    assert group.durations.operations >= 16
+
+
+@pytest.mark.parametrize("kind", ["traced", "profiled"])
+def test_the_report_says_what_was_timed(kind: str, request: pytest.FixtureRequest) -> None:
+    capture = request.getfixturevalue(kind)
+    text = ncclscope("report", capture, env={"COLUMNS": "160"}).stdout
+    assert "GPU timing sampled (asked for sampled)" in text
+    assert "CUDA events: 2.00 µs taken off, exact to ±" in text
+    assert "── from a sample ──" in text
+    assert "108 operations could not be sampled" in text
+    made = json.loads(ncclscope("report", "--json", capture).stdout)
+    assert {row["in_force"] for row in made["gpu_timing"]} == {"sampled"}
+    sample = made["total"]["sample"]
+    assert sample["total_us"]["low"] <= sample["total_us"]["value"] <= sample["total_us"]["high"]
+    lines = ncclscope("report", "--csv", capture).stdout.splitlines()
+    assert len({line.count(",") for line in lines}) == 1
+    assert "total_us_low" in lines[0]

@@ -1,0 +1,277 @@
+"""Launches that are timed by CUDA events: which, what is written of them, and every way in which it
+can fail. On the simulated NCCL and CUDA.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ncclscope.capture import layout
+from ncclscope.nccl.events import BIT
+from tests.support.sampled_jobs import Rank, run_sampled
+
+REASONS = {name: number for number, name in enumerate(layout.TIMING_REASONS)}
+NOT_SAMPLED, LAUNCH = (layout.UNTIMED.index(name) for name in ("not sampled", "launch not timed"))
+
+
+def sums(rank: Rank, level: int = layout.LEVEL_WORK) -> tuple[int, int, int, int]:
+    """Operations on record, timed by events, not sampled, and sampled but not timed."""
+    counts = rank.call_counts(level)
+    return (
+        sum(count.calls for count in counts),
+        sum(int(count.times["event_count"]) for count in counts),
+        sum(int(count.times["untimed"][NOT_SAMPLED]) for count in counts),
+        sum(int(count.times["untimed"][LAUNCH]) for count in counts),
+    )
+
+
+def launches(rank: Rank) -> dict[str, int]:
+    """What became of the sampled launches."""
+    prefix = "launches_"
+    return {k.removeprefix(prefix): v for k, v in rank.counters().items() if k.startswith(prefix)}
+
+
+# ---- what is timed ----
+def test_the_first_calls_and_one_in_64_are_timed_and_all_are_counted(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "eager:200"):
+        assert rank.identity["gpu_timing.in_force"] == "sampled"
+        assert launches(rank) == {"sampled": 11, "timed": 11}
+        assert sums(rank) == (200, 11, 189, 0)
+
+
+def test_kernel_events_are_not_asked_for(tmp_path: Path) -> None:
+    rank, _ = run_sampled(tmp_path / "c", "eager:10")
+    mask = int(rank.meta("Comm")["mask"][0])
+    assert not mask & BIT["KernelCh"]
+    assert mask & BIT["KernelLaunch"]
+
+
+def test_all_ranks_time_the_same_calls(tmp_path: Path) -> None:
+    chosen = []
+    for rank in run_sampled(tmp_path / "c", "eager:300", ranks=3, mode="trace"):
+        starts = rank.slots("KernelLaunch")
+        noted = starts["states"] & layout.STATE_NOTED != 0
+        assert len(starts) == 300
+        chosen.append(list(np.flatnonzero(noted)))
+    assert chosen[0] == chosen[1] == chosen[2]
+    assert chosen[0][:8] == list(range(8))
+
+
+def test_a_launch_time_names_its_launch_and_lies_after_it(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "eager:100", mode="trace"):
+        times, starts = rank.slots("LaunchTime"), rank.slots("KernelLaunch")
+        noted = starts[starts["states"] & layout.STATE_NOTED != 0]
+        assert (times["reason"] == 0).all()
+        handles = {int(parent) & 0xFFFFFFFF for parent in times["parent"]}
+        assert handles == {int(check) for check in noted["check"]}
+        assert (times["gpu_stop_ns"] > times["gpu_start_ns"]).all()
+        assert (times["t1"] > times["t0"]).all()
+        # The simulated GPU is on the host's clock: no time may lie outside of what the host saw.
+        in_order = np.sort(times, order="gpu_start_ns")
+        assert (np.diff(in_order["t0"].astype(np.int64)) >= 0).all()
+
+
+def test_the_excess_of_events_is_measured_with_markers(tmp_path: Path) -> None:
+    """The simulated GPU takes 2 µs for an event."""
+    for rank in run_sampled(tmp_path / "c", "eager:4", ranks=1):
+        (clock,) = rank.meta("EventClock")
+        assert clock["calibrated"] == 1
+        assert clock["samples"] == 32
+        assert clock["excess_busy_ns"] == 2000
+        assert clock["excess_idle_ns"] >= 2000
+
+
+def test_operations_of_one_launch_share_its_time(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "messages:72"):
+        for count in rank.call_counts(layout.LEVEL_WORK):
+            assert count.times["event_count"] == count.times["event_grouped"] == 9
+
+
+def test_a_broadcast_without_a_launch_is_timed_around_its_group(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "broadcast:72", release="2.30"):
+        assert sums(rank, layout.LEVEL_CALL)[:2] == (72, 9)
+        assert not rank.call_counts(layout.LEVEL_WORK)
+
+
+@pytest.mark.parametrize("case", ["default_streams:72", "short_lived_streams:72", "fork:68"])
+def test_streams_and_forks_of_all_kinds(tmp_path: Path, case: str) -> None:
+    for rank in run_sampled(tmp_path / "c", case):
+        assert launches(rank)["timed"] == launches(rank)["sampled"] == 9
+
+
+def test_threads_share_a_pool(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "threads:40"):
+        made = launches(rank)
+        assert made["sampled"] == made["timed"] >= 16
+
+
+def test_every_context_has_its_own_clock_and_unknown_ones_have_none(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "devices:8", mode="trace"):
+        clocks = rank.meta("EventClock")
+        assert list(clocks["clock"]) == [0, 1]
+        times = rank.slots("LaunchTime")
+        timed = times[times["reason"] == 0]
+        assert {(int(t["comm"]), int(t["clock"])) for t in timed} == {(0, 0), (1, 1)}
+        assert launches(rank) == {"sampled": 24, "timed": 16, "no_context": 8}
+
+
+# ---- graphs ----
+def test_replays_are_counted_in_every_capture_mode(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "graphs:5"):
+        last = {int(slot["capture"]): slot for slot in rank.meta("GraphReplays")}
+        assert sorted(int(slot["replays"]) for slot in last.values()) == [5, 6, 7]
+        assert {int(slot["launches"]) for slot in last.values()} == {3}
+        assert {int(slot["reason"]) for slot in last.values()} == {0}
+        calls = {int(slot["capture"]): int(slot["calls"]) for slot in rank.meta("GraphCall")}
+        assert calls == dict.fromkeys(last, 3)
+        assert launches(rank)["captured"] == 9
+
+
+def test_captured_launches_say_which_capture_took_them(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "graphs:5", mode="trace"):
+        starts = rank.slots("KernelLaunch")
+        captured = starts[starts["flags"] & layout.FLAG_GRAPH != 0]
+        assert len(captured) == 9
+        assert len(set(captured["capture"])) == 3
+
+
+def test_replays_are_counted_where_nccl_reports_them_too(tmp_path: Path) -> None:
+    """Over a network NCCL reports every replay: its works are counted, and the marker agrees."""
+    for rank in run_sampled(tmp_path / "c", "graphs:5", one_host=False):
+        last = {int(slot["capture"]): int(slot["replays"]) for slot in rank.meta("GraphReplays")}
+        assert sorted(last.values()) == [5, 6, 7]
+        works = {count.key.count: count.calls for count in rank.call_counts(layout.LEVEL_WORK)}
+        assert works[1024] == 3 * (5 + 6 + 7)
+
+
+def test_markers_can_be_switched_off(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "graphs:5", NCCLSCOPE_GRAPH_MARKERS="0"):
+        assert rank.identity["graph_markers"] == "off: NCCLSCOPE_GRAPH_MARKERS=0"
+        slots = rank.meta("GraphReplays")
+        assert {int(slot["replays"]) for slot in slots} == {0}
+        assert {int(slot["reason"]) for slot in slots} == {REASONS["switched off"]}
+
+
+def test_a_capture_by_another_thread_is_not_disturbed(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "capture_in_another_thread:20"):
+        assert rank.printed == [{"end_capture": 0}]
+        assert launches(rank)["timed"] == launches(rank)["sampled"]
+
+
+# ---- faults ----
+@pytest.mark.parametrize(
+    "function",
+    ["cuCtxGetCurrent", "cuEventCreate", "cuEventRecord", "cuEventQuery", "cuEventElapsedTime",
+     "cuStreamIsCapturing", "cuThreadExchangeStreamCaptureMode"],
+)  # fmt: skip
+def test_without_a_function_nothing_is_sampled(tmp_path: Path, function: str) -> None:
+    faults = f"{function}=missing"
+    for rank in run_sampled(tmp_path / "c", "eager:20", NCCLSCOPE_SIM_CUDA_FAULTS=faults):
+        assert rank.identity["gpu_timing.in_force"] == "off"
+        assert function in rank.identity["gpu_timing.reason"]
+        assert sums(rank)[0] == 20
+
+
+@pytest.mark.parametrize(
+    "function",
+    ["cuModuleLoadData", "cuModuleGetFunction", "cuMemHostRegister_v2", "cuLaunchKernel",
+     "cuMemHostGetDevicePointer_v2", "cuStreamCreate", "cuStreamGetCaptureInfo_v2"],
+)  # fmt: skip
+@pytest.mark.parametrize("fault", ["=missing", "@1+=999"])
+def test_without_markers_launches_are_timed_all_the_same(
+    tmp_path: Path, function: str, fault: str
+) -> None:
+    faults = f"{function}{fault}"
+    for rank in run_sampled(
+        tmp_path / "c", "eager:20", "graphs:2", NCCLSCOPE_SIM_CUDA_FAULTS=faults
+    ):
+        (clock,) = rank.meta("EventClock")
+        made = launches(rank)
+        assert made["timed"] == made["sampled"] > 0
+        if (function, fault) != ("cuStreamGetCaptureInfo_v2", "@1+=999"):
+            assert clock["calibrated"] == 0
+            assert clock["reason"] != 0
+        assert {int(slot["replays"]) for slot in rank.meta("GraphReplays")} <= {0} or (
+            function == "cuStreamCreate"
+        )
+
+
+FAILING = {
+    "cuEventRecord@70+=700": "cuda_error",  # 64 are recorded at init
+    "cuEventQuery@60+=709": "cuda_error",
+    "cuEventElapsedTime@33+=1": "cuda_error",
+    "cuStreamIsCapturing@1+=700": "cuda_error",
+    "cuCtxGetCurrent@2+=3": "no_context",  # the first one is at init
+    "cuStreamIsCapturing@2=capturing": "captured",  # between the two records
+}
+
+
+@pytest.mark.parametrize("faults", FAILING)
+def test_a_launch_that_fails_is_counted_with_its_reason(tmp_path: Path, faults: str) -> None:
+    for rank in run_sampled(tmp_path / "c", "eager:200", NCCLSCOPE_SIM_CUDA_FAULTS=faults):
+        made = launches(rank)
+        sampled = made.pop("sampled")
+        assert sampled == 11
+        assert made.pop(FAILING[faults]) >= 1
+        assert set(made) <= {"timed", "cuda_error"}
+        operations, timed, not_sampled, failed = sums(rank)
+        assert operations == timed + not_sampled + failed == 200
+        assert failed >= 1
+
+
+def test_a_context_is_given_up_after_errors_and_said_once(tmp_path: Path) -> None:
+    faults = "cuEventRecord@65+=700"
+    for rank in run_sampled(
+        tmp_path / "c", "sizes:40", mode="trace", NCCLSCOPE_SIM_CUDA_FAULTS=faults
+    ):
+        reasons = [layout.TIMING_REASONS[slot["reason"]] for slot in rank.slots("LaunchTime")]
+        assert reasons[:8] == ["CUDA error"] * 8
+        assert set(reasons[8:]) == {"too many CUDA errors before"}
+        notes = b"".join(
+            slot["text"].tobytes() for slot in rank.meta("Text") if slot["what"] == layout.TEXT_NOTE
+        )
+        assert notes.count(b"cuEventRecord") == 1
+
+
+def test_a_pool_that_runs_dry_times_no_further_launch(tmp_path: Path) -> None:
+    """Nothing is ever finished."""
+    faults = "cuEventQuery@1+=600"
+    for rank in run_sampled(tmp_path / "c", "sizes:300", NCCLSCOPE_SIM_CUDA_FAULTS=faults):
+        (clock,) = rank.meta("EventClock")
+        assert clock["reason"] == REASONS["the GPU was busy"]
+        assert launches(rank) == {"sampled": 300, "pool_empty": 300 - 256, "unfinished": 256}
+        assert sums(rank) == (300, 0, 0, 300)
+
+
+def test_a_device_reset_ends_the_timing_of_its_context(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "device_reset:30"):
+        made = launches(rank)
+        assert made["sampled"] == made.get("timed", 0) + made["cuda_error"]
+
+
+def test_a_process_may_end_while_events_are_pending(tmp_path: Path) -> None:
+    for rank in run_sampled(tmp_path / "c", "leave:8"):
+        made = launches(rank)
+        assert made["sampled"] == made.get("timed", 0) + made["unfinished"] == 8
+
+
+# ---- policies ----
+@pytest.mark.parametrize(
+    ("mode", "asked", "in_force", "why"),
+    [
+        ("profile", "auto", "sampled", "profile mode samples"),
+        ("trace", "auto", "kernel", "single operations"),
+        ("trace", "sampled", "sampled", ""),
+        ("profile", "kernel", "kernel", ""),
+        ("full", "off", "off", ""),
+    ],
+)
+def test_the_identity_says_which_timing_is_in_force(
+    tmp_path: Path, mode: str, asked: str, in_force: str, why: str
+) -> None:
+    rank, _ = run_sampled(tmp_path / "c", "eager:4", mode=mode, NCCLSCOPE_GPU_TIMING=asked)
+    assert rank.identity["gpu_timing.asked"] == asked
+    assert rank.identity["gpu_timing.in_force"] == in_force
+    assert why in rank.identity["gpu_timing.reason"]
+    assert bool(int(rank.meta("Comm")["mask"][0]) & BIT["KernelCh"]) == (in_force == "kernel")

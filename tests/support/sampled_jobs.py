@@ -1,0 +1,103 @@
+"""Simulated jobs whose launches are sampled, and what the recorder wrote of them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.capture import dtypes, layout
+from ncclscope.capture.call_counts import CallCount, merge_call_counts, read_call_counts
+from ncclscope.capture.housekeeping import identity_of, process_folders
+from ncclscope.capture.metadata import by_kind, read_meta_file
+from ncclscope.capture.segment import Damage, open_file, view_slots
+from ncclscope.native import plugin_path
+from ncclscope.simulation.nccl import SimulatedNccl
+from tests.support.paths import SUPPORT
+
+
+@dataclass
+class Rank:
+    """What one process of the job left behind."""
+
+    folder: Path
+    printed: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def identity(self) -> dict[str, str]:
+        return identity_of(self.folder)
+
+    def meta(self, kind: str) -> npt.NDArray[np.void]:
+        """Metadata slots of one kind, in order."""
+        _, slots = read_meta_file(self.folder / "meta", Damage())
+        return by_kind(slots).of(kind)
+
+    def slots(self, kind: str) -> npt.NDArray[np.void]:
+        """Slots of one kind in the log files."""
+        parts = []
+        for path in sorted(self.folder.glob("log.*")):
+            header, data = open_file(path)
+            slots = view_slots(data, header.header_bytes, Damage())
+            parts.append(slots[slots["kind"] == layout.KINDS[kind]])
+        return np.concatenate(parts).view(dtypes.OURS.dtypes[kind])
+
+    def counters(self) -> dict[str, int]:
+        """The last value of every counter, events added up."""
+        last = {
+            (int(slot["counter"]), int(slot["event"])): int(slot["value"])
+            for slot in self.meta("Count")
+        }
+        sums: Counter[str] = Counter()
+        for (number, _), value in last.items():
+            sums[layout.COUNTERS[number]] += value
+        return dict(sums)
+
+    def call_counts(self, level: int) -> list[CallCount]:
+        """What was counted by key, at one level."""
+        counts = merge_call_counts(read_call_counts(self.folder / "tally"), np.empty(0))
+        return [count for count in counts if count.key.level == level]
+
+
+def run_sampled(
+    capture: Path,
+    *cases: str,
+    ranks: int = 2,
+    mode: str = "profile",
+    release: str = "2.28",
+    one_host: bool = True,
+    **variables: str,
+) -> list[Rank]:
+    """Runs the cases of sampled_workload.py; every rank must exit with 0."""
+    base = {name: value for name, value in os.environ.items() if not name.startswith("NCCL")}
+    shared = base | {
+        "NCCL_PROFILER_PLUGIN": str(plugin_path()),
+        "NCCLSCOPE_DIR": str(capture),
+        "NCCLSCOPE_MODE": mode,
+        "NCCLSCOPE_GPU_TIMING": "sampled",
+        "NCCLSCOPE_SIM_RELEASE": release,
+        "WORLD_SIZE": str(ranks),
+        "ID": SimulatedNccl().unique_id().hex(),
+        **variables,
+    }
+    command = [sys.executable, str(SUPPORT / "sampled_workload.py"), *cases]
+    jobs = []
+    for rank in range(ranks):
+        own = {"RANK": str(rank)} | ({} if one_host else {"NCCL_HOSTID": f"host{rank}"})
+        jobs.append(subprocess.Popen(command, env=shared | own, stdout=subprocess.PIPE, text=True))
+    try:
+        outputs = [job.communicate(timeout=60)[0] for job in jobs]
+    finally:
+        for job in jobs:
+            job.kill()
+    assert [job.returncode for job in jobs] == [0] * ranks
+    by_pid = {folder.name.split(".")[-2]: folder for folder in process_folders(capture)}
+    return [
+        Rank(by_pid[str(job.pid)], [json.loads(line) for line in output.splitlines()])
+        for job, output in zip(jobs, outputs, strict=True)
+    ]

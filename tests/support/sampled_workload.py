@@ -1,0 +1,224 @@
+"""Calls of a job whose launches are sampled, on the simulated NCCL.
+
+Started once a rank: `python sampled_workload.py CASE[:N] …`. What a rank did is printed as JSON,
+where a test needs it.
+"""
+
+import ctypes as c
+import json
+import os
+import sys
+import threading
+from typing import Any
+
+from ncclscope.native import simulated_nccl_path
+
+RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+FLOAT32, SUM = 7, 0
+GLOBAL, THREAD_LOCAL, RELAXED = range(3)
+LIBRARY = c.CDLL(str(simulated_nccl_path()))
+
+
+class Id(c.Structure):
+    """ncclUniqueId."""
+
+    _fields_ = (("bytes", c.c_char * 128),)
+
+
+LIBRARY.ncclCommInitRank.argtypes = (c.POINTER(c.c_void_p), c.c_int, Id, c.c_int)
+
+
+def do(name: str, *arguments: Any) -> None:
+    """Calls a function that must succeed."""
+    code = getattr(LIBRARY, name)(*arguments)
+    assert code == 0, f"{name} returned {code}"
+
+
+def made(name: str, *arguments: Any) -> c.c_void_p:
+    """What a function stores through its first argument."""
+    out = c.c_void_p()
+    do(name, c.byref(out), *arguments)
+    return out
+
+
+do("cudaSetDevice", 0)
+COMM = made("ncclCommInitRank", WORLD, Id.from_buffer_copy(bytes.fromhex(os.environ["ID"])), RANK)
+SEND, RECV = (made("cudaMalloc", c.c_size_t(1 << 20)) for _ in range(2))
+STREAM = made("cudaStreamCreate")
+
+
+def all_reduce(count: int, stream: c.c_void_p = STREAM) -> None:
+    do("ncclAllReduce", SEND, RECV, c.c_size_t(count), FLOAT32, SUM, COMM, stream)
+
+
+def eager(calls: int) -> None:
+    """One size, synchronised now and then."""
+    for number in range(calls):
+        all_reduce(4096)
+        if number % 16 == 15:
+            do("cudaStreamSynchronize", STREAM)
+    do("cudaStreamSynchronize", STREAM)
+
+
+def backlog(calls: int) -> None:
+    """Everything is queued before anything is waited for."""
+    for _ in range(calls):
+        all_reduce(4096)
+    do("cudaStreamSynchronize", STREAM)
+
+
+def sizes(calls: int) -> None:
+    """Different sizes, once each."""
+    for number in range(calls):
+        all_reduce(64 + number)
+    do("cudaStreamSynchronize", STREAM)
+
+
+def default_streams(calls: int) -> None:
+    """The legacy default stream by both of its names, and the thread's own."""
+    for number in range(calls):
+        all_reduce(4096, c.c_void_p(number % 3))
+    do("cudaDeviceSynchronize")
+
+
+def messages(calls: int) -> None:
+    """A Send and a Recv in a group: one launch."""
+    for _ in range(calls):
+        do("ncclGroupStart")
+        do("ncclSend", SEND, c.c_size_t(2048), FLOAT32, (RANK + 1) % WORLD, COMM, STREAM)
+        do("ncclRecv", RECV, c.c_size_t(2048), FLOAT32, (RANK - 1) % WORLD, COMM, STREAM)
+        do("ncclGroupEnd")
+    do("cudaStreamSynchronize", STREAM)
+
+
+def broadcast(calls: int) -> None:
+    for _ in range(calls):
+        do("ncclBroadcast", SEND, RECV, c.c_size_t(4096), FLOAT32, 0, COMM, STREAM)
+    do("cudaStreamSynchronize", STREAM)
+
+
+def short_lived_streams(calls: int) -> None:
+    """Streams that are destroyed before anybody reads the events recorded on them."""
+    for _ in range(calls):
+        stream = made("cudaStreamCreate")
+        all_reduce(4096, stream)
+        do("cudaStreamSynchronize", stream)
+        do("cudaStreamDestroy", stream)
+
+
+def devices(calls: int) -> None:
+    """A communicator on a second device, and calls while a third one is current, which no
+    communicator was made on.
+    """
+    do("cudaSetDevice", 1)
+    part = c.c_void_p()
+    do("ncclCommSplit", COMM, 0, RANK, c.byref(part), None)
+    stream = made("cudaStreamCreate")
+    for _ in range(calls):
+        do("ncclAllReduce", SEND, RECV, c.c_size_t(512), FLOAT32, SUM, part, stream)
+    do("cudaStreamSynchronize", stream)
+    do("cudaSetDevice", 0)
+    eager(calls)
+    do("cudaSetDevice", 2)
+    sizes(calls)
+    do("cudaSetDevice", 0)
+    do("ncclCommDestroy", part)
+
+
+def device_reset(calls: int) -> None:
+    """All events are of a context that is gone."""
+    eager(8)
+    do("cudaDeviceReset")
+    eager(calls)
+
+
+def captured(mode: int, calls: int, stream: c.c_void_p) -> c.c_void_p:
+    """A graph of so many calls, ready to be launched."""
+    do("cudaStreamBeginCapture", stream, mode)
+    for _ in range(calls):
+        all_reduce(1024, stream)
+    graph = c.c_void_p()
+    do("cudaStreamEndCapture", stream, c.byref(graph))
+    ready = made("cudaGraphInstantiate", graph, c.c_ulonglong(0))
+    do("cudaGraphDestroy", graph)
+    return ready
+
+
+def graphs(replays: int) -> None:
+    """A graph in each capture mode, replayed, with eager calls between them."""
+    for mode in (GLOBAL, THREAD_LOCAL, RELAXED):
+        graph = captured(mode, 3, STREAM)
+        for _ in range(replays + mode):
+            do("cudaGraphLaunch", graph, STREAM)
+            all_reduce(4096)
+        do("cudaStreamSynchronize", STREAM)
+        do("cudaGraphExecDestroy", graph)
+
+
+def capture_in_another_thread(calls: int) -> None:
+    """This thread goes on with eager calls while another one captures in global mode: nobody may
+    invalidate that capture.
+    """
+    begun, may_end = threading.Event(), threading.Event()
+    codes = []
+
+    def capture() -> None:
+        stream = made("cudaStreamCreate")
+        do("cudaStreamBeginCapture", stream, GLOBAL)
+        begun.set()
+        may_end.wait()
+        graph = c.c_void_p()
+        codes.append(LIBRARY.cudaStreamEndCapture(stream, c.byref(graph)))
+
+    thread = threading.Thread(target=capture)
+    thread.start()
+    begun.wait()
+    eager(calls)
+    may_end.set()
+    thread.join()
+    print(json.dumps({"end_capture": codes[0]}), flush=True)
+
+
+def threads(calls: int) -> None:
+    """Two threads with a communicator each share the pool of one context."""
+
+    def work(comm: c.c_void_p) -> None:
+        stream = made("cudaStreamCreate")
+        for _ in range(calls):
+            do("ncclAllReduce", SEND, RECV, c.c_size_t(512), FLOAT32, SUM, comm, stream)
+        do("cudaStreamSynchronize", stream)
+
+    parts = [c.c_void_p() for _ in range(2)]
+    for part in parts:
+        do("ncclCommSplit", COMM, 0, RANK, c.byref(part), None)
+    workers = [threading.Thread(target=work, args=(part,)) for part in parts]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for part in parts:
+        do("ncclCommDestroy", part)
+
+
+def fork(calls: int) -> None:
+    """A child that inherits everything and exits; the parent goes on."""
+    eager(4)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    eager(calls)
+
+
+def leave(calls: int) -> None:
+    """Ends without destroying the communicator, events pending."""
+    for _ in range(calls):
+        all_reduce(4096)
+    sys.stdout.flush()
+    sys.exit(0)
+
+
+for word in sys.argv[1:]:
+    case, _, number = word.partition(":")
+    globals()[case](int(number or 8))
+do("ncclCommDestroy", COMM)

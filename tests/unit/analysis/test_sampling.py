@@ -1,0 +1,177 @@
+"""Sums and percentiles of samples: intervals that contain the truth, and what they say of none."""
+
+import math
+
+import numpy as np
+import pytest
+
+from ncclscope.analysis.sampling import (
+    Estimate,
+    Strata,
+    StrataTotals,
+    WeightedTimes,
+    ratio_of_sums,
+    strata_totals,
+    student_t,
+    total_of,
+)
+from tests.support.sampled_keys import SampledKey, totals_of_keys
+
+FIRSTS, BLOCK = 8, 64
+
+
+def strata(
+    *, rest: list[float], firsts: list[float], population: int, error_ns: float = 0.0
+) -> Strata:
+    """One stratum whose first calls took `firsts`, and of whose rest these were timed."""
+    values = np.array(rest)
+    apart = values - values.mean()
+    return Strata(
+        key=np.zeros(1, np.int64),
+        pool=np.zeros(1, np.int64),
+        population=np.array([population]),
+        firsts=np.array([len(firsts)]),
+        firsts_ns=np.array([sum(firsts)]),
+        sampled=np.array([len(rest)]),
+        values=np.array([len(rest)]),
+        mean_ns=np.array([values.mean()]),
+        squares=np.array([(apart**2).sum()]),
+        cubes=np.array([(apart**3).sum()]),
+        error_ns=np.array([error_ns]),
+    )
+
+
+def interval(one: Strata) -> Estimate:
+    return total_of(one, strata_totals(one), np.array([0]))
+
+
+def test_the_worked_example() -> None:
+    one = interval(strata(rest=[20e3, 22e3, 24e3], firsts=[15e6] * 8, population=200))
+    assert one.value == pytest.approx(120e6 + 192 * 22e3)
+    assert one.low == pytest.approx(123.3e6, rel=1e-3)
+    assert one.high == pytest.approx(125.2e6, rel=1e-3)
+
+
+def test_what_is_timed_completely_has_no_interval_but_its_calibration() -> None:
+    whole = strata(rest=[1.0], firsts=[1000.0] * 8, population=8)
+    assert interval(whole) == Estimate(8000.0, 8000.0, 8000.0)
+    rough = strata(rest=[1.0], firsts=[1000.0] * 8, population=8, error_ns=50)
+    assert interval(rough) == Estimate(8000.0, 7600.0, 8400.0)
+
+
+def test_students_t() -> None:
+    for degrees, factor in ((1, 12.706), (2, 4.303), (3, 3.182), (10, 2.228), (1000, 1.962)):
+        assert float(student_t(np.array([float(degrees)]))[0]) == pytest.approx(factor, rel=5e-3)
+
+
+def wandering(count: int, draw: np.random.Generator) -> np.ndarray:
+    """A number that forgets where it was within some 50 steps."""
+    steps, place, out = draw.normal(0, 0.2, count), 0.0, np.empty(count)
+    for number in range(count):
+        place = out[number] = 0.98 * place + steps[number]
+    return out
+
+
+def noise(kind: str, count: int, draw: np.random.Generator) -> np.ndarray:
+    """Times of `count` operations in µs."""
+    place = np.arange(count)
+    times = {
+        "normal": lambda: 20 + 2 * draw.standard_normal(count),
+        "skewed": lambda: 20 * np.exp(0.6 * draw.standard_normal(count)),
+        "outliers": lambda: 20 + draw.standard_normal(count) + 180 * (draw.random(count) < 0.01),
+        "often slow": lambda: 20 + draw.standard_normal(count) + 180 * (draw.random(count) < 0.05),
+        "exponential": lambda: 10 + 20 * draw.exponential(size=count),
+        "every tenth": lambda: 20 + 100 * (place % 10 == 0) + draw.standard_normal(count),
+        "every 64th": lambda: 20 + 100 * (place % BLOCK == 5) + draw.standard_normal(count),
+        "slowly changing": lambda: 20 * np.exp(wandering(count, draw)),
+    }[kind]()
+    times[:FIRSTS] += 1e5 * np.exp(-5.0 * place[:FIRSTS])  # the first calls connect ranks
+    return np.maximum(times, 1.0)
+
+
+def chosen(count: int, draw: np.random.Generator) -> np.ndarray:
+    """Places that the recorder times: the first ones, then one of each block."""
+    blocks = FIRSTS + BLOCK * np.arange(max(math.ceil((count - FIRSTS) / BLOCK), 0))
+    later = blocks + draw.integers(0, BLOCK, len(blocks))
+    return np.concatenate([np.arange(min(FIRSTS, count)), later[later < count]])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["normal", "skewed", "outliers", "often slow", "exponential", "every tenth", "every 64th",
+     "slowly changing"],
+)  # fmt: skip
+def test_the_true_total_is_inside_in_95_of_100_keys(kind: str) -> None:
+    draw, inside, keys = np.random.default_rng(5), 0, 0
+    for _ in range(8):
+        job = []
+        for count in (12, 20, 60, 120, 300, 300, 1000, 2000, 5000, 20_000) * 3:
+            count = int(count * draw.uniform(0.7, 1.4))
+            times = noise(kind, count, draw) * 10 ** draw.uniform(2.7, 5)
+            job.append(SampledKey(times, chosen(count, draw)))
+        for key, total in zip(job, totals_of_keys(job), strict=True):
+            assert total.low is not None
+            assert total.high is not None
+            inside += total.low - 1 <= key.time_ns.sum() <= total.high + 1
+            keys += 1
+    assert inside / keys >= 0.95
+
+
+def test_errors_add_up_over_ranks_and_not_over_keys() -> None:
+    one = strata(rest=[10.0, 12.0], firsts=[], population=100)
+    four = Strata(*(np.tile(getattr(one, name), 4) for name in Strata.__slots__))
+    totals = StrataTotals(
+        *(np.array(values) for values in ([100.0] * 4, [3.0] * 4, [4.0] * 4, [0.0] * 4))
+    )
+    rows = np.arange(4)
+    same_key = total_of(four, totals, rows)
+    assert (same_key.low, same_key.high) == (400 - 12, 400 + 16)
+    apart = Strata(np.arange(4), *(getattr(four, name) for name in Strata.__slots__[1:]))
+    other_keys = total_of(apart, totals, rows)
+    assert (other_keys.low, other_keys.high) == (400 - 6, 400 + 8)
+
+
+def test_a_percentile_lies_where_the_binomial_distribution_says() -> None:
+    times = WeightedTimes(
+        np.zeros(100, np.int64), np.arange(1.0, 101), np.full(100, 64.0), np.ones(100)
+    )
+    median, p99 = times.percentile(50), times.percentile(99)
+    assert median
+    assert p99
+    assert (median.value, p99.value) == (50, 99)
+    assert median.low == pytest.approx(40, abs=1)
+    assert median.high == pytest.approx(61, abs=1)
+    assert p99.low == pytest.approx(97, abs=1)
+    assert p99.high is None, "longer than any that was seen"
+    exact = WeightedTimes(times.stratum, times.time_ns, np.ones(100), np.ones(100))
+    assert exact.percentile(99) == Estimate(99, 99, 99)
+    assert times.of_strata(np.array([7])).percentile(50) is None
+
+
+def test_first_calls_do_not_move_percentiles() -> None:
+    """8 slow first calls of 648 are about 1 % of all operations, not 44 % of the timed ones."""
+    time_ns = np.array([1e6] * 8 + [100.0] * 10)
+    weight = np.array([1.0] * 8 + [64.0] * 10)
+    times = WeightedTimes(np.zeros(18, np.int64), time_ns, weight, np.ones(18))
+    median = times.percentile(50)
+    assert median
+    assert median.value == 100
+
+
+def test_a_longer_time_is_a_lower_rate() -> None:
+    assert Estimate(4.0, 2.0, 8.0).rate(16.0) == Estimate(4.0, 2.0, 8.0)
+    assert Estimate(4.0, 0.0, None).rate(16.0) == Estimate(4.0, None, None)
+    assert Estimate(0.0, 0.0, 0.0).rate(16.0) is None
+    assert Estimate(4.0, 3.0, 6.0).error_share == 0.5
+    assert Estimate(4.0, None, 6.0).error_share is None
+
+
+def test_shares_have_intervals() -> None:
+    draw = np.random.default_rng(1)
+    wholes = 100 + draw.standard_normal(50)
+    share = ratio_of_sums(wholes * 0.3 + draw.standard_normal(50), wholes, np.full(50, 64.0), 1.0)
+    assert share
+    assert share.low is not None
+    assert share.high is not None
+    assert share.low < 0.3 < share.high < 0.32
+    assert ratio_of_sums(np.zeros(0), np.zeros(0), np.zeros(0)) is None
