@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from ncclscope.analysis.summary_from_counters import completeness_with_counts
+from ncclscope.analysis.counted_completeness import completeness_with_counts
 from ncclscope.capture.reader import is_dataset, resolve_capture
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable

@@ -21,7 +21,9 @@ from ncclscope.simulation.nccl import SimulatedNccl
 RANKS = 4
 MIB = 1 << 20
 _FLOAT32, _SUM = 7, 0
-_TIMEOUT_S = 3.0
+_TIMEOUT_S = 5.0  # of what hangs
+_PATIENCE_S = 120.0  # of what does not, on a busy machine
+_ABSENT_S = _TIMEOUT_S + 8  # of a rank that does not come: longer than the others wait for it
 _STEPS = 22  # enough calls that show how long one usually takes
 _COMPUTE_S = 0.003
 _SCENARIO = "ranks = 4\nchannels = 2\ncommunicator = world\ncall = world AllReduce 1M float32\n"
@@ -43,24 +45,26 @@ class Rank:
         color = next(number for number, group in enumerate(groups) if self.rank in group)
         self.comms[name] = self.nccl.split(name, self.comms["world"], color, self.rank)
 
-    def reduce(self, name: str, size: int = MIB, wait: bool = True) -> None:
+    def reduce(
+        self, name: str, size: int = MIB, wait: bool = True, give_up_s: float = _TIMEOUT_S
+    ) -> None:
         """An AllReduce, and a wait for its end that gives up."""
         count = c.c_size_t(size // 4)
         self._do(
             "ncclAllReduce", *self.buffers, count, _FLOAT32, _SUM, self.comms[name], self.stream
         )
         if wait:
-            self.wait()
+            self.wait(give_up_s)
 
-    def pair(self, function: str, name: str, peer: int) -> None:
+    def pair(self, function: str, name: str, peer: int, give_up_s: float = _TIMEOUT_S) -> None:
         """A send or receive, and a wait for its end that gives up."""
         count, comm = c.c_size_t(MIB // 4), self.comms[name]
         self._do(f"nccl{function}", self.buffers[0], count, _FLOAT32, peer, comm, self.stream)
-        self.wait()
+        self.wait(give_up_s)
 
-    def wait(self) -> None:
+    def wait(self, give_up_s: float) -> None:
         """Waits until the stream is idle; raises after a time, as frameworks do."""
-        give_up = time.monotonic() + _TIMEOUT_S
+        give_up = time.monotonic() + give_up_s
         while self.nccl._library.cudaStreamQuery(self.stream):
             if time.monotonic() > give_up:
                 raise TimeoutError
@@ -82,7 +86,7 @@ def steps(rank: Rank, name: str = "world", count: int = _STEPS) -> None:
     """Healthy steps."""
     for _ in range(count):
         time.sleep(_COMPUTE_S)
-        rank.reduce(name)
+        rank.reduce(name, give_up_s=_PATIENCE_S)
 
 
 # ---- the jobs ----
@@ -90,7 +94,7 @@ def timeout(rank: Rank) -> None:
     """Rank 2 does not come; the others raise after a while and exit by themselves."""
     steps(rank)
     if rank.rank == 2:
-        time.sleep(_TIMEOUT_S + 2)
+        time.sleep(_ABSENT_S)
         sys.exit(1)
     rank.reduce("world")
 
@@ -125,7 +129,7 @@ def circle(rank: Rank) -> None:
     steps(rank, "A")
     steps(rank, "B")
     for name in ("B", "A") if rank.rank == 1 else ("A", "B"):
-        rank.reduce(name)
+        rank.reduce(name, give_up_s=_TIMEOUT_S if rank.rank < 2 else _PATIENCE_S)
     rank.reduce("world")
 
 
@@ -135,22 +139,23 @@ def extra_call(rank: Rank) -> None:
     steps(rank)
     if rank.rank == 3:
         rank.reduce("world")
-    rank.reduce("dp")
+    rank.reduce("dp", give_up_s=_PATIENCE_S if rank.rank in (0, 2) else _TIMEOUT_S)
 
 
 def pipeline(rank: Rank) -> None:
     """Stage 2 receives and never sends: stage 3 waits for it."""
     steps(rank)
     number = rank.rank
-    if number == 2:
-        time.sleep(_TIMEOUT_S + 2)
+    if number == 0:
+        rank.pair("Send", "world", 1, _PATIENCE_S)
+    elif number == 1:
+        rank.pair("Recv", "world", 0, _PATIENCE_S)
+        rank.pair("Send", "world", 2)
+    elif number == 2:
+        time.sleep(_ABSENT_S)
         sys.exit(1)
-    if number > 0 and number != 3:
-        rank.pair("Recv", "world", number - 1)
-    if number == 3:
+    else:
         rank.pair("Recv", "world", 2)
-    if number < 2:
-        rank.pair("Send", "world", number + 1)
 
 
 def crossed(rank: Rank) -> None:

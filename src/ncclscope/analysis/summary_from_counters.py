@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ncclscope.analysis.counted_completeness import with_counts
 from ncclscope.analysis.counter_totals import (
     CounterKey,
     CounterTotals,
@@ -25,7 +26,6 @@ from ncclscope.arrays.types import Ints
 from ncclscope.errors import UsageError
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model
-from ncclscope.model.schema import GPU_SOURCES
 from ncclscope.nccl.functions import COUNTS_ONE_RANK
 
 KEYS = ("communicator", "function", "size", "datatype", "algorithm", "protocol", "rank", "host")
@@ -45,11 +45,6 @@ class _Total:
     histograms: dict[int, Ints] = field(default_factory=dict)
     folded: bool = False
     places: list[int] = field(default_factory=list)  # of its totals
-
-
-def has_counters_only(model: Model) -> bool:
-    """Whether every recorded process was recorded in mode profile."""
-    return bool(model.processes) and all(row.mode == "profile" for row in model.processes)
 
 
 def summarize(
@@ -184,7 +179,7 @@ def _summary(
     started = [row.started_ns for row in model.processes]
     return Summary(
         model=model,
-        completeness=_with_counts(model.completeness, whole, reasons),
+        completeness=with_counts(model.completeness, [total for _, total in totals]),
         from_counters=True,
         by=by,
         began_ns=min(started) - model.realtime_offset_ns if started else None,
@@ -219,25 +214,6 @@ def _gpu_ns(sampled: SampledCounters | None, place: int, total: CounterTotals) -
     if sampled is None or not len(strata):
         return total.gpu_ns
     return round(sampled.strata.total_ns(np.asarray(strata)).value)
-
-
-def _with_counts(completeness: Completeness, whole: Group, untimed: dict[str, int]) -> Completeness:
-    return replace(
-        completeness,
-        calls=whole.calls,
-        operations=whole.operations,
-        gpu_timed=sum(whole.sources.get(name, 0) for name in GPU_SOURCES),
-        in_flight=whole.in_flight,
-        untimed=untimed,
-        calls_outside=0,  # of those that are counted
-    )
-
-
-def completeness_with_counts(model: Model) -> Completeness:
-    """The model's completeness; of a capture that has counters only, with what these count."""
-    if not has_counters_only(model):
-        return model.completeness
-    return summarize(model, None, None, ("communicator",)).completeness
 
 
 def _on_record(completeness: Completeness) -> list[str]:

@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from ncclscope.analysis import summary_from_counters
+from ncclscope.analysis.counted_completeness import has_counters_only
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.housekeeping import parse_bytes
 from ncclscope.capture.reader import resolve_capture
@@ -132,9 +132,7 @@ def _report(path: Path, model: Model, written: Written) -> None:
 
 
 def _check_operations(model: Model) -> None:
-    if summary_from_counters.has_counters_only(model) and not len(
-        model.tables["operations"]["event"]
-    ):
+    if has_counters_only(model) and not len(model.tables["operations"]["event"]):
         message = f"cannot export operations of {model.path}: it has totals only"
         raise UsageError(message, "Record with --mode trace to have operations")
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from ncclscope.analysis import summary_from_counters, summary_from_operations
+from ncclscope.analysis.counted_completeness import has_counters_only
 from ncclscope.analysis.selection import communicator_rows, parse_by
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
 from ncclscope.capture.reader import resolve_capture
@@ -53,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -> Summary:
-    if summary_from_counters.has_counters_only(model):
+    if has_counters_only(model):
         for option in ("rank", "since", "until", "last"):
             if getattr(arguments, option) is not None:
                 if model.completeness.paused_processes:  # some operations are on record

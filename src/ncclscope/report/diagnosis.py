@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ncclscope.analysis.summary_from_counters import completeness_with_counts
+from ncclscope.analysis.counted_completeness import completeness_with_counts
 from ncclscope.diagnose.diagnosis import Diagnosis
 from ncclscope.diagnose.finding import Evidence, Finding
 from ncclscope.humanize import plural, printable, wrapped
