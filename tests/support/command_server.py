@@ -18,6 +18,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+_MAIN = Path(__file__).parents[2] / "src" / "ncclscope" / "__main__.py"
+
 
 class CommandServer:
     """The server as a test process uses it; it ends with the test process."""
@@ -72,7 +74,7 @@ def _command(request: dict[str, Any]) -> int:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for place, path in enumerate(request["files"], 1):
         os.dup2(os.open(path, flags, 0o600), place)
-    sys.argv = ["ncclscope", *request["words"]]
+    sys.argv = [str(_MAIN), *request["words"]]  # as `python -m ncclscope` has it
     try:
         code = main()
     except SystemExit as ended:

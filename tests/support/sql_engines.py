@@ -20,7 +20,6 @@ TEXTS: list[tuple[str, dict[str, str | int]]] = [
     ("sizes", {}),
     ("untimed_reasons", {}),
     ("rank_sums", {}),
-    ("arrivals", {}),
     ("arrival_coverage", {}),
     ("traffic", {}),
     ("over_time", {"origin_ns": 1000, "width_ns": 123_456_789}),

@@ -34,8 +34,11 @@ def with_counts(completeness: Completeness, totals: Iterable[CounterTotals]) -> 
 
 
 def completeness_with_counts(model: Model) -> Completeness:
-    """The model's completeness; of a capture that has counters only, with what these count."""
-    if not has_counters_only(model):
+    """The model's completeness; of a capture without single calls, with what its counters count.
+
+    Where mode profile recorded single calls for a while (`ctl`), it is about these.
+    """
+    if not has_counters_only(model) or len(model.tables["operations"]["event"]):
         return model.completeness
     return with_counts(
         model.completeness, [total for _, total in counter_totals(model, Histograms(model))]

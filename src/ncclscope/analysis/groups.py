@@ -225,7 +225,8 @@ def _add(
     if number["timed"]:
         sums.add_times(source, number["timed"], total, number["shortest_ns"], number["longest_ns"])
     if GRADE_OF.get(source) == 0:
-        sums.running_ns += total * running.share(communicator, function)
+        # Whole ns, so that the sum does not depend on the order of rows.
+        sums.running_ns += round(total * running.share(communicator, function))
     if source in EXACT_SOURCES:
         sums.add_exact(function, ranks, number["timed_bytes"], number["sized_ns"])
         sums.totals["wire_ns"] += number["wire_ns"]

@@ -85,6 +85,8 @@ def algorithm_choices(run: Run) -> tuple[AlgorithmChoice, ...]:
     """Functions and sizes with several algorithms: the slowest against the fastest."""
     operations, table = run.operations, run.model.tables["communicators"]
     known = (operations["wire_ns"] > 0) & (operations["size_bytes"] > 0)
+    for name in ("algorithm", "protocol", "communicator"):
+        known &= operations[name] != NONE
     rows = np.flatnonzero(run.collective & known)
     if not len(rows):
         return ()

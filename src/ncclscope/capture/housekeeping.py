@@ -42,10 +42,10 @@ class CaptureInfo:
 
     @property
     def state(self) -> str:
-        """running, ended, or ended without a word: killed, or left by _exit."""
+        """running, ended, or ended abruptly: killed, or left by _exit."""
         if self.running:
             return "running"
-        return "ended" if self.ended == self.processes else "ended without a word"
+        return "ended" if self.ended == self.processes else "ended abruptly"
 
 
 def _header(path: Path) -> Header | None:

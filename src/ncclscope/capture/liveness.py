@@ -10,11 +10,11 @@ from ncclscope.capture.housekeeping import SILENCE_S, header_in, heartbeat
 ALIVE, ENDED, DEAD, STOPPED, UNHEARD = "alive", "ended", "dead", "stopped", "unheard"
 # What became of a process that did not end by itself, by its liveness; "": its files are not here.
 FATES = {
-    DEAD: "ended without a word",  # killed, or left by _exit: nobody can tell
+    DEAD: "ended abruptly",  # killed, or left by _exit: nobody can tell
     ALIVE: "still running",
     STOPPED: "stopped by a signal",
     UNHEARD: f"silent for over {SILENCE_S:.0f} s on another host, dead or cut off from here",
-    "": "ended without a word or still running then: their files are not in this capture",
+    "": "ended abruptly or still running then: their files are not in this capture",
 }
 _SILENCE_NS = int(SILENCE_S * 1e9)
 

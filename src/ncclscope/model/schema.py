@@ -289,7 +289,7 @@ PROCESSES = _columns(
     (
         "ended",
         "i1",
-        "1: ended by itself; 0: ended without a word, or still runs",
+        "1: ended by itself; 0: ended abruptly, or still runs",
     ),
     ("gpu_clock_error_ns", "i8", "how far GPU times may be off on the host's clock"),
     ("calls", "i8", "calls on record"),

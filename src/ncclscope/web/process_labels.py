@@ -11,7 +11,7 @@ from ncclscope.web.callback_index import ProcessFacts
 from ncclscope.web.scene import CommunicatorLabel, ProcessLabels, SceneClock
 
 # Short enough for the head of a lane. "": a dataset has no files that tell.
-_FATES = FATES | {UNHEARD: "not heard of any more", "": "ended without a word, or still running"}
+_FATES = FATES | {UNHEARD: "not heard of any more", "": "ended abruptly, or still running"}
 
 
 def _fate(folder: Path, ended: bool) -> str:

@@ -50,7 +50,7 @@ def test_ls(tmp_path: Path) -> None:
     assert by_name["first"]["state"] == "ended"
     assert by_name["first"]["job"] == "4711"
     assert by_name["first"]["modes"] == ["profile"]
-    assert by_name["second"]["state"] == "ended without a word"
+    assert by_name["second"]["state"] == "ended abruptly"
     assert by_name["second"]["ranks"] == [3]
     assert by_name["third"]["state"] == "running"
     assert all(row["bytes"] > 1000 for row in listed)

@@ -198,7 +198,7 @@ def test_every_hang(jobs: Jobs) -> None:
         assert list(first.ranks) == hang.culprits
     # The model that was kept says so, too, when it is opened again.
     notes = open_model(jobs.captures["never called"]).completeness.notes
-    assert notes[1].startswith("4 processes ended without a word: ranks 0-3"), notes
+    assert notes[1].startswith("4 processes ended abruptly: ranks 0-3"), notes
     # Without the files of the rank that is to blame, and without proxy steps that would tell.
     capture = jobs.captures["never called"]
     (folder,) = {d["pid"] for d in hung(capture)["doing"] if d["rank"] == 2}

@@ -116,7 +116,7 @@ def test_large_processes_are_read_piece_by_piece(
         busy = kernel_times(whole, Selection(), ("communicator", "function"))
         with monkeypatch.context() as small:
             small.setattr(schema, "_CHUNK_ROWS", 37)
-            small.setattr(analysis_busy, "_PIECE", 41)
+            small.setattr(analysis_busy, "_CHUNK_ROWS", 41)
             small.setattr(library, "_LARGE_BYTES", 100)
             shutil.rmtree(path / "model")
             made = open_model(path)

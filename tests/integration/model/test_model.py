@@ -222,7 +222,7 @@ def test_a_process_without_a_call_has_no_operations(tmp_path: Path) -> None:
     model = open_model(resolve_capture(str(tmp_path / "c")))
     assert model.completeness.operations == 0
     assert len(model.tables["operations"]["event"]) == 0
-    assert "1 process killed: rank 3" in notes(model)
+    assert "1 process ended abruptly: rank 3" in notes(model)
 
 
 def test_ranks_of_one_process_are_what_they_are_in_processes_of_their_own(tmp_path: Path) -> None:

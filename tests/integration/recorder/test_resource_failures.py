@@ -21,7 +21,8 @@ from tests.support.player import folder_of, recording, start_player, write_trans
 from tests.support.waiting import eventually, wait_for_heartbeats
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts small file systems: needs root")
-LOAD = ["load", "--collectives", "300", "--threads", "2"]
+# Slow enough for a helper thread that shares its core with other tests.
+LOAD = ["load", "--collectives", "300", "--threads", "2", "--rate", "300000"]
 
 
 def run(
@@ -64,7 +65,7 @@ def test_a_capture_directory_that_cannot_be_made(tmp_path: Path) -> None:
 def test_a_read_only_capture_directory(tmp_path: Path) -> None:
     (tmp_path / "ro").mkdir()
     setup = f"mount -t tmpfs -o ro tmpfs {tmp_path}/ro; grep -q {tmp_path}/ro /proc/mounts"
-    _, log = run(LOAD, tmp_path / "ro" / "c", setup, NCCLSCOPE_EXIT_WAIT="0.2")
+    _, log = run(LOAD, tmp_path / "ro" / "c", setup, NCCLSCOPE_EXIT_WAIT="5")
     assert "Read-only file system" in log
 
 
@@ -226,7 +227,7 @@ def test_shared_memory_that_others_have_filled(tmp_path: Path) -> None:
 def test_read_only_everything(tmp_path: Path) -> None:
     (tmp_path / "ro").mkdir()
     setup = f"mount -t tmpfs -o ro tmpfs {tmp_path}/ro; mount -t tmpfs -o ro tmpfs /dev/shm; grep -q {tmp_path}/ro /proc/mounts"
-    _, log = run(LOAD, tmp_path / "ro" / "c", setup, NCCLSCOPE_EXIT_WAIT="0.2")
+    _, log = run(LOAD, tmp_path / "ro" / "c", setup, NCCLSCOPE_EXIT_WAIT="5")
     assert "private memory" in log
     assert "Read-only file system" in log
 

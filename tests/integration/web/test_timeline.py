@@ -165,7 +165,7 @@ def test_a_process_that_was_killed_here_says_so(tmp_path: Path) -> None:
     ncclscope("salvage", capture)
     asked = TimelineClient(capture)
     lanes = all_lanes(asked.ask("scene"))
-    assert [lane["state"] for lane in lanes if lane["level"] == "rank"] == ["ended without a word"]
+    assert [lane["state"] for lane in lanes if lane["level"] == "rank"] == ["ended abruptly"]
     asked.timeline.stop()
 
 

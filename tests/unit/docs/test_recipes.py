@@ -156,7 +156,7 @@ def test_tests_are_in_folders_that_mirror_the_source() -> None:
         str(path.parent.relative_to(ROOT / "src" / "ncclscope"))
         for path in (ROOT / "src" / "ncclscope").rglob("__init__.py")
     }
-    others = {".", "conventions", "docs", "recorder", "support"}
+    others = {".", "conventions", "docs", "laboratory", "recorder", "support"}
     for kind in ("unit", "integration"):
         for folder in (ROOT / "tests" / kind).rglob("__init__.py"):
             name = str(folder.parent.relative_to(ROOT / "tests" / kind))

@@ -136,6 +136,7 @@ def _columns(run: Run) -> _Columns:
     table = run.operations
     rows = np.flatnonzero(run.timed & np.isin(table["source"], _STARTED))
     rows = rows[run.column("global_rank", rows) != NONE]
+    rows = rows[run.column("communicator", rows) != NONE]  # of damaged captures
     start, end = run.column("start_ns", rows), run.column("end_ns", rows)
     launched = run.column("launch_end_ns", rows)
     launched = np.where(launched == NONE, run.column("launch_ns", rows), launched)

@@ -181,8 +181,8 @@ def _words(connection: duckdb.DuckDBPyConnection, path: Path) -> Vocabulary:
         for column in columns:
             if column.words and column.name in present:
                 query = (
-                    f'select distinct cast("{column.name}" as varchar) as name '
-                    f"from {_scan(files)} where name is not null order by 1 limit {_MOST_NAMES}"
+                    f'select distinct cast("{column.name}" as varchar) from {_scan(files)} '
+                    f'where "{column.name}" is not null order by 1 limit {_MOST_NAMES}'
                 )
                 for (name,) in connection.execute(query).fetchall():
                     words.code(column.name, name)
