@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ncclscope.arrays import library
 from ncclscope.capture.housekeeping import process_folders
 from tests.support.corruption import Damager
 
@@ -31,8 +32,8 @@ def read(capture: Path) -> None:
 
 
 def main() -> None:
-    library, *captures = map(Path, sys.argv[1:])
-    library.columns_library_path = lambda: library  # type: ignore[assignment]
+    watched, *captures = map(Path, sys.argv[1:])
+    library.arrays_library_path = lambda: watched  # type: ignore[assignment]
     for capture in captures:
         read(capture)
         for seed in range(COPIES):
@@ -44,7 +45,7 @@ def main() -> None:
                 for _ in range(draw.choice((1, 4, 16))):
                     damager.damage(draw.choice(files))
                 read(copy)
-    assert library.library()._name == str(library)
+    assert library.library()._name == str(watched)
     print("read")
 
 

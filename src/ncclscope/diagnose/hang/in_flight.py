@@ -131,7 +131,7 @@ def _everybody_in(verdict: Verdict, at_it: list[Member], passed: list[Member]) -
     """The verdict where all ranks have called it: which of them are furthest behind."""
     unlaunched = [member for member in at_it if not member.in_flight]
     if any(not member.rank_state.reports_kernels for member in at_it):
-        reason = "GPU timing was switched off: whether kernels run is not known"
+        reason = "kernel events are not recorded: whether kernels run is not known"
         return replace(verdict, verdict=UNKNOWN, reason=reason)
     if unlaunched and (len(unlaunched) < len(at_it) or passed):
         return replace(verdict, verdict=NOT_LAUNCHED, culprits=ranks_of(unlaunched))

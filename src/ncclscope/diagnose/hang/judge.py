@@ -20,6 +20,7 @@ from ncclscope.diagnose.hang.in_flight import judge_collective, judge_p2p
 from ncclscope.diagnose.hang.joining import judge_joining, judge_unidentified
 from ncclscope.diagnose.hang.mismatch import judge_last_calls
 from ncclscope.diagnose.hang.verdict import OK, RankActivity, Status, Verdict
+from ncclscope.diagnose.hang.without_kernels import with_assumed_operations
 from ncclscope.snapshot.process import ProcessSnapshot
 from ncclscope.snapshot.types import PAIRED
 
@@ -29,7 +30,7 @@ Place = tuple[CommunicatorState, Member]
 def judge(snapshots: Sequence[ProcessSnapshot], unreadable: Sequence[str] = ()) -> Status:
     """The verdicts about all communicators, those that are not fine first."""
     current = last_attempt(snapshots)
-    comm_states = communicator_states(current)
+    comm_states = [with_assumed_operations(state) for state in communicator_states(current)]
     alive = sum(snapshot.life in (ALIVE, STOPPED) for snapshot in current)
     post_mortem = alive == 0
     places = _places(comm_states)
