@@ -18,7 +18,7 @@ quick: $(VENV)/installed  ## the tests that take little time: no browser, saniti
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 test: $(VENV)/installed packages  ## install what the tests need and run all of them (no GPU)
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 lint: $(VENV)/installed  ## formatting, lint, types, import direction
 	$(BIN)/ruff check .
