@@ -353,7 +353,9 @@ def test_payloads_with_a_schema_are_read_back(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_hostile_use_of_nvtx_does_no_harm(tmp_path: Path, seed: int) -> None:
-    _player(tmp_path / "c", "--calls", 300_000, "--seed", seed, "--threads", 4)
+    # On a busy machine the helper thread needs longer than the two seconds that it gets.
+    load = ("--calls", 300_000, "--seed", seed, "--threads", 4)
+    _player(tmp_path / "c", *load, NCCLSCOPE_EXIT_WAIT="60")
     process = only_process(tmp_path / "c")
     assert (process.damage.bad_slots, process.damage.unreadable) == (0, [])
     assert process.dropped() == 0 or process.counters["dropped_ranges", 0] > 0
