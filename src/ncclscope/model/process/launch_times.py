@@ -5,8 +5,8 @@ the second one after it has ended, so the time between them has an excess over t
 recorder measures the excess with marker kernels when a communicator is made. It is taken off, at
 the start: that is where the GPU waits for the launch. What remains may be off by the spread of the
 excess, or by half the difference between an idle and a busy stream, if that is more; and by what
-NCCL's kernels add themselves, NCCL_KERNEL_ERROR_NS. Example: 127 µs between the events, an excess of
-6 ± 2 µs: the kernel took 121 ± 12 µs.
+NCCL's kernels add themselves, NCCL_KERNEL_ERROR_NS. Example: 127 µs between the events, an excess
+of 6 ± 2 µs: the kernel took 121 ± 12 µs.
 
     gpu-event         the error is at most EXACT_ERROR_SHARE of the time: good for bandwidth
     gpu-event-rough   the error is more than that
@@ -34,8 +34,8 @@ from ncclscope.model.schema import NONE, NOT_SAMPLED, Columns
 
 EXACT_ERROR_SHARE = 0.1
 # NCCL's kernels are larger than a marker kernel, and stamp themselves after they began and before
-# they end. On an H200 AllReduce's events exceeded its KernelCh times by 9 to 11 µs at the median and
-# 12 to 14 µs at the 95th percentile where markers had said 4 µs: docs/measurements/nccl.md.
+# they end. On an H200 AllReduce's events exceeded its KernelCh times by 9 to 11 µs at the median
+# and 12 to 14 µs at the 95th percentile where markers had said 4 µs: docs/measurements/nccl.md.
 NCCL_KERNEL_ERROR_NS = 10_000
 NEVER_READ = "its CUDA events were not read before the record ended"
 SHARED = "the time of its launch, which other operations share"
