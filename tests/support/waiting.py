@@ -1,7 +1,7 @@
 """Waiting for something to happen, instead of for time to pass: how long it takes is the machine's affair."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,10 +28,16 @@ def wait_for_heartbeats(folder: Path, count: int) -> None:
     The recorder's thread writes the page, reads the control file and drains its streams in turn, so
     two heartbeats later it has seen whatever was there before.
     """
+    wait_for_heartbeats_of([folder], count)
 
-    def serial() -> int:
+
+def wait_for_heartbeats_of(folders: Iterable[Path], count: int) -> None:
+    """The same for several processes at once: one after the other could outlast the job."""
+
+    def serial(folder: Path) -> int:
         page = read_live_page(folder)
         return page.serial if page else 0
 
-    first = eventually(serial)
-    eventually(lambda: serial() >= first + count)
+    first = {folder: eventually(lambda folder=folder: serial(folder)) for folder in folders}
+    for folder, begun in first.items():
+        eventually(lambda folder=folder, begun=begun: serial(folder) >= begun + count)

@@ -23,7 +23,7 @@ from ncclscope.simulation.scenario import Call, Communicators, Scenario
 from ncclscope.snapshot.process import read_snapshots
 from tests.support.player import ncclscope
 from tests.support.simulated_jobs import running
-from tests.support.waiting import eventually, wait_for_heartbeats
+from tests.support.waiting import eventually, wait_for_heartbeats_of
 
 CALLS = (
     Call("world", "AllReduce", 1 << 18),
@@ -152,12 +152,12 @@ def _calls_are_matched_with_themselves(capture: Path) -> None:
 
 def test_so_many_calls_and_back(tmp_path: Path) -> None:
     capture = tmp_path / "capture"
-    with running(JOB, capture, "--mode", "trace") as job:
+    longer = replace(JOB, steps=1200)  # asked twice while it runs
+    with running(longer, capture, "--mode", "trace") as job:
         eventually(lambda: len(modes(capture)) == 4)
         said = ncclscope("ctl", capture, "--mode", "profile")
         assert said.returncode == 0, said.stderr
-        for live in capture.glob("*/live"):
-            wait_for_heartbeats(live.parent, 2)
+        wait_for_heartbeats_of(process_folders(capture), 2)
         quiet = {p.folder: len(p.slots) for p in open_capture(capture).processes}
         said = ncclscope(
             "ctl", capture, "--mode", "full", "--events", "Group,ProxyOp", "--calls", "20"
@@ -169,7 +169,7 @@ def test_so_many_calls_and_back(tmp_path: Path) -> None:
         assert job.wait(timeout=60) == 0
     for process in open_capture(capture).processes:
         assert len(process.slots) > quiet[process.folder]
-        assert counted(process) == JOB.steps * len(CALLS)
+        assert counted(process) == longer.steps * len(CALLS)
         assert [zoom.mode for zoom in process.mode_changes] == ["profile", "full", "trace"]
         assert "ProxyStep" not in kinds(process)
 
