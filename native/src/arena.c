@@ -30,6 +30,7 @@
 #define MIN_SHM_BYTES (512ull << 20)
 
 struct arena arena = {.fd = -1, .lock_fd = -1};
+char arena_refused[64];
 u32 arena_next[MAX_CHUNKS];
 
 static u64 number_in_file(const char *path) {
@@ -81,9 +82,10 @@ static u64 shm_budget(void) {
 
 static bool populate(char *from, size_t bytes) {
     if (madvise(from, bytes, MADV_POPULATE_WRITE) == 0) return true;
-    if (errno != EINVAL) return false;  // EFAULT, ENOMEM: no memory behind it
-    for (size_t offset = 0; offset < bytes; offset += 4096)
-        *(volatile char *)(from + offset) = 0;  // before Linux 5.14
+    if (errno == ENOMEM || errno == EFAULT || errno == EHWPOISON) return false;
+    // Before Linux 5.14, or forbidden by a sandbox. A file's space is allocated already, so this
+    // raises no SIGBUS.
+    for (size_t offset = 0; offset < bytes; offset += 4096) *(volatile char *)(from + offset) = 0;
     return true;
 }
 
@@ -96,8 +98,9 @@ static int open_shm_dir(char *path, size_t size) {
     if (dir >= 0 &&
         (fstat(dir, &info) != 0 || info.st_uid != getuid() || (info.st_mode & 077) != 0)) {
         close(dir);
-        return -1;
+        dir = -1;
     }
+    if (dir < 0) snprintf(arena_refused, sizeof arena_refused, "%s", path);
     return dir;
 }
 
@@ -225,7 +228,10 @@ void arena_unlink(void) {
     close_files();
 }
 
-void arena_forget(void) { close_files(); }
+void arena_forget(void) {
+    close_files();
+    arena.is_foreign = true;
+}
 
 void arena_shrink(void) {
     if (arena.fd < 0) return;

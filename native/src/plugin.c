@@ -121,7 +121,8 @@ static void start(int version, const void *nccl_address) {
     struct clock_pair before = clock_sample();
     u64 nonce = random_nonce();
     name_process();
-    if (!arena_create(process_folder)) {
+    // Without the first, fork children would write into the parent's arena.
+    if (pthread_atfork(NULL, NULL, in_fork_child) != 0 || !arena_create(process_folder)) {
         range_begin(false);
         return;
     }
@@ -138,10 +139,12 @@ static void start(int version, const void *nccl_address) {
     stream_setup_all(nonce);
     range_begin(config.ranges);
     if (arena.fd >= 0) sigbus_guard_install();
-    pthread_atfork(NULL, NULL, in_fork_child);
     atexit(at_exit);
+    if (arena_refused[0])
+        log_note("%s is not a directory of this user's alone; it is not used", arena_refused);
     if (!helper_start(process_folder))
-        log_note("no helper thread; recording ends when the arena is full");
+        log_note(arena.fd >= 0 ? "no helper thread; recording ends when the arena is full"
+                               : "no helper thread and no shared memory; nothing will be left");
 }
 
 static void log_banner(void) {
