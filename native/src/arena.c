@@ -30,7 +30,7 @@
 #define MIN_SHM_BYTES (512ull << 20)
 
 struct arena arena = {.fd = -1, .lock_fd = -1};
-char arena_refused[64];
+char arena_refused[128];
 u32 arena_next[MAX_CHUNKS];
 
 static u64 number_in_file(const char *path) {
@@ -95,13 +95,16 @@ static int open_shm_dir(char *path, size_t size) {
     if (mkdir(path, 0700) != 0 && errno != EEXIST) return -1;
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat info;
-    if (dir >= 0 &&
-        (fstat(dir, &info) != 0 || info.st_uid != getuid() || (info.st_mode & 077) != 0)) {
-        close(dir);
-        dir = -1;
+    bool foreign = dir < 0 && (errno == ELOOP || errno == ENOTDIR || errno == EACCES);
+    if (dir >= 0 && fstat(dir, &info) == 0) {
+        foreign = info.st_uid != getuid() || (info.st_mode & 077) != 0;
+        if (!foreign) return dir;
     }
-    if (dir < 0) snprintf(arena_refused, sizeof arena_refused, "%s", path);
-    return dir;
+    if (foreign)
+        snprintf(arena_refused, sizeof arena_refused, "%s is not a directory of this user alone",
+                 path);
+    if (dir >= 0) close(dir);
+    return -1;
 }
 
 // The lock says that this process lives; the kernel drops it however the process dies. It needs an

@@ -31,8 +31,8 @@ struct arena {
     u32 free_count;
 };
 extern HIDDEN struct arena arena;
-// A path in /dev/shm that is not this user's alone, so that nothing was put there; else empty.
-extern char arena_refused[64];
+// Why /dev/shm is not used although it could be: somebody else's path is in the way; else empty.
+extern char arena_refused[128];
 
 // Of a free chunk: the next one of the free list. Of a chunk in use: the stream's next chunk (0:
 // none yet, else 1 + chunk).

@@ -31,7 +31,8 @@ static struct page {
     const char *name;
     int fd;
     u64 start;  // behind the file header
-} live_page = {"live", -1, 0}, tally_page = {"tally", -1, 0};
+    u64 end;    // of what was written
+} live_page = {"live", -1, 0, 0}, tally_page = {"tally", -1, 0, 0};
 static struct sink_totals totals;
 static bool complained, slow;
 static u32 folders;
@@ -186,6 +187,8 @@ static void remove_oldest_segment(void) {
     oldest_segment++;
 }
 
+static void look_after_segment(u32 number);
+
 static u64 segment_limit(void) { return sink_segment_bytes(config.disk_limit_bytes); }
 
 static u64 bytes_on_disk(void) {
@@ -216,8 +219,15 @@ static void rotate(void) {
     segment_slots[segment % SINK_SEGMENTS] = 0;
 }
 
+// Whether somebody cut a file that we append to. Writing on would leave a hole in it, and no trace.
+static bool was_cut(int fd, u64 bytes) {
+    struct stat info;
+    return fd >= 0 && fstat(fd, &info) == 0 && (u64)info.st_size < bytes;
+}
+
 void sink_flush(void) {
     if (staged_count == 0) return;
+    if (was_cut(log_fd, log_offset)) look_after_segment(segment);
     size_t bytes = (size_t)staged_count * SLOT_BYTES;
     if ((log_fd >= 0 || open_segment()) && write_at(log_fd, staged, bytes, log_offset)) {
         log_offset += bytes;
@@ -296,6 +306,10 @@ static void keep_meta(const union slot *slots, size_t count) {
 
 bool sink_meta(const union slot *slots, size_t count) {
     if (count == 0) return true;
+    if (was_cut(meta_fd, meta_offset)) {
+        sink_look_after_files();
+        return false;
+    }
     if (!write_at(meta_fd, slots, count * SLOT_BYTES, meta_offset)) {
         complain("cannot write to");
         return false;
@@ -399,8 +413,8 @@ void sink_look_after_files(void) {
     }
     for (u32 number = oldest_segment, last = segment; number <= last; number++)
         look_after_segment(number);
-    if (is_harmed(live_page.name, live_page.fd, live_page.start)) close_file(&live_page.fd);
-    if (is_harmed(tally_page.name, tally_page.fd, tally_page.start)) close_file(&tally_page.fd);
+    if (is_harmed(live_page.name, live_page.fd, live_page.end)) close_file(&live_page.fd);
+    if (is_harmed(tally_page.name, tally_page.fd, tally_page.end)) close_file(&tally_page.fd);
     if (is_harmed("meta", meta_fd, meta_offset)) close_file(&meta_fd);
 }
 
@@ -413,7 +427,9 @@ bool sink_open_page(enum file_kind kind, bool *is_new) {
     struct page *page = page_of(kind);
     *is_new = page->fd < 0;
     if (!sink_is_open()) return false;
-    if (page->fd < 0) page->fd = create_file(page->name, kind, &page->start);
+    if (page->fd >= 0) return true;
+    page->fd = create_file(page->name, kind, &page->start);
+    page->end = page->start;
     if (page->fd < 0) complain("cannot write to");
     return page->fd >= 0;
 }
@@ -421,9 +437,13 @@ bool sink_open_page(enum file_kind kind, bool *is_new) {
 bool sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset) {
     struct page *page = page_of(kind);
     if (page->fd < 0) return false;
-    if (write_at(page->fd, data, bytes, page->start + offset)) return true;
-    complain("cannot write to");
-    return false;
+    if (!write_at(page->fd, data, bytes, page->start + offset)) {
+        complain("cannot write to");
+        return false;
+    }
+    u64 end = page->start + offset + bytes;
+    if (end > page->end) page->end = end;
+    return true;
 }
 
 bool sink_is_slow(void) { return slow; }
