@@ -62,7 +62,7 @@ def open_file(path: Path) -> Iterator[BinaryIO]:
             compressed = file.read(2) == _GZIP
             file.seek(0)
             if not compressed:
-                yield cast(BinaryIO, file)
+                yield file
                 return
             size = os.fstat(file.fileno()).st_size
             with gzip.GzipFile(fileobj=file) as inner:
