@@ -121,6 +121,7 @@ static void start(int version, const void *nccl_address) {
     struct clock_pair before = clock_sample();
     u64 nonce = random_nonce();
     name_process();
+    attach_use_folder(process_folder);
     if (!arena_create(process_folder)) {
         range_begin(false);
         return;
