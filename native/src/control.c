@@ -62,6 +62,11 @@ static void read_line(const char *line, struct control_request *request) {
         request->gpu_timing = config_timing_by_name(value);
     else if ((value = value_of(line, "seconds"))) request->seconds = strtoull(value, NULL, 10);
     else if ((value = value_of(line, "calls"))) request->calls = strtoull(value, NULL, 10);
+    else if ((value = value_of(line, "kernels"))) {
+        char *rest;
+        request->kernel_steps = strtoull(value, &rest, 10);
+        request->kernels_after_ns = strtoull(rest, NULL, 10);
+    }
 }
 
 bool control_poll(struct control_request *request, const char *process_folder) {

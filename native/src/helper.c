@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "arena.h"
+#include "attach.h"
 #include "clock.h"
 #include "comm.h"
 #include "config.h"
@@ -160,6 +161,7 @@ static void apply_control(void) {
     // What was recorded until now goes where the mode until now sends it.
     pass(true);
     recording_mode_apply(&request);
+    if (request.kernel_steps) attach_take_kernels(request.kernel_steps, request.kernels_after_ns);
     struct drain_pass now = this_pass(true);
     if (request.copy_out && now.use == TO_RING && sink_is_open()) drain_copy_out(&now);
 }

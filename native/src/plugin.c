@@ -121,6 +121,7 @@ static void start(int version, const void *nccl_address) {
     struct clock_pair before = clock_sample();
     u64 nonce = random_nonce();
     name_process();
+    attach_use_folder(process_folder);
     // Without the first, fork children would write into the parent's arena.
     if (pthread_atfork(NULL, NULL, in_fork_child) != 0 || !arena_create(process_folder)) {
         range_begin(false);

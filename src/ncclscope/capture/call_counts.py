@@ -2,16 +2,19 @@
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
-from ncclscope.capture.segment import Slots, open_file
+from ncclscope.capture.file_sizes import LARGEST_TALLY
+from ncclscope.capture.segment import Slots, open_file, read_file
 from ncclscope.errors import FormatError
 
 RECORD = np.dtype([("tally", dtypes.OURS.dtypes["Tally"]), ("times", dtypes.OURS.times)])
+_READ = partial(read_file, largest_bytes=LARGEST_TALLY)
 _KEY_FIELDS = ("level", "comm", "func", "count", "dtype", "algo", "proto", "bits")
 
 
@@ -46,7 +49,7 @@ def _keys(entries: npt.NDArray[np.void]) -> list[CallKey]:
 def read_call_counts(path: Path) -> npt.NDArray[np.void]:
     """Records of the tally file; empty where there is none."""
     try:
-        header, data = open_file(path)
+        header, data = open_file(path, _READ)
     except (FormatError, OSError):
         return np.empty(0, RECORD)
     times = dtypes.check_schema(header.schema).times  # of an earlier minor version: shorter
