@@ -63,10 +63,10 @@ def main() -> None:
         f"`ncclscope-player {' '.join(map(str, LOAD))}` in mode `full`, with the arena of a killed "
         "process to be salvaged; one call fails: the first, the second, the middle one, the last "
         "one, all, or all from the middle on. Only calls of the plugin fail. Bar: the job ends "
-        "with 0, the log has at most one line about it, calls are counted exactly, and events that are "
-        "missing are counted; where counts end early, readers say so; where nothing is recorded, "
-        f"the log does. Not reached by this job: {', '.join(unreached)}. {len(outcomes):,} jobs; "
-        f"the bar {holds(not problems)}."
+        "with 0, the log has at most one line about it, calls are counted exactly, and events "
+        "that are missing are counted; where counts end early, readers say so; where nothing is "
+        f"recorded, the log does. Not reached by this job: {', '.join(unreached)}. "
+        f"{len(outcomes):,} jobs; the bar {holds(not problems)}."
     )
     publish("faults", f"{table(header, rows(outcomes))}\n\n{note}")
     if problems:
