@@ -24,6 +24,7 @@ SHM_DIR = Path("/dev/shm")
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _PARTIAL = "arena.partial"
 _PATIENCE_S = 60.0  # for one user's arenas, as root
+_LOCK_ATTEMPTS, _LOCK_PAUSE_S = 100, 0.01
 _LARGEST_FRONT = _LARGEST_CHUNK = 64 << 20
 _MOST_CHUNKS = 4096  # MAX_CHUNKS of native/src/arena.h
 _IN_USE = (bytes([layout.KINDS["Block"]]), bytes([layout.KINDS["Tallies"]]))
@@ -84,6 +85,30 @@ def _open_arena(directory: int, name: str) -> int | None:
     return None
 
 
+def _lock(fd: int, header: Header) -> None:
+    """Takes the lock of an arena; BlockingIOError while its process lives. Another process that
+    looks for dead arenas may hold it for a moment.
+    """
+    for _ in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not _is_gone(header):
+                raise
+        time.sleep(_LOCK_PAUSE_S)
+    raise BlockingIOError
+
+
+def _is_gone(header: Header) -> bool:
+    """Whether a process of this host does not exist any more; False where that cannot be seen."""
+    with suppress(OSError):
+        namespace = str(os.stat("/proc/self/ns/pid").st_ino)
+        same = header.identity.get("pid_namespace") == namespace
+        return same and not Path(f"/proc/{header.pid}").exists()
+    return False
+
+
 def _check_sizes(header: Header, path: Path) -> None:
     """FormatError for an arena that no recorder makes: copying it could go on for ever."""
     chunk_bytes = header.chunk_slots * layout.SLOT_BYTES
@@ -102,9 +127,9 @@ def _dead_arenas(directory: int) -> Iterator[tuple[int, str, Header]]:
         if fd is None:
             continue
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             header = parse_header(os.pread(fd, LARGEST_HEADER_BYTES, 0), arena_dir() / name)
             _check_sizes(header, arena_dir() / name)
+            _lock(fd, header)
             yield fd, name, header
         except (BlockingIOError, FormatError):
             continue  # alive, still being created, or none
