@@ -12,6 +12,7 @@ from benchmarks import (
     helper_cpu,
     kills,
     model_speed,
+    mutations,
     range_cost,
     reader_speed,
     serving,
@@ -43,6 +44,7 @@ ALL = {
     "export_speed": export_speed,
     "soak": soak,
     "kills": kills,
+    "mutations": mutations,
 }
 
 

@@ -142,6 +142,7 @@ static void start(int version, const void *nccl_address) {
     atexit(at_exit);
     if (!helper_start(process_folder))
         log_note("no helper thread; recording ends when the arena is full");
+    if (config.complaint[0]) log_note("%s", config.complaint);  // `run` prints it at the end
 }
 
 static void log_banner(void) {

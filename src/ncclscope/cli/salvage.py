@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 from ncclscope.capture.salvage import salvage, salvage_for_all
+from ncclscope.errors import UsageError
 from ncclscope.humanize import plural
 
 
@@ -24,6 +25,9 @@ def run(arguments: argparse.Namespace) -> int:
     """
     capture = Path(arguments.capture) if arguments.capture else None
     folders = salvage_for_all(capture) if os.geteuid() == 0 else salvage(capture)
+    if capture is not None and not folders and not capture.exists():
+        message = f"cannot salvage {capture}: no such directory, and nothing in shared memory"
+        raise UsageError(message, "Name the directory that `ncclscope run` printed")
     for folder in folders:
         print(folder)
     print(f"{plural(len(folders), 'process', 'processes')} brought in")

@@ -17,7 +17,7 @@ import numpy as np
 
 from ncclscope.arrays.library import library, pointer
 from ncclscope.model.column_files import column_file
-from ncclscope.model.schema import NONE, OPTIONAL_COLUMNS, TABLES, Columns
+from ncclscope.model.schema import NONE, OPTIONAL_COLUMNS, TABLES, Columns, value_range
 
 _CHUNK_WORDS = 1 << 18  # 2 MB: stays in the cache between reading and adding up
 _THREADS = 4
@@ -192,7 +192,10 @@ def check_numbers(
             raise DamagedError(table)
         for column in TABLES[table]:
             values = columns[column.name]
-            if column.words and len(values):
-                most = len(words[column.name])
-                if int(values.min()) < NONE or int(values.max()) >= most:
-                    raise DamagedError(f"{table}.{column.name}")
+            if not len(values):
+                continue
+            least, most = value_range(column)
+            if column.words:
+                most = len(words[column.name]) - 1
+            if int(values.min()) < least or int(values.max()) > most:
+                raise DamagedError(f"{table}.{column.name}")
