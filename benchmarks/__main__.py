@@ -14,6 +14,7 @@ from benchmarks import (
     model_speed,
     mutations,
     range_cost,
+    reader_faults,
     reader_speed,
     serving,
     soak,
@@ -45,6 +46,7 @@ ALL = {
     "soak": soak,
     "kills": kills,
     "mutations": mutations,
+    "reader_faults": reader_faults,
 }
 
 

@@ -5,7 +5,14 @@ from collections.abc import Container
 from pathlib import Path
 
 from ncclscope.capture.contents import ProcessContents, contents_of_capture
-from ncclscope.capture.liveness import ALIVE, ENDED, FATES, STOPPED, life_in
+from ncclscope.capture.liveness import (
+    ALIVE,
+    ENDED,
+    FATES,
+    STOPPED,
+    counts_end_early,
+    life_in,
+)
 from ncclscope.cli import suggested_commands
 from ncclscope.humanize import amount, plural, printable
 from ncclscope.launch.environment import why_not_writable
@@ -49,6 +56,7 @@ def contents_lines(capture: Path, processes: list[ProcessContents]) -> list[str]
     count = plural(len(processes), "process", "processes")
     return [
         f"ncclscope: {count}{ends}; {counts} in {capture}",
+        *_early_lines(capture, processes),
         *(f"           {printable(line)}" for line in timing_lines(processes)),
         *_note_lines(processes),
         f"           next: {suggested_commands.command(_next_verb(fates), capture)}",
@@ -60,6 +68,13 @@ def _next_verb(fates: Counter[str]) -> str:
     if fates[FATES[ALIVE]] or fates[FATES[STOPPED]]:
         return "status"
     return "diagnose" if fates else "report"
+
+
+def _early_lines(capture: Path, processes: list[ProcessContents]) -> list[str]:
+    """How many processes were gone before they could write their last counts."""
+    early = sum(counts_end_early(capture / p.folder, p.ended) for p in processes)
+    some = plural(early, "process", "processes")
+    return [f"           counts of {some} end early, at the last heartbeat"] if early else []
 
 
 def timing_lines(processes: list[ProcessContents]) -> list[str]:

@@ -31,6 +31,7 @@ class Settings:
     gpu_timing: str | None = None  # kernel, sampled, off or auto
     nvtx: bool = False  # NVTX ranges are recorded
     torch: str | None = None  # off, steps or modules: what PyTorch is asked to say
+    kernels_at: str | None = None  # STEP or STEP:STEPS whose CUDA kernels are taken
     pattern: str | None = None  # for the plugin to expand (%h, %p, %r), instead of the directory
 
 
@@ -143,6 +144,7 @@ def recording_variables(settings: Settings, plugin: Path) -> dict[str, str]:
         ("NCCLSCOPE_DISK_LIMIT", settings.disk_limit),
         ("NCCLSCOPE_GPU_TIMING", settings.gpu_timing),
         ("NCCLSCOPE_TORCH", settings.torch),
+        ("NCCLSCOPE_KERNELS_AT", settings.kernels_at),
         (NVTX_VARIABLE, str(plugin) if settings.nvtx else None),
     ):
         if value is not None:

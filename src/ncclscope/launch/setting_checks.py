@@ -71,6 +71,7 @@ _VARIABLES: dict[str, Callable[[str], str]] = {
     "NCCLSCOPE_TORCH": _one_of("auto", "off", *TORCH_LEVELS),
     "NCCLSCOPE_RANGES": _anything,
     "NCCLSCOPE_DISABLE": _anything,
+    "NCCLSCOPE_KERNELS_AT": _anything,  # the option has been checked
 }
 # Of other parts of ncclscope: bench, the simulated NCCL, the empty plugin, tests of jobs.
 _OTHER_PREFIXES = ("NCCLSCOPE_BENCH_", "NCCLSCOPE_SIM_", "NCCLSCOPE_EMPTY_", "NCCLSCOPE_POSED_")

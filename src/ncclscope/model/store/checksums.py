@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from ncclscope.arrays.library import library, pointer
 from ncclscope.model.column_files import column_file
-from ncclscope.model.schema import NONE, OPTIONAL_COLUMNS, TABLES, Columns, value_range
+from ncclscope.model.schema import LARGEST, NONE, OPTIONAL_COLUMNS, TABLES, Columns, value_range
 
 _CHUNK_WORDS = 1 << 18  # 2 MB: stays in the cache between reading and adding up
 _THREADS = 4
-_LARGEST = 1 << 62
 _SEAL = "seal"
 # Columns that hold rows of other tables.
 REFERENCES = {
@@ -129,9 +128,14 @@ def check_seal(folder: Path, manifest: dict[str, Any]) -> None:
         raise DamagedError("columns")
 
 
+def is_whole_number(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number of any size."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def is_number(value: object) -> bool:
     """Whether it is a whole number of 63 bits."""
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
+    return is_whole_number(value) and abs(value) < LARGEST
 
 
 def is_text(value: object) -> bool:

@@ -18,7 +18,15 @@ from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.rows import GpuRow, ProcessRow
-from ncclscope.model.schema import NONE, OPTIONAL_COLUMNS, SCHEMA_VERSION, TABLES, Column, Columns
+from ncclscope.model.schema import (
+    FORMER_NAMES,
+    NONE,
+    OPTIONAL_COLUMNS,
+    SCHEMA_VERSION,
+    TABLES,
+    Column,
+    Columns,
+)
 from ncclscope.model.sql_views import (
     SQL_TYPES,
     literal,
@@ -198,10 +206,11 @@ def _words(connection: duckdb.DuckDBPyConnection, path: Path) -> Vocabulary:
 def _expression(column: Column, present: set[str], words: Vocabulary) -> str:
     quoted = f'"{column.name}"'
     kind = SQL_TYPES[column.dtype]
-    if column.name not in present or (column.words and not words.lists[column.name]):
+    name = column.name if column.name in present else FORMER_NAMES.get(column.name, column.name)
+    if name not in present or (column.words and not words.lists[column.name]):
         return f"cast({NONE} as {kind}) as {quoted}"
     if not column.words:
-        return f"coalesce(cast({quoted} as {kind}), cast({NONE} as {kind})) as {quoted}"
+        return f'coalesce(cast("{name}" as {kind}), cast({NONE} as {kind})) as {quoted}'
     other = words.code(column.name, "other") if "other" in words.lists[column.name] else NONE
     code = f"enum_code(try_cast({quoted} as {column.name}_name))"
     return (
