@@ -13,7 +13,9 @@ from benchmarks import (
     helper_cpu,
     kills,
     model_speed,
+    mutations,
     range_cost,
+    reader_faults,
     reader_speed,
     serving,
     soak,
@@ -45,6 +47,8 @@ ALL = {
     "soak": soak,
     "kills": kills,
     "faults": faults,
+    "mutations": mutations,
+    "reader_faults": reader_faults,
 }
 
 
