@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.humanize import printable
+from ncclscope.regular_files import open_binary
 
 FILE = "context.jsonl"
 _MOST_BYTES, _MOST_LINES, _LONGEST_TEXT = 8 << 20, 4096, 200
@@ -60,7 +61,7 @@ class JobContext:
 def read_context(folder: Path) -> JobContext:
     """What the process in a folder said; whatever cannot be read is left out."""
     try:
-        with (folder / FILE).open("rb") as file:
+        with open_binary(folder / FILE) as file:
             content = file.read(_MOST_BYTES)
     except OSError:
         return JobContext()

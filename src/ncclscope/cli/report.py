@@ -20,10 +20,12 @@ from ncclscope.cli.selection_options import (
     selection_of,
 )
 from ncclscope.cli.terminal import output_width
-from ncclscope.errors import IncompleteError, NcclscopeError, UsageError
+from ncclscope.errors import IncompleteError, UsageError
+from ncclscope.humanize import printable
 from ncclscope.ingest.kernel_files import read_kernels, traces_of
 from ncclscope.ingest.nccl_log_topology import topology_of
 from ncclscope.model.model import Model
+from ncclscope.output_files import check_file, is_stdout, size_written, write_text
 from ncclscope.report.html import as_html
 from ncclscope.report.json_csv import as_csv, as_json
 from ncclscope.report.terminal import Style, terminal_lines
@@ -101,18 +103,12 @@ def _style(arguments: argparse.Namespace) -> Style:
     return Style(output_width(_WIDEST), sys.stdout.isatty() and not plain, **most)
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        message = f"cannot write {path}: {error.strerror}"
-        raise NcclscopeError(message, "Name another file with --html") from None
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Prints or writes the report."""
     by = parse_by(arguments.by or ["+communicator"])
     check_sort(arguments.sort, by)
+    if arguments.html:
+        check_file(Path(arguments.html))
     model = open_model_with_progress(resolve_capture(arguments.capture))
     summary = replace(_summary(model, arguments, by), exposure=_exposure(model, arguments.kernels))
     groups = sorted_groups(summary.groups, arguments.sort)
@@ -122,9 +118,12 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.csv:
         print(as_csv(summary, groups), end="")
     elif arguments.html:
-        _write(Path(arguments.html), as_html(summary, groups, topology))
-        print(summary.completeness.line())
-        print(f"written: {arguments.html}")
+        path = Path(arguments.html)
+        write_text(path, as_html(summary, groups, topology))
+        about = sys.stderr if is_stdout(path) else sys.stdout
+        print(summary.completeness.line(), file=about)
+        if size_written(path) is not None:
+            print(f"written: {printable(arguments.html)}", file=about)
     else:
         for line in terminal_lines(summary, groups, _style(arguments), topology):
             print(line)

@@ -99,6 +99,9 @@ def reachable_plugin(plugin: Path, directory: Path) -> Path:
             "Choose a capture with a shorter path (-o DIR); it will hold a link to the plugin",
         )
     make_capture(directory)
+    if link.exists() and not link.is_symlink():
+        message = f"cannot put a link into {directory}: plugin.so exists"
+        raise UsageError(message, "Choose another directory with -o")
     link.unlink(missing_ok=True)
     link.symlink_to(plugin)
     return link

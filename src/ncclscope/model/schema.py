@@ -18,7 +18,8 @@ from ncclscope.capture import layout
 Columns = dict[str, npt.NDArray[Any]]  # by name
 
 NONE = -1
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+FORMER_NAMES = {"last_communicator_rank": "last_rank"}  # of columns in version 1
 _CHUNK_ROWS = 1 << 15  # of which some columns fit into the nearest caches
 
 
@@ -164,7 +165,11 @@ INSTANCES = _columns(
     ("first_start_ns", "i8", "first arrival"),
     ("last_start_ns", "i8", "last arrival"),
     ("last_end_ns", "i8", "last end"),
-    ("last_rank", "i4", "rank that arrived last, where that is certain"),
+    (
+        "last_communicator_rank",
+        "i4",
+        "rank in the communicator that arrived last, where that is certain",
+    ),
     ("skew_ns", "i8", "last arrival - first arrival"),
     ("error_ns", "i8", "how far the clocks of its nodes may be apart"),
 )

@@ -70,7 +70,7 @@ def _skewed(lookup: Lookup, model: Model) -> list[Json]:
     is_certain = skew > np.asarray(instances["error_ns"])
     listed = []
     for number in _largest(np.where(is_certain, skew, NONE)):
-        last_rank = int(instances["last_rank"][number])
+        last_rank = int(instances["last_communicator_rank"][number])
         members = np.flatnonzero(np.asarray(operations["instance"]) == number)
         of_last = members[np.asarray(operations["rank"][members]) == last_rank]
         shown = of_last if len(of_last) else members
