@@ -5,6 +5,7 @@ import sys
 from benchmarks import (
     bytes_per_operation,
     callback_cost,
+    clients,
     cold_callbacks,
     diagnose_quality,
     export_speed,
@@ -34,6 +35,7 @@ ALL = {
     "reader_speed": reader_speed,
     "model_speed": model_speed,
     "serving": serving,
+    "clients": clients,
     "diagnose_quality": diagnose_quality,
     "verdict_quality": verdict_quality,
     "timeline_speed": timeline_speed,

@@ -1,6 +1,6 @@
 """How calls and bytes are distributed over the ranks of a communicator, function by function."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,13 +23,33 @@ class FunctionBalance:
     calls: Floats
     bytes: Floats
     busy_ns: Floats  # sum of durations
+    module: int = NONE  # row of `modules`, where they are apart
 
 
 def balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
     """By communicator of at least so many ranks, and function."""
     operations = run.operations
     known = (operations["size_bytes"] != NONE) & (operations["global_rank"] != NONE)
-    rows = np.flatnonzero(run.current & known)
+    return _balances(run, least_ranks, np.flatnonzero(run.current & known))
+
+
+def module_balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
+    """The same for each module of the program: experts of one layer can be uneven where all layers
+    together are even.
+    """
+    if not run.model.has_context:
+        return ()
+    operations, modules = run.operations, np.asarray(run.operations["module"])
+    known = (operations["size_bytes"] != NONE) & (operations["global_rank"] != NONE)
+    rows = np.flatnonzero(run.current & known & (modules != NONE))
+    per_module: list[FunctionBalance] = []
+    for module in np.unique(modules[rows]).tolist():
+        own = _balances(run, least_ranks, rows[modules[rows] == module])
+        per_module += [replace(balance, module=module) for balance in own]
+    return tuple(per_module)
+
+
+def _balances(run: Run, least_ranks: int, rows: Ints) -> tuple[FunctionBalance, ...]:
     if not len(rows):
         return ()
     key = run.column("communicator", rows) << 8 | run.column("function", rows) + 1  # NONE: 0

@@ -17,11 +17,12 @@ from ncclscope.cli.selection_options import (
     selection_of,
 )
 from ncclscope.errors import UsageError
-from ncclscope.export.atomic_files import STDOUT, Written
 from ncclscope.export.formats import FORMATS, Export
+from ncclscope.export.written import Written
 from ncclscope.humanize import amount, plural, printable
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model
+from ncclscope.output_files import check_file, is_stdout, size_written
 
 preprocess_argv = join_negative_times
 _MANY = 10_000  # operations; of fewer, headers are the larger part
@@ -92,7 +93,9 @@ def _format(arguments: argparse.Namespace) -> Export:
 
 def _check(export: Export, arguments: argparse.Namespace) -> None:
     """Raises UsageError for options that do not fit together, before anything is read."""
-    if export.is_directory and Path(arguments.output) == STDOUT:
+    if not export.is_directory:
+        check_file(Path(arguments.output))
+    elif is_stdout(Path(arguments.output)):
         raise UsageError(f"cannot write {export.name} to stdout: it is a directory", "Name one")
     for option in _OWN_OPTIONS:
         names = _formats_with(option)
@@ -109,15 +112,10 @@ def _write(
     return export.write(model, selection, Path(arguments.output), progress=progress, **options)
 
 
-def _size_bytes(path: Path) -> int:
-    files = path.rglob("*") if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
-
-
 def _report(path: Path, model: Model, written: Written) -> None:
     """Prints what was written and what was left out."""
-    if path != STDOUT:
-        size, count = _size_bytes(path), written.count
+    size, count = size_written(path), written.count
+    if size is not None:
         each = f", {size / count:.1f} bytes each" if count >= _MANY else ""
         what = f"{plural(count, written.unit)}, {amount(size)}{each}"
         print(f"           written: {printable(str(path))}: {what}", file=sys.stderr)

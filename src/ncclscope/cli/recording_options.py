@@ -2,8 +2,10 @@
 
 import argparse
 import os
+import re
 from pathlib import Path
 
+from ncclscope.errors import UsageError
 from ncclscope.launch.environment import (
     TORCH_LEVELS,
     Settings,
@@ -12,6 +14,7 @@ from ncclscope.launch.environment import (
 )
 from ncclscope.nccl.events import MODES
 
+MOST_KERNEL_STEPS = 100  # whose kernels are taken at a time; ncclscope_kernels.py has it, too
 GPU_TIMINGS = ("auto", "kernel", "sampled", "off")
 
 
@@ -76,6 +79,12 @@ def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = 
     torch.add_argument(
         "--no-torch", action="store_const", const="off", dest="torch", help="leave PyTorch alone"
     )
+    parser.add_argument(
+        "--kernels-at",
+        metavar="STEP[:STEPS]",
+        help="take all CUDA kernels from this training step on, of 3 steps or as many, with "
+        "PyTorch's profiler: exposed communication, exactly",
+    )
 
 
 def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings:
@@ -99,4 +108,16 @@ def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings
         gpu_timing=arguments.gpu_timing,
         nvtx=arguments.nvtx,
         torch=arguments.torch,
+        kernels_at=_kernels_at(arguments.kernels_at),
     )
+
+
+def _kernels_at(text: str | None) -> str | None:
+    """The argument of --kernels-at, checked: a wrong one would be noticed by no one but the job."""
+    match = re.fullmatch(r"\d{1,9}(?::(\d{1,3}))?", text or "0")
+    if not match or not 1 <= int(match[1] or 1) <= MOST_KERNEL_STEPS:
+        raise UsageError(
+            f"cannot take kernels at {text}",
+            f"Give a step, or a step and how many (at most {MOST_KERNEL_STEPS}): 100 or 100:5",
+        )
+    return text

@@ -5,7 +5,7 @@ from collections.abc import Container
 from pathlib import Path
 
 from ncclscope.capture.contents import ProcessContents, contents_of_capture
-from ncclscope.capture.liveness import ENDED, FATES, life_in
+from ncclscope.capture.liveness import ENDED, FATES, counts_end_early, life_in
 from ncclscope.cli import suggested_commands
 from ncclscope.humanize import amount, plural, printable
 from ncclscope.nccl.gpu_timing import kernel_sentence
@@ -42,10 +42,18 @@ def contents_lines(capture: Path, processes: list[ProcessContents]) -> list[str]
     count = plural(len(processes), "process", "processes")
     return [
         f"ncclscope: {count}{ends}; {counts} in {capture}",
+        *_early_lines(capture, processes),
         *(f"           {printable(line)}" for line in timing_lines(processes)),
         *_note_lines(processes),
         f"           next: {suggested_commands.command('report', capture)}",
     ]
+
+
+def _early_lines(capture: Path, processes: list[ProcessContents]) -> list[str]:
+    """How many processes were gone before they could write their last counts."""
+    early = sum(counts_end_early(capture / p.folder, p.ended) for p in processes)
+    some = plural(early, "process", "processes")
+    return [f"           counts of {some} end early, at the last heartbeat"] if early else []
 
 
 def timing_lines(processes: list[ProcessContents]) -> list[str]:

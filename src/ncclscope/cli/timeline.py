@@ -18,9 +18,10 @@ from ncclscope.cli.selection_options import (
     join_negative_times,
     selection_of,
 )
-from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.errors import UsageError
 from ncclscope.http.allowed_hosts import is_loopback, netloc
 from ncclscope.humanize import amount, printable
+from ncclscope.output_files import size_written
 from ncclscope.web.page_server import PageServer
 from ncclscope.web.perfetto_ui import POLICY, TRACE, PerfettoRoutes, perfetto_folder, trace_address
 from ncclscope.web.routes import Routes
@@ -92,17 +93,14 @@ def _show_in_perfetto(arguments: argparse.Namespace) -> int:
 
 def _write(timeline: Timeline, path: Path) -> int:
     timeline.make()
-    try:
-        left_out = write_html(timeline, path)
-    except OSError as error:
-        message = f"cannot write {path}: {error.strerror}"
-        raise NcclscopeError(message, "Name another file with --html") from None
+    left_out = write_html(timeline, path)
     model = timeline.scene.model
     print(f"ncclscope: {model.completeness.line() if model else ''}", file=sys.stderr)
     if left_out:
         print(f"           {left_out}", file=sys.stderr)
-    written = f"{printable(str(path))}, {amount(path.stat().st_size)}"
-    print(f"           written: {written}", file=sys.stderr)
+    size = size_written(path)
+    if size is not None:
+        print(f"           written: {printable(str(path))}, {amount(size)}", file=sys.stderr)
     timeline.stop()
     return 0
 

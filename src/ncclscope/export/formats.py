@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ncclscope.export.atomic_files import Written
+from ncclscope.export.written import Written
 
 Write = Callable[..., Written]  # (model, selection, path, progress=…, and the format's options)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ncclscope.errors import NcclscopeError
-from ncclscope.export.atomic_files import Written
 from ncclscope.export.trace_model import Rank
+from ncclscope.export.written import Written
 from ncclscope.model.model import Progress
 
 WriteRank = Callable[[Rank, BinaryIO], Written]

@@ -31,6 +31,7 @@ class Settings:
     gpu_timing: str | None = None  # kernel, sampled, off or auto
     nvtx: bool = False  # NVTX ranges are recorded
     torch: str | None = None  # off, steps or modules: what PyTorch is asked to say
+    kernels_at: str | None = None  # STEP or STEP:STEPS whose CUDA kernels are taken
     pattern: str | None = None  # for the plugin to expand (%h, %p, %r), instead of the directory
 
 
@@ -98,6 +99,9 @@ def reachable_plugin(plugin: Path, directory: Path) -> Path:
             "Choose a capture with a shorter path (-o DIR); it will hold a link to the plugin",
         )
     make_capture(directory)
+    if link.exists() and not link.is_symlink():
+        message = f"cannot put a link into {directory}: plugin.so exists"
+        raise UsageError(message, "Choose another directory with -o")
     link.unlink(missing_ok=True)
     link.symlink_to(plugin)
     return link
@@ -118,6 +122,7 @@ def recording_variables(settings: Settings, plugin: Path) -> dict[str, str]:
         ("NCCLSCOPE_DISK_LIMIT", settings.disk_limit),
         ("NCCLSCOPE_GPU_TIMING", settings.gpu_timing),
         ("NCCLSCOPE_TORCH", settings.torch),
+        ("NCCLSCOPE_KERNELS_AT", settings.kernels_at),
         (NVTX_VARIABLE, str(plugin) if settings.nvtx else None),
     ):
         if value is not None:

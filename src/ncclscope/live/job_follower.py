@@ -23,6 +23,7 @@ from ncclscope.diagnose.hang.verdict import Status
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.live.counter_reader import CounterReader, Reading
 from ncclscope.model.process.launch_times import event_excess
+from ncclscope.regular_files import open_binary
 from ncclscope.snapshot.process import ProcessSnapshot, read_snapshot
 
 _VERDICT_PERIOD_NS = 2_000_000_000
@@ -98,7 +99,7 @@ def captures_of_this_user() -> list[Path]:
         return []
     for path in directory.iterdir():
         try:
-            with path.open("rb") as file:
+            with open_binary(path) as file:
                 identity = parse_header(file.read(1 << 16), path).identity
         except (OSError, FormatError):
             continue

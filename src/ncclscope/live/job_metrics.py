@@ -93,6 +93,8 @@ def add_training(samples: Samples, snapshot: ProcessSnapshot) -> None:
     rank = (_rank(snapshot.global_rank),)
     samples.add("training_steps", rank, float(steps.steps))
     samples.add("data_wait_seconds", rank, steps.data_ns / _SECOND_NS)
+    if steps.tokens:
+        samples.add("training_tokens", rank, float(steps.tokens))
     if steps.last_ns:
         samples.add("training_step_seconds", rank, steps.last_ns / _SECOND_NS)
 

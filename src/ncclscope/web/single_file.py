@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ncclscope.output_files import write_text
 from ncclscope.web.bar_details import Json, Lookup, bar_json
 from ncclscope.web.bars import Bars, select_bars
 from ncclscope.web.counters import amounts
@@ -161,8 +162,6 @@ def _page_html(data: Json) -> str:
 def write_html(timeline: Timeline, path: Path, most: int = MOST_BARS) -> str:
     """Writes the file; a text of what was left out, "" for nothing."""
     data = page_data(timeline, most)
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(_page_html(data))
-    part.rename(path)
+    write_text(path, _page_html(data))
     left_out: str = data["scene"]["left_out"]
     return left_out

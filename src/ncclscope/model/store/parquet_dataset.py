@@ -37,6 +37,7 @@ from ncclscope.model.sql_views import (
 from ncclscope.model.store.checksums import REFERENCES, DamagedError, wrong_reference
 from ncclscope.model.store.saved_model import Writer, load, manifest_of
 from ncclscope.model.vocabulary import Vocabulary
+from ncclscope.regular_files import open_binary
 
 _CHUNK_ROWS = 1 << 20  # that are held in memory at once
 _MOST_NAMES = 1000  # of one column
@@ -69,7 +70,7 @@ def read_dataset(path: Path, mark: str, progress: Progress | None = None) -> Mod
 def _schema(path: Path) -> dict[str, Any]:
     """The dataset's description of itself."""
     try:
-        with (path / DATASET_FILE).open("rb") as file:
+        with open_binary(path / DATASET_FILE) as file:
             schema: dict[str, Any] = json.loads(file.read(_LARGEST_SCHEMA_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         cause = getattr(error, "strerror", None) or error
@@ -168,7 +169,8 @@ def _unknown_columns(
 
 
 def _files(path: Path, table: str) -> list[Path]:
-    return sorted((path / table).glob("*.parquet"))
+    # Anything but a regular file would stop the reader: it waits for the other end of a FIFO.
+    return sorted(file for file in (path / table).glob("*.parquet") if file.is_file())
 
 
 def _scan(files: list[Path]) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope._version import __version__
+from ncclscope.capture.deletion import is_saved_model
 from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.column_files import map_columns, write_columns
 from ncclscope.model.completeness import Completeness
@@ -100,8 +101,11 @@ class Writer:
         if not self.kept:
             return self.folder
         place = capture / FOLDER
-        shutil.rmtree(place, ignore_errors=True)
         try:
+            if os.path.lexists(place):
+                if not is_saved_model(place):  # a folder of the user's own that has this name
+                    raise FileExistsError(place)
+                shutil.rmtree(place, ignore_errors=True)
             self.folder.rename(place)
         except OSError:  # another process was quicker: its model stays, this one serves this run
             self.kept = False
