@@ -100,7 +100,8 @@ static void salvage_arena(int dir, const char *name) {
     if (fd < 0) return;
     bool ours = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == getuid() &&
                 info.st_size > MAX_HEADER_BYTES;
-    if (ours && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+    // Without a link, somebody else has brought it in meanwhile.
+    if (ours && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &info) == 0 && info.st_nlink > 0) {
         u64 bytes = (u64)info.st_size;
         void *base = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
         if (base != MAP_FAILED) {

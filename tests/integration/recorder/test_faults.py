@@ -41,7 +41,11 @@ def test_no_failing_call_harms_the_job(bench: Bench) -> None:
     with ThreadPoolExecutor(TOGETHER) as pool:
         outcomes = list(pool.map(lambda fault: run_with_fault(bench, fault), faults))
     assert [outcome for outcome in outcomes if outcome.problem] == []
-    assert [outcome.fault.call for outcome in outcomes if not outcome.failed_calls] == []
+    # Of jobs that run at the same time, one finds the dead process's arena.
+    missed = [outcome.fault for outcome in outcomes if not outcome.failed_calls]
+    assert len(missed) < 10
+    again = [run_with_fault(bench, fault) for fault in missed]
+    assert [outcome for outcome in again if outcome.problem or not outcome.failed_calls] == []
 
 
 @pytest.mark.parametrize("error", ["EPERM", "ENOMEM"])
