@@ -70,6 +70,7 @@ ERRORS: dict[str, tuple[str, ...]] = {
     "pthread_setname_np": ("EACCES", "ERANGE"),
     "pthread_setspecific": ("ENOMEM",),
     "pthread_sigmask": ("EINVAL",),
+    "pread": ("EIO", "EINTR", "EAGAIN", "ESTALE", "0"),
     "pwrite": (
         "EIO",
         "ENOSPC",

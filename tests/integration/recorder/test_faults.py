@@ -2,6 +2,7 @@
 said. `benchmarks.faults` makes every call fail with each of its errors, in every place.
 """
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,6 +33,12 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def test_every_call_of_the_plugin_is_in_the_sweep() -> None:
     assert set(calls_linked()) <= set(ERRORS) | HARMLESS
     assert not set(ERRORS) & HARMLESS
+
+
+def test_the_recorder_maps_its_own_arena_alone(bench: Bench) -> None:
+    """Of a file that somebody truncates, as a dead process's arena, a mapping would be a SIGBUS."""
+    assert bench.calls_made["mmap"] == 1
+    assert bench.calls_made["pread"] > 1, "it has salvaged the dead process's"
 
 
 def test_no_failing_call_harms_the_job(bench: Bench) -> None:
@@ -93,3 +100,6 @@ def test_counts_that_are_nowhere_are_said_to_end_early(bench: Bench, tmp_path: P
     report = ncclscope("report", capture).stdout
     assert "nothing dropped" not in " ".join(report.split())
     assert "counts of 1 process end early" in " ".join(report.split())
+    assert "counts of 1 process end early" in ran.stderr
+    as_json = json.loads(ncclscope("report", "--json", capture).stdout)
+    assert as_json["completeness"]["counts_end_early"] == 1
