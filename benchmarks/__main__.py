@@ -9,6 +9,7 @@ from benchmarks import (
     cold_callbacks,
     diagnose_quality,
     export_speed,
+    faults,
     helper_cpu,
     kills,
     model_speed,
@@ -45,6 +46,7 @@ ALL = {
     "export_speed": export_speed,
     "soak": soak,
     "kills": kills,
+    "faults": faults,
     "mutations": mutations,
     "reader_faults": reader_faults,
 }

@@ -4,10 +4,13 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterator
+from heapq import merge
 from pathlib import Path
 from typing import Any
 
 from ncclscope.capture.dump_events import EVENT_NAMES, events_of
+from ncclscope.capture.dump_ranges import RANGE, range_events
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import is_dataset, open_capture, resolve_capture
 from ncclscope.cli.rank_arguments import ranks_of_options
@@ -69,11 +72,12 @@ def _line(event: dict[str, Any], origin_ns: int) -> str:
 
 def _event_names(names: list[str]) -> list[str]:
     """The events by NCCL's spelling."""
-    spelled = {name.casefold(): name for name in EVENT_NAMES}
+    events = (*EVENT_NAMES, RANGE)
+    spelled = {name.casefold(): name for name in events}
     unknown = [name for name in names if name.casefold() not in spelled]
     if unknown:
         message = f"cannot choose events: {', '.join(unknown)}: NCCL has no such event"
-        raise UsageError(message, f"Events are {', '.join(EVENT_NAMES)}")
+        raise UsageError(message, f"Events are {', '.join(events)}")
     return [spelled[name.casefold()] for name in names]
 
 
@@ -157,6 +161,22 @@ def _sample_line(row: dict[str, Any]) -> str:
     return f"{when}.{ns // 1_000_000:03d} {row['host']:<16} {row['device']:<12} {numbers}"
 
 
+def _events(
+    process: Process, nonces: dict[int, str], names: list[str] | None
+) -> Iterator[dict[str, Any]]:
+    """Communicators, then NCCL's events and the program's ranges in the order of their starts."""
+    wanted = None if names is None else [name for name in names if name != RANGE]
+    events = events_of(process, nonces, wanted)
+    if names is not None and RANGE not in names:
+        yield from events
+        return
+
+    def order(event: dict[str, Any]) -> tuple[bool, int]:
+        return event["event"] != "Comm", 0 if event["event"] == "Comm" else event["start_ns"]
+
+    yield from merge(events, range_events(process), key=order)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Prints the events of all processes, one process after the other, or the samples."""
     _check_options(arguments)
@@ -186,6 +206,6 @@ def run(arguments: argparse.Namespace) -> int:
     if any(process.identity.get("simulation") for process in processes):
         print(f"ncclscope: {SIMULATION}", file=sys.stderr)
     for process in processes:
-        for event in events_of(process, nonces, events):
+        for event in _events(process, nonces, events):
             print(json.dumps(event) if arguments.json else printable(_line(event, origin)))
     return 0 if capture.processes else 1

@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+from ncclscope.arrays.memory_limit import limit_memory
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model, Progress
 
@@ -24,6 +25,7 @@ def progress_line(text: str) -> Progress | None:
 
 def open_model_with_progress(capture: Path) -> Model:
     """The model of a capture; on a terminal, with a line that shows progress."""
+    limit_memory()
     progress = progress_line("reading {done:,} of {of:,} processes …")
     model = open_model(capture, progress)
     if progress:

@@ -26,7 +26,9 @@ from ncclscope.model.schema import Columns
 from ncclscope.model.streams import StreamRanges
 
 _WORTH_WORKERS_BYTES = 256 << 20
-_MOST_WORKERS = 8
+# One process places what the others decode, and has work for about a tenth of their time with
+# short captures, less with long ones.
+_MOST_WORKERS = 64
 # Parameters of mallopt and their values. Memory that is given back to the kernel and asked for
 # again costs as much time as filling it.
 _MALLOC = ((-3, 32 << 20), (-1, 512 << 20), (-2, 16 << 20))  # mmap threshold, trim threshold, pad

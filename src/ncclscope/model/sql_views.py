@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from ncclscope.arrays.memory_limit import database_limit_bytes
 from ncclscope.model.model import Model
 from ncclscope.model.rows import GpuRow, ProcessRow
 from ncclscope.model.schema import (
@@ -78,6 +79,9 @@ def open_connection() -> duckdb.DuckDBPyConnection:
     """A connection of its own."""
     connection = duckdb.connect(":memory:")
     connection.execute("set enable_progress_bar = false")
+    limit = database_limit_bytes()
+    if limit is not None:
+        connection.execute(f"set memory_limit = '{limit} B'")
     return connection
 
 
