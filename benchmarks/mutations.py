@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.results import ROOT, publish, table
 from tests.support.mutations import mutated_copy, whole_captures
-from tests.support.verb_runs import run_verbs
+from tests.support.verb_runs import import_modules, run_verbs
 
 CAPTURES = int(os.environ.get("MUTATIONS", "100000"))
 FIRST_SEED = int(os.environ.get("MUTATIONS_SEED", "0"))
@@ -55,6 +55,7 @@ def main() -> None:
     problems: Counter[str] = Counter()
     runs = captures = 0
     peak_bytes, slowest_s, began = 0, 0.0, time.monotonic()
+    import_modules()
     with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as directory:
         (Path(directory) / "whole").mkdir()
         wholes = whole_captures(Path(directory) / "whole")
