@@ -7,10 +7,12 @@ import importlib
 import keyword
 import os
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from ncclscope._version import __version__
+from ncclscope.documentation import page
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
 
@@ -26,6 +28,7 @@ COMMANDS = {
     "compare": "compare two jobs: is one slower, by how much, how certain that is, what of it",
     "top": "watch running jobs in the terminal: rates, waiting, late ranks, hangs",
     "serve": "expose metrics of running jobs to Prometheus or node_exporter",
+    "dashboards": "write Prometheus rules and Grafana dashboards for the metrics of `serve`",
     "ctl": "change what a running job records, without a restart",
     "dump": "print every recorded event",
     "timeline": "show a capture in the browser: every operation and callback over time",
@@ -55,6 +58,18 @@ _OTHER_EXIT_CODES = {
 }
 
 
+class _Formatter(argparse.HelpFormatter):
+    """As argparse's own, but paths and addresses stay in one line, to be copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(
+            textwrap.wrap(
+                " ".join(text.split()), width, initial_indent=indent, subsequent_indent=indent,
+                break_on_hyphens=False, break_long_words=False,
+            )
+        )  # fmt: skip
+
+
 def _module(verb: str) -> Any:
     name = verb.replace("-", "_") + ("_" if keyword.iskeyword(verb) else "")
     return importlib.import_module(f"{__name__}.{name}")
@@ -67,7 +82,8 @@ def _parsers(
     parser = argparse.ArgumentParser(
         prog="ncclscope",
         description="See every NCCL call.",
-        epilog="ncclscope VERB --help says more about a verb, docs/README.md about all of them.",
+        epilog=f"ncclscope VERB --help says more about a verb. All pages: {page('README.md')}",
+        formatter_class=_Formatter,
     )
     parser.add_argument("-V", "--version", action="version", version=f"ncclscope {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
@@ -80,7 +96,8 @@ def _parsers(
             name,
             help=summary,
             description=summary[0].upper() + summary[1:] + ".",
-            epilog=f"Exit codes: {codes}. More: docs/verbs/{name}.md",
+            epilog=f"Exit codes: {codes}. More: {page(f'verbs/{name}.md')}",
+            formatter_class=_Formatter,
         )
         if name == verb:
             chosen = verb_parser

@@ -20,7 +20,7 @@ from ncclscope.cli.selection_options import (
     selection_of,
 )
 from ncclscope.cli.terminal import output_width
-from ncclscope.errors import IncompleteError, NcclscopeError, UsageError
+from ncclscope.errors import IncompleteError, UsageError
 from ncclscope.humanize import printable
 from ncclscope.ingest.kernel_files import read_kernels, traces_of
 from ncclscope.ingest.nccl_log_topology import topology_of
