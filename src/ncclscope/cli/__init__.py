@@ -58,6 +58,13 @@ _OTHER_EXIT_CODES = {
 }
 
 
+_DUCKDB_OUT_OF_MEMORY = "OutOfMemoryException"  # by its name: verbs without duckdb do not import it
+_OUT_OF_MEMORY = (
+    "cannot finish: there is too little memory. Look at a part of the capture (--last 60s, --comm "
+    "NAME), raise NCCLSCOPE_MEMORY_LIMIT if it is set, or run this on a larger machine"
+)
+
+
 class _Formatter(argparse.HelpFormatter):
     """As argparse's own, but paths and addresses stay in one line, to be copied."""
 
@@ -176,3 +183,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        if not isinstance(error, MemoryError) and type(error).__name__ != _DUCKDB_OUT_OF_MEMORY:
+            raise
+        print(f"ncclscope: {_OUT_OF_MEMORY}", file=sys.stderr)
+        return 1
