@@ -39,7 +39,7 @@ COMMANDS = {
     "doctor": "check whether NCCL would be recorded here, and why not",
     "ls": "list captures with their size, job, ranks, mode and state",
     "prune": "delete captures by age and size",
-    "pack": "pack a capture into an archive without private data, for a bug report",
+    "pack": "pack a capture for a bug report, without private data",
     "salvage": "recover what dead processes left in shared memory",
     "demo": "record and report a simulated job with a late rank; no GPU needed",
     "env": "print the variables that switch recording on without `run`",
