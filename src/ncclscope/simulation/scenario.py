@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
+from ncclscope.documentation import page
 from ncclscope.errors import UsageError
 from ncclscope.nccl.datatypes import DATATYPES
 from ncclscope.nccl.events import FIRST_WITH_STAMPS
@@ -399,7 +400,7 @@ def parse_scenario(text: str, origin: str = "scenario") -> Scenario:
         return scenario
     except (ValueError, TypeError) as error:
         place = f"{origin}:{number}" if number else origin
-        hint = "docs/simulation.md has every key"
+        hint = f"{page('simulation.md')} has every key"
         raise UsageError(f"cannot read the scenario {place}: {error}", hint) from None
 
 

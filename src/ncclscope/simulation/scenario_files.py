@@ -5,11 +5,12 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from ncclscope.documentation import page
 from ncclscope.errors import UsageError
 from ncclscope.simulation.scenario import LISTS, Scenario, bytes_of, parse_scenario, problems
 
 _PACKAGED = Path(__file__).parent  # has the scenarios that come with the package
-_HINT = "docs/simulation.md has every key"
+_HINT = f"{page('simulation.md')} has every key"
 _KINDS: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
 _WORDS = {"int": "a whole number", "float": "a number", "str": "a text in quotes"}
 _NUMBERS = "tuple[int, ...]"
@@ -24,7 +25,7 @@ def read_scenario(path: Path) -> Scenario:
     """The scenario in a file; a name without a directory may be one that comes with the package."""
     if path.name == str(path) and not path.exists() and (_PACKAGED / path).is_file():
         path = _PACKAGED / path
-    hint = "A scenario is a TOML file; docs/simulation.md says how to write one"
+    hint = f"A scenario is a TOML file; {page('simulation.md')} says how to write one"
     try:
         text = path.read_text()
     except OSError as error:
