@@ -5,13 +5,17 @@ import sys
 from benchmarks import (
     bytes_per_operation,
     callback_cost,
+    clients,
     cold_callbacks,
     diagnose_quality,
     export_speed,
+    faults,
     helper_cpu,
     kills,
     model_speed,
+    mutations,
     range_cost,
+    reader_faults,
     reader_speed,
     serving,
     soak,
@@ -34,6 +38,7 @@ ALL = {
     "reader_speed": reader_speed,
     "model_speed": model_speed,
     "serving": serving,
+    "clients": clients,
     "diagnose_quality": diagnose_quality,
     "verdict_quality": verdict_quality,
     "timeline_speed": timeline_speed,
@@ -41,6 +46,9 @@ ALL = {
     "export_speed": export_speed,
     "soak": soak,
     "kills": kills,
+    "faults": faults,
+    "mutations": mutations,
+    "reader_faults": reader_faults,
 }
 
 

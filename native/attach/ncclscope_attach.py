@@ -14,6 +14,7 @@ torch.compile does. Nothing here may raise into the job.
 """
 
 import json
+import os
 import sys
 
 RECORD_FUNCTION, ENGINE, MODULE, API = 2, 3, 4, 5  # who writes a range, as in the capture format
@@ -21,6 +22,8 @@ BACKWARD_TEXT = "autograd.backward"
 _LOOK_AFTER = 3  # backward passes: DistributedDataParallel has rebuilt its buckets then
 _MOST_BLOCKS = 4096
 _MOST_GROUPS = 1024
+_KERNELS_FILE = "ncclscope_kernels.py"  # beside this one
+_KERNEL_STEPS = 3  # unless NCCLSCOPE_KERNELS_AT says how many
 
 # Replaces the methods of record_function; in the globals of torch.autograd.profiler.
 _RECORD_FUNCTION_SOURCE = """
@@ -39,6 +42,7 @@ class _NcclscopeEngine:
     def __init__(self, inner, looks):
         self._inner = inner
         self._looks = looks
+        self._runs = 0
     def __getattr__(self, name):
         return getattr(self._inner, name)
     def run_backward(self, *args, **kwargs):
@@ -47,6 +51,7 @@ class _NcclscopeEngine:
             return self._inner.run_backward(*args, **kwargs)
         finally:
             _ncclscope_pop()
+            self._runs += 1
             if self._looks:
                 self._looks -= 1
                 if not self._looks:
@@ -77,9 +82,11 @@ def attach(recorder):
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "autograd"):
         return
-    for part in (_write_facts, _patch_record_function, _patch_engine, _write_groups):
+    parts = _write_facts, _patch_record_function, _patch_engine, _write_groups, _plan_kernels
+    for part in parts:
         _quietly(recorder, part, recorder, torch)
     recorder.on_communicator(lambda: _quietly(recorder, _write_groups, recorder, torch))
+    recorder.on_kernels(lambda: _quietly(recorder, _take_kernels, recorder, torch))
 
 
 def _quietly(recorder, part, *arguments):
@@ -243,6 +250,33 @@ def _write_buckets(recorder, model):
             buckets.append({"bytes": int(size), "parameters": own})
     if buckets:
         write(recorder, what="buckets", buckets=buckets)
+
+
+# ---- kernels ----
+def _kernel_taker(recorder, torch):
+    """Takes kernels of some steps; its file is read at the first request."""
+    taker = getattr(recorder, "kernel_taker", None)
+    if taker is None:
+        path = os.path.join(os.path.dirname(__file__), _KERNELS_FILE)
+        with open(path, encoding="utf-8") as file:
+            source = file.read()
+        names = {"__name__": "_ncclscope_kernels", "__file__": path}
+        exec(compile(source, torch.__file__, "exec"), names)
+        taker = recorder.kernel_taker = names["KernelTaker"](recorder, torch, write)
+    return taker
+
+
+def _take_kernels(recorder, torch):
+    """`ncclscope ctl --kernels` asks."""
+    _kernel_taker(recorder, torch).ask(recorder.kernel_steps, recorder.kernels_after_ns)
+
+
+def _plan_kernels(recorder, torch):
+    """`ncclscope run --kernels-at STEP[:STEPS]` has asked."""
+    planned = os.environ.get("NCCLSCOPE_KERNELS_AT", "")
+    if planned:
+        step, _, steps = planned.partition(":")
+        _kernel_taker(recorder, torch).ask(int(steps or _KERNEL_STEPS), at_step=int(step))
 
 
 # ---- modules ----

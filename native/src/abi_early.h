@@ -58,6 +58,10 @@ EVENT void abi_early_start_one(void *context, void **handle, const struct nccl_d
 EVENT nccl_result abi_early_record(void *context, void **handle, const void *descriptor,
                                    int version, early_coll_fn coll_of, early_p2p_fn p2p_of) {
     const struct nccl_descr_early *d = descriptor;
+    if (UNLIKELY(!callback_state_is_recording())) {
+        *handle = NULL;
+        return 0;
+    }
     switch (d->type & (unsigned)NCCL_EVENTS_OF(version) ? d->type : 0) {
         case NCCL_GROUP: abi_early_start_one(context, handle, d, NCCL_GROUP); break;
         case NCCL_COLL: {

@@ -295,6 +295,10 @@ MODERN void fill_and_commit(const struct event *event, void *context, const stru
 
 MODERN nccl_result start_slow(void *context, void **handle, const struct nccl_descr *d, u64 type,
                               int version) {
+    if (!callback_state_is_recording()) {
+        *handle = NULL;
+        return 0;
+    }
     if (!(type & (u64)NCCL_EVENTS_OF(version)) || (type & (type - 1))) {
         event_start_unknown(handle);
         return 0;

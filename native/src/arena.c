@@ -30,6 +30,7 @@
 #define MIN_SHM_BYTES (512ull << 20)
 
 struct arena arena = {.fd = -1, .lock_fd = -1};
+char arena_refused[128];
 u32 arena_next[MAX_CHUNKS];
 
 static u64 number_in_file(const char *path) {
@@ -81,9 +82,10 @@ static u64 shm_budget(void) {
 
 static bool populate(char *from, size_t bytes) {
     if (madvise(from, bytes, MADV_POPULATE_WRITE) == 0) return true;
-    if (errno != EINVAL) return false;  // EFAULT, ENOMEM: no memory behind it
-    for (size_t offset = 0; offset < bytes; offset += 4096)
-        *(volatile char *)(from + offset) = 0;  // before Linux 5.14
+    if (errno == ENOMEM || errno == EFAULT || errno == EHWPOISON) return false;
+    // Before Linux 5.14, or forbidden by a sandbox. A file's space is allocated already, so this
+    // raises no SIGBUS.
+    for (size_t offset = 0; offset < bytes; offset += 4096) *(volatile char *)(from + offset) = 0;
     return true;
 }
 
@@ -93,12 +95,16 @@ static int open_shm_dir(char *path, size_t size) {
     if (mkdir(path, 0700) != 0 && errno != EEXIST) return -1;
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     struct stat info;
-    if (dir >= 0 &&
-        (fstat(dir, &info) != 0 || info.st_uid != getuid() || (info.st_mode & 077) != 0)) {
-        close(dir);
-        return -1;
+    bool foreign = dir < 0 && (errno == ELOOP || errno == ENOTDIR || errno == EACCES);
+    if (dir >= 0 && fstat(dir, &info) == 0) {
+        foreign = info.st_uid != getuid() || (info.st_mode & 077) != 0;
+        if (!foreign) return dir;
     }
-    return dir;
+    if (foreign)
+        snprintf(arena_refused, sizeof arena_refused, "%s is not a directory of this user alone",
+                 path);
+    if (dir >= 0) close(dir);
+    return -1;
 }
 
 // The lock says that this process lives; the kernel drops it however the process dies. It needs an
@@ -225,7 +231,10 @@ void arena_unlink(void) {
     close_files();
 }
 
-void arena_forget(void) { close_files(); }
+void arena_forget(void) {
+    close_files();
+    arena.is_foreign = true;
+}
 
 void arena_shrink(void) {
     if (arena.fd < 0) return;

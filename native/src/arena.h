@@ -25,11 +25,14 @@ struct arena {
     int fd;       // -1: anonymous, nothing of it survives the process
     int lock_fd;  // locked as long as the process lives
     bool growth_failed;
+    bool is_foreign;  // in a fork child: the parent's
     char path[128];
     _Alignas(64) u64 free_chunks;  // a free_list
     u32 free_count;
 };
 extern HIDDEN struct arena arena;
+// Why /dev/shm is not used although it could be: somebody else's path is in the way; else empty.
+extern char arena_refused[128];
 
 // Of a free chunk: the next one of the free list. Of a chunk in use: the stream's next chunk (0:
 // none yet, else 1 + chunk).

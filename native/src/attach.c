@@ -88,6 +88,9 @@ static pthread_once_t lookup = PTHREAD_ONCE_INIT;
 static enum { NOT_ASKED, ASKED, ATTACHED, FAILED } state;
 static object *module;       // its functions are there
 static object *new_comm_fn;  // called after each further communicator; NULL: nobody asked
+static object *kernels_fn;   // called when somebody wants kernels; NULL: nobody listens
+static u64 kernel_steps, kernels_after_ns;
+static const char *process_folder = "";
 static char attach_path[PATH_MAX];
 
 static void look_up(void) {
@@ -200,13 +203,22 @@ static object *context_line_fn(object *self, object *const *arguments, ssize_t c
     return py.PyBool_FromLong(kept);
 }
 
-static object *on_communicator_fn(object *self, object *const *arguments, ssize_t count) {
-    (void)self;
-    object *before = new_comm_fn;
-    new_comm_fn = count == 1 && py.PyCallable_Check(arguments[0]) ? arguments[0] : NULL;
-    if (new_comm_fn) py.Py_IncRef(new_comm_fn);
+static object *keep_function(object **kept, object *const *arguments, ssize_t count) {
+    object *before = *kept;
+    *kept = count == 1 && py.PyCallable_Check(arguments[0]) ? arguments[0] : NULL;
+    if (*kept) py.Py_IncRef(*kept);
     if (before) py.Py_DecRef(before);
     return none();
+}
+
+static object *on_communicator_fn(object *self, object *const *arguments, ssize_t count) {
+    (void)self;
+    return keep_function(&new_comm_fn, arguments, count);
+}
+
+static object *on_kernels_fn(object *self, object *const *arguments, ssize_t count) {
+    (void)self;
+    return keep_function(&kernels_fn, arguments, count);
 }
 
 static object *is_recording_fn(object *self, object *const *arguments, ssize_t count) {
@@ -221,6 +233,7 @@ static struct method methods[] = {
     {"text", text_fn, FAST_CALL, "text(str) -> int: a number for range_push; 0: no room."},
     {"context_line", context_line_fn, FAST_CALL, "context_line(bytes) -> bool: a line of JSON."},
     {"on_communicator", on_communicator_fn, FAST_CALL, "on_communicator(function or None)"},
+    {"on_kernels", on_kernels_fn, FAST_CALL, "on_kernels(function or None)"},
     {"is_recording", is_recording_fn, FAST_CALL, "is_recording() -> bool: False after fork."},
 };
 
@@ -289,10 +302,14 @@ static char *read_source(const char *path) {
     return text;
 }
 
-// `level` of the module: how much the user wants of PyTorch.
+// `level` of the module: how much the user wants of PyTorch; `folder`: where files may go.
 static bool set_level(void) {
     const char *level = config.torch == TORCH_MODULES ? "modules" : "steps";
-    return set_item(py.PyModule_GetDict(module), "level", py.PyUnicode_FromString(level));
+    char folder[2 * PATH_MAX];
+    snprintf(folder, sizeof folder, "%s/%s", config.capture_dir, process_folder);
+    object *dict = py.PyModule_GetDict(module);
+    return set_item(dict, "level", py.PyUnicode_FromString(level)) &&
+           set_item(dict, "folder", py.PyUnicode_FromString(folder));
 }
 
 static bool run_file(const char *source) {
@@ -324,12 +341,28 @@ static int attach_now(void *unused) {
     return 0;
 }
 
+static void call_function(object *function, const char *failure) {
+    if (!function || !__atomic_load_n(&callback_state.recording, __ATOMIC_ACQUIRE)) return;
+    object *result = py.PyObject_CallObject(function, NULL);
+    if (result) py.Py_DecRef(result);
+    else note_error(failure);
+}
+
 static int tell_of_communicator(void *unused) {
     (void)unused;
-    if (!new_comm_fn || !__atomic_load_n(&callback_state.recording, __ATOMIC_ACQUIRE)) return 0;
-    object *result = py.PyObject_CallObject(new_comm_fn, NULL);
-    if (result) py.Py_DecRef(result);
-    else note_error("a look at the new communicator failed");
+    call_function(new_comm_fn, "a look at the new communicator failed");
+    return 0;
+}
+
+static int ask_for_kernels(void *unused) {
+    (void)unused;
+    object *dict = py.PyModule_GetDict(module);
+    u64 steps = __atomic_load_n(&kernel_steps, __ATOMIC_RELAXED);
+    u64 after_ns = __atomic_load_n(&kernels_after_ns, __ATOMIC_RELAXED);
+    if (set_item(dict, "kernel_steps", py.PyLong_FromUnsignedLong(steps)) &&
+        set_item(dict, "kernels_after_ns", py.PyLong_FromUnsignedLong(after_ns)))
+        call_function(kernels_fn, "kernels cannot be taken");
+    py.PyErr_Clear();
     return 0;
 }
 
@@ -371,6 +404,15 @@ void attach_request(void) {
     } else if (py.Py_AddPendingCall(attach_now, NULL) != 0)
         __atomic_store_n(&state, NOT_ASKED, __ATOMIC_RELEASE);  // the next communicator tries again
 }
+
+void attach_take_kernels(u64 steps, u64 after_ns) {
+    if (__atomic_load_n(&state, __ATOMIC_ACQUIRE) != ATTACHED || !py.Py_IsInitialized()) return;
+    __atomic_store_n(&kernel_steps, steps, __ATOMIC_RELAXED);
+    __atomic_store_n(&kernels_after_ns, after_ns, __ATOMIC_RELAXED);
+    py.Py_AddPendingCall(ask_for_kernels, NULL);
+}
+
+void attach_use_folder(const char *folder) { process_folder = folder; }
 
 // For ncclscope.torch, with Python's lock (ctypes.PyDLL), before or after the first communicator:
 // makes the module. 0: it is there.

@@ -36,6 +36,11 @@ struct callback_state {
 };
 extern HIDDEN struct callback_state callback_state;
 
+// Where this is false there may be no arena, or it is another process's: callbacks touch nothing.
+static inline bool callback_state_is_recording(void) {
+    return __atomic_load_n(&callback_state.recording, __ATOMIC_RELAXED);
+}
+
 // At init: decides whether callbacks may take the fast path. They may if the clock is a counter, no
 // profiler is chained, and writers are in static thread-local storage.
 void callback_state_settle(void);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 static u64 read_clock(clockid_t id) {
-    struct timespec now;
+    struct timespec now = {0};
     clock_gettime(id, &now);
     return (u64)now.tv_sec * 1000000000u + (u64)now.tv_nsec;
 }

@@ -135,7 +135,7 @@ static void default_capture_name(char *out, size_t size) {
         return;
     }
     time_t started = identity_process_started(identity_global_rank()[0] ? getppid() : getpid());
-    struct tm when;
+    struct tm when = {.tm_mday = 1};
     localtime_r(&started, &when);
     strftime(out, size, "ncclscope-%Y%m%d-%H%M%S", &when);
 }

@@ -32,7 +32,7 @@ static bool make_room(size_t bytes) {
 
 bool context_append(const char *line, size_t bytes) {
     static bool complained;
-    if (!__atomic_load_n(&callback_state.recording, __ATOMIC_RELAXED)) return false;
+    if (!callback_state_is_recording()) return false;
     pthread_mutex_lock(&lock);
     bool fits = bytes < MAX_BYTES && make_room(bytes + 1);
     if (fits) {

@@ -14,6 +14,8 @@ struct control_request {
     enum gpu_timing gpu_timing;  // sampled or off; 0: as it is
     u64 seconds;                 // after which it is reset; 0: never
     u64 calls;                   // the same
+    u64 kernel_steps;            // whose CUDA kernels are wanted; 0: none are
+    u64 kernels_after_ns;        // wall clock: not before this time
 };
 
 // Helper thread, twice a second: true when the file says something new to this process.

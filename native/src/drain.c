@@ -66,7 +66,10 @@ static void remember_open(const struct stream *stream, u32 chunk, u64 index, u64
     if (open_count == open_room) {
         size_t room = open_room ? open_room * 2 : 1024;
         void *grown = realloc(open_slots, room * sizeof *open_slots);
-        if (!grown) return;  // its end will be missing from the log, not from the arena
+        if (!grown) {  // its end will be missing from the log, not from the arena
+            arena_count(COUNTER_updates_dropped, 0);
+            return;
+        }
         open_slots = grown;
         open_room = room;
     }
@@ -157,6 +160,7 @@ static void adopt(struct stream *stream) {
     stream->visited.index = stream->written.index = stream->first_index + 1;
     stream->idle_passes = 0;
     // Thread ids are reused, but never shared: whoever had this one before has exited.
+    if (stream->tid == 0) return;  // the system did not say
     for (u32 number = 0; number < __atomic_load_n(&streams_used, __ATOMIC_RELAXED); number++)
         if (&streams[number] != stream && streams[number].adopted &&
             streams[number].tid == stream->tid)
@@ -268,6 +272,7 @@ static void free_chunks(struct stream *stream) {
 
 // A thread that has exited cannot write; its stream goes to the next one.
 static bool owner_has_exited(const struct stream *stream, bool scarce) {
+    if (stream->tid == 0) return false;
     if (stream->idle_passes % 16 != 4 && !(scarce && stream->idle_passes)) return false;
     return syscall(SYS_tgkill, getpid(), (pid_t)stream->tid, 0) != 0 && errno == ESRCH;
 }

@@ -8,21 +8,19 @@
 
 void event_count_lost(unsigned number) {
     // In a fork child the counters are the parent's.
-    if (__atomic_load_n(&callback_state.recording, __ATOMIC_RELAXED))
-        arena_count(COUNTER_dropped_no_stream, number);
+    if (callback_state_is_recording()) arena_count(COUNTER_dropped_no_stream, number);
 }
 
 void event_start_unknown(void **handle) {
     *handle = NULL;
-    if (__atomic_load_n(&callback_state.recording, __ATOMIC_RELAXED))
-        arena_count(COUNTER_dropped_unknown_type, 0);
+    if (callback_state_is_recording()) arena_count(COUNTER_dropped_unknown_type, 0);
 }
 
 // ---- updates that need a slot of their own ----
 // Whether a handle may be one of this process's events, for which another slot must be written.
 // Counts why not.
 static bool handle_may_live(u64 handle) {
-    if (!__atomic_load_n(&callback_state.recording, __ATOMIC_RELAXED)) return false;
+    if (!callback_state_is_recording()) return false;
     if (handle == 0) {
         arena_count(COUNTER_handle_null, 0);
         return false;

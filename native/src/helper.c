@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "arena.h"
+#include "attach.h"
 #include "clock.h"
 #include "comm.h"
 #include "config.h"
@@ -44,13 +45,17 @@
 #define CROWD_PERIOD_NS 50000000ull  // while streams may run out: looks for exited threads
 #define PATIENCE_MS 1000u            // for the end of an open event
 #define CONTROL_PERIOD_NS 500000000ull
+// At exit, what cannot be written is tried again for a moment: a full disk may have room again.
+#define LAST_ATTEMPTS 4
+#define LAST_ATTEMPT_NS 50000000ull
 #define COMFORTABLE_CHUNKS 512u  // 32 MB, populated in the background right after the start
 
 static const char *folder;
 static struct clock_pair first_pair;
 static u64 ticks_per_ms;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static clockid_t wait_clock = CLOCK_MONOTONIC;  // the condition's
 static enum { RUNNING, FINISHING, FINISHED } phase;
 static bool woken, truncation_noted;
 
@@ -67,8 +72,15 @@ static bool drain_meta(void) {
     return more;
 }
 
+// While nothing can be written, the ring of metadata is left to what comes only once.
+static bool has_room_for_repeats(void) { return sink_is_open() || meta_has_spare_room(); }
+
 static void write_counters(u64 now) {
     static u64 written[COUNTER_COUNT][COUNTER_EVENTS];
+    static u32 folder_number;
+    if (folder_number != sink_folders()) memset(written, 0, sizeof written);
+    folder_number = sink_folders();
+    if (!has_room_for_repeats()) return;
     for (unsigned counter = 0; counter < COUNTER_COUNT; counter++)
         for (unsigned event = 0; event < COUNTER_EVENTS; event++) {
             u64 value = __atomic_load_n(arena_counter(counter, event), __ATOMIC_RELAXED);
@@ -105,7 +117,7 @@ static void heartbeat(bool ended) {
         log_note("somebody truncated %s; events in it are lost", arena.path);
         truncation_noted = true;
     }
-    meta_sync(&pair, totals.slots, totals.bytes);
+    if (has_room_for_repeats()) meta_sync(&pair, totals.slots, totals.bytes);
     live_write(&pair, ended);
     write_counters(pair.ticks_after);  // after live_write, which counts what it had to fold
 }
@@ -149,6 +161,7 @@ static void apply_control(void) {
     // What was recorded until now goes where the mode until now sends it.
     pass(true);
     recording_mode_apply(&request);
+    if (request.kernel_steps) attach_take_kernels(request.kernel_steps, request.kernels_after_ns);
     struct drain_pass now = this_pass(true);
     if (request.copy_out && now.use == TO_RING && sink_is_open()) drain_copy_out(&now);
 }
@@ -161,30 +174,55 @@ static void write_end(void) {
     meta_append(KIND_end, &slot);
 }
 
+static bool open_sink(void) {
+    sink_look_after_files();
+    return sink_is_open() || sink_open(folder);
+}
+
+// Counts and metadata. What could not be written before is tried again.
+static bool write_rest(void) {
+    if (!open_sink()) return false;
+    struct clock_pair pair = clock_sample();
+    bool written = live_write(&pair, true);
+    write_counters(pair.ticks_after);
+    while (drain_meta()) {
+    }
+    return written && meta_is_empty();
+}
+
+static void sleep_ns(u64 ns) {
+    struct timespec length = {(time_t)(ns / SECOND_NS), (long)(ns % SECOND_NS)};
+    nanosleep(&length, NULL);
+}
+
+// An End slot says that everything is written: without it readers look for the arena, and say that
+// counts end early if there is none.
 static void finish(void) {
-    bool complete = sink_is_open() || sink_open(folder);
+    bool open = open_sink(), complete = false;
     while (pass(true)) {
     }
-    if (!complete) return;  // the arena stays for whoever comes to salvage it
-    if (use_of_sink() == TO_RING) {
+    if (open && use_of_sink() == TO_RING) {
         struct drain_pass now = this_pass(true);
         drain_copy_out(&now);
     }
     heartbeat(true);
-    while (drain_meta()) {
+    for (int attempt = 0; attempt < LAST_ATTEMPTS && !complete; attempt++) {
+        if (attempt) sleep_ns(LAST_ATTEMPT_NS);
+        complete = write_rest();
     }
+    if (!complete) return;  // the arena stays for whoever comes to salvage it
     write_end();
     drain_meta();
     // With communicators still open, NCCL's threads may go on calling until the process is gone:
     // what they write then stays in a small arena for salvage.
-    if (comm_open_count() == 0) arena_unlink();
+    if (comm_open_count() == 0 && meta_is_empty()) arena_unlink();
     else arena_shrink();
 }
 
 // ---- the thread ----
 static struct timespec in_future(u64 ns) {
-    struct timespec when;
-    clock_gettime(CLOCK_MONOTONIC, &when);
+    struct timespec when = {0};
+    clock_gettime(wait_clock, &when);
     u64 total = (u64)when.tv_nsec + ns;
     when.tv_sec += (time_t)(total / SECOND_NS);
     when.tv_nsec = (long)(total % SECOND_NS);
@@ -194,12 +232,16 @@ static struct timespec in_future(u64 ns) {
 // True when the process is exiting.
 static bool sleep_until_next_pass(u64 ns) {
     struct timespec deadline = in_future(ns);
+    int error = 0;
     pthread_mutex_lock(&lock);
-    while (phase == RUNNING && !woken)
-        if (pthread_cond_timedwait(&changed, &lock, &deadline) == ETIMEDOUT) break;
+    while (phase == RUNNING && !woken && !error)
+        error = pthread_cond_timedwait(&changed, &lock, &deadline);
     woken = false;
     bool finishing = phase == FINISHING;
     pthread_mutex_unlock(&lock);
+    // Without a clock the thread must not spin.
+    if (!finishing && ((error && error != ETIMEDOUT) || (u64)deadline.tv_sec <= ns / SECOND_NS))
+        sleep_ns(ns);
     return finishing;
 }
 
@@ -258,9 +300,10 @@ bool helper_start(const char *process_folder) {
     folder = process_folder;
     first_pair = clock_sample();
     pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&changed, &attributes);
+    if (pthread_condattr_init(&attributes) != 0 ||
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC) != 0 ||
+        pthread_cond_init(&changed, &attributes) != 0)
+        wait_clock = CLOCK_REALTIME;  // as a condition is that was initialized statically
     sigset_t all, before;
     sigfillset(&all);
     sigdelset(&all, SIGBUS);  // of a thread's own doing; blocked, they kill
@@ -287,6 +330,6 @@ void helper_finish(u64 wait_ns) {
     if (phase == RUNNING) phase = FINISHING;
     pthread_cond_broadcast(&changed);
     while (phase != FINISHED)
-        if (pthread_cond_timedwait(&changed, &lock, &deadline) == ETIMEDOUT) break;
+        if (pthread_cond_timedwait(&changed, &lock, &deadline) != 0) break;
     pthread_mutex_unlock(&lock);
 }

@@ -24,7 +24,7 @@ static u64 dropped_so_far(void) {
 }
 
 // The page begins and ends with the same serial number: a reader sees whether it is half written.
-static void write_page(const struct clock_pair *now, bool ended) {
+static bool write_page(const struct clock_pair *now, bool ended) {
     static union slot page[PAGE_SLOTS];
     static u64 serial;
     size_t used = 1;
@@ -45,7 +45,9 @@ static void write_page(const struct clock_pair *now, bool ended) {
     page[used] = page[0];
     page[0].head = head_word(KIND_live, 0, 0, serial);
     page[used].head = head_word(KIND_live_end, 0, 0, serial);
-    sink_write_page(FILE_LIVE, page, (used + 1) * sizeof *page, 0);
+    bool is_new;
+    return sink_open_page(FILE_LIVE, &is_new) &&
+           sink_write_page(FILE_LIVE, page, (used + 1) * sizeof *page, 0);
 }
 
 struct record {
@@ -53,23 +55,31 @@ struct record {
     struct times times;
 };
 
-static void write_tally(void) {
-    totals_update();
-    for (u32 place = 0; place < totals_places(); place++) {
-        struct totals_entry *entry = totals_at(place);
-        if (!entry || !entry->changed) continue;
-        struct record record = {.times = entry->times};
-        record.tally.head = head_word(KIND_tally, 0, 0, entry->record);
-        record.tally.tally.count = entry->key.count;
-        record.tally.tally.calls = entry->calls;
-        record.tally.tally.count_sum = entry->count_sum;
-        record.tally.words[TALLY_WORD] = entry->key.word;
-        sink_write_page(FILE_TALLY, &record, sizeof record, (size_t)entry->record * sizeof record);
-        entry->changed = !sink_is_open();
-    }
+static bool write_entry(const struct totals_entry *entry) {
+    struct record record = {.times = entry->times};
+    record.tally.head = head_word(KIND_tally, 0, 0, entry->record);
+    record.tally.tally.count = entry->key.count;
+    record.tally.tally.calls = entry->calls;
+    record.tally.tally.count_sum = entry->count_sum;
+    record.tally.words[TALLY_WORD] = entry->key.word;
+    size_t offset = (size_t)entry->record * sizeof record;
+    return sink_write_page(FILE_TALLY, &record, sizeof record, offset);
 }
 
-void live_write(const struct clock_pair *now, bool ended) {
-    write_tally();
-    write_page(now, ended);
+// What could not be written stays changed, and is written with the next heartbeat.
+static bool write_tally(void) {
+    bool is_new, complete = totals_update();
+    if (!sink_open_page(FILE_TALLY, &is_new)) return false;
+    for (u32 place = 0; place < totals_places(); place++) {
+        struct totals_entry *entry = totals_at(place);
+        if (!entry || !(entry->changed || is_new)) continue;
+        entry->changed = !write_entry(entry);
+        complete &= !entry->changed;
+    }
+    return complete;
+}
+
+bool live_write(const struct clock_pair *now, bool ended) {
+    bool counts = write_tally();
+    return write_page(now, ended) && counts;
 }

@@ -32,14 +32,20 @@ void log_line(const char *format, ...) {
     emit(text);
 }
 
+void log_keep(const char *what, const char *text) {
+    static u32 notes;
+    char note[512];
+    snprintf(note, sizeof note, "%s%.480s", what, text);
+    meta_text(TEXT_NOTE, __atomic_fetch_add(&notes, 1, __ATOMIC_RELAXED), note, strlen(note));
+}
+
 void log_note(const char *format, ...) {
     char text[480];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    static u32 notes;
-    meta_text(TEXT_NOTE, __atomic_fetch_add(&notes, 1, __ATOMIC_RELAXED), text, strlen(text));
+    log_keep("", text);
     pthread_mutex_lock(&lock);
     snprintf(pending, sizeof pending, "%s", text);
     pthread_mutex_unlock(&lock);

@@ -11,5 +11,7 @@ void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));
 // From any thread: kept in the metadata, and logged at the next init or finalize.
 void log_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void log_pending(void);
+// In the metadata alone: what log_line has said already.
+void log_keep(const char *what, const char *text);
 
 #endif

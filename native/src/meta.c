@@ -11,7 +11,9 @@ static u64 drained_index;  // repeated in the arena's header for salvage
 static union slot *slot_at(u64 index) {
     return (union slot *)(arena.base + ARENA_META) + index % META_SLOTS;
 }
+
 bool meta_append(enum slot_kind kind, const union slot *body) {
+    if (!arena.base || arena.is_foreign) return false;
     u64 index = __atomic_load_n(&next_index, __ATOMIC_RELAXED);
     do {
         if (index - __atomic_load_n(&drained_index, __ATOMIC_ACQUIRE) >= META_SLOTS) {
@@ -79,3 +81,5 @@ void meta_release(size_t slots) {
     ((struct file_header *)arena.base)->meta_drained = first + slots;
     __atomic_store_n(&drained_index, first + slots, __ATOMIC_RELEASE);
 }
+
+bool meta_is_empty(void) { return __atomic_load_n(&next_index, __ATOMIC_ACQUIRE) == drained_index; }

@@ -22,5 +22,7 @@ void meta_sync(const struct clock_pair *pair, u64 slots_written, u64 bytes_writt
 // Helper only: copies up to `room` committed slots in order; meta_release lets the ring reuse them.
 size_t meta_peek(union slot *out, size_t room);
 void meta_release(size_t slots);
+// Helper only: whether all that was appended has been released.
+bool meta_is_empty(void);
 
 #endif

@@ -121,7 +121,9 @@ static void start(int version, const void *nccl_address) {
     struct clock_pair before = clock_sample();
     u64 nonce = random_nonce();
     name_process();
-    if (!arena_create(process_folder)) {
+    attach_use_folder(process_folder);
+    // Without the first, fork children would write into the parent's arena.
+    if (pthread_atfork(NULL, NULL, in_fork_child) != 0 || !arena_create(process_folder)) {
         range_begin(false);
         return;
     }
@@ -138,22 +140,24 @@ static void start(int version, const void *nccl_address) {
     stream_setup_all(nonce);
     range_begin(config.ranges);
     if (arena.fd >= 0) sigbus_guard_install();
-    pthread_atfork(NULL, NULL, in_fork_child);
     atexit(at_exit);
+    if (arena_refused[0]) log_keep("shared memory is not used: ", arena_refused);
     if (!helper_start(process_folder))
-        log_note("no helper thread; recording ends when the arena is full");
+        log_note(arena.fd >= 0 ? "no helper thread; recording ends when the arena is full"
+                               : "no helper thread and no shared memory; nothing will be left");
+    if (config.complaint[0]) log_note("%s", config.complaint);  // `run` prints it at the end
 }
 
 static void log_banner(void) {
     if (config.disabled) log_line("disabled by NCCLSCOPE_DISABLE");
     else if (!callback_state.recording) log_line("no memory to record into; nothing is recorded");
     else
-        log_line("%s records in %s mode to %s/%s (%u MB %s); GPU timing: %s%s%s", NCCLSCOPE_VERSION,
-                 config_mode_name(), config.capture_dir, process_folder,
+        log_line("%s records in %s mode to %s/%s (%u MB %s%s%s); GPU timing: %s%s%s",
+                 NCCLSCOPE_VERSION, config_mode_name(), config.capture_dir, process_folder,
                  arena.chunk_limit >> (20 - CHUNK_SLOTS_LOG2 - 6),
-                 arena.fd >= 0 ? "shared memory" : "private memory",
-                 config_timing_name(timing_policy.in_force), config.complaint[0] ? "; " : "",
-                 config.complaint);
+                 arena.fd >= 0 ? "shared memory" : "private memory", arena_refused[0] ? ": " : "",
+                 arena_refused, config_timing_name(timing_policy.in_force),
+                 config.complaint[0] ? "; " : "", config.complaint);
 }
 
 nccl_result plugin_init(void **context, int *mask, struct comm_description *description,

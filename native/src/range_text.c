@@ -85,7 +85,8 @@ static enum text_class class_of(const char *text, size_t length) {
         "AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Bcast",   "Reduce",     "Send",
         "Recv",      "AlltoAll",  "AllToAll",      "Gather",    "Scatter", "GroupStart", "GroupEnd",
     };
-    if (is_text(text, length, "step")) return CLASS_STEP;
+    if (is_text(text, length, "ncclscope.step")) return CLASS_STEP;
+    if (is_text(text, length, "ncclscope.tokens")) return CLASS_TOKENS;
     for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
         if (begins_with(text, length, beginnings[i].start)) return beginnings[i].class;
     size_t prefix = begins_with(text, length, "nccl") ? 4 : 0;

@@ -19,6 +19,7 @@
 enum text_class {
     CLASS_OTHER,
     CLASS_STEP,
+    CLASS_TOKENS,
     CLASS_DATA,
     CLASS_FORWARD,
     CLASS_BACKWARD,

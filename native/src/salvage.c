@@ -17,7 +17,10 @@
 #include <unistd.h>
 
 #include "arena.h"
+#include "folder.h"
 
+#define PARTIAL "arena.partial"
+#define MOST_INTERRUPTS 100
 #define OLDEST_SECONDS 86400  // memory that cannot be brought in is given up after a day
 
 // The value of a key in an identity; NULL: not there.
@@ -43,9 +46,9 @@ static bool is_arena(const struct file_header *header, u64 bytes) {
 }
 
 static bool copy_range(int out, const char *base, u64 offset, u64 bytes) {
-    while (bytes > 0) {
+    for (int interrupts = 0; bytes > 0;) {
         ssize_t written = pwrite(out, base + offset, bytes, (off_t)offset);
-        if (written < 0 && errno == EINTR) continue;
+        if (written < 0 && errno == EINTR && interrupts++ < MOST_INTERRUPTS) continue;
         if (written <= 0) return false;
         offset += (u64)written;
         bytes -= (u64)written;
@@ -65,15 +68,17 @@ static bool copy_arena(const char *base, const struct file_header *header, u64 b
     return true;
 }
 
-// All directories above a file.
-static bool make_directories(char *path) {
-    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        bool failed = mkdir(path, 0700) != 0 && errno != EEXIST;
-        *slash = '/';
-        if (failed) return false;
-    }
-    return true;
+// Into a file of its own, which gets its name when it is whole.
+static bool write_copy(const char *base, u64 bytes, const char *path) {
+    int dir = folder_open(path);
+    if (dir < 0) return false;
+    int out = folder_create_file(dir, PARTIAL);
+    bool copied = out >= 0 && copy_arena(base, (const struct file_header *)base, bytes, out);
+    if (out >= 0) close(out);
+    copied = copied && renameat(dir, PARTIAL, dir, "arena") == 0;
+    if (out >= 0 && !copied) unlinkat(dir, PARTIAL, 0);
+    close(dir);
+    return copied;
 }
 
 static bool copy_into_capture(const char *base, u64 bytes, const char *name) {
@@ -82,26 +87,15 @@ static bool copy_into_capture(const char *base, u64 bytes, const char *name) {
     const char *capture = identity_value(base, header, "capture");
     const char *folder = identity_value(base, header, "folder");
     if (!capture || capture[0] != '/' || !folder || strcmp(folder, name) != 0) return false;
-    char path[PATH_MAX], partial[PATH_MAX + 16];
-    if ((size_t)snprintf(path, sizeof path, "%s/%s/arena", capture, folder) >= sizeof path - 16)
-        return false;
-    snprintf(partial, sizeof partial, "%s.partial", path);
+    char path[PATH_MAX];
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", capture, folder) >= sizeof path) return false;
     // A capture that existed and does not any more was deleted: its arenas are deleted, too.
     bool deleted = header->segment && access(capture, F_OK) != 0 && errno == ENOENT;
-    if (deleted) return true;
-    bool exists = make_directories(path);
-    int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC;
-    int out = exists ? open(partial, flags, 0600) : -1;
-    if (out < 0) return false;
-    bool copied = copy_arena(base, header, bytes, out);
-    close(out);
-    if (copied && rename(partial, path) == 0) return true;
-    unlink(partial);
-    return false;
+    return deleted || write_copy(base, bytes, path);
 }
 
 static void salvage_arena(int dir, const char *name) {
-    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat info;
     if (fd < 0) return;
     bool ours = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == getuid() &&

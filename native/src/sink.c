@@ -15,15 +15,24 @@
 #include "arena.h"
 #include "clock.h"
 #include "config.h"
+#include "folder.h"
 #include "log.h"
 
 #define STAGED_SLOTS 16384u  // 1 MB a write
 #define SLOW_WRITE_NS 50000000u
+#define MOST_INTERRUPTS 100  // of one write; this thread blocks signals, so none is expected
+#define MOST_NOTES 16u       // about files that were deleted, cut or replaced
 
 static char folder[PATH_MAX];
-static int meta_fd = -1, log_fd = -1, live_fd = -1, tally_fd = -1;
-static u64 live_offset, tally_offset;  // behind the file header
+static int folder_fd = -1, meta_fd = -1, log_fd = -1;
 static u64 meta_offset, log_offset;
+// Small files that are rewritten in place.
+static struct page {
+    const char *name;
+    int fd;
+    u64 start;  // behind the file header
+    u64 end;    // of what was written
+} live_page = {"live", -1, 0, 0}, tally_page = {"tally", -1, 0, 0};
 static struct sink_totals totals;
 static bool complained, slow;
 static u32 folders;
@@ -42,22 +51,23 @@ static struct {
 } block;
 
 // Segments on disk: [oldest_segment, segment]; slots in each, for the count of what rotation takes
-// away.
+// away, and bytes of each that is full.
 static u32 segment, oldest_segment;
 static u64 segment_slots[SINK_SEGMENTS], segment_bytes[SINK_SEGMENTS];
 
 static void complain(const char *what) {
-    if (!complained) log_note("%s %.300s: %s", what, folder, strerror(errno));
+    if (!complained) log_note("%s %.300s: %s", what, folder, folder_problem(errno));
     complained = true;
 }
 
 static bool write_at(int fd, const void *data, size_t bytes, u64 offset) {
     const char *from = data;
-    while (bytes > 0) {
+    for (int interrupts = 0; bytes > 0;) {
         u64 before = clock_monotonic_ns();
         ssize_t written = pwrite(fd, from, bytes, (off_t)offset);
         if (clock_monotonic_ns() - before > SLOW_WRITE_NS) slow = true;
-        if (written < 0 && errno == EINTR) continue;
+        if (written < 0 && errno == EINTR && interrupts++ < MOST_INTERRUPTS) continue;
+        if (written == 0) errno = EIO;
         if (written <= 0) return false;
         from += written;
         offset += (u64)written;
@@ -66,12 +76,22 @@ static bool write_at(int fd, const void *data, size_t bytes, u64 offset) {
     return true;
 }
 
+// The arena's header, schema and identity, as they were at first: somebody may truncate the arena.
+static const char *first_header(void) {
+    static char first[MAX_HEADER_BYTES];
+    struct file_header *header = (struct file_header *)first;
+    if (!header->header_bytes) memcpy(first, arena.base, sizeof first);
+    u64 hz = ((const struct file_header *)arena.base)->clock_hz;
+    if (hz) header->clock_hz = hz;
+    return first;
+}
+
 // A file with the arena's header, schema and identity, so that each stands for itself. Returns its
 // length.
 static u64 write_header(int fd, enum file_kind kind) {
     char text[MAX_HEADER_BYTES];
-    const struct file_header *ours = (const struct file_header *)arena.base;
-    struct file_header header = *ours;
+    const char *ours = first_header();
+    struct file_header header = *(const struct file_header *)ours;
     header.file_kind = (u16)kind;
     header.segment = kind == FILE_LOG ? segment : 0;
     header.counters_offset = header.meta_offset = header.meta_slots = header.meta_drained = 0;
@@ -80,60 +100,70 @@ static u64 write_header(int fd, enum file_kind kind) {
     size_t bytes = header.identity_offset + header.identity_bytes;
     header.header_bytes = (u32)((bytes + SLOT_BYTES - 1) / SLOT_BYTES * SLOT_BYTES);
     memset(text, 0, header.header_bytes);
-    memcpy(text, arena.base, bytes);
+    memcpy(text, ours, bytes);
     memcpy(text, &header, sizeof header);
     return write_at(fd, text, header.header_bytes, 0) ? header.header_bytes : 0;
 }
 
-static int create_file(const char *name, enum file_kind kind, u64 *offset) {
-    char path[PATH_MAX + 32], unfinished[PATH_MAX + 32];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    snprintf(unfinished, sizeof unfinished, "%s/new.%s", folder, name);
-    unlink(unfinished);
-    int fd = open(unfinished, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0) return -1;
-    *offset = write_header(fd, kind);
-    if (*offset && rename(unfinished, path) == 0)
-        return fd;  // nobody sees a file without its header
-    close(fd);
-    unlink(unfinished);
-    return -1;
+static void close_file(int *fd) {
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
 }
 
-static bool make_directories(void) {
-    for (char *slash = strchr(folder + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
-        *slash = 0;
-        int failed = mkdir(folder, 0700) != 0 && errno != EEXIST;
-        *slash = '/';
-        if (failed) return false;
-    }
-    return mkdir(folder, 0700) == 0 || errno == EEXIST;
+static int create_file(const char *name, enum file_kind kind, u64 *offset) {
+    char unfinished[40];
+    snprintf(unfinished, sizeof unfinished, "new.%s", name);
+    int fd = folder_create_file(folder_fd, unfinished);
+    if (fd < 0) return -1;
+    *offset = write_header(fd, kind);
+    if (*offset && renameat(folder_fd, unfinished, folder_fd, name) == 0)
+        return fd;  // nobody sees a file without its header
+    int error = errno;
+    close(fd);
+    unlinkat(folder_fd, unfinished, 0);
+    errno = error;
+    return -1;
 }
 
 static void segment_name(u32 number, char *out, size_t size) {
     snprintf(out, size, "log.%06u", number);
 }
 
-bool sink_open(const char *process_folder) {
+static bool open_folder(const char *process_folder) {
+    if (folder_fd >= 0) return true;
     if ((size_t)snprintf(folder, sizeof folder, "%s/%s", config.capture_dir, process_folder) >=
         sizeof folder) {
         errno = ENAMETOOLONG;
-        complain("cannot create");
         return false;
     }
-    if (!make_directories()) {
-        complain("cannot create");
-        return false;
-    }
+    folder_fd = folder_open(folder);
+    return folder_fd >= 0;
+}
+
+// A capture cannot be read without what is kept, so a file without it is none.
+static bool begin_meta(void) {
     meta_fd = create_file("meta", FILE_META, &meta_offset);
-    if (meta_fd < 0) {
+    if (meta_fd < 0) return false;
+    if (kept_count && !write_at(meta_fd, kept_meta, kept_count * SLOT_BYTES, meta_offset)) {
+        close_file(&meta_fd);
+        return false;
+    }
+    meta_offset += kept_count * SLOT_BYTES;
+    return true;
+}
+
+bool sink_open(const char *process_folder) {
+    if (!open_folder(process_folder)) {
+        complain("cannot create");
+        return false;
+    }
+    if (!begin_meta()) {
         complain("cannot write to");
+        close_file(&folder_fd);  // another one may be there next time
         return false;
     }
     folders++;
     ((struct file_header *)arena.base)->segment = 1;  // tells salvage that the capture existed
-    if (kept_count && write_at(meta_fd, kept_meta, kept_count * SLOT_BYTES, meta_offset))
-        meta_offset += kept_count * SLOT_BYTES;
     return true;
 }
 
@@ -142,9 +172,7 @@ bool sink_is_open(void) { return meta_fd >= 0; }
 u32 sink_folders(void) { return folders; }
 
 bool sink_write_text(const char *name, const char *data, size_t bytes, u64 offset) {
-    char path[PATH_MAX + 32];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    int fd = open(path, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = openat(folder_fd, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0) return false;
     bool written = write_at(fd, data, bytes, offset);
     close(fd);
@@ -152,13 +180,14 @@ bool sink_write_text(const char *name, const char *data, size_t bytes, u64 offse
 }
 
 static void remove_oldest_segment(void) {
-    char name[32], path[PATH_MAX + 32];
+    char name[32];
     segment_name(oldest_segment, name, sizeof name);
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    unlink(path);
+    unlinkat(folder_fd, name, 0);
     arena_count_many(COUNTER_rotated_out, 0, segment_slots[oldest_segment % SINK_SEGMENTS]);
     oldest_segment++;
 }
+
+static void look_after_segment(u32 number);
 
 static u64 segment_limit(void) { return sink_segment_bytes(config.disk_limit_bytes); }
 
@@ -179,8 +208,7 @@ static bool open_segment(void) {
 }
 
 static void rotate(void) {
-    close(log_fd);
-    log_fd = -1;
+    close_file(&log_fd);
     segment_bytes[segment % SINK_SEGMENTS] = log_offset;
     log_offset = 0;
     segment++;
@@ -191,8 +219,15 @@ static void rotate(void) {
     segment_slots[segment % SINK_SEGMENTS] = 0;
 }
 
+// Whether somebody cut a file that we append to. Writing on would leave a hole in it, and no trace.
+static bool was_cut(int fd, u64 bytes) {
+    struct stat info;
+    return fd >= 0 && fstat(fd, &info) == 0 && (u64)info.st_size < bytes;
+}
+
 void sink_flush(void) {
     if (staged_count == 0) return;
+    if (was_cut(log_fd, log_offset)) look_after_segment(segment);
     size_t bytes = (size_t)staged_count * SLOT_BYTES;
     if ((log_fd >= 0 || open_segment()) && write_at(log_fd, staged, bytes, log_offset)) {
         log_offset += bytes;
@@ -255,7 +290,9 @@ void sink_end(void) { close_block(); }
 static void keep_meta(const union slot *slots, size_t count) {
     for (size_t i = 0; i < count; i++) {
         u8 kind = head_kind(slots[i].head);
-        if (kind != KIND_comm && kind != KIND_comm_end && kind != KIND_text) continue;
+        if (kind != KIND_comm && kind != KIND_comm_end && kind != KIND_text && kind != KIND_zoom &&
+            kind != KIND_event_clock)
+            continue;
         if (kept_count == kept_room) {
             size_t room = kept_room ? kept_room * 2 : 256;
             void *grown = realloc(kept_meta, room * sizeof *kept_meta);
@@ -269,6 +306,10 @@ static void keep_meta(const union slot *slots, size_t count) {
 
 bool sink_meta(const union slot *slots, size_t count) {
     if (count == 0) return true;
+    if (was_cut(meta_fd, meta_offset)) {
+        sink_look_after_files();
+        return false;
+    }
     if (!write_at(meta_fd, slots, count * SLOT_BYTES, meta_offset)) {
         complain("cannot write to");
         return false;
@@ -278,34 +319,131 @@ bool sink_meta(const union slot *slots, size_t count) {
     return true;
 }
 
-static void close_file(int *fd) {
-    if (*fd >= 0) close(*fd);
-    *fd = -1;
+// ---- files that somebody else deletes, cuts or replaces ----
+static void note_harm(const char *name) {
+    static u32 notes;
+    if (notes++ >= MOST_NOTES) return;
+    if (name) log_note("%.300s/%s was deleted, cut or replaced", folder, name);
+    else log_note("%.300s was deleted; what was written before is gone", folder);
 }
 
-void sink_look_after_files(void) {
-    struct stat info;
-    if (meta_fd < 0 || fstat(meta_fd, &info) != 0 || info.st_nlink > 0) return;
-    log_note("%.300s was deleted; what was written before is gone", folder);
+// Bytes that are left of one of our files; 0: it is not there any more. `fd`: -1 if it is closed.
+static u64 bytes_left(const char *name, int fd, u64 bytes) {
+    struct stat there, own;
+    if (fstatat(folder_fd, name, &there, AT_SYMLINK_NOFOLLOW) != 0)
+        return errno == ENOENT ? 0 : bytes;  // it cannot be said now
+    if (!S_ISREG(there.st_mode)) return 0;
+    if (fd >= 0 && fstat(fd, &own) == 0 &&
+        (own.st_ino != there.st_ino || own.st_dev != there.st_dev))
+        return 0;
+    return (u64)there.st_size < bytes ? (u64)there.st_size : bytes;
+}
+
+static bool is_harmed(const char *name, int fd, u64 bytes) {
+    if (fd < 0 || bytes_left(name, fd, bytes) == bytes) return false;
+    note_harm(name);
+    return true;
+}
+
+// What is gone of a log segment counts as lost.
+static void look_after_segment(u32 number) {
+    char name[32];
+    bool current = number == segment;
+    u64 *slots = &segment_slots[number % SINK_SEGMENTS];
+    u64 bytes = current ? log_offset : segment_bytes[number % SINK_SEGMENTS];
+    if (*slots == 0) return;
+    segment_name(number, name, sizeof name);
+    u64 left = bytes_left(name, current ? log_fd : -1, bytes);
+    if (left == bytes) return;
+    u64 slots_left = left > bytes - *slots * SLOT_BYTES
+                         ? (left - (bytes - *slots * SLOT_BYTES)) / SLOT_BYTES
+                         : 0;
+    note_harm(name);
+    arena_count_many(COUNTER_write_failed, 0, *slots - slots_left);
+    *slots = slots_left;
+    if (current) rotate();
+    segment_bytes[number % SINK_SEGMENTS] = left;
+}
+
+static void close_all(void) {
+    close_file(&meta_fd);
+    close_file(&log_fd);
+    close_file(&live_page.fd);
+    close_file(&tally_page.fd);
+    close_file(&folder_fd);
+}
+
+static void lose_folder(void) {
+    note_harm(NULL);
     // What was lost before, or rotated away, has been counted.
     for (u32 number = oldest_segment; number <= segment; number++)
         arena_count_many(COUNTER_write_failed, 0, segment_slots[number % SINK_SEGMENTS]);
-    close_file(&meta_fd);
-    close_file(&log_fd);
-    close_file(&live_fd);
-    close_file(&tally_fd);
+    close_all();
     log_offset = 0;
     oldest_segment = ++segment;
     segment_slots[segment % SINK_SEGMENTS] = 0;
 }
 
-void sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset) {
-    if (!sink_is_open()) return;
-    bool live = kind == FILE_LIVE;
-    int *fd = live ? &live_fd : &tally_fd;
-    u64 *start = live ? &live_offset : &tally_offset;
-    if (*fd < 0) *fd = create_file(live ? "live" : "tally", kind, start);
-    if (*fd >= 0) write_at(*fd, data, bytes, *start + offset);
+// A folder that was moved keeps its files, and is written to where it is. Not every file system
+// says of a deleted folder that it has no links.
+static bool folder_is_gone(void) {
+    struct stat info;
+    if (fstat(folder_fd, &info) != 0) return false;
+    if (info.st_nlink == 0) return true;
+    return bytes_left("meta", meta_fd, meta_offset) == 0 && stat(folder, &info) != 0 &&
+           (errno == ENOENT || errno == ENOTDIR);
+}
+
+// A server forgot its handles. Files may be there all the same: they are looked for by name.
+static bool handles_are_stale(void) {
+    struct stat info;
+    return fstat(folder_fd, &info) != 0 && errno == ESTALE;
+}
+
+void sink_look_after_files(void) {
+    if (meta_fd < 0) return;
+    if (handles_are_stale()) {
+        rotate();
+        close_all();
+        return;
+    }
+    if (folder_is_gone()) {
+        lose_folder();
+        return;
+    }
+    for (u32 number = oldest_segment, last = segment; number <= last; number++)
+        look_after_segment(number);
+    if (is_harmed(live_page.name, live_page.fd, live_page.end)) close_file(&live_page.fd);
+    if (is_harmed(tally_page.name, tally_page.fd, tally_page.end)) close_file(&tally_page.fd);
+    if (is_harmed("meta", meta_fd, meta_offset)) close_file(&meta_fd);
+}
+
+// ---- small files that are rewritten in place ----
+static struct page *page_of(enum file_kind kind) {
+    return kind == FILE_LIVE ? &live_page : &tally_page;
+}
+
+bool sink_open_page(enum file_kind kind, bool *is_new) {
+    struct page *page = page_of(kind);
+    *is_new = page->fd < 0;
+    if (!sink_is_open()) return false;
+    if (page->fd >= 0) return true;
+    page->fd = create_file(page->name, kind, &page->start);
+    page->end = page->start;
+    if (page->fd < 0) complain("cannot write to");
+    return page->fd >= 0;
+}
+
+bool sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset) {
+    struct page *page = page_of(kind);
+    if (page->fd < 0) return false;
+    if (!write_at(page->fd, data, bytes, page->start + offset)) {
+        complain("cannot write to");
+        return false;
+    }
+    u64 end = page->start + offset + bytes;
+    if (end > page->end) page->end = end;
+    return true;
 }
 
 bool sink_is_slow(void) { return slow; }

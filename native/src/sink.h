@@ -27,7 +27,8 @@ bool sink_is_open(void);
 bool sink_write_text(const char *name, const char *data, size_t bytes, u64 offset);
 // Counts up with every folder that is begun: what was written before is in another one.
 u32 sink_folders(void);
-// Once a second: begins files anew that somebody deleted.
+// Once a second: finds files that somebody deleted, cut or replaced. What was in them counts as
+// lost, and they are begun anew: meta by sink_open, the others when they are written next.
 void sink_look_after_files(void);
 
 // Log: slots of one stream, as a run of neighbours (KIND_block, from index `first`) or as newer
@@ -43,9 +44,10 @@ void sink_flush(void);
 // Appends metadata; false: not written, try again.
 bool sink_meta(const union slot *slots, size_t count);
 
-// Small files that are rewritten in place: live page and tally. Errors are harmless: they are
-// written again in a second.
-void sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset);
+// Small files that are rewritten in place: live page and tally. sink_open_page begins one where
+// there is none; `is_new`: all of it must be written. False: not possible now, try again.
+bool sink_open_page(enum file_kind kind, bool *is_new);
+bool sink_write_page(enum file_kind kind, const void *data, size_t bytes, size_t offset);
 
 // Whether a write has ever taken long: then the arena must hold more.
 bool sink_is_slow(void);

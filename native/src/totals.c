@@ -79,8 +79,8 @@ static void count_new(enum counter counter, u64 now, u64 *counted) {
     *counted = now;
 }
 
-void totals_update(void) {
-    if (!have_memory()) return;
+bool totals_update(void) {
+    if (!have_memory()) return false;
     memset(sums, 0, (room + CATCH_ALLS) * sizeof *sums);
     folded = others = 0;
     tally_visit(add);
@@ -93,6 +93,7 @@ void totals_update(void) {
         entry->count_sum = sums[place].count_sum;
         entry->changed = true;
     }
+    return true;
 }
 
 u32 totals_places(void) { return room ? room + CATCH_ALLS : 0; }

@@ -18,8 +18,8 @@ struct totals_entry {
 // The entry of a key, of its size class, or the catch-all of its level; NULL: no memory. Where
 // there is no room for a key, totals_update counts its calls as folded, or as others.
 struct totals_entry *totals_entry(struct tally_key key);
-// Adds up all tables anew.
-void totals_update(void);
+// Adds up all tables anew. False: no memory.
+bool totals_update(void);
 // By place, for writing; NULL: free.
 u32 totals_places(void);
 struct totals_entry *totals_at(u32 place);

@@ -6,9 +6,12 @@
 
 #include "range_text.h"
 
+#define MAX_TOKENS (1ull << 48)  // of a step: a larger number is a mistake
+
 static struct {
-    u64 steps, first, last, before_last;  // ends, in ticks
-    u64 data;                             // ticks in data loading
+    u64 steps, last, before_last;  // ends, in ticks
+    u64 data;                      // ticks in data loading
+    u64 tokens;
     u8 source;
     u32 text;
 } seen;
@@ -31,7 +34,7 @@ static enum live_phase phase_of(const struct slot_range *range, u8 source) {
 
 static void end_step(u64 ticks) {
     if (seen.steps && ticks < seen.last) return;  // another thread's, visited later
-    if (seen.steps++ == 0) seen.first = ticks;
+    seen.steps++;
     seen.before_last = seen.last;
     seen.last = ticks;
 }
@@ -60,6 +63,8 @@ void training_steps_see(u64 handle, const union slot *slot) {
     bool is_mark = head_states(slot->head) & STATE_FIRST;
     enum live_phase phase = is_mark ? PHASE_UNKNOWN : phase_of(range, source);
     if (ended) see_step(range, source, is_mark);
+    if (is_mark && source == RANGE_API && range_text_class(range->text) == CLASS_TOKENS)
+        seen.tokens += range->payload < MAX_TOKENS ? range->payload : 0;
     if (phase == PHASE_UNKNOWN) return;
     if (ended && phase == PHASE_DATA) seen.data += range->t1 - range->t0;
     if (ended && newest.handle == handle) newest.handle = 0;
@@ -83,7 +88,7 @@ size_t training_steps_live(union slot *out) {
     out->live_step.steps = seen.steps;
     out->live_step.t_last = seen.last;
     out->live_step.last_ns = seen.steps > 1 ? to_ns(seen.last - seen.before_last) : 0;
-    out->live_step.sum_ns = seen.steps ? to_ns(seen.last - seen.first) : 0;
+    out->live_step.tokens = seen.tokens;
     out->live_step.data_ns = to_ns(seen.data);
     out->live_step.t_phase = newest.handle ? newest.t0 : 0;
     out->live_step.phase = newest.handle ? (u8)newest.phase : (u8)PHASE_UNKNOWN;

@@ -62,9 +62,10 @@ struct writer *writer_attach(void) {
     memset(stream->window, 0, sizeof stream->window);
     stream->drops.total = 0;
     stream->last_late_stop = 0;
-    stream->tid =
-        (u32)syscall(SYS_gettid);  // two system calls once a thread, neither of which can wait
-    prctl(PR_GET_NAME, stream->thread_name);
+    // Two system calls once a thread, neither of which can wait.
+    long tid = syscall(SYS_gettid);
+    stream->tid = tid > 0 ? (u32)tid : 0;
+    if (prctl(PR_GET_NAME, stream->thread_name) != 0) stream->thread_name[0] = 0;
     struct writer *writer = &writer_self;
     *writer = (struct writer){.stream = stream, .tally = stream->tally, .nest = writer->nest};
     begin_chunk(writer, chunk, stream->next_first_index);

@@ -231,15 +231,29 @@ TEST(steps_end_with_the_first_optimizer_and_rather_with_marks) {
     }
     CHECK_EQUAL(training_steps_live(&out), 1);
     CHECK_EQUAL(out.live_step.steps, 5);
-    CHECK_EQUAL(out.live_step.sum_ns, 400);
     CHECK_EQUAL(out.live_step.last_ns, 100);
-    slot = ended("step", RANGE_API, 1000, 1000, STATE_FIRST | STATE_STOPPED);
+    slot = ended("ncclscope.step", RANGE_API, 1000, 1000, STATE_FIRST | STATE_STOPPED);
     training_steps_see(3, &slot);
     slot = ended("Optimizer.step#A", RANGE_RECORD_FUNCTION, 1100, 1110, STATE_STOPPED);
     training_steps_see(4, &slot);
     training_steps_live(&out);
     CHECK_EQUAL(out.live_step.steps, 1);
     CHECK_EQUAL(out.live_step.source, RANGE_API);
+}
+
+TEST(tokens_of_all_steps_are_added_up) {
+    union slot out, slot;
+    const u64 said[] = {512, 1ull << 60, 256};  // one of them cannot be
+    for (u64 step = 0; step < 3; step++) {
+        slot = ended("ncclscope.tokens", RANGE_API, step, step, STATE_FIRST | STATE_STOPPED);
+        slot.range.payload = said[step];
+        training_steps_see(1, &slot);
+        slot = ended("ncclscope.step", RANGE_API, step, step, STATE_FIRST | STATE_STOPPED);
+        training_steps_see(2, &slot);
+    }
+    training_steps_live(&out);
+    CHECK_EQUAL(out.live_step.steps, 3);
+    CHECK_EQUAL(out.live_step.tokens, 768);
 }
 
 TEST(the_phase_is_that_of_the_newest_open_range) {

@@ -59,7 +59,7 @@ TEST(a_full_table_takes_no_new_text_and_keeps_the_old_ones) {
 TEST(classes_of_texts_are_known) {
     CHECK_EQUAL(range_text_class(number_of("Optimizer.step#AdamW.step")), CLASS_OPTIMIZER);
     CHECK_EQUAL(range_text_class(number_of("enumerate(DataLoader)#_It.__next__")), CLASS_DATA);
-    CHECK_EQUAL(range_text_class(number_of("step")), CLASS_STEP);
+    CHECK_EQUAL(range_text_class(number_of("ncclscope.step")), CLASS_STEP);
     CHECK_EQUAL(range_text_class(number_of("step 1")), CLASS_OTHER);
     CHECK_EQUAL(range_text_class(number_of("ncclAllReduce")), CLASS_NCCL_CALL);
     CHECK_EQUAL(range_text_class(number_of("ncclCommSplit")), CLASS_OTHER);

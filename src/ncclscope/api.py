@@ -1,43 +1,39 @@
 """A capture in Python: `ncclscope.open`. Tables are DuckDB relations, made on first use."""
 
 import html
-import importlib
-import importlib.util
 import os
 import re
-import tempfile
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import duckdb
 
 from ncclscope.analysis.counted_completeness import completeness_with_counts
-from ncclscope.capture.reader import is_dataset, resolve_capture
-from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.capture.reader import resolve_capture
+from ncclscope.errors import UsageError
 from ncclscope.humanize import printable
 from ncclscope.ingest.nccl_log_topology import topology_of
 from ncclscope.model.build import open_model
 from ncclscope.model.completeness import Completeness
-from ncclscope.model.detail_tables import details_of
 from ncclscope.model.model import Model
-from ncclscope.model.schema import DETAILS, TABLES
-from ncclscope.model.sql_views import (
-    SHOWN,
-    create_small_tables,
-    create_system_table,
-    open_connection,
-    raw_columns,
-    rows_of_table,
-    select_list,
-)
+from ncclscope.model.periodic_steps import with_periodic_steps
 from ncclscope.model.topology import Topology
+from ncclscope.notebook import frames, questions, views
+from ncclscope.notebook.answers import Findings, JobComparison, JobStatus, Report, WhatIfAnswer
+from ncclscope.notebook.frames import Relation
+from ncclscope.notebook.plots import Plots
+from ncclscope.notebook.questions import Moment, Names
 
 if TYPE_CHECKING:
+    import pandas
     import polars
     import pyarrow
 
-Relation = duckdb.DuckDBPyRelation
+    Runs: TypeAlias = "Capture | PathLike | Sequence[Capture | PathLike]"
+
+PathLike = str | os.PathLike[str]
 _MISSING = re.compile(r"Table with name (\w+) does not exist")
 _OVERVIEW_ROWS = 10
 _NOTES = 3
@@ -50,52 +46,31 @@ limit {_OVERVIEW_ROWS}
 """
 
 
-def open_capture(path: "str | os.PathLike[str] | None" = None) -> "Capture":
+def open_capture(path: PathLike | None = None) -> "Capture":
     """The capture in a directory, or the newest one that a glob matches; without a path, the newest
     one here.
     """
     return Capture(resolve_capture(None if path is None else os.fspath(path)))
 
 
-def connect(model: Model) -> duckdb.DuckDBPyConnection:
-    """A connection with the saved tables of a model as they are shown."""
-    connection = open_connection()
-    connection.execute("set python_scan_all_frames = true")  # users' own tables can be joined
-    connection.execute("set temp_directory = ?", [str(Path(tempfile.gettempdir(), "ncclscope"))])
-    for table in TABLES:
-        raw = raw_columns(model, table, 0, rows_of_table(model, table))
-        connection.register(f"raw_{table}", raw)
-        connection.execute(
-            f"create temp view {table} as select {select_list(model, table)} from raw_{table}"
-        )
-    create_small_tables(connection, model)
-    return connection
+def compare(a: "Runs", b: "Runs") -> JobComparison:
+    """Whether job B is slower or faster than job A, and what of it; each may be several runs."""
+    runs_a, runs_b = _runs(a), _runs(b)
+    return questions.compare([run.model for run in runs_a], [run.model for run in runs_b])
 
 
-def add_details(connection: duckdb.DuckDBPyConnection, model: Model, table: str) -> None:
-    """Makes a detail table from the capture's events, process by process."""
-    if is_dataset(model.path):
-        message = f"cannot make {table} of {model.path}: a dataset has no events"
-        raise NcclscopeError(message, "Open the capture that it was made of")
-    exists = False
-    for columns in details_of(model, table):
-        connection.register("raw_details", columns)
-        query = f"select {select_list(model, table)} from raw_details"
-        statement = f"insert into {table}" if exists else f"create temp table {table} as"
-        connection.execute(f"{statement} {query}")
-        connection.unregister("raw_details")
-        exists = True
-    if not exists:
-        message = f"cannot make {table} of {model.path}: none of its processes can be read"
-        raise NcclscopeError(message, "Its files have gone since the model was made")
+def _runs(side: "Runs") -> list["Capture"]:
+    if isinstance(side, (Capture, str, os.PathLike)):
+        side = [side]
+    return [run if isinstance(run, Capture) else open_capture(run) for run in side]
 
 
 class Capture:
     """The capture of one run.
 
     Tables are DuckDB relations: filter, join and print them, or turn them into a data frame with
-    `.df()`, `.pl()` or `.fetchnumpy()`. docs/schema.md describes every column. Times are ns on the
-    capture's one clock; wall clock is time + `realtime_offset_ns`.
+    `.df()`, `.pl()` or `.fetchnumpy()`. Times are ns on the capture's one clock; columns that end
+    in `_utc` have the wall clock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -109,7 +84,12 @@ class Capture:
 
     @cached_property
     def _connection(self) -> duckdb.DuckDBPyConnection:
-        return connect(self.model)
+        return views.connect(with_periodic_steps(self.model))
+
+    @property
+    def plot(self) -> Plots:
+        """Plots of the capture: `capture.plot.bandwidth_by_size()` …"""
+        return Plots(self)
 
     @property
     def operations(self) -> Relation:
@@ -210,6 +190,11 @@ class Capture:
         return self.table("system")
 
     @property
+    def pairs(self) -> Relation:
+        """One row for each rank that sends to another, with its bytes and their bandwidth."""
+        return self.table("pairs")
+
+    @property
     def realtime_offset_ns(self) -> int:
         """What to add to a time to have ns since 1970."""
         return self.model.realtime_offset_ns
@@ -225,10 +210,55 @@ class Capture:
         """
         return topology_of(self.path)
 
+    def report(
+        self,
+        by: str | Sequence[str] = (),
+        *,
+        comm: Names = None,
+        op: Names = None,
+        rank: int | Sequence[int] | None = None,
+        since: Moment = None,
+        until: Moment = None,
+        sort: str = "time",
+    ) -> Report:
+        """What `ncclscope report` shows. `by` are its keys (`"rank"`, `"+host"`); `comm`, `op` and
+        `rank` select operations; `since` and `until` are seconds from the start of the run,
+        negative ones from its end, or a datetime.
+        """
+        return questions.report(self.model, by, comm, op, rank, (since, until), sort)
+
+    def diagnose(self, baseline: PathLike | None = None) -> Findings:
+        """What `ncclscope diagnose` finds; `baseline` is a file with bandwidths to expect."""
+        return questions.diagnose(self.model, baseline)
+
+    def status(self) -> JobStatus:
+        """What `ncclscope status` says of the job at this moment, or at its last one."""
+        return questions.status(self.path)
+
+    def whatif(
+        self,
+        *,
+        without_rank: int | Sequence[int] = (),
+        without_comm: Names = None,
+        links: Sequence[tuple[int, int]] = (),
+        free: Names = None,
+        bandwidth_gbs: dict[str, float] | None = None,
+    ) -> WhatIfAnswer:
+        """What `ncclscope whatif` predicts: the run without delays of ranks, with transfers of
+        communicators or between two ranks as usual, with free transfers, or at some bandwidth.
+        """
+        return questions.whatif(
+            self.model, without_rank, without_comm, links, free, bandwidth_gbs or {}
+        )
+
+    def compare(self, other: "Runs") -> JobComparison:
+        """Whether another job is slower or faster than this one, and what of it."""
+        return compare(self, other)
+
     def table(self, name: str) -> Relation:
         """A table by its name."""
-        if name not in SHOWN:
-            raise UsageError(f"there is no table {name}", f"Tables are {', '.join(SHOWN)}")
+        if name not in views.NAMES:
+            raise UsageError(f"there is no table {name}", f"Tables are {', '.join(views.NAMES)}")
         self._make(name)
         return self._connection.table(name)
 
@@ -244,28 +274,22 @@ class Capture:
                 if not missing or not self._make(missing[1]):
                     raise
 
+    def to_pandas(self, table: str = "operations") -> "pandas.DataFrame":
+        """A table as a pandas data frame."""
+        return frames.to_pandas(self.table(table))
+
     def to_polars(self, table: str = "operations") -> "polars.DataFrame":
         """A table as a Polars data frame."""
-        package = _extra("polars")
-        # By way of pyarrow where it is: DuckDB 2.0 complains of leaks at exit otherwise.
-        arrow = importlib.util.find_spec("pyarrow") is not None
-        frame: polars.DataFrame = package.DataFrame(
-            self.to_arrow(table) if arrow else self.table(table)
-        )
-        return frame
+        return frames.to_polars(self.table(table))
 
     def to_arrow(self, table: str = "operations") -> "pyarrow.Table":
         """A table as an Arrow table."""
-        return _extra("pyarrow").RecordBatchReader.from_stream(self.table(table)).read_all()
+        return frames.to_arrow(self.table(table))
 
     def _make(self, name: str) -> bool:
         """Makes a table that is made on first use; False where there is nothing to make."""
-        if name not in (*DETAILS, "system") or name in self._made:
+        if name in self._made or not views.create_on_first_use(self._connection, self.model, name):
             return False
-        if name == "system":
-            create_system_table(self._connection, self.model)
-        else:
-            add_details(self._connection, self.model, name)
         self._made.add(name)
         return True
 
@@ -300,15 +324,6 @@ class Capture:
         return (
             f"<div>{text}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         )
-
-
-def _extra(module: str) -> Any:
-    """An optional package; NcclscopeError where it is not installed."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        message = f"cannot hand a table over: {module} is not installed"
-        raise NcclscopeError(message, f"Install it with `pip install {module}`") from None
 
 
 def _cell(value: Any) -> str:

@@ -72,6 +72,9 @@ def step(number: int | None = None, tokens: int | None = None, flops: int | None
     own = _steps if number is None else int(number)
     _steps = own + 1
     _mark(_STEP, own)
+    kernels_wanted = getattr(_recorder(), "on_step", None)  # while `ctl --kernels` waits for steps
+    if kernels_wanted is not None:
+        kernels_wanted(own)
 
 
 def steps(batches: Iterable[_T], tokens: Callable[[_T], int] | int | None = None) -> Iterator[_T]:

@@ -25,6 +25,8 @@ THREADS = 2
 CHUNKS = 48  # of 64 KB: little enough to be recycled all the time
 MOST_USES = 10  # of each chunk before the kill
 PATIENCE_S = 4.0
+# Of each thread. With more the helper thread gets no processor, and most events are dropped.
+CALLBACKS_PER_S = 500_000
 _ORACLE = np.dtype(
     [("started", "<u8"), ("stopped", "<u8"), ("refused", "<u8"), ("pad", "<u8", (5,))]
 )
@@ -48,7 +50,7 @@ def mix(x: Words) -> Words:
     return x ^ (x >> np.uint64(29))
 
 
-def kill_once(directory: Path, seed: int, rate: int = 1_200_000) -> Verdict:
+def kill_once(directory: Path, seed: int, rate: int = CALLBACKS_PER_S) -> Verdict:
     """Runs the self-checking load, kills it at a random moment, and checks what it left."""
     chance = random.Random(seed)
     capture, oracle_path = directory / f"kill-{seed}", directory / f"oracle-{seed}"
@@ -83,7 +85,7 @@ def _wait_for_records(oracle_path: Path, wanted: float) -> None:
     while time.monotonic() < patience:
         if int(oracle["started"].sum()) - int(oracle["refused"].sum()) >= wanted:
             return
-        time.sleep(0.001)
+        time.sleep(0.005)  # the recorder needs the processor, too
 
 
 def _all_slots(process: Process) -> tuple[npt.NDArray[np.void], npt.NDArray[np.void]]:
@@ -121,7 +123,7 @@ def check(process: Process, oracle: npt.NDArray[np.void]) -> Verdict:
         of_thread = thread == number
         order = np.argsort(n[of_thread])
         found, ended = n[of_thread][order], done[of_thread][order]
-        if len(np.unique(found)) != len(found):
+        if (found[1:] == found[:-1]).any():
             problems.append(f"thread {number}: records twice")
         # One more may be on record, or refused, that the oracle had not heard of.
         certain = int(state["started"]) - int(state["refused"])

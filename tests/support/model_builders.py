@@ -172,7 +172,7 @@ def random_model(operations: int, seed: int, ranks: int = 8, sizes: int = 9) -> 
     instances = empty(TABLES["instances"], operations // ranks)
     count = len(instances["communicator"])
     instances["communicator"][:] = draw.integers(0, 3, count)
-    instances["last_rank"][:] = draw.integers(-1, ranks, count)
+    instances["last_communicator_rank"][:] = draw.integers(-1, ranks, count)
     instances["skew_ns"][:] = np.where(
         draw.integers(0, 5, count) == 0, NONE, draw.integers(0, 10**6, count)
     )

@@ -23,6 +23,8 @@ SLOW = {
     "integration/overhead": "measures commands again and again",
     "integration/recorder/test_call_counts.py": "a load of many threads",
     "integration/recorder/test_disk.py": "waits for heartbeats, a second each",
+    "integration/recorder/test_faults.py": "dozens of jobs, each with another failing call",
+    "integration/recorder/test_harmed_files.py": "waits for heartbeats, a second each",
     "integration/recorder/test_kill.py": "kills a hundred processes",
     "integration/recorder/test_live_page.py": "waits for heartbeats, a second each",
     "integration/recorder/test_resource_failures.py": "waits for slow and full disks",

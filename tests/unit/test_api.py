@@ -15,7 +15,9 @@ from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.reader import open_capture
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.model.build import open_model
+from ncclscope.model.periodic_steps import with_periodic_steps
 from ncclscope.model.sql_views import SHOWN, SQL_TYPES, shown_columns
+from ncclscope.notebook.views import added_columns
 from tests.support.player import TRANSCRIPTS
 from tests.support.writer import SyntheticSpec, from_transcript, synthetic
 
@@ -73,14 +75,14 @@ def test_a_path_may_be_a_glob_or_nothing(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("table", SHOWN)
 def test_tables_have_the_columns_of_the_schema(capture: Capture, table: str) -> None:
     relation = capture.table(table)
-    columns = shown_columns(table)
-    assert relation.columns == [column.name for column in columns]
+    columns, added = shown_columns(table), list(added_columns(table))
+    assert relation.columns == [*(column.name for column in columns), *added]
     types = ["VARCHAR" if c.words else SQL_TYPES[c.dtype].upper() for c in columns]
-    assert [str(kind) for kind in relation.types] == types
+    assert [str(kind) for kind in relation.types][: len(types)] == types
 
 
 def test_operations_have_names_for_codes_and_null_for_none(capture: Capture) -> None:
-    model, found = capture.model, capture.operations.fetchall()
+    model, found = with_periodic_steps(capture.model), capture.operations.fetchall()
     columns = {name: number for number, name in enumerate(capture.operations.columns)}
     for name, raw in model.tables["operations"].items():
         for row, code in zip(found, raw.tolist(), strict=True):
@@ -190,6 +192,7 @@ def test_tables_are_handed_over(capture: Capture) -> None:
     rows = capture.operations.fetchall()
     assert capture.to_polars().rows() == rows
     assert capture.to_arrow("communicators").to_pylist()[0]["name"] == "world"
+    assert capture.to_pandas("communicators")["name"].tolist()[0] == "world"
     frame = polars.DataFrame({"function": ["AllReduce"], "wanted": [True]})
     assert len(frame) == 1
     joined = capture.sql("select count(*) from operations join frame using (function)").fetchall()
@@ -201,10 +204,16 @@ def test_what_is_missing_is_named(capture: Capture, monkeypatch: pytest.MonkeyPa
         capture.to_polars("nonsense")
     with pytest.raises(duckdb.Error, match="nonsense"):
         capture.sql("select * from nonsense")
-    for module in ("polars", "pyarrow"):
+    for module, hand_over in (
+        ("polars", capture.to_polars),
+        ("pyarrow", capture.to_arrow),
+        ("pandas", capture.to_pandas),
+        ("matplotlib", capture.plot.waiting_by_rank),
+    ):
         monkeypatch.setitem(sys.modules, module, None)
+        monkeypatch.setitem(sys.modules, f"{module}.figure", None)
         with pytest.raises(NcclscopeError, match=f"`pip install {module}`"):
-            capture.to_polars() if module == "polars" else capture.to_arrow()
+            hand_over()
 
 
 def test_shown_is_the_completeness_line_and_a_table(capture: Capture) -> None:

@@ -329,7 +329,7 @@ enum timing_reason { TIMING_REASONS(AS_REASON) TIMING_REASON_COUNT };
     F(u8, stopped) F(u8, bits) A(u8, spare, 2) F(i32, peer)
 // Steps of the training loop, as far as its ranges say them.
 #define LIVE_STEP_FIELDS(F, A)                                                            \
-    F(u64, steps) F(u64, t_last) F(u64, last_ns) F(u64, sum_ns) F(u64, data_ns)           \
+    F(u64, steps) F(u64, t_last) F(u64, last_ns) F(u64, tokens) F(u64, data_ns)           \
     F(u64, t_phase) F(u8, phase) F(u8, source) A(u8, spare, 2) F(u32, text)
 
 // K(number, struct suffix, name, fields). Numbers 1 to 16 are 1 + NCCL's event bit.

@@ -1,9 +1,10 @@
 """How calls and bytes are distributed over the ranks of a communicator, function by function."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ncclscope.analysis.distinct import rows_by_place
 from ncclscope.analysis.run import Run
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.model import windows_by_process
@@ -23,13 +24,34 @@ class FunctionBalance:
     calls: Floats
     bytes: Floats
     busy_ns: Floats  # sum of durations
+    module: int = NONE  # row of `modules`, where they are apart
 
 
 def balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
     """By communicator of at least so many ranks, and function."""
     operations = run.operations
     known = (operations["size_bytes"] != NONE) & (operations["global_rank"] != NONE)
-    rows = np.flatnonzero(run.current & known)
+    return _balances(run, least_ranks, np.flatnonzero(run.current & known))
+
+
+def module_balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
+    """The same for each module of the program: experts of one layer can be uneven where all layers
+    together are even.
+    """
+    if not run.model.has_context:
+        return ()
+    operations, modules = run.operations, np.asarray(run.operations["module"])
+    known = (operations["size_bytes"] != NONE) & (operations["global_rank"] != NONE)
+    rows = np.flatnonzero(run.current & known & (modules != NONE))
+    per_module: list[FunctionBalance] = []
+    numbers, place = np.unique(modules[rows], return_inverse=True)
+    for module, own in zip(numbers.tolist(), rows_by_place(place, len(numbers)), strict=True):
+        balances_here = _balances(run, least_ranks, rows[own])
+        per_module += [replace(balance, module=module) for balance in balances_here]
+    return tuple(per_module)
+
+
+def _balances(run: Run, least_ranks: int, rows: Ints) -> tuple[FunctionBalance, ...]:
     if not len(rows):
         return ()
     key = run.column("communicator", rows) << 8 | run.column("function", rows) + 1  # NONE: 0

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.errors import UsageError
+from ncclscope.regular_files import read_bytes
 
 FORM, FORM_VERSION = "ncclscope-bench", 1
 _HINT = "Give the JSON of `ncclscope bench`, or of nccl-tests -J"
 _LARGEST = 1 << 62
+_LARGEST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def function_key(name: str) -> str:
 def read_baseline(path: Path) -> Baseline:
     """The results in a file; a UsageError where it has none."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(read_bytes(path, _LARGEST_BYTES, follow=True))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", _HINT) from None
     except (ValueError, RecursionError):

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ncclscope.analysis.groups import Group, GroupSums, Key, merge
+from ncclscope.analysis.kernel_exposure import KernelExposure
 from ncclscope.analysis.ranks import Arrivals, RankRow, TrafficRow
 from ncclscope.analysis.training_steps import StepSummary
 from ncclscope.analysis.waiting.origins import WaitingAccount
@@ -103,6 +104,7 @@ class Summary:
     steps: StepSummary | None = None
     modules: tuple[Group, ...] = ()
     dimensions: tuple[Group, ...] = ()
+    exposure: KernelExposure | None = None  # of steps whose CUDA kernels were taken
 
     @property
     def span_ns(self) -> int:

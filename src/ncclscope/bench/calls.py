@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ncclscope.bench.results import Result
-from ncclscope.export.atomic_files import put_file, scratch_near
+from ncclscope.output_files import put_file, scratch_near
 
 # Signed integers only, for Spark. host_ns is NULL if a call's end was not awaited.
 _COLUMNS = """

@@ -213,7 +213,7 @@ SCHEMA = (
     " algo:u8 proto:u8 channels:u8 started:u8 stopped:u8 bits:u8 spare:u8:2 peer:i32\n"
     "99 LiveEnd serial:u64 monotonic_ns:u64 realtime_ns:u64 ticks:u64 dropped:u64 slots:u32 "
     "comms_open:u32 mode:u8 phase:u8 spare:u8:6\n"
-    "100 LiveStep steps:u64 t_last:u64 last_ns:u64 sum_ns:u64 data_ns:u64 t_phase:u64 "
+    "100 LiveStep steps:u64 t_last:u64 last_ns:u64 tokens:u64 data_ns:u64 t_phase:u64 "
     "phase:u8 source:u8 spare:u8:2 text:u32\n"
     "times gpu_count:u64 gpu_sum_ns:u64 gpu_min_ns:u64 gpu_max_ns:u64 host_count:u64 "
     "host_sum_ns:u64 host_min_ns:u64 host_max_ns:u64 untimed:u64:8 gpu_histogram:u32:256 "

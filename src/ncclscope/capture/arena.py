@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
+from ncclscope.capture.file_sizes import LARGEST_ARENA, LARGEST_CHUNK, LEAST_CHUNK
 from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header
 from ncclscope.capture.segment import (
     INDEX_LIMIT,
@@ -19,11 +20,11 @@ from ncclscope.capture.segment import (
     thread_name,
 )
 from ncclscope.errors import FormatError
+from ncclscope.regular_files import check_size, open_regular
 
 _BLOCK, _TALLIES, _TALLY = (layout.KINDS[kind] for kind in ("Block", "Tallies", "Tally"))
 _BLOCK_DTYPE, _TALLY_DTYPE = dtypes.OURS.dtypes["Block"], dtypes.OURS.dtypes["Tally"]
 _LARGEST_FRONT = 64 << 20
-_LARGEST_CHUNK = 64 << 20
 _ATTEMPTS = 20  # at a chunk of a running process; a change takes nanoseconds
 
 
@@ -49,14 +50,15 @@ class Arena:
 
 def read_arena(path: Path) -> Arena:
     """Reads an arena; FormatError when it is none. It has holes, so it is not mapped."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_regular(path)
     try:
+        check_size(path, os.fstat(fd).st_size, LARGEST_ARENA)
         header = checked_header(memoryview(os.pread(fd, LARGEST_HEADER_BYTES, 0)), path)
         bytes_a_chunk = header.chunk_slots * layout.SLOT_BYTES
         if (
             not 0 < header.chunks_offset <= _LARGEST_FRONT
             or header.chunks_offset % layout.SLOT_BYTES
-            or not 2 * layout.SLOT_BYTES <= bytes_a_chunk <= _LARGEST_CHUNK
+            or not LEAST_CHUNK <= bytes_a_chunk <= LARGEST_CHUNK
         ):
             message = f"cannot read {path}: it does not say where its chunks are"
             raise FormatError(message, "Leave the file out")

@@ -2,16 +2,19 @@
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
-from ncclscope.capture.segment import Slots, open_file
+from ncclscope.capture.file_sizes import LARGEST_TALLY
+from ncclscope.capture.segment import Slots, open_file, read_file
 from ncclscope.errors import FormatError
 
 RECORD = np.dtype([("tally", dtypes.OURS.dtypes["Tally"]), ("times", dtypes.OURS.times)])
+_READ = partial(read_file, largest_bytes=LARGEST_TALLY)
 _KEY_FIELDS = ("level", "comm", "func", "count", "dtype", "algo", "proto", "bits")
 
 
@@ -39,14 +42,14 @@ class CallCount:
     times: np.void  # dtypes.OURS.times; zeros where nothing is known
 
 
-def _key(entry: np.void) -> CallKey:
-    return CallKey(*(int(entry[name]) for name in _KEY_FIELDS))
+def _keys(entries: npt.NDArray[np.void]) -> list[CallKey]:
+    return [CallKey(*key) for key in zip(*(entries[n].tolist() for n in _KEY_FIELDS), strict=True)]
 
 
 def read_call_counts(path: Path) -> npt.NDArray[np.void]:
     """Records of the tally file; empty where there is none."""
     try:
-        header, data = open_file(path)
+        header, data = open_file(path, _READ)
     except (FormatError, OSError):
         return np.empty(0, RECORD)
     times = dtypes.check_schema(header.schema).times  # of an earlier minor version: shorter
@@ -89,11 +92,11 @@ def _times_by_key(
     the catch-all of its level.
     """
     times: dict[CallKey, np.void] = {}
-    for record in records:
-        more, own = record["times"], _key(record["tally"])
-        timed = more["gpu_count"] or more["host_count"] or more["event_count"]
-        if not (timed or more["untimed"].any()):
-            continue
+    known = records["times"]["untimed"].any(axis=1)
+    for count in ("gpu_count", "host_count", "event_count"):
+        known |= records["times"][count] != 0
+    for record, own in zip(records[known], _keys(records["tally"][known]), strict=True):
+        more = record["times"]
         catch_all = CallKey(own.level, layout.NO_COMM, *[0] * 6)
         key = next((k for k in (own, _folded(own), catch_all) if k in counted), own)
         if key in times:
@@ -107,11 +110,13 @@ def _times_by_key(
 def merge_call_counts(records: npt.NDArray[np.void], newer: Slots) -> tuple[CallCount, ...]:
     """One CallCount per key: counts of the arena where there is one, times of the file."""
     counts: dict[CallKey, list[int]] = {}
-    for entry in newer if len(newer) else records["tally"]:
-        if entry["calls"]:
-            sums = counts.setdefault(_key(entry), [0, 0])
-            sums[0] += int(entry["calls"])
-            sums[1] += int(entry["count_sum"])
+    entries = newer if len(newer) else records["tally"]
+    entries = entries[entries["calls"] != 0]
+    sizes = zip(entries["calls"].tolist(), entries["count_sum"].tolist(), strict=True)
+    for key, (calls, count_sum) in zip(_keys(entries), sizes, strict=True):
+        sums = counts.setdefault(key, [0, 0])
+        sums[0] += calls
+        sums[1] += count_sum
     times = _times_by_key(records, counts)
     unknown = np.zeros(1, dtypes.OURS.times)[0]
     for key in times:  # where the file folded keys that the arena has apart

@@ -8,8 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ncclscope.capture import layout
+from ncclscope.capture.file_sizes import (
+    LARGEST_ARENA,
+    LARGEST_CHUNK,
+    LARGEST_META,
+    LEAST_CHUNK,
+    check_log_size,
+)
 from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header, parse_header
 from ncclscope.errors import FormatError
+from ncclscope.regular_files import open_regular
 
 _SLOT = layout.SLOT_BYTES
 _KINDS = layout.KINDS
@@ -18,7 +26,6 @@ _BLOCK = layout.slot_struct("Block", "first", "stream", "count")
 _TEXT = layout.slot_struct("Text", "what", "owner", "offset", "length", "text")
 _COUNT = layout.slot_struct("Count", "value", "counter", "event")
 _TALLY = layout.slot_struct("Tally", "calls", "level")
-_LARGEST_CHUNK = 64 << 20
 
 
 @dataclass(slots=True)
@@ -125,12 +132,13 @@ def _count_arena(contents: ProcessContents, fd: int, header: Header, ends: dict[
     size = header.chunk_slots * _SLOT
     places = (header.tally_offset, header.meta_offset, header.chunks_offset)
     counts = (header.tally_slots, header.meta_slots)
-    if not 0 < size <= _LARGEST_CHUNK or max(*places, *counts) > _LARGEST_CHUNK:
+    too_large = max(*places) > LARGEST_CHUNK or max(*counts) * _SLOT > LARGEST_CHUNK
+    if not LEAST_CHUNK <= size <= LARGEST_CHUNK or too_large:
         return
     contents.calls_by_level.clear()  # the arena's counts are newer than the tally file's
     table = os.pread(fd, header.tally_slots * _SLOT, header.tally_offset)
     _count_calls(contents, table, _SLOT)
-    for number in range(header.chunk_count):
+    for number in range(min(header.chunk_count, LARGEST_ARENA // size)):
         offset = header.chunks_offset + number * size
         kind = os.pread(fd, 1, offset)
         if not kind:
@@ -145,12 +153,17 @@ def _count_arena(contents: ProcessContents, fd: int, header: Header, ends: dict[
     _count_meta(contents, ring, 0)
 
 
+def _pread(fd: int, most: int, offset: int) -> bytes:
+    """At most so many bytes of a file from an offset on."""
+    return os.pread(fd, max(min(os.fstat(fd).st_size - offset, most), 0), offset)
+
+
 def _headers(folder: Path, names: list[str]) -> Iterator[tuple[Path, int, Header]]:
     """Files of a folder that can be opened, with their headers."""
     for name in names:
         with suppress(OSError, FormatError):
             path = folder / name
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(path)
             try:
                 yield path, fd, parse_header(os.pread(fd, LARGEST_HEADER_BYTES, 0), path)
             finally:
@@ -166,16 +179,18 @@ def contents_of_process(folder: Path) -> ProcessContents:
         contents.identity = contents.identity or header.identity
         contents.bytes += os.fstat(fd).st_blocks * 512
         if path.name == "meta":
-            _count_meta(contents, os.pread(fd, os.fstat(fd).st_size, 0), header.header_bytes)
+            _count_meta(contents, _pread(fd, LARGEST_META, 0), header.header_bytes)
         elif path.name == "tally":
-            records = os.pread(fd, os.fstat(fd).st_size, header.header_bytes)
+            records = _pread(fd, LARGEST_META, header.header_bytes)
             with suppress(FormatError):
                 _count_calls(contents, records, layout.tally_record_bytes(header.schema))
         elif path.name == "arena":
             _count_arena(contents, fd, header, ends)
         else:
-            with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as data:
-                _count_log(contents, data, header.header_bytes, ends)
+            with suppress(OSError):
+                check_log_size(path, os.fstat(fd))
+                with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as data:
+                    _count_log(contents, data, header.header_bytes, ends)
     return contents
 
 

@@ -5,14 +5,17 @@ bounded, and a line that is not what it must be is left out.
 """
 
 import json
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ncclscope.humanize import printable
+from ncclscope.regular_files import open_binary
 
 FILE = "context.jsonl"
 _MOST_BYTES, _MOST_LINES, _LONGEST_TEXT = 8 << 20, 4096, 200
+_KERNEL_FILE, _MOST_STEPS = re.compile(r"kernels\.\d{1,6}\.json"), 1000
 _MOST_RANKS, _MOST_BUCKETS, _MOST_PARAMETERS = 1 << 20, 4096, 1 << 16
 
 
@@ -34,6 +37,15 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelFile:
+    """A trace of CUDA kernels that `ctl --kernels` asked for, or why there is none."""
+
+    name: str  # of the file in the process's folder; "": there is none
+    ends_ns: tuple[int, ...] = ()  # wall clock: its begin, then the ends of the steps in it
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobContext:
     """All of it; empty where nothing was attached."""
 
@@ -43,12 +55,13 @@ class JobContext:
     compute_stream: int = -1  # CUDA stream on which the program computes
     parameters: int = 0  # of the model
     failures: tuple[str, ...] = ()  # what could not be attached, and why
+    kernels: tuple[KernelFile, ...] = ()
 
 
 def read_context(folder: Path) -> JobContext:
     """What the process in a folder said; whatever cannot be read is left out."""
     try:
-        with (folder / FILE).open("rb") as file:
+        with open_binary(folder / FILE) as file:
             content = file.read(_MOST_BYTES)
     except OSError:
         return JobContext()
@@ -56,6 +69,7 @@ def read_context(folder: Path) -> JobContext:
     groups: dict[tuple[str, tuple[int, ...]], ProcessGroup] = {}
     buckets: tuple[Bucket, ...] = ()
     failures: list[str] = []
+    kernels: list[KernelFile] = []
     numbers = {"compute_stream": -1, "parameters": 0}
     for line in content.split(b"\n")[:_MOST_LINES]:
         record = _record(line)
@@ -72,7 +86,12 @@ def read_context(folder: Path) -> JobContext:
             buckets = _buckets(record.get("buckets"))
         elif what == "failure":
             failures.append(_text(record.get("why")))
-    return JobContext(facts, tuple(groups.values()), buckets, **numbers, failures=tuple(failures))
+        elif what == "kernels":
+            kernels.append(_kernel_file(record))
+    return JobContext(
+        facts, tuple(groups.values()), buckets, **numbers,
+        failures=tuple(failures), kernels=tuple(kernels),
+    )  # fmt: skip
 
 
 def _record(line: bytes) -> dict[str, Any]:
@@ -98,6 +117,17 @@ def _ranks(values: object) -> tuple[int, ...]:
         return ()
     fits = all(type(value) is int and 0 <= value < _MOST_RANKS for value in values)
     return tuple(values) if fits else ()
+
+
+def _kernel_file(record: dict[str, Any]) -> KernelFile:
+    name, ends = _text(record.get("file")), record.get("ends_ns")
+    if not _KERNEL_FILE.fullmatch(name):
+        return KernelFile("", why=_text(record.get("why")))
+    if not isinstance(ends, list) or len(ends) > _MOST_STEPS:
+        return KernelFile(name)
+    if not all(type(end) is int and 0 <= end < 1 << 62 for end in ends):
+        return KernelFile(name)
+    return KernelFile(name, tuple(sorted(ends)))
 
 
 def _buckets(values: object) -> tuple[Bucket, ...]:

@@ -7,10 +7,12 @@ request is carried out once.
 import os
 from pathlib import Path
 
+from ncclscope.regular_files import read_bytes
+
 
 def _serial(path: Path) -> int:
     try:
-        first = path.read_text().split("\n", 1)[0]
+        first = read_bytes(path, 1 << 16).decode(errors="replace").split("\n", 1)[0]
     except OSError:
         return 0
     number = first.removeprefix("serial ")

@@ -5,7 +5,6 @@ Standard library only: housekeeping runs on login nodes and in epilogs.
 
 import os
 import re
-import shutil
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -16,6 +15,7 @@ from ncclscope.capture import layout
 from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header, launcher_rank, parse_header
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.launchers import JOB_VARIABLES, RECORDED
+from ncclscope.regular_files import open_binary
 
 SILENCE_S = 10.0  # a process that has not written its live page for longer does not run
 _KEPT_BY_READERS = ("model", ".model-", "timeline")  # folders that readers make in a capture
@@ -50,7 +50,7 @@ class CaptureInfo:
 
 def _header(path: Path) -> Header | None:
     try:
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             return parse_header(file.read(LARGEST_HEADER_BYTES), path)
     except (OSError, FormatError):
         return None
@@ -61,9 +61,12 @@ def heartbeat(folder: Path) -> tuple[float, bool] | None:
     header = _header(folder / "live")
     if header is None:
         return None
-    with (folder / "live").open("rb") as file:
-        file.seek(header.header_bytes)
-        page = file.read(layout.SLOT_BYTES)
+    try:
+        with open_binary(folder / "live") as file:
+            file.seek(header.header_bytes)
+            page = file.read(layout.SLOT_BYTES)
+    except OSError:  # it went away meanwhile
+        return None
     if len(page) < layout.SLOT_BYTES:
         return None
     realtime_ns, phase = _LIVE.unpack_from(page)
@@ -132,8 +135,8 @@ def _has_samples(capture: Path) -> bool:
     """Whether a sampler wrote here; it does so for jobs that never use NCCL, too."""
     for path in capture.glob("system.*.jsonl"):
         try:
-            with path.open("rb") as file:
-                if path.is_file() and file.read(len(_SAMPLES)) == _SAMPLES:
+            with open_binary(path) as file:
+                if file.read(len(_SAMPLES)) == _SAMPLES:
                     return True
         except OSError:
             continue
@@ -218,8 +221,3 @@ def choose_for_deletion(
             size -= rest[0].bytes
             chosen.append(rest.pop(0))
     return chosen
-
-
-def delete(capture: CaptureInfo) -> None:
-    """Removes a capture; links in it are removed, not followed."""
-    shutil.rmtree(capture.path)

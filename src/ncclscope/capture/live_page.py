@@ -1,6 +1,7 @@
 """The live page: what a process was doing at its last heartbeat, in every mode."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
-from ncclscope.capture.segment import open_file
+from ncclscope.capture.file_sizes import LARGEST_LIVE_PAGE
+from ncclscope.capture.segment import open_file, read_file
 from ncclscope.errors import FormatError
 
 _KINDS, _DTYPES = layout.KINDS, dtypes.OURS.dtypes
 _ATTEMPTS = 5
 _NOBODY = -1
+_READ = partial(read_file, largest_bytes=LARGEST_LIVE_PAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def read_live_page(folder: Path) -> LivePage | None:
     """A process's live page; None where there is none, or it cannot be read."""
     for _ in range(_ATTEMPTS):  # it is rewritten in place
         try:
-            header, data = open_file(folder / "live")
+            header, data = open_file(folder / "live", _READ)
         except (FormatError, OSError):
             return None
         usable = max(len(data) - header.header_bytes, 0) // layout.SLOT_BYTES

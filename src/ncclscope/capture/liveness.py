@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 
 from ncclscope.capture.header import Header
-from ncclscope.capture.housekeeping import SILENCE_S, header_in, heartbeat
+from ncclscope.capture.housekeeping import SILENCE_S, header_in, heartbeat, identity_of
+from ncclscope.capture.salvage import boot_id
 
 ALIVE, ENDED, DEAD, STOPPED, UNHEARD = "alive", "ended", "dead", "stopped", "unheard"
 # What became of a process that did not end by itself, by its liveness; "": its files are not here.
@@ -46,15 +47,28 @@ def life_in(folder: Path) -> str:
     return life_of(header, bool(beat and beat[1]), heard_ns, time.time_ns(), folder)[0]
 
 
+def counts_end_early(folder: Path, ended: bool) -> bool:
+    """Whether the counts of a process end at its last heartbeat: it is gone, did not write its end,
+    and its memory was its own or has been deleted. False where its memory may be on another host.
+    """
+    if ended or (folder / "arena").exists() or life_in(folder) in (ALIVE, STOPPED, ""):
+        return False
+    identity = identity_of(folder)
+    arena = identity.get("arena")
+    if arena:
+        return identity.get("boot_id") == boot_id() and not Path(arena).exists()
+    return arena is not None
+
+
 def _seen_here(header: Header) -> tuple[str, str] | None:
     """What this host's process table says; None where the process is of another host."""
     identity = header.identity
     try:
-        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        here = boot_id()
         namespace = str(os.stat("/proc/self/ns/pid").st_ino)
     except OSError:
         return None
-    if identity.get("boot_id") != boot_id or identity.get("pid_namespace") != namespace:
+    if identity.get("boot_id") != here or identity.get("pid_namespace") != namespace:
         return None
     try:
         fields = Path(f"/proc/{header.pid}/stat").read_text().rpartition(")")[2].split()

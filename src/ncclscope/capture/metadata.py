@@ -7,8 +7,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.capture import dtypes, layout
+from ncclscope.capture.file_sizes import LARGEST_META
 from ncclscope.capture.header import Header
-from ncclscope.capture.segment import Damage, Slots, open_file, view_slots
+from ncclscope.capture.segment import (
+    Damage,
+    Slots,
+    open_file,
+    read_beginning,
+    view_slots,
+)
 
 _LARGEST_STEP = 1 << 24  # between two checks, where files were begun anew; more is damage
 
@@ -223,7 +230,9 @@ def counters(
 
 def read_meta_file(path: Path, damage: Damage) -> tuple[Header, Slots]:
     """The metadata on disk, in order."""
-    header, data = open_file(path)
+    header, data = open_file(path, read_beginning)
+    if len(data) >= LARGEST_META:
+        damage.unreadable.append(f"{path} is read up to {LARGEST_META >> 20} MB only")
     return header, in_order(view_slots(data, header.header_bytes, damage), damage)
 
 

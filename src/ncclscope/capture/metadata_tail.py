@@ -12,7 +12,9 @@ from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header
 from ncclscope.capture.metadata import Communicator, EventClock
 from ncclscope.capture.segment import Damage, Slots, checked_header
 from ncclscope.errors import FormatError
+from ncclscope.regular_files import open_binary
 
+_MOST_AT_ONCE = 64 << 20  # bytes; the rest waits for the next reading
 _SYNC, _COUNT = layout.KINDS["Sync"], layout.KINDS["Count"]
 
 
@@ -42,13 +44,13 @@ class MetadataTail:
             if self.path.stat().st_size < self.read_bytes:  # another file in its place
                 self.header, self.read_bytes = None, 0
                 self.last, self.kept, self.counters = _none(), _none(), {}
-            with self.path.open("rb") as file:
+            with open_binary(self.path) as file:
                 if self.header is None:
                     start = memoryview(file.read(LARGEST_HEADER_BYTES))
                     self.header = checked_header(start, self.path)
                     self.read_bytes = self.header.header_bytes
                 file.seek(self.read_bytes)
-                data = file.read()
+                data = file.read(_MOST_AT_ONCE)
         except (OSError, FormatError):
             return self.header is not None
         count = len(data) // layout.SLOT_BYTES

@@ -4,7 +4,6 @@ Identities in file headers, the recorder's notes and texts of ranges are cleaned
 they are: they hold sizes, times and addresses of memory, no data.
 """
 
-import contextlib
 import io
 import json
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from ncclscope.capture import layout
+from ncclscope.capture.file_sizes import LARGEST_ARENA, LARGEST_META, check_log_size
 from ncclscope.capture.header import (
     BYTES,
     LARGEST_HEADER_BYTES,
@@ -25,7 +25,9 @@ from ncclscope.capture.header import (
 )
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.redact import Redaction, clean_context, clean_metadata, clean_slots
-from ncclscope.errors import FormatError, NcclscopeError, UsageError
+from ncclscope.errors import FormatError, UsageError
+from ncclscope.output_files import is_replaced, put_file, scratch_near
+from ncclscope.regular_files import check_size, open_binary
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer as Buffer
@@ -49,7 +51,11 @@ class _Spliced(io.RawIOBase):
         return True
 
     def _clean_some(self) -> io.BytesIO:
-        slots = bytearray(self._rest.read(_AT_ONCE))
+        try:
+            slots = bytearray(self._rest.read(_AT_ONCE))
+        except OSError as error:  # not to be taken for an error of the archive
+            message = f"cannot read {self._rest.name}: {error.strerror}"
+            raise FormatError(message, "Copy the capture to another disk") from None
         clean_slots(slots, 0, len(slots))
         return io.BytesIO(slots)
 
@@ -89,23 +95,33 @@ def _files(capture: Path) -> Iterator[tuple[Path, bytes, Header]]:
         for path in sorted(folder.iterdir()):
             if not path.is_file() or path.name.startswith("new."):
                 continue
-            with path.open("rb") as file:
-                beginning = file.read(LARGEST_HEADER_BYTES)
             try:
-                yield path, beginning, parse_header(beginning, path)
-            except FormatError:
+                with open_binary(path) as file:
+                    beginning = file.read(LARGEST_HEADER_BYTES)
+                    header = parse_header(beginning, path)
+                    _check_size(path, header, os.fstat(file.fileno()))
+            except (FormatError, OSError):
                 continue
+            yield path, beginning, header
+
+
+def _check_size(path: Path, header: Header, state: os.stat_result) -> None:
+    """Raises NotRegularError for a file that is larger than its kind can be."""
+    if header.file_kind in (layout.FILE_META, layout.FILE_ARENA):
+        largest = LARGEST_META if header.file_kind == layout.FILE_META else LARGEST_ARENA
+        check_size(path, state.st_size, largest)
+    check_log_size(path, state)
 
 
 def _entry(path: Path, head: bytes, header: Header, redaction: Redaction) -> tuple[int, BinaryIO]:
     """Size and content of one file, cleaned."""
-    file = path.open("rb")
+    file = open_binary(path)
     file.seek(header.header_bytes)
     if header.file_kind not in (layout.FILE_META, layout.FILE_ARENA):
         size = max(os.fstat(file.fileno()).st_size - header.header_bytes, 0)
         return len(head) + size, io.BufferedReader(_Spliced(head, file))
     with file:
-        data = bytearray(head + file.read())
+        data = bytearray(head + file.read(LARGEST_ARENA))
     start, end = len(head), len(data)
     if header.file_kind == layout.FILE_ARENA:
         start = header.meta_offset
@@ -119,7 +135,10 @@ def _clean_files(capture: Path, redaction: Redaction) -> Iterator[Entry]:
     """What goes into the archive."""
     for path, beginning, header in _files(capture):
         head = _clean_header(beginning, header, redaction)
-        size, content = _entry(path, head, header, redaction)
+        try:
+            size, content = _entry(path, head, header, redaction)
+        except OSError:
+            continue
         folder = redaction.folder(path.parent.name, header.identity.get("host", ""))
         with content:
             yield f"{folder}/{path.name}", size, content
@@ -128,7 +147,7 @@ def _clean_files(capture: Path, redaction: Redaction) -> Iterator[Entry]:
 def _clean_lines(path: Path, redaction: Redaction) -> bytes:
     """What PyTorch said, line by line. Lines of any other form are left out."""
     lines = []
-    with path.open("rb") as file:
+    with open_binary(path) as file:
         for line in file.read(_LARGEST_CONTEXT).splitlines():
             try:
                 clean = clean_context(json.loads(line), redaction)
@@ -153,7 +172,7 @@ def _clean_samples(path: Path, redaction: Redaction) -> tuple[str, bytes] | None
     Lines and files of any other form are left out: they could hold anything.
     """
     host, lines = "", []
-    with path.open("rb") as file:
+    with open_binary(path) as file:
         for line in file:
             try:
                 content = json.loads(line)
@@ -176,10 +195,10 @@ def _samples(capture: Path, redaction: Redaction) -> Iterator[Entry]:
             yield f"system.{clean[0]}", len(clean[1]), io.BytesIO(clean[1])
 
 
-def _write(archive: Path, folder: str, entries: Iterable[Entry]) -> int:
+def _write(out: BinaryIO, folder: str, entries: Iterable[Entry]) -> int:
     """Writes the entries below a folder of that name; how many there were."""
     count = 0
-    with tarfile.open(archive, "w:gz") as tar:
+    with tarfile.open(fileobj=out, mode="w|gz") as tar:
         for name, size, content in entries:
             entry = tarfile.TarInfo(f"{folder}/{name}")
             entry.size, entry.mode = size, 0o600
@@ -198,16 +217,17 @@ def pack(capture: Path, archive: Path, replace_hosts: bool) -> int:
         _contexts(capture, redaction, hosts),
         _samples(capture, redaction),
     )
-    partial = archive.with_name(archive.name + ".partial")
-    try:
-        count = _write(partial, archive.name.partition(".")[0], entries)
+    with scratch_near(archive) as scratch:
+        file = scratch / "archive"
+        with file.open("xb") as out:
+            count = _write(out, _top_folder(capture, archive), entries)
         if not count:
             raise UsageError(f"nothing to pack in {capture}", "Name the directory of a capture")
-        partial.replace(archive)
-    except OSError as error:
-        message = f"cannot write {archive}: {error.strerror or error}"
-        raise NcclscopeError(message, "Name another file with -o") from None
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+        put_file(file, archive)
     return count
+
+
+def _top_folder(capture: Path, archive: Path) -> str:
+    """The name of the one folder in the archive."""
+    named_by = archive if is_replaced(archive) else capture.resolve()
+    return named_by.name.partition(".")[0] or "capture"

@@ -12,6 +12,7 @@ from ncclscope.capture.arena import Arena, Chunk, read_arena
 from ncclscope.capture.call_counts import CallCount, merge_call_counts, read_call_counts
 from ncclscope.capture.header import Header, launcher_rank
 from ncclscope.capture.live_page import LivePage, read_live_page
+from ncclscope.capture.liveness import counts_end_early
 from ncclscope.capture.metadata import Communicator, EventClock, Graphs, ModeChange
 from ncclscope.capture.range_names import PayloadField, category_names, payload_schemas
 from ncclscope.capture.salvage import arena_of
@@ -59,6 +60,7 @@ class Process:
     range_domains: dict[int, str] = field(default_factory=dict)  # of NVTX; 0 has no name
     range_schemas: dict[int, tuple[PayloadField, ...]] = field(default_factory=dict)
     range_categories: dict[tuple[int, int], str] = field(default_factory=dict)  # (domain, category)
+    counts_end_early: bool = False  # at its last heartbeat: the rest is nowhere
 
     @property
     def identity(self) -> dict[str, str]:
@@ -286,4 +288,6 @@ def _assemble(folder: Path, found: _ProcessFiles) -> Process:
         range_domains=dict(metadata.texts(meta, layout.TEXT_DOMAIN)),
         range_schemas=payload_schemas(metadata.texts(meta, layout.TEXT_SCHEMA)),
         range_categories=category_names(metadata.texts(meta, layout.TEXT_CATEGORY)),
+        counts_end_early=found.counters is None
+        and counts_end_early(folder, len(meta.of("End")) > 0),
     )

@@ -2,6 +2,7 @@
 
 import ctypes
 import mmap
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,8 +12,10 @@ import numpy.typing as npt
 
 from ncclscope.arrays.library import length_arg, library, pointer
 from ncclscope.capture import dtypes, layout
+from ncclscope.capture.file_sizes import LARGEST_META, check_log_size
 from ncclscope.capture.header import Header, parse_header
 from ncclscope.errors import FormatError
+from ncclscope.regular_files import open_binary, open_regular, read_bytes
 
 Slots = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int64]
@@ -73,16 +76,27 @@ def expand(first: Ints, count: Ints) -> Ints:
 
 def map_file(path: Path) -> memoryview:
     """A file's bytes, private to this process: replacing a slot copies its page only."""
-    with path.open("rb") as file:
-        size = path.stat().st_size
-        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) if size else b"")
+    descriptor = open_regular(path)
+    try:
+        state = os.fstat(descriptor)
+        check_log_size(path, state)
+        size = state.st_size
+        return memoryview(mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY) if size else b"")
+    finally:
+        os.close(descriptor)
 
 
-def read_file(path: Path) -> memoryview:
+def read_file(path: Path, largest_bytes: int = LARGEST_META) -> memoryview:
     """A small file's bytes. Files with holes must not be mapped: on a full tmpfs a hole is a
     SIGBUS.
     """
-    return memoryview(path.read_bytes())
+    return memoryview(read_bytes(path, largest_bytes))
+
+
+def read_beginning(path: Path) -> memoryview:
+    """The bytes of a metadata file up to the size to which it is read."""
+    with open_binary(path) as file:
+        return memoryview(file.read(LARGEST_META))
 
 
 def open_file(

@@ -1,6 +1,8 @@
 """The command line. In: words. Out: an exit code; one module per verb."""
 
 import argparse
+import difflib
+import errno
 import importlib
 import keyword
 import os
@@ -9,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ncclscope._version import __version__
-from ncclscope.errors import NcclscopeError
+from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
 
 # Verbs and their summaries. The module of a verb is cli.<verb>; it has add_arguments(parser) and
@@ -53,19 +55,30 @@ _OTHER_EXIT_CODES = {
 }
 
 
+_DUCKDB_OUT_OF_MEMORY = "OutOfMemoryException"  # by its name: verbs without duckdb do not import it
+_OUT_OF_MEMORY = (
+    "cannot finish: there is too little memory. Look at a part of the capture (--last 60s, --comm "
+    "NAME), raise NCCLSCOPE_MEMORY_LIMIT if it is set, or run this on a larger machine"
+)
+
+
 def _module(verb: str) -> Any:
     name = verb.replace("-", "_") + ("_" if keyword.iskeyword(verb) else "")
     return importlib.import_module(f"{__name__}.{name}")
 
 
-def _parser(verb: str | None, all_verbs: bool = True) -> argparse.ArgumentParser:
+def _parsers(
+    verb: str | None, all_verbs: bool = True
+) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser | None]:
+    """The parser, and that of the verb."""
     parser = argparse.ArgumentParser(
         prog="ncclscope",
         description="See every NCCL call.",
         epilog="ncclscope VERB --help says more about a verb, docs/README.md about all of them.",
     )
-    parser.add_argument("--version", action="version", version=f"ncclscope {__version__}")
+    parser.add_argument("-V", "--version", action="version", version=f"ncclscope {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    chosen = None
     for name, summary in COMMANDS.items():
         if not all_verbs and name != verb:  # each takes a millisecond, in front of every rank
             continue
@@ -77,35 +90,84 @@ def _parser(verb: str | None, all_verbs: bool = True) -> argparse.ArgumentParser
             epilog=f"Exit codes: {codes}. More: docs/verbs/{name}.md",
         )
         if name == verb:
+            chosen = verb_parser
             module = _module(name)
             module.add_arguments(verb_parser)
             verb_parser.set_defaults(entry=module.run)
-    return parser
+    return parser, chosen
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    """The arguments of a verb. What is wrong is answered by the verb's own usage, and exits."""
+    verb = next((word for word in words if not word.startswith("-")), None)
+    if verb == "help":
+        others = [word for word in words if word != "help" and not word.startswith("-")][:1]
+        words, verb = [*others, "--help"], others[0] if others else None
+    if verb is not None and verb not in COMMANDS:
+        similar = difflib.get_close_matches(verb, COMMANDS, 1)
+        hint = f"Did you mean `ncclscope {similar[0]}`?" if similar else "See `ncclscope --help`"
+        raise UsageError(f"there is no verb {verb}", hint)
+    parser, verb_parser = _parsers(verb, all_verbs=verb is None or words[0] != verb)
+    if not words:
+        parser.print_help(sys.stderr)
+        parser.exit(UsageError.exit_code)
+    if verb is not None:
+        words = getattr(_module(verb), "preprocess_argv", list)(words)
+    arguments, unknown = parser.parse_known_args(words)
+    if unknown and verb_parser is not None:
+        options = [option for action in verb_parser._actions for option in action.option_strings]
+        similar = difflib.get_close_matches(unknown[0].partition("=")[0], options, 1)
+        hint = f" (did you mean {similar[0]}?)" if similar else ""
+        verb_parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return arguments
+
+
+def _drop_output() -> None:
+    """Keeps Python from writing at its exit what stdout did not take."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _sentence(error: OSError) -> str:
+    """What a file, a directory or stdout refused, and what to do."""
+    cause = error.strerror or str(error)
+    what = printable(str(error.filename or ""))
+    if isinstance(error, PermissionError):
+        return (
+            f"cannot open {what or 'a file'}: {cause}. Captures are private to the user "
+            "whose job made them: run this as that user"
+        )
+    if not what:
+        return f"cannot write the output: {cause}. Write it to another place"
+    hint = "Free some space, or set TMPDIR to another disk" if error.errno == errno.ENOSPC else ""
+    return f"cannot use {what}: {cause}{'. ' + hint if hint else ''}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
-    verb = next((word for word in words if not word.startswith("-")), None)
-    parser = _parser(verb, all_verbs=verb not in COMMANDS or words[0] != verb)
-    if verb in COMMANDS:
-        words = getattr(_module(verb), "preprocess_argv", list)(words)
-    arguments = parser.parse_args(words)
     try:
-        return int(arguments.entry(arguments))
+        arguments = _parse(list(sys.argv[1:] if argv is None else argv))
+        code = int(arguments.entry(arguments))
+        sys.stdout.flush()
+        return code
     except NcclscopeError as error:
         print(f"ncclscope: {printable(str(error))}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:  # the program that reads the output has ended, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
-    except PermissionError as error:
-        what = printable(str(error.filename or "a file"))
-        print(
-            f"ncclscope: cannot open {what}: {error.strerror}. Captures are private to the user "
-            "whose job made them: run this as that user",
-            file=sys.stderr,
-        )
+    except OSError as error:
+        if not error.filename:
+            _drop_output()
+        print(f"ncclscope: {_sentence(error)}", file=sys.stderr)
+        return 1
+    except MemoryError:
+        message = "there is not enough memory. Choose a part: --last 10m, --rank, --comm"
+        print(f"ncclscope: {message}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as error:
+        if not isinstance(error, MemoryError) and type(error).__name__ != _DUCKDB_OUT_OF_MEMORY:
+            raise
+        print(f"ncclscope: {_OUT_OF_MEMORY}", file=sys.stderr)
+        return 1

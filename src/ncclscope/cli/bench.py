@@ -22,6 +22,7 @@ from ncclscope.bench.ranks import visible_devices
 from ncclscope.bench.results import Result, Session
 from ncclscope.bench.session import LaunchOptions, run_session
 from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.output_files import check_file, is_replaced, write_text
 
 _SIMULATED_RANKS = 2
 _MOST_SIMULATED_RANKS = 64  # of a simulated communicator
@@ -294,22 +295,17 @@ class TablePrinter:
             print("\n".join(lines), flush=True)
 
 
-def _write(path: str, text: str) -> None:
-    try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        message = f"cannot write {path}: {error.strerror}"
-        raise NcclscopeError(message, "Name another file") from None
-
-
 def _check_output(arguments: argparse.Namespace) -> None:
     """Raises if an output file cannot be written, before minutes are spent on measuring."""
     if (arguments.plot or "-") != "-" and not arguments.plot.endswith((".html", ".svg")):
         message = f"cannot draw {arguments.plot}: plots are HTML or SVG"
         raise UsageError(message, "Give --plot FILE.html or FILE.svg, or no FILE to see it here")
     for path in (arguments.save, arguments.nccl_tests_json, arguments.parquet, arguments.plot):
-        folder = Path(path).absolute().parent if path and path != "-" else None
-        if folder and not os.access(folder, os.W_OK):
+        if not path or path == "-":
+            continue
+        check_file(Path(path))
+        folder = Path(os.path.realpath(path)).parent
+        if is_replaced(Path(path)) and not os.access(folder, os.W_OK):
             message = f"cannot write {path}: no directory that can be written to"
             raise UsageError(message, "Name another file")
 
@@ -319,9 +315,9 @@ def _write_outputs(arguments: argparse.Namespace, bench_run: BenchRun) -> None:
     if arguments.json:
         print(json.dumps(as_json(bench_run), indent=1))
     if arguments.save:
-        _write(arguments.save, json.dumps(as_json(bench_run), indent=1) + "\n")
+        write_text(Path(arguments.save), json.dumps(as_json(bench_run), indent=1) + "\n")
     if arguments.nccl_tests_json:
-        _write(arguments.nccl_tests_json, json.dumps(as_nccl_tests(bench_run)) + "\n")
+        write_text(Path(arguments.nccl_tests_json), json.dumps(as_nccl_tests(bench_run)) + "\n")
     if arguments.parquet:
         from ncclscope.bench.calls import write_calls
 
@@ -338,9 +334,9 @@ def _plot(path: str, bench_run: BenchRun) -> None:
     if path == "-":
         print("\n".join(plots.text_lines(results, session)))
     elif path.endswith(".svg"):
-        _write(path, plots.svg(results, session, standalone=True))
+        write_text(Path(path), plots.svg(results, session, standalone=True))
     else:
-        _write(path, plots.html(results, session))
+        write_text(Path(path), plots.html(results, session))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,6 @@
 """`ncclscope ctl`."""
 
 import argparse
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,9 @@ from ncclscope.capture.live_page import LivePage, read_live_page
 from ncclscope.capture.metadata import by_kind, mode_changes
 from ncclscope.capture.metadata_tail import MetadataTail
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.rank_arguments import parse_ranks
+from ncclscope.cli.recording_options import MOST_KERNEL_STEPS
+from ncclscope.cli.take_kernels import request_line, take_kernels
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
 from ncclscope.humanize import plural, ranks_in_words
 from ncclscope.model.schema import NONE
@@ -33,6 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--gpu-timing", choices=("sampled", "off"),
         help="of a job that samples GPU times: stop that, or go on",
+    )  # fmt: skip
+    what.add_argument(
+        "--kernels", type=int, metavar="STEPS",
+        help="take all CUDA kernels of the next training steps, with PyTorch's profiler",
     )  # fmt: skip
     what.add_argument(
         "--copy-out", action="store_true", help="write the flight recorder to disk now"
@@ -68,17 +74,6 @@ def event_mask(names: str) -> int:
             raise UsageError(f"{name} cannot be switched while a job runs", hint)
         mask |= BIT[name]
     return mask
-
-
-def parse_ranks(text: str) -> set[int]:
-    """Ranks from numbers and ranges. 0,4-7 -> {0, 4, 5, 6, 7}"""
-    ranks: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
-        if not match or not 0 <= int(match[2] or match[1]) - int(match[1]) <= 1 << 20:
-            raise UsageError(f"{text} names no ranks", "Give numbers and ranges: 0,4-7")
-        ranks |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return ranks
 
 
 def _folders_of_ranks(capture: Path, ranks: str | None) -> list[Path]:
@@ -157,6 +152,8 @@ def _lines(arguments: argparse.Namespace, folders: list[Path]) -> list[str]:
         lines.append("copy-out")
     if arguments.reset:
         lines.append("reset")
+    if arguments.kernels:
+        lines.append(request_line(arguments.kernels))
     if arguments.gpu_timing:
         lines.append(f"gpu-timing {arguments.gpu_timing}")
     if arguments.mode:
@@ -175,6 +172,8 @@ def _check(arguments: argparse.Namespace) -> None:
     limited = arguments.events or arguments.seconds or arguments.calls
     if limited and not arguments.mode:
         raise UsageError("--events, --seconds and --calls go with --mode")
+    if arguments.kernels is not None and not 1 <= arguments.kernels <= MOST_KERNEL_STEPS:
+        raise UsageError(f"--kernels takes 1 to {MOST_KERNEL_STEPS} steps")
     for name in ("seconds", "calls"):
         value = getattr(arguments, name)
         if value is not None and not 0 < value < 1 << 40:
@@ -226,6 +225,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.gpu_timing:
         _check_sampling(capture, folders)
     lines = _lines(arguments, folders)
+    if arguments.kernels:
+        return take_kernels(capture, folders, lines)
     limited = bool(arguments.seconds or arguments.calls)
     before = {folder: _state_before(folder, limited) for folder in folders}
     request(capture, *lines)

@@ -9,13 +9,13 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.cli import suggested_commands
 from ncclscope.cli.progress import progress_line
 from ncclscope.errors import FormatError
-from ncclscope.export.atomic_files import check_directory, put_directory, scratch_near
-from ncclscope.export.parquet import write_parquet
+from ncclscope.export.parquet import holds_dataset, write_parquet
 from ncclscope.humanize import printable
 from ncclscope.ingest.formats import FORMATS, ImportPlan, import_files, plan_import
 from ncclscope.ingest.nccl_log_topology import topology_of_logs
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.topology import FILE
+from ncclscope.output_files import check_directory, put_directory, scratch_near
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Makes a dataset that opens like a capture."""
-    check_directory(arguments.output, arguments.force)
+    check_directory(arguments.output, arguments.force, holds_dataset)
     completeness = _make(plan_import(arguments.files, arguments.form), arguments.output)
     shown = printable(str(arguments.output))
     print(f"ncclscope: {completeness.line()}", file=sys.stderr)

@@ -1,11 +1,17 @@
 """`ncclscope pack`."""
 
 import argparse
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 from ncclscope.capture.pack import pack
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.humanize import amount, plural
+from ncclscope.errors import UsageError
+from ncclscope.humanize import amount, plural, printable
+from ncclscope.output_files import check_file, is_stdout, size_written
+
+_OTHER_ARCHIVES = (".zip", ".7z", ".zst", ".xz", ".bz2", ".rar")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +29,21 @@ def run(arguments: argparse.Namespace) -> int:
     """Writes the archive, and prints what was removed and what is in it."""
     capture = resolve_capture(arguments.capture)
     archive = Path(arguments.output or f"{capture.resolve().name}.tar.gz")
+    if archive.suffix in _OTHER_ARCHIVES:
+        message = f"cannot write {archive}: the archive is a compressed tar file"
+        raise UsageError(message, f"Give it a name that ends in .tar.gz: {archive.stem}.tar.gz")
+    check_file(archive)
     count = pack(capture, archive, arguments.replace_hosts)
-    print(f"{archive}: {plural(count, 'file')}, {amount(archive.stat().st_size)}")
+    about = sys.stderr if is_stdout(archive) else sys.stdout
+    with redirect_stdout(about):
+        _say_contents(archive, count, arguments)
+    return 0
+
+
+def _say_contents(archive: Path, count: int, arguments: argparse.Namespace) -> None:
+    size = size_written(archive)
+    of_size = f", {amount(size)}" if size is not None else ""
+    print(f"{printable(str(archive))}: {plural(count, 'file')}{of_size}")
     print("Removed: command lines, paths, addresses of hosts, and all variables but NCCL's and the")
     print("launchers' ranks and sizes.")
     if arguments.replace_hosts:
@@ -32,4 +51,3 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print("In it: the names of its hosts (--replace-hosts replaces them).")
     print("In it as they are: names of communicators and threads, and ids of GPUs.")
-    return 0

@@ -3,15 +3,16 @@
 import argparse
 from pathlib import Path
 
+from ncclscope.capture.deletion import delete
 from ncclscope.capture.housekeeping import (
+    CaptureInfo,
     captures_below,
     choose_for_deletion,
-    delete,
     parse_age,
     parse_bytes,
 )
-from ncclscope.errors import UsageError
-from ncclscope.humanize import amount, plural
+from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.humanize import amount, plural, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +29,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _delete(info: CaptureInfo) -> None:
+    try:
+        left = delete(info.path)
+    except OSError as error:
+        message = f"cannot delete {error.filename or info.path}: {error.strerror}"
+        raise NcclscopeError(message, "Delete it as the user whose job made it") from None
+    if left:
+        named = ", ".join(printable(path.name) for path in left[:3])
+        more = f" and {len(left) - 3:,} more" if len(left) > 3 else ""
+        print(f"left there, as ncclscope did not write it: {named}{more}")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Deletes captures by age and size; captures of running jobs stay."""
     if not arguments.older_than and not arguments.keep:
@@ -39,9 +52,9 @@ def run(arguments: argparse.Namespace) -> int:
     deleted = choose_for_deletion(captures, age, keep)
     for info in deleted:
         verb = "would delete" if arguments.dry_run else "deleting"
-        print(f"{verb} {info.path} ({amount(info.bytes)})")
+        print(f"{verb} {printable(str(info.path))} ({amount(info.bytes)})")
         if not arguments.dry_run:
-            delete(info)
+            _delete(info)
     freed = amount(sum(info.bytes for info in deleted))
     running = sum(bool(info.running) for info in captures)
     note = f"; {plural(running, 'running capture')} left alone" if running else ""

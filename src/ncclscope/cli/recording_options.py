@@ -2,17 +2,20 @@
 
 import argparse
 import os
+import re
 from pathlib import Path
 
+from ncclscope.errors import UsageError
 from ncclscope.launch.environment import (
     TORCH_LEVELS,
     Settings,
     default_capture_name,
     without_placeholders,
 )
+from ncclscope.launch.setting_checks import GPU_TIMINGS, check_settings, check_variables
 from ncclscope.nccl.events import MODES
 
-GPU_TIMINGS = ("auto", "kernel", "sampled", "off")
+MOST_KERNEL_STEPS = 100  # whose kernels are taken at a time; ncclscope_kernels.py has it, too
 
 
 def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = "") -> None:
@@ -76,10 +79,17 @@ def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = 
     torch.add_argument(
         "--no-torch", action="store_const", const="off", dest="torch", help="leave PyTorch alone"
     )
+    parser.add_argument(
+        "--kernels-at",
+        metavar="STEP[:STEPS]",
+        help="take all CUDA kernels from this training step on, of 3 steps or as many, with "
+        "PyTorch's profiler: exposed communication, exactly",
+    )
 
 
 def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings:
-    """The settings that the arguments describe, with the capture's absolute path.
+    """The settings that the arguments describe, with the capture's absolute path. UsageError where
+    they, or the recorder's variables in the environment, are not what the recorder understands.
 
     With `expand`, the plugin expands %h, %p and %r in the name.
     """
@@ -87,7 +97,7 @@ def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings
     pattern = None
     if arguments.output and expand:
         pattern = os.path.normpath(os.path.join(without_placeholders(Path.cwd()), name))
-    return Settings(
+    settings = Settings(
         directory=Path(os.path.abspath(name)),
         pattern=pattern,
         mode=arguments.mode,
@@ -99,4 +109,19 @@ def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings
         gpu_timing=arguments.gpu_timing,
         nvtx=arguments.nvtx,
         torch=arguments.torch,
+        kernels_at=_kernels_at(arguments.kernels_at),
     )
+    check_settings(settings)
+    check_variables(os.environ)
+    return settings
+
+
+def _kernels_at(text: str | None) -> str | None:
+    """The argument of --kernels-at, checked: a wrong one would be noticed by no one but the job."""
+    match = re.fullmatch(r"\d{1,9}(?::(\d{1,3}))?", text or "0")
+    if not match or not 1 <= int(match[1] or 1) <= MOST_KERNEL_STEPS:
+        raise UsageError(
+            f"cannot take kernels at {text}",
+            f"Give a step, or a step and how many (at most {MOST_KERNEL_STEPS}): 100 or 100:5",
+        )
+    return text

@@ -4,10 +4,12 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from ncclscope.analysis import summary_from_counters, summary_from_operations
 from ncclscope.analysis.counted_completeness import has_counters_only
+from ncclscope.analysis.kernel_exposure import KernelExposure, kernel_exposure
 from ncclscope.analysis.selection import communicator_rows, parse_by
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
 from ncclscope.capture.reader import resolve_capture
@@ -18,9 +20,12 @@ from ncclscope.cli.selection_options import (
     selection_of,
 )
 from ncclscope.cli.terminal import output_width
-from ncclscope.errors import IncompleteError, NcclscopeError, UsageError
+from ncclscope.errors import IncompleteError, UsageError
+from ncclscope.humanize import printable
+from ncclscope.ingest.kernel_files import read_kernels, traces_of
 from ncclscope.ingest.nccl_log_topology import topology_of
 from ncclscope.model.model import Model
+from ncclscope.output_files import check_file, is_stdout, size_written, write_text
 from ncclscope.report.html import as_html
 from ncclscope.report.json_csv import as_csv, as_json
 from ncclscope.report.terminal import Style, terminal_lines
@@ -49,6 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--csv", action="store_true", help="the operations, one line a group")
     form.add_argument("--html", metavar="FILE", help="one self-contained page")
     parser.add_argument(
+        "--kernels", action="append", metavar="FILE", default=[],
+        help="a trace of PyTorch's profiler, or an SQLite export of Nsight Systems, of the same "
+        "run: exposed communication, exactly",
+    )  # fmt: skip
+    parser.add_argument(
         "--require-complete", action="store_true", help="exit with 5 if anything is missing"
     )
 
@@ -68,6 +78,24 @@ def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -
     return summary_from_operations.summarize(model, selection_of(model, arguments), by)
 
 
+def _exposure(model: Model, files: list[str]) -> KernelExposure | None:
+    """From the capture's own traces of kernels, and from files of other profilers."""
+    if not files and not model.training.kernel_files:
+        return None
+    traces = traces_of(model)
+    for name in files:
+        own = read_kernels(Path(name))
+        if not own:
+            message = f"cannot use {name}: it holds no CUDA kernels"
+            raise UsageError(message, "Profile with CUDA activities (PyTorch) or -t cuda (nsys)")
+        traces += own
+    exposure = kernel_exposure(model, traces)
+    if exposure is None and files:
+        message = f"cannot use {', '.join(files)}: no process of {model.path} fits"
+        raise UsageError(message, "Name the files rank0…, rank1…, or give those of the same run")
+    return exposure
+
+
 def _style(arguments: argparse.Namespace) -> Style:
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     selects = arguments.comm or arguments.op
@@ -75,20 +103,14 @@ def _style(arguments: argparse.Namespace) -> Style:
     return Style(output_width(_WIDEST), sys.stdout.isatty() and not plain, **most)
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        message = f"cannot write {path}: {error.strerror}"
-        raise NcclscopeError(message, "Name another file with --html") from None
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Prints or writes the report."""
     by = parse_by(arguments.by or ["+communicator"])
     check_sort(arguments.sort, by)
+    if arguments.html:
+        check_file(Path(arguments.html))
     model = open_model_with_progress(resolve_capture(arguments.capture))
-    summary = _summary(model, arguments, by)
+    summary = replace(_summary(model, arguments, by), exposure=_exposure(model, arguments.kernels))
     groups = sorted_groups(summary.groups, arguments.sort)
     topology = topology_of(model.path)
     if arguments.json:
@@ -96,9 +118,12 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.csv:
         print(as_csv(summary, groups), end="")
     elif arguments.html:
-        _write(Path(arguments.html), as_html(summary, groups, topology))
-        print(summary.completeness.line())
-        print(f"written: {arguments.html}")
+        path = Path(arguments.html)
+        write_text(path, as_html(summary, groups, topology))
+        about = sys.stderr if is_stdout(path) else sys.stdout
+        print(summary.completeness.line(), file=about)
+        if size_written(path) is not None:
+            print(f"written: {printable(arguments.html)}", file=about)
     else:
         for line in terminal_lines(summary, groups, _style(arguments), topology):
             print(line)

@@ -18,14 +18,10 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.capture.dump_events import Event, events_of, keys_by_start
 from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError, UsageError
-from ncclscope.export.atomic_files import (
-    Written,
-    check_directory,
-    holds_only,
-    writing_directory,
-)
+from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.nccl.events import BIT
+from ncclscope.output_files import check_directory, holds_only, writing_directory
 
 FILES = "rank*-*.jsonl.gz"
 Line = dict[str, Any]

@@ -14,7 +14,6 @@ import numpy as np
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
 from ncclscope.arrays.types import Ints
-from ncclscope.export.atomic_files import Written
 from ncclscope.export.trace_file import write_trace
 from ncclscope.export.trace_layers import drawn_times, selected_rows
 from ncclscope.export.trace_model import (
@@ -29,6 +28,7 @@ from ncclscope.export.trace_model import (
     ranks_of,
     slice_batches,
 )
+from ncclscope.export.written import Written
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE

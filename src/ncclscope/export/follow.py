@@ -9,6 +9,7 @@ Row numbers change from reading to reading, so lines have none. `folder` and `ev
 operation; so do communicator, `call_order` and rank.
 """
 
+import os
 import shutil
 import sys
 import tempfile
@@ -26,11 +27,12 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.arrays.types import Ints
 from ncclscope.capture.housekeeping import describe
 from ncclscope.errors import FormatError, UsageError
-from ncclscope.export.atomic_files import STDOUT, Written, write_error
+from ncclscope.export.written import Written
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.inferred_collectives import has_parts
-from ncclscope.model.sql_views import literal, open_connection, select_list
+from ncclscope.model.sql_views import copy_to_file, literal, open_connection, select_list
+from ncclscope.output_files import check_file, is_replaced, is_stdout, write_error
 
 ROWS = 1 << 16  # written at once
 INTERVAL_S = 2.0  # at least, from one reading to the next
@@ -50,29 +52,31 @@ class RotatingFile:
 
     def append(self, lines: Path) -> None:
         """Appends a file of whole lines. A rotation comes between appended files, never within."""
-        if self.path == STDOUT:
+        if is_stdout(self.path):
             out: BinaryIO = sys.stdout.buffer
         else:
             if self._out is None:
-                self._out = self.path.open("xb")
+                self._out = self.path.open("xb" if is_replaced(self.path) else "wb")
             out = self._out
         with lines.open("rb") as source:
             shutil.copyfileobj(source, out, 1 << 20)
         out.flush()
-        if self._out is not None and self._out.tell() >= self.size_bytes:
+        full = self._out is not None and is_replaced(self.path)
+        if full and self._out is not None and self._out.tell() >= self.size_bytes:
             self._rotate()
 
-    def _older(self, number: int) -> Path:
+    def older(self, number: int) -> Path:
+        """The name of an older file."""
         return self.path.with_name(f"{self.path.name}.{number}")
 
     def _rotate(self) -> None:
         self.close()
-        self._older(self.keep).unlink(missing_ok=True)
+        self.older(self.keep).unlink(missing_ok=True)
         for number in range(self.keep - 1, 0, -1):
-            if self._older(number).exists():
-                self._older(number).replace(self._older(number + 1))
+            if self.older(number).exists():
+                self.older(number).replace(self.older(number + 1))
         if self.keep:
-            self.path.replace(self._older(1))
+            self.path.replace(self.older(1))
         else:
             self.path.unlink()
 
@@ -99,9 +103,7 @@ def follow_jsonl(
     progress: Progress | None = None,
 ) -> Written:
     """Writes operations until no process of the capture runs any more, or `stop` is set."""
-    if out.path != STDOUT and (out.path.exists() or out.path.suffix == ".gz"):
-        why = "it exists" if out.path.exists() else "a growing file cannot be compressed"
-        raise UsageError(f"cannot follow into {out.path}: {why}", "Name another file with -o")
+    _check_target(out)
     follower = _Follower(select, out)
     running = True
     try:
@@ -123,6 +125,22 @@ def follow_jsonl(
     finally:
         out.close()
     return Written(follower.count)
+
+
+def _check_target(out: RotatingFile) -> None:
+    """Raises UsageError where lines cannot be appended, or rotation would replace files."""
+    check_file(out.path)
+    if out.path.suffix == ".gz":
+        why = "a growing file cannot be compressed"
+    elif not is_replaced(out.path):
+        return
+    else:
+        taken = [out.path, *(out.older(number) for number in range(1, out.keep + 1))]
+        exists = next((path for path in taken if os.path.lexists(path)), None)
+        if exists is None:
+            return
+        why = "it exists" if exists == out.path else f"{exists.name} exists"
+    raise UsageError(f"cannot follow into {out.path}: {why}", "Name another file with -o")
 
 
 class _Follower:
@@ -181,5 +199,5 @@ def _lines(model: Model, rows: Ints, folder: str) -> Iterator[Path]:
         file = Path(scratch) / "lines"
         with open_connection() as connection:
             connection.register("raw", columns)
-            connection.execute(f"copy ({query}) to {literal(str(file))} (format json)")
+            copy_to_file(connection, f"copy ({query}) to {literal(str(file))} (format json)")
         yield file

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ncclscope.export.atomic_files import Written
+from ncclscope.export.written import Written
 
 Write = Callable[..., Written]  # (model, selection, path, progress=…, and the format's options)
 
@@ -37,7 +37,14 @@ FORMATS = {
         Export("jsonl", "text", ("jsonl",), can_follow=True),
         Export("csv", "text", ("csv",)),
         Export("parquet", "parquet", ("parquet",), True, _DIRECTORY),
-        Export("perfetto", "perfetto", ("pftrace", "perfetto-trace"), False, _TRACE, "ranks"),
+        Export(
+            "perfetto",
+            "perfetto",
+            ("pftrace", "perfetto-trace", "perfetto"),
+            False,
+            _TRACE,
+            "ranks",
+        ),
         Export("chrome", "chrome", ("json",), False, _TRACE, "ranks"),
         Export("inspector", "inspector", (), True, (*_DIRECTORY, "verbose"), "processes"),
         Export("callbacks", "callbacks", (), True, _DIRECTORY, "processes"),

@@ -13,18 +13,14 @@ import numpy as np
 
 from ncclscope.analysis.selection import Selection
 from ncclscope.arrays.types import Ints
-from ncclscope.export.atomic_files import (
-    Written,
-    check_directory,
-    holds_only,
-    writing_directory,
-)
+from ncclscope.export.written import Written
 from ncclscope.humanize import printable
 from ncclscope.model.detail_tables import details_of_process
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.inferred_collectives import has_parts
 from ncclscope.model.schema import NONE, Columns
 from ncclscope.nccl.bandwidth import bandwidth_gbs, bus_factor
+from ncclscope.output_files import check_directory, holds_only, writing_directory
 
 VERSION = "v4.0"
 MECHANISM = "nccl_profiler_interface"

@@ -15,14 +15,15 @@ import numpy as np
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
 from ncclscope.errors import NcclscopeError
-from ncclscope.export.atomic_files import Written, check_directory, writing_directory
 from ncclscope.export.trace_layers import drawn_times, selected_rows
 from ncclscope.export.trace_model import OPEN, Rank, ranks_of
 from ncclscope.export.trace_training import ranges_of_process
+from ncclscope.export.written import Written
 from ncclscope.humanize import printable
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE
 from ncclscope.model.sql_views import rows_of_table
+from ncclscope.output_files import check_directory, writing_directory
 
 ARCHIVE = "traces"
 ROWS = 1 << 14  # converted at once

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ncclscope.errors import NcclscopeError
-from ncclscope.export.atomic_files import Written
 from ncclscope.export.trace_model import Rank
+from ncclscope.export.written import Written
 from ncclscope.model.model import Progress
 
 WriteRank = Callable[[Rank, BinaryIO], Written]
@@ -113,6 +114,7 @@ def _work(
     workers: int,
 ) -> None:
     """Writes the ranks of one worker, and sends what it wrote of each."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends its workers
     uncopied = 0
     for place in range(number, len(ranks), workers):
         try:

@@ -19,13 +19,14 @@ import numpy as np
 
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
-from ncclscope.capture.reader import DATASET_FILE
-from ncclscope.export.atomic_files import Written, check_directory, put_directory, scratch_near
+from ncclscope.capture.reader import DATASET_FILE, is_dataset
 from ncclscope.export.chunks import Chunk, chunks
+from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE, SCHEMA_VERSION, SMALL_TABLES, TABLES
 from ncclscope.model.sql_views import (
     SQL_TYPES,
+    copy_to_file,
     create_small_tables,
     literal,
     named_by,
@@ -33,6 +34,9 @@ from ncclscope.model.sql_views import (
     raw_columns,
     shown_columns,
 )
+from ncclscope.model.store.saved_model import FOLDER
+from ncclscope.model.topology import FILE as TOPOLOGY_FILE
+from ncclscope.output_files import check_directory, put_directory, scratch_near
 
 TABLES_WRITTEN = (*TABLES, *SMALL_TABLES)
 _KEY = "ncclscope_schema"
@@ -47,6 +51,22 @@ _GROWING = (
 _FILES_AT_ONCE = 2
 
 
+def holds_dataset(path: Path) -> bool:
+    """Whether a directory holds a dataset, what readers keep in it, and nothing else."""
+    if not is_dataset(path):
+        return False
+    for entry in path.iterdir():
+        if entry.name in (*TABLES_WRITTEN, FOLDER):
+            fits = entry.is_dir() and not entry.is_symlink()
+            if entry.name != FOLDER:
+                fits = fits and all(file.suffix == ".parquet" for file in entry.iterdir())
+        else:
+            fits = entry.name in (DATASET_FILE, TOPOLOGY_FILE) and entry.is_file()
+        if not fits:
+            return False
+    return True
+
+
 def write_parquet(
     model: Model,
     selection: Selection,
@@ -55,7 +75,7 @@ def write_parquet(
     progress: Progress | None = None,
 ) -> Written:
     """Writes the selected operations, and all rows of other tables that they can refer to."""
-    check_directory(path, force)
+    check_directory(path, force, holds_dataset)
     count = 0
     write_table = _write_with_pyarrow if has_pyarrow() else _write_with_duckdb
     with scratch_near(path) as scratch, open_connection() as connection:
@@ -106,9 +126,10 @@ def _write_with_duckdb(
 
 def _copy(connection: duckdb.DuckDBPyConnection, query: str, file: Path) -> None:
     """Writes a file with plain and dictionary encodings only: every reader knows them."""
-    connection.execute(
+    copy_to_file(
+        connection,
         f"copy ({query}) to {literal(str(file))} (format parquet, compression zstd, "
-        f"row_group_size {ROWS}, kv_metadata {{{_KEY}: '{SCHEMA_VERSION}'}})"
+        f"row_group_size {ROWS}, kv_metadata {{{_KEY}: '{SCHEMA_VERSION}'}})",
     )
 
 

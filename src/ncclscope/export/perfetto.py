@@ -14,7 +14,6 @@ import numpy as np
 
 from ncclscope.analysis.selection import Selection
 from ncclscope.arrays.types import Ints
-from ncclscope.export.atomic_files import Written
 from ncclscope.export.protobuf import (
     LENGTH,
     VARINT,
@@ -44,6 +43,7 @@ from ncclscope.export.trace_model import (
     ranks_of,
     slice_batches,
 )
+from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE
 

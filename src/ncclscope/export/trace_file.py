@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from ncclscope.analysis.selection import Selection
-from ncclscope.export.atomic_files import STDOUT, Written, writing
 from ncclscope.export.parallel_ranks import write_ranks
 from ncclscope.export.trace_layers import layers_of, selected_rows
 from ncclscope.export.trace_model import Layer, Rank
+from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.sql_views import rows_of_table
+from ncclscope.output_files import size_written, writing
 
 _HEAVY_BYTES = 500_000_000  # about what a browser still loads
 
@@ -60,7 +61,7 @@ def write_trace(
 
 
 def _notes(path: Path) -> tuple[str, ...]:
-    if path == STDOUT or path.suffix == ".gz" or path.stat().st_size <= _HEAVY_BYTES:
+    if path.suffix == ".gz" or (size_written(path) or 0) <= _HEAVY_BYTES:
         return ()
     hint = "viewers load all of it into memory: --last 30s, --rank or --operations-only"
     return (f"{hint} make it smaller",)

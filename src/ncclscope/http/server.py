@@ -1,12 +1,15 @@
 """A small HTTP/1.1 server with a limit on everything: connections, sizes, times.
 
-Each connection is a coroutine, so a slow or silent client costs a socket and nothing else.
-Responses are made in threads.
+Each connection is a coroutine, so a slow or silent client costs a socket and nothing else. A
+client has one deadline for its whole request, however slowly it sends. Where places run short, the
+address with the most connections loses the one that was silent longest, and some places are for
+this machine alone. Responses are made in threads.
 """
 
 import asyncio
 import hmac
 import json
+import random
 import socket
 import sys
 import threading
@@ -19,23 +22,14 @@ from urllib.parse import parse_qsl, urlsplit
 
 from ncclscope.errors import NcclscopeError
 from ncclscope.http.allowed_hosts import AllowedHosts, address_family
+from ncclscope.http.limits import Limits
+from ncclscope.http.places import Places
 
 Query = dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What a server allows its clients."""
-
-    connections: int = 256
-    request_bytes: int = 16 << 10  # of a request's head; there is no body
-    query_fields: int = 32
-    request_s: float = 10.0  # until the next request is complete
-    response_s: float = 30.0  # until a client has taken its response
-    threads: int = 4  # that make responses
-
-
 _LIMITS = Limits()
+_ACCEPTED_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +89,16 @@ class Server:
         self._respond, self._methods, self._limits = respond, methods, limits
         self._secret = secret
         self._headers = (*headers, ("X-Content-Type-Options", "nosniff"))
-        self._socket = socket.create_server((host, port), family=address_family(host), backlog=128)
+        self._backlog = max(128, 2 * limits.connections)  # a client that finds it full waits 1 s
+        self._socket = socket.create_server(
+            (host, port), family=address_family(host), backlog=self._backlog
+        )
         self.host = host
         self.port: int = self._socket.getsockname()[1]
         self._allowed_hosts = AllowedHosts(host, self.port, from_anywhere)
         self._loop = asyncio.new_event_loop()
         self._pool = ThreadPoolExecutor(limits.threads, "http-respond")
-        self._connections: dict[asyncio.Task[None], None] = {}  # the last active one is last
+        self._places = Places(limits)
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="http-server", daemon=True)
 
@@ -120,16 +117,23 @@ class Server:
         asyncio.set_event_loop(self._loop)
         server = self._loop.run_until_complete(
             asyncio.start_server(
-                self._serve_connection, sock=self._socket, limit=self._limits.request_bytes
+                self._serve_connection,
+                sock=self._socket,
+                limit=self._limits.request_bytes,
+                backlog=_ACCEPTED_AT_ONCE,
             )
         )
+        # asyncio accepts as many connections at a time as it listens for: with few, requests are
+        # answered between them. The kernel's queue is longer.
+        self._socket.listen(self._backlog)
         self._loop.call_soon(self._started.set)
         try:
             self._loop.run_forever()
             server.close()
-            for task in list(self._connections):
+            tasks = self._places.tasks()
+            for task in tasks:
                 task.cancel()
-            self._loop.run_until_complete(_gather(list(self._connections)))
+            self._loop.run_until_complete(_gather(tasks))
         finally:
             self._loop.close()
 
@@ -139,13 +143,11 @@ class Server:
     ) -> None:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._connections) >= self._limits.connections:
-            next(iter(self._connections)).cancel()  # the one that was silent longest
-        self._connections[task] = None
+        peer = writer.get_extra_info("peername") or ("",)
+        self._places.take(task, str(peer[0]))
         try:
             while await self._serve_request(reader, writer):
-                self._connections.pop(task, None)
-                self._connections[task] = None
+                self._places.touch(task)
         except (
             asyncio.TimeoutError,
             asyncio.IncompleteReadError,
@@ -155,7 +157,7 @@ class Server:
         ):
             pass
         finally:
-            self._connections.pop(task, None)
+            self._places.leave(task)
             writer.transport.abort()
 
     async def _serve_request(
@@ -163,7 +165,9 @@ class Server:
     ) -> bool:
         """Reads and answers one request; whether the connection stays open."""
         try:
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), self._limits.request_s)
+            # Not the same for all: a thousand that are dropped at once come back at once.
+            limit_s = self._limits.request_s * random.uniform(0.6, 1.0)
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), limit_s)
         except asyncio.LimitOverrunError:
             refusal = RequestError(431, "the request is too long").response
             await self._send(writer, refusal, keep_alive=False)
@@ -216,7 +220,10 @@ class Server:
         return method, version, Request(path, query, headers)
 
     def _parse_target(self, target: str) -> tuple[str, Query]:
-        parts = urlsplit(target)
+        try:
+            parts = urlsplit(target)
+        except ValueError:  # half an IPv6 address
+            raise RequestError(400, "only paths are answered") from None
         if parts.scheme or parts.netloc or not parts.path.startswith("/"):
             raise RequestError(400, "only paths are answered")
         path = self._below_secret(parts.path)

@@ -11,6 +11,7 @@ from typing import BinaryIO, cast
 
 from ncclscope.errors import FormatError
 from ncclscope.ingest.records import ImportReport
+from ncclscope.regular_files import open_binary
 
 _GZIP = b"\x1f\x8b"
 HEAD_BYTES = 1 << 16
@@ -57,11 +58,11 @@ def cannot_read(path: Path, cause: object, hint: str = "") -> FormatError:
 def open_file(path: Path) -> Iterator[BinaryIO]:
     """The file's bytes, decompressed if it is compressed."""
     try:
-        with path.open("rb") as file:
+        with open_binary(path, follow=True) as file:
             compressed = file.read(2) == _GZIP
             file.seek(0)
             if not compressed:
-                yield cast(BinaryIO, file)
+                yield file
                 return
             size = os.fstat(file.fileno()).st_size
             with gzip.GzipFile(fileobj=file) as inner:
@@ -106,7 +107,7 @@ def ends_of(path: Path, report: ImportReport) -> Iterator[bytes]:
         yield from lines_of(path, report)
         return
     report.lose("MB in the middle of a log not read", (size - _HEAD_OF_LOG - _TAIL_OF_LOG) >> 20)
-    with path.open("rb") as file:
+    with open_binary(path, follow=True) as file:
         while file.tell() < _HEAD_OF_LOG and (line := file.readline(LONGEST_LINE)):
             yield line
         file.seek(size - _TAIL_OF_LOG)

@@ -21,6 +21,7 @@ from ncclscope.ingest.model_builder import ImportBuilder
 from ncclscope.ingest.records import Format, ImportReport
 from ncclscope.model.completeness import not_read
 from ncclscope.model.model import Model, Progress
+from ncclscope.regular_files import kind_of_file
 
 # In the order in which they are tried: the surest signs first.
 FORMATS = {
@@ -83,6 +84,10 @@ def _files(paths: Iterable[Path]) -> list[tuple[Path, bool]]:
                 if entry.is_file() and not entry.is_symlink():
                     files.setdefault(entry, False)
         elif path.exists():
+            kind = kind_of_file(path.stat().st_mode)
+            if kind:
+                message = f"cannot import {path}: it is {kind}, not a regular file"
+                raise UsageError(message, "Save what it gives to a file, and import that")
             files[path] = True
         else:
             hint = "Name files that another tool wrote, or a directory of them"

@@ -31,6 +31,7 @@ class Settings:
     gpu_timing: str | None = None  # kernel, sampled, off or auto
     nvtx: bool = False  # NVTX ranges are recorded
     torch: str | None = None  # off, steps or modules: what PyTorch is asked to say
+    kernels_at: str | None = None  # STEP or STEP:STEPS whose CUDA kernels are taken
     pattern: str | None = None  # for the plugin to expand (%h, %p, %r), instead of the directory
 
 
@@ -76,6 +77,23 @@ def make_capture(directory: Path) -> None:
         raise UsageError(message, "Choose another directory with -o") from None
 
 
+# File systems of the kernel, in which even root cannot make a file.
+_WITHOUT_FILES = (
+    "proc", "sysfs", "devpts", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "pstore",
+)  # fmt: skip
+
+
+def _file_system(path: Path) -> str:
+    """The type of the file system that a path lies in; "" where that is not known."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    kinds = {fields[1]: fields[2] for fields in map(str.split, lines) if len(fields) > 2}
+    places = (path.resolve(), *path.resolve().parents)
+    return next((kinds[str(place)] for place in places if str(place) in kinds), "")
+
+
 def why_not_writable(directory: Path) -> str:
     """Why this host cannot write into a capture; empty if nothing speaks against it.
 
@@ -84,6 +102,11 @@ def why_not_writable(directory: Path) -> str:
     nearest = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
     if not nearest.is_dir():
         return f"{nearest} is no directory"
+    kind = _file_system(nearest)
+    if kind in _WITHOUT_FILES:
+        return f"{nearest} is a {kind} file system, which holds no files"
+    if os.statvfs(nearest).f_flag & os.ST_RDONLY:
+        return f"{nearest} is read-only"
     return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} cannot be written to"
 
 
@@ -98,6 +121,9 @@ def reachable_plugin(plugin: Path, directory: Path) -> Path:
             "Choose a capture with a shorter path (-o DIR); it will hold a link to the plugin",
         )
     make_capture(directory)
+    if link.exists() and not link.is_symlink():
+        message = f"cannot put a link into {directory}: plugin.so exists"
+        raise UsageError(message, "Choose another directory with -o")
     link.unlink(missing_ok=True)
     link.symlink_to(plugin)
     return link
@@ -118,6 +144,7 @@ def recording_variables(settings: Settings, plugin: Path) -> dict[str, str]:
         ("NCCLSCOPE_DISK_LIMIT", settings.disk_limit),
         ("NCCLSCOPE_GPU_TIMING", settings.gpu_timing),
         ("NCCLSCOPE_TORCH", settings.torch),
+        ("NCCLSCOPE_KERNELS_AT", settings.kernels_at),
         (NVTX_VARIABLE, str(plugin) if settings.nvtx else None),
     ):
         if value is not None:

@@ -23,6 +23,7 @@ from ncclscope.diagnose.hang.verdict import Status
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.live.counter_reader import CounterReader, Reading
 from ncclscope.model.process.launch_times import event_excess
+from ncclscope.regular_files import open_binary
 from ncclscope.snapshot.process import ProcessSnapshot, read_snapshot
 
 _VERDICT_PERIOD_NS = 2_000_000_000
@@ -98,7 +99,7 @@ def captures_of_this_user() -> list[Path]:
         return []
     for path in directory.iterdir():
         try:
-            with path.open("rb") as file:
+            with open_binary(path) as file:
                 identity = parse_header(file.read(1 << 16), path).identity
         except (OSError, FormatError):
             continue
@@ -228,6 +229,7 @@ class JobFollower:
     unreadable: list[Path] = field(default_factory=list)  # directories that might be captures
     open_captures: set[Path] = field(default_factory=set)  # at the last search of open files
     searched_ns: int = 0
+    other_hosts: set[str] = field(default_factory=set)  # whose processes are left out
 
     def read(self) -> None:
         """Finds new jobs, reads all jobs, drops those that are over."""
@@ -281,6 +283,8 @@ class JobFollower:
                 self.hosts[folder] = host
                 if self.all_hosts or host == here:
                     by_host.setdefault(host, []).append(folder)
+                else:
+                    self.other_hosts.add(host)
         return by_host
 
 

@@ -55,7 +55,7 @@ from ncclscope.model.streams import (
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.functions import COUNTS_ONE_RANK
 
-_MOST_THREADS = 8
+_MOST_THREADS = 32
 
 
 def open_model(capture: Path, progress: Progress | None = None) -> Model:
@@ -249,10 +249,12 @@ def _complete_sizes(operations: Columns, job: _Job) -> None:
     communicators = job.registry.communicators
     ranks, are_known = communicators.ranks(), communicators.ranks_are_known()
     functions = job.words.known("function", COUNTS_ONE_RANK)
-    for comm in np.flatnonzero(~are_known):
-        own = (operations["communicator"] == comm) & np.isin(operations["function"], functions)
-        share = operations["size_bytes"][own]
-        operations["size_bytes"][own] = total_bytes(share, ranks[comm])
+    if are_known.all():
+        return
+    comm = operations["communicator"]
+    own = np.flatnonzero((comm != NONE) & np.isin(operations["function"], functions))
+    own = own[~are_known[comm[own]]]
+    operations["size_bytes"][own] = total_bytes(operations["size_bytes"][own], ranks[comm[own]])
 
 
 def _incomplete_communicators(operations: Columns, job: _Job) -> npt.NDArray[np.int64]:

@@ -48,6 +48,7 @@ class CaptureCounts:
     lost: Counter[str] = field(default_factory=Counter)
     lost_in: dict[str, list[str]] = field(default_factory=dict)  # processes by reason
     incomplete: list[int] = field(default_factory=list)  # processes of which calls are missing
+    end_early: int = 0  # processes whose last counts are nowhere
     simulated: bool = False
 
     def add(self, decoded: DecodedProcess, row: int) -> None:
@@ -68,6 +69,7 @@ class CaptureCounts:
             self.lost_in.setdefault(reason, []).append(process.folder)
         if _lost_calls(decoded):
             self.incomplete.append(row)
+        self.end_early += process.counts_end_early
         self.simulated |= process.identity.get("simulation", "") not in ("", "0")
         for note in (*process.notes, *_damage(decoded)):
             self.notes.setdefault(note, []).append(process.folder)
@@ -131,6 +133,7 @@ def completeness_of(
         mismatched_instances=int((instances["mismatch"] == 1).sum()),
         notes=[*_job_notes(counts, registry, clocks), *_process_notes(counts)],
         lost=dict(counts.lost.most_common()),
+        counts_end_early=counts.end_early,
         **_outside(rows, counts.partly_recorded(rows)),
     )
 

@@ -45,6 +45,7 @@ class Completeness:
     lived_ns: int = 0  # their lifetimes together
     recorded_ns: int = 0  # the part of it in which single calls were recorded
     drops_counted: bool = True  # False: imported from a tool that does not count its drops
+    counts_end_early: int = 0  # processes whose last counts are nowhere
 
     @property
     def is_simulation(self) -> bool:
@@ -70,6 +71,8 @@ class Completeness:
             words.append(f"{plural(dropped, 'event')} dropped")
         if lost:
             words.append(f"{plural(lost, 'event')} lost")
+        if self.counts_end_early:
+            words.append(self._early_in_words())
         if self.missing_operations:
             operations = plural(self.missing_operations, "operation")
             words.append(f"{operations} {_MISSING}")
@@ -96,10 +99,14 @@ class Completeness:
         if self.in_flight:
             words.append(f"{self.in_flight:,} in flight")
         dropped, lost = sum(self.dropped.values()), sum(self.lost.values())
-        if dropped or self.drops_counted:
-            words.append(f"{plural(dropped, 'event')} dropped" if dropped else "nothing dropped")
+        if dropped:
+            words.append(f"{plural(dropped, 'event')} dropped")
+        elif self.drops_counted and not self.counts_end_early:
+            words.append("nothing dropped")
         if lost:
             words.append(f"{plural(lost, 'event')} lost")
+        if self.counts_end_early:
+            words.append(self._early_in_words())
         if self.missing_operations:
             words.append(f"{self.missing_operations:,} {_MISSING}")
         if self.behind_operations:
@@ -107,6 +114,9 @@ class Completeness:
         if self.mismatched_instances:
             words.append(f"{self.mismatched_instances:,} on which ranks disagree")
         return ", ".join(words)
+
+    def _early_in_words(self) -> str:
+        return f"counts of {plural(self.counts_end_early, 'process', 'processes')} end early"
 
     def _calls_in_words(self) -> str:
         if not self.calls_outside:

@@ -26,6 +26,7 @@ class ContextTables:
     _parameters: int = 0
     _streams: dict[str, int] = field(default_factory=dict)
     _failures: dict[str, None] = field(default_factory=dict)
+    _kernel_files: list[str] = field(default_factory=list)
 
     def add(self, decoded: DecodedProcess, process: int, node: int) -> npt.NDArray[np.int32]:
         """Adds a process; returns the rows of its modules."""
@@ -35,6 +36,11 @@ class ContextTables:
         if job.compute_stream >= 0:
             self._streams[str(process)] = job.compute_stream
         self._failures |= dict.fromkeys(job.failures)
+        for kernels in job.kernels:
+            if kernels.name:
+                self._kernel_files.append(f"{decoded.process.folder}/{kernels.name}")
+            else:
+                self._failures[f"kernels: {kernels.why}"] = None
         context = decoded.context
         if context is None:
             return np.empty(0, np.int32)
@@ -78,4 +84,5 @@ class ContextTables:
             parameters=self._parameters,
             compute_streams=self._streams,
             failures=list(self._failures)[:_MOST_FAILURES],
+            kernel_files=self._kernel_files,
         )

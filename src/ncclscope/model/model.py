@@ -24,6 +24,7 @@ class Training:
     parameters: int = 0  # of the model, on all ranks together
     compute_streams: dict[str, int] = field(default_factory=dict)  # CUDA streams, by process
     failures: list[str] = field(default_factory=list)  # what could not be attached
+    kernel_files: list[str] = field(default_factory=list)  # traces of CUDA kernels, in the capture
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ncclscope.errors import FormatError
 from ncclscope.model.schema import NONE
+from ncclscope.regular_files import open_binary
 
 FILE = "topology.json"  # of an import
 _LARGEST_BYTES = 1 << 28
@@ -128,7 +129,7 @@ class Topology:
 def read_topology(path: Path) -> Topology:
     """The topology that an import saved."""
     try:
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             record = json.loads(file.read(_LARGEST_BYTES))
         return _from_json(record)
     except (

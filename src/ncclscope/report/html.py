@@ -8,6 +8,7 @@ from ncclscope.analysis.summary import Summary
 from ncclscope.humanize import printable
 from ncclscope.model.topology import Topology
 from ncclscope.report import sample_sections, sections
+from ncclscope.report.kernel_exposure import exposure_tables
 from ncclscope.report.plots import Series, areas, dots, spark
 from ncclscope.report.tables import Bar, Cell, Spark, Table
 from ncclscope.report.topology import topology_tables, warning_lines
@@ -126,6 +127,7 @@ def as_html(summary: Summary, groups: tuple[Group, ...], topology: Topology | No
         _table(sections.communicators(summary, _MOST_OTHERS)),
         *(_table(table) for table in (sections.scopes(summary),) if table),
         *(_table(table) for table in training_tables(summary, _MOST_OTHERS)),
+        *map(_table, exposure_tables(summary.exposure, summary.model, _MOST_OTHERS)),
         _over_time(summary),
         _by_size(groups),
         *(_table(table) for table in tables),

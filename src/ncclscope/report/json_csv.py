@@ -14,6 +14,7 @@ from ncclscope.analysis.selection import DEFAULT_BY
 from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
 from ncclscope.model.topology import Topology
+from ncclscope.report.kernel_exposure import exposure_json
 from ncclscope.report.training import training_json
 from ncclscope.report.what_if import path_as_json
 
@@ -253,6 +254,7 @@ def as_json(
         "untimed": summary.untimed,
         "topology": topology.as_json() if topology else None,
         **training_json(summary),
+        **exposure_json(summary.exposure, summary.model),
         "notes": [*summary.notes, *([] if from_operations else [_NEEDS_TRACE])],
     }
 

@@ -8,6 +8,7 @@ from ncclscope.analysis.summary import Summary
 from ncclscope.humanize import printable, wrapped
 from ncclscope.model.topology import Topology
 from ncclscope.report import sample_sections, sections
+from ncclscope.report.kernel_exposure import exposure_tables
 from ncclscope.report.tables import Table, plain_lines
 from ncclscope.report.topology import topology_tables, warning_lines
 from ncclscope.report.training import training_tables
@@ -106,6 +107,8 @@ def terminal_lines(
     if scopes:
         yield from _table(scopes, style, [])
     for section in training_tables(summary, style.most_others):
+        yield from _table(section, style, [])
+    for section in exposure_tables(summary.exposure, summary.model, style.most_others):
         yield from _table(section, style, [])
     yield from _operations(summary, groups, style, missing)
     others = (

@@ -30,6 +30,7 @@ class StepProgress:
     steps: int  # that ended
     last_ns: int  # length of the last one; 0 before the second
     data_ns: int  # waited for data, in all of them
+    tokens: int  # in all of them, as the program said
 
 
 def step_progress(page: LivePage) -> StepProgress | None:
@@ -37,7 +38,7 @@ def step_progress(page: LivePage) -> StepProgress | None:
     slot = page.step
     if slot is None or not int(slot["steps"]):
         return None
-    return StepProgress(*(int(slot[name]) for name in ("steps", "last_ns", "data_ns")))
+    return StepProgress(*(int(slot[name]) for name in ("steps", "last_ns", "data_ns", "tokens")))
 
 
 def context_from_live_page(page: LivePage, texts: dict[int, str]) -> str:

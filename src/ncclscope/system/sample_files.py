@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ncclscope.regular_files import open_binary
 from ncclscope.system.counters import Device
 from ncclscope.system.sample import Sample
 
@@ -198,7 +199,7 @@ def _lines(path: Path, most_samples: int) -> Iterator[bytes]:
     """Lines of a file. Of a long file only every n-th sample: totals still count what was between
     them.
     """
-    with path.open("rb") as file:
+    with open_binary(path) as file:
         size = min(os.fstat(file.fileno()).st_size, _MOST_READ_BYTES)
         read = samples = 0
         every = 1
@@ -245,7 +246,7 @@ class SampleTail:
     def interval_ns(self) -> int:
         """The time between two samples, from the head of the file; the rest is not read."""
         if not self._file.interval_ns:
-            with suppress(OSError), self._file.path.open("rb") as file:
+            with suppress(OSError), open_binary(self._file.path) as file:
                 head = SampleFile(self._file.path)
                 for line in file.read(_HEAD_BYTES).split(b"\n"):
                     head.read_line(line)
@@ -266,7 +267,7 @@ class SampleTail:
     def read(self) -> Sample | None:
         """Reads what was added, and returns the last sample; None if there is none yet."""
         try:
-            with self._file.path.open("rb") as file:
+            with open_binary(self._file.path) as file:
                 data = self._rest + (self._skip_to_end(file) if not self._offset else b"")
                 file.seek(self._offset)
                 data += file.read(_MOST_READ_BYTES)

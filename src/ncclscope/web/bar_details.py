@@ -192,7 +192,9 @@ def _communicator_and_instance(model: Model, values: dict[str, int]) -> list[Fie
     fields: list[Field] = [{"name": "communicator", "value": name, "source": "nccl"}]
     instances = model.tables["instances"]
     if instance != NONE:
-        for name in ("skew_ns", "last_rank", "ranks_seen", "ranks_expected", "error_ns"):
+        for name in (
+            "skew_ns", "last_communicator_rank", "ranks_seen", "ranks_expected", "error_ns",
+        ):  # fmt: skip
             value = int(instances[name][instance])
             if value != NONE:
                 label, unit = f"instance {name}", "ns" if name.endswith("_ns") else ""

@@ -49,7 +49,8 @@ def _operation_of(model: Model, finding: Finding) -> int | None:
         wrong = concerned & known & (np.asarray(instances["mismatch"])[instance] == 1)
         return _largest(-np.asarray(operations["call_order"]), wrong)
     if finding.family in ("straggler", "imbalance") and len(instances["skew_ns"]):
-        last = np.asarray(instances["last_rank"])[instance] == np.asarray(operations["rank"])
+        last_rank = np.asarray(instances["last_communicator_rank"])[instance]
+        last = last_rank == np.asarray(operations["rank"])
         skew = np.asarray(instances["skew_ns"])[instance]
         return _largest(skew, of_ranks & known & last)
     among = of_ranks if of_ranks.any() else concerned

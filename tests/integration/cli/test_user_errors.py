@@ -83,5 +83,5 @@ def test_a_port_of_ranks_that_is_taken(
 def test_what_could_not_be_packed_leaves_nothing(capture: Path, tmp_path: Path) -> None:
     (tmp_path / "x.tar.gz").mkdir()
     said = said_by(["pack", "CAPTURE", "-o", str(tmp_path / "x.tar.gz")], capture)
-    assert "Is a directory" in said
+    assert "it is a directory" in said
     assert [path.name for path in tmp_path.iterdir()] == ["x.tar.gz"]

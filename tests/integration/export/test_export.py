@@ -20,9 +20,9 @@ from ncclscope.analysis.selection import Selection
 from ncclscope.api import Capture
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.export import chunks, parquet, text
-from ncclscope.export.atomic_files import Written
 from ncclscope.export.parquet import TABLES_WRITTEN, write_parquet
 from ncclscope.export.text import write_csv, write_jsonl
+from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import SCHEMA_VERSION
 from ncclscope.model.sql_views import open_connection, shown_columns

@@ -17,9 +17,9 @@ import ncclscope as package
 from ncclscope.analysis.selection import Selection
 from ncclscope.api import Capture
 from ncclscope.export import parallel_ranks, trace_model
-from ncclscope.export.atomic_files import Written
 from ncclscope.export.chrome import write_chrome
 from ncclscope.export.perfetto import write_perfetto
+from ncclscope.export.written import Written
 from ncclscope.humanize import printable
 from ncclscope.nccl.datatypes import DATATYPES
 from ncclscope.nccl.torch_names import COLLECTIVE_NAMES

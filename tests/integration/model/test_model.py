@@ -37,8 +37,8 @@ def test_the_straggler_is_found_and_waited_for(tmp_path: Path) -> None:
     from_transcript(TRANSCRIPTS / "2.28.9-v5-4ranks-straggler", tmp_path / "c")
     model = open_model(tmp_path / "c")
     operations, instances = model.tables["operations"], model.tables["instances"]
-    assert (instances["last_rank"][1:] == 3).all()
-    assert instances["last_rank"][0] != 3
+    assert (instances["last_communicator_rank"][1:] == 3).all()
+    assert instances["last_communicator_rank"][0] != 3
     late = (operations["call_order"] >= 3) & (operations["rank"] != 3)
     for column in ("wait_ns", "relative_wait_ns"):
         assert abs(np.median(operations[column][late]) - 20 * MS) < MS

@@ -63,7 +63,7 @@ def _identity(who: Who, capture: Path) -> bytes:
         "machine": "x86_64",
         "capture": str(capture.resolve()),
         "folder": who.folder,
-        "arena": "",
+        "arena": f"/dev/shm/ncclscope-{os.getuid()}/{who.folder}",
         **who.more,
         **{f"env.{name}": value for name, value in who.environment.items()},
     }

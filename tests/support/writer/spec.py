@@ -1,6 +1,7 @@
 """What a simulated job is made of."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from ncclscope.simulation.scenario import Range
 
@@ -92,12 +93,12 @@ class SyntheticSpec:
         """Of the job."""
         return -(-self.ranks // self.ranks_per_node)
 
-    @property
+    @cached_property
     def members(self) -> tuple[tuple[int, ...], ...]:
         """Ranks of each communicator."""
         return self.communicators or (tuple(range(self.ranks)),)
 
-    @property
+    @cached_property
     def layers(self) -> tuple[tuple[int, ...], ...]:
         """Communicators that take turns together, by number."""
         layers: list[list[int]] = []
@@ -109,6 +110,32 @@ class SyntheticSpec:
             layers[-1].append(number)
             taken |= set(members)
         return tuple(tuple(layer) for layer in layers)
+
+    # Looked up for every process: a search each time would be quadratic in ranks.
+    @cached_property
+    def layer_of(self) -> dict[int, int]:
+        """The layer of each communicator."""
+        return {comm: number for number, layer in enumerate(self.layers) for comm in layer}
+
+    @cached_property
+    def rank_in(self) -> tuple[dict[int, int], ...]:
+        """By communicator the numbers of its members in it."""
+        return tuple({rank: n for n, rank in enumerate(members)} for members in self.members)
+
+    @cached_property
+    def communicators_of(self) -> dict[int, list[int]]:
+        """By rank the communicators that it is a member of, in order."""
+        of: dict[int, list[int]] = {}
+        for comm, members in enumerate(self.members):
+            for rank in dict.fromkeys(members):
+                of.setdefault(rank, []).append(comm)
+        return of
+
+    @cached_property
+    def nodes_of(self) -> tuple[int, ...]:
+        """By communicator on how many nodes it is."""
+        each = self.ranks_per_node
+        return tuple(len({rank // each for rank in members}) for members in self.members)
 
     def __post_init__(self) -> None:
         assert self.version in (5, 6, 7), "interfaces whose events an eager call has in full"

@@ -122,10 +122,8 @@ class Place:
     @property
     def comms(self) -> dict[tuple[int, int], int]:
         """Numbers in this process of (communicator, rank)."""
-        members = self.truth.spec.members
-        pairs = [
-            (c, rank) for c in range(len(members)) for rank in self.ranks if rank in members[c]
-        ]
+        of = self.truth.spec.communicators_of
+        pairs = sorted((comm, rank) for rank in self.ranks for comm in of.get(rank, ()))
         return {pair: number for number, pair in enumerate(pairs)}
 
 
@@ -166,7 +164,6 @@ def _open_communicators(place: Place, meta: Meta, who: Who) -> None:
     for (comm, rank), number in place.comms.items():
         if (rank, comm) in truth.unopened:
             continue
-        members = spec.members[comm]
         meta.communicator(
             spec.communicator_names[comm] if comm < len(spec.communicator_names) else "",
             gpu_uuid=(0x51309A7E << 96 | rank).to_bytes(16, "big"),
@@ -175,9 +172,9 @@ def _open_communicators(place: Place, meta: Meta, who: Who) -> None:
             t0=who.start_ns + 1_000 + number * 50_000,
             comm=number,
             version=spec.version,
-            rank=members.index(rank),
-            ranks=len(members),
-            nodes=len({truth.node_of(member) for member in members}),
+            rank=spec.rank_in[comm][rank],
+            ranks=len(spec.members[comm]),
+            nodes=spec.nodes_of[comm],
             tid=who.pid,
             mask=_MASKS[spec.version],
         )
@@ -201,10 +198,8 @@ class _Process:
         # By layer and rank of this process: number in the process, rank in the communicator, size.
         self._comm = np.zeros((3, len(spec.layers), len(place.ranks)), np.int64)
         for (comm, rank), number in place.comms.items():
-            layer = next(n for n, layer in enumerate(spec.layers) if comm in layer)
-            members = spec.members[comm]
-            values = number, members.index(rank), len(members)
-            self._comm[:, layer, rank - place.ranks[0]] = values
+            values = number, spec.rank_in[comm][rank], len(spec.members[comm])
+            self._comm[:, spec.layer_of[comm], rank - place.ranks[0]] = values
 
     def _caller(self, number: int, ranks: list[int], meta: Meta) -> Caller:
         who, truth = self._folder.who, self._truth

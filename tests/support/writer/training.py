@@ -36,6 +36,17 @@ class PlantedCall:
     prefetch: bool = False
 
 
+@dataclass(frozen=True)
+class PlantedKernel:
+    """What ran on the GPU, as a CUDA profiler would see it; times are the host's monotonic ones."""
+
+    name: str
+    launch_ns: int
+    start_ns: int
+    end_ns: int
+    truth: PlantedCall | None = None  # of NCCL's
+
+
 @dataclass
 class _Thread:
     number: int
@@ -69,6 +80,7 @@ class Program:
     def __init__(self, rank: int, ranks: int, kernels: bool = True, groups: bool = True) -> None:
         self.rank, self.ranks, self.now_ns = rank, ranks, ORIGIN_NS
         self.truth: list[PlantedCall] = []
+        self.kernels: list[PlantedKernel] = []
         self.context: list[dict[str, Any]] = []
         self._kernels, self._sequence = kernels, 0
         pid = 10_000 + rank * 10
@@ -84,7 +96,7 @@ class Program:
             name: _Thread(number, pid + number, name)
             for number, name in enumerate((MAIN, AUTOGRAD, POLLER))
         }
-        self._gpu_free_ns = 0
+        self._gpu_free_ns = self._compute_free_ns = 0
         self.meta.communicator(
             "", gpu_uuid=(0x51309A7E << 96 | rank).to_bytes(16, "big"),
             gpu_bus_id=f"00000000:{0x10 + rank:02X}:00.0", id=0x1234567, t0=ORIGIN_NS - NS // 3,
@@ -159,6 +171,14 @@ class Program:
         """Time passes."""
         self.now_ns += length_ns
 
+    def compute(self, length_ns: int, name: str = "sm90_xmma_gemm_f32") -> None:
+        """A kernel of the program's own, behind the one before it."""
+        t = self.now_ns
+        start = max(t + 8 * US, self._compute_free_ns)
+        self._compute_free_ns = start + length_ns
+        self.kernels.append(PlantedKernel(name, t + 2 * US, start, start + length_ns))
+        self.now_ns = t + 5 * US
+
     def call(
         self, function: str, count: int, truth: PlantedCall, thread: str = MAIN,
         stream: int = COMM_STREAM, length_ns: int = 200 * US,
@@ -199,6 +219,8 @@ class Program:
         if self._kernels:
             start = max(t + 15 * US, self._gpu_free_ns)
             self._gpu_free_ns = end = start + length_ns
+            name = f"ncclDevKernel_{function}_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+            self.kernels.append(PlantedKernel(name, t + 6 * US, start, end, truth))
             poller = self._threads[POLLER]
             poller.put(
                 {"kind": layout.KINDS["KernelCh"], "states": _STOPPED | layout.STATE_FIRST,

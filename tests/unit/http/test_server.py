@@ -3,12 +3,14 @@
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from ncclscope.errors import NcclscopeError
-from ncclscope.http.server import Limits, Request, RequestError, Response, Server
+from ncclscope.http.limits import Limits
+from ncclscope.http.server import Request, RequestError, Response, Server
 
 
 def respond(request: Request) -> Response:
@@ -87,3 +89,47 @@ def test_when_all_connections_are_taken_the_longest_silent_one_is_closed(server:
     link.close()
     for one in silent:
         one.close()
+
+
+def test_half_an_address_is_refused(server: Server) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as link:
+        link.sendall(b"GET //[ HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % server.port)
+        assert link.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def trickle(link: socket.socket) -> None:
+    """Sends a byte long before each deadline, until the server has enough of it."""
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        time.sleep(0.05)
+        link.sendall(b"E")
+
+
+def test_a_request_that_trickles_has_one_deadline() -> None:
+    made = Server(respond, "127.0.0.1", 0, limits=Limits(request_s=0.5))
+    made.start()
+    try:
+        with socket.create_connection(("127.0.0.1", made.port), timeout=5) as link:
+            link.sendall(b"G")
+            with pytest.raises(ConnectionError):
+                trickle(link)
+    finally:
+        made.stop()
+
+
+def test_scrapes_are_answered_beside_many_silent_clients() -> None:
+    made = Server(respond, "127.0.0.1", 0, limits=Limits(connections=100))
+    made.start()
+    silent = [socket.create_connection(("127.0.0.1", made.port), timeout=5) for _ in range(150)]
+    try:
+        for link in silent[::2]:
+            link.send(b"GET / HT")
+        for _ in range(3):
+            scrape = connect(made)
+            scrape.request("GET", "/busy")
+            assert scrape.getresponse().status == 503
+            scrape.close()
+    finally:
+        for link in silent:
+            link.close()
+        made.stop()

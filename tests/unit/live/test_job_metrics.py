@@ -210,7 +210,7 @@ def test_training_steps_come_from_the_live_page(tmp_path: Path) -> None:
     program.write(tmp_path)
     step = {
         "kind": layout.KINDS["LiveStep"], "steps": 812, "last_ns": 250_000_000,
-        "data_ns": 4_000_000_000, "phase": layout.PHASE_BACKWARD,
+        "data_ns": 4_000_000_000, "tokens": 812 * 4096, "phase": layout.PHASE_BACKWARD,
     }  # fmt: skip
     page = live_slots(program.now_ns, program.now_ns + program.who.realtime_offset_ns, [step])
     ProcessFolder(tmp_path / "other", program.who).write("live", layout.FILE_LIVE, pack(page))
@@ -223,5 +223,6 @@ def test_training_steps_come_from_the_live_page(tmp_path: Path) -> None:
     assert {name: dict(of_ranks) for name, of_ranks in samples.values.items()} == {
         "training_steps": {("3",): 812.0},
         "training_step_seconds": {("3",): 0.25},
+        "training_tokens": {("3",): 812.0 * 4096},
         "data_wait_seconds": {("3",): 4.0},
     }

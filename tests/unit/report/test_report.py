@@ -113,7 +113,7 @@ def small() -> Model:
     """Four ranks on two hosts; `world` of all, `tp` of the first host's two."""
     instances = [
         {"communicator": 0, "form": "collective", "function": "AllReduce", "size_bytes": MIB,
-         "last_rank": 3, "skew_ns": skew * 1000, "error_ns": 3000, "first_start_ns": 10**6}
+         "last_communicator_rank": 3, "skew_ns": skew * 1000, "error_ns": 3000, "first_start_ns": 10**6}
         for skew in (100, 40)
     ]  # fmt: skip
     tp = [dict(row, communicator=1) for row in world(2, 2)]

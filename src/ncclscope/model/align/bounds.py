@@ -11,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.arrays.library import full_array
+from ncclscope.model.align.far_clocks import LocalBounds, LocalTimes
+from ncclscope.model.align.far_clocks import joined as joined_local
+from ncclscope.model.align.pair_points import MOST_NODES
 from ncclscope.model.process.proxy_step_times import StepTimes
 from ncclscope.model.schema import NONE
 from ncclscope.model.streams import (
@@ -34,6 +37,10 @@ _MOST_BINS, _FEWEST_BINS = 2048, 16
 _MOST_BLOCKS = 1 << 14  # bins of all streams
 _MOST_AT_ONCE = 1 << 21
 _MOST_COMPARED = 1 << 28  # of one stream
+# Starts and ends that are kept of many nodes: 2,000 instances of a stream align clocks as well as
+# 60,000 do, 100 nearly so (docs/measurements/scale.md).
+_MOST_CELLS = 1 << 21
+_MOST_INSTANCES, _FEWEST_INSTANCES = 2048, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,10 +165,22 @@ class CollectiveBounds:
         ]
         self._width = np.array([len(members) for members in self._nodes], np.int64)
         self._width[(streams.kind == PAIRS) | (self._width < 2)] = 0
-        cells = self._width * streams.length
+        self._step = self._sampling_step(
+            int(max((own.max(initial=-1) for own in nodes.values()), default=-1)) + 1
+        )
+        self._kept = -(-streams.length // self._step)  # instances
+        cells = self._width * self._kept
         self._first_cell = np.cumsum(cells) - cells
         self._latest_start = full_array(int(cells.sum()), np.int64, -_NEVER)
         self._earliest_end = full_array(int(cells.sum()), np.int64, _NEVER)
+
+    def _sampling_step(self, nodes: int) -> Ints:
+        """By stream of how many instances one is used: with few nodes, of all."""
+        if nodes <= MOST_NODES:
+            return np.ones(len(self._width), np.int64)
+        most = _MOST_CELLS // max(int(self._width.sum()), 1)
+        most = min(max(most, _FEWEST_INSTANCES), _MOST_INSTANCES)
+        return np.maximum(-(-self._streams.length // most), 1)
 
     def add(self, columns: Columns, width_ns: int = 0) -> None:
         """Adds operations of one process, with times on its node's own clock. `width_ns`: how far
@@ -171,13 +190,16 @@ class CollectiveBounds:
         meets = meets_of(columns, self._rules)
         use = np.flatnonzero((row != NONE) & (meets != NOBODY))
         use = use[self._width[stream[use]] > 0]
+        number = row[use] - self._streams.first_row[stream[use]]
+        sampled = number % self._step[stream[use]] == 0
+        use, number = use[sampled], number[sampled]
         stream, meets = stream[use], meets[use]
         node = columns["node"][use].astype(np.int64)
         column = np.empty(len(use), np.int64)
         for place in distinct(stream).tolist():
             own = stream == place
             column[own] = np.searchsorted(self._nodes[place], node[own])
-        number = row[use] - self._streams.first_row[stream]
+        number //= self._step[stream]
         cell = self._first_cell[stream] + number * self._width[stream] + column
         root = columns["root"][use] == columns["rank"][use]
         starts = (meets == EVERYBODY) | (meets == ROOT_LAST) | ((meets == ROOT_FIRST) & root)
@@ -189,8 +211,8 @@ class CollectiveBounds:
 
     def _blocks(self) -> Iterator[tuple[Ints, Ints, Ints]]:
         """Nodes, latest starts and earliest ends (instance x node) of each stream."""
-        for place in np.flatnonzero(self._width * self._streams.length).tolist():
-            shape = int(self._streams.length[place]), int(self._width[place])
+        for place in np.flatnonzero(self._width * self._kept).tolist():
+            shape = int(self._kept[place]), int(self._width[place])
             cells = slice(self._first_cell[place], self._first_cell[place] + shape[0] * shape[1])
             start = self._latest_start[cells].reshape(shape)
             end = self._earliest_end[cells].reshape(shape)
@@ -199,6 +221,21 @@ class CollectiveBounds:
                 yield self._nodes[place], start, end
             elif used.any():
                 yield self._nodes[place], start[used], end[used]
+
+    def local_bounds(self) -> LocalBounds:
+        """All starts and ends by instance. Instances in which a node ends before it starts, which
+        only damage can do, are left out.
+        """
+        parts = []
+        for nodes, start, end in self._blocks():
+            sound = (end >= start).all(axis=1)
+            start, end = start[sound], end[sound]
+            sides = []
+            for times, has_time in ((start, start > -_NEVER), (end, end < _NEVER)):
+                row, column = np.nonzero(has_time)
+                sides.append(LocalTimes(row, nodes[column], times[row, column]))
+            parts.append(LocalBounds(len(start), *sides))
+        return joined_local(parts)
 
     def sample(self, most: int = 64) -> Bounds:
         """Bounds of a few instances of each stream: enough to bring far clocks together."""

@@ -5,8 +5,9 @@ through others, are placed by their wall clocks, and their error is infinite.
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +23,18 @@ from ncclscope.model.align.bounds import (
     joined,
     tightest,
 )
-from ncclscope.model.align.offsets import ClockOffsets, Points, clock_offsets_of
+from ncclscope.model.align.far_clocks import LocalBounds, LocalTimes, rough_offsets, tied_clusters
+from ncclscope.model.align.far_clocks import joined as joined_local
+from ncclscope.model.align.instance_points import InstancePoints, Times, points_of
+from ncclscope.model.align.offsets import ClockOffsets, clock_offsets_of
+from ncclscope.model.align.pair_points import MOST_NODES, PairPoints
+from ncclscope.model.align.stretch import Points
 
 _NEVER = np.iinfo(np.int64).max
 _FAR = 1 << 61  # damaged times stay within this instead of wrapping around
 _FAR_FLOAT = float(1 << 62)
+_STEP_BINS = 64  # of proxy steps that are kept, for many nodes
+Solution = tuple[Ints, ClockOffsets]  # by node where its time begins; offsets since then
 
 
 def _line(x: Floats, knots: Floats, values: Floats) -> Floats:
@@ -138,22 +146,19 @@ def solve(
     """The clocks of all nodes. `wall_ns`: by node CLOCK_REALTIME minus CLOCK_MONOTONIC; `bounds`:
     from proxy steps.
     """
-    count = len(wall_ns)
     empty = np.empty(0, np.int64)
     steps = bounds if bounds is not None else Bounds(empty, empty, empty, empty)
-    sample = joined([steps, collectives.sample()]) if collectives else steps
-    limit = np.full((count, count), _NEVER, np.int64)
-    np.minimum.at(limit, (sample.node_a, sample.node_b), sample.end_ns - sample.start_ns)
+    by = _solve_by_pairs if len(wall_ns) <= MOST_NODES else _solve_by_instances
     clocks: dict[int, NodeClock] = {}
     clusters: list[Cluster] = []
-    for nodes in _clusters(limit < _NEVER):
+    for nodes, solution in by(len(wall_ns), steps, collectives):
         shift = int(wall_ns[nodes[0]]) - int(wall_ns[0])
-        if len(nodes) == 1:
+        if solution is None:
             clusters.append(_lone(nodes, shift))
             offset = np.array([shift], np.int64)
             clocks[int(nodes[0])] = NodeClock(offset * 0, offset, np.zeros(1), len(clusters) - 1)
             continue
-        local_first, offsets = _solve_cluster(nodes, limit, sample, steps, collectives)
+        local_first, offsets = solution
         first_ns = int(local_first[0]) + shift
         clusters.append(Cluster(nodes, first_ns, offsets))
         knots = np.rint(offsets.knots).astype(np.int64)
@@ -165,7 +170,75 @@ def solve(
                 offsets.error[:, place],
                 len(clusters) - 1,
             )
-    return HostClocks(tuple(clocks[node] for node in range(count)), tuple(clusters))
+    return HostClocks(tuple(clocks[node] for node in range(len(wall_ns))), tuple(clusters))
+
+
+def _solve_by_pairs(
+    count: int, steps: Bounds, collectives: CollectiveBounds | None
+) -> Iterator[tuple[Ints, Solution | None]]:
+    """The clusters and their offsets, None for a single node; for few nodes."""
+    sample = joined([steps, collectives.sample()]) if collectives else steps
+    limit = np.full((count, count), _NEVER, np.int64)
+    np.minimum.at(limit, (sample.node_a, sample.node_b), sample.end_ns - sample.start_ns)
+    for nodes in _clusters(limit < _NEVER):
+        if len(nodes) == 1:
+            yield nodes, None
+        else:
+            yield nodes, _pairs_of_cluster(nodes, limit, sample, steps, collectives)
+
+
+def _solve_by_instances(
+    count: int, steps: Bounds, collectives: CollectiveBounds | None
+) -> Iterator[tuple[Ints, Solution | None]]:
+    """The same in steps that are linear in nodes, of bounds by instance; for many nodes."""
+    local = collectives.local_bounds() if collectives else joined_local([])
+    bounds = joined_local([_local_bounds(steps), local])
+    for nodes in tied_clusters(bounds, count):
+        if len(nodes) == 1:
+            yield nodes, None
+            continue
+        inside = np.zeros(count, bool)
+        inside[nodes] = True
+        place = np.where(inside, np.cumsum(inside) - 1, -1)
+        own = local.within(inside)
+        offset = rough_offsets(bounds, nodes, count)
+        ends = bounds.within(inside).ends
+        local_first = int((ends.time_ns + offset[ends.node]).min()) - offset
+        gather = partial(_instance_points, own, _within(steps, place), place, local_first)
+        if len(steps):
+            yield nodes, _solve_cluster(local_first[nodes], place, gather)
+        else:  # nothing is chosen by rough times
+            points = gather(lambda _, local_ns: local_ns.astype(np.float64), without_drift=True)
+            yield nodes, (local_first[nodes], clock_offsets_of(points, len(nodes)))
+
+
+def _instance_points(
+    local: LocalBounds,
+    steps: Bounds,
+    place: Ints,
+    local_first: Ints,
+    rough: Rough,
+    without_drift: bool,
+) -> InstancePoints:
+    """Starts and ends as times since the beginning, with the tightest of the proxy steps."""
+    bounds = joined_local([_local_bounds(tightest(steps, rough, _STEP_BINS)), local])
+
+    def since(times: LocalTimes) -> Times:
+        time = (times.time_ns - local_first[times.node]).astype(np.float64)
+        return Times(times.instance, place[times.node], time)
+
+    points = points_of(since(bounds.starts), since(bounds.ends))
+    return points if without_drift else points.with_drift()
+
+
+def _local_bounds(bounds: Bounds) -> LocalBounds:
+    """Bounds between two nodes, each as an instance of its own."""
+    number = np.arange(len(bounds))
+    return LocalBounds(
+        len(bounds),
+        LocalTimes(number, bounds.node_b, bounds.start_ns),
+        LocalTimes(number, bounds.node_a, bounds.end_ns),
+    )
 
 
 def _lone(nodes: Ints, shift: int) -> Cluster:
@@ -210,10 +283,10 @@ def _far_offsets(limit: Ints) -> Ints:
         offset[node] = np.clip(int(offset[a]) + (most + least) // 2, -_FAR, _FAR)
 
 
-def _solve_cluster(
+def _pairs_of_cluster(
     nodes: Ints, limit: Ints, sample: Bounds, steps: Bounds, collectives: CollectiveBounds | None
-) -> tuple[Ints, ClockOffsets]:
-    """By node the local time at which the offsets' time begins, and the offsets."""
+) -> Solution:
+    """The offsets of a cluster by the bounds between pairs of its nodes."""
     place = np.full(len(limit), -1, np.int64)
     place[nodes] = np.arange(len(nodes))
     offset = _far_offsets(limit[np.ix_(nodes, nodes)])
@@ -224,7 +297,7 @@ def _solve_cluster(
     def since(node: Ints, local_ns: Ints) -> Floats:
         return (local_ns - local_first[place[node]]).astype(np.float64)
 
-    def gather(rough: Rough, without_drift: bool) -> Points:
+    def gather(rough: Rough, without_drift: bool) -> PairPoints:
         """The tightest bounds within the cluster, as times since its beginning."""
         bounds = tightest(_within(steps, place), rough)
         if collectives is not None:
@@ -232,9 +305,23 @@ def _solve_cluster(
         end, start = since(bounds.node_a, bounds.end_ns), since(bounds.node_b, bounds.start_ns)
         order = np.argsort(end, kind="stable")
         a, b = place[bounds.node_a[order]], place[bounds.node_b[order]]
-        return Points(a, b, end[order], start[order], without_drift)
+        return PairPoints(a, b, end[order], start[order], without_drift)
 
-    first_try = clock_offsets_of(gather(since, without_drift=False), len(nodes))
+    return _solve_cluster(local_first, place, gather)
+
+
+def _solve_cluster(
+    local_first: Ints, place: Ints, gather: Callable[[Rough, bool], Points]
+) -> Solution:
+    """The offsets of a cluster. `local_first`: by node of it the local time at which the offsets'
+    time begins; `place`: by node of all its number in the cluster; `gather`: the bounds, of which
+    the tightest are chosen by rough times, and whether these are without drift.
+    """
+
+    def since(node: Ints, local_ns: Ints) -> Floats:
+        return (local_ns - local_first[place[node]]).astype(np.float64)
+
+    first_try = clock_offsets_of(gather(since, False), len(local_first))
 
     def straightened(node: Ints, local_ns: Ints) -> Floats:
         """Times less the drift: without it, the tightest bounds of a stretch are found surely."""
@@ -245,7 +332,7 @@ def _solve_cluster(
         low, high = first_try.offset[at, column], first_try.offset[at + 1, column]
         return time + low + share * (high - low)
 
-    return local_first, clock_offsets_of(gather(straightened, without_drift=True), len(nodes))
+    return local_first, clock_offsets_of(gather(straightened, True), len(local_first))
 
 
 def _within(bounds: Bounds, place: Ints) -> Bounds:

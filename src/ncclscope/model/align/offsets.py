@@ -27,15 +27,13 @@ ppm. That decides how good offsets are at the ends of a capture, beyond the last
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+from ncclscope.model.align.stretch import Floats, Points, Slopes, Stretch
 
-_WINDOWS = 32
 _STEEPEST = 6e-4
 _WANDER = 1e-7
 _MOST_PASSES = 8
@@ -48,29 +46,6 @@ _SECTIONS, _NEAR = 4, 0.5
 _SHORTEST_NS = 2e9
 _FEWEST_A_NODE = 8
 _FAR_NS = 60e9
-_MOST_NODES_PAIRED = 128
-_AT_ONCE = 1 << 22
-
-
-@dataclass(frozen=True, slots=True)
-class Points:
-    """Bounds in the order of `end`, nodes numbered from 0: `end` on a is not before `start` on
-    b.
-    """
-
-    a: Ints
-    b: Ints
-    end: Floats
-    start: Floats
-    without_drift: bool = False  # the tightest ones were chosen after drift was taken out
-
-    def between(self, first: float, last: float) -> "Points":
-        """The bounds that end in [first, last)."""
-        low, high = np.searchsorted(self.end, (first, last))
-        part = slice(int(low), int(high))
-        return replace(
-            self, a=self.a[part], b=self.b[part], end=self.end[part], start=self.start[part]
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +60,8 @@ class ClockOffsets:
 
 
 def clock_offsets_of(points: Points, nodes: int) -> ClockOffsets:
-    """The offsets of all nodes; `points` in the order of `end`."""
-    first, last = float(points.end[0]), float(points.end[-1])
+    """The offsets of all nodes."""
+    first, last = points.span
     last = np.nextafter(max(last, first + 1e6), np.inf)
     parts = list(_parts(points, nodes, first, last))
     knots = np.concatenate([part.knots for part in parts])
@@ -130,7 +105,7 @@ def _parts(points: Points, nodes: int, first: float, last: float) -> Iterator[Cl
     widening = _NOISE_NS
     offsets = _straight(points, nodes, first, last, 0.0)
     if offsets is None and points.without_drift:
-        points = replace(points, without_drift=False)
+        points = points.with_drift()
         offsets = _straight(points, nodes, first, last, 0.0)
     offsets = offsets or _straight(points, nodes, first, last, widening)
     if offsets is None or offsets.slack_ratio < _MAY_BEND:
@@ -153,7 +128,7 @@ def _cut(
     """`count` parts of equal length; none where they would be too short or have too few points."""
     edge = np.linspace(first, last, count + 1).tolist()
     parts = [(points.between(*ends), *ends) for ends in itertools.pairwise(edge)]
-    fewest = min(len(part.end) for part, _, _ in parts)
+    fewest = min(len(part) for part, _, _ in parts)
     long_enough = last - first > _SHORTEST_NS * count / 2
     return parts if long_enough and fewest >= _FEWEST_A_NODE * nodes else []
 
@@ -162,7 +137,7 @@ def _is_bent(points: Points, nodes: int, first: float, last: float, slack_ratio:
     """Whether lines have more slack in shorter parts, as they have where a clock bends. Where there
     are merely few bounds, they have less.
     """
-    plain = replace(points, without_drift=False)  # quicker, and slack is the same
+    plain = points.with_drift()  # quicker, and slack is the same
     for count in (2, 4, 8, 16):
         parts = _cut(plain, nodes, first, last, count)
         offsets = [_straight(part, nodes, begin, end, 0.0) for part, begin, end in parts]
@@ -179,20 +154,13 @@ def _straight(
     """Offsets as straight lines; None when no lines satisfy all bounds. `widening`: what to add to
     every bound.
     """
-    width = (last - first) / _WINDOWS
-    centre = np.linspace(first + width / 2, last - width / 2, _WINDOWS)
-    window = np.clip((points.end - first) / width, 0, _WINDOWS - 1).astype(np.int64)
-    from_end, from_start = points.end - centre[window], points.start - centre[window]
+    stretch = Stretch(first, last)
+    centre, width, middle = stretch.centre, stretch.width, stretch.middle
     slope, slope_error = np.zeros(nodes), np.full(nodes, _STEEPEST)
     slope_error[0] = 0.0
-    middle = (first + last) / 2
     for _ in range(_MOST_PASSES):
-        limit = points.end - points.start + widening
-        limit += slope[points.a] * (points.end - middle) - slope[points.b] * (points.start - middle)
-        limit += slope_error[points.a] * np.abs(from_end)
-        limit += slope_error[points.b] * np.abs(from_start)
-        limits = _by_window(window, points, limit, nodes)
-        bands = _bands(limits)
+        limits = points.limits(stretch, Slopes(slope, slope_error, widening))
+        bands = limits.bands()
         if bands is None:
             return None
         low, high = bands
@@ -221,44 +189,8 @@ def _straight(
     offset = residual + slope * (knots[:, None] - middle)
     # A clock may bend by the slack that lines lack, to both sides of them.
     error = np.maximum(error, np.minimum(2 * (1 - slack_ratio), 1.0) * narrowest)
-    between = _between(limits, residual)
+    between = limits.between(residual)
     return ClockOffsets(knots, offset, error, between, float(slack_ratio.min()))
-
-
-def _by_window(window: Ints, points: Points, limit: Floats, nodes: int) -> Floats:
-    """The tightest limit on x_b - x_a by window, a and b."""
-    limits = np.full((_WINDOWS, nodes, nodes), np.inf)
-    limits[:, np.arange(nodes), np.arange(nodes)] = 0.0
-    np.minimum.at(limits.reshape(-1), (window * nodes + points.a) * nodes + points.b, limit)
-    return limits
-
-
-def _bands(limits: Floats) -> tuple[Floats, Floats] | None:
-    """Lowest and highest value of each node by window, the first node's being 0; None where limits
-    contradict each other.
-    """
-    high = _shortest(limits)
-    low = _shortest(limits.transpose(0, 2, 1))
-    if high is None or low is None or (high + low < 0).any():
-        return None
-    return -low, high
-
-
-def _shortest(limits: Floats) -> Floats | None:
-    """Length of the shortest path from the first node by window; None where a loop is negative."""
-    windows, nodes, _ = limits.shape
-    lengths = np.array(limits[:, 0, :])
-    step = max(_AT_ONCE // (nodes * nodes), 1)
-    for at in range(0, windows, step):
-        part = slice(at, at + step)
-        for _ in range(nodes + 1):
-            shorter = (lengths[part][:, :, None] + limits[part]).min(axis=1)
-            if not (shorter < lengths[part] - 1e-3).any():
-                break
-            lengths[part] = shorter
-        else:
-            return None
-    return None if (lengths[:, 0] < 0).any() else lengths
 
 
 def _slopes(centre: Floats, low: Floats, high: Floats, most: Floats) -> tuple[Floats, Floats]:
@@ -328,8 +260,8 @@ def _is_steady(
     """
     flattest, steepest = _slopes(centre, low, high, most)
     line = (flattest + steepest) / 2 * centre[:, None]
-    line += ((low - line).max(axis=0) + (high - line).min(axis=0)) / 2
-    with np.errstate(invalid="ignore"):  # limits that damage has made infinite
+    with np.errstate(invalid="ignore"):  # nodes without limits, or with what damage has made
+        line += ((low - line).max(axis=0) + (high - line).min(axis=0)) / 2
         gaps = (high - line, line - low)
     away = np.maximum.reduce(
         [
@@ -369,19 +301,3 @@ def _unwatched(centre: Floats, low: Floats, high: Floats, knots: Floats) -> Floa
     span = knots[-1] - knots[0]
     wandered: Floats = _WANDER * np.where(np.isfinite(nearest), nearest, span)
     return wandered
-
-
-def _between(limits: Floats, residual: Floats) -> npt.NDArray[np.float32] | None:
-    """At each knot how far the difference of two nodes may be off; None for too many nodes."""
-    nodes = limits.shape[1]
-    if nodes > _MOST_NODES_PAIRED:
-        return None
-    closed = limits.copy()
-    for via in range(nodes):  # Floyd and Warshall's algorithm, all windows at once
-        np.minimum(closed, closed[:, :, via, None] + closed[:, None, via, :], out=closed)
-    middle = residual[2:-2]
-    difference = middle[:, None, :] - middle[:, :, None]
-    error = np.maximum(closed - difference, closed.transpose(0, 2, 1) + difference)
-    out = np.full((len(residual), nodes, nodes), np.inf, np.float32)
-    out[2:-2] = error
-    return out

@@ -11,10 +11,10 @@ Example, times in µs: an AllReduce of three ranks, clocks of their nodes exact 
     2        130   191      30     31
 
 The last arrival is 160, of rank 1. That is certain, because the last but one, 130, is farther away
-than the clocks' error: `last_rank` is 1, `skew_ns` 60. Until 160 ranks 0 and 2 waited, then the
-data travelled. If rank 1 had started at 131, the last rank would not be certain, but the waits
-would still be right to 2. `relative_wait_ns` needs no clock: the shortest duration, 30, is taken to
-contain no wait, so rank 0 waited 90 - 30 = 60.
+than the clocks' error: `last_communicator_rank` is 1, `skew_ns` 60. Until 160 ranks 0 and 2 waited,
+then the data travelled. If rank 1 had started at 131, the last rank would not be certain, but the
+waits would still be right to 2. `relative_wait_ns` needs no clock: the shortest duration, 30, is
+taken to contain no wait, so rank 0 waited 90 - 30 = 60.
 """
 
 from collections import Counter
@@ -227,7 +227,7 @@ class Instances:
             "first_start_ns": np.where(known, self._first_start[use], NONE),
             "last_start_ns": np.where(known, self._last_start[use], NONE),
             "last_end_ns": self._last_end[use],
-            "last_rank": np.where(certain, self._last_rank[use], NONE),
+            "last_communicator_rank": np.where(certain, self._last_rank[use], NONE),
             "skew_ns": np.where(compared, skew, NONE),
             "error_ns": error,
             "function": self._agreed["function"][use],

@@ -18,7 +18,15 @@ from ncclscope.model.align.host_clocks import NodeClock
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.rows import GpuRow, ProcessRow
-from ncclscope.model.schema import NONE, OPTIONAL_COLUMNS, SCHEMA_VERSION, TABLES, Column, Columns
+from ncclscope.model.schema import (
+    FORMER_NAMES,
+    NONE,
+    OPTIONAL_COLUMNS,
+    SCHEMA_VERSION,
+    TABLES,
+    Column,
+    Columns,
+)
 from ncclscope.model.sql_views import (
     SQL_TYPES,
     literal,
@@ -29,6 +37,7 @@ from ncclscope.model.sql_views import (
 from ncclscope.model.store.checksums import REFERENCES, DamagedError, wrong_reference
 from ncclscope.model.store.saved_model import Writer, load, manifest_of
 from ncclscope.model.vocabulary import Vocabulary
+from ncclscope.regular_files import open_binary
 
 _CHUNK_ROWS = 1 << 20  # that are held in memory at once
 _MOST_NAMES = 1000  # of one column
@@ -61,7 +70,7 @@ def read_dataset(path: Path, mark: str, progress: Progress | None = None) -> Mod
 def _schema(path: Path) -> dict[str, Any]:
     """The dataset's description of itself."""
     try:
-        with (path / DATASET_FILE).open("rb") as file:
+        with open_binary(path / DATASET_FILE) as file:
             schema: dict[str, Any] = json.loads(file.read(_LARGEST_SCHEMA_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         cause = getattr(error, "strerror", None) or error
@@ -160,7 +169,8 @@ def _unknown_columns(
 
 
 def _files(path: Path, table: str) -> list[Path]:
-    return sorted((path / table).glob("*.parquet"))
+    # Anything but a regular file would stop the reader: it waits for the other end of a FIFO.
+    return sorted(file for file in (path / table).glob("*.parquet") if file.is_file())
 
 
 def _scan(files: list[Path]) -> str:
@@ -196,10 +206,11 @@ def _words(connection: duckdb.DuckDBPyConnection, path: Path) -> Vocabulary:
 def _expression(column: Column, present: set[str], words: Vocabulary) -> str:
     quoted = f'"{column.name}"'
     kind = SQL_TYPES[column.dtype]
-    if column.name not in present or (column.words and not words.lists[column.name]):
+    name = column.name if column.name in present else FORMER_NAMES.get(column.name, column.name)
+    if name not in present or (column.words and not words.lists[column.name]):
         return f"cast({NONE} as {kind}) as {quoted}"
     if not column.words:
-        return f"coalesce(cast({quoted} as {kind}), cast({NONE} as {kind})) as {quoted}"
+        return f'coalesce(cast("{name}" as {kind}), cast({NONE} as {kind})) as {quoted}'
     other = words.code(column.name, "other") if "other" in words.lists[column.name] else NONE
     code = f"enum_code(try_cast({quoted} as {column.name}_name))"
     return (

@@ -80,7 +80,7 @@ def test_all_wait_for_the_last(function: str, algorithm: str) -> None:
     assert table["first_start_ns"].tolist() == [100, 1000]
     assert table["last_start_ns"].tolist() == [400, 1300]
     assert table["last_end_ns"].tolist() == [610, 1510]
-    assert table["last_rank"].tolist() == [1, 1]
+    assert table["last_communicator_rank"].tolist() == [1, 1]
     assert table["skew_ns"].tolist() == [300, 300]
     assert table["ranks_seen"].tolist() == table["ranks_expected"].tolist() == [3, 3]
     assert table["ranks_timed"].tolist() == [3, 3]
@@ -112,7 +112,7 @@ def test_only_the_root_of_a_reduce_waits() -> None:
     table, waits = matched(processes, [3])
     assert [wait["wait_ns"].tolist() for wait in waits] == [[300], [NONE], [NONE]]
     assert [wait["wire_ns"].tolist() for wait in waits] == [[100], [NONE], [NONE]]
-    assert table["last_rank"].tolist() == [2]
+    assert table["last_communicator_rank"].tolist() == [2]
 
 
 @pytest.mark.parametrize("algorithm", ["TREE", "NVLS"])
@@ -156,7 +156,7 @@ def test_a_missing_rank_shows() -> None:
 
 def test_one_rank_alone_waits_for_nobody_that_is_known() -> None:
     table, waits = matched([operations([5], [9], rank=0)], [2])
-    assert table["skew_ns"].tolist() == table["last_rank"].tolist() == [NONE]
+    assert table["skew_ns"].tolist() == table["last_communicator_rank"].tolist() == [NONE]
     assert table["last_start_ns"].tolist() == [5]
     assert waits[0]["wait_ns"].tolist() == waits[0]["relative_wait_ns"].tolist() == [NONE]
 
@@ -266,7 +266,7 @@ def test_several_ranks_in_one_process_and_several_communicators() -> None:
     table, waits = matched([one, two], [3, 2])
     assert table["communicator"].tolist() == [0, 0, 1]
     assert table["ranks_seen"].tolist() == table["ranks_expected"].tolist() == [3, 3, 2]
-    assert table["last_rank"].tolist() == [2, 2, 1]
+    assert table["last_communicator_rank"].tolist() == [2, 2, 1]
     assert waits[0]["wait_ns"].tolist() == [5, 5, 4, 4, 6]
 
 
@@ -294,7 +294,7 @@ def test_the_last_is_named_only_where_it_is_certain() -> None:
     here = operations(at, [t + 900_000 for t in at], rank=0, node=0)
     there = operations([at[0] + 50_000, at[1] + 300_000], [1_900_000, 2_900_000], rank=1, node=1)
     table, _ = matched([here, there], [2], clocks)
-    assert table["last_rank"].tolist() == [NONE, 1]
+    assert table["last_communicator_rank"].tolist() == [NONE, 1]
     assert table["skew_ns"].tolist() == [50_000, 300_000]
     assert (table["error_ns"] >= 100_000).all()
     assert (table["error_ns"] < 130_000).all()
@@ -310,14 +310,14 @@ def test_the_last_is_named_only_where_it_is_certain() -> None:
     there["node"][:] = 0
     table, _ = matched([here, there], [2], clocks, [30_000, 10_000])
     assert table["error_ns"].tolist() == [60_000, 60_000]
-    assert table["last_rank"].tolist() == [NONE, 1]
+    assert table["last_communicator_rank"].tolist() == [NONE, 1]
 
 
 def test_nothing_is_compared_where_clocks_are_not_tied() -> None:
     clocks = solve([0, 0])
     processes = [operations([10], [20], rank=rank, node=rank) for rank in range(2)]
     table, waits = matched(processes, [2], clocks)
-    for name in ("error_ns", "skew_ns", "last_rank"):
+    for name in ("error_ns", "skew_ns", "last_communicator_rank"):
         assert table[name].tolist() == [NONE]
     assert waits[0]["wait_ns"].tolist() == [NONE]
     assert waits[0]["relative_wait_ns"].tolist() == [0]  # needs no clock

@@ -1,0 +1,180 @@
+"""What the verbs answer, for a model instead of words of a command line."""
+
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from ncclscope.analysis import summary_from_counters, summary_from_operations
+from ncclscope.analysis.baseline import read_baseline
+from ncclscope.analysis.counted_completeness import has_counters_only
+from ncclscope.analysis.measures import extent
+from ncclscope.analysis.run import Run
+from ncclscope.analysis.selection import (
+    Selection,
+    communicator_rows,
+    function_names,
+    parse_by,
+)
+from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
+from ncclscope.analysis.waiting.origins import waiting_of
+from ncclscope.analysis.waiting.what_if import Change, WhatIf
+from ncclscope.capture.housekeeping import process_folders
+from ncclscope.capture.reader import is_dataset
+from ncclscope.diagnose import comparison, diagnosis
+from ncclscope.diagnose.hang.judge import judge
+from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.ingest.nccl_log_topology import topology_of
+from ncclscope.model.model import Model
+from ncclscope.notebook.answers import Findings, JobComparison, JobStatus, Report, WhatIfAnswer
+from ncclscope.report import comparison as comparison_text
+from ncclscope.report import diagnosis as diagnosis_text
+from ncclscope.report import json_csv, what_if
+from ncclscope.report import status as status_text
+from ncclscope.report.html import as_html
+from ncclscope.report.terminal import Style, terminal_lines
+from ncclscope.snapshot.process import read_snapshots, unfinished_snapshots
+
+_WIDTH = 100  # of texts
+Names = str | Sequence[str] | None
+Moment = float | datetime | None  # s from the start of the run, negative ones from its end
+
+
+def _listed(names: Names) -> list[str] | None:
+    return [names] if isinstance(names, str) else None if names is None else list(names)
+
+
+def _numbers(values: int | Sequence[int]) -> tuple[int, ...]:
+    return (values,) if isinstance(values, int) else tuple(values)
+
+
+def _moment_ns(model: Model, moment: Moment) -> int | None:
+    """A moment on the model's clock."""
+    if moment is None:
+        return None
+    if isinstance(moment, datetime):
+        return round(moment.timestamp() * 1e6) * 1000 - model.realtime_offset_ns
+    first, last = extent(model.tables["operations"]) or (0, 0)
+    return (last if moment < 0 else first) + round(moment * 1e9)
+
+
+def _summary(
+    model: Model,
+    by: tuple[str, ...],
+    comm: Names,
+    op: Names,
+    rank: int | Sequence[int] | None,
+    window: tuple[Moment, Moment],
+) -> Summary:
+    names, functions = _listed(comm), _listed(op)
+    communicators = communicator_rows(model, names) if names else None
+    narrowed = rank is not None or any(moment is not None for moment in window)
+    if has_counters_only(model) and not (narrowed and model.completeness.paused_processes):
+        if narrowed:
+            message = f"cannot report a rank or a time of {model.path}: it has totals only"
+            raise UsageError(message, "Record with --mode trace to be able to")
+        return summary_from_counters.summarize(model, communicators, functions, by)
+    selection = Selection(
+        communicators,
+        function_names(model.words["function"], functions) if functions else None,
+        None if rank is None else _numbers(rank),
+        *(_moment_ns(model, moment) for moment in window),
+    )
+    return summary_from_operations.summarize(model, selection, by)
+
+
+def report(
+    model: Model,
+    by: str | Sequence[str],
+    comm: Names,
+    op: Names,
+    rank: int | Sequence[int] | None,
+    window: tuple[Moment, Moment],
+    sort: str,
+) -> Report:
+    """The report about the selected operations."""
+    keys = parse_by(_listed(by) or ["+communicator"])
+    check_sort(sort, keys)
+    summary = _summary(model, keys, comm, op, rank, window)
+    groups = sorted_groups(summary.groups, sort)
+    topology = topology_of(model.path)
+    return Report(
+        json_csv.as_json(summary, groups, topology),
+        list(terminal_lines(summary, groups, Style(_WIDTH), topology)),
+        summary,
+        groups,
+        as_html(summary, groups, topology),
+    )
+
+
+def diagnose(model: Model, baseline: "str | os.PathLike[str] | None") -> Findings:
+    """All findings about a capture."""
+    expected = None if baseline is None else read_baseline(Path(baseline))
+    found = diagnosis.diagnose(model, unfinished_snapshots(model), expected)
+    return Findings(
+        diagnosis_text.as_json(model, found),
+        list(diagnosis_text.lines(model, found, _WIDTH)),
+        found,
+    )
+
+
+def status(capture: Path) -> JobStatus:
+    """Whether the job of a capture hangs, by its newest snapshots."""
+    if is_dataset(capture):
+        message = f"cannot tell the status of {capture}: a dataset has no running processes"
+        raise UsageError(message, "Try report()")
+    judged = judge(*read_snapshots(process_folders(capture)))
+    return JobStatus(
+        status_text.as_json(judged, str(capture)), list(status_text.lines(judged)), judged
+    )
+
+
+def compare(a: list[Model], b: list[Model]) -> JobComparison:
+    """Runs of one job against runs of another."""
+    if not a or not b:
+        raise UsageError("cannot compare: one side has no run", "Give a capture on both sides")
+    compared = comparison.compare(a, b)
+    names_a, names_b = ([str(model.path) for model in side] for side in (a, b))
+    return JobComparison(
+        comparison_text.as_json(compared, names_a, names_b),
+        list(comparison_text.lines(compared, names_a, names_b, _WIDTH)),
+        compared,
+    )
+
+
+def whatif(
+    model: Model,
+    without_rank: int | Sequence[int],
+    without_comm: Names,
+    links: Sequence[tuple[int, int]],
+    free: Names,
+    bandwidth_gbs: dict[str, float],
+) -> WhatIfAnswer:
+    """What the run would take with a change."""
+    waiting = waiting_of(Run(model))
+    if waiting is None:
+        raise NcclscopeError(
+            f"cannot replay {model.path}: fewer than two ranks have GPU times",
+            "Record with --mode trace; NCCL 2.27 and later give GPU times",
+        )
+    change = Change(
+        _numbers(without_rank),
+        communicator_rows(model, _listed(without_comm) or []),
+        tuple(links),
+        communicator_rows(model, _listed(free) or []),
+        tuple(
+            (row, speed)
+            for name, speed in bandwidth_gbs.items()
+            for row in communicator_rows(model, [name])
+        ),
+    )
+    existing = set(waiting.kernels.ranks.tolist())
+    for rank in (*change.ranks, *(end for ends in change.links for end in ends)):
+        if rank not in existing:
+            raise UsageError(
+                f"cannot change rank {rank}: the capture has no GPU times of it",
+                f"It has {len(existing)} ranks, from {min(existing)} to {max(existing)}",
+            )
+    prediction = WhatIf(waiting).predict(change)
+    lines = list(what_if.lines(model, waiting, change, prediction, _WIDTH))
+    return WhatIfAnswer(what_if.as_json(prediction), lines, prediction)

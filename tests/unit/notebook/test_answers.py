@@ -1,0 +1,161 @@
+"""Answers of the verbs in Python: the same as the command line's, as data, frames and plots."""
+
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+import ncclscope
+from ncclscope.api import Capture
+from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.nccl.bandwidth import bus_factor
+from ncclscope.simulation.scenario import Call, Communicators, Late, Scenario
+from tests.support.player import ncclscope as command
+from tests.support.writer import write_scenario
+
+JOB = Scenario(
+    ranks=4,
+    ranks_per_host=2,
+    steps=30,
+    communicators=(Communicators("world"), Communicators("tp", 2), Communicators("dp", 2, 2)),
+    calls=(
+        Call("tp", "AllGather", 1 << 18),
+        Call("dp", "AllReduce", 1 << 20),
+        Call("world", "SendRecv", 1 << 16),
+    ),
+    late=(Late(rank=2, ms=20),),
+)
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Capture:
+    path = tmp_path_factory.mktemp("captures") / "job"
+    write_scenario(path, JOB, 1)
+    return ncclscope.open(path)
+
+
+def test_answers_are_what_the_verbs_print(capture: Capture, tmp_path: Path) -> None:
+    for words, answer in (
+        (["report", "--by", "rank,function"], capture.report(by=["rank", "function"])),
+        (["report", "--rank", "2", "--op", "allreduce"], capture.report(rank=2, op="allreduce")),
+        (["diagnose"], capture.diagnose()),
+        (["status"], capture.status()),
+        (["whatif", "--without", "rank", "2"], capture.whatif(without_rank=2)),
+    ):
+        printed = command(words[0], capture.path, *words[1:], "--json").stdout
+        assert json.loads(answer.to_json()) == json.loads(printed) == dict(answer), words
+        text = command(words[0], capture.path, *words[1:]).stdout.splitlines()
+        assert repr(answer).split()[:5] == " ".join(text).split()[:5]
+    compared = ncclscope.compare(capture, str(capture.path))
+    assert dict(compared) == dict(capture.compare([capture]))
+    assert compared.verdict == compared["verdict"] == compared.comparison.verdict
+
+
+def test_answers_have_objects_and_frames(capture: Capture) -> None:
+    (straggler,) = [f for f in capture.diagnose().problems if f.family == "straggler"]
+    assert straggler.ranks == (2,)
+    report = capture.report()
+    ranks = report.table("ranks")
+    assert ranks.order("caused_wait_us desc").fetchall()[0][0] == 2
+    assert report.to_pandas("ranks")["rank"].tolist()[0] == 2
+    assert report.to_polars("ranks").rows() == ranks.fetchall()
+    assert report.to_arrow("operations").num_rows == len(report.groups)
+    assert "duration_us_median" in report.table("operations").columns
+    assert not capture.status().hung
+    assert capture.whatif(without_rank=2).gained_share > 0.1
+    with pytest.raises(UsageError, match=r"there is no table nonsense .* It has .*ranks"):
+        report.table("nonsense")
+    with pytest.raises(UsageError, match="cannot change rank 9"):
+        capture.whatif(without_rank=9)
+    with pytest.raises(UsageError, match="one side has no run"):
+        ncclscope.compare(capture, [])
+
+
+def test_windows_are_seconds_or_datetimes(capture: Capture) -> None:
+    def operations(**window: float | datetime) -> int:
+        return int(capture.report(**window)["total"]["operations"])
+
+    everything = operations()
+    start = capture.sql("select min(call_utc) from operations").fetchall()[0][0]
+    moment = start.replace(tzinfo=timezone.utc)
+    assert operations(since=0.0) == operations(since=moment) == everything
+    assert 0 < operations(since=0.2) < everything
+    assert operations(since=0.2) + operations(until=0.2) == everything
+    assert 0 < operations(since=-0.2) < everything
+
+
+def test_what_is_local_to_a_communicator_has_a_global_column_beside_it(capture: Capture) -> None:
+    rows = capture.sql(
+        "select i.communicator, last_communicator_rank, last_global_rank, m.global_rank "
+        "from instances i join members m on m.communicator = i.communicator "
+        "and m.rank = last_communicator_rank"
+    ).fetchall()
+    assert rows
+    assert all(row[2] == row[3] for row in rows)
+    assert any(row[1] != row[2] for row in rows)
+    late = capture.sql(
+        "select mode(last_global_rank) from instances where communicator_name like 'tp%' "
+        "and skew_ns > 10000000"
+    )
+    assert late.fetchall() == [(2,)]
+    steps = capture.sql("select distinct global_rank from steps order by 1").fetchall()
+    assert steps == [(0,), (1,), (2,), (3,)]
+
+
+def test_bandwidths_are_those_of_nccl_tests(capture: Capture) -> None:
+    rows = capture.sql(
+        "select function, c.ranks, size_bytes, duration_ns, wire_ns, algbw_gbs, busbw_gbs, "
+        "busbw_wire_gbs from operations join communicators c using (communicator) "
+        "where source = 'gpu' and wire_ns > 0 and form = 'collective'"
+    ).fetchall()
+    assert len(rows) > 100
+    for function, ranks, size, duration, wire, algbw, busbw, busbw_wire in rows:
+        factor = bus_factor(function, ranks)
+        assert factor is not None
+        assert algbw == pytest.approx(size / duration)
+        assert busbw == pytest.approx(size / duration * factor)
+        assert busbw_wire == pytest.approx(size / wire * factor)
+
+
+def test_pairs_are_sends_between_ranks_of_the_job(capture: Capture) -> None:
+    rows = capture.pairs.project("source_global_rank, destination_global_rank, messages, bytes")
+    assert rows.fetchall() == [(r, (r + 1) % 4, 30, 30 << 16) for r in range(4)]
+    hosts = capture.pairs.project("source_host, destination_host").distinct().fetchall()
+    assert len(hosts) == 4
+
+
+def test_plots_show_in_notebooks_and_are_saved(capture: Capture, tmp_path: Path) -> None:
+    plots = (
+        capture.plot.bandwidth_by_size(),
+        capture.plot.waiting_by_rank(),
+        capture.plot.timeline(until_s=0.3),
+        capture.plot.rank_heatmap(),
+        capture.plot.pair_heatmap("messages"),
+    )
+    assert plots[0]._repr_png_().startswith(b"\x89PNG")
+    for number, plot in enumerate(plots):
+        plot.save(tmp_path / f"{number}.svg")
+        assert "<svg" in (tmp_path / f"{number}.svg").read_text()
+    caused = [patch.get_height() for patch in plots[1].figure.axes[0].patches[:4]]
+    assert max(caused) == caused[2]
+    (image,) = plots[3].figure.axes[0].images
+    assert image.get_array().mean(axis=1).argmin() == 2  # all wait for it
+    with pytest.raises(NcclscopeError, match=r"cannot write .*plot\.nonsense"):
+        plots[0].save(tmp_path / "plot.nonsense")
+    with pytest.raises(NcclscopeError, match="Measures are bytes"):
+        capture.plot.pair_heatmap("nonsense")
+
+
+def test_html_is_escaped(tmp_path: Path) -> None:
+    write_scenario(
+        tmp_path / "<b>", Scenario(ranks=2, steps=4, communicators=(Communicators("world"),)), 1
+    )
+    capture = ncclscope.open(tmp_path / "<b>")
+    for answer in (capture.report(), capture.diagnose(), capture.status()):
+        assert "<b>/" not in answer._repr_html_().replace("<b>rank", "")
+        assert answer._repr_html_().startswith("<")
+
+
+def test_types_are_for_everybody() -> None:
+    assert (Path(ncclscope.__file__).parent / "py.typed").is_file()
