@@ -12,8 +12,11 @@ from benchmarks import (
     faults,
     helper_cpu,
     kills,
+    many_ranks,
     model_speed,
+    mutations,
     range_cost,
+    reader_faults,
     reader_speed,
     serving,
     soak,
@@ -35,6 +38,7 @@ ALL = {
     "start_and_exit": start_and_exit,
     "reader_speed": reader_speed,
     "model_speed": model_speed,
+    "many_ranks": many_ranks,
     "serving": serving,
     "clients": clients,
     "diagnose_quality": diagnose_quality,
@@ -45,6 +49,8 @@ ALL = {
     "soak": soak,
     "kills": kills,
     "faults": faults,
+    "mutations": mutations,
+    "reader_faults": reader_faults,
 }
 
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from ncclscope.capture.salvage import salvage, salvage_for_all
+from ncclscope.errors import UsageError
 from ncclscope.humanize import plural, printable
 
 
@@ -29,6 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
     folders = bring_in(capture, refused)
     for text in refused:
         print(f"ncclscope: left alone: {printable(text)}", file=sys.stderr)
+    if capture is not None and not folders and not refused and not capture.exists():
+        message = f"cannot salvage {capture}: no such directory, and nothing in shared memory"
+        raise UsageError(message, "Name the directory that `ncclscope run` printed")
     for folder in folders:
         print(printable(str(folder)))
     print(f"{plural(len(folders), 'process', 'processes')} brought in")

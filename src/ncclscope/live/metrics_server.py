@@ -8,8 +8,8 @@ from ncclscope.http.server import Request, Response, Server
 from ncclscope.live.exposition import OPENMETRICS, TEXT, wants_openmetrics
 from ncclscope.live.metrics_cache import MetricsCache
 
-# Prometheus comes every few seconds with one connection. Silent clients cost a socket each, so there
-# is room for a thousand of them, and they have 5 s.
+# Prometheus comes every few seconds with one connection. Silent clients cost a socket each, so
+# there is room for a thousand of them, and they have 5 s.
 _LIMITS = Limits(
     connections=1200, from_address=256, for_loopback=64, request_s=5.0, response_s=10.0
 )
