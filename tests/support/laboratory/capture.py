@@ -9,13 +9,17 @@ from ncclscope.capture import layout
 from ncclscope.nccl.events import MODE_EVENTS, events_of
 from tests.support.laboratory.engine import Job
 from tests.support.laboratory.events import Communicator, Kernel
-from tests.support.laboratory.rank_slots import RankWriter
+from tests.support.laboratory.rank_slots import EVENT_EXCESS_NS, RankWriter
 from tests.support.laboratory.recording import Ints, RecordedProcess, Recording
 from tests.support.writer.files import NS, ProcessFolder, Who, nonce_of
 from tests.support.writer.meta import Meta
 from tests.support.writer.truth import Clocks
 
 ORIGIN_NS = 5_000 * NS  # true time at which a job begins
+_SAMPLED = {
+    "gpu_timing.asked": "sampled",
+    "gpu_timing.in_force": "sampled",
+}
 _UNIX_NS = 1_794_700_000 * NS  # Unix time at true time 0
 _INIT_NS = NS // 2  # from the first communicator to the first operation
 _BETWEEN_ATTEMPTS_NS = 10 * NS
@@ -64,6 +68,7 @@ def _who(process: RecordedProcess) -> Who:
             "simulation": "1",
             "nccl_version": _VERSIONS[recording.version],
             "command": "laboratory",
+            **(_SAMPLED if recording.sampled else {}),
         },
     )
 
@@ -121,6 +126,8 @@ def _write_process(capture: Path, process: RecordedProcess) -> None:
         dropped += len(kernels) - len(recorded)
         over_ns = max(over_ns, *(k.end_ns for k in kernels), 0.0)
         writer.write(folder, recorded)
+    if process.recording.sampled:
+        meta.event_clock(EVENT_EXCESS_NS)
     folder.close()
     last_ns = int(process.host_ns(over_ns)) + NS // 1000
     meta.syncs(who.start_ns, last_ns + NS // 10, folder.slots_written)

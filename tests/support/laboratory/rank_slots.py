@@ -21,6 +21,7 @@ _STREAM_ADDRESS, _BUFFERS = 0x7F0000001000, 0x7F4200000000
 _IN_BYTES = ("AllGather", "Broadcast")  # NCCL counts these in bytes below the API
 _BYTES_OF_ELEMENT = 2  # bfloat16
 _START_SPREAD_NS, _STOP_SPREAD_NS = 800, 600  # over channels
+EVENT_EXCESS_NS = 8_000  # what CUDA events add to a kernel: docs/measurements/nccl.md
 _POLL_NS = 400
 
 
@@ -95,7 +96,10 @@ class RankWriter:
         self._write_calls(placed, kernels, first, parts)
         works = self._write_parts(placed, kernels, first, parts, collective)
         folder.append(placed.out)
-        self._write_kernels(folder, kernels, parts, collective, works)
+        if self._process.recording.sampled:
+            self._write_launch_times(folder, kernels, self._handles(placed, first + 1 + parts))
+        else:
+            self._write_kernels(folder, kernels, parts, collective, works)
 
     def _common(self, kernels: list[Kernel]) -> tuple[Ints, Ints, Ints, Ints]:
         """Call and launch by the host's clock, number of the communicator, stream."""
@@ -254,6 +258,30 @@ class RankWriter:
             t1=stop_ns[group] + polled + 150,
             gpu_start=process.gpu_ns(self._rank, start[group] + late),
             gpu_stop=process.gpu_ns(self._rank, end[group] - early), comm=comm[group],
+        )  # fmt: skip
+        folder.append(placed.out)
+
+    def _write_launch_times(
+        self, folder: ProcessFolder, kernels: list[Kernel], launches: Handles
+    ) -> None:
+        """LaunchTimes: CUDA events around some launches, with their excess over the kernel."""
+        process = self._process
+        every = process.recording.timed_every
+        timed = np.flatnonzero([_is_timed(kernel, every) for kernel in kernels])
+        if not len(timed):
+            return
+        start = np.array([kernels[place].start_ns for place in timed])
+        end = np.array([kernels[place].end_ns for place in timed])
+        excess = self._rng.integers(EVENT_EXCESS_NS - 1_000, EVENT_EXCESS_NS + 1_000, len(timed))
+        _, launch_ns, comm, _ = self._common(kernels)
+        placed = self._poller.place(
+            len(timed), np.empty(0, np.int64), int(process.host_ns(end).max()) + 2_000_000
+        )
+        _put(
+            placed, np.arange(len(timed)), "LaunchTime", _STOPPED, parent=launches[timed],
+            t0=launch_ns[timed] - 500, t1=process.host_ns(end) + 1_000_000,
+            gpu_start_ns=process.gpu_ns(self._rank, start) - excess,
+            gpu_stop_ns=process.gpu_ns(self._rank, end), comm=comm[timed], clock=0,
         )  # fmt: skip
         folder.append(placed.out)
 

@@ -63,6 +63,13 @@ class Meta:
         else:
             self._append("Comm", **fields)
 
+    def event_clock(self, excess_ns: int) -> None:
+        """The clock of CUDA events, and their excess over kernels as it was calibrated."""
+        self._append(
+            "EventClock", t0=self._who.start_ns, excess_median_ns=excess_ns, excess_spread_ns=1000,
+            excess_busy_ns=excess_ns, excess_idle_ns=excess_ns, calibrated=1, samples=16,
+        )  # fmt: skip
+
     def communicator_end(self, comm: int, t_ns: int) -> None:
         """The communicator was finalised."""
         self._append("CommEnd", comm=comm, t0=t_ns)
