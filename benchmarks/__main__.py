@@ -9,10 +9,14 @@ from benchmarks import (
     cold_callbacks,
     diagnose_quality,
     export_speed,
+    faults,
     helper_cpu,
     kills,
+    many_ranks,
     model_speed,
+    mutations,
     range_cost,
+    reader_faults,
     reader_speed,
     sampled_verdicts,
     serving,
@@ -35,6 +39,7 @@ ALL = {
     "start_and_exit": start_and_exit,
     "reader_speed": reader_speed,
     "model_speed": model_speed,
+    "many_ranks": many_ranks,
     "serving": serving,
     "clients": clients,
     "diagnose_quality": diagnose_quality,
@@ -45,6 +50,9 @@ ALL = {
     "export_speed": export_speed,
     "soak": soak,
     "kills": kills,
+    "faults": faults,
+    "mutations": mutations,
+    "reader_faults": reader_faults,
 }
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ncclscope.analysis.distinct import rows_by_place
 from ncclscope.analysis.run import Run
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.model import windows_by_process
@@ -43,9 +44,10 @@ def module_balances(run: Run, least_ranks: int) -> tuple[FunctionBalance, ...]:
     known = (operations["size_bytes"] != NONE) & (operations["global_rank"] != NONE)
     rows = np.flatnonzero(run.current & known & (modules != NONE))
     per_module: list[FunctionBalance] = []
-    for module in np.unique(modules[rows]).tolist():
-        own = _balances(run, least_ranks, rows[modules[rows] == module])
-        per_module += [replace(balance, module=module) for balance in own]
+    numbers, place = np.unique(modules[rows], return_inverse=True)
+    for module, own in zip(numbers.tolist(), rows_by_place(place, len(numbers)), strict=True):
+        balances_here = _balances(run, least_ranks, rows[own])
+        per_module += [replace(balance, module=module) for balance in balances_here]
     return tuple(per_module)
 
 

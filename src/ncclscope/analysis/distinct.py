@@ -1,4 +1,4 @@
-"""Combinations of values of several columns."""
+"""Combinations of values of several columns, and the rows that have them."""
 
 from collections.abc import Sequence
 
@@ -26,3 +26,14 @@ def distinct_rows(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
     np.minimum.at(first, place, np.arange(len(place)))
     rows = np.stack([column[first] for column in columns], axis=1)
     return np.asarray(rows, np.int64), np.asarray(place, np.int64)
+
+
+def rows_by_place(place: Ints, count: int) -> list[Ints]:
+    """By place, of `count` places, the rows that have it, in order. One sort serves all places: a
+    search for each takes places x rows.
+
+    >>> rows_by_place(np.array([2, 0, 2]), 3)
+    [array([1]), array([], dtype=int64), array([0, 2])]
+    """
+    order = np.argsort(place, kind="stable")
+    return np.split(order, np.searchsorted(place[order], np.arange(1, count)))[:count]

@@ -16,7 +16,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ncclscope.analysis.distinct import distinct_rows
+from ncclscope.analysis.distinct import distinct_rows, rows_by_place
 from ncclscope.analysis.measures import EXACT_SOURCES, began_ns
 from ncclscope.analysis.run import Run
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -90,8 +90,7 @@ class JobSamples:
         start = np.minimum.reduceat(began_ns(operations, rows), first)
         kinds, kind = self._kinds_of(rows[first])
         samples = {}
-        for place, key in enumerate(kinds):
-            own = np.flatnonzero(kind == place)
+        for key, own in zip(kinds, rows_by_place(kind, len(kinds)), strict=True):
             own = own[np.argsort(start[own], kind="stable")]
             some = own[:: max(len(own) // _MOST, 1)]
             samples[key] = KindSamples(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ncclscope.analysis.distinct import distinct_rows
+from ncclscope.analysis.distinct import distinct_rows, rows_by_place
 from ncclscope.analysis.run import Run
 from ncclscope.arrays.types import Floats, Ints
 from ncclscope.model.schema import GPU_SOURCES, NONE, SOURCES
@@ -97,8 +97,8 @@ def algorithm_choices(run: Run) -> tuple[AlgorithmChoice, ...]:
     way = run.column("algorithm", rows) * 128 + run.column("protocol", rows)
     wire = run.column("wire_ns", rows).astype(np.float64)
     choices = []
-    for place, (ranks, _, function, size) in enumerate(kinds.tolist()):
-        own = np.flatnonzero(kind == place)
+    of_kind = rows_by_place(kind, len(kinds))
+    for (ranks, _, function, size), own in zip(kinds.tolist(), of_kind, strict=True):
         if len(np.unique(way[own])) > 1:
             choices.append(_choice(run, ranks, function, size, way[own], wire[own]))
     return tuple(choices)

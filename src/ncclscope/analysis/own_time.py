@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclscope.analysis.distinct import rows_by_place
 from ncclscope.analysis.run import Run
 from ncclscope.arrays.types import Bools, Floats, Ints
 
@@ -73,10 +74,12 @@ def window_edges(run: Run, rows: Ints) -> Ints:
     edges_before = np.zeros(len(rows), np.int64)
     windows = run.model.tables["windows"]
     process, start = run.column("process", rows), run.column("start_ns", rows)
-    for number in np.unique(windows["process"]).tolist():
-        own = windows["process"] == number
+    if not len(windows["process"]):
+        return edges_before
+    count = len(run.model.processes)
+    of_windows = rows_by_place(np.asarray(windows["process"]), count)
+    for own, inside in zip(of_windows, rows_by_place(process, count), strict=True):
         edges = np.sort(np.concatenate([windows[name][own] for name in ("start_ns", "end_ns")]))
-        inside = process == number
         edges_before[inside] = np.searchsorted(edges, start[inside], "right")
     return edges_before
 

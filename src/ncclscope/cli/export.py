@@ -10,6 +10,7 @@ from ncclscope.analysis.counted_completeness import has_counters_only
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.housekeeping import parse_bytes
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.engine_options import add_engine_argument
 from ncclscope.cli.progress import open_model_with_progress, progress_line
 from ncclscope.cli.selection_options import (
     add_selection_arguments,
@@ -25,6 +26,7 @@ from ncclscope.model.model import Model
 from ncclscope.output_files import check_file, is_stdout, size_written
 
 preprocess_argv = join_negative_times
+_ROTATE_SIZE, _KEEP_FILES = "256M", 8
 _MANY = 10_000  # operations; of fewer, headers are the larger part
 # Options that only some formats have.
 _OWN_OPTIONS = ("operations_only", "verbose", "follow")
@@ -68,14 +70,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{own['follow']}: go on while the job runs, with what is new",
     )  # fmt: skip
     parser.add_argument(
-        "--rotate", metavar="SIZE", default="256M",
+        "--rotate", metavar="SIZE",
         help="with --follow: begin a new file at this size (default: 256M)",
     )  # fmt: skip
     parser.add_argument(
-        "--keep", type=int, metavar="N", default=8,
+        "--keep", type=int, metavar="N",
         help="with --follow: keep N older files, as PATH.1 and so on (default: 8)",
     )  # fmt: skip
     add_selection_arguments(parser)
+    add_engine_argument(parser)
 
 
 def _format(arguments: argparse.Namespace) -> Export:
@@ -87,8 +90,10 @@ def _format(arguments: argparse.Namespace) -> Export:
         if suffix in export.endings:
             return export
     *others, last = FORMATS
+    endings = [f".{ending}" for export in FORMATS.values() for ending in export.endings]
     message = f"cannot tell the format of {arguments.output}"
-    raise UsageError(message, f"Use --to {', '.join(others)} or {last}")
+    hint = f"Let its name end in {', '.join(endings)}, or use --to {', '.join(others)} or {last}"
+    raise UsageError(message, hint)
 
 
 def _check(export: Export, arguments: argparse.Namespace) -> None:
@@ -97,6 +102,14 @@ def _check(export: Export, arguments: argparse.Namespace) -> None:
         check_file(Path(arguments.output))
     elif is_stdout(Path(arguments.output)):
         raise UsageError(f"cannot write {export.name} to stdout: it is a directory", "Name one")
+    for option in ("rotate", "keep"):
+        if getattr(arguments, option) is not None and not arguments.follow:
+            raise UsageError(f"cannot use --{option} without --follow", "Add it, or leave this out")
+    if arguments.keep is not None and arguments.keep < 0:
+        raise UsageError(f"cannot keep {arguments.keep} files", "Give 0 or more")
+    if arguments.force and not export.is_directory:
+        hint = "Files are replaced without it; it is for formats that are directories"
+        raise UsageError(f"cannot use --force with {export.name}", hint)
     for option in _OWN_OPTIONS:
         names = _formats_with(option)
         if getattr(arguments, option) and export.name not in names:
@@ -140,7 +153,9 @@ def _follow(arguments: argparse.Namespace, capture: Path) -> int:
     from ncclscope.export.follow import RotatingFile, follow_jsonl
 
     out = RotatingFile(
-        Path(arguments.output), parse_bytes(arguments.rotate), max(arguments.keep, 0)
+        Path(arguments.output),
+        parse_bytes(arguments.rotate or _ROTATE_SIZE),
+        _KEEP_FILES if arguments.keep is None else arguments.keep,
     )
     stop = threading.Event()  # it stops between readings, so that lines stay whole
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -163,7 +178,7 @@ def run(arguments: argparse.Namespace) -> int:
     capture = resolve_capture(arguments.capture)
     if arguments.follow:
         return _follow(arguments, capture)
-    model = open_model_with_progress(capture)
+    model = open_model_with_progress(capture, arguments.on)
     if export.name != "parquet":  # a dataset holds counters as well
         _check_operations(model)
     written = _write(export, arguments, model, selection_of(model, arguments))

@@ -1,8 +1,11 @@
 """A line on the terminal that shows progress."""
 
+import os
 import sys
 from pathlib import Path
 
+from ncclscope.arrays.memory_limit import limit_memory
+from ncclscope.cli.engine_options import HERE, decoders_on
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model, Progress
 
@@ -11,7 +14,7 @@ def progress_line(text: str) -> Progress | None:
     """A function that shows `text` with {done} and {of} filled in, and clears it at the end; None
     if stderr is no terminal.
     """
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return None
 
     def show(done: int, of: int) -> None:
@@ -21,10 +24,13 @@ def progress_line(text: str) -> Progress | None:
     return show
 
 
-def open_model_with_progress(capture: Path) -> Model:
-    """The model of a capture; on a terminal, with a line that shows progress."""
+def open_model_with_progress(capture: Path, on: str = HERE) -> Model:
+    """The model of a capture; on a terminal, with a line that shows progress. `on`: what decodes
+    it, as `--on` says.
+    """
+    limit_memory()
     progress = progress_line("reading {done:,} of {of:,} processes …")
-    model = open_model(capture, progress)
+    model = open_model(capture, progress, decoders_on(on))
     if progress:
         progress(1, 1)
     return model

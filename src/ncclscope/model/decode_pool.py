@@ -6,8 +6,9 @@ itself: they never pass through a pipe. Each worker holds one process at a time.
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -25,7 +26,9 @@ from ncclscope.model.schema import Columns
 from ncclscope.model.streams import StreamRanges
 
 _WORTH_WORKERS_BYTES = 256 << 20
-_MOST_WORKERS = 8
+# One process places what the others decode, and has work for about a tenth of their time with
+# short captures, less with long ones.
+_MOST_WORKERS = 64
 # Parameters of mallopt and their values. Memory that is given back to the kernel and asked for
 # again costs as much time as filling it.
 _MALLOC = ((-3, 32 << 20), (-1, 512 << 20), (-2, 16 << 20))  # mmap threshold, trim threshold, pad
@@ -44,6 +47,10 @@ class Decoder(Protocol):
 
     def streams(self) -> StreamRanges:
         """The streams of the operations that were written."""
+
+
+# Decoders of process folders that write into a model's folder.
+Decoders = Callable[[Sequence[Path], Path], AbstractContextManager[list[Decoder]]]
 
 
 class _InProcess:
@@ -117,6 +124,7 @@ class _Subprocess:
 def _work(
     folders: Sequence[Path], target: Path, pipe: Connection, others: list[Connection]
 ) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends its workers
     for other in others:  # so that a worker notices when its parent is gone
         other.close()
     keep_memory()

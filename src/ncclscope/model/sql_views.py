@@ -4,6 +4,8 @@ What SQL, notebooks and exports show. The columns of model/schema.py keep their 
 number comes first, and numbers of communicators and nodes are followed by their names.
 """
 
+import errno
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -11,6 +13,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from ncclscope.arrays.memory_limit import database_limit_bytes
 from ncclscope.model.model import Model
 from ncclscope.model.rows import GpuRow, ProcessRow
 from ncclscope.model.schema import (
@@ -76,7 +79,21 @@ def open_connection() -> duckdb.DuckDBPyConnection:
     """A connection of its own."""
     connection = duckdb.connect(":memory:")
     connection.execute("set enable_progress_bar = false")
+    limit = database_limit_bytes()
+    if limit is not None:
+        connection.execute(f"set memory_limit = '{limit} B'")
     return connection
+
+
+def copy_to_file(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
+    """Runs a COPY … TO. What the file system refuses is an OSError, as of any other file."""
+    try:
+        connection.execute(statement)
+    except duckdb.IOException as error:
+        text = str(error).splitlines()[0]
+        full = "No space left" in text or "Could not write all bytes" in text
+        number = errno.ENOSPC if full else errno.EIO
+        raise OSError(number, os.strerror(number) if full else text[:200]) from None
 
 
 def rows_of_table(model: Model, table: str) -> int:

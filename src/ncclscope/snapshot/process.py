@@ -4,9 +4,14 @@ Read from live page and metadata, so that a thousand processes take a second; fr
 there is no page, or where the process died while it was busy and its memory tells more.
 """
 
+import itertools
+import os
 import time
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,6 +42,9 @@ from ncclscope.snapshot.training_context import (
 from ncclscope.snapshot.types import PAIRED, USUALLY, RankState
 
 LONGEST_NS = 1 << 55  # a year: more is damage
+_FOLDERS_OF_A_WORKER = 128  # fewer are not worth a worker process
+_FOLDERS_AT_ONCE = 64
+_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +82,43 @@ class Snapshots(NamedTuple):
 
 def read_snapshots(folders: list[Path]) -> Snapshots:
     """Snapshots of all these processes."""
+    workers = min(len(os.sched_getaffinity(0)), len(folders) // _FOLDERS_OF_A_WORKER)
     now_ns, snapshots = time.time_ns(), Snapshots([], [])
-    for folder in folders:
-        try:
-            snapshots.processes.append(read_snapshot(folder, now_ns))
-        except FormatError as error:
-            snapshots.unreadable.append(str(error))
+    for answer in _read_in_workers(folders, now_ns, workers):
+        if isinstance(answer, ProcessSnapshot):
+            snapshots.processes.append(answer)
+        else:
+            snapshots.unreadable.append(answer)
     return snapshots
+
+
+def _read_in_workers(
+    folders: list[Path], now_ns: int, workers: int
+) -> Iterator[ProcessSnapshot | str]:
+    """Snapshots in the order of the folders, or why they cannot be read. Several processes read
+    them where there are many: most of the time goes into Python.
+    """
+    if workers < 2:
+        yield from _read_in_threads(folders, now_ns)
+        return
+    parts = [folders[at : at + _FOLDERS_AT_ONCE] for at in range(0, len(folders), _FOLDERS_AT_ONCE)]
+    # fork: a script that opens a capture need not be importable, as spawn requires.
+    with ProcessPoolExecutor(workers, get_context("fork")) as pool:
+        for answers in pool.map(_read_in_threads, parts, itertools.repeat(now_ns)):
+            yield from answers
+
+
+def _read_in_threads(folders: list[Path], now_ns: int) -> list[ProcessSnapshot | str]:
+    """The same in threads of this process: on a network file system each file takes its time."""
+
+    def read(folder: Path) -> ProcessSnapshot | str:
+        try:
+            return read_snapshot(folder, now_ns)
+        except FormatError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(read, folders))
 
 
 def unfinished_snapshots(model: Model) -> Snapshots | None:

@@ -82,9 +82,10 @@ def count_behind(
         matched = matched[missing[instance[matched]] > 0]
         np.minimum.at(began, np.searchsorted(lacking, instance[matched]), when[matched])
     behind, comms = 0, instances["communicator"][lacking]
-    for comm in np.unique(comms):
-        own = comms == comm
-        ends = np.sort(heard[communicators.processes_of(int(comm))])
+    order = np.argsort(comms, kind="stable")
+    numbers, first = np.unique(comms[order], return_index=True)
+    for comm, own in zip(numbers.tolist(), np.split(order, first[1:]), strict=True):
+        ends = np.sort(heard[communicators.processes_of(comm)])
         silent = np.where(began[own] == _NEVER, 0, np.searchsorted(ends, began[own]))
         behind += int(np.minimum(silent, missing[lacking[own]]).sum())
     return behind

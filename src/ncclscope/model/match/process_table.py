@@ -123,7 +123,8 @@ class ProcessTable:
 
     def count_in_last_attempt(self) -> int:
         """Processes of the last attempt."""
-        return sum(row.attempt == self.last_attempt for row in self.rows)
+        last = self.last_attempt
+        return sum(row.attempt == last for row in self.rows)
 
     def world_size(self, attempt: int) -> int:
         """Ranks of an attempt as launchers say, 0 where none does."""

@@ -1,0 +1,60 @@
+"""A limit of memory: it holds, and who meets it reads a sentence."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from ncclscope.arrays.memory_limit import VARIABLE, database_limit_bytes, memory_limit_bytes
+from ncclscope.cli import main
+from ncclscope.errors import UsageError
+from tests.support.writer import SyntheticSpec, synthetic
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", None), ("4096", 4096), ("64K", 64 << 10), ("1.5G", 3 << 29), ("8M", 8 << 20)],
+)
+def test_sizes(text: str, expected: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, text)
+    assert memory_limit_bytes() == expected
+    assert database_limit_bytes() == (None if expected is None else expected // 2)
+
+
+@pytest.mark.parametrize("text", ["much", "-1", "0", "8GB", "8 G", "1e9"])
+def test_what_is_no_size(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, text)
+    with pytest.raises(UsageError, match="is no size"):
+        memory_limit_bytes()
+
+
+def test_the_kernel_keeps_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "2G")
+    program = (
+        "import numpy; from ncclscope.arrays.memory_limit import limit_memory; limit_memory()\n"
+        "numpy.ones(1 << 20); print('small')\n"
+        "try: numpy.ones(1 << 29)\n"
+        "except MemoryError: print('large')"
+    )
+    command = [sys.executable, "-c", program]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == ["small", "large"]
+
+
+@pytest.mark.parametrize("error", [MemoryError("1 TiB"), duckdb.OutOfMemoryException("4 GiB")])
+def test_too_little_memory_is_a_sentence(
+    error: Exception,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    synthetic(tmp_path / "capture", SyntheticSpec(processes=1, operations=1))
+
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("ncclscope.cli.progress.open_model", fail)
+    assert main(["report", str(tmp_path / "capture")]) == 1
+    assert "cannot finish: there is too little memory. Look at" in capsys.readouterr().err
