@@ -22,8 +22,8 @@ from tests.support.laboratory.truth import Kind
 SEEDS = 2
 RECORDINGS = {
     "kernel": Recording(),
-    "sampled, one of 16": Recording(timed_every=16, sampled=True),
-    "sampled, one of 64": Recording(timed_every=64, sampled=True),
+    "sampled, one of 16": Recording(timed_every=16),
+    "sampled, one of 64": Recording(timed_every=64),
 }
 JUDGED = ("degradation", "straggler", "slow_link")
 

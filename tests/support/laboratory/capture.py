@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from ncclscope.capture import layout
-from ncclscope.nccl.events import MODE_EVENTS, events_of
+from ncclscope.nccl.events import GPU_TIMING_EVENTS, MODE_EVENTS, events_of
 from tests.support.laboratory.engine import Job
 from tests.support.laboratory.events import Communicator, Kernel
 from tests.support.laboratory.rank_slots import EVENT_EXCESS_NS, RankWriter
@@ -16,10 +16,6 @@ from tests.support.writer.meta import Meta
 from tests.support.writer.truth import Clocks
 
 ORIGIN_NS = 5_000 * NS  # true time at which a job begins
-_SAMPLED = {
-    "gpu_timing.asked": "sampled",
-    "gpu_timing.in_force": "sampled",
-}
 _UNIX_NS = 1_794_700_000 * NS  # Unix time at true time 0
 _INIT_NS = NS // 2  # from the first communicator to the first operation
 _BETWEEN_ATTEMPTS_NS = 10 * NS
@@ -68,7 +64,7 @@ def _who(process: RecordedProcess) -> Who:
             "simulation": "1",
             "nccl_version": _VERSIONS[recording.version],
             "command": "laboratory",
-            **(_SAMPLED if recording.sampled else {}),
+            **({"gpu_timing.in_force": "sampled"} if recording.timed_every > 1 else {}),
         },
     )
 
@@ -78,6 +74,12 @@ def _lost(recording: Recording, kernel: Kernel) -> bool:
         rank == kernel.rank and first <= kernel.step <= last
         for rank, first, last in recording.dropped
     )
+
+
+def _mask(recording: Recording) -> int:
+    """Event bits that the recorder asked for; sampled launches need no kernel events."""
+    mask = events_of(recording.version) & MODE_EVENTS["trace"]
+    return mask & ~GPU_TIMING_EVENTS if recording.timed_every > 1 else mask
 
 
 def _open(process: RecordedProcess, meta: Meta, who: Who) -> dict[tuple[str, int], int]:
@@ -101,8 +103,10 @@ def _open(process: RecordedProcess, meta: Meta, who: Who) -> dict[tuple[str, int
                 ranks=len(communicator.members),
                 nodes=_nodes(job, communicator),
                 tid=who.pid,
-                mask=events_of(recording.version) & MODE_EVENTS["trace"],
+                mask=_mask(recording),
             )
+    if recording.timed_every > 1:
+        meta.event_clock(0, who.start_ns + 1_000, EVENT_EXCESS_NS)
     return numbers
 
 
@@ -126,8 +130,6 @@ def _write_process(capture: Path, process: RecordedProcess) -> None:
         dropped += len(kernels) - len(recorded)
         over_ns = max(over_ns, *(k.end_ns for k in kernels), 0.0)
         writer.write(folder, recorded)
-    if process.recording.sampled:
-        meta.event_clock(EVENT_EXCESS_NS)
     folder.close()
     last_ns = int(process.host_ns(over_ns)) + NS // 1000
     meta.syncs(who.start_ns, last_ns + NS // 10, folder.slots_written)

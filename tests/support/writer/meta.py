@@ -63,16 +63,17 @@ class Meta:
         else:
             self._append("Comm", **fields)
 
-    def event_clock(self, excess_ns: int) -> None:
-        """The clock of CUDA events, and their excess over kernels as it was calibrated."""
-        self._append(
-            "EventClock", t0=self._who.start_ns, excess_median_ns=excess_ns, excess_spread_ns=1000,
-            excess_busy_ns=excess_ns, excess_idle_ns=excess_ns, calibrated=1, samples=16,
-        )  # fmt: skip
-
     def communicator_end(self, comm: int, t_ns: int) -> None:
         """The communicator was finalised."""
         self._append("CommEnd", comm=comm, t0=t_ns)
+
+    def event_clock(self, comm: int, t_ns: int, excess_ns: int) -> None:
+        """A clock of CUDA events that was calibrated with marker kernels."""
+        self._append(
+            "EventClock", t0=t_ns, clock=0, comm=comm, calibrated=1, samples=32,
+            excess_median_ns=excess_ns, excess_spread_ns=excess_ns // 2,
+            excess_busy_ns=excess_ns, excess_idle_ns=excess_ns,
+        )  # fmt: skip
 
     def syncs(self, first_ns: int, last_ns: int, slots_written: int) -> None:
         """Clock pairs: two at the start, then one a second, the last one behind everything."""

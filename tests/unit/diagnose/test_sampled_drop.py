@@ -11,7 +11,7 @@ from ncclscope.model.build import open_model
 from tests.support.laboratory.kinds import drops_and_late_ranks
 from tests.support.laboratory.recording import Recording
 
-_SAMPLED = Recording(timed_every=16, sampled=True)
+_SAMPLED = Recording(timed_every=16)
 _KINDS = {kind.name: kind for kind in drops_and_late_ranks()}
 
 
