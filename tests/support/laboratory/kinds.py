@@ -335,6 +335,16 @@ def _records() -> Iterator[Kind]:
     )
 
 
+def drops_and_late_ranks() -> Iterator[Kind]:
+    """Longer jobs, for sampled GPU times: links that become slow halfway, and late ranks."""
+    faults: Faults = {
+        "links slow from half on": (_link(1, 2, 3.0, first=300),),
+        "late rank": (_host(2, 8),),
+    }
+    yield from _shape("ddp 4, 600 steps", Buckets(4, steps=600), faults)
+    yield from _shape("fsdp 4, 600 steps", Mesh(dp=4, sharded=True, layers=2, steps=600), faults)
+
+
 # A part that takes little time: small jobs of every sort.
 FAST = (
     "ddp 2, late rank",
