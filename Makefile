@@ -6,7 +6,7 @@ NATIVE_SOURCES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests
 C_FILES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests/*.[ch] native/harness/*.[ch] native/harness/sim/*.[ch] native/include/ncclscope/*.h benchmarks/*.c tests/gpu/*.c tests/support/native/*.c)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test lint format generate bench wheel gpu clean packages
+.PHONY: help demo quick test lint format generate bench wheel docs release gpu clean packages
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -40,6 +40,14 @@ bench: $(VENV)/installed  ## measure cost, stalls, kills and readers; results go
 
 wheel: $(VENV)/installed  ## build sdist and wheels for x86_64 and aarch64, glibc 2.17 and later
 	$(BIN)/python tools/wheels.py
+
+docs: $(VENV)/bin/python  ## build the documentation site into build/site; broken links are errors
+	@$(BIN)/python -m pip install -q --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+
+release: $(VENV)/bin/python  ## build sdist and wheels, check them, try them in clean environments of each Python here
+	@$(BIN)/python -m pip install -q --group release
+	$(BIN)/python -m tools.release
 
 gpu: $(VENV)/installed  ## on a machine with an NVIDIA GPU: real NCCL, calls made against calls on record
 	$(BIN)/python -m tests.gpu

@@ -9,11 +9,14 @@ from benchmarks import (
     cold_callbacks,
     diagnose_quality,
     export_speed,
+    faults,
     helper_cpu,
     kills,
     many_ranks,
     model_speed,
+    mutations,
     range_cost,
+    reader_faults,
     reader_speed,
     serving,
     soak,
@@ -45,6 +48,9 @@ ALL = {
     "export_speed": export_speed,
     "soak": soak,
     "kills": kills,
+    "faults": faults,
+    "mutations": mutations,
+    "reader_faults": reader_faults,
 }
 
 

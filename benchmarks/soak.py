@@ -1,12 +1,14 @@
 """Minutes at a steady pace: memory, files and descriptors stay as they are, totals are exact."""
 
+import argparse
 import os
 import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.loads import Shape, callbacks_made, holds, load_command, scratch, the_process
@@ -252,13 +254,9 @@ def described(soaked: Soaked) -> str:
     )
 
 
-def main() -> None:
-    """All plans, one after the other."""
-    soaks = []
-    for plan in PLANS:
-        with scratch() as directory:
-            soaks.append(soak(plan, directory / "capture"))
-    note = (
+def bar() -> str:
+    """What must hold, in words."""
+    return (
         f"{THREADS} threads, replaced by new ones every {GENERATION_S} s, {COMMUNICATORS} "
         f"communicators, looked at every {SAMPLE_S:.0f} s. Reserved memory is private and "
         f"writable, touched or not: a leak shows there, a buffer's first use only in resident "
@@ -268,7 +266,34 @@ def main() -> None:
         f"trace mode with NCCLSCOPE_DISK_LIMIT={DISK_LIMIT_MB}M they stay below that; every call "
         "counted, nothing dropped."
     )
-    publish("soak", "\n\n".join([*map(described, soaks), note]))
+
+
+def publish_soaks(section: str, soaks: list[Soaked]) -> None:
+    """Writes the tables; exits with what does not hold."""
+    publish(section, "\n\n".join([*map(described, soaks), bar()]))
     wrong = [f"{one.plan.mode}: {', '.join(failures(one))}" for one in soaks if failures(one)]
     if wrong:
         raise SystemExit("; ".join(wrong))
+
+
+def main() -> None:
+    """All plans, one after the other."""
+    soaks = []
+    for plan in PLANS:
+        with scratch() as directory:
+            soaks.append(soak(plan, directory / "capture"))
+    publish_soaks("soak", soaks)
+
+
+def soak_together(minutes: float) -> None:
+    """All plans at the same time, for so many minutes."""
+    plans = [replace(plan, minutes=minutes) for plan in PLANS]
+    with scratch() as directory, ThreadPoolExecutor() as pool:
+        soaks = list(pool.map(lambda plan: soak(plan, directory / plan.mode), plans))
+    publish_soaks("long-soak", soaks)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Both modes at the same time.")
+    parser.add_argument("--minutes", type=float, default=24 * 60.0)
+    soak_together(parser.parse_args().minutes)

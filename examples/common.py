@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+STEPS = int(os.environ.get("STEPS", "20"))
+
 
 class Block(nn.Module):
     """Two linear layers around a residual connection."""
@@ -39,16 +41,17 @@ def begin() -> torch.device:
         torch.cuda.set_device(device)
         dist.init_process_group("nccl")
         return device
-    dist.init_process_group("gloo")
+    dist.init_process_group(os.environ.get("BACKEND", "gloo"))
     return torch.device("cpu")
 
 
-def train(model: nn.Module, device: torch.device, steps: int = 20, width: int = 256) -> None:
-    """Trains on random data."""
+def train(model: nn.Module, device: torch.device, *shape: int) -> None:
+    """Trains on random data; `shape`: of a batch."""
     optimizer = torch.optim.AdamW(model.parameters())
-    for _ in range(steps):
-        x = torch.randn(16, width, device=device)
-        y = torch.randint(0, 1000, (16,), device=device)
+    shape = shape or (16, 256)
+    for _ in range(STEPS):
+        x = torch.randn(shape, device=device)
+        y = torch.randint(0, 1000, shape[:1], device=device)
         loss = nn.functional.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()

@@ -1,4 +1,6 @@
-"""Writes dashboards/: Grafana dashboards and Prometheus rules. `python -m tools.dashboards`.
+"""Writes src/ncclscope/dashboards: Grafana dashboards and Prometheus rules.
+
+`python -m tools.dashboards`.
 
 Tests check that the committed files are current, and check them against Grafana's own types.
 """
@@ -10,7 +12,7 @@ from typing import Any
 
 from tools.rules import rules_yaml
 
-FOLDER = Path(__file__).parents[1] / "dashboards"
+FOLDER = Path(__file__).parents[1] / "src" / "ncclscope" / "dashboards"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH = 24  # of Grafana's grid
 RUN = 'run=~"$run"'
@@ -368,7 +370,7 @@ def grafana(dashboard: Dashboard) -> dict[str, Any]:
 
 
 def files() -> dict[str, str]:
-    """The files of dashboards/ by name."""
+    """The files of that folder by name."""
     made = {f"{d.uid}.json": json.dumps(grafana(d), indent=1) + "\n" for d in DASHBOARDS}
     return made | {"ncclscope-rules.yml": rules_yaml()}
 

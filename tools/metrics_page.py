@@ -106,7 +106,7 @@ def page() -> str:
         "",
         "## Rules",
         "",
-        "`dashboards/ncclscope-rules.yml` has these, for `rule_files` in Prometheus. What a rank",
+        "`ncclscope dashboards` writes these, for `rule_files` in Prometheus. What a rank",
         "waits for other hosts cannot be known on one host, and is not claimed there: the rules",
         "add up all hosts of a job.",
         "",

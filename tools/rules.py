@@ -1,7 +1,7 @@
 """Prometheus rules: rates that dashboards and alerts share, and the alerts.
 
-`python -m tools.dashboards` writes them to dashboards/. Times are parameters, so that tests can run
-the same expressions in a real Prometheus within seconds.
+`python -m tools.dashboards` writes them to src/ncclscope/dashboards. Times are parameters, so that
+tests can run the same expressions in a real Prometheus within seconds.
 """
 
 from dataclasses import dataclass

@@ -32,14 +32,14 @@ def newest_glibc(library: bytes) -> tuple[int, int]:
     return max((int(major), int(minor)) for major, minor in found)
 
 
-def build_wheel(arch: str, scratch: Path) -> Path:
+def build_wheel(arch: str, scratch: Path, tree: Path) -> Path:
     """One wheel, checked and named after the oldest system it runs on."""
-    shutil.rmtree(ROOT / "build" / "wheel", ignore_errors=True)  # CMake remembers its compiler
+    shutil.rmtree(tree / "build" / "wheel", ignore_errors=True)  # CMake remembers its compiler
     env = os.environ | {
         "CC": str(compiler(scratch, arch)),
         "_PYTHON_HOST_PLATFORM": f"linux-{arch}",
     }
-    command = [sys.executable, "-m", "build", "--wheel", "--outdir", scratch / arch, ROOT]
+    command = [sys.executable, "-m", "build", "--wheel", "--outdir", scratch / arch, tree]
     subprocess.run(command, env=env, check=True, stdout=subprocess.DEVNULL)
     (wheel,) = (scratch / arch).glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -55,19 +55,23 @@ def build_wheel(arch: str, scratch: Path) -> Path:
     return Path(shutil.copy(renamed, DIST))
 
 
-def main() -> None:
-    """Builds everything into dist/."""
-    packages = ["build", "wheel", "ziglang"]
-    subprocess.run([sys.executable, "-m", "pip", "install", "-q", *packages], check=True)
+def build_all(tree: Path) -> list[Path]:
+    """Builds a tree's sdist and wheels into dist/; the wheels."""
     DIST.mkdir(exist_ok=True)
     subprocess.run(
-        [sys.executable, "-m", "build", "--sdist", "--outdir", DIST, ROOT],
+        [sys.executable, "-m", "build", "--sdist", "--outdir", DIST, tree],
         check=True,
         stdout=subprocess.DEVNULL,
     )
     with tempfile.TemporaryDirectory() as scratch:
-        for arch in ("x86_64", "aarch64"):
-            print(build_wheel(arch, Path(scratch)))
+        return [build_wheel(arch, Path(scratch), tree) for arch in ("x86_64", "aarch64")]
+
+
+def main() -> None:
+    """Builds everything into dist/."""
+    packages = ["build", "wheel", "ziglang"]
+    subprocess.run([sys.executable, "-m", "pip", "install", "-q", *packages], check=True)
+    print(*build_all(ROOT), sep="\n")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@
 #include "../src/nccl_abi.h"
 #include "host.h"
 #include "load.h"
+#include "random.h"
 
 enum { THREADS = 2, KEPT = 256 };
 
@@ -15,14 +16,6 @@ static const struct fuzz_options *options;
 static struct host host;
 static void *context;
 static void *shared_handle;
-
-static uint64_t next_random(uint64_t *state) {
-    uint64_t x = *state;
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    return *state = x;
-}
 
 static uint64_t hostile(uint64_t handle, uint64_t *random, void *const *kept) {
     switch (next_random(random) % 16) {

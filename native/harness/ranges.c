@@ -15,6 +15,7 @@
 #include "../src/nccl_abi.h"
 #include "../src/nvtx_abi.h"
 #include "host.h"
+#include "random.h"
 
 enum { CORE_SIZE = 16, CORE2_SIZE = 16, PAYLOAD_SIZE = 16, TEXTS = 40000, DOMAINS = 6 };
 
@@ -121,14 +122,6 @@ static void register_all(void) {
 }
 
 // ---- hostile use ----
-static uint64_t next_random(uint64_t *state) {
-    uint64_t x = *state;
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    return *state = x;
-}
-
 // A text that may be new, long, or not UTF-8.
 static const char *some_text(uint64_t bits, char *buffer, size_t room) {
     if (bits % 8 == 0) {

@@ -36,19 +36,18 @@ int folder_open(const char *path) {
 
 // A folder is this user's if what we create in it belongs to the same owner. Our user id does not
 // tell: a file system may map ids, as NFS does with root.
-static bool belongs_to_owner_of(int folder, int file) {
-    struct stat above, info;
-    if (fstat(folder, &above) != 0 || fstat(file, &info) != 0) return false;
-    if (above.st_uid == info.st_uid) return true;
-    errno = EPERM;
-    return false;
-}
-
 int folder_create_file(int folder, const char *name) {
-    unlinkat(folder, name, 0);
+    struct stat above, info;
+    if (fstat(folder, &above) != 0) return -1;
+    if (above.st_uid == geteuid()) unlinkat(folder, name, 0);
     int fd = openat(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || belongs_to_owner_of(folder, fd)) return fd;
-    int error = errno;
+    if (fd < 0) {
+        if (errno == EEXIST) errno = EPERM;
+        return -1;
+    }
+    bool known = fstat(fd, &info) == 0;
+    if (known && above.st_uid == info.st_uid) return fd;
+    int error = known ? EPERM : errno;
     close(fd);
     unlinkat(folder, name, 0);
     errno = error;

@@ -145,6 +145,7 @@ static void start(int version, const void *nccl_address) {
     if (!helper_start(process_folder))
         log_note(arena.fd >= 0 ? "no helper thread; recording ends when the arena is full"
                                : "no helper thread and no shared memory; nothing will be left");
+    if (config.complaint[0]) log_note("%s", config.complaint);  // `run` prints it at the end
 }
 
 static void log_banner(void) {

@@ -55,7 +55,9 @@ def test_wheel(dist: Path, tmp_path: Path) -> None:
         names = set(archive.namelist())
     assert {f"ncclscope/native/{name}" for name in BUILT} <= names
     assert {"ncclscope/demo/rank0.jsonl.gz", "ncclscope/demo/rank1.jsonl.gz"} <= names
-    assert "ncclscope/simulation/late_rank.scenario" in names
+    assert "ncclscope/simulation/late_rank.toml" in names
+    assert {"ncclscope/py.typed", "ncclscope/dashboards/ncclscope-rules.yml"} <= names
+    assert {"ncclscope/docs/verbs/run.md", "ncclscope/docs/guides/hang.md"} <= names  # of messages
     assert wheel.stat().st_size < 5_000_000
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"

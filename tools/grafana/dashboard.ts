@@ -1,5 +1,5 @@
 // What a dashboard of ours may be, in Grafana's own types. tests/unit/test_dashboards.py writes each file of
-// dashboards/ as a literal of this type: an unknown field, a missing one or a wrong value does not compile.
+// src/ncclscope/dashboards as a literal of this type: an unknown field, a missing one or a wrong value does not compile.
 import type { DataQuery, Dashboard as GrafanaDashboard, Panel, VariableModel } from "@grafana/schema";
 import type { FieldConfig as HeatmapFields, Options as HeatmapOptions } from "@grafana/schema/dist/esm/raw/composable/heatmap/panelcfg/x/HeatmapPanelCfg_types.gen";
 import type { Options as StatOptions } from "@grafana/schema/dist/esm/raw/composable/stat/panelcfg/x/StatPanelCfg_types.gen";

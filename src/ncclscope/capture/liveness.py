@@ -2,11 +2,11 @@
 
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from ncclscope.capture.header import Header
 from ncclscope.capture.housekeeping import SILENCE_S, header_in, heartbeat, identity_of
+from ncclscope.capture.salvage import boot_id
 
 ALIVE, ENDED, DEAD, STOPPED, UNHEARD = "alive", "ended", "dead", "stopped", "unheard"
 # What became of a process that did not end by itself, by its liveness; "": its files are not here.
@@ -18,13 +18,6 @@ FATES = {
     "": "ended abruptly or still running then: their files are not in this capture",
 }
 _SILENCE_NS = int(SILENCE_S * 1e9)
-
-
-def boot_id() -> str:
-    """Of this host since it was started; "" where it does not say."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return ""
 
 
 def life_of(

@@ -12,7 +12,7 @@ _OWN_BYTES = 16
 _LONGEST = 255
 
 
-def _slots_of(process: Process, kind: str) -> tuple[Slots, list[int]]:
+def slots_of(process: Process, kind: str) -> tuple[Slots, list[int]]:
     """All slots of a kind with their keys (stream << 48 | index), newest versions."""
     log = process.slots
     rows = expand(log.blocks.row, log.blocks.count)
@@ -35,14 +35,14 @@ def range_payloads(process: Process) -> dict[int, dict[str, Value]]:
     """
     contents: dict[int, bytearray] = {}
     schemas: dict[int, int] = {}
-    ranges, keys = _slots_of(process, "Range")
+    ranges, keys = slots_of(process, "Range")
     for slot, key in zip(ranges, keys, strict=True):
         if slot["payload_type"] == layout.PAYLOAD_SCHEMA:
             length = int(slot["payload_bytes"])
             own = slot.tobytes()[_OWN : _OWN + min(length, _OWN_BYTES)]
             contents[key] = bytearray(own.ljust(length, b"\0"))
             schemas[key] = int(slot["schema"])
-    for piece in _slots_of(process, "RangePayload")[0]:
+    for piece in slots_of(process, "RangePayload")[0]:
         key, length = _key_of(int(piece["parent"]), process.header.nonce), int(piece["bytes"])
         offset = int(piece["offset"])
         if key < 0 or length > _LONGEST or offset >= length:

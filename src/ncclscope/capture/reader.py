@@ -4,12 +4,14 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
-from ncclscope.capture.housekeeping import is_process_folder, process_folders
+from ncclscope.capture.housekeeping import heartbeat, is_process_folder, process_folders
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.salvage import salvage, salvage_below, salvage_matching
 from ncclscope.errors import FormatError, UsageError
+from ncclscope.regular_files import open_binary
 
 DATASET_FILE = "schema.json"
+_GZIP = b"\x1f\x8b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ def _last_written(capture: Path) -> float:
     """When the job wrote there last. The directory's own time is not that: readers write there."""
     times = [capture.stat().st_mtime] if is_dataset(capture) else []
     for folder in process_folders(capture):
-        page = folder / "live"
-        times.append((page if page.exists() else folder).stat().st_mtime)
+        beat = heartbeat(folder)  # copies of a capture have it as well, and other file times
+        times.append(beat[0] if beat else folder.stat().st_mtime)
     return max(times, default=0.0)
 
 
@@ -82,11 +84,25 @@ def resolve_capture(name: str | None) -> Path:
     if is_process_folder(path):
         return path.parent
     if not is_capture(path):
-        raise UsageError(
-            f"cannot open {path}: no process recorded anything there",
-            "No NCCL communicator was created, or its NCCL did not load the plugin",
-        )
+        raise _no_capture(path)
     return path
+
+
+def _no_capture(path: Path) -> UsageError:
+    """Why something that exists cannot be opened, and how to go on."""
+    if path.is_file():
+        with open_binary(path, follow=True) as file:
+            is_archive = file.read(2) == _GZIP and ".tar" in "".join(path.suffixes)
+        if is_archive:
+            message = f"cannot open {path}: it is an archive"
+            return UsageError(message, f"Unpack it: tar xzf {path}, and open the directory in it")
+    elif path.is_dir() and not any(map(Path.is_file, path.iterdir())):
+        message = f"cannot open {path}: no process recorded anything there"
+        hint = "No NCCL communicator was created, or its NCCL did not load the plugin"
+        return UsageError(message, hint)
+    what = "no process recorded anything there" if path.is_dir() else "it is no capture"
+    hint = f"If another tool wrote it, `ncclscope import {path} -o DIR` may read it"
+    return UsageError(f"cannot open {path}: {what}", hint)
 
 
 def open_capture(path: Path) -> RawCapture:

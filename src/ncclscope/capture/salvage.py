@@ -7,9 +7,12 @@ treat like the arena itself.
 
 import fcntl
 import os
+import select
+import signal
 import stat
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ncclscope.capture import layout
@@ -18,25 +21,18 @@ from ncclscope.errors import FormatError
 from ncclscope.private_directory import make_private_directory
 
 SHM_DIR = Path("/dev/shm")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PARTIAL = "arena.partial"
+_PATIENCE_S = 60.0  # for one user's arenas, as root
+_LOCK_ATTEMPTS, _LOCK_PAUSE_S = 100, 0.01
+_LARGEST_FRONT = _LARGEST_CHUNK = 64 << 20
+_MOST_CHUNKS = 4096  # MAX_CHUNKS of native/src/arena.h
 _IN_USE = (bytes([layout.KINDS["Block"]]), bytes([layout.KINDS["Tallies"]]))
 
 
 def arena_dir(uid: int | None = None) -> Path:
     """Where a user's processes keep their arenas; by default this user's."""
     return SHM_DIR / f"ncclscope-{os.getuid() if uid is None else uid}"
-
-
-def _open_own(path: Path) -> int | None:
-    """A descriptor of a regular file of this user; no links are followed."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    info = os.fstat(fd)
-    if stat.S_ISREG(info.st_mode) and info.st_uid == os.getuid():
-        return fd
-    os.close(fd)
-    return None
 
 
 def arena_of(folder: Path, identity: dict[str, str]) -> Path | None:
@@ -48,51 +44,158 @@ def arena_of(folder: Path, identity: dict[str, str]) -> Path | None:
     path = arena_dir() / folder.name
     if identity.get("arena", str(path)) != str(path) or not path.exists():
         return None
-    return path if identity.get("boot_id", _boot_id()) == _boot_id() else None
+    return path if identity.get("boot_id", boot_id()) == boot_id() else None
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
+    """Of this host since it was started; "" where it does not say."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
 
 
-def _dead_arenas() -> Iterator[tuple[int, Path, Header]]:
-    """Arenas of dead processes, locked while the caller uses them."""
-    directory = arena_dir()
-    if not directory.is_dir() or directory.is_symlink():
-        return
-    for path in sorted(directory.iterdir()):
-        fd = _open_own(path)
+def _open_directory(path: Path, uid: int) -> int:
+    """A descriptor of a user's directory that nobody else can have prepared; PermissionError with
+    the reason where somebody else did.
+    """
+    try:
+        fd = os.open(path, _DIRECTORY)
+    except NotADirectoryError:
+        raise PermissionError(f"{path} is no directory, or a link to one") from None
+    info = os.fstat(fd)
+    if info.st_uid == uid and not info.st_mode & 0o077:
+        return fd
+    os.close(fd)
+    owner = f"belongs to user {info.st_uid}" if info.st_uid != uid else "is open to others"
+    raise PermissionError(f"{path} {owner}")
+
+
+def _open_arena(directory: int, name: str) -> int | None:
+    """A descriptor of a regular file of this user. Links are not followed, FIFOs not waited for."""
+    try:
+        fd = os.open(
+            name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory
+        )
+    except OSError:
+        return None
+    info = os.fstat(fd)
+    if stat.S_ISREG(info.st_mode) and info.st_uid == os.getuid():
+        return fd
+    os.close(fd)
+    return None
+
+
+def _lock(fd: int, header: Header) -> None:
+    """Takes the lock of an arena; BlockingIOError while its process lives. Another process that
+    looks for dead arenas may hold it for a moment.
+    """
+    for _ in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not _is_gone(header):
+                raise
+        else:
+            if os.fstat(fd).st_nlink:
+                return
+            break  # somebody else has brought it in meanwhile
+        time.sleep(_LOCK_PAUSE_S)
+    raise BlockingIOError
+
+
+def _is_gone(header: Header) -> bool:
+    """Whether a process of this host does not exist any more; False where that cannot be seen."""
+    with suppress(OSError):
+        namespace = str(os.stat("/proc/self/ns/pid").st_ino)
+        same = header.identity.get("pid_namespace") == namespace
+        return same and not Path(f"/proc/{header.pid}").exists()
+    return False
+
+
+def _check_sizes(header: Header, path: Path) -> None:
+    """FormatError for an arena that no recorder makes: copying it could go on for ever."""
+    chunk_bytes = header.chunk_slots * layout.SLOT_BYTES
+    if (
+        not 0 < header.chunks_offset <= _LARGEST_FRONT
+        or not 0 < chunk_bytes <= _LARGEST_CHUNK
+        or header.chunk_count > _MOST_CHUNKS
+    ):
+        raise FormatError(f"cannot read {path}: no recorder makes such sizes", "Delete the file")
+
+
+def _dead_arenas(
+    directory: int, wanted: Callable[[Path], bool]
+) -> Iterator[tuple[int, Header, Path]]:
+    """Arenas of dead processes whose captures are wanted, locked while the caller uses them; with
+    the capture.
+    """
+    for name in sorted(os.listdir(directory)):
+        fd = _open_arena(directory, name)
         if fd is None:
             continue
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield fd, path, parse_header(os.pread(fd, LARGEST_HEADER_BYTES, 0), path)
+            header = parse_header(os.pread(fd, LARGEST_HEADER_BYTES, 0), arena_dir() / name)
+            _check_sizes(header, arena_dir() / name)
+            home = Path(header.identity.get("capture", ""))
+            if home.is_absolute() and header.identity.get("folder") == name and wanted(home):
+                _lock(fd, header)
+                yield fd, header, home / name
         except (BlockingIOError, FormatError):
-            continue  # alive, or still being created
+            continue  # alive, still being created, or none
         finally:
             os.close(fd)
 
 
-def _copy_used(fd: int, header: Header, target: Path) -> None:
-    """Copies the front and the chunks in use; free chunks stay holes."""
-    size = os.fstat(fd).st_size
+def _copy_used(fd: int, header: Header, folder: Path) -> None:
+    """Copies the front and the chunks in use; free chunks stay holes. Nothing that others put in
+    the way is followed, opened or replaced.
+    """
     chunk_bytes = header.chunk_slots * layout.SLOT_BYTES
-    partial = target.with_name(target.name + ".partial")
-    out = os.open(
-        partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-    )
+    with _directory(folder) as directory:
+        out = _create_file(directory, _PARTIAL, folder)
+        try:
+            os.ftruncate(out, header.chunks_offset + header.chunk_count * chunk_bytes)
+            _copy_range(fd, out, 0, header.chunks_offset)
+            for number in range(header.chunk_count):
+                offset = header.chunks_offset + number * chunk_bytes
+                if os.pread(fd, 1, offset) in _IN_USE:
+                    _copy_range(fd, out, offset, chunk_bytes)
+        finally:
+            os.close(out)
+        os.replace(_PARTIAL, "arena", src_dir_fd=directory, dst_dir_fd=directory)
+
+
+@contextmanager
+def _directory(path: Path) -> Iterator[int]:
+    """A descriptor of a directory that is made where it does not exist; NotADirectoryError for a
+    link.
+    """
+    make_private_directory(path)
+    fd = os.open(path, _DIRECTORY)
     try:
-        os.ftruncate(out, size)
-        _copy_range(fd, out, 0, min(header.chunks_offset, size))
-        for number in range(header.chunk_count):
-            offset = header.chunks_offset + number * chunk_bytes
-            if os.pread(fd, 1, offset) in _IN_USE:
-                _copy_range(fd, out, offset, chunk_bytes)
+        yield fd
     finally:
-        os.close(out)
-    os.replace(partial, target)
+        os.close(fd)
+
+
+def _create_file(directory: int, name: str, path: Path) -> int:
+    """A new file. PermissionError where the directory is another user's: what we create in our own
+    belongs to its owner, also where a file system maps user ids.
+    """
+    owner = os.fstat(directory).st_uid
+    if owner == os.geteuid():
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=directory)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        fd = os.open(name, flags, 0o600, dir_fd=directory)
+        if os.fstat(fd).st_uid == owner:
+            return fd
+        os.close(fd)
+        os.unlink(name, dir_fd=directory)
+    except FileExistsError:
+        pass
+    raise PermissionError(f"{path} belongs to user {owner}")
 
 
 def _copy_range(fd: int, out: int, offset: int, length: int) -> None:
@@ -118,30 +221,41 @@ def _was_deleted(home: Path, header: Header) -> bool:
     return False
 
 
-def _bring_in(wanted: Callable[[Path], bool]) -> list[Path]:
-    """Copies dead arenas to those captures that are wanted, and returns the folders."""
-    saved = []
-    for fd, path, header in _dead_arenas():
-        home, folder = Path(header.identity.get("capture", "")), header.identity.get("folder", "")
-        if not home.is_absolute() or folder != path.name or not wanted(home):
-            continue
-        target = home / folder
-        try:
-            if not _was_deleted(home, header):  # the arena goes with its capture
-                make_private_directory(target)
-                _copy_used(fd, header, target / "arena")
-                saved.append(target)
-        except OSError:
-            continue  # it stays where it is until its capture can be written to
-        path.unlink()
+def _bring_in(wanted: Callable[[Path], bool], refused: list[str] | None = None) -> list[Path]:
+    """Copies dead arenas to those captures that are wanted, and returns the folders. `refused` gets
+    what was left alone because it is another user's.
+    """
+    saved: list[Path] = []
+    refused = [] if refused is None else refused
+    try:
+        directory = _open_directory(arena_dir(), os.getuid())
+    except PermissionError as error:
+        refused.append(str(error))
+        return saved
+    except OSError:
+        return saved
+    try:
+        for fd, header, target in _dead_arenas(directory, wanted):
+            try:
+                if not _was_deleted(target.parent, header):  # the arena goes with its capture
+                    _copy_used(fd, header, target)
+                    saved.append(target)
+            except OSError as error:  # it stays where it is until its capture can be written to
+                if isinstance(error, (NotADirectoryError, PermissionError)):
+                    refused.append(f"{target} is a link" if target.is_symlink() else str(error))
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(target.name, dir_fd=directory)
+    finally:
+        os.close(directory)
     return saved
 
 
-def salvage(capture: Path | None = None) -> list[Path]:
+def salvage(capture: Path | None = None, refused: list[str] | None = None) -> list[Path]:
     """Brings in the arenas of dead processes (of one capture, or of all) and returns the folders
-    they went to.
+    they went to. `refused` gets what was left alone because it is another user's.
     """
-    return _bring_in(lambda home: capture is None or home.resolve() == capture.resolve())
+    return _bring_in(lambda home: capture is None or home.resolve() == capture.resolve(), refused)
 
 
 def salvage_below(directory: Path) -> list[Path]:
@@ -155,19 +269,31 @@ def salvage_matching(pattern: str) -> list[Path]:
     return _bring_in(lambda home: home.match(whole))
 
 
-def salvage_for_all(capture: Path | None = None) -> list[Path]:
+def salvage_for_all(capture: Path | None = None, refused: list[str] | None = None) -> list[Path]:
     """As root, for an epilog: every user's arenas, each brought in with that user's rights, because
     the paths to write to are what the user's process says they are.
     """
-    saved = salvage(capture)
-    for directory in sorted(SHM_DIR.glob("ncclscope-*")):
-        uid = directory.name.removeprefix("ncclscope-")
-        if uid.isdecimal() and int(uid) and not directory.is_symlink():
-            saved += _salvage_as(int(uid), directory.stat().st_gid, capture)
+    refused = [] if refused is None else refused
+    saved = salvage(capture, refused)
+    for path in sorted(SHM_DIR.glob("ncclscope-*")):
+        number = path.name.removeprefix("ncclscope-")
+        if not number.isdecimal() or not int(number):
+            continue
+        try:
+            directory = _open_directory(path, int(number))
+        except OSError as error:
+            refused.append(str(error))
+            continue
+        gid = os.fstat(directory).st_gid
+        os.close(directory)
+        saved += _salvage_as(int(number), gid, capture, refused)
     return saved
 
 
-def _salvage_as(uid: int, gid: int, capture: Path | None) -> list[Path]:
+def _salvage_as(uid: int, gid: int, capture: Path | None, refused: list[str]) -> list[Path]:
+    """In a process with the user's rights. The user may stop it, or lead it to a file system that
+    hangs, so it has a minute.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -175,10 +301,31 @@ def _salvage_as(uid: int, gid: int, capture: Path | None) -> list[Path]:
             os.setgroups([])
             os.setgid(gid)
             os.setuid(uid)
-            os.write(writing, b"".join(os.fsencode(path) + b"\0" for path in salvage(capture)))
+            named: list[str] = []
+            lines = [b"+" + os.fsencode(path) for path in salvage(capture, named)]
+            lines += [b"-" + os.fsencode(text) for text in named]
+            os.write(writing, b"".join(line + b"\0" for line in lines))
         os._exit(0)
     os.close(writing)
-    with open(reading, "rb") as answers:
-        saved = answers.read().split(b"\0")[:-1]
+    answer = _read_for(reading, _PATIENCE_S)
+    os.close(reading)
+    if answer is None:
+        os.kill(child, signal.SIGKILL)
+        refused.append(f"{arena_dir(uid)} took longer than {_PATIENCE_S:.0f} s")
     os.waitpid(child, 0)
-    return [Path(os.fsdecode(path)) for path in saved]
+    lines = (answer or b"").split(b"\0")[:-1]
+    refused += [os.fsdecode(line[1:]) for line in lines if line.startswith(b"-")]
+    return [Path(os.fsdecode(line[1:])) for line in lines if line.startswith(b"+")]
+
+
+def _read_for(fd: int, seconds: float) -> bytes | None:
+    """All that comes through a pipe until it is closed; None: it was not in time."""
+    end, data = time.monotonic() + seconds, b""
+    while (left := end - time.monotonic()) > 0:
+        if not select.select([fd], [], [], left)[0]:
+            return None
+        more = os.read(fd, 1 << 16)
+        if not more:
+            return data
+        data += more
+    return None

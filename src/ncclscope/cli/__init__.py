@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ncclscope._version import __version__
+from ncclscope.cli.examples import EXAMPLES
+from ncclscope.documentation import page
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
 
@@ -20,27 +22,37 @@ from ncclscope.humanize import printable
 COMMANDS = {
     "run": "run a command and record every NCCL call",
     "report": "summarize a capture: times, bandwidth and waiting, by group",
-    "status": "show whether a job hangs, which ranks caused it, and what they are doing",
+    "status": "show whether a job hangs, by which ranks, and what they do",
     "diagnose": "find hangs, stragglers, slow links and more, with evidence",
-    "whatif": "predict the run without a late rank, a slow link or its transfers",
-    "compare": "compare two jobs: is one slower, by how much, how certain that is, what of it",
-    "top": "watch running jobs in the terminal: rates, waiting, late ranks, hangs",
+    "whatif": "predict the run without a late rank or a slow link",
+    "compare": "compare two jobs: is one slower, how certainly, and what of it",
+    "top": "watch running jobs in the terminal: rates, late ranks, hangs",
     "serve": "expose metrics of running jobs to Prometheus or node_exporter",
+    "dashboards": "write Prometheus rules and Grafana dashboards for `serve`",
     "ctl": "change what a running job records, without a restart",
     "dump": "print every recorded event",
-    "timeline": "show a capture in the browser: every operation and callback over time",
-    "export": "export operations to Perfetto, Chrome, Parquet, CSV and other formats",
-    "import": "convert files of other tools to a capture: Inspector, PyTorch, nsys, NCCL's log",
+    "timeline": "show every operation and callback over time, in the browser",
+    "export": "export operations to Perfetto, Chrome, Parquet, CSV and others",
+    "import": "convert files of Inspector, PyTorch, nsys and others to a capture",
     "bench": "benchmark NCCL call by call, with the options of nccl-tests",
     "overhead": "measure what recording adds to a command",
     "doctor": "check whether NCCL would be recorded here, and why not",
     "ls": "list captures with their size, job, ranks, mode and state",
     "prune": "delete captures by age and size",
-    "pack": "pack a capture into one archive for a bug report, without private data",
+    "pack": "pack a capture for a bug report, without private data",
     "salvage": "recover what dead processes left in shared memory",
-    "demo": "record a simulated job with a late rank and report it; no GPU needed",
-    "env": "print the variables that switch recording on, for use without `run`",
+    "demo": "record and report a simulated job with a late rank; no GPU needed",
+    "env": "print the variables that switch recording on without `run`",
     "plugin-path": "print the plugin's path, for NCCL_PROFILER_PLUGIN",
+}
+# How --help lists them: in the order in which one needs them.
+GROUPS = {
+    "record a job": ("run", "env", "plugin-path", "doctor", "demo"),
+    "look at a running job": ("status", "top", "serve", "dashboards", "ctl"),
+    "see what happened": ("report", "diagnose", "whatif", "compare", "timeline", "dump"),
+    "exchange data": ("export", "import"),
+    "measure": ("bench", "overhead"),
+    "keep captures": ("ls", "prune", "pack", "salvage"),
 }
 # Exit codes, and those of verbs that have others.
 _EXIT_CODES = "0 fine, 1 failed, 2 wrong usage"
@@ -62,6 +74,37 @@ _OUT_OF_MEMORY = (
 )
 
 
+class _Formatter(argparse.HelpFormatter):
+    """As argparse's own, but examples keep their lines, and paths and addresses stay in one."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap  # late: `run` sits in front of every rank
+
+        lines: list[str] = []
+        for line in text.splitlines():
+            kept = line.startswith(" ") or not line
+            lines += [line] if kept else textwrap.wrap(
+                line, width, break_on_hyphens=False, break_long_words=False
+            )  # fmt: skip
+        return "\n".join(indent + line for line in lines)
+
+
+def _verbs_in_groups() -> str:
+    """All verbs with their summaries, and where there is more."""
+    lines = []
+    for title, verbs in GROUPS.items():
+        lines += [f"{title}:", *(f"  {verb:<11} {COMMANDS[verb]}" for verb in verbs), ""]
+    lines.append("ncclscope VERB --help says more about a verb.")
+    return "\n".join([*lines, f"All pages: {page('README.md')}"])
+
+
+def _epilog(verb: str) -> str:
+    """What follows the options: examples, exit codes, the page."""
+    examples = "".join(f"\n  {example}" for example in EXAMPLES[verb])
+    codes = _OTHER_EXIT_CODES.get(verb, _EXIT_CODES)
+    return f"examples:{examples}\n\nExit codes: {codes}.\nMore: {page(f'verbs/{verb}.md')}"
+
+
 def _module(verb: str) -> Any:
     name = verb.replace("-", "_") + ("_" if keyword.iskeyword(verb) else "")
     return importlib.import_module(f"{__name__}.{name}")
@@ -74,20 +117,20 @@ def _parsers(
     parser = argparse.ArgumentParser(
         prog="ncclscope",
         description="See every NCCL call.",
-        epilog="ncclscope VERB --help says more about a verb, docs/README.md about all of them.",
+        epilog=_verbs_in_groups() if all_verbs else None,
+        formatter_class=_Formatter,
     )
     parser.add_argument("-V", "--version", action="version", version=f"ncclscope {__version__}")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True, help="one of these:")
     chosen = None
     for name, summary in COMMANDS.items():
         if not all_verbs and name != verb:  # each takes a millisecond, in front of every rank
             continue
-        codes = _OTHER_EXIT_CODES.get(name, _EXIT_CODES)
         verb_parser = verbs.add_parser(
             name,
-            help=summary,
             description=summary[0].upper() + summary[1:] + ".",
-            epilog=f"Exit codes: {codes}. More: docs/verbs/{name}.md",
+            epilog=_epilog(name) if name == verb else None,
+            formatter_class=_Formatter,
         )
         if name == verb:
             chosen = verb_parser

@@ -1,7 +1,6 @@
 """`ncclscope ctl`."""
 
 import argparse
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from ncclscope.capture.live_page import LivePage, read_live_page
 from ncclscope.capture.metadata import by_kind, mode_changes
 from ncclscope.capture.metadata_tail import MetadataTail
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.rank_arguments import parse_ranks
 from ncclscope.cli.recording_options import MOST_KERNEL_STEPS
 from ncclscope.cli.take_kernels import request_line, take_kernels
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
@@ -74,17 +74,6 @@ def event_mask(names: str) -> int:
             raise UsageError(f"{name} cannot be switched while a job runs", hint)
         mask |= BIT[name]
     return mask
-
-
-def parse_ranks(text: str) -> set[int]:
-    """Ranks from numbers and ranges. 0,4-7 -> {0, 4, 5, 6, 7}"""
-    ranks: set[int] = set()
-    for part in text.split(","):
-        match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part)
-        if not match or not 0 <= int(match[2] or match[1]) - int(match[1]) <= 1 << 20:
-            raise UsageError(f"{text} names no ranks", "Give numbers and ranges: 0,4-7")
-        ranks |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
-    return ranks
 
 
 def _folders_of_ranks(capture: Path, ranks: str | None) -> list[Path]:

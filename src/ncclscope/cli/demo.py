@@ -13,9 +13,10 @@ from ncclscope.capture.contents import ProcessContents, contents_of_capture
 from ncclscope.cli import suggested_commands
 from ncclscope.errors import NcclscopeError
 from ncclscope.launch.child import run_command
-from ncclscope.simulation.scenario import Scenario, read_scenario
+from ncclscope.simulation.scenario import Scenario
+from ncclscope.simulation.scenario_files import read_scenario
 
-_SCENARIO = "late_rank.scenario"  # comes with the package
+_SCENARIO = "late_rank.toml"  # comes with the package
 _NEEDED_BY_REPORT = ("numpy", "duckdb")
 _ENDED = {128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)}
 

@@ -4,12 +4,16 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterator
+from heapq import merge
 from pathlib import Path
 from typing import Any
 
 from ncclscope.capture.dump_events import EVENT_NAMES, events_of
+from ncclscope.capture.dump_ranges import RANGE, range_events
 from ncclscope.capture.process import Process
 from ncclscope.capture.reader import is_dataset, open_capture, resolve_capture
+from ncclscope.cli.rank_arguments import ranks_of_options
 from ncclscope.errors import UsageError
 from ncclscope.humanize import plural, printable, ranks_in_words
 from ncclscope.model.completeness import SIMULATION
@@ -30,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--event", action="append", metavar="NAME", help="only these events, by NCCL's name"
     )
     parser.add_argument(
-        "--rank", action="append", type=int, metavar="R", help="only these global ranks"
+        "--rank", action="append", metavar="RANKS", help="only these global ranks, as in 0,4-7"
     )
     parser.add_argument(
         "--system", action="store_true", help="samples of the machine (run --system), not events"
@@ -66,11 +70,15 @@ def _line(event: dict[str, Any], origin_ns: int) -> str:
     )
 
 
-def _check_names(names: list[str]) -> None:
-    unknown = [name for name in names if name not in EVENT_NAMES]
+def _event_names(names: list[str]) -> list[str]:
+    """The events by NCCL's spelling."""
+    events = (*EVENT_NAMES, RANGE)
+    spelled = {name.casefold(): name for name in events}
+    unknown = [name for name in names if name.casefold() not in spelled]
     if unknown:
         message = f"cannot choose events: {', '.join(unknown)}: NCCL has no such event"
-        raise UsageError(message, f"Events are {', '.join(EVENT_NAMES)}")
+        raise UsageError(message, f"Events are {', '.join(events)}")
+    return [spelled[name.casefold()] for name in names]
 
 
 def _warn_of_profile_mode(processes: list[Process]) -> None:
@@ -79,8 +87,8 @@ def _warn_of_profile_mode(processes: list[Process]) -> None:
     if without:
         print(
             f"ncclscope: {plural(without, 'process', 'processes')} recorded in mode profile: "
-            "totals, no events. Calls, bytes and times by key are in the tally files "
-            "(docs/format.md); record with --mode trace to get events",
+            "totals, no events. `ncclscope report` shows them; record with --mode trace to get "
+            "events",
             file=sys.stderr,
         )
 
@@ -153,10 +161,27 @@ def _sample_line(row: dict[str, Any]) -> str:
     return f"{when}.{ns // 1_000_000:03d} {row['host']:<16} {row['device']:<12} {numbers}"
 
 
+def _events(
+    process: Process, nonces: dict[int, str], names: list[str] | None
+) -> Iterator[dict[str, Any]]:
+    """Communicators, then NCCL's events and the program's ranges in the order of their starts."""
+    wanted = None if names is None else [name for name in names if name != RANGE]
+    events = events_of(process, nonces, wanted)
+    if names is not None and RANGE not in names:
+        yield from events
+        return
+
+    def order(event: dict[str, Any]) -> tuple[bool, int]:
+        return event["event"] != "Comm", 0 if event["event"] == "Comm" else event["start_ns"]
+
+    yield from merge(events, range_events(process), key=order)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Prints the events of all processes, one process after the other, or the samples."""
     _check_options(arguments)
-    _check_names(arguments.event or [])
+    events = _event_names(arguments.event or []) or None
+    ranks = ranks_of_options(arguments.rank)
     path = resolve_capture(arguments.capture)
     if arguments.system:
         return _dump_samples(arguments, path)
@@ -165,11 +190,11 @@ def run(arguments: argparse.Namespace) -> int:
     capture = open_capture(path)
     for problem in capture.unreadable:
         print(f"ncclscope: {problem}", file=sys.stderr)
-    processes = [p for p in capture.processes if not arguments.rank or p.rank in arguments.rank]
+    processes = [p for p in capture.processes if ranks is None or p.rank in ranks]
     if capture.processes and not processes:
-        ranks = tuple(sorted({p.rank for p in capture.processes if p.rank is not None}))
-        message = f"cannot dump {ranks_in_words(tuple(arguments.rank))}: no such process in {path}"
-        raise UsageError(message, f"There are {ranks_in_words(ranks)}" if ranks else "")
+        present = tuple(sorted({p.rank for p in capture.processes if p.rank is not None}))
+        message = f"cannot dump {ranks_in_words(ranks or ())}: no such process in {path}"
+        raise UsageError(message, f"There are {ranks_in_words(present)}" if present else "")
     nonces = {process.header.nonce: process.folder for process in capture.processes}
     origin = min((int(p.clock.monotonic_ns[0]) for p in capture.processes), default=0)
     if not arguments.json:
@@ -181,6 +206,6 @@ def run(arguments: argparse.Namespace) -> int:
     if any(process.identity.get("simulation") for process in processes):
         print(f"ncclscope: {SIMULATION}", file=sys.stderr)
     for process in processes:
-        for event in events_of(process, nonces, arguments.event):
+        for event in _events(process, nonces, events):
             print(json.dumps(event) if arguments.json else printable(_line(event, origin)))
     return 0 if capture.processes else 1

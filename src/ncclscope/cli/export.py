@@ -26,6 +26,7 @@ from ncclscope.model.model import Model
 from ncclscope.output_files import check_file, is_stdout, size_written
 
 preprocess_argv = join_negative_times
+_ROTATE_SIZE, _KEEP_FILES = "256M", 8
 _MANY = 10_000  # operations; of fewer, headers are the larger part
 # Options that only some formats have.
 _OWN_OPTIONS = ("operations_only", "verbose", "follow")
@@ -69,11 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{own['follow']}: go on while the job runs, with what is new",
     )  # fmt: skip
     parser.add_argument(
-        "--rotate", metavar="SIZE", default="256M",
+        "--rotate", metavar="SIZE",
         help="with --follow: begin a new file at this size (default: 256M)",
     )  # fmt: skip
     parser.add_argument(
-        "--keep", type=int, metavar="N", default=8,
+        "--keep", type=int, metavar="N",
         help="with --follow: keep N older files, as PATH.1 and so on (default: 8)",
     )  # fmt: skip
     add_selection_arguments(parser)
@@ -89,8 +90,10 @@ def _format(arguments: argparse.Namespace) -> Export:
         if suffix in export.endings:
             return export
     *others, last = FORMATS
+    endings = [f".{ending}" for export in FORMATS.values() for ending in export.endings]
     message = f"cannot tell the format of {arguments.output}"
-    raise UsageError(message, f"Use --to {', '.join(others)} or {last}")
+    hint = f"Let its name end in {', '.join(endings)}, or use --to {', '.join(others)} or {last}"
+    raise UsageError(message, hint)
 
 
 def _check(export: Export, arguments: argparse.Namespace) -> None:
@@ -99,6 +102,14 @@ def _check(export: Export, arguments: argparse.Namespace) -> None:
         check_file(Path(arguments.output))
     elif is_stdout(Path(arguments.output)):
         raise UsageError(f"cannot write {export.name} to stdout: it is a directory", "Name one")
+    for option in ("rotate", "keep"):
+        if getattr(arguments, option) is not None and not arguments.follow:
+            raise UsageError(f"cannot use --{option} without --follow", "Add it, or leave this out")
+    if arguments.keep is not None and arguments.keep < 0:
+        raise UsageError(f"cannot keep {arguments.keep} files", "Give 0 or more")
+    if arguments.force and not export.is_directory:
+        hint = "Files are replaced without it; it is for formats that are directories"
+        raise UsageError(f"cannot use --force with {export.name}", hint)
     for option in _OWN_OPTIONS:
         names = _formats_with(option)
         if getattr(arguments, option) and export.name not in names:
@@ -142,7 +153,9 @@ def _follow(arguments: argparse.Namespace, capture: Path) -> int:
     from ncclscope.export.follow import RotatingFile, follow_jsonl
 
     out = RotatingFile(
-        Path(arguments.output), parse_bytes(arguments.rotate), max(arguments.keep, 0)
+        Path(arguments.output),
+        parse_bytes(arguments.rotate or _ROTATE_SIZE),
+        _KEEP_FILES if arguments.keep is None else arguments.keep,
     )
     stop = threading.Event()  # it stops between readings, so that lines stay whole
     for number in (signal.SIGINT, signal.SIGTERM):

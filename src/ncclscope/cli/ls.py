@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from ncclscope.capture.housekeeping import CaptureInfo, captures_below
-from ncclscope.humanize import amount, plural
+from ncclscope.humanize import amount, plural, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,10 +23,10 @@ def _row(info: CaptureInfo) -> list[str]:
         amount(info.bytes),
         age,
         state,
-        ",".join(info.modes),
+        printable(",".join(info.modes)),
         ranks,
-        info.job,
-        str(info.path),
+        printable(info.job),
+        printable(str(info.path)),
     ]
 
 

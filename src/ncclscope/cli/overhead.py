@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from ncclscope.cli.recording_options import add_recording_arguments
 from ncclscope.errors import UsageError
 from ncclscope.launch.child import stopped_by_signals
 from ncclscope.launch.environment import Settings, event_mask, reachable_plugin
+from ncclscope.launch.setting_checks import check_settings, check_variables
 from ncclscope.native import plugin_path
 from ncclscope.overhead import summary_text
 from ncclscope.overhead.statistics import FEWEST_ROUNDS, order_of_round
@@ -84,6 +86,8 @@ def trial_of(arguments: argparse.Namespace) -> Trial:
         arguments.chain, arguments.disk_limit, arguments.gpu_timing,
         nvtx=arguments.nvtx, torch=arguments.torch,
     )  # fmt: skip
+    check_settings(settings)
+    check_variables(os.environ)
     return Trial(
         command_words(arguments.command),
         settings,

@@ -1,5 +1,6 @@
 """A line on the terminal that shows progress."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -13,7 +14,7 @@ def progress_line(text: str) -> Progress | None:
     """A function that shows `text` with {done} and {of} filled in, and clears it at the end; None
     if stderr is no terminal.
     """
-    if not sys.stderr.isatty():
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return None
 
     def show(done: int, of: int) -> None:

@@ -12,10 +12,10 @@ from ncclscope.launch.environment import (
     default_capture_name,
     without_placeholders,
 )
+from ncclscope.launch.setting_checks import GPU_TIMINGS, check_settings, check_variables
 from ncclscope.nccl.events import MODES
 
 MOST_KERNEL_STEPS = 100  # whose kernels are taken at a time; ncclscope_kernels.py has it, too
-GPU_TIMINGS = ("auto", "kernel", "sampled", "off")
 
 
 def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = "") -> None:
@@ -88,7 +88,8 @@ def add_recording_arguments(parser: argparse.ArgumentParser, output_help: str = 
 
 
 def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings:
-    """The settings that the arguments describe, with the capture's absolute path.
+    """The settings that the arguments describe, with the capture's absolute path. UsageError where
+    they, or the recorder's variables in the environment, are not what the recorder understands.
 
     With `expand`, the plugin expands %h, %p and %r in the name.
     """
@@ -96,7 +97,7 @@ def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings
     pattern = None
     if arguments.output and expand:
         pattern = os.path.normpath(os.path.join(without_placeholders(Path.cwd()), name))
-    return Settings(
+    settings = Settings(
         directory=Path(os.path.abspath(name)),
         pattern=pattern,
         mode=arguments.mode,
@@ -110,6 +111,9 @@ def settings_of(arguments: argparse.Namespace, expand: bool = False) -> Settings
         torch=arguments.torch,
         kernels_at=_kernels_at(arguments.kernels_at),
     )
+    check_settings(settings)
+    check_variables(os.environ)
+    return settings
 
 
 def _kernels_at(text: str | None) -> str | None:

@@ -5,9 +5,17 @@ from collections.abc import Container
 from pathlib import Path
 
 from ncclscope.capture.contents import ProcessContents, contents_of_capture
-from ncclscope.capture.liveness import ENDED, FATES, counts_end_early, life_in
+from ncclscope.capture.liveness import (
+    ALIVE,
+    ENDED,
+    FATES,
+    STOPPED,
+    counts_end_early,
+    life_in,
+)
 from ncclscope.cli import suggested_commands
 from ncclscope.humanize import amount, plural, printable
+from ncclscope.launch.environment import why_not_writable
 from ncclscope.nccl.gpu_timing import kernel_sentence
 from ncclscope.nccl.releases import Release, release_of_code
 
@@ -26,6 +34,12 @@ def summary_lines(capture: Path, earlier: Container[str], sampled: str) -> list[
 
 def contents_lines(capture: Path, processes: list[ProcessContents]) -> list[str]:
     """What these processes recorded, and what to do next."""
+    cause = why_not_writable(capture) if not processes else ""
+    if cause:
+        return [
+            f"ncclscope: nothing recorded: cannot write into {printable(str(capture))}: {cause}",
+            "           next: record again with another directory, -o DIR",
+        ]
     if not processes:
         return [
             "ncclscope: nothing recorded: no NCCL communicator was created, or its NCCL did not "
@@ -45,8 +59,15 @@ def contents_lines(capture: Path, processes: list[ProcessContents]) -> list[str]
         *_early_lines(capture, processes),
         *(f"           {printable(line)}" for line in timing_lines(processes)),
         *_note_lines(processes),
-        f"           next: {suggested_commands.command('report', capture)}",
+        f"           next: {suggested_commands.command(_next_verb(fates), capture)}",
     ]
+
+
+def _next_verb(fates: Counter[str]) -> str:
+    """What to look at: why a job did not end as it should, else what it did."""
+    if fates[FATES[ALIVE]] or fates[FATES[STOPPED]]:
+        return "status"
+    return "diagnose" if fates else "report"
 
 
 def _early_lines(capture: Path, processes: list[ProcessContents]) -> list[str]:

@@ -2,10 +2,12 @@
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 from ncclscope.capture.salvage import salvage, salvage_for_all
-from ncclscope.humanize import plural
+from ncclscope.errors import UsageError
+from ncclscope.humanize import plural, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,8 +25,15 @@ def run(arguments: argparse.Namespace) -> int:
     preStop hook; it can be run at any time.
     """
     capture = Path(arguments.capture) if arguments.capture else None
-    folders = salvage_for_all(capture) if os.geteuid() == 0 else salvage(capture)
+    refused: list[str] = []
+    bring_in = salvage_for_all if os.geteuid() == 0 else salvage
+    folders = bring_in(capture, refused)
+    for text in refused:
+        print(f"ncclscope: left alone: {printable(text)}", file=sys.stderr)
+    if capture is not None and not folders and not refused and not capture.exists():
+        message = f"cannot salvage {capture}: no such directory, and nothing in shared memory"
+        raise UsageError(message, "Name the directory that `ncclscope run` printed")
     for folder in folders:
-        print(folder)
+        print(printable(str(folder)))
     print(f"{plural(len(folders), 'process', 'processes')} brought in")
     return 0

@@ -5,10 +5,14 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
+import numpy as np
+
 from ncclscope.analysis.measures import extent
 from ncclscope.analysis.selection import Selection, communicator_rows, function_names
-from ncclscope.cli.time_arguments import parse_moment
+from ncclscope.cli.rank_arguments import ranks_of_options
+from ncclscope.cli.time_arguments import is_length, parse_moment
 from ncclscope.errors import UsageError
+from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
 
 _TIME_OPTIONS = ("--since", "--until", "--last")
@@ -31,9 +35,12 @@ def add_selection_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--comm", action="append", metavar="NAME", help="only this communicator; tp* works, too"
     )
-    parser.add_argument("--op", action="append", metavar="NAME", help="only this function")
     parser.add_argument(
-        "--rank", action="append", type=int, metavar="N", help="only this global rank"
+        "--op", action="append", metavar="NAME",
+        help="only this function; for several, repeat the option, as with --comm",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rank", action="append", metavar="RANKS", help="only these global ranks, as in 0,4-7"
     )
     moment = "14:05:30, 2026-11-15T14:05:30, -5m (before the end) or 12.5 (s from the start)"
     parser.add_argument("--since", metavar="TIME", help=f"only what began then or later: {moment}")
@@ -48,9 +55,25 @@ def selection_of(model: Model, arguments: argparse.Namespace) -> Selection:
     return Selection(
         communicator_rows(model, arguments.comm) if arguments.comm else None,
         function_names(model.words["function"], arguments.op) if arguments.op else None,
-        tuple(arguments.rank) if arguments.rank else None,
+        _existing_ranks(model, arguments.rank),
         *_window(model, arguments),
     )
+
+
+def _existing_ranks(model: Model, options: list[str] | None) -> tuple[int, ...] | None:
+    """The ranks of --rank. Raises if the capture has none of them: an empty answer looks like an
+    idle job.
+    """
+    ranks = ranks_of_options(options)
+    if ranks is None:
+        return None
+    present = np.unique(model.tables["operations"]["global_rank"]).tolist()
+    present += [process.global_rank for process in model.processes]
+    existing = tuple(sorted({rank for rank in present if rank >= 0}))
+    if not set(ranks) & set(existing):
+        message = f"cannot select {ranks_in_words(ranks)}: no such process in {model.path}"
+        raise UsageError(message, f"There are {ranks_in_words(existing)}" if existing else "")
+    return ranks
 
 
 def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, int | None]:
@@ -59,6 +82,9 @@ def _window(model: Model, arguments: argparse.Namespace) -> tuple[int | None, in
     if arguments.last is not None:
         if since is not None:
             raise UsageError("cannot choose by --since and --last at once", "Leave one out")
+        if not is_length(arguments.last.removeprefix("-")):
+            message = f"cannot understand --last {arguments.last}"
+            raise UsageError(message, "Write a number and a unit: 500ms, 30s, 5m, 2h, 1d")
         since = "-" + arguments.last.removeprefix("-")
     if since is None and until is None:
         return None, None

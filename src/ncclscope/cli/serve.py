@@ -77,6 +77,13 @@ def run(arguments: argparse.Namespace) -> int:
     cache.read()
     for path in follower.unreadable:
         print(f"ncclscope: {printable(str(path))} cannot be read and is left out", file=sys.stderr)
+    if follower.other_hosts and not follower.jobs:
+        hosts = ", ".join(sorted(map(printable, follower.other_hosts))[:3])
+        print(
+            f"ncclscope: no process of this host is in there, but of {hosts}: --all-hosts serves "
+            "them",
+            file=sys.stderr,
+        )
     if arguments.once:
         sys.stdout.write(cache.texts[TEXT].decode())
         return 0

@@ -83,7 +83,11 @@ def _pause_s(arguments: argparse.Namespace) -> float | None:
     if arguments.watch is None:
         return None
     try:
-        return float(arguments.watch or _WATCH_S)
+        pause_s = float(arguments.watch or _WATCH_S)
+        if not 0.1 <= pause_s <= 86400:
+            message = f"cannot watch every {arguments.watch} s"
+            raise UsageError(message, "Give 0.1 s or more, up to a day")
+        return pause_s
     except ValueError:
         if arguments.capture is not None:
             message = f"--watch {arguments.watch} is no number of seconds"
@@ -103,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
     status, others = _status(capture), _other_running_jobs(capture) if all_jobs else {}
     _show(status, capture, others, arguments)
     while pause_s is not None and not status.post_mortem:
-        time.sleep(max(pause_s, 0.1))
+        time.sleep(pause_s)
         status = _status(resolve_capture(str(capture)))
         others = _other_running_jobs(capture) if all_jobs else {}
         _show(status, capture, others, arguments)

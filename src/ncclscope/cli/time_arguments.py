@@ -11,6 +11,11 @@ _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?")
 _UNITS_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
+def is_length(text: str) -> bool:
+    """Whether a text is a length of time: 30s, 5m …"""
+    return _RELATIVE.fullmatch(f"-{text}") is not None
+
+
 def parse_moment(text: str, first_ns: int, last_ns: int, realtime_offset_ns: int) -> int:
     """A time on the capture's clock; `first_ns` and `last_ns` are the start and end of its run."""
     if match := _RELATIVE.fullmatch(text):

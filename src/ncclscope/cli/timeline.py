@@ -10,9 +10,10 @@ import threading
 import webbrowser
 from pathlib import Path
 
+from ncclscope.analysis.counted_completeness import has_counters_only
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.progress import open_model_with_progress
+from ncclscope.cli.progress import open_model_with_progress, progress_line
 from ncclscope.cli.selection_options import (
     add_selection_arguments,
     join_negative_times,
@@ -21,7 +22,7 @@ from ncclscope.cli.selection_options import (
 from ncclscope.errors import UsageError
 from ncclscope.http.allowed_hosts import is_loopback, netloc
 from ncclscope.humanize import amount, printable
-from ncclscope.output_files import size_written
+from ncclscope.output_files import check_file, size_written
 from ncclscope.web.page_server import PageServer
 from ncclscope.web.perfetto_ui import POLICY, TRACE, PerfettoRoutes, perfetto_folder, trace_address
 from ncclscope.web.routes import Routes
@@ -45,11 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-open", action="store_true", help="do not open a browser")
     parser.add_argument(
         "--html", type=Path, metavar="FILE",
-        help=f"write one file that needs no server, of at most {MOST_BARS:,} bars, and end",
+        help=f"write one file that needs no server, of at most {MOST_BARS:,} bars, and end; the "
+        "options below choose a part of it, and of --perfetto",
     )  # fmt: skip
     parser.add_argument(
         "--perfetto", action="store_true",
-        help="show the capture, or the part that the options below select, in a local Perfetto UI",
+        help="show the capture, or a part of it, in a local Perfetto UI",
     )  # fmt: skip
     add_selection_arguments(parser)
 
@@ -58,12 +60,16 @@ def run(arguments: argparse.Namespace) -> int:
     """Serves the page until Ctrl-C, or writes it into a file."""
     if arguments.perfetto:
         return _show_in_perfetto(arguments)
-    if any(getattr(arguments, name) is not None for name in _SELECTION_OPTIONS):
-        message = "cannot select a part of a timeline"
-        raise UsageError(message, "The page has filters and keeps them in its address")
+    selects = any(getattr(arguments, name) is not None for name in _SELECTION_OPTIONS)
+    if selects and not arguments.html:
+        message = "cannot select a part of a page that is served"
+        hint = "It has filters of its own; --html FILE and --perfetto show a part"
+        raise UsageError(message, hint)
+    if arguments.html:
+        check_file(arguments.html)
     timeline = Timeline(resolve_capture(arguments.capture))
     if arguments.html:
-        return _write(timeline, arguments.html)
+        return _write(timeline, arguments)
     server = PageServer(Routes(timeline), arguments.host, arguments.port)
     timeline.start()
     what = f"timeline of {printable(str(timeline.capture))}"
@@ -91,13 +97,21 @@ def _show_in_perfetto(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write(timeline: Timeline, path: Path) -> int:
+def _write(timeline: Timeline, arguments: argparse.Namespace) -> int:
+    """Writes the page, or the selected part of it, into a file."""
+    path: Path = arguments.html
+    progress = progress_line("drawing {done:,} of {of:,} rows …")
+    model = open_model_with_progress(timeline.capture)
+    selection = selection_of(model, arguments)
     timeline.make()
-    left_out = write_html(timeline, path)
-    model = timeline.scene.model
+    left_out = write_html(timeline, path, selection=selection, progress=progress)
+    if has_counters_only(model):
+        hint = "it has totals only; record with --mode trace to see operations"
+        print(f"ncclscope: the page is empty: {hint}", file=sys.stderr)
     print(f"ncclscope: {model.completeness.line() if model else ''}", file=sys.stderr)
     if left_out:
-        print(f"           {left_out}", file=sys.stderr)
+        hint = "--last 10s, --rank or --comm choose a part, of which more is drawn"
+        print(f"           {left_out}\n           {hint}", file=sys.stderr)
     size = size_written(path)
     if size is not None:
         print(f"           written: {printable(str(path))}, {amount(size)}", file=sys.stderr)

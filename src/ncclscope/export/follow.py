@@ -31,7 +31,7 @@ from ncclscope.export.written import Written
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.inferred_collectives import has_parts
-from ncclscope.model.sql_views import literal, open_connection, select_list
+from ncclscope.model.sql_views import copy_to_file, literal, open_connection, select_list
 from ncclscope.output_files import check_file, is_replaced, is_stdout, write_error
 
 ROWS = 1 << 16  # written at once
@@ -199,5 +199,5 @@ def _lines(model: Model, rows: Ints, folder: str) -> Iterator[Path]:
         file = Path(scratch) / "lines"
         with open_connection() as connection:
             connection.register("raw", columns)
-            connection.execute(f"copy ({query}) to {literal(str(file))} (format json)")
+            copy_to_file(connection, f"copy ({query}) to {literal(str(file))} (format json)")
         yield file

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -113,6 +114,7 @@ def _work(
     workers: int,
 ) -> None:
     """Writes the ranks of one worker, and sends what it wrote of each."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends its workers
     uncopied = 0
     for place in range(number, len(ranks), workers):
         try:

@@ -26,6 +26,7 @@ from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE, SCHEMA_VERSION, SMALL_TABLES, TABLES
 from ncclscope.model.sql_views import (
     SQL_TYPES,
+    copy_to_file,
     create_small_tables,
     literal,
     named_by,
@@ -125,9 +126,10 @@ def _write_with_duckdb(
 
 def _copy(connection: duckdb.DuckDBPyConnection, query: str, file: Path) -> None:
     """Writes a file with plain and dictionary encodings only: every reader knows them."""
-    connection.execute(
+    copy_to_file(
+        connection,
         f"copy ({query}) to {literal(str(file))} (format parquet, compression zstd, "
-        f"row_group_size {ROWS}, kv_metadata {{{_KEY}: '{SCHEMA_VERSION}'}})"
+        f"row_group_size {ROWS}, kv_metadata {{{_KEY}: '{SCHEMA_VERSION}'}})",
     )
 
 

@@ -9,7 +9,7 @@ from ncclscope.export.chunks import chunks
 from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import CONTEXT_COLUMNS
-from ncclscope.model.sql_views import literal, open_connection
+from ncclscope.model.sql_views import copy_to_file, literal, open_connection
 from ncclscope.output_files import writing
 
 ROWS = 1 << 17  # of a chunk: a hundred MB of JSON
@@ -64,7 +64,7 @@ def _write_chunks(
         for number, chunk in enumerate(chunks(connection, model, "operations", selection, ROWS)):
             options = copy_options[min(number, 1)]
             query = f"select {chosen} from ({chunk.query})"
-            connection.execute(f"copy ({query}) to {literal(str(file))} ({options})")
+            copy_to_file(connection, f"copy ({query}) to {literal(str(file))} ({options})")
             with file.open("rb") as lines:
                 shutil.copyfileobj(lines, out, 1 << 20)
             file.unlink()

@@ -77,6 +77,23 @@ def make_capture(directory: Path) -> None:
         raise UsageError(message, "Choose another directory with -o") from None
 
 
+# File systems of the kernel, in which even root cannot make a file.
+_WITHOUT_FILES = (
+    "proc", "sysfs", "devpts", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "pstore",
+)  # fmt: skip
+
+
+def _file_system(path: Path) -> str:
+    """The type of the file system that a path lies in; "" where that is not known."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    kinds = {fields[1]: fields[2] for fields in map(str.split, lines) if len(fields) > 2}
+    places = (path.resolve(), *path.resolve().parents)
+    return next((kinds[str(place)] for place in places if str(place) in kinds), "")
+
+
 def why_not_writable(directory: Path) -> str:
     """Why this host cannot write into a capture; empty if nothing speaks against it.
 
@@ -85,6 +102,11 @@ def why_not_writable(directory: Path) -> str:
     nearest = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
     if not nearest.is_dir():
         return f"{nearest} is no directory"
+    kind = _file_system(nearest)
+    if kind in _WITHOUT_FILES:
+        return f"{nearest} is a {kind} file system, which holds no files"
+    if os.statvfs(nearest).f_flag & os.ST_RDONLY:
+        return f"{nearest} is read-only"
     return "" if os.access(nearest, os.W_OK | os.X_OK) else f"{nearest} cannot be written to"
 
 

@@ -229,6 +229,7 @@ class JobFollower:
     unreadable: list[Path] = field(default_factory=list)  # directories that might be captures
     open_captures: set[Path] = field(default_factory=set)  # at the last search of open files
     searched_ns: int = 0
+    other_hosts: set[str] = field(default_factory=set)  # whose processes are left out
 
     def read(self) -> None:
         """Finds new jobs, reads all jobs, drops those that are over."""
@@ -282,6 +283,8 @@ class JobFollower:
                 self.hosts[folder] = host
                 if self.all_hosts or host == here:
                     by_host.setdefault(host, []).append(folder)
+                else:
+                    self.other_hosts.add(host)
         return by_host
 
 

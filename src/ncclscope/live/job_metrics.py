@@ -130,9 +130,10 @@ def _add_rank(samples: Samples, rank: str, rank_states: list[RankState], since_n
     ends = [state.done_ns for state in rank_states if state.done_ns is not None]
     calls = [state.last.since_ns for state in rank_states if state.last]
     samples.add("process_up", labels, 1.0)
-    samples.add("in_flight", labels, float(len(in_flight)))
-    oldest_ns = max(in_flight) + since_ns if in_flight else 0
-    samples.add("oldest_in_flight_seconds", labels, oldest_ns / _SECOND_NS)
+    if in_flight or any(state.reports_kernels for state in rank_states):
+        samples.add("in_flight", labels, float(len(in_flight)))
+        oldest_ns = max(in_flight) + since_ns if in_flight else 0
+        samples.add("oldest_in_flight_seconds", labels, oldest_ns / _SECOND_NS)
     if ends or calls:
         quiet_ns = min([*ends, *([] if in_flight else calls)] or calls) + since_ns
         samples.add("seconds_since_progress", labels, quiet_ns / _SECOND_NS)

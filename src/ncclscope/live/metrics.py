@@ -59,10 +59,11 @@ METRICS = (
            "Processes that the whole job must have, on all hosts together."),
     Metric("seconds_since_progress", GAUGE,
            "Since the last operation of the rank ended, or the last call was made.", ("rank",)),
-    Metric("in_flight", GAUGE, "Operations called and not ended on the GPU.", ("rank",)),
+    Metric("in_flight", GAUGE,
+           "Operations called and not ended on the GPU; absent if GPU timing is not `kernel`: "
+           "nothing says then when operations end.", ("rank",)),
     Metric("oldest_in_flight_seconds", GAUGE,
-           "Age of the oldest of them; 0 if there is none, or if GPU timing is not `kernel`: then "
-           "nothing says when operations end.", ("rank",)),
+           "Age of the oldest of them; 0 if there is none; absent like them.", ("rank",)),
     Metric("rank", INFO, "Where a rank runs.", ("rank", "pid", "gpu", "gpu_uuid")),
     Metric("dropped_events", COUNTER, "Events that NCCL reported and that are not on record.",
            ("reason",)),

@@ -53,6 +53,7 @@ class Top(App[None]):
         Binding("slash", "filter", "filter", key_display="/"),
         Binding("space", "pause", "pause"),
         Binding("q", "quit", "quit"),
+        Binding("ctrl+c", "quit", "quit", show=False, priority=True),
     ]
 
     def __init__(self, follower: JobFollower, interval_s: float) -> None:

@@ -6,6 +6,7 @@ itself: they never pass through a pipe. Each worker holds one process at a time.
 
 import ctypes
 import os
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import get_context
@@ -123,6 +124,7 @@ class _Subprocess:
 def _work(
     folders: Sequence[Path], target: Path, pipe: Connection, others: list[Connection]
 ) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets it too, and ends its workers
     for other in others:  # so that a worker notices when its parent is gone
         other.close()
     keep_memory()

@@ -18,6 +18,10 @@ from ncclscope.capture import layout
 Columns = dict[str, npt.NDArray[Any]]  # by name
 
 NONE = -1
+LATEST_NS = 1 << 61  # sums and differences of two times fit into 63 bits
+LARGEST = 1 << 62
+MOST_RANKS = 1 << 24  # of a job; more is damage, for which no array is made
+ANY_NUMBER = ("id", "tag", "stream", "event", "group_call")  # the job's or the recorder's own
 SCHEMA_VERSION = 2
 FORMER_NAMES = {"last_communicator_rank": "last_rank"}  # of columns in version 1
 _CHUNK_ROWS = 1 << 15  # of which some columns fit into the nearest caches
@@ -31,6 +35,17 @@ class Column:
     dtype: str
     meaning: str
     words: bool = False
+
+
+def value_range(column: Column) -> tuple[int, int]:
+    """The least and the largest value that a column can have; NONE is in it."""
+    if column.name in ANY_NUMBER:
+        return -(1 << 63), (1 << 63) - 1
+    if column.name.endswith("_ns"):
+        return -LATEST_NS, LATEST_NS
+    if "rank" in column.name or column.name in ("nodes", "peer", "root"):
+        return NONE, MOST_RANKS
+    return NONE, LARGEST
 
 
 def _columns(*rows: tuple[str, str, str]) -> tuple[Column, ...]:

@@ -4,6 +4,8 @@ What SQL, notebooks and exports show. The columns of model/schema.py keep their 
 number comes first, and numbers of communicators and nodes are followed by their names.
 """
 
+import errno
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -81,6 +83,17 @@ def open_connection() -> duckdb.DuckDBPyConnection:
     if limit is not None:
         connection.execute(f"set memory_limit = '{limit} B'")
     return connection
+
+
+def copy_to_file(connection: duckdb.DuckDBPyConnection, statement: str) -> None:
+    """Runs a COPY … TO. What the file system refuses is an OSError, as of any other file."""
+    try:
+        connection.execute(statement)
+    except duckdb.IOException as error:
+        text = str(error).splitlines()[0]
+        full = "No space left" in text or "Could not write all bytes" in text
+        number = errno.ENOSPC if full else errno.EIO
+        raise OSError(number, os.strerror(number) if full else text[:200]) from None
 
 
 def rows_of_table(model: Model, table: str) -> int:

@@ -224,6 +224,8 @@ def heading(status: Status) -> str:
         quiet = ", no NCCL call on record"
     elif status.quiet_ns > _QUIET_NS:
         quiet = f", no NCCL call for {seconds(status.quiet_ns)}"
+        if not (status.sees_ends or status.hung or status.post_mortem):
+            quiet += " (ends of operations are not recorded: a hang in it would look the same)"
     return f"{processes}, {how}, {communicators}{quiet}"
 
 

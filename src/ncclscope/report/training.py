@@ -46,7 +46,8 @@ def _steps(steps: StepSummary) -> Table:
     )  # fmt: skip
     notes = [f"steps: {_ORIGINS.get(steps.origin, steps.origin)}"]
     if steps.warm_up:
-        notes.append(f"without the first {plural(steps.warm_up, 'step')}, which took longer")
+        first = "step" if steps.warm_up == 1 else plural(steps.warm_up, "step")
+        notes.append(f"without the first {first}, which took longer")
     if steps.pauses:
         notes.append(
             f"{plural(steps.pauses, 'step')} took over three times the median: a checkpoint, an "

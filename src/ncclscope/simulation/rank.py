@@ -16,7 +16,8 @@ from ncclscope.simulation.nccl import (
     HOLD_SENDS,
     SimulatedNccl,
 )
-from ncclscope.simulation.scenario import Range, Scenario, read_scenario
+from ncclscope.simulation.scenario import Range, Scenario
+from ncclscope.simulation.scenario_files import read_scenario
 
 SCENARIO_VARIABLE, ID_VARIABLE = "NCCLSCOPE_SIM_SCENARIO", "NCCLSCOPE_SIM_ID"
 PROGRESS_VARIABLE = "NCCLSCOPE_SIM_PROGRESS"  # a descriptor

@@ -1,16 +1,16 @@
 """What a simulated job does and what goes wrong in it, as an object and as `key = value` lines.
 
-The simulated NCCL reads the same text for links, clocks and the release. docs/simulation.md
-describes every key.
+Ranks and the simulated NCCL read these lines. Users write TOML (scenario_files.py); files with
+lines, which they wrote before, are still read. docs/simulation.md describes every key.
 """
 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, fields
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
+from ncclscope.documentation import page
 from ncclscope.errors import UsageError
 from ncclscope.nccl.datatypes import DATATYPES
 from ncclscope.nccl.events import FIRST_WITH_STAMPS
@@ -22,7 +22,6 @@ SIMULATED_RELEASES = ("2.26", "2.27", "2.28", "2.30", "2.31", "2.32")
 SIMULATED_FUNCTIONS = ("AllReduce", "AllGather", "ReduceScatter", "Broadcast", "Reduce", "SendRecv")
 STAGES = ("launch", "start", "finish", "network")
 _FOR_EVER = 1 << 60
-_PACKAGED = Path(__file__).parent  # has the scenarios that come with the package
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -264,7 +263,7 @@ class Scenario:
 
 
 # ---- text: keys of lines that can be repeated, the field that collects them, and their class ----
-_LISTS: dict[str, tuple[str, type]] = {
+LISTS: dict[str, tuple[str, type]] = {
     "communicator": ("communicators", Communicators),
     "call": ("calls", Call),
     "late": ("late", Late),
@@ -323,7 +322,7 @@ def _parse_line(kind: type[_T], text: str) -> _T:
     return kind(**values)
 
 
-def _problems(s: Scenario) -> Iterator[str]:
+def problems(s: Scenario) -> Iterator[str]:
     """Why a scenario cannot be run."""
     names = [comms.name for comms in s.communicators]
     if s.release not in SIMULATED_RELEASES:
@@ -387,36 +386,22 @@ def parse_scenario(text: str, origin: str = "scenario") -> Scenario:
             key, equals, value = (part.strip() for part in line.partition("#")[0].partition("="))
             if not key and not equals:
                 continue
-            if key in _LISTS:
-                name, kind = _LISTS[key]
+            if key in LISTS:
+                name, kind = LISTS[key]
                 values[name] = (*values.get(name, ()), _parse_line(kind, value))
-            elif key in types and key not in {name for name, _ in _LISTS.values()}:
+            elif key in types and key not in {name for name, _ in LISTS.values()}:
                 values[key] = _value(key, types[key], value)
             else:
                 raise ValueError(f"there is no key {key or line.strip()}")
         number = 0
         scenario = Scenario(**values)
-        for problem in _problems(scenario):
+        for problem in problems(scenario):
             raise ValueError(problem)
         return scenario
     except (ValueError, TypeError) as error:
         place = f"{origin}:{number}" if number else origin
-        hint = "docs/simulation.md has every key"
+        hint = f"{page('simulation.md')} has every key"
         raise UsageError(f"cannot read the scenario {place}: {error}", hint) from None
-
-
-def read_scenario(path: Path) -> Scenario:
-    """The scenario in a file; a name without a directory may be one that comes with the package."""
-    if path.name == str(path) and not path.exists() and (_PACKAGED / path).is_file():
-        path = _PACKAGED / path
-    hint = "A scenario is a text file; docs/simulation.md says how to write one"
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise UsageError(f"cannot read the scenario {path}: {error.strerror}", hint) from None
-    except UnicodeDecodeError:
-        raise UsageError(f"cannot read the scenario {path}: it is no text", hint) from None
-    return parse_scenario(text, str(path))
 
 
 def _line_of(entry: Any) -> str:
@@ -434,7 +419,7 @@ def _line_of(entry: Any) -> str:
 
 def scenario_text(scenario: Scenario) -> str:
     """The scenario as text; parse_scenario returns the same scenario."""
-    lists = {name: key for key, (name, _) in _LISTS.items()}
+    lists = {name: key for key, (name, _) in LISTS.items()}
     lines = []
     for field in fields(scenario):
         value = getattr(scenario, field.name)

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from ncclscope.capture.process import Process
+from ncclscope.regular_files import open_regular, read_text
 from ncclscope.web.bars import COLUMNS, LEVEL_COLUMNS, Bars, Level
 from ncclscope.web.callback_rows import LaneKey, Rows
 
 FOLDER = "timeline"
 _VERSION = 3
+_LARGEST_INDEX = 1 << 28
 ProcessFacts = dict[str, Any]  # see `facts_of`
 
 
@@ -55,9 +57,10 @@ def load_rows(path: Path) -> tuple[Rows, ProcessFacts]:
 
     Raises ValueError, KeyError or TypeError where the files are damaged or of another release.
     """
-    index = json.loads(path.with_suffix(".json").read_text())
+    index = json.loads(read_text(path.with_suffix(".json"), _LARGEST_INDEX))
     if index["version"] != _VERSION:
         raise ValueError(f"{path} is of another release")
+    os.close(open_regular(path))  # raises where it is no regular file
     size = path.stat().st_size
     data = np.memmap(path, np.uint8, "r", shape=(size,)) if size else np.empty(0, np.uint8)
     rows = []

@@ -137,8 +137,8 @@ def rows_by_communicator(model: Model, process: int) -> Iterator[tuple[int, int,
 
 def _pairs(first: Any, second: Any) -> list[tuple[int, int]]:
     """The distinct pairs of two columns."""
-    joined = np.unique(first.astype(np.int64) << 32 | second.astype(np.int64) & 0xFFFFFFFF)
-    return [(int(pair >> 32), int(np.int32(pair & 0xFFFFFFFF))) for pair in joined.tolist()]
+    pairs = np.unique(np.stack([first, second], axis=1).astype(np.int64), axis=0)
+    return [(one, other) for one, other in pairs.tolist()]
 
 
 def operation_rows(model: Model, process: int, last_ns: int) -> Rows:

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable
 
-from ncclscope.errors import NcclscopeError
+from ncclscope.errors import UsageError
 from ncclscope.http.allowed_hosts import netloc, reachable_hosts
 from ncclscope.http.server import Query, Request, RequestError, Response, Server, listen_error
 
@@ -34,7 +34,7 @@ class PageServer:
         except (OSError, OverflowError) as error:
             message = f"cannot listen on {host} port {port}: {listen_error(error)}"
             hint = "Leave --port out to take a free one; --host is an address of this machine"
-            raise NcclscopeError(message, hint) from None
+            raise UsageError(message, hint) from None
         self.host, self.port = host, self._server.port
 
     @property

@@ -24,12 +24,12 @@ def operation_json(lookup: Lookup, model: Model, row: int) -> Json | None:
     at = lookup.place_of(int(operations["process"][row]), (OPERATION, PART), row, start)
     if at is None:
         return None
-    function = int(operations["function"][row])
+    function, comm = (int(operations[name][row]) for name in ("function", "communicator"))
     return {
         **position(lookup.scene, *at),
         "function": model.words["function"][function] if function >= 0 else "?",
         "rank": int(operations["global_rank"][row]),
-        "communicator": model.communicator_names[int(operations["communicator"][row])],
+        "communicator": model.communicator_names[comm] if comm >= 0 else "?",
         "size_bytes": int(operations["size_bytes"][row]),
         "duration_ns": int(operations["duration_ns"][row]),
         "wait_ns": int(operations["wait_ns"][row]),

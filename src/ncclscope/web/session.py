@@ -3,8 +3,10 @@ the capture grows.
 """
 
 import contextlib
+import multiprocessing
 import os
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -24,6 +26,7 @@ from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
 from ncclscope.model.store.saved_model import fingerprint
 from ncclscope.private_directory import make_private_directory
+from ncclscope.regular_files import read_text
 from ncclscope.web.bar_details import Lookup
 from ncclscope.web.bars import Bars
 from ncclscope.web.callback_index import FOLDER, ProcessFacts, facts_of, load_rows, save_rows
@@ -32,13 +35,14 @@ from ncclscope.web.counters import SampledDevice, sampled_devices
 from ncclscope.web.operation_rows import channel_rows, operation_rows
 from ncclscope.web.preview import preview_rows
 from ncclscope.web.process_labels import labels_from_files, labels_from_model
-from ncclscope.web.scene import SceneBuilder
+from ncclscope.web.scene import Scene, SceneBuilder
 from ncclscope.web.training_rows import training_rows
 
 _SMALL_BYTES = 64 << 20  # captures up to this size need no preview
 _CHECK_EVERY_S = 1.0  # whether the capture has changed
 _SHOW_EVERY_S = 3.0  # while a large capture is indexed
 _MOST_WORKERS = 8
+_LARGEST_MARK = 1 << 20
 _Done = tuple[Path, str, int]  # folder of a process, state of its files, bars indexed
 
 
@@ -102,8 +106,17 @@ class Timeline:
             time.sleep(0.01)
 
     def make(self) -> None:
-        """Makes the complete scene now; nothing goes on in the background."""
-        self._make_scene()
+        """Makes the complete scene now, without findings; nothing goes on in the background."""
+        self._make_scene(with_findings=False)
+
+    def findings_in(self, scene: Scene) -> list[dict[str, Any]]:
+        """The findings of the capture, with places in a scene of it."""
+        # Imported now: the first scene does not wait for the modules of diagnose.
+        from ncclscope.web.findings import findings
+
+        if scene.model is None:
+            return []
+        return findings(Lookup(scene, self.capture), scene.model)
 
     def stop(self) -> None:
         """Ends the background work as soon as it can."""
@@ -167,7 +180,7 @@ class Timeline:
         self._shown_at = time.monotonic()
         self._show(builder)
 
-    def _make_scene(self) -> None:
+    def _make_scene(self, with_findings: bool = True) -> None:
         """Shows the complete scene of the capture as it is now, in two steps, and its findings."""
         if not is_dataset(self.capture):
             self._index()
@@ -187,11 +200,9 @@ class Timeline:
                 if self._stop.is_set():
                     return
             self._show(builder)
-        self.progress = "looking for findings"
-        # Imported now: the first scene does not wait for the modules of diagnose.
-        from ncclscope.web.findings import findings
-
-        self.findings = findings(Lookup(self.scene, self.capture), model)
+        if with_findings:
+            self.progress = "looking for findings"
+            self.findings = self.findings_in(self.scene)
         self.progress = self.trouble = ""
 
     def _scene_builder(
@@ -222,7 +233,7 @@ class Timeline:
             return make()
         folder = self._index_folder()
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            if (folder / f"{name}.mark").read_text() == state:
+            if read_text(folder / f"{name}.mark", _LARGEST_MARK) == state:
                 return load_rows(folder / f"{name}.rows")[0]
         save_rows(make(), {}, folder / f"{name}.rows")
         (folder / f"{name}.mark").write_text(state)
@@ -234,7 +245,7 @@ class Timeline:
         folder = self.capture / FOLDER
         try:
             make_private_directory(folder)
-            if os.access(folder, os.W_OK):
+            if folder.is_dir() and not folder.is_symlink() and os.access(folder, os.W_OK):
                 return folder
         except OSError:
             pass
@@ -273,27 +284,39 @@ class Timeline:
                 with contextlib.suppress(FormatError):  # the model says which and why
                     yield folder, state, index_process(folder, _rows_file(index_folder, folder))
             return
-        with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
+        context = get_context("spawn")
+        with ProcessPoolExecutor(workers, context, initializer=_leave_interrupts) as pool:
             futures = [
                 pool.submit(index_process, folder, _rows_file(index_folder, folder))
                 for folder, _ in changed
             ]
-            for (folder, state), future in zip(changed, futures, strict=True):
-                with contextlib.suppress(FormatError):
-                    yield folder, state, future.result()
-                if self._stop.is_set():
-                    pool.shutdown(cancel_futures=True)
+            try:
+                for (folder, state), future in zip(changed, futures, strict=True):
+                    with contextlib.suppress(FormatError):
+                        yield folder, state, future.result()
+                    if self._stop.is_set():
+                        pool.shutdown(cancel_futures=True)
+            except (KeyboardInterrupt, GeneratorExit):
+                pool.shutdown(wait=False, cancel_futures=True)
+                for worker in multiprocessing.active_children():
+                    worker.terminate()  # else the exit waits for what they are doing
+                raise
 
     def _load(self, index_folder: Path, name: str, state: str) -> bool:
         """Takes a process's rows from the index; False where they are not current."""
         try:
-            if (index_folder / f"{name}.mark").read_text() != state:
+            if read_text(index_folder / f"{name}.mark", _LARGEST_MARK) != state:
                 return False
             rows, facts = load_rows(index_folder / f"{name}.rows")
         except (OSError, ValueError, KeyError, TypeError):
             return False
         self._indexed[name] = _IndexedProcess(state, rows, facts)
         return True
+
+
+def _leave_interrupts() -> None:
+    """Ctrl-C goes to all processes of a terminal: the first one ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _rows_file(index_folder: Path, folder: Path) -> Path:

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from ncclscope.analysis.selection import Selection
+from ncclscope.model.model import Progress
 from ncclscope.output_files import write_text
 from ncclscope.web.bar_details import Json, Lookup, bar_json
 from ncclscope.web.bars import Bars, select_bars
@@ -16,11 +18,13 @@ from ncclscope.web.counters import amounts
 from ncclscope.web.kinds import LEFT_OUT_FIRST, OPERATION, PART
 from ncclscope.web.queries import highlights
 from ncclscope.web.routes import scene_json
-from ncclscope.web.scene import Lane, Row, Scene
+from ncclscope.web.scene import Row, Scene
+from ncclscope.web.scene_selection import renumber_lane, select_scene
 from ncclscope.web.session import Timeline
 from ncclscope.web.statistics import bandwidth_bytes
 
 MOST_BARS = 100_000
+EVERYTHING = Selection()
 
 
 def thin_scene(scene: Scene, most: int) -> tuple[Scene, str]:
@@ -35,11 +39,12 @@ def thin_scene(scene: Scene, most: int) -> tuple[Scene, str]:
     rows = [row for row in scene.rows if row.kind in counts]
     if sum(counts.values()) > most:
         rows = _longest(rows, most)
-        left_out.append(f"all but the longest {most:,} of {sum(counts.values()):,} operations")
+        left_out.append(f"{sum(counts.values()) - most:,} short operations: gaps are not idle time")
     if not left_out:
         return scene, ""
     numbers = {row.key: number for number, row in enumerate(rows)}
-    root = _renumber(scene.root, scene.rows, numbers)
+    renumbered = {n: numbers[row.key] for n, row in enumerate(scene.rows) if row.key in numbers}
+    root = renumber_lane(scene.root, renumbered)
     smaller = Scene(rows, root, scene.first_ns, scene.last_ns, scene.model, scene.processes)
     return smaller, f"thinned to {most:,} bars: without {', '.join(left_out)}"
 
@@ -54,19 +59,6 @@ def _longest(rows: list[Row], most: int) -> list[Row]:
         if len(bars):
             thinned.append(Row(row.kind, bars, row.process, row.clock, row.key))
     return thinned
-
-
-def _renumber(lane: Lane, rows: list[Row], numbers: dict[str, int]) -> Lane:
-    """The lane with new numbers of its rows, without those that were left out."""
-    copy = Lane(lane.key, lane.level, lane.title, lane.note, lane.state, ids=lane.ids)
-    for kind, old in lane.tracks.items():
-        remaining = [numbers[rows[n].key] for n in old if rows[n].key in numbers]
-        if remaining:
-            copy.tracks[kind] = remaining
-            copy.line_styles = lane.line_styles
-    for name, child in lane.children.items():
-        copy.children[name] = _renumber(child, rows, numbers)
-    return copy
 
 
 def _array(values: Any, dtype: str) -> str:
@@ -131,18 +123,32 @@ def _row(lookup: Lookup, number: int, schemas: _Schemas) -> Json:
     return data
 
 
-def page_data(timeline: Timeline, most: int = MOST_BARS) -> Json:
-    """What the page shows, for the page itself; `EmbeddedData` in web/src/embedded.ts reads it."""
-    scene, left_out = thin_scene(timeline.scene, most)
+def page_data(
+    timeline: Timeline,
+    most: int = MOST_BARS,
+    selection: Selection = EVERYTHING,
+    progress: Progress | None = None,
+    diagnosed: bool = False,
+) -> Json:
+    """What the page shows, for the page itself; `EmbeddedData` in web/src/embedded.ts reads it.
+
+    With `diagnosed`, findings are looked for now, with their places in what is shown.
+    """
+    scene, left_out = thin_scene(select_scene(timeline.scene, selection), most)
     lookup, schemas = Lookup(scene, timeline.capture), _Schemas()
-    rows = [_row(lookup, number, schemas) for number in range(len(scene.rows))]
+    rows = []
+    for number in range(len(scene.rows)):
+        rows.append(_row(lookup, number, schemas))
+        if progress:
+            progress(number + 1, len(scene.rows))
+    findings = timeline.findings_in(scene) if diagnosed else timeline.findings
     state = {"generation": 1, "progress": "", "trouble": ""}
     own = {"left_out": left_out, "capture": timeline.capture.name}
     return {
         "scene": scene_json(scene, timeline) | state | own,
         "rows": rows,
         "schemas": list(schemas.numbers),
-        "highlights": highlights(lookup) | {"findings": timeline.findings},
+        "highlights": highlights(lookup) | {"findings": findings},
     }
 
 
@@ -159,9 +165,15 @@ def _page_html(data: Json) -> str:
     return html.replace('<script src="app.js"></script>', f"{embedded}\n<script>{script}</script>")
 
 
-def write_html(timeline: Timeline, path: Path, most: int = MOST_BARS) -> str:
+def write_html(
+    timeline: Timeline,
+    path: Path,
+    most: int = MOST_BARS,
+    selection: Selection = EVERYTHING,
+    progress: Progress | None = None,
+) -> str:
     """Writes the file; a text of what was left out, "" for nothing."""
-    data = page_data(timeline, most)
+    data = page_data(timeline, most, selection, progress, diagnosed=True)
     write_text(path, _page_html(data))
     left_out: str = data["scene"]["left_out"]
     return left_out

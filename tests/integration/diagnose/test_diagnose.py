@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from ncclscope.simulation.job import run_job
-from ncclscope.simulation.scenario import Late, Scenario, read_scenario
+from ncclscope.simulation.scenario import Late, Scenario
+from ncclscope.simulation.scenario_files import read_scenario
 from tests.support.player import TRANSCRIPTS, ncclscope, recording
 from tests.support.simulated_faults import JOBS
 from tests.support.writer import from_transcript
@@ -55,7 +56,7 @@ def test_the_straggler_is_named(tmp_path: Path) -> None:
 
 def test_of_two_ranks_the_late_one_is_as_late_as_it_is(tmp_path: Path) -> None:
     """The demo's job, all of whose communicators are pairs: what is found is what was planted."""
-    scenario = read_scenario(Path("late_rank.scenario"))
+    scenario = read_scenario(Path("late_rank.toml"))
     (planted,) = scenario.late
     write_scenario(tmp_path / "c", scenario)
     (first,) = diagnosis(tmp_path / "c")

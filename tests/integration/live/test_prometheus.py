@@ -315,7 +315,9 @@ def test_a_hang_fires_and_a_dead_process_goes_stale(tmp_path: Path) -> None:
 
 def test_committed_files_are_current() -> None:
     for name, text in dashboards.files().items():
-        assert (ROOT / "dashboards" / name).read_text() == text, "run python -m tools.dashboards"
+        assert (ROOT / "src/ncclscope/dashboards" / name).read_text() == text, (
+            "run python -m tools.dashboards"
+        )
 
 
 def test_the_page_of_metrics_is_current() -> None:
@@ -338,7 +340,7 @@ def test_the_page_of_metrics_is_current() -> None:
 
 def test_rules_by_promtool(tmp_path: Path) -> None:
     """Made-up series through the rules as they are committed."""
-    shutil.copy(ROOT / "dashboards" / "ncclscope-rules.yml", tmp_path)
+    shutil.copy(ROOT / "src/ncclscope/dashboards" / "ncclscope-rules.yml", tmp_path)
     cases = ROOT / "tests" / "data" / "rules-test.yml"
     (tmp_path / "test.yml").write_text(cases.read_text())
     ran = subprocess.run(

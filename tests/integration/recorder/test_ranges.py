@@ -294,8 +294,7 @@ job.end()
     step = process.live.step
     assert int(step["steps"]) == 12
     assert process.range_texts == {int(step["text"]): "Optimizer.step#Adam.step"}
-    assert 11 * 4e6 < int(step["sum_ns"]) < 60e9
-    assert 4e6 < int(step["last_ns"]) < int(step["sum_ns"])
+    assert 4e6 < int(step["last_ns"]) < 60e9
     assert int(step["data_ns"]) > 12 * 2e6
     assert int(step["phase"]) == layout.PHASE_UNKNOWN
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ncclscope.simulation.scenario import read_scenario
+from ncclscope.simulation.scenario_files import read_scenario
 from tests.support.paths import DATA
 from tests.support.player import ncclscope, play_job, transcript_files
 from tests.support.writer.scenario import write_scenario

@@ -1,6 +1,7 @@
 """Verdicts where no kernel events are recorded: with sampled GPU timing, or without."""
 
 from ncclscope.diagnose.hang.judge import judge
+from ncclscope.report.status import heading
 from ncclscope.snapshot.process import ProcessSnapshot
 from tests.support.snapshot_builders import last, rank_state, snapshot
 
@@ -39,3 +40,5 @@ def test_of_ranks_with_equal_calls_nothing_is_assumed() -> None:
     status = judge(job([100, 100, 100]))
     assert not status.hung
     assert status.verdicts[0].verdict == "ok"
+    assert "ends of operations are not recorded" in heading(status)
+    assert "ends of operations" not in heading(judge(job([100, 100, 100], since_s=1)))

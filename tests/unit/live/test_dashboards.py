@@ -15,7 +15,7 @@ from tests.support import npm
 from tests.support.paths import ROOT
 
 TYPES = ROOT / "tools" / "grafana"
-COMMITTED = sorted((ROOT / "dashboards").glob("*.json"))
+COMMITTED = sorted((ROOT / "src/ncclscope/dashboards").glob("*.json"))
 Json = dict[str, Any]
 
 
@@ -92,7 +92,7 @@ WRONG: dict[str, tuple[Callable[[Json], object], str]] = {
 
 
 def test_what_does_not_fit_is_refused(folder: Path) -> None:
-    right = json.loads((ROOT / "dashboards" / "ncclscope-job.json").read_text())
+    right = json.loads((ROOT / "src/ncclscope/dashboards" / "ncclscope-job.json").read_text())
     made = {}
     for name, (spoil, _) in WRONG.items():
         made[name] = copy.deepcopy(right)
@@ -103,7 +103,7 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
 
 
 def test_heatmap_and_history_options_are_checked_too(folder: Path) -> None:
-    right = json.loads((ROOT / "dashboards" / "ncclscope-ranks.json").read_text())
+    right = json.loads((ROOT / "src/ncclscope/dashboards" / "ncclscope-ranks.json").read_text())
     heatmap, history = copy.deepcopy(right), copy.deepcopy(right)
     _options(heatmap, "heatmap")["color"]["schema"] = "Oranges"
     _options(history, "status-history")["rowHeight"] = "0.9"

@@ -1,6 +1,9 @@
 """Scenarios: what is written is what is read, and mistakes are named."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +24,7 @@ from ncclscope.simulation.scenario import (
     parse_scenario,
     scenario_text,
 )
+from ncclscope.simulation.scenario_files import parse_toml, read_scenario, toml_text
 from tests.support.paths import ROOT
 
 EVERYTHING = Scenario(
@@ -50,6 +54,53 @@ EVERYTHING = Scenario(
 @pytest.mark.parametrize("scenario", [EVERYTHING, Scenario()])
 def test_text_and_back(scenario: Scenario) -> None:
     assert parse_scenario(scenario_text(scenario)) == scenario
+    assert parse_toml(toml_text(scenario)) == scenario
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("rank = 4", "there is no key rank"),
+        ("ranks = 'four'", "ranks is a whole number, and 'four' is none"),
+        ("ranks = true", "ranks is a whole number"),
+        ("late = 3", "late is a table: write [[late]]"),
+        ("[[late]]\nrank = 1", "ms of late is missing"),
+        ("[[late]]\nrank = 1\nms = 2\nwhy = 3", "why of late is none of rank, ms"),
+        ("[[late]]\nrank = 9\nms = 2", "there is no rank 9"),
+        ("[[slow_link]]\nhosts = '1,2'", "hosts is a list of numbers"),
+        ("[[call]]\ncommunicator = 'world'\nfunction = 'AllReduce'\nsize = '1Q'", "not an amount"),
+        ("ranks = \nsteps = 1", "at line 1"),
+    ],
+)
+def test_mistakes_in_toml(text: str, complaint: str) -> None:
+    with pytest.raises(UsageError, match="cannot read the scenario") as raised:
+        parse_toml(text)
+    assert complaint in str(raised.value)
+
+
+def test_packaged_scenarios_are_read_by_their_names() -> None:
+    files = sorted((ROOT / "src/ncclscope/simulation").glob("*.toml"))
+    assert len(files) == 6
+    for file in files:
+        assert read_scenario(Path(file.name)).name == file.stem.replace("_", "-")
+
+
+def test_the_toml_of_the_page_is_right() -> None:
+    page = (ROOT / "docs/simulation.md").read_text()
+    (text,) = re.findall(r"^```toml\n(.*?)^```$", page, re.M | re.S)
+    assert parse_toml(text).late == (Late(5, 20, 10),)
+
+
+def test_old_files_are_read_and_turned_into_toml(tmp_path: Path) -> None:
+    old = tmp_path / "old.scenario"
+    old.write_text("ranks = 1\nsteps = 0\nrange = step%20{step} 0 0\n")
+    command = [sys.executable, "-m", "ncclscope.simulation"]
+    done = subprocess.run([*command, old], capture_output=True, text=True, check=True)
+    assert f"--to-toml {old}` prints it as TOML" in done.stderr
+    text = subprocess.check_output([*command, "--to-toml", old], text=True)
+    assert parse_toml(text) == read_scenario(old)
+    wrong = subprocess.run([*command, "--nonsense"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
 
 
 def test_words_and_values_in_order() -> None:

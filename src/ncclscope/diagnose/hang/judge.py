@@ -63,6 +63,7 @@ def judge(snapshots: Sequence[ProcessSnapshot], unreadable: Sequence[str] = ()) 
             for snapshot in current
             for rank_state in snapshot.rank_states
         ),
+        sees_ends=any(m.rank_state.reports_kernels for state in comm_states for m in state.members),
     )
 
 

@@ -119,6 +119,7 @@ class Status:
     simulated: bool = False
     quiet_ns: int = 0  # since the last call of any process, where nothing is in flight
     called: bool = True  # some process has made a call
+    sees_ends: bool = True  # kernels are recorded: it is known which operations have ended
     unheard: int = 0  # processes of other hosts without heartbeats: dead, or cut off from here
 
     @property

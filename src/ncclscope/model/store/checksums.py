@@ -16,17 +16,16 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from ncclscope.arrays.library import library, pointer
 from ncclscope.model.column_files import column_file
-from ncclscope.model.schema import NONE, OPTIONAL_COLUMNS, TABLES, Columns
+from ncclscope.model.schema import LARGEST, NONE, OPTIONAL_COLUMNS, TABLES, Columns, value_range
 
 _CHUNK_WORDS = 1 << 18  # 2 MB: stays in the cache between reading and adding up
 _THREADS = 4
-_LARGEST = 1 << 62
 _SEAL, _STAMPS = "seal", "stamps"
 # Columns that hold rows of other tables.
 REFERENCES = {
@@ -150,9 +149,14 @@ def check_seal(folder: Path, manifest: dict[str, Any]) -> bool:
     return False
 
 
+def is_whole_number(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number of any size."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def is_number(value: object) -> bool:
     """Whether it is a whole number of 63 bits."""
-    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
+    return is_whole_number(value) and abs(value) < LARGEST
 
 
 def is_text(value: object) -> bool:
@@ -213,7 +217,10 @@ def check_numbers(
             raise DamagedError(table)
         for column in TABLES[table]:
             values = columns[column.name]
-            if column.words and len(values):
-                most = len(words[column.name])
-                if int(values.min()) < NONE or int(values.max()) >= most:
-                    raise DamagedError(f"{table}.{column.name}")
+            if not len(values):
+                continue
+            least, most = value_range(column)
+            if column.words:
+                most = len(words[column.name]) - 1
+            if int(values.min()) < least or int(values.max()) > most:
+                raise DamagedError(f"{table}.{column.name}")

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ncclscope._version import __version__
 from ncclscope.capture.deletion import is_saved_model
@@ -25,12 +24,22 @@ from ncclscope.model.column_files import map_columns, write_columns
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.model import Model, Training
 from ncclscope.model.rows import GpuRow, ProcessRow
-from ncclscope.model.schema import NONE, SCHEMA_VERSION, TABLES, Columns, row_chunks
+from ncclscope.model.schema import (
+    LARGEST,
+    NONE,
+    SCHEMA_VERSION,
+    TABLES,
+    Column,
+    Columns,
+    row_chunks,
+    value_range,
+)
 from ncclscope.model.store.checksums import (
     DamagedError,
     check_numbers,
     check_seal,
     is_number,
+    is_whole_number,
     record_of,
     regular_size,
     texts,
@@ -95,7 +104,7 @@ class Writer:
         """Saves the model and returns its folder: the temporary one where the capture cannot be
         written to.
         """
-        whole = {table: _whole_columns(self.columns(table)) for table in TABLES}
+        whole = {table: _whole_columns(table, self.columns(table)) for table in TABLES}
         manifest = with_seal(self.folder, {**manifest, "rows": self._rows, "whole": whole})
         (self.folder / _MANIFEST).write_text(json.dumps(manifest))
         if not self.kept:
@@ -117,16 +126,23 @@ class Writer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _whole_columns(columns: Columns) -> list[str]:
-    """Names of the columns without NONE."""
+def _whole_columns(table: str, columns: Columns) -> list[str]:
+    """Names of the columns without NONE. Impossible values of damaged captures become NONE."""
 
-    def is_whole(values: npt.NDArray[Any]) -> bool:
-        chunks = (values[rows] for rows in row_chunks(len(values)))
-        return not any(chunk.min() <= NONE and (chunk == NONE).any() for chunk in chunks)
+    def is_whole(column: Column) -> bool:
+        values, whole = columns[column.name], True
+        least, most = value_range(column)
+        for rows in row_chunks(len(values)):
+            chunk = values[rows]
+            lowest = int(chunk.min())
+            if lowest < least or (chunk.itemsize >= 4 and int(chunk.max()) > most):
+                chunk[(chunk < least) | (chunk > most)] = NONE
+            whole = whole and not (lowest <= NONE and bool((chunk == NONE).any()))
+        return whole
 
     with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _MOST_THREADS)) as pool:
-        answers = pool.map(is_whole, columns.values())
-        return [name for name, whole in zip(columns, answers, strict=True) if whole]
+        answers = pool.map(is_whole, TABLES[table])
+        return [column.name for column, w in zip(TABLES[table], answers, strict=True) if w]
 
 
 def manifest_of(model: Model, mark: str) -> dict[str, Any]:
@@ -140,13 +156,22 @@ def manifest_of(model: Model, mark: str) -> dict[str, Any]:
         "descriptions": model.descriptions,
         "module_names": model.module_names,
         "training": asdict(model.training),
-        "processes": [asdict(row) for row in model.processes],
-        "gpus": [asdict(row) for row in model.gpus],
+        "processes": [_within_range(asdict(row)) for row in model.processes],
+        "gpus": [_within_range(asdict(row)) for row in model.gpus],
         "nodes": model.nodes,
-        "completeness": asdict(model.completeness),
-        "realtime_offset_ns": model.realtime_offset_ns,
+        "completeness": _within_range(asdict(model.completeness)),
+        "realtime_offset_ns": _within_range(model.realtime_offset_ns),
         "clocks": [_clock_record(clock) for clock in model.clocks],
     }
+
+
+def _within_range(value: Any) -> Any:
+    """A record whose numbers can be read back: those of a damaged capture may be too large."""
+    if isinstance(value, dict):
+        return {name: _within_range(part) for name, part in value.items()}
+    if is_whole_number(value):
+        return max(min(value, LARGEST - 1), 1 - LARGEST)
+    return value
 
 
 def _clock_record(clock: NodeClock) -> dict[str, Any]:
@@ -176,8 +201,11 @@ def _clock(record: dict[str, Any]) -> NodeClock:
 
 def _words(lists: Any) -> dict[str, list[str]]:
     words = {str(sort): texts(names) for sort, names in lists.items()}
+    fixed = Vocabulary().lists  # names that readers look for
     fine = all(len(set(names)) == len(names) <= _MOST_NAMES for names in words.values())
-    if set(words) != set(Vocabulary().lists) or not fine:
+    if set(words) != set(fixed) or not fine:
+        raise DamagedError("words")
+    if any(words[sort][: len(names)] != names for sort, names in fixed.items()):
         raise DamagedError("words")
     return words
 

@@ -1,0 +1,115 @@
+"""What is made for others: metadata, chart, image, workflows, the page of the index, the site."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ncclscope.cli.dashboards import FOLDER
+from tests.support.paths import ROOT
+from tests.support.player import ncclscope
+from tools import release, site_links
+
+VERSION = release.version()
+CHART = ROOT / "charts" / "ncclscope"
+
+
+def rendered(template: Path, values: dict[str, Any]) -> Any:
+    """A template as Helm renders it: the part of its language that the chart uses."""
+    text = template.read_text()
+    condition = r"\{\{- if \.Values\.([\w.]+) \}\}\n(.*?)\{\{- end \}\}\n"
+    text = re.sub(condition, lambda m: m[2] if look_up(values, m[1]) else "", text, flags=re.S)
+    text = text.replace("{{ .Release.Name }}", "scope")
+
+    def value(match: re.Match[str]) -> str:
+        found = look_up(values, match[1])
+        return f'"{found}"' if match[2] else str(found)
+
+    text = re.sub(r"\{\{ \.Values\.([\w.]+)( \| quote)? \}\}", value, text)
+    assert "{{" not in text
+    return yaml.safe_load(text)
+
+
+def look_up(values: dict[str, Any], path: str) -> Any:
+    for name in path.split("."):
+        values = values[name]
+    return values
+
+
+def test_the_chart_is_what_it_should_be() -> None:
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    daemons = rendered(CHART / "templates" / "daemonset.yaml", values)
+    pod = daemons["spec"]["template"]["spec"]
+    assert daemons["spec"]["selector"]["matchLabels"].items() <= (
+        daemons["spec"]["template"]["metadata"]["labels"].items()
+    )
+    containers = [*pod["initContainers"], *pod["containers"]]
+    assert [container["name"] for container in containers] == ["plugin", "serve", "prune"]
+    volumes = {volume["name"] for volume in pod["volumes"]}
+    for container in containers:
+        assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+        assert container["image"] == f"{values['image']['repository']}:v{VERSION}"
+    assert containers[1]["args"][-2:] == ["--port", "9479"]
+    assert rendered(CHART / "templates" / "podmonitor.yaml", values) is None
+    values["podMonitor"]["enabled"], values["prune"]["enabled"] = True, False
+    monitor = rendered(CHART / "templates" / "podmonitor.yaml", values)
+    assert monitor["spec"]["podMetricsEndpoints"][0]["port"] == "nccl-metrics"
+    daemons = rendered(CHART / "templates" / "daemonset.yaml", values)
+    assert len(daemons["spec"]["template"]["spec"]["containers"]) == 1
+
+
+def test_versions_are_the_same_everywhere() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert chart["version"] == chart["appVersion"] == citation["version"] == VERSION
+    assert f"## {VERSION}" in (ROOT / "CHANGELOG.md").read_text()
+    assert ncclscope("--version").stdout == f"ncclscope {VERSION}\n"
+
+
+def test_workflows_and_templates_are_yaml() -> None:
+    files = sorted((ROOT / ".github").rglob("*.yml"))
+    assert len(files) == 5
+    assert all(yaml.safe_load(file.read_text()) for file in files)
+
+
+def test_readme_has_absolute_links_on_an_index() -> None:
+    text = release.readme_for_index((ROOT / "README.md").read_text(), "v1.0")
+    links = re.findall(r"\]\(([^)\s]+)\)", text)
+    assert len(links) > 30
+    assert all(link.startswith(("https://", "#")) for link in links)
+    assert f"{release.repository()}/blob/v1.0/docs/verbs/run.md" in links
+
+
+def test_every_page_is_in_the_site() -> None:
+    text = (ROOT / "mkdocs.yml").read_text()
+    listed = re.findall(r"^ +- ([\w/-]+\.md)$", text, re.M)
+    pages = [str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(pages)
+    address = re.search(r"^repo_url: (.*)$", text, re.M)
+    assert address
+    assert address[1] == release.repository()
+
+
+def test_links_out_of_the_docs_lead_to_the_repository() -> None:
+    class Page:
+        class file:  # noqa: N801
+            src_uri = "guides/hang.md"
+
+    text = "[a](../../README.md#x) [b](../faq.md) [c](slower.md) [d](https://e) [f](#g)"
+    changed = site_links.on_page_markdown(text, Page(), {"repo_url": "https://r"})
+    assert changed == text.replace("../../README.md", "https://r/blob/main/README.md")
+
+
+def test_dashboards_are_written(tmp_path: Path) -> None:
+    done = ncclscope("dashboards", "-o", tmp_path / "new" / "folder")
+    assert done.returncode == 0
+    written = sorted((tmp_path / "new" / "folder").iterdir())
+    assert [file.read_bytes() for file in written] == [
+        file.read_bytes() for file in sorted(FOLDER.iterdir())
+    ]
+    assert len(written) == 6
+    (tmp_path / "file").touch()
+    refused = ncclscope("dashboards", "-o", tmp_path / "file" / "folder")
+    assert refused.returncode == 1
+    assert "Name another directory with -o" in refused.stderr

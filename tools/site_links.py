@@ -1,0 +1,25 @@
+"""What mkdocs calls for each page: links out of docs/ lead to the repository."""
+
+import re
+from pathlib import PurePosixPath
+from typing import Any
+
+_LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)((?:#[^)\s]*)?)\)")
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
+    """The page with such links replaced."""
+    folder = PurePosixPath("docs", page.file.src_uri).parent
+
+    def replaced(match: re.Match[str]) -> str:
+        parts: list[str] = []
+        for part in (folder / match[1]).parts:
+            if part == "..":
+                parts.pop()
+            else:
+                parts.append(part)
+        if parts[:1] == ["docs"]:
+            return match[0]
+        return f"]({config['repo_url']}/blob/main/{'/'.join(parts)}{match[2]})"
+
+    return _LINK.sub(replaced, markdown)
