@@ -69,8 +69,8 @@ _OTHER_EXIT_CODES = {
 
 _DUCKDB_OUT_OF_MEMORY = "OutOfMemoryException"  # by its name: verbs without duckdb do not import it
 _OUT_OF_MEMORY = (
-    "cannot finish: there is too little memory. Look at a part of the capture (--last 60s, --comm "
-    "NAME), raise NCCLSCOPE_MEMORY_LIMIT if it is set, or run this on a larger machine"
+    "there is not enough memory. Choose a part: --last 10m, --rank, --comm; or raise "
+    "NCCLSCOPE_MEMORY_LIMIT if it is set"
 )
 
 
@@ -202,10 +202,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not error.filename:
             _drop_output()
         print(f"ncclscope: {_sentence(error)}", file=sys.stderr)
-        return 1
-    except MemoryError:
-        message = "there is not enough memory. Choose a part: --last 10m, --rank, --comm"
-        print(f"ncclscope: {message}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -64,7 +64,7 @@ def _client(on: str) -> Iterator[Any]:
         distributed: Any = importlib.import_module("distributed")
     except ImportError:
         message = f"cannot use --on {on}: the package distributed is not installed"
-        raise UsageError(message, "Install it: pip install 'ncclscope[dask]'") from None
+        raise UsageError(message, "Install it: pip install distributed") from None
     path = on.removeprefix("file:")
     where = {"scheduler_file": path} if on.startswith("file:") else {"address": on}
     if on.startswith("file:") and not Path(path).is_file():

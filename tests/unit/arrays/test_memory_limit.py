@@ -57,4 +57,4 @@ def test_too_little_memory_is_a_sentence(
 
     monkeypatch.setattr("ncclscope.cli.progress.open_model", fail)
     assert main(["report", str(tmp_path / "capture")]) == 1
-    assert "cannot finish: there is too little memory. Look at" in capsys.readouterr().err
+    assert "there is not enough memory. Choose a part:" in capsys.readouterr().err
