@@ -1,7 +1,8 @@
 """Mutated captures over all verbs: no crash, no hang, no traceback, memory below 2 GB.
 
-`python -m benchmarks mutations`; MUTATIONS says how many captures, MUTATIONS_SEED which is the
-first. Each capture is read by some verbs, drawn from all of them, in one child process.
+`python -m benchmarks mutations`; MUTATIONS says how many captures, MUTATIONS_SEED which seed is the
+first, MUTATIONS_SECONDS when to stop. Each capture is read by some verbs, drawn from all of them,
+in one child process.
 """
 
 import os
@@ -15,8 +16,9 @@ from pathlib import Path
 
 from benchmarks.results import ROOT, publish, table
 from tests.support.mutations import mutated_copy, whole_captures
-from tests.support.verb_runs import run_verbs
+from tests.support.verb_runs import import_modules, run_verbs
 
+LONGEST_S = float(os.environ.get("MUTATIONS_SECONDS", "inf"))
 CAPTURES = int(os.environ.get("MUTATIONS", "100000"))
 FIRST_SEED = int(os.environ.get("MUTATIONS_SEED", "0"))
 VERBS_EACH = 5  # of the 14
@@ -55,6 +57,7 @@ def main() -> None:
     problems: Counter[str] = Counter()
     runs = captures = 0
     peak_bytes, slowest_s, began = 0, 0.0, time.monotonic()
+    import_modules()
     with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as directory:
         (Path(directory) / "whole").mkdir()
         wholes = whole_captures(Path(directory) / "whole")
@@ -76,7 +79,9 @@ def main() -> None:
                     print("    " + "\n    ".join(last), flush=True)
             captures += 1
             shutil.rmtree(place)
-            if captures % 100 == 0:
+            if time.monotonic() - began > LONGEST_S:
+                break
+            if captures % 20 == 0:
                 pace = captures / (time.monotonic() - began)
                 print(f"{captures:,} captures, {pace:.1f}/s, {dict(problems)}", file=sys.stderr)
     header = ["captures", "runs of verbs", "crashes", "hangs", "tracebacks", "other", "peak memory"]

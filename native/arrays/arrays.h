@@ -177,6 +177,8 @@ typedef int16_t i16;
     C(AS_ELAPSED)  /* ticks since the event began, as a time */
 // Bits: the start, or the call, came after an end.
 #define GAP_BITS(C) C(AFTER_ON_GPU) C(AFTER_ON_HOST)
+// Whether a start was held back; BESIDE: its usual length counts from the start of what held it.
+#define BLOCKED_KINDS(C) C(BLOCKED_NOT) C(BLOCKED_BEHIND) C(BLOCKED_BESIDE)
 #define GRAPH_EVENTS(C) C(EVENT_CALL) C(EVENT_START) C(EVENT_END)
 #define GRAPH_EDGES(C)                                                                          \
     C(EDGE_ROOT) C(EDGE_LAUNCH) C(EDGE_GPU) C(EDGE_HOST) C(EDGE_HOST_AFTER_SYNC) C(EDGE_TRANSFER)
@@ -186,7 +188,8 @@ typedef int16_t i16;
 #define ARRAY_ENUMS(E)                                                                          \
     E(column_source, COLUMN_SOURCES) E(column_sink, COLUMN_SINKS)                               \
     E(column_meaning, COLUMN_MEANINGS) E(stamp_state, STAMP_STATES)                             \
-    E(gap_bit, GAP_BITS) E(graph_event, GRAPH_EVENTS) E(graph_edge, GRAPH_EDGES) E(charged_sum, CHARGED_SUMS)
+    E(gap_bit, GAP_BITS) E(blocked_kind, BLOCKED_KINDS) E(graph_event, GRAPH_EVENTS)            \
+    E(graph_edge, GRAPH_EDGES) E(charged_sum, CHARGED_SUMS)
 
 // ---- Functions: F(result, name, arguments). Their definitions say what they do. ----
 
@@ -298,6 +301,7 @@ static inline u64 arrays_abi_version(void) {
 
 // ---- What the loops share. ----
 #define LONG_CALL_NS 200000  // from one call to the next: less is no synchronisation
+#define DRIFT_SHIFT 13       // 1 / 8192: clocks that drift by up to 122 ppm
 #define STREAM_GAP_NS 10000  // between kernels of one stream, at most, where nothing else is known
 #define NO_PIECE ((struct line_piece){.low = 1, .high = 0})
 
@@ -322,6 +326,14 @@ static inline double line_at(const struct lines *line, double x, struct line_pie
         find_piece(line, x, piece);
     }
     return piece->slope * (x - piece->low) + piece->y;
+}
+
+// How much before the end of an operation a later one may seem to start: stamps are put on the
+// host's clock by where the operation began, so clocks that drift show in long ones.
+static inline i64 gpu_tolerance_ns(const struct timed_operations *ops,
+                                   const struct gap_rules *rules, i64 operation) {
+    const i64 *events = &ops->events[3 * operation];
+    return rules->gpu_tolerance_ns + ((events[EVENT_END] - events[EVENT_START]) >> DRIFT_SHIFT);
 }
 
 // Reads columns of the slots at places `first` to below `end`. `near`: of the last call, or

@@ -47,14 +47,16 @@ static void follow(const struct event_graph *graph, i64 late, i64 early, i64 hor
         if (event < 0 || walk->parts == LONGEST_WALK) break;
         i64 before = graph->before[event], time = graph->time_ns[event];
         double usual = graph->usual_ns[event];
+        int blocked = event % 3 == EVENT_START ? graph->blocked[event / 3] : BLOCKED_NOT;
         // The rank that waits was ready before what held it back ended: its own course counts.
-        if (side && event % 3 == EVENT_START && graph->blocked[event / 3]) {
-            double transfer = graph->usual_ns[before];
+        if (side && blocked) {
+            double transfer = blocked == BLOCKED_BESIDE ? 0 : graph->usual_ns[before];
             usual = usual < 0 || transfer < 0 ? -1 : usual + transfer;
             before += EVENT_START - EVENT_END;
         }
         i64 from = before >= 0 ? graph->time_ns[before] : lowest;
         double whole = (double)(time - from);
+        if (!side && blocked && usual > whole) usual = whole;  // its own course was not the reason
         if (from < lowest) {  // of an edge that crosses the horizon its part counts
             if (usual > 0 && whole > 0) usual *= (double)(time - lowest) / whole;
             whole = (double)(time - lowest);

@@ -59,7 +59,7 @@ EXPORT void ncclscope_count_gaps(const struct timed_operations *ops, const struc
             i64 cell = position * ops->calls_back + back - 1, end = own[EVENT_END - 3 * back];
             i64 start_gap = own[EVENT_START] - end, call_gap = own[EVENT_CALL] - end;
             counted[3 * cell]++;
-            counted[3 * cell + 1] += start_gap < -rules->gpu_tolerance_ns;
+            counted[3 * cell + 1] += start_gap < -gpu_tolerance_ns(ops, rules, o - back);
             counted[3 * cell + 2] += call_gap < -rules->host_tolerance_ns;
             if (!sampled) continue;
             if (start_gap >= 0)
@@ -98,7 +98,7 @@ static struct choices choices_of(const struct timed_operations *ops, const struc
         i64 q = o - back, end = ops->events[3 * q + EVENT_END], slack = start - end;
         u8 can = possible[(i64)ops->position[o] * ops->calls_back + back - 1];
         int tight = slack >= 0 && slack <= rules->tight_ns;
-        if (slack >= -rules->gpu_tolerance_ns &&
+        if (slack >= -gpu_tolerance_ns(ops, rules, q) &&
             ((can >> AFTER_ON_GPU & 1) || q == on_stream || tight))
             choose_later(&found.gpu, end, q, back);
         if (slack >= 0) choose_later(&found.ended, end, q, back);
@@ -109,7 +109,7 @@ static struct choices choices_of(const struct timed_operations *ops, const struc
     }
     if (on_stream >= 0 && o - on_stream > ops->calls_back) {
         i64 end = ops->events[3 * on_stream + EVENT_END];
-        if (start - end >= -rules->gpu_tolerance_ns)
+        if (start - end >= -gpu_tolerance_ns(ops, rules, on_stream))
             choose_later(&found.gpu, end, on_stream, ops->calls_back + 1);
     }
     return found;

@@ -16,7 +16,8 @@ EXPORT void ncclscope_direct_dependencies(const struct timed_operations *ops,
             u8 can = possible[(i64)ops->position[o] * ops->calls_back + back - 1];
             i64 end = own[EVENT_END - 3 * back];
             u32 bit = 1u << (back - 1);
-            if ((can >> AFTER_ON_GPU & 1) && own[EVENT_START] - end >= -rules->gpu_tolerance_ns)
+            if ((can >> AFTER_ON_GPU & 1) &&
+                own[EVENT_START] - end >= -gpu_tolerance_ns(ops, rules, o - back))
                 start |= bit;
             if ((can >> AFTER_ON_HOST & 1) && own[EVENT_CALL] - end >= -rules->host_tolerance_ns)
                 call |= bit;
@@ -97,6 +98,9 @@ static i64 replayed_start(const struct timed_operations *ops, const struct bindi
         least(real[EVENT_START] - real[EVENT_CALL], replay->least_launch_ns[ops->position[o]]);
     if (bound->edge[event] == EDGE_LAUNCH) launch = length;
     i64 time = events[3 * o + EVENT_CALL] + launch;
+    if (bound->before[event] >= 0 && bound->edge[event] == EDGE_GPU &&
+        bound->before[event] % 3 == EVENT_START)
+        not_before(&time, events[bound->before[event]] + length);
     if (replay->own_ns[o] > 0)
         not_before(&time,
                    events[bound->before[event] + EVENT_START - EVENT_END] + replay->own_ns[o]);
@@ -128,8 +132,9 @@ EXPORT void ncclscope_replay(const struct timed_operations *ops, const struct bi
         i64 o = order[j], first = first_of[ops->rank[o]];
         for (i64 *x = &next[ops->rank[o]]; *x <= o; ++*x)
             events[3 * *x + EVENT_CALL] =
-                *x == first ? ops->events[3 * *x + EVENT_CALL]
-                            : replayed_call(ops, bound, replay, events, *x, first);
+                *x == first
+                    ? ops->events[3 * *x + EVENT_CALL] + replay->length_ns[3 * *x + EVENT_CALL]
+                    : replayed_call(ops, bound, replay, events, *x, first);
         i64 start = replayed_start(ops, bound, replay, events, o, first);
         events[3 * o + EVENT_START] = start;
         i32 meeting = replay->meeting[o];

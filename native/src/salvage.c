@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,11 +44,25 @@ static bool is_arena(const struct file_header *header, u64 bytes) {
            header->chunk_count <= MAX_CHUNKS && header->chunks_offset <= 64u << 20;
 }
 
-static bool copy_range(int out, const char *base, u64 offset, u64 bytes) {
+// The file is read, not mapped: who truncates it meanwhile must not kill this process.
+static bool read_at(int in, char *to, u64 bytes, u64 offset) {
     for (int interrupts = 0; bytes > 0;) {
-        ssize_t written = pwrite(out, base + offset, bytes, (off_t)offset);
+        ssize_t got = pread(in, to, bytes, (off_t)offset);
+        if (got < 0 && errno == EINTR && interrupts++ < MOST_INTERRUPTS) continue;
+        if (got <= 0) return false;
+        to += got;
+        offset += (u64)got;
+        bytes -= (u64)got;
+    }
+    return true;
+}
+
+static bool write_at(int out, const char *from, u64 bytes, u64 offset) {
+    for (int interrupts = 0; bytes > 0;) {
+        ssize_t written = pwrite(out, from, bytes, (off_t)offset);
         if (written < 0 && errno == EINTR && interrupts++ < MOST_INTERRUPTS) continue;
         if (written <= 0) return false;
+        from += written;
         offset += (u64)written;
         bytes -= (u64)written;
     }
@@ -57,23 +70,31 @@ static bool copy_range(int out, const char *base, u64 offset, u64 bytes) {
 }
 
 // The front, and the chunks in use; free ones stay holes.
-static bool copy_arena(const char *base, const struct file_header *header, u64 bytes, int out) {
+static bool copy_arena(int in, const struct file_header *header, u64 bytes, int out) {
+    static char piece[CHUNK_BYTES];
     if (ftruncate(out, (off_t)bytes) != 0) return false;
-    if (!copy_range(out, base, 0, header->chunks_offset)) return false;
+    for (u64 offset = 0; offset < header->chunks_offset; offset += sizeof piece) {
+        u64 left = header->chunks_offset - offset;
+        u64 size = left < sizeof piece ? left : sizeof piece;
+        if (!read_at(in, piece, size, offset) || !write_at(out, piece, size, offset)) return false;
+    }
     for (u64 chunk = 0; chunk < header->chunk_count; chunk++) {
         u64 offset = header->chunks_offset + chunk * CHUNK_BYTES;
-        bool used = base[offset] == KIND_block || base[offset] == KIND_tallies;
-        if (used && !copy_range(out, base, offset, CHUNK_BYTES)) return false;
+        if (!read_at(in, piece, 1, offset)) return false;
+        if (piece[0] != KIND_block && piece[0] != KIND_tallies) continue;
+        if (!read_at(in, piece, sizeof piece, offset) ||
+            !write_at(out, piece, sizeof piece, offset))
+            return false;
     }
     return true;
 }
 
 // Into a file of its own, which gets its name when it is whole.
-static bool write_copy(const char *base, u64 bytes, const char *path) {
+static bool write_copy(int in, const struct file_header *header, u64 bytes, const char *path) {
     int dir = folder_open(path);
     if (dir < 0) return false;
     int out = folder_create_file(dir, PARTIAL);
-    bool copied = out >= 0 && copy_arena(base, (const struct file_header *)base, bytes, out);
+    bool copied = out >= 0 && copy_arena(in, header, bytes, out);
     if (out >= 0) close(out);
     copied = copied && renameat(dir, PARTIAL, dir, "arena") == 0;
     if (out >= 0 && !copied) unlinkat(dir, PARTIAL, 0);
@@ -81,9 +102,10 @@ static bool write_copy(const char *base, u64 bytes, const char *path) {
     return copied;
 }
 
-static bool copy_into_capture(const char *base, u64 bytes, const char *name) {
+static bool copy_into_capture(int in, u64 bytes, const char *name) {
+    _Alignas(8) static char base[MAX_HEADER_BYTES];
     const struct file_header *header = (const struct file_header *)base;
-    if (!is_arena(header, bytes)) return false;
+    if (!read_at(in, base, sizeof base, 0) || !is_arena(header, bytes)) return false;
     const char *capture = identity_value(base, header, "capture");
     const char *folder = identity_value(base, header, "folder");
     if (!capture || capture[0] != '/' || !folder || strcmp(folder, name) != 0) return false;
@@ -91,7 +113,7 @@ static bool copy_into_capture(const char *base, u64 bytes, const char *name) {
     if ((size_t)snprintf(path, sizeof path, "%s/%s", capture, folder) >= sizeof path) return false;
     // A capture that existed and does not any more was deleted: its arenas are deleted, too.
     bool deleted = header->segment && access(capture, F_OK) != 0 && errno == ENOENT;
-    return deleted || write_copy(base, bytes, path);
+    return deleted || write_copy(in, header, bytes, path);
 }
 
 static void salvage_arena(int dir, const char *name) {
@@ -100,14 +122,10 @@ static void salvage_arena(int dir, const char *name) {
     if (fd < 0) return;
     bool ours = fstat(fd, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == getuid() &&
                 info.st_size > MAX_HEADER_BYTES;
-    if (ours && flock(fd, LOCK_EX | LOCK_NB) == 0) {
-        u64 bytes = (u64)info.st_size;
-        void *base = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (base != MAP_FAILED) {
-            bool too_old = time(NULL) - info.st_mtime > OLDEST_SECONDS;
-            if (copy_into_capture(base, bytes, name) || too_old) unlinkat(dir, name, 0);
-            munmap(base, bytes);
-        }
+    // Without a link, somebody else has brought it in meanwhile.
+    if (ours && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &info) == 0 && info.st_nlink > 0) {
+        bool too_old = time(NULL) - info.st_mtime > OLDEST_SECONDS;
+        if (copy_into_capture(fd, (u64)info.st_size, name) || too_old) unlinkat(dir, name, 0);
     }
     close(fd);
 }

@@ -78,7 +78,7 @@ static bool write_at(int fd, const void *data, size_t bytes, u64 offset) {
 
 // The arena's header, schema and identity, as they were at first: somebody may truncate the arena.
 static const char *first_header(void) {
-    static char first[MAX_HEADER_BYTES];
+    _Alignas(8) static char first[MAX_HEADER_BYTES];
     struct file_header *header = (struct file_header *)first;
     if (!header->header_bytes) memcpy(first, arena.base, sizeof first);
     u64 hz = ((const struct file_header *)arena.base)->clock_hz;

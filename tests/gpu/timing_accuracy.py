@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 
 from ncclscope.capture import dtypes, layout
-from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.metadata import by_kind, read_meta_file
 from ncclscope.capture.segment import Damage, open_file, view_slots
+from ncclscope.model.build import open_model
+from ncclscope.model.detail_tables import details_of_process
+from ncclscope.model.model import Model
+from ncclscope.model.schema import NONE
 from ncclscope.nccl.events import MODE_EVENTS
 from tests.gpu.timing import (
     BLOCKS,
@@ -28,6 +31,7 @@ from tests.gpu.timing import (
 )
 
 FIRST_CALLS = 8  # of a key: all sampled
+_EVENT = (1 << layout.HANDLE_BITS) - 1  # what of a handle numbers an event, as in `operations`
 
 
 @dataclass(frozen=True)
@@ -68,9 +72,30 @@ def slots_with_handles(folder: Path) -> Iterator[tuple[int, np.void]]:
             at += 1 + int(run["count"])
 
 
-def read_process(folder: Path) -> tuple[list[dict[str, Any]], dict[int, dict[str, Any]]]:
-    """Timed launches, and operations by handle with their KernelCh durations."""
-    names = {layout.KINDS[n]: n for n in ("KernelLaunch", "Coll", "P2p", "KernelCh", "LaunchTime")}
+def kernel_times(model: Model, process: int) -> dict[int, int]:
+    """By event of an operation how long its kernel ran, by KernelCh's stamps as the model has
+    repaired them: NCCL reports stamps of other operations now and then.
+    """
+    columns = details_of_process(model, "channels", process)
+    assert columns is not None
+    usable = [model.words["stamp"].index(name) for name in ("valid", "repaired", "recovered")]
+    rows = np.isin(columns["stamp"], usable) & (columns["operation"] != NONE)
+    times: dict[int, tuple[int, int]] = {}
+    values = (columns[name][rows].tolist() for name in ("operation", "start_ns", "end_ns"))
+    for operation, start, end in zip(*values, strict=True):
+        first, last = times.get(operation, (start, end))
+        times[operation] = min(first, start), max(last, end)
+    events = model.tables["operations"]["event"]
+    return {int(events[row]): end - start for row, (start, end) in times.items()}
+
+
+def read_process(
+    folder: Path, kernel_ns: dict[int, int]
+) -> tuple[list[dict[str, Any]], dict[int, dict[str, Any]]]:
+    """Timed launches, and operations by handle with the times of their kernels. `kernel_ns`: by
+    event of the call, or of the work where NCCL reports no calls.
+    """
+    names = {layout.KINDS[n]: n for n in ("KernelLaunch", "Coll", "P2p", "LaunchTime")}
     slots: dict[str, dict[int, np.void]] = {name: {} for name in names.values()}
     for handle, slot in slots_with_handles(folder):
         name = names.get(int(slot[0]["kind"]))
@@ -79,19 +104,13 @@ def read_process(folder: Path) -> tuple[list[dict[str, Any]], dict[int, dict[str
     operations: dict[int, dict[str, Any]] = {}
     for kind in ("Coll", "P2p"):
         for handle, slot in slots[kind].items():
-            key = (kind, int(slot["func"]), int(slot["count"]))
-            operations[handle] = {"key": key, "starts": [], "stops": []}
-    for slot in slots["KernelCh"].values():
-        operation = operations.get(int(slot["parent"]))
-        if operation and slot["gpu_stop"] > slot["gpu_start"]:
-            operation["starts"].append(int(slot["gpu_start"]))
-            operation["stops"].append(int(slot["gpu_stop"]))
+            operations[handle] = {"key": (kind, int(slot["func"]), int(slot["count"]))}
+            for event in (int(slot["parent"]) & _EVENT, handle & _EVENT):
+                if kernel_ns.get(event, 0) > 0:
+                    operations[handle].setdefault("kernel_ns", kernel_ns[event])
     # Replays are reported by other threads than those that launch; they are not sampled.
     launching = {handle >> layout.INDEX_BITS for handle in slots["KernelLaunch"]}
     operations = {h: o for h, o in operations.items() if h >> layout.INDEX_BITS in launching}
-    for operation in operations.values():
-        if operation["starts"]:
-            operation["kernel_ns"] = max(operation["stops"]) - min(operation["starts"])
     in_order = sorted(operations)
     timed = []
     for slot in slots["LaunchTime"].values():
@@ -103,9 +122,9 @@ def read_process(folder: Path) -> tuple[list[dict[str, Any]], dict[int, dict[str
     return timed, operations
 
 
-def compare(folder: Path) -> list[Accuracy]:
+def compare(folder: Path, kernel_ns: dict[int, int]) -> list[Accuracy]:
     """The accuracy of every key of a process; of a group, its first operation counts."""
-    timed, operations = read_process(folder)
+    timed, operations = read_process(folder, kernel_ns)
     _, meta = read_meta_file(folder / "meta", Damage())
     clock = by_kind(meta).of("EventClock")[0]
     excess_ns = float(clock["excess_median_ns"])
@@ -165,7 +184,12 @@ def accuracy(placing: Placing) -> list[Accuracy]:
             words += [f"{scratch}/id", str(placing.hosts), str(BLOCKS)]
             commands.append((pinned(rank, words), rank_environment(rank, placing.hosts, variables)))
         outputs_of(commands, 300)
-        return [result for folder in process_folders(capture) for result in compare(folder)]
+        model = open_model(capture)
+        return [
+            result
+            for process, row in enumerate(model.processes)
+            for result in compare(capture / row.folder, kernel_times(model, process))
+        ]
 
 
 HEADER = [

@@ -70,6 +70,7 @@ ERRORS: dict[str, tuple[str, ...]] = {
     "pthread_setname_np": ("EACCES", "ERANGE"),
     "pthread_setspecific": ("ENOMEM",),
     "pthread_sigmask": ("EINVAL",),
+    "pread": ("EIO", "EINTR", "EAGAIN", "ESTALE", "0"),
     "pwrite": (
         "EIO",
         "ENOSPC",
@@ -173,7 +174,7 @@ def prepare(directory: Path) -> Bench:
     """Builds the library, kills a process for its arena, and records a job without a fault."""
     library = build_library(directory)
     killed = player(
-        *["load", "--collectives", 20, "--end", "kill"],
+        *["load", "--collectives", 60, "--rate", 200_000, "--end", "kill"],
         env=recording(directory / "dead", NCCLSCOPE_ARENA="2M"),
     )
     assert killed.returncode == -9

@@ -15,6 +15,7 @@ from ncclscope.capture.header import BYTES, PLACES, STRUCT, parse_header
 from ncclscope.errors import FormatError
 from ncclscope.model.build import open_model
 from ncclscope.model.schema import TABLES
+from ncclscope.model.store import checksums
 from ncclscope.model.store.checksums import with_seal
 from ncclscope.model.store.saved_model import fingerprint
 from tests.support.corruption import Damager
@@ -159,7 +160,9 @@ class Mutator:
         return f"{file.name}: {way}"
 
     def _model(self, capture: Path) -> str:
-        """A saved model with other numbers, whose checksums and fingerprint fit."""
+        """A saved model with other numbers, whose checksums and fingerprint fit. The stamps of its
+        files are not forged: with them a model is taken for the one that was saved, unread.
+        """
         folder = capture / "model"
         manifest = json.loads((folder / "manifest.json").read_text())
         tables = [table for table, rows in manifest["rows"].items() if rows]
@@ -180,6 +183,8 @@ class Mutator:
             said = self._manifest(manifest)
         manifest["fingerprint"] = fingerprint(capture)
         sealed = with_seal(folder, {name: v for name, v in manifest.items() if name != "seal"})
+        del sealed[checksums._STAMPS]
+        sealed["seal"] = checksums._digest(sealed)
         (folder / "manifest.json").write_text(json.dumps(sealed))
         return said
 

@@ -1,6 +1,9 @@
 """Verbs run in forked children of this process: with a time limit, and their memory measured."""
 
+import contextlib
+import importlib
 import os
+import pkgutil
 import resource
 import signal
 import sys
@@ -10,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import ncclscope
 from ncclscope.cli import main
 
 _KEPT_BYTES = 1 << 15
@@ -43,6 +47,14 @@ class VerbRun:
         if any(not c.isprintable() and c not in "\n\t\r" for c in texts):
             return "control character"
         return ""
+
+
+def import_modules() -> None:
+    """Imports what verbs import, so that children need not."""
+    for module in pkgutil.walk_packages(ncclscope.__path__, "ncclscope."):
+        if not module.name.endswith(("__main__", ".otf2", "ncclscope_attach", "ncclscope_kernels")):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(module.name)
 
 
 def run_verb(words: Sequence[str], limit_s: float = 30.0) -> VerbRun:

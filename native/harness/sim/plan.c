@@ -11,22 +11,6 @@
 
 enum { SLEEP_NS = 20000000, RANK_SPREAD_NS = 96 };
 
-bool work_is_message(const struct work *work) {
-    return work->spec.function == SEND || work->spec.function == RECV;
-}
-
-bool work_is_self(const struct comm *comm, const struct work *work) {
-    return work_is_message(work) && work->spec.root == comm->rank;
-}
-
-bool work_same_round(const struct work *a, const struct work *b) {
-    return a->round == b->round && a->order == b->order;
-}
-
-bool work_has_kernel_events(const struct work *work) {
-    return profiler_wants(work->mask, NCCL_KERNEL_CH);
-}
-
 // ---- making ----
 // Collectives by size, largest first, of equal ones the last called; messages by round.
 struct sortable {
@@ -174,29 +158,11 @@ static uint64_t plan_ticket(struct task *task) {
 }
 
 // ---- times ----
-int64_t plan_since_first_ns(int64_t t) {
-    static int64_t first_ns;
-    int64_t none = 0;
-    if (__atomic_compare_exchange_n(&first_ns, &none, t, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-        return 0;
-    return t - none;
-}
-
-double plan_sent_bytes(const struct comm *comm, const struct transfer_spec *spec) {
-    double bytes = (double)(spec->count * datatype_bytes(spec->type)), n = comm->ranks;
-    switch (spec->function) {
-        case ALL_REDUCE: return bytes * 2 * (n - 1) / n;
-        case ALL_GATHER:
-        case REDUCE_SCATTER: return bytes * (n - 1);
-        default: return bytes;
-    }
-}
-
 // From when all have come until it is over: the slowest link of the ring decides.
 static int64_t wire_ns(const struct comm *comm, const struct transfer_spec *spec, int64_t at_ns) {
     double latency_ns = 0, ns_per_byte = 0;
     int turns = spec->function == ALL_REDUCE ? 2 * (comm->ranks - 1) : comm->ranks - 1;
-    int64_t since_ns = plan_since_first_ns(at_ns);
+    int64_t since_ns = work_since_first_ns(at_ns);
     for (int rank = 0; rank < comm->ranks; rank++) {
         int from = comm_global_rank(comm, rank);
         int to = comm_global_rank(comm, (rank + 1) % comm->ranks);
@@ -205,14 +171,14 @@ static int64_t wire_ns(const struct comm *comm, const struct transfer_spec *spec
         if (latency > latency_ns) latency_ns = latency;
         if (per_byte > ns_per_byte) ns_per_byte = per_byte;
     }
-    return (int64_t)(turns * latency_ns + plan_sent_bytes(comm, spec) * ns_per_byte);
+    return (int64_t)(turns * latency_ns + work_sent_bytes(comm, spec) * ns_per_byte);
 }
 
 static int64_t message_ns(const struct comm *comm, const struct transfer_spec *spec,
                           int64_t at_ns) {
     int from = comm_global_rank(comm, comm->rank), to = comm_global_rank(comm, spec->root);
     double bytes = (double)(spec->count * datatype_bytes(spec->type));
-    int64_t since_ns = plan_since_first_ns(at_ns);
+    int64_t since_ns = work_since_first_ns(at_ns);
     return (int64_t)(settings_latency_ns(from, to) +
                      bytes * settings_ns_per_byte(from, to, since_ns));
 }

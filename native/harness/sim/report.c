@@ -173,12 +173,12 @@ static void hand_transfer(struct comm *comm, const struct work *work, int channe
     const struct tuning *tuning = &work->tuning;
     double bytes = work_is_message(work)
                        ? (double)(work->spec.count * datatype_bytes(work->spec.type))
-                       : plan_sent_bytes(comm, &work->spec) / tuning->channels;
+                       : work_sent_bytes(comm, &work->spec) / tuning->channels;
     bool flags_double_it = tuning->proto && tuning->proto[0] == 'L';  // of the LL protocol
     bool in_halves = tuning->proto && tuning->proto[0] == 'S';
     int from = comm_global_rank(comm, comm->rank), to = comm_global_rank(comm, peer);
     double step_bytes = bytes / tuning->steps;
-    int64_t since_ns = plan_since_first_ns(sim_now_ns());
+    int64_t since_ns = work_since_first_ns(sim_now_ns());
     double step_ns =
         settings_latency_ns(from, to) + step_bytes * settings_ns_per_byte(from, to, since_ns);
     progress_add_proxy(

@@ -2,8 +2,8 @@
 #ifndef NCCLSCOPE_SIM_REPORT_H
 #define NCCLSCOPE_SIM_REPORT_H
 
-#include "plan.h"
 #include "profiler.h"
+#include "work.h"
 
 // The API level, from 2.28 on; NULL where nothing is reported.
 void *report_group_start(struct comm *comm, int mask, bool captured, int depth);

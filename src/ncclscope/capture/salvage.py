@@ -92,10 +92,13 @@ def _lock(fd: int, header: Header) -> None:
     for _ in range(_LOCK_ATTEMPTS):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
         except BlockingIOError:
             if not _is_gone(header):
                 raise
+        else:
+            if os.fstat(fd).st_nlink:
+                return
+            break  # somebody else has brought it in meanwhile
         time.sleep(_LOCK_PAUSE_S)
     raise BlockingIOError
 
@@ -120,8 +123,12 @@ def _check_sizes(header: Header, path: Path) -> None:
         raise FormatError(f"cannot read {path}: no recorder makes such sizes", "Delete the file")
 
 
-def _dead_arenas(directory: int) -> Iterator[tuple[int, str, Header]]:
-    """Arenas of dead processes, locked while the caller uses them."""
+def _dead_arenas(
+    directory: int, wanted: Callable[[Path], bool]
+) -> Iterator[tuple[int, Header, Path]]:
+    """Arenas of dead processes whose captures are wanted, locked while the caller uses them; with
+    the capture.
+    """
     for name in sorted(os.listdir(directory)):
         fd = _open_arena(directory, name)
         if fd is None:
@@ -129,8 +136,10 @@ def _dead_arenas(directory: int) -> Iterator[tuple[int, str, Header]]:
         try:
             header = parse_header(os.pread(fd, LARGEST_HEADER_BYTES, 0), arena_dir() / name)
             _check_sizes(header, arena_dir() / name)
-            _lock(fd, header)
-            yield fd, name, header
+            home = Path(header.identity.get("capture", ""))
+            if home.is_absolute() and header.identity.get("folder") == name and wanted(home):
+                _lock(fd, header)
+                yield fd, header, home / name
         except (BlockingIOError, FormatError):
             continue  # alive, still being created, or none
         finally:
@@ -226,35 +235,20 @@ def _bring_in(wanted: Callable[[Path], bool], refused: list[str] | None = None) 
     except OSError:
         return saved
     try:
-        for fd, name, header in _dead_arenas(directory):
-            _bring_in_one(fd, name, header, directory, wanted, saved, refused)
+        for fd, header, target in _dead_arenas(directory, wanted):
+            try:
+                if not _was_deleted(target.parent, header):  # the arena goes with its capture
+                    _copy_used(fd, header, target)
+                    saved.append(target)
+            except OSError as error:  # it stays where it is until its capture can be written to
+                if isinstance(error, (NotADirectoryError, PermissionError)):
+                    refused.append(f"{target} is a link" if target.is_symlink() else str(error))
+            else:
+                with suppress(FileNotFoundError):
+                    os.unlink(target.name, dir_fd=directory)
     finally:
         os.close(directory)
     return saved
-
-
-def _bring_in_one(
-    fd: int,
-    name: str,
-    header: Header,
-    directory: int,
-    wanted: Callable[[Path], bool],
-    saved: list[Path],
-    refused: list[str],
-) -> None:
-    home, folder = Path(header.identity.get("capture", "")), header.identity.get("folder", "")
-    if not home.is_absolute() or folder != name or not wanted(home):
-        return
-    target = home / folder
-    try:
-        if not _was_deleted(home, header):  # the arena goes with its capture
-            _copy_used(fd, header, target)
-            saved.append(target)
-    except OSError as error:  # it stays where it is until its capture can be written to
-        if isinstance(error, (NotADirectoryError, PermissionError)):
-            refused.append(f"{target} is a link" if target.is_symlink() else str(error))
-        return
-    os.unlink(name, dir_fd=directory)
 
 
 def salvage(capture: Path | None = None, refused: list[str] | None = None) -> list[Path]:

@@ -4,6 +4,7 @@ import argparse
 import json
 
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.engine_options import add_engine_argument
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.terminal import output_width
 from ncclscope.diagnose.comparison import SLOWER, compare
@@ -17,7 +18,7 @@ _BETWEEN = "\0"  # stands for `--`, which argparse drops; nobody can give it
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds which captures to compare, and how to show it."""
-    parser.usage = "ncclscope compare [--json] [--gate] A B | A… -- B…"
+    parser.usage = "ncclscope compare [--json] [--gate] [--on WHERE] A B | A… -- B…"
     parser.add_argument(
         "captures", nargs="+", metavar="A B", help="captures: directories or globs, one of each job"
     )
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gate", action="store_true", help="exit with 3 if B is slower, 5 if nothing was compared"
     )
+    add_engine_argument(parser)
 
 
 def preprocess_argv(words: list[str]) -> list[str]:
@@ -50,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Prints whether B is slower or faster than A, and what of it."""
     paths_a, paths_b = ([resolve_capture(name) for name in side] for side in _sides(arguments))
     comparison = compare(
-        [open_model_with_progress(path) for path in paths_a],
-        [open_model_with_progress(path) for path in paths_b],
+        [open_model_with_progress(path, arguments.on) for path in paths_a],
+        [open_model_with_progress(path, arguments.on) for path in paths_b],
     )
     a, b = list(map(str, paths_a)), list(map(str, paths_b))
     if arguments.json:

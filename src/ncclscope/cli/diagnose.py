@@ -7,6 +7,7 @@ from pathlib import Path
 from ncclscope.analysis.baseline import read_baseline
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli import suggested_commands
+from ncclscope.cli.engine_options import add_engine_argument
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.terminal import output_width
 from ncclscope.diagnose.diagnosis import diagnose
@@ -33,12 +34,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SEVERITY",
         help="exit with 3 on a finding of that severity or above: info, warning, critical",
     )
+    add_engine_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints findings, the worst first."""
     baseline = read_baseline(Path(arguments.baseline)) if arguments.baseline else None
-    model = open_model_with_progress(resolve_capture(arguments.capture))
+    model = open_model_with_progress(resolve_capture(arguments.capture), arguments.on)
     found = diagnose(model, unfinished_snapshots(model), baseline)
     if arguments.json:
         print(json.dumps(as_json(model, found), indent=2, allow_nan=False))

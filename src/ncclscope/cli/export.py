@@ -10,6 +10,7 @@ from ncclscope.analysis.counted_completeness import has_counters_only
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.housekeeping import parse_bytes
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.engine_options import add_engine_argument
 from ncclscope.cli.progress import open_model_with_progress, progress_line
 from ncclscope.cli.selection_options import (
     add_selection_arguments,
@@ -77,6 +78,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="with --follow: keep N older files, as PATH.1 and so on (default: 8)",
     )  # fmt: skip
     add_selection_arguments(parser)
+    add_engine_argument(parser)
 
 
 def _format(arguments: argparse.Namespace) -> Export:
@@ -176,7 +178,7 @@ def run(arguments: argparse.Namespace) -> int:
     capture = resolve_capture(arguments.capture)
     if arguments.follow:
         return _follow(arguments, capture)
-    model = open_model_with_progress(capture)
+    model = open_model_with_progress(capture, arguments.on)
     if export.name != "parquet":  # a dataset holds counters as well
         _check_operations(model)
     written = _write(export, arguments, model, selection_of(model, arguments))

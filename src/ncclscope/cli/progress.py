@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from ncclscope.arrays.memory_limit import limit_memory
+from ncclscope.cli.engine_options import HERE, decoders_on
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model, Progress
 
@@ -23,11 +24,13 @@ def progress_line(text: str) -> Progress | None:
     return show
 
 
-def open_model_with_progress(capture: Path) -> Model:
-    """The model of a capture; on a terminal, with a line that shows progress."""
+def open_model_with_progress(capture: Path, on: str = HERE) -> Model:
+    """The model of a capture; on a terminal, with a line that shows progress. `on`: what decodes
+    it, as `--on` says.
+    """
     limit_memory()
     progress = progress_line("reading {done:,} of {of:,} processes …")
-    model = open_model(capture, progress)
+    model = open_model(capture, progress, decoders_on(on))
     if progress:
         progress(1, 1)
     return model

@@ -13,6 +13,7 @@ from ncclscope.analysis.kernel_exposure import KernelExposure, kernel_exposure
 from ncclscope.analysis.selection import communicator_rows, parse_by
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.engine_options import add_engine_argument
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.selection_options import (
     add_selection_arguments,
@@ -46,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "default",
     )  # fmt: skip
     add_selection_arguments(parser)
+    add_engine_argument(parser)
     parser.add_argument("--sort", default="time", metavar="COLUMN", help="(default: time)")
     form = parser.add_mutually_exclusive_group()
     form.add_argument(
@@ -109,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_sort(arguments.sort, by)
     if arguments.html:
         check_file(Path(arguments.html))
-    model = open_model_with_progress(resolve_capture(arguments.capture))
+    model = open_model_with_progress(resolve_capture(arguments.capture), arguments.on)
     summary = replace(_summary(model, arguments, by), exposure=_exposure(model, arguments.kernels))
     groups = sorted_groups(summary.groups, arguments.sort)
     topology = topology_of(model.path)

@@ -51,8 +51,15 @@ def run(arguments: argparse.Namespace) -> int:
             f"cannot replay {path}: fewer than two ranks have GPU times",
             "Record with --mode trace; NCCL 2.27 and later give GPU times",
         )
+    what_if = WhatIf(waiting)
+    if what_if.why_not:
+        raise NcclscopeError(
+            f"cannot replay {path}: {what_if.why_not}",
+            "Record all of them with --gpu-timing kernel; ncclscope report shows the waiting of "
+            "those that were timed",
+        )
     change = _change(arguments, waiting)
-    prediction = WhatIf(waiting).predict(change)
+    prediction = what_if.predict(change)
     if arguments.json:
         print(json.dumps(as_json(prediction), indent=2, allow_nan=False))
         return 0

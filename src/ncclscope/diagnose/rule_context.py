@@ -15,6 +15,7 @@ from ncclscope.analysis.waiting.origins import (
     account_of,
     waiting_of,
 )
+from ncclscope.analysis.waiting.pauses import Pauses, pauses_of
 from ncclscope.analysis.waiting.root_causes import RootCauses, root_causes
 from ncclscope.analysis.waiting.what_if import WhatIf
 from ncclscope.errors import FormatError
@@ -40,6 +41,7 @@ class RuleContext:
     account        where waiting began
     what_if        predictions about the run
     root_causes    ranks and communicators that make the run longer
+    pauses         ranks whose single pauses make the run longer
     system         samples of GPUs, network and hosts
     topology       what NCCL's log says about links
     where(), at()  how sentences name a rank's place, and a moment
@@ -87,6 +89,15 @@ class RuleContext:
         if self.waiting is None or self.what_if is None:
             return None
         return root_causes(self.waiting, self.what_if)
+
+    @cached_property
+    def pauses(self) -> tuple[Pauses, ...]:
+        """Ranks whose single pauses make the run longer."""
+        if self.waiting is None or self.what_if is None:
+            return ()
+        causes = self.root_causes
+        late = tuple(delays.rank for delays in causes.ranks) if causes is not None else ()
+        return pauses_of(self.waiting, self.what_if, late)
 
     @cached_property
     def system(self) -> SystemSamples:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from ncclscope.model.align.host_clocks import HostClocks, solve
 from ncclscope.model.capture_counts import CaptureCounts, completeness_of, list_processes
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.context_tables import ContextTables
-from ncclscope.model.decode_pool import Decoder, decoders
+from ncclscope.model.decode_pool import Decoder, Decoders, decoders
 from ncclscope.model.match.counter_table import CounterTable
 from ncclscope.model.match.inferred_rooted import complete_rooted
 from ncclscope.model.match.instances import Instances
@@ -58,11 +59,16 @@ from ncclscope.nccl.functions import COUNTS_ONE_RANK
 _MOST_THREADS = 32
 
 
-def open_model(capture: Path, progress: Progress | None = None) -> Model:
-    """The model of a capture: the saved one while it is current, else a new one."""
+def open_model(
+    capture: Path, progress: Progress | None = None, decoders_of: Decoders = decoders
+) -> Model:
+    """The model of a capture: the saved one while it is current, else a new one. `decoders_of`:
+    what decodes its processes.
+    """
     try:
         mark = fingerprint(capture)
-        make: Callable[[Path, str, Progress | None], Model] = build
+        make: Callable[[Path, str, Progress | None], Model]
+        make = partial(build, decoders_of=decoders_of)
         if is_dataset(capture):
             # A capture's model needs no engine: duckdb is imported for datasets alone.
             from ncclscope.model.store.parquet_dataset import read_dataset
@@ -127,7 +133,12 @@ class _Job:
         ]
 
 
-def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
+def build(
+    capture: Path,
+    mark: str,
+    progress: Progress | None = None,
+    decoders_of: Decoders = decoders,
+) -> Model:
     """Decodes every process, aligns their clocks, matches their operations, and saves all of it.
 
     `mark`: the capture's fingerprint.
@@ -135,7 +146,7 @@ def build(capture: Path, mark: str, progress: Progress | None = None) -> Model:
     writer = Writer(capture)
     try:
         job = _Job()
-        for ranges in _decode(process_folders(capture), writer, job, progress):
+        for ranges in _decode(process_folders(capture), writer, job, progress, decoders_of):
             job.streams.join(ranges)
         job.registry.assign_attempts()
         job.context.complete_columns(writer, job.rows)
@@ -183,12 +194,16 @@ def _append_tables(writer: Writer, job: _Job) -> list[str]:
 
 
 def _decode(
-    folders: list[Path], writer: Writer, job: _Job, progress: Progress | None
+    folders: list[Path],
+    writer: Writer,
+    job: _Job,
+    progress: Progress | None,
+    decoders_of: Decoders,
 ) -> Iterator[StreamRanges]:
     """Decodes the processes in their order and has their operations written; the streams of each
     follow when they are.
     """
-    with decoders(folders, writer.folder) as workers:
+    with decoders_of(folders, writer.folder) as workers:
         writing: list[Decoder] = []
         for number in range(len(folders)):
             if progress:

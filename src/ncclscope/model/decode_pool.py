@@ -7,8 +7,8 @@ itself: they never pass through a pipe. Each worker holds one process at a time.
 import ctypes
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -47,6 +47,10 @@ class Decoder(Protocol):
 
     def streams(self) -> StreamRanges:
         """The streams of the operations that were written."""
+
+
+# Decoders of process folders that write into a model's folder.
+Decoders = Callable[[Sequence[Path], Path], AbstractContextManager[list[Decoder]]]
 
 
 class _InProcess:

@@ -158,6 +158,7 @@ def _origin(origin: Origin, names: list[str]) -> dict[str, Any]:
         "waiting_ns": origin.waiting_ns,
         "times": origin.times,
         "typical_ns": origin.typical_ns,
+        "excess_ns": origin.excess_ns,
         "on_path_ns": origin.on_path_ns,
     }
 

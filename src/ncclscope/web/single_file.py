@@ -128,8 +128,12 @@ def page_data(
     most: int = MOST_BARS,
     selection: Selection = EVERYTHING,
     progress: Progress | None = None,
+    diagnosed: bool = False,
 ) -> Json:
-    """What the page shows, for the page itself; `EmbeddedData` in web/src/embedded.ts reads it."""
+    """What the page shows, for the page itself; `EmbeddedData` in web/src/embedded.ts reads it.
+
+    With `diagnosed`, findings are looked for now, with their places in what is shown.
+    """
     scene, left_out = thin_scene(select_scene(timeline.scene, selection), most)
     lookup, schemas = Lookup(scene, timeline.capture), _Schemas()
     rows = []
@@ -137,13 +141,14 @@ def page_data(
         rows.append(_row(lookup, number, schemas))
         if progress:
             progress(number + 1, len(scene.rows))
+    findings = timeline.findings_in(scene) if diagnosed else timeline.findings
     state = {"generation": 1, "progress": "", "trouble": ""}
     own = {"left_out": left_out, "capture": timeline.capture.name}
     return {
         "scene": scene_json(scene, timeline) | state | own,
         "rows": rows,
         "schemas": list(schemas.numbers),
-        "highlights": highlights(lookup) | {"findings": timeline.findings_in(scene)},
+        "highlights": highlights(lookup) | {"findings": findings},
     }
 
 
@@ -168,7 +173,7 @@ def write_html(
     progress: Progress | None = None,
 ) -> str:
     """Writes the file; a text of what was left out, "" for nothing."""
-    data = page_data(timeline, most, selection, progress)
+    data = page_data(timeline, most, selection, progress, diagnosed=True)
     write_text(path, _page_html(data))
     left_out: str = data["scene"]["left_out"]
     return left_out

@@ -444,7 +444,7 @@ def test_dump_of_a_profile_says_what_it_lacks(tmp_path: Path) -> None:
     printed = ncclscope("dump", "--json", folder.parent)
     assert printed.returncode == 0
     assert "1 process recorded in mode profile: totals, no events" in printed.stderr
-    assert "tally" in printed.stderr
+    assert "`ncclscope report` shows them" in printed.stderr
 
 
 def test_dump_points_to_its_page(recorded: Path) -> None:

@@ -2,6 +2,7 @@
 said. `benchmarks.faults` makes every call fail with each of its errors, in every place.
 """
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,6 +35,12 @@ def test_every_call_of_the_plugin_is_in_the_sweep() -> None:
     assert not set(ERRORS) & HARMLESS
 
 
+def test_the_recorder_maps_its_own_arena_alone(bench: Bench) -> None:
+    """Of a file that somebody truncates, as a dead process's arena, a mapping would be a SIGBUS."""
+    assert bench.calls_made["mmap"] == 1
+    assert bench.calls_made["pread"] > 1, "it has salvaged the dead process's"
+
+
 def test_no_failing_call_harms_the_job(bench: Bench) -> None:
     """Every call that the recorder makes fails from the start on, with one of its errors."""
     faults = [Fault(call, ERRORS[call][0]) for call in bench.calls_made]
@@ -41,7 +48,11 @@ def test_no_failing_call_harms_the_job(bench: Bench) -> None:
     with ThreadPoolExecutor(TOGETHER) as pool:
         outcomes = list(pool.map(lambda fault: run_with_fault(bench, fault), faults))
     assert [outcome for outcome in outcomes if outcome.problem] == []
-    assert [outcome.fault.call for outcome in outcomes if not outcome.failed_calls] == []
+    # Of jobs that run at the same time, one finds the dead process's arena.
+    missed = [outcome.fault for outcome in outcomes if not outcome.failed_calls]
+    assert len(missed) < 10
+    again = [run_with_fault(bench, fault) for fault in missed]
+    assert [outcome for outcome in again if outcome.problem or not outcome.failed_calls] == []
 
 
 @pytest.mark.parametrize("error", ["EPERM", "ENOMEM"])
@@ -89,3 +100,6 @@ def test_counts_that_are_nowhere_are_said_to_end_early(bench: Bench, tmp_path: P
     report = ncclscope("report", capture).stdout
     assert "nothing dropped" not in " ".join(report.split())
     assert "counts of 1 process end early" in " ".join(report.split())
+    assert "counts of 1 process end early" in ran.stderr
+    as_json = json.loads(ncclscope("report", "--json", capture).stdout)
+    assert as_json["completeness"]["counts_end_early"] == 1

@@ -18,7 +18,13 @@ from tests.support.waiting import wait_for_heartbeats
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="plays two users: needs root")
 OTHER = 12345
 SECRET = b"not yours"
-LOAD = ["load", "--collectives", "50", "--rate", "200000"]
+LOAD = [
+    "load",
+    "--collectives",
+    "50",
+    "--rate",
+    "70000",
+]  # for a second: the log is written at its end
 
 
 @pytest.fixture

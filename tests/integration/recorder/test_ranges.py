@@ -294,8 +294,7 @@ job.end()
     step = process.live.step
     assert int(step["steps"]) == 12
     assert process.range_texts == {int(step["text"]): "Optimizer.step#Adam.step"}
-    assert 11 * 4e6 < int(step["sum_ns"]) < 60e9
-    assert 4e6 < int(step["last_ns"]) < int(step["sum_ns"])
+    assert 4e6 < int(step["last_ns"]) < 60e9
     assert int(step["data_ns"]) > 12 * 2e6
     assert int(step["phase"]) == layout.PHASE_UNKNOWN
 
@@ -418,7 +417,7 @@ def test_scenarios_plant_ranges_in_simulated_jobs(tmp_path: Path) -> None:
     scenario.write_text(
         "ranks = 2\nsteps = 3\ncompute_ms = 1\ncall = world AllReduce 1K\n"
         "call = world AllReduce 2K\nrange = step%20{step} 0 1\nrange = data 0 ms=1 source=2\n"
-        "range = text=blocks.1 first=1 last=1\nrange = step first=2 source=5 mark=1\n"
+        "range = text=blocks.1 first=1 last=1\nrange = ncclscope.step first=2 source=5 mark=1\n"
     )
     command = [sys.executable, "-m", "ncclscope.simulation", str(scenario)]
     assert ncclscope("run", "-o", tmp_path / "c", "--", *command).returncode == 0
@@ -427,7 +426,7 @@ def test_scenarios_plant_ranges_in_simulated_jobs(tmp_path: Path) -> None:
         parents = {one.text: one.parent for one in ranges}
         assert parents == {
             **{f"step {step}": "" for step in range(3)},
-            "data": "step 2", "blocks.1": "step 2", "step": "",
+            "data": "step 2", "blocks.1": "step 2", "ncclscope.step": "",
         }  # fmt: skip
         assert len(ranges) == 12
         assert process.live is not None

@@ -40,6 +40,16 @@ def build(request: pytest.FixtureRequest) -> Path:
     return directory
 
 
+@pytest.fixture(scope="session")
+def simulated_ranks(build: Path) -> Path:
+    """A program that uses the simulated NCCL, built with the same sanitizer."""
+    program, source = build / "simulated-ranks", C_SOURCES / "simulated_ranks.c"
+    flags = [f"-fsanitize={SANITIZERS[build.name]}", "-fno-omit-frame-pointer", "-g", "-O1"]
+    compiled = ["gcc", *flags, "-I", ROOT / "native/harness", "-o", program, source, "-ldl"]
+    subprocess.run(compiled, check=True)
+    return program
+
+
 def run(build: Path, capture: Path, *arguments: object, **variables: str) -> str:
     plugin = str(build / "libnccl-profiler-ncclscope.so")
     env = recording(
@@ -68,7 +78,8 @@ def test_transcripts(build: Path, tmp_path: Path) -> None:
         plain = tmp_path / f"{folder}.jsonl"
         plain.write_bytes(gzip.decompress(transcript_files(folder)[0].read_bytes()))
         for end in ("finalize", "exit"):
-            run(build, tmp_path / f"{folder}-{end}", "play", plain, "--end", end)
+            capture = tmp_path / f"{folder}-{end}"
+            run(build, capture, "play", plain, "--end", end, NCCLSCOPE_ARENA="16M")
 
 
 @pytest.mark.parametrize("version", INTERFACES)
@@ -87,12 +98,10 @@ def test_rotation_and_recycling(build: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("timing", ["kernel", "sampled"])
 @pytest.mark.parametrize(("release", "hosts"), [("2.28", 1), ("2.28", 2), ("2.31", 2), ("2.32", 1)])
-def test_simulation(build: Path, release: str, hosts: int, timing: str, tmp_path: Path) -> None:
+def test_simulation(
+    build: Path, simulated_ranks: Path, release: str, hosts: int, timing: str, tmp_path: Path
+) -> None:
     """Every function of the simulated NCCL, with the plugin."""
-    program, source = build / "simulated-ranks", C_SOURCES / "simulated_ranks.c"
-    flags = [f"-fsanitize={SANITIZERS[build.name]}", "-fno-omit-frame-pointer", "-g", "-O1"]
-    compiled = ["gcc", *flags, "-I", ROOT / "native/harness", "-o", program, source, "-ldl"]
-    subprocess.run(compiled, check=True)
     scenario = tmp_path / "scenario"
     scenario.write_text("ranks_per_host = 1\n" if hosts > 1 else "")
     env = recording(
@@ -105,7 +114,12 @@ def test_simulation(build: Path, release: str, hosts: int, timing: str, tmp_path
     )
     library = build / "libncclscope-simulated-nccl.so"
     ran = subprocess.run(
-        [program, library, "2"], env=env, capture_output=True, text=True, timeout=120, check=False
+        [simulated_ranks, library, "2"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert ran.returncode == 0, ran.stderr[-4000:]
 

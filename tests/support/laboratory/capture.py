@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from ncclscope.capture import layout
-from ncclscope.nccl.events import MODE_EVENTS, events_of
+from ncclscope.nccl.events import GPU_TIMING_EVENTS, MODE_EVENTS, events_of
 from tests.support.laboratory.engine import Job
 from tests.support.laboratory.events import Communicator, Kernel
-from tests.support.laboratory.rank_slots import RankWriter
+from tests.support.laboratory.rank_slots import EVENT_EXCESS_NS, RankWriter
 from tests.support.laboratory.recording import Ints, RecordedProcess, Recording
 from tests.support.writer.files import NS, ProcessFolder, Who, nonce_of
 from tests.support.writer.meta import Meta
@@ -64,6 +64,7 @@ def _who(process: RecordedProcess) -> Who:
             "simulation": "1",
             "nccl_version": _VERSIONS[recording.version],
             "command": "laboratory",
+            **({"gpu_timing.in_force": "sampled"} if recording.timed_every > 1 else {}),
         },
     )
 
@@ -73,6 +74,12 @@ def _lost(recording: Recording, kernel: Kernel) -> bool:
         rank == kernel.rank and first <= kernel.step <= last
         for rank, first, last in recording.dropped
     )
+
+
+def _mask(recording: Recording) -> int:
+    """Event bits that the recorder asked for; sampled launches need no kernel events."""
+    mask = events_of(recording.version) & MODE_EVENTS["trace"]
+    return mask & ~GPU_TIMING_EVENTS if recording.timed_every > 1 else mask
 
 
 def _open(process: RecordedProcess, meta: Meta, who: Who) -> dict[tuple[str, int], int]:
@@ -96,8 +103,10 @@ def _open(process: RecordedProcess, meta: Meta, who: Who) -> dict[tuple[str, int
                 ranks=len(communicator.members),
                 nodes=_nodes(job, communicator),
                 tid=who.pid,
-                mask=events_of(recording.version) & MODE_EVENTS["trace"],
+                mask=_mask(recording),
             )
+    if recording.timed_every > 1:
+        meta.event_clock(0, who.start_ns + 1_000, EVENT_EXCESS_NS)
     return numbers
 
 

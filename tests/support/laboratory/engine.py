@@ -27,6 +27,16 @@ from tests.support.laboratory.rank import Rank
 Program = Callable[[Rank], Generator[Kernel, None, None]]
 
 
+def _needs_ns(kernel: Kernel, kernels: list[Kernel]) -> float:
+    """When the last of those had started that a rank needs in a collective."""
+    part = kernel.parts[0]
+    if part.function == "Broadcast":
+        return next(k.start_ns for k in kernels if k.rank == part.root)
+    if part.function == "Reduce" and kernel.rank != part.root:
+        return kernel.start_ns
+    return max(k.start_ns for k in kernels)
+
+
 class Job:
     """Ranks, communicators, and what is wrong."""
 
@@ -88,12 +98,12 @@ class Job:
         return max(k.end_ns for k in kernels) - min(k.call_ns for k in kernels)
 
     def waiting_ns(self, from_step: int = 0) -> float:
-        """Of all ranks together, in collectives that wait for all ranks: until the last start."""
+        """Of all ranks together, in collectives: until the start of those that a rank needs."""
         total = 0.0
         for communicator in self.communicators.values():
             for instance in communicator.collectives:
-                starts = [k.start_ns for k in instance.kernels.values() if k.step >= from_step]
-                total += sum(max(starts, default=0.0) - start for start in starts)
+                kernels = [k for k in instance.kernels.values() if k.step >= from_step]
+                total += sum(max(_needs_ns(k, kernels) - k.start_ns, 0.0) for k in kernels)
         return total
 
     def exchange_waiting_ns(self, from_step: int = 0) -> float:

@@ -22,6 +22,7 @@ _IN_BYTES = ("AllGather", "Broadcast")  # NCCL counts these in bytes below the A
 _BYTES_OF_ELEMENT = 2  # bfloat16
 _START_SPREAD_NS, _STOP_SPREAD_NS = 800, 600  # over channels
 _POLL_NS = 400
+EVENT_EXCESS_NS = 6_000  # of the time between two CUDA events over the kernel's own
 
 
 def _put(placed: Placed, places: Ints, kind: str, head: object, **fields: object) -> None:
@@ -95,7 +96,38 @@ class RankWriter:
         self._write_calls(placed, kernels, first, parts)
         works = self._write_parts(placed, kernels, first, parts, collective)
         folder.append(placed.out)
-        self._write_kernels(folder, kernels, parts, collective, works)
+        if self._process.recording.timed_every > 1:
+            launches = self._handles(placed, first + 1 + parts)
+            self._write_launch_times(folder, kernels, launches)
+        else:
+            self._write_kernels(folder, kernels, parts, collective, works)
+
+    def _is_sampled(self, kernels: list[Kernel]) -> Bools:
+        every = self._process.recording.timed_every
+        return np.array([every > 1 and _is_timed(kernel, every) for kernel in kernels])
+
+    def _write_launch_times(
+        self, folder: ProcessFolder, kernels: list[Kernel], launches: Handles
+    ) -> None:
+        """LaunchTime events: CUDA events around launches that sampling chose. The first one is
+        reached before the kernel starts, EVENT_EXCESS_NS in the median.
+        """
+        process, chosen = self._process, np.flatnonzero(self._is_sampled(kernels))
+        if not len(chosen):
+            return
+        own = [kernels[row] for row in chosen.tolist()]
+        _, launch_ns, comm, _ = self._common(own)
+        end = np.array([kernel.end_ns for kernel in own])
+        early = self._rng.integers(EVENT_EXCESS_NS // 2, EVENT_EXCESS_NS * 3 // 2, len(own))
+        start = np.array([kernel.start_ns for kernel in own]) - early
+        seen_ns = process.host_ns(end) + self._rng.integers(2_000, 6_000, len(own))
+        placed = self._poller.place(len(own), np.empty(0, np.int64), int(seen_ns.max()) + 1_000_000)
+        _put(
+            placed, np.arange(len(own)), "LaunchTime", _STOPPED, parent=launches[chosen],
+            t0=launch_ns - 1_000, t1=seen_ns, gpu_start_ns=process.gpu_ns(self._rank, start),
+            gpu_stop_ns=process.gpu_ns(self._rank, end), comm=comm, clock=0, reason=0,
+        )  # fmt: skip
+        folder.append(placed.out)
 
     def _common(self, kernels: list[Kernel]) -> tuple[Ints, Ints, Ints, Ints]:
         """Call and launch by the host's clock, number of the communicator, stream."""
@@ -129,8 +161,9 @@ class RankWriter:
             t0=call_ns, t_start_done=call_ns + 800, t_end_begins=launch_ns - 1_000,
             t1=end_ns - 500, depth=parts, comm=comm,
         )  # fmt: skip
+        noted = np.where(self._is_sampled(kernels), layout.STATE_NOTED, 0)
         _put(
-            placed, first + 1 + parts, "KernelLaunch", _STOPPED | flag,
+            placed, first + 1 + parts, "KernelLaunch", _STOPPED | noted | flag,
             parent=self._handles(placed, first), t0=launch_ns, t1=launch_ns + 6_000,
             stream=stream, comm=comm,
         )  # fmt: skip
@@ -223,8 +256,7 @@ class RankWriter:
         Sends and receives of a group share their kernel, so they share its stamps.
         """
         recording, process = self._process.recording, self._process
-        timed = np.array([_is_timed(kernel, recording.timed_every) for kernel in kernels])
-        each = np.where(collective, recording.channels, parts) * timed
+        each = np.where(collective, recording.channels, parts)
         if not each.sum():
             return
         group = np.repeat(np.arange(len(kernels)), each)
@@ -260,8 +292,6 @@ class RankWriter:
 
 def _is_timed(kernel: Kernel, every: int) -> bool:
     """The same operations on all ranks: chosen by their number on the communicator."""
-    if every == 1:
-        return True
     part, communicator = kernel.parts[0], kernel.communicator
     assert communicator is not None
     return part.peer < 0 and (part.sequence * 7 + communicator.number) % every == 0

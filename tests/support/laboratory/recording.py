@@ -20,7 +20,7 @@ class Recording:
     channels: int = 2
     version: int = 5  # of the profiler interface: 5, 6 or 7
     ranks_per_process: int = 1
-    timed_every: int = 1  # only every n-th operation of a communicator has GPU times
+    timed_every: int = 1  # above 1: CUDA events around every n-th collective, no kernel events
     clock_offset_ms: float = 1e6  # of hosts' clocks, at most
     clock_drift_ppm: float = 20.0  # likewise
     gpu_drift_ppm: float = 1.5

@@ -6,11 +6,11 @@ Asked are `diagnose --json`, `status --json`, `report --json`, `whatif --json`, 
 `report --json` has "waiting": {
     "total_ns", "structure_ns", "start_up_ns", "below_clock_error_ns", "unknown_ns",
     "origins": [{"kind", "rank" or "communicator", "waiting_ns", "times", "typical_ns",
-                 "on_path_ns"}, ...]}
+                 "excess_ns", "on_path_ns"}, ...]}
 with total_ns = sum of origins' waiting_ns + structure_ns + start_up_ns + below_clock_error_ns +
 unknown_ns. `kind` is "host", "gpu", "launch", "data" or "transfer"; a rank is the job's; a
 communicator has the name that other tables have. waiting_ns is what ranks waited because of the
-origin, times × typical_ns its own excess, on_path_ns what of that is on the critical path.
+origin, excess_ns its own excess, on_path_ns what of that is on the critical path.
 
 `whatif CAPTURE --without rank 2 --json`, `--without comm NAME`, `--link 5-9 at median` print {"run_now_ns",
 "run_then_ns", "step_now_ns", "step_then_ns", "error_ns"}.
@@ -190,7 +190,7 @@ def _waiting_shares(
         place = members.get(origin.get("communicator") or "", ())
         if origin.get("rank") in planted or (place and place in affected):
             own_ns += origin["waiting_ns"]
-            delay_ns += (origin.get("times") or 0) * (origin.get("typical_ns") or 0)
+            delay_ns += origin.get("excess_ns") or 0
             path_ns += origin.get("on_path_ns") or 0
         else:
             other_ns += origin["waiting_ns"]
@@ -234,6 +234,9 @@ def _whatif(
     for origin in truth.origins:
         if origin.lost_share < _ENOUGH_LOST or not origin.run_without_ns:
             continue
+        others = [one for one in truth.origins if one is not origin]
+        if any(set(one.ranks) & set(origin.ranks) for one in others):
+            continue  # a rank is taken out with all its faults
         words = _without(origin, members)
         code, answer = _json("whatif", str(capture), *words, "--json")
         if code == 0 and answer and answer.get("run_then_ns") is not None:

@@ -148,6 +148,8 @@ __attribute__((destructor)) static void write_log(void) {
     NUMBER(C, pthread_setspecific, (pthread_key_t key, const void *value), (key, value))          \
     NUMBER(C, pthread_sigmask, (int how, const sigset_t *set, sigset_t *before),                  \
            (how, set, before))                                                                    \
+    C(ssize_t, pread, (int fd, void *data, size_t bytes, off_t offset),                           \
+      (fd, data, bytes, offset), error ? -1 : 0)                                                  \
     C(ssize_t, pwrite, (int fd, const void *data, size_t bytes, off_t offset),                    \
       (fd, data, bytes, offset), error ? -1 : 0)                                                  \
     C(ssize_t, read, (int fd, void *data, size_t bytes), (fd, data, bytes), error ? -1 : 0)       \

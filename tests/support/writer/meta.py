@@ -67,6 +67,14 @@ class Meta:
         """The communicator was finalised."""
         self._append("CommEnd", comm=comm, t0=t_ns)
 
+    def event_clock(self, comm: int, t_ns: int, excess_ns: int) -> None:
+        """A clock of CUDA events that was calibrated with marker kernels."""
+        self._append(
+            "EventClock", t0=t_ns, clock=0, comm=comm, calibrated=1, samples=32,
+            excess_median_ns=excess_ns, excess_spread_ns=excess_ns // 2,
+            excess_busy_ns=excess_ns, excess_idle_ns=excess_ns,
+        )  # fmt: skip
+
     def syncs(self, first_ns: int, last_ns: int, slots_written: int) -> None:
         """Clock pairs: two at the start, then one a second, the last one behind everything."""
         times = [first_ns, first_ns + NS // 200, *range(first_ns + NS, last_ns + 1, NS)]

@@ -60,7 +60,7 @@ def test_one_pause_says_whose_and_when(tmp_path: Path) -> None:
     )
     found = diagnose_capture(tmp_path / "c").findings
     (pause,) = [f for f in found if f.family == "straggler"]
-    assert (pause.kind, pause.ranks, pause.severity) == ("pause", (3,), "info")
+    assert (pause.kind, pause.ranks, pause.severity) == ("pause", (3,), "critical")
     assert " at " in pause.sentence or " from " in pause.sentence
 
 

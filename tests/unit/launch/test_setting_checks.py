@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
     [
         {"ring": "64X"}, {"ring": ""}, {"arena": "foo"}, {"arena": "-1M"}, {"arena": "1e20"},
         {"disk_limit": "4 G"}, {"events": "0x"}, {"events": "0x1ffff"}, {"events": "all"},
-        {"chain": "/nosuch/plugin.so"}, {"ring": "64M", "mode": "profile"},
+        {"chain": ""}, {"ring": "64M", "mode": "profile"},
     ],
     ids=str,
 )  # fmt: skip

@@ -4,11 +4,14 @@ kernels.py        operations of all ranks with times, in the order of calls
 clocks.py         clocks of nodes brought together by the ends of collectives
 positions.py      where a call stands in its rank's repeating sequence of calls
 arrivals.py       whom each kernel waited for
+overlap.py        whether work runs beside the kernel before, or needs its end
 dependencies.py   which event each event followed
 usual_lengths.py  how long each edge between events usually is
+own_past.py       usual transfers of a communicator without peers
 delays.py         waits charged to the edges that were longer than usual
 origins.py        charges by rank and communicator: the account of waiting
 critical_path.py  the chain of events that a run or a span of it is as long as
 root_causes.py    ranks and communicators whose delays make the run longer
+pauses.py         single delays of ranks that cost a notable part of the run
 replay.py         when everything would have happened with other lengths
 """

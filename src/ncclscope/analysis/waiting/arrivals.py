@@ -70,7 +70,7 @@ def _sends_that_wait(kernels: Kernels) -> Bools:
         return waits
     own = np.repeat(np.arange(len(kernels)), np.diff(kernels.partner_first))[rows]
     start, end = kernels.events_ns[:, START], kernels.events_ns[:, END]
-    kind, kinds = kernels.kind[own].astype(np.int64), int(kernels.kind.max()) + 1
+    kind, kinds = kernels.transfer_kind[own].astype(np.int64), int(kernels.transfer_kind.max()) + 1
     late, took = start[kernels.partner[rows]] - start[own], end[own] - start[own]
     usual = quantile_by_group(kind, kinds, took, 0.1)
     telling = late > 2 * usual[kind]

@@ -3,6 +3,7 @@
     event   follows                              edge
     start   the own call                         launch
     start   the end of an earlier kernel         gpu: other kernels, or nothing, in between
+    start   the start of an earlier kernel       gpu, where compute runs beside that kernel
     call    the call before                      host
     call    the end of an earlier kernel         host after sync: the host was blocked until then
     end     the start of the last arrival        transfer; the only edge between ranks
@@ -24,6 +25,7 @@ from ncclscope.analysis.own_time import window_edges
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.arrivals import Arrivals
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
+from ncclscope.analysis.waiting.overlap import TIGHT_NS, runs_beside
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, library, pointer
@@ -37,10 +39,11 @@ _GAPS_KEPT = 4  # the smallest of each position
 _SAMPLED_GAPS = 200  # of a position: of these the smallest are about the 2nd percentile
 _GPU_TOLERANCE_NS = 3_000  # stamps of one GPU against each other
 _HOST_TOLERANCE_NS = 20_000  # host against GPU, at least
-_TIGHT_NS = 60_000  # seen on H200: 8 to 55 µs between serialised kernels of two streams
 _LEAST_WAIT_NS = 2_000
 _LEAST_REPEATS = 8
 _MOST_REFUTED = 0.01
+_LEAST_LOOSE = 4  # starts of a position that came later than right after an end
+_LONGEST_CHAIN = 16  # of starts that were held back one by the other
 _QUICK = 0.25  # quantile of times between calls
 _NEVER = np.iinfo(np.int64).max
 _SAMPLE = 2_000_000
@@ -61,7 +64,8 @@ class Dependencies:
     least_gap_ns: Ints  # by position, calls back, and start or call
     rules: _abi.GapRules
     # By kernel: its start came right after the end of one that had waited. When the rank itself was
-    # ready is not known then: its own work went on while that one waited.
+    # ready is not known then: its own work went on while that one waited. BESIDE: its usual length
+    # counts from the start of that one.
     blocked: Bytes
 
 
@@ -87,9 +91,9 @@ def dependencies_of(
     """What each event followed."""
     operations = operations_for_c(kernels, arrivals, position)
     rules = _abi.GapRules(
-        _GAPS_KEPT, _GPU_TOLERANCE_NS, _host_tolerance(run), _TIGHT_NS, _late_launch(kernels)
+        _GAPS_KEPT, _GPU_TOLERANCE_NS, _host_tolerance(run), TIGHT_NS, _late_launch(kernels)
     )
-    possible, least_gap = _possible(operations, rules, position, positions)
+    possible, least_gap = _possible(operations, rules, kernels.kind, position, positions)
     events = 3 * len(kernels)
     before, edge = np.empty(events, np.int32), np.empty(events, np.int8)
     back, on_stream = np.empty(events, np.int8), np.empty(len(kernels), np.int32)
@@ -104,9 +108,16 @@ def dependencies_of(
     before[3 * pauses], edge[3 * pauses] = NONE, _abi.EDGE_ROOT
     time = arrivals.events_ns.reshape(-1)
     length = np.maximum(np.where(before >= 0, time - time[before], 0), 0)
+    cell = position * (CALLS_BACK + 2) + back[1::3]
+    blocked = _blocked(arrivals, before, edge, length, cell)
+    beside = runs_beside(kernels, arrivals, before, edge, length, (cell, back[1::3]))
+    blocked[beside & (blocked != 0)] = _abi.BLOCKED_BESIDE
+    free = 3 * np.flatnonzero(beside & (blocked == 0)) + 1
+    before[free] -= 1  # from that kernel's end to its start
+    length[free] = time[free] - time[before[free]]
     return Dependencies(
         before, edge, back, length, on_stream, position, positions, possible, least_gap, rules,
-        _blocked(arrivals, before, edge, length),
+        blocked,
     )  # fmt: skip
 
 
@@ -120,11 +131,28 @@ def _after_pauses(run: Run, kernels: Kernels) -> Ints:
 
 
 def _blocked(
-    arrivals: Arrivals, before: Numbers, edge: npt.NDArray[np.int8], length: Ints
+    arrivals: Arrivals, before: Numbers, edge: npt.NDArray[np.int8], length: Ints, cell: Ints
 ) -> Bytes:
-    gap, held_back_by = length[1::3], before[1::3] // 3
-    waited = arrivals.wait_ns[held_back_by] > np.maximum(gap, _LEAST_WAIT_NS)
-    return np.asarray((edge[1::3] == _abi.EDGE_GPU) & (gap <= _TIGHT_NS) & waited, np.uint8)
+    """By kernel whether its start was held back: it came right after the end of one that had
+    waited, that was held back itself, or that took so long that work beside it must have ended.
+    """
+    gap, behind = length[1::3], before[1::3] // 3
+    tight = (edge[1::3] == _abi.EDGE_GPU) & (gap <= TIGHT_NS)
+    held = tight & (arrivals.wait_ns[behind] > np.maximum(gap, _LEAST_WAIT_NS))
+    rows = np.flatnonzero(tight)
+    if len(rows):
+        loose = np.flatnonzero((edge[1::3] == _abi.EDGE_GPU) & ~tight)
+        cells = int(cell.max()) + 1
+        usual_gap = quantile_by_group(cell[loose].astype(np.int64), cells, gap[loose], 0.5)
+        often = np.bincount(cell[loose], minlength=cells) >= _LEAST_LOOSE
+        took = arrivals.events_ns[behind, 2] - arrivals.events_ns[behind, 1]
+        held |= tight & often[cell] & (took > np.nan_to_num(usual_gap[cell], nan=np.inf))
+    for _ in range(_LONGEST_CHAIN):
+        more = rows[held[behind[rows]] & ~held[rows]]
+        if not len(more):
+            break
+        held[more] = True
+    return np.asarray(held, np.uint8)
 
 
 def _host_tolerance(run: Run) -> int:
@@ -141,9 +169,12 @@ def _late_launch(kernels: Kernels) -> int:
 
 
 def _possible(
-    operations: _abi.TimedOperations, rules: _abi.GapRules, position: Numbers, positions: int
-) -> tuple[Bytes, Ints]:
-    """By position and calls back which dependencies nothing refutes, and the least gaps seen."""
+    operations: _abi.TimedOperations, rules: _abi.GapRules, kind: Numbers, position: Numbers,
+    positions: int,
+) -> tuple[Bytes, Ints]:  # fmt: skip
+    """By position and calls back which dependencies nothing refutes, and the least gaps seen. Few
+    repeats of a position are judged together with other positions of their kind.
+    """
     cells = positions * CALLS_BACK
     counted = np.zeros((cells, 3), np.int32)
     gaps = np.full((cells, 2, _GAPS_KEPT), _NEVER)
@@ -154,16 +185,30 @@ def _possible(
         ctypes.byref(operations), ctypes.byref(rules), pointer(stride), pointer(seen_at),
         pointer(counted), pointer(gaps),
     )  # fmt: skip
-    seen = counted[:, 0]
+    seen = counted[:, 0].copy()
+    few = seen < _LEAST_REPEATS
+    pooled = _by_kind(counted, kind, position, positions)
+    counted[few] = pooled[few]
     possible = np.zeros(cells, np.uint8)
     for bit, refuted in ((_abi.AFTER_ON_GPU, counted[:, 1]), (_abi.AFTER_ON_HOST, counted[:, 2])):
-        holds = (seen >= _LEAST_REPEATS) & (refuted <= _MOST_REFUTED * seen)
+        of = counted[:, 0]
+        holds = (of >= _LEAST_REPEATS) & (refuted <= _MOST_REFUTED * of)
         possible |= (holds << bit).astype(np.uint8)
     # About the 2nd percentile of the sampled gaps; the smallest where few were seen.
     sampled = np.minimum(seen, _SAMPLED_GAPS)
     place = np.minimum(sampled * _GAPS_KEPT // _SAMPLED_GAPS, _GAPS_KEPT - 1)
     least = np.take_along_axis(gaps, place[:, None, None].astype(np.int64), axis=2)[:, :, 0]
     return possible, np.ascontiguousarray(np.minimum(least, _NEVER >> 2))
+
+
+def _by_kind(counted: Numbers, kind: Numbers, position: Numbers, positions: int) -> Numbers:
+    """Counts of cells, summed over all positions of a kind."""
+    kind_of = np.zeros(positions, np.int64)
+    kind_of[position] = kind
+    each = counted.reshape(positions, -1)
+    sums = np.zeros((int(kind_of.max(initial=0)) + 1, each.shape[1]), np.int64)
+    np.add.at(sums, kind_of, each)
+    return np.asarray(sums[kind_of].reshape(counted.shape).astype(counted.dtype))
 
 
 def _usual_calls(kernels: Kernels, position: Numbers, positions: int) -> Ints:

@@ -14,13 +14,14 @@ from ncclscope.analysis.distinct import distinct_rows
 from ncclscope.analysis.run import Run
 from ncclscope.arrays.joins import factorize
 from ncclscope.arrays.types import Bools, Ints
-from ncclscope.model.schema import COLLECTIVE, NONE, RECV, SEND, SOURCES
+from ncclscope.model.schema import COLLECTIVE, GPU_SOURCES, NONE, RECV, SEND, SOURCES
 from ncclscope.model.streams import rules_of
 from ncclscope.nccl.functions import EVERYBODY, NOBODY, ROOT_FIRST, ROOT_LAST
 
 Numbers = npt.NDArray[np.int32]
 
-_STARTED = [SOURCES.index(name) for name in ("gpu", "gpu-repaired", "gpu-partial", "gpu-early")]
+# Sources whose starts are those of kernels; CUDA events around launches are a few µs early.
+_STARTED = [SOURCES.index(name) for name in GPU_SOURCES]
 # Groups of sends and receives that are one function: who waits follows from the function.
 _OF_GROUPS = {"AlltoAll": EVERYBODY, "Gather": ROOT_LAST, "Scatter": ROOT_FIRST}
 _ODD = 0x1E3779B97F4A7C15
@@ -41,7 +42,8 @@ class Kernels:
     communicator: Ints
     communicator_class: Ints  # by row of `communicators`: those of one class are peers
     function: Ints  # code
-    kind: Numbers  # class of communicator, function and size
+    transfer_kind: Numbers  # class of communicator, function and size
+    kind: Numbers  # the same, and the place in a burst of calls: positions.with_burst_places
     pair: Bools  # of sends and receives
     stream: Numbers  # CUDA streams, numbered over all ranks
     launched_ns: Ints
@@ -52,6 +54,7 @@ class Kernels:
     partner_sends: Bools  # by partner: this kernel receives from it, or is waited for by its root
     error_ns: Ints  # how far the clocks of the ranks that it meets may be apart
     unseen: dict[str, int]  # operations whose waiting cannot be seen, by reason
+    timed_share: float  # of all operations
 
     def __len__(self) -> int:
         return len(self.row)
@@ -99,6 +102,7 @@ def kernels_of(run: Run) -> Kernels | None:
     kernel, first = _merge_groups(columns)
     meeting, partners = _meetings(run, columns, kernel, len(first))
     stream, _ = factorize(_stream_keys(columns)[first])
+    kind = _kinds(run, columns, first)
     return Kernels(
         row=columns.row[first],
         ranks=ranks,
@@ -106,7 +110,8 @@ def kernels_of(run: Run) -> Kernels | None:
         communicator=columns.communicator[first],
         communicator_class=_classes(run),
         function=columns.function[first],
-        kind=_kinds(run, columns, first),
+        transfer_kind=kind,
+        kind=kind,
         pair=_is_pair(columns.form[first]),
         stream=stream,
         launched_ns=np.maximum.reduceat(columns.launched_ns, first),
@@ -124,6 +129,7 @@ def kernels_of(run: Run) -> Kernels | None:
         partner_sends=partners[2],
         error_ns=_errors(run, columns, first),
         unseen=_unseen(run, columns, meeting[kernel], partners[0], kernel),
+        timed_share=len(columns) / max(int(run.current.sum()), 1),
     )
 
 

@@ -9,16 +9,17 @@ from functools import cached_property
 import numpy as np
 
 from ncclscope.analysis.run import Run
-from ncclscope.analysis.waiting.arrivals import Arrivals, arrivals_of
+from ncclscope.analysis.waiting.arrivals import END, Arrivals, arrivals_of
 from ncclscope.analysis.waiting.clocks import with_agreeing_ends
 from ncclscope.analysis.waiting.critical_path import CriticalPath, critical_path
 from ncclscope.analysis.waiting.delays import Charges, charge_waits
 from ncclscope.analysis.waiting.dependencies import Dependencies, dependencies_of
 from ncclscope.analysis.waiting.kernels import Kernels, kernels_of
-from ncclscope.analysis.waiting.positions import positions_of, start_up_of
+from ncclscope.analysis.waiting.positions import positions_of, start_up_of, with_burst_places
 from ncclscope.analysis.waiting.usual_lengths import UsualLengths, usual_lengths_of
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.model.schema import NONE
 
 # Kinds of origins by the edge that was longer than usual.
 KINDS = {
@@ -43,6 +44,7 @@ class Origin:
     waiting_ns: int  # of all ranks together, because of it
     times: int  # edges that are about as much longer than usual as is typical
     typical_ns: int  # by how much
+    excess_ns: int  # of all of them together
     on_path_ns: int  # beyond the usual, on the critical path
     first_ns: int  # when the first and the last of these edges ended
     last_ns: int
@@ -109,12 +111,13 @@ class Waiting:
     @cached_property
     def usual(self) -> UsualLengths:
         """Usual lengths of all edges."""
-        return usual_lengths_of(self.kernels, self.dependencies, self.start_up)
+        end_ns = self.arrivals.events_ns[:, END]
+        return usual_lengths_of(self.kernels, self.dependencies, end_ns, self.start_up)
 
     @cached_property
     def start_up(self) -> Bools:
         """Kernels of the start-up."""
-        return start_up_of(self.kernels)
+        return start_up_of(self.kernels, self.arrivals.events_ns)
 
     @cached_property
     def charges(self) -> Charges:
@@ -155,7 +158,9 @@ class Waiting:
 def waiting_of(run: Run) -> Waiting | None:
     """The dependencies of a run; None where fewer than two ranks have GPU times."""
     kernels = kernels_of(run)
-    return None if kernels is None else Waiting(run, with_agreeing_ends(run, kernels))
+    if kernels is None:
+        return None
+    return Waiting(run, with_burst_places(with_agreeing_ends(run, kernels)))
 
 
 def account_of(waiting: Waiting, chosen: Bools | None = None) -> WaitingAccount:
@@ -164,7 +169,12 @@ def account_of(waiting: Waiting, chosen: Bools | None = None) -> WaitingAccount:
     edge = waiting.dependencies.edge
     fresh = np.repeat(waiting.start_up, 3) | (edge == _abi.EDGE_ROOT)
     start_up = int(charges.by_event[fresh].sum())
-    origins = _origins(waiting, np.where(fresh, 0, charges.by_event))
+    charged = np.where(fresh, 0, charges.by_event)
+    # Transfers that are longer than usual cost time where nobody waits for another rank, too.
+    slow = np.where((edge == _abi.EDGE_TRANSFER) & ~fresh, waiting.excess_on_path_ns, 0)
+    if chosen is not None:
+        slow[~np.repeat(chosen, 3)] = 0
+    origins = _origins(waiting, charged, charged + slow)
     return WaitingAccount(
         total_ns=charges.total_ns,
         origins=origins,
@@ -177,10 +187,10 @@ def account_of(waiting: Waiting, chosen: Bools | None = None) -> WaitingAccount:
     )
 
 
-def _origins(waiting: Waiting, charged: Ints) -> tuple[Origin, ...]:
-    """Charges by rank and kind, and by communicator."""
+def _origins(waiting: Waiting, charged: Ints, weight: Ints) -> tuple[Origin, ...]:
+    """Charges by rank and kind, and by communicator, of events with a weight."""
     kernels, edge = waiting.kernels, waiting.dependencies.edge
-    events = np.flatnonzero(charged)
+    events = np.flatnonzero(weight)
     kernel = events // 3
     transfer = edge[events] == _abi.EDGE_TRANSFER
     whose = np.where(transfer, kernels.communicator[kernel], kernels.rank[kernel])
@@ -188,29 +198,49 @@ def _origins(waiting: Waiting, charged: Ints) -> tuple[Origin, ...]:
     order = np.argsort(key, kind="stable")
     events, key = events[order], key[order]
     split = np.flatnonzero(np.diff(key)) + 1
-    origins = []
-    for own in np.split(events, split) if len(events) else []:
-        name = KINDS[int(edge[own[0]])]
-        kernel_of = int(own[0]) // 3
-        is_transfer = name == "transfer"
-        typical, typical_events = typical_excess(
-            waiting.excess_ns[own], charged[own].astype(np.float64)
-        )
-        times = waiting.time_ns[own[typical_events]]
-        origins.append(
-            Origin(
-                kind=name,
-                rank=None if is_transfer else int(kernels.ranks[kernels.rank[kernel_of]]),
-                communicator=int(kernels.communicator[kernel_of]) if is_transfer else None,
-                waiting_ns=int(charged[own].sum()),
-                times=int(typical_events.sum()),
-                typical_ns=int(typical),
-                on_path_ns=int(waiting.excess_on_path_ns[own].sum()),
-                first_ns=int(times.min()),
-                last_ns=int(times.max()),
-            )
-        )
+    groups = np.split(events, split) if len(events) else []
+    origins = [_origin(waiting, own, charged[own], weight[own]) for own in groups]
     return tuple(sorted(origins, key=lambda origin: -origin.waiting_ns))
+
+
+def _origin(waiting: Waiting, events: Ints, charged: Ints, weight: Ints) -> Origin:
+    """Events of one kind of edge of one rank, or transfers of one communicator."""
+    kernels, kernel = waiting.kernels, int(events[0]) // 3
+    name = KINDS[int(waiting.dependencies.edge[events[0]])]
+    is_transfer = name == "transfer"
+    waiting_ns = int(charged.sum())
+    on_path_ns = int(waiting.excess_on_path_ns[events].sum())
+    if is_transfer:  # one transfer is an edge on each of its ranks
+        once = _once_each(kernels, events, weight)
+        events, weight = events[once], weight[once]
+    excess = waiting.excess_ns[events]
+    typical, counted = typical_excess(excess, weight.astype(np.float64))
+    times = waiting.time_ns[events[counted]]
+    return Origin(
+        kind=name,
+        rank=None if is_transfer else int(kernels.ranks[kernels.rank[kernel]]),
+        communicator=int(kernels.communicator[kernel]) if is_transfer else None,
+        waiting_ns=waiting_ns,
+        times=int(counted.sum()),
+        typical_ns=int(typical),
+        excess_ns=int(excess[counted].sum()),
+        on_path_ns=on_path_ns,
+        first_ns=int(times.min()),
+        last_ns=int(times.max()),
+    )
+
+
+def _once_each(kernels: Kernels, events: Ints, weight: Ints) -> Ints:
+    """Places of one edge of each transfer, that with the most weight."""
+    kernel = events // 3
+    has_partner = kernels.partner_first[kernel + 1] > kernels.partner_first[kernel]
+    partner = np.full(len(kernel), np.iinfo(np.int64).max)
+    partner[has_partner] = kernels.partner[kernels.partner_first[kernel[has_partner]]]
+    together = np.where(
+        kernels.meeting[kernel] != NONE, -1 - kernels.meeting[kernel], np.minimum(kernel, partner)
+    )
+    order = np.lexsort((-weight, together))
+    return order[np.flatnonzero(np.diff(together[order], prepend=np.iinfo(np.int64).min))]
 
 
 def typical_excess(excess: Floats, weight: Floats) -> tuple[float, Bools]:

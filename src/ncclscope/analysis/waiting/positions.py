@@ -11,6 +11,8 @@ Ranks of different programs are no peers, as the stages of a pipeline: "receive,
 send" is a forward pass on one and a backward pass on the next.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
@@ -24,6 +26,14 @@ _LEAST_REPEATS = 8
 _SAME_PROGRAM = 0.9  # of the usual positions of two ranks in common
 _MOST_PROGRAMS = 64
 _MOST_CELLS = 1 << 27
+_LEAST_BURSTS = 16  # calls
+_MOST_DIFFERENT = 0.02  # of the calls of ranks
+_BURST_GAP = 5  # times the median time from call to call
+_LEAST_GAP_NS = 200_000
+_SAME_LENGTH = 0.7  # of all bursts
+_LATER_PERIODS = 3
+_MUCH_LONGER = 1.5
+_LITTLE_NS = 200_000  # more than in later periods: no start-up
 
 
 def positions_of(kernels: Kernels) -> tuple[Numbers, int]:
@@ -51,6 +61,45 @@ def _positions(kernels: Kernels, context: int) -> tuple[Numbers, int]:
         pointer(kernels.rank), pointer(kernels.kind), length_arg(kernels), context, pointer(hashes)
     )
     return factorize(hashes)
+
+
+def with_burst_places(kernels: Kernels) -> Kernels:
+    """Kernels whose kinds tell their places in a burst, where calls that look alike come in bursts
+    of equal length: the buckets of a backward pass.
+    """
+    place = _burst_places(kernels)
+    if place is None:
+        return kernels
+    number = place[kernels.call_number]
+    key = kernels.transfer_kind.astype(np.int64) * (int(number.max()) + 1) + number
+    return replace(kernels, kind=factorize(key)[0])
+
+
+def _burst_places(kernels: Kernels) -> Ints | None:
+    """By number of a call its place in a burst; None where calls do not come in bursts, or where
+    ranks make different calls. A burst begins where most ranks make a call late.
+
+        calls of most ranks    ||||      ||||      ||||
+        place                  0123      0123      0123
+    """
+    counts = np.bincount(kernels.rank, minlength=len(kernels.ranks))
+    if int(counts.min()) != int(counts.max()) or int(counts.max()) < _LEAST_BURSTS:
+        return None
+    shape = len(kernels.ranks), int(counts.max())
+    kind = kernels.kind.reshape(shape)
+    if (kind != kind[0]).mean() > _MOST_DIFFERENT:
+        return None
+    since = np.diff(kernels.events_ns[:, 0].reshape(shape), axis=1, prepend=0)
+    limit = np.maximum(_BURST_GAP * np.median(since, axis=1, keepdims=True), _LEAST_GAP_NS)
+    begins = (since > limit).mean(axis=0) > 0.5
+    begins[0] = True
+    first = np.flatnonzero(begins)
+    lengths = np.diff(np.append(first, shape[1]))
+    usual = int(np.bincount(lengths).argmax())
+    if usual < 2 or (lengths == usual).sum() < max(_SAME_LENGTH * len(lengths), _LEAST_REPEATS):
+        return None
+    # Gaps between bursts may be too short to see, as before a rank became late.
+    return np.asarray((np.arange(shape[1]) - np.repeat(first, lengths)) % usual)
 
 
 def _by_program(kernels: Kernels, position: Numbers, positions: int) -> tuple[Numbers, int]:
@@ -87,9 +136,10 @@ def _programs(times: Ints) -> Ints | None:
     return program_of[of_rank.reshape(-1)]
 
 
-def start_up_of(kernels: Kernels) -> Bools:
+def start_up_of(kernels: Kernels, events_ns: Ints) -> Bools:
     """By kernel whether it belongs to the start-up: what comes before the calls of the usual rank
-    repeat, and two periods of them; a tenth of its calls at most.
+    repeat, and two periods of them; a tenth of its calls at most. What takes as long there as in
+    later periods is not start-up.
     """
     counts = np.bincount(kernels.rank, minlength=len(kernels.ranks))
     number = kernels.call_number
@@ -98,7 +148,25 @@ def start_up_of(kernels: Kernels) -> Bools:
     if found is None:
         return np.asarray(number < 1)
     begin, period = found
-    return np.asarray(number < np.minimum(begin + 2 * period, most))
+    early = number < np.minimum(begin + 2 * period, most)
+    return np.asarray(early & ~((number >= begin) & _as_later(kernels, events_ns, period)))
+
+
+def _as_later(kernels: Kernels, events_ns: Ints, period: int) -> Bools:
+    """By kernel whether its rank took about as long to call and to start it as in the median of
+    the next periods.
+    """
+    call, start = events_ns[:, 0], events_ns[:, 1]
+    took = np.stack([np.diff(call, prepend=call[:1]), start - call])
+    count = len(kernels)
+    places = np.arange(count)[:, None] + period * np.arange(1, 1 + _LATER_PERIODS)
+    inside = places < count
+    inside &= kernels.rank[np.minimum(places, count - 1)] == kernels.rank[:, None]
+    whole = inside.all(axis=1)
+    places = np.minimum(places, count - 1)
+    later = np.median(took[:, places], axis=2)
+    alike = took <= _MUCH_LONGER * later + _LITTLE_NS
+    return np.asarray(whole & alike.all(axis=0))
 
 
 def period_of(kernels: Kernels) -> tuple[int, int] | None:

@@ -158,12 +158,13 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     taken = np.isin(kernels.ranks, change.ranks)
     own, steady = np.where(taken, 0, own), np.where(taken, 0, usual.steady_excess_ns)
     steady = np.where(steady >= _HABIT * run_ns(left.arrivals.events_ns), steady, 0)
-    habit = standing_out(steady) & (own > 0)
-    more = standing_out(own)
+    alike, more = standing_out(steady), standing_out(own)
+    habit, candidates = alike & (own > 0), alike | more
     return [
         int(rank)
         for place, rank in enumerate(kernels.ranks)
-        if habit[place] or (more[place] and _is_no_chance(left, int(rank), more))
+        if (habit[place] and _is_significant(left, int(rank), candidates))
+        or (more[place] and _is_no_chance(left, int(rank), candidates))
     ]
 
 
@@ -172,7 +173,7 @@ def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools) -> bool:
     such a length: where noise is heavy, one of them has most of it by chance.
     """
     delays = delays_of(waiting, rank)
-    if not delays.steady:
+    if not delays.steady or not _is_significant(waiting, rank, candidates):
         return False
     kernels = waiting.kernels
     long = waiting.excess_ns.reshape(-1, 3)[:, :2] >= delays.typical_ns / 2
@@ -181,6 +182,19 @@ def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools) -> bool:
     most = float(times[~candidates].max(initial=0))
     own = float(times[np.searchsorted(kernels.ranks, rank)])
     return bool(own > most + _DEVIATIONS * np.sqrt(own + most))
+
+
+def _is_significant(waiting: Waiting, rank: int, candidates: Bools) -> bool:
+    """Whether delays of a rank sum to more than those of ranks that do not stand out, by more than
+    so many delays of their lengths vary by chance.
+    """
+    kernels = waiting.kernels
+    excess = waiting.excess_ns.reshape(-1, 3)[:, :2].sum(axis=1) * ~waiting.start_up
+    sums = np.bincount(kernels.rank, excess, minlength=len(kernels.ranks))
+    squares = np.bincount(kernels.rank, excess * excess, minlength=len(kernels.ranks))
+    place = int(np.searchsorted(kernels.ranks, rank))
+    most = float(sums[~candidates].max(initial=0.0))
+    return bool(sums[place] > most + _DEVIATIONS * np.sqrt(squares[place]))
 
 
 def _steady_charges(waiting: Waiting) -> Floats:

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.analysis.waiting.arrivals import START
 from ncclscope.analysis.waiting.dependencies import Dependencies
 from ncclscope.analysis.waiting.kernels import Kernels
+from ncclscope.analysis.waiting.overlap import TIGHT_NS
+from ncclscope.analysis.waiting.own_past import own_past
 from ncclscope.analysis.waiting.quantiles import MemberQuantiles, member_quantiles
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
@@ -21,6 +24,8 @@ _LEAST_OF_KIND = 2
 _SLOW_STAGE = 1.4  # own time, times that of the median stage: less is design
 _LEAST_STAGES = 4
 _COMPARED_IN_STAGES = (_abi.EDGE_GPU, _abi.EDGE_HOST, _abi.EDGE_HOST_AFTER_SYNC)
+_SLOW_RANK = 1.15  # times as long as others at positions that can be compared
+_ALIKE = 1.2  # how far these may differ from each other
 _STEADY = 6  # edges of a member at one position: fewer show no habit
 _HIGH = 0.9
 _SAMPLE = 4_000_000
@@ -42,7 +47,9 @@ class UsualLengths:
     steady_transfer_ns: Floats  # all transfers of it, with the median length of their kind
 
 
-def usual_lengths_of(kernels: Kernels, dependencies: Dependencies, ignored: Bools) -> UsualLengths:
+def usual_lengths_of(
+    kernels: Kernels, dependencies: Dependencies, end_ns: Ints, ignored: Bools
+) -> UsualLengths:
     """The usual lengths of all edges. `ignored`: kernels that show no habit, as of the start-up."""
     count, ranks = len(kernels), len(kernels.ranks)
     every = max(-(-count // _SAMPLE), 1)
@@ -60,11 +67,17 @@ def usual_lengths_of(kernels: Kernels, dependencies: Dependencies, ignored: Bool
         groups = _numbered(fine), _numbered(kind * 8 + edge[:, event])
         usual[:, :, event] = _usual(groups, rank, length[:, event], sample, every)
         if event == 1 and (dependencies.blocked != 0).any():
-            # Starts that were held back do not show when their rank was ready.
-            free = sample[dependencies.blocked[sample] == 0]
-            shown = _usual((groups[0], groups[0]), rank, length[:, event], free, every)
-            usual[:, :, event] = np.where(np.isnan(shown), usual[:, :, event], shown)
+            # Starts that were held back do not show when their rank was ready, nor how long it
+            # takes from there to the next one.
+            for unclear in (dependencies.blocked != 0, _after_blocked(dependencies)):
+                free = sample[~unclear[sample]]
+                shown = _usual(groups, rank, length[:, event], free, every)
+                usual[:, :, event] = np.where(np.isnan(shown), usual[:, :, event], shown)
             lasting = lasting[dependencies.blocked[lasting] == 0]
+        if event == 1:
+            usual[:, :, 1] /= _slowness(groups[0], rank, edge[:, 1], length[:, 1], usual[0, :, 1])
+        if event == 0:
+            _compare_with_calls(usual[:, :, 0], fine, groups[0], rank, edge[:, 0])
         table = _quantiles(groups[0], rank, length[:, event], lasting)
         steady += _steady(table, ranks)[0] * every
         if not kernels.pair.any():
@@ -74,7 +87,10 @@ def usual_lengths_of(kernels: Kernels, dependencies: Dependencies, ignored: Bool
         steady += excess * every
     communicator = kernels.communicator + ranks
     member = np.where(kernels.pair, rank, communicator)
+    kind = kernels.transfer_kind.astype(np.int64)
     usual[:, :, 2] = _usual((kind, kind), member, length[:, 2], sample, every)
+    past = own_past(kind, member, length[:, 2], end_ns, sample)
+    usual[:, :, 2] = np.where(np.isnan(past[:, kind]), usual[:, :, 2], past[:, kind])
     usual[:, edge == _abi.EDGE_ROOT] = 0.0
     table = _quantiles(kind, member, length[:, 2], sample[~ignored[sample]])
     excess, total = _steady(table, int(communicator.max(initial=0)) + 1)
@@ -85,6 +101,61 @@ def usual_lengths_of(kernels: Kernels, dependencies: Dependencies, ignored: Bool
         excess[ranks:] * every,
         total[ranks:] * every,
     )
+
+
+def _slowness(
+    group: Ints, rank: Ints, edge: npt.NDArray[np.int8], length: Ints, usual: Floats
+) -> Floats:
+    """By start how much slower its rank is than others, for positions at which that rank alone
+    shows how long it takes, because others are held back; else 1. The rank must be about as much
+    slower at all positions that others show, too.
+    """
+    factor = np.ones(len(group))
+    free = np.flatnonzero((length > TIGHT_NS) & (edge != _abi.EDGE_ROOT) & (usual > 0))
+    if not len(free):
+        return factor
+    table = _quantiles(group, rank, length, free)
+    alone = np.zeros(int(group.max()) + 1, bool)
+    alone[table.group] = table.count_members()[table.group] == 1
+    usual_of = np.full(len(alone), np.nan)
+    usual_of[group[free]] = usual[free]
+    ratio = table.quantiles[0] / np.maximum(usual_of[table.group], 1.0)
+    shown = ~alone[table.group] & (table.count >= _STEADY)
+    for member in np.unique(table.member[alone[table.group]]).tolist():
+        ratios = np.sort(ratio[shown & (table.member == member)])
+        if not len(ratios):
+            continue
+        middle = float(ratios[len(ratios) // 2])
+        if middle > _SLOW_RANK and ratios[0] > middle / _ALIKE and ratios[-1] < middle * _ALIKE:
+            factor[alone[group] & (rank == member)] = middle
+    return factor
+
+
+def _compare_with_calls(
+    usual: Floats, fine: Ints, group: Ints, rank: Ints, edge: npt.NDArray[np.int8]
+) -> None:
+    """Of a rank that alone seems to have waited for its GPU at a position: what follows is no
+    longer than from call to call on other ranks. A host that comes late finds its GPU idle.
+    """
+    groups = int(group.max(initial=0)) + 1
+    least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1)
+    np.minimum.at(least, group, rank)
+    np.maximum.at(most, group, rank)
+    alone = (least == most)[group] & (edge == _abi.EDGE_HOST_AFTER_SYNC)
+    if not alone.any():
+        return
+    of_calls = np.flatnonzero((edge == _abi.EDGE_HOST) & ~(least == most)[group])
+    place = fine // 128  # the position
+    values = np.full((2, int(place.max()) + 1), np.inf)
+    values[:, place[of_calls]] = usual[:, of_calls]
+    usual[:, alone] = np.fmin(usual[:, alone], values[:, place[alone]])
+
+
+def _after_blocked(dependencies: Dependencies) -> Bools:
+    """By kernel whether its start was held back, or follows a start that was."""
+    blocked = dependencies.blocked != 0
+    before = dependencies.before[START::3]
+    return np.asarray(blocked | ((before % 3 == START) & blocked[before // 3]))
 
 
 def _numbered(codes: Ints) -> Ints:

@@ -17,6 +17,7 @@ from ncclscope.analysis.waiting.replay import Replay, run_ns
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
 
+_LEAST_TIMED = 0.8  # of all operations: a replay of fewer misses what they wait for
 _MODEL_ERROR = 0.01  # of the time: what replays of real twins were off by
 
 
@@ -54,6 +55,14 @@ class WhatIf:
         self._waiting = waiting
         self._replay = Replay(waiting)
 
+    @property
+    def why_not(self) -> str:
+        """Why a prediction would be wrong; "" where it can be made."""
+        share = self._waiting.kernels.timed_share
+        if share >= _LEAST_TIMED:
+            return ""
+        return f"only {100 * share:.0f} % of its operations have GPU times"
+
     def predict(self, change: Change, keep: Bools | None = None) -> Prediction:
         """What the run takes with a change. `keep`: events before which nothing is changed."""
         now = self._waiting.arrivals.events_ns
@@ -78,6 +87,7 @@ class WhatIf:
         if keep is not None:
             as_usual &= ~keep
         length[as_usual] = shorter[as_usual]
+        self._start_in_time(change, length)
         transfer = np.zeros(len(length), bool)
         for row in change.free:
             transfer[2::3] = kernels.communicator == row
@@ -86,6 +96,17 @@ class WhatIf:
             own = kernels.communicator == row
             length[2::3][own] = self._bus_bytes()[own] / gb_s
         return length
+
+    def _start_in_time(self, change: Change, length: Ints) -> None:
+        """Lets changed ranks make their first calls no later than the usual rank: the edge before
+        a first call has the length 0, and is negative here.
+        """
+        kernels = self._waiting.kernels
+        first = 3 * kernels.first_of_rank
+        calls = self._waiting.time_ns[first]
+        usual = np.sort(calls)[(len(calls) - 1) // 2]
+        own = np.isin(kernels.ranks, change.ranks)
+        length[first[own]] = np.minimum(usual - calls[own], 0)
 
     def _as_usual(self, change: Change) -> Bools:
         """Which edges are as usual; what happens in the start-up stays."""

@@ -1,12 +1,14 @@
 """Ranks and hosts that others wait for: how late they are, by what, and what that costs."""
 
+from dataclasses import replace
 from shlex import quote
 
 import numpy as np
 
 from ncclscope.analysis.training_losses import phase_excess
 from ncclscope.analysis.waiting.origins import Origin, WaitingAccount
-from ncclscope.analysis.waiting.root_causes import Delays, RootCauses, delays_of
+from ncclscope.analysis.waiting.pauses import Pauses
+from ncclscope.analysis.waiting.root_causes import Delays, RootCauses
 from ncclscope.analysis.waiting.what_if import Prediction
 from ncclscope.diagnose.finding import CRITICAL, INFO, WARNING, Evidence, Finding
 from ncclscope.diagnose.rule_context import RuleContext
@@ -15,7 +17,7 @@ from ncclscope.humanize import duration, percent, plural, ranks_in_words
 _GRAVE_SHARE = 0.25
 _LEAST_SHARE = 0.015  # of the run
 _MUCH_WAITING = 0.1  # of the run, on the average rank
-_PAUSE_SHARE = 0.3  # of all waiting that began on ranks: less is not worth a sentence
+_GRAVE_PAUSE = 0.04  # of the run: pauses that cost less are no problem
 _PHASE_SHARE = 0.02  # of a step: a phase that takes so much longer is named
 _MANY = 4  # ranks that are late alike are named in one finding
 _MOST_NAMED = 3
@@ -27,9 +29,8 @@ def find(context: RuleContext) -> list[Finding]:
     if account is None:
         return []
     causes = context.root_causes
-    if causes is not None and causes.ranks:
-        return _stragglers(context, causes)
-    return _pauses(context, account) or _nobody_in_particular(context, account)
+    late = _stragglers(context, causes) if causes is not None and causes.ranks else []
+    return late + _pauses(context) or _nobody_in_particular(context, account)
 
 
 def _stragglers(context: RuleContext, causes: RootCauses) -> list[Finding]:
@@ -113,8 +114,17 @@ def _kind(delays: Delays) -> str:
     return _KINDS.get(delays.kind, "compute")
 
 
+def _cost(context: RuleContext, prediction: Prediction | None, share: float, who: str) -> str:
+    """What delays cost: a prediction, or a share of the run where others cost time as well."""
+    if context.what_if is not None and context.what_if.why_not:
+        return f"{context.what_if.why_not}, and what that costs cannot be told from them"
+    if prediction is None:
+        return f"waiting for {who} costs {percent(share)} of the run"
+    return f"without that {_instead(prediction)}"
+
+
 def _instead(prediction: Prediction) -> str:
-    """What the run takes without it: "the run would take 5.49 ± 0.06 s instead of 6.44 s"."""
+    """What the run takes without it: "the run would take 5.49 s instead of 6.44 s"."""
     text = (
         f"the run would take {duration(prediction.run_then_ns)} instead of "
         f"{duration(prediction.run_now_ns)}"
@@ -178,9 +188,7 @@ def _rank_finding(
 ) -> Finding:
     rank, kind = delays.rank, _kind(delays)
     host = context.run.host_of.get(rank, "")
-    cost = f"waiting for it costs {percent(share)} of the run"
-    if prediction is not None:
-        cost = f"without that {_instead(prediction)}"
+    cost = _cost(context, prediction, share, "it")
     name = context.run.model.communicator_names[delays.before[1]]
     phase, phase_evidence = _phase(context, rank)
     return Finding(
@@ -224,9 +232,7 @@ def _host_finding(
     host, ranks = context.run.model.nodes[node], tuple(delays.rank for delays in late)
     typical = float(np.median([delays.typical_ns for delays in late]))
     only = len(causes.ranks) == len(ranks) and not causes.communicators
-    cost = f"waiting for them costs {percent(share)} of the run"
-    if only:
-        cost = f"without that {_instead(causes.prediction)}"
+    cost = _cost(context, causes.prediction if only else None, share, "them")
     return Finding(
         "straggler",
         _severity(share),
@@ -260,8 +266,8 @@ def _many_finding(
     return Finding(
         "straggler",
         _severity(share),
-        f"{ranks_in_words(ranks)} are late, typically by {duration(typical)}; without that "
-        f"{_instead(causes.prediction)}",
+        f"{ranks_in_words(ranks)} are late, typically by {duration(typical)}; "
+        f"{_cost(context, causes.prediction, share, 'them')}",
         f"look for what these ranks have in common; {_ADVICE[kind]}",
         kind,
         ranks,
@@ -296,37 +302,43 @@ def _share(context: RuleContext, account: WaitingAccount) -> float:
     return min(waited / context.run.span_ns, 1.0)
 
 
-def _pauses(context: RuleContext, account: WaitingAccount) -> list[Finding]:
-    """Ranks that paused now and then: whose, when, and how much waiting began there."""
-    waiting, share = context.waiting, _share(context, account)
-    if waiting is None or share < _MUCH_WAITING:
-        return []
-    sums = _by_rank(account)
-    findings = []
-    for rank in sorted(sums, key=lambda rank: -sums[rank])[:_MOST_NAMED]:
-        if sums[rank] < _PAUSE_SHARE * account.total_ns:
-            break
-        delays = delays_of(waiting, rank)
-        at_s = context.at(delays.first_ns - delays.typical_ns)
-        when = f"at {at_s} s" if delays.times == 1 else f"from {at_s} s on"
-        often = "once" if delays.times == 1 else f"{delays.times:,} times"
-        of_run = share * sums[rank] / account.total_ns
-        findings.append(
-            Finding(
-                "straggler",
-                INFO,
-                f"rank {rank}{context.where(rank)} paused {often} for "
-                f"{duration(delays.typical_ns)}, {when}; {percent(sums[rank] / account.total_ns)} "
-                "of all waiting began there",
-                "a checkpoint, an evaluation, or host code that only this rank runs",
-                "pause",
-                (rank,),
-                evidence=(_waiting_evidence(context, delays),),
-                confidence=0.8,
-                lost_share=of_run,
-            )
-        )
-    return findings
+def _pauses(context: RuleContext) -> list[Finding]:
+    """Ranks that paused now and then: when, for how long, and what that costs."""
+    return [_pause_finding(context, pauses) for pauses in context.pauses[:_MOST_NAMED]]
+
+
+def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
+    rank, times, prediction = pauses.rank, len(pauses.events), pauses.prediction
+    share = prediction.gained_share
+    at_s = context.at(int(pauses.at_ns[0]))
+    longest = duration(float(pauses.length_ns.max()))
+    often = f"once, at {at_s} s, for {longest}"
+    if times > 1:
+        often = f"{times:,} times from {at_s} s on, for up to {longest}"
+    severity = _severity(share) if share >= _GRAVE_PAUSE else INFO
+    return Finding(
+        "straggler",
+        severity,
+        f"rank {rank}{context.where(rank)} paused {often}, and others waited for it; "
+        f"{_cost(context, replace(prediction, step_now_ns=None), share, 'it')}",
+        "look for what only this rank does then: a checkpoint, an evaluation, logging, a data "
+        "loader that refills",
+        "pause",
+        (rank,),
+        evidence=(
+            Evidence(
+                "far longer than usual at the same place of a step, and no habit",
+                {
+                    "times": times,
+                    "longest_us": round(float(pauses.length_ns.max()) / 1e3, 3),
+                    "sum_us": round(float(pauses.length_ns.sum()) / 1e3, 3),
+                },
+                f"ncclscope report {context.path} --since {at_s} --by rank",
+            ),
+        ),
+        confidence=0.85,
+        lost_share=min(share, 1.0),
+    )
 
 
 def _nobody_in_particular(context: RuleContext, account: WaitingAccount) -> list[Finding]:

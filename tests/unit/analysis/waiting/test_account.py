@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from ncclscope.analysis.run import Run
-from ncclscope.analysis.waiting.origins import Waiting, WaitingAccount, account_of, waiting_of
+from ncclscope.analysis.waiting.origins import (
+    Origin,
+    Waiting,
+    WaitingAccount,
+    account_of,
+    waiting_of,
+)
 from ncclscope.analysis.waiting.what_if import Change, WhatIf
 from tests.support.model_builders import random_model
 from tests.support.waiting_jobs import MadeJob
@@ -43,11 +49,16 @@ def late(rank: int, delay_ns: int, from_step: int = 5) -> MadeJob:
     )
 
 
+def _is_slow_transfer(origin: Origin) -> bool:
+    """Whether it makes the run longer though nobody waits for another rank because of it."""
+    return origin.kind == "transfer" and origin.waiting_ns == 0 and origin.on_path_ns > 0
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_sums_conserve_exactly_on_jobs_made_by_chance(seed: int) -> None:
     made = account(Run(random_model(2_000, seed)))
     assert sum_of(made) == made.total_ns
-    assert all(origin.waiting_ns > 0 for origin in made.origins)
+    assert all(origin.waiting_ns > 0 or _is_slow_transfer(origin) for origin in made.origins)
 
 
 def test_all_waiting_for_a_late_rank_begins_on_it() -> None:

@@ -1,0 +1,102 @@
+"""What verbs cost by the number of ranks: CPU time and private memory, 256 to 10,240 ranks.
+
+    python -m benchmarks many_ranks
+
+takes 6 GB of disk and, for 10,240 ranks, some minutes on two cores.
+"""
+
+import math
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from resource import RUSAGE_CHILDREN, getrusage
+
+from benchmarks.loads import scratch
+from benchmarks.results import publish, table
+from tests.support.writer import Straggler, SyntheticSpec, synthetic
+
+RANKS, OPERATIONS, RANKS_PER_NODE = (256, 1024, 4096, 10_240), 600, 8
+BARS_S = {"report, cold": 300.0, "report": 30.0, "diagnose": 30.0, "compare": 30.0, "status": 10.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one command took."""
+
+    cpu_s: float  # of it and its workers
+    wall_s: float
+    private_mb: float  # of the command, at most
+
+
+def write_capture(path: Path, ranks: int) -> None:
+    """Tensor-parallel groups of a node, data-parallel ones across nodes, and a world; a rank of
+    the first node is late in three of ten operations.
+    """
+    each = RANKS_PER_NODE
+    groups = [tuple(range(first, first + each)) for first in range(0, ranks, each)]
+    groups += [tuple(range(first, ranks, each)) for first in range(each)]
+    spec = SyntheticSpec(
+        processes=ranks,
+        operations=OPERATIONS,
+        ranks_per_node=each,
+        communicators=(*groups, tuple(range(ranks))),
+        straggler=Straggler(3, 5_000_000, 0.3),
+    )
+    synthetic(path, spec)
+
+
+def cost_of(*words: str | Path) -> Cost:
+    """Runs a verb to its end."""
+    before, began, most_kb = getrusage(RUSAGE_CHILDREN), time.monotonic(), 0
+    command = [sys.executable, "-m", "ncclscope", *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as running:
+        status = Path(f"/proc/{running.pid}/status")
+        while running.poll() is None:
+            private = re.search(r"RssAnon:\s+(\d+)", status.read_text())
+            most_kb = max(most_kb, int(private[1]) if private else 0)
+            time.sleep(0.02)
+    assert running.returncode == 0, f"{words} failed"
+    after = getrusage(RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Cost(cpu_s, time.monotonic() - began, most_kb / 1e3)
+
+
+def measure(capture: Path) -> dict[str, Cost]:
+    """All verbs over one capture; the first report makes the model."""
+    return {
+        "report, cold": cost_of("report", capture, "--json"),
+        "report": cost_of("report", capture, "--json"),
+        "diagnose": cost_of("diagnose", capture),
+        "compare": cost_of("compare", capture, capture),
+        "status": cost_of("status", capture),
+    }
+
+
+def main() -> None:
+    """Measures every number of ranks and publishes the table."""
+    costs: dict[int, dict[str, Cost]] = {}
+    for ranks in RANKS:
+        with scratch() as folder:
+            write_capture(folder / "capture", ranks)
+            costs[ranks] = measure(folder / "capture")
+            shutil.rmtree(folder / "capture")
+    rows: list[list[object]] = []
+    first, last = RANKS[-2], RANKS[-1]
+    for verb, bar_s in BARS_S.items():
+        growth = math.log(costs[last][verb].cpu_s / costs[first][verb].cpu_s, last / first)
+        cells = [f"{costs[n][verb].cpu_s:.1f} / {costs[n][verb].private_mb:.0f}" for n in RANKS]
+        rows.append(
+            [verb, *cells, f"{growth:.2f}", f"{costs[last][verb].wall_s:.0f} (bar: {bar_s:.0f})"]
+        )
+    header = ["CPU s / private MB, by ranks", *(f"{n:,}" for n in RANKS), "exponent", "wall s, bar"]
+    text = (
+        f"\n\n{OPERATIONS} operations on each rank, 8 ranks on a node, synthetic, without live "
+        "pages. Exponent: of CPU time in ranks, between the last two columns."
+    )
+    publish("many-ranks", table(header, rows) + text)
+    late = [verb for verb, bar_s in BARS_S.items() if costs[last][verb].wall_s > bar_s]
+    assert not late, f"{', '.join(late)}: the bar does not hold"

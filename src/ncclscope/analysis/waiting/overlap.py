@@ -1,0 +1,79 @@
+"""Whether a rank's own work before a kernel runs beside the NCCL kernel that it follows.
+
+Gradients are reduced while the backward pass goes on: the next reduction does not need the end of
+the one before. A start that needs the end of a kernel comes the same time after it, however long
+that kernel waited for other ranks. Work beside it goes on while it waits, so the gap shrinks:
+
+    needs the end    wait 0, gap 3    wait 2, gap 3    wait 9, gap 3
+    runs beside it   wait 0, gap 3    wait 2, gap 1    wait 9, gap 0: held back
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from ncclscope.analysis.waiting.arrivals import Arrivals
+from ncclscope.analysis.waiting.kernels import Kernels, Numbers
+from ncclscope.analysis.waiting.quantiles import quantile_by_group
+from ncclscope.arrays import _abi
+from ncclscope.arrays.types import Bools, Floats, Ints
+
+TIGHT_NS = 60_000  # seen on H200: 8 to 55 µs between serialised kernels of two streams
+_LONG_WAIT = 0.7  # of the usual gap: a wait that shows whether the gap shrinks by it
+_SHRUNK = 0.6  # of the usual gap
+_LEAST_TELLING = 3
+_MOST_ERROR = 0.25  # of a slope that tells -1 from 0
+
+
+def runs_beside(
+    kernels: Kernels, arrivals: Arrivals, before: Numbers, edge: npt.NDArray[np.int8],
+    length: Ints, place: tuple[Ints, npt.NDArray[np.int8]],
+) -> Bools:  # fmt: skip
+    """By kernel whether work before it runs beside the kernel that it follows. `place`: position
+    with calls back, and calls back. Kinds decide where positions show too little.
+    """
+    follows = np.flatnonzero(edge[1::3] == _abi.EDGE_GPU)
+    beside = np.zeros(len(edge) // 3, bool)
+    if not len(follows):
+        return beside
+    cell, back = place[0][follows].astype(np.int64), place[1][follows].astype(np.int64)
+    kind = kernels.transfer_kind[follows].astype(np.int64) * (int(back.max()) + 1) + back
+    gap, wait = length[1::3][follows], arrivals.wait_ns[before[1::3][follows] // 3]
+    share = _shrinks(cell, gap, wait)
+    slope = _slopes(cell, kernels.rank[follows].astype(np.int64), gap, wait)
+    share = np.where(np.isnan(share), -slope, share)
+    beside[follows] = np.where(np.isnan(share), _shrinks(kind, gap, wait), share) > 0.5
+    return beside
+
+
+def _shrinks(cell: Ints, gap: Ints, wait: Ints) -> Floats:
+    """By start the share of long waits after which gaps of its cell shrank; NaN: too few."""
+    cells = int(cell.max(initial=0)) + 1
+    short = (wait < 0.1 * gap) & (gap > TIGHT_NS)
+    usual_gap = quantile_by_group(cell[short], cells, gap[short], 0.5)[cell]
+    telling = wait > _LONG_WAIT * usual_gap
+    seen = np.bincount(cell[telling], minlength=cells)
+    shrank = np.bincount(cell[telling & (gap < _SHRUNK * usual_gap)], minlength=cells)
+    return np.where(seen >= _LEAST_TELLING, shrank / np.maximum(seen, 1), np.nan)[cell]
+
+
+def _slopes(cell: Ints, rank: Ints, gap: Ints, wait: Ints) -> Floats:
+    """By start how gaps of its cell change with waits, on the same rank: -1 beside, 0 behind. NaN
+    where noise hides it.
+    """
+    loose = gap > TIGHT_NS
+    cells, ranks = int(cell.max(initial=0)) + 1, int(rank.max(initial=0)) + 1
+    key = (cell * ranks + rank)[loose]
+    of_cell = cell[loose]
+
+    def centred(values: Ints) -> Floats:
+        count = np.maximum(np.bincount(key), 1)
+        return np.asarray(values - (np.bincount(key, values) / count)[key])
+
+    g, w = centred(gap[loose]), centred(wait[loose])
+    squares = np.maximum(np.bincount(of_cell, w * w, minlength=cells), 1.0)
+    slope = np.bincount(of_cell, g * w, minlength=cells) / squares
+    rest = g - slope[of_cell] * w
+    count = np.bincount(of_cell, minlength=cells)
+    error = np.sqrt(np.bincount(of_cell, rest * rest, minlength=cells) / squares)
+    error /= np.sqrt(np.maximum(count - 2, 1))
+    return np.where((error < _MOST_ERROR) & (count > 8), slope, np.nan)[cell]

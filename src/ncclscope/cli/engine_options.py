@@ -1,0 +1,34 @@
+"""The option that says which machines decode a capture."""
+
+import argparse
+import sys
+from functools import partial
+
+from ncclscope.errors import UsageError
+from ncclscope.model.decode_pool import Decoders, decoders
+
+HERE = "here"
+
+
+def add_engine_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds --on."""
+    parser.add_argument(
+        "--on",
+        default=HERE,
+        metavar="WHERE",
+        help="what decodes the capture: here (default), or a Dask cluster, as tcp://HOST:PORT or "
+        "file:SCHEDULER.json",
+    )
+
+
+def decoders_on(on: str) -> Decoders:
+    """What decodes process folders there."""
+    if on == HERE:
+        return decoders
+    if not on.startswith(("tcp://", "tls://", "ucx://", "file:")):
+        message = f"--on {on} names no cluster"
+        raise UsageError(message, "Use here, tcp://HOST:PORT or file:SCHEDULER.json")
+    # Most readers need no cluster.
+    from ncclscope.engines.dask_cluster import cluster_decoders
+
+    return partial(cluster_decoders, on, tell=partial(print, file=sys.stderr))

@@ -1,0 +1,1 @@
+"""Clusters that decode. In: process folders, an address. Out: decoders for the model."""

@@ -1,0 +1,158 @@
+"""A capture that a cluster decodes: every value is that of one machine, whatever dies meanwhile."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ncclscope.cli import main
+from ncclscope.engines.dask_cluster import cluster_decoders
+from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.model.build import open_model
+from ncclscope.model.model import Progress
+from tests.support.paths import ROOT
+from tests.support.player import TRANSCRIPTS
+from tests.support.writer import SyntheticSpec, Work, from_transcript, synthetic
+
+distributed = pytest.importorskip("distributed")
+
+_MIX = (
+    Work(weight=3),
+    Work("Broadcast", 1024, root=1),
+    Work("Reduce", 1024, root=1),
+    Work("AllGather", 4096, algo="TREE"),
+    Work("SendRecv", 2048),
+)
+
+
+def _attempts(capture: Path) -> None:
+    """Two attempts on two nodes, all sorts of calls, a process that is missing, and a killed one."""
+    groups = ((0, 1, 2, 3), (4, 5, 6, 7), tuple(range(8)))
+    spec = SyntheticSpec(
+        processes=8, operations=60, ranks_per_node=4, communicators=groups, mix=_MIX, attempts=2,
+        missing=frozenset({5}), killed=frozenset({2}),
+    )  # fmt: skip
+    synthetic(capture, spec)
+
+
+MADE: dict[str, Callable[[Path], object]] = {"attempts": _attempts} | {
+    name: partial(from_transcript, TRANSCRIPTS / name)
+    for name in ("2.23.4-v1-2ranks", "2.28.9-v5-3ranks-hang", "2.31.2-v7-2ranks")
+}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A scheduler and two worker processes, which are started again when they die."""
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+    ) as local:
+        yield local
+
+
+def manifest(
+    capture: Path, on: str | None, progress: Progress | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """The saved model with checksums of all columns, and the lines about it."""
+    messages: list[str] = []
+    if on is None:
+        open_model(capture, progress)
+    else:
+        open_model(capture, progress, partial(cluster_decoders, on, tell=messages.append))
+    saved = json.loads((capture / "model" / "manifest.json").read_text())
+    return {name: saved[name] for name in saved if name not in ("seal", "stamps")}, messages
+
+
+def two_copies(make: Callable[[Path], object], tmp_path: Path) -> tuple[Path, Path]:
+    make(tmp_path / "here")
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    return tmp_path / "here", tmp_path / "there"
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_every_value_is_that_of_one_machine(name: str, cluster: Any, tmp_path: Path) -> None:
+    here, there = two_copies(MADE[name], tmp_path)
+    expected, _ = manifest(here, None)
+    answer, messages = manifest(there, cluster.scheduler_address)
+    assert answer == expected
+    assert expected["rows"]["operations"] > 0
+    assert messages[0].startswith(f"decoded on {cluster.scheduler_address}: ")
+
+
+def test_workers_that_are_killed_change_nothing(cluster: Any, tmp_path: Path) -> None:
+    here, there = two_copies(_attempts, tmp_path)
+    expected, _ = manifest(here, None)
+    killed: list[int] = []
+
+    def kill(done: int, _: int) -> None:
+        """Before and while processes are placed: some are decoded then, others written."""
+        if done in (1, 7):
+            with distributed.Client(cluster) as client:
+                killed.append(next(iter(client.run(os.getpid).values())))
+            os.kill(killed[-1], signal.SIGKILL)
+
+    answer, _ = manifest(there, cluster.scheduler_address, kill)
+    assert len(killed) == 2
+    assert answer == expected
+
+
+def test_reports_are_equal(
+    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here, there = two_copies(_attempts, tmp_path)
+    answers = []
+    for path, on in ((here, "here"), (there, cluster.scheduler_address)):
+        assert main(["report", "--json", "--on", on, str(path)]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        del answer["capture"]
+        answers.append(answer)
+    assert answers[0] == answers[1]
+
+
+def test_nobody_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ncclscope.engines.dask_cluster._CONNECT_S", 1)
+    _attempts(tmp_path / "capture")
+    with pytest.raises(NcclscopeError, match="cannot reach a Dask scheduler at tcp://127"):
+        manifest(tmp_path / "capture", "tcp://127.0.0.1:9")
+    with pytest.raises(UsageError, match="there is no scheduler file /nowhere"):
+        manifest(tmp_path / "capture", "file:/nowhere")
+    assert not [path for path in (tmp_path / "capture").iterdir() if "model" in path.name]
+
+
+def test_workers_of_another_version_are_refused(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _attempts(tmp_path / "capture")
+    monkeypatch.setattr("ncclscope.engines.dask_cluster.__version__", "0.0.7")
+    with pytest.raises(NcclscopeError, match=r"has ncclscope .*, this is 0\.0\.7"):
+        manifest(tmp_path / "capture", cluster.scheduler_address)
+    assert not (tmp_path / "capture" / "model").exists()
+
+
+def test_the_script_for_slurm_prints_the_report(tmp_path: Path) -> None:
+    """With a stand-in for srun, which runs its command here."""
+    _attempts(tmp_path / "capture")
+    page = (ROOT / "docs" / "deploy" / "dask.md").read_text()
+    script = page.split("```sh file=report.sbatch\n")[1].split("```")[0]
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "srun").write_text('#!/bin/sh\nexec "$@"\n')
+    (tmp_path / "bin" / "srun").chmod(0o755)
+    found_first = f"{tmp_path / 'bin'}:{Path(sys.executable).parent}"
+    answer = subprocess.run(
+        ["sh", "-c", script, "report.sbatch", str(tmp_path / "capture")],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": f"{found_first}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"},
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert answer.returncode == 0, answer.stderr
+    assert "AllReduce" in answer.stdout
+    assert "decoded on file:" in answer.stderr
+    assert not (tmp_path / "scheduler-7.json").exists()
