@@ -92,6 +92,17 @@ OVERVIEW = Dashboard(
         Panel("Seconds since progress",
               (Query(f"ncclscope_seconds_since_progress{{{HOST}}}", "rank {{rank}}"),), "s"),
         Panel("In flight", (Query(f"ncclscope_in_flight{{{HOST}}}", "rank {{rank}}"),)),
+        Panel("Training step",
+              (Query(f"max by (run) (ncclscope_training_step_seconds{{{RUN}}})", "{{run}}"),),
+              "s", "timeseries", 8),
+        Panel("Share of a step that waits for data",
+              (Query(f"avg by (run) (rate(ncclscope_data_wait_seconds_total{{{RUN}}}"
+                     "[$__rate_interval]))", "{{run}}"),),
+              "percentunit", "timeseries", 8),
+        Panel("Tokens/s",
+              (Query(f"sum by (run) (rate(ncclscope_training_tokens_total{{{RUN}}}"
+                     "[$__rate_interval]))", "{{run}}"),),
+              "short", "timeseries", 8),
     ),
 )  # fmt: skip
 BANDWIDTH = Dashboard(

@@ -58,8 +58,14 @@ def interpreters() -> list[str]:
         path = shutil.which(name)
         others = sorted(versions.glob(f"{name.removeprefix('python')}.*/bin/python3"))
         candidates = [*([path] if path else []), *map(str, others)]
-        found += [c for c in candidates if not subprocess.call([c, "-c", "import venv"])][:1]
+        found += [candidate for candidate in candidates if _works(candidate)][:1]
     return found
+
+
+def _works(python: str) -> bool:
+    """Whether it starts: pyenv has shims for Pythons that are not chosen."""
+    done = subprocess.run([python, "-c", "import venv"], capture_output=True, check=False)
+    return done.returncode == 0
 
 
 def try_wheel(python: str, wheel: Path) -> str:

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import duckdb
+import numpy as np
 
 from ncclscope.analysis.measures import EXACT_SOURCES
 from ncclscope.capture.reader import is_dataset
@@ -60,6 +61,24 @@ left join places as source on source.global_rank = source_global_rank
 left join places as destination on destination.global_rank = destination_global_rank
 where form = 'send' and source_global_rank is not null and destination_global_rank is not null
 group by all order by all
+"""
+# A place for every rank up to the largest: ranks that are not on record have no row in `members`.
+_GLOBAL_RANKS = f"""
+set variable global_ranks = (
+    with places as (
+        select row as communicator, unnest(range(coalesce(last, -1) + 1)) as rank
+        from raw_sizes left join (select communicator, max(rank) as last from raw_ranks group by 1)
+            on communicator = row
+    ), lists as (
+        select communicator, list(coalesce(global_rank, {NONE}) order by rank) as ranks
+        from places left join (
+            select communicator, rank, any_value(global_rank) as global_rank
+            from raw_ranks group by all
+        ) using (communicator, rank) group by 1
+    )
+    select list(coalesce(lists.ranks, []) order by row)
+    from raw_sizes left join lists on communicator = row
+)
 """
 _PLACES = """
 select global_rank, any_value(host) as host from members
@@ -160,19 +179,21 @@ def connect(model: Model) -> duckdb.DuckDBPyConnection:
 
 
 def _set_ranks(connection: duckdb.DuckDBPyConnection, model: Model) -> None:
-    """Lists by communicator: its number of ranks, and the global rank of each."""
-    members, communicators = model.tables["members"], model.tables["communicators"]
-    sizes = communicators["ranks"].tolist()
-    by_communicator: list[list[int]] = [[] for _ in sizes]
-    columns = (members[name].tolist() for name in ("communicator", "rank", "global_rank"))
-    for communicator, rank, global_rank in zip(*columns, strict=True):
-        ranks = by_communicator[communicator]
-        ranks += [NONE] * (rank + 1 - len(ranks))
-        if rank >= 0:
-            ranks[rank] = global_rank
-    listed = ", ".join(f"[{', '.join(map(str, ranks))}]::integer[]" for ranks in by_communicator)
-    connection.execute(f"set variable global_ranks = [{listed}]::integer[][]")
-    connection.execute(f"set variable communicator_ranks = {sizes}::integer[]")
+    """Lists by communicator: its number of ranks, and the global rank of each. Variables, because
+    texts of lists would be parsed with each query: 3 s of 10,000 ranks.
+    """
+    members = model.tables["members"]
+    known = np.flatnonzero(np.asarray(members["rank"]) >= 0)
+    columns = {n: np.asarray(members[n])[known] for n in ("communicator", "rank", "global_rank")}
+    sizes = np.asarray(model.tables["communicators"]["ranks"])
+    connection.register("raw_ranks", columns)
+    connection.register("raw_sizes", {"row": np.arange(len(sizes)), "ranks": sizes})
+    connection.execute(_GLOBAL_RANKS)
+    connection.execute(
+        "set variable communicator_ranks = (select list(ranks order by row) from raw_sizes)"
+    )
+    connection.unregister("raw_ranks")
+    connection.unregister("raw_sizes")
 
 
 def create_on_first_use(connection: duckdb.DuckDBPyConnection, model: Model, table: str) -> bool:
