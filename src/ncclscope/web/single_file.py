@@ -39,7 +39,10 @@ def thin_scene(scene: Scene, most: int) -> tuple[Scene, str]:
     rows = [row for row in scene.rows if row.kind in counts]
     if sum(counts.values()) > most:
         rows = _longest(rows, most)
-        left_out.append(f"{sum(counts.values()) - most:,} short operations: gaps are not idle time")
+        all_bars = sum(counts.values())
+        left_out.append(
+            f"all but the longest {most:,} of {all_bars:,} operations: gaps are not idle time"
+        )
     if not left_out:
         return scene, ""
     numbers = {row.key: number for number, row in enumerate(rows)}
