@@ -98,12 +98,12 @@ def p2p_transfers(waiting: Waiting) -> Transfers:
     # The stop stamp of a kernel that only receives comes early.
     shorter = np.minimum(moving[sender], moving[receiver])
     time = np.where(sends[receiver], shorter, moving[sender]).astype(np.float64)
-    kinds = int(kernels.kind.max(initial=0)) + 1
+    kinds = int(kernels.transfer_kind.max(initial=0)) + 1
     return Transfers(
         kernels.ranks[kernels.rank[sender]],
         kernels.ranks[kernels.rank[receiver]],
         sender,
-        kernels.kind[sender].astype(np.int64) * kinds + kernels.kind[receiver],
+        kernels.transfer_kind[sender].astype(np.int64) * kinds + kernels.transfer_kind[receiver],
         time,
         {},
     )

@@ -175,6 +175,12 @@ def whatif(
                 f"cannot change rank {rank}: the capture has no GPU times of it",
                 f"It has {len(existing)} ranks, from {min(existing)} to {max(existing)}",
             )
-    prediction = WhatIf(waiting).predict(change)
+    replay = WhatIf(waiting)
+    if replay.why_not:
+        raise NcclscopeError(
+            f"cannot replay {model.path}: {replay.why_not}",
+            "Record all of them with --gpu-timing kernel",
+        )
+    prediction = replay.predict(change)
     lines = list(what_if.lines(model, waiting, change, prediction, _WIDTH))
     return WhatIfAnswer(what_if.as_json(prediction), lines, prediction)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.arrivals import END, Arrivals, arrivals_of
@@ -32,6 +33,7 @@ KINDS = {
 # Between counting events (0) and summing them (1): one pause does not hide a habit, nor does noise
 # hide a pause.
 _WEIGHT = 0.75
+_NOTABLE = 0.25  # of what is typical
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Origin:
     waiting_ns: int  # of all ranks together, because of it
     times: int  # edges that are about as much longer than usual as is typical
     typical_ns: int  # by how much
-    excess_ns: int  # of all of them together
+    excess_ns: int  # of all edges together that are notably longer than usual
     on_path_ns: int  # beyond the usual, on the critical path
     first_ns: int  # when the first and the last of these edges ended
     last_ns: int
@@ -140,6 +142,18 @@ class Waiting:
         return np.maximum(np.nan_to_num(excess, nan=0.0), 0.0)
 
     @cached_property
+    def shown_edge(self) -> npt.NDArray[np.int8]:
+        """Kinds of edges as reports name them: from a call to a start that came long after the
+        launch had ended, the GPU was busy with other work.
+        """
+        edge: npt.NDArray[np.int8] = self.dependencies.edge.copy()
+        call, start = self.kernels.events_ns[:, 0], self.kernels.events_ns[:, 1]
+        queued = start - self.kernels.launched_ns > self.kernels.launched_ns - call
+        of_start = edge[1::3]
+        of_start[queued & (of_start == _abi.EDGE_LAUNCH)] = _abi.EDGE_GPU
+        return edge
+
+    @cached_property
     def path(self) -> CriticalPath:
         """The critical path of the run, without its start-up."""
         steady = self.arrivals.events_ns[~self.start_up, 0]
@@ -189,7 +203,7 @@ def account_of(waiting: Waiting, chosen: Bools | None = None) -> WaitingAccount:
 
 def _origins(waiting: Waiting, charged: Ints, weight: Ints) -> tuple[Origin, ...]:
     """Charges by rank and kind, and by communicator, of events with a weight."""
-    kernels, edge = waiting.kernels, waiting.dependencies.edge
+    kernels, edge = waiting.kernels, waiting.shown_edge
     events = np.flatnonzero(weight)
     kernel = events // 3
     transfer = edge[events] == _abi.EDGE_TRANSFER
@@ -206,7 +220,7 @@ def _origins(waiting: Waiting, charged: Ints, weight: Ints) -> tuple[Origin, ...
 def _origin(waiting: Waiting, events: Ints, charged: Ints, weight: Ints) -> Origin:
     """Events of one kind of edge of one rank, or transfers of one communicator."""
     kernels, kernel = waiting.kernels, int(events[0]) // 3
-    name = KINDS[int(waiting.dependencies.edge[events[0]])]
+    name = KINDS[int(waiting.shown_edge[events[0]])]
     is_transfer = name == "transfer"
     waiting_ns = int(charged.sum())
     on_path_ns = int(waiting.excess_on_path_ns[events].sum())
@@ -223,7 +237,7 @@ def _origin(waiting: Waiting, events: Ints, charged: Ints, weight: Ints) -> Orig
         waiting_ns=waiting_ns,
         times=int(counted.sum()),
         typical_ns=int(typical),
-        excess_ns=int(excess[counted].sum()),
+        excess_ns=int(excess[(weight > 0) & (excess >= typical * _NOTABLE)].sum()),
         on_path_ns=on_path_ns,
         first_ns=int(times.min()),
         last_ns=int(times.max()),

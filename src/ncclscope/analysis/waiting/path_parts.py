@@ -27,7 +27,7 @@ class PathPart:
 def path_parts(waiting: Waiting, path: CriticalPath) -> tuple[PathPart, ...]:
     """What a path runs through, the longest part first; parts sum to the path."""
     kernels, kernel = waiting.kernels, path.events // 3
-    edge = waiting.dependencies.edge[path.events].astype(np.int64)
+    edge = waiting.shown_edge[path.events].astype(np.int64)
     transfer = edge == _abi.EDGE_TRANSFER
     columns = [
         edge,

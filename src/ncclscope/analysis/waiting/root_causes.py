@@ -263,7 +263,7 @@ def delays_of(waiting: Waiting, rank: int) -> Delays:
 
 
 def _by_kind(waiting: Waiting, events: Ints) -> dict[str, int]:
-    edge, excess = waiting.dependencies.edge[events], waiting.excess_ns[events]
+    edge, excess = waiting.shown_edge[events], waiting.excess_ns[events]
     return {
         KINDS[code]: int(excess[edge == code].sum() / max(len(events), 1))
         for code in np.unique(edge).tolist()
