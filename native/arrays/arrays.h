@@ -177,8 +177,8 @@ typedef int16_t i16;
     C(AS_ELAPSED)  /* ticks since the event began, as a time */
 // Bits: the start, or the call, came after an end.
 #define GAP_BITS(C) C(AFTER_ON_GPU) C(AFTER_ON_HOST)
-// Whether a start was held back; BESIDE: its usual length counts from the start of what held it.
-#define BLOCKED_KINDS(C) C(BLOCKED_NOT) C(BLOCKED_BEHIND) C(BLOCKED_BESIDE)
+// Whether a start was held back; OVERLAPPED: its usual length counts from the start of what held it.
+#define BLOCKED_KINDS(C) C(BLOCKED_NOT) C(BLOCKED_BEHIND) C(BLOCKED_OVERLAPPED)
 #define GRAPH_EVENTS(C) C(EVENT_CALL) C(EVENT_START) C(EVENT_END)
 #define GRAPH_EDGES(C)                                                                          \
     C(EDGE_ROOT) C(EDGE_LAUNCH) C(EDGE_GPU) C(EDGE_HOST) C(EDGE_HOST_AFTER_SYNC) C(EDGE_TRANSFER)

@@ -50,7 +50,7 @@ static void follow(const struct event_graph *graph, i64 late, i64 early, i64 hor
         int blocked = event % 3 == EVENT_START ? graph->blocked[event / 3] : BLOCKED_NOT;
         // The rank that waits was ready before what held it back ended: its own course counts.
         if (side && blocked) {
-            double transfer = blocked == BLOCKED_BESIDE ? 0 : graph->usual_ns[before];
+            double transfer = blocked == BLOCKED_OVERLAPPED ? 0 : graph->usual_ns[before];
             usual = usual < 0 || transfer < 0 ? -1 : usual + transfer;
             before += EVENT_START - EVENT_END;
         }

@@ -25,7 +25,7 @@ from ncclscope.analysis.own_time import window_edges
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.arrivals import Arrivals
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
-from ncclscope.analysis.waiting.overlap import TIGHT_NS, runs_beside
+from ncclscope.analysis.waiting.overlap import TIGHT_NS, overlaps_wait
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, library, pointer
@@ -64,8 +64,8 @@ class Dependencies:
     least_gap_ns: Ints  # by position, calls back, and start or call
     rules: _abi.GapRules
     # By kernel: its start came right after the end of one that had waited. When the rank itself was
-    # ready is not known then: its own work went on while that one waited. BESIDE: its usual length
-    # counts from the start of that one.
+    # ready is not known then: its own work went on while that one waited. OVERLAPPED: its usual
+    # length counts from the start of that one.
     blocked: Bytes
 
 
@@ -110,9 +110,9 @@ def dependencies_of(
     length = np.maximum(np.where(before >= 0, time - time[before], 0), 0)
     cell = position * (CALLS_BACK + 2) + back[1::3]
     blocked = _blocked(arrivals, before, edge, length, cell)
-    beside = runs_beside(kernels, arrivals, before, edge, length, (cell, back[1::3]))
-    blocked[beside & (blocked != 0)] = _abi.BLOCKED_BESIDE
-    free = 3 * np.flatnonzero(beside & (blocked == 0)) + 1
+    overlapped = overlaps_wait(kernels, arrivals, before, edge, length, (cell, back[1::3]))
+    blocked[overlapped & (blocked != 0)] = _abi.BLOCKED_OVERLAPPED
+    free = 3 * np.flatnonzero(overlapped & (blocked == 0)) + 1
     before[free] -= 1  # from that kernel's end to its start
     length[free] = time[free] - time[before[free]]
     return Dependencies(

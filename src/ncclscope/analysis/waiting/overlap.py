@@ -24,7 +24,7 @@ _LEAST_TELLING = 3
 _MOST_ERROR = 0.25  # of a slope that tells -1 from 0
 
 
-def runs_beside(
+def overlaps_wait(
     kernels: Kernels, arrivals: Arrivals, before: Numbers, edge: npt.NDArray[np.int8],
     length: Ints, place: tuple[Ints, npt.NDArray[np.int8]],
 ) -> Bools:  # fmt: skip
@@ -32,17 +32,17 @@ def runs_beside(
     with calls back, and calls back. Kinds decide where positions show too little.
     """
     follows = np.flatnonzero(edge[1::3] == _abi.EDGE_GPU)
-    beside = np.zeros(len(edge) // 3, bool)
+    overlapped = np.zeros(len(edge) // 3, bool)
     if not len(follows):
-        return beside
+        return overlapped
     cell, back = place[0][follows].astype(np.int64), place[1][follows].astype(np.int64)
     kind = kernels.transfer_kind[follows].astype(np.int64) * (int(back.max()) + 1) + back
     gap, wait = length[1::3][follows], arrivals.wait_ns[before[1::3][follows] // 3]
     share = _shrinks(cell, gap, wait)
     slope = _slopes(cell, kernels.rank[follows].astype(np.int64), gap, wait)
     share = np.where(np.isnan(share), -slope, share)
-    beside[follows] = np.where(np.isnan(share), _shrinks(kind, gap, wait), share) > 0.5
-    return beside
+    overlapped[follows] = np.where(np.isnan(share), _shrinks(kind, gap, wait), share) > 0.5
+    return overlapped
 
 
 def _shrinks(cell: Ints, gap: Ints, wait: Ints) -> Floats:

@@ -88,8 +88,8 @@ def _own_courses(waiting: Waiting) -> Ints:
     own = np.zeros(len(waiting.kernels), np.int64)
     rows = np.flatnonzero(dependencies.blocked)
     ends = dependencies.before[3 * rows + START]
-    beside = dependencies.blocked[rows] == _abi.BLOCKED_BESIDE
-    course = np.nan_to_num(usual[3 * rows + START] + np.where(beside, 0.0, usual[ends]))
+    overlapped = dependencies.blocked[rows] == _abi.BLOCKED_OVERLAPPED
+    course = np.nan_to_num(usual[3 * rows + START] + np.where(overlapped, 0.0, usual[ends]))
     measured = waiting.time_ns[3 * rows + START] - waiting.time_ns[ends - END + START]
     own[rows] = np.clip(course, 0, measured)
     return own
