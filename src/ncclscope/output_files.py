@@ -71,7 +71,7 @@ def check_file(path: Path) -> None:
     parent = Path(os.path.realpath(path)).parent
     if is_replaced(path) and not parent.is_dir():
         message = f"cannot write {path}: No such file or directory"
-        raise NcclscopeError(message, f"Create {parent}, or name another place")
+        raise UsageError(message, f"Create {parent}, or name another place")
 
 
 @contextmanager

@@ -65,6 +65,7 @@ _VARIABLES: dict[str, Callable[[str], str]] = {
     "NCCLSCOPE_RANGES": _anything,
     "NCCLSCOPE_DISABLE": _anything,
     "NCCLSCOPE_KERNELS_AT": _anything,  # the option has been checked
+    "NCCLSCOPE_MEMORY_LIMIT": _check_size,  # of commands that read captures
 }
 # Of other parts of ncclscope: bench, the simulated NCCL, the empty plugin, tests of jobs.
 _OTHER_PREFIXES = ("NCCLSCOPE_BENCH_", "NCCLSCOPE_SIM_", "NCCLSCOPE_EMPTY_", "NCCLSCOPE_POSED_")

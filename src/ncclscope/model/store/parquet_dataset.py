@@ -34,7 +34,7 @@ from ncclscope.model.sql_views import (
     row_number,
     shown_columns,
 )
-from ncclscope.model.store.checksums import REFERENCES, DamagedError, wrong_reference
+from ncclscope.model.store.checksums import REFERENCES, DamagedError, record_of, wrong_reference
 from ncclscope.model.store.saved_model import Writer, load, manifest_of
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.regular_files import open_binary
@@ -97,7 +97,7 @@ def _read(
 ) -> Model:
     words = _words(connection, path)
     processes, nodes, clocks = _processes(connection, path), *_nodes(connection, path)
-    gpus = [GpuRow(**values) for values in _small_rows(connection, path, "gpus")]
+    gpus = [record_of(GpuRow, values) for values in _small_rows(connection, path, "gpus")]
     names = _names(connection, path)
     rows = {"processes": len(processes), "communicators": len(names), "nodes": len(nodes)}
     if any(not 0 <= gpu.process < len(processes) for gpu in gpus):
@@ -296,7 +296,7 @@ def _small_rows(
 
 def _processes(connection: duckdb.DuckDBPyConnection, path: Path) -> list[ProcessRow]:
     return [
-        ProcessRow(**{**values, "ended": values["ended"] == 1})
+        record_of(ProcessRow, {**values, "ended": values["ended"] == 1})
         for values in _small_rows(connection, path, "processes")
     ]
 
