@@ -26,6 +26,7 @@ from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import SCHEMA_VERSION
 from ncclscope.model.sql_views import open_connection, shown_columns
+from ncclscope.notebook import views
 from tests.support import sql_engines
 from tests.support.model_builders import random_model
 from tests.support.player import TRANSCRIPTS, ncclscope, play_job, transcript_files
@@ -60,9 +61,15 @@ def model(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> Model:
     return capture.model
 
 
+def of_schema(capture: Capture, table: str = "operations") -> duckdb.DuckDBPyRelation:
+    """A table with the columns of docs/schema.md, without the steps that Python infers."""
+    names = ", ".join(f'"{column.name}"' for column in shown_columns(table))
+    return views.connect(capture.model).table(table).project(names)
+
+
 def shown(capture: Capture, table: str = "operations") -> list[tuple[Any, ...]]:
-    """A table's rows as Python shows them, in their order."""
-    return capture.table(table).fetchall()
+    """The rows of a table, in their order."""
+    return of_schema(capture, table).fetchall()
 
 
 def by_name(columns: list[str], rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
@@ -86,7 +93,7 @@ def test_parquet_is_the_model(
         read = duckdb.sql(f"select * from read_parquet('{files}')")
         assert read.columns == [column.name for column in shown_columns(table)]
         assert [str(kind) for kind in read.types] == [
-            str(kind) for kind in capture.table(table).types
+            str(kind) for kind in of_schema(capture, table).types
         ]
         assert sorted(read.fetchall(), key=repr) == sorted(shown(capture, table), key=repr)
         assert polars.read_parquet(files).sort(
@@ -95,9 +102,9 @@ def test_parquet_is_the_model(
     schema = json.loads((dataset / "schema.json").read_text())
     assert schema["schema_version"] == SCHEMA_VERSION
     assert schema["completeness"] == model.completeness.as_json()
-    assert [
-        column["name"] for column in schema["tables"]["operations"]
-    ] == capture.operations.columns
+    assert [column["name"] for column in schema["tables"]["operations"]] == of_schema(
+        capture
+    ).columns
 
 
 @pytest.mark.parametrize("with_pyarrow", [True, False])
@@ -122,7 +129,7 @@ def test_parquet_is_made_of_what_every_reader_knows(
 
 
 def test_jsonl_is_the_model(capture: Capture, model: Model, tmp_path: Path) -> None:
-    expected = by_name(capture.operations.columns, shown(capture))
+    expected = by_name(of_schema(capture).columns, shown(capture))
     for name in ("a.jsonl", "a.jsonl.gz"):
         assert write_jsonl(model, ALL, tmp_path / name) == Written(len(expected))
         data = (tmp_path / name).read_bytes()
@@ -134,8 +141,8 @@ def test_csv_is_the_model(capture: Capture, model: Model, tmp_path: Path) -> Non
     assert write_csv(model, ALL, tmp_path / "a.csv") == Written(len(shown(capture)))
     with (tmp_path / "a.csv").open(newline="") as lines:
         header, *rows = list(csv.reader(lines))
-    kept = capture.operations.columns.index("step")  # this capture has no training context
-    assert header == capture.operations.columns[:kept]
+    kept = of_schema(capture).columns.index("step")  # this capture has no training context
+    assert header == of_schema(capture).columns[:kept]
     assert rows == [
         ["" if value is None else str(value) for value in row[:kept]] for row in shown(capture)
     ]
@@ -176,7 +183,7 @@ def test_a_selection_is_kept_to(capture: Capture, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     condition = "function = 'AllReduce' and global_rank = 1"
     assert rows == by_name(
-        capture.operations.columns, capture.operations.filter(condition).fetchall()
+        of_schema(capture).columns, of_schema(capture).filter(condition).fetchall()
     )
     assert f"{len(rows)} operations" in done.stderr
     done = ncclscope(
@@ -208,10 +215,10 @@ def test_nothing_is_chosen(capture: Capture, tmp_path: Path) -> None:
     assert write_parquet(capture.model, nobody, tmp_path / "d").count == 0
     assert (
         polars.read_parquet(f"{tmp_path}/d/operations/*.parquet").columns
-        == capture.operations.columns
+        == of_schema(capture).columns
     )
     assert write_csv(capture.model, nobody, tmp_path / "a.csv").count == 0
-    columns = capture.operations.columns
+    columns = of_schema(capture).columns
     named = columns[: columns.index("step")]  # this capture has no training context
     assert (tmp_path / "a.csv").read_text().strip() == ",".join(named)
     assert write_jsonl(capture.model, nobody, tmp_path / "a.jsonl").count == 0
@@ -261,13 +268,13 @@ def test_directories_that_are_not_ours_are_left_alone(model: Model, tmp_path: Pa
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
-        (["-o", "x.dat"], "cannot tell the format of x.dat. Use --to jsonl, csv, parquet, ", 2),
+        (["-o", "x.dat"], ".otf2, or use --to jsonl, csv, parquet, ", 2),
         (["-o", "x.csv", "--op", "Nonsense"], "cannot select operation Nonsense", 2),
         (["-o", "x.csv", "--comm", "tp9"], "cannot select communicator tp9", 2),
         (["-o", "x.csv", "--since", "soon"], "cannot understand the time soon", 2),
         (["-o", "x.csv", "--since", "1", "--last", "5m"], "--since and --last at once", 2),
         (["-o", "-", "--to", "parquet"], "cannot write parquet to stdout", 2),
-        (["-o", "nowhere/x.csv"], "cannot write nowhere/x.csv: No such file or directory", 1),
+        (["-o", "nowhere/x.csv"], "cannot write nowhere/x.csv: No such file or directory", 2),
         (["-o", "nowhere/x", "--to", "parquet"], "cannot write nowhere/x: No such file or", 1),
         (["-o", ".", "--to", "csv"], "cannot write .: it is a directory", 2),
         (["--to", "csv"], "the following arguments are required: -o", 2),

@@ -18,6 +18,9 @@ _GRAVE_SHARE = 0.25
 _LEAST_SHARE = 0.015  # of the run
 _MUCH_WAITING = 0.1  # of the run, on the average rank
 _GRAVE_PAUSE = 0.04  # of the run: pauses that cost less are no problem
+# A host stops a process for some milliseconds now and then: a healthy job of two H200 ranks has a
+# pause of 3.8 ms in its 114 ms.
+_SHORT_PAUSE_NS = 10_000_000
 _PHASE_SHARE = 0.02  # of a step: a phase that takes so much longer is named
 _MANY = 4  # ranks that are late alike are named in one finding
 _MOST_NAMED = 3
@@ -315,10 +318,10 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
     often = f"once, at {at_s} s, for {longest}"
     if times > 1:
         often = f"{times:,} times from {at_s} s on, for up to {longest}"
-    severity = _severity(share) if share >= _GRAVE_PAUSE else INFO
+    is_problem = share >= _GRAVE_PAUSE and int(pauses.length_ns.max()) >= _SHORT_PAUSE_NS
     return Finding(
         "straggler",
-        severity,
+        _severity(share) if is_problem else INFO,
         f"rank {rank}{context.where(rank)} paused {often}, and others waited for it; "
         f"{_cost(context, replace(prediction, step_now_ns=None), share, 'it')}",
         "look for what only this rank does then: a checkpoint, an evaluation, logging, a data "
