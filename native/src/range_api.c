@@ -7,7 +7,7 @@
 PLUGIN_EXPORT u32 ncclscope_range_text(const char *text);
 PLUGIN_EXPORT int ncclscope_range_push(u32 text, const char *unplaced, int source);
 PLUGIN_EXPORT int ncclscope_range_pop(void);
-PLUGIN_EXPORT void ncclscope_range_mark(u32 text, int source);
+PLUGIN_EXPORT void ncclscope_range_mark(u32 text, int source, u64 payload);
 
 u32 ncclscope_range_text(const char *text) {
     return range_text(text, strnlen(text, RANGE_TEXT_BYTES));
@@ -24,7 +24,13 @@ int ncclscope_range_push(u32 text, const char *unplaced, int source) {
 
 int ncclscope_range_pop(void) { return range_pop(PYTHON_STACK, NULL); }
 
-void ncclscope_range_mark(u32 text, int source) {
+// A payload of 0 is none.
+void ncclscope_range_mark(u32 text, int source, u64 payload) {
     struct range range = {.text = text, .source = (u8)source};
+    if (payload) {
+        range.payload_type = PAYLOAD_U64;
+        range.payload = &payload;
+        range.payload_bytes = sizeof payload;
+    }
     range_mark(&range);
 }

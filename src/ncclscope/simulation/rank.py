@@ -46,7 +46,8 @@ class _Ranges:
             text = one.label(step).encode()
             number = self._plugin.ncclscope_range_text(text)
             if one.mark:
-                self._plugin.ncclscope_range_mark(number, one.source)
+                payload = ctypes.c_uint64(one.payload)
+                self._plugin.ncclscope_range_mark(number, one.source, payload)
                 continue
             self._plugin.ncclscope_range_push(number, text, one.source)
             if one.last < 0:

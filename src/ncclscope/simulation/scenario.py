@@ -180,6 +180,7 @@ class Range:
     ms: float = 0
     source: int = 1  # as the capture format numbers them: 1 NVTX, 2 record_function …
     mark: int = 0  # 1: a mark
+    payload: int = 0  # of a mark; 0: none
 
     def label(self, step: int) -> str:
         """The text in a step."""

@@ -24,6 +24,7 @@ from ncclscope.simulation.scenario import (
     Communicators,
     Late,
     Never,
+    Range,
     Scenario,
 )
 from tests.support.fake_machine import FAKE_NVML, HEALTHY_GPU, gpus_file, whole_tree
@@ -100,7 +101,10 @@ def value(url: str, expression: str) -> list[dict[str, Any]]:
 
 def answered(url: str, expression: str) -> None:
     """Waits until there are data."""
-    eventually(lambda: value(url, expression), 20)
+    try:
+        eventually(lambda: value(url, expression), 20)
+    except AssertionError:
+        raise AssertionError(f"no data: {expression}") from None
 
 
 def firing(url: str) -> set[str]:
@@ -139,8 +143,15 @@ def test_every_panel_has_data_and_no_alert_fires(
     monkeypatch.setenv("FAKE_NVML", str(gpus))
     root = str(whole_tree(tmp_path / "root"))
     # So slow a network that what this machine does besides is no drop of the job's bandwidth.
-    calm = replace(HEALTHY, bandwidth_gb_s=0.02)
-    with watched(calm, tmp_path, "--system", "--system-root", root) as url:
+    training = (
+        Range("enumerate(DataLoader)#Loader.__next__", 0, ms=1, source=2),
+        Range("ncclscope.tokens", 3, source=5, mark=1, payload=1 << 12),
+        Range("ncclscope.step", 3, source=5, mark=1),
+    )
+    calm = replace(HEALTHY, bandwidth_gb_s=0.02, ranges=training)
+    # In profile mode nobody records what is in flight.
+    options = ("--system", "--system-root", root)
+    with watched(calm, tmp_path, *options, mode="trace") as url:
         eventually(lambda: value(url, "ncclscope:busbw"))
         expressions = [
             filled(query.expression)

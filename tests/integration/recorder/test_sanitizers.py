@@ -1,5 +1,6 @@
 """Plugin, player, simulation and reader under Address-, UndefinedBehavior- and ThreadSanitizer: clean."""
 
+import fcntl
 import gzip
 import os
 import shutil
@@ -34,9 +35,12 @@ def build(request: pytest.FixtureRequest) -> Path:
         f"-DNCCLSCOPE_SANITIZE={SANITIZERS[name]}", "-DNCCLSCOPE_WERROR=ON", "-DNCCLSCOPE_TESTS=ON",
         f"-DCMAKE_MAKE_PROGRAM={tool('ninja')}",
     ]  # fmt: skip
-    for command in (configure, [tool("cmake"), "--build", directory]):
-        built = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert built.returncode == 0, built.stdout + built.stderr
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the first of the test processes builds for all
+        for command in (configure, [tool("cmake"), "--build", directory]):
+            built = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert built.returncode == 0, built.stdout + built.stderr
     return directory
 
 

@@ -36,6 +36,7 @@ from ncclscope.simulation.scenario import (
     Wrong,
     scenario_text,
 )
+from ncclscope.simulation.scenario_files import toml_text
 from tests.support.player import ncclscope as command_line
 from tests.support.waiting import eventually
 from tests.support.writer.scenario import write_scenario
@@ -163,7 +164,7 @@ def test_a_process_that_dies(after: int, make: Make) -> None:
     assert found.calls == 4 * 3 + 3 + after
     assert found.gpu_timed >= 4 * 3 - 1  # its last end may not have been noticed yet
     assert found.in_flight >= 3  # its own may not have got so far
-    assert any("without a word" in note or "cut off" in note for note in found.notes)
+    assert any("ended abruptly" in note or "cut off" in note for note in found.notes)
 
 
 def test_a_slow_link(make: Make) -> None:
@@ -290,9 +291,9 @@ def is_running(pid: int) -> bool:
 def test_a_launcher_that_is_ended_takes_its_ranks_along(
     number: signal.Signals, tmp_path: Path
 ) -> None:
-    file = tmp_path / "scenario"
+    file = tmp_path / "scenario.toml"
     hangs = Scenario(ranks=2, give_up_s=0, never=(Never(rank=1, step=0),))
-    file.write_text(scenario_text(hangs))
+    file.write_text(toml_text(hangs))
     job = subprocess.Popen(
         [sys.executable, "-m", "ncclscope.simulation", str(file)],
         stderr=subprocess.PIPE,
