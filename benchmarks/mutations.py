@@ -112,7 +112,7 @@ def read_one(seed: int, wholes: Path, place: Path) -> list[dict[str, Any]]:
     records = []
     for run in run_verbs(commands, LIMITS):
         record = {"seed": seed, "kind": kind, "verb": run.words[0], "code": run.code,
-                  "took_s": run.took_s, "peak_bytes": run.peak_bytes,
+                  "took_s": run.took_s, "peak_bytes": run.peak_bytes, "cpu_s": run.cpu_s,
                   "problem": _problem(run)}  # fmt: skip
         if record["problem"]:
             record |= {"how": run.problem, "subject": whole.name, "words": run.words, "said": said,
@@ -167,6 +167,7 @@ def _add(result: dict[str, Any], records: list[dict[str, Any]]) -> None:
         kind["runs"] += 1
         counts = verbs.setdefault(record["verb"], Counter())
         counts["runs"] += 1
+        counts["cpu_s"] += record["cpu_s"]
         if record["code"] in (1, 2):
             kind["refused"] += 1
             counts["refused"] += 1

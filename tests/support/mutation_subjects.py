@@ -2,6 +2,8 @@
 
 import json
 import pickle
+import random
+import shutil
 from pathlib import Path
 
 from ncclscope.capture.salvage import salvage
@@ -13,6 +15,17 @@ from tests.support.fake_machine import with_samples
 from tests.support.player import TRANSCRIPTS, player, recording
 from tests.support.writer import SyntheticSpec, from_transcript, synthetic, write_scenario
 
+FORGED_NAME = "forged-"  # of datasets that need no further damage
+_FORGED = 60
+_NUMBERS = ("null", "-1", "-2", "0", "1", "127")
+_VALUES = {
+    "TINYINT": (*_NUMBERS, "cast(-128 as tinyint)"),
+    "SMALLINT": (*_NUMBERS, "32767"),
+    "INTEGER": (*_NUMBERS, "2147483647", "-2147483648"),
+    "BIGINT": (*_NUMBERS, "9223372036854775807", "-9223372036854775807", "1 << 61"),
+    "DOUBLE": (*_NUMBERS, "'nan'::double", "'inf'::double", "1e300"),
+    "VARCHAR": ("null", "''", "'AllReduce'", "chr(27) || '[31m'", "repeat('x', 100000)"),
+}
 CAPTURES, DATASETS, PACKS, IMPORTS = "captures", "datasets", "packs", "imports"
 _TRANSCRIPT_NAMES = ("2.23.4-v1-2ranks", "2.28.9-v5-3ranks-hang", "2.31.2-v7-2ranks")
 _CONTEXT = (
@@ -37,7 +50,27 @@ def make_subjects(below: Path) -> None:
         archive = below / PACKS / name / f"{name}.tar.gz"
         archive.parent.mkdir()
         assert main(["pack", capture, "-o", str(archive)]) == 0
+    _forge_datasets(below / DATASETS)
     _imports(below / IMPORTS)
+
+
+def _forge_datasets(below: Path) -> None:
+    """Datasets with a column of impossible values: damaged bytes of Parquet are mostly refused."""
+    import duckdb  # late: what forks after it has run lacks its threads
+
+    draw, wholes = random.Random(5), sorted(below.iterdir())
+    for number in range(_FORGED):
+        whole, forged = draw.choice(wholes), below / f"{FORGED_NAME}{number}"
+        shutil.copytree(whole, forged)
+        file = draw.choice(sorted(forged.rglob("*.parquet")))
+        with duckdb.connect() as connection:
+            described = connection.execute(f"describe select * from '{file}'").fetchall()
+            name, dtype = draw.choice(described)[:2]
+            value = draw.choice(_VALUES.get(dtype, _VALUES["VARCHAR"]))
+            some = draw.choice(("true", "true", "random() < 0.3"))
+            rows = f'select * replace (case when {some} then {value} else "{name}" end as "{name}")'
+            connection.execute(f"copy ({rows} from '{file}') to '{file}.new' (format parquet)")
+        Path(f"{file}.new").replace(file)
 
 
 def _captures(below: Path) -> None:

@@ -44,6 +44,7 @@ class VerbRun:
     peak_bytes: int
     output: str  # stdout; its beginning and end
     errors: str  # stderr; likewise
+    cpu_s: float = 0.0  # 0 where it did not end by itself
 
     @property
     def problem(self) -> str:
@@ -102,11 +103,11 @@ def _run_in_child(verbs: Sequence[Sequence[str]], limits: VerbLimits) -> list[Ve
             answer = _answer(answers, limits.wall_s)
             took_s, timed_out = time.monotonic() - began, answer is None
             if answer:
-                code, peak, _ = _ENDED.unpack(answer)
+                code, peak, cpu_s = _ENDED.unpack(answer)
             else:
-                code, peak = _end(child)
+                code, peak, cpu_s = *_end(child), 0.0
             runs.append(
-                VerbRun(tuple(words), code, timed_out, took_s, peak, _text(out), _text(err))
+                VerbRun(tuple(words), code, timed_out, took_s, peak, _text(out), _text(err), cpu_s)
             )
             if not answer:
                 return runs

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import ncclscope
+from ncclscope.capture.header import parse_header
 from ncclscope.cli import main
 from ncclscope.errors import NcclscopeError
 from ncclscope.model.schema import DETAILS
@@ -153,3 +154,15 @@ def test_serve_names_a_capture_of_which_no_process_can_be_read(
     printed = capsys.readouterr()
     assert f"{capture} cannot be read and is left out" in printed.err
     assert "ncclscope_unreadable_captures 1" in printed.out
+
+
+def test_a_timeline_without_communicators(captures: Path, tmp_path: Path) -> None:
+    """Metadata that is cut off: operations are there, their communicators are not."""
+    copy, page = tmp_path / "copy", tmp_path / "page.html"
+    shutil.copytree(captures / CAPTURES[1], copy)
+    for meta in copy.glob("*/meta"):
+        data = meta.read_bytes()
+        meta.write_bytes(data[: parse_header(data, meta).header_bytes])
+    assert ncclscope.open(copy).model.communicator_names == []
+    assert main(["timeline", str(copy), "--html", str(page)]) == 0
+    assert page.exists()

@@ -50,6 +50,7 @@ _OF_OPERATIONS = REFERENCES | {
 # References that must not be NONE.
 _NEVER_NONE = {
     "windows": ("process",),
+    "members": ("communicator",),
     "counters": ("process",),
     "counter_histograms": ("counter",),
     "steps": ("process",),
