@@ -23,9 +23,11 @@ from ncclscope.bench.results import Result, Session
 from ncclscope.bench.session import LaunchOptions, run_session
 from ncclscope.cli.bench_profilers import (
     add_profiler_arguments,
+    add_training_arguments,
     is_comparison,
     list_profilers,
     run_comparison,
+    run_training_comparison,
     show_saved,
 )
 from ncclscope.errors import NcclscopeError, UsageError
@@ -48,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_ranks(parser.add_argument_group("where"))
     _add_output(parser.add_argument_group("output"))
     add_profiler_arguments(parser.add_argument_group("comparison of profilers"))
+    add_training_arguments(parser.add_argument_group("training"))
 
 
 def _add_work(group: "argparse._ArgumentGroup") -> None:
@@ -370,6 +373,8 @@ def run(arguments: argparse.Namespace) -> int:
     _check_comparison_output(arguments)
     if arguments.comparison:
         return show_saved(arguments)
+    if arguments.train:
+        return run_training_comparison(arguments)
     options = launch_options(arguments)
     bench_plan = plan_from(arguments, options.placement.ranks)
     if is_comparison(arguments):

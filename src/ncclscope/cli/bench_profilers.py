@@ -16,6 +16,7 @@ from ncclscope.output_files import write_text
 
 if TYPE_CHECKING:
     from ncclscope.bench.profilers.comparison_files import ComparisonRun
+    from ncclscope.bench.training.files import TrainingRun
 
 _DEFAULT_ROUNDS = 3
 _WIDEST = 200
@@ -47,9 +48,79 @@ def add_profiler_arguments(group: "argparse._ArgumentGroup") -> None:
     )  # fmt: skip
 
 
+def add_training_arguments(group: "argparse._ArgumentGroup") -> None:
+    """Adds the options that train a model below each profiler."""
+    group.add_argument(
+        "--train", choices=("densenet121", "gpt"),
+        help="train instead: DenseNet121 under DistributedDataParallel, or a small GPT under FSDP2 "
+        "(needs PyTorch)",
+    )  # fmt: skip
+    group.add_argument("--steps", type=int, default=40, metavar="N", help="(default: 40)")
+    group.add_argument(
+        "--batch", type=int, default=16, metavar="N", help="samples of a rank (default: 16)"
+    )
+
+
+def run_training_comparison(arguments: argparse.Namespace) -> int:
+    """Trains below each profiler, and shows the comparison."""
+    from ncclscope.bench.profilers.selection import select_profilers
+    from ncclscope.bench.training import files, trials
+
+    trials.check_torch()
+    for value, option in (
+        (arguments.rounds, "--rounds"),
+        (arguments.steps, "--steps"),
+        (arguments.batch, "--batch"),
+        (arguments.ranks or 1, "--ranks"),
+    ):
+        if value < 1:
+            raise UsageError(f"{option} {value} makes no sense", f"Give {option} 1 or more")
+    selection = select_profilers(arguments.profiler, os.environ, training=True)
+    devices = trials.visible_gpus()
+    settings = trials.TrainingSettings(
+        arguments.train, arguments.ranks or max(devices, 2), devices, arguments.steps,
+        batch=arguments.batch, rounds=arguments.rounds, share=arguments.share_gpu,
+        timeout_s=arguments.timeout,
+        output=Path(arguments.profiler_output).resolve() if arguments.profiler_output else None,
+    )  # fmt: skip
+    if 0 < devices < settings.ranks and not settings.share:
+        message = f"cannot start {settings.ranks} ranks: there are {devices} GPUs"
+        raise UsageError(message, "Use fewer --ranks, or --share-gpu to put several on one")
+    began, finished = time.time(), list[trials.TrainingTrial]()
+
+    def show_progress(trial: trials.TrainingTrial) -> None:
+        finished.append(trial)
+        what = trial.profiler + (f": {trial.failure}" if trial.failure else "")
+        planned = len(selection.profilers) * settings.rounds
+        print(f"ncclscope: {len(finished)} of {planned}: {what}", file=sys.stderr, flush=True)
+
+    trials.run_training(selection.profilers, settings, show_progress)
+    run = files.TrainingRun(
+        files.settings_json(settings), selection.profilers, selection.absent, tuple(finished), began
+    )
+    return show_training(arguments, run)
+
+
+def show_training(arguments: argparse.Namespace, run: "TrainingRun") -> int:
+    """Prints and writes a comparison of training runs."""
+    from ncclscope.bench.training.files import as_json, text_lines
+    from ncclscope.bench.training.page import as_html
+
+    if arguments.json:
+        print(json.dumps(as_json(run)))
+    else:
+        print("\n".join(text_lines(run, output_width(_WIDEST))))
+    if arguments.save:
+        write_text(Path(arguments.save), json.dumps(as_json(run)) + "\n")
+    if arguments.plot and arguments.plot != "-":
+        write_text(Path(arguments.plot), as_html(run))
+    return 0
+
+
 def is_comparison(arguments: argparse.Namespace) -> bool:
     """Whether profilers are compared."""
-    return bool(arguments.compare_profilers or arguments.profiler or arguments.comparison)
+    asked = (arguments.compare_profilers, arguments.profiler, arguments.comparison, arguments.train)
+    return any(asked)
 
 
 def list_profilers() -> int:
@@ -106,10 +177,15 @@ def run_comparison(arguments: argparse.Namespace, options: LaunchOptions, plan: 
 
 
 def show_saved(arguments: argparse.Namespace) -> int:
-    """Shows a comparison that was measured before."""
+    """Shows a comparison that was measured before, of calls or of training."""
     from ncclscope.bench.profilers.comparison_files import read_run
+    from ncclscope.bench.training import files
 
-    return show_run(arguments, read_run(Path(arguments.comparison)))
+    path = Path(arguments.comparison)
+    try:
+        return show_training(arguments, files.read_run(path))
+    except UsageError:
+        return show_run(arguments, read_run(path))
 
 
 def show_run(arguments: argparse.Namespace, run: "ComparisonRun") -> int:

@@ -73,7 +73,7 @@ def settings_of(plan: Plan, rounds: int) -> dict[str, Any]:
     return {**plan.as_json(), "rounds": rounds}
 
 
-def as_json(run: ComparisonRun) -> dict[str, Any]:
+def as_json(run: ComparisonRun, tables: bool = True) -> dict[str, Any]:
     """The whole comparison: trials, so that it can be read again, and the tables."""
     return {
         "form": FORM,
@@ -93,7 +93,7 @@ def as_json(run: ComparisonRun) -> dict[str, Any]:
             for profiler in run.profilers
         ],
         "absent": dict(run.absent),
-        "tables": {name: list(rows) for name, rows in _tables(run.comparison)},
+        "tables": dict(_tables(run.comparison)) if tables else {},
         "trials": [trial.as_json() for trial in run.trials],
     }
 

@@ -129,10 +129,10 @@ def check_comparable(plan: Plan) -> None:
 
 
 def order_of_trials(
-    profilers: Sequence[Profiler], rounds: int, kinds: Sequence[str]
+    profilers: Sequence[Profiler], rounds: int, kinds: Sequence[str], seed: int = _SEED
 ) -> Iterator[tuple[str, int, Profiler]]:
     """Kind, round and profiler of each trial: random within a round, and alike on all hosts."""
-    chance = random.Random(_SEED)
+    chance = random.Random(seed)
     for kind in kinds:
         for number in range(rounds if kind == COST else 1):
             for profiler in chance.sample(list(profilers), len(profilers)):
@@ -149,7 +149,7 @@ def run_trials(
 
 def run_trial(profiler: Profiler, kind: str, number: int, settings: TrialSettings) -> Trial:
     """Runs the benchmark once below a profiler, and reads what that recorded."""
-    with _output_folder(settings.output, f"{profiler.name}-{kind}-{number}") as output:
+    with output_folder(settings.output, f"{profiler.name}-{kind}-{number}") as output:
         sessions: list[Session] = []
         results: list[Result] = []
         plan = settings.plan_of(kind)
@@ -179,25 +179,31 @@ def _is_complete(plan: Plan, options: LaunchOptions, results: Sequence[Result]) 
     return len(results) == sum(1 for _ in cases(plan, options.placement.ranks))
 
 
+def placed_in(text: str, output: Path) -> str:
+    """A variable or word of a command, with the directory that it writes into."""
+    return text.replace("{output}", str(output)).replace("{{", "{").replace("}}", "}")
+
+
+def own_variables_removed(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the variables that switch a profiler on."""
+    own = ("NCCL_PROFILER_PLUGIN", "NCCLSCOPE_DIR", "NCCLSCOPE_MODE", "NCCLSCOPE_GPU_TIMING")
+    return {name: value for name, value in environment.items() if name not in own}
+
+
 def options_below(options: LaunchOptions, profiler: Profiler, output: Path) -> LaunchOptions:
     """The options that start ranks below a profiler, which writes into `output`."""
-
-    def placed(text: str) -> str:
-        return text.replace("{output}", str(output)).replace("{{", "{").replace("}}", "}")
-
-    own = ("NCCL_PROFILER_PLUGIN", "NCCLSCOPE_DIR", "NCCLSCOPE_MODE", "NCCLSCOPE_GPU_TIMING")
-    environment = {name: value for name, value in options.environment.items() if name not in own}
-    environment |= {name: placed(value) for name, value in profiler.variables.items()}
+    environment = own_variables_removed(options.environment)
+    environment |= {name: placed_in(value, output) for name, value in profiler.variables.items()}
     return replace(
         options,
         environment=environment,
-        prefix=tuple(map(placed, profiler.prefix)),
+        prefix=tuple(placed_in(word, output) for word in profiler.prefix),
         directory=output if profiler.in_output else options.directory,
     )
 
 
 @contextmanager
-def _output_folder(kept: Path | None, name: str) -> Iterator[Path]:
+def output_folder(kept: Path | None, name: str) -> Iterator[Path]:
     """A folder for one run's files; it is removed afterwards unless the user keeps them."""
     if kept is None:
         folder = Path(tempfile.mkdtemp(prefix="ncclscope-bench-"))
