@@ -53,6 +53,7 @@ OWN_IN_TRAINING = ("empty", "ncclscope-profile", "ncclscope-trace")
 TORCH = ("flight-recorder", "torch-profiler")
 # Seconds that a piece may take, and their order. What is left goes to more rounds of `calls`.
 PIECES = {"calls": 190, "ddp": 80, "fsdp": 70, "large": 45, "four": 45, "kill": 40}
+TIMEOUT_S = 25.0  # the longest that a rank may keep the others waiting
 Deadline = Callable[[], bool]  # whether time is over
 
 
@@ -139,6 +140,8 @@ class BenchPiece:
         """Runs trials until all are done or time is over; rounds are numbered on."""
         profilers, seed = self._selection.profilers, self._rounds + 2
         for kind, number, profiler in order_of_trials(profilers, rounds, kinds, seed):
+            if sum(bool(own.failure) for own in self._trials if own.profiler == profiler.name) > 1:
+                continue  # it failed twice already, and may take its whole time limit again
             if over():
                 print(f"{self._path.name}: time is over before {kind} {number}", file=sys.stderr)
                 break
@@ -171,7 +174,7 @@ def launch_options(ranks: int, simulate: bool) -> LaunchOptions:
     environment = {**os.environ, "NCCLSCOPE_SIM_DEVICES": str(ranks)}
     devices = {rank: rank if simulate else 0 for rank in range(ranks)}
     return LaunchOptions(
-        libraries, placement_on_this_host(ranks), devices, not simulate, 60, environment
+        libraries, placement_on_this_host(ranks), devices, not simulate, TIMEOUT_S, environment
     )
 
 
@@ -292,7 +295,7 @@ def train_models(
     for piece, model in (("ddp", "densenet121"), ("fsdp", "gpt")):
         if piece in wanted and not arguments.simulate:
             settings = TrainingSettings(
-                model, 2, 1, steps=30, warm_up=5, rounds=2, share=True, timeout_s=60
+                model, 2, 1, steps=30, warm_up=5, rounds=2, share=True, timeout_s=45
             )
             train(model, arguments.out, selection, settings, limit(piece))
 

@@ -33,9 +33,13 @@ def ratio_text(ratio: Estimate | None) -> str:
 
 
 def change_text(ratio: Estimate) -> str:
-    """A ratio as a change in percent, with its interval. +2.1 % [+1.0, +3.4]"""
+    """A ratio as a change in percent, with its interval. +2.1 % [+1.0, +3.4]
+
+    One round has no interval.
+    """
     low, value, high = (100 * (part - 1) for part in (ratio.low, ratio.value, ratio.high))
-    return f"{value:+.1f} % [{low:+.1f}, {high:+.1f}]"
+    interval = f" [{low:+.1f}, {high:+.1f}]" if low < high else ""
+    return f"{value:+.1f} %{interval}"
 
 
 def recording_profilers(comparison: Comparison) -> list[str]:
@@ -126,7 +130,7 @@ def cost_table(comparison: Comparison, every_case: bool) -> Table:
     notes = (
         "of a call, back to back: wall time on the slowest rank, CPU time of all threads of a rank",
         f"{AGAIN}: no plugin, measured a second time; what is not beyond it is noise",
-        _INTERVALS.format(what="rounds"),
+        _INTERVALS.format(what="rounds") + "; a single round has none",
     )
     title = "cost, case by case" if every_case else "cost, geometric mean of all cases"
     return Table(title, columns, tuple(_cost_cells(row) for row in rows), notes)
