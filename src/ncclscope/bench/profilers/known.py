@@ -148,7 +148,7 @@ def _others() -> list[Profiler]:
         Profiler(
             "torch-profiler",
             "PyTorch's profiler",
-            {"NCCLSCOPE_TRAINING_PROFILER": "{output}"},
+            {"NCCLSCOPE_BENCH_TRAINING_PROFILER": "{output}"},
             reader="chrome",
             torch=True,
             limits=("records the steps of a window; kernels by CUPTI, with all other kernels",),
@@ -157,7 +157,7 @@ def _others() -> list[Profiler]:
             "flight-recorder",
             "PyTorch's Flight Recorder",
             {
-                "NCCLSCOPE_TRAINING_FLIGHT_RECORDER": "{output}",
+                "NCCLSCOPE_BENCH_TRAINING_FLIGHT_RECORDER": "{output}",
                 "TORCH_FR_BUFFER_SIZE": "20000",
                 "TORCH_NCCL_TRACE_BUFFER_SIZE": "20000",
                 "TORCH_NCCL_ENABLE_TIMING": "1",

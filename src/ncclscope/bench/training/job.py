@@ -1,7 +1,7 @@
 """One rank of a training job: `python -m ncclscope.bench.training.job '{"model": …}'`.
 
 densenet121 trains under DistributedDataParallel, gpt under FSDP2, both on synthetic data. The times
-of steps go to the file `result`. NCCLSCOPE_TRAINING_BACKEND=MODULE:NAME takes another backend than
+of steps go to the file `result`. NCCLSCOPE_BENCH_TRAINING_BACKEND=MODULE:NAME takes another backend than
 NCCL, or gloo where there is no GPU; that one makes no NCCL calls.
 """
 
@@ -41,7 +41,7 @@ class JobConfig:
 
 
 def _backend() -> str:
-    other = os.environ.get("NCCLSCOPE_TRAINING_BACKEND", "")
+    other = os.environ.get("NCCLSCOPE_BENCH_TRAINING_BACKEND", "")
     if other:
         module, _, name = other.partition(":")
         importlib.import_module(module)
@@ -86,7 +86,7 @@ def _step_function(config: JobConfig, device: Any) -> Callable[[], None]:
 @contextlib.contextmanager
 def _torch_profiler() -> Iterator[None]:
     """PyTorch's profiler, where it is the one to be measured."""
-    folder = os.environ.get("NCCLSCOPE_TRAINING_PROFILER")
+    folder = os.environ.get("NCCLSCOPE_BENCH_TRAINING_PROFILER")
     if not folder:
         yield
         return
@@ -96,7 +96,7 @@ def _torch_profiler() -> Iterator[None]:
 
 
 def _dump_flight_recorder() -> None:
-    folder = os.environ.get("NCCLSCOPE_TRAINING_FLIGHT_RECORDER")
+    folder = os.environ.get("NCCLSCOPE_BENCH_TRAINING_FLIGHT_RECORDER")
     if folder and dist.get_backend() == "nccl":
         c10d: Any = importlib.import_module("torch._C._distributed_c10d")
         Path(folder, f"flight_recorder_{RANK}").write_bytes(c10d._dump_nccl_trace())
@@ -128,7 +128,7 @@ def main(text: str) -> None:
     torch.manual_seed(0)
     device = torch.device("cpu")
     if torch.cuda.is_available():
-        number = int(os.environ.get("NCCLSCOPE_TRAINING_DEVICE", "0"))
+        number = int(os.environ.get("NCCLSCOPE_BENCH_TRAINING_DEVICE", "0"))
         device = torch.device(f"cuda:{number}")
         torch.cuda.set_device(device)
     else:

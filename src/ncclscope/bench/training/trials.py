@@ -190,7 +190,7 @@ def _rank_environment(
         "LOCAL_WORLD_SIZE": str(settings.ranks),
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
-        "NCCLSCOPE_TRAINING_DEVICE": str(device),
+        "NCCLSCOPE_BENCH_TRAINING_DEVICE": str(device),
         "OMP_NUM_THREADS": environment.get("OMP_NUM_THREADS", "1"),
     }
 
@@ -232,7 +232,7 @@ def check_torch() -> None:
     """Raises if PyTorch is not installed."""
     if importlib.util.find_spec("torch") is None:
         message = "cannot train: PyTorch is not installed"
-        raise NcclscopeError(message, "Install it: pip install 'ncclscope[torch]'")
+        raise NcclscopeError(message, "Install it: pip install torch")
 
 
 def none_trials(trials: Sequence[TrainingTrial]) -> dict[int, TrainingTrial]:
