@@ -135,9 +135,11 @@ def list_profilers() -> int:
 
 def check_comparison(arguments: argparse.Namespace, options: LaunchOptions, plan: Plan) -> None:
     """Raises if profilers cannot be compared in this way."""
-    from ncclscope.bench.profilers.trials import check_comparable
+    from ncclscope.bench.profilers.trials import check_comparable, check_output
 
     check_comparable(plan)
+    if arguments.profiler_output and options.placement.leads:
+        check_output(Path(arguments.profiler_output))
     if arguments.rounds < 1:
         raise UsageError(f"--rounds {arguments.rounds} makes no sense", "Give --rounds 1 or more")
     placement = options.placement

@@ -28,6 +28,7 @@ from ncclscope.bench.training.files import TrainingRun, settings_json
 from ncclscope.bench.training.files import as_json as training_json
 from ncclscope.bench.training.files import read_run as read_training
 from ncclscope.bench.training.files import text_lines as training_lines
+from ncclscope.bench.training.page import as_html as training_html
 from ncclscope.bench.training.trials import TrainingSettings, TrainingTrial
 from ncclscope.errors import UsageError
 from ncclscope.ingest.records import ImportReport, Operation
@@ -359,3 +360,5 @@ def test_training_steps_calls_and_communication(tmp_path: Path) -> None:
     path = tmp_path / "saved.json"
     path.write_text(json.dumps(training_json(run)))
     assert read_training(path).trials == run.trials
+    assert "Figure 4" in training_html(run)
+    assert "inspector: 50.0 % of calls" in training_html(run)

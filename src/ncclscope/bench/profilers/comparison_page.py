@@ -4,7 +4,7 @@ Figure 1: calls recorded by operation. Figure 2: reported times beside the bench
 Figure 3: the benchmark's times below each profiler.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -63,21 +63,28 @@ def coverage_svg(comparison: Comparison) -> str:
     size.
     """
     names, operations = recording_profilers(comparison), operations_of(comparison)
+    groups = {
+        OPERATIONS[operation].title: [_bar(comparison, name, operation) for name in names]
+        for operation in operations
+    }
+    return bars_svg(names, groups)
+
+
+def bars_svg(names: Sequence[str], groups: Mapping[str, Sequence[Bar | None]]) -> str:
+    """Bars of shares in groups, one colour for each name."""
     floor = _HEIGHT - _BOTTOM
     parts = [
         f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{_y(mark):.1f}" y2="{_y(mark):.1f}"/>'
         f'<text x="{_LEFT - 4}" y="{_y(mark) + 4:.1f}" text-anchor="end">{100 * mark:.0f} %</text>'
         for mark in (0, 0.25, 0.5, 0.75, 1)
     ]
-    group = (_WIDTH - _LEFT) / max(len(operations), 1)
+    group = (_WIDTH - _LEFT) / max(len(groups), 1)
     width = group * 0.8 / max(len(names), 1)
-    for number, operation in enumerate(operations):
+    for number, (title, bars) in enumerate(groups.items()):
         left = _LEFT + number * group + group * 0.1
-        middle = left + group * 0.4
-        title = escape(OPERATIONS[operation].title)
-        parts.append(f'<text x="{middle:.1f}" y="{floor + 16}" text-anchor="middle">{title}</text>')
-        for place, name in enumerate(names):
-            bar = _bar(comparison, name, operation)
+        text = f'x="{left + group * 0.4:.1f}" y="{floor + 16}" text-anchor="middle"'
+        parts.append(f"<text {text}>{escape(title)}</text>")
+        for place, bar in enumerate(bars):
             if bar is not None:
                 parts.append(_bar_svg(bar, left + place * width, width, place))
     body = "".join(parts)
@@ -90,7 +97,7 @@ def _y(share: float) -> float:
 
 
 def _bar_svg(bar: Bar, x: float, width: float, place: int) -> str:
-    top, floor, middle = _y(bar.share), _y(0), x + width / 2
+    top, floor, middle = _y(min(bar.share, 1.0)), _y(0), x + width / 2
     return (
         f'<rect class="c{place % _COLOURS}" x="{x:.1f}" y="{top:.1f}" width="{width * 0.9:.1f}" '
         f'height="{max(floor - top, 1):.1f}"><title>{escape(bar.title)}</title></rect>'
@@ -179,7 +186,8 @@ def _titled(wanted: Case, picture: str) -> str:
     return f"<h3>{escape(OPERATIONS[wanted[0]].title)}, {size(wanted[1])}</h3>{picture}"
 
 
-def _table(table: Table) -> str:
+def table_html(table: Table) -> str:
+    """A table of texts as HTML."""
     sides = [' class="right"' if column.right else "" for column in table.columns]
 
     def cells(kind: str, texts: Sequence[object]) -> str:
@@ -222,7 +230,7 @@ def as_html(run: ComparisonRun) -> str:
         *times_figures(run),
         "<h2>Figure 3: the benchmark's times of single calls below each profiler</h2>",
         *cost_figures(run),
-        *(_table(table) for table in tables_of(comparison) if table.rows),
+        *(table_html(table) for table in tables_of(comparison) if table.rows),
         f"<h2>what cannot be compared</h2><ul>{limits}</ul>",
     ]
     return page("NCCL profilers compared", "\n".join(part for part in body if part))

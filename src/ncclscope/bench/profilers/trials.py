@@ -7,7 +7,6 @@ Every trial has processes of its own. A trial's kind says how calls are made:
     kill   as cost, but ranks end by SIGKILL after the last call
 """
 
-import os
 import random
 import shutil
 import tempfile
@@ -120,6 +119,16 @@ class TrialSettings:
         return replace(self.plan, killed=kind == KILL, runs=1)
 
 
+def check_output(output: Path) -> None:
+    """Raises if a directory has files already: they would be taken for this comparison's.
+
+    Folders may be there: other hosts make theirs, but no file before rank 0's host takes part.
+    """
+    if output.is_dir() and any(path.is_file() for path in output.rglob("*")):
+        hint = "Choose another one with --profiler-output"
+        raise UsageError(f"{output} has files already", hint)
+
+
 def check_comparable(plan: Plan) -> None:
     """Raises for plans whose calls cannot be counted against a profiler's records."""
     for wrong, option in ((plan.graph, "--graph"), (bool(plan.worlds), "--scaling")):
@@ -218,9 +227,6 @@ def output_folder(kept: Path | None, name: str) -> Iterator[Path]:
     except OSError as error:
         message = f"cannot create {folder}: {error.strerror}"
         raise UsageError(message, "Choose another directory with --profiler-output") from None
-    if any(folder.iterdir()) and os.environ.get("RANK", "0") == "0":
-        hint = "Choose a new directory with --profiler-output"
-        raise UsageError(f"{folder} has files of an earlier comparison", hint)
     yield folder
 
 

@@ -1,8 +1,8 @@
 """One rank of a training job: `python -m ncclscope.bench.training.job '{"model": …}'`.
 
 densenet121 trains under DistributedDataParallel, gpt under FSDP2, both on synthetic data. The times
-of steps go to the file `result`. NCCLSCOPE_BENCH_TRAINING_BACKEND=MODULE:NAME takes another backend than
-NCCL, or gloo where there is no GPU; that one makes no NCCL calls.
+of steps go to the file `result`. The backend is NCCL; gloo where there is no GPU, which makes no
+NCCL calls; or the one that NCCLSCOPE_BENCH_TRAINING_BACKEND=MODULE:NAME says.
 """
 
 import contextlib
