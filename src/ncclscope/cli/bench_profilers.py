@@ -164,7 +164,8 @@ def run_comparison(arguments: argparse.Namespace, options: LaunchOptions, plan: 
     def show_progress(trial: Trial) -> None:
         trials.append(trial)
         what = f"{trial.profiler}, {trial.kind}" + (f": {trial.failure}" if trial.failure else "")
-        print(f"ncclscope: {len(trials)} of {planned}: {what}", file=sys.stderr, flush=True)
+        if options.placement.leads:
+            print(f"ncclscope: {len(trials)} of {planned}: {what}", file=sys.stderr, flush=True)
 
     run_trials(selection.profilers, settings, show_progress)
     if not options.placement.leads:

@@ -151,6 +151,10 @@ def test_the_verb_measures_without_a_plugin_twice(
         (["--csv", "x.csv"], "--csv writes the tables"),
         (["--compare-profilers", "--plot", "x.svg"], "one page"),
         (["--from", "/no/such/file"], "cannot read"),
+        (
+            ["--compare-profilers", "--hosts", "127.0.0.1,127.0.0.2", "--host-number", "0"],
+            "ranks on several hosts",
+        ),
     ],
 )
 def test_what_cannot_be_compared(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ncclscope.native import empty_plugin_path, plugin_path
-from ncclscope.nccl.events import MODES
+from ncclscope.nccl.events import MODE_EVENTS, MODES
 
 NONE = "none"
 _TIMINGS = ("kernel", "sampled", "off")
@@ -83,7 +83,10 @@ def _others() -> list[Profiler]:
         Profiler(
             "empty",
             "a plugin that asks for all events of trace mode and ignores them",
-            {"NCCL_PROFILER_PLUGIN": str(empty_plugin_path()), "NCCLSCOPE_EMPTY_EVENTS": "0xff4f"},
+            {
+                "NCCL_PROFILER_PLUGIN": str(empty_plugin_path()),
+                "NCCLSCOPE_EMPTY_EVENTS": hex(MODE_EVENTS["trace"]),
+            },
             limits=("records nothing: what NCCL itself costs with any plugin",),
         ),
         Profiler(
