@@ -11,6 +11,8 @@ own_past.py       usual transfers of a communicator without peers
 delays.py         waits charged to the edges that were longer than usual
 origins.py        charges by rank and communicator: the account of waiting
 critical_path.py  the chain of events that a run or a span of it is as long as
+path_parts.py     what a path runs through
+path_edges.py     a path edge by edge
 root_causes.py    ranks and communicators whose delays make the run longer
 pauses.py         single delays of ranks that cost a notable part of the run
 replay.py         when everything would have happened with other lengths
