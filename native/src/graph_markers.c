@@ -48,8 +48,8 @@ static enum timing_reason put_marker(struct capture *capture, cuda_context conte
     u64 address = kernel->device_counts + number * sizeof *kernel->counts;
     void *arguments[] = {&address};
     // In the stream, where it takes 0.13 µs of each operation of a graph of 20. As a branch beside
-    // the collectives (cuGraphAddKernelNode) nothing would wait for it, but such a graph is no chain
-    // any more: CUDA then took 1.3 times as long for 20 AllReduces of 64 bytes.
+    // the collectives (cuGraphAddKernelNode) nothing would wait for it, but such a graph is no
+    // chain any more: CUDA then took 1.3 times as long for 20 AllReduces of 64 bytes.
     if (cuda.launch(kernel->count, 1, 1, 1, 1, 1, 1, 0, stream, arguments, NULL) != 0)
         return TIMING_CUDA_ERROR;
     capture->count = &kernel->counts[number];
