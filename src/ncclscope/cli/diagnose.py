@@ -7,34 +7,15 @@ from pathlib import Path
 from ncclscope.analysis.baseline import read_baseline
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli import suggested_commands
-from ncclscope.cli.engine_options import add_engine_argument
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.terminal import output_width
 from ncclscope.diagnose.diagnosis import diagnose
-from ncclscope.diagnose.finding import SEVERITIES, at_least
+from ncclscope.diagnose.finding import at_least
 from ncclscope.report.diagnosis import as_json, lines
 from ncclscope.snapshot.process import unfinished_snapshots
 
 _FOUND = 3  # exit code
 _WIDEST = 120
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which capture, against what, in which form."""
-    parser.add_argument(
-        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
-    )
-    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/diagnose.md")
-    parser.add_argument(
-        "--baseline", metavar="FILE", help="bandwidths to expect: JSON of bench, or nccl-tests -J"
-    )
-    parser.add_argument(
-        "--fail-on",
-        choices=SEVERITIES,
-        metavar="SEVERITY",
-        help="exit with 3 on a finding of that severity or above: info, warning, critical",
-    )
-    add_engine_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

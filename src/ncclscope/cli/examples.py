@@ -47,4 +47,5 @@ EXAMPLES = {
     "demo": ("ncclscope demo", "ncclscope demo --scenario hang.toml"),
     "env": ("ncclscope env --mode profile",),
     "plugin-path": ("export NCCL_PROFILER_PLUGIN=$(ncclscope plugin-path)",),
+    "completion": ("source <(ncclscope completion bash)", "source <(ncclscope completion zsh)"),
 }

@@ -13,13 +13,8 @@ from ncclscope.analysis.kernel_exposure import KernelExposure, kernel_exposure
 from ncclscope.analysis.selection import communicator_rows, parse_by
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.engine_options import add_engine_argument
 from ncclscope.cli.progress import open_model_with_progress
-from ncclscope.cli.selection_options import (
-    add_selection_arguments,
-    join_negative_times,
-    selection_of,
-)
+from ncclscope.cli.selection_options import selection_of
 from ncclscope.cli.terminal import output_width
 from ncclscope.errors import IncompleteError, UsageError
 from ncclscope.humanize import printable
@@ -32,37 +27,6 @@ from ncclscope.report.json_csv import as_csv, as_json
 from ncclscope.report.terminal import Style, terminal_lines
 
 _WIDEST = 160
-preprocess_argv = join_negative_times
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which capture to report, which operations of it, how to group and how to show them."""
-    parser.add_argument(
-        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
-    )
-    parser.add_argument(
-        "--by", action="append", metavar="KEY,…",
-        help="group by communicator, function, size, datatype (default), algorithm, protocol, "
-        "rank, host, thread, variant, tag, step, phase, module, dimension; +KEY adds to the "
-        "default",
-    )  # fmt: skip
-    add_selection_arguments(parser)
-    add_engine_argument(parser)
-    parser.add_argument("--sort", default="time", metavar="COLUMN", help="(default: time)")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--json", action="store_true", help="one JSON object; see docs/verbs/report.md"
-    )
-    form.add_argument("--csv", action="store_true", help="the operations, one line a group")
-    form.add_argument("--html", metavar="FILE", help="one self-contained page")
-    parser.add_argument(
-        "--kernels", action="append", metavar="FILE", default=[],
-        help="a trace of PyTorch's profiler, or an SQLite export of Nsight Systems, of the same "
-        "run: exposed communication, exactly",
-    )  # fmt: skip
-    parser.add_argument(
-        "--require-complete", action="store_true", help="exit with 5 if anything is missing"
-    )
 
 
 def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -> Summary:

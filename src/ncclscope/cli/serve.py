@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from ncclscope.cli.system_options import add_system_arguments, check_system
+from ncclscope.cli.system_options import check_system
 from ncclscope.errors import UsageError
 from ncclscope.http.server import listen_error
 from ncclscope.humanize import printable
@@ -16,41 +16,6 @@ from ncclscope.live.metrics_cache import MetricsCache
 from ncclscope.live.metrics_server import MetricsServer
 from ncclscope.live.system_metrics import SystemMetrics
 from ncclscope.live.textfiles import write_textfiles
-
-_PORT = 9479
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which jobs to follow, and where their metrics go."""
-    parser.add_argument(
-        "captures", nargs="*", metavar="CAPTURE",
-        help="directories, or directories of captures, or globs (default: all running jobs of "
-        "this user on this host)",
-    )  # fmt: skip
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=_PORT, help=f"port ({_PORT}; 0: any)")
-    parser.add_argument(
-        "--textfile", type=Path, metavar="DIR",
-        help="write DIR/ncclscope-*.prom for node_exporter instead of listening",
-    )  # fmt: skip
-    parser.add_argument(
-        "--all-hosts", action="store_true",
-        help="also processes of other hosts, for captures on a shared file system (default: each "
-        "host serves its own)",
-    )  # fmt: skip
-    parser.add_argument("--once", action="store_true", help="print the metrics once and end")
-    parser.add_argument(
-        "--interval", type=float, default=1.0, metavar="SECONDS", help="between readings (1)"
-    )
-    parser.add_argument(
-        "--series", type=int, default=500, metavar="N",
-        help="most series of a job on this host; the rest is called `other` (500)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--inspector-names", action="store_true",
-        help="also NCCL Inspector's metric names, for dashboards that were made for it",
-    )  # fmt: skip
-    add_system_arguments(parser)
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -26,21 +26,6 @@ _CLEAR = "\x1b[H\x1b[2J"
 Others = dict[str, Status]  # by path
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which capture to judge, how to show it, and how often."""
-    parser.add_argument(
-        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
-    )
-    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/status.md")
-    parser.add_argument(
-        "--watch",
-        nargs="?",
-        const="",
-        metavar="SECONDS",
-        help="again and again (default: every 2 s) until no process is alive",
-    )
-
-
 def _status(capture: Path) -> Status:
     return judge(*read_snapshots(process_folders(capture)))
 

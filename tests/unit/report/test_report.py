@@ -23,7 +23,7 @@ from ncclscope.analysis.selection import (
 )
 from ncclscope.analysis.summary import Summary, size_rows, sorted_groups
 from ncclscope.analysis.summary_from_operations import summarize
-from ncclscope.cli.selection_options import join_negative_times
+from ncclscope.cli.arguments.selection import join_negative_times
 from ncclscope.cli.time_arguments import parse_moment
 from ncclscope.errors import UsageError
 from ncclscope.humanize import amount, duration
