@@ -19,12 +19,25 @@ def selection_of(model: Model, arguments: argparse.Namespace) -> Selection:
     return Selection(
         communicator_rows(model, arguments.comm) if arguments.comm else None,
         function_names(model.words["function"], arguments.op) if arguments.op else None,
-        _existing_ranks(model, arguments.rank),
+        existing_ranks(model, arguments.rank),
         *_window(model, arguments),
     )
 
 
-def _existing_ranks(model: Model, options: list[str] | None) -> tuple[int, ...] | None:
+def time_selection_of(model: Model, arguments: argparse.Namespace) -> Selection:
+    """The selection of --since, --until and --last alone."""
+    return Selection(None, None, None, *_window(model, arguments))
+
+
+def check_operations_for_time(model: Model, arguments: argparse.Namespace) -> None:
+    """Raises if a time was chosen of a capture that has totals only."""
+    for option in ("since", "until", "last"):
+        if getattr(arguments, option) is not None and not len(model.tables["operations"]["event"]):
+            message = f"cannot choose --{option} of {model.path}: it has totals only"
+            raise UsageError(message, "Record with --mode trace to be able to")
+
+
+def existing_ranks(model: Model, options: list[str] | None) -> tuple[int, ...] | None:
     """The ranks of --rank. Raises if the capture has none of them: an empty answer looks like an
     idle job.
     """

@@ -31,6 +31,11 @@ def add_selection_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rank", action="append", metavar="RANKS", help="only these global ranks, as in 0,4-7"
     )
+    add_time_arguments(parser)
+
+
+def add_time_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds --since, --until and --last."""
     moment = "14:05:30, 2026-11-15T14:05:30, -5m (before the end) or 12.5 (s from the start)"
     parser.add_argument("--since", metavar="TIME", help=f"only what began then or later: {moment}")
     parser.add_argument("--until", metavar="TIME", help="only what began earlier")
