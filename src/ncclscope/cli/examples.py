@@ -24,7 +24,11 @@ EXAMPLES = {
         "ncclscope compare before1 before2 -- after1 after2 --gate",
     ),
     "top": ("ncclscope top", "ncclscope top /shared/captures/job1"),
-    "serve": ("ncclscope serve", "ncclscope serve /shared/captures --host 0.0.0.0 --system"),
+    "serve": (
+        "ncclscope serve",
+        "ncclscope serve /shared/captures --host 0.0.0.0 --system",
+        "ncclscope serve --on-hang '/opt/site/page-somebody ml'",
+    ),
     "dashboards": ("ncclscope dashboards -o monitoring",),
     "ctl": ("ncclscope ctl job --mode full --seconds 10",),
     "dump": ("ncclscope dump job --rank 0 --event Coll", "ncclscope dump job --json"),

@@ -4,6 +4,7 @@ import argparse
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 from ncclscope.cli.system_options import check_system
@@ -11,6 +12,7 @@ from ncclscope.errors import UsageError
 from ncclscope.http.server import listen_error
 from ncclscope.humanize import printable
 from ncclscope.live.exposition import TEXT
+from ncclscope.live.hooks import Hooks, hooks_of
 from ncclscope.live.job_follower import JobFollower, check_patterns
 from ncclscope.live.metrics_cache import MetricsCache
 from ncclscope.live.metrics_server import MetricsServer
@@ -25,6 +27,8 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--interval must be at least 0.1 s")
     if arguments.series < 200:
         raise UsageError("--series must be at least 200: a job needs them for itself")
+    if arguments.straggler_after < 0 or arguments.hook_pause < 0:
+        raise UsageError("--straggler-after and --hook-pause must not be negative")
     if arguments.textfile and not arguments.textfile.is_dir():
         message = f"cannot write metrics to {arguments.textfile}: no such directory"
         raise UsageError(message, "Give the directory of --collector.textfile.directory")
@@ -33,6 +37,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serves metrics until SIGTERM or Ctrl-C."""
     _check(arguments)
+    hooks = _hooks(arguments)
     follower = JobFollower(tuple(arguments.captures), arguments.all_hosts)
     system_metrics = None
     if arguments.system:
@@ -57,17 +62,44 @@ def run(arguments: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: stop.set())
     if arguments.textfile:
         print(f"ncclscope: writing {arguments.textfile}/ncclscope-*.prom", file=sys.stderr)
-        _write_until(stop, arguments, cache)
+        _write_until(stop, arguments, cache, hooks)
         return 0
     server = _start(arguments, cache)
     print(f"ncclscope: {server.url}/metrics", file=sys.stderr, flush=True)
     while not stop.wait(arguments.interval):
         cache.read()
+        _look(hooks, follower)
     server.stop()
     return 0
 
 
-def _write_until(stop: threading.Event, arguments: argparse.Namespace, cache: MetricsCache) -> None:
+def _hooks(arguments: argparse.Namespace) -> Hooks | None:
+    """The hooks that options ask for."""
+    hooks = hooks_of(
+        arguments.on_hang,
+        arguments.on_straggler,
+        arguments.webhook,
+        arguments.straggler_after,
+        arguments.hook_pause,
+    )
+    if hooks and arguments.once:
+        raise UsageError("hooks are called while jobs are followed", "Leave --once out")
+    if hooks:
+        hooks.start()
+    return hooks
+
+
+def _look(hooks: Hooks | None, follower: JobFollower) -> None:
+    if hooks:
+        hooks.look(list(follower.jobs.values()), time.monotonic())
+
+
+def _write_until(
+    stop: threading.Event,
+    arguments: argparse.Namespace,
+    cache: MetricsCache,
+    hooks: Hooks | None,
+) -> None:
     """Writes files until `stop` is set, and tries again if it fails: disks are full for a while."""
     written: set[Path] = set()
     failure = ""
@@ -85,6 +117,7 @@ def _write_until(stop: threading.Event, arguments: argparse.Namespace, cache: Me
         if stop.wait(arguments.interval):
             break
         cache.read()
+        _look(hooks, cache.follower)
     for path in written:
         path.unlink(missing_ok=True)
 

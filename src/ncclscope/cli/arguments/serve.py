@@ -38,4 +38,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--inspector-names", action="store_true",
         help="also NCCL Inspector's metric names, for dashboards that were made for it",
     )  # fmt: skip
+    for kind, what in (("hang", "a job hangs"), ("straggler", "a rank makes the others wait")):
+        parser.add_argument(
+            f"--on-{kind}", action="append", default=[], metavar="COMMAND",
+            help=f"run this when {what}; it reads JSON on stdin",
+        )  # fmt: skip
+    parser.add_argument(
+        "--webhook", action="append", default=[], metavar="URL",
+        help="POST that JSON to this address; @FILE has the address in a file",
+    )  # fmt: skip
+    parser.add_argument(
+        "--straggler-after", type=float, default=30.0, metavar="SECONDS",
+        help="how long a rank must be late before hooks are called (30)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--hook-pause", type=float, default=600.0, metavar="SECONDS",
+        help="least time between two calls for the same job and reason (600)",
+    )  # fmt: skip
     add_system_arguments(parser)
