@@ -10,7 +10,11 @@ EXAMPLES = {
         "ncclscope report job --by rank --comm 'dp*' --last 5m",
         "ncclscope report job --html report.html",
     ),
-    "status": ("ncclscope status job", "ncclscope status job --watch 5"),
+    "status": (
+        "ncclscope status job",
+        "ncclscope status job --stacks",
+        "ncclscope status job --watch 5",
+    ),
     "diagnose": (
         "ncclscope diagnose job",
         "ncclscope diagnose job --baseline bench.json --fail-on warning",

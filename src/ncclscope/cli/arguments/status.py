@@ -8,6 +8,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
+    parser.add_argument(
+        "--stacks", action="store_true",
+        help="also the Python and native stacks of processes on this host, by py-spy",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/status.md")
     parser.add_argument(
         "--watch",
