@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.live.job_follower import FollowedJob
-from ncclscope.live.top_model import RateHistory, TopCommunicator, TopData, top_data
+from ncclscope.live.top_model import RateHistory, TopData, top_data
+from ncclscope.live.top_ranks import rank_totals
 from ncclscope.report.status import line
 
 HANG, STRAGGLER = "hang", "straggler"
@@ -110,35 +111,21 @@ def _hangs(jobs: Sequence[FollowedJob]) -> Iterator[JobEvent]:
 
 
 def _stragglers(data: TopData) -> Iterator[JobEvent]:
-    """The worst late rank of each job. Who waits elsewhere as long as others wait here passes that
-    on.
-    """
+    """The worst late rank of each job."""
+    totals = rank_totals(data)
     for job in data.jobs:
-        own = [row for row in data.communicators if row.key.startswith(f"{job.capture}\0")]
-        waits: dict[int, float] = {}
-        for communicator in own:
-            for row in communicator.rows:
-                waits[row.rank] = waits.get(row.rank, 0.0) + (row.excess or 0.0)
-        late = [(_lateness(c) - waits.get(c.late, 0.0), c) for c in own if c.late is not None]
-        share, worst = max(late, key=lambda entry: entry[0], default=(0.0, None))
-        if worst is None or worst.late is None or share <= _STRAGGLER_SHARE:
+        own = [row for row in totals if row.capture == job.capture]
+        worst = max(own, key=lambda row: row.blamed, default=None)
+        if worst is None or worst.blamed <= _STRAGGLER_SHARE:
             continue
-        hosts = tuple({row.host: None for row in worst.rows if row.rank == worst.late})
-        where = f" ({hosts[0]})" if hosts else ""
         yield JobEvent(
             STRAGGLER,
             job.run,
             os.path.abspath(job.capture),
-            worst.name,
-            (worst.late,),
-            hosts,
-            f"rank {worst.late}{where} makes {worst.name} wait: the others spend "
-            f"{100 * share:.0f} % of their time waiting for it",
+            worst.communicator,
+            (worst.rank,),
+            (worst.host,),
+            f"rank {worst.rank} ({worst.host}) makes {worst.communicator} wait: the others spend "
+            f"{100 * worst.blamed:.0f} % of their time waiting for it",
             job.simulation,
         )
-
-
-def _lateness(communicator: TopCommunicator) -> float:
-    """How much more of their time the others spend in its kernels than its late rank."""
-    excess = [row.excess for row in communicator.rows if row.excess is not None]
-    return sum(excess) / max(len(excess) - 1, 1)
