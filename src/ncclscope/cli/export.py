@@ -10,7 +10,7 @@ from ncclscope.analysis.counted_completeness import has_counters_only
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.housekeeping import parse_bytes
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.arguments.export import OWN_OPTIONS, formats_with
+from ncclscope.cli.arguments.export import OWN_OPTIONS, formats_with, names_in_words
 from ncclscope.cli.progress import open_model_with_progress, progress_line
 from ncclscope.cli.selection_options import selection_of
 from ncclscope.errors import UsageError
@@ -58,7 +58,7 @@ def _check(export: Export, arguments: argparse.Namespace) -> None:
         names = formats_with(option)
         if getattr(arguments, option) and export.name not in names:
             message = f"cannot use --{option.replace('_', '-')} with {export.name}"
-            raise UsageError(message, f"It is for {' and '.join(names)}")
+            raise UsageError(message, f"It is for {names_in_words(names)}")
 
 
 def _write(

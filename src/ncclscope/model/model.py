@@ -48,6 +48,10 @@ class Model:
     training: Training = field(default_factory=Training)
     began_ns: int | None = None  # of a part of a capture: when the whole one began
 
+    def communicator_name(self, row: int) -> str:
+        """The name of a communicator, "?" where it is not known."""
+        return self.communicator_names[row] if row >= 0 else "?"
+
     @property
     def has_context(self) -> bool:
         """Whether any operation has a step, a phase or a module."""

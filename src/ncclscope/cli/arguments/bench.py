@@ -3,6 +3,7 @@
 import argparse
 
 from ncclscope.bench.operations import OPERATIONS
+from ncclscope.cli.bench_profilers import add_profiler_arguments, add_training_arguments
 
 DEFAULT_CALLS = 20
 
@@ -17,6 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_stopping(parser.add_argument_group("how often"))
     _add_ranks(parser.add_argument_group("where"))
     _add_output(parser.add_argument_group("output"))
+    add_profiler_arguments(parser.add_argument_group("comparison of profilers"))
+    add_training_arguments(parser.add_argument_group("training"))
 
 
 def _add_work(group: "argparse._ArgumentGroup") -> None:

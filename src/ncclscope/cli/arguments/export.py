@@ -8,7 +8,7 @@ from ncclscope.export.formats import FORMATS
 
 preprocess_argv = join_negative_times
 # Options that only some formats have.
-OWN_OPTIONS = ("operations_only", "verbose", "follow")
+OWN_OPTIONS = ("operations_only", "critical_path", "verbose", "follow")
 
 
 def formats_with(option: str) -> list[str]:
@@ -18,10 +18,15 @@ def formats_with(option: str) -> list[str]:
     return [export.name for export in FORMATS.values() if option in export.options]
 
 
+def names_in_words(names: list[str]) -> str:
+    """Names as a list: chrome, otf2 and perfetto."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which capture, which operations, in which format and where to."""
     directories = [export.name for export in FORMATS.values() if export.is_directory]
-    own = {option: " and ".join(formats_with(option)) for option in OWN_OPTIONS}
+    own = {option: names_in_words(formats_with(option)) for option in OWN_OPTIONS}
     parser.add_argument(
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
@@ -39,6 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--operations-only", action="store_true",
         help=f"{own['operations_only']}: leave out calls, channels and proxy work",
+    )  # fmt: skip
+    parser.add_argument(
+        "--critical-path", action="store_true",
+        help=f"{own['critical_path']}: with the critical path of the selected time",
     )  # fmt: skip
     parser.add_argument(
         "--verbose", action="store_true",
