@@ -16,6 +16,7 @@ from ncclscope.live.hooks import Hooks, hooks_of
 from ncclscope.live.job_follower import JobFollower, check_patterns
 from ncclscope.live.metrics_cache import MetricsCache
 from ncclscope.live.metrics_server import MetricsServer
+from ncclscope.live.otlp import OtlpExport, otlp_endpoint
 from ncclscope.live.system_metrics import SystemMetrics
 from ncclscope.live.textfiles import write_textfiles
 
@@ -27,6 +28,10 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--interval must be at least 0.1 s")
     if arguments.series < 200:
         raise UsageError("--series must be at least 200: a job needs them for itself")
+    if arguments.otlp:
+        otlp_endpoint(arguments.otlp)
+    if arguments.otlp_interval < 1:
+        raise UsageError("--otlp-interval must be at least 1 s")
     if arguments.straggler_after < 0 or arguments.hook_pause < 0:
         raise UsageError("--straggler-after and --hook-pause must not be negative")
     if arguments.textfile and not arguments.textfile.is_dir():
@@ -57,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.once:
         sys.stdout.write(cache.texts[TEXT].decode())
         return 0
+    otlp = _otlp(arguments, cache)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -70,7 +76,18 @@ def run(arguments: argparse.Namespace) -> int:
         cache.read()
         _look(hooks, follower)
     server.stop()
+    if otlp:
+        otlp.stop()
     return 0
+
+
+def _otlp(arguments: argparse.Namespace, cache: MetricsCache) -> OtlpExport | None:
+    """The export that --otlp asks for."""
+    if not arguments.otlp:
+        return None
+    export = OtlpExport(arguments.otlp, arguments.otlp_interval, lambda: cache.series)
+    export.start()
+    return export
 
 
 def _hooks(arguments: argparse.Namespace) -> Hooks | None:

@@ -38,6 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--inspector-names", action="store_true",
         help="also NCCL Inspector's metric names, for dashboards that were made for it",
     )  # fmt: skip
+    parser.add_argument(
+        "--otlp", metavar="URL", help="also send the metrics to an OpenTelemetry collector"
+    )
+    parser.add_argument(
+        "--otlp-interval", type=float, default=15.0, metavar="SECONDS",
+        help="between two of these (15)",
+    )  # fmt: skip
     for kind, what in (("hang", "a job hangs"), ("straggler", "a rank makes the others wait")):
         parser.add_argument(
             f"--on-{kind}", action="append", default=[], metavar="COMMAND",
