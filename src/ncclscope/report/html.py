@@ -115,6 +115,7 @@ def as_html(
         findings_section(details) if details else "",
         *(_table(table) for table in training_tables(summary, _MOST_OTHERS)),
         time_sections(summary, details) if details else "",
+        *(_table(table) for table in (sections.roles(summary),) if table),
         _table(sections.communicators(summary, _MOST_OTHERS)),
         *(_table(table) for table in (sections.scopes(summary),) if table),
         *map(_table, exposure_tables(summary.exposure, summary.model, _MOST_OTHERS)),
