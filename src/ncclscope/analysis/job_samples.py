@@ -52,7 +52,7 @@ class Rounds:
     mean_ns: float  # over all calls after the start-up
 
 
-def _base_name(name: str) -> str:
+def base_name(name: str) -> str:
     """A communicator's name without the number that tells equal ones apart."""
     return re.sub(r"#\d+$", "", name)
 
@@ -68,7 +68,7 @@ class JobSamples:
     @cached_property
     def _names(self) -> tuple[list[str], Ints]:
         """Base names of communicators, and by row the place of its own."""
-        names = [_base_name(name) for name in self.model.communicator_names]
+        names = [base_name(name) for name in self.model.communicator_names]
         distinct = sorted(set(names))
         return distinct, np.array([distinct.index(name) for name in names], np.int64)
 

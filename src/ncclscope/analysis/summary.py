@@ -152,6 +152,12 @@ def scope_rows(sums_of: dict[int, GroupSums], nodes: list[int]) -> tuple[ScopeRo
     return tuple(scopes)
 
 
+def communicator_role(model: Model, row: int) -> str:
+    """The role of a communicator: its dimension where that is known, else its name's first part."""
+    name = re.split(r"[:#]", model.communicator_names[row], maxsplit=1)[0]
+    return model.dimensions[row] or name
+
+
 _MANY = 12  # communicators: more than a screen shows at a glance
 
 
@@ -164,8 +170,7 @@ def role_rows(sums_of: dict[int, GroupSums], model: Model) -> tuple[RoleRow, ...
     by_role: dict[str, list[int]] = {}
     for row in sums_of:
         if row >= 0:
-            name = re.split(r"[:#]", model.communicator_names[row], maxsplit=1)[0]
-            by_role.setdefault(model.dimensions[row] or name, []).append(row)
+            by_role.setdefault(communicator_role(model, row), []).append(row)
     communicators = sum(map(len, by_role.values()))
     if communicators <= _MANY or len(by_role) == communicators:
         return ()

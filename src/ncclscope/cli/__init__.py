@@ -27,6 +27,7 @@ COMMANDS = {
     "diagnose": "find hangs, stragglers, slow links and more, with evidence",
     "whatif": "predict the run without a late rank or a slow link",
     "compare": "compare two jobs: is one slower, how certainly, and what of it",
+    "history": "keep sums of jobs: trends, late hosts, a job against equal ones",
     "top": "watch running jobs in the terminal: rates, late ranks, hangs",
     "serve": "expose metrics of running jobs to Prometheus or node_exporter",
     "dashboards": "write Prometheus rules and Grafana dashboards for `serve`",
@@ -51,7 +52,7 @@ COMMANDS = {
 GROUPS = {
     "record a job": ("run", "env", "plugin-path", "doctor", "demo"),
     "look at a running job": ("status", "top", "serve", "dashboards", "ctl"),
-    "see what happened": ("report", "diagnose", "whatif", "compare", "timeline", "dump"),
+    "see what happened": ("report", "diagnose", "whatif", "compare", "history", "timeline", "dump"),
     "exchange data": ("export", "import"),
     "measure": ("bench", "overhead"),
     "keep captures": ("ls", "prune", "pack", "salvage"),

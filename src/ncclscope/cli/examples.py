@@ -27,6 +27,11 @@ EXAMPLES = {
         "ncclscope compare before after",
         "ncclscope compare before1 before2 -- after1 after2 --gate",
     ),
+    "history": (
+        "ncclscope history add /shared/history job",
+        "ncclscope history trend /shared/history",
+        "ncclscope history diff /shared/history --last 20",
+    ),
     "top": ("ncclscope top", "ncclscope top /shared/captures/job1"),
     "serve": (
         "ncclscope serve",

@@ -1,0 +1,146 @@
+"""A job against the last equal ones: same ranks, recording and kinds of calls (sums.shape_of)."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ncclscope.analysis.run_intervals import difference, knows_spread
+from ncclscope.diagnose.comparison import FASTER, MATTERS, NOT_JUDGED, SAME, SLOWER, UNRESOLVED
+from ncclscope.errors import UsageError
+from ncclscope.history.reader import History, Job
+from ncclscope.history.tables import COMMUNICATORS, JobRow
+from ncclscope.humanize import binary_size
+
+STEP, ROUND, MEAN_ROUND, WAITING = "a step", "a round", "a round, mean", "waiting"
+LEAST_JOBS = 3  # equal ones; fewer do not show how much equal jobs differ
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureChange:
+    """One number of a job against those of equal jobs."""
+
+    name: str
+    value: float  # ns; of WAITING, a share of the time of all ranks
+    equal: tuple[float, ...]  # of equal jobs, the oldest first
+    change: float  # ratio to their mean; of WAITING, the difference
+    low: float
+    high: float
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobDifference:
+    """A job against equal ones."""
+
+    job: Job
+    equal: tuple[Job, ...]
+    measures: tuple[MeasureChange, ...]  # of the job; the first that differs decides
+    kinds: tuple[MeasureChange, ...]  # medians of kinds of calls, what changed most first
+    verdict: str
+    reason: str  # why nothing was judged, or ""
+
+
+def job_difference(directory: Path, label: str | None, last: int) -> tuple[JobDifference, int]:
+    """The newest job, or that of this label or name, against at most `last` equal ones before it;
+    and how many files were left out.
+    """
+    job = _chosen_job(directory, label)
+    history = History(directory, shape=job.name.shape)
+    before = [name for name in history.names if name < job.name]
+    history.names = [*before[-last:], job.name]
+    equal = tuple(other for other in history.jobs if other.name != job.name)
+    measures = _measures(job.row, [other.row for other in equal])
+    kinds = _kinds(history, job)
+    reason = ""
+    if len(equal) < LEAST_JOBS:
+        reason = f"it takes {LEAST_JOBS} equal jobs to show how much equal jobs differ"
+    elif not measures:
+        reason = "the job has no rounds, steps or waiting on record: record in mode trace"
+    verdict = UNRESOLVED if reason else _verdict(measures)
+    return JobDifference(job, equal, measures, kinds, verdict, reason), history.left_out
+
+
+def _chosen_job(directory: Path, label: str | None) -> Job:
+    history = History(directory, last=1 if label is None else None)
+    named = [job for job in history.jobs if label in (None, job.row.label, str(job.name))]
+    if not named:
+        known = ", ".join(job.row.label for job in history.jobs[-5:]) or "none"
+        raise UsageError(f"the history has no job {label or ''}".rstrip(), f"The last are: {known}")
+    return named[-1]
+
+
+def _measures(job: JobRow, equal: Sequence[JobRow]) -> tuple[MeasureChange, ...]:
+    """The numbers of the job that it and equal ones have."""
+    same_round = [row for row in equal if row.round_kind == job.round_kind]
+    columns = (
+        (STEP, job.step_ns, [row.step_ns for row in equal]),
+        (ROUND, job.round_ns, [row.round_ns for row in same_round]),
+        (MEAN_ROUND, job.mean_round_ns, [row.mean_round_ns for row in same_round]),
+    )
+    changes = [_ratio(name, value, others) for name, value, others in columns]
+    changes.append(_waiting(_waiting_share(job), [_waiting_share(row) for row in equal]))
+    return tuple(change for change in changes if change is not None)
+
+
+def _waiting_share(row: JobRow) -> float | None:
+    return None if row.waiting_ns is None else row.waiting_ns / max(row.ranks * row.span_ns, 1)
+
+
+def _ratio(name: str, value: float | None, others: Sequence[float | None]) -> MeasureChange | None:
+    known = tuple(other for other in others if other)
+    if not value or not known:
+        return None
+    interval = difference([math.log(other) for other in known], [math.log(value)], 0.0, math.inf)
+    verdict = _judge(interval.low, interval.high, math.log1p(MATTERS), len(known))
+    change, low, high = (
+        math.exp(min(x, 700.0)) for x in (interval.value, interval.low, interval.high)
+    )
+    return MeasureChange(name, value, known, change, low, high, verdict)
+
+
+def _waiting(value: float | None, others: Sequence[float | None]) -> MeasureChange | None:
+    known = tuple(other for other in others if other is not None)
+    if value is None or not known:
+        return None
+    interval = difference(known, [value], 0.0, math.inf)
+    verdict = _judge(interval.low, interval.high, MATTERS, len(known))
+    numbers = interval.value, interval.low, interval.high
+    return MeasureChange(WAITING, value, known, *numbers, verdict)
+
+
+def _judge(low: float, high: float, matters: float, runs: int) -> str:
+    if not knows_spread(runs, 1):
+        return NOT_JUDGED
+    if low > matters:
+        return SLOWER
+    if high < -matters:
+        return FASTER
+    return SAME if -2 * matters < low and high < 2 * matters else UNRESOLVED
+
+
+def _verdict(measures: Sequence[MeasureChange]) -> str:
+    """The first measure that differs decides; else the first that was judged."""
+    for measure in measures:
+        if measure.verdict in (SLOWER, FASTER):
+            return measure.verdict
+    return next((m.verdict for m in measures if m.verdict != NOT_JUDGED), UNRESOLVED)
+
+
+def _kinds(history: History, job: Job) -> tuple[MeasureChange, ...]:
+    """Medians of the kinds of calls that are exact, what changed most first."""
+    columns = ("role", "function", "size_bytes", "datatype", "median_ns")
+    by_kind: dict[str, dict[str, float]] = {}
+    for name, role, function, size_bytes, datatype, median_ns in history.rows(
+        COMMUNICATORS, columns, "exact and median_ns > 0"
+    ):
+        kind = f"{role} {function} {binary_size(max(size_bytes, 0))} {datatype}"
+        by_kind.setdefault(kind, {})[name] = median_ns
+    own = str(job.name)
+    changes = [
+        _ratio(kind, medians.get(own), [ns for name, ns in medians.items() if name != own])
+        for kind, medians in by_kind.items()
+    ]
+    known = [change for change in changes if change is not None]
+    order = {SLOWER: 0, FASTER: 1}
+    return tuple(sorted(known, key=lambda c: (order.get(c.verdict, 2), -abs(math.log(c.change)))))

@@ -1,0 +1,61 @@
+"""What is deleted of a history: jobs by number and age, and what killed writers left."""
+
+import time
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from ncclscope.history.reader import job_names
+from ncclscope.history.tables import JOBS, TABLES
+from ncclscope.history.writer import ASIDE, SUFFIX, JobName, delete_job
+
+_LEFTOVER_S = 24 * 3600.0  # no writer takes this long
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What was deleted, or would be."""
+
+    jobs: tuple[JobName, ...]
+    leftovers: tuple[Path, ...]
+    bytes: int
+
+
+def prune(
+    directory: Path, keep: int | None, older_than_s: float | None, dry_run: bool = False
+) -> Pruned:
+    """Deletes all but the last `keep` jobs, jobs that began longer ago, and leftovers."""
+    names = job_names(directory)
+    chosen = set(names[: max(len(names) - keep, 0)] if keep is not None else ())
+    if older_than_s is not None:
+        oldest = datetime.fromtimestamp(time.time() - older_than_s, timezone.utc)
+        chosen |= {name for name in names if name.start < f"{oldest:%Y%m%dT%H%M%SZ}"}
+    leftovers = _leftovers(directory)
+    freed = 0
+    for path in leftovers:
+        freed += path.stat().st_size
+        if not dry_run:
+            path.unlink(missing_ok=True)
+    for name in sorted(chosen):
+        freed += _size(directory, name) if dry_run else delete_job(directory, str(name))
+    return Pruned(tuple(sorted(chosen)), leftovers, freed)
+
+
+def _size(directory: Path, name: JobName) -> int:
+    paths = [directory / table / f"{name}{SUFFIX}" for table in TABLES]
+    return sum(path.stat().st_size for path in paths if path.exists())
+
+
+def _leftovers(directory: Path) -> tuple[Path, ...]:
+    """Old files that were never renamed, and old tables whose job was never finished."""
+    files = [path for table in TABLES for path in (directory / table).glob("*")]
+    files += [path for table in TABLES for path in (directory / table).glob(f".*{ASIDE}")]
+    before = time.time() - _LEFTOVER_S
+    chosen = []
+    for path in dict.fromkeys(files):
+        unfinished = path.name.endswith(ASIDE) or (
+            path.suffix == SUFFIX and not (directory / JOBS / path.name).exists()
+        )
+        if unfinished and path.is_file() and path.stat().st_mtime < before:
+            chosen.append(path)
+    return tuple(chosen)
