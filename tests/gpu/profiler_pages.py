@@ -1,10 +1,13 @@
 """Puts what tests/gpu/profilers.py measured into docs/comparison.md.
 
-`python -m tests.gpu.profiler_pages DIR`, anywhere; DIR has the JSON files of all pieces.
+`python -m tests.gpu.profiler_pages DIR [NAME…]`, anywhere; DIR has the JSON files of all pieces.
+Profilers that are named are left out: those whose runs are no measurement.
 """
 
 import re
 import sys
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.results import ROOT
@@ -38,39 +41,47 @@ def as_markdown(table: Table) -> str:
     return f"**{table.title}**\n\n{body}"
 
 
-def bench_section(path: Path) -> str:
-    """What one piece of the benchmark found."""
-    run = read_run(path)
+def bench_section(path: Path, left_out: Collection[str]) -> str:
+    """What one piece of the benchmark found. A single round says nothing about cost."""
+    whole = read_run(path)
+    run = replace(
+        whole,
+        profilers=tuple(own for own in whole.profilers if own.name not in left_out),
+        trials=tuple(trial for trial in whole.trials if trial.profiler not in left_out),
+    )
     comparison = run.comparison
     if path.stem == "kill":
         chosen = [tables.loss_table(comparison)]
+    elif path.stem != "calls":
+        chosen = [tables.coverage_table(comparison)]
     else:
         chosen = [
             tables.coverage_table(comparison),
+            tables.times_table(comparison),
             tables.cost_table(comparison, every_case=False),
+            tables.loss_table(comparison),
         ]
-        if path.stem == "calls":
-            chosen.insert(1, tables.times_table(comparison))
-            chosen.append(tables.cost_table(comparison, every_case=True))
-            chosen.append(tables.loss_table(comparison))
     parts = [f"### {TITLES[path.stem]}", "  \n".join(run.heading)]
     return "\n\n".join([*parts, *(as_markdown(own) for own in chosen if own.rows)])
 
 
-def training_section(path: Path) -> str:
-    """What one training job found."""
+def training_section(path: Path, left_out: Collection[str]) -> str:
+    """What one training job found, of profilers that came to an end."""
     run = training.read_run(path)
+    ran = {trial.profiler for trial in run.trials} - set(left_out)
+    run = replace(run, profilers=tuple(own for own in run.profilers if own.name in ran))
     parts = [f"### Training: {path.stem}", "  \n".join(run.heading)]
     return "\n\n".join([*parts, *map(as_markdown, run.tables)])
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, left_out: Collection[str]) -> None:
     """Writes the section of the page."""
     parts = []
     for name in (*TITLES, *MODELS):
         path = folder / f"{name}.json"
         if path.is_file():
-            parts.append(training_section(path) if name in MODELS else bench_section(path))
+            section_of = training_section if name in MODELS else bench_section
+            parts.append(section_of(path, left_out))
     body = "\n\n".join(parts)
     section = f"<!-- begin {SECTION} -->\n{body}\n<!-- end {SECTION} -->"
     pattern = re.compile(rf"<!-- begin {SECTION} -->.*?<!-- end {SECTION} -->", re.S)
@@ -78,4 +89,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

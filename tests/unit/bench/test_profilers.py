@@ -18,7 +18,7 @@ from ncclscope.bench.profilers.comparison import (
 )
 from ncclscope.bench.profilers.comparison_files import ComparisonRun, as_csv, as_json, read_run
 from ncclscope.bench.profilers.comparison_page import as_html
-from ncclscope.bench.profilers.comparison_tables import share_text, text_lines
+from ncclscope.bench.profilers.comparison_tables import loss_table, share_text, text_lines
 from ncclscope.bench.profilers.profiler_table import known_profilers
 from ncclscope.bench.profilers.recording import Records
 from ncclscope.bench.profilers.selection import AGAIN, select_profilers
@@ -32,6 +32,7 @@ from ncclscope.bench.training.page import as_html as training_html
 from ncclscope.bench.training.trials import TrainingSettings, TrainingTrial
 from ncclscope.errors import UsageError
 from ncclscope.ingest.records import ImportReport, Operation
+from ncclscope.native import empty_plugin_path
 from tests.support.known_profilers import made_case, made_records, made_trial
 
 MADE = 13  # calls of a case on each rank
@@ -55,9 +56,8 @@ def made_run(*trials: Trial) -> ComparisonRun:
 
 
 # ---- choosing ----
-def test_a_profiler_is_named_with_its_plugin_and_variables(tmp_path: Path) -> None:
-    plugin = tmp_path / "x.so"
-    plugin.touch()
+def test_a_profiler_is_named_with_its_plugin_and_variables() -> None:
+    plugin = empty_plugin_path()
     words = [f"inspector={plugin},A=1,B=x=y", f"inspector={plugin}", "ncclscope"]
     none, again, first, second, own = select_profilers(words, {}).profilers
     assert [none.name, again.name, own.name] == ["none", AGAIN, "ncclscope-trace"]
@@ -75,6 +75,20 @@ def test_what_is_not_installed_is_named_and_left_out(tmp_path: Path) -> None:
     assert set(selection.absent) == {"inspector", "example", "ncclsee", "comma", "nsys"}
     only_torch = select_profilers(["flight-recorder"], os.environ)
     assert "--train" in only_torch.absent["flight-recorder"]
+
+
+def test_a_plugin_that_cannot_be_loaded_is_no_plugin_that_records_nothing(tmp_path: Path) -> None:
+    plugin = tmp_path / "x.so"
+    plugin.write_text("no library")
+    selection = select_profilers([f"inspector={plugin}"], os.environ)
+    assert [profiler.name for profiler in selection.profilers] == ["none", AGAIN]
+    assert selection.absent["inspector"].startswith("cannot be loaded: ")
+
+
+def test_what_a_kill_takes_is_shown_without_other_runs() -> None:
+    trial = made_trial("inspector", KILL, records=made_records([1000] * 5))
+    (row,) = loss_table(compare([trial], (known_profilers()["inspector"],))).rows
+    assert row[3:6] == ("26", "10", "16 (61.5 %)")
 
 
 @pytest.mark.parametrize("word", ["nobody", "inspector=/no/such.so", "empty,=1", "empty,A", ""])

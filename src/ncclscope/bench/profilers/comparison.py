@@ -93,7 +93,8 @@ class LossRow:
     """What a profiler leaves on disk, and what a SIGKILL takes."""
 
     profiler: str
-    bytes_per_call: float | None
+    records: bool  # whether it is meant to record calls
+    bytes_per_call: float | None  # None: no run to its end
     files: int
     killed_made: int
     killed_recorded: float
@@ -367,6 +368,7 @@ def _loss_row(profiler: Profiler, trials: Sequence[Trial]) -> LossRow:
     ]
     return LossRow(
         profiler.name,
+        bool(profiler.reader),
         written / calls if calls and profiler.reader else None,
         max((trial.files for trial in ended), default=0),
         sum(made for made, _ in killed),

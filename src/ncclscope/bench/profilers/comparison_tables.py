@@ -159,13 +159,12 @@ def loss_table(comparison: Comparison) -> Table:
 
 
 def _loss_cells(row: LossRow) -> tuple[str, ...]:
-    records = row.bytes_per_call is not None
-    killed = records and row.killed_made
+    ended, killed = row.bytes_per_call is not None, row.records and row.killed_made
     lost = row.killed_made - row.killed_recorded
     return (
         row.profiler,
         amount(round(row.bytes_per_call)) if row.bytes_per_call is not None else NOTHING,
-        f"{row.files}" if records else NOTHING,
+        f"{row.files}" if ended else NOTHING,
         f"{row.killed_made:,}" if killed else NOTHING,
         f"{row.killed_recorded:,.0f}" if killed else NOTHING,
         f"{lost:,.0f} ({share_text(lost / row.killed_made)})" if killed else NOTHING,

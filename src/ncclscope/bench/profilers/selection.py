@@ -1,5 +1,7 @@
 """The profilers that a user asks for: NAME[=PATH.so][,VARIABLE=VALUE…]."""
 
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -57,7 +59,24 @@ def _default_requests(table: Mapping[str, Profiler], training: bool) -> list[str
 def _why_left_out(profiler: Profiler, environment: Mapping[str, str], training: bool) -> str:
     if profiler.torch and not training:
         return "sees PyTorch's calls only: compare it with --train"
-    return profiler.why_absent(environment)
+    absent = profiler.why_absent(environment)
+    plugin = _resolved(profiler, environment).variables.get("NCCL_PROFILER_PLUGIN", NONE)
+    return absent or ("" if plugin == NONE else why_not_loaded(Path(plugin), environment))
+
+
+def why_not_loaded(plugin: Path, environment: Mapping[str, str]) -> str:
+    """Why the linker refuses a plugin; "" if it does not.
+
+    NCCL goes on without such a plugin, and its runs would look like those of one that records
+    nothing and costs nothing. Another process tries, because loading runs the plugin's code.
+    """
+    code = "import ctypes, os, sys\ntry: ctypes.CDLL(sys.argv[1], os.RTLD_NOW)\n"
+    code += "except OSError as error: sys.exit(str(error))"
+    tried = subprocess.run(
+        [sys.executable, "-c", code, str(plugin)],
+        env=dict(environment), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return f"cannot be loaded: {tried.stderr.strip()}" if tried.returncode == 1 else ""
 
 
 def _resolved(profiler: Profiler, environment: Mapping[str, str]) -> Profiler:
