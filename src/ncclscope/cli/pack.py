@@ -14,17 +14,6 @@ from ncclscope.output_files import check_file, is_stdout, size_written
 _OTHER_ARCHIVES = (".zip", ".7z", ".zst", ".xz", ".bz2", ".rar")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which capture to pack, where the archive goes, and what is replaced."""
-    parser.add_argument(
-        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
-    )
-    parser.add_argument("-o", "--output", metavar="FILE", help="(default: CAPTURE.tar.gz here)")
-    parser.add_argument(
-        "--replace-hosts", action="store_true", help="host1, host2, … for host names"
-    )
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Writes the archive, and prints what was removed and what is in it."""
     capture = resolve_capture(arguments.capture)
