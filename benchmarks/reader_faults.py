@@ -10,9 +10,11 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.results import publish, table
+from ncclscope.model.build import open_model
 from tests.support.reader_faults import ERRORS, VERBS, build_library, sweep
 from tests.support.writer import SyntheticSpec, synthetic
 
+SAVES_MODEL = "report"  # the others read a capture whose model is saved
 MOST_EACH = int(os.environ.get("READER_FAULTS", "1000000"))
 
 
@@ -23,9 +25,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="reader-faults-") as directory:
         place = Path(directory)
         library = build_library(place)
-        synthetic(place / "whole", SyntheticSpec(processes=2, operations=20))
+        for name in ("new", "saved"):
+            synthetic(place / name, SyntheticSpec(processes=2, operations=20))
+        open_model(place / "saved")
         for verb in VERBS:
-            result = sweep(library, place / "whole", place / "work", verb, MOST_EACH)
+            whole = place / ("new" if verb == SAVES_MODEL else "saved")
+            result = sweep(library, whole, place / "work", verb, MOST_EACH)
             ends = Counter(result.ends.values())
             bad = {at: end for at, end in result.ends.items() if end not in ("sentence", "whole")}
             problems += [f"{verb}: call {at}: {end}" for at, end in bad.items()]
@@ -40,9 +45,9 @@ def main() -> None:
     names = ", ".join(errno.errorcode[error] for error in ERRORS)
     note = (
         "In each run one of the verb's calls that write (open, write, pwrite, rename, mkdir, "
-        f"ftruncate) fails, with {names} in turn. The capture has no saved model, so that most of "
-        "the calls save one. Done all the same: the verb could do without it, and its output is "
-        "whole. Bad: a traceback, a hang, or a partial file under its own name."
+        f"ftruncate) fails, with {names} in turn. For `report` the capture has no saved model, so "
+        "most of its calls save one. Done all the same: the verb could do without it, and its "
+        "output is whole. Bad: a traceback, a hang, or a partial file under its own name."
     )
     publish("reader_faults", f"{table(header, rows)}\n\n{note}")
     if problems:

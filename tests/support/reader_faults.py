@@ -104,6 +104,7 @@ def _end(run: VerbRun, work: Path, words: list[str]) -> str:
 def _main(whole: Path, work: Path, verb: str, most: int, errors: list[int]) -> None:
     words, count = VERBS[verb], work.parent / f"{work.name}.count"
     import_modules()
+    count.unlink(missing_ok=True)
     run = _run(whole, work, words, {"FAIL_COUNT": str(count)})
     assert run.code == 0, run.errors
     calls = int(count.read_text()) if count.exists() else 0
