@@ -15,8 +15,9 @@ from benchmarks.results import publish, table
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import INFO, Finding
 from ncclscope.model.build import open_model
-from tests.support.laboratory.kinds import HEALTHY, drops_and_late_ranks
+from tests.support.laboratory.kinds import drops_and_late_ranks
 from tests.support.laboratory.recording import Recording
+from tests.support.laboratory.shapes import HEALTHY
 from tests.support.laboratory.truth import Kind
 
 SEEDS = 2

@@ -23,9 +23,10 @@ from typing import Any
 
 import ncclscope
 from benchmarks.results import ROOT, publish, table
-from tests.support.laboratory.kinds import FAST, HEALTHY, all_kinds
+from tests.support.laboratory.kinds import FAST, all_kinds
 from tests.support.laboratory.process_kinds import process_kinds
 from tests.support.laboratory.score import NEAR, compare_exit_codes, score_capture
+from tests.support.laboratory.shapes import HEALTHY
 
 SEEDS, HEALTHY_SEEDS, PROCESS_RUNS = 2, 7, 1
 LARGE = 200  # ranks: jobs from here on are made once

@@ -143,7 +143,8 @@ typedef int16_t i16;
     F(i64 *, sums)
 #define REPLAY_FIELDS(F, A)                                                                     \
     F(const i64 *, length_ns)   /* of the edge before each event */                             \
-    F(const i64 *, own_ns)      /* from the start before it to its own, where that held it back */ \
+    F(const i32 *, own_event)   /* of one that was held back: what its own work follows, or NONE */ \
+    F(const i64 *, own_ns)      /* from there to its start, where nothing holds it back */          \
     F(const u8 *, start_after) F(const u8 *, call_after)                                        \
     F(const i64 *, least_gap_ns) F(const i64 *, least_launch_ns)                                \
     F(const i32 *, meeting)     /* of all-meet operations, numbered from 0; NONE for others */  \

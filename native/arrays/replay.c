@@ -75,7 +75,10 @@ static i64 replayed_call(const struct timed_operations *ops, const struct bindin
     i64 before = events[3 * (o - 1) + EVENT_CALL];
     if (bound->edge[event] == EDGE_HOST) return before + length;
     // The host was blocked until an end: its work before that is no longer than the call before.
-    i64 own = ops->launched_ns[o - 1] - real[EVENT_CALL - 3] + length;
+    i64 launch = ops->launched_ns[o - 1] - real[EVENT_CALL - 3];
+    if (bound->edge[event - 3 + EVENT_START] == EDGE_LAUNCH)
+        launch = reduced(launch, shorter_by(ops, bound, replay, event - 3 + EVENT_START));
+    i64 own = launch + length;
     i64 time = before + least(own, real[EVENT_CALL] - real[EVENT_CALL - 3]);
     i64 less = shorter_by(ops, bound, replay, event);
     for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
@@ -101,16 +104,22 @@ static i64 replayed_start(const struct timed_operations *ops, const struct bindi
     if (bound->before[event] >= 0 && bound->edge[event] == EDGE_GPU &&
         bound->before[event] % 3 == EVENT_START)
         not_before(&time, events[bound->before[event]] + length);
-    if (replay->own_ns[o] > 0)
-        not_before(&time,
-                   events[bound->before[event] + EVENT_START - EVENT_END] + replay->own_ns[o]);
+    i64 own = replay->own_event[o];
+    if (own >= 0) {
+        i64 from = own % 3 == EVENT_END ? replayed_end(replay, events, own / 3) : events[own];
+        not_before(&time, from + replay->own_ns[o]);
+    }
     i64 on_stream = bound->on_stream[o], less = shorter_by(ops, bound, replay, event);
+    // What a rank does after the end that it waited for is all that it does after earlier ends:
+    // least gaps to these hold the pace of other ranks.
+    int after_end = bound->edge[event] == EDGE_GPU && bound->before[event] % 3 == EVENT_END;
+    i64 most = after_end && own < 0 ? length : INT64_MAX;
     for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
         i64 q = o - back, slack = real[EVENT_START] - real[EVENT_END - 3 * back], gap;
         i64 cell = (i64)ops->position[o] * ops->calls_back + back - 1;
         if (bound->before[event] == (i32)(3 * q + EVENT_END)) gap = length;
         else if (replay->start_after[o] & 1u << (back - 1))
-            gap = reduced(least(slack, replay->least_gap_ns[2 * cell]), less);
+            gap = least(reduced(least(slack, replay->least_gap_ns[2 * cell]), less), most);
         else if (q == on_stream) gap = least(slack, STREAM_GAP_NS);
         else continue;
         not_before(&time, replayed_end(replay, events, q) + gap);

@@ -96,6 +96,7 @@ export const MENU_KINDS: Record<string, string> = {
   step: "steps",
   phase: "phases",
   range: "ranges",
+  "critical path": "critical path",
 };
 
 /** Colour codes up to this one are functions; this one is any other function. */
@@ -150,6 +151,11 @@ export const COLOURS: Record<number, [number, number, number]> = {
   80: [44, 56, 54],
   81: [300, 26, 58],
   82: [174, 30, 50],
+  83: [350, 52, 60],
+  84: [8, 58, 64],
+  85: [46, 66, 58],
+  86: [140, 30, 52],
+  87: [220, 8, 66],
 };
 
 /** Names of colour codes. */
@@ -201,6 +207,11 @@ export const COLOUR_NAMES: Record<number, string> = {
   80: "optimizer",
   81: "checkpoint",
   82: "evaluation",
+  83: "host after sync",
+  84: "host",
+  85: "launch",
+  86: "gpu",
+  87: "start-up",
 };
 
 /** Sources of times, by code. */

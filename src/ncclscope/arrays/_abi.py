@@ -17,7 +17,7 @@ from ctypes import (
 )
 
 # Of the lists; a library that says another number was built from other sources.
-VERSION = 0x60AEBEB590071484
+VERSION = 0x43993BFDE34A0191
 
 
 class Lines(Structure):
@@ -280,6 +280,7 @@ class Charges(Structure):
 class Replay(Structure):
     _fields_ = (
         ("length_ns", c_void_p),
+        ("own_event", c_void_p),
         ("own_ns", c_void_p),
         ("start_after", c_void_p),
         ("call_after", c_void_p),

@@ -29,7 +29,7 @@ preprocess_argv = join_negative_times
 _ROTATE_SIZE, _KEEP_FILES = "256M", 8
 _MANY = 10_000  # operations; of fewer, headers are the larger part
 # Options that only some formats have.
-_OWN_OPTIONS = ("operations_only", "verbose", "follow")
+_OWN_OPTIONS = ("operations_only", "critical_path", "verbose", "follow")
 
 
 def _formats_with(option: str) -> list[str]:
@@ -39,10 +39,14 @@ def _formats_with(option: str) -> list[str]:
     return [export.name for export in FORMATS.values() if option in export.options]
 
 
+def _in_words(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which capture, which operations, in which format and where to."""
     directories = [export.name for export in FORMATS.values() if export.is_directory]
-    own = {option: " and ".join(_formats_with(option)) for option in _OWN_OPTIONS}
+    own = {option: _in_words(_formats_with(option)) for option in _OWN_OPTIONS}
     parser.add_argument(
         "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
     )
@@ -60,6 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--operations-only", action="store_true",
         help=f"{own['operations_only']}: leave out calls, channels and proxy work",
+    )  # fmt: skip
+    parser.add_argument(
+        "--critical-path", action="store_true",
+        help=f"{own['critical_path']}: with the critical path of the selected time",
     )  # fmt: skip
     parser.add_argument(
         "--verbose", action="store_true",
@@ -114,7 +122,7 @@ def _check(export: Export, arguments: argparse.Namespace) -> None:
         names = _formats_with(option)
         if getattr(arguments, option) and export.name not in names:
             message = f"cannot use --{option.replace('_', '-')} with {export.name}"
-            raise UsageError(message, f"It is for {' and '.join(names)}")
+            raise UsageError(message, f"It is for {_in_words(names)}")
 
 
 def _write(

@@ -42,13 +42,16 @@ def write_chrome(
     selection: Selection,
     path: Path,
     operations_only: bool = False,
+    critical_path: bool = False,
     progress: Progress | None = None,
 ) -> Written:
-    """Writes the selected operations, and unless `operations_only` the work below them."""
+    """Writes the selected operations, unless `operations_only` the work below them, and with
+    `critical_path` the critical path of the selected time.
+    """
     ranks = ranks_of(model)
     first_rows = _first_rows(model, selection, ranks)
     return write_trace(
-        model, selection, path, operations_only, progress, ranks=ranks,
+        model, selection, path, operations_only, critical_path, progress, ranks=ranks,
         open_rank=partial(_RankTrace, ranks=len(ranks), first_rows=first_rows),
         head=_head(model), tail=b"\n]}\n",
     )  # fmt: skip

@@ -29,14 +29,15 @@ class Export:
         return write
 
 
-_TRACE = ("operations_only",)
+_PATH = "critical_path"
+_TRACE = ("operations_only", _PATH)
 _DIRECTORY = ("force",)
 FORMATS = {
     export.name: export
     for export in (
         Export("jsonl", "text", ("jsonl",), can_follow=True),
         Export("csv", "text", ("csv",)),
-        Export("parquet", "parquet", ("parquet",), True, _DIRECTORY),
+        Export("parquet", "parquet", ("parquet",), True, (*_DIRECTORY, _PATH)),
         Export(
             "perfetto",
             "perfetto",

@@ -9,7 +9,7 @@ import importlib
 import importlib.util
 import json
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ import numpy as np
 
 from ncclscope._version import __version__
 from ncclscope.analysis.selection import Selection
+from ncclscope.analysis.waiting.path_edges import PATH_KINDS, path_edges_of
 from ncclscope.capture.reader import DATASET_FILE, is_dataset
 from ncclscope.export.chunks import Chunk, chunks
+from ncclscope.export.trace_path import NO_PATH
 from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.schema import NONE, SCHEMA_VERSION, SMALL_TABLES, TABLES
@@ -39,6 +41,18 @@ from ncclscope.model.topology import FILE as TOPOLOGY_FILE
 from ncclscope.output_files import check_directory, put_directory, scratch_near
 
 TABLES_WRITTEN = (*TABLES, *SMALL_TABLES)
+PATH_TABLE = "critical_path"  # where it was asked for
+# Columns of the critical path, with their SQL types and meanings.
+_PATH_COLUMNS = (
+    ("start_ns", "bigint", "when the edge begins, where the one before ends"),
+    ("end_ns", "bigint", "when it ends"),
+    ("kind", "varchar", "host, host after sync, launch, gpu, transfer or start-up"),
+    ("global_rank", "integer", "whose call, start or end it leads to"),
+    ("communicator_name", "varchar", "of that operation"),
+    ("function", "varchar", "of that operation"),
+    ("operation", "bigint", "row of `operations`"),
+    ("excess_ns", "bigint", "beyond the usual length of such an edge"),
+)
 _KEY = "ncclscope_schema"
 _ZSTD_LEVEL = 1
 ROWS = 1 << 20  # of a file, roughly, and of a row group
@@ -49,6 +63,7 @@ _GROWING = (
     "call_order", "sequence", "instance",
 )  # fmt: skip
 _FILES_AT_ONCE = 2
+_HINT = "with pyarrow it is up to a sixth smaller: pip install pyarrow"
 
 
 def holds_dataset(path: Path) -> bool:
@@ -56,7 +71,7 @@ def holds_dataset(path: Path) -> bool:
     if not is_dataset(path):
         return False
     for entry in path.iterdir():
-        if entry.name in (*TABLES_WRITTEN, FOLDER):
+        if entry.name in (*TABLES_WRITTEN, PATH_TABLE, FOLDER):
             fits = entry.is_dir() and not entry.is_symlink()
             if entry.name != FOLDER:
                 fits = fits and all(file.suffix == ".parquet" for file in entry.iterdir())
@@ -72,9 +87,13 @@ def write_parquet(
     selection: Selection,
     path: Path,
     force: bool = False,
+    critical_path: bool = False,
     progress: Progress | None = None,
 ) -> Written:
-    """Writes the selected operations, and all rows of other tables that they can refer to."""
+    """Writes the selected operations, all rows of other tables that they can refer to, and with
+    `critical_path` the critical path of the selected time.
+    """
+    notes = () if has_pyarrow() else (_HINT,)
     check_directory(path, force, holds_dataset)
     count = 0
     write_table = _write_with_pyarrow if has_pyarrow() else _write_with_duckdb
@@ -91,10 +110,42 @@ def write_parquet(
             count = rows if table == "operations" else count
         for table in TABLES_WRITTEN[len(TABLES) :]:
             _copy(connection, f"select * from {table}", dataset / table / _part(0))
-        (dataset / DATASET_FILE).write_text(json.dumps(_schema(model), indent=1) + "\n")
+        has_path = critical_path and _write_path(connection, model, selection, dataset)
+        schema = _schema(model, has_path)
+        (dataset / DATASET_FILE).write_text(json.dumps(schema, indent=1) + "\n")
         put_directory(dataset, path)
-    hint = "with pyarrow it is up to a sixth smaller: pip install pyarrow"
-    return Written(count, notes=() if has_pyarrow() else (hint,))
+    return Written(count, notes=(*notes, NO_PATH) if critical_path and not has_path else notes)
+
+
+def _write_path(
+    connection: duckdb.DuckDBPyConnection, model: Model, selection: Selection, dataset: Path
+) -> bool:
+    """Writes the critical path; False where there is none."""
+    edges = path_edges_of(model, selection)
+    if edges is None:
+        return False
+    ops = model.tables["operations"]
+    names: dict[str, Sequence[str]] = {
+        "kind": PATH_KINDS,
+        "communicator_name": model.communicator_names,
+        "function": model.words["function"],
+    }
+    columns = {
+        "kind": edges.kind,
+        "communicator_name": np.asarray(ops["communicator"])[edges.operation],
+        "function": np.asarray(ops["function"])[edges.operation],
+        "global_rank": np.asarray(ops["global_rank"])[edges.operation],
+        **{name: getattr(edges, name) for name in ("start_ns", "end_ns", "operation", "excess_ns")},
+    }
+    for name, words in names.items():
+        table = np.array([*words, None], object)  # place -1, the last one, is for unknown ones
+        columns[name] = table[columns[name]]
+    connection.register("path", columns)
+    listed = ", ".join(f"{name}::{kind} as {name}" for name, kind, _ in _PATH_COLUMNS)
+    (dataset / PATH_TABLE).mkdir()
+    _copy(connection, f"select {listed} from path", dataset / PATH_TABLE / _part(0))
+    connection.unregister("path")
+    return True
 
 
 def has_pyarrow() -> bool:
@@ -217,22 +268,24 @@ def _write_file(table: Any, file: Path) -> None:
         writer.add_key_value_metadata({_KEY: str(SCHEMA_VERSION)})
 
 
-def _schema(model: Model) -> dict[str, Any]:
+def _schema(model: Model, has_path: bool) -> dict[str, Any]:
     """The contents of schema.json: what a reader without documentation needs."""
+    tables = {
+        table: [
+            (column.name, "varchar" if column.words else SQL_TYPES[column.dtype], column.meaning)
+            for column in shown_columns(table)
+        ]
+        for table in TABLES_WRITTEN
+    }
+    if has_path:
+        tables[PATH_TABLE] = list(_PATH_COLUMNS)
     return {
         "schema_version": SCHEMA_VERSION,
         "ncclscope": __version__,
         "realtime_offset_ns": model.realtime_offset_ns,
         "completeness": model.completeness.as_json(),
         "tables": {
-            table: [
-                {
-                    "name": column.name,
-                    "type": "varchar" if column.words else SQL_TYPES[column.dtype],
-                    "meaning": column.meaning,
-                }
-                for column in shown_columns(table)
-            ]
-            for table in TABLES_WRITTEN
+            table: [{"name": name, "type": kind, "meaning": text} for name, kind, text in columns]
+            for table, columns in tables.items()
         },
     }

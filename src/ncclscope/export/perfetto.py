@@ -74,12 +74,15 @@ def write_perfetto(
     selection: Selection,
     path: Path,
     operations_only: bool = False,
+    critical_path: bool = False,
     progress: Progress | None = None,
 ) -> Written:
-    """Writes the selected operations, and unless `operations_only` the work below them."""
+    """Writes the selected operations, unless `operations_only` the work below them, and with
+    `critical_path` the critical path of the selected time.
+    """
     ranks = ranks_of(model)
     return write_trace(
-        model, selection, path, operations_only, progress, ranks=ranks,
+        model, selection, path, operations_only, critical_path, progress, ranks=ranks,
         open_rank=partial(_RankTrace, ranks=len(ranks)), head=_clock_packet(model),
     )  # fmt: skip
 

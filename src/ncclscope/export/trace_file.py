@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from ncclscope.analysis.selection import Selection
+from ncclscope.analysis.waiting.path_edges import path_edges_of
 from ncclscope.export.parallel_ranks import write_ranks
 from ncclscope.export.trace_layers import layers_of, selected_rows
 from ncclscope.export.trace_model import Layer, Rank
+from ncclscope.export.trace_path import NO_PATH, path_layer
 from ncclscope.export.written import Written
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.sql_views import rows_of_table
@@ -32,6 +34,7 @@ def write_trace(
     selection: Selection,
     path: Path,
     operations_only: bool,
+    critical_path: bool,
     progress: Progress | None,
     *,
     ranks: Sequence[Rank],
@@ -39,7 +42,10 @@ def write_trace(
     head: bytes,
     tail: bytes = b"",
 ) -> Written:
-    """Writes the selected operations, and unless `operations_only` the work below them."""
+    """Writes the selected operations, unless `operations_only` the work below them, and with
+    `critical_path` the critical path of the selected time.
+    """
+    edges = path_edges_of(model, selection) if critical_path else None
 
     def write_rank(rank: Rank, out: BinaryIO) -> Written:
         rows = selected_rows(model, selection, rank)
@@ -49,6 +55,8 @@ def write_trace(
         trace.describe()
         for layer in layers_of(model, rank, rows, selection, operations_only):
             trace.write_layer(layer)
+        if edges is not None:
+            trace.write_layer(path_layer(model, rank, edges))
         parts = 0 if operations_only else len(rows.parts)
         return Written(len(rows.whole) + parts, rows.untimed)
 
@@ -57,7 +65,8 @@ def write_trace(
         operations = rows_of_table(model, "operations")
         written = write_ranks(ranks, operations, write_rank, scratch, out, progress)
         out.write(tail)
-    return replace(written, notes=_notes(path))
+    missing = (NO_PATH,) if critical_path and edges is None else ()
+    return replace(written, notes=(*_notes(path), *missing))
 
 
 def _notes(path: Path) -> tuple[str, ...]:

@@ -21,9 +21,11 @@ from ncclscope.web.kinds import (
     DROP,
     OPERATION,
     PART,
+    PATH,
     PREVIEW,
     TRAINING_KINDS,
 )
+from ncclscope.web.path_rows import bar_of_path
 from ncclscope.web.scene import Row, Scene
 from ncclscope.web.training_rows import RangeTexts, bar_of_training, range_texts
 
@@ -124,6 +126,8 @@ def bar_json(lookup: Lookup, number: int, place: int, with_instance: bool = True
     }
     if row.kind in (OPERATION, PART, CHANNEL) and scene.model is not None:
         _add_operation(bar, lookup, scene.model, row, int(bars.ref[place]), with_instance)
+    elif row.kind == PATH and scene.model is not None:
+        bar |= bar_of_path(scene.model, int(bars.ref[place]), int(bars.code[place]))
     elif row.kind in TRAINING_KINDS and scene.model is not None:
         texts = partial(lookup.range_texts, row.process)
         bar |= bar_of_training(scene.model, row.kind, int(bars.ref[place]), texts)
@@ -144,7 +148,7 @@ def bar_json(lookup: Lookup, number: int, place: int, with_instance: bool = True
 
 def _error_ns(scene: Scene, row: Row, scene_ns: int) -> int | None:
     """How far a time on the scene's clock can be off; None where that is not known."""
-    if scene.model is None or row.kind == COUNTER:
+    if scene.model is None or row.kind in (COUNTER, PATH):
         return None
     process = scene.model.processes[row.process]
     if process.node >= len(scene.model.clocks):

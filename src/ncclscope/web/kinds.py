@@ -7,6 +7,7 @@ OPERATION, PART, CHANNEL = "operation", "part", "channel"
 COMMUNICATOR, DROP, PREVIEW, COUNTER = "Comm", "Drop", "preview", "counter"
 STEP, PHASE, RANGE = "step", "phase", "range"  # of the training loop, where there is a context
 TRAINING_KINDS = (STEP, PHASE, RANGE)
+PATH = "critical path"  # of the run, through all ranks
 BANDWIDTH = "bandwidth"  # a line that the page draws above a row of operations
 # Callbacks by NCCL's names, from the user's call down.
 CALL_KINDS = ("GroupApi", "CollApi", "P2pApi", "KernelLaunch", "Group", "Coll", "P2p")
@@ -61,6 +62,7 @@ MENU = {
     STEP: "steps",
     PHASE: "phases",
     RANGE: "ranges",
+    PATH: PATH,
 }
 # Kinds in the order in which they are left out of the single file of a large capture.
 LEFT_OUT_FIRST = (

@@ -58,6 +58,11 @@ _OTHER_COLOURS = (
     Colour("optimizer", (44, 56, 54)),
     Colour("checkpoint", (300, 26, 58)),
     Colour("evaluation", (174, 30, 50)),
+    Colour("host after sync", (350, 52, 60)),
+    Colour("host", (8, 58, 64)),
+    Colour("launch", (46, 66, 58)),
+    Colour("gpu", (140, 30, 52)),
+    Colour("start-up", (220, 8, 66)),
 )
 
 FUNCTIONS = tuple(functions.FUNCTIONS)
@@ -65,8 +70,9 @@ OTHER = len(FUNCTIONS)  # a function that is not in the list
 _EVENTS_FROM, _OTHERS_FROM = 32, 64
 (
     SEND, RECV, IDLE, ACTIVE, SLEEP, APPEND, INIT, FINALIZE, DROPPED, DEAD, PREVIEW, STEP, RANGE,
-    *_PHASES,
+    *_rest,
 ) = range(_OTHERS_FROM, _OTHERS_FROM + len(_OTHER_COLOURS))  # fmt: skip
+_PHASES, _EDGES = _rest[: len(PHASE_NAMES)], _rest[len(PHASE_NAMES) :]
 _CONTROL_STATES = {
     STATE[f"ProxyCtrl{name}"]: code
     for name, code in (
@@ -91,6 +97,12 @@ def phase_codes(names: list[str]) -> npt.NDArray[np.uint8]:
     """The colour codes of phases by their code; the last place, -1, is for none."""
     codes = dict(zip(PHASE_NAMES, _PHASES, strict=True))
     return np.array([*(codes.get(name, RANGE) for name in names), RANGE], np.uint8)
+
+
+def edge_code(kind: str) -> int:
+    """The colour code of an edge of the critical path that is no transfer."""
+    names = {_OTHER_COLOURS[code - _OTHERS_FROM].name: code for code in _EDGES}
+    return names.get(kind, OTHER)
 
 
 def control_codes() -> list[int]:

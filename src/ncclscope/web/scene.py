@@ -19,6 +19,7 @@ from ncclscope.web.kinds import (
     COUNTER,
     DROP,
     LANE_ORDER,
+    PATH,
     PREVIEW,
     PROXY_KINDS,
     TITLES,
@@ -75,7 +76,7 @@ class Lane:
     """A part of the page with a name, rows of bars, and lanes below it."""
 
     key: str
-    level: str  # host, rank, communicator, thread, channel, proxy, machine, device
+    level: str  # path, host, rank, communicator, thread, channel, proxy, machine, device
     title: str
     note: str = ""
     state: str = ""  # of a rank: killed …
@@ -246,6 +247,12 @@ class SceneBuilder:
             rank.children = {"training": rank.children.pop("training"), **rank.children}
             self._add_row(lane, key.kind, process, bars, None)
 
+    def add_path(self, bars: Bars) -> None:
+        """Adds the critical path: a lane above all hosts."""
+        lane = self.root.child("path", "path", PATH, "what the run is as long as")
+        self.root.children = {"path": self.root.children.pop("path"), **self.root.children}
+        self._add_row(lane, PATH, NONE, bars, None)
+
     def add_preview(self, process: int, bars: Bars) -> None:
         """Adds what is known of a process before it is indexed."""
         lane = self._first_rank_lane(process)
@@ -266,8 +273,9 @@ class SceneBuilder:
 
     def scene(self) -> Scene:
         """The scene of all rows that were added."""
-        # Samplers begin before the job and end after it: they do not count for the extent.
-        timed = [row for row in self.rows if row.kind != COUNTER]
+        # Samplers begin before the job and end after it: they do not count for the extent. Nor
+        # does the path, which begins with a call.
+        timed = [row for row in self.rows if row.kind not in (COUNTER, PATH)]
         return Scene(
             self.rows,
             self.root,

@@ -6,7 +6,7 @@ import numpy as np
 
 from ncclscope.analysis.selection import Selection
 from ncclscope.web.bars import Bars, select_bars
-from ncclscope.web.kinds import COUNTER, OPERATION, PART
+from ncclscope.web.kinds import COUNTER, OPERATION, PART, PATH
 from ncclscope.web.scene import Lane, Row, Scene
 
 
@@ -30,7 +30,7 @@ def select_scene(scene: Scene, selection: Selection) -> Scene:
         if len(bars):
             kept[number] = Row(row.kind, bars, row.process, row.clock, row.key, row.line_style)
     rows = list(kept.values())
-    timed = [row for row in rows if row.kind != COUNTER]
+    timed = [row for row in rows if row.kind not in (COUNTER, PATH)]
     return Scene(
         rows,
         renumber_lane(scene.root, {old: new for new, old in enumerate(kept)}),

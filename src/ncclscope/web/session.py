@@ -188,7 +188,10 @@ class Timeline:
         state = fingerprint(self.capture)
         model = open_model(self.capture)
         devices = list(sampled_devices(model))
-        self._show(self._scene_builder(model, state, devices))
+        builder = self._scene_builder(model, state, devices)
+        if is_dataset(self.capture):
+            self._add_path(builder, model)
+        self._show(builder)
         self._previews = []
         if not is_dataset(self.capture):
             self.progress = "reading GPU stamps of channels"
@@ -199,11 +202,21 @@ class Timeline:
                 builder.add_model_rows(process, rows)
                 if self._stop.is_set():
                     return
+            self._add_path(builder, model)
             self._show(builder)
         if with_findings:
             self.progress = "looking for findings"
             self.findings = self.findings_in(self.scene)
         self.progress = self.trouble = ""
+
+    def _add_path(self, builder: SceneBuilder, model: Model) -> None:
+        # Imported now: the first scene of a capture does not wait for these modules.
+        from ncclscope.web.path_rows import path_bars
+
+        self.progress = "following the critical path"
+        bars = path_bars(model)
+        if bars is not None:
+            builder.add_path(bars)
 
     def _scene_builder(
         self, model: Model, state: str, devices: list[SampledDevice]

@@ -24,6 +24,7 @@ class Mesh:
     activation_mb: float = 8.0
     parameter_mb: float = 32.0
     sharded: bool = False  # parameters, as FSDP does
+    flush: bool = False  # a pipeline that does all forward passes before the first backward pass
     batched: bool = False  # sends and receives of a stage in one group
     data_ms: float = 0.5
     optimizer_ms: float = 1.0
@@ -96,7 +97,7 @@ def pipeline_order(mesh: Mesh, stage: int) -> list[tuple[str, int, int]]:
     pp, chunks, micro = mesh.pp, mesh.chunks, mesh.micro_batches
     total = micro * chunks
     if chunks == 1:
-        warm = min(pp - 1 - stage, micro)
+        warm = micro if mesh.flush else min(pp - 1 - stage, micro)
         forward = [("F", 0, k) for k in range(micro)]
         backward = [("B", 0, k) for k in range(micro)]
     else:

@@ -9,9 +9,10 @@ import ncclscope
 from tests.support.laboratory.engine import Job
 from tests.support.laboratory.events import Kernel, Machine
 from tests.support.laboratory.faults import USUAL, Fault
-from tests.support.laboratory.kinds import HEALTHY, all_kinds
+from tests.support.laboratory.kinds import all_kinds
 from tests.support.laboratory.mesh import Mesh, mesh_program
 from tests.support.laboratory.programs import Buckets, buckets_program
+from tests.support.laboratory.shapes import HEALTHY
 from tests.support.laboratory.truth import Kind
 
 KINDS = all_kinds()

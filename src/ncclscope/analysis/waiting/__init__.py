@@ -6,12 +6,16 @@ positions.py      where a call stands in its rank's repeating sequence of calls
 arrivals.py       whom each kernel waited for
 overlap.py        whether work runs beside the kernel before, or needs its end
 dependencies.py   which event each event followed
+late_calls.py     whether late calls waited for a kernel, or their host was busy
 usual_lengths.py  how long each edge between events usually is
 own_past.py       usual transfers of a communicator without peers
 delays.py         waits charged to the edges that were longer than usual
 origins.py        charges by rank and communicator: the account of waiting
 critical_path.py  the chain of events that a run or a span of it is as long as
+path_parts.py     what a path runs through
+path_edges.py     a path edge by edge
 root_causes.py    ranks and communicators whose delays make the run longer
 pauses.py         single delays of ranks that cost a notable part of the run
+own_courses.py    work before a kernel that another kernel hides
 replay.py         when everything would have happened with other lengths
 """

@@ -2,8 +2,8 @@
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.selection import Selection
-from ncclscope.analysis.waiting.critical_path import critical_path
 from ncclscope.analysis.waiting.origins import WaitingAccount, account_of, waiting_of
+from ncclscope.analysis.waiting.path_edges import selected_path
 from ncclscope.analysis.waiting.path_parts import PathPart, path_parts
 from ncclscope.model.model import Model
 
@@ -17,12 +17,7 @@ def waiting_account(
     waiting = waiting_of(Run(model))
     if waiting is None:
         return None, ()
-    path = waiting.path
-    if selection.window != Selection():
-        path = critical_path(
-            waiting.time_ns, waiting.dependencies, selection.since_ns, selection.until_ns
-        )
-    parts = path_parts(waiting, path)
+    parts = path_parts(waiting, selected_path(waiting, selection))
     if selection == Selection():
         return account_of(waiting), parts
     rows = len(model.tables["operations"]["event"])

@@ -25,6 +25,7 @@ from ncclscope.analysis.own_time import window_edges
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.arrivals import Arrivals
 from ncclscope.analysis.waiting.kernels import Kernels, Numbers
+from ncclscope.analysis.waiting.late_calls import BUSY, LateCalls, late_calls
 from ncclscope.analysis.waiting.overlap import TIGHT_NS, overlaps_wait
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.arrays import _abi
@@ -104,6 +105,11 @@ def dependencies_of(
         ctypes.byref(operations), ctypes.byref(rules), pointer(possible), pointer(usual_call),
         pointer(newest), ctypes.byref(out),
     )  # fmt: skip
+    late = late_calls(
+        kernels, arrivals.events_ns[:, 2], position, usual_call, CALLS_BACK,
+        rules.host_tolerance_ns,
+    )  # fmt: skip
+    _bind_late_calls(late, position, possible, (before, edge, back))
     pauses = _after_pauses(run, kernels)
     before[3 * pauses], edge[3 * pauses] = NONE, _abi.EDGE_ROOT
     time = arrivals.events_ns.reshape(-1)
@@ -119,6 +125,25 @@ def dependencies_of(
         before, edge, back, length, on_stream, position, positions, possible, least_gap, rules,
         blocked,
     )  # fmt: skip
+
+
+def _bind_late_calls(
+    late: LateCalls, position: Numbers, possible: Bytes,
+    bound: tuple[Numbers, npt.NDArray[np.int8], npt.NDArray[np.int8]],
+) -> None:  # fmt: skip
+    """Binds late calls to what they came after, where repeats of their position cannot tell."""
+    before, edge, back = bound
+    event = 3 * late.kernel
+    number = back[event].astype(np.int64)
+    cell = position[late.kernel].astype(np.int64) * CALLS_BACK + np.maximum(number - 1, 0)
+    sure = (edge[event] == _abi.EDGE_HOST_AFTER_SYNC) & (
+        possible[cell] >> _abi.AFTER_ON_HOST & 1 == 1
+    )
+    busy, waited = ~sure & (late.back == BUSY), ~sure & (late.back > 0)
+    before[event[busy]] = event[busy] - 3
+    edge[event[busy]], back[event[busy]] = _abi.EDGE_HOST, 0
+    before[event[waited]] = event[waited] - 3 * late.back[waited] + 2
+    edge[event[waited]], back[event[waited]] = _abi.EDGE_HOST_AFTER_SYNC, late.back[waited]
 
 
 def _after_pauses(run: Run, kernels: Kernels) -> Ints:

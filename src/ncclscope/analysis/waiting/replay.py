@@ -14,6 +14,7 @@ import numpy as np
 from ncclscope.analysis.waiting.arrivals import END, START
 from ncclscope.analysis.waiting.dependencies import Bytes, operations_for_c
 from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.own_courses import own_courses
 from ncclscope.analysis.waiting.quantiles import quantile_by_group
 from ncclscope.arrays import _abi
 from ncclscope.arrays.library import address, library, pointer
@@ -41,7 +42,8 @@ class Replay:
         own = np.repeat(np.arange(len(kernels)), np.diff(kernels.partner_first))[waits_for]
         self._partner = np.ascontiguousarray(kernels.partner[waits_for])
         self._partner_first = np.searchsorted(own, np.arange(len(kernels) + 1)).astype(np.int64)
-        self._own = _own_courses(waiting)
+        self._courses = own_courses(waiting)
+        self.has_hidden_work = bool(len(self._courses.hidden))
         self._meetings = int(kernels.meeting.max(initial=-1)) + 1
 
     def _direct(self) -> tuple[Bytes, Bytes]:
@@ -54,8 +56,12 @@ class Replay:
         )  # fmt: skip
         return start_after, call_after
 
-    def events_ns(self, length_ns: Ints) -> Ints:
-        """By kernel its call, start and end, with these lengths of the edges before them."""
+    def events_ns(self, length_ns: Ints, hidden: bool = False) -> Ints:
+        """By kernel its call, start and end, with these lengths of the edges before them. `hidden`:
+        work that nothing shows takes as long as it can have taken, else no time.
+        """
+        courses = self._courses
+        own = courses.most_ns if hidden else courses.own_ns
         kernels, dependencies = self._waiting.kernels, self._waiting.dependencies
         length = np.ascontiguousarray(length_ns, np.int64)
         arrived = np.full(self._meetings + 1, _EARLIEST)
@@ -64,11 +70,10 @@ class Replay:
             address(dependencies.on_stream),
         )  # fmt: skip
         replay = _abi.Replay(
-            address(length), address(self._own), address(self._start_after),
-            address(self._call_after),
-            address(dependencies.least_gap_ns), address(self._least_launch),
-            address(kernels.meeting), address(arrived), address(self._partner_first),
-            address(self._partner),
+            address(length), address(courses.event), address(own), address(self._start_after),
+            address(self._call_after), address(dependencies.least_gap_ns),
+            address(self._least_launch), address(kernels.meeting), address(arrived),
+            address(self._partner_first), address(self._partner),
         )  # fmt: skip
         first = kernels.first_of_rank
         upcoming = first.copy()
@@ -78,21 +83,6 @@ class Replay:
             pointer(self._order), pointer(upcoming), pointer(first), pointer(events),
         )  # fmt: skip
         return events
-
-
-def _own_courses(waiting: Waiting) -> Ints:
-    """By kernel that was held back how long its rank usually takes from the start before it to its
-    start; 0 for others.
-    """
-    dependencies, usual = waiting.dependencies, waiting.usual.median_ns
-    own = np.zeros(len(waiting.kernels), np.int64)
-    rows = np.flatnonzero(dependencies.blocked)
-    ends = dependencies.before[3 * rows + START]
-    overlapped = dependencies.blocked[rows] == _abi.BLOCKED_OVERLAPPED
-    course = np.nan_to_num(usual[3 * rows + START] + np.where(overlapped, 0.0, usual[ends]))
-    measured = waiting.time_ns[3 * rows + START] - waiting.time_ns[ends - END + START]
-    own[rows] = np.clip(course, 0, measured)
-    return own
 
 
 def _least_launches(waiting: Waiting) -> Ints:

@@ -84,7 +84,8 @@ def root_causes(waiting: Waiting, what_if: WhatIf) -> RootCauses | None:
         return None
     causes = _with_predictions(waiting, what_if, kept)
     gained = now - causes.prediction.run_then_ns
-    return causes if gained > causes.prediction.error_ns else None
+    prediction = causes.prediction
+    return causes if gained > prediction.error_ns - prediction.hidden_ns else None
 
 
 def _with_predictions(waiting: Waiting, what_if: WhatIf, change: Change) -> RootCauses:

@@ -75,6 +75,7 @@ def usual_lengths_of(
                 usual[:, :, event] = np.where(np.isnan(shown), usual[:, :, event], shown)
             lasting = lasting[dependencies.blocked[lasting] == 0]
         if event == 1:
+            usual[:, :, 1] -= _slow_launches(kernels, dependencies, groups[0], sample)
             usual[:, :, 1] /= _slowness(groups[0], rank, edge[:, 1], length[:, 1], usual[0, :, 1])
         if event == 0:
             _compare_with_calls(usual[:, :, 0], fine, groups[0], rank, edge[:, 0])
@@ -106,9 +107,9 @@ def usual_lengths_of(
 def _slowness(
     group: Ints, rank: Ints, edge: npt.NDArray[np.int8], length: Ints, usual: Floats
 ) -> Floats:
-    """By start how much slower its rank is than others, for positions at which that rank alone
-    shows how long it takes, because others are held back; else 1. The rank must be about as much
-    slower at all positions that others show, too.
+    """By start how much too long what is usual at its position is, where one rank alone shows how
+    long it takes, because others are held back, and that rank is slow; else 1. The rank must be
+    about as much slower at all positions that others show, too.
     """
     factor = np.ones(len(group))
     free = np.flatnonzero((length > TIGHT_NS) & (edge != _abi.EDGE_ROOT) & (usual > 0))
@@ -127,8 +128,37 @@ def _slowness(
             continue
         middle = float(ratios[len(ratios) // 2])
         if middle > _SLOW_RANK and ratios[0] > middle / _ALIKE and ratios[-1] < middle * _ALIKE:
-            factor[alone[group] & (rank == member)] = middle
+            its_alone = np.zeros(len(alone), bool)
+            its_alone[table.group[table.member == member]] = True
+            factor[(alone & its_alone)[group]] = middle
     return factor
+
+
+def _slow_launches(
+    kernels: Kernels, dependencies: Dependencies, group: Ints, sample: Ints
+) -> Floats:
+    """By start how much of what is usual at its position is a slow launch: where starts of one
+    rank alone follow their launch, because its host takes longer from call to launch than others.
+    """
+    less = np.zeros(len(group))
+    launch = dependencies.edge[START::3] == _abi.EDGE_LAUNCH
+    rank = kernels.rank.astype(np.int64)
+    groups = int(group.max(initial=0)) + 1
+    least, most = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1)
+    np.minimum.at(least, group, rank)
+    np.maximum.at(most, group, rank)
+    alone = launch & (least == most)[group]
+    if not alone.any():
+        return less
+    took = kernels.launched_ns - kernels.events_ns[:, 0]
+    position = dependencies.position.astype(np.int64)
+    table = _quantiles(position, rank, took, sample)
+    usual = table.of_usual_member(0, int(position.max()) + 1)
+    own = _quantiles(group, rank, took, np.flatnonzero(alone))
+    of_group = np.zeros(groups)
+    of_group[own.group] = own.quantiles[0]
+    less[alone] = np.maximum(of_group[group[alone]] - usual[position[alone]], 0.0)
+    return less
 
 
 def _compare_with_calls(

@@ -1,0 +1,77 @@
+"""Whether a late call waited for the end of a kernel, or its host was busy with other work.
+
+Hosts run ahead of their GPUs and wait for them now and then: every fifth step, when the loss is
+printed. Then repeats of a position contradict each other, and cannot tell. The late calls alone
+can: what a host does after it waited takes about the same time in each repeat, and so does what
+it does instead of waiting. And a host that waited goes on right after the end.
+
+    since the last end    0.6   0.5   0.6      since the call before   91    84    97    waited
+    since the last end    3.1   4.6   2.2      since the call before   20.5  20.4  20.6  was busy
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.analysis.waiting.kernels import Kernels, Numbers
+from ncclscope.analysis.waiting.quantiles import quantile_by_group
+from ncclscope.arrays.joins import factorize
+from ncclscope.arrays.types import Floats, Ints
+
+BUSY, UNDECIDED = -1, 0  # else: how many calls back the kernel is that the host waited for
+_LONG_CALL_NS = 200_000  # since the call before: less is no wait
+_LATE = 4  # times the usual time since the call before
+_LEAST_LATE = 4  # late calls of a rank at a position
+_STEADIER = 2.0  # how much less one varies than the other
+_RIGHT_AFTER = 0.1  # of the time since the call before: chance does not end a kernel just then
+_LEAST_SPREAD_NS = 5_000  # clocks of hosts and GPUs agree no better
+
+
+@dataclass(frozen=True, slots=True)
+class LateCalls:
+    """Calls that came far later than usual, and what they came after."""
+
+    kernel: Ints
+    back: Ints  # BUSY, UNDECIDED, or calls back
+
+
+def late_calls(
+    kernels: Kernels, end_ns: Ints, position: Numbers, usual_call_ns: Ints, calls_back: int,
+    tolerance_ns: int,
+) -> LateCalls:  # fmt: skip
+    """The late calls of all ranks. `usual_call_ns`: by position, since the call before."""
+    call = kernels.events_ns[:, 0]
+    since = np.diff(call, prepend=call[:1])
+    late = since > np.maximum(_LATE * usual_call_ns, _LONG_CALL_NS)[position]
+    late &= np.diff(kernels.rank, prepend=-1) == 0
+    rows = np.flatnonzero(late)
+    back = np.full(len(rows), UNDECIDED, np.int64)
+    if not len(rows):
+        return LateCalls(rows, back)
+    group = factorize(kernels.rank[rows].astype(np.int64) << 32 | position[rows])[0].astype(
+        np.int64
+    )
+    groups = int(group.max()) + 1
+    count = np.bincount(group, minlength=groups)
+    after = since[rows].copy()  # since the last end; nothing ended since the call before
+    for number in range(1, calls_back + 1):
+        place = np.maximum(rows - number, 0)
+        gap = call[rows] - end_ns[place]
+        later = (kernels.rank[place] == kernels.rank[rows]) & (gap >= -tolerance_ns) & (gap < after)
+        after[later], back[later] = gap[later], number
+    waited, busy = _spread(group, groups, after), _spread(group, groups, since[rows])
+    typical = [quantile_by_group(group, groups, values, 0.5) for values in (after, since[rows])]
+    right_after = (count > 1) & (typical[0] < _RIGHT_AFTER * typical[1])
+    enough = count >= _LEAST_LATE
+    is_wait = (right_after | (enough & (_STEADIER * waited < busy)))[group]
+    is_busy = (enough & ~right_after & (_STEADIER * busy < waited))[group] | (back == UNDECIDED)
+    return LateCalls(rows, np.where(is_busy, BUSY, np.where(is_wait, back, UNDECIDED)))
+
+
+def _spread(group: Ints, groups: int, values: Ints) -> Floats:
+    """By group how far values vary: between their quartiles."""
+    low, high = (
+        quantile_by_group(group, groups, np.maximum(values, 0), quantile)
+        for quantile in (0.25, 0.75)
+    )
+    return np.maximum(high - low, _LEAST_SPREAD_NS)
