@@ -13,7 +13,7 @@ from tests.support.writer import SyntheticSpec, synthetic
 
 SAVES_MODEL = "report"  # the others read a capture whose model is saved
 ALL_CALLS = 1_000_000
-MOST_EACH = {"export parquet": 40}  # of hundreds of calls; a run takes a second
+MOST_EACH = {"export parquet": 40, "import": 40}  # of hundreds of calls; a run takes a second
 
 
 def measure(verbs: Iterable[str]) -> dict[str, Sweep]:

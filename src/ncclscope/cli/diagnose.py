@@ -9,7 +9,7 @@ from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli import suggested_commands
 from ncclscope.cli.engine_options import add_engine_argument
 from ncclscope.cli.progress import open_model_with_progress
-from ncclscope.cli.terminal import output_width
+from ncclscope.cli.terminal import output_width, painted
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.diagnose.finding import SEVERITIES, at_least
 from ncclscope.report.diagnosis import as_json, lines
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(as_json(model, found), indent=2, allow_nan=False))
     else:
         for line in lines(model, found, output_width(_WIDEST), suggested_commands.command()):
-            print(line)
+            print(painted(line))
     bar = arguments.fail_on
     failed = bar and any(at_least(finding.severity, bar) for finding in found.findings)
     return _FOUND if failed else 0

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from ncclscope.cli.selection_options import (
     join_negative_times,
     selection_of,
 )
-from ncclscope.cli.terminal import output_width
+from ncclscope.cli.terminal import output_width, uses_colour
 from ncclscope.errors import IncompleteError, UsageError
 from ncclscope.humanize import printable
 from ncclscope.ingest.kernel_files import read_kernels, traces_of
@@ -99,10 +98,9 @@ def _exposure(model: Model, files: list[str]) -> KernelExposure | None:
 
 
 def _style(arguments: argparse.Namespace) -> Style:
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     selects = arguments.comm or arguments.op
     most = {"most_rows": 10_000} if selects else {}
-    return Style(output_width(_WIDEST), sys.stdout.isatty() and not plain, **most)
+    return Style(output_width(_WIDEST), uses_colour(), **most)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,7 @@ from ncclscope.capture.reader import (
     resolve_capture,
 )
 from ncclscope.cli import suggested_commands
+from ncclscope.cli.terminal import painted
 from ncclscope.diagnose.hang.judge import judge
 from ncclscope.diagnose.hang.verdict import Status
 from ncclscope.errors import UsageError
@@ -64,7 +65,7 @@ def _show(status: Status, capture: Path, others: Others, arguments: argparse.Nam
         print(f"{clear}{time.strftime('%H:%M:%S')} {capture}")
     name_it = arguments.watch is None and arguments.capture != str(capture)
     for line in lines(status, _short_path(capture) if name_it else ""):
-        print(line, flush=True)
+        print(painted(line), flush=True)
     for line in other_lines({_short_path(Path(path)): other for path, other in others.items()}):
         print(line, flush=True)
 
