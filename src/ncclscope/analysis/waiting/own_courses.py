@@ -76,13 +76,14 @@ def own_courses(waiting: Waiting) -> OwnCourses:
 
 
 def _behind_long_ones(waiting: Waiting) -> Bools:
-    """By kernel whether its start followed the end of one that took much longer than usual."""
-    dependencies, events = waiting.dependencies, waiting.arrivals.events_ns
+    """By kernel whether its start followed the end of one whose transfer took much longer than
+    usual. Whether work runs beside waiting is known: overlap.py.
+    """
+    dependencies = waiting.dependencies
     before = dependencies.before[START::3]
     follows = (dependencies.edge[START::3] == _abi.EDGE_GPU) & (before % 3 == END)
-    took = events[:, END] - events[:, START]
     usual = np.nan_to_num(waiting.usual.median_ns[END::3], nan=np.inf)
-    long = took > np.maximum(_LONG * usual, usual + _LONG_NS)
+    long = dependencies.length_ns[END::3] > np.maximum(_LONG * usual, usual + _LONG_NS)
     return np.asarray(follows & long[before // 3])
 
 

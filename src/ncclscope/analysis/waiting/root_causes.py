@@ -17,6 +17,7 @@ from ncclscope.arrays.types import Bools, Floats, Ints
 
 LEAST_GAIN = 0.02  # of the run: less is nobody's concern
 _HABIT = 0.03  # of the run in steady excess: less is chance where noise is heavy
+_MOST_OF_IT = 0.5  # of what a rank's edges have beyond the usual
 _ROUNDS = 4
 _TIMES_NEXT = 3.0  # as much as the next one, or more, for all that stand out
 _TIMES_MEDIAN = 4.0  # as much as the median of the others
@@ -161,10 +162,13 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     steady = np.where(steady >= _HABIT * run_ns(left.arrivals.events_ns), steady, 0)
     alike, more = standing_out(steady), standing_out(own)
     habit, candidates = alike & (own > 0), alike | more
+    excess = left.excess_ns.reshape(-1, 3)[:, :2].sum(axis=1) * ~left.start_up
+    sums = np.bincount(kernels.rank, excess, minlength=len(kernels.ranks))
+    most = steady >= _MOST_OF_IT * sums  # steps that are long for all ranks do not hide a habit
     return [
         int(rank)
         for place, rank in enumerate(kernels.ranks)
-        if (habit[place] and _is_significant(left, int(rank), candidates))
+        if (habit[place] and (most[place] or _is_significant(left, int(rank), candidates)))
         or (more[place] and _is_no_chance(left, int(rank), candidates))
     ]
 
