@@ -1,103 +1,331 @@
 """Mutated captures over all verbs: no crash, no hang, no traceback, memory below 2 GB.
 
-`python -m benchmarks mutations`; MUTATIONS says how many captures, MUTATIONS_SEED which seed is the
-first, MUTATIONS_SECONDS when to stop. Each capture is read by some verbs, drawn from all of them,
-in one child process.
+`python -m benchmarks.mutations --count 100000 --processes 16 -o FILE.json` needs numpy and duckdb,
+the compiled files of the package, and no network. It uses all processors. Problems are printed
+with the seed that shows them; `--seed N --count 1` shows one again. `--publish FILE.json …` writes
+the table of one or more results into docs/measurements/promises.md.
 """
 
 import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before numpy: threads reserve addresses, and do nothing
+
+import argparse
+import gc
+import json
 import random
 import shutil
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any, TextIO
 
-from benchmarks.results import ROOT, publish, table
-from tests.support.mutations import mutated_copy, whole_captures
-from tests.support.verb_runs import import_modules, run_verbs
+from benchmarks.results import ROOT, machine, publish, table
+from tests.support.mutation_subjects import CAPTURES, DATASETS, IMPORTS, PACKS, make_subjects
+from tests.support.mutations import KINDS, has_kind, mutated_copy
+from tests.support.verb_runs import VerbLimits, VerbRun, import_modules, run_verbs
 
-LONGEST_S = float(os.environ.get("MUTATIONS_SECONDS", "inf"))
-CAPTURES = int(os.environ.get("MUTATIONS", "100000"))
-FIRST_SEED = int(os.environ.get("MUTATIONS_SEED", "0"))
-VERBS_EACH = 5  # of the 14
-LIMIT_S = 120.0  # for one verb, on a busy machine
+LIMITS = VerbLimits(wall_s=120.0, cpu_s=30.0, address_space=2 << 30)
 MEMORY_BAR = 2 << 30
-_EXPORTS = ("csv", "jsonl", "parquet", "perfetto", "chrome", "inspector", "callbacks")
+COUNT = 2_000  # of `python -m benchmarks mutations`
+_FOLDERS = {"dataset": DATASETS, "archive": PACKS, "other tools' files": IMPORTS}
+_EXPORTS = {"csv": 4, "jsonl": 4, "perfetto": 4, "chrome": 4, "inspector": 4, "callbacks": 4,
+            "parquet": 1}  # fmt: skip
+# Verbs that read a capture; a page and a directory of Parquet take as long as ten others.
+_VERBS = {"report": 8, "diagnose": 8, "status": 8, "whatif": 5, "compare": 5, "timeline": 2,
+          "export": 10, "dump": 6, "pack": 4, "ls": 3, "prune": 2, "serve": 5, "top": 5, "ctl": 2,
+          }  # fmt: skip
+_OF_DATASETS = ("report", "diagnose", "whatif", "compare", "timeline", "export", "ls", "dump")
+_CHEAP = ("status", "dump", "pack", "ls", "prune", "serve", "top", "ctl")  # two of them each
+_PROBLEMS = ("crash", "hang", "traceback", "memory", "other")
+_HEADER = ("runs of verbs", "refused", "crashes", "hangs", "tracebacks", "memory", "other")
+_MOST_EXAMPLES = 300  # of problems that are kept
+_REPORT_EVERY_S = 15.0
 
 
-def verbs_for(capture: Path, whole: Path, out: Path, draw: random.Random) -> list[list[str]]:
-    """Some of the verbs that read a capture, in an order of chance; one of each verb's outputs."""
-    path = str(capture)
-    to = draw.choice(_EXPORTS)
-    runs = [
-        ["report", path, *draw.choice(([], ["--json"], ["--csv"], ["--html", f"{out}/r.html"]))],
-        ["diagnose", path, *draw.choice(([], ["--json"]))],
-        ["status", path, *draw.choice(([], ["--json"]))],
-        ["whatif", path],
-        ["compare", *draw.sample((path, str(whole)), 2)],
-        ["timeline", path, "--html", str(out / "t.html")],
-        ["export", path, "--to", to, "-o", str(out / f"x.{to}")],
-        ["dump", path, *draw.choice(([], ["--json"]))],
-        ["pack", path, "-o", str(out / "p.tar.gz")],
-        ["ls", str(capture.parent), *draw.choice(([], ["--json"]))],
-        ["prune", str(capture.parent), "--keep", "0", "--dry-run"],
-        ["serve", path, "--all-hosts", "--once"],
-        ["top", path, "--once"],
-        ["ctl", path, "--mode", "trace"],
-    ]  # fmt: skip
-    # A page takes as long as all others together: it is made for fewer captures.
-    chosen = draw.sample(runs, VERBS_EACH)
-    return [words for words in chosen if words[0] != "timeline" or draw.random() < 0.4]
+# ---- one capture ----
+def _words(verb: str, subject: Path, whole: Path, out: Path, draw: random.Random) -> list[str]:
+    """A verb's command line, with one of its outputs."""
+    path, form = str(subject), draw.choices(list(_EXPORTS), list(_EXPORTS.values()))[0]
+    make: dict[str, Callable[[], list[str]]] = {
+        "report": lambda: draw.choice(([], ["--json"], ["--csv"], ["--html", f"{out}/r.html"])),
+        "diagnose": lambda: draw.choice(([], ["--json"])),
+        "status": lambda: draw.choice(([], ["--json"])),
+        "compare": lambda: [str(whole)],
+        "timeline": lambda: ["--html", f"{out}/t.html"],
+        "export": lambda: ["--to", form, "-o", f"{out}/x.{form}"],
+        "dump": lambda: draw.choice(([], ["--json"])),
+        "pack": lambda: ["-o", f"{out}/p.tar.gz"],
+        "serve": lambda: ["--all-hosts", "--once"],
+        "top": lambda: ["--once"],
+        "ctl": lambda: ["--mode", "trace"],
+    }
+    if verb in ("ls", "prune"):
+        more = ["--keep", "0", "--dry-run"] if verb == "prune" else draw.choice(([], ["--json"]))
+        return [verb, str(subject.parent), *more]
+    return [verb, path, *make.get(verb, list)()]
 
 
-def main() -> None:
-    """Mutates and reads, and prints each problem with the seed that shows it."""
-    problems: Counter[str] = Counter()
-    runs = captures = 0
-    peak_bytes, slowest_s, began = 0, 0.0, time.monotonic()
-    import_modules()
-    with tempfile.TemporaryDirectory(dir=ROOT / ".bench") as directory:
-        (Path(directory) / "whole").mkdir()
-        wholes = whole_captures(Path(directory) / "whole")
-        for seed in range(FIRST_SEED, FIRST_SEED + CAPTURES):
-            draw = random.Random(seed)
-            whole, place = draw.choice(wholes), Path(directory) / "place"
-            (place / "out").mkdir(parents=True)
-            said = mutated_copy(whole, place / "captures" / "capture", seed)
-            words = verbs_for(place / "captures" / "capture", whole, place / "out", draw)
-            for run in run_verbs(words, LIMIT_S):
-                runs += 1
-                peak_bytes = max(peak_bytes, run.peak_bytes)
-                slowest_s = max(slowest_s, run.took_s)
-                problem = run.problem or ("memory" if run.peak_bytes > MEMORY_BAR else "")
-                if problem:
-                    problems[problem] += 1
-                    last = run.errors.strip().splitlines()[-12:]
-                    print(f"seed {seed} {whole.name} {' '.join(run.words[:2])}: {problem}: {said}")
-                    print("    " + "\n    ".join(last), flush=True)
-            captures += 1
-            shutil.rmtree(place)
-            if time.monotonic() - began > LONGEST_S:
+def _commands(
+    kind: str, subject: Path, whole: Path, out: Path, draw: random.Random
+) -> list[list[str]]:
+    """Command lines that read a damaged copy."""
+    path, imported = str(subject), str(out / "imported")
+    if kind == "archive":
+        archive = str(next(subject.iterdir(), subject))
+        return [["report", archive], ["import", archive, "-o", imported]]
+    if kind == "other tools' files":
+        then = draw.choice((["report"], ["diagnose"], ["report", "--json"]))
+        return [["import", path, "-o", imported], [then[0], imported, *then[1:]]]
+    names = [verb for verb in _VERBS if kind != "dataset" or verb in _OF_DATASETS]
+    chosen = draw.choices(names, [_VERBS[name] for name in names])
+    if chosen[0] in _CHEAP:
+        chosen.append(draw.choice([verb for verb in _CHEAP if verb != chosen[0]]))
+    return [_words(verb, subject, whole, out, draw) for verb in chosen]
+
+
+def _problem(run: VerbRun) -> str:
+    """One of _PROBLEMS, "" where all is well."""
+    if run.peak_bytes > MEMORY_BAR:
+        return "memory"
+    if run.problem.startswith("signal"):
+        return "crash"
+    return run.problem if run.problem in ("", *_PROBLEMS) else "other"
+
+
+def read_one(seed: int, wholes: Path, place: Path) -> list[dict[str, Any]]:
+    """Damages one copy and has verbs read it: a record of each run."""
+    draw = random.Random(seed)
+    kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
+    below = wholes / _FOLDERS.get(kind, CAPTURES)
+    subjects = [path for path in sorted(below.iterdir()) if has_kind(path, kind)]
+    whole, copy, out = draw.choice(subjects), place / "captures" / "capture", place / "out"
+    shutil.rmtree(place, ignore_errors=True)
+    out.mkdir(parents=True)
+    said = mutated_copy(whole, copy, kind, seed)
+    commands = _commands(kind, copy, whole, out, draw)
+    records = []
+    for run in run_verbs(commands, LIMITS):
+        record = {"seed": seed, "kind": kind, "verb": run.words[0], "code": run.code,
+                  "took_s": run.took_s, "peak_bytes": run.peak_bytes, "cpu_s": run.cpu_s,
+                  "problem": _problem(run)}  # fmt: skip
+        if record["problem"]:
+            record |= {"how": run.problem, "subject": whole.name, "words": run.words, "said": said,
+                       "errors": run.errors.strip().splitlines()[-25:]}  # fmt: skip
+        records.append(record)
+    return records
+
+
+# ---- all of them ----
+def _work(number: int, of: int, seeds: range, wholes: Path, until: float) -> None:
+    """Reads every `of`-th capture and writes a line for each."""
+    if of <= len(processors := sorted(os.sched_getaffinity(0))):
+        os.sched_setaffinity(0, {processors[number]})
+    place = wholes.parent / f"place-{number}"
+    place.mkdir()
+    gc.collect()
+    gc.freeze()  # children would copy the pages of every object that they look at
+    os.environ["TMPDIR"] = tempfile.tempdir = str(place.parent / f"tmp-{number}")
+    os.mkdir(os.environ["TMPDIR"])
+    with (wholes.parent / f"{number}.jsonl").open("w", buffering=1) as lines:
+        for seed in seeds[number::of]:
+            if time.monotonic() > until:
                 break
-            if captures % 20 == 0:
-                pace = captures / (time.monotonic() - began)
-                print(f"{captures:,} captures, {pace:.1f}/s, {dict(problems)}", file=sys.stderr)
-    header = ["captures", "runs of verbs", "crashes", "hangs", "tracebacks", "other", "peak memory"]
-    crashes = sum(count for name, count in problems.items() if name.startswith("signal"))
-    other = sum(problems.values()) - crashes - problems["hang"] - problems["traceback"]
-    row: list[object] = [
-        f"{captures:,}", f"{runs:,}", crashes, problems["hang"], problems["traceback"], other,
-        f"{peak_bytes / 1e6:.0f} MB",
-    ]  # fmt: skip
+            lines.write(json.dumps(read_one(seed, wholes, place / "one")) + "\n")
+
+
+def _fork(do: Callable[..., None], *arguments: Any) -> int:
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        do(*arguments)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _make_quietly(wholes: Path) -> None:
+    with open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(null):
+        make_subjects(wholes)
+
+
+def _add(result: dict[str, Any], records: list[dict[str, Any]]) -> None:
+    """Adds the runs of one capture to the result."""
+    kind, verbs = result["kinds"].setdefault(records[0]["kind"], Counter()), result["verbs"]
+    kind["captures"] += 1
+    for record in records:
+        kind["runs"] += 1
+        counts = verbs.setdefault(record["verb"], Counter())
+        counts["runs"] += 1
+        counts["cpu_s"] += record["cpu_s"]
+        if record["code"] in (1, 2):
+            kind["refused"] += 1
+            counts["refused"] += 1
+        for name in ("peak_bytes", "took_s"):
+            result[name] = max(result[name], record[name])
+        if record["problem"]:
+            kind[record["problem"]] += 1
+            counts[record["problem"]] += 1
+            if len(result["problems"]) < _MOST_EXAMPLES:
+                result["problems"].append(record)
+                _print_problem(record)
+
+
+def _print_problem(record: dict[str, Any]) -> None:
+    words = " ".join(record["words"][:1] + record["words"][2:])
+    print(f"seed {record['seed']} {record['subject']}, {words}: {record['how']}: {record['said']}")
+    print("    " + "\n    ".join(record["errors"][-8:]), flush=True)
+
+
+def _follow(files: list[TextIO], result: dict[str, Any]) -> None:
+    """Adds what workers have written since the last time."""
+    for file in files:
+        while True:
+            at = file.tell()
+            line = file.readline()
+            if not line.endswith("\n"):
+                file.seek(at)
+                break
+            _add(result, json.loads(line))
+
+
+def measure(seeds: range, processes: int, seconds: float, scratch: Path) -> dict[str, Any]:
+    """Mutates and reads with that many processes; returns what happened."""
+    began = time.monotonic()
+    result: dict[str, Any] = {"kinds": {}, "verbs": {}, "problems": [], "peak_bytes": 0,
+                              "took_s": 0.0}  # fmt: skip
+    import_modules()
+    import ncclscope.cli.top
+
+    ncclscope.cli.top._ONCE_S = 0.0  # it would wait for a second heartbeat
+    wholes = scratch / "wholes"
+    # In a process of its own: forks of one in which DuckDB has run lack its threads.
+    if os.waitstatus_to_exitcode(os.waitpid(_fork(_make_quietly, wholes), 0)[1]):
+        raise SystemExit("the captures to be damaged cannot be made")
+    until = began + seconds
+    workers = {_fork(_work, n, processes, seeds, wholes, until) for n in range(processes)}
+    names = [scratch / f"{number}.jsonl" for number in range(processes)]
+    while not all(name.exists() for name in names):
+        time.sleep(0.05)
+    files, failed, said_at = [name.open() for name in names], 0, time.monotonic()
+    while workers:
+        for worker in list(workers):
+            if os.waitpid(worker, os.WNOHANG)[0]:
+                workers.remove(worker)
+        _follow(files, result)
+        if time.monotonic() - said_at > _REPORT_EVERY_S:
+            said_at = time.monotonic()
+            count = sum(kind["captures"] for kind in result["kinds"].values())
+            pace = count / (said_at - began)
+            print(f"{count:,} captures, {pace:.1f}/s", file=sys.stderr, flush=True)
+        time.sleep(0.2)
+    _follow(files, result)
+    count = sum(kind["captures"] for kind in result["kinds"].values())
+    if count < len(seeds) and time.monotonic() < until:
+        failed = len(seeds) - count
+    return result | {"first_seed": seeds.start, "captures": count, "failed": failed,
+                     "processes": processes, "seconds": time.monotonic() - began,
+                     "machine": machine(), "day": time.strftime("%Y-%m-%d")}  # fmt: skip
+
+
+# ---- results ----
+def _rows(counts: dict[str, dict[str, int]], with_captures: bool) -> list[list[object]]:
+    rows: list[list[object]] = []
+    total: Counter[str] = Counter()
+    for numbers in counts.values():
+        total.update(numbers)
+    for name, numbers in [*sorted(counts.items()), ("**all**", total)]:
+        captures = [f"{numbers.get('captures', 0):,}"] if with_captures else []
+        problems = [numbers.get(problem, 0) for problem in _PROBLEMS]
+        runs = [f"{numbers['runs']:,}", f"{numbers.get('refused', 0):,}"]
+        rows.append([name, *captures, *runs, *problems])
+    return rows
+
+
+def _sum(results: Sequence[dict[str, Any]], part: str) -> dict[str, dict[str, int]]:
+    summed: dict[str, Counter[str]] = {}
+    for result in results:
+        for name, numbers in result[part].items():
+            summed.setdefault(name, Counter()).update(numbers)
+    return {name: dict(numbers) for name, numbers in summed.items()}
+
+
+def publish_results(results: Sequence[dict[str, Any]]) -> None:
+    """Writes the table of all results into its page."""
+    header = ["captures", *_HEADER]
+    kinds = table(["damaged", *header], _rows(_sum(results, "kinds"), True))
+    verbs = table(["verb", *header[1:]], _rows(_sum(results, "verbs"), False))
+    seeds = ", ".join(f"{r['first_seed']:,} to {r['first_seed'] + r['captures'] - 1:,}"
+                      for r in results)  # fmt: skip
+    peak = max(result["peak_bytes"] for result in results) / 1e6
+    slowest = max(result["took_s"] for result in results)
+    seconds = sum(result["seconds"] for result in results)
+    where = "; ".join(sorted({result["machine"] for result in results}))
     note = (
-        f"Seeds {FIRST_SEED:,} to {FIRST_SEED + captures - 1:,}. Each capture is a copy of one of "
-        f"{len(wholes)} whole ones, damaged in up to four ways: bytes, slots, headers, identities, "
-        "schemas, files of other kinds, and saved models whose checksums fit. Up to five of the 14 "
-        f"verbs read each one. The slowest run took {slowest_s:.0f} s on a busy machine. Other: "
-        "control characters, errors that say they are a mistake in ncclscope, memory above 2 GB."
+        f"Seeds {seeds}, in {seconds:,.0f} s on {where}. Each is a copy of a small whole one, "
+        "damaged in up to four places: bytes, slots, headers, identities, schemas, words of texts, "
+        "lengths, other kinds of file, and saved models whose seals fit. Some of the verbs read "
+        f"each one, in a process with {LIMITS.address_space >> 30} GB of address space and "
+        f"{LIMITS.cpu_s:.0f} s of CPU time. Most memory: {peak:.0f} MB; the slowest run took "
+        f"{slowest:.0f} s. Refused: with a sentence and exit code 1 or 2. Other: control "
+        "characters, errors that say they are a mistake in "
+        "ncclscope."
     )
-    publish("mutations", f"{table(header, [row])}\n\n{note}")
-    if problems:
-        raise SystemExit(f"{dict(problems)}")
+    publish("mutations", f"{kinds}\n\n{verbs}\n\n{note}")
+
+
+def _is_clean(result: dict[str, Any]) -> bool:
+    return not result["problems"] and not result["failed"]
+
+
+def main(argv: Iterable[str] = ("--count", str(COUNT), "--publish-now")) -> None:
+    """Measures, or publishes what was measured before."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutations", description=__doc__)
+    parser.add_argument("--count", type=int, default=COUNT, help="captures")
+    parser.add_argument("--seed", type=int, default=0, help="of the first capture")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="when to stop")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("-o", "--output", type=Path, help="the result, as JSON")
+    parser.add_argument("--publish", type=Path, nargs="+", metavar="FILE", help="results")
+    parser.add_argument("--publish-now", action="store_true", help="into the page, too")
+    arguments = parser.parse_args(list(argv))
+    if arguments.publish:
+        publish_results([json.loads(path.read_text()) for path in arguments.publish])
+        return
+    seeds = range(arguments.seed, arguments.seed + arguments.count)
+    with tempfile.TemporaryDirectory(dir=_scratch_place(), prefix="mutations-") as directory:
+        result = measure(seeds, arguments.processes, arguments.seconds, Path(directory))
+    if arguments.output:
+        arguments.output.write_text(json.dumps(result, indent=1))
+    if arguments.publish_now:
+        publish_results([result])
+    kinds = _rows(result["kinds"], True)
+    print(table(["damaged", "captures", *_HEADER], kinds))
+    count, seconds = result["captures"], result["seconds"]
+    print(f"{count:,} captures in {seconds:,.0f} s, {count / seconds:.1f}/s")
+    if result["failed"]:
+        print(f"{result['failed']:,} captures were not read: a worker ended before its end")
+    raise SystemExit(0 if _is_clean(result) else 1)
+
+
+def _scratch_place() -> Path:
+    """Shared memory: hundreds of small files are made and deleted a second."""
+    shared = Path("/dev/shm")
+    if os.access(shared, os.W_OK):
+        return shared
+    (ROOT / ".bench").mkdir(exist_ok=True)
+    return ROOT / ".bench"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

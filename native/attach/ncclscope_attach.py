@@ -238,18 +238,38 @@ def _write_buckets(recorder, model):
     sizes = str(data.get("rebuilt_bucket_sizes", "")).split(",")
     members = str(data.get("rebuilt_per_bucket_param_indices", "")).split(",")
     ignored = set(getattr(model, "parameters_to_ignore", ()))
-    names = [
-        name
+    parameters = [
+        (name, parameter.numel() * parameter.element_size())
         for name, parameter in model.module.named_parameters()
         if parameter.requires_grad and name not in ignored
     ]
     buckets = []
     for size, indices in zip(sizes, members):
         if size.strip().isdigit():
-            own = [names[int(index)] for index in indices.split() if int(index) < len(names)]
-            buckets.append({"bytes": int(size), "parameters": own})
+            own = [int(index) for index in indices.split() if int(index) < len(parameters)]
+            buckets.append({"bytes": int(size), "parameters": [parameters[k][0] for k in own]})
+    if not buckets:
+        first = [int(size) for size in str(data.get("bucket_sizes", "")).split(",") if size.strip()]
+        buckets = _first_buckets(first, parameters)
     if buckets:
         write(recorder, what="buckets", buckets=buckets)
+
+
+def _first_buckets(sizes, parameters):
+    """Buckets that are never rebuilt (unused parameters, torch.compile): runs of the parameters in
+    the order of their definition, reduced from the last one. None where the sizes do not add up.
+    """
+    buckets, last = [], len(parameters)
+    for size in sizes:
+        first, rest = last, size
+        while rest > 0 and first > 0:
+            first -= 1
+            rest -= parameters[first][1]
+        if rest:
+            return []
+        buckets.append({"bytes": size, "parameters": [name for name, _ in parameters[first:last]]})
+        last = first
+    return buckets if last == 0 else []
 
 
 # ---- kernels ----

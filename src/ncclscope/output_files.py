@@ -25,7 +25,8 @@ from ncclscope.regular_files import kind_of_file
 STDOUT = Path("-")
 _GZIP_LEVEL = 3  # half the time of level 6, a fifth larger
 _READER_WAIT_S = 10.0  # for a program to open the other end of a FIFO
-_DESCRIPTORS = ("/dev/", "/proc/")  # where names stand for open files
+_DESCRIPTORS = ("/dev/", "/proc/")  # where names stand for open files and devices
+_SHARED_MEMORY = "/dev/shm/"  # plain files
 
 
 def write_error(path: Path, error: OSError) -> NcclscopeError:
@@ -39,7 +40,7 @@ def is_stdout(path: Path) -> bool:
     """Whether a path names this program's stdout: `-`, /dev/stdout, /dev/fd/1 …"""
     if path == STDOUT:
         return True
-    if not str(path).startswith(_DESCRIPTORS):
+    if not _names_open_file(path):
         return False
     with suppress(OSError, ValueError):  # no such file; a stdout without a descriptor
         state, own = os.stat(path), os.fstat(sys.stdout.fileno())
@@ -47,9 +48,14 @@ def is_stdout(path: Path) -> bool:
     return False
 
 
+def _names_open_file(path: Path) -> bool:
+    """Whether a path is where names stand for open files and devices."""
+    return str(path).startswith(_DESCRIPTORS) and not str(path).startswith(_SHARED_MEMORY)
+
+
 def is_replaced(path: Path) -> bool:
     """Whether writing makes a regular file of that name, and not a stream to something else."""
-    if is_stdout(path) or str(path).startswith(_DESCRIPTORS):
+    if is_stdout(path) or _names_open_file(path):
         return False
     try:
         return stat.S_ISREG(os.stat(path).st_mode)

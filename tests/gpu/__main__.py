@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.results import publish, rows_of, table
-from tests.gpu import timing, timing_accuracy
+from tests.gpu import timing, timing_accuracy, timing_pairs
 from tests.gpu.accuracy import MOST_PERCENT, MOST_US, accuracy
 from tests.gpu.coverage import CASES, FATAL_CASES, Row, coverage
 from tests.gpu.mode_switch import RANKS as SWITCHED_RANKS
@@ -283,14 +283,6 @@ def show_timing(arguments: argparse.Namespace) -> bool:
     """What GPU timing costs and is worth; --piece says which part of it."""
     fine, rows = True, list[list[object]]()
     with mps():
-        if arguments.piece == "training":
-            more, fine = timing.training(arguments.results, arguments.minutes, torch_release())
-            print(
-                table(
-                    ["NCCL", "job", "recording", "runs", "none, ms", "with, ms", "[95 %]", ""], more
-                )
-            )
-            return fine
         for placing in timing_placings(arguments):
             if arguments.piece == "cost":
                 fine &= timing.cost(placing, arguments.results, arguments.minutes, rows.extend)
@@ -300,11 +292,22 @@ def show_timing(arguments: argparse.Namespace) -> bool:
                 large = [a for a in results if a.size_bytes >= 1 << 16]
                 fine &= all(abs(a.median_error) <= 0.05 for a in large)
                 fine &= sum(a.total_in_interval for a in results) >= 0.95 * len(results)
+            elif arguments.piece == "training":
+                more, right = timing.training(placing, arguments.results, arguments.minutes)
+                rows, fine = rows + more, fine and right
+            elif arguments.piece == "pairs":
+                more, right = timing_pairs.pairs(placing, arguments.results, arguments.minutes)
+                rows, fine = rows + more, fine and right
             else:
                 more, right = timing.graphs(placing)
                 rows, fine = rows + more, fine and right
             print(rows[-1:], file=sys.stderr, flush=True)
-    header = {"cost": timing.COST_HEADER, "accuracy": timing_accuracy.HEADER}
+    header = {
+        "cost": timing.COST_HEADER,
+        "pairs": timing_pairs.HEADER,
+        "accuracy": timing_accuracy.HEADER,
+        "training": timing.TRAINING_HEADER,
+    }
     print(table(header.get(arguments.piece, timing.GRAPHS_HEADER), rows))
     return fine
 
@@ -334,7 +337,7 @@ def main() -> int:
     parser.add_argument("--cases", default=every, help=f"coverage: of {every}")
     ways = ",".join(WAYS)
     parser.add_argument("--ways", default=ways, help=f"bench: how calls are made ({ways})")
-    pieces = ("cost", "accuracy", "graphs", "training")
+    pieces = ("cost", "pairs", "accuracy", "graphs", "training")
     parser.add_argument("--piece", choices=pieces, default="cost", help="timing: which part")
     parser.add_argument("--minutes", type=float, default=7, help="timing: of each placing")
     parser.add_argument(

@@ -1,15 +1,19 @@
 // One rank that measures what calls of real NCCL cost its process: wall time and CPU time.
 //
-//   timing_rank LIBNCCL LIBCUDART RANK RANKS ID_FILE HOSTS BLOCKS
+//   timing_rank LIBNCCL LIBCUDART RANK RANKS ID_FILE HOSTS BLOCKS [MASKING_PLUGIN]
 //
 // For AllReduce and SendRecv, 64 B to 16 MiB, each in four ways: back to back, synchronised, and in
 // CUDA graphs of 20 and of 200 operations. BLOCKS blocks of each, one of each kind after the other.
 // A line for each block: FUNCTION BYTES WAY WALL_NS CPU_NS, by operation; CPU time is that of all
 // threads of the process. Then a line "replays N N …": how often each graph was replayed, in the
 // order of capturing. No header of CUDA or NCCL is needed.
+//
+// With MASKING_PLUGIN (masking_plugin.c) every block is measured twice, with NCCL's events switched
+// on and off, in random order; " on" or " off" ends its line. Graphs are captured for either.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,10 +110,18 @@ static struct work {
     size_t size_bytes;
     enum way way;
     int operations;  // of a block
-    void *graph;
-    int graph_operations, replays;
+    int graph_operations;
+    void *graphs[2];  // captured with events off, on
+    int replays[2];
 } works[MAX_CASES];
 static int work_count;
+static int events_on = 1;
+static void (*switch_events)(int on);
+
+static void set_events(int on) {
+    events_on = on;
+    if (switch_events) switch_events(on);
+}
 
 // Both ranks must make as many calls: numbers are fixed, for blocks of about 10 ms.
 static int operations_of(size_t size_bytes, enum way way) {
@@ -125,16 +137,16 @@ static void capture(struct work *work, int operations) {
     check(begin_capture(stream, THREAD_LOCAL), "BeginCapture");
     for (int i = 0; i < operations; i++) work->call(work->size_bytes / sizeof(float));
     check(end_capture(stream, &graph), "EndCapture");
-    check(instantiate(&work->graph, graph, 0), "GraphInstantiate");
+    check(instantiate(&work->graphs[events_on], graph, 0), "GraphInstantiate");
     check(graph_destroy(graph), "GraphDestroy");
     work->graph_operations = operations;
 }
 
 static void run(struct work *work, int operations) {
     size_t floats = work->size_bytes / sizeof(float);
-    if (work->graph) {
-        for (int i = 0; i < operations; i += work->graph_operations, work->replays++)
-            check(graph_launch(work->graph, stream), "GraphLaunch");
+    if (work->graphs[events_on]) {
+        for (int i = 0; i < operations; i += work->graph_operations, work->replays[events_on]++)
+            check(graph_launch(work->graphs[events_on], stream), "GraphLaunch");
     } else
         for (int i = 0; i < operations; i++) {
             work->call(floats);
@@ -148,15 +160,41 @@ static void measure(struct work *work) {
     run(work, work->operations);
     double wall_ns = (double)(clock_ns(CLOCK_MONOTONIC) - wall) / work->operations;
     double cpu_ns = (double)(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu) / work->operations;
-    printf("%s %zu %s %.1f %.1f\n", work->function, work->size_bytes, way_names[work->way], wall_ns,
-           cpu_ns);
+    printf("%s %zu %s %.1f %.1f%s\n", work->function, work->size_bytes, way_names[work->way],
+           wall_ns, cpu_ns, switch_events ? events_on ? " on" : " off" : "");
+}
+
+// Connects, warms up, captures.
+static void prepare(struct work *work) {
+    run(work, work->operations / 4 + 1);
+    if (work->way == GRAPH_20) capture(work, 20);
+    if (work->way == GRAPH_200) capture(work, 200);
+    if (work->graphs[events_on]) run(work, work->graph_operations);
+}
+
+// All ranks must have the same order.
+static int random_bit(void) {
+    static uint64_t state = 88172645463325252u;
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (int)(state >> 40 & 1);
+}
+
+static void measure_all(int blocks) {
+    for (int block = 0; block < blocks; block++)
+        for (int i = 0; i < work_count; i++) {
+            int first = switch_events ? random_bit() : 1;
+            set_events(first), measure(&works[i]);
+            if (switch_events) set_events(!first), measure(&works[i]);
+        }
 }
 
 static void plan_works(void) {
+    bool smallest = getenv("TIMING_SMALLEST") != NULL;  // 64 B, without graphs
     static const size_t sizes[] = {64, 1 << 16, 1 << 20, MOST_BYTES};
     for (int size = 0; size < 4; size++)
         for (int way = 0; way < WAYS; way++)
             for (int function = 0; function < 2; function++) {
+                if (smallest && (size || way > SYNCHRONISED)) continue;
                 if (hosts > 1 && way == GRAPH_200 && sizes[size] == MOST_BYTES) continue;
                 works[work_count++] =
                     (struct work){.function = function ? "SendRecv" : "AllReduce",
@@ -185,7 +223,7 @@ static struct unique_id agreed_id(const char *path) {
 }
 
 int main(int count, char **values) {
-    if (count != 8) return 2;
+    if (count != 8 && count != 9) return 2;
     rank = atoi(values[3]), ranks = atoi(values[4]), hosts = atoi(values[6]);
     int blocks = atoi(values[7]);
     load(values[1], values[2]);
@@ -194,22 +232,20 @@ int main(int count, char **values) {
     check(cuda_stream_create(&stream, 1), "stream");
     check(comm_init_rank(&comm, ranks, agreed_id(values[5]), rank), "CommInitRank");
     plan_works();
-    for (int i = 0; i < work_count; i++) {  // connects, warms up
-        struct work *work = &works[i];
-        run(work, work->operations / 4 + 1);
-        if (work->way == GRAPH_20) capture(work, 20);
-        if (work->way == GRAPH_200) capture(work, 200);
-        if (work->graph) run(work, work->graph_operations);
+    if (count == 9) switch_events = symbol(library(values[8]), "masking_plugin_set");
+    for (int i = 0; i < work_count; i++) {
+        for (int on = switch_events ? 0 : 1; on < 2; on++) set_events(on), prepare(&works[i]);
     }
-    for (int block = 0; block < blocks; block++)
-        for (int i = 0; i < work_count; i++) measure(&works[i]);
+    measure_all(blocks);
     printf("replays");
     for (int i = 0; i < work_count; i++)
-        if (works[i].graph) printf(" %d", works[i].replays);
+        if (works[i].graphs[1]) printf(" %d", works[i].replays[1]);
     printf("\n");
     // CommDestroy waits until no graph holds calls of the communicator.
     for (int i = 0; i < work_count; i++)
-        if (works[i].graph) check(instance_destroy(works[i].graph), "GraphExecDestroy");
+        for (int on = 0; on < 2; on++)
+            if (works[i].graphs[on])
+                check(instance_destroy(works[i].graphs[on]), "GraphExecDestroy");
     check(comm_destroy(comm), "CommDestroy");
     return 0;
 }

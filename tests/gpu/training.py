@@ -6,6 +6,7 @@ PyTorch says one; the number of steps; and the median step with `--torch` over t
 """
 
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -29,6 +30,13 @@ select count(*),
 from operations
 where step is not null and step > 0 and part_of is null and {of}
 """
+# How many calls of each step belong to each place: by hand comparable with what the model is made of.
+_PLACES = """
+select "function", phase, module_name, prefetch, count(*) as calls, count(distinct step) as steps
+from operations
+where step is not null and step > 0 and part_of is null and {of}
+group by all order by all
+"""
 _OF = {
     "ddp": "\"function\" = 'AllReduce'",
     "compile": "\"function\" = 'AllReduce'",
@@ -44,7 +52,7 @@ def run_job(kind: str, capture: Path, *options: str) -> float:
     command = [sys.executable, "-m", "ncclscope", "run", "-q", "-o", str(capture), *options, "--"]
     command += [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
     ran = subprocess.run([*command, str(JOB), kind], capture_output=True, text=True, check=False)
-    answers = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    answers = [json.loads(text) for text in re.findall(r'\{"rank".*?\}', ran.stdout)]
     if ran.returncode or len(answers) != ranks:
         raise SystemExit(f"{kind}: {ran.stderr[-4000:]}")
     return statistics.mean(float(answer["median_us"]) for answer in answers)
@@ -59,10 +67,11 @@ def check(kind: str, capture: Path) -> dict[str, object]:
     threads = opened.sql(
         "select context, count(*) from operations group by 1 order by 2 desc"
     ).fetchall()
+    places = opened.sql(_PLACES.format(of=_OF[kind])).fetchall()
     return {
         "kind": kind, "calls": calls, "right phase": right, "with phase": phased,
         "with module": moduled, "steps after the first": steps, "steps by": origins,
-        "prefetched": prefetched, "known by": threads,
+        "prefetched": prefetched, "known by": threads, "places": places,
         "torch": opened.model.training.torch, "device": opened.model.training.device,
         "failures": opened.model.training.failures,
         "complete": opened.completeness().line(),

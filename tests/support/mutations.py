@@ -1,5 +1,5 @@
 """Captures as an attacker or a broken disk would leave them: any byte of any file, headers, names,
-schemas, and saved models whose checksums fit.
+schemas, saved models whose seals fit, and other tools' files.
 """
 
 import json
@@ -7,45 +7,37 @@ import os
 import random
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from ncclscope.capture.header import BYTES, PLACES, STRUCT, parse_header
 from ncclscope.errors import FormatError
-from ncclscope.model.build import open_model
 from ncclscope.model.schema import TABLES
 from ncclscope.model.store import checksums
 from ncclscope.model.store.checksums import with_seal
 from ncclscope.model.store.saved_model import fingerprint
 from tests.support.corruption import Damager
-from tests.support.player import TRANSCRIPTS, player, recording
-from tests.support.writer import SyntheticSpec, from_transcript, synthetic, write_scenario
+from tests.support.mutation_subjects import FORGED_NAME
 
 _NUMBERS = (0, 1, 63, 64, 255, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 40, 1 << 63)
 _TEXTS = ("", "\x1b[31mred", "a\nb", "../../etc", "9" * 400, "-1", "\x00", "é" * 50, "%h%p", "nan")
 _VALUES = (-2, -1, 0, 1, 1 << 31, (1 << 62) - 1, -(1 << 62), (1 << 63) - 1, -(1 << 63))
-_TRANSCRIPT_NAMES = ("2.23.4-v1-2ranks", "2.28.9-v5-3ranks-hang", "2.31.2-v7-2ranks")
-
-
-def whole_captures(below: Path) -> list[Path]:
-    """Captures of many kinds, to be copied and damaged."""
-    from ncclscope.simulation.scenario import Call, Range, Scenario
-
-    for name in _TRANSCRIPT_NAMES:
-        from_transcript(TRANSCRIPTS / name, below / name)
-    spec = SyntheticSpec(processes=3, operations=40, ranks_per_node=1, killed=(1,))
-    synthetic(below / "three-nodes", spec)
-    ranges = (Range("step {step}", 0, 1), Range("Optimizer.step#Adam.step", 2, ms=1, source=2))
-    calls = (Call("world", "AllReduce", 1024),) * 2
-    write_scenario(below / "ranges", Scenario(steps=8, calls=calls, ranges=ranges))
-    for mode in ("profile", "full"):
-        env = recording(below / f"played-{mode}", mode, RANK="0", WORLD_SIZE="1")
-        assert player("load", "--collectives", 60, env=env).returncode == 0
-    captures = sorted(path for path in below.iterdir() if path.is_dir())
-    for path in captures:
-        open_model(path)  # each has a saved model, which the copies can have forged
-    return captures
+_TEXT_FILES = (".json", ".jsonl", ".log", ".csv")
+_WORD = re.compile(rb'-?\d+(?:\.\d+)?|"[^"\\]{0,80}"|true|false|null|[\[\]{}:,]')
+_TOKENS = (
+    b"0", b"-1", b"1e400", b"NaN", b"9" * 25, b"1" + b"0" * 400, b"-0.0", b"1.5", b"null", b"true",
+    b"[]", b"{}", b'""', b'"\\u001b[31m"', b'"\\ud800"', b"[" * 2000, b'{"a":' * 200, b"9223372036854775807",
+    b"4294967296", b'"' + b"x" * 5000 + b'"', b"\x00", b"\xff\xfe",
+)  # fmt: skip
+# What is damaged, and how often.
+KINDS = {
+    "log": 24, "meta": 20, "tally": 8, "live": 8, "arena": 8, "context": 4, "samples": 5,
+    "saved model": 14, "other kinds of file": 5, "several files": 5, "dataset": 6, "archive": 2,
+    "other tools' files": 12,
+}  # fmt: skip
+_FILES = {"context": "*.*.*/context.jsonl", "samples": "system.*.jsonl", "log": "*.*.*/log.*"}
 
 
 class Mutator:
@@ -54,18 +46,25 @@ class Mutator:
     def __init__(self, seed: int) -> None:
         self._seed, self._draw = seed, random.Random(seed)
 
-    def mutate(self, capture: Path) -> list[str]:
-        """Damages the capture in one to four ways, and says in which."""
-        ways = (self._slots, self._bytes, self._header, self._identity, self._schema, self._file)
-        chosen = self._draw.choices(ways, (8, 4, 4, 3, 2, 1), k=self._draw.choice((1, 1, 2, 4)))
-        said = []
-        for way in chosen:
-            files = sorted(file for file in capture.glob("*.*.*/*") if file.is_file())
+    def mutate(self, subject: Path, kind: str) -> list[str]:
+        """Damages files of that kind in one to four ways, and says in which."""
+        said: list[str] = []
+        for _ in range(self._draw.choice((1, 1, 2, 4))):
+            if kind == "saved model":
+                said.append(self._model(subject))
+                continue
+            files = files_of(subject, kind)
             if files:
-                said.append(way(self._draw.choice(files)))
-        if self._draw.random() < 0.25 and (capture / "model" / "manifest.json").exists():
-            said.append(self._model(capture))
+                said.append(self._way(kind)(self._draw.choice(files)))
         return said
+
+    def _way(self, kind: str) -> Callable[[Path], str]:
+        if kind == "other kinds of file":
+            return self._file
+        if kind in ("dataset", "archive", "other tools' files", "samples", "context"):
+            return self._foreign
+        ways = (self._slots, self._bytes, self._header, self._identity, self._schema, self._cut)
+        return self._draw.choices(ways, (8, 4, 4, 3, 2, 1))[0]
 
     def _rewrite(self, file: Path, data: bytes) -> None:
         file.write_bytes(data)
@@ -90,6 +89,34 @@ class Mutator:
             data[at : at + length] = number.to_bytes(9, "little")[:length]
         self._rewrite(file, data)
         return f"{file.name}: bytes"
+
+    def _cut(self, file: Path) -> str:
+        """The end is missing, or is there twice."""
+        data = file.read_bytes()
+        at = self._draw.randrange(len(data) + 1)
+        twice = self._draw.random() < 0.3
+        self._rewrite(file, data + data[at:] if twice else data[:at])
+        return f"{file.name}: {'longer' if twice else 'cut'} from {at}"
+
+    def _foreign(self, file: Path) -> str:
+        """A file of any format: bytes, and of texts its words."""
+        way = self._draw.choice((self._bytes, self._cut, self._words, self._words, self._words))
+        return (
+            self._bytes(file) if file.suffix not in _TEXT_FILES and way != self._cut else way(file)
+        )
+
+    def _words(self, file: Path) -> str:
+        """Other numbers, texts and brackets in a text."""
+        data, said = file.read_bytes(), []
+        for _ in range(self._draw.choice((1, 1, 3))):
+            words = list(_WORD.finditer(data))
+            if not words:
+                return self._bytes(file)
+            word, token = self._draw.choice(words), self._draw.choice(_TOKENS)
+            data = data[: word.start()] + token + data[word.end() :]
+            said.append(f"{word[0][:30]!r} is {token[:30]!r}")
+        self._rewrite(file, data)
+        return f"{file.name}: {', '.join(said)}"
 
     def _header(self, file: Path) -> str:
         data = bytearray(file.read_bytes())
@@ -160,10 +187,13 @@ class Mutator:
         return f"{file.name}: {way}"
 
     def _model(self, capture: Path) -> str:
-        """A saved model with other numbers, whose checksums and fingerprint fit. The stamps of its
-        files are not forged: with them a model is taken for the one that was saved, unread.
+        """A saved model with other numbers, whose checksums and fingerprint fit; mostly its stamps
+        do as well.
         """
         folder = capture / "model"
+        if self._draw.random() < 0.15:  # nothing fits
+            files = sorted(folder.iterdir())
+            return self._foreign(self._draw.choice(files)) if files else "model: empty"
         manifest = json.loads((folder / "manifest.json").read_text())
         tables = [table for table, rows in manifest["rows"].items() if rows]
         if self._draw.random() < 0.7 and tables:
@@ -183,7 +213,8 @@ class Mutator:
             said = self._manifest(manifest)
         manifest["fingerprint"] = fingerprint(capture)
         sealed = with_seal(folder, {name: v for name, v in manifest.items() if name != "seal"})
-        del sealed[checksums._STAMPS]
+        if self._draw.random() < 0.3:
+            del sealed[checksums._STAMPS]
         sealed["seal"] = checksums._digest(sealed)
         (folder / "manifest.json").write_text(json.dumps(sealed))
         return said
@@ -207,7 +238,30 @@ class Mutator:
         return f"model: {path} = {new!r}"
 
 
-def mutated_copy(whole: Path, copy: Path, seed: int) -> list[str]:
-    """Makes a damaged copy of a capture; says what was done to it."""
-    shutil.copytree(whole, copy, symlinks=True)
-    return Mutator(seed).mutate(copy)
+def files_of(subject: Path, kind: str) -> list[Path]:
+    """The files of one kind in a copy."""
+    if kind in ("dataset", "archive", "other tools' files"):
+        pattern = "**/*"
+    elif kind in ("other kinds of file", "several files"):
+        pattern = "*.*.*/*"
+    else:
+        pattern = _FILES.get(kind, f"*.*.*/{kind}")
+    return sorted(path for path in subject.glob(pattern) if path.is_file())
+
+
+def has_kind(subject: Path, kind: str) -> bool:
+    """Whether a capture can be damaged in that way."""
+    if kind == "saved model":
+        return (subject / "model" / "manifest.json").exists()
+    return bool(files_of(subject, kind))
+
+
+def mutated_copy(whole: Path, copy: Path, kind: str, seed: int) -> list[str]:
+    """Makes a damaged copy; says what was done to it. A saved model that would be made again is
+    not copied: it has a file for each column.
+    """
+    unused = () if kind in ("saved model", "live", "samples") else ("model",)
+    shutil.copytree(whole, copy, symlinks=True, ignore=shutil.ignore_patterns(*unused))
+    if whole.name.startswith(FORGED_NAME) and seed % 3:
+        return [whole.name]
+    return Mutator(seed).mutate(copy, kind)

@@ -1,26 +1,46 @@
-"""Verbs of which one call that writes fails."""
+"""Verbs of which one call that writes fails. Run as a program with the library preloaded, it makes
+calls fail in forks of itself, one in each.
+"""
 
 import errno
+import json
 import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import foreign_samples
 from tests.support.paths import ROOT
+from tests.support.verb_runs import VerbLimits, VerbRun, import_modules, run_verbs
 
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EDQUOT)
-_LIMIT_S = 180
-# OUT stands for the output's path without an ending.
+_LIMITS = VerbLimits(wall_s=180.0)
+# OUT stands for the output's path without an ending, FOREIGN for another tool's file.
 VERBS = {
     "report": ["report", "CAPTURE"],
     "report --html": ["report", "CAPTURE", "--html", "OUT.html"],
     "export csv": ["export", "CAPTURE", "-o", "OUT.csv"],
+    "export jsonl": ["export", "CAPTURE", "-o", "OUT.jsonl"],
     "export parquet": ["export", "CAPTURE", "-o", "OUT.parquet"],
     "export perfetto": ["export", "CAPTURE", "-o", "OUT.pftrace"],
+    "export chrome": ["export", "CAPTURE", "--to", "chrome", "-o", "OUT.json.gz"],
+    "export inspector": ["export", "CAPTURE", "--to", "inspector", "-o", "OUT"],
+    "export callbacks": ["export", "CAPTURE", "--to", "callbacks", "-o", "OUT"],
     "timeline --html": ["timeline", "CAPTURE", "--html", "OUT.html"],
     "pack": ["pack", "CAPTURE", "-o", "OUT.tar.gz"],
+    "import": ["import", "FOREIGN", "-o", "OUT"],
+    "dashboards": ["dashboards", "-o", "OUT"],
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Calls of a verb that write, and how it ended where one of them failed."""
+
+    calls: int
+    ends: dict[str, str]  # `sentence`, `whole`, or what went wrong; by call and error
 
 
 def build_library(directory: Path) -> Path:
@@ -33,54 +53,71 @@ def build_library(directory: Path) -> Path:
     return library
 
 
-def _run(
-    library: Path, whole: Path, work: Path, words: list[str], variables: dict[str, str]
-) -> tuple[subprocess.CompletedProcess[str] | None, Path]:
-    """Runs a verb on a fresh copy of the capture; None where it took too long."""
+def sweep(
+    library: Path, whole: Path, work: Path, verb: str, most: int, errors: tuple[int, ...] = ERRORS
+) -> Sweep:
+    """Makes calls of a verb fail with each error: all of them, or `most` spread over them."""
+    request = json.dumps([str(whole), str(work), verb, most, errors])
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.support.reader_faults", request],
+        env=os.environ | {"LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT)},
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return Sweep(**json.loads(ran.stdout))
+
+
+def _run(whole: Path, work: Path, words: list[str], variables: dict[str, str]) -> VerbRun:
+    """Runs a verb on a fresh copy of the capture."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
     shutil.copytree(whole, work / "capture")
-    filled = [
-        word.replace("CAPTURE", str(work / "capture")).replace("OUT", str(work / "out"))
-        for word in words
-    ]
-    environment = os.environ | variables | {"LD_PRELOAD": str(library), "FAIL_BELOW": str(work)}
-    command = [sys.executable, "-m", "ncclscope", *filled]
+    (work / "1.csv").write_text(foreign_samples.NCCLSEE)
+    places = {"CAPTURE": "capture", "OUT": "out", "FOREIGN": "1.csv"}
+    filled = list(words)
+    for name, place in places.items():
+        filled = [word.replace(name, str(work / place)) for word in filled]
+    variables = variables | {"FAIL_BELOW": str(work)}  # this process writes nothing there now
+    os.environ.update(variables)
     try:
-        ran = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return None, work
-    return ran, work
+        return run_verbs([filled], _LIMITS)[0]
+    finally:
+        for name in variables:
+            del os.environ[name]
 
 
-def writes_of(library: Path, whole: Path, work: Path, words: list[str]) -> int:
-    """How many calls of a verb write below its directory."""
-    count = work.parent / "count"
-    count.unlink(missing_ok=True)
-    ran, _ = _run(library, whole, work, words, {"FAIL_COUNT": str(count)})
-    assert ran is not None
-    assert ran.returncode == 0, ran.stderr
-    return max(int(line) for line in count.read_text().split())
-
-
-def run_with_fault(
-    library: Path, whole: Path, work: Path, words: list[str], number: int, error: int
-) -> str:
-    """How a verb ended of which one call failed: `sentence`, `whole`, or what went wrong."""
-    variables = {"FAIL_AT": str(number), "FAIL_WITH": str(error)}
-    ran, work = _run(library, whole, work, words, variables)
-    if ran is None:
-        return "hang"
-    if "Traceback" in ran.stderr or "Exception ignored" in ran.stderr:
-        return f"traceback: {ran.stderr.strip().splitlines()[-1]}"
-    if ran.returncode < 0:
-        return f"signal {-ran.returncode}"
-    outputs = [path.name for path in work.iterdir() if path.name != "capture"]
-    if ran.returncode == 0:
+def _end(run: VerbRun, work: Path, words: list[str]) -> str:
+    """How a verb ended of which one call failed."""
+    if run.problem in ("traceback", "mistake"):
+        return f"{run.problem}: {run.errors.strip().splitlines()[-1]}"
+    if run.problem:
+        return run.problem
+    outputs = [path.name for path in work.iterdir() if path.name not in ("capture", "1.csv")]
+    if run.code == 0:
         wanted = any("OUT" in word for word in words)
         return "whole" if len(outputs) == wanted else f"outputs {outputs}"
-    if not ran.stderr.startswith("ncclscope: ") or outputs:
-        return f"left {outputs}: {ran.stderr.strip()[-200:]}"
+    if not run.errors.startswith("ncclscope: ") or outputs:
+        return f"left {outputs}: {run.errors.strip()[-200:]}"
     return "sentence"
+
+
+def _main(whole: Path, work: Path, verb: str, most: int, errors: list[int]) -> None:
+    words, count = VERBS[verb], work.parent / f"{work.name}.count"
+    import_modules()
+    run = _run(whole, work, words, {"FAIL_COUNT": str(count)})
+    assert run.code == 0, run.errors
+    calls = int(count.read_text()) if count.exists() else 0
+    step = max((calls - 1) / max(most - 1, 1), 1.0)
+    numbers = sorted({round(1 + step * n) for n in range(min(most, calls))})
+    ends = {}
+    for number in numbers:
+        for error in errors:
+            variables = {"FAIL_AT": str(number), "FAIL_WITH": str(error)}
+            run = _run(whole, work, words, variables)
+            ends[f"{number} {errno.errorcode[error]}"] = _end(run, work, words)
+    print(json.dumps({"calls": calls, "ends": ends}))
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    _main(Path(given[0]), Path(given[1]), *given[2:])

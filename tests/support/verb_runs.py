@@ -1,23 +1,36 @@
-"""Verbs run in forked children of this process: with a time limit, and their memory measured."""
+"""Verbs run in forked children of this process: with limits on time and memory, both measured."""
 
 import contextlib
+import ctypes
 import importlib
 import os
 import pkgutil
 import resource
+import select
 import signal
+import struct
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import ncclscope
 from ncclscope.cli import main
 
 _KEPT_BYTES = 1 << 15
-_LARGEST_ADDRESS_SPACE = 16 << 30  # the address space of thread stacks and maps is not memory
+_LARGEST_FILE = 1 << 30
+_ENDED = struct.Struct("<iqd")  # exit code, most memory in bytes, CPU seconds
+_M_ARENA_MAX = -8  # of mallopt: each arena reserves 64 MB of addresses
+
+
+@dataclass(frozen=True, slots=True)
+class VerbLimits:
+    """What a verb may take."""
+
+    wall_s: float = 30.0
+    cpu_s: float = 3600.0
+    # The address space of thread stacks and maps is not memory.
+    address_space: int = 16 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +42,19 @@ class VerbRun:
     timed_out: bool
     took_s: float
     peak_bytes: int
-    output: str  # stdout; its beginning
-    errors: str  # stderr; its end
+    output: str  # stdout; its beginning and end
+    errors: str  # stderr; likewise
+    cpu_s: float = 0.0  # 0 where it did not end by itself
 
     @property
     def problem(self) -> str:
         """What must not happen, in a word; "" where nothing of it did."""
-        if self.timed_out:
+        if self.timed_out or self.code == -signal.SIGXCPU:
             return "hang"
         if self.code < 0:
             return f"signal {-self.code}"
+        if "MemoryError" in self.errors or "not enough memory" in self.errors:
+            return "memory"
         if "Traceback (most recent call last)" in self.errors:
             return "traceback"
         if "a mistake in ncclscope" in self.errors or "Exception ignored" in self.errors:
@@ -59,114 +75,112 @@ def import_modules() -> None:
 
 def run_verb(words: Sequence[str], limit_s: float = 30.0) -> VerbRun:
     """Runs `ncclscope WORDS` in a child."""
-    return run_verbs([words], limit_s)[0]
+    return run_verbs([words], VerbLimits(limit_s))[0]
 
 
-def run_verbs(verbs: Sequence[Sequence[str]], limit_s: float) -> list[VerbRun]:
+def run_verbs(verbs: Sequence[Sequence[str]], limits: VerbLimits) -> list[VerbRun]:
     """Runs `ncclscope WORDS` for each of them in one child; in another one after a crash or a
     verb that took longer than its time.
     """
     runs: list[VerbRun] = []
     while len(runs) < len(verbs):
-        runs += _run_in_child(verbs[len(runs) :], limit_s)
+        runs += _run_in_child(verbs[len(runs) :], limits)
     return runs
 
 
-def _run_in_child(verbs: Sequence[Sequence[str]], limit_s: float) -> list[VerbRun]:
+def _run_in_child(verbs: Sequence[Sequence[str]], limits: VerbLimits) -> list[VerbRun]:
     """The runs up to the first one that ended the child."""
-    with tempfile.TemporaryDirectory(prefix="verbs-") as folder:
-        place = Path(folder)
-        child = os.fork()
-        if child == 0:
-            _run_each(verbs, place)
-        runs: list[VerbRun] = []
-        for number, words in enumerate(verbs):
+    files = [(os.memfd_create("out"), os.memfd_create("err")) for _ in verbs]
+    answers, ends = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _run_each(verbs, files, ends, limits)
+    os.close(ends)
+    runs: list[VerbRun] = []
+    try:
+        for words, (out, err) in zip(verbs, files, strict=True):
             began = time.monotonic()
-            done = _wait(child, place / f"{number}.code", began + limit_s)
-            took_s = time.monotonic() - began
-            ended = done != _RUNS_ON
-            usage, code = _end(child, done == _TIMED_OUT) if ended else (_peak(child), 0)
-            file = place / f"{number}.code"
-            if file.exists():
-                ended, code = False, int(file.read_text())
+            answer = _answer(answers, limits.wall_s)
+            took_s, timed_out = time.monotonic() - began, answer is None
+            if answer:
+                code, peak, cpu_s = _ENDED.unpack(answer)
+            else:
+                code, peak, cpu_s = *_end(child), 0.0
             runs.append(
-                VerbRun(tuple(words), code, done == _TIMED_OUT, took_s, usage,
-                        _beginning(place / f"{number}.out"), _beginning(place / f"{number}.err"))
-            )  # fmt: skip
-            if ended:
+                VerbRun(tuple(words), code, timed_out, took_s, peak, _text(out), _text(err), cpu_s)
+            )
+            if not answer:
                 return runs
         os.waitpid(child, 0)
         return runs
+    finally:
+        os.close(answers)
+        for pair in files:
+            for file in pair:
+                os.close(file)
 
 
-def _end(child: int, kill: bool) -> tuple[int, int]:
-    """Waits for a child; the most memory it had, and its exit code."""
-    if kill:
-        os.kill(child, signal.SIGKILL)
+def _answer(pipe: int, limit_s: float) -> bytes | None:
+    """What the child says of a verb that ended; b"" where the child did, None where time is up."""
+    ready = select.select([pipe], [], [], limit_s)[0]
+    return os.read(pipe, _ENDED.size) if ready else None
+
+
+def _end(child: int) -> tuple[int, int]:
+    """Ends a child and all of its own; its exit code, and the most memory it had."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
     _, status, usage = os.wait4(child, 0)
-    return usage.ru_maxrss << 10, os.waitstatus_to_exitcode(status)
+    return os.waitstatus_to_exitcode(status), usage.ru_maxrss << 10
 
 
-def _peak(child: int) -> int:
-    """The most memory that a running child had."""
-    try:
-        for line in Path(f"/proc/{child}/status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) << 10
-    except OSError:
-        pass
-    return 0
-
-
-def _beginning(path: Path) -> str:
+def _text(file: int) -> str:
     """The beginning and the end of what a verb printed."""
-    if not path.exists():
-        return ""
-    data = path.read_bytes()
-    if len(data) > 2 * _KEPT_BYTES:
-        data = data[:_KEPT_BYTES] + b"\n" + data[-_KEPT_BYTES:]
+    size = os.fstat(file).st_size
+    data = os.pread(file, _KEPT_BYTES, 0)
+    if size > _KEPT_BYTES:
+        data += b"\n" + os.pread(file, _KEPT_BYTES, max(size - _KEPT_BYTES, _KEPT_BYTES))
     return data.decode(errors="ignore")
 
 
-_RUNS_ON, _ENDED, _TIMED_OUT = range(3)
-
-
-def _wait(child: int, code_file: Path, until: float) -> int:
-    """Whether the child goes on behind this verb, has ended, or is out of time."""
-    pause_s = 0.001
-    while time.monotonic() < until:
-        if code_file.exists():
-            return _RUNS_ON
-        if os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
-            return _RUNS_ON if code_file.exists() else _ENDED
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, 0.05)
-    return _TIMED_OUT
-
-
-def _run_each(verbs: Sequence[Sequence[str]], place: Path) -> None:
+def _run_each(
+    verbs: Sequence[Sequence[str]],
+    files: Sequence[tuple[int, int]],
+    ends: int,
+    limits: VerbLimits,
+) -> None:
     """Runs the verbs and ends this process."""
     try:
         os.setpgid(0, 0)
-        resource.setrlimit(resource.RLIMIT_AS, (_LARGEST_ADDRESS_SPACE, _LARGEST_ADDRESS_SPACE))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        for number, words in enumerate(verbs):
-            for name, target in (("out", 1), ("err", 2)):
-                file = os.open(place / f"{number}.{name}", os.O_WRONLY | os.O_CREAT, 0o600)
-                os.dup2(file, target)
-                os.close(file)
+        _set_limits(limits)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for words, (out, err) in zip(verbs, files, strict=True):
+            os.dup2(out, 1)
+            os.dup2(err, 2)
             sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
             sys.stderr = os.fdopen(2, "w", encoding="utf-8", closefd=False)
+            used_s = _cpu_s()
+            soft = int(used_s + limits.cpu_s) + 1
+            resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
             code = _run_verb(words)
             sys.stdout.flush()
             sys.stderr.flush()
-            part = place / "code"
-            part.write_text(str(code))
-            part.rename(place / f"{number}.code")
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+            os.write(ends, _ENDED.pack(code, peak, _cpu_s() - used_s))
     finally:
         os._exit(0)
+
+
+def _cpu_s() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _set_limits(limits: VerbLimits) -> None:
+    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+    resource.setrlimit(resource.RLIMIT_AS, (limits.address_space, limits.address_space))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
 
 
 def _run_verb(words: Sequence[str]) -> int:

@@ -4,6 +4,7 @@ import gzip
 import os
 import socket
 import stat
+import tempfile
 import threading
 from pathlib import Path
 
@@ -107,3 +108,11 @@ def test_a_directory_is_put_back_if_the_new_one_cannot_take_its_place(tmp_path: 
     with pytest.raises(OSError, match="No such file"):
         put_directory(tmp_path / "scratch-that-is-gone" / "directory", old)
     assert (old / "file").read_text() == "old"
+
+
+def test_shared_memory_holds_plain_files() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        path = Path(folder) / "out"
+        write_text(path, "a")
+        write_text(path, "ab")
+        assert path.read_text() == "ab"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import c_void_p
 from dataclasses import dataclass
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ class Batch:
     loop_gpu_ns: int  # between an event before all calls and one after them
     loop_call_ns: int  # host: until the last call returned; 0 if the GPU was held until then
     loop_host_ns: int  # host: until all calls had ended
+    loop_cpu_ns: int = 0  # CPU time of all threads of the process until then
 
     def __len__(self) -> int:
         return len(self.gpu_ns)
@@ -50,23 +51,26 @@ class Stopwatch:
 
     def back_to_back(self, call: Call, count: int) -> Batch:
         """Measures calls that are queued one after the other, as programs do."""
-        begin_ns = perf_counter_ns()
+        begin_cpu_ns, begin_ns = process_time_ns(), perf_counter_ns()
         call_ns = self._queue(call, count)
         loop_call_ns = perf_counter_ns() - begin_ns
         self._cuda.synchronize()
         loop_host_ns = perf_counter_ns() - begin_ns
-        return self._batch(call_ns, [-1] * count, loop_call_ns, loop_host_ns)
+        loop_cpu_ns = process_time_ns() - begin_cpu_ns
+        return self._batch(call_ns, [-1] * count, loop_call_ns, loop_host_ns, loop_cpu_ns)
 
     def held(self, call: Call, count: int) -> Batch:
         """The same, but the GPU begins when all are queued, so it never waits for the host."""
-        begin_ns = perf_counter_ns()
+        begin_cpu_ns, begin_ns = process_time_ns(), perf_counter_ns()
         self._cuda.hold()
         try:
             call_ns = self._queue(call, count)
         finally:
             self._cuda.end_hold()
         self._cuda.synchronize()
-        return self._batch(call_ns, [-1] * count, 0, perf_counter_ns() - begin_ns)
+        loop_host_ns = perf_counter_ns() - begin_ns
+        loop_cpu_ns = process_time_ns() - begin_cpu_ns
+        return self._batch(call_ns, [-1] * count, 0, loop_host_ns, loop_cpu_ns)
 
     def _queue(self, call: Call, count: int) -> list[int]:
         """Queues calls and events; returns the host's time of each call."""
@@ -89,7 +93,7 @@ class Stopwatch:
         cuda, stream, record = self._cuda, self._cuda.stream, self._cuda.record
         starts, stops, call_ns, host_ns = self._starts, self._stops, [0] * count, [0] * count
         record(self._loop[0], stream)
-        begin_ns = perf_counter_ns()
+        begin_cpu_ns, begin_ns = process_time_ns(), perf_counter_ns()
         for i in range(count):
             barrier()
             before_ns = perf_counter_ns()
@@ -102,10 +106,16 @@ class Stopwatch:
         record(self._loop[1], stream)
         cuda.synchronize()
         spent_ns = perf_counter_ns() - begin_ns
-        return self._batch(call_ns, host_ns, spent_ns, spent_ns)
+        spent_cpu_ns = process_time_ns() - begin_cpu_ns
+        return self._batch(call_ns, host_ns, spent_ns, spent_ns, spent_cpu_ns)
 
     def _batch(
-        self, call_ns: list[int], host_ns: list[int], loop_call_ns: int, loop_host_ns: int
+        self,
+        call_ns: list[int],
+        host_ns: list[int],
+        loop_call_ns: int,
+        loop_host_ns: int,
+        loop_cpu_ns: int,
     ) -> Batch:
         elapsed_ns = self._cuda.elapsed_ns
         gpu_ns = [elapsed_ns(self._starts[i], self._stops[i]) for i in range(len(call_ns))]
@@ -116,6 +126,7 @@ class Stopwatch:
             elapsed_ns(*self._loop),
             loop_call_ns,
             loop_host_ns,
+            loop_cpu_ns,
         )
 
     def event_overhead_ns(self, measure: MeasureCalls, reference: ReferenceWork) -> tuple[int, int]:

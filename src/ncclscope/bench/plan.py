@@ -37,6 +37,7 @@ class Plan:
     held: bool = False  # the GPU begins when a batch of calls is queued
     checks: int = 1
     worlds: tuple[int, ...] = ()  # numbers of ranks; none: all ranks
+    killed: bool = False  # ranks end by SIGKILL after the last call, to see what a profiler saves
 
     def as_json(self) -> dict[str, Any]:
         """The plan as a JSON object, for ranks and for results."""

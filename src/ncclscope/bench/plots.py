@@ -43,9 +43,13 @@ def _name(result: Result) -> str:
 
 
 def _limits(results: Sequence[Result]) -> tuple[float, float]:
+    return limits_of([result.slowest_ns for result in results])
+
+
+def limits_of(times: Sequence[npt.NDArray[np.float64]]) -> tuple[float, float]:
     """The logarithms of the shortest and longest time, not equal."""
-    low = min(float(result.slowest_ns.min()) for result in results)
-    high = max(float(result.slowest_ns.max()) for result in results)
+    low = min(float(own.min()) for own in times)
+    high = max(float(own.max()) for own in times)
     first, last = math.log10(max(low, 1.0)), math.log10(max(high, 1.0))
     return (first, last) if last - first > 0.02 else (first - 0.01, first + 0.01)
 
@@ -57,21 +61,22 @@ def _counts(
     return tuple(int(n) for n in np.histogram(logs, bins, limits)[0])
 
 
+def distribution(
+    name: str, times: npt.NDArray[np.float64], limits: tuple[float, float], bins: int = _BINS
+) -> Distribution:
+    """The distribution of at least one time."""
+    numbers = time_statistics(times)
+    return Distribution(
+        name, _counts(times, limits, bins), numbers.median_ns, numbers.p99_ns, numbers.min_ns,
+        numbers.max_ns,
+    )  # fmt: skip
+
+
 def distributions(
     results: Sequence[Result], limits: tuple[float, float], bins: int = _BINS
 ) -> list[Distribution]:
     """The distributions of all cases, on one scale."""
-    made = []
-    for result in results:
-        times = result.slowest_ns
-        numbers = time_statistics(times)
-        made.append(
-            Distribution(
-                _name(result), _counts(times, limits, bins), numbers.median_ns, numbers.p99_ns,
-                numbers.min_ns, numbers.max_ns,
-            )
-        )  # fmt: skip
-    return made
+    return [distribution(_name(result), result.slowest_ns, limits, bins) for result in results]
 
 
 def text_lines(results: Sequence[Result], session: Session) -> list[str]:
@@ -134,6 +139,13 @@ def svg(results: Sequence[Result], session: Session, standalone: bool) -> str:
     """All distributions in one picture; a standalone one contains its style."""
     limits = _limits(results)
     rows = distributions(results, limits)
+    return distributions_svg(rows, limits, bool(session.simulation), standalone)
+
+
+def distributions_svg(
+    rows: Sequence[Distribution], limits: tuple[float, float], simulated: bool, standalone: bool
+) -> str:
+    """Distributions below each other, on one scale."""
     height = _TOP + _ROW * len(rows) + _BOTTOM
     floor = _TOP + _ROW * len(rows)
     parts = []
@@ -144,7 +156,7 @@ def svg(results: Sequence[Result], session: Session, standalone: bool) -> str:
             + _text(x, floor + 14, duration(10**log), "middle")
         )
     parts += [_row(times, _TOP + _ROW * (i + 1), limits) for i, times in enumerate(rows)]
-    if session.simulation:
+    if simulated:
         parts.append(_text(_WIDTH / 2, 11, SIMULATED, "middle"))
     attribute = ' xmlns="http://www.w3.org/2000/svg"' if standalone else ' class="plot"'
     style = f"<style>{_STYLE}</style>" if standalone else ""

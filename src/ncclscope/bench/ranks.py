@@ -7,8 +7,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from ncclscope.bench.libraries import Libraries
 from ncclscope.bench.rank_placement import RankPlacement
@@ -47,8 +48,10 @@ class RankProcesses:
         share: bool,
         timeout_s: float,
         environment: Mapping[str, str],
+        prefix: Sequence[str] = (),
+        directory: Path | None = None,
     ) -> None:
-        """Starts this host's ranks."""
+        """Starts this host's ranks: below a command such as nsys, and in a directory, if given."""
         for rank in placement.local_ranks:
             config = RankConfig(
                 placement.host, port, rank, placement.ranks, devices[rank], libraries.nccl,
@@ -60,8 +63,15 @@ class RankProcesses:
             variables |= sharing_variables(rank, environment) if share else {}
             # NCCL prints to stdout, which is for results.
             self._processes[rank] = subprocess.Popen(
-                [sys.executable, "-m", "ncclscope.bench.worker", json.dumps(asdict(config))],
+                [
+                    *prefix,
+                    sys.executable,
+                    "-m",
+                    "ncclscope.bench.worker",
+                    json.dumps(asdict(config)),
+                ],
                 env=variables,
+                cwd=directory,
                 stdin=subprocess.PIPE,
                 stdout=sys.stderr.fileno(),
             )

@@ -25,6 +25,7 @@ class Loop:
     gpu_ns: int
     call_ns: int
     host_ns: int
+    cpu_ns: int = 0  # of all threads of the process
 
 
 @dataclass(frozen=True, slots=True)

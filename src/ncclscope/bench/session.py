@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ncclscope.bench.coordinator import Coordinator, RankError, listen
 from ncclscope.bench.libraries import Libraries
@@ -29,6 +30,8 @@ class LaunchOptions:
     share: bool = False
     timeout_s: float = 120.0
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    prefix: tuple[str, ...] = ()  # a command that starts each rank, such as nsys
+    directory: Path | None = None  # where ranks run; None: here
 
 
 class CoordinatorReplies:
@@ -120,7 +123,7 @@ def run_session(
     with running_ranks() as ranks:
         ranks.start(
             placement, port, options.libraries, options.devices, options.share, options.timeout_s,
-            options.environment,
+            options.environment, options.prefix, options.directory,
         )  # fmt: skip
         if server is not None:
             Coordinator(

@@ -118,10 +118,21 @@ class BenchRank:
             self._create_communicator(world)
             for case in cases(self.plan, world):
                 self._measure(case)
+            if self.plan.killed:
+                self._kill_self()
             if self._takes_part(world):
                 self.nccl.destroy_communicator()
         self._leaving.set()  # from here on the connection may be closed
         self.exchange(LAST_POINT)
+
+    def _kill_self(self) -> None:
+        """Ends this process as a crash or an OOM killer would, when all ranks have come this far:
+        every call has ended on the GPU, and no communicator has been destroyed.
+        """
+        self.cuda.synchronize()
+        self._leaving.set()
+        self.exchange("kill", "SIGKILL")
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def _takes_part(self, world: int) -> bool:
         """Whether this rank is one of the first `world` ranks."""
@@ -261,7 +272,8 @@ class BenchRank:
         fields = {
             "wrong": wrong,
             "batches": [
-                [run, len(b), b.loop_gpu_ns, b.loop_call_ns, b.loop_host_ns] for run, b in batches
+                [run, len(b), b.loop_gpu_ns, b.loop_call_ns, b.loop_host_ns, b.loop_cpu_ns]
+                for run, b in batches
             ],
         }
         columns = [

@@ -25,7 +25,7 @@ from ncclscope.capture.header import (
 )
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.redact import Redaction, clean_context, clean_metadata, clean_slots
-from ncclscope.errors import FormatError, UsageError
+from ncclscope.errors import FormatError
 from ncclscope.output_files import is_replaced, put_file, scratch_near
 from ncclscope.regular_files import check_size, open_binary
 
@@ -222,7 +222,7 @@ def pack(capture: Path, archive: Path, replace_hosts: bool) -> int:
         with file.open("xb") as out:
             count = _write(out, _top_folder(capture, archive), entries)
         if not count:
-            raise UsageError(f"nothing to pack in {capture}", "Name the directory of a capture")
+            raise FormatError(f"nothing to pack in {capture}: none of its files can be read")
         put_file(file, archive)
     return count
 

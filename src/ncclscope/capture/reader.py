@@ -1,5 +1,6 @@
 """Captures: the directories that runs leave behind, with one folder per process."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
@@ -11,6 +12,7 @@ from ncclscope.errors import FormatError, UsageError
 from ncclscope.regular_files import open_binary
 
 DATASET_FILE = "schema.json"
+_REASONS_NAMED = 2
 _GZIP = b"\x1f\x8b"
 
 
@@ -103,6 +105,17 @@ def _no_capture(path: Path) -> UsageError:
     what = "no process recorded anything there" if path.is_dir() else "it is no capture"
     hint = f"If another tool wrote it, `ncclscope import {path} -o DIR` may read it"
     return UsageError(f"cannot open {path}: {what}", hint)
+
+
+def none_readable(path: Path, reasons: Sequence[str]) -> FormatError:
+    """The error of a capture of which no process can be read; names the first reasons."""
+    # Their own hints speak of the other processes.
+    some = "; ".join(reason.partition(". ")[0] for reason in reasons[:_REASONS_NAMED])
+    more = len(reasons) - _REASONS_NAMED
+    rest = f"; and {more:,} more" if more > 0 else ""
+    message = f"cannot read any process of {path}: {some}{rest}"
+    hint = "Copy it again if it is a copy, or use the release that recorded it"
+    return FormatError(message, hint)
 
 
 def open_capture(path: Path) -> RawCapture:

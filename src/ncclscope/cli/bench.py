@@ -21,6 +21,15 @@ from ncclscope.bench.rank_placement import (
 from ncclscope.bench.ranks import visible_devices
 from ncclscope.bench.results import Result, Session
 from ncclscope.bench.session import LaunchOptions, run_session
+from ncclscope.cli.bench_profilers import (
+    add_profiler_arguments,
+    add_training_arguments,
+    is_comparison,
+    list_profilers,
+    run_comparison,
+    run_training_comparison,
+    show_saved,
+)
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.output_files import check_file, is_replaced, write_text
 
@@ -40,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_stopping(parser.add_argument_group("how often"))
     _add_ranks(parser.add_argument_group("where"))
     _add_output(parser.add_argument_group("output"))
+    add_profiler_arguments(parser.add_argument_group("comparison of profilers"))
+    add_training_arguments(parser.add_argument_group("training"))
 
 
 def _add_work(group: "argparse._ArgumentGroup") -> None:
@@ -300,7 +311,8 @@ def _check_output(arguments: argparse.Namespace) -> None:
     if (arguments.plot or "-") != "-" and not arguments.plot.endswith((".html", ".svg")):
         message = f"cannot draw {arguments.plot}: plots are HTML or SVG"
         raise UsageError(message, "Give --plot FILE.html or FILE.svg, or no FILE to see it here")
-    for path in (arguments.save, arguments.nccl_tests_json, arguments.parquet, arguments.plot):
+    files = (arguments.save, arguments.nccl_tests_json, arguments.parquet, arguments.plot)
+    for path in (*files, arguments.csv):
         if not path or path == "-":
             continue
         check_file(Path(path))
@@ -308,6 +320,20 @@ def _check_output(arguments: argparse.Namespace) -> None:
         if is_replaced(Path(path)) and not os.access(folder, os.W_OK):
             message = f"cannot write {path}: no directory that can be written to"
             raise UsageError(message, "Name another file")
+
+
+def _check_comparison_output(arguments: argparse.Namespace) -> None:
+    """Raises for output that a comparison of profilers has not, or that it alone has."""
+    if not is_comparison(arguments):
+        if arguments.csv:
+            message = "--csv writes the tables of a comparison of profilers"
+            raise UsageError(message, "Give --compare-profilers, or --parquet for every call")
+        return
+    if arguments.nccl_tests_json or arguments.parquet:
+        message = "a comparison of profilers is written as JSON, CSV and HTML"
+        raise UsageError(message, "Give --save, --csv or --plot FILE.html")
+    if (arguments.plot or "-") != "-" and not arguments.plot.endswith(".html"):
+        raise UsageError("the figures of a comparison are one page", "Give --plot FILE.html")
 
 
 def _write_outputs(arguments: argparse.Namespace, bench_run: BenchRun) -> None:
@@ -341,9 +367,18 @@ def _plot(path: str, bench_run: BenchRun) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measures, and shows the results; wrong elements are an error."""
+    if arguments.profiler == ["list"]:
+        return list_profilers()
     _check_output(arguments)
+    _check_comparison_output(arguments)
+    if arguments.comparison:
+        return show_saved(arguments)
+    if arguments.train:
+        return run_training_comparison(arguments)
     options = launch_options(arguments)
     bench_plan = plan_from(arguments, options.placement.ranks)
+    if is_comparison(arguments):
+        return run_comparison(arguments, options, bench_plan)
     printer = TablePrinter(bench_plan, arguments.json)
     began = time.time()
     run_session(bench_plan, options, printer.begin, printer.add)

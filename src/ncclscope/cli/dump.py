@@ -12,7 +12,7 @@ from typing import Any
 from ncclscope.capture.dump_events import EVENT_NAMES, events_of
 from ncclscope.capture.dump_ranges import RANGE, range_events
 from ncclscope.capture.process import Process
-from ncclscope.capture.reader import is_dataset, open_capture, resolve_capture
+from ncclscope.capture.reader import is_dataset, none_readable, open_capture, resolve_capture
 from ncclscope.cli.rank_arguments import ranks_of_options
 from ncclscope.errors import UsageError
 from ncclscope.humanize import plural, printable, ranks_in_words
@@ -188,10 +188,12 @@ def run(arguments: argparse.Namespace) -> int:
     if is_dataset(path):
         raise UsageError(f"cannot dump {path}: a dataset has no events", "Name a capture")
     capture = open_capture(path)
+    if not capture.processes:
+        raise none_readable(path, capture.unreadable)
     for problem in capture.unreadable:
         print(f"ncclscope: {problem}", file=sys.stderr)
     processes = [p for p in capture.processes if ranks is None or p.rank in ranks]
-    if capture.processes and not processes:
+    if not processes:
         present = tuple(sorted({p.rank for p in capture.processes if p.rank is not None}))
         message = f"cannot dump {ranks_in_words(ranks or ())}: no such process in {path}"
         raise UsageError(message, f"There are {ranks_in_words(present)}" if present else "")
@@ -208,4 +210,4 @@ def run(arguments: argparse.Namespace) -> int:
     for process in processes:
         for event in _events(process, nonces, events):
             print(json.dumps(event) if arguments.json else printable(_line(event, origin)))
-    return 0 if capture.processes else 1
+    return 0

@@ -10,6 +10,7 @@ from ncclscope.capture.housekeeping import is_running, process_folders
 from ncclscope.capture.reader import (
     find_captures,
     is_dataset,
+    none_readable,
     resolve_capture,
 )
 from ncclscope.cli import suggested_commands
@@ -104,7 +105,10 @@ def run(arguments: argparse.Namespace) -> int:
         message = f"cannot tell the status of {capture}: a dataset has no running processes"
         raise UsageError(message, "Try `ncclscope report`")
     all_jobs = arguments.capture is None
-    status, others = _status(capture), _other_running_jobs(capture) if all_jobs else {}
+    status = _status(capture)
+    if status.unreadable and not status.processes:
+        raise none_readable(capture, status.unreadable)
+    others = _other_running_jobs(capture) if all_jobs else {}
     _show(status, capture, others, arguments)
     while pause_s is not None and not status.post_mortem:
         time.sleep(pause_s)

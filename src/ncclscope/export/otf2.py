@@ -200,7 +200,7 @@ class _Archive:
         )
         pairs = np.stack([ops["communicator"][rows], ops["rank"][rows]])
         for communicator, place in np.unique(pairs, axis=1).T.tolist():
-            name = self._model.communicator_names[communicator]
+            name = self._model.communicator_name(communicator)
             location = self._location(rank, name)
             self._locations[rank.number, communicator] = location
             self._members.setdefault(communicator, {})[place] = location
@@ -223,7 +223,7 @@ class _Archive:
         groups.create("NCCL", library.GroupType.COMM_LOCATIONS, members=locations, **mpi)
         for row, listed in members.items():
             self._places[row] = {rank: at for at, rank in enumerate(sorted(self._members[row]))}
-            name = printable(self._model.communicator_names[row])
+            name = printable(self._model.communicator_name(row))
             group = groups.create(name, library.GroupType.COMM_GROUP, members=listed, **mpi)
             self._comms[row] = self._definitions.comm(name, group)
 
@@ -311,7 +311,7 @@ class _Archive:
             if lane.can_nest(end):
                 return lane
         if lanes:
-            name = f"{self._model.communicator_names[communicator]} ({len(lanes) + 1})"
+            name = f"{self._model.communicator_name(communicator)} ({len(lanes) + 1})"
             location = self._location(rank, name)
         else:
             location = self._locations[rank.number, communicator]

@@ -9,9 +9,16 @@ from pathlib import Path
 
 import numpy as np
 
-from ncclscope.errors import FormatError
 from ncclscope.humanize import plural
-from ncclscope.ingest.records import Format, ImportReport, Member, Operation, Process, Record
+from ncclscope.ingest.records import (
+    Format,
+    ImportReport,
+    Member,
+    Operation,
+    Process,
+    Record,
+    check_counted,
+)
 from ncclscope.ingest.registry import ImportRegistry, Ints
 from ncclscope.model.align.host_clocks import solve
 from ncclscope.model.completeness import Completeness, impossible_sizes
@@ -82,9 +89,7 @@ class ImportBuilder:
 
     def _add_operation(self, process: int, communicator: int, operation: Operation) -> None:
         self._operations += 1
-        if self._operations > self._form.most_operations:
-            most = f"{self._form.most_operations:,}"
-            raise FormatError(f"cannot import it: it counts more than {most} operations")
+        check_counted(self._operations, self._form.most_operations)
         values = {**operation.values, "communicator": communicator}
         rank = int(values.get("rank", NONE))
         self._registry.member(communicator, process, rank)

@@ -15,6 +15,7 @@ from ncclscope.ingest.records import (
     Operation,
     Process,
     Record,
+    check_counted,
     form_of,
     function_name,
     nanoseconds,
@@ -64,6 +65,7 @@ def _operations(row: dict[str, str], process: Process) -> Iterator[Operation] | 
     function = function_name(str(row.get("CollectiveType", "")))
     if calls < 0 or size < 0 or function in ("", "Group"):
         return None
+    check_counted(calls, MOST_COUNTED)  # before any is made: millions take minutes
     return _same(process, function, calls, size, total)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
+from ncclscope.errors import FormatError
 from ncclscope.model.schema import NONE
 from ncclscope.nccl.functions import FUNCTIONS
 from ncclscope.nccl.torch_names import FUNCTIONS_OF_TORCH
@@ -100,6 +101,12 @@ class Format:
     start_error_ns: int = 0
     # Where a file holds counts, a few bytes can stand for any number of operations.
     most_operations: int = 1 << 40
+
+
+def check_counted(count: int, most: int) -> None:
+    """Raises FormatError where a file counts more operations than an import makes."""
+    if count > most:
+        raise FormatError(f"cannot import it: it counts more than {most:,} operations")
 
 
 def number(value: object, largest: int = _LARGEST) -> int:

@@ -260,6 +260,8 @@ class JobFollower:
         except FileNotFoundError:  # it was deleted
             folders = []
         by_host = self._by_host(folders)
+        if folders and not any(folder in self.hosts for folder in folders):
+            self.unreadable.append(capture)
         for host, on_host in by_host.items() if matches else ():
             key = (capture, host)
             if key not in self.jobs and self.finished.get(key) != _last_writes(on_host):

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ncclscope.arrays.library import spill_large_arrays_to
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.liveness import ENDED, FATES, life_in
-from ncclscope.capture.reader import is_dataset
+from ncclscope.capture.reader import is_dataset, none_readable
 from ncclscope.errors import NcclscopeError
 from ncclscope.humanize import plural
 from ncclscope.model.align.bounds import (
@@ -201,7 +201,7 @@ def _decode(
     decoders_of: Decoders,
 ) -> Iterator[StreamRanges]:
     """Decodes the processes in their order and has their operations written; the streams of each
-    follow when they are.
+    follow when they are. FormatError where none of them can be read.
     """
     with decoders_of(folders, writer.folder) as workers:
         writing: list[Decoder] = []
@@ -220,6 +220,8 @@ def _decode(
             writing.append(worker)
         for worker in writing:
             yield worker.streams()
+    if folders and not job.process_rows:
+        raise none_readable(folders[0].parent, job.counts.unreadable)
 
 
 def _add_process(job: _Job, decoded: DecodedProcess, writer: Writer) -> Placement:

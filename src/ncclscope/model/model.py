@@ -47,6 +47,10 @@ class Model:
     module_names: list[str] = field(default_factory=list)  # by row of `modules`
     training: Training = field(default_factory=Training)
 
+    def communicator_name(self, row: int) -> str:
+        """The name of a communicator, "?" where it is not known."""
+        return self.communicator_names[row] if row >= 0 else "?"
+
     @property
     def has_context(self) -> bool:
         """Whether any operation has a step, a phase or a module."""

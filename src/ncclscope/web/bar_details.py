@@ -169,7 +169,7 @@ def _add_operation(
     values = {column.name: int(operations[column.name][number]) for column in OPERATIONS}
     function = model.words["function"][values["function"]] if values["function"] >= 0 else "?"
     bar["title"] = function if row.kind != CHANNEL else f"{function}, one channel"
-    bar["communicator"] = model.communicator_names[values["communicator"]]
+    bar["communicator"] = model.communicator_name(values["communicator"])
     source = model.words["source"][values["source"]]
     bar["fields"] = [
         *_communicator_and_instance(model, values),
@@ -192,7 +192,7 @@ def _add_operation(
 
 def _communicator_and_instance(model: Model, values: dict[str, int]) -> list[Field]:
     comm, instance = values["communicator"], values["instance"]
-    name = model.communicator_names[comm]
+    name = model.communicator_name(comm)
     fields: list[Field] = [{"name": "communicator", "value": name, "source": "nccl"}]
     instances = model.tables["instances"]
     if instance != NONE:

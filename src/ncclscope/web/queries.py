@@ -29,7 +29,7 @@ def operation_json(lookup: Lookup, model: Model, row: int) -> Json | None:
         **position(lookup.scene, *at),
         "function": model.words["function"][function] if function >= 0 else "?",
         "rank": int(operations["global_rank"][row]),
-        "communicator": model.communicator_names[comm] if comm >= 0 else "?",
+        "communicator": model.communicator_name(comm),
         "size_bytes": int(operations["size_bytes"][row]),
         "duration_ns": int(operations["duration_ns"][row]),
         "wait_ns": int(operations["wait_ns"][row]),

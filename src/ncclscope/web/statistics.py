@@ -74,7 +74,7 @@ def _group(model: Model, columns: Columns) -> Json:
     moved, moved_ns = float(columns["bus_bytes"].sum()), int(columns["bus_ns"].sum())
     times = durations(columns)
     return {
-        "communicator": model.communicator_names[communicator],
+        "communicator": model.communicator_name(communicator),
         "function": model.words["function"][function] if function >= 0 else "?",
         "operations": len(duration),
         "timed": int(timed.sum()),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import ncclscope
+from ncclscope.capture.header import parse_header
 from ncclscope.cli import main
 from ncclscope.errors import NcclscopeError
 from ncclscope.model.schema import DETAILS
@@ -115,3 +116,53 @@ def test_counters_of_damaged_captures(tmp_path: Path, capsys: pytest.CaptureFixt
             main(["report", str(copy)])
         except Exception as error:
             raise AssertionError(f"seed {seed}") from error
+
+
+READING_VERBS = ("report", "diagnose", "status", "whatif", "compare", "dump", "export", "timeline")
+
+
+@pytest.mark.parametrize("verb", READING_VERBS)
+def test_a_capture_of_which_no_process_can_be_read_is_refused(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture, page = tmp_path / "capture", tmp_path / "page.html"
+    synthetic(capture, SyntheticSpec(processes=2, operations=5))
+    for file in capture.glob("*/*"):
+        file.write_bytes(b"x" * 100)
+    more = {
+        "compare": [str(capture)],
+        "export": ["-o", str(tmp_path / "x.csv")],
+        "timeline": ["--html", str(page)],
+    }
+    assert main([verb, str(capture), *more.get(verb, [])]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert f"cannot read any process of {capture}: cannot read" in printed.err
+    assert "100 bytes are too few" in printed.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["capture"]
+    assert not (capture / "model").exists()
+
+
+def test_serve_names_a_capture_of_which_no_process_can_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capture = tmp_path / "capture"
+    synthetic(capture, SyntheticSpec(processes=2, operations=5))
+    for file in capture.glob("*/*"):
+        file.write_bytes(b"x" * 100)
+    assert main(["serve", str(capture), "--all-hosts", "--once"]) == 0
+    printed = capsys.readouterr()
+    assert f"{capture} cannot be read and is left out" in printed.err
+    assert "ncclscope_unreadable_captures 1" in printed.out
+
+
+def test_a_timeline_without_communicators(captures: Path, tmp_path: Path) -> None:
+    """Metadata that is cut off: operations are there, their communicators are not."""
+    copy, page = tmp_path / "copy", tmp_path / "page.html"
+    shutil.copytree(captures / CAPTURES[1], copy)
+    for meta in copy.glob("*/meta"):
+        data = meta.read_bytes()
+        meta.write_bytes(data[: parse_header(data, meta).header_bytes])
+    assert ncclscope.open(copy).model.communicator_names == []
+    assert main(["timeline", str(copy), "--html", str(page)]) == 0
+    assert page.exists()

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ncclscope.cli import main
 from ncclscope.model.build import open_model
-from ncclscope.model.schema import NONE
-from ncclscope.model.store.checksums import _digest
+from ncclscope.model.schema import ANY_NUMBER, NONE, TABLES, value_range
+from ncclscope.model.store.checksums import REFERENCES, _digest, with_seal
 from ncclscope.model.store.saved_model import fingerprint, load_current
 from tests.support.player import TRANSCRIPTS
 from tests.support.writer import from_transcript
@@ -103,6 +104,14 @@ def forge(capture: Path, change: Callable[[dict[str, Any]], None]) -> None:
     file.write_text(json.dumps(manifest))
 
 
+def seal(capture: Path) -> None:
+    """Seals what is in the folder now, as if it had been saved so."""
+    file = capture / "model" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    del manifest["seal"]
+    file.write_text(json.dumps(with_seal(file.parent, manifest)))
+
+
 FORGED: dict[str, Callable[[dict[str, Any]], None]] = {
     "no rows": lambda m: m.update(rows={}),
     "fewer rows": lambda m: m["rows"].update(operations=1),
@@ -169,6 +178,36 @@ def test_forged_columns_are_not_believed(
     forge(copy, lambda m: m["checksums"].update({file.name: checksum(file)}))
     assert not is_current(copy)
     assert report(copy, capsys) == report(whole, capsys)
+
+
+def test_out_of_range_numbers_are_not_believed_whatever_seals_them(whole: Path, copy: Path) -> None:
+    """Numbers that no row, code or time has, sealed as the writer seals: with checksums and stamps
+    of the very files.
+    """
+    folder = copy / "model"
+    rows = json.loads((folder / "manifest.json").read_text())["rows"]
+    checked = 0
+    for table, columns in TABLES.items():
+        for column in columns:
+            file = folder / f"{table}.{column.name}"
+            if not rows[table] or not file.exists() or column.name in ANY_NUMBER:
+                continue
+            kept = file.read_bytes()
+            values = np.frombuffer(kept, column.dtype).copy()
+            for value in (np.iinfo(values.dtype).min, np.iinfo(values.dtype).max):
+                least, most = value_range(column)
+                is_index = column.words or column.name in REFERENCES
+                if least <= value <= most and not is_index:
+                    continue
+                values[-1] = value
+                file.write_bytes(values.tobytes())
+                seal(copy)
+                assert not is_current(copy), f"{table}.{column.name} = {value}"
+                checked += 1
+            file.write_bytes(kept)
+    assert checked > 100
+    seal(copy)
+    assert is_current(copy)
 
 
 def test_files_that_are_none(whole: Path, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -56,6 +56,23 @@ def test_every_call_of_ddp_has_its_step_phase_and_bucket(tmp_path: Path) -> None
     assert [[group.description for group in own] for own in groups] == [["default_pg"]] * 2
 
 
+def test_buckets_that_are_never_rebuilt_have_their_modules(tmp_path: Path) -> None:
+    run_torch(
+        tmp_path, _DDP.replace("=0.005", "=0.005, find_unused_parameters=True"), record="steps"
+    )
+    rows = ncclscope.open(tmp_path / "capture").sql(
+        "select module_name, count(*), count(distinct step) from operations "
+        "where \"function\" = 'AllReduce' and phase = 'backward' group by 1 order by min(call_ns)"
+    )
+    assert rows.fetchall() == [
+        ("layers.2 … head", 24, 12),
+        ("layers.1 … layers.2", 24, 12),
+        ("layers.0 … layers.1", 24, 12),
+        ("layers.0", 24, 12),
+        (None, 24, 12),  # which parameters were used
+    ]
+
+
 # The recorder begins with the first communicator; gloo has none of NCCL's.
 _BEGIN_RECORDING = """
 def begin_recording():

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from ncclscope.errors import FormatError, UsageError
-from ncclscope.ingest import files, safe_pickle
+from ncclscope.ingest import files, ncclsee, safe_pickle
 from ncclscope.ingest.formats import FORMATS, format_of, import_files, plan_import
 from ncclscope.ingest.json_stream import CutError, elements
 from ncclscope.ingest.nccl_log import parse_line
@@ -376,9 +376,17 @@ def test_odd_ncclsee_rows(tmp_path: Path, text: str) -> None:
     opened_and_reported(gathered(tmp_path, path))
 
 
-def test_counts_without_end_are_refused(tmp_path: Path) -> None:
+def test_counts_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, head = tmp_path / "1.csv", foreign_samples.NCCLSEE.splitlines()[0]
+    path.write_text(f"{head}\nAllReduce,x,0,1,999999999999,5,1.0\n")
+    monkeypatch.setattr(ncclsee, "_same", None)  # none is made
+    with pytest.raises(FormatError, match="counts more than 16,777,216 operations"):
+        gathered(tmp_path, path)
+
+
+def test_counts_that_add_up_without_end_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "1.csv"
-    path.write_text(foreign_samples.NCCLSEE + "AllReduce,x,0,1,999999999999,5,1.0\n")
+    path.write_text(foreign_samples.NCCLSEE + "AllReduce,x,0,1,600,5,1.0\n" * 2)
     with pytest.MonkeyPatch.context() as patch:
         small = {**FORMATS, "ncclsee": replaced(FORMATS["ncclsee"], most_operations=1000)}
         patch.setattr("ncclscope.ingest.formats.FORMATS", small)

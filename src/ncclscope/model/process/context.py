@@ -17,6 +17,7 @@ from ncclscope.capture.process import Process
 from ncclscope.model.process.events import Bools, Ints, stream_of
 from ncclscope.model.process.range_meaning import (
     FLOPS_TEXT,
+    ROOT_MODULE,
     TOKENS_TEXT,
     Meaning,
     meaning_of,
@@ -125,18 +126,32 @@ def _meanings(ranges: Ranges) -> tuple[list[Meaning], Ints]:
 def _inherited(ranges: Ranges, kinds: list[Meaning], places: Ints) -> tuple[Ints, Ints, Ints]:
     """Phase, place of the meaning with the module, and prefetch of each range: its own, else that
     of the range around it. Backward stays backward: forward inside it computes activations again.
+
+    FSDP names the module in each of its texts and leaves the name out for the outermost module. So
+    where other texts have names, a text without one, inside none with a name, is that module's.
+    Releases that name no modules (before PyTorch 2.4) say nothing.
     """
     phases = np.array([PHASE_NAMES.index(k.phase) if k.phase else NONE for k in kinds], np.int64)
     modules = np.array([n if k.module else NONE for n, k in enumerate(kinds)], np.int64)
     ahead = np.array([k.prefetch for k in kinds], np.int64)
     phase, module, prefetch = phases[places], modules[places], ahead[places]
-    for level in ranges.levels()[1:]:
+    unnamed = np.array([k.of_fsdp_module and not k.module for k in kinds], np.bool_)
+    root = NONE
+    if unnamed.any() and any(k.of_fsdp_module and k.module for k in kinds):
+        root = len(kinds)
+        kinds.append(Meaning(module=ROOT_MODULE))
+    levels = ranges.levels()
+    for level in levels[:1]:
+        module[level] = np.where(unnamed[places[level]], root, module[level])
+    for level in levels[1:]:
         outer = ranges.parent[level]
         own = phase[level]
         keeps = (own != NONE) & (phase[outer] != _BACKWARD)
         phase[level] = np.where(keeps, own, phase[outer])
         phase[level] = np.where(phase[level] == NONE, own, phase[level])
         module[level] = np.where(module[level] == NONE, module[outer], module[level])
+        nameless = unnamed[places[level]] & (module[level] == NONE)
+        module[level] = np.where(nameless, root, module[level])
         prefetch[level] |= prefetch[outer]
     return phase, module, prefetch
 

@@ -44,6 +44,13 @@ _FSDP_PHASES = {
     "post_backward_rs_wait": BACKWARD,
     "root_post_backward_callback": BACKWARD,
 }
+# What FSDP does for one of its modules. It names the module behind these, except the outermost one.
+_FSDP_OF_MODULE = {
+    "all_gather", "all_gather_copy_out", "pre_forward", "post_forward", "pre_backward",
+    "post_backward_accumulate", "post_backward_reshard", "post_backward_reduce",
+    "post_backward_rs_wait",
+}  # fmt: skip
+ROOT_MODULE = "(root)"
 # Parts of other texts, in lower case; the first that matches counts.
 _PARTS = (
     (re.compile(r"^enumerate\(dataloader\)|dataloader|data_load|load_batch|get_batch"), DATA),
@@ -70,15 +77,16 @@ class Meaning:
     module: str = ""
     prefetch: bool = False
     step: str = ""
+    of_fsdp_module: bool = False  # FSDP's work for one module, named or not
 
 
 def meaning_of(text: str, source: int) -> Meaning:
     """The meaning of a range by its text and by who wrote it.
 
     >>> meaning_of("FSDP::backward_prefetch for layers.1", layout.RANGE_RECORD_FUNCTION)
-    Meaning(phase='backward', module='layers.1', prefetch=True, step='')
+    Meaning(phase='backward', module='layers.1', prefetch=True, step='', of_fsdp_module=False)
     >>> meaning_of("Optimizer.step#AdamW.step", layout.RANGE_RECORD_FUNCTION)
-    Meaning(phase='optimizer', module='', prefetch=False, step='optimizer')
+    Meaning(phase='optimizer', module='', prefetch=False, step='optimizer', of_fsdp_module=False)
     """
     if source == layout.RANGE_ENGINE:
         return Meaning(phase=BACKWARD)
@@ -91,7 +99,7 @@ def meaning_of(text: str, source: int) -> Meaning:
         name, inside, target = fsdp.groups()
         step = ROOT_CALL if _ROOTS.match(text) else ""
         phase, module = _FSDP_PHASES.get(name, ""), inside or target or ""
-        return Meaning(phase, module, name.endswith("_prefetch"), step)
+        return Meaning(phase, module, name.endswith("_prefetch"), step, name in _FSDP_OF_MODULE)
     step = OPTIMIZER_STEP if _OPTIMIZER.match(text) else ROOT_CALL if _ROOTS.match(text) else ""
     small = text.lower()
     phase = next((phase for pattern, phase in _PARTS if pattern.search(small)), "")

@@ -2,9 +2,9 @@
 references between its tables.
 
 A file's stamp is its size, its number and when it last changed, which the kernel keeps and nobody
-can set back. While all stamps are those of the manifest, nothing else is looked at: checksums read
-every byte, 216 for an operation. Files with other stamps, as those of a copied capture, are checked
-in full.
+can set back. While all stamps are those of the manifest, checksums are not compared: they take
+twice the time of the check of ranges, which is made each time. Nothing that indexes memory is
+believed because of a stamp: whoever writes the files can write the manifest.
 """
 
 import ctypes
@@ -22,7 +22,15 @@ import numpy as np
 
 from ncclscope.arrays.library import library, pointer
 from ncclscope.model.column_files import column_file
-from ncclscope.model.schema import LARGEST, NONE, OPTIONAL_COLUMNS, TABLES, Columns, value_range
+from ncclscope.model.schema import (
+    LARGEST,
+    NONE,
+    OPTIONAL_COLUMNS,
+    TABLES,
+    Column,
+    Columns,
+    value_range,
+)
 
 _CHUNK_WORDS = 1 << 18  # 2 MB: stays in the cache between reading and adding up
 _THREADS = 4
@@ -42,6 +50,7 @@ _OF_OPERATIONS = REFERENCES | {
 # References that must not be NONE.
 _NEVER_NONE = {
     "windows": ("process",),
+    "members": ("communicator",),
     "counters": ("process",),
     "counter_histograms": ("counter",),
     "steps": ("process",),
@@ -123,9 +132,9 @@ def with_seal(folder: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     return {**manifest, _SEAL: _digest(manifest)}
 
 
-def check_seal(folder: Path, manifest: dict[str, Any]) -> bool:
-    """Whether the files are the very ones that were saved, by their stamps; False: they are equal
-    to them, by their checksums. Raises DamagedError if they are not.
+def check_seal(folder: Path, manifest: dict[str, Any]) -> None:
+    """Raises DamagedError if the files are not the ones that were saved, by their stamps, nor equal
+    to them, by their checksums.
     """
     if manifest.get(_SEAL) != _digest(manifest):
         raise DamagedError("manifest")
@@ -142,11 +151,10 @@ def check_seal(folder: Path, manifest: dict[str, Any]) -> bool:
                 raise DamagedError(f"{table}.{column.name}")
     files = _column_files(folder, rows)
     if {name: _stamp(path) for name, path in files.items()} == manifest.get(_STAMPS):
-        return True
+        return
     sums = dict(zip(files, _each(checksum, files.values()), strict=True))
     if sums != manifest["checksums"]:
         raise DamagedError("columns")
-    return False
 
 
 def is_whole_number(value: object) -> TypeGuard[int]:
@@ -207,20 +215,46 @@ def wrong_reference(
     return ""
 
 
-def check_numbers(
-    tables: dict[str, Columns], words: dict[str, list[str]], rows: dict[str, int]
-) -> None:
-    """Raises DamagedError where a row or a code is referred to that does not exist."""
-    for table, columns in tables.items():
-        targets = _OF_OPERATIONS if table == "operations" else REFERENCES
-        if wrong_reference(table, columns, rows, targets):
-            raise DamagedError(table)
-        for column in TABLES[table]:
-            values = columns[column.name]
-            if not len(values):
-                continue
-            least, most = value_range(column)
-            if column.words:
-                most = len(words[column.name]) - 1
-            if int(values.min()) < least or int(values.max()) > most:
+def _extent(path: Path, dtype: str) -> tuple[int, int]:
+    """The least and the largest value in a column's file. It is read, not mapped: pages that are
+    mapped count as memory of this process.
+    """
+    values = np.empty(_CHUNK_WORDS, dtype)
+    room, extents = values.view(np.uint8).data, []
+    with path.open("rb", buffering=0) as file:
+        while read := file.readinto(room):
+            chunk = values[: read // values.itemsize]
+            extents.append((int(chunk.min()), int(chunk.max())))
+    return min(least for least, _ in extents), max(most for _, most in extents)
+
+
+def _allowed(
+    table: str, column: Column, words: dict[str, list[str]], rows: dict[str, int]
+) -> tuple[int, int]:
+    """The least and the largest value that a column may have: a code, a row, or what its kind of
+    number can be.
+    """
+    target = (_OF_OPERATIONS if table == "operations" else REFERENCES).get(column.name)
+    if target is not None:
+        return 0 if column.name in _NEVER_NONE.get(table, ()) else NONE, rows[target] - 1
+    least, most = value_range(column)
+    return least, len(words[column.name]) - 1 if column.words else most
+
+
+def check_numbers(folder: Path, words: dict[str, list[str]], rows: dict[str, int]) -> None:
+    """Raises DamagedError where a row or a code is referred to that does not exist, or a number
+    is larger than its column allows. `rows`: of each table, of processes and of nodes.
+    """
+    chosen = [
+        (table, column, path)
+        for table, columns in TABLES.items()
+        for column in (columns if rows[table] else ())
+        for path in (column_file(folder, table, column.name),)
+        if not _is_left_out(path, table)
+    ]
+    with ThreadPoolExecutor(min(len(os.sched_getaffinity(0)), _THREADS)) as pool:
+        extents = pool.map(lambda entry: _extent(entry[2], entry[1].dtype), chosen)
+        for (table, column, _), (lowest, highest) in zip(chosen, extents, strict=True):
+            least, most = _allowed(table, column, words, rows)
+            if lowest < least or highest > most:
                 raise DamagedError(f"{table}.{column.name}")

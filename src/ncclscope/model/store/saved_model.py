@@ -259,11 +259,10 @@ def load_current(capture: Path, mark: str) -> Model | None:
         manifest = json.loads((folder / _MANIFEST).read_text())
         if manifest.get("fingerprint") != mark:
             return None
-        is_as_saved = check_seal(folder, manifest)
+        check_seal(folder, manifest)
         model = _model(capture, folder, manifest)
-        if not is_as_saved:
-            counts = {"processes": len(model.processes), "nodes": len(model.nodes)}
-            check_numbers(model.tables, model.words, manifest["rows"] | counts)
+        counts = {"processes": len(model.processes), "nodes": len(model.nodes)}
+        check_numbers(folder, model.words, manifest["rows"] | counts)
         return model
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None  # damaged, or of another release: it is made again

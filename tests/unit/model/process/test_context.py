@@ -151,6 +151,24 @@ def test_texts_without_a_place_in_the_table_are_read_from_their_slots(tmp_path: 
     assert _single(tmp_path, program) == program.truth
 
 
+def test_what_fsdp_does_for_no_named_module_is_for_the_root(tmp_path: Path) -> None:
+    program = Program(0, 1)
+    with program.range("FSDP::pre_forward"), program.range("FSDP::all_gather"):
+        program.call("AllGather", 64, PlantedCall(None, "forward", "(root)"))
+    with program.range("FSDP::pre_forward (layers.0)"), program.range("FSDP::all_gather"):
+        program.call("AllGather", 64, PlantedCall(None, "forward", "layers.0"))
+    with program.range("FSDP::root_post_backward_callback"):
+        program.call("AllReduce", 64, PlantedCall(None, "backward", None))
+    assert _single(tmp_path, program) == program.truth
+
+
+def test_releases_of_fsdp_that_name_no_module_say_none(tmp_path: Path) -> None:
+    program = Program(0, 1)
+    with program.range("FSDP::pre_forward"), program.range("FSDP::all_gather"):
+        program.call("AllGather", 64, PlantedCall(None, "forward", None))
+    assert _single(tmp_path, program) == program.truth
+
+
 def test_processes_without_ranges_have_no_context(tmp_path: Path) -> None:
     program, silent = Program(0, 2), Program(1, 2)
     with program.range("Optimizer.step#SGD.step"):

@@ -1,0 +1,391 @@
+"""The comparison's tables, computed from trials: coverage, reported times, cost, and loss.
+
+Coverage counts a profiler's records against the calls that the benchmark made. A call may be
+recorded in several forms, because NCCL itself makes sends and receives of some calls:
+
+    AlltoAll of 4 KiB on 2 ranks  ->  1 AlltoAll of 4 KiB, or 2 sends and 2 receives of 2 KiB each
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ncclscope.bench.profilers.intervals import (
+    Estimate,
+    Times,
+    median_of,
+    median_ratio,
+)
+from ncclscope.bench.profilers.known import NONE, Profiler
+from ncclscope.bench.profilers.recording import Records
+from ncclscope.bench.profilers.trials import COST, KILL, TIMES, Trial, TrialCase
+
+Form = tuple[tuple[str, int, int], ...]  # function, bytes and number of a call's records
+Pool = Counter[tuple[str, int]]  # records by function and bytes
+_QUANTILES = (5, 50, 95)
+_LOWER_BOUNDS = {
+    "gpu-early": "a lower bound: NCCL's stop stamp comes before the end",
+    "host": "the host's times",
+    "proxy": "network transfers' times",
+    "enqueue": "until the call was queued",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CoverageRow:
+    """Calls of one operation and size on one rank, of all runs together."""
+
+    profiler: str
+    operation: str
+    size_bytes: int
+    rank: int
+    made: int
+    recorded: float  # of a call that is several records, a part may be there
+
+    @property
+    def share(self) -> float:
+        """The share of calls on record."""
+        return self.recorded / self.made if self.made else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Of times of single calls, in ns."""
+
+    p5_ns: float
+    median_ns: float
+    p95_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class TimesRow:
+    """Times that a profiler reports, beside the benchmark's own of the same run."""
+
+    profiler: str
+    operation: str
+    size_bytes: int
+    calls: int  # that are compared
+    own: Quantiles | None
+    reported: Quantiles | None  # None: no times, or a mean alone
+    ratio: Estimate | None  # reported / own
+    source: str
+    remark: str
+
+
+@dataclass(frozen=True, slots=True)
+class CostRow:
+    """Wall and CPU time of a call, and both by those of no plugin in the same round."""
+
+    profiler: str
+    operation: str  # "": all of them, by geometric mean
+    size_bytes: int
+    wall_us: float
+    wall_ratio: Estimate
+    added_us: Estimate
+    cpu_us: float
+    cpu_ratio: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class LossRow:
+    """What a profiler leaves on disk, and what a SIGKILL takes."""
+
+    profiler: str
+    bytes_per_call: float | None
+    files: int
+    killed_made: int
+    killed_recorded: float
+    failed: int  # runs that a rank's death ended
+    runs: int
+    failures: tuple[str, ...]  # each different one once
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All tables."""
+
+    profilers: tuple[Profiler, ...]
+    coverage: tuple[CoverageRow, ...]
+    times: tuple[TimesRow, ...]
+    cost: tuple[CostRow, ...]
+    loss: tuple[LossRow, ...]
+
+    def coverage_of(self, profiler: str, operation: str = "") -> tuple[int, float]:
+        """Calls made and recorded, of one operation or all."""
+        rows = [
+            row
+            for row in self.coverage
+            if row.profiler == profiler and operation in ("", row.operation)
+        ]
+        return sum(row.made for row in rows), sum(row.recorded for row in rows)
+
+
+def forms_of(case: TrialCase) -> tuple[Form, ...]:
+    """The forms in which a call can be on record, the best first."""
+    size, ranks = case.size_bytes, case.ranks
+    if case.function == "SendRecv":
+        return ((("Send", size, 1), ("Recv", size, 1)),)
+    whole: Form = ((case.function, size, 1),)
+    if case.function == "AlltoAll":
+        return (whole, (("Send", size // ranks, ranks), ("Recv", size // ranks, ranks)))
+    return (whole,)
+
+
+def recorded_calls(trial: Trial) -> Iterator[tuple[TrialCase, int, float]]:
+    """By case and rank, the number of calls on record. No record counts for two cases."""
+    for rank in range(max((case.ranks for case in trial.cases), default=0)):
+        pool: Pool = Counter()
+        for records in trial.records:
+            if records.rank == rank:
+                pool[records.function, records.size_bytes] += records.count
+        taken = [_take(case, pool) for case in trial.cases]
+        for case, recorded in zip(trial.cases, taken, strict=True):
+            missing = case.made - recorded
+            if missing > 0:
+                recorded += _take_other_sizes(case, missing, pool, trial.cases)
+            yield case, rank, recorded
+
+
+def _take(case: TrialCase, pool: Pool) -> float:
+    """Takes the records of a case out of the pool, in the form that has most."""
+
+    def available(form: Form) -> float:
+        there = sum(min(pool[name, size], case.made * per) for name, size, per in form)
+        return there / sum(per for _, _, per in form)
+
+    best = max(forms_of(case), key=available)
+    recorded = available(best)
+    for name, size, per in best:
+        pool[name, size] -= min(pool[name, size], case.made * per)
+    return recorded
+
+
+def _take_other_sizes(
+    case: TrialCase, missing: float, pool: Pool, cases: Sequence[TrialCase]
+) -> float:
+    """Takes records with sizes that no case has: some profilers know ranges of sizes only."""
+    sizes = {size for other in cases for form in forms_of(other) for _, size, _ in form}
+    taken = 0.0
+    for (function, size), count in list(pool.items()):
+        if function == case.function and size not in sizes and taken < missing:
+            number = min(float(count), missing - taken)
+            pool[function, size] -= int(number)
+            taken += number
+    return taken
+
+
+def coverage_rows(trials: Sequence[Trial]) -> list[CoverageRow]:
+    """Calls made and recorded, in runs that came to their end."""
+    made: Counter[tuple[str, str, int, int]] = Counter()
+    recorded: dict[tuple[str, str, int, int], float] = {}
+    for trial in trials:
+        if trial.failure or trial.kind == KILL:
+            continue
+        for case, rank, number in recorded_calls(trial):
+            key = trial.profiler, case.operation, case.size_bytes, rank
+            made[key] += case.made
+            recorded[key] = recorded.get(key, 0.0) + number
+    return [CoverageRow(*key, number, recorded[key]) for key, number in made.items()]
+
+
+# ---- times ----
+def _positions(trial: Trial, case: TrialCase, records: Records) -> list[int] | None:
+    """The place of each record among the calls of its case; None where it cannot be told."""
+    if records.sequences:
+        before = 0
+        for other in trial.cases:
+            if other is case:
+                break
+            before += other.made if other.function == case.function else 0
+        return [number - before for number in records.sequences]
+    return list(range(records.count)) if records.count == case.made else None
+
+
+def _compared_calls(trial: Trial, case: TrialCase, records: Records) -> tuple[Times, Times, bool]:
+    """Reported and own times of one rank's timed calls, and whether they are pairs."""
+    own = np.asarray(case.by_rank[records.rank].gpu_ns, np.float64)
+    reported = np.asarray(records.durations_ns, np.float64)
+    known = case.grouped == 1 and not records.sampled
+    positions = _positions(trial, case, records) if known else None
+    if positions is None:
+        return reported[reported >= 0], own, False
+    timed = [
+        (place, number - case.warm_up)
+        for place, number in enumerate(positions)
+        if 0 <= number - case.warm_up < len(own) and reported[place] >= 0
+    ]
+    places, calls = [place for place, _ in timed], [call for _, call in timed]
+    return reported[places], own[calls], True
+
+
+def times_rows(trials: Sequence[Trial]) -> list[TimesRow]:
+    """Reported times beside the benchmark's own, case by case."""
+    rows = []
+    for trial in trials:
+        if trial.kind == TIMES and not trial.failure and trial.records:
+            rows += [_times_row(trial, case) for case in trial.cases]
+    return rows
+
+
+def own_times(case: TrialCase) -> Times:
+    """The benchmark's own times of all ranks."""
+    return np.concatenate([np.asarray(rank.gpu_ns, np.float64) for rank in case.by_rank])
+
+
+def _records_of(trial: Trial, case: TrialCase) -> list[Records]:
+    """The records whose times are those of a case's calls."""
+    function, size, _ = forms_of(case)[0][0]
+    return [
+        records
+        for records in trial.records
+        if (records.function, records.size_bytes) == (function, size)
+        and 0 <= records.rank < case.ranks
+    ]
+
+
+def compared_calls_of(trial: Trial, case: TrialCase) -> tuple[Times, Times, bool] | None:
+    """Reported and own times of all ranks, and whether they are pairs; None: no times reported."""
+    parts = [
+        _compared_calls(trial, case, records)
+        for records in _records_of(trial, case)
+        if records.durations_ns
+    ]
+    parts = [part for part in parts if len(part[0])]
+    if not parts:
+        return None
+    reported, own = (np.concatenate([part[i] for part in parts]) for i in (0, 1))
+    return reported, own, all(part[2] for part in parts)
+
+
+def _times_row(trial: Trial, case: TrialCase) -> TimesRow:
+    same = _records_of(trial, case)
+    source = Counter(records.source for records in same).most_common(1)[0][0] if same else ""
+    compared = compared_calls_of(trial, case)
+    if compared is None:
+        own = own_times(case)
+        remark = _why_no_times(trial, case, same)
+        return TimesRow(
+            trial.profiler, case.operation, case.size_bytes, 0,
+            _quantiles(own) if len(own) else None, None, None, source, remark,
+        )  # fmt: skip
+    reported, own, pairs = compared
+    remark = _LOWER_BOUNDS.get(source, "")
+    if not remark and not pairs:
+        sampled = any(records.sampled for records in same)
+        remark = "a sample, in buckets of 12 %" if sampled else "cannot be matched with calls"
+    ratio = median_ratio(reported, own, pairs) if np.median(own) > 0 else None
+    return TimesRow(
+        trial.profiler, case.operation, case.size_bytes, len(reported), _quantiles(own),
+        _quantiles(reported), ratio, source, remark,
+    )  # fmt: skip
+
+
+def _why_no_times(trial: Trial, case: TrialCase, same: Sequence[Records]) -> str:
+    if same:
+        return "no times"
+    functions = {records.function for records in trial.records}
+    if case.function == "AlltoAll" and functions & {"Send", "Recv"}:
+        return "sends and receives instead"
+    return "not recorded"
+
+
+def _quantiles(times: Times) -> Quantiles:
+    return Quantiles(*(float(value) for value in np.percentile(times, _QUANTILES)))
+
+
+# ---- cost ----
+def _per_call(case: TrialCase) -> tuple[float, float]:
+    """Wall time of a call on the slowest rank, and the mean CPU time of ranks, in µs."""
+    wall_ns = max(rank.wall_ns for rank in case.by_rank)
+    return wall_ns / 1e3, float(np.mean([rank.cpu_ns for rank in case.by_rank])) / 1e3
+
+
+def cost_rows(trials: Sequence[Trial]) -> list[CostRow]:
+    """Cost by profiler and case against no plugin, round by round; last the mean of all cases."""
+    rounds: dict[tuple[str, int], dict[tuple[str, int], tuple[float, float]]] = {}
+    for trial in trials:
+        if trial.kind == COST and not trial.failure:
+            rounds[trial.profiler, trial.round] = {
+                (case.operation, case.size_bytes): _per_call(case) for case in trial.cases
+            }
+    rows = []
+    for profiler in dict.fromkeys(name for name, _ in rounds):
+        pairs = [
+            (costs, rounds[NONE, number])
+            for (name, number), costs in rounds.items()
+            if name == profiler and (NONE, number) in rounds
+        ]
+        if profiler == NONE or not pairs:
+            continue
+        for key in pairs[0][0]:
+            rows.append(_cost_row(profiler, key, [(own[key], none[key]) for own, none in pairs]))
+        means = [(_geometric_means(own), _geometric_means(none)) for own, none in pairs]
+        rows.append(_cost_row(profiler, ("", 0), means))
+    return rows
+
+
+def _geometric_means(costs: Mapping[tuple[str, int], tuple[float, float]]) -> tuple[float, float]:
+    logs = np.log(np.maximum(np.array(list(costs.values())), 1e-3))
+    wall, cpu = np.exp(logs.mean(axis=0))
+    return float(wall), float(cpu)
+
+
+def _cost_row(
+    profiler: str,
+    key: tuple[str, int],
+    pairs: Sequence[tuple[tuple[float, float], tuple[float, float]]],
+) -> CostRow:
+    return CostRow(
+        profiler, *key,
+        float(np.median([own[0] for own, _ in pairs])),
+        median_of([own[0] / none[0] for own, none in pairs]),
+        median_of([own[0] - none[0] for own, none in pairs]),
+        float(np.median([own[1] for own, _ in pairs])),
+        median_of([own[1] / max(none[1], 1e-3) for own, none in pairs]),
+    )  # fmt: skip
+
+
+# ---- loss ----
+def loss_rows(trials: Sequence[Trial], profilers: Sequence[Profiler]) -> list[LossRow]:
+    """Bytes, failures, and calls that are on record after a SIGKILL."""
+    return [_loss_row(profiler, trials) for profiler in profilers]
+
+
+def _loss_row(profiler: Profiler, trials: Sequence[Trial]) -> LossRow:
+    own = [trial for trial in trials if trial.profiler == profiler.name]
+    ended = [trial for trial in own if not trial.failure and trial.kind != KILL]
+    calls = sum(case.made * case.ranks for trial in ended for case in trial.cases)
+    written = sum(trial.bytes_written for trial in ended)
+    killed = [
+        (case.made, recorded)
+        for trial in own
+        if trial.kind == KILL and not trial.failure
+        for case, _, recorded in recorded_calls(trial)
+    ]
+    return LossRow(
+        profiler.name,
+        written / calls if calls and profiler.reader else None,
+        max((trial.files for trial in ended), default=0),
+        sum(made for made, _ in killed),
+        sum(recorded for _, recorded in killed),
+        sum(bool(trial.failure) for trial in own),
+        len(own),
+        tuple(dict.fromkeys(trial.failure for trial in own if trial.failure)),
+        tuple(dict.fromkeys(trial.problem for trial in own if trial.problem)),
+    )
+
+
+def compare(trials: Sequence[Trial], profilers: Sequence[Profiler]) -> Comparison:
+    """All tables of these trials, with profilers in the given order."""
+    places = {profiler.name: place for place, profiler in enumerate(profilers)}
+    ordered = sorted(trials, key=lambda trial: places[trial.profiler])
+    return Comparison(
+        tuple(profilers),
+        tuple(coverage_rows(ordered)),
+        tuple(times_rows(ordered)),
+        tuple(cost_rows(ordered)),
+        tuple(loss_rows(ordered, profilers)),
+    )

@@ -1,0 +1,108 @@
+"""The profilers that a user asks for: NAME[=PATH.so][,VARIABLE=VALUE…]."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ncclscope.bench.profilers.known import NONE, Profiler, known_profilers
+from ncclscope.errors import UsageError
+
+_ALIASES = {"ncclscope": "ncclscope-trace"}
+# What is compared where nothing is named, besides what is installed of the others.
+_DEFAULT_OWN = ("ncclscope-profile", "ncclscope-trace", "ncclscope-full")
+AGAIN = "none again"  # the noise: no plugin, measured a second time
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The profilers to compare, and why others are left out, by name."""
+
+    profilers: tuple[Profiler, ...]
+    absent: Mapping[str, str]
+
+
+def select_profilers(
+    requests: Sequence[str], environment: Mapping[str, str], training: bool = False
+) -> Selection:
+    """No plugin, twice, and then what was asked for: by default everything that is installed.
+
+    A profiler that is not installed is named in `absent`. One that the user named with a path that
+    does not exist is an error.
+    """
+    known = known_profilers()
+    words = list(requests) or _default_requests(known, training)
+    profilers, absent = [], {}
+    for word in words:
+        profiler = _parse(word, known)
+        reason = _why_left_out(profiler, environment, training)
+        if reason:
+            absent[profiler.name] = reason
+        elif profiler.name != NONE:
+            profilers.append(_resolved(profiler, environment))
+    none = known[NONE]
+    again = replace(none, name=AGAIN, title="no plugin, measured a second time: the noise")
+    return Selection((none, again, *_distinct(profilers)), absent)
+
+
+def _default_requests(known: Mapping[str, Profiler], training: bool) -> list[str]:
+    others = [name for name in known if not name.startswith("ncclscope-")]
+    torch_only = [name for name in others if known[name].torch]
+    return [
+        *("empty", *_DEFAULT_OWN),
+        *(name for name in others if name not in (NONE, "empty", *torch_only)),
+        *(torch_only if training else ()),
+    ]
+
+
+def _why_left_out(profiler: Profiler, environment: Mapping[str, str], training: bool) -> str:
+    if profiler.torch and not training:
+        return "sees PyTorch's calls only: compare it with --train"
+    return profiler.why_absent(environment)
+
+
+def _resolved(profiler: Profiler, environment: Mapping[str, str]) -> Profiler:
+    """The profiler with the path of its plugin among its variables."""
+    if not profiler.library:
+        return profiler
+    path = profiler.plugin(environment)
+    return _with_plugin(profiler, path) if path else profiler
+
+
+def _with_plugin(profiler: Profiler, path: Path) -> Profiler:
+    variables = {**profiler.variables, "NCCL_PROFILER_PLUGIN": str(path)}
+    return replace(profiler, variables=variables, library="")
+
+
+def _parse(word: str, known: Mapping[str, Profiler]) -> Profiler:
+    """inspector=/lib/x.so,NCCL_INSPECTOR_DUMP_VERBOSE=1 -> the profiler, so changed."""
+    first, *settings = word.split(",")
+    name, _, path = first.partition("=")
+    name = _ALIASES.get(name, name)
+    if name not in known:
+        names = ", ".join([*_ALIASES, *known])
+        raise UsageError(f"there is no profiler {name or 'without a name'}", f"Known are {names}")
+    profiler = known[name]
+    if path:
+        if not Path(path).is_file():
+            raise UsageError(f"cannot load {path}: no such file", f"Give {name}=PATH of its plugin")
+        profiler = _with_plugin(profiler, Path(path).resolve())
+    for setting in settings:
+        variable, equals, value = setting.partition("=")
+        if not variable.isidentifier() or not equals:
+            hint = "Give NAME, NAME=PATH.so, and variables behind commas: NAME=PATH.so,ENV=VALUE"
+            raise UsageError(f"{setting} is no setting of {name}", hint)
+        profiler = replace(profiler, variables={**profiler.variables, variable: value})
+    return replace(profiler, title=", ".join([profiler.title, *settings]))
+
+
+def _distinct(profilers: Sequence[Profiler]) -> list[Profiler]:
+    """The same profilers, each with a name of its own: a second inspector is `inspector 2`."""
+    names: dict[str, int] = {}
+    distinct = []
+    for profiler in profilers:
+        number = names[profiler.name] = names.get(profiler.name, 0) + 1
+        plugin = profiler.variables.get("NCCL_PROFILER_PLUGIN", "")
+        title = f"{profiler.title} ({Path(plugin).name})" if number > 1 else profiler.title
+        name = profiler.name if number == 1 else f"{profiler.name} {number}"
+        distinct.append(replace(profiler, name=name, title=title))
+    return distinct

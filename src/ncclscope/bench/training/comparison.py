@@ -1,0 +1,159 @@
+"""Tables of training runs: step time, calls recorded, and time of communication by profiler."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ncclscope.bench.profilers.comparison_tables import change_text, share_text
+from ncclscope.bench.profilers.intervals import Estimate, median_of
+from ncclscope.bench.profilers.known import Profiler
+from ncclscope.bench.profilers.recording import Records
+from ncclscope.bench.training.trials import COUNTING, TrainingTrial, none_trials
+from ncclscope.humanize import NOTHING, amount
+from ncclscope.report.tables import Column, Table
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """One profiler: medians over rounds, and intervals by resampling rounds."""
+
+    profiler: str
+    step_ms: float | None
+    step_ratio: Estimate | None  # against no plugin in the same round
+    cpu_ratio: Estimate | None
+    calls_made: int | None  # of all ranks in a run, by the plugin that counts; None: not known
+    calls_recorded: int | None
+    by_function: Mapping[str, int]
+    communication_s: float | None  # of a rank, as reported
+    communication_share: float | None  # of the time of all steps
+    bytes_written: int
+    failed: int
+    runs: int
+    remark: str
+
+
+def calls_made(trials: Sequence[TrainingTrial]) -> int | None:
+    """NCCL calls of all ranks in one run, as the empty plugin counts them; None: no such run."""
+    totals = [sum(trial.counted) for trial in trials if trial.counted and not trial.failure]
+    return int(np.median(totals)) if any(totals) else None
+
+
+def _reported_ns(records: Records) -> float:
+    """The time of all calls of these records; of a sample, scaled up to all of them."""
+    times = [time_ns for time_ns in records.durations_ns if time_ns >= 0]
+    if records.sampled and times:
+        return float(np.mean(times)) * records.count
+    return float(sum(times))
+
+
+def _communication_s(trial: TrainingTrial) -> float | None:
+    """Reported time of NCCL's operations, the mean of ranks."""
+    times = [_reported_ns(records) for records in trial.records]
+    return sum(times) / len(trial.step_ns) / 1e9 if times else None
+
+
+def _step_ms(trial: TrainingTrial) -> float:
+    """The median step of the slowest rank."""
+    return max(float(np.median(steps)) for steps in trial.step_ns) / 1e6
+
+
+def training_row(profiler: Profiler, trials: Sequence[TrainingTrial]) -> TrainingRow:
+    """The row of one profiler."""
+    own = [trial for trial in trials if trial.profiler == profiler.name]
+    ended = [trial for trial in own if not trial.failure]
+    without = none_trials(trials)
+    pairs = [(trial, without[trial.round]) for trial in ended if trial.round in without]
+    step_ratio = cpu_ratio = None
+    if pairs and profiler.name != "none":
+        step_ratio = median_of([_step_ms(trial) / _step_ms(none) for trial, none in pairs])
+        cpu_ratio = median_of(
+            [sum(trial.cpu_ns) / max(sum(none.cpu_ns), 1) for trial, none in pairs]
+        )
+    recorded = [sum(records.count for records in trial.records) for trial in ended]
+    functions: Counter[str] = Counter()
+    for records in ended[-1].records if ended else ():
+        functions[records.function] += records.count
+    times_s = [time_s for trial in ended if (time_s := _communication_s(trial)) is not None]
+    wall_s = [sum(map(sum, trial.step_ns)) / len(trial.step_ns) / 1e9 for trial in ended]
+    reported_s = float(np.median(times_s)) if times_s else None
+    problems = [trial.failure or trial.problem for trial in own if trial.failure or trial.problem]
+    return TrainingRow(
+        profiler.name,
+        float(np.median([_step_ms(trial) for trial in ended])) if ended else None,
+        step_ratio,
+        cpu_ratio,
+        calls_made(trials),
+        int(np.median(recorded)) if recorded and profiler.reader else None,
+        dict(functions),
+        reported_s,
+        reported_s / float(np.median(wall_s)) if reported_s is not None else None,
+        max((trial.bytes_written for trial in ended), default=0),
+        len(own) - len(ended),
+        len(own),
+        problems[0].splitlines()[0] if problems else "",
+    )
+
+
+def training_rows(
+    profilers: Sequence[Profiler], trials: Sequence[TrainingTrial]
+) -> list[TrainingRow]:
+    """The rows of all profilers."""
+    return [training_row(profiler, trials) for profiler in profilers]
+
+
+def training_table(title: str, rows: Sequence[TrainingRow]) -> Table:
+    """Step time, calls and communication."""
+    columns = (
+        Column("profiler", right=False), Column("step ms"), Column("against none [95 %]"),
+        Column("CPU against none [95 %]", drop=2), Column("calls made"), Column("recorded"),
+        Column("share"), Column("communication s"), Column("of all steps"), Column("bytes", drop=1),
+        Column("failed", drop=3), Column("remark", right=False, drop=4),
+    )  # fmt: skip
+    notes = (
+        "step: median of steps on the slowest rank, median of rounds; intervals by resampling "
+        "rounds",
+        f"calls made: on all ranks, as the plugin `{COUNTING}` counts NCCL's own reports; warm-up "
+        "and start included, as in what is recorded",
+        "communication: times of all operations of a rank together, as each profiler defines them; "
+        "operations may overlap with computation and with each other",
+    )
+    return Table(title, columns, tuple(map(_cells, rows)), notes)
+
+
+def _cells(row: TrainingRow) -> tuple[str, ...]:
+    made, recorded = row.calls_made, row.calls_recorded
+    share = recorded / made if made and recorded is not None else None
+    return (
+        row.profiler,
+        NOTHING if row.step_ms is None else f"{row.step_ms:.2f}",
+        change_text(row.step_ratio) if row.step_ratio else NOTHING,
+        change_text(row.cpu_ratio) if row.cpu_ratio else NOTHING,
+        NOTHING if made is None else f"{made:,}",
+        NOTHING if recorded is None else f"{recorded:,}",
+        share_text(share) if share is None or share <= 1 else f"{100 * share:.1f} %",
+        NOTHING if row.communication_s is None else f"{row.communication_s:.3f}",
+        NOTHING if row.communication_share is None else f"{100 * row.communication_share:.1f} %",
+        amount(row.bytes_written),
+        f"{row.failed} of {row.runs}",
+        row.remark,
+    )
+
+
+def function_table(rows: Sequence[TrainingRow]) -> Table:
+    """Calls recorded by function, as figure 4a of the paper."""
+    functions = sorted({name for row in rows for name in row.by_function})
+    columns = (Column("profiler", right=False), *(Column(name) for name in functions))
+    cells = tuple(
+        (row.profiler, *(f"{row.by_function.get(name, 0):,}" for name in functions))
+        for row in rows
+        if row.calls_recorded is not None
+    )
+    return Table("calls recorded by function", columns, cells if functions else ())
+
+
+def rows_as_json(rows: Sequence[TrainingRow]) -> list[dict[str, Any]]:
+    """The rows as JSON objects."""
+    return [asdict(row) for row in rows]

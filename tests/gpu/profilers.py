@@ -1,0 +1,305 @@
+"""Profilers compared on real NCCL: `python -m tests.gpu.profilers --out DIR [--source DIR]`.
+
+All ranks share one GPU under CUDA MPS, each posing as a host. `--source DIR` holds the public
+sources of NCCL's plugins as DIR/RELEASE/inspector and DIR/RELEASE/example; they are built in a
+temporary folder. Every piece is written to DIR/PIECE.json after each run, so a piece that was cut
+off is there as far as it got. `ncclscope bench --from DIR/PIECE.json --plot page.html` makes tables
+and figures of it on any machine. Needs numpy and PyTorch; no duckdb, no network.
+
+  calls      AllReduce, AllGather, ReduceScatter, Broadcast, AlltoAll, Send/Recv; 1 KiB and 32 MiB;
+             cost in two rounds and times in one; with time left, more rounds in the end
+  ddp, fsdp  DenseNet121 and a small GPT, with Flight Recorder and PyTorch's profiler as well
+  large      AllReduce and AllGather of 1 GiB
+  four       four ranks
+  kill       ranks that end by SIGKILL; last and without MPS, which a killed client may break
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from ncclscope.bench.libraries import find_libraries
+from ncclscope.bench.plan import Plan
+from ncclscope.bench.profilers import comparison_files
+from ncclscope.bench.profilers.known import Profiler
+from ncclscope.bench.profilers.selection import AGAIN, Selection, select_profilers
+from ncclscope.bench.profilers.trials import (
+    COST,
+    KILL,
+    TIMES,
+    Trial,
+    TrialSettings,
+    order_of_trials,
+    run_trial,
+)
+from ncclscope.bench.rank_placement import placement_on_this_host
+from ncclscope.bench.session import LaunchOptions
+from ncclscope.bench.training import files as training_files
+from ncclscope.bench.training.trials import TrainingSettings, TrainingTrial, train_once
+from tests.gpu.mps import mps
+
+OPERATIONS = ("allreduce", "allgather", "reducescatter", "broadcast", "alltoall", "sendrecv")
+SIZES = (1 << 10, 32 << 20)
+OWN = ("empty", "ncclscope-profile", "ncclscope-trace", "ncclscope-full")
+OWN_IN_TRAINING = ("empty", "ncclscope-profile", "ncclscope-trace")
+TORCH = ("flight-recorder", "torch-profiler")
+# Seconds that a piece may take, and their order. What is left goes to more rounds of `calls`.
+PIECES = {"calls": 190, "ddp": 80, "fsdp": 70, "large": 45, "four": 45, "kill": 40}
+TIMEOUT_S = 25.0  # the longest that a rank may keep the others waiting
+Deadline = Callable[[], bool]  # whether time is over
+
+
+def deadline_in(seconds: float) -> Deadline:
+    """Time is over after so many seconds from now."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
+
+
+# ---- plugins of NVIDIA's, from source ----
+def cuda_home() -> Path:
+    """CUDA's toolkit."""
+    return Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+
+
+def build_plugin(source: Path, target: Path) -> bool:
+    """Builds a plugin of NCCL's from all of its C++ files; whether that worked."""
+    includes = [f"-I{source}", f"-I{source / 'nccl'}", f"-I{cuda_home() / 'include'}"]
+    version = target.with_suffix(".version.cc")
+    version.write_text(
+        'extern "C++" const char* get_git_version_info() { return "public source"; }\n'
+        if "2.28" in str(source)
+        else 'extern "C" const char* get_git_version_info() { return "public source"; }\n'
+    )
+    own = [version] if (source / "version.h").exists() else []
+    sources = [path for path in sorted(source.glob("*.cc")) if path.name != "version.cc"]
+    libraries = [f"-L{cuda_home() / 'lib64'}", "-lcudart", "-ldl", "-lpthread"]
+    command = ["g++", "-std=c++17", "-O2", "-DNDEBUG", "-fPIC", "-shared", "-w", *includes]
+    command += ["-DNCCL_INSPECTOR_ENABLE_WARN=0", "-o", target, *sources, *own, *libraries]
+    built = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+    if built.returncode:
+        print(f"cannot build {source}: {built.stderr[-1500:]}", file=sys.stderr, flush=True)
+    return built.returncode == 0
+
+
+def build_plugins(source: Path | None, folder: Path) -> dict[str, Path]:
+    """Plugins that could be built, by kind and release."""
+    plugins: dict[str, Path] = {}
+    for kind, release in (("inspector", "2.28.9"), ("inspector", "2.30.7"), ("example", "2.28.9")):
+        target = folder / f"{kind}-{release}.so"
+        directory = source / release / kind if source else None
+        if directory and directory.is_dir() and build_plugin(directory, target):
+            plugins[f"{kind} {release}"] = target
+    return plugins
+
+
+def requests_of(plugins: dict[str, Path], own: tuple[str, ...]) -> list[str]:
+    """What `--profiler` would be given. Inspector 2.30.7 records small operations, too."""
+    requests = list(own)
+    for name, path in plugins.items():
+        setting = ",NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES=0" if name == "inspector 2.30.7" else ""
+        requests.append(f"{name.split()[0]}={path}{setting}")
+    return requests
+
+
+def selection_of(plugins: dict[str, Path], own: tuple[str, ...], training: bool) -> Selection:
+    """The profilers, with releases in the names of NVIDIA's."""
+    selection = select_profilers(requests_of(plugins, own), os.environ, training)
+    names = {str(path.resolve()): name for name, path in plugins.items()}
+    profilers = [
+        replace(
+            profiler,
+            name=names.get(profiler.variables.get("NCCL_PROFILER_PLUGIN", ""), profiler.name),
+        )
+        for profiler in selection.profilers
+    ]
+    return Selection(tuple(profilers), selection.absent)
+
+
+# ---- benchmark ----
+class BenchPiece:
+    """Trials of one plan, kept on disk after each."""
+
+    def __init__(
+        self, name: str, out: Path, selection: Selection, plan: Plan, options: LaunchOptions
+    ) -> None:
+        self._path, self._selection = out / f"{name}.json", selection
+        self._settings = TrialSettings(plan, options)
+        self._trials: list[Trial] = []
+        self._rounds = 0
+        self._began = time.time()
+
+    def run(self, kinds: tuple[str, ...], rounds: int, over: Deadline) -> None:
+        """Runs trials until all are done or time is over; rounds are numbered on."""
+        profilers, seed = self._selection.profilers, self._rounds + 2
+        for kind, number, profiler in order_of_trials(profilers, rounds, kinds, seed):
+            if sum(bool(own.failure) for own in self._trials if own.profiler == profiler.name) > 1:
+                continue  # it failed twice already, and may take its whole time limit again
+            if over():
+                print(f"{self._path.name}: time is over before {kind} {number}", file=sys.stderr)
+                break
+            self._add(
+                run_trial(profiler, kind, number + self._rounds * (kind == COST), self._settings)
+            )
+        self._rounds += rounds
+
+    def _add(self, trial: Trial) -> None:
+        self._trials.append(trial)
+        stamp = time.strftime("%H:%M:%S")
+        print(f"{stamp} {trial.profiler} {trial.kind} {trial.round} {trial.failure}{trial.problem}",
+              file=sys.stderr, flush=True)  # fmt: skip
+        if not self._settings.sessions:
+            return
+        run = comparison_files.ComparisonRun(
+            comparison_files.machine_of(self._settings.sessions[0]),
+            comparison_files.settings_of(self._settings.plan, max(self._rounds, 1)),
+            self._selection.profilers,
+            self._selection.absent,
+            tuple(self._trials),
+            self._began,
+        )
+        self._path.write_text(json.dumps(comparison_files.as_json(run, tables=False)))
+
+
+def launch_options(ranks: int, simulate: bool) -> LaunchOptions:
+    """All ranks on one GPU, each posing as a host."""
+    libraries = find_libraries(None, None, simulate, os.environ)
+    environment = {**os.environ, "NCCLSCOPE_SIM_DEVICES": str(ranks)}
+    devices = {rank: rank if simulate else 0 for rank in range(ranks)}
+    return LaunchOptions(
+        libraries, placement_on_this_host(ranks), devices, not simulate, TIMEOUT_S, environment
+    )
+
+
+def plan_of(
+    operations: tuple[str, ...], sizes: tuple[int, ...], seconds: float, calls: int
+) -> Plan:
+    """As in the ncclsee paper: int32, out of place; large sizes as many calls as time allows."""
+    return Plan(
+        operations, sizes, ("int32",), places=("out-of-place",), calls=calls, seconds=seconds,
+        warm_up=3, checks=0,
+    )  # fmt: skip
+
+
+# ---- training ----
+def train(
+    model: str, out: Path, selection: Selection, settings: TrainingSettings, over: Deadline
+) -> None:
+    """Trains below each profiler, round by round, until time is over."""
+    trials: list[TrainingTrial] = []
+    began = time.time()
+    for _, number, profiler in order_of_trials(selection.profilers, settings.rounds, (COST,)):
+        if over():
+            break
+        trial = train_once(profiler, number, settings)
+        trials.append(trial)
+        stamp = time.strftime("%H:%M:%S")
+        print(
+            f"{stamp} {model} {trial.profiler} {number} {trial.failure}",
+            file=sys.stderr,
+            flush=True,
+        )
+        run = training_files.TrainingRun(
+            training_files.settings_json(settings), selection.profilers, selection.absent,
+            tuple(trials), began,
+        )  # fmt: skip
+        (out / f"{model}.json").write_text(json.dumps(training_files.as_json(run)))
+
+
+def without(selection: Selection, *names: str) -> Selection:
+    """The selection without some of its profilers."""
+    kept: tuple[Profiler, ...] = tuple(
+        profiler for profiler in selection.profilers if profiler.name not in names
+    )
+    return Selection(kept, selection.absent)
+
+
+@contextlib.contextmanager
+def side_by_side(simulate: bool) -> Iterator[None]:
+    """MPS, unless nothing runs on a GPU."""
+    with contextlib.nullcontext() if simulate else mps():
+        yield
+
+
+def main() -> int:
+    """Runs the pieces in order, each within its time."""
+    parser = argparse.ArgumentParser(prog="python -m tests.gpu.profilers", description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--source", type=Path, metavar="DIR", help="sources of NCCL's plugins")
+    parser.add_argument("--minutes", type=float, default=8, help="for everything (8)")
+    parser.add_argument("--pieces", default=",".join(PIECES), help=f"of {', '.join(PIECES)}")
+    parser.add_argument("--simulate", action="store_true", help="desk check: no GPU, no MPS")
+    parser.add_argument("--calls", type=int, default=200)
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    wanted = arguments.pieces.split(",")
+    all_over = deadline_in(arguments.minutes * 60)
+    scale = arguments.minutes / 8
+    with tempfile.TemporaryDirectory() as folder:
+        plugins = build_plugins(arguments.source, Path(folder))
+        print(f"built: {', '.join(plugins) or 'nothing'}", file=sys.stderr, flush=True)
+        selection = selection_of(plugins, OWN, training=False)
+
+        def limit(piece: str) -> Deadline:
+            own = deadline_in(PIECES[piece] * scale)
+            return lambda: own() or all_over()
+
+        def bench(name: str, plan: Plan, options: LaunchOptions, chosen: Selection) -> BenchPiece:
+            return BenchPiece(name, arguments.out, chosen, plan, options)
+
+        with side_by_side(arguments.simulate):
+            two, four = (launch_options(ranks, arguments.simulate) for ranks in (2, 4))
+            whole = plan_of(OPERATIONS, SIZES, 0.25, arguments.calls)
+            calls = bench("calls", whole, two, selection)
+            if "calls" in wanted:
+                calls.run((COST, TIMES), 2, limit("calls"))
+            train_models(arguments, plugins, wanted, limit)
+            if "large" in wanted:
+                plan = plan_of(("allreduce", "allgather"), (1 << 30,), 1.5, arguments.calls)
+                chosen = without(selection, AGAIN, "example 2.28.9")
+                bench("large", replace(plan, warm_up=1), two, chosen).run(
+                    (COST,), 1, limit("large")
+                )
+            if "four" in wanted:
+                functions = ("allreduce", "allgather", "sendrecv")
+                plan = plan_of(functions, SIZES[:1], 0.5, arguments.calls)
+                bench("four", plan, four, without(selection, AGAIN)).run((COST,), 1, limit("four"))
+            reserved_s = PIECES["kill"] * scale if "kill" in wanted else 0
+            spent_s = time.monotonic() - BEGAN
+            left = deadline_in(arguments.minutes * 60 - reserved_s - spent_s)
+            while "calls" in wanted and not left():
+                calls.run((COST,), 1, left)
+        if "kill" in wanted:
+            plan = plan_of(("allreduce", "allgather"), SIZES[:1], 2, min(arguments.calls, 50))
+            options = launch_options(2, arguments.simulate)  # not those of MPS
+            bench("kill", plan, options, without(selection, AGAIN)).run((KILL,), 1, all_over)
+    return 0
+
+
+def train_models(
+    arguments: argparse.Namespace,
+    plugins: dict[str, Path],
+    wanted: list[str],
+    limit: Callable[[str], Deadline],
+) -> None:
+    """DenseNet121 and the GPT, below PyTorch's own profilers as well."""
+    inspector = {name: path for name, path in plugins.items() if name == "inspector 2.28.9"}
+    selection = selection_of(inspector, (*OWN_IN_TRAINING, *TORCH), training=True)
+    for piece, model in (("ddp", "densenet121"), ("fsdp", "gpt")):
+        if piece in wanted and not arguments.simulate:
+            settings = TrainingSettings(
+                model, 2, 1, steps=30, warm_up=5, rounds=2, share=True, timeout_s=45
+            )
+            train(model, arguments.out, selection, settings, limit(piece))
+
+
+BEGAN = time.monotonic()
+if __name__ == "__main__":
+    sys.exit(main())

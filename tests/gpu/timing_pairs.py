@@ -1,0 +1,139 @@
+"""What sampled timing costs, in pairs of blocks of one process: with NCCL's events and without.
+
+Processes differ by several percent, which is more than there is to measure. So NCCL's event mask is
+switched between blocks of one communicator (masking_plugin.c): off, NCCL calls no plugin. The
+ratio is taken within each pair, its interval by resampling processes and their pairs.
+"""
+
+import os
+import random
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from ncclscope.capture.reader import open_capture
+from ncclscope.native import plugin_path
+from tests.gpu.timing import (
+    BARRED,
+    HERE,
+    MOST_CPU,
+    RANKS,
+    VARIANTS,
+    Interval,
+    Placing,
+    build_rank,
+    keep,
+    kept,
+    most_wall,
+    outputs_of,
+    pinned,
+    rank_environment,
+    rounds,
+    verdict,
+)
+
+BLOCKS = int(os.environ.get("NCCLSCOPE_PAIRS", "20"))
+Pairs = list[list[float]]  # of wall_on, wall_off, cpu_on, cpu_off
+HEADER = [
+    "NCCL, ranks", "function", "bytes", "way", "recording", "processes", "pairs", "off, µs",
+    "on, µs", "wall time [95 %]", "≤ 1.03 / 1.02", "CPU time [95 %]", f"≤ {MOST_CPU}",
+]  # fmt: skip
+
+
+def build_plugin(scratch: Path) -> Path:
+    """The plugin whose events can be switched off."""
+    plugin = scratch / "masking.so"
+    include = HERE.parents[1] / "native" / "include"
+    command = ["gcc", "-O2", "-I", include, "-shared", "-fPIC", "-o", plugin]
+    subprocess.run([*command, HERE / "masking_plugin.c", "-ldl"], check=True)
+    return plugin
+
+
+def measure_process(program: Path, plugin: Path, placing: Placing, variant: str) -> dict[str, Any]:
+    """One pair of ranks: by measure its pairs of blocks, of the slower rank and of all CPU time."""
+    with tempfile.TemporaryDirectory() as scratch:
+        capture = Path(scratch) / "capture"
+        variables = dict(VARIANTS[variant] or {}) | {
+            "NCCLSCOPE_DIR": str(capture),
+            "NCCL_PROFILER_PLUGIN": str(plugin),
+            "SWITCH_TO": str(plugin_path()),
+        }
+        commands = []
+        for rank in range(RANKS):
+            words = [str(program), str(placing.library), str(placing.cudart), str(rank), str(RANKS)]
+            words += [f"{scratch}/id", str(placing.hosts), str(BLOCKS), str(plugin)]
+            commands.append((pinned(rank, words), rank_environment(rank, placing.hosts, variables)))
+        printed = outputs_of(commands, 300)
+        calls = [process.calls_counted() for process in open_capture(capture).processes]
+    by_rank = [_blocks(out) for out in printed]
+    pairs: dict[str, Pairs] = {}
+    for key, states in by_rank[0].items():
+        columns = []
+        for column, join in ((0, max), (1, sum)):
+            for state in ("on", "off"):
+                values = zip(*(blocks[key][state] for blocks in by_rank), strict=True)
+                columns.append([float(join(block[column] for block in ranks)) for ranks in values])
+        pairs[key] = [list(pair) for pair in zip(*columns, strict=True)]
+        assert len(pairs[key]) == len(states["on"]) == BLOCKS
+    return {"variant": variant, "pairs": pairs, "calls": calls}
+
+
+def _blocks(printed: str) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """Wall and CPU time of each block by measure and by whether events were on."""
+    blocks: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for line in printed.splitlines()[:-1]:
+        function, size_bytes, way, wall, cpu, state = line.split()
+        states = blocks.setdefault(f"{function} {size_bytes} {way}", {"on": [], "off": []})
+        states[state].append((float(wall), float(cpu)))
+    return blocks
+
+
+def ratio(processes: list[Pairs], on: int, off: int, draws: int = 1000) -> Interval:
+    """The median ratio of all pairs; the interval by resampling processes, then their pairs."""
+    ratios = [[pair[on] / pair[off] for pair in pairs] for pairs in processes]
+    chance = random.Random(1)
+    medians = sorted(
+        statistics.median(
+            value
+            for own in chance.choices(ratios, k=len(ratios))
+            for value in chance.choices(own, k=len(own))
+        )
+        for _ in range(draws)
+    )
+    middle = statistics.median(value for own in ratios for value in own)
+    return Interval(middle, medians[int(0.025 * draws)], medians[int(0.975 * draws)])
+
+
+def pairs(placing: Placing, results: Path, minutes: float) -> tuple[list[list[object]], bool]:
+    """Measures until the time is over; rows of the table, and whether no bar is broken."""
+    with tempfile.TemporaryDirectory() as scratch:
+        program, plugin = build_rank(Path(scratch)), build_plugin(Path(scratch))
+        for _ in rounds(minutes):
+            for variant in BARRED:
+                line = measure_process(program, plugin, placing, variant)
+                keep(results, {"piece": "pairs", "title": placing.title, **line})
+    return pair_rows(placing.title, kept(results, "pairs", placing.title))
+
+
+def pair_rows(title: str, lines: list[dict[str, Any]]) -> tuple[list[list[object]], bool]:
+    """Rows of the table, and whether no bar is broken."""
+    rows: list[list[object]] = []
+    fine = True
+    for variant in BARRED:
+        own = [line["pairs"] for line in lines if line["variant"] == variant]
+        for key in own[0] if own else ():
+            processes: list[Pairs] = [pairs[key] for pairs in own]
+            function, size, way = key.split()
+            wall, cpu = ratio(processes, 0, 1), ratio(processes, 2, 3)
+            bars = [verdict(wall, most_wall((function, int(size), way))), verdict(cpu, MOST_CPU)]
+            fine &= not any("**" in bar for bar in bars)
+            median_us = [
+                f"{statistics.median(pair[k] for pairs in processes for pair in pairs) / 1e3:.2f}"
+                for k in (1, 0)
+            ]
+            count = sum(map(len, processes))
+            rows.append([title, function, f"{int(size):,}", way, variant, len(own), count])
+            rows[-1] += [*median_us, wall, bars[0], cpu, bars[1]]
+    return rows, fine

@@ -1,0 +1,164 @@
+"""Profilers of known behaviour on the simulated NCCL: the tables say exactly what they do."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ncclscope.bench.profilers.comparison import Comparison, compare
+from ncclscope.bench.profilers.comparison_files import (
+    ComparisonRun,
+    as_json,
+    machine_of,
+    settings_of,
+)
+from ncclscope.bench.profilers.known import Profiler, known_profilers
+from ncclscope.bench.profilers.trials import COST, KILL, TIMES, Trial, TrialSettings, run_trial
+from ncclscope.cli import main
+from tests.support.known_profilers import (
+    CALLS,
+    RANKS,
+    WARM_UP,
+    build_known_profiler,
+    known_profiler,
+    simulated_settings,
+)
+
+MADE = CALLS + WARM_UP + 1  # of an operation on one rank, with the check
+SLOW_US = 2000
+TRIALS = {  # kinds of trials by behaviour
+    "third": (COST,),
+    "short": (TIMES,),
+    "slow": (COST,),
+    "crash": (COST,),
+    "silent": (COST,),
+    "buffer": (COST, KILL),
+    "ncclscope-trace": (TIMES, KILL),
+    "none": (COST,),
+}
+
+
+@pytest.fixture(scope="module")
+def measured(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[tuple[Profiler, ...], tuple[Trial, ...], TrialSettings]:
+    """All trials, each in processes of its own."""
+    plugin = build_known_profiler(tmp_path_factory.mktemp("plugin"))
+    settings, known = simulated_settings(), known_profilers()
+    profilers, trials = [], []
+    for name, kinds in TRIALS.items():
+        own = known.get(name) or known_profiler(plugin, name, KNOWN_US=str(SLOW_US))
+        profilers.append(own)
+        trials += [run_trial(own, kind, 0, settings) for kind in kinds]
+    return tuple(profilers), tuple(trials), settings
+
+
+@pytest.fixture(scope="module")
+def comparison(
+    measured: tuple[tuple[Profiler, ...], tuple[Trial, ...], TrialSettings],
+) -> Comparison:
+    profilers, trials, _ = measured
+    return compare(trials, profilers)
+
+
+def test_one_that_drops_every_third_call(comparison: Comparison) -> None:
+    assert comparison.coverage_of("third") == (2 * RANKS * MADE, 2 * RANKS * (MADE - MADE // 3))
+    shares = {row.share for row in comparison.coverage if row.profiler == "third"}
+    assert shares == {(MADE - MADE // 3) / MADE}, "alike on every rank and for every operation"
+
+
+def test_one_that_reports_ten_percent_too_little(comparison: Comparison) -> None:
+    rows = {
+        name: [row for row in comparison.times if row.profiler == name]
+        for name in ("short", "ncclscope-trace")
+    }
+    for name, right in (("short", 0.9), ("ncclscope-trace", 1.0)):
+        assert [row.operation for row in rows[name]] == ["allreduce", "allgather"]
+        for row in rows[name]:
+            assert row.calls == RANKS * CALLS
+            assert row.ratio is not None
+            assert row.ratio.value == pytest.approx(right, abs=0.01), name
+
+
+def test_one_that_waits_in_every_callback(comparison: Comparison) -> None:
+    for row in comparison.cost:
+        if row.profiler == "slow":
+            assert row.wall_us >= 2 * SLOW_US, "at the start and at the stop of a call"
+            assert row.wall_us - row.added_us.value > 0
+
+
+def test_one_that_crashes(comparison: Comparison) -> None:
+    (row,) = [row for row in comparison.loss if row.profiler == "crash"]
+    assert (row.failed, row.runs) == (1, 1)
+    assert "was killed by SIGSEGV in" in row.failures[0]
+    assert comparison.coverage_of("crash") == (0, 0)
+
+
+def test_one_that_writes_nothing(comparison: Comparison) -> None:
+    (row,) = [row for row in comparison.loss if row.profiler == "silent"]
+    assert (row.bytes_per_call, row.files, row.failed) == (0, 0, 0)
+    assert comparison.coverage_of("silent") == (2 * RANKS * MADE, 0)
+
+
+def test_what_a_kill_takes(comparison: Comparison) -> None:
+    loss = {row.profiler: row for row in comparison.loss}
+    assert comparison.coverage_of("buffer") == (2 * RANKS * MADE, 2 * RANKS * MADE)
+    assert (loss["buffer"].killed_made, loss["buffer"].killed_recorded) == (2 * RANKS * MADE, 0)
+    ours = loss["ncclscope-trace"]
+    assert ours.killed_recorded == ours.killed_made == 2 * RANKS * MADE
+
+
+def test_a_saved_comparison_is_shown_in_all_forms(
+    measured: tuple[tuple[Profiler, ...], tuple[Trial, ...], TrialSettings],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    profilers, trials, settings = measured
+    machine = machine_of(settings.sessions[0])
+    run = ComparisonRun(machine, settings_of(settings.plan, 1), profilers, {}, trials, 0)
+    saved, page, table = (tmp_path / name for name in ("run.json", "page.html", "table.csv"))
+    saved.write_text(json.dumps(as_json(run)))
+    words = ["bench", "--from", str(saved), "--plot", str(page), "--csv", str(table)]
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "SIMULATION" in text
+    assert "66.7 %" in text
+    assert "SIGSEGV" in text
+    assert "Figure 3" in page.read_text()
+    assert table.read_text().startswith("table,profiler,")
+
+
+def test_the_verb_measures_without_a_plugin_twice(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--simulate", "--ranks", "1", "-b", "4K", "-n", "5", "-w", "1", "--place", "out"]
+    saved, kept = tmp_path / "run.json", tmp_path / "kept"
+    options = ["--rounds", "1", "--profiler", "none", "--profiler", "comma", "--save", str(saved)]
+    assert main(["bench", *words, *options, "--profiler-output", str(kept)]) == 0
+    assert "left out: comma: no libnccl-profiler-comma.so" in capfd.readouterr().out
+    content = json.loads(saved.read_text())
+    assert {own["profiler"] for own in content["trials"]} == {"none", "none again"}
+    assert [own["failure"] for own in content["trials"]] == [""] * 6
+    assert len(list(kept.iterdir())) == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--compare-profilers", "--graph"], "with --graph"),
+        (["--profiler", "nobody"], "there is no profiler nobody"),
+        (["--compare-profilers", "--rounds", "0"], "--rounds 0"),
+        (["--csv", "x.csv"], "--csv writes the tables"),
+        (["--compare-profilers", "--plot", "x.svg"], "one page"),
+        (["--from", "/no/such/file"], "cannot read"),
+        (
+            ["--compare-profilers", "--hosts", "127.0.0.1,127.0.0.2", "--host-number", "0"],
+            "ranks on several hosts",
+        ),
+    ],
+)
+def test_what_cannot_be_compared(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bench", "--simulate", *words]) == 2
+    assert message in capsys.readouterr().err
