@@ -139,7 +139,10 @@ def _evidence(context: RuleContext, links: Links, rows: list[int], what: str) ->
 
 
 def _slowness(links: Links, row: int) -> str:
-    if links.past_slowness[row] > max(links.slowness[row], _SLOWER_OF_FEW):
+    peers = (links.operations >= _LEAST_OPERATIONS) & (
+        links.across_nodes == links.across_nodes[row]
+    )
+    if peers.sum() < _LEAST_PEERS:
         return f"{links.past_slowness[row]:.3g} times as slow as it was when it was fast"
     return f"{links.slowness[row]:.3g} times as slow as its peers"
 
