@@ -57,6 +57,7 @@ def test_wheel(dist: Path, tmp_path: Path) -> None:
     assert {"ncclscope/demo/rank0.jsonl.gz", "ncclscope/demo/rank1.jsonl.gz"} <= names
     assert "ncclscope/simulation/late_rank.toml" in names
     assert {"ncclscope/py.typed", "ncclscope/dashboards/ncclscope-rules.yml"} <= names
+    assert any(name.endswith(".data/data/share/man/man1/ncclscope-report.1") for name in names)
     assert {"ncclscope/docs/verbs/run.md", "ncclscope/docs/guides/hang.md"} <= names  # of messages
     assert wheel.stat().st_size < 5_000_000
     venv.create(tmp_path / "venv", with_pip=True)

@@ -1,5 +1,6 @@
 """Everything that a report shows, from operations or from counters."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ class CommunicatorRow:
     @property
     def total_ns(self) -> int:
         """What communicators are sorted by."""
-        return self.total.durations.total_ns if self.total.durations else 0
+        return _total_ns(self.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,19 @@ class ScopeRow:
 
     scope: str
     communicators: int
+    total: Group
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRow:
+    """Communicators of one role, as all tp groups of a job."""
+
+    role: (
+        str  # the dimension of parallelism where it is known, else what their names have in common
+    )
+    communicators: int
+    ranks: tuple[int, int]  # of one, the least and the most; 0 where not known
+    nodes: tuple[int, int]
     total: Group
 
 
@@ -104,6 +118,7 @@ class Summary:
     steps: StepSummary | None = None
     modules: tuple[Group, ...] = ()
     dimensions: tuple[Group, ...] = ()
+    roles: tuple[RoleRow, ...] = ()  # where there are many communicators
     exposure: KernelExposure | None = None  # of steps whose CUDA kernels were taken
 
     @property
@@ -135,6 +150,46 @@ def scope_rows(sums_of: dict[int, GroupSums], nodes: list[int]) -> tuple[ScopeRo
         if rows:
             scopes.append(ScopeRow(scope, len(rows), merge(sums_of[row] for row in rows)))
     return tuple(scopes)
+
+
+_MANY = 12  # communicators: more than a screen shows at a glance
+
+
+def role_rows(sums_of: dict[int, GroupSums], model: Model) -> tuple[RoleRow, ...]:
+    """Communicators pooled by role, those with most GPU time first; none where there are few
+    communicators, or where no two have the same role.
+
+    tp, tp#2, tp#3, dp:0,2 and dp:1,3 have the roles tp and dp.
+    """
+    by_role: dict[str, list[int]] = {}
+    for row in sums_of:
+        if row >= 0:
+            name = re.split(r"[:#]", model.communicator_names[row], maxsplit=1)[0]
+            by_role.setdefault(model.dimensions[row] or name, []).append(row)
+    communicators = sum(map(len, by_role.values()))
+    if communicators <= _MANY or len(by_role) == communicators:
+        return ()
+    table = model.tables["communicators"]
+
+    def spread(column: str, rows: list[int]) -> tuple[int, int]:
+        values = [max(int(table[column][row]), 0) for row in rows]
+        return min(values), max(values)
+
+    pooled = [
+        RoleRow(
+            role,
+            len(rows),
+            spread("ranks", rows),
+            spread("nodes", rows),
+            merge(sums_of[row] for row in rows),
+        )
+        for role, rows in by_role.items()
+    ]
+    return tuple(sorted(pooled, key=lambda row: -_total_ns(row.total)))
+
+
+def _total_ns(group: Group) -> int:
+    return group.durations.total_ns if group.durations else 0
 
 
 def sort_value(group: Group, column: str) -> float | None:

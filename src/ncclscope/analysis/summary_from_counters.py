@@ -21,7 +21,7 @@ from ncclscope.analysis.measures import EXACT_SOURCES, GRADE_OF
 from ncclscope.analysis.sampled_counters import SampledCounters, sampled_counters
 from ncclscope.analysis.sampled_groups import with_sample
 from ncclscope.analysis.selection import Selection, function_names
-from ncclscope.analysis.summary import CommunicatorRow, Summary, scope_rows, size_rows
+from ncclscope.analysis.summary import CommunicatorRow, Summary, role_rows, scope_rows, size_rows
 from ncclscope.arrays.types import Ints
 from ncclscope.errors import UsageError
 from ncclscope.model.completeness import Completeness
@@ -205,6 +205,7 @@ def _summary(
             *((_RUNNING,) if whole.in_flight and not all(r.ended for r in model.processes) else ()),
             *_on_record(model.completeness),
         ),
+        roles=() if sampled else role_rows(sums_of, model),
     )
 
 

@@ -30,6 +30,7 @@ from ncclscope.analysis.summary import (
     CommunicatorRow,
     ScopeRow,
     Summary,
+    role_rows,
     scope_rows,
     size_rows,
 )
@@ -124,6 +125,7 @@ def _summarize(
         steps=step_summary(model),
         modules=_by_context(connection, model, "module", kernels, times),
         dimensions=_by_context(connection, model, "dimension", kernels, times),
+        roles=() if sampled else role_rows(sums_of, model),  # sums of a sample are not of all
     )
 
 

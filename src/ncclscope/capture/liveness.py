@@ -17,6 +17,8 @@ FATES = {
     UNHEARD: f"silent for over {SILENCE_S:.0f} s on another host, dead or cut off from here",
     "": "ended abruptly or still running then: their files are not in this capture",
 }
+# How a process of this host was seen.
+RUNS_HERE, STOPPED_HERE = "its process runs", "its process is stopped"
 _SILENCE_NS = int(SILENCE_S * 1e9)
 
 
@@ -77,5 +79,5 @@ def _seen_here(header: Header) -> tuple[str, str] | None:
     if fields[19] != identity.get("start_ticks") or fields[0] in "ZX":
         return DEAD, "its process is gone"
     if fields[0] in "Tt":
-        return STOPPED, "its process is stopped"
-    return ALIVE, "its process runs"
+        return STOPPED, STOPPED_HERE
+    return ALIVE, RUNS_HERE

@@ -16,9 +16,10 @@ from ncclscope.documentation import page
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
 
-# Verbs and their summaries. The module of a verb is cli.<verb>; it has add_arguments(parser) and
-# run(arguments), which returns the exit code. If it has preprocess_argv(words), that changes the
-# words of the command line before they are parsed.
+# Verbs and their summaries. The module of a verb is cli.<verb>; it has run(arguments), which gives
+# the exit code. add_arguments(parser) is in the same module, or in cli.arguments.<verb> if run
+# needs numpy: `--help` must not wait for that. If preprocess_argv(words) is next to it, it changes
+# the words of the command line before they are parsed.
 COMMANDS = {
     "run": "run a command and record every NCCL call",
     "report": "summarize a capture: times, bandwidth and waiting, by group",
@@ -44,6 +45,7 @@ COMMANDS = {
     "demo": "record and report a simulated job with a late rank; no GPU needed",
     "env": "print the variables that switch recording on without `run`",
     "plugin-path": "print the plugin's path, for NCCL_PROFILER_PLUGIN",
+    "completion": "print a script that completes verbs and options in a shell",
 }
 # How --help lists them: in the order in which one needs them.
 GROUPS = {
@@ -53,6 +55,7 @@ GROUPS = {
     "exchange data": ("export", "import"),
     "measure": ("bench", "overhead"),
     "keep captures": ("ls", "prune", "pack", "salvage"),
+    "set up the shell": ("completion",),
 }
 # Exit codes, and those of verbs that have others.
 _EXIT_CODES = "0 fine, 1 failed, 2 wrong usage"
@@ -68,6 +71,7 @@ _OTHER_EXIT_CODES = {
 
 
 _DUCKDB_OUT_OF_MEMORY = "OutOfMemoryException"  # by its name: verbs without duckdb do not import it
+_NO_THREAD = "can't start new thread"  # a RuntimeError of Python's
 _OUT_OF_MEMORY = (
     "there is not enough memory. Choose a part: --last 10m, --rank, --comm; or raise "
     "NCCLSCOPE_MEMORY_LIMIT if it is set"
@@ -101,13 +105,48 @@ def _verbs_in_groups() -> str:
 def _epilog(verb: str) -> str:
     """What follows the options: examples, exit codes, the page."""
     examples = "".join(f"\n  {example}" for example in EXAMPLES[verb])
-    codes = _OTHER_EXIT_CODES.get(verb, _EXIT_CODES)
-    return f"examples:{examples}\n\nExit codes: {codes}.\nMore: {page(f'verbs/{verb}.md')}"
+    more = page(f"verbs/{verb}.md")
+    return f"examples:{examples}\n\nExit codes: {exit_codes(verb)}.\nMore: {more}"
+
+
+def exit_codes(verb: str) -> str:
+    """The exit codes of a verb, in words."""
+    return _OTHER_EXIT_CODES.get(verb, _EXIT_CODES)
+
+
+def _module_name(verb: str) -> str:
+    return verb.replace("-", "_") + ("_" if keyword.iskeyword(verb) else "")
 
 
 def _module(verb: str) -> Any:
-    name = verb.replace("-", "_") + ("_" if keyword.iskeyword(verb) else "")
-    return importlib.import_module(f"{__name__}.{name}")
+    return importlib.import_module(f"{__name__}.{_module_name(verb)}")
+
+
+def arguments_module(verb: str) -> Any:
+    """The module that has a verb's add_arguments."""
+    name = f"{__name__}.arguments.{_module_name(verb)}"
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        return _module(verb)
+
+
+def _sentence_of(summary: str) -> str:
+    return summary[0].upper() + summary[1:] + "."
+
+
+def verb_parser(verb: str) -> argparse.ArgumentParser:
+    """The parser of one verb, as `ncclscope VERB --help` shows it."""
+    parser = argparse.ArgumentParser(
+        prog=f"ncclscope {verb}",
+        description=_sentence_of(COMMANDS[verb]),
+        epilog=_epilog(verb),
+        formatter_class=_Formatter,
+    )
+    arguments_module(verb).add_arguments(parser)
+    return parser
 
 
 def _parsers(
@@ -126,17 +165,15 @@ def _parsers(
     for name, summary in COMMANDS.items():
         if not all_verbs and name != verb:  # each takes a millisecond, in front of every rank
             continue
-        verb_parser = verbs.add_parser(
+        own_parser = verbs.add_parser(
             name,
-            description=summary[0].upper() + summary[1:] + ".",
+            description=_sentence_of(summary),
             epilog=_epilog(name) if name == verb else None,
             formatter_class=_Formatter,
         )
         if name == verb:
-            chosen = verb_parser
-            module = _module(name)
-            module.add_arguments(verb_parser)
-            verb_parser.set_defaults(entry=module.run)
+            chosen = own_parser
+            arguments_module(name).add_arguments(own_parser)
     return parser, chosen
 
 
@@ -150,18 +187,18 @@ def _parse(words: list[str]) -> argparse.Namespace:
         similar = difflib.get_close_matches(verb, COMMANDS, 1)
         hint = f"Did you mean `ncclscope {similar[0]}`?" if similar else "See `ncclscope --help`"
         raise UsageError(f"there is no verb {verb}", hint)
-    parser, verb_parser = _parsers(verb, all_verbs=verb is None or words[0] != verb)
+    parser, chosen = _parsers(verb, all_verbs=verb is None or words[0] != verb)
     if not words:
         parser.print_help(sys.stderr)
         parser.exit(UsageError.exit_code)
     if verb is not None:
-        words = getattr(_module(verb), "preprocess_argv", list)(words)
+        words = getattr(arguments_module(verb), "preprocess_argv", list)(words)
     arguments, unknown = parser.parse_known_args(words)
-    if unknown and verb_parser is not None:
-        options = [option for action in verb_parser._actions for option in action.option_strings]
+    if unknown and chosen is not None:
+        options = [option for action in chosen._actions for option in action.option_strings]
         similar = difflib.get_close_matches(unknown[0].partition("=")[0], options, 1)
         hint = f" (did you mean {similar[0]}?)" if similar else ""
-        verb_parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        chosen.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     return arguments
 
 
@@ -185,11 +222,17 @@ def _sentence(error: OSError) -> str:
     return f"cannot use {what}: {cause}{'. ' + hint if hint else ''}"
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, or room for a thread's stack."""
+    is_known = isinstance(error, MemoryError) or type(error).__name__ == _DUCKDB_OUT_OF_MEMORY
+    return is_known or str(error) == _NO_THREAD
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit code."""
     try:
         arguments = _parse(list(sys.argv[1:] if argv is None else argv))
-        code = int(arguments.entry(arguments))
+        code = int(_module(arguments.verb).run(arguments))
         sys.stdout.flush()
         return code
     except NcclscopeError as error:
@@ -206,7 +249,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        if not isinstance(error, MemoryError) and type(error).__name__ != _DUCKDB_OUT_OF_MEMORY:
+        if not _is_out_of_memory(error):
             raise
         print(f"ncclscope: {_OUT_OF_MEMORY}", file=sys.stderr)
         return 1

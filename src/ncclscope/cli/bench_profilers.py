@@ -8,14 +8,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ncclscope.bench.plan import Plan
-from ncclscope.bench.session import LaunchOptions
 from ncclscope.cli.terminal import output_width
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.output_files import write_text
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `bench --help` takes the options from here, and does without numpy
+    from ncclscope.bench.plan import Plan
     from ncclscope.bench.profilers.comparison_files import ComparisonRun
+    from ncclscope.bench.session import LaunchOptions
     from ncclscope.bench.training.files import TrainingRun
 
 _DEFAULT_ROUNDS = 3
@@ -133,7 +133,7 @@ def list_profilers() -> int:
     return 0
 
 
-def check_comparison(arguments: argparse.Namespace, options: LaunchOptions, plan: Plan) -> None:
+def check_comparison(arguments: argparse.Namespace, options: "LaunchOptions", plan: "Plan") -> None:
     """Raises if profilers cannot be compared in this way."""
     from ncclscope.bench.profilers.trials import check_comparable, check_output
 
@@ -148,7 +148,7 @@ def check_comparison(arguments: argparse.Namespace, options: LaunchOptions, plan
         raise UsageError(message, "Give --profiler-output a directory that all hosts share")
 
 
-def run_comparison(arguments: argparse.Namespace, options: LaunchOptions, plan: Plan) -> int:
+def run_comparison(arguments: argparse.Namespace, options: "LaunchOptions", plan: "Plan") -> int:
     """Runs every profiler's trials, and shows the comparison."""
     from ncclscope.bench.profilers.comparison_files import ComparisonRun, machine_of, settings_of
     from ncclscope.bench.profilers.selection import select_profilers

@@ -2,45 +2,32 @@
 
 import argparse
 import json
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
 
+from ncclscope.analysis.time_selection import model_between
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.engine_options import add_engine_argument
+from ncclscope.cli.arguments.compare import BETWEEN
 from ncclscope.cli.progress import open_model_with_progress
+from ncclscope.cli.selection_options import check_operations_for_time, time_selection_of
 from ncclscope.cli.terminal import output_width
-from ncclscope.diagnose.comparison import SLOWER, compare
+from ncclscope.diagnose.comparison import SLOWER, Comparison, compare
 from ncclscope.errors import UsageError
+from ncclscope.model.model import Model
 from ncclscope.report.comparison import as_json, lines
 
 _SLOWER_EXIT, _NOT_COMPARED_EXIT = 3, 5
 _WIDEST = 160
-_BETWEEN = "\0"  # stands for `--`, which argparse drops; nobody can give it
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which captures to compare, and how to show it."""
-    parser.usage = "ncclscope compare [--json] [--gate] [--on WHERE] A B | A… -- B…"
-    parser.add_argument(
-        "captures", nargs="+", metavar="A B", help="captures: directories or globs, one of each job"
-    )
-    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/compare.md")
-    parser.add_argument(
-        "--gate", action="store_true", help="exit with 3 if B is slower, 5 if nothing was compared"
-    )
-    add_engine_argument(parser)
-
-
-def preprocess_argv(words: list[str]) -> list[str]:
-    """The words with a mark instead of `--`, which separates runs of A from runs of B."""
-    return [_BETWEEN if word == "--" else word for word in words]
 
 
 def _sides(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
     names: list[str] = arguments.captures
-    if _BETWEEN not in names and len(names) == 2:
+    if BETWEEN not in names and len(names) == 2:
         return names[:1], names[1:]
-    place = names.index(_BETWEEN) if names.count(_BETWEEN) == 1 else 0
+    place = names.index(BETWEEN) if names.count(BETWEEN) == 1 else 0
     if not 0 < place < len(names) - 1:
-        count = len(names) - names.count(_BETWEEN)
+        count = len(names) - names.count(BETWEEN)
         raise UsageError(
             f"cannot tell which of {count} captures are A and which are B",
             "Give two, or several runs of each with -- between: compare a1 a2 a3 -- b1 b2",
@@ -48,13 +35,50 @@ def _sides(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
     return names[:place], names[place + 1 :]
 
 
+def _model(path: Path, arguments: argparse.Namespace) -> Model:
+    """The model of the chosen time, which counts from the start or end of each run."""
+    model = open_model_with_progress(path, arguments.on)
+    check_operations_for_time(model, arguments)
+    return model_between(model, time_selection_of(model, arguments))
+
+
+def _chosen_kinds(comparison: Comparison, arguments: argparse.Namespace) -> Comparison:
+    """The comparison with the kinds of calls that --comm and --op name. The verdict stays that on
+    the job: a part of its calls says little about it.
+    """
+    keys = [change.key for change in comparison.changes]
+    keys += [key for key, _ in (*comparison.appeared, *comparison.vanished)]
+    chosen = set(keys)
+    for option, place in (("comm", 0), ("op", 1)):
+        for pattern in getattr(arguments, option) or []:
+            if not any(_matches(key[place], pattern, option) for key in keys):
+                names = ", ".join(sorted({str(key[place]) for key in keys})) or "none"
+                message = f"cannot list --{option} {pattern}: neither job has such calls"
+                raise UsageError(message, f"They have {names}")
+        wanted = getattr(arguments, option)
+        if wanted:
+            chosen = {k for k in chosen if any(_matches(k[place], w, option) for w in wanted)}
+    return replace(
+        comparison,
+        changes=tuple(change for change in comparison.changes if change.key in chosen),
+        appeared=tuple(entry for entry in comparison.appeared if entry[0] in chosen),
+        vanished=tuple(entry for entry in comparison.vanished if entry[0] in chosen),
+    )
+
+
+def _matches(name: str | int, pattern: str, option: str) -> bool:
+    if option == "op":
+        return str(name).casefold() == pattern.casefold()
+    return fnmatchcase(str(name), pattern)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Prints whether B is slower or faster than A, and what of it."""
     paths_a, paths_b = ([resolve_capture(name) for name in side] for side in _sides(arguments))
     comparison = compare(
-        [open_model_with_progress(path, arguments.on) for path in paths_a],
-        [open_model_with_progress(path, arguments.on) for path in paths_b],
+        [_model(path, arguments) for path in paths_a], [_model(path, arguments) for path in paths_b]
     )
+    comparison = _chosen_kinds(comparison, arguments)
     a, b = list(map(str, paths_a)), list(map(str, paths_b))
     if arguments.json:
         print(json.dumps(as_json(comparison, a, b), indent=2, allow_nan=False))

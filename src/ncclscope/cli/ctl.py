@@ -11,58 +11,18 @@ from ncclscope.capture.live_page import LivePage, read_live_page
 from ncclscope.capture.metadata import by_kind, mode_changes
 from ncclscope.capture.metadata_tail import MetadataTail
 from ncclscope.capture.reader import resolve_capture
+from ncclscope.cli.arguments.ctl import OPTIONAL_EVENTS
 from ncclscope.cli.rank_arguments import parse_ranks
 from ncclscope.cli.recording_options import MOST_KERNEL_STEPS
 from ncclscope.cli.take_kernels import request_line, take_kernels
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
 from ncclscope.humanize import plural, ranks_in_words
 from ncclscope.model.schema import NONE
-from ncclscope.nccl.events import BIT, MODES
+from ncclscope.nccl.events import BIT
 from ncclscope.snapshot.process import read_snapshot
 
 _ANSWER_S = 5.0  # processes read requests twice a second, and write live pages once a second
 _MOST_BYTES = 60_000  # of the control file
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds what to record from now on, on which ranks, and for how long."""
-    parser.add_argument(
-        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
-    )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--mode", choices=MODES, help="record in this mode")
-    what.add_argument("--reset", action="store_true", help="back to what the job started with")
-    what.add_argument(
-        "--gpu-timing", choices=("sampled", "off"),
-        help="of a job that samples GPU times: stop that, or go on",
-    )  # fmt: skip
-    what.add_argument(
-        "--kernels", type=int, metavar="STEPS",
-        help="take all CUDA kernels of the next training steps, with PyTorch's profiler",
-    )  # fmt: skip
-    what.add_argument(
-        "--copy-out", action="store_true", help="write the flight recorder to disk now"
-    )
-    parser.add_argument(
-        "--events", metavar="NAMES",
-        help="with --mode: only these of NCCL's event types, besides calls, operations and kernels "
-        f"({', '.join(OPTIONAL_EVENTS)})",
-    )  # fmt: skip
-    parser.add_argument("--seconds", type=int, metavar="N", help="with --mode: for this long")
-    parser.add_argument("--calls", type=int, metavar="N", help="with --mode: for this many calls")
-    parser.add_argument("--rank", metavar="RANKS", help="only these, as in 0,4-7 (default: all)")
-
-
-# NCCL's event types that can be switched while a job runs.
-OPTIONAL_EVENTS = (
-    "Group",
-    "ProxyOp",
-    "ProxyStep",
-    "ProxyCtrl",
-    "NetPlugin",
-    "KernelLaunch",
-    "KernelPhase",
-)
 
 
 def event_mask(names: str) -> int:

@@ -2,16 +2,25 @@
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
-from ncclscope.analysis.baseline import read_baseline
+from ncclscope.analysis.baseline import Baseline, read_baseline
+from ncclscope.analysis.selection import communicator_rows
+from ncclscope.analysis.time_selection import model_between
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli import suggested_commands
-from ncclscope.cli.engine_options import add_engine_argument
 from ncclscope.cli.progress import open_model_with_progress
-from ncclscope.cli.terminal import output_width
-from ncclscope.diagnose.diagnosis import diagnose
-from ncclscope.diagnose.finding import SEVERITIES, at_least
+from ncclscope.cli.selection_options import (
+    check_operations_for_time,
+    existing_ranks,
+    time_selection_of,
+)
+from ncclscope.cli.terminal import output_width, painted
+from ncclscope.diagnose.diagnosis import Diagnosis, diagnose
+from ncclscope.diagnose.finding import Finding, at_least
+from ncclscope.humanize import plural
+from ncclscope.model.model import Model
 from ncclscope.report.diagnosis import as_json, lines
 from ncclscope.snapshot.process import unfinished_snapshots
 
@@ -19,34 +28,47 @@ _FOUND = 3  # exit code
 _WIDEST = 120
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which capture, against what, in which form."""
-    parser.add_argument(
-        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
+def _diagnosis(model: Model, arguments: argparse.Namespace, baseline: Baseline | None) -> Diagnosis:
+    """All findings about the chosen time."""
+    check_operations_for_time(model, arguments)
+    time = time_selection_of(model, arguments)
+    # Snapshots show the last moment, which is not in a time that ends before it.
+    snapshots = unfinished_snapshots(model) if time.until_ns is None else None
+    return diagnose(model_between(model, time), snapshots, baseline)
+
+
+def _chosen(
+    model: Model, diagnosis: Diagnosis, arguments: argparse.Namespace
+) -> tuple[Finding, ...]:
+    """The findings that --rank and --comm ask for."""
+    ranks = existing_ranks(model, arguments.rank)
+    rows = communicator_rows(model, arguments.comm) if arguments.comm else ()
+    names = {model.communicator_names[row] for row in rows}
+    return tuple(
+        finding
+        for finding in diagnosis.findings
+        if (ranks is None or set(ranks) & set(finding.ranks))
+        and (not arguments.comm or names & set(finding.communicators))
     )
-    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/diagnose.md")
-    parser.add_argument(
-        "--baseline", metavar="FILE", help="bandwidths to expect: JSON of bench, or nccl-tests -J"
-    )
-    parser.add_argument(
-        "--fail-on",
-        choices=SEVERITIES,
-        metavar="SEVERITY",
-        help="exit with 3 on a finding of that severity or above: info, warning, critical",
-    )
-    add_engine_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prints findings, the worst first."""
     baseline = read_baseline(Path(arguments.baseline)) if arguments.baseline else None
     model = open_model_with_progress(resolve_capture(arguments.capture), arguments.on)
-    found = diagnose(model, unfinished_snapshots(model), baseline)
+    all_found = _diagnosis(model, arguments, baseline)
+    found = replace(all_found, findings=_chosen(model, all_found, arguments))
+    left_out = len(all_found.findings) - len(found.findings)
     if arguments.json:
-        print(json.dumps(as_json(model, found), indent=2, allow_nan=False))
+        answer = as_json(model, found)
+        if arguments.rank or arguments.comm:
+            answer["left_out"] = left_out
+        print(json.dumps(answer, indent=2, allow_nan=False))
     else:
         for line in lines(model, found, output_width(_WIDEST), suggested_commands.command()):
-            print(line)
+            print(painted(line))
+        if left_out:
+            print(f"\n{plural(left_out, 'finding')} about others left out: --rank, --comm")
     bar = arguments.fail_on
     failed = bar and any(at_least(finding.severity, bar) for finding in found.findings)
     return _FOUND if failed else 0

@@ -22,32 +22,6 @@ from ncclscope.system.sample_files import VERSION, SampleFile, read_sample_file,
 _ALL = 1 << 40  # samples
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which capture to print, which events or samples of it, and how."""
-    parser.add_argument(
-        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
-    )
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON object per event; see docs/verbs/dump.md"
-    )
-    parser.add_argument(
-        "--event", action="append", metavar="NAME", help="only these events, by NCCL's name"
-    )
-    parser.add_argument(
-        "--rank", action="append", metavar="RANKS", help="only these global ranks, as in 0,4-7"
-    )
-    parser.add_argument(
-        "--system", action="store_true", help="samples of the machine (run --system), not events"
-    )
-    parser.add_argument(
-        "--host", action="append", metavar="HOST", help="with --system: only these hosts"
-    )
-    parser.add_argument(
-        "--device", action="append", metavar="NAME",
-        help="with --system: only these devices: a GPU's number, eth0, mlx5_0/1, host",
-    )  # fmt: skip
-
-
 def _line(event: dict[str, Any], origin_ns: int) -> str:
     """The line of an event."""
     start = (event["start_ns"] - origin_ns) / 1e3
@@ -60,7 +34,8 @@ def _line(event: dict[str, Any], origin_ns: int) -> str:
         f"{name}={value}" for name, value in event["fields"].items() if value not in (None, "")
     )
     states = " ".join(
-        f"{s['state']}@+{(s['t_ns'] - event['start_ns']) / 1e3:.3f}" for s in event["states"]
+        f"{_state_name(state, event['event'])}@+{(state['t_ns'] - event['start_ns']) / 1e3:.3f}"
+        for state in event["states"]
     )
     rank = "-" if event["rank"] is None else event["rank"]
     return (
@@ -68,6 +43,11 @@ def _line(event: dict[str, Any], origin_ns: int) -> str:
         f"{event['id']:>10} < {event['parent'] or '-':<10} {fields}"
         + (f"  states {states}" if states else "")
     )
+
+
+def _state_name(state: dict[str, Any], event: str) -> str:
+    """NCCL's name of a state without that of its event, which is on the same line."""
+    return (state["name"] or str(state["state"])).removeprefix(event)
 
 
 def _event_names(names: list[str]) -> list[str]:

@@ -1,24 +1,11 @@
-"""The option that says which machines decode a capture."""
+"""The machines that decode a capture."""
 
-import argparse
 import sys
 from functools import partial
 
+from ncclscope.cli.arguments.engine import HERE
 from ncclscope.errors import UsageError
 from ncclscope.model.decode_pool import Decoders, decoders
-
-HERE = "here"
-
-
-def add_engine_argument(parser: argparse.ArgumentParser) -> None:
-    """Adds --on."""
-    parser.add_argument(
-        "--on",
-        default=HERE,
-        metavar="WHERE",
-        help="what decodes the capture: here (default), or a Dask cluster, as tcp://HOST:PORT or "
-        "file:SCHEDULER.json",
-    )
 
 
 def decoders_on(on: str) -> Decoders:

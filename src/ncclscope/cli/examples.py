@@ -10,7 +10,11 @@ EXAMPLES = {
         "ncclscope report job --by rank --comm 'dp*' --last 5m",
         "ncclscope report job --html report.html",
     ),
-    "status": ("ncclscope status job", "ncclscope status job --watch 5"),
+    "status": (
+        "ncclscope status job",
+        "ncclscope status job --stacks",
+        "ncclscope status job --watch 5",
+    ),
     "diagnose": (
         "ncclscope diagnose job",
         "ncclscope diagnose job --baseline bench.json --fail-on warning",
@@ -24,7 +28,11 @@ EXAMPLES = {
         "ncclscope compare before1 before2 -- after1 after2 --gate",
     ),
     "top": ("ncclscope top", "ncclscope top /shared/captures/job1"),
-    "serve": ("ncclscope serve", "ncclscope serve /shared/captures --host 0.0.0.0 --system"),
+    "serve": (
+        "ncclscope serve",
+        "ncclscope serve /shared/captures --host 0.0.0.0 --system",
+        "ncclscope serve --on-hang '/opt/site/page-somebody ml'",
+    ),
     "dashboards": ("ncclscope dashboards -o monitoring",),
     "ctl": ("ncclscope ctl job --mode full --seconds 10",),
     "dump": ("ncclscope dump job --rank 0 --event Coll", "ncclscope dump job --json"),
@@ -47,4 +55,5 @@ EXAMPLES = {
     "demo": ("ncclscope demo", "ncclscope demo --scenario hang.toml"),
     "env": ("ncclscope env --mode profile",),
     "plugin-path": ("export NCCL_PROFILER_PLUGIN=$(ncclscope plugin-path)",),
+    "completion": ("source <(ncclscope completion bash)", "source <(ncclscope completion zsh)"),
 }

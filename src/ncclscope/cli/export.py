@@ -10,13 +10,9 @@ from ncclscope.analysis.counted_completeness import has_counters_only
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.housekeeping import parse_bytes
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.engine_options import add_engine_argument
+from ncclscope.cli.arguments.export import OWN_OPTIONS, formats_with, names_in_words
 from ncclscope.cli.progress import open_model_with_progress, progress_line
-from ncclscope.cli.selection_options import (
-    add_selection_arguments,
-    join_negative_times,
-    selection_of,
-)
+from ncclscope.cli.selection_options import selection_of
 from ncclscope.errors import UsageError
 from ncclscope.export.formats import FORMATS, Export
 from ncclscope.export.written import Written
@@ -25,68 +21,8 @@ from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model
 from ncclscope.output_files import check_file, is_stdout, size_written
 
-preprocess_argv = join_negative_times
 _ROTATE_SIZE, _KEEP_FILES = "256M", 8
 _MANY = 10_000  # operations; of fewer, headers are the larger part
-# Options that only some formats have.
-_OWN_OPTIONS = ("operations_only", "critical_path", "verbose", "follow")
-
-
-def _formats_with(option: str) -> list[str]:
-    """Names of the formats that have an option."""
-    if option == "follow":
-        return [export.name for export in FORMATS.values() if export.can_follow]
-    return [export.name for export in FORMATS.values() if option in export.options]
-
-
-def _in_words(names: list[str]) -> str:
-    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which capture, which operations, in which format and where to."""
-    directories = [export.name for export in FORMATS.values() if export.is_directory]
-    own = {option: _in_words(_formats_with(option)) for option in _OWN_OPTIONS}
-    parser.add_argument(
-        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
-    )
-    parser.add_argument(
-        "--to", choices=FORMATS, help="the format (default: what the name after -o ends in)"
-    )
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="PATH",
-        help="a file, compressed if it ends in .gz, or - for stdout; "
-        f"for {', '.join(directories)} a directory",
-    )  # fmt: skip
-    parser.add_argument(
-        "--force", action="store_true", help="replace a directory that an export made"
-    )
-    parser.add_argument(
-        "--operations-only", action="store_true",
-        help=f"{own['operations_only']}: leave out calls, channels and proxy work",
-    )  # fmt: skip
-    parser.add_argument(
-        "--critical-path", action="store_true",
-        help=f"{own['critical_path']}: with the critical path of the selected time",
-    )  # fmt: skip
-    parser.add_argument(
-        "--verbose", action="store_true",
-        help=f"{own['verbose']}: with the times of events and channels",
-    )  # fmt: skip
-    parser.add_argument(
-        "--follow", action="store_true",
-        help=f"{own['follow']}: go on while the job runs, with what is new",
-    )  # fmt: skip
-    parser.add_argument(
-        "--rotate", metavar="SIZE",
-        help="with --follow: begin a new file at this size (default: 256M)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--keep", type=int, metavar="N",
-        help="with --follow: keep N older files, as PATH.1 and so on (default: 8)",
-    )  # fmt: skip
-    add_selection_arguments(parser)
-    add_engine_argument(parser)
 
 
 def _format(arguments: argparse.Namespace) -> Export:
@@ -118,11 +54,11 @@ def _check(export: Export, arguments: argparse.Namespace) -> None:
     if arguments.force and not export.is_directory:
         hint = "Files are replaced without it; it is for formats that are directories"
         raise UsageError(f"cannot use --force with {export.name}", hint)
-    for option in _OWN_OPTIONS:
-        names = _formats_with(option)
+    for option in OWN_OPTIONS:
+        names = formats_with(option)
         if getattr(arguments, option) and export.name not in names:
             message = f"cannot use --{option.replace('_', '-')} with {export.name}"
-            raise UsageError(message, f"It is for {_in_words(names)}")
+            raise UsageError(message, f"It is for {names_in_words(names)}")
 
 
 def _write(

@@ -11,27 +11,11 @@ from ncclscope.cli.progress import progress_line
 from ncclscope.errors import FormatError
 from ncclscope.export.parquet import holds_dataset, write_parquet
 from ncclscope.humanize import printable
-from ncclscope.ingest.formats import FORMATS, ImportPlan, import_files, plan_import
+from ncclscope.ingest.formats import ImportPlan, import_files, plan_import
 from ncclscope.ingest.nccl_log_topology import topology_of_logs
 from ncclscope.model.completeness import Completeness
 from ncclscope.model.topology import FILE
 from ncclscope.output_files import check_directory, put_directory, scratch_near
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which files, in which format, and where to."""
-    parser.add_argument(
-        "files", nargs="+", metavar="PATH", type=Path,
-        help="files, or directories with them; compressed ones (.gz), too",
-    )  # fmt: skip
-    parser.add_argument(
-        "-o", "--output", required=True, metavar="DIR", type=Path, help="the import: a directory"
-    )
-    parser.add_argument(
-        "--from", dest="form", choices=FORMATS, metavar="FORMAT",
-        help=f"{', '.join(FORMATS)} (default: what the files look like)",
-    )  # fmt: skip
-    parser.add_argument("--force", action="store_true", help="replace an import that is there")
 
 
 def run(arguments: argparse.Namespace) -> int:

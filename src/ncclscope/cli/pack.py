@@ -14,17 +14,6 @@ from ncclscope.output_files import check_file, is_stdout, size_written
 _OTHER_ARCHIVES = (".zip", ".7z", ".zst", ".xz", ".bz2", ".rar")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which capture to pack, where the archive goes, and what is replaced."""
-    parser.add_argument(
-        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
-    )
-    parser.add_argument("-o", "--output", metavar="FILE", help="(default: CAPTURE.tar.gz here)")
-    parser.add_argument(
-        "--replace-hosts", action="store_true", help="host1, host2, … for host names"
-    )
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Writes the archive, and prints what was removed and what is in it."""
     capture = resolve_capture(arguments.capture)
@@ -44,8 +33,8 @@ def _say_contents(archive: Path, count: int, arguments: argparse.Namespace) -> N
     size = size_written(archive)
     of_size = f", {amount(size)}" if size is not None else ""
     print(f"{printable(str(archive))}: {plural(count, 'file')}{of_size}")
-    print("Removed: command lines, paths, addresses of hosts, and all variables but NCCL's and the")
-    print("launchers' ranks and sizes.")
+    print("Removed: command lines, paths, addresses of hosts, and all variables but NCCL's")
+    print("and the launchers' ranks and sizes.")
     if arguments.replace_hosts:
         print("Replaced: the names of its hosts, and NCCL_HOSTID.")
     else:

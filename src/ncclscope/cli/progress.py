@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 from ncclscope.arrays.memory_limit import limit_memory
-from ncclscope.cli.engine_options import HERE, decoders_on
+from ncclscope.cli.arguments.engine import HERE
+from ncclscope.cli.engine_options import decoders_on
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model, Progress
 

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +11,12 @@ from ncclscope.analysis.counted_completeness import has_counters_only
 from ncclscope.analysis.kernel_exposure import KernelExposure, kernel_exposure
 from ncclscope.analysis.selection import communicator_rows, parse_by
 from ncclscope.analysis.summary import Summary, check_sort, sorted_groups
+from ncclscope.analysis.time_selection import model_between
 from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.engine_options import add_engine_argument
 from ncclscope.cli.progress import open_model_with_progress
-from ncclscope.cli.selection_options import (
-    add_selection_arguments,
-    join_negative_times,
-    selection_of,
-)
-from ncclscope.cli.terminal import output_width
+from ncclscope.cli.selection_options import selection_of
+from ncclscope.cli.terminal import output_width, uses_colour
+from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.errors import IncompleteError, UsageError
 from ncclscope.humanize import printable
 from ncclscope.ingest.kernel_files import read_kernels, traces_of
@@ -29,40 +25,11 @@ from ncclscope.model.model import Model
 from ncclscope.output_files import check_file, is_stdout, size_written, write_text
 from ncclscope.report.html import as_html
 from ncclscope.report.json_csv import as_csv, as_json
+from ncclscope.report.page_details import PageDetails, page_details
 from ncclscope.report.terminal import Style, terminal_lines
+from ncclscope.snapshot.process import unfinished_snapshots
 
 _WIDEST = 160
-preprocess_argv = join_negative_times
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which capture to report, which operations of it, how to group and how to show them."""
-    parser.add_argument(
-        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
-    )
-    parser.add_argument(
-        "--by", action="append", metavar="KEY,…",
-        help="group by communicator, function, size, datatype (default), algorithm, protocol, "
-        "rank, host, thread, variant, tag, step, phase, module, dimension; +KEY adds to the "
-        "default",
-    )  # fmt: skip
-    add_selection_arguments(parser)
-    add_engine_argument(parser)
-    parser.add_argument("--sort", default="time", metavar="COLUMN", help="(default: time)")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--json", action="store_true", help="one JSON object; see docs/verbs/report.md"
-    )
-    form.add_argument("--csv", action="store_true", help="the operations, one line a group")
-    form.add_argument("--html", metavar="FILE", help="one self-contained page")
-    parser.add_argument(
-        "--kernels", action="append", metavar="FILE", default=[],
-        help="a trace of PyTorch's profiler, or an SQLite export of Nsight Systems, of the same "
-        "run: exposed communication, exactly",
-    )  # fmt: skip
-    parser.add_argument(
-        "--require-complete", action="store_true", help="exit with 5 if anything is missing"
-    )
 
 
 def _summary(model: Model, arguments: argparse.Namespace, by: tuple[str, ...]) -> Summary:
@@ -98,11 +65,27 @@ def _exposure(model: Model, files: list[str]) -> KernelExposure | None:
     return exposure
 
 
+def _details(model: Model, arguments: argparse.Namespace) -> PageDetails | None:
+    """Findings and pictures of the selected operations; None where there are totals only."""
+    if has_counters_only(model) and not len(model.tables["operations"]["event"]):
+        return None
+    selection = selection_of(model, arguments)
+    snapshots = unfinished_snapshots(model) if selection.until_ns is None else None
+    findings = diagnose(model_between(model, selection), snapshots).findings
+    names = {model.communicator_names[row] for row in selection.communicators or ()}
+    chosen = tuple(
+        finding
+        for finding in findings
+        if (selection.ranks is None or set(selection.ranks) & set(finding.ranks))
+        and (selection.communicators is None or names & set(finding.communicators))
+    )
+    return page_details(model, selection, chosen)
+
+
 def _style(arguments: argparse.Namespace) -> Style:
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     selects = arguments.comm or arguments.op
     most = {"most_rows": 10_000} if selects else {}
-    return Style(output_width(_WIDEST), sys.stdout.isatty() and not plain, **most)
+    return Style(output_width(_WIDEST), uses_colour(), **most)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -121,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(as_csv(summary, groups), end="")
     elif arguments.html:
         path = Path(arguments.html)
-        write_text(path, as_html(summary, groups, topology))
+        write_text(path, as_html(summary, groups, topology, _details(model, arguments)))
         about = sys.stderr if is_stdout(path) else sys.stdout
         print(summary.completeness.line(), file=about)
         if size_written(path) is not None:

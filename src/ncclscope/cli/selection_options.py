@@ -1,8 +1,6 @@
-"""The options that select operations."""
+"""The selection of operations that options describe."""
 
 import argparse
-import re
-from collections.abc import Sequence
 from datetime import datetime
 
 import numpy as np
@@ -15,52 +13,31 @@ from ncclscope.errors import UsageError
 from ncclscope.humanize import ranks_in_words
 from ncclscope.model.model import Model
 
-_TIME_OPTIONS = ("--since", "--until", "--last")
-_NEGATIVE_TIME = re.compile(r"-\d.*")
-
-
-def join_negative_times(words: Sequence[str]) -> list[str]:
-    """The words with `--since -5m` changed to `--since=-5m`: argparse takes -5m for an option."""
-    joined: list[str] = []
-    for word in words:
-        if joined and joined[-1] in _TIME_OPTIONS and _NEGATIVE_TIME.fullmatch(word):
-            joined[-1] += f"={word}"
-        else:
-            joined.append(word)
-    return joined
-
-
-def add_selection_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds --comm, --op, --rank and the options for times."""
-    parser.add_argument(
-        "--comm", action="append", metavar="NAME", help="only this communicator; tp* works, too"
-    )
-    parser.add_argument(
-        "--op", action="append", metavar="NAME",
-        help="only this function; for several, repeat the option, as with --comm",
-    )  # fmt: skip
-    parser.add_argument(
-        "--rank", action="append", metavar="RANKS", help="only these global ranks, as in 0,4-7"
-    )
-    moment = "14:05:30, 2026-11-15T14:05:30, -5m (before the end) or 12.5 (s from the start)"
-    parser.add_argument("--since", metavar="TIME", help=f"only what began then or later: {moment}")
-    parser.add_argument("--until", metavar="TIME", help="only what began earlier")
-    parser.add_argument(
-        "--last", metavar="LENGTH", help="only the last 30s, 5m, 2h …: the same as --since -LENGTH"
-    )
-
 
 def selection_of(model: Model, arguments: argparse.Namespace) -> Selection:
     """The selection that these options describe."""
     return Selection(
         communicator_rows(model, arguments.comm) if arguments.comm else None,
         function_names(model.words["function"], arguments.op) if arguments.op else None,
-        _existing_ranks(model, arguments.rank),
+        existing_ranks(model, arguments.rank),
         *_window(model, arguments),
     )
 
 
-def _existing_ranks(model: Model, options: list[str] | None) -> tuple[int, ...] | None:
+def time_selection_of(model: Model, arguments: argparse.Namespace) -> Selection:
+    """The selection of --since, --until and --last alone."""
+    return Selection(None, None, None, *_window(model, arguments))
+
+
+def check_operations_for_time(model: Model, arguments: argparse.Namespace) -> None:
+    """Raises if a time was chosen of a capture that has totals only."""
+    for option in ("since", "until", "last"):
+        if getattr(arguments, option) is not None and not len(model.tables["operations"]["event"]):
+            message = f"cannot choose --{option} of {model.path}: it has totals only"
+            raise UsageError(message, "Record with --mode trace to be able to")
+
+
+def existing_ranks(model: Model, options: list[str] | None) -> tuple[int, ...] | None:
     """The ranks of --rank. Raises if the capture has none of them: an empty answer looks like an
     idle job.
     """

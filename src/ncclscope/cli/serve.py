@@ -4,53 +4,21 @@ import argparse
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
-from ncclscope.cli.system_options import add_system_arguments, check_system
+from ncclscope.cli.system_options import check_system
 from ncclscope.errors import UsageError
 from ncclscope.http.server import listen_error
 from ncclscope.humanize import printable
 from ncclscope.live.exposition import TEXT
+from ncclscope.live.hooks import Hooks, hooks_of
 from ncclscope.live.job_follower import JobFollower, check_patterns
 from ncclscope.live.metrics_cache import MetricsCache
 from ncclscope.live.metrics_server import MetricsServer
+from ncclscope.live.otlp import OtlpExport, otlp_endpoint
 from ncclscope.live.system_metrics import SystemMetrics
 from ncclscope.live.textfiles import write_textfiles
-
-_PORT = 9479
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which jobs to follow, and where their metrics go."""
-    parser.add_argument(
-        "captures", nargs="*", metavar="CAPTURE",
-        help="directories, or directories of captures, or globs (default: all running jobs of "
-        "this user on this host)",
-    )  # fmt: skip
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=_PORT, help=f"port ({_PORT}; 0: any)")
-    parser.add_argument(
-        "--textfile", type=Path, metavar="DIR",
-        help="write DIR/ncclscope-*.prom for node_exporter instead of listening",
-    )  # fmt: skip
-    parser.add_argument(
-        "--all-hosts", action="store_true",
-        help="also processes of other hosts, for captures on a shared file system (default: each "
-        "host serves its own)",
-    )  # fmt: skip
-    parser.add_argument("--once", action="store_true", help="print the metrics once and end")
-    parser.add_argument(
-        "--interval", type=float, default=1.0, metavar="SECONDS", help="between readings (1)"
-    )
-    parser.add_argument(
-        "--series", type=int, default=500, metavar="N",
-        help="most series of a job on this host; the rest is called `other` (500)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--inspector-names", action="store_true",
-        help="also NCCL Inspector's metric names, for dashboards that were made for it",
-    )  # fmt: skip
-    add_system_arguments(parser)
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -60,6 +28,12 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--interval must be at least 0.1 s")
     if arguments.series < 200:
         raise UsageError("--series must be at least 200: a job needs them for itself")
+    if arguments.otlp:
+        otlp_endpoint(arguments.otlp)
+    if arguments.otlp_interval < 1:
+        raise UsageError("--otlp-interval must be at least 1 s")
+    if arguments.straggler_after < 0 or arguments.hook_pause < 0:
+        raise UsageError("--straggler-after and --hook-pause must not be negative")
     if arguments.textfile and not arguments.textfile.is_dir():
         message = f"cannot write metrics to {arguments.textfile}: no such directory"
         raise UsageError(message, "Give the directory of --collector.textfile.directory")
@@ -68,6 +42,7 @@ def _check(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Serves metrics until SIGTERM or Ctrl-C."""
     _check(arguments)
+    hooks = _hooks(arguments)
     follower = JobFollower(tuple(arguments.captures), arguments.all_hosts)
     system_metrics = None
     if arguments.system:
@@ -87,22 +62,61 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.once:
         sys.stdout.write(cache.texts[TEXT].decode())
         return 0
+    otlp = _otlp(arguments, cache)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     if arguments.textfile:
         print(f"ncclscope: writing {arguments.textfile}/ncclscope-*.prom", file=sys.stderr)
-        _write_until(stop, arguments, cache)
+        _write_until(stop, arguments, cache, hooks)
         return 0
     server = _start(arguments, cache)
     print(f"ncclscope: {server.url}/metrics", file=sys.stderr, flush=True)
     while not stop.wait(arguments.interval):
         cache.read()
+        _look(hooks, follower)
     server.stop()
+    if otlp:
+        otlp.stop()
     return 0
 
 
-def _write_until(stop: threading.Event, arguments: argparse.Namespace, cache: MetricsCache) -> None:
+def _otlp(arguments: argparse.Namespace, cache: MetricsCache) -> OtlpExport | None:
+    """The export that --otlp asks for."""
+    if not arguments.otlp:
+        return None
+    export = OtlpExport(arguments.otlp, arguments.otlp_interval, lambda: cache.series)
+    export.start()
+    return export
+
+
+def _hooks(arguments: argparse.Namespace) -> Hooks | None:
+    """The hooks that options ask for."""
+    hooks = hooks_of(
+        arguments.on_hang,
+        arguments.on_straggler,
+        arguments.webhook,
+        arguments.straggler_after,
+        arguments.hook_pause,
+    )
+    if hooks and arguments.once:
+        raise UsageError("hooks are called while jobs are followed", "Leave --once out")
+    if hooks:
+        hooks.start()
+    return hooks
+
+
+def _look(hooks: Hooks | None, follower: JobFollower) -> None:
+    if hooks:
+        hooks.look(list(follower.jobs.values()), time.monotonic())
+
+
+def _write_until(
+    stop: threading.Event,
+    arguments: argparse.Namespace,
+    cache: MetricsCache,
+    hooks: Hooks | None,
+) -> None:
     """Writes files until `stop` is set, and tries again if it fails: disks are full for a while."""
     written: set[Path] = set()
     failure = ""
@@ -120,6 +134,7 @@ def _write_until(stop: threading.Event, arguments: argparse.Namespace, cache: Me
         if stop.wait(arguments.interval):
             break
         cache.read()
+        _look(hooks, cache.follower)
     for path in written:
         path.unlink(missing_ok=True)
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from ncclscope.capture.housekeeping import is_running, process_folders
+from ncclscope.capture.liveness import DEAD, ENDED
 from ncclscope.capture.reader import (
     find_captures,
     is_dataset,
@@ -14,12 +15,15 @@ from ncclscope.capture.reader import (
     resolve_capture,
 )
 from ncclscope.cli import suggested_commands
+from ncclscope.cli.terminal import painted
 from ncclscope.diagnose.hang.judge import judge
 from ncclscope.diagnose.hang.verdict import Status
 from ncclscope.errors import UsageError
 from ncclscope.humanize import printable
+from ncclscope.report.stacks import stack_lines, stacks_json
 from ncclscope.report.status import as_json, lines, other_lines
 from ncclscope.snapshot.process import read_snapshots
+from ncclscope.snapshot.stacks import ProcessStacks, read_stacks
 
 _WATCH_S = 2.0  # default of --watch
 _HUNG_EXIT = 4
@@ -27,23 +31,14 @@ _CLEAR = "\x1b[H\x1b[2J"
 Others = dict[str, Status]  # by path
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds which capture to judge, how to show it, and how often."""
-    parser.add_argument(
-        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
-    )
-    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/status.md")
-    parser.add_argument(
-        "--watch",
-        nargs="?",
-        const="",
-        metavar="SECONDS",
-        help="again and again (default: every 2 s) until no process is alive",
-    )
-
-
 def _status(capture: Path) -> Status:
     return judge(*read_snapshots(process_folders(capture)))
+
+
+def _stacks(capture: Path) -> list[ProcessStacks]:
+    """Stacks of all processes that have not ended."""
+    processes = read_snapshots(process_folders(capture)).processes
+    return read_stacks([process for process in processes if process.life not in (ENDED, DEAD)])
 
 
 def _other_running_jobs(capture: Path) -> Others:
@@ -57,6 +52,8 @@ def _show(status: Status, capture: Path, others: Others, arguments: argparse.Nam
     if arguments.json:
         indent = None if arguments.watch is not None else 2
         answer = as_json(status, str(capture), others)
+        if arguments.stacks:
+            answer["stacks"] = stacks_json(_stacks(capture))
         print(json.dumps(answer, indent=indent), flush=True)
         return
     if arguments.watch is not None:
@@ -64,7 +61,10 @@ def _show(status: Status, capture: Path, others: Others, arguments: argparse.Nam
         print(f"{clear}{time.strftime('%H:%M:%S')} {capture}")
     name_it = arguments.watch is None and arguments.capture != str(capture)
     for line in lines(status, _short_path(capture) if name_it else ""):
-        print(line, flush=True)
+        print(painted(line), flush=True)
+    if arguments.stacks:
+        for line in stack_lines(_stacks(capture)):
+            print(line, flush=True)
     for line in other_lines({_short_path(Path(path)): other for path, other in others.items()}):
         print(line, flush=True)
 

@@ -14,11 +14,7 @@ from ncclscope.analysis.counted_completeness import has_counters_only
 from ncclscope.analysis.selection import Selection
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_with_progress, progress_line
-from ncclscope.cli.selection_options import (
-    add_selection_arguments,
-    join_negative_times,
-    selection_of,
-)
+from ncclscope.cli.selection_options import selection_of
 from ncclscope.errors import UsageError
 from ncclscope.http.allowed_hosts import is_loopback, netloc
 from ncclscope.humanize import amount, printable
@@ -27,33 +23,9 @@ from ncclscope.web.page_server import PageServer
 from ncclscope.web.perfetto_ui import POLICY, TRACE, PerfettoRoutes, perfetto_folder, trace_address
 from ncclscope.web.routes import Routes
 from ncclscope.web.session import Timeline
-from ncclscope.web.single_file import MOST_BARS, write_html
+from ncclscope.web.single_file import write_html
 
-preprocess_argv = join_negative_times
 _SELECTION_OPTIONS = ("comm", "op", "rank", "since", "until", "last")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which capture, and where its page is served."""
-    parser.add_argument(
-        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
-    )
-    parser.add_argument(
-        "--host", default="127.0.0.1",
-        help="address to listen on; 0.0.0.0: all of this machine's (default: this machine alone)",
-    )  # fmt: skip
-    parser.add_argument("--port", type=int, default=0, help="port (default: any that is free)")
-    parser.add_argument("--no-open", action="store_true", help="do not open a browser")
-    parser.add_argument(
-        "--html", type=Path, metavar="FILE",
-        help=f"write one file that needs no server, of at most {MOST_BARS:,} bars, and end; the "
-        "options below choose a part of it, and of --perfetto",
-    )  # fmt: skip
-    parser.add_argument(
-        "--perfetto", action="store_true",
-        help="show the capture, or a part of it, in a local Perfetto UI",
-    )  # fmt: skip
-    add_selection_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:

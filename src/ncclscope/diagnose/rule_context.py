@@ -131,6 +131,8 @@ class RuleContext:
     @cached_property
     def _began_ns(self) -> int:
         """When the capture began, whichever attempt that was: `--since` counts from there."""
+        if self.model.began_ns is not None:
+            return self.model.began_ns
         return (extent(self.run.operations) or (0, 0))[0]
 
     def at(self, time_ns: int) -> str:

@@ -1,35 +1,25 @@
 """Recognises the format of files, and imports many files of one format as one model."""
 
+import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ncclscope.errors import FormatError, UsageError
 from ncclscope.humanize import plural
-from ncclscope.ingest import (
-    chrome,
-    comma,
-    flight_recorder,
-    inspector,
-    nccl_log,
-    nccl_tests,
-    ncclsee,
-    nsys,
-)
+from ncclscope.ingest import nccl_log
 from ncclscope.ingest.files import head_of
+from ncclscope.ingest.format_names import FORMAT_NAMES
 from ncclscope.ingest.model_builder import ImportBuilder
 from ncclscope.ingest.records import Format, ImportReport
 from ncclscope.model.completeness import not_read
 from ncclscope.model.model import Model, Progress
 from ncclscope.regular_files import kind_of_file
 
-# In the order in which they are tried: the surest signs first.
-FORMATS = {
-    module.FORMAT.name: module.FORMAT
-    for module in (
-        nsys, inspector, ncclsee, chrome, comma, flight_recorder, nccl_tests, nccl_log,
-    )
-}  # fmt: skip
+FORMATS: dict[str, Format] = {
+    name: importlib.import_module(f"{__package__}.{name.replace('-', '_')}").FORMAT
+    for name in FORMAT_NAMES
+}
 _LOG = nccl_log.FORMAT
 
 

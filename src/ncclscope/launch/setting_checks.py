@@ -67,8 +67,8 @@ _VARIABLES: dict[str, Callable[[str], str]] = {
     "NCCLSCOPE_KERNELS_AT": _anything,  # the option has been checked
     "NCCLSCOPE_MEMORY_LIMIT": _check_size,  # of commands that read captures
 }
-# Of other parts of ncclscope: bench, the simulated NCCL, the empty plugin, tests of jobs.
-_OTHER_PREFIXES = ("NCCLSCOPE_BENCH_", "NCCLSCOPE_SIM_", "NCCLSCOPE_EMPTY_", "NCCLSCOPE_POSED_")
+# Of other parts of ncclscope: bench, the simulated NCCL, the empty plugin, tests, hooks of serve.
+_OTHER_PREFIXES = tuple(f"NCCLSCOPE_{part}_" for part in ("BENCH", "SIM", "EMPTY", "POSED", "HOOK"))
 
 
 def check_settings(settings: Settings) -> None:

@@ -39,6 +39,7 @@ class MetricsCache:
     by_run: dict[str, Series] = field(default_factory=dict)
     of_hosts: Series = field(default_factory=list)  # system counters
     statuses: dict[str, Any] = field(default_factory=dict)  # by run
+    series: Series = field(default_factory=list)  # all of them
     texts: dict[str, bytes] = field(default_factory=dict)  # by content type
     read_at: float = 0.0  # time.monotonic
 
@@ -55,6 +56,7 @@ class MetricsCache:
         series = sort_series([entry for run in self.by_run.values() for entry in run])
         series += self.of_hosts
         series += self._own(self.read_at - began)
+        self.series = series
         self.texts = {
             TEXT: exposition(series).encode(),
             OPENMETRICS: exposition(series, openmetrics=True).encode(),

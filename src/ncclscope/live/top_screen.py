@@ -5,6 +5,8 @@ from typing import Any, ClassVar
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.events import Key
+from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
 from textual.worker import get_current_worker
 
@@ -13,24 +15,70 @@ from ncclscope.live import top_tables
 from ncclscope.live.job_follower import JobFollower
 from ncclscope.live.recent_operations import RecentOperation, recent_operations
 from ncclscope.live.top_model import RateHistory, TopCommunicator, TopData, TopRank, top_data
+from ncclscope.live.top_ranks import TopRankTotal, rank_totals
 from ncclscope.live.top_tables import (
+    BLAMED_COLUMN,
+    COLUMN_HELP,
     COMMUNICATOR_COLUMNS,
     GPU_COLUMN,
     OPERATION_COLUMNS,
     RANK_COLUMNS,
+    TOTAL_COLUMNS,
     WIDTH,
     TopColumn,
 )
 
 _RECENT = 200
-COMMUNICATORS, RANKS, OPERATIONS = range(3)  # levels
+COMMUNICATORS, RANKS, OPERATIONS, ALL_RANKS = range(4)  # levels
 _COLUMNS: tuple[tuple[TopColumn[Any], ...], ...] = (
     COMMUNICATOR_COLUMNS,
     RANK_COLUMNS,
     OPERATION_COLUMNS,
+    TOTAL_COLUMNS,
 )
-_FIRST_SORT = (GPU_COLUMN, 0, 0)  # columns of the three levels: time in kernels, rank, time
-Row = TopCommunicator | TopRank | RecentOperation
+# Columns of the levels: time in kernels, rank, time, waiting caused.
+_FIRST_SORT = (GPU_COLUMN, 0, 0, BLAMED_COLUMN)
+_LATE_SHARE = 0.1  # of the time of others: from here on a rank stands out
+Row = TopCommunicator | TopRank | RecentOperation | TopRankTotal
+
+
+class Help(ModalScreen[None]):
+    """Keys and columns; any key closes it."""
+
+    CSS = """
+    Help { align: center middle; }
+    Help > Static { width: auto; max-width: 78; height: auto; border: round; padding: 0 1; }
+    """
+
+    def compose(self) -> ComposeResult:
+        """The text."""
+        keys = [
+            (binding.key_display or binding.key, binding.description)
+            for binding in Top.BINDINGS
+            if isinstance(binding, Binding) and binding.show
+        ]
+        lines = [f"{key:>8}  {_KEY_HELP.get(what, what)}" for key, what in keys]
+        lines.append("")
+        lines += [f"{title:>14}  {what}" for title, what in COLUMN_HELP.items()]
+        yield Static("\n".join(lines), markup=False)
+
+    def on_key(self, event: Key) -> None:
+        """Closes the help."""
+        event.stop()
+        self.dismiss()
+
+
+# What keys do, where a word in the footer is too short for it.
+_KEY_HELP = {
+    "open": "ranks of a communicator, last operations of a rank",
+    "back": "one level up; closes the filter",
+    "ranks": "all ranks over all communicators, and back",
+    "sort": "sort by the next column; a click on a title does the same",
+    "reverse": "turn the order",
+    "filter": "show only rows that contain a text",
+    "pause": "stand still, and go on",
+    "help": "this help",
+}
 
 
 class Top(App[None]):
@@ -48,10 +96,13 @@ class Top(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "open", show=True),
         Binding("escape", "up", "back"),
+        Binding("a", "all_ranks", "ranks"),
         Binding("s", "sort", "sort"),
         Binding("r", "reverse", "reverse"),
         Binding("slash", "filter", "filter", key_display="/"),
         Binding("space", "pause", "pause"),
+        Binding("question_mark", "help", "help", key_display="?"),
+        Binding("h,f1", "help", "help", show=False),
         Binding("q", "quit", "quit"),
         Binding("ctrl+c", "quit", "quit", show=False, priority=True),
     ]
@@ -66,8 +117,8 @@ class Top(App[None]):
         self.communicator = ""  # key of the one whose ranks are shown
         self.rank = ""  # key of the one whose operations are shown
         self.sorts = list(_FIRST_SORT)
-        self.reversed = [False, True, False]
-        self.filter = ""
+        self.reversed = [False, True, False, False]
+        self.filters = ["", "", "", ""]  # by level: it is there again after going back
         self.paused = False
         self.reading = False
         self.failure = ""
@@ -88,6 +139,11 @@ class Top(App[None]):
         self.table.focus()
         self.start_reading()
         self.set_interval(self.interval_s, self.start_reading)
+
+    @property
+    def filter(self) -> str:
+        """The text that rows of this level must contain."""
+        return self.filters[self.level]
 
     @property
     def table(self) -> "DataTable[Text]":
@@ -121,11 +177,16 @@ class Top(App[None]):
         self.draw()
 
     # ---- drawing ----
+    @property
+    def width(self) -> int:
+        """Columns of the screen."""
+        return max(self.size.width, WIDTH)
+
     def draw(self) -> None:
         """Draws the whole screen; the cursor stays on its row."""
         communicator = _find(self.data, self.communicator)
         rank = _find_rank(communicator, self.rank)
-        width = max(self.size.width, WIDTH)
+        width = self.width
         verdicts = self.query_one("#verdicts", Static)
         verdicts.update(Text("\n".join(bad := top_tables.verdict_lines(self.data, width))))
         verdicts.display = bool(bad)
@@ -143,6 +204,8 @@ class Top(App[None]):
             rows = [*self.data.communicators]
         elif self.level == RANKS:
             rows = [*communicator.rows] if communicator else []
+        elif self.level == ALL_RANKS:
+            rows = [*rank_totals(self.data)]
         else:
             rows = [*self.recent]
         self.fill(rows)
@@ -155,6 +218,8 @@ class Top(App[None]):
         state += ", PAUSED" if self.paused else ""
         if self.level == COMMUNICATORS:
             return [f"communicators ({state}); GB/s over 5 s; enter opens one"]
+        if self.level == ALL_RANKS:
+            return [f"all ranks, over all communicators ({state})"]
         if communicator is None:
             return ["this communicator is gone; escape goes back"]
         name = printable(communicator.name)
@@ -162,7 +227,7 @@ class Top(App[None]):
             return [f"{name}, {communicator.scope}-node ({state}); enter: its last operations"]
         if rank is None:
             return ["this rank is gone; escape goes back"]
-        first, *others = top_tables.rank_lines(rank)
+        first, *others = top_tables.rank_lines(rank, self.width)
         lines = [f"{name}, {first}", *others]
         if not self.recent:
             lines.append("single operations need trace mode: ncclscope run --mode trace")
@@ -171,6 +236,7 @@ class Top(App[None]):
     def fill(self, rows: list[Row]) -> None:
         """Fills the table with rows."""
         table, columns = self.table, _COLUMNS[self.level]
+        columns = top_tables.fitted_columns(columns, rows, self.width)
         titles = [column.fit(column.title) for column in columns]
         if titles != [str(column.label) for column in table.columns.values()]:
             table.clear(columns=True)
@@ -207,7 +273,9 @@ class Top(App[None]):
         elif self.level == RANKS:
             self.level, self.rank, self.recent = OPERATIONS, key, []
             self.start_reading()
-        self.filter = ""
+        else:
+            return
+        self.filters[self.level] = ""
         self.draw()
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
@@ -222,8 +290,11 @@ class Top(App[None]):
         """Closes the filter, or goes one level up."""
         box = self.query_one("#filter", Input)
         if box.display or self.filter:
-            box.display, box.value, self.filter = False, "", ""
+            self.filters[self.level] = ""
+            box.display, box.value = False, ""
             self.table.focus()
+        elif self.level == ALL_RANKS:
+            self.level = COMMUNICATORS
         elif self.level != COMMUNICATORS:
             self.level -= 1
             self.rank = ""
@@ -240,6 +311,15 @@ class Top(App[None]):
         self.reversed[self.level] = not self.reversed[self.level]
         self.draw()
 
+    def action_all_ranks(self) -> None:
+        """Shows all ranks, or the communicators again."""
+        self.level = COMMUNICATORS if self.level == ALL_RANKS else ALL_RANKS
+        self.draw()
+
+    def action_help(self) -> None:
+        """Shows keys and columns."""
+        self.push_screen(Help())
+
     def action_pause(self) -> None:
         """Stops reading, or starts it again."""
         self.paused = not self.paused
@@ -248,12 +328,12 @@ class Top(App[None]):
     def action_filter(self) -> None:
         """Opens the filter's input."""
         box = self.query_one("#filter", Input)
-        box.display = True
+        box.display, box.value = True, self.filter
         box.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filters while the user types."""
-        self.filter = event.value
+        self.filters[self.level] = event.value
         self.draw()
 
     def on_input_submitted(self) -> None:
@@ -265,6 +345,8 @@ class Top(App[None]):
 def _key(row: Row, place: int) -> str:
     if isinstance(row, TopCommunicator):
         return row.key
+    if isinstance(row, TopRankTotal):
+        return f"{row.capture}\0{row.rank}"
     return f"{row.folder}\0{row.number}" if isinstance(row, TopRank) else str(place)
 
 
@@ -272,7 +354,9 @@ def _style(row: Row) -> str:
     if isinstance(row, TopCommunicator):
         hung = row.verdict is not None and row.verdict.hung
         return "bold red" if hung else "yellow" if row.late is not None else ""
-    if isinstance(row, TopRank):
+    if isinstance(row, TopRankTotal) and row.life == "alive":
+        return "yellow" if row.blamed > _LATE_SHARE else ""
+    if isinstance(row, TopRank | TopRankTotal):
         return "" if row.life == "alive" else "bold red"
     return "" if row.state == "done" else "yellow"
 

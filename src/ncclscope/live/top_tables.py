@@ -17,6 +17,7 @@ from ncclscope.humanize import (
 )
 from ncclscope.live.recent_operations import RecentOperation
 from ncclscope.live.top_model import Rates, TopCommunicator, TopData, TopJob, TopRank
+from ncclscope.live.top_ranks import TopRankTotal
 from ncclscope.nccl.releases import release_of_code, text_of
 from ncclscope.report.status import line as verdict_line
 from ncclscope.snapshot.types import OperationInFlight
@@ -36,6 +37,7 @@ class TopColumn(Generic[T]):
     text: Callable[[T], str]
     key: Callable[[T], float | str]
     left: bool = False
+    grows: bool = False  # takes room that a wide screen has left
 
     def fit(self, text: str) -> str:
         """The text padded to the column's width, or cut in the middle."""
@@ -81,6 +83,7 @@ COMMUNICATOR_COLUMNS: tuple[TopColumn[TopCommunicator], ...] = (
         lambda r: printable(r.label or r.name),
         lambda r: r.label or r.name,
         True,
+        True,
     ),
     TopColumn("ranks", 8, _rank_count, lambda r: r.ranks),
     TopColumn("nodes", 6, lambda r: str(r.nodes or NOTHING), lambda r: r.nodes),
@@ -98,7 +101,7 @@ COMMUNICATOR_COLUMNS: tuple[TopColumn[TopCommunicator], ...] = (
 GPU_COLUMN = 6  # of COMMUNICATOR_COLUMNS: the share of time in NCCL's kernels
 RANK_COLUMNS: tuple[TopColumn[TopRank], ...] = (
     TopColumn("rank", 6, lambda r: str(r.rank), lambda r: r.rank),
-    TopColumn("host", 14, lambda r: printable(r.host), lambda r: r.host, left=True),
+    TopColumn("host", 14, lambda r: printable(r.host), lambda r: r.host, left=True, grows=True),
     TopColumn("gpu#", 6, lambda r: printable(r.gpu) or NOTHING, lambda r: r.gpu),
     TopColumn("pid", 9, lambda r: str(r.pid), lambda r: r.pid),
     TopColumn("life", 8, lambda r: r.life, lambda r: r.life, left=True),
@@ -109,11 +112,39 @@ RANK_COLUMNS: tuple[TopColumn[TopRank], ...] = (
     TopColumn("age", 5, lambda r: _short(r.oldest_ns), lambda r: r.oldest_ns),
     TopColumn("drop", 5, lambda r: _short_count(r.dropped), lambda r: r.dropped),
 )
+TOTAL_COLUMNS: tuple[TopColumn[TopRankTotal], ...] = (
+    TopColumn("rank", 6, lambda r: str(r.rank), lambda r: r.rank),
+    TopColumn("host", 12, lambda r: printable(r.host), lambda r: r.host, left=True, grows=True),
+    TopColumn("gpu#", 5, lambda r: printable(r.gpu) or NOTHING, lambda r: r.gpu),
+    TopColumn("pid", 8, lambda r: str(r.pid), lambda r: r.pid),
+    TopColumn("life", 8, lambda r: r.life, lambda r: r.life, left=True),
+    _number_column("op/s", 7, lambda r: r.rates.operations_per_s),
+    _number_column("waits", 6, lambda r: r.waits, _percentage),
+    _number_column("blamed", 7, lambda r: r.blamed, _percentage),
+    TopColumn("in", 6, lambda r: printable(r.communicator), lambda r: r.communicator, True, True),
+    TopColumn("open", 5, lambda r: str(r.open), lambda r: r.open),
+    TopColumn("age", 5, lambda r: _short(r.oldest_ns), lambda r: r.oldest_ns),
+    TopColumn("drop", 5, lambda r: _short_count(r.dropped), lambda r: r.dropped),
+)
+BLAMED_COLUMN = 7  # of TOTAL_COLUMNS
+# What help says about columns whose titles do not speak for themselves.
+COLUMN_HELP = {
+    "op/s": "operations a second of one rank",
+    "algbw, busbw": "GB/s over the last 5 s, as nccl-tests define them",
+    "gpu": "share of the time in which NCCL kernels run, waiting included",
+    "wait": "of that, share beyond the rank with the least: waiting for others",
+    "late": "the rank for which all others wait",
+    "excess, waits": "share of its time that a rank waits for others",
+    "blamed": "share of their time that others wait for a rank, where it began there",
+    "open, age": "operations in flight, and the age of the oldest",
+    "drop": "events that are not on record",
+    "by": "where a time comes from: gpu, host …; or what the operation does",
+}
 OPERATION_COLUMNS: tuple[TopColumn[RecentOperation], ...] = (
     TopColumn(
         "called", 13, lambda o: _clock(o.called_unix_ns), lambda o: o.called_unix_ns, left=True
     ),
-    TopColumn("operation", 16, lambda o: printable(o.function), lambda o: o.function, left=True),
+    TopColumn("operation", 16, lambda o: printable(o.function), lambda o: o.function, True, True),
     TopColumn("size", 11, lambda o: binary_size(o.size_bytes), lambda o: o.size_bytes),
     TopColumn("type", 10, lambda o: printable(o.datatype), lambda o: o.datatype, left=True),
     TopColumn("algorithm", 13, lambda o: _algorithm(o), lambda o: o.algorithm, left=True),
@@ -237,6 +268,20 @@ def _in_flight_text(operation: OperationInFlight) -> str:
 
 
 # ---- tables ----
+def fitted_columns(
+    columns: Sequence[TopColumn[T]], rows: Sequence[T], width: int
+) -> tuple[TopColumn[T], ...]:
+    """The columns on a screen of this width: room that is left goes to texts that were cut."""
+    room = width - sum(column.width for column in columns)
+    fitted = []
+    for column in columns:
+        longest = max((len(column.text(row)) + 1 for row in rows), default=0)
+        more = min(max(longest - column.width, 0), max(room, 0)) if column.grows else 0
+        room -= more
+        fitted.append(replace(column, width=column.width + more))
+    return tuple(fitted)
+
+
 def filter_and_sort(
     rows: Sequence[T], columns: Sequence[TopColumn[T]], sort: int, reverse: bool, text: str
 ) -> list[T]:

@@ -46,6 +46,7 @@ class Model:
     descriptions: list[str] = field(default_factory=list)  # of communicators, by row; "": none
     module_names: list[str] = field(default_factory=list)  # by row of `modules`
     training: Training = field(default_factory=Training)
+    began_ns: int | None = None  # of a part of a capture: when the whole one began
 
     def communicator_name(self, row: int) -> str:
         """The name of a communicator, "?" where it is not known."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from ncclscope.arrays.types import Floats, Ints
+from ncclscope.analysis.rank_slices import time_covered
+from ncclscope.arrays.types import Floats
 from ncclscope.errors import NcclscopeError
 from ncclscope.humanize import printable
 from ncclscope.model.schema import NONE
@@ -199,7 +199,8 @@ class _Strips:
         starts, ends = self._spans[kind]
         rows = []
         for first, last in zip(self._places[:-1], self._places[1:], strict=True):
-            covered = _covered(starts[first:last], edges) - _covered(ends[first:last], edges)
+            covered = time_covered(starts[first:last], edges)
+            covered = covered - time_covered(ends[first:last], edges)
             rows.append(np.diff(covered) / np.diff(edges))
         return np.clip(np.array(rows), 0, 1)
 
@@ -208,17 +209,6 @@ class _Strips:
         axes.set(xlabel="s", ylabel="global rank")
         every = max(len(self.ranks) // _MOST_LABELS, 1)
         axes.set_yticks(range(0, len(self.ranks), every), list(map(str, self.ranks[::every])))
-
-
-def _covered(moments: Ints, edges: npt.NDArray[np.float64]) -> Floats:
-    """By edge the time that has passed since those of the moments that are before it, summed up.
-
-    Of starts less that of ends it is the time that spans cover before the edge.
-    """
-    ordered = np.sort(moments).astype(np.float64) - edges[0]
-    sums = np.concatenate([[0.0], np.cumsum(ordered)])
-    before = np.searchsorted(ordered, edges - edges[0])
-    return np.asarray(before * (edges - edges[0]) - sums[before])
 
 
 def _new(title: str, height: float = 4.0) -> tuple[Plot, Any]:

@@ -204,6 +204,23 @@ def _gpu_timing(summary: Summary) -> dict[str, Any]:
     return {"gpu_timing": rows} if rows else {}
 
 
+def _roles(summary: Summary) -> dict[str, Any]:
+    """Communicators by role, where there are many of them."""
+    if not summary.roles:
+        return {}
+    rows = [
+        {
+            "role": row.role,
+            "communicators": row.communicators,
+            "ranks": list(row.ranks),
+            "nodes": list(row.nodes),
+            **_measures(row.total),
+        }
+        for row in summary.roles
+    ]
+    return {"roles": rows}
+
+
 def as_json(
     summary: Summary, groups: tuple[Group, ...], topology: Topology | None = None
 ) -> dict[str, Any]:
@@ -228,6 +245,7 @@ def as_json(
             {"scope": row.scope, "communicators": row.communicators, **_measures(row.total)}
             for row in summary.scopes
         ],
+        **_roles(summary),
         "ranks": None if summary.ranks is None else [_rank(row) for row in summary.ranks],
         "waiting": None
         if summary.waiting is None

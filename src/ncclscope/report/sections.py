@@ -87,6 +87,32 @@ def communicators(summary: Summary, most: int) -> Table:
     return without_empty(Table("communicators", columns, rows, tuple(notes)), _MAY_BE_MISSING)
 
 
+def roles(summary: Summary) -> Table | None:
+    """Communicators pooled by role; None where there are few."""
+    if not summary.roles:
+        return None
+    columns = (
+        Column("role", right=False), Column("communicators"), Column("ranks"), Column("nodes"),
+        Column("calls"), Column("bytes"), Column("GPU time"), Column("busbw"), Column("wait"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            row.role, f"{row.communicators:,}", _range(row.ranks), _range(row.nodes),
+            f"{row.total.calls:,}", amount(row.total.bytes), duration(_gpu_ns(row.total)),
+            gigabytes(row.total.busbw_gbs), _wait(row.total),
+        )
+        for row in summary.roles
+    )  # fmt: skip
+    note = "ranks, nodes: of one communicator; --comm 'tp*' reports those of one role"
+    return Table("communicators by role", columns, rows, (note,))
+
+
+def _range(ends: tuple[int, int]) -> str:
+    if not ends[1]:
+        return NOTHING
+    return str(ends[0]) if ends[0] == ends[1] else f"{ends[0]}-{ends[1]}"
+
+
 def _communicator_row(row: CommunicatorRow) -> tuple[Cell, ...]:
     total = row.total
     return (

@@ -1,5 +1,6 @@
 """Tables as data, and how they look in plain text; html.py shows the same ones."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,30 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[str, ...] = ()
+
+
+# In µs and bytes: numbers without a unit are times in µs, counts or GB/s.
+_UNITS = {
+    "ns": 1e-3, "µs": 1.0, "ms": 1e3, "s": 1e6, "min": 6e7, "h": 3.6e9, "%": 1.0,
+    "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15,
+    "K": 2.0**10, "M": 2.0**20, "G": 2.0**30, "T": 2.0**40,
+}  # fmt: skip
+_NUMBER = re.compile(r"[~≥≤<±]*(-?\d[\d,]*\.?\d*) ?([A-Za-zµ%]*)\+?(?: ± .*)?")
+
+
+def sort_value(cell: Cell) -> float | None:
+    """The number that a cell shows, for sorting within its column; None for text.
+
+    sort_value("1.07 s") -> 1070000.0, sort_value("22,001") -> 22001.0, sort_value("dp:0") -> None
+    """
+    if isinstance(cell, Bar):
+        return cell.share
+    if isinstance(cell, Spark):
+        return float(sum(cell.values))
+    match = _NUMBER.fullmatch(cell)
+    if not match or (match[2] and match[2] not in _UNITS):
+        return None
+    return float(match[1].replace(",", "")) * _UNITS.get(match[2], 1.0)
 
 
 def _plain(cell: Cell) -> str:

@@ -101,6 +101,9 @@ def terminal_lines(
     """The whole report, with groups in the given order."""
     yield from _opening(summary, style, topology)
     missing: list[str] = []
+    roles = sections.roles(summary)
+    if roles:
+        yield from _table(roles, style, [])
     if summary.communicators:
         yield from _table(sections.communicators(summary, style.most_others), style, [])
     scopes = sections.scopes(summary)

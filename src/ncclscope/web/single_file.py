@@ -16,6 +16,7 @@ from ncclscope.web.bar_details import Json, Lookup, bar_json
 from ncclscope.web.bars import Bars, select_bars
 from ncclscope.web.counters import amounts
 from ncclscope.web.kinds import LEFT_OUT_FIRST, OPERATION, PART
+from ncclscope.web.limits import MOST_BARS
 from ncclscope.web.queries import highlights
 from ncclscope.web.routes import scene_json
 from ncclscope.web.scene import Row, Scene
@@ -23,7 +24,6 @@ from ncclscope.web.scene_selection import renumber_lane, select_scene
 from ncclscope.web.session import Timeline
 from ncclscope.web.statistics import bandwidth_bytes
 
-MOST_BARS = 100_000
 EVERYTHING = Selection()
 
 

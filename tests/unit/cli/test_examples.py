@@ -1,12 +1,11 @@
 """Examples of --help: every verb has some, and they are right."""
 
 import argparse
-import importlib
 import shlex
 
 import pytest
 
-from ncclscope.cli import COMMANDS, GROUPS, main
+from ncclscope.cli import COMMANDS, GROUPS, arguments_module, main
 from ncclscope.cli.examples import EXAMPLES
 
 
@@ -27,8 +26,7 @@ def test_every_verb_has_examples() -> None:
 
 @pytest.mark.parametrize("verb", COMMANDS)
 def test_examples_are_understood(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    name = "import_" if verb == "import" else verb.replace("-", "_")
-    module = importlib.import_module(f"ncclscope.cli.{name}")
+    module = arguments_module(verb)
     for example in EXAMPLES[verb]:
         assert f"ncclscope {verb}" in example
         words = shlex.split(example.partition(f"ncclscope {verb}")[2].rstrip(")"))

@@ -1,7 +1,5 @@
 """Pages say what the program does: every verb has one, with its usage, options and exit codes."""
 
-import argparse
-import importlib
 import re
 import subprocess
 from collections.abc import Iterator
@@ -10,20 +8,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ncclscope.cli import COMMANDS, main
+from ncclscope.cli import COMMANDS, main, verb_parser
 from tests.support.paths import ROOT
 
 DOCS = ROOT / "docs"
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)")
-
-
-def parser_of(verb: str) -> argparse.ArgumentParser:
-    """A parser with the verb's options."""
-    name = "import_" if verb == "import" else verb.replace("-", "_")
-    parser = argparse.ArgumentParser()
-    importlib.import_module(f"ncclscope.cli.{name}").add_arguments(parser)
-    return parser
 
 
 def page_of(verb: str) -> str:
@@ -42,7 +32,7 @@ def usage_of(verb: str) -> str:
 
 def own_options(verb: str) -> Iterator[tuple[str, ...]]:
     """Spellings of each option."""
-    for action in parser_of(verb)._actions:
+    for action in verb_parser(verb)._actions:
         if action.option_strings and action.dest != "help":
             yield tuple(action.option_strings)
 

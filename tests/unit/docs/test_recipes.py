@@ -73,7 +73,7 @@ EVENT_KIND_ELSEWHERE = {
     "native/src/event_filter.c",
     "native/src/timing_policy.c",  # only `kernel` has it
     "src/ncclscope/capture/layout.py",
-    "src/ncclscope/cli/ctl.py",  # its examples
+    "src/ncclscope/cli/arguments/ctl.py",  # its examples
     "src/ncclscope/export/callbacks.py",  # short keys of old fields
     "src/ncclscope/nccl/events.py",  # which events give GPU times
     "src/ncclscope/web/callback_rows.py",
@@ -93,7 +93,7 @@ def test_library_names_are_in_one_file() -> None:
     home = "src/ncclscope/nccl/libraries.py"
     found = files_with(r"[\"']libnccl(\.so|-2)", "src")
     assert home in found
-    assert found <= {home, "src/ncclscope/cli/bench.py"}, "bench names it in its help"
+    assert found <= {home, "src/ncclscope/cli/arguments/bench.py"}, "bench names it in its help"
 
 
 def test_every_family_of_findings_is_on_the_page() -> None:
@@ -138,7 +138,7 @@ def test_every_import_format_has_a_page_and_a_line() -> None:
 
 
 def test_verbs_are_the_modules_that_take_arguments() -> None:
-    modules = (ROOT / "src" / "ncclscope" / "cli").glob("*.py")
+    modules = (ROOT / "src" / "ncclscope" / "cli").rglob("*.py")
     verbs = {path.stem for path in modules if "\ndef add_arguments(" in path.read_text()}
     assert verbs == {verb.replace("-", "_") + "_" * (verb == "import") for verb in COMMANDS}
 

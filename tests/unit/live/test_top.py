@@ -209,7 +209,12 @@ def test_rows_are_sorted_and_filtered() -> None:
 
 @pytest.mark.parametrize(
     "columns",
-    [top_tables.COMMUNICATOR_COLUMNS, top_tables.RANK_COLUMNS, top_tables.OPERATION_COLUMNS],
+    [
+        top_tables.COMMUNICATOR_COLUMNS,
+        top_tables.RANK_COLUMNS,
+        top_tables.OPERATION_COLUMNS,
+        top_tables.TOTAL_COLUMNS,
+    ],
 )
 def test_tables_are_80_wide(columns: tuple[top_tables.TopColumn, ...]) -> None:
     assert sum(column.width for column in columns) == top_tables.WIDTH
@@ -243,14 +248,16 @@ HANG = Verdict("world", 7, 4, NEVER_CALLED, hung=True, function="AllReduce", ord
                datatype="float32", culprits=(2,), waiting=(0, 1, 3), waited_ns=41 * SECOND)  # fmt: skip
 
 
-def play(now: TopData, *keys: str, recent: tuple[RecentOperation, ...] = ()) -> list[str]:
-    """The screen at 80 x 24 after each key, and at first."""
+def play(
+    now: TopData, *keys: str, recent: tuple[RecentOperation, ...] = (), width: int = 80
+) -> list[str]:
+    """The screen, 24 lines high, after each key, and at first."""
 
     async def played() -> list[str]:
         app = Top(JobFollower(("/nowhere",)), 3600)
         app.paused = True
         shown = []
-        async with app.run_test(size=(80, 24)) as pilot:
+        async with app.run_test(size=(width, 24)) as pilot:
             app.take(now, [*recent], "")
             await pilot.pause()
             shown.append(screen_text(app))
@@ -307,6 +314,43 @@ def test_from_communicator_to_rank_to_operations_and_back() -> None:
     ] * 3
     assert table_of(again) == table_of(ranks)
     assert table_of(up) == table_of(first)
+
+
+def test_all_ranks_are_shown_with_what_others_wait_for_them() -> None:
+    _, ranks, back = play(healthy(), "a", "a")
+    assert table_of(ranks)[2:] == [
+        "all ranks, over all communicators (by blamed, PAUSED)",
+        " rank host        gpu#     pid life      op/s waits blamed in    open  age drop",
+        "    2 node1          2     102 alive     50.0    0%    39% world    1  5ms    0",
+        "    0 node1          0     100 alive     50.0   39%     0%          1  5ms    0",
+        "    1 node1          1     101 alive     50.0   39%     0%          1  5ms    3",
+        "    3 node1          3     103 alive     50.0   39%     0%          1  5ms    0",
+    ]
+    assert "communicators (by gpu" in back
+
+
+@pytest.mark.parametrize("key", ["question_mark", "h", "f1"])
+def test_help_explains_keys_and_columns_and_any_key_closes_it(key: str) -> None:
+    _, shown, closed = play(healthy(), key, "x")
+    assert "share of their time that others wait for a rank" in shown
+    assert "all ranks over all communicators" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    assert "others wait for a rank" not in closed
+
+
+def test_a_wide_screen_shows_whole_names() -> None:
+    long = replace(healthy().communicators[0], name="n" * 60, label="n" * 60)
+    data = TopData(healthy().jobs, (long,))
+    (narrow,), (wide,) = play(data), play(data, width=160)
+    assert "n" * 60 not in narrow
+    assert "n" * 60 in wide
+
+
+def test_a_filter_is_still_there_after_going_back() -> None:
+    screens = play(healthy(), "slash", "w", "o", "enter", "enter", "escape")
+    assert "only 'wo'" in screens[4]
+    assert "only" not in screens[5]
+    assert "only 'wo'" in screens[6]
 
 
 def test_a_hang_stands_on_top() -> None:

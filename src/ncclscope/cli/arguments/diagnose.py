@@ -1,0 +1,36 @@
+"""The arguments of `ncclscope diagnose`."""
+
+import argparse
+
+from ncclscope.cli.arguments.engine import add_engine_argument
+from ncclscope.cli.arguments.selection import add_time_arguments, join_negative_times
+from ncclscope.diagnose.finding import SEVERITIES
+
+preprocess_argv = join_negative_times
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which capture, against what, in which form."""
+    parser.add_argument(
+        "capture", nargs="?", metavar="CAPTURE", help="directory or glob (default: the newest here)"
+    )
+    parser.add_argument("--json", action="store_true", help="JSON; see docs/verbs/diagnose.md")
+    parser.add_argument(
+        "--baseline", metavar="FILE", help="bandwidths to expect: JSON of bench, or nccl-tests -J"
+    )
+    parser.add_argument(
+        "--fail-on",
+        choices=SEVERITIES,
+        metavar="SEVERITY",
+        help="exit with 3 on a finding of that severity or above: info, warning, critical",
+    )
+    parser.add_argument(
+        "--comm", action="append", metavar="NAME",
+        help="only findings that name this communicator; tp* works, too",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rank", action="append", metavar="RANKS",
+        help="only findings that name one of these global ranks, as in 0,4-7",
+    )  # fmt: skip
+    add_time_arguments(parser)
+    add_engine_argument(parser)

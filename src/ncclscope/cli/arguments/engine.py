@@ -1,0 +1,16 @@
+"""The option that says which machines decode a capture."""
+
+import argparse
+
+HERE = "here"
+
+
+def add_engine_argument(parser: argparse.ArgumentParser) -> None:
+    """Adds --on."""
+    parser.add_argument(
+        "--on",
+        default=HERE,
+        metavar="WHERE",
+        help="what decodes the capture: here (default), or a Dask cluster, as tcp://HOST:PORT or "
+        "file:SCHEDULER.json",
+    )
