@@ -84,8 +84,11 @@ def _late_hosts(context: RuleContext, late: set[int]) -> dict[int, list[int]]:
     }
 
 
-def _severity(share: float) -> str:
-    if share < _PROBLEM_SHARE:
+def _severity(share: float, delays_share: float = 0.0) -> str:
+    """`delays_share`: of the run, all delays together. A rank that hides behind another one costs
+    little, until that one is mended.
+    """
+    if max(share, delays_share) < _PROBLEM_SHARE:
         return INFO
     return CRITICAL if share >= _GRAVE_SHARE else WARNING
 
@@ -196,9 +199,10 @@ def _rank_finding(
     cost = _cost(context, prediction, share, "it")
     name = context.run.model.communicator_names[delays.before[1]]
     phase, phase_evidence = _phase(context, rank)
+    delays_share = delays.times * delays.typical_ns / context.run.span_ns
     return Finding(
         "straggler",
-        _severity(share),
+        _severity(share, delays_share),
         f"rank {rank}{context.where(rank)} is late {delays.times:,} times, typically by "
         f"{duration(delays.typical_ns)}, mostly to {_before(context, delays)}{phase}; {cost}",
         f"{_CAUSES[kind]}: {_ADVICE[kind]}",
