@@ -40,9 +40,6 @@ void cuda_driver_find(const void *nccl_address) {
     CUDA_EVENT_FUNCTIONS(FIND)
     missing = &missing_for_markers;
     CUDA_MARKER_FUNCTIONS(FIND)
-    const char *for_branches = NULL;
-    missing = &for_branches;
-    CUDA_GRAPH_FUNCTIONS(FIND)
 #undef FIND
     if (missing_for_events) missing_for_markers = missing_for_events;
 }

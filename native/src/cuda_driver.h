@@ -13,15 +13,6 @@
 #include "ncclscope/format.h"
 
 typedef void *cuda_context, *cuda_event, *cuda_stream, *cuda_module, *cuda_kernel;
-typedef void *cuda_graph, *cuda_graph_node;
-
-// CUDA_KERNEL_NODE_PARAMS_v1
-struct cuda_kernel_node {
-    cuda_kernel kernel;
-    unsigned grid[3], block[3], shared_bytes;
-    void **arguments, **extra;
-};
-_Static_assert(offsetof(struct cuda_kernel_node, arguments) == 40, "as in cuda.h");
 
 enum {
     CUDA_NOT_READY = 600,
@@ -50,19 +41,12 @@ enum {
       (cuda_kernel, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
        cuda_stream, void **, void **))                                                    \
     F(capture_info, "cuStreamGetCaptureInfo_v2",                                          \
-      (cuda_stream, int *, u64 *, cuda_graph *, const cuda_graph_node **, size_t *))
-
-// Without these markers are launched in the captured stream.
-#define CUDA_GRAPH_FUNCTIONS(F)                                        \
-    F(graph_add_kernel, "cuGraphAddKernelNode",                        \
-      (cuda_graph_node *, cuda_graph, const cuda_graph_node *, size_t, \
-       const struct cuda_kernel_node *))
+      (cuda_stream, int *, u64 *, void *, void *, void *))
 
 #define DECLARE_FUNCTION(member, symbol, arguments) int(*member) arguments;
 struct cuda_driver {
     CUDA_EVENT_FUNCTIONS(DECLARE_FUNCTION)
     CUDA_MARKER_FUNCTIONS(DECLARE_FUNCTION)
-    CUDA_GRAPH_FUNCTIONS(DECLARE_FUNCTION)
 };
 #undef DECLARE_FUNCTION
 extern struct cuda_driver cuda;

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 PathLike = str | os.PathLike[str]
 _MISSING = re.compile(r"Table with name (\w+) does not exist")
+_USED = re.compile(r"\b(?:from|join)\s+(\w+)", re.IGNORECASE)
 _OVERVIEW_ROWS = 10
 _NOTES = 3
 _OVERVIEW = f"""
@@ -266,6 +267,10 @@ class Capture:
         """The result of a query in DuckDB's SQL. It can use all tables, and data frames of the
         caller by their names.
         """
+        # Before the query runs: where a table is not made yet, DuckDB would take a variable of the
+        # caller's that has its name.
+        for name in _USED.findall(query):
+            self._make(name)
         while True:
             try:
                 return self._connection.sql(query)

@@ -249,3 +249,13 @@ def test_operations_name_their_events_as_dump_does(capture: Capture) -> None:
     """).fetchall()
     assert set(rows) <= events
     assert len(set(rows)) == len(rows)
+
+
+def test_tables_come_before_variables_of_the_caller(tmp_path: Path) -> None:
+    from_transcript(TRANSCRIPTS / NAMES[0], tmp_path / "c")
+    made = ncclscope.open(tmp_path / "c").sql("select count(*) from channels").fetchall()
+    channels = polars.DataFrame({"channel": [1]})
+    other = ncclscope.open(tmp_path / "c")
+    assert other.sql("select count(*) from channels").fetchall() == made != [(len(channels),)]
+    mine = polars.DataFrame({"channel": [1]})
+    assert other.sql("select count(*) from mine").fetchall() == [(len(mine),)]

@@ -70,14 +70,12 @@ static int is_capturing(cudaStream_t stream, int *status) {
     return 0;
 }
 
-static int capture_info(cudaStream_t stream, int *status, uint64_t *id, void **graph,
-                        void *dependencies, size_t *count) {
-    (void)dependencies;
+static int capture_info(cudaStream_t stream, int *status, uint64_t *id, void *graph,
+                        void *dependencies, void *count) {
+    (void)graph, (void)dependencies, (void)count;
     int error = fault_of_call("cuStreamGetCaptureInfo_v2");
     *status = error ? 0 : stream_captures(stream_of(stream));
     if (*status && id) *id = stream_capture_id(stream_of(stream));
-    if (*status && graph) *graph = stream_of(stream);  // whose capture it is, all that is needed
-    if (count) *count = 0;
     return error;
 }
 
@@ -241,26 +239,6 @@ static int launch_kernel(void *kernel, unsigned blocks_x, unsigned blocks_y, uns
     return cudaLaunchHostFunc(stream, take_time, *(void **)arguments[0]);
 }
 
-// As the driver has them; what is behind the arguments is not used.
-struct kernel_node {
-    void *kernel;
-    unsigned grid[3], block[3], shared_bytes;
-    void **arguments;
-};
-
-// A branch of a graph: the simulation replays it as the next node of the stream that is captured.
-static int add_kernel_node(void **node, void *graph, void *const *dependencies, size_t count,
-                           const struct kernel_node *description) {
-    static char added;
-    (void)dependencies;
-    int error = fault_of_call("cuGraphAddKernelNode");
-    if (error) return error;
-    if (!graph || count || !description->arguments) return cudaErrorInvalidValue;
-    *node = &added;
-    return launch_marker((enum kernel)((char *)description->kernel - kernels), graph,
-                         description->arguments);
-}
-
 // ---- finding functions ----
 void *ncclscopeSimulatedDriver(const char *name) {
     static const struct {
@@ -281,7 +259,6 @@ void *ncclscopeSimulatedDriver(const char *name) {
         {"cuModuleLoadData", (void *)load_module},
         {"cuModuleGetFunction", (void *)find_kernel},
         {"cuLaunchKernel", (void *)launch_kernel},
-        {"cuGraphAddKernelNode", (void *)add_kernel_node},
     };
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
         if (strcmp(functions[i].name, name) == 0 && !fault_is_missing(name))

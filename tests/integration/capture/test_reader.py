@@ -16,6 +16,7 @@ from ncclscope.capture.contents import contents_of_capture
 from ncclscope.capture.dump_events import events_of
 from ncclscope.capture.process import Process, _join_arena, open_process
 from ncclscope.capture.reader import open_capture, resolve_capture
+from ncclscope.capture.segment import checked_header
 from ncclscope.errors import FormatError, NcclscopeError, UsageError
 from tests.support.callback_script import Script, every_event
 from tests.support.paths import ROOT
@@ -108,9 +109,22 @@ def places_in(path: Path, every: int) -> list[int]:
     return [*range(0, body, every), *range(body, len(data))]
 
 
-# All files begin with the same header, most of which is the schema, and one function reads it: it
-# is damaged byte by byte in one of them, and here and there in the others.
-@pytest.mark.parametrize(("name", "header_step"), [("meta", 1), ("log.000000", 16)])
+# All files begin with the same header, most of which is the schema, and one function reads it: that
+# function gets it with every byte damaged, and whole processes are read with some.
+def test_every_byte_of_a_header_flipped_and_every_truncation(folder: Path) -> None:
+    path = folder / "meta"
+    whole = path.read_bytes()
+    for place in range(header.parse_header(whole, path).header_bytes):
+        mask = 0xFF if place % 2 else 1 << (place // 2 % 8)
+        flipped = whole[:place] + bytes([whole[place] ^ mask]) + whole[place + 1 :]
+        for data in (flipped, whole[:place]):
+            try:
+                checked_header(memoryview(data), path)
+            except FormatError as error:
+                assert str(path) in str(error)
+
+
+@pytest.mark.parametrize(("name", "header_step"), [("meta", 8), ("log.000000", 16)])
 def test_every_byte_flipped_and_every_truncation(folder: Path, name: str, header_step: int) -> None:
     """Of a capture as small as it can be: the events and what they cannot be read without."""
     (folder / "live").unlink()

@@ -192,23 +192,9 @@ def test_without_markers_launches_are_timed_all_the_same(
         if (function, fault) != ("cuStreamGetCaptureInfo_v2", "@1+=999"):
             assert clock["calibrated"] == 0
             assert clock["reason"] != 0
-        # Graphs take markers without a launch or a stream.
-        counts = function == "cuStreamCreate" or faults == "cuLaunchKernel@1+=999"
-        assert counts or {int(slot["replays"]) for slot in rank.meta("GraphReplays")} <= {0}
-
-
-def test_where_a_graph_takes_no_branch_the_stream_takes_the_marker(tmp_path: Path) -> None:
-    faults = "cuGraphAddKernelNode=missing"
-    for rank in run_sampled(tmp_path / "c", "graphs:2", NCCLSCOPE_SIM_CUDA_FAULTS=faults):
-        assert {int(slot["replays"]) for slot in rank.meta("GraphReplays")} != {0}
-
-
-def test_a_marker_that_a_graph_refuses_is_left_out(tmp_path: Path) -> None:
-    faults = "cuGraphAddKernelNode@1+=999"
-    for rank in run_sampled(tmp_path / "c", "graphs:2", NCCLSCOPE_SIM_CUDA_FAULTS=faults):
-        written = rank.meta("GraphReplays")
-        assert {int(slot["replays"]) for slot in written} == {0}
-        assert all(slot["reason"] != 0 for slot in written)
+        assert {int(slot["replays"]) for slot in rank.meta("GraphReplays")} <= {0} or (
+            function == "cuStreamCreate"
+        )
 
 
 FAILING = {
