@@ -29,7 +29,7 @@ from pathlib import Path
 from ncclscope.bench.libraries import find_libraries
 from ncclscope.bench.plan import Plan
 from ncclscope.bench.profilers import comparison_files
-from ncclscope.bench.profilers.known import Profiler
+from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.profilers.selection import AGAIN, Selection, select_profilers
 from ncclscope.bench.profilers.trials import (
     COST,

@@ -19,7 +19,7 @@ from ncclscope.bench.profilers.comparison import (
 from ncclscope.bench.profilers.comparison_files import ComparisonRun, as_csv, as_json, read_run
 from ncclscope.bench.profilers.comparison_page import as_html
 from ncclscope.bench.profilers.comparison_tables import share_text, text_lines
-from ncclscope.bench.profilers.known import known_profilers
+from ncclscope.bench.profilers.profiler_table import known_profilers
 from ncclscope.bench.profilers.recording import Records
 from ncclscope.bench.profilers.selection import AGAIN, select_profilers
 from ncclscope.bench.profilers.trials import COST, KILL, TIMES, Trial, order_of_trials
@@ -42,12 +42,12 @@ MACHINE = {
 
 
 def made_run(*trials: Trial) -> ComparisonRun:
-    known = known_profilers()
+    table = known_profilers()
     names = dict.fromkeys(["none", *(trial.profiler for trial in trials)])
     return ComparisonRun(
         MACHINE,
         {"rounds": 1},
-        tuple(known[name] for name in names),
+        tuple(table[name] for name in names),
         {"comma": "absent"},
         trials,
         0.0,
@@ -145,8 +145,8 @@ def test_a_share_is_100_or_0_percent_of_whole_numbers_only(share: float | None, 
 
 # ---- times ----
 def times_of(*trials: Trial) -> tuple[TimesRow, ...]:
-    known = known_profilers()
-    return compare(trials, [known[trial.profiler] for trial in trials]).times
+    table = known_profilers()
+    return compare(trials, [table[trial.profiler] for trial in trials]).times
 
 
 def test_times_are_compared_call_by_call() -> None:
@@ -195,8 +195,8 @@ def test_five_microseconds_in_two_callbacks_cost_ten() -> None:
     for number, wall_us in enumerate((100.0, 200.0, 150.0)):
         trials.append(made_trial("none", COST, number, cases=(made_case(wall_us, 50),)))
         trials.append(made_trial("inspector", COST, number, cases=(made_case(wall_us + 10, 75),)))
-    known = known_profilers()
-    row, mean = compare(trials, (known["none"], known["inspector"])).cost
+    table = known_profilers()
+    row, mean = compare(trials, (table["none"], table["inspector"])).cost
     assert (row.operation, mean.operation) == ("allreduce", "")
     assert row.added_us.value == row.added_us.low == row.added_us.high == pytest.approx(10)
     assert row.wall_ratio.value == pytest.approx(160 / 150)
@@ -212,8 +212,8 @@ def test_a_round_that_failed_without_a_plugin_is_left_out() -> None:
         made_trial("empty", COST, 0, cases=(made_case(110),)),
         made_trial("empty", COST, 1, cases=(made_case(500),)),
     ]
-    known = known_profilers()
-    row, _ = compare(trials, (known["none"], known["empty"])).cost
+    table = known_profilers()
+    row, _ = compare(trials, (table["none"], table["empty"])).cost
     assert row.wall_ratio.high == pytest.approx(1.1)
 
 
@@ -339,8 +339,8 @@ def test_training_steps_calls_and_communication(tmp_path: Path) -> None:
         trained("ncclscope-profile", 0, 100, records=sampled),
         trained("example", 0, 0, failure="rank 0 was killed by SIGSEGV\nlast words"),
     )
-    known = known_profilers()
-    profilers = tuple(known[name] for name in dict.fromkeys(trial.profiler for trial in trials))
+    table = known_profilers()
+    profilers = tuple(table[name] for name in dict.fromkeys(trial.profiler for trial in trials))
     none, empty, inspector, profile, example = training_rows(profilers, trials)
     assert none.step_ms == 150
     assert none.step_ratio is None

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ncclscope.bench.operations import OPERATIONS
 from ncclscope.bench.profilers.comparison import Comparison, CostRow, LossRow, TimesRow
 from ncclscope.bench.profilers.intervals import Estimate
-from ncclscope.bench.profilers.known import NONE
+from ncclscope.bench.profilers.profiler_table import NONE
 from ncclscope.bench.profilers.selection import AGAIN
 from ncclscope.humanize import NOTHING, amount, wrapped
 from ncclscope.report.tables import Column, Table, plain_lines
