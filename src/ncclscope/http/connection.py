@@ -85,15 +85,15 @@ class Connection(asyncio.Protocol):
         self._task = self._loop.create_task(self._respond(head))
 
     async def _respond(self, head: bytes | None) -> None:
-        data, stays_open = await self._answer(head)
+        data, keep_open = await self._answer(head)
         await self._send(data)
         self._task = None
-        if stays_open:
+        if keep_open:
             self._places.touch(self)
             self._start_deadline()
             self._transport.resume_reading()
             self._take_request(len(self._received))
-        if not stays_open or (self._at_end and self._task is None):
+        if not keep_open or (self._at_end and self._task is None):
             self._transport.write_eof()
             self._transport.close()
 
