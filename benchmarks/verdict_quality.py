@@ -153,13 +153,24 @@ def _errors(rows: list[Row]) -> list[float]:
     return [abs(error) for row in rows for error in row.get("whatif_errors", ())]
 
 
+def _is_off(row: Row) -> bool:
+    """Whether anything of a job was judged wrong, or attributed or predicted badly."""
+    if row.get("crash") or row["failures"]:
+        return True
+    shares = [row.get(key) for key in ("delay_share", "waiting_share", "path_share")]
+    far = any(share is not None and abs(share - 1) > NEAR for share in shares)
+    return (far and bool(row["faults"])) or any(e > WHATIF_WORST for e in _errors([row]))
+
+
 def kind_rows(rows: list[Row]) -> list[list[object]]:
-    """A line for each kind."""
+    """A line for each kind of which something is off."""
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         groups[row["kind"]].append(row)
     lines: list[list[object]] = []
     for name, own in groups.items():
+        if not any(_is_off(row) for row in own):
+            continue
         faults = _sum(own, "faults")
         errors = _errors(own)
         lines.append(
@@ -261,7 +272,10 @@ def body_of(rows: list[Row], compared: list[Row]) -> tuple[str, bool]:
         "job", "ranks", "jobs", "named exactly", "first", "false alarms", "delay ±10 %",
         "waiting ±10 %", "path ±10 %", "what-if, worst", "with a failure",
     ]  # fmt: skip
-    return f"{head}\n\n{table(header, kind_rows(rows))}", all(ok is not False for *_, ok in lines)
+    kinds = table(header, kind_rows(rows))
+    return f"{head}\n\nKinds of which something is off:\n\n{kinds}", all(
+        ok is not False for *_, ok in lines
+    )
 
 
 def main() -> None:

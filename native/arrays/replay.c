@@ -80,9 +80,10 @@ static i64 replayed_call(const struct timed_operations *ops, const struct bindin
         launch = reduced(launch, shorter_by(ops, bound, replay, event - 3 + EVENT_START));
     i64 own = launch + length;
     i64 time = before + least(own, real[EVENT_CALL] - real[EVENT_CALL - 3]);
-    i64 less = shorter_by(ops, bound, replay, event);
+    i64 less = 0;
     for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
         i64 q = o - back, slack = real[EVENT_CALL] - real[EVENT_END - 3 * back];
+        less += shorter_by(ops, bound, replay, 3 * (q + 1) + EVENT_CALL);  // a call since then
         i64 cell = (i64)ops->position[o] * ops->calls_back + back - 1;
         if (bound->before[event] == (i32)(3 * q + EVENT_END))
             not_before(&time, replayed_end(replay, events, q) + length);
@@ -113,9 +114,10 @@ static i64 replayed_start(const struct timed_operations *ops, const struct bindi
     // What a rank does after the end that it waited for is all that it does after earlier ends:
     // least gaps to these hold the pace of other ranks.
     int after_end = bound->edge[event] == EDGE_GPU && bound->before[event] % 3 == EVENT_END;
-    i64 most = after_end && own < 0 ? length : INT64_MAX;
+    i64 most = own >= 0 ? replay->own_ns[o] : after_end ? length : INT64_MAX;
     for (i64 back = 1; back <= ops->calls_back && o - back >= first; back++) {
         i64 q = o - back, slack = real[EVENT_START] - real[EVENT_END - 3 * back], gap;
+        less += shorter_by(ops, bound, replay, 3 * (q + 1) + EVENT_CALL);  // a call since then
         i64 cell = (i64)ops->position[o] * ops->calls_back + back - 1;
         if (bound->before[event] == (i32)(3 * q + EVENT_END)) gap = length;
         else if (replay->start_after[o] & 1u << (back - 1))

@@ -5,6 +5,7 @@
 #include "config.h"
 #include "marker_kernel.h"
 #include "meta.h"
+#include "sink.h"
 
 #define MAX_CAPTURES 8192u  // a power of two
 #define PROBES 64u
@@ -98,8 +99,12 @@ static bool write_one(struct capture *capture) {
 }
 
 void graph_markers_write(bool everything) {
-    static u32 next;
+    static u32 next, folder_number;
     u32 written = 0;
+    if (folder_number != sink_folders()) {  // the metadata was begun anew
+        for (u32 i = 0; i < MAX_CAPTURES; i++) captures[i].written = false;
+        folder_number = sink_folders();
+    }
     for (u32 i = 0; i < MAX_CAPTURES && (everything || written < WRITES_A_SECOND); i++) {
         struct capture *capture = &captures[next++ % MAX_CAPTURES];
         if (__atomic_load_n(&capture->ready, __ATOMIC_ACQUIRE)) written += write_one(capture);

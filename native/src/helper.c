@@ -30,6 +30,7 @@
 #include "range_text.h"
 #include "recording_mode.h"
 #include "salvage.h"
+#include "sampled_launches.h"
 #include "sigbus_guard.h"
 #include "sink.h"
 #include "timing_bursts.h"
@@ -185,6 +186,8 @@ static bool write_rest(void) {
     struct clock_pair pair = clock_sample();
     bool written = live_write(&pair, true);
     write_counters(pair.ticks_after);
+    graph_markers_write(true);
+    sampled_launches_write_graph_calls();
     while (drain_meta()) {
     }
     return written && meta_is_empty();

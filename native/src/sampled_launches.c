@@ -7,6 +7,7 @@
 #include "comm.h"
 #include "meta.h"
 #include "ncclscope/time_buckets.h"
+#include "sink.h"
 #include "stream.h"
 
 #define GROUPS_KEPT 512u     // newest groups of calls
@@ -241,8 +242,12 @@ static void settle(struct launch *launch) {
     launch->handle = 0;
 }
 
-static void write_graph_calls(void) {
+void sampled_launches_write_graph_calls(void) {
+    static u32 folder_number;
+    bool is_new = folder_number != sink_folders();  // the metadata was begun anew
+    folder_number = sink_folders();
     for (struct graph_key *at = graph_keys; at < graph_keys + GRAPH_KEYS; at++) {
+        if (is_new) at->written = 0;
         if (at->calls == at->written) continue;
         union slot slot = {0};
         slot.graph_call.capture = at->capture;
@@ -272,5 +277,5 @@ void sampled_launches_settle(bool last) {
     }
     qsort(due, count, sizeof *due, by_handle);
     for (u32 i = 0; i < count; i++) settle(due[i]);
-    write_graph_calls();
+    sampled_launches_write_graph_calls();
 }

@@ -22,5 +22,7 @@ void sampled_launches_note_time(const struct slot_launch_time *time);
 void sampled_launches_note_operation(u64 handle, u16 comm, struct totals_entry *entry);
 // Once a second, after a pass: adds up the times of launches that are complete.
 void sampled_launches_settle(bool last);
+// Writes GraphCall of what has changed, of everything where the metadata was begun anew.
+void sampled_launches_write_graph_calls(void);
 
 #endif

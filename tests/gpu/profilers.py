@@ -29,7 +29,7 @@ from pathlib import Path
 from ncclscope.bench.libraries import find_libraries
 from ncclscope.bench.plan import Plan
 from ncclscope.bench.profilers import comparison_files
-from ncclscope.bench.profilers.known import Profiler
+from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.profilers.selection import AGAIN, Selection, select_profilers
 from ncclscope.bench.profilers.trials import (
     COST,
@@ -73,11 +73,7 @@ def build_plugin(source: Path, target: Path) -> bool:
     """Builds a plugin of NCCL's from all of its C++ files; whether that worked."""
     includes = [f"-I{source}", f"-I{source / 'nccl'}", f"-I{cuda_home() / 'include'}"]
     version = target.with_suffix(".version.cc")
-    version.write_text(
-        'extern "C++" const char* get_git_version_info() { return "public source"; }\n'
-        if "2.28" in str(source)
-        else 'extern "C" const char* get_git_version_info() { return "public source"; }\n'
-    )
+    version.write_text('extern "C" const char* get_git_version_info() { return "public"; }\n')
     own = [version] if (source / "version.h").exists() else []
     sources = [path for path in sorted(source.glob("*.cc")) if path.name != "version.cc"]
     libraries = [f"-L{cuda_home() / 'lib64'}", "-lcudart", "-ldl", "-lpthread"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ncclscope.bench.libraries import find_libraries
 from ncclscope.bench.plan import Plan
-from ncclscope.bench.profilers.known import Profiler, known_profilers
+from ncclscope.bench.profilers.profiler_table import Profiler, known_profilers
 from ncclscope.bench.profilers.recording import Records
 from ncclscope.bench.profilers.trials import RankCase, Trial, TrialCase, TrialSettings
 from ncclscope.bench.rank_placement import placement_on_this_host

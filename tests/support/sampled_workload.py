@@ -9,8 +9,12 @@ import json
 import os
 import sys
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
+from ncclscope.capture.metadata import by_kind, read_meta_file
+from ncclscope.capture.segment import Damage
 from ncclscope.native import simulated_nccl_path
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -208,6 +212,23 @@ def fork(calls: int) -> None:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     eager(calls)
+
+
+def delete_metadata(come_back: int) -> None:
+    """Deletes this process's metadata once the recorder has written of graphs; with 1 it waits until
+    the recorder has begun it anew.
+    """
+    (path,) = Path(os.environ["NCCLSCOPE_DIR"]).glob(f"*.{os.getpid()}.*/meta")
+    while not {"GraphReplays", "GraphCall"} <= set(_kinds_in(path)):
+        time.sleep(0.05)
+    path.unlink()
+    while come_back and not path.exists():
+        time.sleep(0.05)
+
+
+def _kinds_in(path: Path) -> list[str]:
+    _, slots = read_meta_file(path, Damage())
+    return [kind for kind in ("GraphReplays", "GraphCall") if len(by_kind(slots).of(kind))]
 
 
 def leave(calls: int) -> None:

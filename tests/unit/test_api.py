@@ -257,5 +257,5 @@ def test_tables_come_before_variables_of_the_caller(tmp_path: Path) -> None:
     channels = polars.DataFrame({"channel": [1]})
     other = ncclscope.open(tmp_path / "c")
     assert other.sql("select count(*) from channels").fetchall() == made != [(len(channels),)]
-    mine = polars.DataFrame({"channel": [1]})
-    assert other.sql("select count(*) from mine").fetchall() == [(len(mine),)]
+    frame = polars.DataFrame({"channel": [1]})
+    assert other.sql("select count(*) from frame").fetchall() == [(len(frame),)]

@@ -10,6 +10,7 @@ import numpy as np
 
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.waiting.origins import Waiting
+from ncclscope.analysis.waiting.own_past import own_past
 from ncclscope.arrays.types import Bools, Floats, Ints
 from ncclscope.model.detail_tables import details_of
 from ncclscope.model.schema import NONE, SEND
@@ -38,6 +39,7 @@ class Links:
     destination: Ints
     across_nodes: Bools
     slowness: Floats  # times the median of transfers of the same size
+    past_slowness: Floats  # times what the link itself took when it was fast; 1 where it always was
     operations: Ints
     busy_ns: Floats  # sum of the times of its transfers
     waits_ns: dict[str, Floats]
@@ -129,14 +131,8 @@ def link_times(transfers: Transfers, node_of: Ints) -> Links:
     is the shorter: a slow link slows every transfer, a busy host only some.
     """
     key = transfers.source << _RANK_BITS | transfers.destination
-    relative = _relative_times(transfers, node_of)
-    order = np.lexsort((relative, transfers.operation, key))
-    both = np.stack([key[order], transfers.operation[order]])
-    start = np.flatnonzero(np.concatenate([[True], (np.diff(both, axis=1) != 0).any(axis=0)]))
-    size = np.diff(np.append(start, len(order)))
-    typical, link_of = relative[order][start + (size - 1) // 2], key[order][start]
-    order = np.lexsort((typical, link_of))
-    link, first, count = np.unique(link_of[order], return_index=True, return_counts=True)
+    link, slowness, count = _medians(transfers, key, _relative_times(transfers, node_of))
+    past = _medians(transfers, key, _times_of_past(transfers, key))[1]
     place = np.searchsorted(link, key)
 
     def total(values: Floats) -> Floats:
@@ -147,11 +143,37 @@ def link_times(transfers: Transfers, node_of: Ints) -> Links:
         source,
         destination,
         node_of[source] != node_of[destination],
-        typical[order][first + count // 2],
+        slowness,
+        past,
         count,
         total(transfers.time_ns),
         {name: total(values) for name, values in transfers.waits_ns.items()},
     )
+
+
+def _medians(transfers: Transfers, key: Ints, values: Floats) -> tuple[Ints, Floats, Ints]:
+    """By link its key, the median over its operations of their medians, and how many there are."""
+    order = np.lexsort((values, transfers.operation, key))
+    both = np.stack([key[order], transfers.operation[order]])
+    start = np.flatnonzero(np.concatenate([[True], (np.diff(both, axis=1) != 0).any(axis=0)]))
+    size = np.diff(np.append(start, len(order)))
+    typical, link_of = values[order][start + (size - 1) // 2], key[order][start]
+    order = np.lexsort((typical, link_of))
+    link, first, count = np.unique(link_of[order], return_index=True, return_counts=True)
+    return link, typical[order][first + count // 2], count
+
+
+def _times_of_past(transfers: Transfers, key: Ints) -> Floats:
+    """Times over what transfers of the same kind took on the same link when it was fast; 1 where it
+    was never much faster.
+    """
+    both = np.stack([key, transfers.kind])
+    _, kind = np.unique(both, axis=1, return_inverse=True)
+    kind, rows = kind.reshape(-1).astype(np.int64), np.arange(len(key))
+    time_ns = transfers.time_ns.astype(np.int64)
+    # Operations of a rank are numbered in the order of time.
+    good = own_past(kind, np.zeros_like(kind), time_ns, transfers.operation, rows)[0][kind]
+    return np.where(np.isnan(good), 1.0, transfers.time_ns / np.maximum(good, 1.0))
 
 
 def _relative_times(transfers: Transfers, node_of: Ints) -> Floats:

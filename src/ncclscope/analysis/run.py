@@ -115,6 +115,14 @@ class Run:
 
     def ranks_of(self, communicator: int) -> list[int]:
         """Global ranks of a communicator's members on record, in order."""
+        communicators, ranks = self._members_in_order
+        first, last = np.searchsorted(communicators, (communicator, communicator + 1)).tolist()
+        return sorted(set(ranks[first:last].tolist()) - {NONE})
+
+    @cached_property
+    def _members_in_order(self) -> tuple[Ints, Ints]:
+        """Communicators and global ranks of all members, in the order of communicators."""
         members = self.model.tables["members"]
-        ranks = members["global_rank"][members["communicator"] == communicator]
-        return sorted(set(ranks.tolist()) - {NONE})
+        communicators = np.asarray(members["communicator"], np.int64)
+        order = np.argsort(communicators, kind="stable")
+        return communicators[order], np.asarray(members["global_rank"], np.int64)[order]

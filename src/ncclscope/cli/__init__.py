@@ -72,6 +72,7 @@ _OTHER_EXIT_CODES = {
 
 
 _DUCKDB_OUT_OF_MEMORY = "OutOfMemoryException"  # by its name: verbs without duckdb do not import it
+_NO_THREAD = "can't start new thread"  # a RuntimeError of Python's
 _OUT_OF_MEMORY = (
     "there is not enough memory. Choose a part: --last 10m, --rank, --comm; or raise "
     "NCCLSCOPE_MEMORY_LIMIT if it is set"
@@ -222,6 +223,12 @@ def _sentence(error: OSError) -> str:
     return f"cannot use {what}: {cause}{'. ' + hint if hint else ''}"
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    """Whether memory ran out, or room for a thread's stack."""
+    is_known = isinstance(error, MemoryError) or type(error).__name__ == _DUCKDB_OUT_OF_MEMORY
+    return is_known or str(error) == _NO_THREAD
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit code."""
     try:
@@ -243,7 +250,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        if not isinstance(error, MemoryError) and type(error).__name__ != _DUCKDB_OUT_OF_MEMORY:
+        if not _is_out_of_memory(error):
             raise
         print(f"ncclscope: {_OUT_OF_MEMORY}", file=sys.stderr)
         return 1

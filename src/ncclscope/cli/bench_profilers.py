@@ -125,7 +125,7 @@ def is_comparison(arguments: argparse.Namespace) -> bool:
 
 def list_profilers() -> int:
     """Prints the known profilers, and whether each can be used here."""
-    from ncclscope.bench.profilers.known import known_profilers
+    from ncclscope.bench.profilers.profiler_table import known_profilers
 
     for profiler in known_profilers().values():
         absent = profiler.why_absent(os.environ)

@@ -1,10 +1,10 @@
 """`ncclscope dashboards`."""
 
 import argparse
-import shutil
 from pathlib import Path
 
 from ncclscope.errors import NcclscopeError
+from ncclscope.output_files import write_text
 
 FOLDER = Path(__file__).parents[1] / "dashboards"
 
@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for file in sorted(FOLDER.iterdir()):
-            shutil.copyfile(file, directory / file.name)
+            write_text(directory / file.name, file.read_text())
             print(directory / file.name)
     except OSError as error:
         message = f"cannot write {error.filename or directory}: {error.strerror}"

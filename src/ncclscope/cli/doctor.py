@@ -3,15 +3,19 @@
 import argparse
 import json
 import os
+import sys
+import textwrap
 from dataclasses import asdict
 
 from ncclscope._version import __version__
 from ncclscope.cli import suggested_commands
+from ncclscope.cli.terminal import output_width, painted
 from ncclscope.doctor import checks
 from ncclscope.doctor.libraries import candidates, mapped_by
 from ncclscope.errors import UsageError
 from ncclscope.native import plugin_path
 
+_WIDEST = 120
 _MARKS = {checks.FINE: "ok  ", checks.NOTE: "note", checks.PROBLEM: "FAIL"}
 
 
@@ -52,6 +56,13 @@ def _conclusion(results: list[checks.Check]) -> tuple[str, str]:
     return "ready", f"{suggested_commands.command('run')} -- COMMAND"
 
 
+def _wrapped(text: str) -> list[str]:
+    """The text in lines that fit beside the names; paths stay in one."""
+    width = output_width(_WIDEST) - 23
+    lines = textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False)
+    return lines if sys.stdout.isatty() else [text]
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Prints the checks and what they mean; the exit code is 1 if there is a problem."""
     results = _run_checks(arguments.pid)
@@ -70,8 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
         return int(failed)
     print(f"ncclscope {__version__}, {checks.python_line()}\n")
     for check in results:
-        print(f"  {_MARKS[check.state]}  {check.name:<14} {check.text}")
-        if check.remedy:
-            print(f"  {'':<4}  {'':<14} {check.remedy}")
+        lines = _wrapped(check.text) + (_wrapped(check.remedy) if check.remedy else [])
+        print(painted(f"  {_MARKS[check.state]}  {check.name:<14} {lines[0]}"))
+        for line in lines[1:]:
+            print(f"  {'':<4}  {'':<14} {line}")
     print(f"\n{verdict}. Next: {step}")
     return int(failed)

@@ -34,7 +34,8 @@ def _line(event: dict[str, Any], origin_ns: int) -> str:
         f"{name}={value}" for name, value in event["fields"].items() if value not in (None, "")
     )
     states = " ".join(
-        f"{s['state']}@+{(s['t_ns'] - event['start_ns']) / 1e3:.3f}" for s in event["states"]
+        f"{_state_name(state, event['event'])}@+{(state['t_ns'] - event['start_ns']) / 1e3:.3f}"
+        for state in event["states"]
     )
     rank = "-" if event["rank"] is None else event["rank"]
     return (
@@ -42,6 +43,11 @@ def _line(event: dict[str, Any], origin_ns: int) -> str:
         f"{event['id']:>10} < {event['parent'] or '-':<10} {fields}"
         + (f"  states {states}" if states else "")
     )
+
+
+def _state_name(state: dict[str, Any], event: str) -> str:
+    """NCCL's name of a state without that of its event, which is on the same line."""
+    return (state["name"] or str(state["state"])).removeprefix(event)
 
 
 def _event_names(names: list[str]) -> list[str]:

@@ -33,8 +33,8 @@ def _say_contents(archive: Path, count: int, arguments: argparse.Namespace) -> N
     size = size_written(archive)
     of_size = f", {amount(size)}" if size is not None else ""
     print(f"{printable(str(archive))}: {plural(count, 'file')}{of_size}")
-    print("Removed: command lines, paths, addresses of hosts, and all variables but NCCL's and the")
-    print("launchers' ranks and sizes.")
+    print("Removed: command lines, paths, addresses of hosts, and all variables but NCCL's")
+    print("and the launchers' ranks and sizes.")
     if arguments.replace_hosts:
         print("Replaced: the names of its hosts, and NCCL_HOSTID.")
     else:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from ncclscope.analysis.time_selection import model_between
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.selection_options import selection_of
-from ncclscope.cli.terminal import output_width
+from ncclscope.cli.terminal import output_width, uses_colour
 from ncclscope.diagnose.diagnosis import diagnose
 from ncclscope.errors import IncompleteError, UsageError
 from ncclscope.humanize import printable
@@ -84,10 +83,9 @@ def _details(model: Model, arguments: argparse.Namespace) -> PageDetails | None:
 
 
 def _style(arguments: argparse.Namespace) -> Style:
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     selects = arguments.comm or arguments.op
     most = {"most_rows": 10_000} if selects else {}
-    return Style(output_width(_WIDEST), sys.stdout.isatty() and not plain, **most)
+    return Style(output_width(_WIDEST), uses_colour(), **most)
 
 
 def run(arguments: argparse.Namespace) -> int:

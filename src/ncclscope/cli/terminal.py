@@ -1,10 +1,19 @@
-"""The width of what is printed."""
+"""The width and the colours of what is printed."""
 
 import os
+import re
 import shutil
 import sys
 
 _NARROWEST = 80
+_RED, _YELLOW, _GREEN = 31, 33, 32
+# Words that say how bad something is, at the beginning of a line.
+_COLOURS = {
+    "critical": _RED, "HUNG": _RED, "DEAD": _RED, "FAIL": _RED,
+    "warning": _YELLOW, "WAITING": _YELLOW, "note": _YELLOW,
+    "ok": _GREEN,
+}  # fmt: skip
+_FIRST_WORD = re.compile(r"( *(?:\d+\. )?)(\w+)(?=[ ·]|$)")
 
 
 def output_width(widest: int) -> int:
@@ -16,3 +25,21 @@ def output_width(widest: int) -> int:
     if sys.stdout.isatty() or "COLUMNS" in os.environ:
         columns = shutil.get_terminal_size((widest, 24)).columns
     return min(max(columns, _NARROWEST), widest)
+
+
+def uses_colour() -> bool:
+    """Whether what is printed has colours: on a terminal, unless NO_COLOR is set or it has none;
+    always with FORCE_COLOR.
+    """
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+
+
+def painted(line: str) -> str:
+    """The line, its first word in colour where that says how bad something is."""
+    match = _FIRST_WORD.match(line)
+    colour = _COLOURS.get(match[2]) if match and uses_colour() else None
+    if match is None or colour is None:
+        return line
+    return f"{match[1]}\x1b[{colour}m{match[2]}\x1b[0m{line[match.end() :]}"

@@ -31,6 +31,7 @@ from ncclscope.export.written import Written
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.inferred_collectives import has_parts
+from ncclscope.model.schema import NONE
 from ncclscope.model.sql_views import copy_to_file, literal, open_connection, select_list
 from ncclscope.output_files import check_file, is_replaced, is_stdout, write_error
 
@@ -189,7 +190,7 @@ def _lines(model: Model, rows: Ints, folder: str) -> Iterator[Path]:
     operations = model.tables["operations"]
     columns = {name: np.asarray(values[rows]) for name, values in operations.items()}
     columns["operation"] = rows
-    ids = np.asarray(model.tables["communicators"]["id"])
+    ids = np.append(model.tables["communicators"]["id"], NONE)  # the last: where none is known
     columns["communicator_id"] = ids[columns["communicator"]]
     query = (
         f"select {literal(folder)} as folder, * exclude ({', '.join(_ROW_NUMBERS)}) from "

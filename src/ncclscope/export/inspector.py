@@ -86,6 +86,7 @@ def _write_process(
     selected = selection.rows(model, slice(first, last))
     selected &= ~has_parts(ops, slice(first, last))
     timed = np.asarray((ops["duration_ns"][first:last] >= 0) & (ops["end_ns"][first:last] >= 0))
+    timed &= ops["communicator"][first:last] >= 0  # a line must name it; damaged captures may not
     rows = first + np.flatnonzero(selected & timed)
     left_out = Written(0, int((selected & ~timed).sum()))
     if not len(rows):

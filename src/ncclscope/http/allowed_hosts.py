@@ -3,6 +3,7 @@
 import contextlib
 import ipaddress
 import socket
+from functools import lru_cache
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 # Documentation addresses (RFC 5737, RFC 3849). Nothing is sent to them: connecting a UDP socket
@@ -15,6 +16,7 @@ def address_family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach a server that listens on `host`."""
     address = _parse_address(host)

@@ -14,4 +14,4 @@ class Limits:
     query_fields: int = 32
     request_s: float = 10.0  # until the next request is complete
     response_s: float = 30.0  # until a client has taken its response
-    threads: int = 4  # that make responses
+    threads: int = 4  # that make responses; 0: they are made between requests, at once

@@ -1,15 +1,21 @@
 """Who is connected to a server, and who has to leave where places run short."""
 
-import asyncio
 import resource
 from collections import Counter
 from contextlib import suppress
+from typing import Protocol
 
 from ncclscope.http.allowed_hosts import is_loopback
 from ncclscope.http.limits import Limits
 
 _OTHER_FILES = 128  # descriptors that this process needs for other things
-Task = asyncio.Task[None]
+
+
+class Closeable(Protocol):
+    """A connection."""
+
+    def cancel(self) -> None:
+        """Closes it at once."""
 
 
 def file_limit(wanted: int) -> int:
@@ -35,39 +41,39 @@ class Places:
         self._most = file_limit(limits.connections)
         self._most_of_others = max(self._most - limits.for_loopback, self._most // 2)
         self._from_address = limits.from_address
-        self._address: dict[Task, str] = {}
+        self._address: dict[Closeable, str] = {}
         self._count: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._address)
 
-    def tasks(self) -> list[Task]:
+    def connections(self) -> list[Closeable]:
         """All connections."""
         return list(self._address)
 
-    def take(self, task: Task, address: str) -> None:
+    def take(self, connection: Closeable, address: str) -> None:
         """A place for a new connection; where there is none left, another one is closed."""
         leaves = self._who_leaves(address)
         if leaves is not None:
             self.leave(leaves)
             leaves.cancel()
-        self._address[task] = address
+        self._address[connection] = address
         self._count[address] += 1
 
-    def touch(self, task: Task) -> None:
+    def touch(self, connection: Closeable) -> None:
         """The connection has just been answered."""
-        if task in self._address:
-            self._address[task] = self._address.pop(task)
+        if connection in self._address:
+            self._address[connection] = self._address.pop(connection)
 
-    def leave(self, task: Task) -> None:
+    def leave(self, connection: Closeable) -> None:
         """The connection is closed."""
-        address = self._address.pop(task, None)
+        address = self._address.pop(connection, None)
         if address is not None:
             self._count[address] -= 1
             if not self._count[address]:
                 del self._count[address]
 
-    def _who_leaves(self, address: str) -> Task | None:
+    def _who_leaves(self, address: str) -> Closeable | None:
         if is_loopback(address):
             return self._oldest_of(self._busiest(True)) if len(self) >= self._most else None
         if self._count[address] >= self._from_address:
@@ -86,5 +92,5 @@ class Places:
         }
         return max(counts, key=lambda peer: counts[peer])
 
-    def _oldest_of(self, address: str) -> Task:
-        return next(task for task, peer in self._address.items() if peer == address)
+    def _oldest_of(self, address: str) -> Closeable:
+        return next(connection for connection, peer in self._address.items() if peer == address)

@@ -1,15 +1,14 @@
 """A small HTTP/1.1 server with a limit on everything: connections, sizes, times.
 
-Each connection is a coroutine, so a slow or silent client costs a socket and nothing else. A
-client has one deadline for its whole request, however slowly it sends. Where places run short, the
-address with the most connections loses the one that was silent longest, and some places are for
-this machine alone. Responses are made in threads.
+A slow or silent client costs a socket and nothing else. It has one deadline for its whole request,
+however slowly it sends. Where places run short, the address with the most connections loses the one
+that was silent longest, and some places are for this machine alone. Responses are made in threads,
+or at once where they are ready.
 """
 
 import asyncio
 import hmac
 import json
-import random
 import socket
 import sys
 import threading
@@ -22,6 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from ncclscope.errors import NcclscopeError
 from ncclscope.http.allowed_hosts import AllowedHosts, address_family
+from ncclscope.http.connection import Connection
 from ncclscope.http.limits import Limits
 from ncclscope.http.places import Places
 
@@ -97,7 +97,8 @@ class Server:
         self.port: int = self._socket.getsockname()[1]
         self._allowed_hosts = AllowedHosts(host, self.port, from_anywhere)
         self._loop = asyncio.new_event_loop()
-        self._pool = ThreadPoolExecutor(limits.threads, "http-respond")
+        # Without threads, an answer that is ready waits for no other thread.
+        self._pool = ThreadPoolExecutor(limits.threads, "http-respond") if limits.threads else None
         self._places = Places(limits)
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="http-server", daemon=True)
@@ -111,15 +112,15 @@ class Server:
         """Closes all connections and stops listening."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=10)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         server = self._loop.run_until_complete(
-            asyncio.start_server(
-                self._serve_connection,
+            self._loop.create_server(
+                lambda: Connection(self._answer, self._limits, self._places),
                 sock=self._socket,
-                limit=self._limits.request_bytes,
                 backlog=_ACCEPTED_AT_ONCE,
             )
         )
@@ -130,76 +131,39 @@ class Server:
         try:
             self._loop.run_forever()
             server.close()
-            tasks = self._places.tasks()
-            for task in tasks:
-                task.cancel()
-            self._loop.run_until_complete(_gather(tasks))
+            self._loop.run_until_complete(self._close_connections())
         finally:
             self._loop.close()
 
-    # ---- connections ----
-    async def _serve_connection(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        peer = writer.get_extra_info("peername") or ("",)
-        self._places.take(task, str(peer[0]))
-        try:
-            while await self._serve_request(reader, writer):
-                self._places.touch(task)
-        except (
-            asyncio.TimeoutError,
-            asyncio.IncompleteReadError,
-            asyncio.CancelledError,
-            ConnectionError,
-            OSError,
-        ):
-            pass
-        finally:
-            self._places.leave(task)
-            writer.transport.abort()
+    async def _close_connections(self) -> None:
+        """Closes all, those included that are accepted meanwhile."""
+        while self._places or len(asyncio.all_tasks()) > 1:
+            for connection in self._places.connections():
+                connection.cancel()
+            await asyncio.sleep(0)
 
-    async def _serve_request(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> bool:
-        """Reads and answers one request; whether the connection stays open."""
+    async def _answer(self, head: bytes | None) -> tuple[bytes, bool]:
+        """What to send for a request, and whether the connection stays open."""
+        keep_alive, has_body = False, True
         try:
-            # Not the same for all: a thousand that are dropped at once come back at once.
-            limit_s = self._limits.request_s * random.uniform(0.6, 1.0)
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), limit_s)
-        except asyncio.LimitOverrunError:
-            refusal = RequestError(431, "the request is too long").response
-            await self._send(writer, refusal, keep_alive=False)
-            return False
-        keep_alive, has_body = True, True
-        try:
+            if head is None:
+                raise RequestError(431, "the request is too long")
             method, version, request = self._parse(head)
-            keep_alive = _keeps_alive(version, request.headers)
             has_body = method != "HEAD"
-            loop = asyncio.get_running_loop()
-            response = await loop.run_in_executor(self._pool, self._make_response, request)
+            if self._pool is None:
+                response = self._make_response(request)
+            else:
+                make = self._loop.run_in_executor(self._pool, self._make_response, request)
+                response = await make
+            keep_alive = _keeps_alive(version, request.headers)
         except RequestError as error:
-            response, keep_alive = error.response, False
-        await self._send(writer, response, keep_alive, has_body)
-        return keep_alive
-
-    async def _send(
-        self,
-        writer: asyncio.StreamWriter,
-        response: Response,
-        keep_alive: bool,
-        has_body: bool = True,
-    ) -> None:
+            response = error.response
         lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"]
         lines += [f"{name}: {value}" for name, value in self._headers]
         lines += [f"Content-Type: {response.content_type}", f"Content-Length: {len(response.body)}"]
         lines.append(f"Connection: {'keep-alive' if keep_alive else 'close'}")
         body = response.body if has_body else b""
-        writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
-        await asyncio.wait_for(writer.drain(), self._limits.response_s)
-        if not keep_alive:
-            writer.write_eof()
+        return "\r\n".join(lines).encode() + b"\r\n\r\n" + body, keep_alive
 
     # ---- requests ----
     def _parse(self, head: bytes) -> tuple[str, str, Request]:
@@ -271,10 +235,6 @@ def _keeps_alive(version: str, headers: dict[str, str]) -> bool:
     """Whether a client sends further requests on the same connection."""
     wanted = headers.get("connection", "").casefold()
     return wanted == "keep-alive" if version == "HTTP/1.0" else wanted != "close"
-
-
-async def _gather(tasks: list[asyncio.Task[None]]) -> None:
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def listen_error(error: OSError | OverflowError) -> str:

@@ -43,6 +43,7 @@ _CALL = re.compile(
     r"root (-?\d+) comm (0x[0-9a-f]+)(?: \[nranks=(\d+)\])?(?: stream (0x[0-9a-f]+))?"
 )
 _LONGEST_HEAD = 600
+_LARGEST_PID = (1 << 31) - 1
 _LONGEST_TEXT = 1 << 16  # a ring of ten thousand ranks
 _NO_TIME = "NCCL's log has no times of operations"
 
@@ -81,9 +82,9 @@ def parse_line(raw: bytes) -> Line | None:
     host, pid, thread, device, _, level, rest = match.groups()
     return Line(
         host.decode("utf-8", "replace"),
-        int(pid),
-        int(thread),
-        int(device),
+        number(int(pid), _LARGEST_PID),
+        number(int(thread), _LARGEST_PID),
+        number(int(device), _LARGEST_PID),
         level.decode(),
         rest.decode("utf-8", "replace").rstrip()[:_LONGEST_TEXT],
     )

@@ -9,9 +9,10 @@ from ncclscope.live.exposition import OPENMETRICS, TEXT, wants_openmetrics
 from ncclscope.live.metrics_cache import MetricsCache
 
 # Prometheus comes every few seconds with one connection. Silent clients cost a socket each, so
-# there is room for a thousand of them, and they have 5 s.
+# there is room for a thousand of them, and they have 5 s. Texts are ready before they are
+# asked for.
 _LIMITS = Limits(
-    connections=1200, from_address=256, for_loopback=64, request_s=5.0, response_s=10.0
+    connections=1200, from_address=256, for_loopback=64, request_s=5.0, response_s=10.0, threads=0
 )
 _PLAIN = "text/plain"
 

@@ -12,7 +12,7 @@ from ncclscope.bench.profilers.comparison_files import (
     machine_of,
     settings_of,
 )
-from ncclscope.bench.profilers.known import Profiler, known_profilers
+from ncclscope.bench.profilers.profiler_table import Profiler, known_profilers
 from ncclscope.bench.profilers.trials import COST, KILL, TIMES, Trial, TrialSettings, run_trial
 from ncclscope.cli import main
 from tests.support.known_profilers import (
@@ -44,10 +44,10 @@ def measured(
 ) -> tuple[tuple[Profiler, ...], tuple[Trial, ...], TrialSettings]:
     """All trials, each in processes of its own."""
     plugin = build_known_profiler(tmp_path_factory.mktemp("plugin"))
-    settings, known = simulated_settings(), known_profilers()
+    settings, table = simulated_settings(), known_profilers()
     profilers, trials = [], []
     for name, kinds in TRIALS.items():
-        own = known.get(name) or known_profiler(plugin, name, KNOWN_US=str(SLOW_US))
+        own = table.get(name) or known_profiler(plugin, name, KNOWN_US=str(SLOW_US))
         profilers.append(own)
         trials += [run_trial(own, kind, 0, settings) for kind in kinds]
     return tuple(profilers), tuple(trials), settings

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ncclscope.bench.profilers.known import known_profilers
+from ncclscope.bench.profilers.profiler_table import known_profilers
 from ncclscope.bench.training.comparison import training_rows
 from ncclscope.bench.training.trials import COUNTING, TrainingSettings, train_once
 from ncclscope.native import empty_plugin_path

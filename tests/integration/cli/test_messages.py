@@ -1,6 +1,7 @@
 """Filters that match nothing, files that are something else, misspelled words, full disks."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -107,3 +108,13 @@ def test_an_interrupt_ends_quietly(capture: Path, tmp_path: Path) -> None:
         os.close(reader)
     assert running.returncode == 130, errors
     assert "Traceback" not in errors
+
+
+def test_dump_names_states(capture: Path) -> None:
+    printed = run_verb(["dump", str(capture), "--event", "KernelCh"]).output
+    assert re.search(r"states \w*Stop@\+\d", printed), printed[:500]
+
+
+def test_serve_says_whose_processes_it_leaves_out(capture: Path) -> None:
+    errors = said("serve", capture, "--once", code=0)
+    assert "no process of this host is in there, but of node0: --all-hosts serves them" in errors

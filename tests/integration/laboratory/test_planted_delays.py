@@ -17,6 +17,11 @@ from tests.support.laboratory.score import score_capture
         "ddp 4, one pause",
         "ddp 4, three steps, late rank",
         "100 communicators, late rank",  # a sixth of the delays is in the first step
+        "ddp 2, slow GPU",  # the only other rank is always held back
+        "ddp 4, slow launches",  # nobody shows how long a bucket takes
+        "pipeline 4, slow stage",  # all gaps hold its pace
+        "sharded optimizer 8, slow GPU",  # hosts wait for GPUs every fifth step
+        "fsdp 4, slow link",  # work runs beside slow transfers
     ],
 )
 def test_a_planted_delay_is_named_attributed_and_taken_out(kind: str, tmp_path: Path) -> None:

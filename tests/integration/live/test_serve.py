@@ -220,9 +220,11 @@ def test_a_textfile_goes_with_its_job_and_so_do_those_of_a_killed_serve(tmp_path
     for path, age_s in ((abandoned, 3600), (of_another, 0), (foreign, 3600)):
         path.write_text("ncclscope_hung 0\n")
         os.utime(path, (time.time() - age_s, time.time() - age_s))
-    with running(Scenario(ranks=2, steps=150, compute_ms=20), capture) as job:
-        eventually(lambda: len(list(capture.glob("*/tally"))) == 2)
-        with writing(target, capture):
+    capture.mkdir()
+    with writing(target, capture) as server:
+        assert server.stderr
+        assert "writing" in server.stderr.readline()  # before the job, which may be short
+        with running(Scenario(ranks=2, steps=150, compute_ms=20), capture) as job:
             eventually(lambda: (target / "ncclscope-capture.prom").exists())
             assert {path.name for path in target.glob("*.prom")} == {
                 "ncclscope-capture.prom", "ncclscope-8.prom", "other.prom",

@@ -112,13 +112,14 @@ def test_once_and_a_real_terminal(tmp_path: Path) -> None:
         assert line_of(printed.stdout, "world").split()[1:3] == ["4", "1"]
         folder = next(path.parent for path in capture.glob("*/tally"))
         assert recent_operations(folder, 0, 10) == []  # profile keeps no operations
-        shown = _in_terminal("top", str(capture))
-    assert b"communicators" in shown
-    assert b"Traceback" not in shown
+        for keys in (b"q", b"\x03", b"/\x03"):  # \x03 is Ctrl-C, also while a filter is typed
+            shown = _in_terminal(keys, "top", str(capture))
+            assert b"communicators" in shown
+            assert b"Traceback" not in shown
 
 
-def _in_terminal(*words: str) -> bytes:
-    """What a terminal gets until q is pressed."""
+def _in_terminal(keys: bytes, *words: str) -> bytes:
+    """What a terminal gets until the keys have ended the command, which exits with 0."""
     main, side = pty.openpty()
     env = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", "COLUMNS": "80", "LINES": "24"}
     job = subprocess.Popen(
@@ -133,7 +134,7 @@ def _in_terminal(*words: str) -> bytes:
             except OSError:  # it has closed its side
                 break
         if b"world" in shown and not asked:
-            os.write(main, b"q")
+            os.write(main, keys)
             asked = True
     os.close(main)
     assert job.wait(timeout=20) == 0

@@ -156,13 +156,31 @@ def test_serve_names_a_capture_of_which_no_process_can_be_read(
     assert "ncclscope_unreadable_captures 1" in printed.out
 
 
-def test_a_timeline_without_communicators(captures: Path, tmp_path: Path) -> None:
-    """Metadata that is cut off: operations are there, their communicators are not."""
-    copy, page = tmp_path / "copy", tmp_path / "page.html"
-    shutil.copytree(captures / CAPTURES[1], copy)
+def without_communicators(whole: Path, copy: Path) -> Path:
+    """A copy whose metadata is cut off: operations are there, their communicators are not."""
+    shutil.copytree(whole, copy)
     for meta in copy.glob("*/meta"):
         data = meta.read_bytes()
         meta.write_bytes(data[: parse_header(data, meta).header_bytes])
     assert ncclscope.open(copy).model.communicator_names == []
+    return copy
+
+
+def test_a_timeline_without_communicators(captures: Path, tmp_path: Path) -> None:
+    copy, page = without_communicators(captures / CAPTURES[1], tmp_path / "copy"), tmp_path / "p"
     assert main(["timeline", str(copy), "--html", str(page)]) == 0
     assert page.exists()
+
+
+@pytest.mark.parametrize("form", ["inspector", "jsonl", "csv", "perfetto", "chrome"])
+def test_exports_without_communicators(form: str, captures: Path, tmp_path: Path) -> None:
+    copy = without_communicators(captures / CAPTURES[1], tmp_path / "copy")
+    assert main(["export", str(copy), "--to", form, "-o", str(tmp_path / f"x.{form}")]) == 0
+
+
+def test_following_without_communicators(captures: Path, tmp_path: Path) -> None:
+    copy, out = without_communicators(captures / CAPTURES[1], tmp_path / "copy"), tmp_path / "x"
+    assert main(["export", str(copy), "--to", "jsonl", "--follow", "-o", str(out)]) == 0
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert lines
+    assert {line["communicator_id"] for line in lines} <= {None, -1}

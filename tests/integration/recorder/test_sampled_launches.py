@@ -128,6 +128,17 @@ def test_replays_are_counted_in_every_capture_mode(tmp_path: Path) -> None:
         assert launches(rank)["captured"] == 9
 
 
+@pytest.mark.parametrize("come_back", [0, 1])
+def test_graphs_are_written_again_where_metadata_is_begun_anew(
+    come_back: int, tmp_path: Path
+) -> None:
+    for rank in run_sampled(tmp_path / "c", "graphs:5", f"delete_metadata:{come_back}"):
+        last = {int(slot["capture"]): int(slot["replays"]) for slot in rank.meta("GraphReplays")}
+        assert sorted(last.values()) == [5, 6, 7]
+        calls = {int(slot["capture"]): int(slot["calls"]) for slot in rank.meta("GraphCall")}
+        assert calls == dict.fromkeys(last, 3)
+
+
 def test_captured_launches_say_which_capture_took_them(tmp_path: Path) -> None:
     for rank in run_sampled(tmp_path / "c", "graphs:5", mode="trace"):
         starts = rank.slots("KernelLaunch")

@@ -21,6 +21,7 @@ What does not exist is None here, and counts neither for nor against.
 import contextlib
 import io
 import json
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -142,14 +143,14 @@ def _names_part(finding: dict[str, Any], truth: Truth, members: dict[str, tuple[
     return any(names_origin(finding, one, truth, members) for one in truth.origins)
 
 
-def _may_be_said(finding: dict[str, Any], truth: Truth) -> bool:
+def may_be_said(family: str, named_ranks: Collection[int], truth: Truth) -> bool:
     """Whether a finding that names no planted fault is true all the same."""
-    if finding["family"] in truth.may_families:
+    if family in truth.may_families:
         return True
-    ranks = set(finding.get("ranks", ()))
+    ranks = set(named_ranks)
     planted = {r for one in truth.origins if one.kind != "transfer" for r in one.ranks}
     allowed = set(truth.may_ranks) | planted
-    late = finding["family"] not in _LINK_FAMILIES
+    late = family not in _LINK_FAMILIES
     if late and truth.uneven and not ranks:
         return True
     return late and bool(truth.may_ranks) and bool(ranks) and ranks <= allowed
@@ -263,7 +264,7 @@ def score_capture(capture: Path, truth: Truth, ask_whatif: bool = True) -> Score
     alarms = [
         finding
         for finding, right in zip(problems, true_ones, strict=True)
-        if not right and not _may_be_said(finding, truth)
+        if not right and not may_be_said(finding["family"], finding.get("ranks", ()), truth)
     ]
     failures += [f"false alarm: {_said(one)}" for one in alarms]
     first = (bool(true_ones) and true_ones[0]) if must else None

@@ -58,3 +58,14 @@ def test_too_little_memory_is_a_sentence(
     monkeypatch.setattr("ncclscope.cli.progress.open_model", fail)
     assert main(["report", str(tmp_path / "capture")]) == 1
     assert "there is not enough memory. Choose a part:" in capsys.readouterr().err
+
+
+def test_a_thread_that_cannot_be_started_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("ncclscope.cli.report.resolve_capture", fail)
+    assert main(["report", "x"]) == 1
+    assert "there is not enough memory" in capsys.readouterr().err

@@ -18,8 +18,8 @@ from ncclscope.bench.profilers.comparison import (
 )
 from ncclscope.bench.profilers.comparison_files import ComparisonRun, as_csv, as_json, read_run
 from ncclscope.bench.profilers.comparison_page import as_html
-from ncclscope.bench.profilers.comparison_tables import share_text, text_lines
-from ncclscope.bench.profilers.known import known_profilers
+from ncclscope.bench.profilers.comparison_tables import loss_table, share_text, text_lines
+from ncclscope.bench.profilers.profiler_table import known_profilers
 from ncclscope.bench.profilers.recording import Records
 from ncclscope.bench.profilers.selection import AGAIN, select_profilers
 from ncclscope.bench.profilers.trials import COST, KILL, TIMES, Trial, order_of_trials
@@ -32,6 +32,7 @@ from ncclscope.bench.training.page import as_html as training_html
 from ncclscope.bench.training.trials import TrainingSettings, TrainingTrial
 from ncclscope.errors import UsageError
 from ncclscope.ingest.records import ImportReport, Operation
+from ncclscope.native import empty_plugin_path
 from tests.support.known_profilers import made_case, made_records, made_trial
 
 MADE = 13  # calls of a case on each rank
@@ -42,12 +43,12 @@ MACHINE = {
 
 
 def made_run(*trials: Trial) -> ComparisonRun:
-    known = known_profilers()
+    table = known_profilers()
     names = dict.fromkeys(["none", *(trial.profiler for trial in trials)])
     return ComparisonRun(
         MACHINE,
         {"rounds": 1},
-        tuple(known[name] for name in names),
+        tuple(table[name] for name in names),
         {"comma": "absent"},
         trials,
         0.0,
@@ -55,9 +56,8 @@ def made_run(*trials: Trial) -> ComparisonRun:
 
 
 # ---- choosing ----
-def test_a_profiler_is_named_with_its_plugin_and_variables(tmp_path: Path) -> None:
-    plugin = tmp_path / "x.so"
-    plugin.touch()
+def test_a_profiler_is_named_with_its_plugin_and_variables() -> None:
+    plugin = empty_plugin_path()
     words = [f"inspector={plugin},A=1,B=x=y", f"inspector={plugin}", "ncclscope"]
     none, again, first, second, own = select_profilers(words, {}).profilers
     assert [none.name, again.name, own.name] == ["none", AGAIN, "ncclscope-trace"]
@@ -75,6 +75,20 @@ def test_what_is_not_installed_is_named_and_left_out(tmp_path: Path) -> None:
     assert set(selection.absent) == {"inspector", "example", "ncclsee", "comma", "nsys"}
     only_torch = select_profilers(["flight-recorder"], os.environ)
     assert "--train" in only_torch.absent["flight-recorder"]
+
+
+def test_a_plugin_that_cannot_be_loaded_is_no_plugin_that_records_nothing(tmp_path: Path) -> None:
+    plugin = tmp_path / "x.so"
+    plugin.write_text("no library")
+    selection = select_profilers([f"inspector={plugin}"], os.environ)
+    assert [profiler.name for profiler in selection.profilers] == ["none", AGAIN]
+    assert selection.absent["inspector"].startswith("cannot be loaded: ")
+
+
+def test_what_a_kill_takes_is_shown_without_other_runs() -> None:
+    trial = made_trial("inspector", KILL, records=made_records([1000] * 5))
+    (row,) = loss_table(compare([trial], (known_profilers()["inspector"],))).rows
+    assert row[3:6] == ("26", "10", "16 (61.5 %)")
 
 
 @pytest.mark.parametrize("word", ["nobody", "inspector=/no/such.so", "empty,=1", "empty,A", ""])
@@ -145,8 +159,8 @@ def test_a_share_is_100_or_0_percent_of_whole_numbers_only(share: float | None, 
 
 # ---- times ----
 def times_of(*trials: Trial) -> tuple[TimesRow, ...]:
-    known = known_profilers()
-    return compare(trials, [known[trial.profiler] for trial in trials]).times
+    table = known_profilers()
+    return compare(trials, [table[trial.profiler] for trial in trials]).times
 
 
 def test_times_are_compared_call_by_call() -> None:
@@ -195,8 +209,8 @@ def test_five_microseconds_in_two_callbacks_cost_ten() -> None:
     for number, wall_us in enumerate((100.0, 200.0, 150.0)):
         trials.append(made_trial("none", COST, number, cases=(made_case(wall_us, 50),)))
         trials.append(made_trial("inspector", COST, number, cases=(made_case(wall_us + 10, 75),)))
-    known = known_profilers()
-    row, mean = compare(trials, (known["none"], known["inspector"])).cost
+    table = known_profilers()
+    row, mean = compare(trials, (table["none"], table["inspector"])).cost
     assert (row.operation, mean.operation) == ("allreduce", "")
     assert row.added_us.value == row.added_us.low == row.added_us.high == pytest.approx(10)
     assert row.wall_ratio.value == pytest.approx(160 / 150)
@@ -212,8 +226,8 @@ def test_a_round_that_failed_without_a_plugin_is_left_out() -> None:
         made_trial("empty", COST, 0, cases=(made_case(110),)),
         made_trial("empty", COST, 1, cases=(made_case(500),)),
     ]
-    known = known_profilers()
-    row, _ = compare(trials, (known["none"], known["empty"])).cost
+    table = known_profilers()
+    row, _ = compare(trials, (table["none"], table["empty"])).cost
     assert row.wall_ratio.high == pytest.approx(1.1)
 
 
@@ -339,8 +353,8 @@ def test_training_steps_calls_and_communication(tmp_path: Path) -> None:
         trained("ncclscope-profile", 0, 100, records=sampled),
         trained("example", 0, 0, failure="rank 0 was killed by SIGSEGV\nlast words"),
     )
-    known = known_profilers()
-    profilers = tuple(known[name] for name in dict.fromkeys(trial.profiler for trial in trials))
+    table = known_profilers()
+    profilers = tuple(table[name] for name in dict.fromkeys(trial.profiler for trial in trials))
     none, empty, inspector, profile, example = training_rows(profilers, trials)
     assert none.step_ms == 150
     assert none.step_ratio is None

@@ -1,5 +1,6 @@
 """The HTTP server: methods, connections, what a handler gets and returns."""
 
+import gc
 import http.client
 import json
 import socket
@@ -11,6 +12,7 @@ import pytest
 from ncclscope.errors import NcclscopeError
 from ncclscope.http.limits import Limits
 from ncclscope.http.server import Request, RequestError, Response, Server
+from tests.support.waiting import eventually
 
 
 def respond(request: Request) -> Response:
@@ -133,3 +135,33 @@ def test_scrapes_are_answered_beside_many_silent_clients() -> None:
         for link in silent:
             link.close()
         made.stop()
+
+
+def test_requests_that_come_together_are_answered_in_order(server: Server) -> None:
+    requests = b"".join(
+        b"GET /echo?n=%d HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % (number, server.port)
+        for number in range(3)
+    )
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as link:
+        link.sendall(requests[:-10])
+        link.sendall(requests[-10:])
+        link.shutdown(socket.SHUT_WR)  # the client waits for what it asked for
+        received = b""
+        while piece := link.recv(1 << 16):
+            received += piece
+    places = [received.index(b'"n": "%d"' % number) for number in range(3)]
+    assert places == sorted(places)
+
+
+def test_a_server_that_is_stopped_beside_clients_says_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    made = Server(respond, "127.0.0.1", 0, limits=Limits(connections=100))
+    made.start()
+    links = [socket.create_connection(("127.0.0.1", made.port)) for _ in range(60)]
+    assert eventually(lambda: len(made._places) == len(links))
+    made.stop()
+    for link in links:
+        link.close()
+    gc.collect()
+    assert capfd.readouterr().err == ""

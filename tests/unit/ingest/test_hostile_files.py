@@ -691,3 +691,9 @@ def test_large_values_beside_the_events(tmp_path: Path) -> None:
     path.write_text(json.dumps([{"ph": "X", "name": "x" * (40 << 20)}]))
     with pytest.raises(FormatError, match="over 16 MB"):
         list(FORMATS["chrome"].read(path, ImportReport()))
+
+
+def test_a_process_id_that_cannot_be_is_not_known() -> None:
+    line = parse_line(b"a:4294967296:22 [1] NCCL INFO comm 0x10 rank 0 nranks 2 - Init COMPLETE")
+    assert line is not None
+    assert (line.pid, line.thread, line.device) == (NONE, 22, 1)

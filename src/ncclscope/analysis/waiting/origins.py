@@ -225,7 +225,7 @@ def _origin(waiting: Waiting, events: Ints, charged: Ints, weight: Ints) -> Orig
     waiting_ns = int(charged.sum())
     on_path_ns = int(waiting.excess_on_path_ns[events].sum())
     if is_transfer:  # one transfer is an edge on each of its ranks
-        once = _once_each(kernels, events, weight)
+        once = _once_each(kernels, events, weight, waiting.excess_ns)
         events, weight = events[once], weight[once]
     excess = waiting.excess_ns[events]
     typical, counted = typical_excess(excess, weight.astype(np.float64))
@@ -244,12 +244,18 @@ def _origin(waiting: Waiting, events: Ints, charged: Ints, weight: Ints) -> Orig
     )
 
 
-def _once_each(kernels: Kernels, events: Ints, weight: Ints) -> Ints:
-    """Places of one edge of each transfer, that with the most weight."""
+def _once_each(kernels: Kernels, events: Ints, weight: Ints, excess: Floats) -> Ints:
+    """Places of one edge of each transfer, that with the most weight. Of several partners the one
+    whose own transfer took longest is at the other end of what was slow.
+    """
     kernel = events // 3
-    has_partner = kernels.partner_first[kernel + 1] > kernels.partner_first[kernel]
+    first, count = kernels.partner_first[kernel], np.diff(kernels.partner_first)[kernel]
+    own = np.repeat(np.arange(len(kernel)), count)
+    place = np.arange(len(own)) - np.repeat(np.cumsum(count) - count, count)
+    other = kernels.partner[np.repeat(first, count) + place].astype(np.int64)
+    order = np.lexsort((excess[3 * other + END], own))
     partner = np.full(len(kernel), np.iinfo(np.int64).max)
-    partner[has_partner] = kernels.partner[kernels.partner_first[kernel[has_partner]]]
+    partner[own[order]] = other[order]  # the last one assigned stays
     together = np.where(
         kernels.meeting[kernel] != NONE, -1 - kernels.meeting[kernel], np.minimum(kernel, partner)
     )

@@ -36,23 +36,34 @@ def overlaps_wait(
     if not len(follows):
         return overlapped
     cell, back = place[0][follows].astype(np.int64), place[1][follows].astype(np.int64)
-    kind = kernels.transfer_kind[follows].astype(np.int64) * (int(back.max()) + 1) + back
+    kind = kernels.kind[follows].astype(np.int64) * (int(back.max()) + 1) + back
     gap, wait = length[1::3][follows], arrivals.wait_ns[before[1::3][follows] // 3]
-    share = _shrinks(cell, gap, wait)
-    slope = _slopes(cell, kernels.rank[follows].astype(np.int64), gap, wait)
-    share = np.where(np.isnan(share), -slope, share)
-    overlapped[follows] = np.where(np.isnan(share), _shrinks(kind, gap, wait), share) > 0.5
+    rank = kernels.rank[follows].astype(np.int64)
+    share = _shrinks(cell, rank, gap, wait)
+    share = np.where(np.isnan(share), -_slopes(cell, rank, gap, wait), share)
+    by_kind = _shrinks(kind, None, gap, wait)
+    overlapped[follows] = np.where(np.isnan(share), by_kind, share) > 0.5
     return overlapped
 
 
-def _shrinks(cell: Ints, gap: Ints, wait: Ints) -> Floats:
-    """By start the share of long waits after which gaps of its cell shrank; NaN: too few."""
+def _shrinks(cell: Ints, rank: Ints | None, gap: Ints, wait: Ints) -> Floats:
+    """By start the share of long waits after which gaps of its cell shrank; NaN: too few. Gaps of a
+    rank that always waits are compared with those of others, and without ranks all are: there may
+    be less work than at those, so only a gap that is gone has shrunk.
+    """
     cells = int(cell.max(initial=0)) + 1
     short = (wait < 0.1 * gap) & (gap > TIGHT_NS)
     usual_gap = quantile_by_group(cell[short], cells, gap[short], 0.5)[cell]
-    telling = wait > _LONG_WAIT * usual_gap
+    own_gap = np.full(len(cell), np.nan)
+    if rank is not None:
+        own = cell * (int(rank.max(initial=0)) + 1) + rank
+        own_gap = quantile_by_group(own[short], int(own.max(initial=0)) + 1, gap[short], 0.5)[own]
+    limit = np.where(
+        np.isnan(own_gap), np.minimum(TIGHT_NS, _SHRUNK * usual_gap), _SHRUNK * own_gap
+    )
+    telling = wait > _LONG_WAIT * np.where(np.isnan(own_gap), usual_gap, own_gap)
     seen = np.bincount(cell[telling], minlength=cells)
-    shrank = np.bincount(cell[telling & (gap < _SHRUNK * usual_gap)], minlength=cells)
+    shrank = np.bincount(cell[telling & (gap < limit)], minlength=cells)
     return np.where(seen >= _LEAST_TELLING, shrank / np.maximum(seen, 1), np.nan)[cell]
 
 

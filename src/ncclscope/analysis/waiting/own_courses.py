@@ -9,8 +9,8 @@ steps show it:
     R1         7.2 after the end of A4             right after the end of X     7.2 after A4
     R3         nobody and nothing is ever free     right after the end of R2    as other kernels
                                                                                 of its kind
-    R4         5.0 after the start of A            2.0 after the end of A,      5.0 after the start
-                                                   which took 8.0
+    R4         5.0 after A began to move data      2.0 after the end of A,      5.0 after A began
+                                                   which took 8.0               to move data
 """
 
 from dataclasses import dataclass
@@ -76,19 +76,20 @@ def own_courses(waiting: Waiting) -> OwnCourses:
 
 
 def _behind_long_ones(waiting: Waiting) -> Bools:
-    """By kernel whether its start followed the end of one that took much longer than usual."""
-    dependencies, events = waiting.dependencies, waiting.arrivals.events_ns
+    """By kernel whether its start followed the end of one whose transfer took much longer than
+    usual. Whether work runs beside waiting is known: overlap.py.
+    """
+    dependencies = waiting.dependencies
     before = dependencies.before[START::3]
     follows = (dependencies.edge[START::3] == _abi.EDGE_GPU) & (before % 3 == END)
-    took = events[:, END] - events[:, START]
     usual = np.nan_to_num(waiting.usual.median_ns[END::3], nan=np.inf)
-    long = took > np.maximum(_LONG * usual, usual + _LONG_NS)
+    long = dependencies.length_ns[END::3] > np.maximum(_LONG * usual, usual + _LONG_NS)
     return np.asarray(follows & long[before // 3])
 
 
 def _from_free_starts(waiting: Waiting, long: Bools, event: Numbers, own: Ints) -> None:
-    """Fills in, behind transfers that took long, the time from start to start at the same position
-    behind transfers that did not.
+    """Fills in, behind transfers that took long, the time since the transfer began at the same
+    position behind transfers that did not.
     """
     dependencies = waiting.dependencies
     before = dependencies.before[START::3]
@@ -99,14 +100,14 @@ def _from_free_starts(waiting: Waiting, long: Bools, event: Numbers, own: Ints) 
     key = dependencies.position[rows].astype(np.int64) * _BACKS + dependencies.back[START::3][rows]
     group = factorize(key)[0].astype(np.int64)
     groups = int(group.max(initial=-1)) + 1
-    start = waiting.arrivals.events_ns[:, START]
-    course = start[rows] - start[before[rows] // 3]
+    start, last = waiting.arrivals.events_ns[:, START], waiting.arrivals.last
+    course = start[rows] - start[last[before[rows] // 3]]
     free = ~long[rows] & ~waiting.start_up[rows]
     usual = quantile_by_group(group[free], groups, course[free], 0.5)
     shown = np.bincount(group[free], minlength=groups) >= _LEAST_FREE
     hidden = long[rows] & shown[group]
     chosen = rows[hidden]
-    event[chosen] = before[chosen] - END + START
+    event[chosen] = 3 * last[before[chosen] // 3] + START
     own[chosen] = usual[group[hidden]]
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from ncclscope.analysis.waiting.quantiles import member_quantiles
 from ncclscope.arrays.types import Floats, Ints
 
-_BLOCKS = 8
+_BLOCKS, _MORE_BLOCKS = 8, 12
+_MANY = 96  # transfers of a kind: more blocks show a shorter past
 _GOOD = 1  # the second best block: one may be fast by chance
 _LEAST = 24  # transfers of a kind
 _SLOWER = 1.3  # times what is long in the good block
@@ -40,7 +41,8 @@ def own_past(kind: Ints, member: Ints, length: Ints, end_ns: Ints, rows: Ints) -
     rows = rows[np.lexsort((end_ns[rows], kind[rows]))]
     own = kind[rows]
     first = np.searchsorted(own, np.arange(kinds))
-    block = (np.arange(len(rows)) - first[own]) * _BLOCKS // count[own]
+    blocks = np.where(count >= _MANY, _MORE_BLOCKS, _BLOCKS)
+    block = (np.arange(len(rows)) - first[own]) * blocks[own] // count[own]
     table = member_quantiles(own, kinds, block, length[rows], (0.5, _HIGH))
     order = np.lexsort((table.quantiles[0], table.group))
     good = order[np.searchsorted(table.group[order], np.flatnonzero(alone)) + _GOOD]

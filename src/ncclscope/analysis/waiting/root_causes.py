@@ -14,9 +14,13 @@ from ncclscope.analysis.waiting.replay import run_ns
 from ncclscope.analysis.waiting.what_if import Change, Prediction, WhatIf
 from ncclscope.arrays import _abi
 from ncclscope.arrays.types import Bools, Floats, Ints
+from ncclscope.model.schema import NONE
 
 LEAST_GAIN = 0.02  # of the run: less is nobody's concern
 _HABIT = 0.03  # of the run in steady excess: less is chance where noise is heavy
+_MOST_OF_IT = 0.5  # of what a rank's edges have beyond the usual
+_LEAD = 0.15  # of the run: what ranks that are tied loosely may be apart
+_FEW_MEETINGS = 0.02  # of all kernels
 _ROUNDS = 4
 _TIMES_NEXT = 3.0  # as much as the next one, or more, for all that stand out
 _TIMES_MEDIAN = 4.0  # as much as the median of the others
@@ -161,12 +165,28 @@ def _late_ranks(left: Waiting, waiting: Waiting, own: Floats, change: Change) ->
     steady = np.where(steady >= _HABIT * run_ns(left.arrivals.events_ns), steady, 0)
     alike, more = standing_out(steady), standing_out(own)
     habit, candidates = alike & (own > 0), alike | more
+    excess = left.excess_ns.reshape(-1, 3)[:, :2].sum(axis=1) * ~left.start_up
+    sums = np.bincount(kernels.rank, excess, minlength=len(kernels.ranks))
+    most = steady >= _MOST_OF_IT * sums  # steps that are long for all ranks do not hide a habit
+    least = _LEAD * run_ns(left.arrivals.events_ns) if _is_tied_loosely(left) else 0.0
     return [
         int(rank)
         for place, rank in enumerate(kernels.ranks)
-        if (habit[place] and _is_significant(left, int(rank), candidates))
-        or (more[place] and _is_no_chance(left, int(rank), candidates))
+        if sums[place] >= least
+        and (
+            (habit[place] and (most[place] or _is_significant(left, int(rank), candidates)))
+            or (more[place] and _is_no_chance(left, int(rank), candidates))
+        )
     ]
+
+
+def _is_tied_loosely(waiting: Waiting) -> bool:
+    """Whether ranks meet in sends and receives alone. They then keep a lead over each other that
+    nobody loses time by: a rank that began late stays the last one, and never waits.
+    """
+    kernels = waiting.kernels
+    meets = (kernels.meeting != NONE) & ~waiting.start_up
+    return bool(meets.sum() < _FEW_MEETINGS * (~waiting.start_up).sum())
 
 
 def _is_no_chance(waiting: Waiting, rank: int, candidates: Bools) -> bool:

@@ -18,7 +18,7 @@ from ncclscope.bench.profilers.intervals import (
     median_of,
     median_ratio,
 )
-from ncclscope.bench.profilers.known import NONE, Profiler
+from ncclscope.bench.profilers.profiler_table import NONE, Profiler
 from ncclscope.bench.profilers.recording import Records
 from ncclscope.bench.profilers.trials import COST, KILL, TIMES, Trial, TrialCase
 
@@ -93,7 +93,8 @@ class LossRow:
     """What a profiler leaves on disk, and what a SIGKILL takes."""
 
     profiler: str
-    bytes_per_call: float | None
+    records: bool  # whether it is meant to record calls
+    bytes_per_call: float | None  # None: no run to its end
     files: int
     killed_made: int
     killed_recorded: float
@@ -208,8 +209,8 @@ def _compared_calls(trial: Trial, case: TrialCase, records: Records) -> tuple[Ti
     """Reported and own times of one rank's timed calls, and whether they are pairs."""
     own = np.asarray(case.by_rank[records.rank].gpu_ns, np.float64)
     reported = np.asarray(records.durations_ns, np.float64)
-    known = case.grouped == 1 and not records.sampled
-    positions = _positions(trial, case, records) if known else None
+    countable = case.grouped == 1 and not records.sampled
+    positions = _positions(trial, case, records) if countable else None
     if positions is None:
         return reported[reported >= 0], own, False
     timed = [
@@ -367,6 +368,7 @@ def _loss_row(profiler: Profiler, trials: Sequence[Trial]) -> LossRow:
     ]
     return LossRow(
         profiler.name,
+        bool(profiler.reader),
         written / calls if calls and profiler.reader else None,
         max((trial.files for trial in ended), default=0),
         sum(made for made, _ in killed),

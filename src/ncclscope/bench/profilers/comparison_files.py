@@ -13,7 +13,7 @@ from ncclscope._version import __version__
 from ncclscope.bench.plan import Plan
 from ncclscope.bench.profilers.comparison import Comparison, compare
 from ncclscope.bench.profilers.intervals import Estimate
-from ncclscope.bench.profilers.known import Profiler
+from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.profilers.trials import Trial, trial_from_json
 from ncclscope.bench.results import Session
 from ncclscope.bench.table import SIMULATED

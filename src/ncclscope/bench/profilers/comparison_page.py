@@ -143,13 +143,13 @@ def _picture(rows: Sequence[tuple[str, Times]], simulated: bool) -> str:
     return distributions_svg(drawn, limits, simulated, standalone=False)
 
 
-def times_figures(run: ComparisonRun) -> list[str]:
+def times_figures(run: ComparisonRun, names: Sequence[str]) -> list[str]:
     """Figure 2: for each case the benchmark's own times of all runs, and each profiler's."""
     figures = []
     for wanted in _figure_cases(run):
         own: list[Times] = []
         rows: list[tuple[str, Times]] = []
-        for profiler in recording_profilers(run.comparison):
+        for profiler in names:
             for trial in run.trials:
                 case = _case_of(trial.cases, wanted)
                 if trial.profiler != profiler or trial.kind != TIMES or case is None:
@@ -227,7 +227,7 @@ def as_html(run: ComparisonRun) -> str:
         "<h2>Figure 1: calls recorded; lines: lowest and highest rank and size</h2>",
         coverage_svg(comparison),
         "<h2>Figure 2: times reported, beside the benchmark's own; dark: median, red: p99</h2>",
-        *times_figures(run),
+        *times_figures(run, recording_profilers(comparison)),
         "<h2>Figure 3: the benchmark's times of single calls below each profiler</h2>",
         *cost_figures(run),
         *(table_html(table) for table in tables_of(comparison) if table.rows),

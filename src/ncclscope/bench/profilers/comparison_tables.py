@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from ncclscope.bench.operations import OPERATIONS
 from ncclscope.bench.profilers.comparison import Comparison, CostRow, LossRow, TimesRow
 from ncclscope.bench.profilers.intervals import Estimate
-from ncclscope.bench.profilers.known import NONE
+from ncclscope.bench.profilers.profiler_table import NONE
 from ncclscope.bench.profilers.selection import AGAIN
 from ncclscope.humanize import NOTHING, amount, wrapped
 from ncclscope.report.tables import Column, Table, plain_lines
@@ -159,13 +159,12 @@ def loss_table(comparison: Comparison) -> Table:
 
 
 def _loss_cells(row: LossRow) -> tuple[str, ...]:
-    records = row.bytes_per_call is not None
-    killed = records and row.killed_made
+    ended, killed = row.bytes_per_call is not None, row.records and row.killed_made
     lost = row.killed_made - row.killed_recorded
     return (
         row.profiler,
         amount(round(row.bytes_per_call)) if row.bytes_per_call is not None else NOTHING,
-        f"{row.files}" if records else NOTHING,
+        f"{row.files}" if ended else NOTHING,
         f"{row.killed_made:,}" if killed else NOTHING,
         f"{row.killed_recorded:,.0f}" if killed else NOTHING,
         f"{lost:,.0f} ({share_text(lost / row.killed_made)})" if killed else NOTHING,

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ncclscope.bench.profilers import example_trace
-from ncclscope.bench.profilers.known import Profiler
+from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.results import BenchDevice
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.capture.salvage import salvage
@@ -156,8 +156,8 @@ def model_records(model: Model, ranks: RankFinder) -> Iterator[Records]:
         if len(own) and process.mode != _COUNTING_MODE:
             for rank in np.unique(operations["rank"][own]).tolist():
                 rows = own[operations["rank"][own] == rank]
-                found = ranks.rank(process.host, process.pid, process.global_rank)
-                yield from _operation_records(model, rows, rank if found == NONE else found)
+                job_rank = ranks.rank(process.host, process.pid, process.global_rank)
+                yield from _operation_records(model, rows, rank if job_rank == NONE else job_rank)
         else:
             rank = ranks.rank(process.host, process.pid, process.global_rank)
             yield from _counter_records(model, row, rank)

@@ -1,10 +1,12 @@
 """The profilers that a user asks for: NAME[=PATH.so][,VARIABLE=VALUE…]."""
 
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ncclscope.bench.profilers.known import NONE, Profiler, known_profilers
+from ncclscope.bench.profilers.profiler_table import NONE, Profiler, known_profilers
 from ncclscope.errors import UsageError
 
 _ALIASES = {"ncclscope": "ncclscope-trace"}
@@ -29,24 +31,24 @@ def select_profilers(
     A profiler that is not installed is named in `absent`. One that the user named with a path that
     does not exist is an error.
     """
-    known = known_profilers()
-    words = list(requests) or _default_requests(known, training)
+    table = known_profilers()
+    words = list(requests) or _default_requests(table, training)
     profilers, absent = [], {}
     for word in words:
-        profiler = _parse(word, known)
+        profiler = _parse(word, table)
         reason = _why_left_out(profiler, environment, training)
         if reason:
             absent[profiler.name] = reason
         elif profiler.name != NONE:
             profilers.append(_resolved(profiler, environment))
-    none = known[NONE]
+    none = table[NONE]
     again = replace(none, name=AGAIN, title="no plugin, measured a second time: the noise")
     return Selection((none, again, *_distinct(profilers)), absent)
 
 
-def _default_requests(known: Mapping[str, Profiler], training: bool) -> list[str]:
-    others = [name for name in known if not name.startswith("ncclscope-")]
-    torch_only = [name for name in others if known[name].torch]
+def _default_requests(table: Mapping[str, Profiler], training: bool) -> list[str]:
+    others = [name for name in table if not name.startswith("ncclscope-")]
+    torch_only = [name for name in others if table[name].torch]
     return [
         *("empty", *_DEFAULT_OWN),
         *(name for name in others if name not in (NONE, "empty", *torch_only)),
@@ -57,7 +59,24 @@ def _default_requests(known: Mapping[str, Profiler], training: bool) -> list[str
 def _why_left_out(profiler: Profiler, environment: Mapping[str, str], training: bool) -> str:
     if profiler.torch and not training:
         return "sees PyTorch's calls only: compare it with --train"
-    return profiler.why_absent(environment)
+    absent = profiler.why_absent(environment)
+    plugin = _resolved(profiler, environment).variables.get("NCCL_PROFILER_PLUGIN", NONE)
+    return absent or ("" if plugin == NONE else why_not_loaded(Path(plugin), environment))
+
+
+def why_not_loaded(plugin: Path, environment: Mapping[str, str]) -> str:
+    """Why the linker refuses a plugin; "" if it does not.
+
+    NCCL goes on without such a plugin, and its runs would look like those of one that records
+    nothing and costs nothing. Another process tries, because loading runs the plugin's code.
+    """
+    code = "import ctypes, os, sys\ntry: ctypes.CDLL(sys.argv[1], os.RTLD_NOW)\n"
+    code += "except OSError as error: sys.exit(str(error))"
+    tried = subprocess.run(
+        [sys.executable, "-c", code, str(plugin)],
+        env=dict(environment), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return f"cannot be loaded: {tried.stderr.strip()}" if tried.returncode == 1 else ""
 
 
 def _resolved(profiler: Profiler, environment: Mapping[str, str]) -> Profiler:
@@ -73,15 +92,15 @@ def _with_plugin(profiler: Profiler, path: Path) -> Profiler:
     return replace(profiler, variables=variables, library="")
 
 
-def _parse(word: str, known: Mapping[str, Profiler]) -> Profiler:
+def _parse(word: str, table: Mapping[str, Profiler]) -> Profiler:
     """inspector=/lib/x.so,NCCL_INSPECTOR_DUMP_VERBOSE=1 -> the profiler, so changed."""
     first, *settings = word.split(",")
     name, _, path = first.partition("=")
     name = _ALIASES.get(name, name)
-    if name not in known:
-        names = ", ".join([*_ALIASES, *known])
+    if name not in table:
+        names = ", ".join([*_ALIASES, *table])
         raise UsageError(f"there is no profiler {name or 'without a name'}", f"Known are {names}")
-    profiler = known[name]
+    profiler = table[name]
     if path:
         if not Path(path).is_file():
             raise UsageError(f"cannot load {path}: no such file", f"Give {name}=PATH of its plugin")

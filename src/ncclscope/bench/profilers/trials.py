@@ -18,7 +18,7 @@ from typing import Any
 
 from ncclscope.bench.coordinator import RankError
 from ncclscope.bench.plan import MOST_HELD, Plan
-from ncclscope.bench.profilers.known import Profiler
+from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.profilers.recording import (
     Recording,
     Records,

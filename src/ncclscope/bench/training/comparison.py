@@ -9,7 +9,7 @@ import numpy as np
 
 from ncclscope.bench.profilers.comparison_tables import change_text, share_text
 from ncclscope.bench.profilers.intervals import Estimate, median_of
-from ncclscope.bench.profilers.known import Profiler
+from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.profilers.recording import Records
 from ncclscope.bench.training.trials import COUNTING, TrainingTrial, none_trials
 from ncclscope.humanize import NOTHING, amount

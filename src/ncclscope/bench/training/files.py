@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope._version import __version__
-from ncclscope.bench.profilers.known import Profiler
+from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.training.comparison import (
     TrainingRow,
     function_table,

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ncclscope.bench.profilers.known import NONE, Profiler
+from ncclscope.bench.profilers.profiler_table import NONE, Profiler
 from ncclscope.bench.profilers.recording import Records, read_recording, records_from_json
 from ncclscope.bench.profilers.trials import (
     COST,

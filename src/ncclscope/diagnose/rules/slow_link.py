@@ -54,12 +54,15 @@ def _by_transfers(context: RuleContext) -> list[Finding]:
 
 # ---- links ----
 def _slow_links(links: Links) -> Bools:
-    """Which links are far slower than others within nodes, or between nodes."""
+    """Which links are far slower than others within nodes, or between nodes. Too few to compare
+    with each other are compared with their own past.
+    """
     enough = links.operations >= _LEAST_OPERATIONS
     slow = np.zeros(len(links.operations), bool)
     for scope in (links.across_nodes, ~links.across_nodes):
         peers = enough & scope
         if peers.sum() < _LEAST_PEERS:
+            slow |= peers & (links.past_slowness > _SLOWER_OF_FEW)
             continue
         few = peers.sum() < _MANY_LINKS
         usual = float(np.sort(links.slowness[peers])[(peers.sum() - 1) // 2])
@@ -135,6 +138,15 @@ def _evidence(context: RuleContext, links: Links, rows: list[int], what: str) ->
     return Evidence(text, facts, f"ncclscope report {context.path} --by rank")
 
 
+def _slowness(links: Links, row: int) -> str:
+    peers = (links.operations >= _LEAST_OPERATIONS) & (
+        links.across_nodes == links.across_nodes[row]
+    )
+    if peers.sum() < _LEAST_PEERS:
+        return f"{links.past_slowness[row]:.3g} times as slow as it was when it was fast"
+    return f"{links.slowness[row]:.3g} times as slow as its peers"
+
+
 def _pair_finding(
     context: RuleContext, links: Links, pair: tuple[int, int], rows: list[int], what: str
 ) -> Finding | None:
@@ -155,8 +167,7 @@ def _pair_finding(
         "slow_link",
         CRITICAL if share >= _GRAVE_SHARE else WARNING,
         f"the link {ends} ({' – '.join(dict.fromkeys(hosts))}) is "
-        f"{links.slowness[row]:.3g} times as "
-        f"slow as its peers ({mean} an operation); {_cost(prediction, share)}",
+        f"{_slowness(links, row)} ({mean} an operation); {_cost(prediction, share)}",
         "look at NVLink, PCIe and the GPUs of this node"
         if inside
         else "look at adapter, cable and switch port of both hosts; compare error counters",

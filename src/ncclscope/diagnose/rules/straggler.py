@@ -17,7 +17,7 @@ from ncclscope.humanize import duration, percent, plural, ranks_in_words
 _GRAVE_SHARE = 0.25
 _LEAST_SHARE = 0.015  # of the run
 _MUCH_WAITING = 0.1  # of the run, on the average rank
-_GRAVE_PAUSE = 0.04  # of the run: pauses that cost less are no problem
+_PROBLEM_SHARE = 0.04  # of the run: delays that cost less are worth a remark
 # A host stops a process for some milliseconds now and then: a healthy job of two H200 ranks has a
 # pause of 3.8 ms in its 114 ms.
 _SHORT_PAUSE_NS = 10_000_000
@@ -84,7 +84,12 @@ def _late_hosts(context: RuleContext, late: set[int]) -> dict[int, list[int]]:
     }
 
 
-def _severity(share: float) -> str:
+def _severity(share: float, delays_share: float = 0.0) -> str:
+    """`delays_share`: of the run, all delays together. A rank that hides behind another one costs
+    little, until that one is mended.
+    """
+    if max(share, delays_share) < _PROBLEM_SHARE:
+        return INFO
     return CRITICAL if share >= _GRAVE_SHARE else WARNING
 
 
@@ -194,9 +199,10 @@ def _rank_finding(
     cost = _cost(context, prediction, share, "it")
     name = context.run.model.communicator_names[delays.before[1]]
     phase, phase_evidence = _phase(context, rank)
+    delays_share = delays.times * delays.typical_ns / context.run.span_ns
     return Finding(
         "straggler",
-        _severity(share),
+        _severity(share, delays_share),
         f"rank {rank}{context.where(rank)} is late {delays.times:,} times, typically by "
         f"{duration(delays.typical_ns)}, mostly to {_before(context, delays)}{phase}; {cost}",
         f"{_CAUSES[kind]}: {_ADVICE[kind]}",
@@ -318,7 +324,7 @@ def _pause_finding(context: RuleContext, pauses: Pauses) -> Finding:
     often = f"once, at {at_s} s, for {longest}"
     if times > 1:
         often = f"{times:,} times from {at_s} s on, for up to {longest}"
-    is_problem = share >= _GRAVE_PAUSE and int(pauses.length_ns.max()) >= _SHORT_PAUSE_NS
+    is_problem = int(pauses.length_ns.max()) >= _SHORT_PAUSE_NS
     return Finding(
         "straggler",
         _severity(share) if is_problem else INFO,

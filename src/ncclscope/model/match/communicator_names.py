@@ -99,16 +99,18 @@ def _described(comm: Membership, world_size: int) -> str:
 
 
 def _parents(comms: Sequence[Membership]) -> list[int]:
-    """For each communicator the smallest one that contains it and has more ranks."""
+    """For each communicator the smallest one that contains it and has more ranks. Only those that
+    its rarest rank is in can be.
+    """
     sets = [frozenset(rank for rank, _ in comm.members) for comm in comms]
-    by_size = sorted(range(len(comms)), key=lambda row: len(sets[row]))
+    of_rank: dict[int, list[int]] = {}
+    for row in sorted(range(len(comms)), key=lambda row: len(sets[row])):
+        for rank in sets[row]:
+            of_rank.setdefault(rank, []).append(row)
     parents = []
     for members in sets:
-        larger = (
-            other
-            for other in by_size
-            if len(sets[other]) > len(members) and members and members <= sets[other]
-        )
+        candidates = min((of_rank[rank] for rank in members), key=len, default=[])
+        larger = (o for o in candidates if len(sets[o]) > len(members) and members <= sets[o])
         parents.append(next(larger, -1))
     return parents
 
@@ -123,7 +125,7 @@ def name_communicators(comms: Sequence[Membership], world_size: int) -> list[Nam
         name or _infer(comm, world_size, node_sizes, strides)
         for comm, name in zip(comms, described, strict=True)
     ]
-    parents = _parents(comms) if len(comms) <= 2000 else [-1] * len(comms)
+    parents = _parents(comms)
     seen: dict[str, int] = {}
     names = []
     for row, (comm, text) in enumerate(zip(comms, texts, strict=True)):

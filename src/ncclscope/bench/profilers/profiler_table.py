@@ -95,7 +95,8 @@ def _others() -> list[Profiler]:
             {
                 "NCCL_INSPECTOR_ENABLE": "1",
                 "NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS": "500",
-                "NCCL_INSPECTOR_DUMP_DIR": "{output}/inspector",
+                # It exists already: ranks that make it at once leave no file, all but one.
+                "NCCL_INSPECTOR_DUMP_DIR": "{output}",
             },
             library="libnccl-profiler-inspector.so",
             reader="inspector",
