@@ -6,11 +6,16 @@ the steps came to.
 """
 
 from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 
 from ncclscope.history.sums import shape_of
 from ncclscope.history.tables import CommunicatorRow, HostRow, JobRow, JobSums, LinkRow
+from ncclscope.simulation.scenario import Scenario
+from tests.support.writer.scenario import write_scenario
 
 START_NS = 1_794_722_400 * 10**9  # 2026-11-15 06:00:00 UTC
 RANKS_PER_HOST = 8
@@ -104,6 +109,13 @@ def _kinds(ranks: int, generator: np.random.Generator) -> tuple[CommunicatorRow,
                 )  # fmt: skip
                 rows.append(row)
     return tuple(rows)
+
+
+def write_capture_of_job(path: Path, scenario: Scenario, number: int, seed: int) -> None:
+    """A capture whose processes began `number` hours later than those of other written ones."""
+    writer = import_module("tests.support.writer.synthetic")  # the package has a function of it
+    with patch.object(writer, "_UNIX_NS", writer._UNIX_NS + number * 3600 * 10**9):
+        write_scenario(path, scenario, seed=seed)
 
 
 def relabelled(sums: JobSums, label: str) -> JobSums:

@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ncclscope.capture.housekeeping import parse_age
-from ncclscope.capture.reader import resolve_capture
-from ncclscope.cli.progress import open_model_with_progress
 from ncclscope.cli.terminal import output_width
 from ncclscope.errors import UsageError
-from ncclscope.history.difference import job_difference
 from ncclscope.history.late_hosts import host_records
 from ncclscope.history.pruning import prune
 from ncclscope.history.reader import History
-from ncclscope.history.sums import sums_of
 from ncclscope.history.tables import COMMUNICATORS, HOSTS, LINKS, MODULES
 from ncclscope.history.trend import (
     Trend,
@@ -76,6 +72,11 @@ def _check(arguments: argparse.Namespace) -> None:
 def _add(directory: Path, arguments: argparse.Namespace) -> int:
     if not arguments.captures:
         raise UsageError("history add needs a capture", "Name its directory behind DIR")
+    # Late: what opens captures takes longer to import than a query takes.
+    from ncclscope.capture.reader import resolve_capture
+    from ncclscope.cli.progress import open_model_with_progress
+    from ncclscope.history.sums import sums_of
+
     for capture in arguments.captures:
         path = resolve_capture(capture)
         sums = sums_of(open_model_with_progress(path), arguments.label or "")
@@ -155,6 +156,9 @@ def _trends(history: History, subject: str, arguments: argparse.Namespace) -> li
 
 
 def _diff(directory: Path, arguments: argparse.Namespace) -> Shown:
+    from ncclscope.history.difference import job_difference  # late, as in _add
+    from ncclscope.report.history_difference import difference_as_json, difference_lines
+
     changed, left_out = job_difference(directory, arguments.job, arguments.last or _LAST_EQUAL)
     width = output_width(_WIDEST)
-    return report.difference_lines(changed, left_out, width), report.difference_as_json(changed)
+    return difference_lines(changed, left_out, width), difference_as_json(changed)

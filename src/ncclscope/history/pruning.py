@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ncclscope.history.reader import job_names
 from ncclscope.history.tables import JOBS, TABLES
-from ncclscope.history.writer import ASIDE, SUFFIX, JobName, delete_job
+from ncclscope.history.writer import ASIDE, COLLECTED, SUFFIX, JobName, delete_job
 
 _LEFTOVER_S = 24 * 3600.0  # no writer takes this long
 
@@ -38,6 +38,9 @@ def prune(
             path.unlink(missing_ok=True)
     for name in sorted(chosen):
         freed += _size(directory, name) if dry_run else delete_job(directory, str(name))
+    if chosen and not dry_run:
+        for path in (directory / COLLECTED).glob(f"*{SUFFIX}"):  # readers make it again
+            path.unlink(missing_ok=True)
     return Pruned(tuple(sorted(chosen)), leftovers, freed)
 
 
@@ -50,6 +53,7 @@ def _leftovers(directory: Path) -> tuple[Path, ...]:
     """Old files that were never renamed, and old tables whose job was never finished."""
     files = [path for table in TABLES for path in (directory / table).glob("*")]
     files += [path for table in TABLES for path in (directory / table).glob(f".*{ASIDE}")]
+    files += (directory / COLLECTED).glob(f".*{ASIDE}")
     before = time.time() - _LEFTOVER_S
     chosen = []
     for path in dict.fromkeys(files):

@@ -1,7 +1,9 @@
 """Jobs of a history. What is not whole is left out and counted, never guessed at."""
 
 import os
+import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,10 +13,12 @@ import duckdb
 
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.history.tables import JOBS, TABLES, JobRow, column_names
-from ncclscope.history.writer import SUFFIX, JobName, parse_name
-from ncclscope.model.sql_views import literal, open_connection
+from ncclscope.history.writer import ASIDE, COLLECTED, SUFFIX, JobName, parse_name
+from ncclscope.model.sql_views import copy_to_file, literal, open_connection
+from ncclscope.private_directory import make_private_directory
 
 _MAGIC = b"PAR1"
+_MANY_FILES = 100  # that no reader has put into one yet
 _LEAST_BYTES = 12  # the magic twice, and the length of the footer
 
 
@@ -61,36 +65,97 @@ class History:
 
     def query(self, table: str, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The answer to a query over `rows`, which stands for the files of a table."""
-        folder = self.directory / table
-        present = set(os.listdir(folder)) if folder.is_dir() else set()
-        files = [f"{name}{SUFFIX}" for name in self.names]
-        paths = [folder / file for file in files if file in present]
-        whole = [path for path in paths if is_whole(path)]
-        self.left_out += len(paths) - len(whole)
-        if not whole:
+        names = [str(name) for name in self.names]
+        before = self.left_out
+        collected, inside = self._collected(table)
+        files = self._whole_files(table, [name for name in names if name not in inside])
+        if len(files) >= _MANY_FILES:
+            files = self._readable(files)
+            together = self._collect(table, [*collected, *files])
+            collected, files = (together, []) if together else (collected, files)
+        if not collected and not files:
             return []
         try:
-            return self._run(whole, query, values)
-        except duckdb.Error:
-            whole = self._readable(whole)
-            return self._run(whole, query, values) if whole else []
+            return self._run([*collected, *files], names, query, values)
+        except duckdb.Error:  # a file is damaged inside: those that can be read, one by one
+            self.left_out = before
+            files = self._readable(self._whole_files(table, names))
+            return self._run(files, names, query, values) if files else []
 
-    def _run(self, paths: list[Path], query: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        listed = ", ".join(literal(str(path)) for path in paths)
-        source = f"with rows as (from read_parquet([{listed}], hive_partitioning = false)) "
-        return self._connection.execute(source + query, list(values)).fetchall()
+    def _whole_files(self, table: str, names: list[str]) -> list[Path]:
+        """Files of these jobs; a job without rows has none."""
+        folder = self.directory / table
+        present = set(os.listdir(folder)) if names and folder.is_dir() else set()
+        paths = [folder / f"{name}{SUFFIX}" for name in names if f"{name}{SUFFIX}" in present]
+        whole = [path for path in paths if is_whole(path)]
+        self.left_out += len(paths) - len(whole)
+        return whole
+
+    def _run(
+        self, paths: list[Path], names: list[str], query: str, values: Sequence[Any] = ()
+    ) -> list[tuple[Any, ...]]:
+        source = f"with rows as (from {_scan(paths)} where name in (select unnest(?::varchar[]))) "
+        return self._connection.execute(source + query, [names, *values]).fetchall()
 
     def _readable(self, paths: list[Path]) -> list[Path]:
         """Those of these files that can be read and have the table's columns."""
+        if not paths:
+            return []
         columns = ", ".join(["name", *column_names(TABLES[paths[0].parent.name])])
-        readable = []
-        for path in paths:
-            try:
-                self._run([path], f"select {columns} from rows", ())
-                readable.append(path)
-            except duckdb.Error:
+        try:
+            self._connection.execute(f"select {columns} from {_scan(paths)}").fetchall()
+            return paths
+        except duckdb.Error:
+            if len(paths) == 1:
                 self.left_out += 1
-        return readable
+                return []
+        middle = len(paths) // 2
+        return self._readable(paths[:middle]) + self._readable(paths[middle:])
+
+    # ---- files of many jobs in one ----
+    def _collected(self, table: str) -> tuple[list[Path], set[str]]:
+        """The file with rows of many jobs, if it is there and whole, and the jobs in it."""
+        path = self.directory / COLLECTED / f"{table}{SUFFIX}"
+        if not is_whole(path):
+            return [], set()
+        try:
+            columns = ", ".join(column_names(TABLES[table]))
+            self._connection.execute(f"select {columns} from {_scan([path])} limit 0")
+            names = self._connection.execute(f"select distinct name from {_scan([path])}")
+            return [path], {name for (name,) in names.fetchall()}
+        except duckdb.Error:
+            return [], set()
+
+    def _collect(self, table: str, paths: list[Path]) -> list[Path]:
+        """Writes the rows of these files into one, as far as their jobs exist. Opening a thousand
+        files takes a second. Jobs never change, so it does not matter which reader did it when.
+        """
+        folder = self.directory / COLLECTED
+        names = [str(name) for name in job_names(self.directory)]
+        aside = folder / f".{table}-{secrets.token_hex(8)}{ASIDE}"
+        path = folder / f"{table}{SUFFIX}"
+        try:
+            make_private_directory(folder)
+            self._connection.execute(
+                f"create or replace temp table collected as from {_scan(paths)} "
+                "where name in (select unnest(?::varchar[])) order by name",
+                [names],
+            )
+            copy_to_file(
+                self._connection,
+                f"copy collected to {literal(str(aside))} (format parquet, compression zstd)",
+            )
+            os.rename(aside, path)
+        except (OSError, duckdb.Error):  # of somebody else, a full disk: single files do as well
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+            return []
+        return [path]
+
+
+def _scan(paths: list[Path]) -> str:
+    listed = ", ".join(literal(str(path)) for path in paths)
+    return f"read_parquet([{listed}], hive_partitioning = false)"
 
 
 def job_names(directory: Path) -> list[JobName]:

@@ -34,6 +34,7 @@ from ncclscope.model.sql_views import copy_to_file, literal, open_connection
 from ncclscope.private_directory import make_private_directory
 
 SUFFIX, ASIDE = ".parquet", ".aside"
+COLLECTED = "collected"  # a folder of readers: the rows of many jobs in one file a table
 
 
 @dataclass(frozen=True, slots=True, order=True)

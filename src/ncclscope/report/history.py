@@ -1,22 +1,21 @@
-"""Jobs of a history, trends, late hosts and differences, as text and JSON."""
+"""Jobs of a history, trends and late hosts, as text and JSON."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
-from statistics import mean
 from typing import Any
 
-from ncclscope.history.difference import WAITING, JobDifference, MeasureChange
 from ncclscope.history.late_hosts import LEAST_JOBS, HostRecord
 from ncclscope.history.reader import History, Job
 from ncclscope.history.trend import GBS, NS, SHARE, TIMES, Trend
 from ncclscope.humanize import duration, percent, plural, printable, three_digits, wrapped
 from ncclscope.report.tables import Bar, Cell, Column, Table, plain_lines
 
-_MOST_HOSTS, _MOST_KINDS = 10, 10
+_MOST_HOSTS = 10
 
 
-def _table_lines(table: Table, width: int) -> Iterator[str]:
+def table_lines(table: Table, width: int) -> Iterator[str]:
+    """A table with its notes."""
     heading, rows, _ = plain_lines(table, width)
     yield heading
     yield from rows
@@ -24,18 +23,21 @@ def _table_lines(table: Table, width: int) -> Iterator[str]:
         yield from wrapped(note, width)
 
 
-def _left_out(count: int) -> tuple[str, ...]:
+def left_out(count: int) -> tuple[str, ...]:
+    """A line for files that are not whole, if there are any."""
     if not count:
         return ()
     return (f"{plural(count, 'file')} that {'is' if count == 1 else 'are'} not whole: left out.",)
 
 
-def _start(job: Job) -> str:
-    start = datetime.fromtimestamp(job.row.started_ns / 1e9, timezone.utc)
-    return f"{start:%Y-%m-%d %H:%M}"
+def start(job: Job) -> str:
+    """When a job began."""
+    moment = datetime.fromtimestamp(job.row.started_ns / 1e9, timezone.utc)
+    return f"{moment:%Y-%m-%d %H:%M}"
 
 
-def _number(value: float | None, unit: str) -> str:
+def number(value: float | None, unit: str) -> str:
+    """A number in its unit."""
     if value is None:
         return duration(None)
     if unit == SHARE:
@@ -58,14 +60,14 @@ def job_lines(history: History, width: int) -> Iterator[str]:
         row = job.row
         rows.append(
             (
-                _start(job), row.label, f"{row.ranks:,}", f"{row.hosts:,}", duration(row.span_ns),
+                start(job), row.label, f"{row.ranks:,}", f"{row.hosts:,}", duration(row.span_ns),
                 duration(row.step_ns), duration(row.round_ns), percent(_waiting(job)),
                 job.name.shape,
             )
         )  # fmt: skip
     notes = ("waiting: of the time of all ranks. Equal jobs have the same last column.",)
-    yield from _table_lines(
-        Table("", columns, tuple(rows), notes + _left_out(history.left_out)), width
+    yield from table_lines(
+        Table("", columns, tuple(rows), notes + left_out(history.left_out)), width
     )
 
 
@@ -74,13 +76,14 @@ def _waiting(job: Job) -> float | None:
     return None if row.waiting_ns is None else row.waiting_ns / max(row.ranks * row.span_ns, 1)
 
 
-def _job_as_json(job: Job) -> dict[str, Any]:
+def job_as_json(job: Job) -> dict[str, Any]:
+    """All that is kept of a job itself."""
     return {"name": str(job.name), "shape": job.name.shape, **asdict(job.row)}
 
 
 def jobs_as_json(history: History) -> dict[str, Any]:
     """The jobs, the newest first."""
-    jobs = [_job_as_json(job) for job in reversed(history.jobs)]
+    jobs = [job_as_json(job) for job in reversed(history.jobs)]
     return {"jobs": jobs, "left_out": history.left_out}
 
 
@@ -121,8 +124,8 @@ def host_lines(history: History, records: Sequence[HostRecord], width: int) -> I
     notes = (
         "probability: at most so likely is it that chance alone makes any host an origin so often.",
     )
-    yield from _table_lines(
-        Table("", columns, tuple(rows), notes + _left_out(history.left_out)), width
+    yield from table_lines(
+        Table("", columns, tuple(rows), notes + left_out(history.left_out)), width
     )
 
 
@@ -145,10 +148,10 @@ def trend_lines(history: History, trends: Sequence[Trend], width: int) -> Iterat
         name, unit = trend.measures[0]
         yield f"{printable(trend.subject)}: {plural(len(trend.points), 'job')}"
         if trend.usual is not None:
-            last, usual = _number(trend.last, unit), _number(trend.usual, unit)
+            last, usual = number(trend.last, unit), number(trend.usual, unit)
             yield f"{name}: {last} in the last job, {usual} in the median of those before"
-        yield from _table_lines(_trend_table(trend), width)
-    yield from _left_out(history.left_out)
+        yield from table_lines(_trend_table(trend), width)
+    yield from left_out(history.left_out)
 
 
 def _trend_table(trend: Trend) -> Table:
@@ -159,11 +162,11 @@ def _trend_table(trend: Trend) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for point in trend.points:
         numbers = [
-            _number(value, unit)
+            number(value, unit)
             for value, (_, unit) in zip(point.values, trend.measures, strict=True)
         ]
         share = (point.values[0] or 0.0) / most if most > 0 else 0.0
-        rows.append((_start(point.job), point.job.row.label, *numbers, Bar(share)))
+        rows.append((start(point.job), point.job.row.label, *numbers, Bar(share)))
     return Table("", tuple(columns), tuple(rows))
 
 
@@ -188,76 +191,4 @@ def trends_as_json(history: History, trends: Sequence[Trend]) -> dict[str, Any]:
             for trend in trends
         ],
         "left_out": history.left_out,
-    }
-
-
-# ---- differences ----
-def difference_lines(changed: JobDifference, left_out: int, width: int) -> Iterator[str]:
-    """Whether a job differs from equal ones, and in what."""
-    count = plural(len(changed.equal), "equal job")
-    label = printable(changed.job.row.label)
-    yield f"{label}, started {_start(changed.job)} UTC, against the last {count}: {changed.verdict}"
-    if changed.reason:
-        yield from wrapped(f"Not judged: {changed.reason}.", width)
-    if changed.measures:
-        yield ""
-        yield from _table_lines(_changes("the job", changed.measures), width)
-    if changed.kinds:
-        yield ""
-        shown = changed.kinds[:_MOST_KINDS]
-        yield from _table_lines(_changes("median of a call", shown), width)
-        more = len(changed.kinds) - len(shown)
-        if more:
-            yield f"and {plural(more, 'kind')} that changed less"
-    yield from _left_out(left_out)
-
-
-def _changes(title: str, changes: Sequence[MeasureChange]) -> Table:
-    columns = (
-        Column(title, right=False), Column("this job"), Column("equal jobs"),
-        Column("from"), Column("to"), Column("change"), Column("99 % interval", drop=1),
-        Column("", right=False),
-    )  # fmt: skip
-    rows: list[tuple[Cell, ...]] = []
-    for change in changes:
-        unit = SHARE if change.name == WAITING else NS
-        judged = change.verdict != "not judged"
-        if unit == SHARE:
-            numbers = (
-                f"{100 * change.change:+.0f} %",
-                f"{100 * change.low:+.0f} … {100 * change.high:+.0f} %",
-            )
-        else:
-            numbers = f"{change.change:.3f}", f"{change.low:.3f} … {change.high:.3f}"
-        rows.append(
-            (
-                change.name, _number(change.value, unit), _number(mean(change.equal), unit),
-                _number(min(change.equal), unit), _number(max(change.equal), unit), numbers[0],
-                numbers[1] if judged else duration(None), change.verdict,
-            )
-        )  # fmt: skip
-    return Table("", columns, tuple(rows))
-
-
-def difference_as_json(changed: JobDifference) -> dict[str, Any]:
-    """A difference; times in ns."""
-    return {
-        "job": _job_as_json(changed.job),
-        "equal_jobs": [str(job.name) for job in changed.equal],
-        "verdict": changed.verdict,
-        "reason": changed.reason,
-        "measures": [_change_as_json(change) for change in changed.measures],
-        "kinds": [_change_as_json(change) for change in changed.kinds],
-    }
-
-
-def _change_as_json(change: MeasureChange) -> dict[str, Any]:
-    judged = change.verdict != "not judged"
-    return {
-        "name": change.name,
-        "value": change.value,
-        "equal": list(change.equal),
-        "change": change.change,
-        "interval": [change.low, change.high] if judged else None,
-        "verdict": change.verdict,
     }

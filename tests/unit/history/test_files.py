@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ncclscope.errors import UsageError
+from ncclscope.history import reader
 from ncclscope.history.pruning import prune
 from ncclscope.history.reader import History
 from ncclscope.history.tables import HOSTS, JOBS, TABLES, JobSums
@@ -131,6 +132,35 @@ def test_a_file_that_is_damaged_inside_is_left_out(tmp_path: Path) -> None:
     history = History(tmp_path)
     assert len(host_trend(history, "node000").points) == 2
     assert history.left_out == 1
+
+
+def test_many_files_are_collected_and_answers_stay_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(6):
+        write_job(tmp_path, job(number))
+    before = host_trend(History(tmp_path), "node001")
+    monkeypatch.setattr(reader, "_MANY_FILES", 4)
+    assert host_trend(History(tmp_path), "node001") == before
+    hosts = tmp_path / "collected" / "hosts.parquet"
+    assert hosts.exists()
+    names = [str(point.job.name) for point in before.points]
+    (tmp_path / HOSTS / f"{names[0]}.parquet").write_bytes(b"")  # is not read any more
+    write_job(tmp_path, job(6))
+    after = host_trend(History(tmp_path), "node001")
+    assert after.points[:-1] == before.points
+    assert after.points[-1].job.row.label == "job6"
+    assert len(host_trend(History(tmp_path, last=2), "node001").points) == 2
+    hosts.write_bytes(hosts.read_bytes()[:-1])
+    history = History(tmp_path)
+    assert len(host_trend(history, "node001").points) == 6, "single files again"
+    assert history.left_out == 1
+    prune(tmp_path, 3, None)
+    assert [p.job.row.label for p in host_trend(History(tmp_path), "node001").points] == [
+        "job4",
+        "job5",
+        "job6",
+    ]
 
 
 def test_files_of_others_are_no_jobs(tmp_path: Path) -> None:

@@ -1,0 +1,149 @@
+"""`ncclscope history` on written captures: eight hosts, of which one is late in every job."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ncclscope
+from ncclscope.analysis.run import Run
+from ncclscope.analysis.waiting.origins import account_of, waiting_of
+from ncclscope.cli import main
+from ncclscope.history.reader import History
+from ncclscope.simulation.scenario import Call, Communicators, Late, Scenario
+from tests.support.history_jobs import write_capture_of_job
+
+USUAL_JOBS, STEPS, LATE_MS = 5, 40, 3.0
+
+
+def write_job_capture(
+    path: Path, number: int, compute_ms: float, size: int = 1 << 20, first: str = "AllReduce"
+) -> Path:
+    """A job that began an hour after the one before it; rank 2, alone on its host, is late."""
+    calls = (Call("world", first, 1 << 20), Call("dp", "AllReduce", size))
+    scenario = Scenario(
+        ranks=8, steps=STEPS, compute_ms=compute_ms, late=(Late(2, LATE_MS),), ranks_per_host=1,
+        communicators=(Communicators("world"), Communicators("dp", 4, 2)), calls=calls,
+    )  # fmt: skip
+    write_capture_of_job(path, scenario, number, seed=0 if first == "SendRecv" else number)
+    return path
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("captures")
+    usual = [write_job_capture(folder / f"job{n}", n, 4.0) for n in range(USUAL_JOBS)]
+    slow = write_job_capture(folder / "slow", USUAL_JOBS, 6.0)
+    return [*usual, slow]
+
+
+@pytest.fixture(scope="module")
+def history(captures: list[Path]) -> Path:
+    path = captures[0].parent / "history"
+    assert main(["history", "add", str(path), *map(str, captures)]) == 0
+    return path
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, Any]:
+    capsys.readouterr()
+    assert main(["history", *map(str, words), "--json"]) == 0
+    parsed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return parsed
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0) -> str:
+    capsys.readouterr()
+    assert main(["history", *map(str, words)]) == code
+    printed = capsys.readouterr()
+    return printed.err if code else printed.out
+
+
+def host_of_rank_2(history: Path) -> str:
+    query = "select host from rows where place = 2"
+    return str(History(history).query("hosts", query)[0][0])
+
+
+def test_jobs_are_listed_the_newest_first(
+    history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = answer(capsys, "list", history)["jobs"]
+    assert [job["label"] for job in jobs] == ["slow", *(f"job{n}" for n in (4, 3, 2, 1, 0))]
+    assert {(job["ranks"], job["hosts"], job["mode"]) for job in jobs} == {(8, 8, "trace")}
+    assert len({job["shape"] for job in jobs}) == 1, "how long a job computes is not its shape"
+    assert len(said(capsys, "list", history, "--last", "2").splitlines()) == 4
+
+
+def test_the_late_host_is_named_with_what_the_account_of_waiting_says(
+    captures: list[Path], history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = host_of_rank_2(history)
+    found = answer(capsys, "trend", history)
+    assert found["late_hosts"] == [bad]
+    assert f"host {bad} is late again and again" in said(capsys, "trend", history)
+    (trend,) = answer(capsys, "trend", history, "--host", bad)["trends"]
+    run = Run(ncclscope.open(captures[0]).model)
+    waiting = waiting_of(run)
+    assert waiting is not None
+    late = next(row for row in account_of(waiting).ranks if row.rank == 2)
+    assert trend["points"][0]["values"][0] == late.origin_ns / (8 * run.span_ns)
+    assert late.origin_ns > 7 * STEPS / 4 * LATE_MS * 1e6, "at least in a quarter of the steps"
+
+
+def test_roles_have_trends(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trends = answer(capsys, "trend", history, "--comm", "dp")["trends"]
+    assert [trend["subject"] for trend in trends] == ["dp of 4 ranks, AllReduce 1 MiB float32"]
+    assert len(trends[0]["points"]) == USUAL_JOBS + 1
+
+
+def test_a_slower_job_differs_from_equal_ones(
+    history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    slower = answer(capsys, "diff", history)
+    assert (slower["job"]["label"], slower["verdict"]) == ("slow", "slower")
+    assert len(slower["equal_jobs"]) == USUAL_JOBS
+    rounds = next(row for row in slower["measures"] if row["name"] == "a round")
+    assert rounds["change"] > 1.1
+    usual = answer(capsys, "diff", history, "--job", "job4")
+    assert usual["verdict"] == "same"
+    few = answer(capsys, "diff", history, "--job", "job2")
+    assert (few["verdict"], len(few["equal_jobs"])) == ("unresolved", 2)
+    assert "Not judged: it takes 3 equal jobs" in said(capsys, "diff", history, "--job", "job2")
+
+
+def test_jobs_with_other_sizes_are_not_equal_and_old_jobs_go(
+    captures: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_job_capture(tmp_path / "other", 9, 4.0, size=1 << 21, first="SendRecv")
+    path = tmp_path / "history"
+    text = said(capsys, "add", path, captures[0], captures[1], captures[1], other, "--keep", "2")
+    assert "deleted 1 older job" in text
+    jobs = answer(capsys, "list", path)["jobs"]
+    assert [job["label"] for job in jobs] == ["other", "job1"]
+    assert jobs[0]["shape"] != jobs[1]["shape"]
+    assert answer(capsys, "diff", path)["equal_jobs"] == []
+    links = History(path).rows("links", ("source", "destination", "slowness"))
+    assert links
+    (trend,) = answer(capsys, "trend", path, "--link", *links[0][1:3])["trends"]
+    assert trend["points"][0]["values"][0] == links[0][3] == pytest.approx(1.0, rel=0.2)
+    assert "1 job, " in said(capsys, "prune", path, "--keep", "1")
+    assert "other" in said(capsys, "list", path)
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["trend", "--host", "nobody"], "nothing of --host nobody. There is "),
+        (["trend", "--module", "x"], "They have no modules"),
+        (["trend", "--host", "a", "--comm", "dp"], "one thing, not --host and --comm"),
+        (["diff", "--job", "nothing"], "no job nothing. The last are: "),
+        (["prune"], "Give --keep N, --older-than AGE, or both"),
+        (["prune", "--keep", "0"], "--keep 0 leaves no job"),
+        (["list", "--host", "a"], "history list takes no --host. It belongs to history trend"),
+        (["add"], "history add needs a capture"),
+    ],
+)
+def test_mistakes_get_a_sentence(
+    words: list[str], wanted: str, history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert wanted in said(capsys, words[0], history, *words[1:], code=2)
