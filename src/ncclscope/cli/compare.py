@@ -14,11 +14,15 @@ from ncclscope.cli.selection_options import check_operations_for_time, time_sele
 from ncclscope.cli.terminal import output_width
 from ncclscope.diagnose.comparison import SLOWER, Comparison, compare
 from ncclscope.errors import UsageError
+from ncclscope.history.difference import difference_of_sums
+from ncclscope.history.sums import sums_of
 from ncclscope.model.model import Model
 from ncclscope.report.comparison import as_json, lines
+from ncclscope.report.history_difference import difference_as_json, difference_lines
 
 _SLOWER_EXIT, _NOT_COMPARED_EXIT = 3, 5
 _WIDEST = 160
+_LAST_EQUAL = 10  # jobs of a history
 
 
 def _sides(arguments: argparse.Namespace) -> tuple[list[str], list[str]]:
@@ -72,8 +76,33 @@ def _matches(name: str | int, pattern: str, option: str) -> bool:
     return fnmatchcase(str(name), pattern)
 
 
+def _exit_code(arguments: argparse.Namespace, verdict: str, reason: str) -> int:
+    if not arguments.gate:
+        return 0
+    if reason:
+        return _NOT_COMPARED_EXIT
+    return _SLOWER_EXIT if verdict == SLOWER else 0
+
+
+def _run_with_history(arguments: argparse.Namespace) -> int:
+    """Prints whether one job differs from equal ones of a history."""
+    if len(arguments.captures) != 1 or arguments.comm or arguments.op:
+        message = "compare --history takes one capture, and neither --comm nor --op"
+        raise UsageError(message, "Its other side are the last equal jobs of the history")
+    sums = sums_of(_model(resolve_capture(arguments.captures[0]), arguments))
+    changed, left_out = difference_of_sums(Path(arguments.history), sums, _LAST_EQUAL)
+    if arguments.json:
+        print(json.dumps(difference_as_json(changed), indent=2, allow_nan=False))
+    else:
+        for line in difference_lines(changed, left_out, output_width(_WIDEST)):
+            print(line)
+    return _exit_code(arguments, changed.verdict, changed.reason)
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Prints whether B is slower or faster than A, and what of it."""
+    if arguments.history:
+        return _run_with_history(arguments)
     paths_a, paths_b = ([resolve_capture(name) for name in side] for side in _sides(arguments))
     comparison = compare(
         [_model(path, arguments) for path in paths_a], [_model(path, arguments) for path in paths_b]
@@ -85,8 +114,4 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for line in lines(comparison, a, b, output_width(_WIDEST)):
             print(line)
-    if not arguments.gate:
-        return 0
-    if comparison.reason:
-        return _NOT_COMPARED_EXIT
-    return _SLOWER_EXIT if comparison.verdict == SLOWER else 0
+    return _exit_code(arguments, comparison.verdict, comparison.reason)

@@ -9,7 +9,8 @@ from ncclscope.analysis.run_intervals import difference, knows_spread
 from ncclscope.diagnose.comparison import FASTER, MATTERS, NOT_JUDGED, SAME, SLOWER, UNRESOLVED
 from ncclscope.errors import UsageError
 from ncclscope.history.reader import History, Job
-from ncclscope.history.tables import COMMUNICATORS, JobRow
+from ncclscope.history.tables import COMMUNICATORS, JobRow, JobSums
+from ncclscope.history.writer import new_name
 from ncclscope.humanize import binary_size
 
 STEP, ROUND, MEAN_ROUND, WAITING = "a step", "a round", "a round, mean", "waiting"
@@ -47,18 +48,37 @@ def job_difference(directory: Path, label: str | None, last: int) -> tuple[JobDi
     """
     job = _chosen_job(directory, label)
     history = History(directory, shape=job.name.shape)
-    before = [name for name in history.names if name < job.name]
-    history.names = [*before[-last:], job.name]
-    equal = tuple(other for other in history.jobs if other.name != job.name)
+    history.names = [name for name in history.names if name < job.name][-last:]
+    own = History(directory)
+    own.names = [job.name]
+    return _difference(history, job, _medians(own).get(str(job.name), {})), history.left_out
+
+
+def difference_of_sums(directory: Path, sums: JobSums, last: int) -> tuple[JobDifference, int]:
+    """A job that need not be in the history against at most `last` equal ones before it."""
+    job = Job(new_name(sums), sums.job)
+    history = History(directory, shape=sums.shape)
+    earlier = [name for name in history.names if name.start <= job.name.start]
+    history.names = [name for name in earlier if name.identity != sums.identity][-last:]
+    medians = {
+        _in_words(row.role, row.function, row.size_bytes, row.datatype): row.median_ns
+        for row in sums.communicators
+        if row.exact and row.median_ns
+    }
+    return _difference(history, job, medians), history.left_out
+
+
+def _difference(history: History, job: Job, medians: dict[str, float]) -> JobDifference:
+    """A job against all jobs of a history. `medians`: in ns, of its kinds of calls."""
+    equal = tuple(history.jobs)
     measures = _measures(job.row, [other.row for other in equal])
-    kinds = _kinds(history, job)
     reason = ""
     if len(equal) < LEAST_JOBS:
         reason = f"it takes {LEAST_JOBS} equal jobs to show how much equal jobs differ"
     elif not measures:
         reason = "the job has no rounds, steps or waiting on record: record in mode trace"
     verdict = UNRESOLVED if reason else _verdict(measures)
-    return JobDifference(job, equal, measures, kinds, verdict, reason), history.left_out
+    return JobDifference(job, equal, measures, _kinds(history, medians), verdict, reason)
 
 
 def _chosen_job(directory: Path, label: str | None) -> Job:
@@ -127,20 +147,28 @@ def _verdict(measures: Sequence[MeasureChange]) -> str:
     return next((m.verdict for m in measures if m.verdict != NOT_JUDGED), UNRESOLVED)
 
 
-def _kinds(history: History, job: Job) -> tuple[MeasureChange, ...]:
+def _kinds(history: History, medians: dict[str, float]) -> tuple[MeasureChange, ...]:
     """Medians of the kinds of calls that are exact, what changed most first."""
-    columns = ("role", "function", "size_bytes", "datatype", "median_ns")
-    by_kind: dict[str, dict[str, float]] = {}
-    for name, role, function, size_bytes, datatype, median_ns in history.rows(
-        COMMUNICATORS, columns, "exact and median_ns > 0"
-    ):
-        kind = f"{role} {function} {binary_size(max(size_bytes, 0))} {datatype}"
-        by_kind.setdefault(kind, {})[name] = median_ns
-    own = str(job.name)
-    changes = [
-        _ratio(kind, medians.get(own), [ns for name, ns in medians.items() if name != own])
-        for kind, medians in by_kind.items()
-    ]
+    others: dict[str, list[float]] = {}
+    for by_kind in _medians(history).values():
+        for kind, median_ns in by_kind.items():
+            others.setdefault(kind, []).append(median_ns)
+    changes = [_ratio(kind, own, others.get(kind, [])) for kind, own in medians.items()]
     known = [change for change in changes if change is not None]
     order = {SLOWER: 0, FASTER: 1}
     return tuple(sorted(known, key=lambda c: (order.get(c.verdict, 2), -abs(math.log(c.change)))))
+
+
+def _medians(history: History) -> dict[str, dict[str, float]]:
+    """By job and kind of call the median in ns."""
+    columns = ("role", "function", "size_bytes", "datatype", "median_ns")
+    medians: dict[str, dict[str, float]] = {}
+    rows = history.rows(COMMUNICATORS, columns, "exact and median_ns > 0")
+    for name, role, function, size_bytes, datatype, median_ns in rows:
+        kind = _in_words(role, function, size_bytes, datatype)
+        medians.setdefault(name, {})[kind] = median_ns
+    return medians
+
+
+def _in_words(role: str, function: str, size_bytes: int, datatype: str) -> str:
+    return f"{role} {function} {binary_size(max(size_bytes, 0))} {datatype}"

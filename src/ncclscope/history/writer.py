@@ -63,7 +63,7 @@ def write_job(
     if connection is None:
         with open_connection() as own_connection:
             return write_job(directory, sums, own_connection)
-    name = _new_name(sums)
+    name = new_name(sums)
     tables: dict[str, Sequence[Any]] = {
         HOSTS: sums.hosts,
         COMMUNICATORS: sums.communicators,
@@ -78,7 +78,8 @@ def write_job(
     return name
 
 
-def _new_name(sums: JobSums) -> JobName:
+def new_name(sums: JobSums) -> JobName:
+    """A name that no other job and no other writing has."""
     start = datetime.fromtimestamp(sums.job.started_ns / 1e9, timezone.utc)
     writing = f"{time.time_ns():016x}{secrets.token_hex(4)}"
     return JobName(f"{start:%Y%m%dT%H%M%SZ}", sums.identity, sums.shape, writing)

@@ -111,6 +111,22 @@ def test_a_slower_job_differs_from_equal_ones(
     assert "Not judged: it takes 3 equal jobs" in said(capsys, "diff", history, "--job", "job2")
 
 
+def test_a_capture_is_compared_with_equal_jobs_of_a_history(
+    captures: list[Path], history: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_name = answer(capsys, "diff", history)
+    words = ["compare", "--history", str(history), str(captures[-1]), "--json", "--gate"]
+    assert main(words) == 3, "slower"
+    compared = json.loads(capsys.readouterr().out)
+    for key in ("verdict", "equal_jobs", "measures"):
+        assert compared[key] == by_name[key]
+    assert sorted(row["name"] for row in compared["kinds"]) == [
+        "dp AllReduce 1 MiB float32",
+        "world AllReduce 1 MiB float32",
+    ]
+    assert main(["compare", "--history", str(history), *map(str, captures[:2])]) == 2
+
+
 def test_jobs_with_other_sizes_are_not_equal_and_old_jobs_go(
     captures: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

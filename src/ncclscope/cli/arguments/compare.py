@@ -10,7 +10,7 @@ BETWEEN = "\0"  # stands for `--`, which argparse drops; nobody can give it
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds which captures to compare, and how to show it."""
-    parser.usage = "ncclscope compare [OPTION]… A B | A… -- B…"
+    parser.usage = "ncclscope compare [OPTION]… A B | A… -- B… | --history DIR B"
     parser.add_argument(
         "captures", nargs="+", metavar="A B", help="captures: directories or globs, one of each job"
     )
@@ -24,6 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--op", action="append", metavar="NAME", help="list only kinds of calls of this function"
+    )
+    parser.add_argument(
+        "--history", metavar="DIR", help="compare one job with the last 10 equal jobs of a history"
     )
     add_time_arguments(parser)
     add_engine_argument(parser)
