@@ -75,7 +75,7 @@ def _job(samples: JobSamples, account: WaitingAccount | None, label: str) -> Job
         label=label or model.path.resolve().name,
         capture=str(model.path),
         started_ns=min((row.started_ns for row in processes), default=0),
-        span_ns=samples.span_ns,
+        span_ns=samples.span_ns or max((row.lived_ns for row in processes), default=0),
         ranks=len(run.process_of),
         hosts=len(set(run.host_of.values())),
         mode=_all_of(row.mode for row in processes),

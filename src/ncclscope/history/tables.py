@@ -12,7 +12,7 @@ class JobRow:
     label: str  # what people call it: the capture's name unless they said another one
     capture: str  # where it was
     started_ns: int  # by the wall clock: ns since 1970
-    span_ns: int  # from the first call to the last end
+    span_ns: int  # from the first call to the last end; in mode profile, of its processes
     ranks: int
     hosts: int
     mode: str  # of recording

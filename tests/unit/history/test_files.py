@@ -112,7 +112,7 @@ def test_a_writer_that_is_killed_leaves_no_job(tmp_path: Path, renames: int) -> 
 
 
 @pytest.mark.parametrize("table", [JOBS, HOSTS])
-@pytest.mark.parametrize("kept", [0, 3, 40, 400, -1])
+@pytest.mark.parametrize("kept", [0, 40, -1])
 def test_files_that_are_not_whole_are_left_out(tmp_path: Path, table: str, kept: int) -> None:
     names = [write_job(tmp_path, job(number)) for number in range(3)]
     path = tmp_path / table / f"{names[1]}.parquet"
