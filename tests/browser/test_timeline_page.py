@@ -44,7 +44,9 @@ def page(
 
 @pytest.mark.parametrize("page", JOBS, indirect=True)
 def test_it_opens_and_draws_every_rank(page: Page) -> None:
-    ranks = {lane["ids"]["rank"] for lane in page.run("timeline.scene.lanes[0].children")}
+    path, *hosts = page.run("timeline.scene.lanes")
+    assert path["title"] == "critical path"
+    ranks = {lane["ids"]["rank"] for host in hosts for lane in host["children"]}
     assert len(ranks) == len(page.timeline.scene.processes)
     for row in page.rows("operation")[:1]:
         bars = page.timeline.scene.rows[row].bars

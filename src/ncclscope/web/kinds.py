@@ -68,5 +68,5 @@ MENU = {
 LEFT_OUT_FIRST = (
     COUNTER, "NetPlugin", "ProxyStep", "ProxyCtrl", "KernelPhase", "KernelCh", CHANNEL, "ProxyOp",
     "Group", "KernelLaunch", "GroupApi", PART, "CollApi", "P2pApi", "Coll", "P2p", "CeSync",
-    "CeBatch", "CeColl",
+    "CeBatch", "CeColl", PATH,  # a path with gaps would be wrong
 )  # fmt: skip

@@ -465,9 +465,12 @@ def test_datasets_and_totals_open_too(captures: dict[str, Path], tmp_path: Path)
     written = ncclscope("export", captures["straggler"], "--to", "parquet", "-o", tmp_path / "set")
     assert written.returncode == 0, written.stderr
     dataset = TimelineClient(tmp_path / "set")
-    assert {row.kind for row in dataset.scene.rows} == {"operation"}
-    assert sum(len(row.bars) for row in dataset.scene.rows) == 80
-    assert dataset.ask("item", row=0, item=0)["title"] == "AllReduce"
+    kinds = [row.kind for row in dataset.scene.rows]
+    assert set(kinds) == {"operation", "critical path"}
+    bars = [len(row.bars) for row in dataset.scene.rows if row.kind == "operation"]
+    assert sum(bars) == 80
+    item = dataset.ask("item", row=kinds.index("operation"), item=0)
+    assert item["title"] == "AllReduce"
     dataset.timeline.stop()
     play_job(transcript_files("2.28.9-v5-2ranks"), tmp_path / "totals", mode="profile")
     totals = TimelineClient(tmp_path / "totals")
