@@ -6,7 +6,7 @@ NATIVE_SOURCES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests
 C_FILES := $(wildcard native/src/*.[ch] native/arrays/*.[ch] native/tests/*.[ch] native/harness/*.[ch] native/harness/sim/*.[ch] native/include/ncclscope/*.h benchmarks/*.c tests/gpu/*.c tests/support/native/*.c)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo quick test lint format generate bench wheel docs release gpu clean packages
+.PHONY: help demo quick test exhaustive lint format generate bench wheel docs release gpu clean packages
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -19,6 +19,9 @@ quick: $(VENV)/installed  ## the tests that take little time: no browser, saniti
 
 test: $(VENV)/installed packages  ## install what the tests need and run all of them (no GPU)
 	$(BIN)/python -m pytest -n 3 --dist worksteal
+
+exhaustive: $(VENV)/installed  ## every byte damaged and all kills, of which `make test` tries a sample
+	NCCLSCOPE_TEST_EXHAUSTIVE=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/integration/capture tests/integration/recorder/test_kill.py tests/integration/recorder/test_sanitizers.py
 
 lint: $(VENV)/installed  ## formatting, lint, types, import direction
 	$(BIN)/ruff check .

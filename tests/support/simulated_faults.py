@@ -66,7 +66,7 @@ def _wrong(kind: str, scenario: Scenario, *wrong: Wrong) -> FaultyJob:
 
 _DROPPING = replace(FOUR, steps=60, bandwidth_drops=(BandwidthDrop(300, 15),))
 JOBS = {
-    "late rank": FaultyJob(replace(FOUR, late=(Late(2, 20),)), (LATE,)),
+    "late rank": FaultyJob(replace(FOUR, late=(Late(2, 60),)), (LATE,)),
     "late rank of eight": _one(replace(EIGHT, late=(Late(5, 30),)), "straggler", "compute", 5),
     "late rank, clocks drift": FaultyJob(
         replace(FOUR, late=(Late(2, 20),), host_clocks=CLOCKS), (LATE,)

@@ -88,7 +88,9 @@ def proxy_step_transfers(run: Run) -> Transfers | None:
 def p2p_transfers(waiting: Waiting) -> Transfers:
     """Sends whose receive is on record. A kernel of sends and receives waits for all of its peers
     and ends as a whole: from the last start that it waited for, it only moves data. Where both
-    ends send, the shorter of both is what the transfer between them can have taken at most.
+    ends send, the shorter of both is what the transfer between them can have taken at most. Where
+    the clocks of both hosts disagree by more than a transfer takes, it seems to take no time: such
+    transfers are left out, because nothing can be compared with them.
     """
     kernels = waiting.kernels
     moving = waiting.dependencies.length_ns[2::3]
@@ -100,6 +102,7 @@ def p2p_transfers(waiting: Waiting) -> Transfers:
     # The stop stamp of a kernel that only receives comes early.
     shorter = np.minimum(moving[sender], moving[receiver])
     time = np.where(sends[receiver], shorter, moving[sender]).astype(np.float64)
+    receiver, sender, time = receiver[time > 0], sender[time > 0], time[time > 0]
     kinds = int(kernels.transfer_kind.max(initial=0)) + 1
     return Transfers(
         kernels.ranks[kernels.rank[sender]],

@@ -7,13 +7,13 @@ from typing import TypeVar
 import numpy as np
 
 from ncclscope.analysis.job_samples import JobSamples, Key, KindSamples, base_name, rhythm_of
-from ncclscope.analysis.links import Transfers, link_times, p2p_transfers, proxy_step_transfers
+from ncclscope.analysis.links import link_times, p2p_transfers, proxy_step_transfers
 from ncclscope.analysis.measures import percentiles
 from ncclscope.analysis.run import Run
 from ncclscope.analysis.summary import communicator_role
 from ncclscope.analysis.training_steps import step_summary
 from ncclscope.analysis.waiting.origins import Waiting, WaitingAccount, account_of, waiting_of
-from ncclscope.arrays.types import Bools, Ints
+from ncclscope.arrays.types import Ints
 from ncclscope.history.tables import CommunicatorRow, HostRow, JobRow, JobSums, LinkRow, ModuleRow
 from ncclscope.humanize import binary_size
 from ncclscope.model.model import Model
@@ -184,11 +184,9 @@ def _links(run: Run, waiting: Waiting | None) -> tuple[LinkRow, ...]:
     transfers = proxy_step_transfers(run)
     if transfers is None and waiting is not None:
         transfers = p2p_transfers(waiting)
-    # Where clocks are uncertain, transfers can have no length: nothing is known of those.
-    known = None if transfers is None else transfers.time_ns > 0
-    if transfers is None or known is None or not known.any():
+    if transfers is None or not len(transfers.time_ns):
         return ()
-    links = link_times(_chosen(transfers, known), run.node_of)
+    links = link_times(transfers, run.node_of)
     places: dict[tuple[str, str], list[int]] = {}
     ends = zip(links.source.tolist(), links.destination.tolist(), strict=True)
     for place, (source, destination) in enumerate(ends):
@@ -205,17 +203,6 @@ def _links(run: Run, waiting: Waiting | None) -> tuple[LinkRow, ...]:
         for hosts, own in places.items()
     ]
     return _largest(rows, _MOST_LINKS, lambda row: row.busy_ns)
-
-
-def _chosen(transfers: Transfers, rows: Bools) -> Transfers:
-    return Transfers(
-        transfers.source[rows],
-        transfers.destination[rows],
-        transfers.operation[rows],
-        transfers.kind[rows],
-        transfers.time_ns[rows],
-        {name: values[rows] for name, values in transfers.waits_ns.items()},
-    )
 
 
 # ---- modules ----
