@@ -64,7 +64,6 @@ def calls_made(capture: Path) -> list[int]:
 
 
 def wait_for_calls(capture: Path, rank: int, more: int) -> None:
-    wait_for_heartbeats_of(process_folders(capture), 2)  # what is on disk is a second old
     enough = calls_made(capture)[rank] + more
     eventually(lambda: calls_made(capture)[rank] > enough)
 
@@ -197,8 +196,7 @@ def test_who_has_a_flight_recorder() -> None:
 def test_killed_after_a_pause_of_one_rank(tmp_path: Path) -> None:
     """Nothing of its memory is taken twice, and what it did not record is still counted."""
     capture = tmp_path / "capture"
-    job = replace(JOB, ranks_per_host=4, steps=6000)  # far more than it gets to
-    with running(job, capture, "--mode", "trace"):
+    with running(replace(JOB, ranks_per_host=4), capture, "--mode", "trace"):
         eventually(lambda: len(modes(capture)) == 4)
         for change in (("--mode", "profile"), ("--reset",)):
             said = ncclscope("ctl", capture, *change, "--rank", "1")
