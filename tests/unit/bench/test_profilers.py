@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ncclscope.bench.profilers import example_trace
 from ncclscope.bench.profilers.comparison import (
     TimesRow,
     compare,
@@ -31,6 +30,7 @@ from ncclscope.bench.training.files import text_lines as training_lines
 from ncclscope.bench.training.page import as_html as training_html
 from ncclscope.bench.training.trials import TrainingSettings, TrainingTrial
 from ncclscope.errors import UsageError
+from ncclscope.ingest import example_profiler
 from ncclscope.ingest.records import ImportReport, Operation
 from ncclscope.native import empty_plugin_path
 from tests.support.known_profilers import made_case, made_records, made_trial
@@ -321,7 +321,7 @@ def test_traces_of_the_example_profiler(tmp_path: Path) -> None:
         "[\n" + api + begin % (0, 0) + end + begin % (1, 1) + '{"cat": "COLL", broken\n'
     )
     report = ImportReport()
-    done, running = list(example_trace.read(path, report))
+    done, running = list(example_profiler.read(path, report))
     assert isinstance(done, Operation)
     assert isinstance(running, Operation)
     assert (done.values["duration_ns"], done.values["size_bytes"]) == (21500, 1024)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ncclscope.bench.profilers import example_trace
 from ncclscope.bench.profilers.profiler_table import Profiler
 from ncclscope.bench.results import BenchDevice
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.capture.salvage import salvage
 from ncclscope.errors import NcclscopeError, UsageError
+from ncclscope.ingest import example_profiler
 from ncclscope.ingest.formats import ImportPlan, import_files, plan_import
 from ncclscope.model.build import open_model
 from ncclscope.model.model import Model
@@ -134,7 +134,7 @@ def _capture_records(capture: Path, ranks: RankFinder) -> list[Records]:
 def _import_records(profiler: Profiler, output: Path, ranks: RankFinder) -> list[Records]:
     if profiler.reader == "example":
         files = tuple(sorted(output.glob("trace*.json")))
-        plan = ImportPlan(example_trace.FORMAT, files, (), 0)
+        plan = ImportPlan(example_profiler.FORMAT, files, (), 0)
     else:
         wanted = None if "," in profiler.reader else profiler.reader
         try:
