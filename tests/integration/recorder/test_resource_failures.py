@@ -142,7 +142,7 @@ def test_a_capture_that_is_deleted_under_it(tmp_path: Path) -> None:
 def test_slots_are_lost_once(tmp_path: Path) -> None:
     """However often the capture is deleted: what was written is on disk, or counted as lost."""
     capture = tmp_path / "c"
-    load = ["load", "--collectives", 800, "--rate", 180_000]
+    load = ["load", "--collectives", 2000, "--rate", 180_000]  # twice as long as deleting takes
     with start_player(*load, env=recording(capture)) as running:
         for _ in range(2):
             wait_for_heartbeats(folder_of(capture), 2)
