@@ -53,7 +53,9 @@ SLOW = {
 
 REAL_TIME = {
     "browser/test_timeline_page.py::test_a_running_job": "a page beside a job",
+    "integration/bench/test_bench.py::test_a_rank_that": "ranks with a time limit",
     "integration/cli/test_ctl.py": "asks a running job",
+    "integration/cli/test_run.py::test_a_second_run": "a verdict on a job in real time",
     "integration/cli/test_run.py::test_commands_of_the_demo": "a verdict on a job in real time",
     "integration/cli/test_stacks.py": "asks a running job",
     "integration/cli/test_status.py": "asks a running job",
