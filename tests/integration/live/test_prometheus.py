@@ -80,14 +80,14 @@ def prometheus(target: str, scratch: Path) -> Iterator[str]:
         yield f"http://{found[1]}"
     finally:
         server.terminate()
-        server.wait(timeout=20)
+        server.wait(timeout=60)
         log.close()
 
 
 def ask(url: str, path: str, **parameters: str) -> Any:
     """The data of an answer of Prometheus' API."""
     query = urllib.parse.urlencode(parameters)
-    with urllib.request.urlopen(f"{url}/api/v1/{path}?{query}", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/api/v1/{path}?{query}", timeout=60) as answer:
         body = json.load(answer)
     assert body["status"] == "success", body
     return body["data"]
@@ -377,7 +377,7 @@ def test_exposition_by_promtool(tmp_path: Path) -> None:
     with running(Scenario(ranks=2, steps=100_000), capture, "--mode", "profile"):
         eventually(lambda: len(list(capture.glob("*/tally"))) == 2)
         with serving(capture) as url:
-            text = urllib.request.urlopen(f"{url}/metrics", timeout=10).read()
+            text = urllib.request.urlopen(f"{url}/metrics", timeout=60).read()
     ran = subprocess.run(
         ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
     )
