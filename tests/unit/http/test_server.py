@@ -29,7 +29,11 @@ def respond(request: Request) -> Response:
 @pytest.fixture
 def server() -> Iterator[Server]:
     made = Server(
-        respond, "127.0.0.1", 0, methods=("GET", "HEAD"), limits=Limits(connections=4, request_s=5)
+        respond,
+        "127.0.0.1",
+        0,
+        methods=("GET", "HEAD"),
+        limits=Limits(connections=4, request_s=600),
     )
     made.start()
     yield made
@@ -120,7 +124,8 @@ def test_a_request_that_trickles_has_one_deadline() -> None:
 
 
 def test_scrapes_are_answered_beside_many_silent_clients() -> None:
-    made = Server(respond, "127.0.0.1", 0, limits=Limits(connections=100))
+    # Nobody is silent for too long: the scrapes do not wait for that.
+    made = Server(respond, "127.0.0.1", 0, limits=Limits(connections=100, request_s=600))
     made.start()
     silent = [socket.create_connection(("127.0.0.1", made.port), timeout=60) for _ in range(150)]
     try:
