@@ -20,7 +20,7 @@ IN_REAL_TIME = [*PYTEST, "-p", "no:xdist", "--reruns", "2", "-m", "realtime", *F
 
 
 def run_when_idle() -> None:
-    """Lets any other process go first, at once: unlike one of low priority, which ends its slice."""
+    """Lets any other process go first, at once; one of low priority would end its slice before."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
