@@ -3,26 +3,25 @@
 Users write TOML (scenario_files.py); files with lines, which they wrote before, are still read.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 
+from ncclscope.byte_sizes import size_in_bytes
 from ncclscope.documentation import page
 from ncclscope.errors import UsageError
 from ncclscope.simulation.scenario import LISTS, Scenario, problems
 
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _T = TypeVar("_T")
 
 
 def bytes_of(text: str) -> int:
     """Bytes; K, M and G are powers of 1024. 64K -> 65536"""
-    match = re.fullmatch(r"(\d+)([KMG]?)", text.upper())
-    if not match:
+    size_bytes = size_in_bytes(text, whole=True)
+    if size_bytes is None:
         raise ValueError(f"{text} is not an amount of bytes")
-    return int(match[1]) * _UNITS[match[2]]
+    return size_bytes
 
 
 def _value(name: str, kind: Any, text: str) -> Any:
