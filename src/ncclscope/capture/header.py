@@ -64,11 +64,6 @@ def launcher_rank(identity: dict[str, str]) -> int | None:
     return launchers.global_rank(identity, launchers.RECORDED)
 
 
-def restarts_before(identity: dict[str, str]) -> int:
-    """How often launchers had restarted the job before this process; 0 where they do not say."""
-    return launchers.restarts(identity, launchers.RECORDED)
-
-
 def parse_header(data: bytes | memoryview, path: Path) -> Header:
     """The header at the start of `data`; a FormatError names the file and what to do."""
     if len(data) < BYTES:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ncclscope.arrays.chunks import row_chunks
 from ncclscope.arrays.library import spill_large_arrays_to
 from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.liveness import ENDED, FATES, life_in
@@ -43,7 +44,7 @@ from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.decoded_process import DecodedProcess, Placement
 from ncclscope.model.process.operation_bytes import total_bytes
 from ncclscope.model.rows import ProcessRow
-from ncclscope.model.schema import NONE, TIME_COLUMNS, Columns, row_chunks
+from ncclscope.model.schema import NONE, TIME_COLUMNS, Columns
 from ncclscope.model.store.saved_model import Writer, fingerprint, load, load_current, manifest_of
 from ncclscope.model.streams import (
     BY_SEQUENCE,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ncclscope.humanize import printable
+from ncclscope.humanize import NOTHING, printable
 from ncclscope.report.units import bar, sparkline
 
 _BAR_WIDTH, _SPARK_WIDTH, _GAP = 10, 20, "  "
@@ -68,6 +68,21 @@ def sort_value(cell: Cell) -> float | None:
     if not match or (match[2] and match[2] not in _UNITS):
         return None
     return float(match[1].replace(",", "")) * _UNITS.get(match[2], 1.0)
+
+
+def without_empty(table: Table, titles: tuple[str, ...]) -> Table:
+    """The table without those of the named columns that have nothing in any row."""
+    kept = [
+        place
+        for place, column in enumerate(table.columns)
+        if column.title not in titles or any(row[place] != NOTHING for row in table.rows)
+    ]
+    return Table(
+        table.title,
+        tuple(table.columns[place] for place in kept),
+        tuple(tuple(row[place] for place in kept) for row in table.rows),
+        table.notes,
+    )
 
 
 def _plain(cell: Cell) -> str:
