@@ -21,6 +21,7 @@ from benchmarks import (
     reader_faults,
     reader_speed,
     sampled_verdicts,
+    server_faults,
     serving,
     soak,
     stalls,
@@ -57,6 +58,7 @@ ALL = {
     "faults": faults,
     "mutations": mutations,
     "reader_faults": reader_faults,
+    "server_faults": server_faults,
 }
 
 
