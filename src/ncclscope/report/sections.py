@@ -1,5 +1,6 @@
 """The tables of a report, made from a summary."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from ncclscope.analysis.groups import Group
@@ -9,7 +10,7 @@ from ncclscope.analysis.summary import CommunicatorRow, Summary
 from ncclscope.analysis.waiting.origins import WaitingAccount
 from ncclscope.humanize import AMOUNTS, NOTHING, amount, duration, percent, plural
 from ncclscope.report.sample_sections import share_with_interval
-from ncclscope.report.tables import Bar, Cell, Column, Spark, Table
+from ncclscope.report.tables import Bar, Cell, Column, Spark, Table, without_columns
 from ncclscope.report.units import gigabytes, microseconds, size
 
 _MAY_BE_MISSING = ("counted", "wire", "wait", "run", "bytes over time")
@@ -82,9 +83,11 @@ def communicators(summary: Summary, most: int) -> Table:
     if any(row.name_inferred for row in shown):
         notes.append("*: name inferred from membership")
     if len(summary.communicators) > most:
-        notes.append(f"{plural(len(summary.communicators) - most, 'more communicator')} not shown")
+        more = plural(len(summary.communicators) - most, "more communicator")
+        notes.append(f"{more}: --by communicator, --comm and --csv show them")
     rows = tuple(_communicator_row(row) for row in shown)
-    return without_empty(Table("communicators", columns, rows, tuple(notes)), _MAY_BE_MISSING)
+    table = Table("communicators", columns, rows, tuple(notes))
+    return without_empty([table], _MAY_BE_MISSING)[0]
 
 
 def roles(summary: Summary) -> Table | None:
@@ -193,6 +196,13 @@ def operations(
 ) -> Table:
     """Groups one by one; `whole_ns` is what their time is a share of."""
     same = all(group.calls == group.operations for group in groups)
+    return without_empty([_operations(title, keys, groups, whole_ns, same)], _MAY_BE_MISSING)[0]
+
+
+def _operations(
+    title: str, keys: tuple[str, ...], groups: tuple[Group, ...], whole_ns: int, same: bool
+) -> Table:
+    """All columns; `same`: calls and operations are the same in all tables."""
     columns = (
         *(Column(_KEY_TITLES.get(key, key), right=key in ("size", "rank", "tag")) for key in keys),
         Column("calls"), Column("counted"), Column("ops", drop=10 if same else 5),
@@ -216,22 +226,18 @@ def operations(
                 Bar(total / whole_ns if whole_ns else 0.0),
             )
         )  # fmt: skip
-    return without_empty(Table(title, columns, tuple(rows)), _MAY_BE_MISSING)
+    return Table(title, columns, tuple(rows))
 
 
-def without_empty(table: Table, titles: tuple[str, ...]) -> Table:
-    """The table without those of the named columns that have nothing in any row."""
-    kept = [
-        place
-        for place, column in enumerate(table.columns)
-        if column.title not in titles or any(row[place] != NOTHING for row in table.rows)
+def without_empty(tables: Sequence[Table], titles: tuple[str, ...]) -> list[Table]:
+    """Tables of equal columns without those of the named ones that have nothing in any row."""
+    rows = [row for table in tables for row in table.rows]
+    empty = [
+        column.title
+        for place, column in enumerate(tables[0].columns if tables else ())
+        if column.title in titles and all(row[place] == NOTHING for row in rows)
     ]
-    return Table(
-        table.title,
-        tuple(table.columns[place] for place in kept),
-        tuple(tuple(row[place] for place in kept) for row in table.rows),
-        table.notes,
-    )
+    return [without_columns(table, empty) for table in tables]
 
 
 def operation_tables(summary: Summary, groups: tuple[Group, ...], most: int) -> list[Table]:
@@ -239,14 +245,15 @@ def operation_tables(summary: Summary, groups: tuple[Group, ...], most: int) -> 
     whole = max((g.durations.total_ns for g in groups if g.durations), default=0)
     if summary.by[:1] != ("communicator",) or len(summary.by) == 1:
         return [operations("operations", summary.by, groups[:most], whole)] if groups else []
+    same = all(group.calls == group.operations for group in groups)
     tables, left = [], most
     for row in summary.communicators:
         own = tuple(group for group in groups if group.keys["communicator"] == row.name)
         if own and left > 0:
             title = f"{row.name}: {_place(row)}"
-            tables.append(operations(title, summary.by[1:], own[:left], whole))
+            tables.append(_operations(title, summary.by[1:], own[:left], whole, same))
             left -= len(own)
-    return tables
+    return without_empty(tables, _MAY_BE_MISSING)
 
 
 def _place(row: CommunicatorRow) -> str:
