@@ -18,10 +18,10 @@ quick: $(VENV)/installed  ## the tests that take little time: no browser, saniti
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow"
 
 test: $(VENV)/installed packages  ## install what the tests need and run all of them (no GPU)
-	$(BIN)/python -m pytest -n 3 --dist worksteal
+	$(BIN)/python -m tools.run_tests
 
-exhaustive: $(VENV)/installed  ## every byte damaged and all kills, of which `make test` tries a sample
-	NCCLSCOPE_TEST_EXHAUSTIVE=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/integration/capture tests/integration/recorder/test_kill.py tests/integration/recorder/test_sanitizers.py
+exhaustive: $(VENV)/installed  ## all damage and all kills, of which `make test` tries a sample
+	NCCLSCOPE_TEST_EXHAUSTIVE=1 $(BIN)/python -m pytest -n 2 --dist worksteal $(shell grep -rl support.exhaustive tests --include='test_*.py') tests/integration/recorder/test_sanitizers.py
 
 lint: $(VENV)/installed  ## formatting, lint, types, import direction
 	$(BIN)/ruff check .

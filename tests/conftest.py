@@ -1,5 +1,5 @@
 """What tests of several folders need: a /dev/shm of their own where they may mount one, a browser;
-marks on slow tests.
+marks on slow tests and on tests in real time.
 """
 
 import os
@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
+from tests.support.marks import REAL_TIME, SLOW, reason
 from tests.support.private_shm import use_private_shm
-from tests.support.slow_tests import why_slow
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that `make quick` leaves out."""
+    """Marks slow tests and tests in real time."""
     for item in items:
-        if reason := why_slow(item.nodeid):
-            item.add_marker(pytest.mark.slow(reason))
+        if why := reason(SLOW, item.nodeid):
+            item.add_marker(pytest.mark.slow(why))
+        if why := reason(REAL_TIME, item.nodeid):
+            item.add_marker(pytest.mark.realtime(why))
 
 
 def pytest_configure() -> None:

@@ -475,5 +475,5 @@ def test_perfetto_gets_the_window(chromium: Any, captures: dict[str, Path]) -> N
         page.close()
     finally:
         served.send_signal(signal.SIGINT)
-        served.communicate(timeout=30)
+        served.communicate(timeout=60)
     assert served.returncode == 0

@@ -142,7 +142,7 @@ def served(capture: Path, sizes: set[int]) -> dict[Key, Numbers]:
 
         def ask(what: str, **query: object) -> Any:
             url = f"{address.rstrip('/')}/api/{what}?{urlencode(query)}"
-            with urllib.request.urlopen(url, timeout=30) as answer:
+            with urllib.request.urlopen(url, timeout=60) as answer:
                 return json.load(answer)
 
         eventually(lambda: ask("state")["progress"] == "" and ask("scene")["has_model"])

@@ -23,7 +23,7 @@ def serving(*arguments: str | Path) -> Iterator[str]:
         yield found[0]
     finally:
         server.send_signal(signal.SIGTERM)
-        server.communicate(timeout=20)
+        server.communicate(timeout=60)
         assert server.returncode == 0
 
 
@@ -31,7 +31,7 @@ def fetch(url: str, **headers: str) -> tuple[int, str, str]:
     """Status, content type, body."""
     request = urllib.request.Request(url, headers=headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except HTTPError as error:
         with error:

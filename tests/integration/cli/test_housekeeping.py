@@ -225,7 +225,8 @@ def test_salvage_for_an_epilog(tmp_path: Path) -> None:
         player("load", "--collectives", 20, "--end", "kill", env=recording(capture))
     saved = ncclscope("salvage")
     assert saved.returncode == 0
-    assert saved.stdout.count(f"{capture}/") == 2
+    # The second recorder may have lived long enough to bring in the first.
+    assert saved.stdout.count(f"{capture}/") in (1, 2)
     brought_in = list(capture.glob("*/arena"))
     assert len(brought_in) == 2
     assert not [path for path in brought_in if (arena_dir() / path.parent.name).exists()]

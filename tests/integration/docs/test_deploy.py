@@ -234,17 +234,17 @@ def test_a_pods_commands(tmp_path: Path) -> None:
         assert found
 
         def metrics() -> str:
-            with urllib.request.urlopen(f"{found[0]}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(f"{found[0]}/metrics", timeout=60) as answer:
                 return str(answer.read().decode())
 
         eventually(lambda: 'ncclscope_operations_total{run="training"' in metrics())
-        with urllib.request.urlopen(f"{found[0]}/healthz", timeout=10) as answer:
+        with urllib.request.urlopen(f"{found[0]}/healthz", timeout=60) as answer:
             assert answer.status == 200
     finally:
         job.kill()
         job.wait()
         served.terminate()
-        served.communicate(timeout=20)
+        served.communicate(timeout=60)
 
 
 @needs_root

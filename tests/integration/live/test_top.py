@@ -137,5 +137,5 @@ def _in_terminal(keys: bytes, *words: str) -> bytes:
             os.write(main, keys)
             asked = True
     os.close(main)
-    assert job.wait(timeout=20) == 0
+    assert job.wait(timeout=60) == 0
     return shown

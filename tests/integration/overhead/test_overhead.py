@@ -171,7 +171,7 @@ def test_who_ends_it_ends_the_command_too(number: signal.Signals, tmp_path: Path
     process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     pid = int(eventually(lambda: (path := tmp_path / "pid").exists() and path.read_text()))
     process.send_signal(number)
-    said = process.communicate(timeout=30)[1]
+    said = process.communicate(timeout=60)[1]
     assert process.returncode == (130 if number == signal.SIGINT else 1)
     assert number == signal.SIGINT or f"stopped by {number.name}" in said
     with pytest.raises(ProcessLookupError):

@@ -388,7 +388,7 @@ def served(capture: Path, *options: str, talk_lines: int = 1, **more: str) -> tu
     assert running.stdout is not None
     first = running.stdout.readline()
     talk = "".join(running.stderr.readline() for _ in range(talk_lines))
-    with urllib.request.urlopen(first.strip(), timeout=30) as answer:
+    with urllib.request.urlopen(first.strip(), timeout=60) as answer:
         assert answer.status == 200
     running.send_signal(signal.SIGINT)
     rest, more_talk = running.communicate(timeout=60)

@@ -37,7 +37,7 @@ def server() -> Iterator[PageServer]:
 
 
 def connect(server: PageServer) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    return socket.create_connection(("127.0.0.1", server.port), timeout=60)
 
 
 def ask(
@@ -142,7 +142,7 @@ def test_addresses_that_are_printed_lead_there_from_elsewhere(public: PageServer
     assert all("0.0.0.0" not in address for address in public.addresses)
     for address in public.addresses:
         host, port = address.split("/")[2].split(":")
-        with socket.create_connection((host, int(port)), timeout=10) as link:
+        with socket.create_connection((host, int(port)), timeout=60) as link:
             head = f"GET /{public.token}/ HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n"
             link.sendall(head.encode())
             assert link.recv(100).startswith(b"HTTP/1.1 200"), address

@@ -1,7 +1,7 @@
-"""Tests that `make quick` leaves out, and the reason why each takes long.
+"""Marks of tests, by folder, file or test below tests/: a mark holds for everything below its key.
 
-A key is a folder, a file or a test below tests/; everything below it is slow. A test that is not
-here belongs to `make quick`, which is to answer in 90 seconds on two cores.
+`make quick` leaves slow tests out; it is to answer in 90 seconds on two cores. Tests in real time
+watch a job that runs, or measure time: `make test` runs them one after the other.
 """
 
 SLOW = {
@@ -51,10 +51,32 @@ SLOW = {
 }
 
 
-def why_slow(node: str) -> str | None:
-    """The reason that a test is slow; None if it is not. `node` is pytest's name for it."""
+REAL_TIME = {
+    "browser/test_timeline_page.py::test_a_running_job": "a page beside a job",
+    "integration/bench/test_bench.py::test_a_rank_that": "ranks with a time limit",
+    "integration/cli/test_ctl.py": "asks a running job",
+    "integration/cli/test_run.py::test_a_second_run": "a verdict on a job in real time",
+    "integration/cli/test_run.py::test_commands_of_the_demo": "a verdict on a job in real time",
+    "integration/cli/test_stacks.py": "asks a running job",
+    "integration/cli/test_status.py": "asks a running job",
+    "integration/diagnose/test_hang_verdicts.py": "ranks wait for seconds",
+    "integration/diagnose/test_known_hangs.py": "ranks wait for seconds",
+    "integration/docs/test_guides.py": "verdicts on jobs in real time",
+    "integration/export/test_follow.py": "reads beside a job",
+    "integration/live": "servers beside a job",
+    "integration/overhead": "measures time",
+    "integration/recorder/test_disk.py": "a recorder that must keep up",
+    "integration/recorder/test_harmed_files.py": "a recorder that must keep up",
+    "integration/recorder/test_live_page.py": "a recorder that must keep up",
+    "integration/recorder/test_resource_failures.py": "a recorder that must keep up",
+    "integration/report/test_known_shares.py": "shares of a job in real time",
+    "integration/report/test_paused_ranks.py": "a job in real time",
+    "integration/report/test_running_jobs.py": "reads beside a job",
+    "integration/system": "samples a job in real time",
+}
+
+
+def reason(marks: dict[str, str], node: str) -> str | None:
+    """Why a test has a mark; None if it has none. `node` is pytest's name for it."""
     path = node.removeprefix("tests/")
-    for key, reason in SLOW.items():
-        if path.startswith(key):
-            return reason
-    return None
+    return next((text for key, text in marks.items() if path.startswith(key)), None)

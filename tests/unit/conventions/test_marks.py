@@ -1,15 +1,15 @@
-"""The list of slow tests names tests that there are."""
+"""The lists of marks name tests that exist."""
 
 import ast
 
 import pytest
 
+from tests.support.marks import REAL_TIME, SLOW, reason
 from tests.support.paths import ROOT
-from tests.support.slow_tests import SLOW, why_slow
 
 
-@pytest.mark.parametrize("key", SLOW)
-def test_a_slow_test_exists(key: str) -> None:
+@pytest.mark.parametrize("key", [*SLOW, *REAL_TIME])
+def test_a_marked_test_exists(key: str) -> None:
     path, _, prefix = key.partition("::")
     assert (ROOT / "tests" / path).exists()
     if prefix:
@@ -22,5 +22,5 @@ def test_a_slow_test_exists(key: str) -> None:
 
 
 def test_a_reason_is_given_for_folders_files_and_tests() -> None:
-    assert why_slow("tests/browser/test_timeline_page.py::test_x") == "opens Chromium"
-    assert why_slow("tests/unit/nccl/test_facts.py::test_x") is None
+    assert reason(SLOW, "tests/browser/test_timeline_page.py::test_x") == "opens Chromium"
+    assert reason(SLOW, "tests/unit/nccl/test_facts.py::test_x") is None
