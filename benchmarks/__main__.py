@@ -22,6 +22,7 @@ from benchmarks import (
     reader_speed,
     sampled_verdicts,
     serving,
+    slurm,
     soak,
     stalls,
     start_and_exit,
@@ -57,6 +58,7 @@ ALL = {
     "faults": faults,
     "mutations": mutations,
     "reader_faults": reader_faults,
+    "slurm": slurm,  # last: it needs root and Slurm
 }
 
 

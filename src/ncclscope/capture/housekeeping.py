@@ -131,6 +131,14 @@ def process_folders(capture: Path) -> list[Path]:
     return folders
 
 
+def processes_without_log(capture: Path) -> int:
+    """How many processes have decoded files only: `decode --remove-raw` removed their logs."""
+    return sum(
+        (folder / "decoded.json").exists() and not any(folder.glob("log.*"))
+        for folder in process_folders(capture)
+    )
+
+
 def _has_samples(capture: Path) -> bool:
     """Whether a sampler wrote here; it does so for jobs that never use NCCL, too."""
     for path in capture.glob("system.*.jsonl"):

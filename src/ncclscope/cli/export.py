@@ -12,6 +12,7 @@ from ncclscope.capture.housekeeping import parse_bytes
 from ncclscope.capture.reader import resolve_capture
 from ncclscope.cli.arguments.export import OWN_OPTIONS, formats_with, names_in_words
 from ncclscope.cli.progress import open_model_with_progress, progress_line
+from ncclscope.cli.removed_logs import warn_of_removed_logs
 from ncclscope.cli.selection_options import selection_of
 from ncclscope.errors import UsageError
 from ncclscope.export.formats import FORMATS, Export
@@ -125,6 +126,8 @@ def run(arguments: argparse.Namespace) -> int:
     model = open_model_with_progress(capture, arguments.on)
     if export.name != "parquet":  # a dataset holds counters as well
         _check_operations(model)
+    if export.name == "callbacks":
+        warn_of_removed_logs(capture, "there are no callbacks")
     written = _write(export, arguments, model, selection_of(model, arguments))
     print(f"ncclscope: {model.completeness.line()}", file=sys.stderr)
     if model.completeness.is_simulation:
