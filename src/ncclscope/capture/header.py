@@ -10,7 +10,7 @@ from ncclscope.errors import FormatError
 # Files are read up to here for their headers; an arena's has MAX_HEADER_BYTES, others need less.
 LARGEST_HEADER_BYTES = 1 << 16
 PLACES = layout.places(layout.HEADER.split(" "))
-STRUCT = layout.packed(PLACES, *PLACES)
+STRUCT = layout.struct_of(PLACES, *PLACES)
 BYTES = STRUCT.size
 _CLOCKS = {
     layout.CLOCK_IS_TSC: "tsc",

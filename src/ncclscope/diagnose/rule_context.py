@@ -8,7 +8,7 @@ from functools import cached_property
 from ncclscope.analysis.measures import extent
 from ncclscope.analysis.own_time import OwnTimes, own_times
 from ncclscope.analysis.run import Run
-from ncclscope.analysis.synchronized import SynchronizedInstances, synchronized_instances
+from ncclscope.analysis.synchronized_instances import SynchronizedInstances, synchronized_instances
 from ncclscope.analysis.waiting.origins import (
     Waiting,
     WaitingAccount,
