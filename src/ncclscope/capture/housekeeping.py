@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncclscope.byte_sizes import size_in_bytes
 from ncclscope.capture import layout
 from ncclscope.capture.header import LARGEST_HEADER_BYTES, Header, launcher_rank, parse_header
 from ncclscope.errors import FormatError, UsageError
@@ -21,7 +22,6 @@ SILENCE_S = 10.0  # a process that has not written its live page for longer does
 _KEPT_BY_READERS = ("model", ".model-", "timeline")  # folders that readers make in a capture
 _SAMPLES = b'{"ncclscope":"system"'  # how a file of a sampler begins
 _LIVE = layout.slot_struct("Live", "realtime_ns", "phase")
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
@@ -74,9 +74,14 @@ def heartbeat(folder: Path) -> tuple[float, bool] | None:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a process wrote its live page within the last seconds, and has not ended."""
+    """Whether a process wrote its live page within the last seconds, and has not ended. Of a page
+    that cannot be read, as that of a newer release, the file's time counts: `prune` must not delete
+    what is being written.
+    """
     beat = heartbeat(folder)
     if beat is None:
+        with suppress(OSError):
+            return time.time() - (folder / "live").stat().st_mtime < SILENCE_S
         return False
     written_s, ended = beat
     return not ended and time.time() - written_s < SILENCE_S
@@ -181,8 +186,10 @@ def describe(capture: Path) -> CaptureInfo | None:
     )
 
 
-def captures_below(directory: Path) -> list[CaptureInfo]:
-    """Captures right below a directory, or that directory itself, oldest first."""
+def captures_below(directory: Path, follow_links: bool = True) -> list[CaptureInfo]:
+    """Captures right below a directory, or that directory itself, oldest first. Without
+    `follow_links` those are left out that are in other places, and only linked to.
+    """
     if not directory.is_dir():
         raise UsageError(
             f"cannot list {directory}: no such directory", "Name a directory of captures"
@@ -192,8 +199,9 @@ def captures_below(directory: Path) -> list[CaptureInfo]:
         return [itself]
     captures = []
     for entry in sorted(directory.iterdir()):
-        with suppress(PermissionError):  # another user's capture
-            info = describe(entry) if entry.is_dir() else None
+        with suppress(OSError):  # another user's capture, or one that went away
+            is_here = follow_links or not entry.is_symlink()
+            info = describe(entry) if is_here and entry.is_dir() else None
             captures += [info] if info else []
     return sorted(captures, key=lambda info: info.newest)
 
@@ -208,10 +216,10 @@ def parse_age(text: str) -> float:
 
 def parse_bytes(text: str) -> int:
     """Bytes in 500M, 20G."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.upper())
-    if not match:
+    size_bytes = size_in_bytes(text)
+    if size_bytes is None:
         raise UsageError(f"{text} is no size", "Give a number and a unit: 500M, 20G")
-    return int(float(match[1]) * _UNITS.get(match[2], 1))
+    return size_bytes
 
 
 def choose_for_deletion(

@@ -12,6 +12,7 @@ from typing import Any
 
 from ncclscope._version import __version__
 from ncclscope.cli.examples import EXAMPLES
+from ncclscope.cli.standard_streams import prepare_streams
 from ncclscope.documentation import page
 from ncclscope.errors import NcclscopeError, UsageError
 from ncclscope.humanize import printable
@@ -232,6 +233,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb and returns the exit code."""
+    prepare_streams()
     try:
         arguments = _parse(list(sys.argv[1:] if argv is None else argv))
         code = int(_module(arguments.verb).run(arguments))

@@ -17,7 +17,7 @@ from ncclscope.cli.selection_options import (
     existing_ranks,
     time_selection_of,
 )
-from ncclscope.cli.terminal import output_width, painted
+from ncclscope.cli.terminal import output_width, paint
 from ncclscope.diagnose.diagnosis import Diagnosis, diagnose
 from ncclscope.diagnose.finding import Finding, at_least, sort_findings
 from ncclscope.humanize import plural
@@ -82,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(answer, indent=2, allow_nan=False))
     else:
         for line in lines(model, found, output_width(_WIDEST), suggested_commands.command()):
-            print(painted(line))
+            print(paint(line))
         if left_out:
             print(f"\n{plural(left_out, 'finding')} about others left out: --rank, --comm")
     bar = arguments.fail_on

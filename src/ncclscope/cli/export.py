@@ -16,7 +16,7 @@ from ncclscope.cli.removed_logs import warn_of_removed_logs
 from ncclscope.cli.selection_options import selection_of
 from ncclscope.errors import UsageError
 from ncclscope.export.formats import FORMATS, Export
-from ncclscope.export.written import Written
+from ncclscope.export.result import ExportResult
 from ncclscope.humanize import amount, plural, printable
 from ncclscope.model.completeness import SIMULATION
 from ncclscope.model.model import Model
@@ -64,13 +64,13 @@ def _check(export: Export, arguments: argparse.Namespace) -> None:
 
 def _write(
     export: Export, arguments: argparse.Namespace, model: Model, selection: Selection
-) -> Written:
+) -> ExportResult:
     options = {name: getattr(arguments, name) for name in export.options}
     progress = progress_line(f"{{done:,}} of {{of:,}} {export.progress_unit} …")
     return export.write(model, selection, Path(arguments.output), progress=progress, **options)
 
 
-def _report(path: Path, model: Model, written: Written) -> None:
+def _report(path: Path, model: Model, written: ExportResult) -> None:
     """Prints what was written and what was left out."""
     size, count = size_written(path), written.count
     if size is not None:

@@ -16,8 +16,8 @@ _ONCE_S = 2.5  # rates need two heartbeats, which are a second apart
 def run(arguments: argparse.Namespace) -> int:
     """Shows jobs until the user quits, or once."""
     check_patterns(arguments.captures)
-    if arguments.interval < 0.1:
-        raise UsageError("--interval must be at least 0.1 s")
+    if not 0.1 <= arguments.interval <= 86400:
+        raise UsageError("--interval must be at least 0.1 s and at most a day")
     follower = JobFollower(tuple(arguments.captures), all_hosts=True)
     if arguments.once:
         return _once(follower)

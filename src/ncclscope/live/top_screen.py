@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 from textual.events import Key
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static
-from textual.worker import get_current_worker
+from textual.worker import Worker, WorkerState, get_current_worker
 
 from ncclscope.humanize import printable
 from ncclscope.live import top_tables
@@ -169,6 +169,12 @@ class Top(App[None]):
             failure = f"reading failed: {error.strerror or error}"
         if not get_current_worker().is_cancelled:
             self.call_from_thread(self.take, data, recent, failure)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """Goes on after a reading that failed for want of memory or of a thread."""
+        if event.state == WorkerState.ERROR:
+            self.reading, self.failure = False, f"reading failed: {event.worker.error}"
+            self.draw()
 
     def take(self, data: TopData, recent: list[RecentOperation], failure: str) -> None:
         """Shows what was read."""

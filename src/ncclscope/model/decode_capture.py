@@ -21,10 +21,11 @@ from ncclscope.capture.housekeeping import process_folders
 from ncclscope.capture.process import Process, open_process
 from ncclscope.capture.slot_log import SlotLog
 from ncclscope.errors import FormatError, NcclscopeError
+from ncclscope.model.detail_schema import DETAILS
 from ncclscope.model.detail_tables import own_details
 from ncclscope.model.model import Progress
 from ncclscope.model.process.decoded_process import DecodedProcess, decode_process
-from ncclscope.model.schema import DETAILS, Columns
+from ncclscope.model.schema import Columns
 from ncclscope.model.store.decoded_files import (
     is_decoded,
     read_decoded,

@@ -20,6 +20,7 @@ from ncclscope.capture.columns import (
 )
 from ncclscope.capture.process import Process, open_process
 from ncclscope.errors import FormatError
+from ncclscope.model.detail_schema import DETAILS
 from ncclscope.model.model import Model, Progress
 from ncclscope.model.process.calls import Calls, calls_of, link, rows_of
 from ncclscope.model.process.channels import on_host_clock
@@ -30,7 +31,7 @@ from ncclscope.model.process.operations import KINDS, operations_of
 from ncclscope.model.process.range_meaning import SOURCE_NAMES
 from ncclscope.model.process.ranges import ranges_of
 from ncclscope.model.process.works import LAUNCHED, Works, launches_of, works_of
-from ncclscope.model.schema import DETAILS, NONE, RECV, SEND, Columns
+from ncclscope.model.schema import NONE, RECV, SEND, Columns
 from ncclscope.model.store.decoded_files import log_is_incomplete, read_details
 from ncclscope.model.vocabulary import Vocabulary
 from ncclscope.nccl.events import FIRST_WITH_STAMPS, RECV_STEP_STATES, SEND_STEP_STATES

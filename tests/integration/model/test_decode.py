@@ -15,8 +15,8 @@ from ncclscope.capture.process import open_process
 from ncclscope.cli import main
 from ncclscope.model.build import open_model
 from ncclscope.model.decode_capture import decode_capture
+from ncclscope.model.detail_schema import DETAILS
 from ncclscope.model.detail_tables import details_of
-from ncclscope.model.schema import DETAILS
 from ncclscope.model.store.decoded_files import MANIFEST, log_is_incomplete, process_of
 from tests.support.player import TRANSCRIPTS
 from tests.support.writer import SyntheticSpec, Work, from_transcript, synthetic

@@ -1,7 +1,7 @@
 """A decoded process as Parquet files in its folder, next to its log or in place of it.
 
     decoded.operations.parquet   its operations, in its own numbers and on its host's clock
-    decoded.channels.parquet …   tables that are made of events on demand (schema.DETAILS)
+    decoded.channels.parquet …   tables that are made of events on demand (detail_schema.py)
     decoded.json                 the rest, with checksums of these files; written last, when all
                                  values have been read back and compared with the log
 
